@@ -1,0 +1,121 @@
+package script
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// ErrUnavailable reports that the sandbox itself could not give an answer: no
+// worker could be started, the queue was full, or a worker died within its
+// limits through no fault of the script. The call may be retried; it says
+// nothing about the script. Anything that the script can cause is a Result.
+var ErrUnavailable = errors.New("script sandbox unavailable")
+
+// Kind says how the source of a Script is read.
+type Kind string
+
+// The kinds of script.
+const (
+	// Validator is one synchronous function expression,
+	// (data, context, evidence) => boolean | {valid, confidence, reason, ...}.
+	Validator Kind = "validator"
+	// Condition is one expression over data, context and evidence whose value
+	// must be a boolean. It is what routes are made of.
+	Condition Kind = "condition"
+)
+
+// Script is one piece of source from a definition.
+type Script struct {
+	// Name says where the script stands, for findings (for example
+	// "transitionValidators.approve" or "states.draft.transitions.submit[0].condition").
+	Name   string `json:"name"`
+	Kind   Kind   `json:"kind"`
+	Source string `json:"source"`
+}
+
+// Batch is everything that one transition asks of the sandbox, in one round
+// trip: the routes, tried in order until one is true, and the validators, all of
+// which run. Every script gets a fresh runtime.
+type Batch struct {
+	// Owner is who wrote the scripts. Queue fairness and quarantine are per owner.
+	Owner string
+	// Now and Seed fix the clock and the random source that scripts see, so that
+	// the same input gives the same verdict.
+	Now  time.Time
+	Seed int64
+	// Routes are Conditions. May be empty.
+	Routes []Script
+	// Validators are Validators. May be empty.
+	Validators []Script
+	// Data, Context and Evidence are JSON objects; nil is {}.
+	Data, Context, Evidence json.RawMessage
+}
+
+// Code classifies how one script ended.
+type Code string
+
+// The ways a script can end. All but OK are the script's own fault and block
+// the transition (fail closed).
+const (
+	OK          Code = "ok"
+	Threw       Code = "threw"       // it threw
+	BadResult   Code = "bad_result"  // it returned something the contract does not allow
+	BadSource   Code = "bad_source"  // it does not parse, or is not one synchronous function / one expression
+	Timeout     Code = "timeout"     // soft or hard time limit
+	Memory      Code = "memory"      // memory limit
+	Internal    Code = "internal"    // it made the interpreter itself fail
+	Quarantined Code = "quarantined" // it (or its owner) killed workers repeatedly and is not run for now
+)
+
+// Result is what one script said. Strings in it are data from a stranger:
+// already cut and stripped of control characters, never instructions.
+type Result struct {
+	Name  string `json:"name"`
+	Code  Code   `json:"code"`
+	Valid bool   `json:"valid"`
+	// Confidence is 0..1; 1 when the script gave none.
+	Confidence  float64  `json:"confidence"`
+	Reason      string   `json:"reason,omitempty"`
+	Violations  []string `json:"violations,omitempty"`
+	Suggestions []string `json:"suggestions,omitempty"`
+	// Detail explains a Code other than OK in one sentence that a model can act on:
+	// which limit was hit or which rule was broken, and how to write it instead.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Reply answers a Batch.
+type Reply struct {
+	// Route is the index of the first route that was true, -1 when none was, or
+	// when there are no routes. RouteFault is set when a condition failed before
+	// one was true; Route is -1 then.
+	Route      int
+	RouteFault *Result
+	// Results has one entry per validator, in order. It is empty when a route was
+	// asked for and none was chosen.
+	Results []Result
+	// Unhardened lists the protections that the worker could not apply
+	// (for example "landlock", "seccomp"), empty when all are in force.
+	Unhardened []string
+	// Took is the wall time from queueing to answer.
+	Took time.Duration
+}
+
+// Problem is a script that does not compile under the sandbox's rules.
+type Problem struct {
+	Name   string // the Script's Name
+	Line   int    // 1-based within the source, 0 when unknown
+	Column int
+	// Message is one sentence that says what is wrong and how to write it.
+	Message string
+}
+
+// Runner is what this package offers to callers; *Pool implements it.
+type Runner interface {
+	// Run evaluates a batch. The error wraps ErrUnavailable, or is ctx's.
+	Run(ctx context.Context, b Batch) (Reply, error)
+	// Check compiles scripts without running them on real input (the dry run of
+	// registration). Problems are the scripts' faults; the error is the sandbox's.
+	Check(ctx context.Context, owner string, scripts []Script) ([]Problem, error)
+}
