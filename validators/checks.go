@@ -20,3 +20,12 @@ type Checks struct {
 	// Routes are the conditions of a route list, in order. Empty for a plain target.
 	Routes []script.Script `json:"routes,omitempty"`
 }
+
+// Owner is who wrote the checks. What a stranger wrote never runs in this
+// process unguarded.
+type Owner struct {
+	// ID names the owner for fair queues and quarantine ("operator", or a principal).
+	ID string
+	// Trusted is true for definitions that an operator loaded.
+	Trusted bool
+}

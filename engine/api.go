@@ -1,0 +1,314 @@
+package engine
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// Role is what a principal may do. Authorisation is the engine's, once, for
+// every face.
+type Role string
+
+// The roles.
+const (
+	RoleAgent    Role = "agent"
+	RoleReviewer Role = "reviewer"
+	RoleOperator Role = "operator"
+	RoleAuditor  Role = "auditor"
+)
+
+// Principal is who calls.
+type Principal struct {
+	ID   string // for example "local:agent"
+	Role Role
+}
+
+// Position is where an instance stands: part of every answer about one.
+type Position struct {
+	ID          string   `json:"id"`
+	Workflow    string   `json:"workflow"`
+	Version     int      `json:"version"`
+	State       string   `json:"state"`
+	NextActions []string `json:"nextActions"` // never nil
+	// Progress is one sentence for a person or a model.
+	Progress string        `json:"progress"`
+	Complete bool          `json:"complete"` // a final state was reached
+	Status   record.Status `json:"status"`
+	Outcome  string        `json:"outcome,omitempty"` // of the final state
+	Revision int64         `json:"revision"`
+	Seq      int64         `json:"seq"`
+}
+
+// Decision is a recorded decision as callers see it. Violations, Findings and
+// the rest never hold sensitive values.
+type Decision struct {
+	ID          string               `json:"decisionId,omitempty"` // "" when nothing was recorded
+	Outcome     judge.Outcome        `json:"outcome"`
+	Proposed    judge.Outcome        `json:"proposed"`
+	Applied     bool                 `json:"applied"`
+	Code        string               `json:"code,omitempty"`
+	Target      string               `json:"target,omitempty"`
+	Confidence  float64              `json:"confidence"`
+	Assurance   judge.Assurance      `json:"assurance"`
+	DecidedBy   judge.LayerName      `json:"decidedBy"`
+	Degraded    bool                 `json:"degraded"`
+	Fault       bool                 `json:"fault,omitempty"`
+	Mode        judge.Mode           `json:"mode"`
+	Reasoning   string               `json:"reasoning"`
+	Violations  []string             `json:"violations"`
+	Findings    []validators.Finding `json:"findings,omitempty"`
+	Suggestions []string             `json:"suggestions"`
+	Warnings    []string             `json:"warnings,omitempty"`
+	// RetryAfterMs goes with judge_unavailable; 0 when unknown.
+	RetryAfterMs int64    `json:"retryAfterMs,omitempty"`
+	Sandbox      []string `json:"sandbox,omitempty"`
+}
+
+// DefineRequest registers a definition.
+type DefineRequest struct {
+	// Source names the document in messages ("workflow.define", a file name).
+	Source string
+	// Document is JSON or YAML.
+	Document []byte
+}
+
+// DefineResult answers a DefineRequest.
+type DefineResult struct {
+	Name    string `json:"name"`
+	Version int    `json:"version"`
+	Hash    string `json:"hash"`
+	// Created is false when the newest version already was this definition.
+	Created      bool             `json:"created"`
+	InitialState string           `json:"initialState"`
+	States       []string         `json:"states"`
+	Owner        string           `json:"owner"`
+	Warnings     []workflow.Issue `json:"warnings"` // never nil
+}
+
+// DefinitionSummary is one entry of a list.
+type DefinitionSummary struct {
+	Name        string    `json:"name"`
+	Description string    `json:"description"`
+	Version     int       `json:"version"`
+	Hash        string    `json:"hash"`
+	Owner       string    `json:"owner"`
+	Operator    bool      `json:"operatorOwned"`
+	States      int       `json:"states"`
+	CreatedAt   time.Time `json:"createdAt"`
+}
+
+// DefinitionView is a whole definition.
+type DefinitionView struct {
+	DefinitionSummary
+	Definition json.RawMessage `json:"definition"`
+	// Judge is the judge configuration in force, revisions applied.
+	Judge judge.Rubric `json:"judge"`
+}
+
+// StartRequest starts an instance.
+type StartRequest struct {
+	Type    string
+	Context json.RawMessage // a JSON object; nil is {}
+	Key     string          // idempotency key, "" for none
+}
+
+// StartResult answers a StartRequest. When the start was refused, Decision says
+// why, Position is zero but for Workflow and Version, and nothing was recorded.
+type StartResult struct {
+	Position
+	Decision Decision `json:"decision"`
+	Replayed bool     `json:"replayed,omitempty"`
+}
+
+// AdvanceRequest asks for an action; Validate takes it too (and ignores Key).
+type AdvanceRequest struct {
+	ID     string
+	Action string
+	Data   json.RawMessage // a JSON object; nil is {}
+	// ExpectedRevision, when not nil, must be the instance's revision.
+	ExpectedRevision *int64
+	Key              string
+}
+
+// AdvanceResult answers an AdvanceRequest: the position after the move, or the
+// unchanged one when the move was refused.
+type AdvanceResult struct {
+	Position
+	From     string   `json:"from"`
+	Action   string   `json:"action"`
+	Decision Decision `json:"decision"`
+	Replayed bool     `json:"replayed,omitempty"`
+}
+
+// ValidateResult answers a pre-check: the position is the present one.
+type ValidateResult struct {
+	Position
+	Action   string   `json:"action"`
+	Approved bool     `json:"approved"`
+	Decision Decision `json:"decision"`
+}
+
+// StatusResult is an instance as its owner sees it.
+type StatusResult struct {
+	Position
+	Context   json.RawMessage `json:"context"`
+	Owner     string          `json:"owner"`
+	Visited   []string        `json:"visited"`
+	CreatedAt time.Time       `json:"createdAt"`
+	UpdatedAt time.Time       `json:"updatedAt"`
+}
+
+// CancelRequest ends an instance without a final state.
+type CancelRequest struct {
+	ID, Reason, Key  string
+	ExpectedRevision *int64
+}
+
+// CancelResult answers a CancelRequest.
+type CancelResult struct {
+	Position
+	Message  string `json:"message"`
+	Replayed bool   `json:"replayed,omitempty"`
+}
+
+// CheckpointRequest names the present revision.
+type CheckpointRequest struct {
+	ID, Description string
+	Metadata        json.RawMessage // any JSON object; nil for none
+	Key             string
+}
+
+// CheckpointResult is one checkpoint.
+type CheckpointResult struct {
+	CheckpointID string          `json:"checkpointId"`
+	WorkflowID   string          `json:"workflowId"`
+	State        string          `json:"state"`
+	Revision     int64           `json:"revision"`
+	Timestamp    time.Time       `json:"timestamp"`
+	Description  string          `json:"description"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`
+	Replayed     bool            `json:"replayed,omitempty"`
+}
+
+// RollbackRequest restores a checkpoint's revision.
+type RollbackRequest struct {
+	ID, CheckpointID, Key string
+	ExpectedRevision      *int64
+}
+
+// RollbackResult answers a RollbackRequest.
+type RollbackResult struct {
+	Position
+	Context  json.RawMessage `json:"context"`
+	Message  string          `json:"message"`
+	Replayed bool            `json:"replayed,omitempty"`
+}
+
+// CheckpointsResult lists checkpoints, newest first.
+type CheckpointsResult struct {
+	WorkflowID  string             `json:"workflowId"`
+	Checkpoints []CheckpointResult `json:"checkpoints"` // never nil
+	Count       int                `json:"count"`
+}
+
+// JudgeConfigRequest changes the fields that are not nil.
+type JudgeConfigRequest struct {
+	Name     string
+	Settings workflow.JudgeSettings
+}
+
+// JudgeConfigResult answers a JudgeConfigRequest. A refusal is an *Error with
+// CodeForbidden.
+type JudgeConfigResult struct {
+	Success  bool         `json:"success"`
+	Message  string       `json:"message"`
+	Config   judge.Rubric `json:"config"` // in force for the caller's instances from the next decision
+	Revision int          `json:"revision"`
+	Hash     string       `json:"hash"`
+}
+
+// HistoryRequest asks for the decisions of an instance, oldest first.
+type HistoryRequest struct {
+	ID       string
+	AfterSeq int64 // 0 from the start
+	Limit    int   // 0 is 100; at most 1000
+}
+
+// HistoryEntry is one decision with what it was about.
+type HistoryEntry struct {
+	Seq       int64           `json:"seq"`
+	Time      time.Time       `json:"time"`
+	Kind      record.Kind     `json:"kind"`
+	Precheck  bool            `json:"precheck"`
+	Principal string          `json:"principal"`
+	Role      string          `json:"role"`
+	Action    string          `json:"action,omitempty"`
+	From      string          `json:"from,omitempty"`
+	To        string          `json:"to,omitempty"`
+	Data      json.RawMessage `json:"data,omitempty"` // sensitive values as keyed digests
+	Decision
+	// Opinions of the layers that spoke, with their times.
+	Opinions []judge.Opinion `json:"opinions"`
+	Hash     string          `json:"hash"`
+}
+
+// HistoryResult answers a HistoryRequest.
+type HistoryResult struct {
+	WorkflowID string         `json:"workflowId"`
+	Decisions  []HistoryEntry `json:"decisions"` // never nil
+	Count      int            `json:"count"`     // of this page
+	// NextAfter continues the listing; 0 at the end.
+	NextAfter int64 `json:"nextAfter,omitempty"`
+}
+
+// InstancesRequest lists instances that the caller may see, newest first.
+type InstancesRequest struct {
+	Workflow, State string
+	Status          record.Status
+	Cursor          string // NextCursor of the page before
+	Limit           int    // 0 is 50; at most 500
+}
+
+// InstanceSummary is one entry of a list.
+type InstanceSummary struct {
+	Position
+	Owner     string    `json:"owner"`
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+// InstancesResult answers an InstancesRequest.
+type InstancesResult struct {
+	Instances  []InstanceSummary `json:"instances"` // never nil
+	Count      int               `json:"count"`
+	NextCursor string            `json:"nextCursor,omitempty"`
+}
+
+// CanExecuteResult says whether an instance is in one of the states asked for.
+type CanExecuteResult struct {
+	Position
+	Allowed  bool     `json:"allowed"`
+	Required []string `json:"requiredStates"`
+	Reason   string   `json:"reason"`
+}
+
+// DiagramRequest draws a definition, or an instance's definition with its
+// current state and path marked.
+type DiagramRequest struct {
+	Name string // a workflow type, or
+	ID   string // an instance
+	// Format is "mermaid" (default) or "dot".
+	Format string
+}
+
+// DiagramResult answers a DiagramRequest.
+type DiagramResult struct {
+	Name    string `json:"name"`
+	Format  string `json:"format"`
+	Diagram string `json:"diagram"`
+}

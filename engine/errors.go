@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Code is the stable machine code of an error: why something could not be
+// decided or done. (Why a move was refused is a decision's code; refusals are
+// results, not errors.)
+type Code string
+
+// The codes. docs/reference/error-codes.md is generated from Codes.
+const (
+	CodeUnknownWorkflow   Code = "unknown_workflow"
+	CodeUnknownInstance   Code = "unknown_instance"
+	CodeUnknownCheckpoint Code = "unknown_checkpoint"
+	CodeInvalidDefinition Code = "invalid_definition"
+	CodeInvalidArgument   Code = "invalid_argument"
+	CodeInvalidData       Code = "invalid_data"
+	CodeTooLarge          Code = "too_large"
+	CodeForbidden         Code = "forbidden"
+	CodeConflict          Code = "conflict"
+	CodeKeyReused         Code = "idempotency_key_reused"
+	CodeInstanceEnded     Code = "instance_ended"
+	CodeBusy              Code = "busy"
+	CodeUnavailable       Code = "unavailable"
+	CodeCancelled         Code = "cancelled"
+	CodeInternal          Code = "internal"
+)
+
+// CodeInfo documents one code.
+type CodeInfo struct {
+	Code Code
+	// Meaning is one sentence; Do says what the caller should do next.
+	Meaning, Do string
+	// Retryable: the same request may succeed later without a change.
+	Retryable bool
+}
+
+// Codes lists every code in the order of the reference page.
+var Codes = []CodeInfo{
+	{CodeUnknownWorkflow, "No definition has this name.", "List the definitions, or define it first.", false},
+	{CodeUnknownInstance, "No instance with this id is visible to the caller.", "Use the id that start returned, or list your instances.", false},
+	{CodeUnknownCheckpoint, "The instance has no checkpoint with this id.", "List the instance's checkpoints.", false},
+	{CodeInvalidDefinition, "The definition does not parse or does not pass lint.", "Mend every listed issue; each names its path and line.", false},
+	{CodeInvalidArgument, "An argument is missing, unknown, or of the wrong type.", "Correct the named argument.", false},
+	{CodeInvalidData, "A document is not acceptable JSON: invalid UTF-8, duplicate keys, a number that a float64 cannot keep, too deep, or not an object.", "Send a plain JSON object; quote large numbers as strings.", false},
+	{CodeTooLarge, "A document, event or key is larger than its limit.", "Send less; keep large content elsewhere and refer to it.", false},
+	{CodeForbidden, "The caller's role or ownership does not allow this.", "Ask the owner or an operator.", false},
+	{CodeConflict, "The instance is not at the expected revision any more.", "Look at the current state in the answer and decide again.", false},
+	{CodeKeyReused, "The idempotency key was used before with another request.", "Use a new key for a new request.", false},
+	{CodeInstanceEnded, "The instance has ended, so this cannot be done to it.", "Start a new instance.", false},
+	{CodeBusy, "The script sandbox is full or could not start; nothing was decided or recorded.", "Try again shortly.", true},
+	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
+	{CodeCancelled, "The caller cancelled the request or its deadline passed before the decision was recorded.", "Check the status before trying again, or use an idempotency key.", true},
+	{CodeInternal, "A defect of the program; the details are in its log.", "Report it with the log line.", false},
+}
+
+// Error is an error with a code, a sentence and what to do next.
+type Error struct {
+	Code    Code
+	Message string // one clear sentence, without sensitive values
+	Hint    string // what to do next
+	// Path is a JSON pointer to the offending part of the request, "" when none.
+	Path string
+	// Current is where the instance is, for CodeConflict and CodeInstanceEnded.
+	Current *Position
+	// Issues are the definition's, for CodeInvalidDefinition.
+	Issues []workflow.Issue
+	// Err is the cause; its text is for logs, not for callers.
+	Err error
+}
+
+// Error returns the message and the hint.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Message
+	}
+	return e.Message + " " + e.Hint
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// CodeOf classifies any error: the code of the *Error in its chain, else
+// CodeCancelled for a context's end, else CodeInternal. It is "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e.Code
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return CodeCancelled
+	default:
+		return CodeInternal
+	}
+}

@@ -1,0 +1,115 @@
+package record
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Kind says what happened.
+type Kind string
+
+// The kinds. An unknown kind is an error, never skipped.
+const (
+	Started      Kind = "started"
+	Advanced     Kind = "advanced"
+	Refused      Kind = "refused"
+	Prechecked   Kind = "prechecked"
+	Checkpointed Kind = "checkpointed"
+	RolledBack   Kind = "rolled_back"
+	Cancelling   Kind = "cancelled"
+)
+
+// SchemaVersion is the version of the event format written today. Readers
+// upcast older ones; a newer one is an error.
+const SchemaVersion = 1
+
+// Event is one entry of an instance's history. Seq, Revision, PrevHash and Hash
+// are set by Seal.
+type Event struct {
+	Schema   int       `json:"schema"`
+	Instance string    `json:"instance"`
+	Seq      int64     `json:"seq"`
+	Revision int64     `json:"revision"` // the instance's after this event
+	Kind     Kind      `json:"kind"`
+	Time     time.Time `json:"time"`
+
+	Principal string `json:"principal"`
+	Role      string `json:"role"`
+
+	Workflow        string `json:"workflow"`
+	Version         int    `json:"version"`
+	DefinitionHash  string `json:"definitionHash"`
+	JudgeConfigHash string `json:"judgeConfigHash,omitempty"`
+
+	Action string `json:"action,omitempty"`
+	From   string `json:"from,omitempty"`
+	To     string `json:"to,omitempty"` // the state after this event
+	// Status of the instance after this event, when the event changes it.
+	Status Status `json:"status,omitempty"`
+
+	// Patch is what was merged into the context: the start context, or the
+	// action's data when the move was applied. Top-level merge, null removes.
+	Patch json.RawMessage `json:"patch,omitempty"`
+	// Freezes are the pointers that this transition froze.
+	Freezes []string `json:"freezes,omitempty"`
+
+	Decision   *Decision   `json:"decision,omitempty"`
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	Rollback   *Rollback   `json:"rollback,omitempty"`
+	// Reason of a cancel, as given.
+	Reason string `json:"reason,omitempty"`
+
+	// Key is the idempotency key that this event answers, nil without one.
+	Key *Key `json:"key,omitempty"`
+
+	PrevHash string `json:"prevHash"` // hex; "" for the first event
+	Hash     string `json:"hash"`     // hex
+}
+
+// Decision is a verdict with what was asked: transition and identity stand in
+// the event around it.
+type Decision struct {
+	ID string `json:"id"` // "dec-" and a UUIDv7
+	judge.Verdict
+	// Data is the action's data with sensitive values as keyed digests.
+	Data json.RawMessage `json:"data,omitempty"`
+	// ContextDigest is the keyed digest of the context that was examined.
+	ContextDigest string `json:"contextDigest,omitempty"`
+	// Rubric in force, so that a reader knows which thresholds applied.
+	Rubric judge.Rubric `json:"rubric"`
+	// Took is the wall time of the whole judgement.
+	Took time.Duration `json:"tookNs"`
+}
+
+// Checkpoint names a revision.
+type Checkpoint struct {
+	ID          string          `json:"id"` // "cp-" and a UUIDv7
+	Description string          `json:"description,omitempty"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	// Revision and State are the named ones.
+	Revision int64  `json:"revision"`
+	State    string `json:"state"`
+}
+
+// Rollback restores a revision; it carries no patch.
+type Rollback struct {
+	CheckpointID string `json:"checkpointId"`
+	// Restores is the revision whose state, context and facts are in force again.
+	Restores int64 `json:"restores"`
+}
+
+// Key is an idempotency key, scoped to principal, operation and instance.
+type Key struct {
+	// Scope is the hex SHA-256 of principal, operation, instance ("" for a start) and
+	// key, length-prefixed. Unique in a store.
+	Scope string `json:"scope"`
+	// Request is the hex SHA-256 of the canonical request: the same key with
+	// another request is an error.
+	Request string `json:"request"`
+}
+
+// facts is referenced by the fold; see fold.go.
+var _ = workflow.Facts{}

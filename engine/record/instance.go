@@ -1,0 +1,39 @@
+package record
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Status is where an instance is in its life.
+type Status string
+
+// The statuses.
+const (
+	Running   Status = "running"
+	Complete  Status = "complete"  // in a final state
+	Cancelled Status = "cancelled" // ended by a cancel
+)
+
+// Instance is the fold of an instance's events.
+type Instance struct {
+	ID             string          `json:"id"`
+	Workflow       string          `json:"workflow"`
+	Version        int             `json:"version"`
+	DefinitionHash string          `json:"definitionHash"`
+	Owner          string          `json:"owner"` // the principal that started it
+	State          string          `json:"state"`
+	Status         Status          `json:"status"`
+	Context        json.RawMessage `json:"context"`
+	// Seq counts all events; Revision counts changes of state or context and is
+	// what optimistic concurrency compares. Both start at 1 with the started event.
+	Seq      int64          `json:"seq"`
+	Revision int64          `json:"revision"`
+	Facts    workflow.Facts `json:"facts"`
+	// Head is the hash of the last event, hex.
+	Head      string    `json:"head"`
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}

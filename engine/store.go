@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Errors of a Store. Drivers wrap them; callers use errors.Is.
+var (
+	// ErrNotFound: no such definition, instance, key or snapshot.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict: the instance (or the definition's next version) is not where the
+	// commit expected it; nothing was written.
+	ErrConflict = errors.New("conflict")
+	// ErrKeyTaken: an event with this idempotency scope exists; nothing was written.
+	ErrKeyTaken = errors.New("idempotency key taken")
+	// ErrTooLarge: a limit of the format; nothing was written.
+	ErrTooLarge = errors.New("too large")
+	// ErrClosed: the store is closed or closing.
+	ErrClosed = errors.New("store closed")
+	// ErrNewerSchema: the store was written by a newer version of this program.
+	ErrNewerSchema = errors.New("store has a newer schema")
+)
+
+// Store keeps definitions, judge-config revisions, instances and events.
+// Hashing, patches, rollback and authorisation live above it: a driver stores
+// and returns bytes. Every method is safe for concurrent use, also by several
+// processes where the driver allows that. A nil error of a write means that it
+// is durable as far as the driver promises durability.
+type Store interface {
+	// AddDefinition appends version d.Version of d.Name, which must be the highest
+	// present one plus 1; else ErrConflict.
+	AddDefinition(ctx context.Context, d StoredDefinition) error
+	// Definition returns one version, or the newest for version 0. ErrNotFound.
+	Definition(ctx context.Context, name string, version int) (StoredDefinition, error)
+	// Definitions lists the newest version of each, by name.
+	Definitions(ctx context.Context) ([]StoredDefinition, error)
+
+	// AddJudgeConfig appends revision c.Revision of c.Workflow, which must be the
+	// highest present one plus 1; else ErrConflict.
+	AddJudgeConfig(ctx context.Context, c JudgeConfig) error
+	// JudgeConfigs lists every revision of a workflow, oldest first.
+	JudgeConfigs(ctx context.Context, workflow string) ([]JudgeConfig, error)
+
+	// Load returns an instance. ErrNotFound.
+	Load(ctx context.Context, id string) (record.Instance, error)
+	// Commit is the one write of instances: all of it or nothing. ErrConflict when
+	// the stored Seq is not c.Expect, ErrKeyTaken when an event's key scope exists
+	// (looked at first: a replay is told as such even after later events).
+	Commit(ctx context.Context, c Commit) error
+	// ByKey returns the event that answered an idempotency scope. ErrNotFound.
+	ByKey(ctx context.Context, scope string) (record.Event, error)
+	// Events iterates over one instance's history as the query says. The iterator
+	// sees a consistent prefix; events committed meanwhile may or may not appear.
+	Events(ctx context.Context, q EventQuery) iter.Seq2[record.Event, error]
+	// Snapshot returns the newest stored snapshot of an instance at or below a
+	// revision. ErrNotFound when there is none (fold from the first event then).
+	Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error)
+	// Instances lists instances, newest first (by id: UUIDv7 sorts by time).
+	Instances(ctx context.Context, q InstanceQuery) iter.Seq2[record.Instance, error]
+
+	// Close flushes what was acknowledged, releases everything and is idempotent.
+	Close() error
+}
+
+// StoredDefinition is one version of a definition at rest.
+type StoredDefinition struct {
+	Name    string `json:"name"`
+	Version int    `json:"version"` // from 1
+	Hash    string `json:"hash"`    // workflow.Definition.Hash
+	// Document is the definition as compact JSON.
+	Document json.RawMessage `json:"document"`
+	// Owner is the principal that defined it; Operator is true when in the operator's role.
+	Owner     string    `json:"owner"`
+	Operator  bool      `json:"operator"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// JudgeConfig is one judge-config revision beside a definition.
+type JudgeConfig struct {
+	Workflow string `json:"workflow"`
+	Revision int    `json:"revision"` // from 1, per workflow
+	// Principal made it. Scope "" binds every instance; else only the instances
+	// that this principal owns (an agent's tightening of an operator's definition).
+	Principal string                 `json:"principal"`
+	Role      string                 `json:"role"`
+	Scope     string                 `json:"scope,omitempty"`
+	Settings  workflow.JudgeSettings `json:"settings"` // only what was given
+	// Hash is "sha256:" and the hex digest of the canonical revision.
+	Hash string    `json:"hash"`
+	At   time.Time `json:"at"`
+}
+
+// Commit is one write: events with the instance that they fold to.
+type Commit struct {
+	// Expect is the Seq that the stored instance must have; 0 creates it.
+	Expect int64
+	// Events are sealed, consecutive, and end in Next. At least one.
+	Events []record.Event
+	Next   record.Instance
+	// Snapshot stores Next as a snapshot of its revision too (checkpoints).
+	Snapshot bool
+}
+
+// EventQuery selects a part of one instance's history.
+type EventQuery struct {
+	Instance string
+	// AfterSeq excludes events up to and including it; 0 is from the start.
+	AfterSeq int64
+	// MaxRevision, when not 0, ends before the first event whose Revision is above it.
+	MaxRevision int64
+	// Kinds, when not empty, selects these kinds.
+	Kinds []record.Kind
+	// Limit, when not 0, ends after that many.
+	Limit int
+}
+
+// InstanceQuery selects instances.
+type InstanceQuery struct {
+	Workflow string // "" is all
+	State    string // "" is all
+	Status   record.Status
+	Owner    string // "" is all
+	// BeforeID continues below an id (exclusive); "" starts at the newest.
+	BeforeID string
+	Limit    int // 0 is no limit
+}

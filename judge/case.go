@@ -1,0 +1,147 @@
+package judge
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// Operation says what the agent asked for.
+type Operation string
+
+// The operations that are judged.
+const (
+	// Start enters the initial state. Its data is the start context.
+	Start Operation = "start"
+	// Advance performs an action.
+	Advance Operation = "advance"
+)
+
+// Case is one question put to the judge: everything that the layers may look
+// at, and nothing else. It is a plain value that engine/workflow builds from a
+// definition and the facts of an instance; no layer reads anything beside it.
+type Case struct {
+	Operation Operation
+	// Precheck is true for a question that will not move the instance.
+	Precheck bool
+
+	Workflow        string
+	Version         int
+	DefinitionHash  string
+	JudgeConfigHash string
+	Instance        string
+	State           string
+	Action          string
+	Principal       string
+	Role            string
+	// Owner wrote the definition; its schemas and scripts are run as that
+	// stranger's unless Owner.Trusted.
+	Owner validators.Owner
+
+	// Illegal holds why the action cannot happen here at all (unknown action,
+	// instance not running, role, notBy). Empty: legal. The transition layer
+	// says it.
+	Illegal []validators.Finding
+	// Checks look at Data: required fields, schema, validators, and the routes
+	// that choose among Candidates.
+	Checks validators.Checks
+	// Candidates are the states that the action can lead to, in order. With
+	// Checks.Routes they are parallel to it; without, there is exactly one
+	// (none when the action is illegal).
+	Candidates []Candidate
+	// Forbidden holds what Data may not do whatever the target is: writes,
+	// freezes, reserved keys. The state layer says it.
+	Forbidden []validators.Finding
+
+	// Data is the action's, Context the accumulated one before the merge, Merged
+	// the one after it. All are JSON objects, never nil.
+	Data, Context, Merged json.RawMessage
+	// MaskedData, MaskedContext and MaskedMerged are the same with every
+	// sensitive value replaced. They equal the plain ones when nothing is sensitive.
+	MaskedData, MaskedContext, MaskedMerged json.RawMessage
+	// Scrub removes sensitive values from text that leaves the process. Never nil
+	// in a Case that engine/workflow built; nil means nothing is sensitive.
+	Scrub func(string) string
+
+	Rubric Rubric
+	// ReviewPath is true when somebody could resolve an escalation.
+	ReviewPath bool
+	// Now is the decision's time and Seed its random seed: the same case gives
+	// the same verdict.
+	Now  time.Time
+	Seed int64
+}
+
+// Candidate is one state that the action can lead to.
+type Candidate struct {
+	Target string
+	// Entry are the target state's own validators; they look at Merged.
+	Entry validators.Checks
+	// Unmet holds what the history must show before this state may be entered
+	// and does not (mustPassThrough).
+	Unmet []validators.Finding
+}
+
+// Mode says whether the verdict of the layers after routing binds.
+type Mode string
+
+// The modes.
+const (
+	Enforce Mode = "enforce"
+	// Shadow records what the layers would have decided and lets the move happen.
+	// Legality and routing bind all the same.
+	Shadow Mode = "shadow"
+)
+
+// UnavailablePolicy says what happens when a model is asked for and cannot answer.
+type UnavailablePolicy string
+
+// The policies of onJudgeUnavailable.
+const (
+	UnavailableEscalate   UnavailablePolicy = "escalate"
+	UnavailableStructural UnavailablePolicy = "structural"
+	UnavailableReject     UnavailablePolicy = "reject"
+)
+
+// Risk grades a transition.
+type Risk string
+
+// The grades. RiskHigh demands at least a calibrated model or a person.
+const (
+	RiskNormal Risk = ""
+	RiskHigh   Risk = "high"
+)
+
+// Rubric is the judge's configuration of one transition, with every default
+// and override already resolved (see DefaultRubric).
+type Rubric struct {
+	// Enabled false drops the content layer, the model and MinConfidence; the
+	// deterministic layers, RequireAssurance and Risk still bind.
+	Enabled bool `json:"enabled"`
+	// UseLLM asks the model after every other layer has approved.
+	UseLLM bool `json:"useLLM"`
+	// StrictMode approves only with confidence >= MinConfidence; otherwise a low
+	// confidence is a warning.
+	StrictMode bool `json:"strictMode"`
+	// MinConfidence is 0..1.
+	MinConfidence float64 `json:"minConfidence"`
+	Mode          Mode    `json:"mode"`
+	// OnJudgeUnavailable: by default escalate when strict, structural when not.
+	OnJudgeUnavailable UnavailablePolicy `json:"onJudgeUnavailable"`
+	RequireAssurance   Assurance         `json:"requireAssurance"`
+	Risk               Risk              `json:"risk,omitempty"`
+	// Criteria are judged one by one by the model.
+	Criteria []string `json:"criteria,omitempty"`
+	// Model names one that an operator configured; empty is the default one.
+	Model string `json:"model,omitempty"`
+}
+
+// DefaultRubric is what an absent judgeConfig means: enabled, no model, not
+// strict, 0.8, enforce, structural, assurance none.
+func DefaultRubric() Rubric {
+	return Rubric{
+		Enabled: true, MinConfidence: 0.8, Mode: Enforce,
+		OnJudgeUnavailable: UnavailableStructural, RequireAssurance: AssuranceNone,
+	}
+}

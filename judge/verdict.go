@@ -1,0 +1,153 @@
+package judge
+
+import (
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// Outcome is what a layer or the whole pipeline says.
+type Outcome string
+
+// The outcomes. The zero Outcome of an Opinion means that the layer had
+// nothing to check and did not speak.
+const (
+	Approve  Outcome = "approve"
+	Reject   Outcome = "reject"
+	Escalate Outcome = "escalate"
+)
+
+// Assurance says what was examined, weakest first.
+type Assurance string
+
+// The levels of assurance, in rising order.
+const (
+	AssuranceNone          Assurance = "none" // legality only
+	AssuranceStructural    Assurance = "structural"
+	AssuranceValidators    Assurance = "validators"
+	AssuranceLLM           Assurance = "llm"
+	AssuranceLLMCalibrated Assurance = "llm_calibrated"
+	AssuranceHuman         Assurance = "human"
+)
+
+// LayerName names what settled a decision or gave an opinion.
+type LayerName string
+
+// The layers in the order in which they are asked, then the deciders that are
+// no layers.
+const (
+	LayerTransition LayerName = "transition"
+	LayerFields     LayerName = "fields"
+	LayerSchema     LayerName = "schema"
+	LayerEvidence   LayerName = "evidence"
+	LayerScript     LayerName = "script"
+	LayerState      LayerName = "state"
+	LayerContent    LayerName = "content"
+	LayerModel      LayerName = "model"
+
+	ByFallback LayerName = "fallback"
+	ByPolicy   LayerName = "policy"
+	ByReviewer LayerName = "reviewer"
+)
+
+// The codes that settle gives; layers' codes are their findings'.
+const (
+	CodeLowConfidence      = "low_confidence"
+	CodeAssuranceTooLow    = "assurance_too_low"
+	CodeJudgeNotConfigured = "judge_not_configured"
+	CodeJudgeUnavailable   = "judge_unavailable"
+	CodeJudgeUnreadable    = "judge_unreadable"
+	CodeCannotAssess       = "cannot_assess"
+	CodeLoopGuard          = "loop_guard"
+	CodeNoRoute            = "no_route"
+	CodeValidatorError     = "validator_error"
+	CodeValidatorRejected  = "validator_rejected"
+)
+
+// Trouble says why a model that was asked gave no usable judgement.
+type Trouble string
+
+// The troubles. NotConfigured and Unavailable are the outside's fault; the case
+// itself can cause the others, so they are never answered by the structural
+// fallback.
+const (
+	TroubleNone          Trouble = ""
+	TroubleNotConfigured Trouble = CodeJudgeNotConfigured
+	TroubleUnavailable   Trouble = CodeJudgeUnavailable
+	TroubleUnreadable    Trouble = CodeJudgeUnreadable
+	TroubleCannotAssess  Trouble = CodeCannotAssess
+	TroubleLoopGuard     Trouble = CodeLoopGuard
+)
+
+// Opinion is what one layer says.
+type Opinion struct {
+	Layer LayerName `json:"layer"`
+	// Outcome "" means that the layer had nothing to check.
+	Outcome Outcome `json:"outcome"`
+	// Confidence is 0..1: how sure the layer is of its outcome about what it examined.
+	Confidence float64 `json:"confidence"`
+	// Assurance is what this layer's examination amounts to.
+	Assurance   Assurance            `json:"assurance"`
+	Reasoning   string               `json:"reasoning,omitempty"`
+	Findings    []validators.Finding `json:"findings,omitempty"`
+	Suggestions []string             `json:"suggestions,omitempty"`
+	// Fault is true when the examiner failed and not what was examined (a script
+	// that threw): still a rejection, told apart.
+	Fault bool `json:"fault,omitempty"`
+	// Trouble is set by the model layer only; Outcome is Escalate then.
+	Trouble Trouble `json:"trouble,omitempty"`
+	// RetryAfter goes with TroubleUnavailable; 0 when unknown.
+	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
+	// Route is the index of the chosen Candidate, set by the script layer when
+	// the case has routes.
+	Route *int `json:"route,omitempty"`
+	// Sandbox lists the protections that were missing when scripts ran.
+	Sandbox []string `json:"sandbox,omitempty"`
+	// Took is the layer's wall time.
+	Took time.Duration `json:"tookNs"`
+}
+
+// Verdict is what the pipeline says of a case.
+type Verdict struct {
+	Outcome Outcome `json:"outcome"`
+	// Proposed is what would have been without policy (thresholds, required
+	// assurance, availability); equal to Outcome when policy changed nothing.
+	Proposed Outcome `json:"proposed"`
+	// Applied says that the move may happen: the outcome is Approve, or the mode
+	// is Shadow and legality and routing allow it.
+	Applied bool `json:"applied"`
+	// Code is the machine code of a refusal or escalation: the first finding's, or
+	// the policy's own. Empty on an approval.
+	Code string `json:"code,omitempty"`
+	// Target is the state that the action leads to, "" when none was determined.
+	Target string `json:"target,omitempty"`
+	// Confidence is 0..1, of the weakest layer that spoke.
+	Confidence float64   `json:"confidence"`
+	Assurance  Assurance `json:"assurance"`
+	DecidedBy  LayerName `json:"decidedBy"`
+	// Degraded is true when a judgement that was asked for could not be had and
+	// the rest decided.
+	Degraded bool `json:"degraded"`
+	Fault    bool `json:"fault,omitempty"`
+	Mode     Mode `json:"mode"`
+	// Reasoning is one or a few sentences for the agent and for the record.
+	Reasoning   string               `json:"reasoning"`
+	Findings    []validators.Finding `json:"findings,omitempty"`
+	Suggestions []string             `json:"suggestions,omitempty"`
+	// Warnings tell of what was let pass (a low confidence without strictMode).
+	Warnings []string `json:"warnings,omitempty"`
+	// RetryAfter goes with CodeJudgeUnavailable; 0 when unknown.
+	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
+	// Sandbox lists the protections that were missing when scripts ran.
+	Sandbox  []string  `json:"sandbox,omitempty"`
+	Opinions []Opinion `json:"opinions"`
+}
+
+// Violations are the findings' messages, never nil.
+func (v Verdict) Violations() []string {
+	out := make([]string, 0, len(v.Findings))
+	for _, f := range v.Findings {
+		out = append(out, f.Message)
+	}
+	return out
+}
