@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// Judge decides cases; *judge.Pipeline implements it. An error means that it
+// could not decide, and nothing is recorded then.
+type Judge interface {
+	Decide(ctx context.Context, c judge.Case) (judge.Verdict, error)
+}
+
+// Compiler compiles a definition's schemas and scripts; *validators.Compiler
+// implements it.
+type Compiler interface {
+	Compile(ctx context.Context, owner validators.Owner, c validators.Checks) (*validators.Set, []validators.Problem, error)
+}
+
+// Digester makes keyed digests of sensitive values; record.Digester implements it.
+type Digester interface {
+	Digest(value []byte) string
+}
+
+// Observer is told of what was committed, after it is durable and before the
+// answer. It must not block.
+type Observer interface {
+	Committed(ctx context.Context, events []record.Event)
+}
+
+// Limits bound what callers may send and what instances may hold. All are bytes.
+type Limits struct {
+	Data    int // one action's data, and a start context
+	Context int // the accumulated context
+	Key     int // an idempotency key
+	Text    int // a description or reason
+}
+
+// DefaultLimits are 64 KiB of data, 256 KiB of context, 200 bytes of key and
+// 4 KiB of text.
+func DefaultLimits() Limits {
+	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10}
+}
+
+// Config is what an Engine is made of. Store, Judge, Compiler and Digester are
+// required.
+type Config struct {
+	Store    Store
+	Judge    Judge
+	Compiler Compiler
+	Digester Digester
+	// Observer may be nil.
+	Observer Observer
+	// Limits; zero fields are DefaultLimits.
+	Limits Limits
+	// Models are the names of configured models; empty means that useLLM cannot be served.
+	Models []string
+	// ReviewPath says that somebody can resolve escalations.
+	ReviewPath bool
+	// Now is the clock, time.Now when nil.
+	Now func() time.Time
+	// NewID returns the unique part of ids, a UUIDv7 when nil.
+	NewID func() string
+}
+
+func (c Config) withDefaults() Config {
+	d := DefaultLimits()
+	if c.Limits.Data == 0 {
+		c.Limits.Data = d.Data
+	}
+	if c.Limits.Context == 0 {
+		c.Limits.Context = d.Context
+	}
+	if c.Limits.Key == 0 {
+		c.Limits.Key = d.Key
+	}
+	if c.Limits.Text == 0 {
+		c.Limits.Text = d.Text
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.NewID == nil {
+		c.NewID = newUUID
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	need := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("engine: config needs %s", what))
+		}
+	}
+	need(c.Store != nil, "a Store")
+	need(c.Judge != nil, "a Judge")
+	need(c.Compiler != nil, "a Compiler")
+	need(c.Digester != nil, "a Digester")
+	need(c.Limits.Data > 0 && c.Limits.Context > 0 && c.Limits.Key > 0 && c.Limits.Text > 0, "positive limits")
+	return errors.Join(errs...)
+}
+
+// Engine drives instances through their definitions. It is safe for concurrent
+// use; several engines may share one Store.
+type Engine struct {
+	cfg         Config
+	definitions *definitionCache
+	keys        *waiters
+}
+
+// New returns an Engine, or an error that names every missing part.
+func New(cfg Config) (*Engine, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters()}, nil
+}
+
+func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }
+
+func (e *Engine) observe(ctx context.Context, events ...record.Event) {
+	if e.cfg.Observer != nil {
+		e.cfg.Observer.Committed(ctx, events)
+	}
+}
+
+// newUUID falls back to a random UUID only when the clock source of version 7 fails.
+func newUUID() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return uuid.NewString()
+	}
+	return id.String()
+}
+
+// definition returns a version of a definition (0 is the newest) with what it
+// was parsed from.
+func (e *Engine) definition(ctx context.Context, name string, version int) (loaded, error) {
+	if version > 0 {
+		if l, ok := e.definitions.get(name, version); ok {
+			return l, nil
+		}
+	}
+	s, err := e.cfg.Store.Definition(ctx, name, version)
+	if err != nil {
+		if errors.Is(err, ErrNotFound) {
+			return loaded{}, e.unknownWorkflow(ctx, name, version)
+		}
+		return loaded{}, storeError("read the definition", err)
+	}
+	if l, ok := e.definitions.get(s.Name, s.Version); ok {
+		return l, nil
+	}
+	d, err := workflow.Parse(s.Name, s.Document)
+	if err != nil {
+		return loaded{}, internal(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
+	}
+	l := loaded{stored: s, def: d}
+	e.definitions.put(l)
+	return l, nil
+}
+
+// loaded is a stored definition and its parsed form.
+type loaded struct {
+	stored StoredDefinition
+	def    *workflow.Definition
+}
+
+func (l loaded) owner() validators.Owner {
+	return validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator}
+}

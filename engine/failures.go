@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// conflict says that an instance moved between the look and the write; the
+// caller turns it into an *Error with the present position.
+type conflict struct{ id string }
+
+func (c *conflict) Error() string { return "instance " + c.id + " moved meanwhile" }
+
+// Is makes a conflict match ErrConflict.
+func (c *conflict) Is(target error) bool { return target == ErrConflict }
+
+// conflictFor puts the present position into a conflict; other errors pass.
+func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error {
+	var c *conflict
+	if !errors.As(err, &c) {
+		return err
+	}
+	inst, l, lerr := e.instance(ctx, p, c.id)
+	if lerr != nil {
+		return lerr
+	}
+	return conflictAt(inst, l, p)
+}
+
+func conflictAt(inst record.Instance, l loaded, p Principal) *Error {
+	pos := position(inst, l.def, p.Role)
+	return &Error{
+		Code: CodeConflict, Current: &pos, Err: ErrConflict,
+		Message: fmt.Sprintf("The instance has moved: it is in state %q at revision %d.", inst.State, inst.Revision),
+		Hint:    "Look at the current state and decide again; nothing was recorded.",
+	}
+}
+
+// expect compares the revision that the caller expected.
+func expect(inst record.Instance, l loaded, p Principal, revision *int64) error {
+	if revision == nil || *revision == inst.Revision {
+		return nil
+	}
+	return conflictAt(inst, l, p)
+}
+
+// storeError classifies what a Store answered. op completes "could not ...".
+func storeError(op string, err error) error {
+	var known *Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &Error{Code: CodeCancelled, Message: fmt.Sprintf("The request ended before gavel could %s.", op), Hint: "Check the status before trying again.", Err: err}
+	case errors.Is(err, ErrTooLarge):
+		return tooLarge("", "The event is larger than the store's limit.")
+	default:
+		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("The store could not %s.", op), Hint: "Try again; tell the operator if it persists.", Err: err}
+	}
+}
+
+// sealError classifies what record.Seal answered.
+func sealError(err error) error {
+	if errors.Is(err, record.ErrTooLarge) {
+		return &Error{Code: CodeTooLarge, Message: "The event with its decision is larger than 128 KiB.", Hint: "Send less data.", Err: err}
+	}
+	return internal("seal the event", err)
+}
+
+// judgeError classifies why the judge could not decide.
+func judgeError(err error) error {
+	var known *Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &Error{Code: CodeCancelled, Message: "The request ended before a decision was reached.", Hint: "Try again; nothing was recorded.", Err: err}
+	case errors.Is(err, validators.ErrUnavailable):
+		return &Error{Code: CodeBusy, Message: "The script sandbox could not take the request.", Hint: "Try again shortly; nothing was recorded.", Err: err}
+	default:
+		return internal("decide", err)
+	}
+}
+
+func internal(op string, err error) error {
+	return &Error{Code: CodeInternal, Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: fmt.Errorf("%s: %w", op, err)}
+}
+
+func missing(field, what string) error {
+	return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The argument %q is missing.", field), Hint: what}
+}
+
+func tooLarge(field, message string) error {
+	path := ""
+	if field != "" {
+		path = "/" + field
+	}
+	return &Error{Code: CodeTooLarge, Path: path, Message: message, Hint: "Keep large content elsewhere and refer to it."}
+}
+
+// document checks a JSON object from a caller: size first, then form. nil is {}.
+func (e *Engine) document(field string, doc json.RawMessage, limit int) (json.RawMessage, error) {
+	if len(doc) == 0 {
+		return json.RawMessage("{}"), nil
+	}
+	if len(doc) > limit {
+		return nil, tooLarge(field, fmt.Sprintf("%q has %d bytes; the limit is %d.", field, len(doc), limit))
+	}
+	compact, err := workflow.CheckDocument(doc)
+	if err != nil {
+		return nil, &Error{Code: CodeInvalidData, Path: "/" + field, Message: fmt.Sprintf("%q is not acceptable: %v", field, err), Err: err}
+	}
+	return compact, nil
+}
+
+func (e *Engine) text(field, s string) error {
+	if len(s) > e.cfg.Limits.Text {
+		return tooLarge(field, fmt.Sprintf("%q has %d bytes; the limit is %d.", field, len(s), e.cfg.Limits.Text))
+	}
+	return nil
+}
+
+// unknownWorkflow names the nearest definition.
+func (e *Engine) unknownWorkflow(ctx context.Context, name string, version int) error {
+	out := &Error{Code: CodeUnknownWorkflow, Err: ErrNotFound, Hint: "List the definitions to see what there is, or define it first."}
+	if version > 0 {
+		out.Message = fmt.Sprintf("There is no version %d of a workflow %q.", version, name)
+		return out
+	}
+	out.Message = fmt.Sprintf("There is no workflow %q.", name)
+	if all, err := e.cfg.Store.Definitions(ctx); err == nil {
+		names := make([]string, len(all))
+		for i, d := range all {
+			names[i] = d.Name
+		}
+		if near := workflow.Suggest(name, names); near != "" {
+			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)
+		}
+	}
+	return out
+}
+
+func unknownInstance(id string) error {
+	return &Error{
+		Code: CodeUnknownInstance, Err: ErrNotFound,
+		Message: fmt.Sprintf("There is no instance %q that you may see.", id),
+		Hint:    "Use the id that start returned, or list your instances.",
+	}
+}

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// ConfigureJudge appends a judge-config revision beside a definition, in force
+// from the next decision, running instances included. Only the given fields
+// change. The judged does not configure the judge: on an operator's definition
+// an agent may only tighten, and only for its own instances.
+func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfigRequest) (JudgeConfigResult, error) {
+	if err := authorize(p, opConfigure); err != nil {
+		return JudgeConfigResult{}, err
+	}
+	if req.Name == "" {
+		return JudgeConfigResult{}, missing("name", "The name of a defined workflow.")
+	}
+	if err := checkSettings(req.Settings); err != nil {
+		return JudgeConfigResult{}, err
+	}
+	for {
+		l, err := e.definition(ctx, req.Name, 0)
+		if err != nil {
+			return JudgeConfigResult{}, err
+		}
+		revisions, err := e.cfg.Store.JudgeConfigs(ctx, req.Name)
+		if err != nil {
+			return JudgeConfigResult{}, storeError("read the judge configuration", err)
+		}
+		c, err := e.newJudgeConfig(p, l, revisions, req.Settings)
+		if err != nil {
+			return JudgeConfigResult{}, err
+		}
+		err = e.cfg.Store.AddJudgeConfig(ctx, c)
+		if errors.Is(err, ErrConflict) {
+			continue // another revision came between: look again, rights included
+		}
+		if err != nil {
+			return JudgeConfigResult{}, storeError("store the judge configuration", err)
+		}
+		in := inForce(l.stored, p.ID, append(revisions, c))
+		return JudgeConfigResult{
+			Success: true, Message: configMessage(c), Config: l.def.Rubric(in), Revision: c.Revision, Hash: c.Hash,
+		}, nil
+	}
+}
+
+// newJudgeConfig decides whether the caller may make this revision, and makes it.
+func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, s workflow.JudgeSettings) (JudgeConfig, error) {
+	c := JudgeConfig{
+		Workflow: l.stored.Name, Revision: len(revisions) + 1, Principal: p.ID, Role: string(p.Role), Settings: s, At: e.now(),
+	}
+	switch {
+	case p.Role == RoleOperator:
+	case l.stored.Operator:
+		if err := onlyTightens(s, l.def.Rubric(inForce(l.stored, p.ID, revisions))); err != nil {
+			return JudgeConfig{}, err
+		}
+		c.Scope = p.ID
+	case l.stored.Owner != p.ID:
+		return JudgeConfig{}, &Error{
+			Code: CodeForbidden, Message: fmt.Sprintf("The workflow %q belongs to another principal; you may not configure its judge.", c.Workflow),
+			Hint: "Ask its owner or an operator.",
+		}
+	default:
+		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(inForce(l.stored, p.ID, revisions))); err != nil {
+			return JudgeConfig{}, err
+		}
+	}
+	body, err := json.Marshal(s)
+	if err != nil {
+		return JudgeConfig{}, internal("encode the judge configuration", err)
+	}
+	c.Hash = "sha256:" + digest("gavel/judge-config/v1", c.Workflow, fmt.Sprint(c.Revision), c.Principal, c.Role, c.Scope, string(body), c.At.Format("2006-01-02T15:04:05.000000Z07:00"))
+	return c, nil
+}
+
+// checkSettings looks at the values alone.
+func checkSettings(s workflow.JudgeSettings) error {
+	if s.Enabled == nil && s.StrictMode == nil && s.MinConfidence == nil && s.UseLLM == nil {
+		return &Error{Code: CodeInvalidArgument, Message: "No setting was given.", Hint: "Give at least one of enabled, strictMode, minConfidence, useLLM."}
+	}
+	if m := s.MinConfidence; m != nil && (*m != *m || *m < 0 || *m > 1) {
+		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "minConfidence must be a number from 0 to 1.", Hint: "For example 0.8."}
+	}
+	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Criteria != nil || s.Model != nil {
+		return &Error{Code: CodeInvalidArgument, Message: "Only enabled, strictMode, minConfidence and useLLM can be configured beside a definition.", Hint: "Define a new version for the others."}
+	}
+	return nil
+}
+
+// onlyTightens is what an agent may do to an operator's definition: exactly
+// enabled true, strictMode true, or a minConfidence that is not below the present one.
+func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
+	if (s.Enabled != nil && !*s.Enabled) || (s.StrictMode != nil && !*s.StrictMode) || s.UseLLM != nil ||
+		(s.MinConfidence != nil && *s.MinConfidence < now.MinConfidence) {
+		return &Error{
+			Code: CodeForbidden, Message: "This definition belongs to an operator; an agent may only tighten its judge.",
+			Hint: "Allowed: enabled true, strictMode true, a higher minConfidence, for your own instances.",
+		}
+	}
+	return nil
+}
+
+// keepsOperatorKeys refuses that the owner of a definition loosens what an
+// operator configured beside it.
+func keepsOperatorKeys(s workflow.JudgeSettings, revisions []JudgeConfig, now judge.Rubric) error {
+	var byOperator workflow.JudgeSettings
+	for _, r := range revisions {
+		if Role(r.Role) == RoleOperator {
+			byOperator = byOperator.With(r.Settings)
+		}
+	}
+	loosens := (byOperator.Enabled != nil && s.Enabled != nil && now.Enabled && !*s.Enabled) ||
+		(byOperator.StrictMode != nil && s.StrictMode != nil && now.StrictMode && !*s.StrictMode) ||
+		(byOperator.MinConfidence != nil && s.MinConfidence != nil && *s.MinConfidence < now.MinConfidence) ||
+		(byOperator.UseLLM != nil && s.UseLLM != nil && now.UseLLM && !*s.UseLLM)
+	if loosens {
+		return &Error{Code: CodeForbidden, Message: "An operator configured this setting; only an operator may loosen it.", Hint: "Ask an operator."}
+	}
+	return nil
+}
+
+// overlays are the judge-config revisions in force for an owner's instances,
+// with the digest that identifies them; "" when there are none.
+func (e *Engine) overlays(ctx context.Context, s StoredDefinition, owner string) ([]workflow.Overlay, string, error) {
+	revisions, err := e.cfg.Store.JudgeConfigs(ctx, s.Name)
+	if err != nil {
+		return nil, "", storeError("read the judge configuration", err)
+	}
+	if len(revisions) == 0 {
+		return nil, "", nil
+	}
+	hashes := []string{"gavel/judge-configs/v1"}
+	for _, r := range revisions {
+		if r.Scope == "" || r.Scope == owner {
+			hashes = append(hashes, r.Hash)
+		}
+	}
+	return inForce(s, owner, revisions), "sha256:" + digest(hashes...), nil
+}
+
+// inForce is pure: revisions that bind everybody in their order, then the
+// owner's own tightenings. An operator's later revision of a key lifts the
+// tightenings of that key made before it. On a definition that an operator took
+// over, revisions that agents made for everybody no longer count.
+func inForce(s StoredDefinition, owner string, revisions []JudgeConfig) []workflow.Overlay {
+	var out, tight []workflow.Overlay
+	for i, r := range revisions {
+		operator := Role(r.Role) == RoleOperator
+		switch {
+		case r.Scope == "" && (operator || !s.Operator):
+			out = append(out, workflow.Overlay{Settings: r.Settings})
+		case r.Scope != "" && r.Scope == owner:
+			left := r.Settings
+			for _, later := range revisions[i+1:] {
+				if Role(later.Role) == RoleOperator {
+					left = left.Without(later.Settings)
+				}
+			}
+			tight = append(tight, workflow.Overlay{Settings: left, TightenOnly: true})
+		}
+	}
+	return append(out, tight...)
+}
+
+func configMessage(c JudgeConfig) string {
+	if c.Scope != "" {
+		return fmt.Sprintf("The judge of %q is tightened for your instances, from the next decision on.", c.Workflow)
+	}
+	return fmt.Sprintf("The judge of %q is configured, from the next decision on.", c.Workflow)
+}

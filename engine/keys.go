@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// newKey scopes an idempotency key to principal, operation and instance, and
+// digests the request so that the same key with another request is told apart.
+// It returns nil when no key was given.
+func (e *Engine) newKey(p Principal, op operation, instance, key string, request ...string) (*record.Key, error) {
+	if key == "" {
+		return nil, nil //nolint:nilnil // no key is a valid, common answer
+	}
+	if len(key) > e.cfg.Limits.Key {
+		return nil, tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(key), e.cfg.Limits.Key))
+	}
+	return &record.Key{
+		Scope:   digest("gavel/key/v1", p.ID, string(op), instance, key),
+		Request: digest(append([]string{"gavel/request/v1"}, request...)...),
+	}, nil
+}
+
+// digest is the hex SHA-256 of its parts, each with its length before it so that
+// no two lists of parts read the same.
+func digest(parts ...string) string {
+	h := sha256.New()
+	var n [8]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
+		h.Write(n[:])
+		h.Write([]byte(p))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// once answers a request with an idempotency key at most once: a key that was
+// used is replayed, concurrent duplicates wait for the first. Errors bind no key.
+func once[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
+	replay func(context.Context, record.Event) (T, error), do func(context.Context) (T, error),
+) (T, error) {
+	var zero T
+	if key == nil {
+		return do(ctx)
+	}
+	release := e.keys.acquire(ctx.Done(), key.Scope)
+	if release == nil {
+		return zero, storeError("wait for the request with the same idempotency key", ctx.Err())
+	}
+	defer release()
+	if ev, ok, err := e.answered(ctx, key); err != nil || ok {
+		if err != nil {
+			return zero, err
+		}
+		return replay(ctx, ev)
+	}
+	out, err := do(ctx)
+	if err == nil {
+		return out, nil
+	}
+	// Another process may have answered the same key between our look and our
+	// write: then this is a replay, whatever our own attempt met.
+	if ev, ok, kerr := e.answered(ctx, key); kerr == nil && ok {
+		return replay(ctx, ev)
+	} else if CodeOf(kerr) == CodeKeyReused {
+		return zero, kerr
+	}
+	return zero, err
+}
+
+// answered looks a key up.
+func (e *Engine) answered(ctx context.Context, key *record.Key) (record.Event, bool, error) {
+	ev, err := e.cfg.Store.ByKey(ctx, key.Scope)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return record.Event{}, false, nil
+	case err != nil:
+		return record.Event{}, false, storeError("look the idempotency key up", err)
+	case ev.Key == nil || ev.Key.Request != key.Request:
+		return record.Event{}, false, &Error{
+			Code: CodeKeyReused, Path: "/idempotencyKey",
+			Message: "This idempotency key was used before with another request.",
+			Hint:    "Use a new key for a new request; repeat the old request exactly to get its answer again.",
+		}
+	}
+	return ev, true, nil
+}
+
+// canonical is a document's canonical text: the same request has the same digest
+// in whatever order its keys were sent.
+func canonical(doc json.RawMessage) string {
+	c, err := workflow.Canonical(doc)
+	if err != nil {
+		return string(doc)
+	}
+	return string(c)
+}
+
+func revisionText(r *int64) string {
+	if r == nil {
+		return ""
+	}
+	return strconv.FormatInt(*r, 10)
+}

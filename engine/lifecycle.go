@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Cancel ends an instance without a final state. What happened stays recorded.
+func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (CancelResult, error) {
+	if err := authorize(p, opCancel); err != nil {
+		return CancelResult{}, err
+	}
+	if err := e.text("reason", req.Reason); err != nil {
+		return CancelResult{}, err
+	}
+	key, err := e.newKey(p, opCancel, req.ID, req.Key, req.Reason, revisionText(req.ExpectedRevision))
+	if err != nil {
+		return CancelResult{}, err
+	}
+	return once(ctx, e, p, key,
+		func(ctx context.Context, ev record.Event) (CancelResult, error) {
+			pos, err := e.positionAt(ctx, p, ev)
+			return CancelResult{Position: pos, Message: cancelMessage(pos), Replayed: true}, err
+		},
+		func(ctx context.Context) (CancelResult, error) { return e.cancel(ctx, p, req, key) })
+}
+
+func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key *record.Key) (CancelResult, error) {
+	inst, l, err := e.instance(ctx, p, req.ID)
+	if err != nil {
+		return CancelResult{}, err
+	}
+	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
+		return CancelResult{}, err
+	}
+	if inst.Status != record.Running {
+		return CancelResult{}, instanceEnded(inst, l, p, "cancelled")
+	}
+	ev := e.event(p, inst, record.Cancelling)
+	ev.Status, ev.Reason, ev.Key = record.Cancelled, req.Reason, key
+	_, next, err := e.commit(ctx, inst, ev, nil)
+	if err != nil {
+		return CancelResult{}, e.conflictFor(ctx, p, err)
+	}
+	pos := position(next, l.def, p.Role)
+	return CancelResult{Position: pos, Message: cancelMessage(pos)}, nil
+}
+
+func cancelMessage(pos Position) string {
+	return fmt.Sprintf("Cancelled in state %q.", pos.State)
+}
+
+func instanceEnded(inst record.Instance, l loaded, p Principal, verb string) *Error {
+	pos := position(inst, l.def, p.Role)
+	return &Error{
+		Code: CodeInstanceEnded, Current: &pos,
+		Message: fmt.Sprintf("The instance is %s in state %q and cannot be %s.", inst.Status, inst.State, verb),
+		Hint:    "Start a new instance.",
+	}
+}
+
+// Checkpoint names the present revision, to roll back to.
+func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequest) (CheckpointResult, error) {
+	if err := authorize(p, opCheckpoint); err != nil {
+		return CheckpointResult{}, err
+	}
+	if err := e.text("description", req.Description); err != nil {
+		return CheckpointResult{}, err
+	}
+	var err error
+	if len(req.Metadata) > 0 {
+		if req.Metadata, err = e.document("metadata", req.Metadata, e.cfg.Limits.Data); err != nil {
+			return CheckpointResult{}, err
+		}
+	}
+	key, err := e.newKey(p, opCheckpoint, req.ID, req.Key, req.Description, canonical(req.Metadata))
+	if err != nil {
+		return CheckpointResult{}, err
+	}
+	return once(ctx, e, p, key,
+		func(_ context.Context, ev record.Event) (CheckpointResult, error) {
+			r := checkpointResult(ev)
+			r.Replayed = true
+			return r, nil
+		},
+		func(ctx context.Context) (CheckpointResult, error) { return e.checkpoint(ctx, p, req, key) })
+}
+
+func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequest, key *record.Key) (CheckpointResult, error) {
+	inst, l, err := e.instance(ctx, p, req.ID)
+	if err != nil {
+		return CheckpointResult{}, err
+	}
+	if inst.Status == record.Cancelled {
+		return CheckpointResult{}, instanceEnded(inst, l, p, "checkpointed")
+	}
+	ev := e.event(p, inst, record.Checkpointed)
+	ev.Key = key
+	ev.Checkpoint = &record.Checkpoint{
+		ID: "cp-" + e.cfg.NewID(), Description: req.Description, Metadata: req.Metadata,
+		Revision: inst.Revision, State: inst.State,
+	}
+	sealed, _, err := e.commit(ctx, inst, ev, nil)
+	if err != nil {
+		return CheckpointResult{}, e.conflictFor(ctx, p, err)
+	}
+	return checkpointResult(sealed), nil
+}
+
+func checkpointResult(ev record.Event) CheckpointResult {
+	c := ev.Checkpoint
+	return CheckpointResult{
+		CheckpointID: c.ID, WorkflowID: ev.Instance, State: c.State, Revision: c.Revision,
+		Timestamp: ev.Time, Description: c.Description, Metadata: c.Metadata,
+	}
+}
+
+// ListCheckpoints returns an instance's checkpoints, newest first.
+func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (CheckpointsResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return CheckpointsResult{}, err
+	}
+	inst, _, err := e.instance(ctx, p, id)
+	if err != nil {
+		return CheckpointsResult{}, err
+	}
+	out := CheckpointsResult{WorkflowID: inst.ID, Checkpoints: []CheckpointResult{}}
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}}) {
+		if err != nil {
+			return CheckpointsResult{}, storeError("read the checkpoints", err)
+		}
+		out.Checkpoints = append(out.Checkpoints, checkpointResult(ev))
+	}
+	for i, j := 0, len(out.Checkpoints)-1; i < j; i, j = i+1, j-1 {
+		out.Checkpoints[i], out.Checkpoints[j] = out.Checkpoints[j], out.Checkpoints[i]
+	}
+	out.Count = len(out.Checkpoints)
+	return out, nil
+}
+
+// Rollback restores the state, context and facts of a checkpoint. It is an event
+// like any other: nothing is erased. Only who governs the definition may.
+func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (RollbackResult, error) {
+	if err := authorize(p, opRollback); err != nil {
+		return RollbackResult{}, err
+	}
+	if req.CheckpointID == "" {
+		return RollbackResult{}, missing("checkpointId", "An id that checkpoint or listCheckpoints returned.")
+	}
+	key, err := e.newKey(p, opRollback, req.ID, req.Key, req.CheckpointID, revisionText(req.ExpectedRevision))
+	if err != nil {
+		return RollbackResult{}, err
+	}
+	return once(ctx, e, p, key,
+		func(ctx context.Context, ev record.Event) (RollbackResult, error) {
+			return e.replayRollback(ctx, p, ev)
+		},
+		func(ctx context.Context) (RollbackResult, error) { return e.rollback(ctx, p, req, key) })
+}
+
+func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest, key *record.Key) (RollbackResult, error) {
+	inst, l, err := e.instance(ctx, p, req.ID)
+	if err != nil {
+		return RollbackResult{}, err
+	}
+	newest, err := e.cfg.Store.Definition(ctx, inst.Workflow, 0)
+	if err != nil {
+		return RollbackResult{}, storeError("read the definition", err)
+	}
+	// Both count: an agent may not roll back what an operator has taken over.
+	if !governs(p, l.stored) || !governs(p, newest) {
+		return RollbackResult{}, &Error{
+			Code:    CodeForbidden,
+			Message: fmt.Sprintf("The workflow %q belongs to an operator; rolling back is the operator's.", inst.Workflow),
+			Hint:    "Ask an operator, or go on with one of nextActions.",
+		}
+	}
+	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
+		return RollbackResult{}, err
+	}
+	if inst.Status == record.Cancelled {
+		return RollbackResult{}, instanceEnded(inst, l, p, "rolled back")
+	}
+	cp, err := e.findCheckpoint(ctx, inst.ID, req.CheckpointID)
+	if err != nil {
+		return RollbackResult{}, err
+	}
+	restored, err := e.instanceAt(ctx, inst.ID, cp.Revision)
+	if err != nil {
+		return RollbackResult{}, err
+	}
+	ev := e.event(p, inst, record.RolledBack)
+	ev.To, ev.Status, ev.Key = restored.State, restored.Status, key
+	ev.Rollback = &record.Rollback{CheckpointID: cp.ID, Restores: cp.Revision}
+	_, next, err := e.commit(ctx, inst, ev, &restored)
+	if err != nil {
+		return RollbackResult{}, e.conflictFor(ctx, p, err)
+	}
+	pos := position(next, l.def, p.Role)
+	return RollbackResult{Position: pos, Context: next.Context, Message: rollbackMessage(cp.ID, pos)}, nil
+}
+
+func (e *Engine) replayRollback(ctx context.Context, p Principal, ev record.Event) (RollbackResult, error) {
+	pos, err := e.positionAt(ctx, p, ev)
+	if err != nil {
+		return RollbackResult{}, err
+	}
+	then, err := e.instanceAt(ctx, ev.Instance, ev.Revision)
+	if err != nil {
+		return RollbackResult{}, err
+	}
+	return RollbackResult{Position: pos, Context: then.Context, Message: rollbackMessage(ev.Rollback.CheckpointID, pos), Replayed: true}, nil
+}
+
+func rollbackMessage(checkpoint string, pos Position) string {
+	return fmt.Sprintf("Rolled back to checkpoint %s: in state %q again. The history is kept.", checkpoint, pos.State)
+}
+
+// findCheckpoint looks a checkpoint of an instance up and names the nearest id.
+func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (record.Checkpoint, error) {
+	var ids []string
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: instance, Kinds: []record.Kind{record.Checkpointed}}) {
+		if err != nil {
+			return record.Checkpoint{}, storeError("read the checkpoints", err)
+		}
+		if ev.Checkpoint.ID == id {
+			return *ev.Checkpoint, nil
+		}
+		ids = append(ids, ev.Checkpoint.ID)
+	}
+	out := &Error{
+		Code: CodeUnknownCheckpoint, Path: "/checkpointId", Err: ErrNotFound,
+		Message: fmt.Sprintf("The instance has no checkpoint %q.", id), Hint: "listCheckpoints returns the ids of this instance.",
+	}
+	if near := workflow.Suggest(id, ids); near != "" {
+		out.Message = fmt.Sprintf("The instance has no checkpoint %q; did you mean %q?", id, near)
+	}
+	return record.Checkpoint{}, out
+}
+
+// instanceAt is the fold at a revision: the nearest snapshot, then the events
+// after it.
+func (e *Engine) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
+	inst, err := e.cfg.Store.Snapshot(ctx, id, revision)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return record.Instance{}, storeError("read a snapshot", err)
+	}
+	if err == nil && inst.Revision == revision {
+		return inst, nil
+	}
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}) {
+		if err != nil {
+			return record.Instance{}, storeError("read the history", err)
+		}
+		inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return e.instanceAt(ctx, id, r) })
+		if err != nil {
+			return record.Instance{}, internal("fold the history", err)
+		}
+	}
+	if inst.Revision != revision {
+		return record.Instance{}, internal("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
+	}
+	return inst, nil
+}
+
+// contextFor is an instance's context as the caller may see it.
+func (e *Engine) contextFor(p Principal, inst record.Instance, l loaded) (json.RawMessage, error) {
+	if seesPlain(p, inst) {
+		return inst.Context, nil
+	}
+	masked, err := l.def.Mask(inst.Context, func(_ string, v json.RawMessage) string { return e.cfg.Digester.Digest(v) })
+	if err != nil {
+		return nil, internal("mask the context", err)
+	}
+	return masked, nil
+}

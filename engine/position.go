@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// instance loads an instance that the caller may see, with the definition
+// version that it is pinned to. One that it may not see does not exist for it.
+func (e *Engine) instance(ctx context.Context, p Principal, id string) (record.Instance, loaded, error) {
+	if id == "" {
+		return record.Instance{}, loaded{}, missing("id", "The id that start returned.")
+	}
+	inst, err := e.cfg.Store.Load(ctx, id)
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && !sees(p, inst):
+		return record.Instance{}, loaded{}, unknownInstance(id)
+	case err != nil:
+		return record.Instance{}, loaded{}, storeError("load the instance", err)
+	}
+	l, err := e.definition(ctx, inst.Workflow, inst.Version)
+	if err != nil {
+		return record.Instance{}, loaded{}, err
+	}
+	return inst, l, nil
+}
+
+// position is where an instance stands, as a role sees it. Pure.
+func position(inst record.Instance, d *workflow.Definition, role Role) Position {
+	pos := Position{
+		ID: inst.ID, Workflow: inst.Workflow, Version: inst.Version, State: inst.State,
+		NextActions: []string{}, Status: inst.Status, Complete: inst.Status == record.Complete,
+		Revision: inst.Revision, Seq: inst.Seq,
+	}
+	if inst.Status == record.Running {
+		pos.NextActions = append(pos.NextActions, d.NextActions(inst.State, string(role))...)
+	}
+	if s, ok := d.States[inst.State]; ok && pos.Complete {
+		pos.Outcome = s.Outcome
+	}
+	pos.Progress = progress(pos)
+	return pos
+}
+
+// progress is one sentence that says where the instance is and what can be done.
+func progress(p Position) string {
+	steps := p.Revision - 1
+	switch {
+	case p.Status == record.Cancelled:
+		return fmt.Sprintf("Cancelled in %q after %s.", p.State, count(steps, "step"))
+	case p.Complete && p.Outcome != "":
+		return fmt.Sprintf("Complete: reached %q (%s) after %s.", p.State, p.Outcome, count(steps, "step"))
+	case p.Complete:
+		return fmt.Sprintf("Complete: reached %q after %s.", p.State, count(steps, "step"))
+	case len(p.NextActions) == 0:
+		return fmt.Sprintf("In %q after %s. No action is open to this role.", p.State, count(steps, "step"))
+	case steps == 0:
+		return fmt.Sprintf("Started in %q. Next: %s.", p.State, strings.Join(p.NextActions, ", "))
+	default:
+		return fmt.Sprintf("In %q after %s. Next: %s.", p.State, count(steps, "step"), strings.Join(p.NextActions, ", "))
+	}
+}
+
+func count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// positionAt is the position right after an event, for replays.
+func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (Position, error) {
+	l, err := e.definition(ctx, ev.Workflow, ev.Version)
+	if err != nil {
+		return Position{}, err
+	}
+	return position(record.Instance{
+		ID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: ev.To,
+		Status: ev.Status, Revision: ev.Revision, Seq: ev.Seq,
+	}, l.def, p.Role), nil
+}
+
+// decisionView is what callers see of a recorded decision.
+func decisionView(d record.Decision) Decision {
+	suggestions := d.Suggestions
+	if suggestions == nil {
+		suggestions = []string{}
+	}
+	return Decision{
+		ID: d.ID, Outcome: d.Outcome, Proposed: d.Proposed, Applied: d.Applied, Code: d.Code, Target: d.Target,
+		Confidence: d.Confidence, Assurance: d.Assurance, DecidedBy: d.DecidedBy, Degraded: d.Degraded,
+		Fault: d.Fault, Mode: d.Mode, Reasoning: d.Reasoning, Violations: d.Violations(), Findings: d.Findings,
+		Suggestions: suggestions, Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
+	}
+}

@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Status returns where an instance stands and its context.
+func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return StatusResult{}, err
+	}
+	inst, l, err := e.instance(ctx, p, id)
+	if err != nil {
+		return StatusResult{}, err
+	}
+	doc, err := e.contextFor(p, inst, l)
+	if err != nil {
+		return StatusResult{}, err
+	}
+	visited := inst.Facts.Visited
+	if visited == nil {
+		visited = []string{}
+	}
+	return StatusResult{
+		Position: position(inst, l.def, p.Role), Context: doc, Owner: inst.Owner, Visited: visited,
+		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
+	}, nil
+}
+
+// CanExecute says whether an instance is in one of the given states and was not
+// cancelled: the question to ask before a tool that belongs to those states.
+func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states []string) (CanExecuteResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return CanExecuteResult{}, err
+	}
+	inst, l, err := e.instance(ctx, p, id)
+	if err != nil {
+		return CanExecuteResult{}, err
+	}
+	if len(states) == 0 {
+		return CanExecuteResult{}, missing("states", "One or more states of the workflow.")
+	}
+	for i, s := range states {
+		if _, ok := l.def.States[s]; !ok {
+			return CanExecuteResult{}, unknownState(fmt.Sprintf("/states/%d", i), s, l.def)
+		}
+	}
+	out := CanExecuteResult{Position: position(inst, l.def, p.Role), Required: states}
+	in := slices.Contains(states, inst.State)
+	switch {
+	case inst.Status == record.Cancelled:
+		out.Reason = "The instance was cancelled."
+	case in:
+		out.Allowed, out.Reason = true, fmt.Sprintf("The instance is in %q.", inst.State)
+	default:
+		out.Reason = fmt.Sprintf("The instance is in %q; this needs %s.", inst.State, strings.Join(states, " or "))
+	}
+	return out, nil
+}
+
+func unknownState(path, name string, d *workflow.Definition) error {
+	msg := fmt.Sprintf("The workflow %q has no state %q.", d.Name, name)
+	if near := workflow.Suggest(name, d.StateNames); near != "" {
+		msg = fmt.Sprintf("The workflow %q has no state %q; did you mean %q?", d.Name, name, near)
+	}
+	return &Error{Code: CodeInvalidArgument, Path: path, Message: msg, Hint: "Its states: " + strings.Join(d.StateNames, ", ") + "."}
+}
+
+// decided are the kinds of events that carry a decision.
+var decided = []record.Kind{record.Started, record.Advanced, record.Refused, record.Prechecked}
+
+// The page sizes of History and Instances.
+const (
+	historyPage    = 100
+	historyMost    = 1000
+	instancesPage  = 50
+	instancesMost  = 500
+	limitPath      = "/limit"
+	limitTooLarge  = "The limit is at most %d."
+	limitUseCursor = "Read page by page."
+)
+
+// History returns the decisions of an instance, oldest first, pre-checks
+// flagged. Sensitive values in data are keyed digests for everybody.
+func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (HistoryResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return HistoryResult{}, err
+	}
+	limit, err := pageSize(req.Limit, historyPage, historyMost)
+	if err != nil {
+		return HistoryResult{}, err
+	}
+	inst, l, err := e.instance(ctx, p, req.ID)
+	if err != nil {
+		return HistoryResult{}, err
+	}
+	out := HistoryResult{WorkflowID: inst.ID, Decisions: []HistoryEntry{}}
+	q := EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided, Limit: limit + 1}
+	for ev, err := range e.cfg.Store.Events(ctx, q) {
+		if err != nil {
+			return HistoryResult{}, storeError("read the history", err)
+		}
+		if len(out.Decisions) == limit {
+			out.NextAfter = out.Decisions[limit-1].Seq
+			break
+		}
+		out.Decisions = append(out.Decisions, e.historyEntry(ev, l))
+	}
+	out.Count = len(out.Decisions)
+	return out, nil
+}
+
+func (e *Engine) historyEntry(ev record.Event, l loaded) HistoryEntry {
+	data := ev.Decision.Data
+	if data == nil && ev.Patch != nil {
+		data = e.maskForRecord(l.def, ev.Patch)
+	}
+	return HistoryEntry{
+		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
+		Principal: ev.Principal, Role: ev.Role, Action: ev.Action, From: ev.From, To: ev.To, Data: data,
+		Decision: decisionView(*ev.Decision), Opinions: ev.Decision.Opinions, Hash: ev.Hash,
+	}
+}
+
+// Instances lists the instances that the caller may see, newest first.
+func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesRequest) (InstancesResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return InstancesResult{}, err
+	}
+	limit, err := pageSize(req.Limit, instancesPage, instancesMost)
+	if err != nil {
+		return InstancesResult{}, err
+	}
+	switch req.Status {
+	case "", record.Running, record.Complete, record.Cancelled:
+	default:
+		return InstancesResult{}, &Error{Code: CodeInvalidArgument, Path: "/status", Message: fmt.Sprintf("There is no status %q.", req.Status), Hint: "Statuses: running, complete, cancelled."}
+	}
+	q := InstanceQuery{Workflow: req.Workflow, State: req.State, Status: req.Status, BeforeID: req.Cursor, Limit: limit + 1}
+	if !seesAll(p.Role) {
+		q.Owner = p.ID
+	}
+	out := InstancesResult{Instances: []InstanceSummary{}}
+	for inst, err := range e.cfg.Store.Instances(ctx, q) {
+		if err != nil {
+			return InstancesResult{}, storeError("list the instances", err)
+		}
+		if len(out.Instances) == limit {
+			out.NextCursor = out.Instances[limit-1].ID
+			break
+		}
+		l, err := e.definition(ctx, inst.Workflow, inst.Version)
+		if err != nil {
+			return InstancesResult{}, err
+		}
+		out.Instances = append(out.Instances, InstanceSummary{
+			Position: position(inst, l.def, p.Role), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
+		})
+	}
+	out.Count = len(out.Instances)
+	return out, nil
+}
+
+func pageSize(asked, usual, most int) (int, error) {
+	switch {
+	case asked < 0:
+		return 0, &Error{Code: CodeInvalidArgument, Path: limitPath, Message: "The limit is 1 or more.", Hint: "Leave it out for the default."}
+	case asked == 0:
+		return usual, nil
+	case asked > most:
+		return 0, &Error{Code: CodeInvalidArgument, Path: limitPath, Message: fmt.Sprintf(limitTooLarge, most), Hint: limitUseCursor}
+	}
+	return asked, nil
+}
+
+// Diagram draws a definition, or an instance's with its state and path marked.
+func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (DiagramResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return DiagramResult{}, err
+	}
+	if (req.Name == "") == (req.ID == "") {
+		return DiagramResult{}, &Error{Code: CodeInvalidArgument, Message: "Give either name or id.", Hint: "name draws a workflow, id an instance with its path."}
+	}
+	var marks workflow.Marks
+	var l loaded
+	var err error
+	if req.ID != "" {
+		var inst record.Instance
+		inst, l, err = e.instance(ctx, p, req.ID)
+		marks = workflow.Marks{Current: inst.State, Visited: inst.Facts.Visited}
+	} else {
+		l, err = e.definition(ctx, req.Name, 0)
+	}
+	if err != nil {
+		return DiagramResult{}, err
+	}
+	var b strings.Builder
+	out := DiagramResult{Name: l.stored.Name, Format: req.Format}
+	switch req.Format {
+	case "", "mermaid":
+		out.Format = "mermaid"
+		err = l.def.WriteMermaid(&b, marks)
+	case "dot":
+		err = l.def.WriteDOT(&b, marks)
+	default:
+		return DiagramResult{}, &Error{Code: CodeInvalidArgument, Path: "/format", Message: fmt.Sprintf("There is no diagram format %q.", req.Format), Hint: "Formats: mermaid, dot."}
+	}
+	if err != nil {
+		return DiagramResult{}, internal("draw the diagram", err)
+	}
+	out.Diagram = b.String()
+	return out, nil
+}

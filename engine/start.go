@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Start creates an instance of the newest version of a definition. The start
+// context passes the same judge as every action; a refused start creates and
+// records nothing.
+func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (StartResult, error) {
+	if err := authorize(p, opStart); err != nil {
+		return StartResult{}, err
+	}
+	if req.Type == "" {
+		return StartResult{}, missing("type", "The name of a defined workflow.")
+	}
+	var err error
+	if req.Context, err = e.document("context", req.Context, e.cfg.Limits.Data); err != nil {
+		return StartResult{}, err
+	}
+	key, err := e.newKey(p, opStart, "", req.Key, req.Type, canonical(req.Context))
+	if err != nil {
+		return StartResult{}, err
+	}
+	return once(ctx, e, p, key,
+		func(ctx context.Context, ev record.Event) (StartResult, error) { return e.replayStart(ctx, p, ev) },
+		func(ctx context.Context) (StartResult, error) { return e.start(ctx, p, req, key) })
+}
+
+func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *record.Key) (StartResult, error) {
+	l, err := e.definition(ctx, req.Type, 0)
+	if err != nil {
+		return StartResult{}, err
+	}
+	overlays, hash, err := e.overlays(ctx, l.stored, p.ID)
+	if err != nil {
+		return StartResult{}, err
+	}
+	inst := record.Instance{
+		ID: "wf-" + e.cfg.NewID(), Workflow: l.stored.Name, Version: l.stored.Version, DefinitionHash: l.stored.Hash,
+	}
+	c, err := l.def.Case(workflow.CaseInput{
+		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Data: req.Context,
+		Principal: p.ID, Role: string(p.Role), Overlays: overlays, JudgeConfigHash: hash,
+		ReviewPath: e.cfg.ReviewPath, Now: e.now(), Seed: seed(l.stored.Name, int64(l.stored.Version), "start"),
+	})
+	if err != nil {
+		return StartResult{}, internal("build the case", err)
+	}
+	v, err := e.cfg.Judge.Decide(ctx, c)
+	if err != nil {
+		return StartResult{}, judgeError(err)
+	}
+	if !v.Applied {
+		return refusedStart(l, v), nil
+	}
+	j := judgement{inst: inst, loaded: l, data: req.Context, case_: c, verdict: v}
+	ev := e.decisionEvent(p, j, "", record.Started, key)
+	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), req.Context
+	if string(ev.Decision.Data) == string(req.Context) {
+		ev.Decision.Data = nil
+	}
+	sealed, next, err := e.commit(ctx, inst, ev, nil)
+	if err != nil {
+		return StartResult{}, err
+	}
+	return StartResult{Position: position(next, l.def, p.Role), Decision: decisionView(*sealed.Decision)}, nil
+}
+
+// refusedStart answers a start that never became an instance.
+func refusedStart(l loaded, v judge.Verdict) StartResult {
+	return StartResult{
+		Position: Position{
+			Workflow: l.stored.Name, Version: l.stored.Version, NextActions: []string{},
+			Progress: fmt.Sprintf("Not started: the start context of %q was refused.", l.stored.Name),
+		},
+		Decision: decisionView(record.Decision{Verdict: v}),
+	}
+}
+
+func (e *Engine) replayStart(ctx context.Context, p Principal, ev record.Event) (StartResult, error) {
+	pos, err := e.positionAt(ctx, p, ev)
+	if err != nil {
+		return StartResult{}, err
+	}
+	return StartResult{Position: pos, Decision: decisionView(*ev.Decision), Replayed: true}, nil
+}
