@@ -1,0 +1,148 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+)
+
+// Config sets up a Pool. The zero value of every field means its default; the
+// defaults hold against every hostile script known to us on a two-core machine.
+type Config struct {
+	// WorkerPath is the binary started as a worker; its main begins with
+	// worker.Main(). Default: the running program.
+	WorkerPath string
+	// Workers is how many worker processes evaluate scripts at most, 1..256.
+	// They start on first use. Default 2: more do not help on two cores, one
+	// would let a hostile script block everybody else until it is killed.
+	Workers int
+	// Queue is how many calls may wait for a worker, all owners together; one
+	// owner may hold half of it. A call beyond that fails at once with
+	// ErrUnavailable. Default 64.
+	Queue int
+	// Soft is the time one script may run before it is interrupted. Default 50ms.
+	Soft time.Duration
+	// Hard is the time one script may take before its worker is killed, which
+	// ends what cannot be interrupted. At least 2*Soft. Default 200ms.
+	Hard time.Duration
+	// Total bounds one Batch: scripts that have not begun by then are not run
+	// and end with Timeout. Default 1s.
+	Total time.Duration
+	// Start bounds the start of a worker, up to its first word. Default 10s,
+	// which only a machine in trouble needs: 3ms are usual.
+	Start time.Duration
+	// ScriptMemory is how many bytes of heap one script may add before it is
+	// interrupted, at least 4 MiB. Default 32 MiB.
+	ScriptMemory int64
+	// WorkerMemory is how many bytes a worker may grow by before it is ended, at
+	// least twice ScriptMemory. Default 128 MiB.
+	WorkerMemory int64
+	// MaxSource is the longest source in bytes. Default 16 KiB. At 64 KiB a
+	// parser can be made to use 200 MB.
+	MaxSource int
+	// MaxInput is the longest Data, Context or Evidence in bytes, each.
+	// Default 1 MiB.
+	MaxInput int
+	// MaxScripts is how many scripts one Batch may hold. Default 64.
+	MaxScripts int
+	// Recycle is the number of calls after which a worker is replaced.
+	// Default 10000.
+	Recycle int
+	// ScriptStrikes and OwnerStrikes are how many times within StrikeWindow a
+	// script (of an owner) or all scripts of an owner may get a worker killed
+	// before they are quarantined for QuarantineFor. Defaults 3, 10, 10min, 1h.
+	ScriptStrikes, OwnerStrikes int
+	StrikeWindow, QuarantineFor time.Duration
+	// Warm makes NewPool start the first worker at once, in the background.
+	Warm bool
+	// Logger hears what an operator should know: protections that are missing
+	// and workers that die. Default: slog.Default().
+	Logger *slog.Logger
+	// Now is the clock that quarantine goes by. Default: time.Now.
+	Now func() time.Time
+}
+
+// WithDefaults returns c with every zero field set to its default.
+func (c Config) WithDefaults() Config {
+	def(&c.Workers, 2)
+	def(&c.Queue, 64)
+	def(&c.Soft, 50*time.Millisecond)
+	def(&c.Hard, 200*time.Millisecond)
+	def(&c.Total, time.Second)
+	def(&c.Start, 10*time.Second)
+	def(&c.ScriptMemory, 32<<20)
+	def(&c.WorkerMemory, 128<<20)
+	def(&c.MaxSource, 16<<10)
+	def(&c.MaxInput, 1<<20)
+	def(&c.MaxScripts, 64)
+	def(&c.Recycle, 10_000)
+	def(&c.ScriptStrikes, 3)
+	def(&c.OwnerStrikes, 10)
+	def(&c.StrikeWindow, 10*time.Minute)
+	def(&c.QuarantineFor, time.Hour)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate reports every setting that cannot work. It expects defaults to be set.
+func (c Config) validate() error {
+	var errs []error
+	within := func(name string, v, low, high int64) {
+		if v < low || v > high {
+			errs = append(errs, fmt.Errorf("script: %s is %d, must be %d to %d", name, v, low, high))
+		}
+	}
+	ms := func(d time.Duration) int64 { return int64(d / time.Millisecond) }
+	within("Workers", int64(c.Workers), 1, 256)
+	within("Queue", int64(c.Queue), 1, 1<<20)
+	within("Soft in ms", ms(c.Soft), 1, 60_000)
+	within("Hard in ms", ms(c.Hard), 2*ms(c.Soft), 600_000)
+	within("Total in ms", ms(c.Total), ms(c.Hard), 3_600_000)
+	within("Start in ms", ms(c.Start), 1, 600_000)
+	within("ScriptMemory", c.ScriptMemory, 4<<20, 16<<30)
+	within("WorkerMemory", c.WorkerMemory, 2*c.ScriptMemory, 64<<30)
+	within("MaxSource", int64(c.MaxSource), 1, 1<<20)
+	within("MaxInput", int64(c.MaxInput), 2, 16<<20)
+	within("MaxScripts", int64(c.MaxScripts), 1, 4096)
+	within("Recycle", int64(c.Recycle), 1, 1<<40)
+	within("ScriptStrikes", int64(c.ScriptStrikes), 1, 1<<30)
+	within("OwnerStrikes", int64(c.OwnerStrikes), 1, 1<<30)
+	within("StrikeWindow in ms", ms(c.StrikeWindow), 1, 1<<40)
+	within("QuarantineFor in ms", ms(c.QuarantineFor), 1, 1<<40)
+	return errors.Join(errs...)
+}
+
+// workerPath finds the running program. On Linux the kernel's own link is used:
+// it stays right when the file has been replaced or removed by an upgrade, so
+// that both halves of the protocol are always the same build.
+func workerPath(configured string) (string, error) {
+	if configured != "" {
+		return configured, nil
+	}
+	if runtime.GOOS == "linux" {
+		const self = "/proc/self/exe"
+		if _, err := os.Stat(self); err == nil {
+			return self, nil
+		}
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("script: find the program to start as a worker: %w", err)
+	}
+	return path, nil
+}

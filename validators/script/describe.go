@@ -1,0 +1,35 @@
+package script
+
+import (
+	"fmt"
+	"time"
+)
+
+// describe says which limit a script hit and how to write it instead.
+func (p *Pool) describe(code Code, killed bool) string {
+	switch code {
+	case Timeout:
+		limit, how := p.cfg.Soft, "and was interrupted"
+		if killed {
+			limit, how = p.cfg.Hard, "inside one built-in call and its process was killed"
+		}
+		return fmt.Sprintf("it ran longer than %v %s; avoid unbounded loops, backtracking patterns and built-ins on huge arrays or strings, and look only at the fields you need", limit, how)
+	case Memory:
+		return fmt.Sprintf("it used more memory than the %d MiB that are allowed; do not build large strings or arrays, and do not recurse without bound", p.cfg.ScriptMemory>>20)
+	case Internal:
+		return "it made the interpreter itself fail; use plain loops and comparisons, and do not change built-ins or arrays while they are being iterated or sorted"
+	}
+	return ""
+}
+
+func (p *Pool) describeTotal() string {
+	return fmt.Sprintf("it was not run: the scripts before it used up the %v that all scripts of one transition have together", p.cfg.Total)
+}
+
+func describeQuarantine(until time.Time, wholeOwner bool) string {
+	what := "this script"
+	if wholeOwner {
+		what = "this author's scripts"
+	}
+	return fmt.Sprintf("%s got workers killed repeatedly and will not be run before %s; rewrite it, or ask an operator to lift the quarantine", what, until.UTC().Format(time.RFC3339))
+}

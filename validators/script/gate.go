@@ -1,0 +1,74 @@
+package script
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// ErrInput reports a Batch that no worker is asked about: an input that is too
+// long or is not a JSON object, or too many scripts. It is the caller's mistake,
+// never the script's.
+var ErrInput = errors.New("script input refused")
+
+// maxNesting is how deep brackets may nest in a source. It bounds what the
+// parser's recursion can cost in the worker; honest scripts need fewer than 10.
+const maxNesting = 64
+
+// gate looks at a source without parsing it and says what is wrong, "" when it
+// may go to a worker. Parsing is not safe in this process: 21 bytes can make a
+// JavaScript compiler allocate until it is killed.
+func gate(s Script, maxSource int) string {
+	switch {
+	case s.Kind != Validator && s.Kind != Condition:
+		return fmt.Sprintf("the kind of script %q is unknown; use %q or %q", Clean(string(s.Kind), 32), Validator, Condition)
+	case strings.TrimSpace(s.Source) == "":
+		return "the source is empty; " + wanted(s.Kind)
+	case len(s.Source) > maxSource:
+		return fmt.Sprintf("the source has %d bytes, more than the %d that are allowed; move constant tables into the data or split the checks", len(s.Source), maxSource)
+	case !utf8.ValidString(s.Source):
+		return "the source is not valid UTF-8"
+	case strings.IndexByte(s.Source, 0) >= 0:
+		return "the source contains a NUL character; write \\u0000 inside a string instead"
+	}
+	if deepest(s.Source) > maxNesting {
+		return fmt.Sprintf("brackets nest deeper than %d levels; split the script into smaller functions", maxNesting)
+	}
+	return ""
+}
+
+// deepest counts how deep brackets nest. It does not know strings, comments or
+// regular expressions, so brackets in those count too: it saves workers from the
+// plain bombs, while the limit on length is what bounds the crafted ones.
+func deepest(source string) int {
+	depth, most := 0, 0
+	for i := 0; i < len(source); i++ {
+		switch source[i] {
+		case '(', '[', '{':
+			depth++
+			most = max(most, depth)
+		case ')', ']', '}':
+			depth = max(depth-1, 0)
+		}
+	}
+	return most
+}
+
+// wanted is the sentence that says how a script of this kind is written.
+func wanted(k Kind) string {
+	if k == Condition {
+		return "write one expression over data, context and evidence that is true or false, for example context.total > 100"
+	}
+	return "write one function, for example (data, context) => ({ valid: data.total > 0, reason: 'total must be positive' })"
+}
+
+// checkInput refuses what a worker should not even read. Whether it is
+// well-formed JSON is found out by the worker's decoder.
+func checkInput(name string, raw json.RawMessage, limit int) error {
+	if len(raw) > limit {
+		return fmt.Errorf("%w: %s has %d bytes, more than the %d that are allowed", ErrInput, name, len(raw), limit)
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package script
+
+import (
+	"fmt"
+	"time"
+)
+
+// job is one Batch on its way: which scripts are still to be asked about, and
+// what is known of the others. A worker that dies takes no verdict with it: the
+// script that ran is charged, the rest is asked again of another worker.
+type job struct {
+	pool    *Pool
+	owner   string
+	op      Op
+	scripts []Script // routes, then validators
+	routes  int
+	results []Result // by script; Code "" is undecided
+	where   []place  // by script, for Check
+	retried []bool   // by script: a timeout was given a second chance
+
+	route    int // index of the route that was true, -1 none yet
+	fault    int // index of the route that failed, -1 none
+	began    time.Time
+	spent    time.Duration // in workers, without waiting for them
+	request  Request
+	asked    []int // indices of the scripts in request, in its order
+	reached  int   // how many of asked have an outcome or were passed over
+	vanished bool  // a worker died for no known reason; the next time is an error
+	badInput string
+}
+
+type place struct{ line, column int }
+
+func (p *Pool) newJob(op Op, owner string, routes, validators []Script) *job {
+	n := len(routes) + len(validators)
+	j := &job{
+		pool: p, owner: owner, op: op, routes: len(routes), route: -1, fault: -1,
+		scripts: make([]Script, 0, n), results: make([]Result, n), began: time.Now(),
+	}
+	j.scripts = append(append(j.scripts, routes...), validators...)
+	for i, s := range j.scripts {
+		if wrong := gate(s, p.cfg.MaxSource); wrong != "" {
+			j.settle(i, Result{Code: BadSource, Detail: wrong})
+		} else if until, all := p.quarantine.holds(owner, s); !until.IsZero() {
+			j.settle(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})
+			p.stats.quarantined.Add(1)
+		}
+	}
+	return j
+}
+
+// settle records what is known of a script.
+func (j *job) settle(i int, r Result) {
+	r.Name = j.scripts[i].Name
+	j.results[i] = r
+}
+
+// next prepares the request for all that can be asked in one trip; false when
+// nothing is left to ask.
+func (j *job) next() bool {
+	j.asked, j.reached = j.asked[:0], 0
+	j.request = Request{
+		Op: j.op, Sources: j.request.Sources[:0],
+		Now: j.request.Now, Seed: j.request.Seed,
+		Data: j.request.Data, Context: j.request.Context, Evidence: j.request.Evidence,
+	}
+	if j.op == OpRun && j.routes > 0 && j.route < 0 {
+		if j.fault >= 0 || !j.nextRoutes() {
+			return false
+		}
+	}
+	for i := j.routes; i < len(j.scripts); i++ {
+		j.add(i)
+	}
+	if j.op == OpCheck {
+		for i := range j.routes {
+			j.add(i)
+		}
+	}
+	return len(j.asked) > 0
+}
+
+// nextRoutes adds the routes that are not known to be false, up to the first
+// that is known to be faulty. False: the routes are at their end.
+func (j *job) nextRoutes() bool {
+	for i := range j.routes {
+		switch {
+		case j.results[i].Code == "":
+			j.add(i)
+		case j.results[i].Code != OK:
+			if len(j.asked) == 0 {
+				j.fault = i
+			}
+			j.request.Routes = len(j.asked)
+			return len(j.asked) > 0
+		}
+	}
+	j.request.Routes = len(j.asked)
+	return len(j.asked) > 0
+}
+
+func (j *job) add(i int) {
+	if j.results[i].Code != "" {
+		return
+	}
+	j.asked = append(j.asked, i)
+	j.request.Sources = append(j.request.Sources, Source{Kind: j.scripts[i].Kind, Text: j.scripts[i].Source})
+}
+
+// accept takes one outcome of a worker.
+func (j *job) accept(o *Outcome) {
+	if o.Code == BadInput {
+		j.badInput = o.Detail
+		return
+	}
+	i := j.asked[o.Index]
+	j.reached = o.Index + 1
+	switch o.Code {
+	case Timeout:
+		j.pool.stats.timeouts.Add(1)
+		if j.secondChance(i) {
+			return
+		}
+		o.Detail = j.pool.describe(Timeout, false)
+	case Memory:
+		j.pool.stats.memory.Add(1)
+		o.Detail = j.pool.describe(Memory, false)
+	case Internal:
+		j.pool.strike(j.owner, j.scripts[i], "interpreter failed")
+		o.Detail = j.pool.describe(Internal, false)
+	case OK:
+		j.pool.proven.add(j.scripts[i])
+	}
+	j.settle(i, Result{
+		Code: o.Code, Valid: o.Valid, Confidence: o.Confidence, Reason: o.Reason,
+		Violations: o.Violations, Suggestions: o.Suggestions, Detail: o.Detail,
+	})
+	if j.op == OpCheck && (o.Line > 0 || o.Column > 0) {
+		if j.where == nil {
+			j.where = make([]place, len(j.scripts))
+		}
+		j.where[i] = place{o.Line, o.Column}
+	}
+	if i < j.routes && j.op == OpRun {
+		if o.Code != OK {
+			j.fault = i
+		} else if o.Valid {
+			j.route = i
+		}
+	}
+}
+
+// secondChance says whether a script that ran out of time is to be asked again:
+// once, if it is known to end in time, since then the machine was probably late.
+func (j *job) secondChance(i int) bool {
+	if j.op != OpRun || !j.pool.proven.has(j.scripts[i]) {
+		return false
+	}
+	if j.retried == nil {
+		j.retried = make([]bool, len(j.scripts))
+	}
+	if j.retried[i] {
+		return false
+	}
+	j.retried[i] = true
+	j.pool.stats.retries.Add(1)
+	return true
+}
+
+// running is the script that the worker was at when it died: the one behind the
+// last outcome, -1 when there is none.
+func (j *job) running() int {
+	at := j.reached
+	if at < j.request.Routes && j.route >= 0 {
+		at = j.request.Routes // routes behind the one that was true do not run
+	}
+	if at >= len(j.asked) {
+		return -1
+	}
+	return j.asked[at]
+}
+
+// died settles what the death of a worker says about the script it was at. The
+// error is the sandbox's own failure.
+func (j *job) died(why cause, cause error) error {
+	i := j.running()
+	code := Code("")
+	switch why {
+	case outOfTime:
+		code = Timeout
+	case outOfSpace:
+		code = Memory
+	case garbled:
+		code = Internal
+	}
+	if i < 0 || code == "" {
+		if j.vanished {
+			return fmt.Errorf("%w: workers keep dying: %w", ErrUnavailable, cause)
+		}
+		j.vanished = true
+		j.pool.stats.retries.Add(1)
+		return nil
+	}
+	if code == Timeout && j.secondChance(i) {
+		return nil
+	}
+	j.pool.strike(j.owner, j.scripts[i], why.String())
+	j.settle(i, Result{Code: code, Detail: j.pool.describe(code, true)})
+	if i < j.routes && j.op == OpRun {
+		j.fault = i
+	}
+	return nil
+}
+
+// overdue ends what is left when the batch has used up its time.
+func (j *job) overdue() bool {
+	if j.spent < j.pool.cfg.Total {
+		return false
+	}
+	for _, i := range j.asked {
+		if j.results[i].Code == "" {
+			j.settle(i, Result{Code: Timeout, Detail: j.pool.describeTotal()})
+			if i < j.routes && j.op == OpRun {
+				j.fault = i
+				return true
+			}
+		}
+	}
+	return true
+}
+
+// reply puts together what the caller asked for.
+func (j *job) reply() Reply {
+	r := Reply{Route: j.route}
+	if j.routes > 0 && j.route < 0 {
+		if j.fault >= 0 {
+			fault := j.results[j.fault]
+			r.RouteFault = &fault
+		}
+		return r
+	}
+	r.Results = j.results[j.routes:]
+	return r
+}

@@ -1,0 +1,16 @@
+package script
+
+import (
+	"os"
+	"syscall"
+)
+
+// ownGroup keeps Ctrl-C of the console away from workers.
+func ownGroup() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
+}
+
+// systemEnv is what the platform needs to start any process at all.
+func systemEnv() []string { return []string{"SYSTEMROOT=" + os.Getenv("SYSTEMROOT")} }
+
+func rootDir() string { return "" }

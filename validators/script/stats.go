@@ -1,0 +1,74 @@
+package script
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Stats counts since the Pool was made. All values only grow, except Waiting and
+// Workers.
+type Stats struct {
+	Calls       uint64        // batches and checks
+	Scripts     uint64        // outcomes received
+	Timeouts    uint64        // scripts interrupted at the soft limit
+	Memory      uint64        // scripts interrupted at the memory limit
+	Kills       uint64        // workers killed at the hard limit
+	Deaths      uint64        // workers that ended unasked: memory, crash, foreign signal
+	Retries     uint64        // questions asked again of another worker
+	Starts      uint64        // workers started
+	Recycled    uint64        // workers replaced for age or after a fault
+	Refused     uint64        // calls that found the queue full
+	Quarantined uint64        // scripts not run because of a quarantine
+	QueueTime   time.Duration // spent waiting for a worker, all calls together
+	Waiting     int           // calls waiting now
+	Workers     int           // processes now
+}
+
+type counters struct {
+	calls, scripts, timeouts, memory, kills, deaths, retries atomic.Uint64
+	starts, recycled, refused, quarantined                   atomic.Uint64
+	queueTime, workers                                       atomic.Int64
+}
+
+// Stats returns the counters.
+func (p *Pool) Stats() Stats {
+	c := &p.stats
+	return Stats{
+		Calls: c.calls.Load(), Scripts: c.scripts.Load(), Timeouts: c.timeouts.Load(), Memory: c.memory.Load(),
+		Kills: c.kills.Load(), Deaths: c.deaths.Load(), Retries: c.retries.Load(), Starts: c.starts.Load(),
+		Recycled: c.recycled.Load(), Refused: c.refused.Load(), Quarantined: c.quarantined.Load(),
+		QueueTime: time.Duration(c.queueTime.Load()), Waiting: p.eval.queue.depth() + p.check.queue.depth(),
+		Workers: int(c.workers.Load()),
+	}
+}
+
+// proven remembers scripts that once ended well, by hash, within bounds.
+type proven struct {
+	seed maphash.Seed
+	mu   sync.Mutex
+	seen map[uint64]struct{}
+}
+
+func (p *proven) key(s Script) uint64 { return maphash.String(p.seed, s.Source) }
+
+func (p *proven) add(s Script) {
+	k := p.key(s)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.seen[k]; known {
+		return
+	}
+	if p.seen == nil || len(p.seen) >= maxRecords {
+		p.seen = map[uint64]struct{}{}
+	}
+	p.seen[k] = struct{}{}
+}
+
+func (p *proven) has(s Script) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, known := p.seen[p.key(s)]
+	return known
+}

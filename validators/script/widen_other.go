@@ -1,0 +1,7 @@
+//go:build !linux
+
+package script
+
+import "os"
+
+func widen(*os.File) {}

@@ -1,0 +1,350 @@
+package script
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+)
+
+// This file is the protocol between Pool and worker, exported for the package
+// worker alone. Each message is one frame: its length as 4 bytes, little endian,
+// then that many bytes. Both ends take the other for hostile: every length is
+// checked before it is used, and a message must be used up to its last byte.
+
+// WorkerName is argument zero of a worker process; it is how worker.Main
+// recognises that it was started to serve, and what a process list shows.
+const WorkerName = "gavel-script-worker"
+
+// Version of the protocol. Both ends must agree, since Config.WorkerPath may name another build.
+const Version = 1
+
+// MaxReplyFrame bounds what the host reads from a worker: MaxNotes violations
+// and as many suggestions, of three bytes a unit, with room to spare.
+const MaxReplyFrame = 64 << 10
+
+// maxHello bounds the frames exchanged at start.
+const maxHello = 8 << 10
+
+// errFrame reports bytes that are not a frame, or a frame that is not the message expected.
+var errFrame = errors.New("malformed frame")
+
+// Op says what a Request wants done.
+type Op byte
+
+// What a worker can do.
+const (
+	OpRun   Op = 1 // evaluate on the input
+	OpCheck Op = 2 // compile, and call once with empty input
+)
+
+// Setup is the first message to a worker: its limits.
+type Setup struct {
+	Version      int           `json:"version"`
+	Soft         time.Duration `json:"soft"`
+	Hard         time.Duration `json:"hard"`
+	ScriptMemory int64         `json:"scriptMemory"`
+	WorkerMemory int64         `json:"workerMemory"`
+	MaxRequest   int           `json:"maxRequest"`
+}
+
+// Hello is a worker's first message: it is ready.
+type Hello struct {
+	Version int `json:"version"`
+	// Unhardened names the protections that could not be applied.
+	Unhardened []string `json:"unhardened,omitempty"`
+}
+
+// Source is a script as it travels: where it stands is the host's business.
+type Source struct {
+	Kind Kind
+	Text string
+}
+
+// Request asks a worker for the outcome of each script, in order.
+type Request struct {
+	ID   uint32
+	Op   Op
+	Now  int64 // the clock that scripts see, in nanoseconds since 1970 UTC
+	Seed int64
+	// The first Routes of Sources are Conditions of one route list: the worker
+	// stops behind them unless one is true, and at the first fault.
+	Routes  int
+	Sources []Source
+	// Data, Context and Evidence are JSON objects; empty is {}.
+	Data, Context, Evidence []byte
+}
+
+// Outcome is what a worker found out about one script. It is sent as soon as it
+// is known, so that the host knows which script ran when a worker dies.
+type Outcome struct {
+	ID    uint32
+	Index int // of the script in Request.Sources
+	// Last says that no outcome follows for this request.
+	Last bool
+	// Leaving says that the worker exits after this message.
+	Leaving bool
+	Code    Code
+	Valid   bool
+	// Confidence, Reason, Violations, Suggestions and Detail are those of Result.
+	Confidence  float64
+	Reason      string
+	Violations  []string
+	Suggestions []string
+	Detail      string
+	// Line and Column say where a BadSource is wrong, 0 when unknown.
+	Line, Column int
+}
+
+// codeBadInput is on the wire only: the input is not a JSON object.
+const codeBadInput Code = "bad_input"
+
+// BadInput is the code of an Outcome that refuses the input, not the script.
+const BadInput = codeBadInput
+
+// codes is the one-byte form of every Code that may travel.
+var codes = [...]Code{OK, Threw, BadResult, BadSource, Timeout, Memory, Internal, codeBadInput}
+
+func codeByte(c Code) byte {
+	for i, known := range codes {
+		if c == known {
+			return byte(i)
+		}
+	}
+	return byte(len(codes) - 2) // Internal: an unknown code never reads as OK
+}
+
+// ReadFrame reads one frame of at most limit bytes into buf, growing it as
+// needed, and returns its content. io.EOF means that the other end closed
+// between frames.
+func ReadFrame(r io.Reader, buf []byte, limit int) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint32(head[:])
+	if uint64(n) > uint64(limit) {
+		return nil, fmt.Errorf("%w: %d bytes, more than %d", errFrame, n, limit)
+	}
+	if cap(buf) < int(n) {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	if _, err := io.ReadFull(r, buf); err != nil {
+		return nil, fmt.Errorf("%w: cut short: %w", errFrame, err)
+	}
+	return buf, nil
+}
+
+// BeginFrame reserves the length at the start of an empty buffer; EndFrame fills it in.
+func BeginFrame(buf []byte) []byte { return append(buf[:0], 0, 0, 0, 0) }
+
+// EndFrame completes a frame begun with BeginFrame.
+func EndFrame(buf []byte) []byte {
+	binary.LittleEndian.PutUint32(buf, uint32(len(buf)-4)) //nolint:gosec // lengths are bounded by Config
+	return buf
+}
+
+// AppendTo appends the request to a frame.
+func (q *Request) AppendTo(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, q.ID)
+	b = append(b, byte(q.Op))
+	b = binary.AppendVarint(b, q.Now)
+	b = binary.AppendVarint(b, q.Seed)
+	b = binary.AppendUvarint(b, uint64(q.Routes)) //nolint:gosec // a count
+	b = binary.AppendUvarint(b, uint64(len(q.Sources)))
+	for _, s := range q.Sources {
+		kind := byte(0)
+		if s.Kind == Condition {
+			kind = 1
+		}
+		b = append(b, kind)
+		b = appendText(b, s.Text)
+	}
+	b = appendText(b, q.Data)
+	b = appendText(b, q.Context)
+	return appendText(b, q.Evidence)
+}
+
+// Decode fills the request from a frame's content. Data, Context and Evidence
+// alias it; Sources do too, until intern is called on their text: intern maps
+// the bytes of a source to a string that may be kept.
+func (q *Request) Decode(content []byte, intern func([]byte) string) error {
+	d := decoder{rest: content}
+	q.ID = d.fixed32()
+	q.Op = Op(d.byte())
+	q.Now = d.varint()
+	q.Seed = d.varint()
+	q.Routes = d.count(1 << 16)
+	n := d.count(1 << 16)
+	q.Sources = q.Sources[:0]
+	for range n {
+		kind := Validator
+		switch d.byte() {
+		case 0:
+		case 1:
+			kind = Condition
+		default:
+			d.bad = true
+		}
+		text := d.text()
+		if d.bad {
+			break
+		}
+		q.Sources = append(q.Sources, Source{Kind: kind, Text: intern(text)})
+	}
+	q.Data, q.Context, q.Evidence = d.text(), d.text(), d.text()
+	if q.Op != OpRun && q.Op != OpCheck || q.Routes > len(q.Sources) {
+		d.bad = true
+	}
+	return d.end("request")
+}
+
+// AppendTo appends the outcome to a frame.
+func (o *Outcome) AppendTo(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, o.ID)
+	b = binary.AppendUvarint(b, uint64(o.Index)) //nolint:gosec // an index
+	b = append(b, flags(o.Last, o.Leaving, o.Valid), codeByte(o.Code))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(o.Confidence))
+	b = appendText(b, o.Reason)
+	b = appendTexts(b, o.Violations)
+	b = appendTexts(b, o.Suggestions)
+	b = appendText(b, o.Detail)
+	b = binary.AppendUvarint(b, uint64(o.Line))      //nolint:gosec // a position
+	return binary.AppendUvarint(b, uint64(o.Column)) //nolint:gosec // a position
+}
+
+// Decode fills the outcome from a frame's content, and holds it to the contract
+// of a Result whoever wrote it: the bounds, clean text, and no verdict beside a
+// code other than OK.
+func (o *Outcome) Decode(content []byte) error {
+	d := decoder{rest: content}
+	o.ID = d.fixed32()
+	o.Index = d.count(1 << 16)
+	bits := d.byte()
+	o.Last, o.Leaving, o.Valid = bits&1 != 0, bits&2 != 0, bits&4 != 0
+	code := d.byte()
+	o.Confidence = math.Float64frombits(d.fixed64())
+	o.Reason = Clean(string(d.text()), MaxReason)
+	o.Violations = d.texts()
+	o.Suggestions = d.texts()
+	o.Detail = Clean(string(d.text()), maxMessage)
+	o.Line, o.Column = d.count(math.MaxInt32), d.count(math.MaxInt32)
+	if bits > 7 || int(code) >= len(codes) || !(o.Confidence >= 0 && o.Confidence <= 1) { // NaN is refused too
+		d.bad = true
+	}
+	if err := d.end("outcome"); err != nil {
+		return err
+	}
+	o.Code = codes[code]
+	if o.Code != OK {
+		o.Valid, o.Confidence, o.Reason, o.Violations, o.Suggestions = false, 0, "", nil, nil
+	}
+	return nil
+}
+
+func flags(bits ...bool) (b byte) {
+	for i, set := range bits {
+		if set {
+			b |= 1 << i
+		}
+	}
+	return b
+}
+
+func appendText[T string | []byte](b []byte, s T) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func appendTexts(b []byte, list []string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, s := range list {
+		b = appendText(b, s)
+	}
+	return b
+}
+
+// decoder takes fields off the front of a message; after the first that does not
+// fit it is bad and yields zeros.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) take(n int) []byte {
+	if d.bad || n > len(d.rest) {
+		d.bad = true
+		return nil
+	}
+	b := d.rest[:n:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+func (d *decoder) byte() byte {
+	if b := d.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) fixed32() uint32 {
+	if b := d.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (d *decoder) fixed64() uint64 {
+	if b := d.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.rest)
+	if n <= 0 {
+		d.bad = true
+		return 0
+	}
+	d.take(n)
+	return v
+}
+
+// count reads a number of at most limit.
+func (d *decoder) count(limit uint64) int {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 || v > limit {
+		d.bad = true
+		return 0
+	}
+	d.take(n)
+	return int(v) //nolint:gosec // at most limit
+}
+
+func (d *decoder) text() []byte {
+	return d.take(d.count(math.MaxInt32))
+}
+
+func (d *decoder) texts() []string {
+	n := d.count(MaxNotes)
+	if n == 0 || d.bad {
+		return nil
+	}
+	list := make([]string, 0, n)
+	for range n {
+		list = append(list, Clean(string(d.text()), MaxNote))
+	}
+	return list
+}
+
+func (d *decoder) end(what string) error {
+	if d.bad || len(d.rest) != 0 {
+		return fmt.Errorf("%w: not a %s", errFrame, what)
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/dop251/goja"
+	"github.com/dop251/goja/ast"
+	"github.com/dop251/goja/parser"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// program is a compiled script. It is immutable and serves any number of runtimes.
+type program struct {
+	code *goja.Program
+	// params is how many of (data, context, evidence) the function can see; the
+	// others need not be built.
+	params int
+	fault  *script.Outcome // instead of code: it does not compile
+}
+
+// programs caches compiled scripts by kind and text, least recently used out.
+type programs struct {
+	byText map[programKey]*entry
+	oldest *entry // list head; newest is oldest.prev
+}
+
+type programKey struct {
+	kind script.Kind
+	text string
+}
+
+type entry struct {
+	key        programKey
+	program    *program
+	prev, next *entry
+}
+
+const maxPrograms = 256
+
+// intern returns the text as a string that may be kept, the cached one if the
+// script is known: requests repeat the same few sources.
+func (c *programs) intern(text []byte) string {
+	for _, kind := range [...]script.Kind{script.Validator, script.Condition} {
+		if e, ok := c.byText[programKey{kind, string(text)}]; ok {
+			return e.key.text
+		}
+	}
+	return string(text)
+}
+
+func (c *programs) get(s script.Source) *program {
+	key := programKey{s.Kind, s.Text}
+	if e, ok := c.byText[key]; ok {
+		c.touch(e)
+		return e.program
+	}
+	p := compile(s)
+	if c.byText == nil {
+		c.byText = make(map[programKey]*entry, maxPrograms)
+	}
+	var e *entry
+	if len(c.byText) >= maxPrograms {
+		e = c.oldest
+		delete(c.byText, e.key)
+		c.unlink(e)
+	} else {
+		e = &entry{}
+	}
+	e.key, e.program = key, p
+	c.byText[key] = e
+	c.append(e)
+	return p
+}
+
+func (c *programs) touch(e *entry) {
+	if c.oldest.prev != e {
+		c.unlink(e)
+		c.append(e)
+	}
+}
+
+func (c *programs) unlink(e *entry) {
+	e.prev.next, e.next.prev = e.next, e.prev
+	if c.oldest == e {
+		c.oldest = e.next
+		if e.next == e {
+			c.oldest = nil
+		}
+	}
+}
+
+func (c *programs) append(e *entry) {
+	if c.oldest == nil {
+		c.oldest, e.prev, e.next = e, e, e
+		return
+	}
+	newest := c.oldest.prev
+	e.prev, e.next = newest, c.oldest
+	newest.next, c.oldest.prev = e, e
+}
+
+// compile parses and compiles a source under the sandbox's rules. It may take any
+// time and memory, and may panic: compilers of JavaScript are not built for
+// strangers. The caller's process is.
+func compile(s script.Source) *program {
+	expression, parsed, err := parseOne(s.Text)
+	if err != nil {
+		return &program{fault: syntaxFault(s.Kind, err)}
+	}
+	p := &program{params: 3}
+	if s.Kind == script.Validator {
+		var detail string
+		if p.params, detail = signature(expression); detail != "" {
+			return &program{fault: &script.Outcome{Code: script.BadSource, Detail: detail}}
+		}
+	} else if detail := notCondition(expression); detail != "" {
+		return &program{fault: &script.Outcome{Code: script.BadSource, Detail: detail}}
+	}
+	code, err := goja.CompileAST(&ast.Program{
+		Body: []ast.Statement{&ast.ExpressionStatement{Expression: expression}},
+		File: parsed.File,
+	}, true)
+	if err != nil {
+		return &program{fault: syntaxFault(s.Kind, err)}
+	}
+	p.code = code
+	return p
+}
+
+var errNotOne = errors.New("it is not one expression")
+
+// parseOne parses the text as the one element of an array literal. Brackets, not
+// parentheses: text such as "a) => (b" would be well-formed between those, and a
+// comma would go unnoticed. The newline ends a trailing comment.
+func parseOne(text string) (ast.Expression, *ast.Program, error) {
+	if strings.HasPrefix(text, "#!") {
+		return nil, nil, errNotOne
+	}
+	parsed, err := goja.Parse("", "[\n"+strings.TrimSuffix(strings.TrimRight(text, " \t\r\n"), ";")+"\n]", parser.WithDisableSourceMaps)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(parsed.Body) != 1 {
+		return nil, nil, errNotOne
+	}
+	statement, ok := parsed.Body[0].(*ast.ExpressionStatement)
+	if !ok {
+		return nil, nil, errNotOne
+	}
+	array, ok := statement.Expression.(*ast.ArrayLiteral)
+	if !ok || len(array.Value) != 1 || array.Value[0] == nil {
+		return nil, nil, errNotOne
+	}
+	if _, spread := array.Value[0].(*ast.SpreadElement); spread {
+		return nil, nil, errNotOne
+	}
+	return array.Value[0], parsed, nil
+}
+
+const (
+	wantFunction  = "write one function, for example (data, context) => ({ valid: data.total > 0, reason: 'total must be positive' })"
+	wantCondition = "write one expression that is true or false, for example context.total > 100"
+	wantSync      = "validators must be synchronous; remove async, await and function*"
+)
+
+// signature says how many arguments a validator can see, or why it is none.
+func signature(e ast.Expression) (params int, detail string) {
+	switch f := e.(type) {
+	case *ast.FunctionLiteral:
+		if f.Async || f.Generator {
+			return 0, wantSync
+		}
+		return 3, "" // it may use arguments
+	case *ast.ArrowFunctionLiteral:
+		if f.Async {
+			return 0, wantSync
+		}
+		if f.ParameterList.Rest != nil {
+			return 3, ""
+		}
+		return min(len(f.ParameterList.List), 3), ""
+	}
+	return 0, "it is not a function; " + wantFunction
+}
+
+func notCondition(e ast.Expression) (detail string) {
+	switch e.(type) {
+	case *ast.FunctionLiteral, *ast.ArrowFunctionLiteral:
+		return "a condition is not a function; " + wantCondition
+	}
+	return ""
+}
+
+var position = regexp.MustCompile(`^(?:SyntaxError: )?(?:\(anonymous\): )?Line (\d+):(\d+) (.*)`)
+
+// syntaxFault turns a parser's complaint into an outcome, with the position
+// within the text as it was given.
+func syntaxFault(kind script.Kind, err error) *script.Outcome {
+	want := wantFunction
+	if kind == script.Condition {
+		want = wantCondition
+	}
+	o := &script.Outcome{Code: script.BadSource}
+	message, _, _ := strings.Cut(err.Error(), "\n")
+	if m := position.FindStringSubmatch(message); m != nil {
+		_, _ = fmt.Sscan(m[1], &o.Line)
+		_, _ = fmt.Sscan(m[2], &o.Column)
+		o.Line = max(o.Line-1, 1)
+		message = m[3]
+	}
+	if compilerError := (*goja.CompilerSyntaxError)(nil); errors.As(err, &compilerError) && compilerError.File != nil && compilerError.Offset > 0 {
+		at := compilerError.File.Position(compilerError.Offset)
+		o.Line, o.Column = max(at.Line-1, 1), at.Column
+	}
+	o.Detail = fmt.Sprintf("%s; %s", script.Clean(message, script.MaxNote), want)
+	return o
+}

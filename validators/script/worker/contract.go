@@ -1,0 +1,255 @@
+package worker
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/dop251/goja"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// reader reads what a script returned or threw. Every read may run code of the
+// script: it happens within the script's time, and once.
+type reader struct {
+	vm              *goja.Runtime
+	objectPrototype *goja.Object // as it was before the script ran
+}
+
+func bad(detail string) script.Outcome {
+	return script.Outcome{Code: script.BadResult, Detail: detail}
+}
+
+const (
+	detailBoolean    = "valid must be true or false; use !!(...)"
+	detailShape      = "it must return true, false or { valid, confidence, reason }; it returned "
+	detailConfidence = "confidence must be a number from 0 to 1, or absent"
+	detailReason     = "reason must be a string, or absent"
+)
+
+var boolType = reflect.TypeFor[bool]()
+
+// verdict applies the contract of results. Whatever is not a clean yes or no is a
+// fault of the script.
+func (r *reader) verdict(kind script.Kind, v goja.Value) script.Outcome {
+	if verdict, ok := boolean(v); ok {
+		return script.Outcome{Code: script.OK, Valid: verdict, Confidence: 1}
+	}
+	if kind == script.Condition {
+		return bad("a condition must be true or false, not " + describe(v) + "; use !!(...)")
+	}
+	object, ok := v.(*goja.Object)
+	if !ok {
+		return bad(detailShape + describe(v))
+	}
+	switch class := object.ClassName(); class {
+	case "Object":
+	case "Promise":
+		return bad(wantSync)
+	default:
+		return bad(detailShape + "an object of class " + script.Clean(class, 40))
+	}
+	return r.object(object)
+}
+
+func (r *reader) object(object *goja.Object) script.Outcome {
+	if then, ok := goja.AssertFunction(r.own(object, "then")); ok && then != nil {
+		return bad(wantSync)
+	}
+	valid, ok := boolean(r.own(object, "valid"))
+	if !ok {
+		return bad(detailBoolean)
+	}
+	o := script.Outcome{Code: script.OK, Valid: valid}
+	if o.Confidence, ok = confidence(r.own(object, "confidence")); !ok {
+		return bad(detailConfidence)
+	}
+	if reason := r.own(object, "reason"); !absent(reason) {
+		text, ok := reason.(goja.String)
+		if !ok {
+			return bad(detailReason)
+		}
+		o.Reason = cut(text, script.MaxReason)
+	}
+	if o.Violations, ok = r.notes(object, "violations"); !ok {
+		return bad("violations must be an array of strings, or absent")
+	}
+	if o.Suggestions, ok = r.notes(object, "suggestions"); !ok {
+		return bad("suggestions must be an array of strings, or absent")
+	}
+	return o
+}
+
+// notes reads an optional array of strings; entries beyond MaxNotes are dropped.
+func (r *reader) notes(object *goja.Object, name string) ([]string, bool) {
+	v := r.own(object, name)
+	if absent(v) {
+		return nil, true
+	}
+	array, ok := v.(*goja.Object)
+	if !ok || array.ClassName() != "Array" {
+		return nil, false
+	}
+	length, ok := array.Get("length").Export().(int64)
+	if !ok {
+		return nil, false
+	}
+	var list []string
+	for i := range int(min(length, script.MaxNotes)) {
+		text, ok := array.Get(itoa(i)).(goja.String)
+		if !ok {
+			return nil, false
+		}
+		list = append(list, cut(text, script.MaxNote))
+	}
+	return list, true
+}
+
+// own reads a property of the object itself; nil when it has none. What it
+// inherits was not returned by the script, maybe planted in a prototype.
+func (r *reader) own(object *goja.Object, name string) goja.Value {
+	v := object.Get(name)
+	if v == nil {
+		return nil
+	}
+	switch prototype := object.Prototype(); {
+	case prototype == nil:
+		return v
+	case prototype == r.objectPrototype && r.objectPrototype.Get(name) == nil:
+		return v
+	}
+	if slices.Contains(object.GetOwnPropertyNames(), name) {
+		return v
+	}
+	return nil
+}
+
+func boolean(v goja.Value) (value, ok bool) {
+	if v == nil || v.ExportType() != boolType {
+		return false, false
+	}
+	if _, isObject := v.(*goja.Object); isObject { // new Boolean(false) is truthy
+		return false, false
+	}
+	return v.ToBoolean(), true
+}
+
+func absent(v goja.Value) bool {
+	return v == nil || goja.IsUndefined(v) || goja.IsNull(v)
+}
+
+func confidence(v goja.Value) (float64, bool) {
+	if absent(v) {
+		return 1, true
+	}
+	if !goja.IsNumber(v) {
+		return 0, false
+	}
+	f := v.ToFloat()
+	if math.IsNaN(f) || f < 0 || f > 1 {
+		return 0, false
+	}
+	return f + 0, true // -0 becomes 0
+}
+
+// cut copies at most limit UTF-16 units out of the runtime, made clean. The
+// string itself may be hundreds of megabytes.
+func cut(text goja.String, limit int) string {
+	if text.Length() > 2*limit { // room for what Clean takes out
+		text = text.Substring(0, 2*limit)
+	}
+	return script.Clean(text.String(), limit)
+}
+
+// describe names a value without running any of its code.
+func describe(v goja.Value) string {
+	switch v := v.(type) {
+	case nil:
+		return "nothing"
+	case *goja.Object:
+		return "an object"
+	case goja.String:
+		return "a string"
+	case *goja.Symbol:
+		return "a symbol"
+	default:
+		switch {
+		case goja.IsUndefined(v):
+			return "undefined"
+		case goja.IsNull(v):
+			return "null"
+		case goja.IsNaN(v):
+			return "NaN"
+		case goja.IsBigInt(v):
+			return "a bigint"
+		}
+		return "a number"
+	}
+}
+
+// fault turns an error or a recovered panic into an outcome.
+func (r *reader) fault(x any) script.Outcome {
+	err, ok := x.(error)
+	if !ok {
+		return script.Outcome{Code: script.Internal}
+	}
+	if interrupted := (*goja.InterruptedError)(nil); errors.As(err, &interrupted) {
+		if interrupted.Value() == errHeap {
+			return script.Outcome{Code: script.Memory}
+		}
+		return script.Outcome{Code: script.Timeout}
+	}
+	if overflow := (*goja.StackOverflowError)(nil); errors.As(err, &overflow) {
+		return script.Outcome{Code: script.Threw, Detail: "calls nest deeper than " + itoa(maxCalls) + " levels; use a loop instead of recursion"}
+	}
+	exception, ok := err.(*goja.Exception) //nolint:errorlint // Unwrap would run code of the script
+	if !ok {
+		return script.Outcome{Code: script.Internal}
+	}
+	return r.thrown(exception)
+}
+
+// thrown describes what was thrown: its text if it is a string, else its own
+// message. Nothing else of it is looked at.
+func (r *reader) thrown(exception *goja.Exception) (o script.Outcome) {
+	o = script.Outcome{Code: script.Threw, Detail: "it threw"}
+	defer func() {
+		if x := recover(); x != nil { // the message was an accessor that loops
+			if err, ok := x.(error); ok {
+				if interrupted := (*goja.InterruptedError)(nil); errors.As(err, &interrupted) {
+					o = script.Outcome{Code: script.Timeout}
+				}
+			}
+		}
+	}()
+	where := ""
+	if stack := exception.Stack(); len(stack) > 0 {
+		for _, frame := range stack { // the innermost frame of the script, not of a built-in
+			if at := frame.Position(); at.Line > 1 {
+				where = " (line " + itoa(at.Line-1) + ")"
+				break
+			}
+		}
+	}
+	message := ""
+	_ = r.vm.Try(func() {
+		switch v := exception.Value().(type) {
+		case goja.String:
+			message = cut(v, script.MaxNote)
+		case *goja.Object:
+			if text, ok := r.own(v, "message").(goja.String); ok {
+				message = cut(text, script.MaxNote)
+			}
+			if name, ok := v.Get("name").(goja.String); ok && v.ClassName() == "Error" {
+				message = cut(name, 40) + ": " + message
+			}
+		}
+	})
+	if message != "" {
+		o.Detail += " " + message
+	}
+	o.Detail += where + "; a validator must not throw: test for missing fields first, for example data.name?.length"
+	return o
+}

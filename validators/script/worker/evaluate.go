@@ -1,0 +1,154 @@
+package worker
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/dlclark/regexp2/v2"
+	"github.com/dop251/goja"
+	"github.com/dop251/goja/parser"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// maxCalls is how deep calls between script functions may nest.
+const maxCalls = 256
+
+// Reasons for which the watchdog interrupts a script.
+var (
+	errSoft = errors.New("soft time limit")
+	errHeap = errors.New("memory limit")
+)
+
+// limitRegexps bounds the backtracking regular expression engine, which looks at
+// no interrupt. A match that is given up reads as "no match", which must never
+// become a verdict: the limit lies behind the soft one, so that the script as a
+// whole is out of time when it strikes.
+func limitRegexps(setup script.Setup) {
+	regexp2.SetTimeoutCheckPeriod(5 * time.Millisecond)
+	regexp2.DefaultMatchTimeout = setup.Soft + 10*time.Millisecond
+}
+
+// evaluator runs scripts one after the other.
+type evaluator struct {
+	setup    script.Setup
+	programs programs
+	watch    *watchdog
+}
+
+func newEvaluator(setup script.Setup) *evaluator {
+	return &evaluator{setup: setup, watch: newWatchdog(setup)}
+}
+
+// tired says that the process has grown and should be replaced.
+func (e *evaluator) tired() bool { return e.watch.tired.Load() }
+
+// warmUp runs what is initialised on first use, before the kernel locks it away.
+func (e *evaluator) warmUp() {
+	q := script.Request{Op: script.OpRun, Data: []byte(`{"a":["x",1]}`)}
+	e.evaluate(&q, script.Source{Kind: script.Validator, Text: "(data, context) => ({ valid: /x/.test(data.a[0]) && new Date(0).getTime() === 0 && Math.random() < 1 })"})
+}
+
+// evaluate compiles and runs one script and judges its answer. It always returns
+// an outcome; if the script takes the process with it, the host knows.
+func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outcome) {
+	run := e.watch.begin()
+	defer e.watch.end()
+	defer func() {
+		if x := recover(); x != nil {
+			o = script.Outcome{Code: script.Internal}
+		}
+	}()
+	p := e.programs.get(s)
+	if p.fault != nil {
+		return *p.fault
+	}
+	vm := goja.New()
+	vm.SetMaxCallStackSize(maxCalls)
+	vm.SetParserOptions(parser.WithDisableSourceMaps) // for eval: a source map is a file name
+	now := time.Unix(0, q.Now).UTC()
+	vm.SetTimeSource(func() time.Time { return now })
+	var random *rand.Rand
+	vm.SetRandSource(func() float64 {
+		if random == nil {
+			random = rand.New(rand.NewPCG(uint64(q.Seed), 0x67617665_6c000001)) //nolint:gosec // repeatable by design
+		}
+		return random.Float64()
+	})
+	args, err := arguments(vm, q, p.params)
+	if err != nil {
+		return script.Outcome{Code: script.BadInput, Detail: err.Error()}
+	}
+	began := time.Now()
+	run.start(vm, began)
+	o = e.call(vm, p, s.Kind, args)
+	// Past the limit no verdict counts: a regular expression may have been cut short.
+	if time.Since(began) > e.setup.Soft && o.Code != script.Memory {
+		o = script.Outcome{Code: script.Timeout}
+	}
+	return o
+}
+
+// arguments decodes as many of data, context and evidence as the script can see.
+func arguments(vm *goja.Runtime, q *script.Request, params int) ([]goja.Value, error) {
+	args := make([]goja.Value, 0, 3)
+	for i, raw := range [...][]byte{q.Data, q.Context, q.Evidence} {
+		if i >= params {
+			break
+		}
+		v, err := decodeObject(vm, raw)
+		if err != nil {
+			return nil, errors.New([...]string{"data", "context", "evidence"}[i] + " is " + err.Error())
+		}
+		args = append(args, v)
+	}
+	return args, nil
+}
+
+// call runs the program and reads its answer, all within the watchdog's limits.
+func (e *evaluator) call(vm *goja.Runtime, p *program, kind script.Kind, args []goja.Value) (o script.Outcome) {
+	reader := reader{vm: vm, objectPrototype: vm.NewObject().Prototype()}
+	defer func() {
+		// Reading the answer calls back into the script outside of a call of ours.
+		if x := recover(); x != nil {
+			o = reader.fault(x)
+		}
+	}()
+	var err error
+	if exception := vm.Try(func() {
+		var v goja.Value
+		if v, err = e.run(vm, p, kind, args); err == nil {
+			o = reader.verdict(kind, v)
+		}
+	}); exception != nil {
+		err = exception
+	}
+	if err != nil {
+		return reader.fault(err)
+	}
+	return o
+}
+
+func (e *evaluator) run(vm *goja.Runtime, p *program, kind script.Kind, args []goja.Value) (goja.Value, error) {
+	if kind == script.Condition {
+		for i, name := range [...]string{"data", "context", "evidence"} {
+			if err := vm.Set(name, args[i]); err != nil {
+				return nil, err
+			}
+		}
+		return vm.RunProgram(p.code)
+	}
+	v, err := vm.RunProgram(p.code)
+	if err != nil {
+		return nil, err
+	}
+	f, ok := goja.AssertFunction(v)
+	if !ok {
+		return nil, errors.New("the source is no function") // compile has made sure that it is
+	}
+	return f(goja.Undefined(), args...)
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

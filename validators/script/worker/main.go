@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// Main must be the first thing that main, or TestMain, calls. It returns at once
+// unless the process was started as a script worker; then it serves and exits.
+func Main() {
+	if len(os.Args) == 0 || os.Args[0] != script.WorkerName {
+		return
+	}
+	os.Exit(serve(os.Stdin, os.Stdout))
+}
+
+// serve answers requests until the host closes its end. The result is the
+// process's exit code.
+func serve(in io.Reader, out io.Writer) int {
+	// One read call fetches the length and, for most requests, all the rest.
+	r := bufio.NewReaderSize(in, 64<<10)
+	setup, err := readSetup(r)
+	if err != nil {
+		return script.ExitRefused
+	}
+	prepareRuntime(setup)
+	s := &server{out: out, eval: newEvaluator(setup)}
+	s.eval.warmUp()
+	missing := harden(setup)
+	if err := s.hello(missing); err != nil {
+		return script.ExitRefused
+	}
+	var content []byte
+	for {
+		content, err = script.ReadFrame(r, content, setup.MaxRequest)
+		if err != nil {
+			return 0 // the host closed, or is no host of ours: nobody to tell
+		}
+		if err := s.request.Decode(content, s.eval.programs.intern); err != nil {
+			return script.ExitRefused
+		}
+		if err := s.answer(); err != nil {
+			return 0
+		}
+		if s.leaving {
+			return 0
+		}
+	}
+}
+
+func readSetup(r io.Reader) (script.Setup, error) {
+	var setup script.Setup
+	content, err := script.ReadFrame(r, nil, 8<<10)
+	if err != nil {
+		return setup, err
+	}
+	err = json.Unmarshal(content, &setup)
+	return setup, err
+}
+
+// prepareRuntime sets what belongs to the whole process and needs no help from
+// the kernel.
+func prepareRuntime(setup script.Setup) {
+	os.Clearenv()
+	time.Local = time.UTC // a script must not see where it runs
+	// Runaway recursion in native code ends the process at a fraction of what the
+	// Go default of 1 GB would allow.
+	debug.SetMaxStack(int(setup.WorkerMemory / 2))
+	debug.SetMemoryLimit(setup.WorkerMemory / 2) // soft: collect harder before the hard limits
+	debug.SetGCPercent(400)                      // the live heap is tiny between calls
+	limitRegexps(setup)
+}
+
+// server holds what is reused between requests.
+type server struct {
+	out     io.Writer
+	eval    *evaluator
+	request script.Request
+	frame   []byte
+	leaving bool
+}
+
+func (s *server) hello(missing []string) error {
+	raw, err := json.Marshal(script.Hello{Version: script.Version, Unhardened: missing})
+	if err != nil {
+		return err
+	}
+	return s.write(append(script.BeginFrame(s.frame), raw...))
+}
+
+func (s *server) write(frame []byte) error {
+	s.frame = script.EndFrame(frame)
+	_, err := s.out.Write(s.frame)
+	return err
+}
+
+// answer evaluates the request and sends each outcome as soon as it is known, so
+// that if a script ends this process the host knows which one it was.
+func (s *server) answer() error {
+	q := &s.request
+	last := len(q.Sources) - 1
+	for i := 0; i <= last; i++ {
+		o := s.eval.evaluate(q, q.Sources[i])
+		o.ID, o.Index = q.ID, i
+		s.leaving = s.leaving || o.Code == script.Internal || s.eval.tired()
+		stop := o.Code == script.BadInput
+		if i < q.Routes {
+			stop = stop || o.Code != script.OK || !o.Valid && i == q.Routes-1
+		}
+		o.Last = stop || i == last || i < q.Routes && o.Valid && q.Routes > last
+		o.Leaving = o.Last && s.leaving
+		if err := s.write(o.AppendTo(script.BeginFrame(s.frame))); err != nil {
+			return err
+		}
+		if o.Last {
+			return nil
+		}
+		if i < q.Routes && o.Valid {
+			i = q.Routes - 1 // the routes behind it are not asked
+		}
+		if s.leaving { // the interpreter failed: what follows belongs in another process
+			os.Exit(0)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,13 @@
+package worker_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main()
+	os.Exit(m.Run())
+}

@@ -1,0 +1,123 @@
+package worker
+
+import (
+	"os"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+
+	"github.com/dop251/goja"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// tick is how often the watchdog looks while a script runs.
+const tick = time.Millisecond
+
+// watchdog interrupts scripts that run too long or use too much memory, and ends
+// the process where an interrupt is not heard. It sleeps when nothing runs.
+type watchdog struct {
+	setup   script.Setup
+	current atomic.Pointer[run]
+	dormant atomic.Bool
+	wake    chan struct{}
+	tired   atomic.Bool
+	sample  []metrics.Sample // of the watchdog's goroutine
+	own     []metrics.Sample // of the evaluating goroutine
+	atStart uint64           // of the process
+}
+
+// run is one evaluation.
+type run struct {
+	vm    atomic.Pointer[goja.Runtime] // set when there is something to interrupt
+	began atomic.Int64                 // of the call itself, nanoseconds since origin
+	heap  uint64                       // before
+	first int64
+}
+
+// origin makes monotonic time fit an atomic.
+var origin = time.Now()
+
+func newWatchdog(setup script.Setup) *watchdog {
+	w := &watchdog{setup: setup, wake: make(chan struct{}, 1), sample: samples(), own: samples()}
+	w.dormant.Store(true)
+	w.atStart, _ = measure(w.own)
+	go w.loop()
+	return w
+}
+
+func samples() []metrics.Sample {
+	return []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+}
+
+func measure(s []metrics.Sample) (heap, stacks uint64) {
+	metrics.Read(s)
+	return s[0].Value.Uint64(), s[1].Value.Uint64()
+}
+
+func (w *watchdog) begin() *run {
+	heap, _ := measure(w.own)
+	r := &run{heap: heap, first: int64(time.Since(origin))}
+	w.current.Store(r)
+	if w.dormant.Load() {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+	return r
+}
+
+func (r *run) start(vm *goja.Runtime, at time.Time) {
+	r.began.Store(int64(at.Sub(origin)))
+	r.vm.Store(vm)
+}
+
+func (w *watchdog) end() { w.current.Store(nil) }
+
+func (w *watchdog) loop() {
+	const patience = 100 // ticks without work before it goes to sleep
+	for {
+		w.dormant.Store(true)
+		if w.current.Load() == nil {
+			<-w.wake
+		}
+		w.dormant.Store(false)
+		for idle := 0; idle < patience; {
+			time.Sleep(tick)
+			if r := w.current.Load(); r != nil {
+				idle = 0
+				w.look(r)
+			} else {
+				idle++
+			}
+		}
+	}
+}
+
+func (w *watchdog) look(r *run) {
+	now := int64(time.Since(origin))
+	heap, stacks := measure(w.sample)
+	if now-r.first < int64(tick) {
+		return // it has only begun
+	}
+	if heap+stacks > w.atStart+uint64(w.setup.WorkerMemory) { //nolint:gosec // positive by validation
+		os.Exit(script.ExitMemory)
+	}
+	if now-r.first > int64(2*w.setup.Hard) {
+		os.Exit(script.ExitStuck)
+	}
+	if heap > w.atStart+64<<20 {
+		w.tired.Store(true)
+	}
+	vm := r.vm.Load()
+	if vm == nil {
+		return
+	}
+	switch {
+	case heap > r.heap+uint64(w.setup.ScriptMemory): //nolint:gosec // positive by validation
+		vm.Interrupt(errHeap)
+	case now-r.began.Load() > int64(w.setup.Soft):
+		vm.Interrupt(errSoft)
+	}
+}
