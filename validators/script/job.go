@@ -18,15 +18,16 @@ type job struct {
 	where   []place  // by script, for Check
 	retried []bool   // by script: a timeout was given a second chance
 
-	route    int // index of the route that was true, -1 none yet
-	fault    int // index of the route that failed, -1 none
-	began    time.Time
-	spent    time.Duration // in workers, without waiting for them
-	request  Request
-	asked    []int // indices of the scripts in request, in its order
-	reached  int   // how many of asked have an outcome or were passed over
-	vanished bool  // a worker died for no known reason; the next time is an error
-	badInput string
+	route     int // index of the route that was true, -1 none yet
+	fault     int // index of the route that failed, -1 none
+	began     time.Time
+	spent     time.Duration // in workers, without waiting for them
+	request   Request
+	asked     []int // indices of the scripts in request, in its order
+	reached   int   // how many of asked have an outcome or were passed over
+	lost      int   // workers that died for no reason that could be charged to a script
+	crashedAt int   // index+1 of the script at which the last of them crashed
+	badInput  string
 }
 
 type place struct{ line, column int }
@@ -192,12 +193,16 @@ func (j *job) died(why cause, cause error) error {
 		code = Memory
 	case garbled:
 		code = Internal
+	case crashed: // once may be chance; twice at the same script is the script
+		if i >= 0 && j.crashedAt == i+1 {
+			code = Internal
+		}
+		j.crashedAt = i + 1
 	}
 	if i < 0 || code == "" {
-		if j.vanished {
+		if j.lost++; j.lost > 2 || j.lost > 1 && why == vanished {
 			return fmt.Errorf("%w: workers keep dying: %w", ErrUnavailable, cause)
 		}
-		j.vanished = true
 		j.pool.stats.retries.Add(1)
 		return nil
 	}

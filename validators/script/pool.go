@@ -305,10 +305,10 @@ func (p *Pool) bury(w *process, why cause, err error, owner string) {
 	switch why {
 	case outOfTime:
 		p.stats.kills.Add(1)
-	case outOfSpace, garbled, vanished:
+	case outOfSpace, garbled, crashed, vanished:
 		p.stats.deaths.Add(1)
 		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), slog.String("owner", owner),
-			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.lastWords()), slog.Any("error", err))
+			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.words), slog.Any("error", err))
 	}
 	p.discard(w)
 }

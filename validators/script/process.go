@@ -32,11 +32,12 @@ const (
 	discarded        // killed: recycled, or the pool closed
 	outOfSpace       // ended itself or was ended by the runtime: memory
 	garbled          // killed: it sent what is not an outcome
-	vanished         // ended for a reason that neither side knows of
+	crashed          // ended itself, for a reason that neither side knows of
+	vanished         // somebody else killed it
 )
 
 func (c cause) String() string {
-	return [...]string{"alive", "out of time", "cancelled", "discarded", "out of memory", "garbled", "vanished"}[c]
+	return [...]string{"alive", "out of time", "cancelled", "discarded", "out of memory", "garbled", "crashed", "vanished"}[c]
 }
 
 // process is one worker. Its methods are for the one goroutine that holds it,
@@ -52,6 +53,7 @@ type process struct {
 	leaving    bool
 	unhardened []string
 
+	words  string       // what it printed when it ended
 	killed atomic.Int32 // cause; the first one counts
 	exited chan struct{}
 	timer  *time.Timer
@@ -72,8 +74,8 @@ func startProcess(ctx context.Context, path string, setup Setup, limit time.Dura
 		<-p.exited
 		if ctx.Err() != nil {
 			err = ctx.Err()
-		} else if said := p.lastWords(); said != "" {
-			err = fmt.Errorf("%w (%s)", err, said)
+		} else if p.hear(); p.words != "" {
+			err = fmt.Errorf("%w (%s)", err, p.words)
 		}
 		p.release()
 		return nil, fmt.Errorf("start worker %s: %w; its main must begin with worker.Main()", path, err)
@@ -201,32 +203,47 @@ func (p *process) kill(why cause) {
 }
 
 // buried waits for the process to end and says why it did: our reason for
-// killing it, else what its exit status tells, else unknown.
-func (p *process) buried(unknown cause) cause {
+// killing it, else what its exit status tells. A process that closed its pipes
+// but lives is killed for the reason given.
+func (p *process) buried(lingers cause) cause {
 	select {
 	case <-p.exited: // it ended by itself: its status is the better witness
-	case <-time.After(100 * time.Millisecond): // both pipes are closed, yet it lives
-		p.kill(unknown)
+	case <-time.After(100 * time.Millisecond):
+		p.kill(lingers)
 		<-p.exited
 	}
+	p.hear()
 	if why := cause(p.killed.Load()); why != alive {
 		return why
 	}
-	switch p.cmd.ProcessState.ExitCode() {
-	case ExitFatal, ExitMemory:
+	switch code := p.cmd.ProcessState.ExitCode(); {
+	case code == ExitMemory, code == ExitFatal && outOfMemory(p.words):
 		return outOfSpace
-	case ExitStuck:
+	case code == ExitStuck:
 		return outOfTime
+	case code >= 0 || faulted(p.cmd.ProcessState):
+		return crashed
 	}
-	return unknown
+	return vanished
 }
 
-// lastWords is what the process printed when it died, in one short line.
-func (p *process) lastWords() string {
-	buf := make([]byte, 2048)
+// hear reads what the process printed when it ended, as one short line.
+func (p *process) hear() {
+	buf := make([]byte, 1024)
 	_ = p.errs.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	n, _ := io.ReadFull(p.errs, buf) // as much as there is
-	return strings.TrimSpace(Clean(string(buf[:n]), MaxNote))
+	p.words = strings.TrimSpace(Clean(string(buf[:n]), MaxNote))
+}
+
+// outOfMemory recognises the ways in which the Go runtime says that an allocation
+// or the growth of a stack failed. By then it can say little else.
+func outOfMemory(words string) bool {
+	for _, sign := range []string{"out of memory", "cannot allocate memory", "stack exceeds", "stack overflow", "failed to create new OS thread"} {
+		if strings.Contains(words, sign) {
+			return true
+		}
+	}
+	return words == ""
 }
 
 // release closes our ends of the pipes.

@@ -2,7 +2,10 @@
 
 package script
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 // ownGroup keeps signals meant for the terminal's foreground group (Ctrl-C) away
 // from workers: the gateway ends them itself once it has answered its callers.
@@ -12,3 +15,16 @@ func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true
 func systemEnv() []string { return nil }
 
 func rootDir() string { return "/" }
+
+// faulted says whether a process was ended by a fault of its own.
+func faulted(state *os.ProcessState) bool {
+	status, ok := state.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() {
+		return false
+	}
+	switch status.Signal() {
+	case syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGABRT, syscall.SIGTRAP, syscall.SIGSYS:
+		return true
+	}
+	return false
+}

@@ -14,3 +14,7 @@ func ownGroup() *syscall.SysProcAttr {
 func systemEnv() []string { return []string{"SYSTEMROOT=" + os.Getenv("SYSTEMROOT")} }
 
 func rootDir() string { return "" }
+
+// faulted says whether a process was ended by a fault of its own; here such a
+// process has an exit code.
+func faulted(*os.ProcessState) bool { return false }

@@ -47,6 +47,7 @@ func (e *evaluator) tired() bool { return e.watch.tired.Load() }
 
 // warmUp runs what is initialised on first use, before the kernel locks it away.
 func (e *evaluator) warmUp() {
+	time.Sleep(time.Microsecond) // the runtime opens its poller for the first timer
 	q := script.Request{Op: script.OpRun, Data: []byte(`{"a":["x",1]}`)}
 	e.evaluate(&q, script.Source{Kind: script.Validator, Text: "(data, context) => ({ valid: /x/.test(data.a[0]) && new Date(0).getTime() === 0 && Math.random() < 1 })"})
 }

@@ -17,6 +17,7 @@ func Main() {
 	if len(os.Args) == 0 || os.Args[0] != script.WorkerName {
 		return
 	}
+	enter()
 	os.Exit(serve(os.Stdin, os.Stdout))
 }
 

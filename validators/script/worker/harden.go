@@ -1,0 +1,32 @@
+package worker
+
+import "github.com/gavel-mcp/gavel/validators/script"
+
+// Names of the protections, as Hello reports those that are missing. The time
+// limit, the watchdog's memory limit and the empty environment need no help from
+// the kernel and are always in force.
+const (
+	protectData     = "rlimit_data" // memory: an allocation beyond the limit fails
+	protectFiles    = "rlimit_nofile"
+	protectLandlock = "landlock" // file system and TCP
+	protectSeccomp  = "seccomp"  // system calls
+	protectJob      = "job_object"
+)
+
+// harden gives up every right that evaluating scripts does not need and names the
+// protections that could not be had. It is called once, when everything that needs
+// a descriptor or a file has been initialised. What fails is reported, never fatal:
+// the process boundary itself stands.
+func harden(setup script.Setup) (missing []string) {
+	for _, step := range hardening {
+		if err := step.apply(setup); err != nil {
+			missing = append(missing, step.name)
+		}
+	}
+	return missing
+}
+
+type protection struct {
+	name  string
+	apply func(script.Setup) error
+}

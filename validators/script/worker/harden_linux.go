@@ -1,0 +1,183 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// Order matters: the data limit reads a file, landlock makes a descriptor, and
+// both need system calls that seccomp then takes away.
+var hardening = []protection{
+	{protectData, limitData}, {protectLandlock, landlock}, {protectFiles, denyFiles}, {protectSeccomp, filterSystemCalls},
+}
+
+// restricted is argument one of a worker that has restricted itself and executed
+// itself anew (see relaunch).
+const restricted = "restricted"
+
+// statm is the descriptor through which a relaunched worker, which can open no
+// file, learns its size.
+const statm = 3
+
+// enter is called before anything is read.
+func enter() {
+	if len(os.Args) > 1 && os.Args[1] == restricted {
+		return
+	}
+	closeInherited()
+	if linksC() {
+		relaunch()
+	}
+}
+
+// linksC reports whether C code may have started threads that Go does not know,
+// so that no system call can be made on all threads at once.
+func linksC() bool {
+	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0)
+	return e == syscall.ENOTSUP
+}
+
+// landlock forbids all files and TCP, for all threads.
+func landlock(script.Setup) error {
+	if len(os.Args) > 1 && os.Args[1] == restricted {
+		return nil // since before exec
+	}
+	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
+		return e
+	}
+	ruleset, err := newRuleset()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ruleset)
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// newRuleset makes a landlock ruleset that handles all that this kernel can.
+func newRuleset() (fd int, err error) {
+	version, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if e != 0 {
+		return -1, e
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: 1<<13 - 1} // as of version 1
+	size := unsafe.Sizeof(attr.Handled_access_fs)
+	if version >= 2 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if version >= 3 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if version >= 4 {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+		size += unsafe.Sizeof(attr.Handled_access_net)
+	}
+	if version >= 5 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if version >= 6 {
+		// Not signals: kernels before 6.15 then refuse those between threads that
+		// restricted themselves one by one, which the Go scheduler needs. Seccomp
+		// keeps them within the process.
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+		size += unsafe.Sizeof(attr.Scoped)
+	}
+	r, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if e != 0 {
+		return -1, e
+	}
+	return int(r), nil
+}
+
+// relaunch restricts one thread and executes this program anew from it, so that
+// all threads of the new image are restricted from their birth. The image must be
+// loaded, with the C library it links: reading those is what remains allowed, until
+// seccomp takes opening files away altogether. It returns only when it failed; the
+// worker then serves without landlock and says so.
+func relaunch() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ruleset, err := newRuleset()
+	if err != nil {
+		return
+	}
+	for _, path := range []string{"/proc/self/exe", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/ld-musl-x86_64.path", "/etc/ld-musl-aarch64.path"} {
+		allowReading(ruleset, path)
+	}
+	size, err := unix.Open("/proc/self/statm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	if err := unix.Dup3(size, statm, 0); err != nil && size != statm {
+		return
+	}
+	if size == statm {
+		if _, err := unix.FcntlInt(statm, unix.F_SETFD, 0); err != nil {
+			return
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return
+	}
+	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); e != 0 {
+		return
+	}
+	_ = unix.Exec("/proc/self/exe", []string{script.WorkerName, restricted}, os.Environ())
+	// This one thread stays restricted; others are not, so nothing is claimed.
+}
+
+// allowReading lets a ruleset read and execute what is beneath path, if it exists.
+func allowReading(ruleset int, path string) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE, Parent_fd: int32(fd)} //nolint:gosec // a descriptor
+	_, _, _ = unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+}
+
+// limitData bounds the memory that this process can write to at what it has now
+// plus the limit. Beyond it the Go runtime ends the process.
+func limitData(setup script.Setup) error {
+	if raceDetector {
+		return errors.New("the race detector maps far more than it uses")
+	}
+	var text []byte
+	if len(os.Args) > 1 && os.Args[1] == restricted {
+		buf := make([]byte, 256)
+		n, err := unix.Pread(statm, buf, 0)
+		_ = unix.Close(statm)
+		if err != nil {
+			return err
+		}
+		text = buf[:n]
+	} else {
+		var err error
+		if text, err = os.ReadFile("/proc/self/statm"); err != nil {
+			return err
+		}
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 6 {
+		return fmt.Errorf("statm has %d fields", len(fields))
+	}
+	pages, err := strconv.ParseUint(fields[5], 10, 32) // data and stack
+	if err != nil {
+		return err
+	}
+	limit := pages*uint64(os.Getpagesize()) + uint64(setup.WorkerMemory) //nolint:gosec // positive by validation
+	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: limit, Max: limit})
+}

@@ -1,0 +1,31 @@
+//go:build unix
+
+package worker
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// denyFiles makes every attempt to open a descriptor fail and every attempt to
+// grow a file, core dumps included. Open descriptors stay usable.
+func denyFiles(script.Setup) error {
+	var none unix.Rlimit
+	return errors.Join(
+		unix.Setrlimit(unix.RLIMIT_CORE, &none),
+		unix.Setrlimit(unix.RLIMIT_FSIZE, &none),
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+}
+
+// closeInherited closes what came from a parent that does not mark its
+// descriptors close-on-exec. Those of this process's own runtime are marked.
+func closeInherited() {
+	for fd := 3; fd < 256; fd++ {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}

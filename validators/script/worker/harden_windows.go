@@ -1,0 +1,47 @@
+package worker
+
+import (
+	"errors"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+var errNotHere = errors.New("not on this platform")
+
+func notHere(script.Setup) error { return errNotHere }
+
+var hardening = []protection{
+	{protectJob, joinJob}, {protectLandlock, notHere}, {protectSeccomp, notHere},
+}
+
+func enter() {}
+
+// joinJob puts this process into a job of its own that bounds its memory, forbids
+// child processes, and ends it when the last handle goes.
+func joinJob(setup script.Setup) error {
+	job, err := windows.CreateJobObject(nil, nil)
+	if err != nil {
+		return err
+	}
+	limits := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
+		BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{
+			LimitFlags: windows.JOB_OBJECT_LIMIT_PROCESS_MEMORY | windows.JOB_OBJECT_LIMIT_ACTIVE_PROCESS |
+				windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | windows.JOB_OBJECT_LIMIT_DIE_ON_UNHANDLED_EXCEPTION,
+			ActiveProcessLimit: 1,
+		},
+		// The Go runtime commits some memory before we are asked.
+		ProcessMemoryLimit: uintptr(setup.WorkerMemory + 64<<20),
+	}
+	_, err = windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits)))
+	if err != nil {
+		return errors.Join(err, windows.CloseHandle(job))
+	}
+	if err := windows.AssignProcessToJobObject(job, windows.CurrentProcess()); err != nil {
+		return errors.Join(err, windows.CloseHandle(job))
+	}
+	return nil // the handle stays open as long as the process
+}
