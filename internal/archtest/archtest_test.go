@@ -1,0 +1,211 @@
+package archtest_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/gavel-mcp/gavel/internal/archtest"
+)
+
+// root is the module's root as seen from this package's folder.
+const root = "../.."
+
+func TestTreeObeysTheLaw(t *testing.T) {
+	t.Parallel()
+	files, err := archtest.Read(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("read no Go file: the root is wrong")
+	}
+	for _, f := range files {
+		for _, breach := range archtest.Check(f) {
+			t.Error(breach)
+		}
+	}
+}
+
+// Each case plants one file in an otherwise empty module and names what the check
+// must say, "" for nothing.
+func TestPlanted(t *testing.T) {
+	t.Parallel()
+	const module = `"` + archtest.Module + `/`
+	cases := []struct {
+		name, file, source, want string
+	}{
+		{"downward", "engine/a.go", "package engine; import " + module + `judge"`, ""},
+		{"upward", "judge/a.go", "package judge; import " + module + `engine"`, "judge may not import engine"},
+		{"sideways", "internal/mcpface/a.go", "package mcpface; import " + module + `internal/httpapi"`, "internal/mcpface may not import internal/httpapi"},
+		{"leaf", "prompts/a.go", "package prompts; import " + module + `internal/strictdoc"`, "prompts may not import"},
+		{"the sandbox's inside", "engine/a.go", "package engine; import " + module + `validators/script/worker"`, "may not import validators/script/worker"},
+		{"wiring", "cmd/gavel/a.go", "package main; import " + module + `internal/console"`, ""},
+		{"in-package test, upward", "judge/a_test.go", "package judge; import " + module + `engine"`, "judge may not import engine"},
+		{"external test, upward", "judge/a_test.go", "package judge_test; import " + module + `engine"`, ""},
+		{"any build tag", "judge/a_plan9.go", "//go:build ignore\n\npackage judge; import " + module + `engine"`, "judge may not import engine"},
+
+		{"door", "validators/script/worker/a.go", `package worker; import "github.com/dop251/goja/parser"`, ""},
+		{"second door", "engine/workflow/a.go", `package workflow; import "github.com/dop251/goja"`, "whose door is validators/script/worker"},
+		{"second door, other major version", "judge/a.go", `package judge; import "github.com/sony/gobreaker/v2"`, "whose door is judge/llm"},
+		{"second door, blank import", "cmd/gavel/a.go", `package main; import _ "modernc.org/sqlite"`, "whose door is engine/sqlitestore"},
+		{"second door, in-package test", "engine/a_test.go", `package engine; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpface"},
+		{"second door, external test", "engine/a_test.go", `package engine_test; import "github.com/mark3labs/mcp-go/mcp"`, ""},
+		{"closed door", "engine/sqlitestore/a.go", `package sqlitestore; import _ "github.com/mattn/go-sqlite3"`, "whose door is closed"},
+		{"a name that only begins alike", "engine/a.go", `package engine; import "github.com/dop251/gojason"`, ""},
+		{"test library in a test", "engine/a_test.go", `package engine; import "pgregory.net/rapid"`, ""},
+		{"test library in the product", "engine/a.go", `package engine; import "pgregory.net/rapid"`, "must not reach a user's binary"},
+		{"testing in the product", "engine/a.go", `package engine; import "testing"`, "must not reach a user's binary"},
+
+		{"support code in the product", "engine/memstore/a.go", "package memstore; import " + module + `engine/storetest"`, "may not import engine/storetest"},
+		{"support code in a test", "engine/memstore/a_test.go", "package memstore; import " + module + `engine/storetest"`, ""},
+		{"support code that would bring an arrow", "judge/a_test.go", "package judge; import " + module + `engine/storetest"`, "judge may not import engine/storetest"},
+		{"fixtures in a test", "prompts/a_test.go", "package prompts; import " + module + `testdata"`, ""},
+		{"fixtures in the product", "engine/a.go", "package engine; import " + module + `testdata"`, "may not import testdata"},
+		{"fixtures know nothing", "testdata/a.go", "package testdata; import " + module + `judge"`, "testdata may not import judge"},
+
+		{"unlisted package", "internal/util/a.go", "package util", "is not in the import law"},
+		{"unlisted package, tests only", "e2e/a_test.go", "package e2e_test", "is not in the import law"},
+		{"nested testdata", "engine/testdata/a.go", "package whatever; import " + module + `cmd/gavel"`, ""},
+		{"nested module", "tools/a.go", "package tools; import " + module + `engine"`, ""},
+
+		{"long file", "engine/a.go", "package engine" + strings.Repeat("\n//", 500) + "\n", "501 lines"},
+		{"file at the limit", "engine/a.go", "package engine" + strings.Repeat("\n//", 499) + "\n", ""},
+		{"long test", "engine/a_test.go", "package engine" + strings.Repeat("\n//", 900) + "\n", ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			files, err := archtest.Read(fstest.MapFS{
+				"go.mod":       {Data: []byte("module " + archtest.Module)},
+				"tools/go.mod": {Data: []byte("module example.com/tools")},
+				c.file:         {Data: []byte(c.source)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var breaches []string
+			for _, f := range files {
+				breaches = append(breaches, archtest.Check(f)...)
+			}
+			switch {
+			case c.want == "" && len(breaches) > 0:
+				t.Errorf("lawful, yet: %q", breaches)
+			case c.want != "" && (len(breaches) != 1 || !strings.Contains(breaches[0], c.want)):
+				t.Errorf("got %q, want one breach saying %q", breaches, c.want)
+			}
+		})
+	}
+}
+
+func TestReadNamesTheFileThatDoesNotParse(t *testing.T) {
+	t.Parallel()
+	_, err := archtest.Read(fstest.MapFS{"engine/a.go": {Data: []byte("packag engine")}})
+	if err == nil || !strings.Contains(err.Error(), "engine/a.go") {
+		t.Errorf("got %v, want an error that names engine/a.go", err)
+	}
+}
+
+// The law itself: no row twice, no arrow to an unlisted package, no cycle, no door
+// at an unlisted package.
+func TestLawIsConsistent(t *testing.T) {
+	t.Parallel()
+	rows := map[string]archtest.Package{}
+	for _, p := range archtest.Packages {
+		if _, twice := rows[p.Path]; twice {
+			t.Errorf("package %s has two rows", p.Path)
+		}
+		rows[p.Path] = p
+	}
+	reached := map[string]int{} // 1 on the way down, 2 done
+	var visit func(path string, way []string)
+	visit = func(path string, way []string) {
+		row, listed := rows[path]
+		switch {
+		case !listed:
+			t.Errorf("%s may import %s, which has no row", way[len(way)-1], path)
+			return
+		case reached[path] == 1:
+			t.Errorf("the law runs in a circle: %v", append(way, path))
+			return
+		case reached[path] == 2:
+			return
+		}
+		reached[path] = 1
+		for _, dep := range row.May {
+			visit(dep, append(way, path))
+		}
+		reached[path] = 2
+	}
+	for path := range rows {
+		visit(path, nil)
+	}
+	for _, d := range archtest.Doors {
+		for _, p := range d.Doors {
+			if _, listed := rows[p]; !listed {
+				t.Errorf("door %s: package %s has no row", d.Name, p)
+			}
+		}
+	}
+}
+
+// The linter's copy of the one-door list, which editors show, says the same.
+func TestLinterHasTheSameDoors(t *testing.T) {
+	t.Parallel()
+	type rule struct {
+		Files []string `yaml:"files"`
+		Deny  []struct {
+			Pkg  string `yaml:"pkg"`
+			Desc string `yaml:"desc"`
+		} `yaml:"deny"`
+	}
+	var config struct {
+		Linters struct {
+			Settings struct {
+				Depguard struct {
+					Rules map[string]rule `yaml:"rules"`
+				} `yaml:"depguard"`
+			} `yaml:"settings"`
+		} `yaml:"linters"`
+	}
+	raw, err := os.ReadFile(root + "/.golangci.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(raw, &config); err != nil {
+		t.Fatal(err)
+	}
+	rules := config.Linters.Settings.Depguard.Rules
+	for _, d := range archtest.Doors {
+		r, ok := rules[d.Name]
+		if !ok {
+			t.Errorf("door %s has no depguard rule", d.Name)
+			continue
+		}
+		delete(rules, d.Name)
+		files := []string{"$all", "!$test"}
+		for _, p := range d.Doors {
+			files = append(files, "!**/"+p+"/*.go")
+		}
+		if !slices.Equal(r.Files, files) {
+			t.Errorf("depguard rule %s: files %q, want %q", d.Name, r.Files, files)
+		}
+		deps := make([]string, len(r.Deny))
+		for i, deny := range r.Deny {
+			deps[i] = deny.Pkg
+			if deny.Desc != d.Why {
+				t.Errorf("depguard rule %s: %s says %q, want %q", d.Name, deny.Pkg, deny.Desc, d.Why)
+			}
+		}
+		if !slices.Equal(deps, d.Deps) {
+			t.Errorf("depguard rule %s: denies %q, want %q", d.Name, deps, d.Deps)
+		}
+	}
+	for name := range rules {
+		t.Errorf("depguard rule %s is no door", name)
+	}
+}

@@ -1,0 +1,96 @@
+package archtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxLines is how long a Go file that is not a test may be. A longer one is two
+// things in one file.
+const maxLines = 500
+
+// File is what the law looks at in one Go file.
+type File struct {
+	// Path is the file, relative to the module's root, with slashes.
+	Path string
+	// Package is the folder it lies in, relative to the module's root.
+	Package string
+	// Imports are its import paths.
+	Imports []string
+	// Test marks a _test.go file; External one whose package clause ends in _test.
+	Test, External bool
+	// Lines counts its lines.
+	Lines int
+}
+
+// Check returns one sentence for each breach of the law in f, none when f obeys.
+// External test files are exempt from the law of imports: they stand outside the
+// package, as a user does.
+func Check(f File) []string {
+	law, listed := find(f.Package)
+	if !listed {
+		return []string{fmt.Sprintf("%s: package %q is not in the import law: give it a row in Packages", f.Path, f.Package)}
+	}
+	var out []string
+	if !f.Test && f.Lines > maxLines {
+		out = append(out, fmt.Sprintf("%s: %d lines; more than %d is two things in one file", f.Path, f.Lines, maxLines))
+	}
+	if f.External {
+		return out
+	}
+	for _, imp := range f.Imports {
+		if rel, own := strings.CutPrefix(imp, Module+"/"); own {
+			out = append(out, checkOwn(f, law, rel)...)
+			continue
+		}
+		for _, d := range Doors {
+			if d.covers(imp) && !slices.Contains(d.Doors, f.Package) && !(d.Tests && f.Test) {
+				out = append(out, fmt.Sprintf("%s: imports %s, whose door is %s: %s", f.Path, imp, d.where(), d.Why))
+			}
+		}
+	}
+	return out
+}
+
+// checkOwn judges the import of one package of this module.
+func checkOwn(f File, law Package, rel string) []string {
+	if rel == f.Package || slices.Contains(law.May, rel) {
+		return nil
+	}
+	if f.Test && supports(rel, law) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %s may not import %s: calls run the other way, or past each other", f.Path, f.Package, rel)}
+}
+
+// supports reports whether rel is support code for tests that brings the tests of
+// law's package no arrow which that package may not have itself.
+func supports(rel string, law Package) bool {
+	target, listed := find(rel)
+	return listed && target.TestOnly && !slices.ContainsFunc(target.May, func(dep string) bool {
+		return dep != law.Path && !slices.Contains(law.May, dep)
+	})
+}
+
+func find(path string) (Package, bool) {
+	i := slices.IndexFunc(Packages, func(p Package) bool { return p.Path == path })
+	if i < 0 {
+		return Package{}, false
+	}
+	return Packages[i], true
+}
+
+// covers reports whether imp is one of the door's dependencies or lies below one.
+func (d Door) covers(imp string) bool {
+	return slices.ContainsFunc(d.Deps, func(dep string) bool {
+		return imp == dep || strings.HasPrefix(imp, dep+"/")
+	})
+}
+
+func (d Door) where() string {
+	if len(d.Doors) == 0 {
+		return "closed"
+	}
+	return strings.Join(d.Doors, ", ")
+}

@@ -1,0 +1,187 @@
+package archtest
+
+import "slices"
+
+// Module is the module path whose tree the law describes.
+const Module = "github.com/gavel-mcp/gavel"
+
+// Package is one row of the import law. Paths are relative to Module.
+type Package struct {
+	// Path is where the package lives.
+	Path string
+	// May lists the packages of this module that it may import.
+	May []string
+	// TestOnly marks support code for tests. Beyond the rows that list it, the tests
+	// of every package that may import all of its May may import it.
+	TestOnly bool
+}
+
+// Door says who may import a dependency.
+type Door struct {
+	// Name is the dependency's name in messages, and the name of the depguard rule
+	// that repeats this door for editors.
+	Name string
+	// Deps are import paths; each covers itself and everything below it, and other
+	// major versions ("/v2") with it.
+	Deps []string
+	// Doors are the packages that may import Deps, relative to Module. None means
+	// nobody may.
+	Doors []string
+	// Tests says that every test file may import Deps as well.
+	Tests bool
+	// Why is one sentence for whoever is refused.
+	Why string
+}
+
+// below5 is "engine and below": everything that a call passes on its way down,
+// without the sandbox's inside, which only a program links, and without support
+// code for tests.
+var below5 = []string{
+	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/strictdoc",
+	"validators", "judge", "judge/eval", "engine/workflow", "engine/record", "engine",
+}
+
+// services stand beside each other over the engine; faces stand over both.
+var services = []string{
+	"internal/auth", "internal/upstream", "internal/evidence",
+	"internal/chain", "internal/telemetry", "internal/config",
+}
+
+// everything is what a program may import: only cmd wires.
+var everything = slices.Concat(below5, services, []string{
+	"validators/script/worker",
+	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/suite", "engine/mcpgate",
+	"internal/mcpface", "internal/httpapi", "internal/console", "internal/gateway",
+	"testdata",
+})
+
+// Packages is the import law, bottom first. A package that is not listed may not
+// exist: adding one is a decision about the shape of the house. A row whose
+// package does not exist yet is fine.
+var Packages = []Package{
+	// Layer 0: knows nothing of this module.
+	{Path: "prompts"},
+	{Path: "validators/schema"},
+	{Path: "validators/script"},
+	{Path: "judge/llm"},
+	{Path: "internal/strictdoc"},
+	{Path: "internal/archtest"},
+	{Path: "testdata", TestOnly: true},
+	{Path: "validators/script/worker", May: []string{"validators/schema", "validators/script"}},
+
+	// Layer 1: checks without a model.
+	{Path: "validators", May: []string{"validators/schema", "validators/script"}},
+	{Path: "judge/llmtest", May: []string{"judge/llm"}, TestOnly: true},
+
+	// Layer 2: the judgement.
+	{Path: "judge", May: []string{"validators", "prompts", "judge/llm"}},
+
+	// Layer 3: what is judged, and how good the judge is.
+	{Path: "judge/eval", May: []string{"judge"}},
+	{Path: "engine/workflow", May: []string{"judge", "validators", "internal/strictdoc"}},
+
+	// Layer 4: the state machine.
+	{Path: "engine/record", May: []string{"judge", "engine/workflow"}},
+	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record"}},
+
+	// Layer 5: what plugs into the engine.
+	{Path: "engine/memstore", May: below5},
+	{Path: "engine/sqlitestore", May: below5},
+	{Path: "engine/pgstore", May: below5},
+	{Path: "engine/storetest", May: below5, TestOnly: true},
+	{Path: "engine/suite", May: below5},
+	{Path: "engine/mcpgate", May: below5},
+
+	// Layer 6a: services.
+	{Path: "internal/auth", May: below5},
+	{Path: "internal/upstream", May: below5},
+	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream"})},
+	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
+	{Path: "internal/telemetry", May: below5},
+	{Path: "internal/config", May: below5},
+
+	// Layer 6b: faces, never one another.
+	{Path: "internal/mcpface", May: slices.Concat(below5, services)},
+	{Path: "internal/httpapi", May: slices.Concat(below5, services)},
+	{Path: "internal/console", May: slices.Concat(below5, services)},
+	{Path: "internal/gateway", May: slices.Concat(below5, services)},
+
+	// Layer 7: the only place that wires.
+	{Path: "cmd/gavel", May: everything},
+}
+
+// Doors is the one-door list. .golangci.yml repeats it for editors, and a test
+// keeps the two alike.
+var Doors = []Door{
+	{
+		Name: "goja", Deps: []string{"github.com/dop251/goja", "github.com/dop251/goja_nodejs"},
+		Doors: []string{"validators/script/worker"},
+		Why:   "a script is parsed and run in the worker process only",
+	},
+	{
+		Name: "jsonschema", Deps: []string{"github.com/santhosh-tekuri/jsonschema"},
+		Doors: []string{"validators/schema"},
+		Why:   "one place sets the draft, the formats and the refusal of remote references",
+	},
+	{
+		Name: "go-openai", Deps: []string{"github.com/sashabaranov/go-openai"},
+		Doors: []string{"judge/llm"},
+		Why:   "what a provider is stays behind Completer",
+	},
+	{
+		Name: "gobreaker", Deps: []string{"github.com/sony/gobreaker"},
+		Doors: []string{"judge/llm"},
+		Why:   "resilience is a decorator of the model client",
+	},
+	{
+		Name: "sqlite", Deps: []string{"modernc.org/sqlite"},
+		Doors: []string{"engine/sqlitestore"},
+		Why:   "the engine knows a Store, never a database",
+	},
+	{
+		Name: "cgo-sqlite", Deps: []string{"github.com/mattn/go-sqlite3"},
+		Why: "the release is one static binary without cgo",
+	},
+	{
+		Name: "pgx", Deps: []string{"github.com/jackc", "github.com/lib/pq"},
+		Doors: []string{"engine/pgstore"},
+		Why:   "the engine knows a Store, never a database",
+	},
+	{
+		Name: "mcp-go", Deps: []string{"github.com/mark3labs/mcp-go"},
+		Doors: []string{"internal/mcpface", "internal/upstream", "internal/gateway", "engine/mcpgate", "cmd/gavel"},
+		Why:   "the protocol library can be swapped only while few places know it",
+	},
+	{
+		Name: "telemetry", Deps: []string{"go.opentelemetry.io", "github.com/prometheus"},
+		Doors: []string{"internal/telemetry"},
+		Why:   "the rest hands out Stats and observers and knows no exporter",
+	},
+	{
+		Name: "dbos", Deps: []string{"github.com/dbos-inc"},
+		Doors: []string{"internal/chain"},
+		Why:   "durable steps stay behind the chain's own interface",
+	},
+	{
+		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
+		Doors: []string{"cmd/gavel"},
+		Why:   "flags are the command line's business",
+	},
+	{
+		Name: "yaml", Deps: []string{
+			"github.com/goccy/go-yaml", "go.yaml.in/yaml", "gopkg.in/yaml.v2", "gopkg.in/yaml.v3",
+			"sigs.k8s.io/yaml", "github.com/ghodss/yaml",
+		},
+		Doors: []string{"internal/strictdoc"},
+		Why:   "every document is read by the one strict decoder",
+	},
+	{
+		Name: "testing", Deps: []string{
+			"testing", "pgregory.net/rapid", "go.uber.org/goleak",
+			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal",
+		},
+		Doors: []string{"engine/storetest", "judge/llmtest"},
+		Tests: true,
+		Why:   "what only tests need must not reach a user's binary",
+	},
+}

@@ -1,0 +1,89 @@
+package archtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Read collects the Go files of the module whose root is fsys, whatever their
+// build tags. Like the go command it passes over testdata, vendor, nested modules
+// and folders that begin with "." or "_"; unlike it, it reads every file. The
+// root's own testdata package is read: it is the one that can be imported.
+func Read(fsys fs.FS) ([]File, error) {
+	var files []File
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			return enter(fsys, name)
+		case path.Ext(name) != ".go" || strings.HasPrefix(path.Base(name), "_"):
+			return nil
+		}
+		f, err := readFile(fsys, name)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the module's tree: %w", err)
+	}
+	return files, nil
+}
+
+// enter decides whether the walk goes into a folder: nil, or fs.SkipDir.
+func enter(fsys fs.FS, name string) error {
+	if name == "." || name == "testdata" {
+		return nil
+	}
+	base := path.Base(name)
+	switch {
+	case base == "testdata", base == "vendor", base == "node_modules",
+		strings.HasPrefix(base, "."), strings.HasPrefix(base, "_"),
+		strings.HasPrefix(name, "testdata/"):
+		return fs.SkipDir
+	}
+	switch _, err := fs.Stat(fsys, path.Join(name, "go.mod")); {
+	case err == nil:
+		return fs.SkipDir
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	default:
+		return err
+	}
+}
+
+func readFile(fsys fs.FS, name string) (File, error) {
+	src, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return File{}, err
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly)
+	if err != nil {
+		return File{}, err
+	}
+	f := File{
+		Path:    name,
+		Package: path.Dir(name),
+		Test:    strings.HasSuffix(name, "_test.go"),
+		Lines:   bytes.Count(src, []byte("\n")),
+	}
+	f.External = f.Test && strings.HasSuffix(parsed.Name.Name, "_test")
+	for _, spec := range parsed.Imports {
+		imp, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return File{}, fmt.Errorf("%s: import %s: %w", name, spec.Path.Value, err)
+		}
+		f.Imports = append(f.Imports, imp)
+	}
+	return f, nil
+}
