@@ -281,6 +281,7 @@ func (p *Pool) start(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.saw = p.stats.saw
 	p.stats.starts.Add(1)
 	p.stats.workers.Add(1)
 	p.mu.Lock()

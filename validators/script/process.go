@@ -57,6 +57,7 @@ type process struct {
 	killed atomic.Int32 // cause; the first one counts
 	exited chan struct{}
 	timer  *time.Timer
+	saw    func(memory int64)
 }
 
 // startProcess starts a worker and waits for its first word.
@@ -198,6 +199,9 @@ func (p *process) spare(inTime bool) {
 // kill ends the process for a reason; the first reason counts. It does not wait.
 func (p *process) kill(why cause) {
 	if p.killed.CompareAndSwap(int32(alive), int32(why)) {
+		if p.saw != nil {
+			p.saw(peakMemory(p.cmd.Process.Pid))
+		}
 		_ = p.cmd.Process.Kill() // an error means that it has ended already
 	}
 }

@@ -24,23 +24,38 @@ type Stats struct {
 	QueueTime   time.Duration // spent waiting for a worker, all calls together
 	Waiting     int           // calls waiting now
 	Workers     int           // processes now
+	// PeakMemory is the greatest resident size of a worker in bytes, as seen
+	// before workers were killed or replaced and now. 0 where the platform does
+	// not tell. A worker that ends itself takes its last figure with it.
+	PeakMemory int64
 }
 
 type counters struct {
 	calls, scripts, timeouts, memory, kills, deaths, retries atomic.Uint64
 	starts, recycled, refused, quarantined                   atomic.Uint64
-	queueTime, workers                                       atomic.Int64
+	queueTime, workers, peak                                 atomic.Int64
+}
+
+// saw keeps the greatest memory figure.
+func (c *counters) saw(bytes int64) {
+	for old := c.peak.Load(); bytes > old && !c.peak.CompareAndSwap(old, bytes); old = c.peak.Load() {
+	}
 }
 
 // Stats returns the counters.
 func (p *Pool) Stats() Stats {
 	c := &p.stats
+	p.mu.Lock()
+	for w := range p.procs {
+		c.saw(peakMemory(w.cmd.Process.Pid))
+	}
+	p.mu.Unlock()
 	return Stats{
 		Calls: c.calls.Load(), Scripts: c.scripts.Load(), Timeouts: c.timeouts.Load(), Memory: c.memory.Load(),
 		Kills: c.kills.Load(), Deaths: c.deaths.Load(), Retries: c.retries.Load(), Starts: c.starts.Load(),
 		Recycled: c.recycled.Load(), Refused: c.refused.Load(), Quarantined: c.quarantined.Load(),
 		QueueTime: time.Duration(c.queueTime.Load()), Waiting: p.eval.queue.depth() + p.check.queue.depth(),
-		Workers: int(c.workers.Load()),
+		Workers: int(c.workers.Load()), PeakMemory: c.peak.Load(),
 	}
 }
 

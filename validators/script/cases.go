@@ -1,0 +1,266 @@
+package script
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Case is one row of a table test of validators, as `gavel script test` reads it.
+type Case struct {
+	Name  string `json:"name"`
+	Class string `json:"class,omitempty"`
+	Note  string `json:"note,omitempty"`
+	// Kind is "validator" when empty.
+	Kind Kind `json:"kind,omitempty"`
+	// The source is Source, or Parts put together, or the content of File.
+	Source string `json:"source,omitempty"`
+	Parts  []Part `json:"parts,omitempty"`
+	File   string `json:"file,omitempty"`
+	// Data, Context and Evidence are JSON objects; {} when absent.
+	Data     json.RawMessage `json:"data,omitempty"`
+	Context  json.RawMessage `json:"context,omitempty"`
+	Evidence json.RawMessage `json:"evidence,omitempty"`
+	// Must is how the script has to end, alternatives separated by "|": ok (it
+	// gave a verdict), reject (the source is refused), error (it threw, returned
+	// something else, or used too much memory), timeout. "ok" when empty.
+	Must string `json:"must,omitempty"`
+	// Expect is the verdict required of an ending that is "ok".
+	Expect *Expectation `json:"expect,omitempty"`
+	// Then is a validator that has to return a valid verdict right afterwards, on
+	// the same input: what the first one must not have changed.
+	Then string `json:"then,omitempty"`
+}
+
+// Part is a text and how often it is repeated; as JSON, a list of the two.
+type Part struct {
+	Text  string
+	Count int
+}
+
+// maxParts bounds what a case's parts add up to, in bytes.
+const maxParts = 256 << 20
+
+// UnmarshalJSON reads ["text", 3].
+func (p *Part) UnmarshalJSON(raw []byte) error {
+	pair := [2]any{&p.Text, &p.Count}
+	list := pair[:]
+	if err := json.Unmarshal(raw, &list); err != nil || len(list) != 2 {
+		return fmt.Errorf(`a part is ["text", count], not %s`, Clean(string(raw), 80))
+	}
+	if p.Count < 0 || p.Count > maxParts || len(p.Text)*p.Count > maxParts {
+		return fmt.Errorf("a part of %d times %d bytes is more than %d MiB", p.Count, len(p.Text), maxParts>>20)
+	}
+	return nil
+}
+
+// MarshalJSON writes ["text", 3].
+func (p Part) MarshalJSON() ([]byte, error) { return json.Marshal([2]any{p.Text, p.Count}) }
+
+// Expectation is the verdict that a case requires.
+type Expectation struct {
+	Valid      *bool    `json:"valid,omitempty"`
+	Confidence *float64 `json:"confidence,omitempty"`
+	Reason     *string  `json:"reason,omitempty"`
+}
+
+// CaseReport says how a case ended.
+type CaseReport struct {
+	Name  string `json:"name"`
+	Class string `json:"class,omitempty"`
+	Must  string `json:"must"`
+	Got   string `json:"got"` // ok, reject, error or timeout
+	Pass  bool   `json:"pass"`
+	// Miss says what was not as required, "" when Pass.
+	Miss   string        `json:"miss,omitempty"`
+	Result Result        `json:"result"`
+	Took   time.Duration `json:"took"`
+}
+
+// CaseSummary closes a table test.
+type CaseSummary struct {
+	Passed int           `json:"passed"`
+	Failed int           `json:"failed"`
+	Took   time.Duration `json:"took"`
+	// PeakMemory is the greatest resident size of a worker in bytes, 0 where the
+	// platform does not tell.
+	PeakMemory int64 `json:"peakMemory"`
+}
+
+// ReadCases reads a JSON list of cases. Unknown fields are errors. open returns
+// the content of a File named by a case; nil: such cases are errors.
+func ReadCases(raw []byte, open func(name string) ([]byte, error)) ([]Case, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	var cases []Case
+	if err := d.Decode(&cases); err != nil {
+		return nil, fmt.Errorf("read cases: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // documented to be io.EOF itself
+		return nil, fmt.Errorf("read cases: text behind the list")
+	}
+	for i := range cases {
+		if err := cases[i].prepare(open); err != nil {
+			return nil, fmt.Errorf("case %d (%s): %w", i+1, Clean(cases[i].Name, 80), err)
+		}
+	}
+	return cases, nil
+}
+
+var endings = []string{"ok", "reject", "error", "timeout"}
+
+// prepare checks a case and turns its file into source.
+func (c *Case) prepare(open func(string) ([]byte, error)) error {
+	if c.Must == "" {
+		c.Must = "ok"
+	}
+	for ending := range strings.SplitSeq(c.Must, "|") {
+		if !slices.Contains(endings, ending) {
+			return fmt.Errorf("must is %q; use %s", ending, strings.Join(endings, ", "))
+		}
+	}
+	if c.Kind == "" {
+		c.Kind = Validator
+	}
+	total := 0
+	for _, part := range c.Parts {
+		if total += len(part.Text) * part.Count; total > maxParts {
+			return fmt.Errorf("its parts are more than %d MiB", maxParts>>20)
+		}
+	}
+	switch {
+	case c.File == "":
+	case c.Source != "" || len(c.Parts) > 0:
+		return fmt.Errorf("it has a file besides source or parts")
+	case open == nil:
+		return fmt.Errorf("its file %q cannot be read here", c.File)
+	default:
+		text, err := open(c.File)
+		if err != nil {
+			return err
+		}
+		c.Source = string(text)
+	}
+	return nil
+}
+
+// Text is the case's source.
+func (c *Case) Text() string {
+	if len(c.Parts) == 0 {
+		return c.Source
+	}
+	var b strings.Builder
+	for _, part := range c.Parts {
+		b.WriteString(strings.Repeat(part.Text, part.Count))
+	}
+	return b.String()
+}
+
+// RunCases runs cases one after the other, each as an owner of its own, and
+// hands each report to each (which may be nil). The error is the sandbox's own
+// failure, or ctx's; a case that misses is a report.
+func (p *Pool) RunCases(ctx context.Context, cases []Case, each func(CaseReport)) (CaseSummary, error) {
+	began := time.Now()
+	var sum CaseSummary
+	for i := range cases {
+		report, err := p.runCase(ctx, &cases[i], fmt.Sprintf("case %d", i+1))
+		if err != nil {
+			return sum, fmt.Errorf("case %d (%s): %w", i+1, Clean(cases[i].Name, 80), err)
+		}
+		if report.Pass {
+			sum.Passed++
+		} else {
+			sum.Failed++
+		}
+		if each != nil {
+			each(report)
+		}
+	}
+	sum.Took, sum.PeakMemory = time.Since(began), p.Stats().PeakMemory
+	return sum, nil
+}
+
+func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, error) {
+	report := CaseReport{Name: c.Name, Class: c.Class, Must: c.Must}
+	began := time.Now()
+	r, err := p.runOne(ctx, c, owner, Script{Name: c.Name, Kind: c.Kind, Source: c.Text()})
+	report.Took = time.Since(began)
+	if err != nil {
+		return report, err
+	}
+	report.Result, report.Got = r, ending(r.Code)
+	report.Miss = c.miss(r)
+	if c.Then != "" && report.Miss == "" {
+		after, err := p.runOne(ctx, c, owner, Script{Name: c.Name + ", then", Kind: Validator, Source: c.Then})
+		if err != nil {
+			return report, err
+		}
+		if after.Code != OK || !after.Valid {
+			report.Miss = fmt.Sprintf("the validator run after it ended %s, valid %t: %s%s", after.Code, after.Valid, after.Reason, after.Detail)
+		}
+	}
+	report.Pass = report.Miss == ""
+	return report, nil
+}
+
+// runOne evaluates one script, a condition as if it were the only route.
+func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Result, error) {
+	b := Batch{Owner: owner, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence}
+	if s.Kind != Condition {
+		b.Validators = []Script{s}
+		reply, err := p.Run(ctx, b)
+		if err != nil {
+			return Result{}, err
+		}
+		return reply.Results[0], nil
+	}
+	b.Routes = []Script{s}
+	reply, err := p.Run(ctx, b)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case reply.RouteFault != nil:
+		return *reply.RouteFault, nil
+	}
+	return Result{Name: s.Name, Code: OK, Valid: reply.Route == 0, Confidence: 1}, nil
+}
+
+// ending is the coarse outcome that a table test names.
+func ending(c Code) string {
+	switch c {
+	case OK:
+		return "ok"
+	case BadSource:
+		return "reject"
+	case Timeout:
+		return "timeout"
+	}
+	return "error"
+}
+
+// miss says what a result lacks, "" when it is as required.
+func (c *Case) miss(r Result) string {
+	got := ending(r.Code)
+	if !slices.Contains(strings.Split(c.Must, "|"), got) {
+		return fmt.Sprintf("it ended %s (%s: %s), must be %s", got, r.Code, r.Detail, c.Must)
+	}
+	e := c.Expect
+	if e == nil || got != "ok" {
+		return ""
+	}
+	switch {
+	case e.Valid != nil && *e.Valid != r.Valid:
+		return fmt.Sprintf("valid is %t, expected %t", r.Valid, *e.Valid)
+	case e.Confidence != nil && math.Abs(*e.Confidence-r.Confidence) > 1e-9:
+		return fmt.Sprintf("confidence is %v, expected %v", r.Confidence, *e.Confidence)
+	case e.Reason != nil && *e.Reason != r.Reason:
+		return fmt.Sprintf("reason is %q, expected %q", r.Reason, *e.Reason)
+	}
+	return ""
+}

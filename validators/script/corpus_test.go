@@ -1,0 +1,60 @@
+package script_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// quiet is a logger for tests in which workers die by the dozen.
+var quiet = slog.New(slog.DiscardHandler)
+
+// TestCorpus runs the measured corpus of hostile scripts where it is at hand.
+func TestCorpus(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "corpus", "hostile.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the corpus is not here")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	runHostile(t, raw)
+}
+
+// runHostile runs a hostile set: every case ends as it must and in time, an honest
+// call right after it is answered right, and no worker grows beyond 200 MB.
+func runHostile(t *testing.T, raw []byte) {
+	t.Helper()
+	cases, err := script.ReadCases(raw, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPool(t, script.Config{Logger: quiet})
+	const honest = "(data, context) => ({ valid: data.n === 3 && context.state === 'draft', confidence: 0.75, reason: 'r' })"
+	slowest := time.Duration(0)
+	sum, err := p.RunCases(context.Background(), cases, func(r script.CaseReport) {
+		if !r.Pass {
+			t.Errorf("%s (%s): %s", r.Name, r.Class, r.Miss)
+		}
+		slowest = max(slowest, r.Took)
+		if r.Took > 2*time.Second {
+			t.Errorf("%s took %v", r.Name, r.Took)
+		}
+		if got := one(t, p, honest, `{"n":3}`); got.Code != script.OK || !got.Valid || got.Confidence != 0.75 || got.Reason != "r" {
+			t.Errorf("honest call after %s: %+v", r.Name, got)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.PeakMemory > 200<<20 {
+		t.Errorf("a worker used %d MB", sum.PeakMemory>>20)
+	}
+	t.Logf("%d passed, %d failed in %v, slowest %v, peak %d MB, %+v", sum.Passed, sum.Failed, sum.Took, slowest, sum.PeakMemory>>20, p.Stats())
+}
