@@ -1,0 +1,12 @@
+// Package testdata holds the fixtures that tests of more than one package share,
+// so that none of them needs a path into another's folder. It must know nothing of
+// this module and hold nothing that is computed: what is here is read as it stands.
+package testdata
+
+import "embed"
+
+// Workflows holds the example definitions, as "workflows/NAME.json" or
+// "workflows/NAME.yaml", each named after the definition in it.
+//
+//go:embed workflows
+var Workflows embed.FS
