@@ -3,6 +3,7 @@ package script_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -27,16 +28,41 @@ func TestCorpus(t *testing.T) {
 	runHostile(t, raw)
 }
 
+// TestHostile runs this project's own hostile scripts.
+func TestHostile(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "hostile", "scripts.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runHostile(t, raw)
+}
+
 // runHostile runs a hostile set: every case ends as it must and in time, an honest
-// call right after it is answered right, and no worker grows beyond 200 MB.
+// call right after it is answered right, and no worker grows beyond 200 MB. Most
+// of the time goes by until workers are killed, so the set is cut in pieces that
+// run side by side.
 func runHostile(t *testing.T, raw []byte) {
 	t.Helper()
 	cases, err := script.ReadCases(raw, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPool(t, script.Config{Logger: quiet})
+	const pieces = 2
+	for n := range pieces {
+		t.Run(fmt.Sprintf("%d of %d", n+1, pieces), func(t *testing.T) {
+			t.Parallel()
+			var piece []script.Case
+			for i := n; i < len(cases); i += pieces {
+				piece = append(piece, cases[i])
+			}
+			runPiece(t, piece)
+		})
+	}
+}
+
+func runPiece(t *testing.T, cases []script.Case) {
 	const honest = "(data, context) => ({ valid: data.n === 3 && context.state === 'draft', confidence: 0.75, reason: 'r' })"
+	p := newPool(t, script.Config{Logger: quiet})
 	slowest := time.Duration(0)
 	sum, err := p.RunCases(context.Background(), cases, func(r script.CaseReport) {
 		if !r.Pass {

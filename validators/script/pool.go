@@ -37,9 +37,12 @@ type Pool struct {
 
 // lane is a set of workers with a queue of its own.
 type lane struct {
-	queue *queue
-	mu    sync.Mutex
-	idle  []*process // most recently used last
+	queue   *queue
+	size    int // workers wanted; one more is kept warm once a script has killed one
+	mu      sync.Mutex
+	idle    []*process // most recently used last
+	count   int        // processes, idle and leased
+	warming bool
 }
 
 // NewPool makes a pool. It starts no process unless cfg.Warm is set. The error
@@ -68,8 +71,9 @@ func NewPool(cfg Config) (*Pool, error) {
 	p.life, p.end = context.WithCancel(context.Background())
 	p.eval.queue = newQueue(cfg.Workers, cfg.Queue, p.share)
 	p.check.queue = newQueue(1, cfg.Queue, func(string) int { return 1 })
+	p.eval.size, p.check.size = cfg.Workers, 1
 	if cfg.Warm {
-		p.tasks.Go(func() { p.warm(&p.eval) })
+		p.warm(&p.eval)
 	}
 	return p, nil
 }
@@ -83,13 +87,26 @@ func (p *Pool) share(owner string) int {
 	return p.cfg.Workers
 }
 
+// warm starts a worker in the background, unless that is under way or there are
+// more than enough.
 func (p *Pool) warm(l *lane) {
-	w, err := p.start(p.life)
-	if err != nil {
-		p.cfg.Logger.Warn("script worker did not start", slog.Any("error", err))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.warming || l.count > l.size {
 		return
 	}
-	p.putBack(l, w)
+	l.warming = true
+	p.tasks.Go(func() {
+		w, err := p.start(p.life, l)
+		l.mu.Lock()
+		l.warming = false
+		l.mu.Unlock()
+		if err == nil {
+			l.putBack(w)
+		} else if p.life.Err() == nil {
+			p.cfg.Logger.Warn("script worker did not start", slog.Any("error", err))
+		}
+	})
 }
 
 // Run evaluates a batch: routes in order until one is true, then all validators.
@@ -184,7 +201,7 @@ func (p *Pool) trip(ctx context.Context, l *lane, j *job) ([]string, error) {
 		}
 		return w.unhardened, nil
 	}
-	p.bury(w, why, cause, j.owner)
+	p.bury(l, w, why, cause, j.owner)
 	l.queue.release(j.owner)
 	switch why {
 	case cancelled:
@@ -192,6 +209,7 @@ func (p *Pool) trip(ctx context.Context, l *lane, j *job) ([]string, error) {
 	case discarded:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
 	}
+	p.warm(l) // the next one to lose a worker shall not wait for its successor
 	return w.unhardened, j.died(why, cause)
 }
 
@@ -230,12 +248,12 @@ func (p *Pool) lease(ctx context.Context, l *lane, owner string) (*process, erro
 		}
 		select {
 		case <-w.exited: // somebody killed it while it had nothing to do
-			p.bury(w, w.buried(vanished), nil, "")
+			p.bury(l, w, w.buried(vanished), nil, "")
 		default:
 			return w, nil
 		}
 	}
-	w, err := p.start(ctx)
+	w, err := p.start(ctx, l)
 	if err != nil {
 		l.queue.release(owner)
 		if ctx.Err() != nil {
@@ -262,35 +280,44 @@ func (p *Pool) giveBack(l *lane, w *process, owner string) {
 	if w.leaving || w.calls >= p.cfg.Recycle {
 		p.stats.recycled.Add(1)
 		w.kill(discarded)
-		p.discard(w)
+		p.discard(l, w)
 	} else {
-		p.putBack(l, w)
+		l.putBack(w)
 	}
 	l.queue.release(owner)
 }
 
-func (p *Pool) putBack(l *lane, w *process) {
+func (l *lane) putBack(w *process) {
 	l.mu.Lock()
 	l.idle = append(l.idle, w)
 	l.mu.Unlock()
 }
 
 // start starts a worker. It is the callers' time: ctx bounds it.
-func (p *Pool) start(ctx context.Context) (*process, error) {
+func (p *Pool) start(ctx context.Context, l *lane) (*process, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.life, cancel)()
 	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start)
-	if err != nil {
+	switch {
+	case p.life.Err() != nil && w == nil:
+		return nil, errClosed
+	case err != nil:
 		return nil, err
 	}
 	w.saw = p.stats.saw
 	p.stats.starts.Add(1)
 	p.stats.workers.Add(1)
+	l.mu.Lock()
+	l.count++
+	l.mu.Unlock()
 	p.mu.Lock()
 	p.procs[w] = struct{}{}
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
 		w.kill(discarded)
-		p.discard(w)
+		p.discard(l, w)
 		return nil, errClosed
 	}
 	if len(w.unhardened) > 0 {
@@ -302,7 +329,7 @@ func (p *Pool) start(ctx context.Context) (*process, error) {
 }
 
 // bury takes a dead worker off the books.
-func (p *Pool) bury(w *process, why cause, err error, owner string) {
+func (p *Pool) bury(l *lane, w *process, why cause, err error, owner string) {
 	switch why {
 	case outOfTime:
 		p.stats.kills.Add(1)
@@ -311,14 +338,17 @@ func (p *Pool) bury(w *process, why cause, err error, owner string) {
 		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), slog.String("owner", owner),
 			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.words), slog.Any("error", err))
 	}
-	p.discard(w)
+	p.discard(l, w)
 }
 
 // discard waits for a worker that was told to end, and forgets it.
-func (p *Pool) discard(w *process) {
+func (p *Pool) discard(l *lane, w *process) {
 	<-w.exited
 	w.release()
 	p.stats.workers.Add(-1)
+	l.mu.Lock()
+	l.count--
+	l.mu.Unlock()
 	p.mu.Lock()
 	delete(p.procs, w)
 	p.mu.Unlock()
@@ -354,7 +384,7 @@ func (p *Pool) Close() error {
 	for _, l := range []*lane{&p.eval, &p.check} {
 		for w := l.pop(); w != nil; w = l.pop() {
 			w.kill(discarded)
-			p.discard(w)
+			p.discard(l, w)
 		}
 	}
 	return nil

@@ -181,7 +181,7 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 		next = o.Index + 1
 		p.leaving = p.leaving || o.Leaving
 		accept(&o)
-		if o.Last {
+		if o.Last || o.Leaving {
 			return alive, nil
 		}
 		p.timer.Reset(hard)
@@ -247,7 +247,9 @@ func outOfMemory(words string) bool {
 			return true
 		}
 	}
-	return words == ""
+	// Goroutine 0 is the runtime's own, which no script runs on: its garbage
+	// collector reaches for memory that it was refused.
+	return words == "" || strings.Contains(words, "SIGSEGV") && strings.Contains(words, "goroutine 0 ")
 }
 
 // release closes our ends of the pipes.

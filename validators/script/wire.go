@@ -84,7 +84,7 @@ type Outcome struct {
 	Index int // of the script in Request.Sources
 	// Last says that no outcome follows for this request.
 	Last bool
-	// Leaving says that the worker exits after this message.
+	// Leaving says that the worker exits after this message, whatever is left.
 	Leaving bool
 	Code    Code
 	Valid   bool

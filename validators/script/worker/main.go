@@ -115,18 +115,15 @@ func (s *server) answer() error {
 			stop = stop || o.Code != script.OK || !o.Valid && i == q.Routes-1
 		}
 		o.Last = stop || i == last || i < q.Routes && o.Valid && q.Routes > last
-		o.Leaving = o.Last && s.leaving
+		o.Leaving = s.leaving
 		if err := s.write(o.AppendTo(script.BeginFrame(s.frame))); err != nil {
 			return err
 		}
-		if o.Last {
+		if o.Last || o.Leaving { // after a failure of the interpreter the rest belongs in another process
 			return nil
 		}
 		if i < q.Routes && o.Valid {
 			i = q.Routes - 1 // the routes behind it are not asked
-		}
-		if s.leaving { // the interpreter failed: what follows belongs in another process
-			os.Exit(0)
 		}
 	}
 	return nil
