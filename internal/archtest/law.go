@@ -78,7 +78,8 @@ var Packages = []Package{
 
 	// Layer 3: what is judged, and how good the judge is.
 	{Path: "judge/eval", May: []string{"judge"}},
-	{Path: "engine/workflow", May: []string{"judge", "validators", "internal/strictdoc"}},
+	// engine/workflow fills validators.Checks, whose scripts are script.Script.
+	{Path: "engine/workflow", May: []string{"judge", "validators", "validators/script", "internal/strictdoc"}},
 
 	// Layer 4: the state machine.
 	{Path: "engine/record", May: []string{"judge", "engine/workflow"}},

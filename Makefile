@@ -1,0 +1,83 @@
+# `make` alone prints what there is. .ci/run is the whole check; these are its parts, by hand.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO       ?= go
+PKG      ?= ./...
+FUZZTIME ?= 30s
+BENCH    ?= .
+COUNT    ?= 1
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s BENCH=regexp COUNT=n"
+
+.PHONY: build
+build: ## Build the static binary ./gavel
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o gavel ./cmd/gavel
+
+.PHONY: demo
+demo: ## Play the demonstration
+	$(GO) run ./cmd/gavel demo
+
+.PHONY: test
+test: ## Run the tests
+	$(GO) test $(PKG)
+
+.PHONY: race
+race: ## Run the tests under the race detector (needs gcc)
+	$(GO) test -race $(PKG)
+
+.PHONY: cover
+cover: ## Run the tests and print the coverage of each package
+	$(GO) test -coverprofile=coverage.out $(PKG)
+	$(GO) tool cover -func=coverage.out | tail -n 1
+
+.PHONY: tools
+tools: ## Build the pinned linters into .tmp/bin
+	.ci/run tools
+
+.PHONY: lint
+lint: ## Format, vet, staticcheck, golangci-lint
+	.ci/run tools gofmt vet staticcheck golangci-lint
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME
+	FUZZTIME=$(FUZZTIME) .ci/run fuzz
+
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=regexp)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PKG)
+
+.PHONY: crash
+crash: ## Run the tests that kill the process in mid-load, COUNT times over
+	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -E '^ *(---|ok|FAIL|panic)'
+
+.PHONY: clients
+clients: ## Play the checks with foreign MCP clients (needs Node and npm)
+	.ci/run build seed-walk inspector
+
+.PHONY: golden
+golden: ## Write the golden files and generated pages anew; read the diff
+	@packages=$$(grep -rlE 'flag\.Bool\("update"' --include='*_test.go' . | xargs -r -n1 dirname | sort -u); \
+	for p in $$packages; do echo "$(GO) test $$p -update"; $(GO) test $$p -update; done
+	git --no-pager diff --stat -- docs '*/testdata/*'
+
+.PHONY: docs
+docs: golden ## Generated pages are golden files
+
+.PHONY: tidy
+tidy: ## Tidy go.mod
+	$(GO) mod tidy
+
+.PHONY: ci
+ci: ## Everything, as the machine does it
+	.ci/run
+
+.PHONY: clean
+clean: ## Remove what was built, but not the tools
+	rm -rf gavel coverage.out .tmp/clients .tmp/gavel .tmp/logs
