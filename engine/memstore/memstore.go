@@ -1,0 +1,360 @@
+// Package memstore keeps everything in memory: for tests, demonstrations and
+// "--store memory". It promises what engine.Store promises but durability:
+// closing it, or the end of the process, forgets everything.
+//
+// It must never hand out memory that it keeps, so that a caller cannot change
+// what was recorded.
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// Store is an engine.Store in memory.
+type Store struct {
+	mu           sync.RWMutex
+	closed       bool
+	definitions  map[string][]engine.StoredDefinition // by name, versions in order
+	judgeConfigs map[string][]engine.JudgeConfig
+	instances    map[string]*history
+	keys         map[string]position // idempotency scope -> event
+}
+
+// history is one instance: its events as canonical bytes, the way that durable
+// drivers keep them.
+type history struct {
+	now       []byte // the Instance as JSON
+	seq       int64
+	events    []record.Event
+	snapshots []snapshot // by revision
+}
+
+type snapshot struct {
+	revision int64
+	doc      []byte
+}
+
+type position struct {
+	instance string
+	index    int
+}
+
+var _ engine.Store = (*Store)(nil)
+
+// New returns an empty Store.
+func New() *Store {
+	return &Store{
+		definitions: map[string][]engine.StoredDefinition{}, judgeConfigs: map[string][]engine.JudgeConfig{},
+		instances: map[string]*history{}, keys: map[string]position{},
+	}
+}
+
+// Close forgets everything. It is idempotent.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.definitions, s.judgeConfigs, s.instances, s.keys = nil, nil, nil, nil
+	return nil
+}
+
+// read takes the read lock unless the store is closed or ctx has ended.
+func (s *Store) read(ctx context.Context) (unlock func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	if s.closed {
+		s.mu.RUnlock()
+		return nil, engine.ErrClosed
+	}
+	return s.mu.RUnlock, nil
+}
+
+func (s *Store) write(ctx context.Context) (unlock func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, engine.ErrClosed
+	}
+	return s.mu.Unlock, nil
+}
+
+// AddDefinition implements engine.Store.
+func (s *Store) AddDefinition(ctx context.Context, d engine.StoredDefinition) error {
+	unlock, err := s.write(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if have := len(s.definitions[d.Name]); d.Version != have+1 {
+		return fmt.Errorf("%w: %s is at version %d", engine.ErrConflict, d.Name, have)
+	}
+	d.Document = bytes.Clone(d.Document)
+	s.definitions[d.Name] = append(s.definitions[d.Name], d)
+	return nil
+}
+
+// Definition implements engine.Store.
+func (s *Store) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return engine.StoredDefinition{}, err
+	}
+	defer unlock()
+	all := s.definitions[name]
+	if version == 0 {
+		version = len(all)
+	}
+	if version < 1 || version > len(all) {
+		return engine.StoredDefinition{}, fmt.Errorf("%w: definition %s version %d", engine.ErrNotFound, name, version)
+	}
+	d := all[version-1]
+	d.Document = bytes.Clone(d.Document)
+	return d, nil
+}
+
+// Definitions implements engine.Store.
+func (s *Store) Definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	out := make([]engine.StoredDefinition, 0, len(s.definitions))
+	for _, all := range s.definitions {
+		d := all[len(all)-1]
+		d.Document = bytes.Clone(d.Document)
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b engine.StoredDefinition) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// AddJudgeConfig implements engine.Store.
+func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error {
+	unlock, err := s.write(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if have := len(s.judgeConfigs[c.Workflow]); c.Revision != have+1 {
+		return fmt.Errorf("%w: the judge of %s is at revision %d", engine.ErrConflict, c.Workflow, have)
+	}
+	s.judgeConfigs[c.Workflow] = append(s.judgeConfigs[c.Workflow], c)
+	return nil
+}
+
+// JudgeConfigs implements engine.Store.
+func (s *Store) JudgeConfigs(ctx context.Context, workflow string) ([]engine.JudgeConfig, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return slices.Clone(s.judgeConfigs[workflow]), nil
+}
+
+// Load implements engine.Store.
+func (s *Store) Load(ctx context.Context, id string) (record.Instance, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return record.Instance{}, err
+	}
+	defer unlock()
+	h, ok := s.instances[id]
+	if !ok {
+		return record.Instance{}, fmt.Errorf("%w: instance %s", engine.ErrNotFound, id)
+	}
+	return decode(h.now)
+}
+
+// Commit implements engine.Store.
+func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
+	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
+		return err
+	}
+	events := make([]record.Event, len(c.Events))
+	for i, e := range c.Events {
+		copied, err := copyEvent(e)
+		if err != nil {
+			return err
+		}
+		events[i] = copied
+	}
+	now, err := json.Marshal(c.Next)
+	if err != nil {
+		return fmt.Errorf("encode the instance: %w", err)
+	}
+	unlock, err := s.write(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, e := range events {
+		if e.Key == nil {
+			continue
+		}
+		if _, taken := s.keys[e.Key.Scope]; taken {
+			return engine.ErrKeyTaken
+		}
+	}
+	h := s.instances[c.Next.ID]
+	if h == nil {
+		h = &history{}
+	}
+	if h.seq != c.Expect {
+		return fmt.Errorf("%w: instance %s is at event %d", engine.ErrConflict, c.Next.ID, h.seq)
+	}
+	for _, e := range events {
+		if e.Key != nil {
+			s.keys[e.Key.Scope] = position{c.Next.ID, len(h.events)}
+		}
+		h.events = append(h.events, e)
+	}
+	h.now, h.seq = now, c.Next.Seq
+	if c.Snapshot {
+		h.snapshots = append(h.snapshots, snapshot{c.Next.Revision, now})
+	}
+	s.instances[c.Next.ID] = h
+	return nil
+}
+
+// ByKey implements engine.Store.
+func (s *Store) ByKey(ctx context.Context, scope string) (record.Event, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return record.Event{}, err
+	}
+	defer unlock()
+	p, ok := s.keys[scope]
+	if !ok {
+		return record.Event{}, fmt.Errorf("%w: idempotency key", engine.ErrNotFound)
+	}
+	return copyEvent(s.instances[p.instance].events[p.index])
+}
+
+// Events implements engine.Store.
+func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+	return func(yield func(record.Event, error) bool) {
+		unlock, err := s.read(ctx)
+		if err != nil {
+			yield(record.Event{}, err)
+			return
+		}
+		var all []record.Event
+		if h, ok := s.instances[q.Instance]; ok {
+			all = h.events[:len(h.events):len(h.events)] // events are only ever appended
+		}
+		unlock()
+		given := 0
+		for _, e := range all {
+			if q.MaxRevision != 0 && e.Revision > q.MaxRevision || q.Limit != 0 && given == q.Limit {
+				return
+			}
+			if e.Seq <= q.AfterSeq || (len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind)) {
+				continue
+			}
+			given++
+			if err := ctx.Err(); err != nil {
+				yield(record.Event{}, err)
+				return
+			}
+			copied, err := copyEvent(e)
+			if !yield(copied, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Snapshot implements engine.Store.
+func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return record.Instance{}, err
+	}
+	defer unlock()
+	if h, ok := s.instances[id]; ok {
+		for i := len(h.snapshots) - 1; i >= 0; i-- {
+			if h.snapshots[i].revision <= revision {
+				return decode(h.snapshots[i].doc)
+			}
+		}
+	}
+	return record.Instance{}, fmt.Errorf("%w: snapshot of %s at or below revision %d", engine.ErrNotFound, id, revision)
+}
+
+// Instances implements engine.Store.
+func (s *Store) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2[record.Instance, error] {
+	return func(yield func(record.Instance, error) bool) {
+		unlock, err := s.read(ctx)
+		if err != nil {
+			yield(record.Instance{}, err)
+			return
+		}
+		docs := make(map[string][]byte, len(s.instances))
+		ids := make([]string, 0, len(s.instances))
+		for id, h := range s.instances {
+			if q.BeforeID == "" || id < q.BeforeID {
+				ids, docs[id] = append(ids, id), h.now
+			}
+		}
+		unlock()
+		slices.SortFunc(ids, func(a, b string) int { return strings.Compare(b, a) })
+		given := 0
+		for _, id := range ids {
+			inst, err := decode(docs[id])
+			if err != nil {
+				yield(record.Instance{}, err)
+				return
+			}
+			if !matches(inst, q) {
+				continue
+			}
+			if q.Limit != 0 && given == q.Limit {
+				return
+			}
+			given++
+			if !yield(inst, nil) {
+				return
+			}
+		}
+	}
+}
+
+func matches(i record.Instance, q engine.InstanceQuery) bool {
+	return (q.Workflow == "" || i.Workflow == q.Workflow) && (q.State == "" || i.State == q.State) &&
+		(q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner)
+}
+
+func decode(doc []byte) (record.Instance, error) {
+	var inst record.Instance
+	if err := json.Unmarshal(doc, &inst); err != nil {
+		return record.Instance{}, fmt.Errorf("decode the instance: %w", err)
+	}
+	return inst, nil
+}
+
+// copyEvent reads an event back from its stored form, as a durable driver would.
+func copyEvent(e record.Event) (record.Event, error) {
+	out, err := record.Decode(bytes.Clone(e.Body()))
+	if err != nil {
+		return record.Event{}, fmt.Errorf("decode event %d of %s: %w", e.Seq, e.Instance, err)
+	}
+	out.PrevHash, out.Hash = e.PrevHash, e.Hash
+	return out, nil
+}
