@@ -1,10 +1,20 @@
+// Package record is what happened to an instance, and how that is kept: events,
+// their canonical bytes, the hash chain over them, and the fold that turns them
+// back into an instance.
+//
+// It promises that the same event always has the same bytes, that the hash of an
+// event covers exactly the bytes that are stored, that no event is skipped or
+// guessed at when it is read back, and that sealing an event and folding it again
+// take the same step. Everything but LoadOrCreateKey is pure: no clock, no disk.
+//
+// It must never decide anything: whether a move is allowed is settled before an
+// event exists.
 package record
 
 import (
 	"encoding/json"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -47,7 +57,7 @@ type Event struct {
 	Action string `json:"action,omitempty"`
 	From   string `json:"from,omitempty"`
 	To     string `json:"to,omitempty"` // the state after this event
-	// Status of the instance after this event, when the event changes it.
+	// Status of the instance after this event; Seal fills it in.
 	Status Status `json:"status,omitempty"`
 
 	// Patch is what was merged into the context: the start context, or the
@@ -67,7 +77,22 @@ type Event struct {
 
 	PrevHash string `json:"prevHash"` // hex; "" for the first event
 	Hash     string `json:"hash"`     // hex
+
+	// seal is what the hash covers: the bytes as they were sealed or read, in the
+	// schema they were written in. Later versions of this program verify these
+	// bytes and never their own rendering of the fields.
+	seal seal
 }
+
+type seal struct {
+	schema int
+	body   []byte
+}
+
+// Body returns the stored form: the canonical bytes that Hash covers, together
+// with PrevHash. It is nil for an event that was neither sealed nor decoded. The
+// caller must not change it.
+func (e Event) Body() []byte { return e.seal.body }
 
 // Decision is a verdict with what was asked: transition and identity stand in
 // the event around it.
@@ -110,6 +135,3 @@ type Key struct {
 	// another request is an error.
 	Request string `json:"request"`
 }
-
-// facts is referenced by the fold; see fold.go.
-var _ = workflow.Facts{}

@@ -1,7 +1,10 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -36,4 +39,16 @@ type Instance struct {
 	Head      string    `json:"head"`
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+// Clone returns a copy that shares no memory with i.
+func (i Instance) Clone() Instance {
+	i.Context = bytes.Clone(i.Context)
+	i.Facts.Visited = slices.Clone(i.Facts.Visited)
+	i.Facts.Frozen = slices.Clone(i.Facts.Frozen)
+	i.Facts.Performed = maps.Clone(i.Facts.Performed)
+	for action, who := range i.Facts.Performed {
+		i.Facts.Performed[action] = slices.Clone(who)
+	}
+	return i
 }

@@ -1,0 +1,129 @@
+package record
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"iter"
+)
+
+// hashDomain keeps these hashes apart from every other use of SHA-256.
+const hashDomain = "gavel/event/v1\x00"
+
+// hashOf is hex(SHA-256(domain, schema, prev, body)), lengths in front of what
+// varies. prev is hex, "" for the first event.
+func hashOf(schema int, prev string, body []byte) (string, error) {
+	before, err := hex.DecodeString(prev)
+	if err != nil || (len(before) != 0 && len(before) != sha256.Size) {
+		return "", fmt.Errorf("%w: previous hash %q", ErrMalformed, prev)
+	}
+	head := make([]byte, 0, len(hashDomain)+8+1+sha256.Size+8)
+	head = append(head, hashDomain...)
+	head = binary.BigEndian.AppendUint64(head, uint64(schema)) //nolint:gosec // positive
+	head = append(head, byte(len(before)))
+	head = append(head, before...)
+	head = binary.BigEndian.AppendUint64(head, uint64(len(body)))
+	h := sha256.New()
+	h.Write(head)
+	h.Write(body)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Chain verifies one instance's history event by event. The zero value expects
+// the first event.
+type Chain struct {
+	instance string
+	seq      int64
+	revision int64
+	head     string
+}
+
+// Seq is the number of the last event that was added, 0 before the first.
+func (c *Chain) Seq() int64 { return c.seq }
+
+// Head is the hash of the last event that was added, "" before the first.
+// Compared with the instance's Head it shows a history that was cut at its end,
+// which the events alone cannot.
+func (c *Chain) Head() string { return c.head }
+
+// Add checks that e follows: same instance, next seq, the hash of the event
+// before, a hash that covers its bytes, and fields that are what the bytes say.
+// The error is a *BrokenError, and the chain stays where it was.
+func (c *Chain) Add(e Event) error {
+	broken := func(format string, args ...any) error {
+		id := c.instance
+		if id == "" {
+			id = e.Instance
+		}
+		return &BrokenError{Instance: id, Seq: c.seq + 1, How: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case c.seq > 0 && e.Instance != c.instance:
+		return broken("it belongs to instance %s", e.Instance)
+	case e.Seq != c.seq+1:
+		return broken("event %d stands in its place", e.Seq)
+	case e.Revision < c.revision || e.Revision > c.revision+1:
+		return broken("its revision goes from %d to %d", c.revision, e.Revision)
+	case e.PrevHash != c.head:
+		return broken("its previous hash is not that of the event before")
+	}
+	schema, body := e.seal.schema, e.seal.body
+	if body == nil {
+		fresh, err := Encode(e)
+		if err != nil {
+			return broken("it cannot be encoded: %v", err)
+		}
+		schema, body = e.Schema, fresh
+	} else if how := e.strays(); how != "" {
+		return broken("%s", how)
+	}
+	hash, err := hashOf(schema, e.PrevHash, body)
+	if err != nil {
+		return broken("%v", err)
+	}
+	if hash != e.Hash {
+		return broken("its hash does not cover its bytes")
+	}
+	c.instance, c.seq, c.revision, c.head = e.Instance, e.Seq, e.Revision, hash
+	return nil
+}
+
+// strays says how the fields differ from the sealed bytes, "" when they do not:
+// a changed field must not pass because the bytes behind it are untouched.
+func (e Event) strays() string {
+	now, err := Encode(e)
+	if err != nil {
+		return fmt.Sprintf("it cannot be encoded: %v", err)
+	}
+	if bytes.Equal(now, e.seal.body) {
+		return ""
+	}
+	// Bytes of an older schema, or of an older rendering of this one, compare by
+	// what they mean today.
+	again, err := Decode(e.seal.body)
+	if err != nil {
+		return fmt.Sprintf("its bytes cannot be read: %v", err)
+	}
+	if meant, err := Encode(again); err != nil || !bytes.Equal(now, meant) {
+		return "its fields are not what its bytes say"
+	}
+	return ""
+}
+
+// Verify recomputes the hash chain of one instance's whole history. It returns
+// nil, the first error of events, or a *BrokenError that names the event. Whether
+// the end is missing shows only against the instance's Head: see Chain.
+func Verify(events iter.Seq2[Event, error]) error {
+	var c Chain
+	for e, err := range events {
+		if err != nil {
+			return err
+		}
+		if err := c.Add(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

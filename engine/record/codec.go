@@ -1,0 +1,171 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// Encode returns the canonical bytes of an event: compact JSON with the fields
+// in the order of the format, schema first, and without prevHash and hash, which
+// stand beside it. The same event always has the same bytes; documents inside
+// it keep the order of their keys and the digits of their numbers.
+//
+// It refuses what would not come back as it was: text that is not UTF-8, an
+// unknown kind, a time outside the years 1678 to 2261.
+func Encode(e Event) ([]byte, error) {
+	if err := encodable(e); err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	e.Time = canonicalTime(e.Time)
+	if err := enc.Encode(stored{plain: (*plain)(&e)}); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	body := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	if !utf8.Valid(body) {
+		return nil, fmt.Errorf("%w: a document is not UTF-8", ErrMalformed)
+	}
+	return body, nil
+}
+
+// plain has Event's fields without its methods; stored hides the two that stand
+// beside the body, by the shallower field of the same name that is always empty.
+type (
+	plain  Event
+	stored struct {
+		*plain
+		PrevHash string `json:"prevHash,omitempty"`
+		Hash     string `json:"hash,omitempty"`
+	}
+)
+
+// canonicalTime drops the monotonic clock and the zone, which do not survive
+// being stored.
+func canonicalTime(t time.Time) time.Time { return t.Round(0).UTC() }
+
+// The times that fit 64 bits of nanoseconds, so that drivers can index them.
+var (
+	minTime = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC)
+	maxTime = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+func encodable(e Event) error {
+	switch {
+	case !e.Kind.known():
+		return fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
+	case e.Schema != SchemaVersion:
+		return fmt.Errorf("%w: schema %d is not today's", ErrMalformed, e.Schema)
+	case e.Time.Before(minTime) || !e.Time.Before(maxTime):
+		return fmt.Errorf("%w: the time %s cannot be stored", ErrMalformed, e.Time)
+	}
+	// Text that is not UTF-8 would be replaced silently by the encoder.
+	texts := []string{e.Instance, e.Principal, e.Role, e.Workflow, e.Action, e.From, e.To, e.Reason}
+	if e.Checkpoint != nil {
+		texts = append(texts, e.Checkpoint.ID, e.Checkpoint.Description, e.Checkpoint.State)
+	}
+	if e.Decision != nil {
+		texts = append(texts, e.Decision.Reasoning)
+	}
+	for _, s := range texts {
+		if !utf8.ValidString(s) {
+			return fmt.Errorf("%w: %q is not UTF-8", ErrMalformed, s)
+		}
+	}
+	return nil
+}
+
+// Decode reads what Encode wrote, now or in an older schema, which is brought to
+// today's form; Body and the hash stay those of the bytes given. PrevHash and
+// Hash are left empty: they stand beside the body, and the caller fills them in.
+//
+// Nothing is skipped: an unknown kind is ErrUnknownKind, a newer schema
+// ErrNewerSchema, and a field that the schema does not have ErrMalformed, because
+// to ignore it would be to show a history that is not the one recorded. So every
+// change of the format, an added field too, needs a new schema version.
+func Decode(body []byte) (Event, error) { return decode(body, SchemaVersion, upcasters) }
+
+// upcaster brings a body from one schema version to the next. It is pure, and
+// kept as long as the program lives: stored bytes are never rewritten.
+type upcaster func(body []byte) ([]byte, error)
+
+// upcasters holds, at version v, the step from v to v+1.
+var upcasters = map[int]upcaster{}
+
+func decode(body []byte, today int, ups map[int]upcaster) (Event, error) {
+	schema, err := schemaOf(body)
+	if err != nil {
+		return Event{}, err
+	}
+	if schema > today {
+		return Event{}, fmt.Errorf("%w: %d, this program knows up to %d", ErrNewerSchema, schema, today)
+	}
+	current := body
+	for v := schema; v < today; v++ {
+		up, ok := ups[v]
+		if !ok {
+			return Event{}, fmt.Errorf("%w: no way from schema %d to %d", ErrMalformed, v, v+1)
+		}
+		if current, err = up(current); err != nil {
+			return Event{}, fmt.Errorf("%w: from schema %d to %d: %w", ErrMalformed, v, v+1, err)
+		}
+		if got, err := schemaOf(current); err != nil || got != v+1 {
+			return Event{}, fmt.Errorf("%w: the step from schema %d did not lead to %d", ErrMalformed, v, v+1)
+		}
+	}
+	e, err := parse(current)
+	if err != nil {
+		return Event{}, err
+	}
+	e.seal = seal{schema: schema, body: bytes.Clone(body)}
+	return e, nil
+}
+
+func parse(body []byte) (Event, error) {
+	if !utf8.Valid(body) {
+		return Event{}, fmt.Errorf("%w: it is not UTF-8", ErrMalformed)
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	var e Event
+	if err := dec.Decode(&e); err != nil {
+		return Event{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Event{}, fmt.Errorf("%w: more than one document", ErrMalformed)
+	}
+	switch {
+	case !e.Kind.known():
+		return Event{}, fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
+	case e.Instance == "" || e.Seq < 1 || e.Revision < 1:
+		return Event{}, fmt.Errorf("%w: no instance, seq or revision", ErrMalformed)
+	case e.PrevHash != "" || e.Hash != "":
+		return Event{}, fmt.Errorf("%w: a hash inside the body", ErrMalformed)
+	}
+	e.Time = canonicalTime(e.Time)
+	return e, nil
+}
+
+const schemaPrefix = `{"schema":`
+
+// schemaOf reads the schema version, which Encode always writes first: a body
+// can be told apart before anything else in it is understood.
+func schemaOf(body []byte) (int, error) {
+	rest, ok := bytes.CutPrefix(body, []byte(schemaPrefix))
+	end := bytes.IndexByte(rest, ',')
+	if !ok || end < 0 {
+		return 0, fmt.Errorf("%w: it does not begin with its schema version", ErrMalformed)
+	}
+	v, err := strconv.Atoi(string(rest[:end]))
+	if err != nil || v < 1 {
+		return 0, fmt.Errorf("%w: %q is no schema version", ErrMalformed, rest[:end])
+	}
+	return v, nil
+}

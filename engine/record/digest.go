@@ -1,0 +1,116 @@
+package record
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// keySize is the size of a digest key in bytes.
+const keySize = 32
+
+// Digester makes keyed digests: the same value has the same digest under one
+// key, and without the key a short value cannot be guessed from it. It is safe
+// for concurrent use.
+type Digester struct{ key []byte }
+
+// NewDigester returns a Digester with a key, as LoadOrCreateKey returns it.
+func NewDigester(key []byte) *Digester { return &Digester{key: bytes.Clone(key)} }
+
+// Digest returns "hmac-sha256:" and the hex digest of value.
+func (d *Digester) Digest(value []byte) string {
+	mac := hmac.New(sha256.New, d.key)
+	mac.Write(value)
+	return "hmac-sha256:" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// LoadOrCreateKey returns the 32-byte key in a file, which holds it as one line
+// of hex. A file that does not exist is created with a random key, readable by
+// its owner only, in a directory that is created if need be; of two processes
+// that start at once one creates it and both get the same key. A file that
+// others can read or that holds no key is refused (ErrKeyFile).
+func LoadOrCreateKey(path string) ([]byte, error) {
+	key, err := loadKey(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	if err := createKey(path); err != nil {
+		return nil, fmt.Errorf("create the key file: %w", err)
+	}
+	return loadKey(path)
+}
+
+func loadKey(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s is not a regular file", ErrKeyFile, path)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
+		return nil, fmt.Errorf("%w: %s has mode %04o, so others can read it; run chmod 600 on it, and replace it if they should not have seen it", ErrKeyFile, path, mode)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(string(bytes.TrimSpace(text)))
+	if err != nil || len(key) != keySize {
+		return nil, fmt.Errorf("%w: %s does not hold %d hex digits", ErrKeyFile, path, 2*keySize)
+	}
+	return key, nil
+}
+
+// createKey puts a whole file in place or leaves the one that is there: it is
+// written and synced under another name first, and linked, which never replaces.
+func createKey(path string) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	key := make([]byte, keySize)
+	if _, err := rand.Read(key); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(dir, ".key-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a new name in a directory durable.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // a directory cannot be synced there
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,252 @@
+package record
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// known reports whether this program can fold the kind.
+func (k Kind) known() bool {
+	switch k {
+	case Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling:
+		return true
+	}
+	return false
+}
+
+// revises reports whether an event of this kind changes state, status or
+// context, and so begins a new revision.
+func (k Kind) revises() bool {
+	switch k {
+	case Started, Advanced, RolledBack, Cancelling:
+		return true
+	}
+	return false
+}
+
+// Seal makes e the next event of prev and returns it with the instance that it
+// leads to. It is pure. Schema, Seq, Revision, PrevHash and Hash are set, whatever
+// they were; an empty Instance, Workflow, Version, DefinitionHash, From, To,
+// Status (and a checkpoint's Revision and State) is filled in; a given one must
+// be right. prev is the zero Instance for a started event (an ID may be set). A
+// rolled-back event needs restored: the instance at the revision it restores.
+//
+// Errors: ErrIllegalStep, ErrUnknownKind, ErrMalformed, ErrTooLarge.
+func Seal(prev Instance, e Event, restored *Instance) (Event, Instance, error) {
+	e = complete(prev, e, restored)
+	next, err := step(prev, e, restored)
+	if err != nil {
+		return Event{}, Instance{}, err
+	}
+	if n := len(next.Context); n > MaxContext {
+		return Event{}, Instance{}, fmt.Errorf("%w: a context of %d bytes; the limit is %d", ErrTooLarge, n, MaxContext)
+	}
+	body, err := Encode(e)
+	if err != nil {
+		return Event{}, Instance{}, err
+	}
+	if n := len(body); n > MaxEvent {
+		return Event{}, Instance{}, fmt.Errorf("%w: an event of %d bytes; the limit is %d", ErrTooLarge, n, MaxEvent)
+	}
+	e.PrevHash = prev.Head
+	if e.Hash, err = hashOf(e.Schema, e.PrevHash, body); err != nil {
+		return Event{}, Instance{}, err
+	}
+	e.seal = seal{schema: e.Schema, body: body}
+	next.Head = e.Hash
+	return e, next, nil
+}
+
+// complete fills in what follows from prev.
+func complete(prev Instance, e Event, restored *Instance) Event {
+	e.Schema, e.seal = SchemaVersion, seal{}
+	e.Time = canonicalTime(e.Time)
+	e.Seq, e.Revision = prev.Seq+1, prev.Revision
+	if e.Kind.revises() {
+		e.Revision++
+	}
+	fill(&e.Instance, prev.ID)
+	fill(&e.Workflow, prev.Workflow)
+	fill(&e.Version, prev.Version)
+	fill(&e.DefinitionHash, prev.DefinitionHash)
+	fill(&e.From, prev.State)
+	switch {
+	case e.Kind == Started || e.Kind == Advanced:
+		fill(&e.Status, Running)
+	case e.Kind == Cancelling:
+		fill(&e.Status, Cancelled)
+	case e.Kind == RolledBack && restored != nil:
+		fill(&e.To, restored.State)
+		fill(&e.Status, restored.Status)
+	}
+	if e.Kind != Advanced {
+		fill(&e.To, prev.State)
+	}
+	fill(&e.Status, prev.Status)
+	if e.Checkpoint != nil {
+		cp := *e.Checkpoint
+		fill(&cp.Revision, e.Revision)
+		fill(&cp.State, e.To)
+		e.Checkpoint = &cp
+	}
+	return e
+}
+
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// step is the one place that says what an event does to an instance. Seal and
+// Fold both take it, so what was written is what is read back.
+func step(prev Instance, e Event, restored *Instance) (Instance, error) {
+	if err := follows(prev, e); err != nil {
+		return Instance{}, err
+	}
+	if err := carries(e); err != nil {
+		return Instance{}, err
+	}
+	next := prev
+	next.Seq, next.Revision, next.Head, next.UpdatedAt = e.Seq, e.Revision, e.Hash, e.Time
+	var err error
+	switch e.Kind {
+	case Started:
+		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
+		next.DefinitionHash, next.Owner, next.CreatedAt = e.DefinitionHash, e.Principal, e.Time
+		next.State, next.Status = e.To, e.Status
+		next.Facts = entered(workflow.Facts{}, e)
+		next.Context, err = workflow.Merge(nil, e.Patch)
+	case Advanced:
+		next.State, next.Status = e.To, e.Status
+		next.Facts = performed(entered(prev.Facts, e), e)
+		next.Context, err = workflow.Merge(prev.Context, e.Patch)
+	case RolledBack:
+		err = restore(&next, e, restored)
+	case Cancelling:
+		next.Status = Cancelled
+	case Refused, Prechecked, Checkpointed:
+	}
+	if err != nil {
+		return Instance{}, fmt.Errorf("%w: event %d: %w", ErrIllegalStep, e.Seq, err)
+	}
+	return next, nil
+}
+
+// follows checks an event against the instance before it.
+func follows(prev Instance, e Event) error {
+	revision := prev.Revision
+	if e.Kind.revises() {
+		revision++
+	}
+	switch {
+	case !e.Kind.known():
+		return fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
+	case e.Instance == "" || (prev.ID != "" && e.Instance != prev.ID):
+		return illegal("event of instance %q in the history of %q", e.Instance, prev.ID)
+	case e.Seq != prev.Seq+1:
+		return illegal("event %d after event %d", e.Seq, prev.Seq)
+	case e.Revision != revision:
+		return illegal("event %d (%s) says revision %d, not %d", e.Seq, e.Kind, e.Revision, revision)
+	case (e.Kind == Started) != (prev.Seq == 0):
+		return illegal("event %d is a %s event", e.Seq, e.Kind)
+	case e.To == "" || e.Workflow == "" || e.Version < 1:
+		return illegal("event %d (%s) names no state or no workflow version", e.Seq, e.Kind)
+	}
+	if e.Kind == Started {
+		if e.From != "" || (e.Status != Running && e.Status != Complete) {
+			return illegal("a start from %q with status %q", e.From, e.Status)
+		}
+		return nil
+	}
+	moves := e.Kind == Advanced || e.Kind == RolledBack
+	changes := moves || e.Kind == Cancelling
+	switch {
+	case e.Workflow != prev.Workflow || e.Version != prev.Version || e.DefinitionHash != prev.DefinitionHash:
+		return illegal("event %d is of %s version %d, the instance of %s version %d", e.Seq, e.Workflow, e.Version, prev.Workflow, prev.Version)
+	case e.From != prev.State:
+		return illegal("event %d (%s) goes from %q, the instance is in %q", e.Seq, e.Kind, e.From, prev.State)
+	case !moves && e.To != prev.State:
+		return illegal("event %d (%s) cannot move to %q", e.Seq, e.Kind, e.To)
+	case !changes && e.Status != prev.Status:
+		return illegal("event %d (%s) cannot change the status to %q", e.Seq, e.Kind, e.Status)
+	case (e.Kind == Advanced || e.Kind == Cancelling) && prev.Status != Running:
+		return illegal("event %d (%s) on an instance that is %s", e.Seq, e.Kind, prev.Status)
+	case e.Kind == Advanced && e.Status != Running && e.Status != Complete:
+		return illegal("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
+	case e.Kind == Cancelling && e.Status != Cancelled:
+		return illegal("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
+	}
+	return nil
+}
+
+// carries checks that an event holds what its kind needs and nothing that would
+// change more than its kind may.
+func carries(e Event) error {
+	merges := e.Kind == Started || e.Kind == Advanced
+	judged := e.Kind == Advanced || e.Kind == Refused || e.Kind == Prechecked
+	switch {
+	case !merges && (len(e.Patch) > 0 || len(e.Freezes) > 0):
+		return illegal("a %s event with a patch", e.Kind)
+	case judged && (e.Decision == nil || e.Action == ""):
+		return illegal("a %s event without action or decision", e.Kind)
+	case merges && e.Decision != nil && !e.Decision.Applied:
+		return illegal("a %s event whose decision was not applied", e.Kind)
+	case e.Kind == Refused && e.Decision.Applied:
+		return illegal("a refused event whose decision was applied")
+	case (e.Kind == Checkpointed) != (e.Checkpoint != nil):
+		return illegal("a %s event and its checkpoint do not go together", e.Kind)
+	case (e.Kind == RolledBack) != (e.Rollback != nil):
+		return illegal("a %s event and its rollback do not go together", e.Kind)
+	case e.Checkpoint != nil && (e.Checkpoint.ID == "" || e.Checkpoint.Revision != e.Revision || e.Checkpoint.State != e.To):
+		return illegal("a checkpoint that names another revision or state")
+	}
+	return nil
+}
+
+// restore puts the instance back to what it was at a revision.
+func restore(next *Instance, e Event, restored *Instance) error {
+	switch {
+	case restored == nil:
+		return fmt.Errorf("revision %d is not at hand", e.Rollback.Restores)
+	case restored.ID != e.Instance || restored.Revision != e.Rollback.Restores || restored.Revision >= e.Revision:
+		return fmt.Errorf("revision %d of %s does not restore revision %d", restored.Revision, restored.ID, e.Rollback.Restores)
+	case e.To != restored.State || e.Status != restored.Status:
+		return fmt.Errorf("it says %q, %s; revision %d was in %q, %s", e.To, e.Status, restored.Revision, restored.State, restored.Status)
+	}
+	next.State, next.Status, next.Context, next.Facts = restored.State, restored.Status, restored.Context, restored.Facts
+	return nil
+}
+
+// entered and performed return facts that share no memory that is written.
+func entered(f workflow.Facts, e Event) workflow.Facts {
+	f.Visited = withOnce(f.Visited, e.To)
+	for _, pointer := range e.Freezes {
+		f.Frozen = withOnce(f.Frozen, pointer)
+	}
+	return f
+}
+
+func performed(f workflow.Facts, e Event) workflow.Facts {
+	who := f.Performed[e.Action]
+	if slices.Contains(who, e.Principal) {
+		return f
+	}
+	f.Performed = maps.Clone(f.Performed)
+	if f.Performed == nil {
+		f.Performed = map[string][]string{}
+	}
+	f.Performed[e.Action] = withOnce(who, e.Principal)
+	return f
+}
+
+func withOnce(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(slices.Clip(list), s)
+}
