@@ -38,6 +38,7 @@ type Definition struct {
 	Document json.RawMessage
 
 	lines map[string]int // JSON pointer -> line, for Lint
+	masks *maskNode      // Sensitive, compiled; nil when empty or not made by Parse
 }
 
 // State is one state of the machine.

@@ -146,3 +146,8 @@ func equalValues(x, y any) bool {
 		return x == y
 	}
 }
+
+// parentPointer cuts the last token off.
+func parentPointer(pointer string) string {
+	return pointer[:max(strings.LastIndexByte(pointer, '/'), 0)]
+}

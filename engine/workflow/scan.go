@@ -107,7 +107,8 @@ func (s *scanner) skipSpace() {
 	}
 }
 
-// object reads the object that begins at pos and calls visit for every pair.
+// object passes the object that begins at pos and calls visit, if given, for
+// every pair.
 func (s *scanner) object(visit func(member) error) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -133,12 +134,14 @@ func (s *scanner) object(visit func(member) error) error {
 		if err != nil {
 			return err
 		}
-		key, err := unquote(name)
-		if err != nil {
-			return err
-		}
-		if err := visit(member{key: key, name: name, value: value}); err != nil {
-			return err
+		if visit != nil {
+			key, err := unquote(name)
+			if err != nil {
+				return err
+			}
+			if err := visit(member{key: key, name: name, value: value}); err != nil {
+				return err
+			}
 		}
 		if done, err := s.next('}'); done || err != nil {
 			return err
@@ -146,7 +149,8 @@ func (s *scanner) object(visit func(member) error) error {
 	}
 }
 
-// array reads the array that begins at pos and calls visit for every element.
+// array passes the array that begins at pos and calls visit, if given, for every
+// element.
 func (s *scanner) array(visit func(index int, value []byte) error) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -161,8 +165,10 @@ func (s *scanner) array(visit func(index int, value []byte) error) error {
 		if err != nil {
 			return err
 		}
-		if err := visit(i, value); err != nil {
-			return err
+		if visit != nil {
+			if err := visit(i, value); err != nil {
+				return err
+			}
 		}
 		if done, err := s.next(']'); done || err != nil {
 			return err
@@ -201,9 +207,9 @@ func (s *scanner) value() ([]byte, error) {
 	var err error
 	switch {
 	case c == '{':
-		err = s.object(func(member) error { return nil })
+		err = s.object(nil)
 	case c == '[':
-		err = s.array(func(int, []byte) error { return nil })
+		err = s.array(nil)
 	case c == '"':
 		err = s.str()
 	case c == '-' || isDigit(c):

@@ -1,0 +1,200 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// Case puts an action, or a start, to the judge: what the definition demands of
+// it, which states it can lead to, and the documents it is about with their
+// masked copies. It is pure; the same input gives the same case. What the history
+// must show comes from in.Facts alone, never from data or context.
+//
+// The error means that the input does not belong together (an unknown state, a
+// document that is not a JSON object): a defect of the caller. Whatever an agent
+// can get wrong is a finding in the case.
+func (d *Definition) Case(in CaseInput) (judge.Case, error) {
+	c := judge.Case{
+		Operation: in.Operation, Precheck: in.Precheck,
+		Workflow: d.Name, Version: in.Version, DefinitionHash: d.Hash, JudgeConfigHash: in.JudgeConfigHash,
+		Instance: in.Instance, State: in.State, Action: in.Action,
+		Principal: in.Principal, Role: in.Role, Owner: in.Owner,
+		ReviewPath: in.ReviewPath, Now: in.Now, Seed: in.Seed,
+	}
+	if in.Operation == judge.Start {
+		in.Context = nil
+		c.State, c.Action = "", ""
+	}
+	if err := d.documents(&c, in); err != nil {
+		return judge.Case{}, fmt.Errorf("case of workflow %q: %w", d.Name, err)
+	}
+	var err error
+	switch in.Operation {
+	case judge.Start:
+		err = d.startCase(&c, in)
+	case judge.Advance:
+		err = d.advanceCase(&c, in)
+	default:
+		err = fmt.Errorf("unknown operation %q", in.Operation)
+	}
+	if err != nil {
+		return judge.Case{}, fmt.Errorf("case of workflow %q: %w", d.Name, err)
+	}
+	return c, nil
+}
+
+// documents fills in data, context, the merge of both, and the masked copies.
+func (d *Definition) documents(c *judge.Case, in CaseInput) error {
+	c.Data, c.Context = orEmpty(in.Data), orEmpty(in.Context)
+	var err error
+	if c.Merged, err = Merge(c.Context, c.Data); err != nil {
+		return err
+	}
+	for _, m := range []struct{ plain, masked *json.RawMessage }{
+		{&c.Data, &c.MaskedData}, {&c.Context, &c.MaskedContext}, {&c.Merged, &c.MaskedMerged},
+	} {
+		if *m.masked, err = d.Mask(*m.plain, nil); err != nil {
+			return err
+		}
+	}
+	c.Scrub = d.Scrubber(c.Context, c.Data)
+	return nil
+}
+
+func (d *Definition) startCase(c *judge.Case, in CaseInput) error {
+	initial := d.States[d.InitialState]
+	if initial == nil {
+		return fmt.Errorf("unknown initial state %q", d.InitialState)
+	}
+	c.Checks.Schema = d.InputSchema
+	c.Candidates = []judge.Candidate{d.candidate(initial.Name, Facts{}, "")}
+	c.Forbidden = reservedKeys(c.Data)
+	c.Rubric = d.startRubric(in.Overlays)
+	return nil
+}
+
+func (d *Definition) advanceCase(c *judge.Case, in CaseInput) error {
+	s := d.States[in.State]
+	if s == nil {
+		return fmt.Errorf("unknown state %q", in.State)
+	}
+	if c.Illegal = d.illegal(s, in); len(c.Illegal) > 0 {
+		c.Rubric = d.Rubric(in.Overlays)
+		return nil
+	}
+	t := s.Transitions[in.Action]
+	c.Checks = d.checks(s, t)
+	for _, r := range t.Routes {
+		c.Candidates = append(c.Candidates, d.candidate(r.Target, in.Facts, in.State))
+	}
+	c.Rubric = d.rubric(t.Judge, in.Overlays)
+	c.Forbidden = append(reservedKeys(c.Data), notWritable(t, c.Data)...)
+	frozen, err := frozenFields(in.Facts.Frozen, c.Context, c.Merged)
+	c.Forbidden = append(c.Forbidden, frozen...)
+	return err
+}
+
+// candidate is one state that can be entered. present is the state that the
+// instance is in, which counts as visited; entering the target itself does not.
+func (d *Definition) candidate(target string, facts Facts, present string) judge.Candidate {
+	c := judge.Candidate{Target: target}
+	if v, ok := d.StateValidators[target]; ok {
+		c.Entry = validators.Checks{RequiredFields: v.RequiredFields, Schema: v.Schema}
+	}
+	for _, before := range d.MustPassThrough[target] {
+		if before != present && !slices.Contains(facts.Visited, before) {
+			c.Unmet = append(c.Unmet, validators.Finding{
+				Code:    CodeMustPassThrough,
+				Message: fmt.Sprintf("The state %s may only be entered after %s, which this instance has not visited.", shown(target), shown(before)),
+				Hint:    fmt.Sprintf("Take a way that leads through %s.", shown(before)),
+			})
+		}
+	}
+	return c
+}
+
+// checks are what the transition demands of the action's data: its own fields,
+// schema and validator, and the keyed validators that apply to it.
+func (d *Definition) checks(s *State, t *Transition) validators.Checks {
+	out := validators.Checks{RequiredFields: t.RequiredFields, Schema: t.Schema}
+	at := "states." + s.Name + ".transitions." + t.Action
+	if t.Validator != "" {
+		out.Validators = append(out.Validators, script.Script{Name: at + ".validator", Kind: script.Validator, Source: t.Validator})
+	}
+	for _, key := range [...]string{t.Action, s.Name + "." + t.Action} {
+		if source, ok := d.TransitionValidators[key]; ok {
+			out.Validators = append(out.Validators, script.Script{Name: "transitionValidators." + key, Kind: script.Validator, Source: source})
+		}
+	}
+	if t.Conditional() {
+		for i, r := range t.Routes {
+			out.Routes = append(out.Routes, script.Script{
+				Name: fmt.Sprintf("%s[%d].condition", at, i), Kind: script.Condition, Source: r.Condition,
+			})
+		}
+	}
+	return out
+}
+
+// reservedKeys are the findings for keys of data that only the gate may set.
+func reservedKeys(data json.RawMessage) []validators.Finding {
+	var out []validators.Finding
+	for _, key := range ReservedKeys {
+		if child(data, key) != nil {
+			out = append(out, validators.Finding{
+				Code: CodeReservedKey, Path: joinPointer("", key),
+				Message: fmt.Sprintf("The key %q is reserved: only the gate sets it.", key),
+				Hint:    "Use another name for it.",
+			})
+		}
+	}
+	return out
+}
+
+// notWritable are the findings for keys of data that the transition may not set.
+func notWritable(t *Transition, data json.RawMessage) []validators.Finding {
+	if t.Writes == nil {
+		return nil
+	}
+	list, _, err := members(data)
+	if err != nil {
+		return nil // Merge has read the same document
+	}
+	var out []validators.Finding
+	for _, m := range list {
+		if slices.Contains(t.Writes, m.key) || slices.Contains(ReservedKeys, m.key) {
+			continue
+		}
+		out = append(out, validators.Finding{
+			Code: CodeWriteNotAllowed, Path: joinPointer("", script.Clean(m.key, maxShown)),
+			Message: fmt.Sprintf("The action %s may not set %s; it may set %s.", shown(t.Action), shown(m.key), shownList(t.Writes)),
+			Hint:    "Leave the key out.",
+		})
+	}
+	return out
+}
+
+// frozenFields are the findings for frozen fields that the merge would change.
+// A field that was absent when it was frozen may not be added either.
+func frozenFields(pointers []string, before, after json.RawMessage) ([]validators.Finding, error) {
+	var out []validators.Finding
+	for _, p := range pointers {
+		tokens, err := splitPointer(p)
+		if err != nil {
+			return out, fmt.Errorf("frozen field %q: %w", p, err)
+		}
+		if !sameValue(lookup(before, tokens), lookup(after, tokens)) {
+			out = append(out, validators.Finding{
+				Code: CodeFrozenField, Path: p,
+				Message: fmt.Sprintf("The field %s was frozen by an earlier transition and may not be changed.", p),
+				Hint:    fmt.Sprintf("Leave %s out of the data, or send its present value.", shown(tokens[0])),
+			})
+		}
+	}
+	return out, nil
+}

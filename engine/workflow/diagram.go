@@ -1,0 +1,243 @@
+package workflow
+
+import (
+	"bufio"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Marks are what a diagram shows of one instance. The zero value marks nothing.
+type Marks struct {
+	// Current is the present state, "" for none.
+	Current string
+	// Visited are the states entered so far.
+	Visited []string
+}
+
+// picture is a definition laid out for drawing: what every format draws, in the
+// order of the document, with labels in plain text.
+type picture struct {
+	title string
+	nodes []node
+	lines []line
+	start int // index of the initial node, nowhere when unknown
+}
+
+type node struct {
+	label            string
+	final            bool
+	outcome          string
+	current, visited bool
+}
+
+// line joins two nodes. Conditions of routes stand in the label, cut.
+type line struct {
+	from, to int
+	label    string
+}
+
+// maxCondition is how many characters of a condition a diagram shows.
+const maxCondition = 48
+
+func (d *Definition) picture(m Marks) picture {
+	g := newGraph(d)
+	p := picture{title: d.Name, start: g.initial}
+	for _, name := range d.StateNames {
+		s := d.States[name]
+		p.nodes = append(p.nodes, node{
+			label: name, final: s.Final, outcome: s.Outcome,
+			current: name == m.Current, visited: slices.Contains(m.Visited, name),
+		})
+	}
+	for _, e := range g.edges {
+		to := g.find(e.to)
+		if to == nowhere {
+			continue // Lint refuses it
+		}
+		label := e.action
+		if e.condition != "" {
+			label += " [" + cut(e.condition) + "]"
+		}
+		p.lines = append(p.lines, line{from: g.index[e.from], to: to, label: label})
+	}
+	return p
+}
+
+// cut brings a condition onto one short line.
+func cut(condition string) string {
+	text := strings.Join(strings.Fields(condition), " ")
+	if r := []rune(text); len(r) > maxCondition {
+		return string(r[:maxCondition-1]) + "…"
+	}
+	return text
+}
+
+// WriteMermaid draws the definition as a Mermaid state diagram. Names and
+// conditions are text from strangers: whatever they hold, they stay labels.
+func (d *Definition) WriteMermaid(w io.Writer, m Marks) error {
+	p := d.picture(m)
+	ids := p.mermaidIDs()
+	b := bufio.NewWriter(w)
+	put := func(parts ...string) {
+		for _, part := range parts {
+			_, _ = b.WriteString(part) // the error is kept for Flush
+		}
+		_ = b.WriteByte('\n')
+	}
+	put("stateDiagram-v2")
+	for i, n := range p.nodes {
+		if ids[i] != n.label || n.outcome != "" {
+			put(`    state "`, mermaidText(n.caption()), `" as `, ids[i])
+		}
+	}
+	if p.start != nowhere {
+		put("    [*] --> ", ids[p.start])
+	}
+	for _, l := range p.lines {
+		put("    ", ids[l.from], " --> ", ids[l.to], " : ", mermaidText(l.label))
+	}
+	for i, n := range p.nodes {
+		if n.final {
+			put("    ", ids[i], " --> [*]")
+		}
+	}
+	p.mermaidMarks(ids, put)
+	return b.Flush()
+}
+
+func (n node) caption() string {
+	if n.outcome == "" {
+		return n.label
+	}
+	return n.label + " (" + n.outcome + ")"
+}
+
+// The looks of marked states, in both formats.
+const (
+	currentFill, currentLine = "#ffe08a", "#8a5a00"
+	visitedFill, visitedLine = "#dcefdc", "#3c7a3c"
+)
+
+func (p picture) mermaidMarks(ids []string, put func(...string)) {
+	var current, visited []string
+	for i, n := range p.nodes {
+		switch {
+		case n.current:
+			current = append(current, ids[i])
+		case n.visited:
+			visited = append(visited, ids[i])
+		}
+	}
+	if len(visited) > 0 {
+		put("    classDef visited fill:", visitedFill, ",stroke:", visitedLine, ",color:#000000")
+		put("    class ", strings.Join(visited, ","), " visited")
+	}
+	if len(current) > 0 {
+		put("    classDef current fill:", currentFill, ",stroke:", currentLine, ",stroke-width:3px,color:#000000")
+		put("    class ", strings.Join(current, ","), " current")
+	}
+}
+
+// plainID is a name that Mermaid takes as it is.
+var plainID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
+
+// mermaidWords mean something else to Mermaid, in any case of letters.
+var mermaidWords = []string{
+	"acctitle", "accdescr", "as", "class", "classdef", "click", "default", "direction", "end", "hide", "href",
+	"left", "note", "of", "over", "right", "root", "scale", "state", "statediagram", "style", "to", "width",
+	"bt", "lr", "rl", "tb", "td", "current", "visited", "constructor", "prototype",
+}
+
+// mermaidIDs are the names themselves where Mermaid takes them, else made up.
+func (p picture) mermaidIDs() []string {
+	taken := map[string]bool{}
+	for _, n := range p.nodes {
+		taken[n.label] = true
+	}
+	ids := make([]string, len(p.nodes))
+	for i, n := range p.nodes {
+		id := n.label
+		if !plainID.MatchString(id) || slices.Contains(mermaidWords, strings.ToLower(id)) {
+			id = "s" + strconv.Itoa(i+1)
+			for taken[id] {
+				id += "_"
+			}
+			taken[id] = true
+		}
+		ids[i] = id
+	}
+	return ids
+}
+
+// mermaidText writes a label with everything that Mermaid could read as syntax
+// or as HTML as a numeric entity.
+func mermaidText(label string) string {
+	var b strings.Builder
+	for _, r := range label {
+		switch {
+		case r > 0x7F, r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', strings.ContainsRune(" _-.,/()[]+=!?'", r):
+			b.WriteRune(r)
+		case r == '\n' || r == '\r' || r == '\t':
+			b.WriteByte(' ')
+		default:
+			b.WriteString("#" + strconv.Itoa(int(r)) + ";")
+		}
+	}
+	return b.String()
+}
+
+// WriteDOT draws the definition for Graphviz. Names and conditions are text from
+// strangers: whatever they hold, they stay labels.
+func (d *Definition) WriteDOT(w io.Writer, m Marks) error {
+	p := d.picture(m)
+	b := bufio.NewWriter(w)
+	put := func(parts ...string) {
+		for _, part := range parts {
+			_, _ = b.WriteString(part) // the error is kept for Flush
+		}
+		_ = b.WriteByte('\n')
+	}
+	put("digraph ", dotText(p.title), " {")
+	put("  rankdir=LR;")
+	put(`  node [shape=box, style="rounded,filled", fillcolor="#ffffff", fontname="Helvetica"];`)
+	put(`  edge [fontname="Helvetica", fontsize=10];`)
+	if p.start != nowhere {
+		put(`  start [shape=circle, label="", width=0.2, fillcolor="#000000"];`)
+	}
+	for i, n := range p.nodes {
+		put("  ", dotID(i), " [label=", dotText(n.caption()), n.dotLook(), "];")
+	}
+	if p.start != nowhere {
+		put("  start -> ", dotID(p.start), ";")
+	}
+	for _, l := range p.lines {
+		put("  ", dotID(l.from), " -> ", dotID(l.to), " [label=", dotText(l.label), "];")
+	}
+	put("}")
+	return b.Flush()
+}
+
+func dotID(i int) string { return "s" + strconv.Itoa(i+1) }
+
+func (n node) dotLook() string {
+	look := ""
+	if n.final {
+		look = ", peripheries=2"
+	}
+	switch {
+	case n.current:
+		look += `, penwidth=3, fillcolor="` + currentFill + `", color="` + currentLine + `"`
+	case n.visited:
+		look += `, fillcolor="` + visitedFill + `", color="` + visitedLine + `"`
+	}
+	return look
+}
+
+var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "&", "&amp;", "\n", " ", "\r", " ", "\t", " ")
+
+// dotText quotes a label. Graphviz reads backslashes and HTML entities in labels,
+// so both are escaped.
+func dotText(label string) string { return `"` + dotEscaper.Replace(label) + `"` }

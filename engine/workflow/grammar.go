@@ -1,0 +1,156 @@
+package workflow
+
+// The grammar of the document, once: the parser takes the known keys from it and
+// FormatSchema its descriptions. What a value may be stands twice, in the shape
+// here and in the parser; tests hold the two together.
+
+// object is one kind of object in a definition.
+type object struct {
+	name string // of the $defs entry; "" for the document itself
+	doc  string
+	keys []key
+	// required are keys that must be there.
+	required []string
+}
+
+// key is one key of an object.
+type key struct {
+	name, doc string
+	shape     string // a JSON Schema as JSON text
+}
+
+// The sizes of the format.
+const (
+	// MaxDefinition is how many bytes a definition may have.
+	MaxDefinition = 256 << 10
+	// MaxScript is how many bytes one validator or condition may have.
+	MaxScript = 16 << 10
+	// MaxName is how many characters the name of a workflow may have.
+	MaxName = 64
+	// MaxLabel is how many characters the name of a state or action may have.
+	MaxLabel = 128
+)
+
+const (
+	anyString  = `{"type":"string"}`
+	aBoolean   = `{"type":"boolean"}`
+	aLabel     = `{"type":"string","minLength":1,"maxLength":128}`
+	aScript    = `{"type":"string","minLength":1,"maxLength":16384}`
+	strList    = `{"type":"array","items":{"type":"string","minLength":1}}`
+	anySchema  = `{"type":"object"}`
+	aPointers  = `{"type":"array","items":{"type":"string","pattern":"^/"}}`
+	routeList  = `{"$ref":"#/$defs/routes"}`
+	stateNames = `{"type":"array","items":` + aLabel + `}`
+)
+
+var documentObject = object{
+	doc: "A workflow type: a state machine, and what guards its transitions.",
+	keys: []key{
+		{"name", "The unique name of the workflow: letters, digits, dot, underscore and hyphen, 1 to 64 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
+		{"description", "What the workflow is for, for people and models that choose one.", anyString},
+		{"comment", "A note for maintainers; nothing reads it.", anyString},
+		{"tags", "Free labels.", `{"type":"object","additionalProperties":{"type":"string"}}`},
+		{"initialState", "The state in which instances start.", aLabel},
+		{"inputSchema", "A JSON Schema of the start context (2020-12 unless $schema says otherwise).", anySchema},
+		{"states", "The states by name. Their order is the order in listings and diagrams.", `{"type":"object","minProperties":1,"propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/state"}}`},
+		{"judgeConfig", "How the judge decides, for every transition that does not override it.", `{"$ref":"#/$defs/judgeConfig"}`},
+		{"stateValidators", "By state: what must hold of the merged context when an instance enters it (for the initial state: of the start context).", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/stateValidator"}}`},
+		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox beside the transition's own validator.", `{"type":"object","additionalProperties":` + aScript + `}`},
+		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * stands for every key or element.", aPointers},
+		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
+	},
+	required: []string{"name", "initialState", "states"},
+}
+
+var stateObject = object{
+	name: "state",
+	doc:  "One state. A final one has no transitions, every other has at least one.",
+	keys: []key{
+		{"description", "What it means to be in this state.", anyString},
+		{"transitions", "What can be done here, by action: the target state, a list of routes, or an object.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"anyOf":[` + aLabel + `,` + routeList + `,{"$ref":"#/$defs/transition"}]}}`},
+		{"final", "true when an instance that enters this state is complete.", aBoolean},
+		{"outcome", "How a final state ends the instance, such as success or failure.", aLabel},
+	},
+}
+
+var transitionObject = object{
+	name: "transition",
+	doc:  "What an action does, and what guards it. Judge settings given here override judgeConfig; criteria add up.",
+	keys: append([]key{
+		{"target", "The state that the action leads to, or a list of routes that are tried in order.", `{"anyOf":[` + aLabel + `,` + routeList + `]}`},
+		{"description", "What performing the action means.", anyString},
+		{"requiredFields", "Fields of the action's data that must be present and not null: keys, dotted names or JSON pointers.", strList},
+		{"schema", "A JSON Schema of the action's data.", anySchema},
+		{"validator", "A function (data, context) => boolean or {valid, confidence, reason}; context is the one before the merge.", aScript},
+		{"roles", "The roles that may perform the action. Absent: agents and operators.", `{"type":"array","minItems":1,"items":{"enum":["agent","reviewer","operator","auditor"]}}`},
+		{"notBy", "An action, or several, whose performer may not perform this one on the same instance.", `{"anyOf":[` + aLabel + `,{"type":"array","items":` + aLabel + `}]}`},
+		{"writes", "The top-level keys of context that the action may set. Absent: any that is not frozen.", strList},
+		{"freezes", "JSON pointers to fields that nobody may change after this transition.", aPointers},
+		{"evidence", "What the gate fetches itself before it decides. Not available yet.", `{"type":"array"}`},
+	}, settingKeys...),
+	required: []string{"target"},
+}
+
+var judgeObject = object{
+	name: "judgeConfig",
+	doc:  "How the judge decides.",
+	keys: settingKeys,
+}
+
+// settingKeys stand in judgeConfig and in transitions.
+var settingKeys = []key{
+	{"enabled", "false drops the content checks, the model and minConfidence; fields, schema, scripts and states are checked all the same. Default true.", aBoolean},
+	{"useLLM", "true asks a model, after every other check has passed. Default false.", aBoolean},
+	{"strictMode", "true approves only with at least minConfidence; false lets a low confidence pass with a warning. Default false.", aBoolean},
+	{"minConfidence", "The confidence that strictMode demands, 0 to 1. Default 0.8.", `{"type":"number","minimum":0,"maximum":1}`},
+	{"mode", "shadow records what the judge would have decided and lets the move happen; whether the action is legal and where it leads always binds. Default enforce.", `{"enum":["enforce","shadow"]}`},
+	{"onJudgeUnavailable", "What happens when a model is asked for and cannot answer. Default: escalate with strictMode, structural without.", `{"enum":["escalate","structural","reject"]}`},
+	{"requireAssurance", "What an approval must rest on at least. Default none.", `{"enum":["none","structural","validators","llm","llm_calibrated","human"]}`},
+	{"risk", "high demands a calibrated model or a person.", `{"enum":["normal","high"]}`},
+	{"criteria", "Sentences that the model judges one by one.", strList},
+	{"model", "The name of a model that an operator configured. Absent: the default one.", `{"type":"string","minLength":1}`},
+}
+
+var routeObject = object{
+	name: "route",
+	doc:  "One of the states that an action can lead to. The first route whose condition is true is taken.",
+	keys: []key{
+		{"condition", "An expression over data, context and evidence that is true or false; \"true\" for the route that is taken otherwise.", aScript},
+		{"target", "The state that this route leads to.", aLabel},
+		{"description", "When this route is taken, in words.", anyString},
+	},
+	required: []string{"condition", "target"},
+}
+
+var stateValidatorObject = object{
+	name: "stateValidator",
+	doc:  "What must hold of the merged context when an instance enters the state.",
+	keys: []key{
+		{"requiredFields", "Fields of the context that must be present and not null: keys, dotted names or JSON pointers.", strList},
+		{"schema", "A JSON Schema of the context.", anySchema},
+	},
+}
+
+// objects are all of them, in the order of the schema's $defs.
+var objects = []*object{&documentObject, &stateObject, &transitionObject, &routeObject, &judgeObject, &stateValidatorObject}
+
+// notSupported are keys that people know from other judges and may expect.
+var notSupported = map[string]string{
+	"samples":      "asking a model several times",
+	"panel":        "a panel of models",
+	"cascade":      "a cascade of models",
+	"shadowModel":  "a shadow model",
+	"shadowModels": "shadow models",
+	"canary":       "a canary",
+	"canaries":     "canaries",
+	"logprobs":     "reading token probabilities",
+}
+
+// names are the known keys.
+func (o *object) names() []string {
+	out := make([]string, len(o.keys))
+	for i, k := range o.keys {
+		out[i] = k.name
+	}
+	return out
+}

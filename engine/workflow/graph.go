@@ -1,0 +1,157 @@
+package workflow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// edge is one way from a state to another.
+type edge struct {
+	from, action, to string
+	condition        string // "" for a plain target
+}
+
+// edges are all ways, in the order of the document.
+func (d *Definition) edges() []edge {
+	var out []edge
+	d.eachTransition(func(s *State, t *Transition) {
+		for _, r := range t.Routes {
+			out = append(out, edge{from: s.Name, action: t.Action, to: r.Target, condition: r.Condition})
+		}
+	})
+	return out
+}
+
+// eachTransition visits every transition in the order of the document.
+func (d *Definition) eachTransition(visit func(*State, *Transition)) {
+	for _, name := range d.StateNames {
+		s := d.States[name]
+		if s == nil {
+			continue
+		}
+		for _, action := range s.Actions {
+			if t := s.Transitions[action]; t != nil {
+				visit(s, t)
+			}
+		}
+	}
+}
+
+// graph is the state machine by numbers, which is what keeps searching it cheap
+// for definitions of any shape: one search is linear in states and edges.
+type graph struct {
+	names   []string
+	index   map[string]int
+	initial int // -1 when unknown
+	edges   []edge
+	out, in [][]int // by state: indices of edges between known states
+}
+
+// nowhere stands for no state and for no edge.
+const nowhere = -1
+
+func newGraph(d *Definition) *graph {
+	g := &graph{names: d.StateNames, index: make(map[string]int, len(d.StateNames)), edges: d.edges()}
+	for i, name := range g.names {
+		g.index[name] = i
+	}
+	g.initial = g.find(d.InitialState)
+	g.out, g.in = make([][]int, len(g.names)), make([][]int, len(g.names))
+	for i, e := range g.edges {
+		if to := g.find(e.to); to != nowhere {
+			from := g.index[e.from]
+			g.out[from] = append(g.out[from], i)
+			g.in[to] = append(g.in[to], i)
+		}
+	}
+	return g
+}
+
+func (g *graph) find(name string) int {
+	if i, ok := g.index[name]; ok {
+		return i
+	}
+	return nowhere
+}
+
+// search walks breadth first from the initial state. Of every state it tells
+// whether it was reached and by which edge first (nowhere for the initial one). A
+// state that is the one to avoid is entered but not left.
+func (g *graph) search(avoid int) (reached []bool, by []int) {
+	reached, by = make([]bool, len(g.names)), make([]int, len(g.names))
+	if g.initial == nowhere {
+		return reached, by
+	}
+	reached[g.initial], by[g.initial] = true, nowhere
+	queue := append(make([]int, 0, len(g.names)), g.initial)
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		if at == avoid {
+			continue
+		}
+		for _, e := range g.out[at] {
+			if to := g.index[g.edges[e].to]; !reached[to] {
+				reached[to], by[to] = true, e
+				queue = append(queue, to)
+			}
+		}
+	}
+	return reached, by
+}
+
+// reachable are the states that some way from the initial one leads to.
+func (g *graph) reachable() []bool {
+	reached, _ := g.search(nowhere)
+	return reached
+}
+
+// leadsTo are the states from which some way leads to one of the goals, the
+// goals included.
+func (g *graph) leadsTo(goals []int) []bool {
+	leads := make([]bool, len(g.names))
+	for _, s := range goals {
+		leads[s] = true
+	}
+	queue := slices.Clone(goals)
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		for _, e := range g.in[at] {
+			if from := g.index[g.edges[e].from]; !leads[from] {
+				leads[from] = true
+				queue = append(queue, from)
+			}
+		}
+	}
+	return leads
+}
+
+// bypass words a shortest way into target on which through was not visited
+// before; ok is false when there is none.
+func (g *graph) bypass(target, through int) (way string, ok bool) {
+	if g.initial == target {
+		return "start -> " + shown(g.names[target]), true
+	}
+	if g.initial == through {
+		return "", false
+	}
+	// The search does not go on behind through. Where target is to pass through
+	// itself, any way to it is a bypass: its own entry does not count.
+	reached, by := g.search(through)
+	if !reached[target] {
+		return "", false
+	}
+	var steps []string
+	for at := target; at != g.initial; {
+		e := g.edges[by[at]]
+		steps = append(steps, fmt.Sprintf(" -(%s)-> %s", e.action, shown(e.to)))
+		at = g.index[e.from]
+	}
+	slices.Reverse(steps)
+	if len(steps) > maxList {
+		steps = append(steps[:maxList/2], append([]string{" ..."}, steps[len(steps)-maxList/2:]...)...)
+	}
+	return shown(g.names[g.initial]) + strings.Join(steps, ""), true
+}

@@ -1,0 +1,113 @@
+package workflow
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// illegal says why the action cannot happen here at all, nothing when it can.
+// An ended instance and an unknown action leave no more to say; a role and notBy
+// are told together.
+func (d *Definition) illegal(s *State, in CaseInput) []validators.Finding {
+	if s.Final || in.Ended != "" {
+		return []validators.Finding{ended(s, in.Ended)}
+	}
+	t := s.Transitions[in.Action]
+	if t == nil {
+		return []validators.Finding{d.unknownAction(s, in)}
+	}
+	var out []validators.Finding
+	if !t.allows(in.Role) {
+		out = append(out, roleNotAllowed(t, in.Role))
+	}
+	for _, before := range t.NotBy {
+		if slices.Contains(in.Facts.Performed[before], in.Principal) {
+			out = append(out, validators.Finding{
+				Code:    CodeNotBy,
+				Message: fmt.Sprintf("Whoever performed %s may not perform %s on the same instance, and %s did.", shown(before), shown(t.Action), shown(in.Principal)),
+				Hint:    "Leave this action to somebody else.",
+			})
+		}
+	}
+	return out
+}
+
+func ended(s *State, how string) validators.Finding {
+	f := validators.Finding{Code: CodeInstanceEnded, Hint: "Start a new instance."}
+	if how == "cancelled" {
+		f.Message = fmt.Sprintf("The instance was cancelled in state %s, so no action is possible any more.", shown(s.Name))
+	} else {
+		f.Message = fmt.Sprintf("The instance has reached the final state %s, so no action is possible any more.", shown(s.Name))
+	}
+	return f
+}
+
+func (d *Definition) unknownAction(s *State, in CaseInput) validators.Finding {
+	legal := d.NextActions(s.Name, in.Role)
+	f := validators.Finding{
+		Code:    CodeIllegalAction,
+		Message: fmt.Sprintf("The action %s is not possible in state %s; possible: %s.", shown(in.Action), shown(s.Name), shownList(legal)),
+	}
+	if near := strictdoc.Suggest(in.Action, legal); near != "" {
+		f.Hint = fmt.Sprintf("Did you mean %s?", shown(near))
+		return f
+	}
+	var elsewhere []string
+	for _, name := range d.StateNames {
+		if d.States[name].Transitions[in.Action] != nil {
+			elsewhere = append(elsewhere, name)
+		}
+	}
+	if len(elsewhere) > 0 {
+		f.Hint = fmt.Sprintf("It is possible in state %s.", shownList(elsewhere))
+	}
+	return f
+}
+
+func roleNotAllowed(t *Transition, role string) validators.Finding {
+	roles := t.Roles
+	if len(roles) == 0 {
+		roles = []string{roleAgent, roleOperator}
+	}
+	return validators.Finding{
+		Code:    CodeRoleNotAllowed,
+		Message: fmt.Sprintf("The action %s is not open to the role %s; it is to %s.", shown(t.Action), shown(role), shownList(roles)),
+		Hint:    "Leave it to a principal in one of these roles.",
+	}
+}
+
+// maxShown is how much of a name from outside stands in a message.
+const maxShown = 80
+
+// shown quotes a name for a message, cut and without hidden characters.
+func shown(name string) string {
+	short := script.Clean(name, maxShown)
+	if short != name && len(name) > len(short) && strings.HasPrefix(name, short) {
+		short += "…"
+	}
+	return strconv.Quote(short)
+}
+
+// maxList is how many names stand in one message.
+const maxList = 20
+
+func shownList(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	quoted := make([]string, 0, min(len(names), maxList)+1)
+	for i, n := range names {
+		if i == maxList {
+			quoted = append(quoted, fmt.Sprintf("and %d more", len(names)-i))
+			break
+		}
+		quoted = append(quoted, shown(n))
+	}
+	return strings.Join(quoted, ", ")
+}

@@ -1,0 +1,160 @@
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// Compiler compiles schemas and scripts where they can do no harm;
+// *validators.Compiler implements it.
+type Compiler interface {
+	Compile(ctx context.Context, owner validators.Owner, checks validators.Checks) (*validators.Set, []validators.Problem, error)
+}
+
+// LintOptions are what Lint needs beside the definition.
+type LintOptions struct {
+	// Compiler tells whether schemas and scripts compile. Required.
+	Compiler Compiler
+	// Owner is who wrote the definition.
+	Owner validators.Owner
+	// Models are the names of the models that an operator configured. None means
+	// that useLLM cannot be served.
+	Models []string
+}
+
+// Rule documents one kind of Issue.
+type Rule struct {
+	// ID is stable.
+	ID       string
+	Severity Severity
+	// Doc is one sentence: what the rule finds.
+	Doc string
+	// check is nil for the rules of Parse.
+	check func(*subject)
+}
+
+// Rules are all that Parse and Lint look for, in the order of the reference page.
+func Rules() []Rule {
+	return append(parseRules(), lintRules()...)
+}
+
+func parseRules() []Rule {
+	out := []Rule{
+		{ID: "syntax", Doc: "The document is not well-formed JSON or YAML."},
+		{ID: "utf8", Doc: "The document has bytes or escapes that are no Unicode text."},
+		{ID: "nul", Doc: "The document holds the character NUL."},
+		{ID: "duplicate-key", Doc: "A key stands twice in one object."},
+		{ID: "number", Doc: "A number would change when read as a 64-bit float."},
+		{ID: "depth", Doc: "Objects and arrays are nested too deep."},
+		{ID: "size", Doc: "The definition or one of its scripts is too long, or the report of its faults is."},
+		{ID: "unsupported", Doc: "The document uses a part of YAML that JSON cannot express."},
+		{ID: "unknown-key", Doc: "A key is not part of the format."},
+		{ID: "not-supported", Doc: "A key names a feature of other judges that this one does not have."},
+		{ID: "missing", Doc: "A key that must be there is absent."},
+		{ID: "type", Doc: "A value is of the wrong kind."},
+		{ID: "value", Doc: "A value is of the right kind but not allowed."},
+	}
+	for i := range out {
+		out[i].Severity = SeverityError
+	}
+	return out
+}
+
+// Lint finds what parses and cannot work, or works in another way than its author
+// may think. Issues are in the order of their lines. The error says that it could
+// not be found out (the sandbox is down, ctx ended).
+func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
+	if o.Compiler == nil {
+		return nil, fmt.Errorf("lint workflow %q: a Compiler is needed", d.Name)
+	}
+	problems, err := d.compile(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
+	}
+	s := &subject{Definition: d, graph: newGraph(d), models: o.Models, problems: problems}
+	for _, r := range lintRules() {
+		s.rule = r
+		s.found = map[string]bool{}
+		r.check(s)
+	}
+	sortIssues(s.issues)
+	return s.issues, nil
+}
+
+// subject is a definition under examination. The rules only read it and call add.
+type subject struct {
+	*Definition
+	graph    *graph
+	models   []string
+	problems []problem
+
+	rule   Rule
+	found  map[string]bool // paths that this rule has spoken about
+	issues []Issue
+}
+
+// add reports an issue of the present rule, once per path and message.
+func (s *subject) add(path, format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	if id := path + "\n" + message; !s.found[id] {
+		s.found[id] = true
+		s.issues = append(s.issues, Issue{
+			Rule: s.rule.ID, Severity: s.rule.Severity, Path: path, Line: s.line(path), Message: message,
+		})
+	}
+}
+
+// line is that of a path, or of the nearest thing around it.
+func (d *Definition) line(path string) int {
+	for {
+		if n, ok := d.lines[path]; ok {
+			return n
+		}
+		if path == "" {
+			return 0
+		}
+		path = parentPointer(path)
+	}
+}
+
+// statePath and transitionPath are JSON pointers into the document.
+func statePath(state string) string { return joinPointer("/states", state) }
+
+func transitionPath(state, action string) string {
+	return joinPointer(statePath(state), "transitions", action)
+}
+
+// routePath is where one route's target, or condition, stands.
+func (d *Definition) routePath(s *State, t *Transition, route int, key string) string {
+	path := transitionPath(s.Name, t.Action)
+	if _, ok := d.lines[path+"/target"]; ok {
+		path += "/target"
+	}
+	if t.Conditional() {
+		path = joinPointer(path, strconv.Itoa(route), key)
+	}
+	return path
+}
+
+// settingPath is where a judge setting of a transition was written: at the
+// transition, else in judgeConfig.
+func (d *Definition) settingPath(s *State, t *Transition, key string) string {
+	path := joinPointer(transitionPath(s.Name, t.Action), key)
+	if _, ok := d.lines[path]; ok {
+		return path
+	}
+	return joinPointer("/judgeConfig", key)
+}
+
+// didYouMean ends a message about an unknown name: with the nearest known one,
+// else with all of them.
+func didYouMean(name string, known []string) string {
+	if near := strictdoc.Suggest(name, known); near != "" {
+		return "; did you mean " + shown(near) + "?"
+	}
+	return "; known are " + shownList(known)
+}

@@ -1,0 +1,88 @@
+package workflow
+
+import (
+	"slices"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Rubric is the judge's configuration of the definition as a whole: defaults,
+// then judgeConfig, then the overlays. A transition may override it; what a case
+// is judged by stands in the Case.
+func (d *Definition) Rubric(overlays []Overlay) judge.Rubric {
+	return d.rubric(JudgeSettings{}, overlays)
+}
+
+// rubric resolves the settings of one transition. Overlays that are revisions of
+// judgeConfig apply before the transition's own settings, tightenings after
+// them: what an agent tightened binds everywhere.
+func (d *Definition) rubric(own JudgeSettings, overlays []Overlay) judge.Rubric {
+	var base JudgeSettings
+	if d.Judge != nil {
+		base = *d.Judge
+	}
+	for _, o := range overlays {
+		if !o.TightenOnly {
+			base = base.With(o.Settings)
+		}
+	}
+	s := base.With(own)
+	r := judge.DefaultRubric()
+	set(&r.Enabled, s.Enabled)
+	set(&r.UseLLM, s.UseLLM)
+	set(&r.StrictMode, s.StrictMode)
+	set(&r.MinConfidence, s.MinConfidence)
+	set(&r.Mode, s.Mode)
+	set(&r.RequireAssurance, s.RequireAssurance)
+	set(&r.Risk, s.Risk)
+	set(&r.Model, s.Model)
+	r.Criteria = addUp(base.Criteria, own.Criteria)
+	for _, o := range overlays {
+		if o.TightenOnly {
+			tighten(&r, o.Settings)
+		}
+	}
+	// Only now is it known how strict the judge is.
+	r.OnJudgeUnavailable = judge.UnavailableStructural
+	if r.StrictMode {
+		r.OnJudgeUnavailable = judge.UnavailableEscalate
+	}
+	set(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
+	return r
+}
+
+// startRubric is what a start is judged by: fields, schema and state only. No
+// model is asked, and nothing is demanded that only a transition could give.
+func (d *Definition) startRubric(overlays []Overlay) judge.Rubric {
+	r := d.Rubric(overlays)
+	r.UseLLM, r.Criteria, r.Model = false, nil, ""
+	r.RequireAssurance, r.Risk = judge.AssuranceNone, judge.RiskNormal
+	return r
+}
+
+func set[T any](dst *T, value *T) {
+	if value != nil {
+		*dst = *value
+	}
+}
+
+// tighten keeps the stricter of the two for the three settings that can be
+// tightened.
+func tighten(r *judge.Rubric, s JudgeSettings) {
+	r.Enabled = r.Enabled || s.Enabled != nil && *s.Enabled
+	r.StrictMode = r.StrictMode || s.StrictMode != nil && *s.StrictMode
+	if s.MinConfidence != nil {
+		r.MinConfidence = max(r.MinConfidence, *s.MinConfidence)
+	}
+}
+
+// addUp joins criteria, each once, the definition's before the transition's.
+func addUp(base, own []string) []string {
+	var out []string
+	for _, c := range slices.Concat(base, own) {
+		if !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package workflow
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// The confidences that lint reckons with; both follow from how the judge settles.
+const (
+	// bestUncalibrated is the most that a model's answer counts for when it is not
+	// calibrated: its own figure, at most 0.99, shrunk toward one half.
+	bestUncalibrated = 0.5 + (0.99-0.5)*0.8
+	// bestFallback is the most that an approval of the structural fallback has.
+	bestFallback = 0.5
+)
+
+// eachJudged visits every transition with its resolved settings.
+func (d *Definition) eachJudged(visit func(*State, *Transition, judge.Rubric)) {
+	d.eachTransition(func(s *State, t *Transition) { visit(s, t, d.rubric(t.Judge, nil)) })
+}
+
+func llmWithoutModel(s *subject) {
+	s.eachJudged(func(from *State, t *Transition, r judge.Rubric) {
+		switch {
+		case !r.Enabled || !r.UseLLM:
+		case len(s.models) == 0:
+			s.add(s.settingPath(from, t, "useLLM"), "useLLM asks for a model and none is configured: every decision would fall to what onJudgeUnavailable says")
+		case r.Model != "" && !slices.Contains(s.models, r.Model):
+			s.add(s.settingPath(from, t, "model"), "the model %s is not configured%s", shown(r.Model), didYouMean(r.Model, s.models))
+		}
+	})
+}
+
+func criteriaWithoutLLM(s *subject) {
+	asked := false
+	s.eachJudged(func(from *State, t *Transition, r judge.Rubric) {
+		asks := r.Enabled && r.UseLLM
+		asked = asked || asks
+		if len(t.Judge.Criteria) > 0 && !asks {
+			s.add(joinPointer(transitionPath(from.Name, t.Action), "criteria"), "criteria are judged by a model, and none is asked here; add \"useLLM\": true")
+		}
+	})
+	if s.Judge != nil && len(s.Judge.Criteria) > 0 && !asked {
+		s.add("/judgeConfig/criteria", "criteria are judged by a model, and no transition asks one; add \"useLLM\": true")
+	}
+}
+
+func neverApproves(s *subject) {
+	s.eachJudged(func(from *State, t *Transition, r judge.Rubric) {
+		asks := r.Enabled && r.UseLLM
+		if asks && r.StrictMode && r.MinConfidence > bestUncalibrated {
+			s.add(s.settingPath(from, t, "minConfidence"),
+				"with strictMode nothing is approved below %v, and a model that is not calibrated gives at most %.3f; lower it", r.MinConfidence, bestUncalibrated)
+		}
+		if asks && r.StrictMode && r.OnJudgeUnavailable == judge.UnavailableStructural && r.MinConfidence > bestFallback {
+			s.add(s.settingPath(from, t, "onJudgeUnavailable"),
+				"with strictMode nothing is approved below %v, and without the model an approval has at most %v: \"structural\" only ever refuses; use \"escalate\" or \"reject\"", r.MinConfidence, bestFallback)
+		}
+		s.unreachableAssurance(from, t, r)
+	})
+}
+
+// unreachableAssurance speaks of a demand that nothing in the definition can meet.
+// A person can meet every demand, so one for a person is taken as meant.
+func (s *subject) unreachableAssurance(from *State, t *Transition, r judge.Rubric) {
+	need, key := r.RequireAssurance, "requireAssurance"
+	if r.Risk == judge.RiskHigh && !need.AtLeast(judge.AssuranceLLMCalibrated) {
+		need, key = judge.AssuranceLLMCalibrated, "risk"
+	}
+	have := s.reachableAssurance(from, t, r)
+	if need == judge.AssuranceHuman || have.AtLeast(need) {
+		return
+	}
+	why := "nothing here examines more"
+	if !r.Enabled && r.UseLLM {
+		why = "\"enabled\": false keeps the model from being asked"
+	}
+	s.add(s.settingPath(from, t, key), "an approval of %s needs assurance %q, and at most %q can be had: %s; only a reviewer could approve",
+		shown(t.Action), need, have, why)
+}
+
+// reachableAssurance is the most that an approval of the transition can rest on
+// without a person.
+func (d *Definition) reachableAssurance(from *State, t *Transition, r judge.Rubric) judge.Assurance {
+	checks := d.checks(from, t)
+	switch {
+	case r.Enabled && r.UseLLM:
+		return judge.AssuranceLLMCalibrated
+	case len(checks.Validators) > 0 || len(checks.Routes) > 0:
+		return judge.AssuranceValidators
+	case len(checks.RequiredFields) > 0 || len(checks.Schema) > 0 || t.Writes != nil:
+		return judge.AssuranceStructural
+	}
+	for _, target := range t.Targets() {
+		if v := d.StateValidators[target]; len(v.RequiredFields) > 0 || len(v.Schema) > 0 || len(d.MustPassThrough[target]) > 0 {
+			return judge.AssuranceStructural
+		}
+	}
+	return judge.AssuranceNone
+}
+
+func requiredNotWritable(s *subject) {
+	s.eachTransition(func(from *State, t *Transition) {
+		if t.Writes == nil {
+			return
+		}
+		for i, name := range t.RequiredFields {
+			if !slices.Contains(t.Writes, firstField(name)) && !slices.Contains(t.Writes, name) {
+				s.add(joinPointer(transitionPath(from.Name, t.Action), "requiredFields", strconv.Itoa(i)),
+					"%s is required and %s may not be written: no data can satisfy both; add it to writes", shown(name), shown(firstField(name)))
+			}
+		}
+	})
+}

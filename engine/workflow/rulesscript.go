@@ -1,0 +1,134 @@
+package workflow
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// uncheckedField looks for data.x in scripts where no required field and no
+// schema promises x. It reads the source as text: it knows the usual ways to
+// provide for an absent field, and holds its tongue where it sees one.
+func uncheckedField(s *subject) {
+	s.eachTransition(func(from *State, t *Transition) {
+		promised := promisedFields(t)
+		check := func(path, source string) {
+			for _, name := range bareReads(source) {
+				if !slices.Contains(promised, name) {
+					s.add(path, "the script reads data.%s, which nothing requires: without it the script sees undefined; add it to requiredFields or write data.%s?.", name, name)
+				}
+			}
+		}
+		at := transitionPath(from.Name, t.Action)
+		check(at+"/validator", t.Validator)
+		for _, key := range [...]string{t.Action, from.Name + "." + t.Action} {
+			check(joinPointer("/transitionValidators", key), s.TransitionValidators[key])
+		}
+		for i, r := range t.Routes {
+			check(s.routePath(from, t, i, "condition"), r.Condition)
+		}
+	})
+}
+
+// promisedFields are the top-level keys that data has when scripts run.
+func promisedFields(t *Transition) []string {
+	var out []string
+	for _, name := range t.RequiredFields {
+		out = append(out, firstField(name))
+	}
+	var schema struct {
+		Required   []string                   `json:"required"`
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if json.Unmarshal(t.Schema, &schema) == nil {
+		out = append(out, schema.Required...)
+	}
+	return out
+}
+
+// read finds data.name with what follows it, and what may stand before it.
+var read = regexp.MustCompile(`(?:\btypeof\s+|!\s*|\.\s*)?\bdata\s*\.\s*([A-Za-z_$][\w$]*)\s*(\?\.|\?\?|&&|\|\||[!=]==?)?`)
+
+// bareReads are the fields of data that a source reads and never provides for.
+func bareReads(source string) []string {
+	if !strings.Contains(source, "data") {
+		return nil
+	}
+	code := withoutText(source)
+	handled := map[string]bool{}
+	var names []string
+	for _, m := range read.FindAllStringSubmatchIndex(code, -1) {
+		name := code[m[2]:m[3]]
+		before := code[m[0] : strings.Index(code[m[0]:], "data")+m[0]]
+		switch {
+		case strings.HasPrefix(before, "."):
+			// context.data.x, not the argument
+		case before != "", m[4] >= 0, tested(source, name):
+			handled[name] = true
+		case !slices.Contains(names, name):
+			names = append(names, name)
+		}
+	}
+	return slices.DeleteFunc(names, func(n string) bool { return handled[n] })
+}
+
+// tested sees 'name' in data, and the conversions that take a missing value.
+func tested(source, name string) bool {
+	for _, call := range [...]string{"Boolean", "Array.isArray", "Number.isFinite", "Number.isInteger", "String"} {
+		if strings.Contains(source, call+"(data."+name+")") {
+			return true
+		}
+	}
+	for _, quote := range [...]string{"'", `"`} {
+		if strings.Contains(source, quote+name+quote+" in data") {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutText blanks string literals and comments, so that what they say is not
+// taken for code. Regular expression literals are left as they are. The code in a
+// template's ${} goes too.
+func withoutText(source string) string {
+	out := []byte(source)
+	blank := func(from, to int) {
+		for i := from; i < to; i++ {
+			out[i] = ' '
+		}
+	}
+	for i := 0; i < len(out); i++ {
+		switch c := source[i]; {
+		case c == '"' || c == '\'' || c == '`':
+			end := closing(source, i)
+			blank(i+1, end)
+			i = end
+		case strings.HasPrefix(source[i:], "//"):
+			end := i + strings.IndexByte(source[i:]+"\n", '\n')
+			blank(i, end)
+			i = end
+		case strings.HasPrefix(source[i:], "/*"):
+			end := len(source)
+			if n := strings.Index(source[i+2:], "*/"); n >= 0 {
+				end = i + 2 + n + 2
+			}
+			blank(i, end)
+			i = end - 1
+		}
+	}
+	return string(out)
+}
+
+// closing is the index of the quote that closes the one at start, or the length.
+func closing(source string, start int) int {
+	for i := start + 1; i < len(source); i++ {
+		switch source[i] {
+		case '\\':
+			i++
+		case source[start]:
+			return i
+		}
+	}
+	return len(source)
+}
