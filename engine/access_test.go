@@ -1,0 +1,255 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Every operation x role x owner. A cell is the code expected, "" for allowed.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	const (
+		ok   = engine.Code("")
+		no   = engine.CodeForbidden
+		none = engine.CodeUnknownInstance // an agent does not learn that it exists
+	)
+	// The columns: agent on its own definition and instance; another agent on
+	// them; the agent on an operator's definition (its own instance); operator,
+	// reviewer and auditor on the agent's definition and instance.
+	columns := []string{"owner", "other agent", "owner on operator's", "operator", "reviewer", "auditor"}
+	type bundle struct {
+		b            *bench
+		p            engine.Principal
+		workflow, id string
+		cp           string
+	}
+	setup := func(t *testing.T, column string) bundle {
+		b := newBench(t)
+		definer, caller := agent, agent
+		switch column {
+		case "other agent":
+			caller = other
+		case "owner on operator's":
+			definer = operator
+		case "operator":
+			caller = operator
+		case "reviewer":
+			caller = reviewer
+		case "auditor":
+			caller = auditor
+		}
+		b.define(definer, simple)
+		id := b.start(agent, "simple", "").ID
+		cp, err := b.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bundle{b: b, p: caller, workflow: "simple", id: id, cp: cp.CheckpointID}
+	}
+	rows := []struct {
+		op   string
+		call func(context.Context, bundle) error
+		want [6]engine.Code
+	}{
+		{"redefine", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Define(ctx, x.p, engine.DefineRequest{Document: []byte(`{"name":"simple","initialState":"z","states":{"z":{"final":true}}}`)})
+			return err
+		}, [6]engine.Code{ok, no, no, ok, no, no}},
+		{"define new", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Define(ctx, x.p, engine.DefineRequest{Document: []byte(named(simple, "new"))})
+			return err
+		}, [6]engine.Code{ok, ok, ok, ok, no, no}},
+		{"list", func(ctx context.Context, x bundle) error { _, err := x.b.List(ctx, x.p); return err }, [6]engine.Code{}},
+		{"describe", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Describe(ctx, x.p, "simple", 0)
+			return err
+		}, [6]engine.Code{}},
+		{"start", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Start(ctx, x.p, engine.StartRequest{Type: "simple"})
+			return err
+		}, [6]engine.Code{ok, ok, ok, ok, no, no}},
+		{"advance", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Advance(ctx, x.p, engine.AdvanceRequest{ID: x.id, Action: "go"})
+			return err
+		}, [6]engine.Code{ok, none, ok, ok, ok, no}},
+		{"validate", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Validate(ctx, x.p, engine.AdvanceRequest{ID: x.id, Action: "go"})
+			return err
+		}, [6]engine.Code{ok, none, ok, ok, ok, no}},
+		{"status", func(ctx context.Context, x bundle) error { _, err := x.b.Status(ctx, x.p, x.id); return err },
+			[6]engine.Code{ok, none, ok, ok, ok, ok}},
+		{"history", func(ctx context.Context, x bundle) error {
+			_, err := x.b.History(ctx, x.p, engine.HistoryRequest{ID: x.id})
+			return err
+		}, [6]engine.Code{ok, none, ok, ok, ok, ok}},
+		{"listCheckpoints", func(ctx context.Context, x bundle) error {
+			_, err := x.b.ListCheckpoints(ctx, x.p, x.id)
+			return err
+		}, [6]engine.Code{ok, none, ok, ok, ok, ok}},
+		{"canExecute", func(ctx context.Context, x bundle) error {
+			_, err := x.b.CanExecute(ctx, x.p, x.id, []string{"a"})
+			return err
+		}, [6]engine.Code{ok, none, ok, ok, ok, ok}},
+		{"diagram", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Diagram(ctx, x.p, engine.DiagramRequest{ID: x.id})
+			return err
+		}, [6]engine.Code{ok, none, ok, ok, ok, ok}},
+		{"checkpoint", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Checkpoint(ctx, x.p, engine.CheckpointRequest{ID: x.id})
+			return err
+		}, [6]engine.Code{ok, none, ok, ok, no, no}},
+		{"rollback", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Rollback(ctx, x.p, engine.RollbackRequest{ID: x.id, CheckpointID: x.cp})
+			return err
+		}, [6]engine.Code{ok, none, no, ok, no, no}},
+		{"cancel", func(ctx context.Context, x bundle) error {
+			_, err := x.b.Cancel(ctx, x.p, engine.CancelRequest{ID: x.id})
+			return err
+		}, [6]engine.Code{ok, none, ok, ok, no, no}},
+		{"loosen the judge", func(ctx context.Context, x bundle) error {
+			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{Enabled: ptr(false)}})
+			return err
+		}, [6]engine.Code{ok, no, no, ok, no, no}},
+		{"tighten the judge", func(ctx context.Context, x bundle) error {
+			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{StrictMode: ptr(true)}})
+			return err
+		}, [6]engine.Code{ok, no, ok, ok, no, no}},
+	}
+	for _, row := range rows {
+		for i, column := range columns {
+			t.Run(row.op+"/"+column, func(t *testing.T) {
+				t.Parallel()
+				x := setup(t, column)
+				err := row.call(t.Context(), x)
+				if got := engine.CodeOf(err); got != row.want[i] {
+					t.Errorf("got %q (%v), want %q", got, err, row.want[i])
+				}
+			})
+		}
+	}
+}
+
+func TestUnknownRoleAndNobodyMayNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, p := range []engine.Principal{{}, {ID: "x"}, {ID: "x", Role: "root"}, {Role: engine.RoleOperator}} {
+		_, err := b.List(t.Context(), p)
+		wantCode(t, err, engine.CodeForbidden)
+	}
+}
+
+func TestAgentsListTheirOwnInstances(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(agent, simple)
+	for range 3 {
+		b.start(agent, "simple", "")
+	}
+	b.start(other, "simple", "")
+	for _, c := range []struct {
+		p    engine.Principal
+		want int
+	}{{agent, 3}, {other, 1}, {operator, 4}, {auditor, 4}} {
+		seen := map[string]bool{}
+		req := engine.InstancesRequest{Limit: 2}
+		for {
+			r, err := b.Instances(t.Context(), c.p, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range r.Instances {
+				seen[i.ID] = true
+			}
+			if req.Cursor = r.NextCursor; req.Cursor == "" {
+				break
+			}
+		}
+		if len(seen) != c.want {
+			t.Errorf("%s sees %d instances, want %d", c.p.ID, len(seen), c.want)
+		}
+	}
+}
+
+// The judged does not configure the judge: tightenings bind the agent's own
+// instances, nobody else's, and only the operator lifts them.
+func TestJudgeConfiguration(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(operator, `{"name":"op","initialState":"a","judgeConfig":{"minConfidence":0.5},
+		"transitionValidators":{"go":"() => ({valid: true, confidence: 0.6})"},
+		"states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}}}`)
+	configure := func(p engine.Principal, s workflow.JudgeSettings) (engine.JudgeConfigResult, error) {
+		return b.ConfigureJudge(t.Context(), p, engine.JudgeConfigRequest{Name: "op", Settings: s})
+	}
+	running := b.start(agent, "op", "").ID
+	r, err := configure(agent, workflow.JudgeSettings{StrictMode: ptr(true), MinConfidence: ptr(0.9)})
+	if err != nil || !r.Success || !r.Config.StrictMode || r.Config.MinConfidence != 0.9 {
+		t.Fatalf("tighten: %+v %v", r, err)
+	}
+	b.refused(agent, running, "go", "", "low_confidence") // running instances included
+	b.moved(other, b.start(other, "op", "").ID, "go", "", "b")
+	for _, s := range []workflow.JudgeSettings{
+		{Enabled: ptr(false)}, {StrictMode: ptr(false)}, {MinConfidence: ptr(0.1)}, {UseLLM: ptr(false)}, {UseLLM: ptr(true)},
+	} {
+		_, err := configure(agent, s)
+		wantCode(t, err, engine.CodeForbidden)
+	}
+	for _, s := range []workflow.JudgeSettings{{}, {MinConfidence: ptr(1.5)}, {MinConfidence: ptr(-0.1)}, {Model: ptr("x")}} {
+		_, err := configure(operator, s)
+		wantCode(t, err, engine.CodeInvalidArgument)
+	}
+	if _, err := configure(operator, workflow.JudgeSettings{MinConfidence: ptr(0.55)}); err != nil {
+		t.Fatal(err)
+	}
+	b.moved(agent, running, "go", "", "b") // the operator's later revision lifts the key
+	ev := b.events(running)
+	if last := ev[len(ev)-1]; last.JudgeConfigHash == "" || last.JudgeConfigHash == ev[0].JudgeConfigHash {
+		t.Errorf("the decision names the judge configuration: %q", last.JudgeConfigHash)
+	}
+	_, err = b.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "oops", Settings: workflow.JudgeSettings{Enabled: ptr(true)}})
+	wantCode(t, err, engine.CodeUnknownWorkflow)
+}
+
+func TestOwnerMayNotLoosenWhatAnOperatorConfigured(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(agent, simple)
+	set := func(p engine.Principal, s workflow.JudgeSettings) error {
+		_, err := b.ConfigureJudge(t.Context(), p, engine.JudgeConfigRequest{Name: "simple", Settings: s})
+		return err
+	}
+	for i, err := range []error{
+		set(agent, workflow.JudgeSettings{StrictMode: ptr(true)}),
+		set(agent, workflow.JudgeSettings{StrictMode: ptr(false)}),
+		set(operator, workflow.JudgeSettings{StrictMode: ptr(true), MinConfidence: ptr(0.7)}),
+		set(agent, workflow.JudgeSettings{MinConfidence: ptr(0.8)}),
+	} {
+		if err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+	}
+	wantCode(t, set(agent, workflow.JudgeSettings{StrictMode: ptr(false)}), engine.CodeForbidden)
+	wantCode(t, set(agent, workflow.JudgeSettings{MinConfidence: ptr(0.2)}), engine.CodeForbidden)
+}
+
+func TestOperatorTakesANameOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(agent, simple)
+	id := b.start(agent, "simple", "").ID
+	cp, err := b.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := b.define(operator, simple)
+	if r.Version != 2 || r.Owner != operator.ID {
+		t.Fatalf("taken over: %+v", r)
+	}
+	_, err = b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(simple)})
+	wantCode(t, err, engine.CodeForbidden)
+	_, err = b.Rollback(t.Context(), agent, engine.RollbackRequest{ID: id, CheckpointID: cp.CheckpointID})
+	wantCode(t, err, engine.CodeForbidden)
+}

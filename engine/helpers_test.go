@@ -1,0 +1,215 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main()
+	os.Exit(m.Run())
+}
+
+// The principals of the tests.
+var (
+	agent    = engine.Principal{ID: "agent:ada", Role: engine.RoleAgent}
+	other    = engine.Principal{ID: "agent:bob", Role: engine.RoleAgent}
+	operator = engine.Principal{ID: "op:eve", Role: engine.RoleOperator}
+	reviewer = engine.Principal{ID: "rev:rob", Role: engine.RoleReviewer}
+	auditor  = engine.Principal{ID: "aud:ann", Role: engine.RoleAuditor}
+)
+
+// pool is the one sandbox of this test binary.
+var pool = sync.OnceValue(func() *script.Pool {
+	p, err := script.NewPool(script.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return p
+})
+
+// bench is an engine with its store, and a clock that only the test moves.
+type bench struct {
+	*engine.Engine
+	t     testing.TB
+	store engine.Store
+	judge *gate
+	now   time.Time
+	mu    sync.Mutex
+}
+
+// gate passes cases to the real pipeline, and lets a test stand between.
+type gate struct {
+	next   engine.Judge
+	before func(context.Context, judge.Case) error // may be nil
+}
+
+func (g *gate) Decide(ctx context.Context, c judge.Case) (judge.Verdict, error) {
+	if g.before != nil {
+		if err := g.before(ctx, c); err != nil {
+			return judge.Verdict{}, err
+		}
+	}
+	return g.next.Decide(ctx, c)
+}
+
+func newBench(t testing.TB) *bench { return newBenchOn(t, memstore.New()) }
+
+func newBenchOn(t testing.TB, store engine.Store) *bench {
+	t.Helper()
+	compiler := validators.NewCompiler(pool(), validators.Options{})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, store: store, judge: &gate{next: pipeline}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	b.Engine, err = engine.New(engine.Config{
+		Store: store, Judge: b.judge, Compiler: compiler,
+		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
+		Now: func() time.Time {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.now = b.now.Add(time.Millisecond)
+			return b.now
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Errorf("close the store: %v", err)
+		}
+	})
+	return b
+}
+
+func (b *bench) define(p engine.Principal, doc string) engine.DefineResult {
+	b.t.Helper()
+	r, err := b.Define(b.t.Context(), p, engine.DefineRequest{Source: "test", Document: []byte(doc)})
+	if err != nil {
+		b.t.Fatalf("define: %v", err)
+	}
+	return r
+}
+
+func (b *bench) start(p engine.Principal, workflow, doc string) engine.StartResult {
+	b.t.Helper()
+	r, err := b.Start(b.t.Context(), p, engine.StartRequest{Type: workflow, Context: json.RawMessage(doc)})
+	if err != nil {
+		b.t.Fatalf("start: %v", err)
+	}
+	if !r.Decision.Applied {
+		b.t.Fatalf("start was refused: %+v", r.Decision)
+	}
+	return r
+}
+
+func (b *bench) advance(p engine.Principal, id, action, data string) engine.AdvanceResult {
+	b.t.Helper()
+	r, err := b.Advance(b.t.Context(), p, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(data)})
+	if err != nil {
+		b.t.Fatalf("advance %s: %v", action, err)
+	}
+	return r
+}
+
+// moved advances and fails the test unless the instance is in state afterwards.
+func (b *bench) moved(p engine.Principal, id, action, data, state string) engine.AdvanceResult {
+	b.t.Helper()
+	r := b.advance(p, id, action, data)
+	if !r.Decision.Applied || r.State != state {
+		b.t.Fatalf("%s: got %s in %q (%s), want approve in %q", action, r.Decision.Outcome, r.State, r.Decision.Reasoning, state)
+	}
+	return r
+}
+
+// refused advances and fails the test unless it was refused with code, nothing changed.
+func (b *bench) refused(p engine.Principal, id, action, data, code string) engine.AdvanceResult {
+	b.t.Helper()
+	before := b.load(id)
+	r := b.advance(p, id, action, data)
+	after := b.load(id)
+	if r.Decision.Applied || r.Decision.Code != code {
+		b.t.Fatalf("%s: got %s code %q applied %v (%s), want a refusal with code %q",
+			action, r.Decision.Outcome, r.Decision.Code, r.Decision.Applied, r.Decision.Reasoning, code)
+	}
+	if after.State != before.State || after.Revision != before.Revision || string(after.Context) != string(before.Context) {
+		b.t.Fatalf("%s: a refusal changed the instance: %+v -> %+v", action, before, after)
+	}
+	if after.Seq != before.Seq+1 {
+		b.t.Fatalf("%s: the refusal was not recorded: seq %d -> %d", action, before.Seq, after.Seq)
+	}
+	return r
+}
+
+func (b *bench) load(id string) record.Instance {
+	b.t.Helper()
+	inst, err := b.store.Load(b.t.Context(), id)
+	if err != nil {
+		b.t.Fatalf("load %s: %v", id, err)
+	}
+	return inst
+}
+
+func (b *bench) events(id string) []record.Event {
+	b.t.Helper()
+	var out []record.Event
+	for ev, err := range b.store.Events(b.t.Context(), engine.EventQuery{Instance: id}) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		out = append(out, ev)
+	}
+	return out
+}
+
+// wantCode fails the test unless err is an *engine.Error with code and a message.
+func wantCode(t testing.TB, err error, code engine.Code) *engine.Error {
+	t.Helper()
+	var e *engine.Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Fatalf("got error %v, want code %s", err, code)
+	}
+	if e.Message == "" || e.Error() == "" {
+		t.Fatalf("code %s has no message", code)
+	}
+	return e
+}
+
+// simple is a workflow of three states in a row, with a way back.
+const simple = `{"name":"simple","initialState":"a","states":{
+	"a":{"transitions":{"go":"b"}},
+	"b":{"transitions":{"go":"c","back":"a"}},
+	"c":{"final":true,"outcome":"success"}}}`
+
+func named(doc, name string) string {
+	var m map[string]any
+	if err := json.Unmarshal([]byte(doc), &m); err != nil {
+		panic(err)
+	}
+	m["name"] = name
+	out, err := json.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+var _ = fmt.Sprint
