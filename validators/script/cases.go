@@ -19,11 +19,14 @@ type Case struct {
 	Note  string `json:"note,omitempty"`
 	// Kind is "validator" when empty.
 	Kind Kind `json:"kind,omitempty"`
-	// The source is Source, or Parts put together, or the content of File.
-	Source string `json:"source,omitempty"`
-	Parts  []Part `json:"parts,omitempty"`
-	File   string `json:"file,omitempty"`
-	// Data, Context and Evidence are JSON objects; {} when absent.
+	// The source is Source, or Parts put together, or the content of File, or for
+	// kind "schema" the JSON of Schema.
+	Source string          `json:"source,omitempty"`
+	Parts  []Part          `json:"parts,omitempty"`
+	File   string          `json:"file,omitempty"`
+	Schema json.RawMessage `json:"schema,omitempty"`
+	// Data, Context and Evidence are JSON objects; {} when absent. A schema
+	// applies to Data.
 	Data     json.RawMessage `json:"data,omitempty"`
 	Context  json.RawMessage `json:"context,omitempty"`
 	Evidence json.RawMessage `json:"evidence,omitempty"`
@@ -125,6 +128,9 @@ func (c *Case) prepare(open func(string) ([]byte, error)) error {
 			return fmt.Errorf("must is %q; use %s", ending, strings.Join(endings, ", "))
 		}
 	}
+	if len(c.Schema) > 0 {
+		c.Kind, c.Source = Schema, string(c.Schema)
+	}
 	if c.Kind == "" {
 		c.Kind = Validator
 	}
@@ -209,9 +215,18 @@ func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, 
 	return report, nil
 }
 
-// runOne evaluates one script, a condition as if it were the only route.
+// runOne evaluates one script, a condition as if it were the only route, a schema
+// on the data.
 func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Result, error) {
 	b := Batch{Owner: owner, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence}
+	if s.Kind == Schema {
+		reply, err := p.Validate(ctx, owner, []Script{s}, c.Data)
+		if err != nil {
+			return Result{}, err
+		}
+		r := reply.Results[0]
+		return Result{Name: r.Name, Code: r.Code, Valid: r.Code == OK && len(r.Violations) == 0, Confidence: 1, Detail: r.Detail}, nil
+	}
 	if s.Kind != Condition {
 		b.Validators = []Script{s}
 		reply, err := p.Run(ctx, b)

@@ -43,6 +43,8 @@ type Config struct {
 	// MaxSource is the longest source in bytes. Default 16 KiB. At 64 KiB a
 	// parser can be made to use 200 MB.
 	MaxSource int
+	// MaxSchema is the longest JSON Schema in bytes. Default 64 KiB.
+	MaxSchema int
 	// MaxInput is the longest Data, Context or Evidence in bytes, each.
 	// Default 1 MiB.
 	MaxInput int
@@ -76,6 +78,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.ScriptMemory, 32<<20)
 	def(&c.WorkerMemory, 128<<20)
 	def(&c.MaxSource, 16<<10)
+	def(&c.MaxSchema, 64<<10)
 	def(&c.MaxInput, 1<<20)
 	def(&c.MaxScripts, 64)
 	def(&c.Recycle, 10_000)
@@ -117,6 +120,7 @@ func (c Config) validate() error {
 	within("ScriptMemory", c.ScriptMemory, 4<<20, 16<<30)
 	within("WorkerMemory", c.WorkerMemory, 2*c.ScriptMemory, 64<<30)
 	within("MaxSource", int64(c.MaxSource), 1, 1<<20)
+	within("MaxSchema", int64(c.MaxSchema), 1, 4<<20)
 	within("MaxInput", int64(c.MaxInput), 2, 16<<20)
 	within("MaxScripts", int64(c.MaxScripts), 1, 4096)
 	within("Recycle", int64(c.Recycle), 1, 1<<40)

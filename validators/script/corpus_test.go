@@ -28,13 +28,15 @@ func TestCorpus(t *testing.T) {
 	runHostile(t, raw)
 }
 
-// TestHostile runs this project's own hostile scripts.
+// TestHostile runs this project's own hostile scripts and schemas.
 func TestHostile(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "hostile", "scripts.json"))
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"scripts.json", "schemas.json"} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "hostile", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(name, func(t *testing.T) { runHostile(t, raw) })
 	}
-	runHostile(t, raw)
 }
 
 // runHostile runs a hostile set: every case ends as it must and in time, an honest

@@ -6,7 +6,10 @@ import (
 )
 
 // describe says which limit a script hit and how to write it instead.
-func (p *Pool) describe(code Code, killed bool) string {
+func (p *Pool) describe(code Code, kind Kind, killed bool) string {
+	if kind == Schema {
+		return p.describeSchema(code)
+	}
 	switch code {
 	case Timeout:
 		limit, how := p.cfg.Soft, "and was interrupted"
@@ -20,6 +23,17 @@ func (p *Pool) describe(code Code, killed bool) string {
 		return "it made the interpreter itself fail; use plain loops and comparisons, and do not change built-ins or arrays while they are being iterated or sorted"
 	}
 	return ""
+}
+
+func (p *Pool) describeSchema(code Code) string {
+	limit := "made the validator itself fail"
+	switch code {
+	case Timeout:
+		limit = fmt.Sprintf("took longer than the %v that are allowed", p.cfg.Hard)
+	case Memory:
+		limit = fmt.Sprintf("took more memory than the %d MiB that are allowed", p.cfg.WorkerMemory>>20)
+	}
+	return "applying it " + limit + "; do not nest anyOf, oneOf, allOf, not or if within one another, and avoid recursive $ref and uniqueItems on long lists"
 }
 
 func (p *Pool) describeTotal() string {

@@ -20,9 +20,12 @@ const maxNesting = 64
 // gate looks at a source without parsing it and says what is wrong, "" when it
 // may go to a worker. Parsing is not safe in this process: 21 bytes can make a
 // JavaScript compiler allocate until it is killed.
-func gate(s Script, maxSource int) string {
+func gate(s Script, maxSource, maxSchema int) string {
+	if s.Kind == Schema {
+		maxSource = maxSchema
+	}
 	switch {
-	case s.Kind != Validator && s.Kind != Condition:
+	case s.Kind != Validator && s.Kind != Condition && s.Kind != Schema:
 		return fmt.Sprintf("the kind of script %q is unknown; use %q or %q", Clean(string(s.Kind), 32), Validator, Condition)
 	case strings.TrimSpace(s.Source) == "":
 		return "the source is empty; " + wanted(s.Kind)
@@ -58,7 +61,10 @@ func deepest(source string) int {
 
 // wanted is the sentence that says how a script of this kind is written.
 func wanted(k Kind) string {
-	if k == Condition {
+	switch k {
+	case Schema:
+		return "write a JSON Schema, for example {\"type\": \"object\", \"required\": [\"total\"]}"
+	case Condition:
 		return "write one expression over data, context and evidence that is true or false, for example context.total > 100"
 	}
 	return "write one function, for example (data, context) => ({ valid: data.total > 0, reason: 'total must be positive' })"

@@ -14,9 +14,10 @@ type job struct {
 	op      Op
 	scripts []Script // routes, then validators
 	routes  int
-	results []Result // by script; Code "" is undecided
-	where   []place  // by script, for Check
-	retried []bool   // by script: a timeout was given a second chance
+	results []Result      // by script; Code "" is undecided
+	where   []place       // by script, for Check
+	objects [][]Violation // by script, for schemas
+	retried []bool        // by script: a timeout was given a second chance
 
 	route     int // index of the route that was true, -1 none yet
 	fault     int // index of the route that failed, -1 none
@@ -40,7 +41,7 @@ func (p *Pool) newJob(op Op, owner string, routes, validators []Script) *job {
 	}
 	j.scripts = append(append(j.scripts, routes...), validators...)
 	for i, s := range j.scripts {
-		if wrong := gate(s, p.cfg.MaxSource); wrong != "" {
+		if wrong := gate(s, p.cfg.MaxSource, p.cfg.MaxSchema); wrong != "" {
 			j.settle(i, Result{Code: BadSource, Detail: wrong})
 		} else if until, all := p.quarantine.holds(owner, s); !until.IsZero() {
 			j.settle(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})
@@ -116,19 +117,20 @@ func (j *job) accept(o *Outcome) {
 	}
 	i := j.asked[o.Index]
 	j.reached = o.Index + 1
+	kind := j.scripts[i].Kind
 	switch o.Code {
 	case Timeout:
 		j.pool.stats.timeouts.Add(1)
 		if j.secondChance(i) {
 			return
 		}
-		o.Detail = j.pool.describe(Timeout, false)
+		o.Detail = j.pool.describe(Timeout, kind, false)
 	case Memory:
 		j.pool.stats.memory.Add(1)
-		o.Detail = j.pool.describe(Memory, false)
+		o.Detail = j.pool.describe(Memory, kind, false)
 	case Internal:
 		j.pool.strike(j.owner, j.scripts[i], "interpreter failed")
-		o.Detail = j.pool.describe(Internal, false)
+		o.Detail = j.pool.describe(Internal, kind, false)
 	case OK:
 		j.pool.proven.add(j.scripts[i])
 	}
@@ -136,6 +138,12 @@ func (j *job) accept(o *Outcome) {
 		Code: o.Code, Valid: o.Valid, Confidence: o.Confidence, Reason: o.Reason,
 		Violations: o.Violations, Suggestions: o.Suggestions, Detail: o.Detail,
 	})
+	if len(o.Objections) > 0 {
+		if j.objects == nil {
+			j.objects = make([][]Violation, len(j.scripts))
+		}
+		j.objects[i] = o.Objections
+	}
 	if j.op == OpCheck && (o.Line > 0 || o.Column > 0) {
 		if j.where == nil {
 			j.where = make([]place, len(j.scripts))
@@ -210,7 +218,7 @@ func (j *job) died(why cause, cause error) error {
 		return nil
 	}
 	j.pool.strike(j.owner, j.scripts[i], why.String())
-	j.settle(i, Result{Code: code, Detail: j.pool.describe(code, true)})
+	j.settle(i, Result{Code: code, Detail: j.pool.describe(code, j.scripts[i].Kind, true)})
 	if i < j.routes && j.op == OpRun {
 		j.fault = i
 	}
@@ -232,6 +240,18 @@ func (j *job) overdue() bool {
 		}
 	}
 	return true
+}
+
+// schemaReply puts together what Validate was asked for.
+func (j *job) schemaReply() SchemaReply {
+	r := SchemaReply{Results: make([]SchemaResult, len(j.results))}
+	for i, result := range j.results {
+		r.Results[i] = SchemaResult{Name: result.Name, Code: result.Code, Detail: result.Detail}
+		if j.objects != nil {
+			r.Results[i].Violations = j.objects[i]
+		}
+	}
+	return r
 }
 
 // reply puts together what the caller asked for.

@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -12,7 +13,7 @@ import (
 	"time"
 )
 
-var _ Runner = (*Pool)(nil)
+var _ SchemaRunner = (*Pool)(nil)
 
 // Pool evaluates scripts in worker processes. It is safe for concurrent use. A
 // Pool must be closed.
@@ -35,16 +36,6 @@ type Pool struct {
 	told   sync.Once
 }
 
-// lane is a set of workers with a queue of its own.
-type lane struct {
-	queue   *queue
-	size    int // workers wanted; one more is kept warm once a script has killed one
-	mu      sync.Mutex
-	idle    []*process // most recently used last
-	count   int        // processes, idle and leased
-	warming bool
-}
-
 // NewPool makes a pool. It starts no process unless cfg.Warm is set. The error
 // names every setting that cannot work.
 func NewPool(cfg Config) (*Pool, error) {
@@ -65,7 +56,7 @@ func NewPool(cfg Config) (*Pool, error) {
 		setup: Setup{
 			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard,
 			ScriptMemory: cfg.ScriptMemory, WorkerMemory: cfg.WorkerMemory,
-			MaxRequest: 3*cfg.MaxInput + cfg.MaxScripts*(cfg.MaxSource+16) + 256,
+			MaxRequest: 3*cfg.MaxInput + cfg.MaxScripts*(max(cfg.MaxSource, cfg.MaxSchema)+16) + 256,
 		},
 	}
 	p.life, p.end = context.WithCancel(context.Background())
@@ -87,28 +78,6 @@ func (p *Pool) share(owner string) int {
 	return p.cfg.Workers
 }
 
-// warm starts a worker in the background, unless that is under way or there are
-// more than enough.
-func (p *Pool) warm(l *lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.warming || l.count > l.size {
-		return
-	}
-	l.warming = true
-	p.tasks.Go(func() {
-		w, err := p.start(p.life, l)
-		l.mu.Lock()
-		l.warming = false
-		l.mu.Unlock()
-		if err == nil {
-			l.putBack(w)
-		} else if p.life.Err() == nil {
-			p.cfg.Logger.Warn("script worker did not start", slog.Any("error", err))
-		}
-	})
-}
-
 // Run evaluates a batch: routes in order until one is true, then all validators.
 // The error wraps ErrUnavailable (retry later), ErrInput (the batch itself is
 // wrong) or is ctx's.
@@ -120,8 +89,8 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	if n := len(b.Routes) + len(b.Validators); n > p.cfg.MaxScripts {
-		return Reply{}, fmt.Errorf("%w: %d scripts in one batch, more than the %d that are allowed", ErrInput, n, p.cfg.MaxScripts)
+	if err := p.checkCount(len(b.Routes) + len(b.Validators)); err != nil {
+		return Reply{}, err
 	}
 	j := p.newJob(OpRun, b.Owner, b.Routes, b.Validators)
 	if b.Now.IsZero() {
@@ -139,8 +108,38 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	return reply, nil
 }
 
+// Validate checks one JSON document against all schemas, each a Script of kind
+// Schema. The error wraps ErrUnavailable or ErrInput, or is ctx's.
+func (p *Pool) Validate(ctx context.Context, owner string, schemas []Script, document json.RawMessage) (SchemaReply, error) {
+	if err := errors.Join(checkInput("the document", document, p.cfg.MaxInput), p.checkCount(len(schemas))); err != nil {
+		return SchemaReply{}, err
+	}
+	for _, s := range schemas {
+		if s.Kind != Schema {
+			return SchemaReply{}, fmt.Errorf("%w: %s is not a schema", ErrInput, Clean(s.Name, MaxNote))
+		}
+	}
+	j := p.newJob(OpRun, owner, nil, schemas)
+	j.request.Data = document
+	unhardened, err := p.do(ctx, &p.eval, j)
+	if err != nil {
+		return SchemaReply{}, err
+	}
+	reply := j.schemaReply()
+	reply.Unhardened = unhardened
+	reply.Took = time.Since(j.began)
+	return reply, nil
+}
+
+func (p *Pool) checkCount(n int) error {
+	if n > p.cfg.MaxScripts {
+		return fmt.Errorf("%w: %d scripts in one batch, more than the %d that are allowed", ErrInput, n, p.cfg.MaxScripts)
+	}
+	return nil
+}
+
 // Check compiles scripts and calls each once with empty objects, in a worker set
-// apart for it. What a script answers to empty input does not matter; that it
+// apart for it; schemas are compiled. What a script answers to empty input does not matter; that it
 // ends within its limits does. The error wraps ErrUnavailable, ErrInput or is ctx's.
 func (p *Pool) Check(ctx context.Context, owner string, scripts []Script) ([]Problem, error) {
 	var problems []Problem
@@ -222,136 +221,6 @@ func (p *Pool) enter() error {
 	}
 	p.tasks.Add(1)
 	return nil
-}
-
-// lease waits for the owner's turn and takes a worker, starting one if need be.
-func (p *Pool) lease(ctx context.Context, l *lane, owner string) (*process, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	err := l.queue.acquire(ctx, owner)
-	p.stats.queueTime.Add(int64(time.Since(began)))
-	switch {
-	case errors.Is(err, errBusy):
-		p.stats.refused.Add(1)
-		return nil, fmt.Errorf("%w: %w; try again in a moment", ErrUnavailable, err)
-	case errors.Is(err, errClosed):
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case err != nil:
-		return nil, err
-	}
-	for {
-		w := l.pop()
-		if w == nil {
-			break
-		}
-		select {
-		case <-w.exited: // somebody killed it while it had nothing to do
-			p.bury(l, w, w.buried(vanished), nil, "")
-		default:
-			return w, nil
-		}
-	}
-	w, err := p.start(ctx, l)
-	if err != nil {
-		l.queue.release(owner)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return w, nil
-}
-
-func (l *lane) pop() *process {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.idle) == 0 {
-		return nil
-	}
-	w := l.idle[len(l.idle)-1]
-	l.idle = l.idle[:len(l.idle)-1]
-	return w
-}
-
-// giveBack returns a worker that answered, or replaces it when it is due.
-func (p *Pool) giveBack(l *lane, w *process, owner string) {
-	if w.leaving || w.calls >= p.cfg.Recycle {
-		p.stats.recycled.Add(1)
-		w.kill(discarded)
-		p.discard(l, w)
-	} else {
-		l.putBack(w)
-	}
-	l.queue.release(owner)
-}
-
-func (l *lane) putBack(w *process) {
-	l.mu.Lock()
-	l.idle = append(l.idle, w)
-	l.mu.Unlock()
-}
-
-// start starts a worker. It is the callers' time: ctx bounds it.
-func (p *Pool) start(ctx context.Context, l *lane) (*process, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(p.life, cancel)()
-	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start)
-	switch {
-	case p.life.Err() != nil && w == nil:
-		return nil, errClosed
-	case err != nil:
-		return nil, err
-	}
-	w.saw = p.stats.saw
-	p.stats.starts.Add(1)
-	p.stats.workers.Add(1)
-	l.mu.Lock()
-	l.count++
-	l.mu.Unlock()
-	p.mu.Lock()
-	p.procs[w] = struct{}{}
-	closed := p.closed
-	p.mu.Unlock()
-	if closed {
-		w.kill(discarded)
-		p.discard(l, w)
-		return nil, errClosed
-	}
-	if len(w.unhardened) > 0 {
-		p.told.Do(func() {
-			p.cfg.Logger.Warn("script workers run without some protections", slog.Any("missing", w.unhardened))
-		})
-	}
-	return w, nil
-}
-
-// bury takes a dead worker off the books.
-func (p *Pool) bury(l *lane, w *process, why cause, err error, owner string) {
-	switch why {
-	case outOfTime:
-		p.stats.kills.Add(1)
-	case outOfSpace, garbled, crashed, vanished:
-		p.stats.deaths.Add(1)
-		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), slog.String("owner", owner),
-			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.words), slog.Any("error", err))
-	}
-	p.discard(l, w)
-}
-
-// discard waits for a worker that was told to end, and forgets it.
-func (p *Pool) discard(l *lane, w *process) {
-	<-w.exited
-	w.release()
-	p.stats.workers.Add(-1)
-	l.mu.Lock()
-	l.count--
-	l.mu.Unlock()
-	p.mu.Lock()
-	delete(p.procs, w)
-	p.mu.Unlock()
 }
 
 // strike charges a script and its owner with the loss of a worker.

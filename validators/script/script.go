@@ -24,6 +24,9 @@ const (
 	// Condition is one expression over data, context and evidence whose value
 	// must be a boolean. It is what routes are made of.
 	Condition Kind = "condition"
+	// Schema is a JSON Schema. It runs here, not as a script, because a small one
+	// can keep a processor busy for minutes. Only Check and Validate take it.
+	Schema Kind = "schema"
 )
 
 // Script is one piece of source from a definition.
@@ -118,4 +121,43 @@ type Runner interface {
 	// Check compiles scripts without running them on real input (the dry run of
 	// registration). Problems are the scripts' faults; the error is the sandbox's.
 	Check(ctx context.Context, owner string, scripts []Script) ([]Problem, error)
+}
+
+// SchemaRunner is a Runner that also applies JSON Schemas in the sandbox, where
+// those of strangers belong; *Pool implements it.
+type SchemaRunner interface {
+	Runner
+	// Validate checks one JSON document against schemas (Scripts of kind Schema),
+	// all of them. The error wraps ErrUnavailable or ErrInput, or is ctx's.
+	Validate(ctx context.Context, owner string, schemas []Script, document json.RawMessage) (SchemaReply, error)
+}
+
+// SchemaReply answers Validate.
+type SchemaReply struct {
+	// Results has one entry per schema, in order.
+	Results []SchemaResult
+	// Unhardened and Took are those of Reply.
+	Unhardened []string
+	Took       time.Duration
+}
+
+// SchemaResult is what one schema says about the document.
+type SchemaResult struct {
+	Name string `json:"name"`
+	// Code is OK when the schema could be applied, whatever it said. All others are
+	// the schema's own fault and block the transition.
+	Code Code `json:"code"`
+	// Violations is empty when the document conforms.
+	Violations []Violation `json:"violations,omitempty"`
+	// Detail explains a Code other than OK, as Result's does.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Violation is one way in which a document breaks a schema.
+type Violation struct {
+	Path       string `json:"path"`       // JSON pointer into the document
+	Keyword    string `json:"keyword"`    // that failed, such as "minLength"
+	SchemaPath string `json:"schemaPath"` // place of the keyword
+	Message    string `json:"message"`    // one sentence without a value of the document
+	Hint       string `json:"hint,omitempty"`
 }

@@ -11,7 +11,9 @@ const (
 	MaxReason  = 2048
 	MaxNote    = 300 // one violation or suggestion, and a Detail's quote of an error
 	MaxNotes   = 20
-	maxMessage = 600 // a Detail as a whole
+	maxMessage = 600 // a Detail as a whole, and the Message of a Violation
+	// maxViolations are what a schema reports, its "and N more" included.
+	maxViolations = 21
 )
 
 // Clean makes a string from a stranger fit to be stored and shown as data: valid

@@ -21,9 +21,9 @@ const WorkerName = "gavel-script-worker"
 // Version of the protocol. Both ends must agree, since Config.WorkerPath may name another build.
 const Version = 1
 
-// MaxReplyFrame bounds what the host reads from a worker: MaxNotes violations
-// and as many suggestions, of three bytes a unit, with room to spare.
-const MaxReplyFrame = 64 << 10
+// MaxReplyFrame bounds what the host reads from a worker: the violations of a
+// schema, in full length and of three bytes a unit, with room to spare.
+const MaxReplyFrame = 128 << 10
 
 // maxHello bounds the frames exchanged at start.
 const maxHello = 8 << 10
@@ -73,7 +73,8 @@ type Request struct {
 	// stops behind them unless one is true, and at the first fault.
 	Routes  int
 	Sources []Source
-	// Data, Context and Evidence are JSON objects; empty is {}.
+	// Data, Context and Evidence are JSON objects; empty is {}. A Schema applies
+	// to Data, which then is any JSON document.
 	Data, Context, Evidence []byte
 }
 
@@ -94,6 +95,8 @@ type Outcome struct {
 	Violations  []string
 	Suggestions []string
 	Detail      string
+	// Objections are a schema's Violations.
+	Objections []Violation
 	// Line and Column say where a BadSource is wrong, 0 when unknown.
 	Line, Column int
 }
@@ -106,6 +109,18 @@ const BadInput = codeBadInput
 
 // codes is the one-byte form of every Code that may travel.
 var codes = [...]Code{OK, Threw, BadResult, BadSource, Timeout, Memory, Internal, codeBadInput}
+
+// kinds is the one-byte form of every Kind.
+var kinds = [...]Kind{Validator, Condition, Schema}
+
+func kindByte(k Kind) byte {
+	for i, known := range kinds {
+		if k == known {
+			return byte(i)
+		}
+	}
+	return byte(len(kinds)) // refused by the other end
+}
 
 func codeByte(c Code) byte {
 	for i, known := range codes {
@@ -156,11 +171,7 @@ func (q *Request) AppendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(q.Routes)) //nolint:gosec // a count
 	b = binary.AppendUvarint(b, uint64(len(q.Sources)))
 	for _, s := range q.Sources {
-		kind := byte(0)
-		if s.Kind == Condition {
-			kind = 1
-		}
-		b = append(b, kind)
+		b = append(b, kindByte(s.Kind))
 		b = appendText(b, s.Text)
 	}
 	b = appendText(b, q.Data)
@@ -181,19 +192,12 @@ func (q *Request) Decode(content []byte, intern func([]byte) string) error {
 	n := d.count(1 << 16)
 	q.Sources = q.Sources[:0]
 	for range n {
-		kind := Validator
-		switch d.byte() {
-		case 0:
-		case 1:
-			kind = Condition
-		default:
-			d.bad = true
-		}
+		kind := d.byte()
 		text := d.text()
-		if d.bad {
+		if d.bad = d.bad || int(kind) >= len(kinds); d.bad {
 			break
 		}
-		q.Sources = append(q.Sources, Source{Kind: kind, Text: intern(text)})
+		q.Sources = append(q.Sources, Source{Kind: kinds[kind], Text: intern(text)})
 	}
 	q.Data, q.Context, q.Evidence = d.text(), d.text(), d.text()
 	if q.Op != OpRun && q.Op != OpCheck || q.Routes > len(q.Sources) {
@@ -212,6 +216,12 @@ func (o *Outcome) AppendTo(b []byte) []byte {
 	b = appendTexts(b, o.Violations)
 	b = appendTexts(b, o.Suggestions)
 	b = appendText(b, o.Detail)
+	b = binary.AppendUvarint(b, uint64(len(o.Objections)))
+	for _, v := range o.Objections {
+		for _, text := range [...]string{v.Path, v.Keyword, v.SchemaPath, v.Message, v.Hint} {
+			b = appendText(b, text)
+		}
+	}
 	b = binary.AppendUvarint(b, uint64(o.Line))      //nolint:gosec // a position
 	return binary.AppendUvarint(b, uint64(o.Column)) //nolint:gosec // a position
 }
@@ -231,6 +241,7 @@ func (o *Outcome) Decode(content []byte) error {
 	o.Violations = d.texts()
 	o.Suggestions = d.texts()
 	o.Detail = Clean(string(d.text()), maxMessage)
+	o.Objections = d.objections()
 	o.Line, o.Column = d.count(math.MaxInt32), d.count(math.MaxInt32)
 	if bits > 7 || int(code) >= len(codes) || !(o.Confidence >= 0 && o.Confidence <= 1) { // NaN is refused too
 		d.bad = true
@@ -241,6 +252,7 @@ func (o *Outcome) Decode(content []byte) error {
 	o.Code = codes[code]
 	if o.Code != OK {
 		o.Valid, o.Confidence, o.Reason, o.Violations, o.Suggestions = false, 0, "", nil, nil
+		o.Objections = nil
 	}
 	return nil
 }
@@ -340,6 +352,29 @@ func (d *decoder) texts() []string {
 		list = append(list, Clean(string(d.text()), MaxNote))
 	}
 	return list
+}
+
+func (d *decoder) objections() []Violation {
+	n := d.count(maxViolations)
+	if n == 0 || d.bad {
+		return nil
+	}
+	list := make([]Violation, n)
+	for i := range list {
+		list[i] = ClipViolation(Violation{
+			Path: string(d.text()), Keyword: string(d.text()), SchemaPath: string(d.text()),
+			Message: string(d.text()), Hint: string(d.text()),
+		})
+	}
+	return list
+}
+
+// ClipViolation cuts and cleans the strings of a violation to what may travel.
+func ClipViolation(v Violation) Violation {
+	return Violation{
+		Path: Clean(v.Path, MaxNote), Keyword: Clean(v.Keyword, 64), SchemaPath: Clean(v.SchemaPath, MaxNote),
+		Message: Clean(v.Message, maxMessage), Hint: Clean(v.Hint, MaxNote),
+	}
 }
 
 func (d *decoder) end(what string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/dop251/goja/ast"
 	"github.com/dop251/goja/parser"
 
+	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -19,6 +20,7 @@ type program struct {
 	// params is how many of (data, context, evidence) the function can see; the
 	// others need not be built.
 	params int
+	schema *schema.Schema  // instead of code, for a schema
 	fault  *script.Outcome // instead of code: it does not compile
 }
 
@@ -44,7 +46,7 @@ const maxPrograms = 256
 // intern returns the text as a string that may be kept, the cached one if the
 // script is known: requests repeat the same few sources.
 func (c *programs) intern(text []byte) string {
-	for _, kind := range [...]script.Kind{script.Validator, script.Condition} {
+	for _, kind := range [...]script.Kind{script.Validator, script.Condition, script.Schema} {
 		if e, ok := c.byText[programKey{kind, string(text)}]; ok {
 			return e.key.text
 		}
@@ -107,6 +109,9 @@ func (c *programs) append(e *entry) {
 // time and memory, and may panic: compilers of JavaScript are not built for
 // strangers. The caller's process is.
 func compile(s script.Source) *program {
+	if s.Kind == script.Schema {
+		return compileSchema(s.Text)
+	}
 	expression, parsed, err := parseOne(s.Text)
 	if err != nil {
 		return &program{fault: syntaxFault(s.Kind, err)}

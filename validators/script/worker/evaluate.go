@@ -66,6 +66,9 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	if p.fault != nil {
 		return *p.fault
 	}
+	if s.Kind == script.Schema {
+		return applySchema(p.schema, q)
+	}
 	vm := goja.New()
 	vm.SetMaxCallStackSize(maxCalls)
 	vm.SetParserOptions(parser.WithDisableSourceMaps) // for eval: a source map is a file name

@@ -134,7 +134,7 @@ func relaunch() {
 	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); e != 0 {
 		return
 	}
-	_ = unix.Exec("/proc/self/exe", []string{script.WorkerName, restricted}, os.Environ())
+	_ = unix.Exec("/proc/self/exe", []string{os.Args[0], restricted}, os.Environ())
 	// This one thread stays restricted; others are not, so nothing is claimed.
 }
 

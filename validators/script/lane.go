@@ -1,0 +1,172 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// lane is a set of workers with a queue of its own.
+type lane struct {
+	queue   *queue
+	size    int // workers wanted; one more is kept warm once a script has killed one
+	mu      sync.Mutex
+	idle    []*process // most recently used last
+	count   int        // processes, idle and leased
+	warming bool
+}
+
+// lease waits for the owner's turn and takes a worker, starting one if need be.
+func (p *Pool) lease(ctx context.Context, l *lane, owner string) (*process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	err := l.queue.acquire(ctx, owner)
+	p.stats.queueTime.Add(int64(time.Since(began)))
+	switch {
+	case errors.Is(err, errBusy):
+		p.stats.refused.Add(1)
+		return nil, fmt.Errorf("%w: %w; try again in a moment", ErrUnavailable, err)
+	case errors.Is(err, errClosed):
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case err != nil:
+		return nil, err
+	}
+	for {
+		w := l.pop()
+		if w == nil {
+			break
+		}
+		select {
+		case <-w.exited: // somebody killed it while it had nothing to do
+			p.bury(l, w, w.buried(vanished), nil, "")
+		default:
+			return w, nil
+		}
+	}
+	w, err := p.start(ctx, l)
+	if err != nil {
+		l.queue.release(owner)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return w, nil
+}
+
+func (l *lane) pop() *process {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.idle) == 0 {
+		return nil
+	}
+	w := l.idle[len(l.idle)-1]
+	l.idle = l.idle[:len(l.idle)-1]
+	return w
+}
+
+// giveBack returns a worker that answered, or replaces it when it is due.
+func (p *Pool) giveBack(l *lane, w *process, owner string) {
+	if w.leaving || w.calls >= p.cfg.Recycle {
+		p.stats.recycled.Add(1)
+		w.kill(discarded)
+		p.discard(l, w)
+	} else {
+		l.putBack(w)
+	}
+	l.queue.release(owner)
+}
+
+func (l *lane) putBack(w *process) {
+	l.mu.Lock()
+	l.idle = append(l.idle, w)
+	l.mu.Unlock()
+}
+
+// warm starts a worker in the background, unless that is under way or there are
+// more than enough.
+func (p *Pool) warm(l *lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.warming || l.count > l.size {
+		return
+	}
+	l.warming = true
+	p.tasks.Go(func() {
+		w, err := p.start(p.life, l)
+		l.mu.Lock()
+		l.warming = false
+		l.mu.Unlock()
+		if err == nil {
+			l.putBack(w)
+		} else if p.life.Err() == nil {
+			p.cfg.Logger.Warn("script worker did not start", slog.Any("error", err))
+		}
+	})
+}
+
+// start starts a worker. It is the callers' time: ctx bounds it.
+func (p *Pool) start(ctx context.Context, l *lane) (*process, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.life, cancel)()
+	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start)
+	switch {
+	case p.life.Err() != nil && w == nil:
+		return nil, errClosed
+	case err != nil:
+		return nil, err
+	}
+	w.saw = p.stats.saw
+	p.stats.starts.Add(1)
+	p.stats.workers.Add(1)
+	l.mu.Lock()
+	l.count++
+	l.mu.Unlock()
+	p.mu.Lock()
+	p.procs[w] = struct{}{}
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		w.kill(discarded)
+		p.discard(l, w)
+		return nil, errClosed
+	}
+	if len(w.unhardened) > 0 {
+		p.told.Do(func() {
+			p.cfg.Logger.Warn("script workers run without some protections", slog.Any("missing", w.unhardened))
+		})
+	}
+	return w, nil
+}
+
+// bury takes a dead worker off the books.
+func (p *Pool) bury(l *lane, w *process, why cause, err error, owner string) {
+	switch why {
+	case outOfTime:
+		p.stats.kills.Add(1)
+	case outOfSpace, garbled, crashed, vanished:
+		p.stats.deaths.Add(1)
+		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), slog.String("owner", owner),
+			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.words), slog.Any("error", err))
+	}
+	p.discard(l, w)
+}
+
+// discard waits for a worker that was told to end, and forgets it.
+func (p *Pool) discard(l *lane, w *process) {
+	<-w.exited
+	w.release()
+	p.stats.workers.Add(-1)
+	l.mu.Lock()
+	l.count--
+	l.mu.Unlock()
+	p.mu.Lock()
+	delete(p.procs, w)
+	p.mu.Unlock()
+}
