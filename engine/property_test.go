@@ -57,8 +57,8 @@ func TestRandomWalks(t *testing.T) {
 					rt.Fatal(err)
 				}
 			},
-			"": func(rt *rapid.T) { checkFold(rt, b, s.ID) },
 		})
+		checkFold(rt, b, s.ID)
 	})
 }
 
