@@ -1,0 +1,66 @@
+package strictdoc_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+)
+
+func ExampleParse() {
+	doc, err := strictdoc.Parse("review.yaml", []byte("name: review\nlimit: 2.50\nvalidator: |\n  (data) => data.ok\n"), strictdoc.Limits{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(string(doc.JSON()))
+
+	_, err = strictdoc.Parse("review.json", []byte("{\n  \"states\": {\"draft\": {}, \"draft\": {}}\n}"), strictdoc.Limits{})
+	fmt.Println(err)
+	// Output:
+	// {"name":"review","limit":2.50,"validator":"(data) => data.ok\n"}
+	// review.json:2:27: /states/draft: the key "draft" stands twice
+}
+
+func ExampleNewObject() {
+	doc, err := strictdoc.Parse("server.yaml", []byte("listen: 127.0.0.1:4285\ntimeout: soon\nstroe: memory\n"), strictdoc.Limits{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	o := strictdoc.NewObject(doc)
+	fmt.Println(o.String("listen"))
+	o.FloatPtr("timeout")
+	o.Enum("store", "memory", "sqlite")
+	o.Unknown()
+	fmt.Println(o.Err())
+	// Output:
+	// 127.0.0.1:4285
+	// 2 issues:
+	//   server.yaml:2:10: /timeout: a number is expected, found a string
+	//   server.yaml:3:1: /stroe: unknown key "stroe"; did you mean "store"?
+}
+
+func ExampleCheckJSON() {
+	err := strictdoc.CheckJSON([]byte(`{"customer":{"id":90071992547409931}}`), strictdoc.Limits{Bytes: 64 << 10})
+	fmt.Println(err)
+
+	var issue *strictdoc.Issue
+	if errors.As(err, &issue) {
+		fmt.Println(issue.Rule, issue.Path)
+	}
+	// Output:
+	// /customer/id: this number would change when read as a 64-bit float; use fewer digits or send it as a string (line 1, column 19)
+	// number /customer/id
+}
+
+func ExampleCanonical() {
+	canonical, err := strictdoc.Canonical([]byte(`{"b": 1.0, "a": [1e2]}`))
+	fmt.Println(string(canonical), err)
+	// Output: {"a":[100],"b":1} <nil>
+}
+
+func ExampleSuggest() {
+	fmt.Println(strictdoc.Suggest("aprove", []string{"approve", "reject"}))
+	// Output: approve
+}

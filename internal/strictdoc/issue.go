@@ -1,0 +1,136 @@
+package strictdoc
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Rule is a stable code for the kind of an Issue.
+type Rule string
+
+// The rules.
+const (
+	RuleSyntax       Rule = "syntax"        // not well-formed JSON or YAML
+	RuleUTF8         Rule = "utf8"          // bytes or escapes that are no Unicode text
+	RuleNUL          Rule = "nul"           // U+0000
+	RuleDuplicateKey Rule = "duplicate_key" // a key stands twice in one object
+	RuleNumber       Rule = "number"        // a float64 would change the number
+	RuleDepth        Rule = "depth"         // nested deeper than Limits.Depth
+	RuleSize         Rule = "size"          // longer than Limits.Bytes
+	RuleUnsupported  Rule = "unsupported"   // YAML that JSON cannot express
+	RuleUnknownKey   Rule = "unknown_key"   // a key that nobody reads
+	RuleMissing      Rule = "missing"       // a required key is absent
+	RuleType         Rule = "type"          // a value of the wrong kind
+	RuleValue        Rule = "value"         // a value of the right kind that is not allowed
+)
+
+// Issue is one thing wrong with a document, and where.
+type Issue struct {
+	Rule Rule
+	// Source is the document's name as given to Parse, "" when it has none.
+	Source string
+	// Path is a JSON pointer (RFC 6901) to the value, "" for the whole document.
+	// Very long keys in it are cut.
+	Path string
+	// Line and Column are 1-based; Column counts characters. 0 when unknown.
+	Line, Column int
+	// Message is one sentence without a position. It holds keys but no values of
+	// the document.
+	Message string
+	// Key is the offending key for RuleUnknownKey, RuleMissing and RuleDuplicateKey.
+	Key string
+	// Suggestion is the word that was probably meant, "" when none is near.
+	Suggestion string
+}
+
+// Error gives position, path and message on one line.
+func (i *Issue) Error() string {
+	var b strings.Builder
+	if i.Source != "" {
+		b.WriteString(i.Source)
+		b.WriteByte(':')
+		if i.Line > 0 {
+			fmt.Fprintf(&b, "%d:%d:", i.Line, i.Column)
+		}
+		b.WriteByte(' ')
+		if i.Path != "" {
+			b.WriteString(i.Path)
+			b.WriteString(": ")
+		}
+		b.WriteString(i.Message)
+		return b.String()
+	}
+	if i.Path != "" {
+		b.WriteString(i.Path)
+		b.WriteString(": ")
+	}
+	b.WriteString(i.Message)
+	if i.Line > 0 {
+		fmt.Fprintf(&b, " (line %d, column %d)", i.Line, i.Column)
+	}
+	return b.String()
+}
+
+// Errors are all the issues of one document, in the order of their lines.
+type Errors []*Issue
+
+// Error lists every issue, one per line.
+func (e Errors) Error() string {
+	switch len(e) {
+	case 0:
+		return "no issues"
+	case 1:
+		return e[0].Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d issues:", len(e))
+	for _, i := range e {
+		b.WriteString("\n  ")
+		b.WriteString(i.Error())
+	}
+	return b.String()
+}
+
+// Unwrap makes every issue reachable for errors.As.
+func (e Errors) Unwrap() []error {
+	out := make([]error, len(e))
+	for i, issue := range e {
+		out[i] = issue
+	}
+	return out
+}
+
+// maxToken bounds what one key may take in a path or message, in bytes.
+const maxToken = 80
+
+// clip shortens a key for messages; it cuts between characters.
+func clip(key string) string {
+	if len(key) <= maxToken {
+		return key
+	}
+	cut := maxToken
+	for cut > 0 && !utf8.RuneStart(key[cut]) {
+		cut--
+	}
+	return key[:cut] + "…"
+}
+
+var tokenEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// appendToken adds one decoded token to a JSON pointer.
+func appendToken(pointer, token string) string {
+	return pointer + "/" + tokenEscaper.Replace(clip(token))
+}
+
+// position finds line and column of a byte offset.
+func position(src []byte, offset int) (line, column int) {
+	line, start := 1, 0
+	for i, c := range src[:offset] {
+		if c == '\n' {
+			line++
+			start = i + 1
+		}
+	}
+	return line, utf8.RuneCount(src[start:offset]) + 1
+}

@@ -1,0 +1,253 @@
+package strictdoc
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Kind is the JSON type of a Node.
+type Kind uint8
+
+// The kinds.
+const (
+	Null Kind = iota
+	Bool
+	Number
+	String
+	Array
+	Object
+)
+
+// String names the kind with its article, for messages.
+func (k Kind) String() string {
+	return [...]string{"null", "a boolean", "a number", "a string", "an array", "an object"}[k]
+}
+
+// Node is one value of a document. A nil *Node is an absent value: its methods
+// may be called.
+type Node struct {
+	Kind Kind
+	// Text is a string's value, a number's literal (always JSON's grammar), or
+	// "true" and "false".
+	Text string
+	// Items are an array's elements.
+	Items []*Node
+	// Members are an object's pairs in the order of the document. Keys are distinct.
+	Members []Member
+	// Line and Column are where the value begins, 1-based; Column counts characters.
+	Line, Column int
+
+	parent *Node
+	place  int // index in parent's Items or Members
+	source string
+}
+
+// Member is one pair of an object.
+type Member struct {
+	Key          string
+	Line, Column int // of the key
+	Value        *Node
+}
+
+// Source is the name given to Parse.
+func (n *Node) Source() string {
+	if n == nil {
+		return ""
+	}
+	for n.parent != nil {
+		n = n.parent
+	}
+	return n.source
+}
+
+// Path is the JSON pointer of the value, "" for the whole document.
+func (n *Node) Path() string { return n.path(func(key string) string { return key }) }
+
+// clippedPath is a path for messages.
+func clippedPath(n *Node) string { return n.path(clip) }
+
+func (n *Node) path(shorten func(string) string) string {
+	var tokens []string
+	for at := n; at != nil && at.parent != nil; at = at.parent {
+		if at.parent.Kind == Object {
+			tokens = append(tokens, tokenEscaper.Replace(shorten(at.parent.Members[at.place].Key)))
+		} else {
+			tokens = append(tokens, strconv.Itoa(at.place))
+		}
+	}
+	if len(tokens) == 0 {
+		return ""
+	}
+	slices.Reverse(tokens)
+	return "/" + strings.Join(tokens, "/")
+}
+
+// Get returns the value of a key, nil when n is no object or has no such key.
+func (n *Node) Get(key string) *Node {
+	if i := n.find(key); i >= 0 {
+		return n.Members[i].Value
+	}
+	return nil
+}
+
+// At follows a path of keys, nil when there is none.
+func (n *Node) At(keys ...string) *Node {
+	for _, k := range keys {
+		n = n.Get(k)
+	}
+	return n
+}
+
+// Keys are an object's keys in the order of the document.
+func (n *Node) Keys() []string {
+	if n == nil {
+		return nil
+	}
+	out := make([]string, len(n.Members))
+	for i, m := range n.Members {
+		out[i] = m.Key
+	}
+	return out
+}
+
+func (n *Node) find(key string) int {
+	if n == nil {
+		return -1
+	}
+	return slices.IndexFunc(n.Members, func(m Member) bool { return m.Key == key })
+}
+
+// Lines maps the JSON pointer of every value of the tree to the line of its key,
+// or of the value itself where it has no key. Pointers are whole, not cut.
+// It stops growing at about one million bytes of pointers.
+func (n *Node) Lines() map[string]int {
+	if n == nil {
+		return nil
+	}
+	out := map[string]int{}
+	budget := 1 << 20
+	n.lines(out, "", n.Line, &budget)
+	return out
+}
+
+func (n *Node) lines(out map[string]int, path string, line int, budget *int) {
+	if *budget -= len(path); *budget < 0 {
+		return
+	}
+	out[path] = line
+	for i, v := range n.Items {
+		v.lines(out, path+"/"+strconv.Itoa(i), v.Line, budget)
+	}
+	for _, m := range n.Members {
+		m.Value.lines(out, path+"/"+tokenEscaper.Replace(m.Key), m.Line, budget)
+	}
+}
+
+// JSON writes the value as compact JSON: keys in the order of the document,
+// numbers with the digits they were written with, strings escaped as little as
+// possible. nil for an absent value.
+func (n *Node) JSON() json.RawMessage {
+	if n == nil {
+		return nil
+	}
+	return n.append(nil)
+}
+
+func (n *Node) append(dst []byte) []byte {
+	switch n.Kind {
+	case Bool, Number:
+		return append(dst, n.Text...)
+	case String:
+		return appendString(dst, n.Text)
+	case Array:
+		dst = append(dst, '[')
+		for i, v := range n.Items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = v.append(dst)
+		}
+		return append(dst, ']')
+	case Object:
+		dst = append(dst, '{')
+		for i, m := range n.Members {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendString(dst, m.Key), ':')
+			dst = m.Value.append(dst)
+		}
+		return append(dst, '}')
+	default:
+		return append(dst, "null"...)
+	}
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString writes a JSON string as RFC 8785 section 3.2.2.2 wants it: only
+// quotes, backslashes and control characters are escaped.
+func appendString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= utf8.RuneSelf || plain[c] {
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\b':
+			dst = append(dst, '\\', 'b')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\f':
+			dst = append(dst, '\\', 'f')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return append(append(dst, s[start:]...), '"')
+}
+
+// adopt makes n the parent of its children.
+func (n *Node) adopt() {
+	for i, v := range n.Items {
+		v.parent, v.place = n, i
+	}
+	for i, m := range n.Members {
+		m.Value.parent, m.Value.place = n, i
+	}
+}
+
+// duplicate returns the index of the first member whose key stands twice, -1.
+func duplicate(members []Member) int {
+	if len(members) <= fewKeys {
+		for i := range members {
+			for j := range i {
+				if members[i].Key == members[j].Key {
+					return i
+				}
+			}
+		}
+		return -1
+	}
+	seen := make(map[string]bool, len(members))
+	for i, m := range members {
+		if seen[m.Key] {
+			return i
+		}
+		seen[m.Key] = true
+	}
+	return -1
+}

@@ -1,0 +1,78 @@
+package strictdoc
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// longestWord is the length in characters up to which words are compared.
+const longestWord = 64
+
+// Suggest returns the known word that was probably meant, "" when none is near.
+// Case, "_" and "-" do not count; a swap of neighbours counts as one mistake, and
+// about one mistake in three characters is forgiven. Of equally near words the
+// first wins. An exact match suggests nothing else: the word itself is returned.
+func Suggest(word string, known []string) string {
+	if slices.Contains(known, word) {
+		return word
+	}
+	w := folded(word)
+	if len(w) == 0 || len(w) > longestWord {
+		return ""
+	}
+	best, bestDistance := "", max(1, len(w)/3)+1
+	for _, k := range known {
+		f := folded(k)
+		if len(f) > longestWord || abs(len(f)-len(w)) >= bestDistance {
+			continue
+		}
+		// A word with nothing in common is never near, however short both are.
+		if d := distance(w, f); d < bestDistance && d < max(len(w), len(f)) {
+			best, bestDistance = k, d
+		}
+	}
+	return best
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// folded brings a word into the form in which it is compared.
+func folded(word string) []rune {
+	if len(word) > longestWord*utf8.UTFMax {
+		return make([]rune, longestWord+1)
+	}
+	return []rune(strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r == ' ' {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, word))
+}
+
+// distance is the optimal string alignment distance: insertions, deletions,
+// substitutions and swaps of neighbours.
+func distance(a, b []rune) int {
+	before := make([]int, len(b)+1) // two rows ago
+	last := make([]int, len(b)+1)
+	row := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
