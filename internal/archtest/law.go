@@ -74,11 +74,12 @@ var Packages = []Package{
 	{Path: "judge/llmtest", May: []string{"judge/llm"}, TestOnly: true},
 
 	// Layer 2: the judgement.
-	{Path: "judge", May: []string{"validators", "prompts", "judge/llm"}},
+	// What validators.Checks and Set.Script say of scripts is said in script's types,
+	// here and in engine/workflow.
+	{Path: "judge", May: []string{"validators", "validators/script", "prompts", "judge/llm"}},
 
 	// Layer 3: what is judged, and how good the judge is.
 	{Path: "judge/eval", May: []string{"judge"}},
-	// engine/workflow fills validators.Checks, whose scripts are script.Script.
 	{Path: "engine/workflow", May: []string{"judge", "validators", "validators/script", "internal/strictdoc"}},
 
 	// Layer 4: the state machine.
