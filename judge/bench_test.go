@@ -1,0 +1,72 @@
+package judge_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+const benchSchema = `{
+	"type": "object",
+	"properties": {
+		"documentId": {"type": "string", "pattern": "^d-[0-9]+$"},
+		"reviewer": {"type": "string", "minLength": 2},
+		"pages": {"type": "integer", "minimum": 1},
+		"tags": {"type": "array", "items": {"type": "string"}, "maxItems": 8}
+	},
+	"required": ["documentId", "reviewer"]
+}`
+
+const benchData = `{"documentId":"d-1042","reviewer":"ann","pages":12,"tags":["design","api"],"comments":"Read the whole design, checked every number."}`
+
+// instant is a sandbox that costs nothing.
+type instant struct{}
+
+func (instant) Run(context.Context, script.Batch) (script.Reply, error) {
+	return script.Reply{Route: -1, Results: []script.Result{agrees(1)}}, nil
+}
+
+func (instant) Check(context.Context, string, []script.Script) ([]script.Problem, error) {
+	return nil, nil
+}
+
+// BenchmarkDecide measures the pipeline: alone, with fields and schema, with a
+// script whose sandbox answers at once (what the pipeline adds to a script), and
+// with the real sandbox. The baseline calls the compiled fields and schema alone.
+func BenchmarkDecide(b *testing.B) {
+	structural := []func(*judge.Case){data(benchData), requires("documentId", "reviewer"), shaped(benchSchema)}
+	run := func(name string, p *judge.Pipeline, c judge.Case) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				v, err := p.Decide(b.Context(), c)
+				if err != nil || v.Outcome != judge.Approve {
+					b.Fatalf("%v %+v", err, v)
+				}
+			}
+		})
+	}
+	b.Run("baseline: the compiled fields and schema", func(b *testing.B) {
+		c := newCase(structural...)
+		set, problems, err := validators.NewCompiler(&runner{}, validators.Options{}).Compile(b.Context(), c.Owner, c.Checks)
+		if err != nil || problems != nil {
+			b.Fatal(err, problems)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if found := set.Fields(c.Data); found != nil {
+				b.Fatal(found)
+			}
+			if found, err := set.Schema(b.Context(), c.Data); err != nil || len(found) > 0 {
+				b.Fatal(err, found)
+			}
+		}
+	})
+	run("nothing to check", pipeline(b, &runner{}, nil), newCase())
+	run("fields and schema", pipeline(b, &runner{}, nil), newCase(structural...))
+	run("fields, schema and an instant sandbox", pipeline(b, instant{}, nil), newCase(append(structural, validated(approveValidator))...))
+	run("fields, schema and the sandbox", pipeline(b, sandbox(b), nil), newCase(append(structural, validated(approveValidator))...))
+}

@@ -1,0 +1,46 @@
+package judge
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// fields says whether the data has what the transition requires.
+type fields struct{ compiler *validators.Compiler }
+
+func (fields) Name() LayerName { return LayerFields }
+
+func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	names := c.Checks.RequiredFields
+	if len(names) == 0 {
+		return Opinion{}, nil
+	}
+	set, fault, err := compile(ctx, l.compiler, c.Owner, LayerFields, validators.Checks{RequiredFields: names})
+	if err != nil || fault != nil {
+		return orNone(fault), err
+	}
+	if missing := set.Fields(c.Data); len(missing) > 0 {
+		return structural(LayerFields, missing), nil
+	}
+	passed := structural(LayerFields, nil)
+	passed.Reasoning = "The required field is present."
+	if len(names) > 1 {
+		passed.Reasoning = fmt.Sprintf("All %d required fields are present.", len(names))
+	}
+	return passed, nil
+}
+
+// structural is the opinion of a layer that compares documents with the
+// definition: certain, and a rejection when there are findings.
+func structural(layer LayerName, findings []validators.Finding) Opinion {
+	op := Opinion{
+		Layer: layer, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural,
+		Findings: findings,
+	}
+	if len(findings) > 0 {
+		op.Outcome, op.Reasoning = Reject, told(findings)
+	}
+	return op
+}

@@ -1,0 +1,182 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// ErrCase reports a Case that cannot be judged because it contradicts itself: a
+// mistake of the program that built it, never of who asked.
+var ErrCase = errors.New("judge: malformed case")
+
+// Config sets up a Pipeline.
+type Config struct {
+	// Compiler compiles fields, schemas and scripts and runs them. Required.
+	Compiler *validators.Compiler
+	// Model is asked last, where Rubric.UseLLM asks for it. It must return soon
+	// after its context has ended. What it says that does not hold together counts
+	// as unreadable. nil means that no model is configured.
+	Model Layer
+	// Clock measures how long layers took. Default: time.Now. (The time that a
+	// case is judged at is Case.Now.)
+	Clock func() time.Time
+}
+
+// Pipeline asks the layers in order. It holds no state of its own and is safe
+// for concurrent use.
+type Pipeline struct {
+	// plain and modelled are the lines, in order: the layers of one line are all
+	// heard, and the first line that does not approve ends it. modelled is for
+	// cases that ask for a model.
+	plain, modelled [][]Layer
+	scripts         Layer
+	clock           func() time.Time
+}
+
+// New returns a Pipeline. The error names what the Config lacks.
+func New(cfg Config) (*Pipeline, error) {
+	if cfg.Compiler == nil {
+		return nil, errors.New("judge: Config.Compiler is required")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Model == nil {
+		cfg.Model = noModel{}
+	}
+	if name := cfg.Model.Name(); name != LayerModel {
+		return nil, fmt.Errorf("judge: Config.Model is a layer named %q, must be %q", name, LayerModel)
+	}
+	p := &Pipeline{scripts: scripts{cfg.Compiler}, clock: cfg.Clock}
+	p.plain = [][]Layer{
+		{transition{}},
+		{fields{cfg.Compiler}, schema{cfg.Compiler}},
+		// LayerEvidence comes here: fetched only for data that has its shape, and
+		// before the scripts, which see it.
+		{p.scripts},
+		{state{cfg.Compiler}},
+	}
+	p.modelled = append(slices.Clip(p.plain),
+		// LayerContent comes here: it keeps from the model what fools models.
+		[]Layer{cfg.Model},
+	)
+	return p, nil
+}
+
+// Decide judges a case. The error means that nothing was decided and nothing
+// should be recorded: it wraps script.ErrUnavailable (the sandbox could not
+// answer; try again), ctx's error, or ErrCase. Everything that the case itself can
+// cause is in the Verdict.
+func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
+	if err := c.check(); err != nil {
+		return Verdict{}, err
+	}
+	c.Rubric = c.Rubric.withDefaults()
+	h := hearing{rubric: c.Rubric, reviewPath: c.ReviewPath}
+	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
+		h.target = c.Candidates[0].Target
+	}
+	lines := p.plain
+	if c.Rubric.asksModel() {
+		lines = p.modelled
+	}
+	for _, line := range lines {
+		approved := true
+		for _, layer := range line {
+			op, err := p.hear(ctx, layer, &c, &h)
+			if err != nil {
+				return Verdict{}, err
+			}
+			approved = approved && (op.Outcome == "" || op.Outcome == Approve)
+		}
+		if !approved {
+			break
+		}
+	}
+	if err := p.routeShadow(ctx, c, &h); err != nil {
+		return Verdict{}, err
+	}
+	return settle(h), nil
+}
+
+// hear asks one layer and notes what it says, if it speaks. When it chose the
+// route, c is narrowed to that candidate for the layers after it.
+func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (Opinion, error) {
+	if err := ctx.Err(); err != nil {
+		return Opinion{}, fmt.Errorf("judge: before the %s layer: %w", layer.Name(), err)
+	}
+	begun := p.clock()
+	op, err := layer.Weigh(ctx, *c)
+	took := max(p.clock().Sub(begun), 0)
+	if err != nil {
+		return Opinion{}, err
+	}
+	// A caller who leaves must not be able to pass that off as a trouble of the model's.
+	if err := ctx.Err(); err != nil {
+		return Opinion{}, fmt.Errorf("judge: in the %s layer: %w", layer.Name(), err)
+	}
+	op, err = vetted(layer.Name(), op)
+	if err != nil || op.Outcome == "" {
+		return Opinion{}, err
+	}
+	op = scrubbed(op, c.Scrub)
+	op.Took = took
+	h.opinions = append(h.opinions, op)
+	if op.Route != nil {
+		chosen := c.Candidates[*op.Route]
+		h.target = chosen.Target
+		c.Candidates, c.Checks.Routes = []Candidate{chosen}, nil
+	}
+	return op, nil
+}
+
+// routeShadow finds the target of a move that shadow mode lets happen although
+// a layer before the routes objected. The validators are left out: in truth they
+// would not have been asked.
+func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *hearing) error {
+	asked := slices.ContainsFunc(h.opinions, func(op Opinion) bool { return op.Layer == LayerScript })
+	if c.Rubric.Mode != Shadow || len(c.Illegal) > 0 || len(c.Checks.Routes) == 0 || asked {
+		return nil
+	}
+	c.Checks.Validators = nil
+	_, err := p.hear(ctx, p.scripts, &c, h)
+	return err
+}
+
+// check reports what makes the case impossible to judge. It guards what would
+// otherwise open the gate silently: a document that is missing is an empty one to
+// a script, and checks that no layer looks at pass.
+func (c Case) check() error {
+	if err := c.Rubric.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrCase, err)
+	}
+	if len(c.Illegal) > 0 {
+		return nil
+	}
+	want := 1
+	if len(c.Checks.Routes) > 0 {
+		want = len(c.Checks.Routes)
+	}
+	if len(c.Candidates) != want {
+		return fmt.Errorf("%w: %d candidates for %d routes", ErrCase, len(c.Candidates), len(c.Checks.Routes))
+	}
+	for _, next := range c.Candidates {
+		if next.Target == "" {
+			return fmt.Errorf("%w: a candidate without a target", ErrCase)
+		}
+		if len(next.Entry.Validators) > 0 || len(next.Entry.Routes) > 0 {
+			return fmt.Errorf("%w: the entry of %q has scripts, which no layer runs", ErrCase, next.Target)
+		}
+	}
+	for _, doc := range [][]byte{c.Data, c.Context, c.Merged, c.MaskedData, c.MaskedContext, c.MaskedMerged} {
+		if len(doc) == 0 {
+			return fmt.Errorf("%w: a document is missing; an empty one is {}", ErrCase)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// The sentences of this file reach agents. They say what was wrong and what to
+// do, and never a threshold: who knows the number works on the number.
+
+// unobjected is the reasoning of an approval of which no layer says more.
+const unobjected = "Nothing objects to this move."
+
+// closed adds what follows from a refusal or an escalation: who decides now, or
+// what to do.
+func (v Verdict) closed() Verdict {
+	if v.Outcome == Escalate {
+		v.Reasoning = sentences(v.Reasoning, "A person has to decide this; until then the state stays as it is.")
+		return v
+	}
+	advice := advise(v.Code, v.RetryAfter)
+	if advice != "" && v.Findings[0].Hint == "" {
+		v.Findings = slices.Clone(v.Findings) // they may be an opinion's own
+		v.Findings[0].Hint = advice
+	}
+	if advice == "" && !v.Fault && v.DecidedBy != LayerTransition {
+		advice = "Correct this and perform the action again."
+	}
+	v.Reasoning = sentences(v.Reasoning, advice)
+	return v
+}
+
+// told repeats what findings say, with their hints.
+func told(findings []validators.Finding) string {
+	texts := make([]string, 0, len(findings))
+	for _, f := range findings {
+		texts = append(texts, sentences(f.Message, f.Hint))
+	}
+	return listed(texts)
+}
+
+// advise says what to do about a code of settle's own, "" for a layer's.
+func advise(code string, retryAfter time.Duration) string {
+	switch code {
+	case CodeLowConfidence:
+		return "Add what makes the data more convincing and perform the action again, or ask a person."
+	case CodeAssuranceTooLow:
+		return "Other data will not change this; ask a person or the owner of the workflow."
+	case CodeJudgeNotConfigured:
+		return "Trying again will not help; ask the operator to configure a model, or the owner of the workflow not to ask for one."
+	case CodeJudgeUnavailable:
+		if retryAfter > 0 {
+			return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", retryAfter.Round(time.Second).String())
+		}
+		return "Leave the data as it is and perform the action again later."
+	case CodeJudgeUnreadable:
+		return "Perform the action again with shorter, plainer data; if that does not help, tell the operator."
+	case CodeCannotAssess:
+		return "Add the evidence that is missing and perform the action again."
+	case CodeLoopGuard:
+		return "Sending this again or in other words will not help; do what was asked for, or ask a person."
+	case CodeNoRoute:
+		return "Look at the conditions of this action in the definition, and perform it with data that one of them accepts."
+	}
+	return ""
+}
+
+// troubleMessage says what kept the model from a judgement.
+func troubleMessage(t Trouble) string {
+	switch t {
+	case TroubleNotConfigured:
+		return "This move asks for the judgement of a model, and none is configured."
+	case TroubleUnavailable:
+		return "The model that has to judge this move could not be reached."
+	case TroubleCannotAssess:
+		return "The model could not tell from what it was shown."
+	case TroubleLoopGuard:
+		return "The same data has been refused repeatedly."
+	case TroubleNone, TroubleUnreadable:
+	}
+	return "The model's answer could not be read as a judgement."
+}
+
+// unexplained stands in for the reason that a layer did not give.
+func unexplained(op Opinion) string {
+	if op.Reasoning != "" {
+		return op.Reasoning
+	}
+	if op.Outcome == Escalate {
+		return "The " + string(op.Layer) + " layer wants a person to decide, without saying why."
+	}
+	return "The " + string(op.Layer) + " layer objects without saying why."
+}
+
+func assuranceFinding(have, need Assurance) validators.Finding {
+	return validators.Finding{
+		Code: CodeAssuranceTooLow,
+		Message: fmt.Sprintf("This move needs the assurance %s (examined by %s), and only reached %s (%s).",
+			need, need.says(), have, have.says()),
+	}
+}
+
+func confidenceFinding(c float64) validators.Finding {
+	return validators.Finding{
+		Code:    CodeLowConfidence,
+		Message: fmt.Sprintf("Nothing objects, but the confidence of %s is lower than this workflow demands.", number(c)),
+	}
+}
+
+func confidenceWarning(c float64) string {
+	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", number(c))
+}
+
+func fallbackWarning(t Trouble, have Assurance) string {
+	return fmt.Sprintf("%s The move was decided without it (assurance %s).", troubleMessage(t), have)
+}
+
+func shadowWarning(o Outcome) string {
+	return fmt.Sprintf("Shadow mode: the judge would have answered %s; the move happens all the same.", o)
+}
+
+// number writes a confidence with the fewest digits that tell it apart.
+func number(c float64) string { return strconv.FormatFloat(c, 'g', 4, 64) }
+
+// sentences joins texts with a space, leaving empty ones out and ending each
+// with a full stop.
+func sentences(texts ...string) string {
+	var b strings.Builder
+	for _, t := range texts {
+		t = strings.TrimSpace(t)
+		if t == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(t)
+		if last, _ := utf8.DecodeLastRuneInString(t); !strings.ContainsRune(".!?:;)”\"", last) {
+			b.WriteByte('.')
+		}
+	}
+	return b.String()
+}
+
+// maxTold is how many texts a reasoning repeats; the findings beside it have all.
+const maxTold = 3
+
+// listed joins the first few texts and counts the rest.
+func listed(texts []string) string {
+	if len(texts) <= maxTold {
+		return sentences(texts...)
+	}
+	return sentences(sentences(texts[:maxTold]...), fmt.Sprintf("And %d more", len(texts)-maxTold))
+}

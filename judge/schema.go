@@ -1,0 +1,33 @@
+package judge
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// schema says whether the data has the shape that the transition demands.
+type schema struct{ compiler *validators.Compiler }
+
+func (schema) Name() LayerName { return LayerSchema }
+
+func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	if len(c.Checks.Schema) == 0 {
+		return Opinion{}, nil
+	}
+	set, fault, err := compile(ctx, l.compiler, c.Owner, LayerSchema, validators.Checks{Schema: c.Checks.Schema})
+	if err != nil || fault != nil {
+		return orNone(fault), err
+	}
+	violations, err := set.Schema(ctx, c.Data)
+	if err != nil {
+		return Opinion{}, fmt.Errorf("judge: look at the data: %w", err)
+	}
+	if len(violations) > 0 {
+		return structural(LayerSchema, violations), nil
+	}
+	passed := structural(LayerSchema, nil)
+	passed.Reasoning = "The data matches its schema."
+	return passed, nil
+}

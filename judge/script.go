@@ -1,0 +1,161 @@
+package judge
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// scripts asks the sandbox, in one trip, which route the action takes and
+// whether every validator agrees.
+type scripts struct{ compiler *validators.Compiler }
+
+func (scripts) Name() LayerName { return LayerScript }
+
+func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	checks := validators.Checks{Routes: c.Checks.Routes, Validators: c.Checks.Validators}
+	if len(checks.Routes) == 0 && len(checks.Validators) == 0 {
+		return Opinion{}, nil
+	}
+	set, fault, err := compile(ctx, l.compiler, c.Owner, LayerScript, checks)
+	if err != nil || fault != nil {
+		return orNone(fault), err
+	}
+	// What a stranger wrote does not see what is sensitive.
+	in := validators.Input{Data: c.MaskedData, Context: c.MaskedContext, Now: c.Now, Seed: c.Seed}
+	if c.Owner.Trusted {
+		in.Data, in.Context = c.Data, c.Context
+	}
+	reply, err := set.Script(ctx, in)
+	if err != nil {
+		return Opinion{}, fmt.Errorf("judge: run the scripts: %w", err)
+	}
+	return heardScripts(checks, c.Candidates, reply)
+}
+
+// heardScripts reads the sandbox's reply. A reply that does not answer what was
+// asked is the sandbox's failure, as if it had not replied.
+func heardScripts(asked validators.Checks, candidates []Candidate, reply script.Reply) (Opinion, error) {
+	op := Opinion{Layer: LayerScript, Confidence: 1, Assurance: AssuranceNone, Sandbox: reply.Unhardened}
+	if len(asked.Routes) > 0 {
+		switch {
+		case reply.RouteFault != nil:
+			fault := faulty(LayerScript)
+			fault.Sandbox = reply.Unhardened
+			fault.Findings = []validators.Finding{faultFinding("condition", *reply.RouteFault)}
+			fault.Reasoning = told(fault.Findings)
+			return fault, nil
+		case reply.Route == -1:
+			op.Outcome = Reject
+			op.Findings = []validators.Finding{noRoute(candidates)}
+			op.Reasoning = op.Findings[0].Message
+			return op, nil
+		case reply.Route < -1 || reply.Route >= len(candidates):
+			return Opinion{}, fmt.Errorf("judge: the sandbox chose route %d of %d: %w", reply.Route, len(candidates), script.ErrUnavailable)
+		}
+		op.Route = &reply.Route
+		op.Reasoning = fmt.Sprintf("Condition %d of %d holds and leads to the state %q.", reply.Route+1, len(candidates), candidates[reply.Route].Target)
+	}
+	if len(reply.Results) != len(asked.Validators) {
+		return Opinion{}, fmt.Errorf("judge: the sandbox answered for %d of %d validators: %w", len(reply.Results), len(asked.Validators), script.ErrUnavailable)
+	}
+	return heardValidators(op, reply.Results), nil
+}
+
+// heardValidators combines the validators: all must agree, and each that does
+// not is reported. Failures come before refusals, because who reads only the
+// first must learn that the check itself is broken.
+func heardValidators(op Opinion, results []script.Result) Opinion {
+	var faults, refusals []validators.Finding
+	var reasons []string
+	agreed, refused := 1.0, 0.0
+	for _, r := range results {
+		if r.Code == script.OK && !(r.Confidence >= 0 && r.Confidence <= 1) {
+			r.Code, r.Detail = script.BadResult, fmt.Sprintf("its confidence is %v, which is not 0 to 1", r.Confidence)
+		}
+		switch {
+		case r.Code != script.OK:
+			faults = append(faults, faultFinding("validator", r))
+			continue
+		case r.Valid: // whatever else it says is not shown
+			agreed = min(agreed, r.Confidence)
+		default:
+			found := refusalFindings(r)
+			refused = max(refused, r.Confidence)
+			refusals = append(refusals, found...)
+			reasons = append(reasons, fmt.Sprintf("The validator %s refuses this: %s", r.Name, found[0].Message))
+			op.Suggestions = union(op.Suggestions, r.Suggestions)
+		}
+		op.Assurance = AssuranceValidators
+	}
+	switch {
+	case len(faults) > 0:
+		op.Outcome, op.Confidence, op.Fault = Reject, 1, true
+		op.Findings = append(faults, refusals...)
+		op.Reasoning = sentences(told(faults), listed(reasons))
+	case len(refusals) > 0:
+		op.Outcome, op.Confidence = Reject, refused
+		op.Findings = refusals
+		op.Reasoning = listed(reasons)
+	default:
+		op.Outcome, op.Confidence = Approve, agreed
+		op.Reasoning = sentences(op.Reasoning, agreement(len(results), agreed))
+	}
+	return op
+}
+
+// refusalFindings are a validator's reason and violations, each once.
+func refusalFindings(r script.Result) []validators.Finding {
+	texts := union(nil, append([]string{r.Reason}, r.Violations...))
+	var out []validators.Finding
+	for _, text := range texts {
+		if strings.TrimSpace(text) != "" {
+			out = append(out, validators.Finding{Code: CodeValidatorRejected, Message: text})
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, validators.Finding{
+			Code:    CodeValidatorRejected,
+			Message: fmt.Sprintf("The validator %s refuses the data without saying why.", r.Name),
+			Hint:    "Read the validator in the workflow's definition to see what it demands.",
+		})
+	}
+	return out
+}
+
+func faultFinding(what string, r script.Result) validators.Finding {
+	message := fmt.Sprintf("The %s %s failed (%s)", what, r.Name, r.Code)
+	if r.Detail != "" {
+		message += ": " + r.Detail
+	}
+	return validators.Finding{Code: CodeValidatorError, Message: message, Hint: ownersFault}
+}
+
+func noRoute(candidates []Candidate) validators.Finding {
+	targets := make([]string, 0, len(candidates))
+	for _, c := range candidates {
+		targets = union(targets, []string{c.Target})
+	}
+	return validators.Finding{
+		Code:    CodeNoRoute,
+		Message: fmt.Sprintf("None of the conditions of this action holds, so it leads nowhere (it could lead to %s).", strings.Join(targets, ", ")),
+	}
+}
+
+// agreement says that n validators agree, at least as surely as c.
+func agreement(n int, c float64) string {
+	switch {
+	case n == 0:
+		return ""
+	case n == 1 && c == 1:
+		return "The validator agrees."
+	case n == 1:
+		return fmt.Sprintf("The validator agrees with a confidence of %s.", number(c))
+	case c == 1:
+		return fmt.Sprintf("All %d validators agree.", n)
+	}
+	return fmt.Sprintf("All %d validators agree, the least sure with a confidence of %s.", n, number(c))
+}

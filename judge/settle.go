@@ -1,0 +1,261 @@
+package judge
+
+import (
+	"slices"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// noEvidence is the confidence of a judgement that was asked for and not had:
+// no evidence either way.
+const noEvidence = 0.5
+
+// hearing is everything that a verdict is made of.
+type hearing struct {
+	// opinions of the layers that spoke, in the order in which they were heard.
+	opinions []Opinion
+	rubric   Rubric // with defaults
+	// reviewPath is true when somebody could resolve an escalation.
+	reviewPath bool
+	// target is the state that the action leads to, "" when none was determined.
+	target string
+}
+
+// settle turns opinions into a verdict. It is pure, and the only place where
+// thresholds, required assurance and the policies for a missing judgement live.
+//
+// What the layers say is combined first; that is the proposal. Policy then only
+// takes away: it never makes an approval out of anything else, and it keeps the
+// confidence of the proposal. Only the structural fallback touches the confidence,
+// to lower it.
+func settle(h hearing) Verdict {
+	v := combine(h.opinions)
+	v.Mode, v.Target = h.rubric.Mode, h.target
+	if v.Outcome == Approve {
+		v = h.availability(v)
+	}
+	if v.Outcome == Approve {
+		v = h.demands(v)
+	}
+	if v.Outcome == Escalate && !h.reviewPath {
+		v.Outcome = Reject
+	}
+	if v.Outcome != Approve {
+		v.Code = v.Findings[0].Code
+		v = v.closed()
+	}
+	if v.Code != CodeJudgeUnavailable {
+		v.RetryAfter = 0
+	}
+	v.Applied = v.Outcome == Approve && h.target != ""
+	if h.rubric.Mode == Shadow {
+		v.Applied = h.target != "" && !h.illegal()
+		if v.Applied && v.Outcome != Approve {
+			v.Warnings = append(v.Warnings, shadowWarning(v.Outcome))
+		}
+	}
+	return v
+}
+
+// illegal reports whether the action cannot happen here at all.
+func (h hearing) illegal() bool {
+	return slices.ContainsFunc(h.opinions, func(op Opinion) bool {
+		return op.Layer == LayerTransition && op.Outcome == Reject
+	})
+}
+
+// combine weighs the opinions against each other, before any policy: one
+// rejection rejects, else one escalation escalates, else it is an approval. A
+// reject carries the highest confidence of those that reject, anything else the
+// lowest of all that spoke. A layer that the outside kept from judging did not
+// speak.
+func combine(opinions []Opinion) Verdict {
+	v := Verdict{Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Opinions: opinions}
+	spoke := make([]Opinion, 0, len(opinions))
+	for _, op := range opinions {
+		v.RetryAfter = max(v.RetryAfter, op.RetryAfter)
+		if op.Outcome == "" || op.Trouble.outside() {
+			continue
+		}
+		op.Confidence = unit(op.Confidence)
+		spoke = append(spoke, op)
+		v.Assurance = stronger(v.Assurance, op.Assurance)
+		v.Outcome = graver(v.Outcome, op.Outcome)
+		v.Confidence = min(v.Confidence, op.Confidence)
+		v.Sandbox = union(v.Sandbox, op.Sandbox)
+	}
+	v.Proposed = v.Outcome
+	// Who settled it comes first, so that code and reasoning begin with it.
+	deciding := slices.DeleteFunc(spoke, func(op Opinion) bool { return op.Outcome != v.Outcome })
+	lead := leader(deciding, v.Outcome)
+	v.DecidedBy = LayerTransition
+	if lead < 0 {
+		v.Reasoning = unobjected
+		return v
+	}
+	v.DecidedBy = deciding[lead].Layer
+	if v.Outcome == Reject {
+		v.Confidence = deciding[lead].Confidence
+	}
+	if v.Outcome != Approve {
+		first := deciding[lead]
+		deciding = slices.Insert(slices.Delete(deciding, lead, lead+1), 0, first)
+	}
+	for _, op := range deciding {
+		v.Reasoning = sentences(v.Reasoning, op.Reasoning)
+		v.Suggestions = union(v.Suggestions, op.Suggestions)
+		v.Fault = v.Fault || op.Fault
+		if v.Outcome != Approve {
+			v.Findings = append(v.Findings, objections(op)...)
+		}
+	}
+	if v.Reasoning == "" {
+		v.Reasoning = unobjected
+		if v.Outcome != Approve {
+			v.Reasoning = told(v.Findings)
+		}
+	}
+	return v
+}
+
+// leader is the index of the opinion that settles it among those that decide:
+// the most certain rejection, or else the least certain of the rest; ties go to
+// the layer that ranks later. -1 when nobody spoke.
+func leader(deciding []Opinion, outcome Outcome) int {
+	lead := -1
+	for i, op := range deciding {
+		if lead < 0 {
+			lead = i
+			continue
+		}
+		best := deciding[lead]
+		ahead := op.Confidence < best.Confidence
+		if outcome == Reject {
+			ahead = op.Confidence > best.Confidence
+		}
+		if ahead || op.Confidence == best.Confidence && op.Layer.rank() > best.Layer.rank() {
+			lead = i
+		}
+	}
+	return lead
+}
+
+// rank breaks ties between equally certain layers: the later one settled it.
+// Layers whose approval says nothing about quality come first.
+func (n LayerName) rank() int {
+	return slices.Index([]LayerName{
+		LayerEvidence, LayerContent, LayerTransition,
+		LayerSchema, LayerFields, LayerState, LayerScript, LayerModel,
+	}, n)
+}
+
+// availability applies onJudgeUnavailable to an approval of the layers that ran
+// when the model that should have spoken too could not.
+func (h hearing) availability(v Verdict) Verdict {
+	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.outside() })
+	if i < 0 {
+		return v
+	}
+	trouble := h.opinions[i].Trouble
+	switch h.rubric.OnJudgeUnavailable {
+	case UnavailableStructural:
+		v.Confidence = min(noEvidence, v.Confidence)
+		v.DecidedBy, v.Degraded = ByFallback, true
+		v.Reasoning = sentences(v.Reasoning, troubleMessage(trouble))
+		v.Warnings = append(v.Warnings, fallbackWarning(trouble, v.Assurance))
+		return v
+	case UnavailableReject:
+		return v.turned(Reject, objections(h.opinions[i])...)
+	default:
+		return v.turned(Escalate, objections(h.opinions[i])...)
+	}
+}
+
+// demands holds an approval against what the rubric requires of one. All that
+// is missing is said together; assurance first, because no better data mends it.
+func (h hearing) demands(v Verdict) Verdict {
+	var missing []validators.Finding
+	if need := h.rubric.required(); !v.Assurance.AtLeast(need) {
+		missing = append(missing, assuranceFinding(v.Assurance, need))
+	}
+	if h.rubric.Enabled && v.Confidence < h.rubric.MinConfidence {
+		if h.rubric.StrictMode {
+			missing = append(missing, confidenceFinding(v.Confidence))
+		} else {
+			v.Warnings = append(v.Warnings, confidenceWarning(v.Confidence))
+		}
+	}
+	if len(missing) == 0 {
+		return v
+	}
+	return v.turned(Escalate, missing...)
+}
+
+// turned is v after policy took its approval away. The proposal and its
+// confidence stay.
+func (v Verdict) turned(to Outcome, why ...validators.Finding) Verdict {
+	v.Outcome, v.DecidedBy = to, ByPolicy
+	v.Findings = why
+	v.Reasoning = ""
+	for _, f := range why {
+		v.Reasoning = sentences(v.Reasoning, f.Message)
+	}
+	return v
+}
+
+// objections are an opinion's findings, never none: a refusal without a reason
+// gets one that says so, and a model that gave no judgement says why first.
+func objections(op Opinion) []validators.Finding {
+	if op.Trouble != TroubleNone {
+		why := validators.Finding{Code: string(op.Trouble), Message: op.Reasoning}
+		if why.Message == "" {
+			why.Message = troubleMessage(op.Trouble)
+		}
+		return append([]validators.Finding{why}, op.Findings...)
+	}
+	if len(op.Findings) == 0 {
+		return []validators.Finding{{
+			Code:    string(op.Layer) + "_rejected",
+			Message: unexplained(op),
+		}}
+	}
+	return op.Findings
+}
+
+// outside reports whether the trouble is the outside's fault, so that it says
+// nothing about the case and the policy for a missing judge applies.
+func (t Trouble) outside() bool {
+	return t == TroubleNotConfigured || t == TroubleUnavailable
+}
+
+// graver returns the outcome that binds of two.
+func graver(a, b Outcome) Outcome {
+	if a == Reject || b == Reject {
+		return Reject
+	}
+	if a == Escalate || b == Escalate {
+		return Escalate
+	}
+	return Approve
+}
+
+// unit puts a confidence into 0..1; what is no number is no confidence.
+func unit(c float64) float64 {
+	if c >= 0 && c <= 1 {
+		return c
+	}
+	if c > 1 {
+		return 1
+	}
+	return 0
+}
+
+// union appends what is not there yet.
+func union(all, more []string) []string {
+	for _, s := range more {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}

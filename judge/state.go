@@ -1,0 +1,50 @@
+package judge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// state says whether the state that would be entered accepts the merged
+// context, whether the data writes only what it may, and whether the history has
+// what the state demands. It is asked when the target is known: the case has one
+// candidate.
+type state struct{ compiler *validators.Compiler }
+
+func (state) Name() LayerName { return LayerState }
+
+func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	next := c.Candidates[0]
+	entry := validators.Checks{RequiredFields: next.Entry.RequiredFields, Schema: next.Entry.Schema}
+	examines := len(entry.RequiredFields) > 0 || len(entry.Schema) > 0
+	findings := slices.Concat(c.Forbidden, next.Unmet)
+	if !examines && len(findings) == 0 {
+		return Opinion{}, nil
+	}
+	if examines {
+		set, fault, err := compile(ctx, l.compiler, c.Owner, LayerState, entry)
+		if err != nil {
+			return Opinion{}, err
+		}
+		if fault != nil {
+			fault.Findings = append(fault.Findings, findings...)
+			return *fault, nil
+		}
+		findings = append(findings, set.Fields(c.Merged)...)
+		violations, err := set.Schema(ctx, c.Merged)
+		if err != nil {
+			return Opinion{}, fmt.Errorf("judge: look at the context: %w", err)
+		}
+		findings = append(findings, violations...)
+	}
+	op := structural(LayerState, findings)
+	if op.Outcome == Reject {
+		op.Reasoning = sentences(fmt.Sprintf("The state %q cannot be entered:", next.Target), op.Reasoning)
+	} else {
+		op.Reasoning = fmt.Sprintf("The context fits the state %q.", next.Target)
+	}
+	return op, nil
+}

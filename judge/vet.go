@@ -1,0 +1,131 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// The most that a model's opinion may say; more is no judgement but an attempt
+// to fill the record.
+const (
+	maxModelFindings = 64
+	maxModelText     = 32 << 10 // bytes, all texts together
+)
+
+// vetted makes an opinion fit to be counted. What a model layer says that does
+// not hold together counts as unreadable: the case it read may have caused it,
+// so it must never help the case. A deterministic layer that does so is a defect
+// of this program, and nothing is decided.
+func vetted(asked LayerName, op Opinion) (Opinion, error) {
+	if asked != LayerModel {
+		if op.Outcome == "" {
+			return op, nil
+		}
+		if flaw := flawOf(asked, op); flaw != "" {
+			return Opinion{}, fmt.Errorf("judge: the %s layer %s", asked, flaw)
+		}
+		return op, nil
+	}
+	flaw := flawOf(asked, op)
+	if flaw == "" {
+		flaw = modelFlawOf(op)
+	}
+	if flaw != "" {
+		op = Opinion{
+			Layer: LayerModel, Outcome: Escalate, Trouble: TroubleUnreadable,
+			Reasoning: "The model's answer could not be used: it " + flaw + ".",
+		}
+	}
+	if op.Trouble != TroubleNone {
+		// No judgement was had: whatever the layer wrote here, nothing was examined.
+		op.Confidence, op.Assurance = noEvidence, AssuranceNone
+	}
+	return op, nil
+}
+
+// flawOf says what about an opinion cannot be, "" when nothing.
+func flawOf(asked LayerName, op Opinion) string {
+	switch {
+	case op.Layer != asked:
+		return fmt.Sprintf("speaks as %.40q", op.Layer)
+	case op.Outcome != Approve && op.Outcome != Reject && op.Outcome != Escalate:
+		return fmt.Sprintf("says %.40q, which is no outcome", op.Outcome)
+	case !(op.Confidence >= 0 && op.Confidence <= 1):
+		return fmt.Sprintf("gives the confidence %v, which is not 0 to 1", op.Confidence)
+	case op.Trouble == TroubleNone && op.Assurance.rank() == 0:
+		return fmt.Sprintf("claims the assurance %.40q, which is unknown", op.Assurance)
+	case op.Outcome == Approve && len(op.Findings) > 0:
+		return "approves what it objects to"
+	case op.Outcome == Approve && op.Fault:
+		return "approves although it failed"
+	case slices.ContainsFunc(op.Findings, func(f validators.Finding) bool { return f.Code == "" || f.Message == "" }):
+		return "has a finding without a code or a message"
+	case op.Trouble != TroubleNone && asked != LayerModel:
+		return "has a trouble that only a model can have"
+	}
+	return ""
+}
+
+// modelFlawOf says what about a model's opinion cannot be, "" when nothing.
+func modelFlawOf(op Opinion) string {
+	switch op.Trouble {
+	case TroubleNone:
+		if op.Outcome == Escalate {
+			return "escalates without saying what kept it from a judgement"
+		}
+		if op.Assurance != AssuranceLLM && op.Assurance != AssuranceLLMCalibrated {
+			return fmt.Sprintf("claims the assurance %.40s, which a model cannot give", op.Assurance)
+		}
+	case TroubleNotConfigured, TroubleUnavailable, TroubleUnreadable, TroubleCannotAssess, TroubleLoopGuard:
+		if op.Outcome != Escalate {
+			return fmt.Sprintf("says %s although it has no judgement (%s)", op.Outcome, op.Trouble)
+		}
+	default:
+		return fmt.Sprintf("names the trouble %.40q, which is unknown", op.Trouble)
+	}
+	if op.Fault || op.Route != nil {
+		return "reports what only scripts can"
+	}
+	if len(op.Findings) > maxModelFindings || textSize(op) > maxModelText {
+		return "is too long"
+	}
+	return ""
+}
+
+func textSize(op Opinion) int {
+	n := len(op.Reasoning)
+	for _, s := range op.Suggestions {
+		n += len(s)
+	}
+	for _, f := range op.Findings {
+		n += len(f.Code) + len(f.Path) + len(f.Keyword) + len(f.Message) + len(f.Hint)
+	}
+	return n
+}
+
+// scrubbed is op with every text passed through scrub, so that nothing sensitive
+// reaches the agent or the record. The layer's own slices stay as they are.
+func scrubbed(op Opinion, scrub func(string) string) Opinion {
+	if scrub == nil {
+		return op
+	}
+	op.Reasoning = scrub(op.Reasoning)
+	if len(op.Suggestions) > 0 {
+		clean := make([]string, len(op.Suggestions))
+		for i, s := range op.Suggestions {
+			clean[i] = scrub(s)
+		}
+		op.Suggestions = clean
+	}
+	if len(op.Findings) > 0 {
+		clean := make([]validators.Finding, len(op.Findings))
+		for i, f := range op.Findings {
+			f.Path, f.Message, f.Hint = scrub(f.Path), scrub(f.Message), scrub(f.Hint)
+			clean[i] = f
+		}
+		op.Findings = clean
+	}
+	return op
+}
