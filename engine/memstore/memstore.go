@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -25,23 +26,16 @@ type Store struct {
 	mu           sync.RWMutex
 	closed       bool
 	definitions  map[string][]engine.StoredDefinition // by name, versions in order
-	judgeConfigs map[string][]engine.JudgeConfig
+	judgeConfigs map[string][][]byte                  // by workflow, as JSON, revisions in order
 	instances    map[string]*history
 	keys         map[string]position // idempotency scope -> event
 }
 
-// history is one instance: its events as canonical bytes, the way that durable
-// drivers keep them.
+// history is one instance with its events, only ever appended to.
 type history struct {
-	now       []byte // the Instance as JSON
-	seq       int64
+	now       record.Instance
 	events    []record.Event
-	snapshots []snapshot // by revision
-}
-
-type snapshot struct {
-	revision int64
-	doc      []byte
+	snapshots []record.Instance // by revision
 }
 
 type position struct {
@@ -54,7 +48,7 @@ var _ engine.Store = (*Store)(nil)
 // New returns an empty Store.
 func New() *Store {
 	return &Store{
-		definitions: map[string][]engine.StoredDefinition{}, judgeConfigs: map[string][]engine.JudgeConfig{},
+		definitions: map[string][]engine.StoredDefinition{}, judgeConfigs: map[string][][]byte{},
 		instances: map[string]*history{}, keys: map[string]position{},
 	}
 }
@@ -146,6 +140,10 @@ func (s *Store) Definitions(ctx context.Context) ([]engine.StoredDefinition, err
 
 // AddJudgeConfig implements engine.Store.
 func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error {
+	doc, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encode the judge config: %w", err)
+	}
 	unlock, err := s.write(ctx)
 	if err != nil {
 		return err
@@ -154,7 +152,7 @@ func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error 
 	if have := len(s.judgeConfigs[c.Workflow]); c.Revision != have+1 {
 		return fmt.Errorf("%w: the judge of %s is at revision %d", engine.ErrConflict, c.Workflow, have)
 	}
-	s.judgeConfigs[c.Workflow] = append(s.judgeConfigs[c.Workflow], c)
+	s.judgeConfigs[c.Workflow] = append(s.judgeConfigs[c.Workflow], doc)
 	return nil
 }
 
@@ -165,7 +163,13 @@ func (s *Store) JudgeConfigs(ctx context.Context, workflow string) ([]engine.Jud
 		return nil, err
 	}
 	defer unlock()
-	return slices.Clone(s.judgeConfigs[workflow]), nil
+	out := make([]engine.JudgeConfig, len(s.judgeConfigs[workflow]))
+	for i, doc := range s.judgeConfigs[workflow] {
+		if err := json.Unmarshal(doc, &out[i]); err != nil {
+			return nil, fmt.Errorf("decode the judge config: %w", err)
+		}
+	}
+	return out, nil
 }
 
 // Load implements engine.Store.
@@ -179,12 +183,15 @@ func (s *Store) Load(ctx context.Context, id string) (record.Instance, error) {
 	if !ok {
 		return record.Instance{}, fmt.Errorf("%w: instance %s", engine.ErrNotFound, id)
 	}
-	return decode(h.now)
+	return h.now.Clone(), nil
 }
 
 // Commit implements engine.Store.
 func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
+		if errors.Is(err, record.ErrTooLarge) {
+			return fmt.Errorf("%w: %w", engine.ErrTooLarge, err)
+		}
 		return err
 	}
 	events := make([]record.Event, len(c.Events))
@@ -195,10 +202,7 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 		}
 		events[i] = copied
 	}
-	now, err := json.Marshal(c.Next)
-	if err != nil {
-		return fmt.Errorf("encode the instance: %w", err)
-	}
+	next := c.Next.Clone()
 	unlock, err := s.write(ctx)
 	if err != nil {
 		return err
@@ -216,8 +220,8 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 	if h == nil {
 		h = &history{}
 	}
-	if h.seq != c.Expect {
-		return fmt.Errorf("%w: instance %s is at event %d", engine.ErrConflict, c.Next.ID, h.seq)
+	if h.now.Seq != c.Expect || h.now.Head != events[0].PrevHash {
+		return fmt.Errorf("%w: instance %s is at event %d", engine.ErrConflict, c.Next.ID, h.now.Seq)
 	}
 	for _, e := range events {
 		if e.Key != nil {
@@ -225,9 +229,9 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 		}
 		h.events = append(h.events, e)
 	}
-	h.now, h.seq = now, c.Next.Seq
+	h.now = next
 	if c.Snapshot {
-		h.snapshots = append(h.snapshots, snapshot{c.Next.Revision, now})
+		h.snapshots = append(h.snapshots, next)
 	}
 	s.instances[c.Next.ID] = h
 	return nil
@@ -290,8 +294,8 @@ func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (record
 	defer unlock()
 	if h, ok := s.instances[id]; ok {
 		for i := len(h.snapshots) - 1; i >= 0; i-- {
-			if h.snapshots[i].revision <= revision {
-				return decode(h.snapshots[i].doc)
+			if h.snapshots[i].Revision <= revision {
+				return h.snapshots[i].Clone(), nil
 			}
 		}
 	}
@@ -306,30 +310,23 @@ func (s *Store) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2
 			yield(record.Instance{}, err)
 			return
 		}
-		docs := make(map[string][]byte, len(s.instances))
-		ids := make([]string, 0, len(s.instances))
-		for id, h := range s.instances {
-			if q.BeforeID == "" || id < q.BeforeID {
-				ids, docs[id] = append(ids, id), h.now
+		var all []record.Instance // what is kept is never written again
+		for _, h := range s.instances {
+			if (q.BeforeID == "" || h.now.ID < q.BeforeID) && matches(h.now, q) {
+				all = append(all, h.now)
 			}
 		}
 		unlock()
-		slices.SortFunc(ids, func(a, b string) int { return strings.Compare(b, a) })
-		given := 0
-		for _, id := range ids {
-			inst, err := decode(docs[id])
-			if err != nil {
+		slices.SortFunc(all, func(a, b record.Instance) int { return strings.Compare(b.ID, a.ID) })
+		if q.Limit != 0 && len(all) > q.Limit {
+			all = all[:q.Limit]
+		}
+		for _, inst := range all {
+			if err := ctx.Err(); err != nil {
 				yield(record.Instance{}, err)
 				return
 			}
-			if !matches(inst, q) {
-				continue
-			}
-			if q.Limit != 0 && given == q.Limit {
-				return
-			}
-			given++
-			if !yield(inst, nil) {
+			if !yield(inst.Clone(), nil) {
 				return
 			}
 		}
@@ -341,17 +338,9 @@ func matches(i record.Instance, q engine.InstanceQuery) bool {
 		(q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner)
 }
 
-func decode(doc []byte) (record.Instance, error) {
-	var inst record.Instance
-	if err := json.Unmarshal(doc, &inst); err != nil {
-		return record.Instance{}, fmt.Errorf("decode the instance: %w", err)
-	}
-	return inst, nil
-}
-
 // copyEvent reads an event back from its stored form, as a durable driver would.
 func copyEvent(e record.Event) (record.Event, error) {
-	out, err := record.Decode(bytes.Clone(e.Body()))
+	out, err := record.Decode(e.Body())
 	if err != nil {
 		return record.Event{}, fmt.Errorf("decode event %d of %s: %w", e.Seq, e.Instance, err)
 	}

@@ -1,0 +1,13 @@
+package memstore_test
+
+import (
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Driver{Open: func(testing.TB) engine.Store { return memstore.New() }})
+}

@@ -1,0 +1,210 @@
+package storetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// Epoch is the time of the first event of every history made here.
+var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)
+
+// Change alters an event before it is sealed.
+type Change func(*record.Event)
+
+// WithKey gives an event an idempotency key of this name.
+func WithKey(name string) Change {
+	return func(e *record.Event) {
+		e.Key = &record.Key{Scope: hexOf("scope " + name), Request: hexOf("request " + name)}
+	}
+}
+
+// By sets who did it.
+func By(principal string) Change { return func(e *record.Event) { e.Principal = principal } }
+
+func hexOf(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// ID is the id of the n-th instance: ids sort as they are created.
+func ID(n int) string { return fmt.Sprintf("wf-%08x-0000-7000-8000-%012x", n, n) }
+
+// Start returns the commit that starts an instance of workflow "doc" in state "draft".
+func Start(tb testing.TB, id, data string, changes ...Change) engine.Commit {
+	tb.Helper()
+	return Next(tb, record.Instance{}, record.Event{
+		Kind: record.Started, Instance: id, Workflow: "doc", Version: 1, DefinitionHash: "sha256:" + hexOf("doc"),
+		To: "draft", Patch: json.RawMessage(data), Decision: decision(true),
+	}, changes...)
+}
+
+// Advance returns the commit that moves an instance to a state.
+func Advance(tb testing.TB, prev record.Instance, to, data string, changes ...Change) engine.Commit {
+	tb.Helper()
+	return Next(tb, prev, record.Event{
+		Kind: record.Advanced, Action: "to-" + to, To: to, Patch: json.RawMessage(data), Decision: decision(true),
+	}, changes...)
+}
+
+// Refuse returns the commit of a refused action.
+func Refuse(tb testing.TB, prev record.Instance, action string, changes ...Change) engine.Commit {
+	tb.Helper()
+	return Next(tb, prev, record.Event{Kind: record.Refused, Action: action, Decision: decision(false)}, changes...)
+}
+
+// CheckpointOf returns the commit of a checkpoint, with its snapshot.
+func CheckpointOf(tb testing.TB, prev record.Instance, changes ...Change) engine.Commit {
+	tb.Helper()
+	c := Next(tb, prev, record.Event{Kind: record.Checkpointed, Checkpoint: &record.Checkpoint{
+		ID: fmt.Sprint("cp-", prev.Seq), Description: "zoë's <checkpoint>", Metadata: json.RawMessage(`{"a":1.50}`),
+	}}, changes...)
+	c.Snapshot = true
+	return c
+}
+
+// RollbackTo returns the commit that restores an earlier instance.
+func RollbackTo(tb testing.TB, prev, then record.Instance) engine.Commit {
+	tb.Helper()
+	e := record.Event{Kind: record.RolledBack, Rollback: &record.Rollback{CheckpointID: "cp", Restores: then.Revision}}
+	return seal(tb, prev, e, &then)
+}
+
+// Next returns the commit of one event.
+func Next(tb testing.TB, prev record.Instance, e record.Event, changes ...Change) engine.Commit {
+	tb.Helper()
+	for _, change := range changes {
+		change(&e)
+	}
+	return seal(tb, prev, e, nil)
+}
+
+func seal(tb testing.TB, prev record.Instance, e record.Event, restored *record.Instance) engine.Commit {
+	tb.Helper()
+	if e.Time.IsZero() {
+		e.Time = Epoch.Add(time.Duration(prev.Seq) * time.Second)
+	}
+	if e.Principal == "" {
+		e.Principal = "local:agent"
+	}
+	e.Role = "agent"
+	sealed, next, err := record.Seal(prev, e, restored)
+	if err != nil {
+		tb.Fatalf("seal: %v", err)
+	}
+	return engine.Commit{Expect: prev.Seq, Events: []record.Event{sealed}, Next: next}
+}
+
+func decision(applied bool) *record.Decision {
+	d := &record.Decision{ID: "dec-1", Rubric: judge.DefaultRubric(), Took: time.Millisecond, Data: json.RawMessage(`{"n":1}`)}
+	d.Outcome, d.Proposed, d.Applied = judge.Approve, judge.Approve, applied
+	if !applied {
+		d.Outcome, d.Code = judge.Reject, "required_field"
+		d.Findings = []validators.Finding{{Code: "required_field", Path: "/a", Message: "“a” is <missing>."}}
+	}
+	d.Confidence, d.Mode, d.DecidedBy, d.Assurance = 1, judge.Enforce, judge.LayerFields, judge.AssuranceStructural
+	d.Opinions = []judge.Opinion{{Layer: judge.LayerFields, Outcome: d.Outcome, Confidence: 1, Took: time.Microsecond}}
+	return d
+}
+
+// must commits and returns where the instance is.
+func must(t testing.TB, s engine.Store, c engine.Commit) record.Instance {
+	t.Helper()
+	if err := s.Commit(t.Context(), c); err != nil {
+		t.Fatalf("commit event %d of %s: %v", c.Next.Seq, c.Next.ID, err)
+	}
+	return c.Next
+}
+
+// grow starts an instance and lets it take n refusals and moves.
+func grow(t testing.TB, s engine.Store, id string, n int) record.Instance {
+	t.Helper()
+	inst := must(t, s, Start(t, id, `{"title":"a"}`))
+	for i := range n {
+		switch i % 3 {
+		case 0:
+			inst = must(t, s, Refuse(t, inst, "submit"))
+		case 1:
+			inst = must(t, s, Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i)))
+		case 2:
+			inst = must(t, s, Advance(t, inst, "draft", `{"title":null,"n":1.50}`))
+		}
+	}
+	return inst
+}
+
+func load(t testing.TB, s engine.Store, id string) record.Instance {
+	t.Helper()
+	inst, err := s.Load(t.Context(), id)
+	if err != nil {
+		t.Fatalf("load %s: %v", id, err)
+	}
+	return inst
+}
+
+func history(t testing.TB, s engine.Store, q engine.EventQuery) []record.Event {
+	t.Helper()
+	var out []record.Event
+	for e, err := range s.Events(t.Context(), q) {
+		if err != nil {
+			t.Fatalf("events %+v: %v", q, err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// verified fails the test unless the instance's history verifies and folds to
+// what Load says.
+func verified(t testing.TB, s engine.Store, id string) record.Instance {
+	t.Helper()
+	inst := load(t, s, id)
+	events := s.Events(t.Context(), engine.EventQuery{Instance: id})
+	if err := record.Verify(events); err != nil {
+		t.Fatalf("verify %s: %v", id, err)
+	}
+	folded, err := record.FoldAt(events, 0)
+	if err != nil {
+		t.Fatalf("fold %s: %v", id, err)
+	}
+	same(t, "the fold of "+id, folded, inst)
+	return inst
+}
+
+func same(t testing.TB, what string, got, want record.Instance) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+func sameEvent(t testing.TB, got, want record.Event) {
+	t.Helper()
+	if string(got.Body()) != string(want.Body()) || got.Hash != want.Hash || got.PrevHash != want.PrevHash {
+		t.Fatalf("event %d:\n got %s %s %s\nwant %s %s %s", want.Seq,
+			got.Body(), got.PrevHash, got.Hash, want.Body(), want.PrevHash, want.Hash)
+	}
+}
+
+func wantError(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("%s: got %v, want %v", what, err, want)
+	}
+}
+
+// isContextEnd reports whether an error tells of the caller's own cancellation.
+func isContextEnd(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,230 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// atOnce lets n goroutines start together and waits for them.
+func atOnce(n int, do func(i int)) {
+	gate := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { <-gate; do(i) })
+	}
+	close(gate)
+	wg.Wait()
+}
+
+func oneWinner(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	for range 10 {
+		commits := make([]engine.Commit, 16)
+		for i := range commits {
+			commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"by":%d}`, i))
+		}
+		errs := make([]error, len(commits))
+		atOnce(len(commits), func(i int) { errs[i] = s.Commit(t.Context(), commits[i]) })
+		winner := -1
+		for i, err := range errs {
+			switch {
+			case err == nil && winner < 0:
+				winner = i
+			case err == nil:
+				t.Fatalf("both %d and %d won event %d", winner, i, inst.Seq+1)
+			default:
+				wantError(t, "a loser", err, engine.ErrConflict)
+			}
+		}
+		if winner < 0 {
+			t.Fatalf("nobody won event %d", inst.Seq+1)
+		}
+		inst = commits[winner].Next
+		same(t, "the winner's", load(t, s, ID(1)), inst)
+	}
+	verified(t, s, ID(1))
+}
+
+// contend loads, seals and commits until n commits of this worker were taken.
+func contend(t *testing.T, s engine.Store, id string, n int) (conflicts int) {
+	for won := 0; won < n; {
+		inst, err := s.Load(t.Context(), id)
+		if err != nil {
+			t.Errorf("load: %v", err)
+			return conflicts
+		}
+		switch err := s.Commit(t.Context(), Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, won))); {
+		case err == nil:
+			won++
+		case errors.Is(err, engine.ErrConflict):
+			conflicts++
+		default:
+			t.Errorf("commit: %v", err)
+			return conflicts
+		}
+	}
+	return conflicts
+}
+
+func contended(t *testing.T, _ Driver, s engine.Store) {
+	must(t, s, Start(t, ID(1), `{}`))
+	const workers, each = 8, 10
+	atOnce(workers, func(int) { contend(t, s, ID(1), each) })
+	if inst := verified(t, s, ID(1)); inst.Seq != 1+workers*each {
+		t.Errorf("the instance is at event %d, want %d", inst.Seq, 1+workers*each)
+	}
+}
+
+func parallel(t *testing.T, _ Driver, s engine.Store) {
+	const workers, each = 16, 10
+	var conflicts atomic.Int64
+	atOnce(workers, func(i int) {
+		if err := s.Commit(t.Context(), Start(t, ID(i), `{}`)); err != nil {
+			t.Errorf("start %d: %v", i, err)
+			return
+		}
+		conflicts.Add(int64(contend(t, s, ID(i), each)))
+	})
+	if n := conflicts.Load(); n != 0 {
+		t.Errorf("%d conflicts between different instances", n)
+	}
+	for i := range workers {
+		if inst := verified(t, s, ID(i)); inst.Seq != 1+each {
+			t.Errorf("instance %d is at event %d, want %d", i, inst.Seq, 1+each)
+		}
+	}
+}
+
+func beside(t *testing.T, d Driver, s engine.Store) {
+	if d.Beside == nil {
+		t.Skip("the driver's data cannot be shared")
+	}
+	other := d.Beside(t, s)
+	defer func() {
+		if err := other.Close(); err != nil {
+			t.Errorf("close the second: %v", err)
+		}
+	}()
+	inst := must(t, s, Start(t, ID(1), `{}`, WithKey("k")))
+	same(t, "seen by the other", load(t, other, ID(1)), inst)
+	wantError(t, "the same key by the other", other.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("k"))), engine.ErrKeyTaken)
+	inst = must(t, other, Advance(t, inst, "reviewing", `{}`))
+	stale := Refuse(t, record.Instance{
+		ID: inst.ID, Seq: 1, Revision: 1, Head: inst.Head, State: "draft", Status: record.Running,
+		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
+	}, "submit")
+	wantError(t, "the first, not knowing", s.Commit(t.Context(), stale), engine.ErrConflict)
+
+	const workers, each = 4, 10
+	stores := []engine.Store{s, other}
+	atOnce(2*workers, func(i int) { contend(t, stores[i%2], ID(1), each) })
+	for _, store := range stores {
+		if got := verified(t, store, ID(1)); got.Seq != inst.Seq+2*workers*each {
+			t.Errorf("the instance is at event %d, want %d", got.Seq, inst.Seq+2*workers*each)
+		}
+	}
+}
+
+func keyTaken(t *testing.T, _ Driver, s engine.Store) {
+	c := Start(t, ID(1), `{}`, WithKey("start"))
+	inst := must(t, s, c)
+	again := Start(t, ID(2), `{}`, WithKey("start"))
+	wantError(t, "a second start with the key", s.Commit(t.Context(), again), engine.ErrKeyTaken)
+	_, err := s.Load(t.Context(), ID(2))
+	wantError(t, "the second instance", err, engine.ErrNotFound)
+
+	move := Advance(t, inst, "reviewing", `{}`, WithKey("move"))
+	inst = must(t, s, move)
+	wantError(t, "the same commit again", s.Commit(t.Context(), move), engine.ErrKeyTaken)
+	for range 3 {
+		inst = must(t, s, Refuse(t, inst, "submit"))
+	}
+	wantError(t, "the same commit after later events", s.Commit(t.Context(), move), engine.ErrKeyTaken)
+	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("move"))), engine.ErrKeyTaken)
+	wantError(t, "the start again", s.Commit(t.Context(), c), engine.ErrKeyTaken)
+	same(t, "afterwards", verified(t, s, ID(1)), inst)
+
+	e, err := s.ByKey(t.Context(), move.Events[0].Key.Scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameEvent(t, e, move.Events[0])
+	if e.Key == nil || e.Key.Request != move.Events[0].Key.Request {
+		t.Errorf("the request of the key: %+v", e.Key)
+	}
+}
+
+func keyConcurrentAdvances(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	c := Advance(t, inst, "reviewing", `{}`, WithKey("k"))
+	onlyOne(t, 16, func(int) error { return s.Commit(t.Context(), c) })
+	same(t, "one event", verified(t, s, ID(1)), c.Next)
+}
+
+func keyConcurrentStarts(t *testing.T, _ Driver, s engine.Store) {
+	const n = 16
+	commits := make([]engine.Commit, n)
+	for i := range commits {
+		commits[i] = Start(t, ID(i), `{}`, WithKey("k"))
+	}
+	winner := onlyOne(t, n, func(i int) error { return s.Commit(t.Context(), commits[i]) })
+	for i := range n {
+		if _, err := s.Load(t.Context(), ID(i)); (err == nil) != (i == winner) {
+			t.Errorf("instance %d of winner %d: %v", i, winner, err)
+		}
+	}
+	e, err := s.ByKey(t.Context(), commits[0].Events[0].Key.Scope)
+	if err != nil || e.Instance != ID(winner) {
+		t.Errorf("the key answers with %s, %v, want %s", e.Instance, err, ID(winner))
+	}
+}
+
+// onlyOne calls commit n times at once: one must succeed, the others must be
+// told that the key is taken.
+func onlyOne(t *testing.T, n int, commit func(i int) error) int {
+	t.Helper()
+	errs := make([]error, n)
+	atOnce(n, func(i int) { errs[i] = commit(i) })
+	winner := -1
+	for i, err := range errs {
+		if err != nil {
+			wantError(t, "a loser", err, engine.ErrKeyTaken)
+			continue
+		}
+		if winner >= 0 {
+			t.Fatalf("both %d and %d took the key", winner, i)
+		}
+		winner = i
+	}
+	if winner < 0 {
+		t.Fatal("nobody took the key")
+	}
+	return winner
+}
+
+func keyReopened(t *testing.T, d Driver, s engine.Store) {
+	if d.Reopen == nil {
+		t.Skip("the driver is not durable")
+	}
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	c := Advance(t, inst, "reviewing", `{}`, WithKey("k"))
+	inst = must(t, s, c)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = d.Reopen(t, s)
+	defer s.Close()
+	wantError(t, "the same commit", s.Commit(t.Context(), c), engine.ErrKeyTaken)
+	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "x", WithKey("k"))), engine.ErrKeyTaken)
+	e, err := s.ByKey(t.Context(), c.Events[0].Key.Scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameEvent(t, e, c.Events[0])
+}

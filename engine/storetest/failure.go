@@ -1,0 +1,289 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// patience bounds what must happen soon; it is far wider than any of it takes.
+const patience = 30 * time.Second
+
+func failedWrite(t *testing.T, d Driver, s engine.Store) {
+	if d.Poison == nil {
+		t.Skip("the driver has no way to fail")
+	}
+	d.Poison(t, s, "poison")
+	inst := grow(t, s, ID(1), 2)
+	bad := Refuse(t, inst, "poison", WithKey("k"))
+	bad.Snapshot = true
+	if err := s.Commit(t.Context(), bad); err == nil || errors.Is(err, engine.ErrConflict) || errors.Is(err, engine.ErrKeyTaken) {
+		t.Fatalf("a poisoned write: %v", err)
+	}
+	// A poisoned second event must take the first one with it.
+	first := Advance(t, inst, "reviewing", `{"x":1}`, WithKey("k2"))
+	second := Refuse(t, first.Next, "poison")
+	if err := s.Commit(t.Context(), engine.Commit{
+		Expect: inst.Seq, Events: []record.Event{first.Events[0], second.Events[0]}, Next: second.Next,
+	}); err == nil {
+		t.Fatal("a commit with a poisoned event went through")
+	}
+	start := Start(t, ID(2), `{}`, func(e *record.Event) { e.Action = "poison" })
+	if err := s.Commit(t.Context(), start); err == nil {
+		t.Fatal("a poisoned start went through")
+	}
+	_, err := s.Load(t.Context(), ID(2))
+	wantError(t, "the poisoned start", err, engine.ErrNotFound)
+	for _, c := range []engine.Commit{bad, first} {
+		_, err := s.ByKey(t.Context(), c.Events[0].Key.Scope)
+		wantError(t, "the key of a failed write", err, engine.ErrNotFound)
+	}
+	_, err = s.Snapshot(t.Context(), ID(1), 100)
+	wantError(t, "the snapshot of a failed write", err, engine.ErrNotFound)
+	same(t, "afterwards", verified(t, s, ID(1)), inst)
+	must(t, s, Refuse(t, inst, "submit", WithKey("k")))
+	verified(t, s, ID(1))
+}
+
+func neighbours(t *testing.T, d Driver, s engine.Store) {
+	if d.Poison == nil {
+		t.Skip("the driver has no way to fail")
+	}
+	d.Poison(t, s, "poison")
+	const n = 24
+	insts := make([]record.Instance, n)
+	for i := range insts {
+		insts[i] = must(t, s, Start(t, ID(i), `{}`))
+	}
+	commits := make([]engine.Commit, n)
+	for i, inst := range insts {
+		switch {
+		case i%6 == 1:
+			commits[i] = Refuse(t, inst, "poison")
+		case i%6 == 3: // in conflict: a fork
+			inst.Head = hexOf("another head")
+			commits[i] = Refuse(t, inst, "submit")
+		default:
+			commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
+		}
+	}
+	release := func() {}
+	if d.Stall != nil {
+		release = d.Stall(t, s)
+	}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range commits {
+		wg.Go(func() { errs[i] = s.Commit(t.Context(), commits[i]) })
+	}
+	release()
+	wg.Wait()
+	for i, err := range errs {
+		want := insts[i]
+		switch {
+		case i%6 == 1:
+			if err == nil || errors.Is(err, engine.ErrConflict) {
+				t.Errorf("poisoned member %d: %v", i, err)
+			}
+		case i%6 == 3:
+			wantError(t, "a conflicting member", err, engine.ErrConflict)
+		default:
+			want = commits[i].Next
+			if err != nil {
+				t.Errorf("good member %d: %v", i, err)
+			}
+		}
+		same(t, fmt.Sprintf("member %d", i), verified(t, s, ID(i)), want)
+	}
+}
+
+func cancelled(t *testing.T, _ Driver, s engine.Store) {
+	inst := grow(t, s, ID(1), 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := Refuse(t, inst, "submit", WithKey("k"))
+	wantError(t, "commit", s.Commit(ctx, c), context.Canceled)
+	_, err := s.Load(ctx, ID(1))
+	wantError(t, "load", err, context.Canceled)
+	for _, err := range s.Events(ctx, engine.EventQuery{Instance: ID(1)}) {
+		wantError(t, "events", err, context.Canceled)
+	}
+	for _, err := range s.Instances(ctx, engine.InstanceQuery{}) {
+		wantError(t, "instances", err, context.Canceled)
+	}
+	wantError(t, "add a definition", s.AddDefinition(ctx, definition("doc", 1)), context.Canceled)
+	same(t, "afterwards", verified(t, s, ID(1)), inst)
+	must(t, s, c)
+}
+
+func cancelledInQueue(t *testing.T, d Driver, s engine.Store) {
+	if d.Stall == nil {
+		t.Skip("writes do not queue")
+	}
+	insts := make([]record.Instance, 8)
+	for i := range insts {
+		insts[i] = must(t, s, Start(t, ID(i), `{}`))
+	}
+	release := d.Stall(t, s)
+	released := sync.OnceFunc(release)
+	defer released()
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := make(chan error, len(insts))
+	for _, inst := range insts {
+		go func() { errs <- s.Commit(ctx, Refuse(t, inst, "cancelled", WithKey("c"+inst.ID))) }()
+	}
+	waiting := make(chan error, 1) // a neighbour that is not cancelled
+	go func() { waiting <- s.Commit(t.Context(), Start(t, ID(100), `{}`)) }()
+	cancel()
+	for range insts { // they need not wait for what stalls the writes
+		select {
+		case err := <-errs:
+			if !isContextEnd(err) {
+				t.Fatalf("a cancelled write: %v", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("a cancelled write still waits")
+		}
+	}
+	released()
+	if err := <-waiting; err != nil {
+		t.Fatalf("the neighbour: %v", err)
+	}
+	// Told that it ended, a caller must not find it written.
+	for _, inst := range insts {
+		if got := verified(t, s, inst.ID); got.Seq != inst.Seq {
+			t.Errorf("%s was written although its caller was told of the cancellation", inst.ID)
+		}
+		must(t, s, Refuse(t, inst, "again", WithKey("c"+inst.ID)))
+	}
+}
+
+func reopen(t *testing.T, d Driver, s engine.Store) {
+	if d.Reopen == nil {
+		t.Skip("the driver is not durable")
+	}
+	inst := grow(t, s, ID(1), 20)
+	inst = must(t, s, CheckpointOf(t, inst))
+	if err := s.AddDefinition(t.Context(), definition("doc", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddJudgeConfig(t.Context(), judgeConfig("doc", 1)); err != nil {
+		t.Fatal(err)
+	}
+	before := history(t, s, engine.EventQuery{Instance: ID(1)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s = d.Reopen(t, s)
+		same(t, "after reopening", verified(t, s, ID(1)), inst)
+		after := history(t, s, engine.EventQuery{Instance: ID(1)})
+		if !slices.EqualFunc(before, after, func(a, b record.Event) bool { return a.Hash == b.Hash && string(a.Body()) == string(b.Body()) }) {
+			t.Error("the history changed")
+		}
+		if snap, err := s.Snapshot(t.Context(), ID(1), inst.Revision); err != nil {
+			t.Error(err)
+		} else {
+			same(t, "the snapshot", snap, inst)
+		}
+		sameDefinition(t, s, "doc", 0, definition("doc", 1))
+		if all, err := s.JudgeConfigs(t.Context(), "doc"); err != nil || len(all) != 1 {
+			t.Errorf("judge configs: %v, %v", all, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = d.Reopen(t, s)
+	defer s.Close()
+	must(t, s, Refuse(t, inst, "submit"))
+	verified(t, s, ID(1))
+}
+
+func closing(t *testing.T, _ Driver, s engine.Store) {
+	inst := grow(t, s, ID(1), 1)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+	wantError(t, "commit", s.Commit(ctx, Refuse(t, inst, "submit")), engine.ErrClosed)
+	wantError(t, "add a definition", s.AddDefinition(ctx, definition("doc", 1)), engine.ErrClosed)
+	wantError(t, "add a judge config", s.AddJudgeConfig(ctx, judgeConfig("doc", 1)), engine.ErrClosed)
+	_, err := s.Load(ctx, ID(1))
+	wantError(t, "load", err, engine.ErrClosed)
+	_, err = s.ByKey(ctx, hexOf("k"))
+	wantError(t, "by key", err, engine.ErrClosed)
+	_, err = s.Snapshot(ctx, ID(1), 1)
+	wantError(t, "snapshot", err, engine.ErrClosed)
+	_, err = s.Definition(ctx, "doc", 0)
+	wantError(t, "definition", err, engine.ErrClosed)
+	_, err = s.Definitions(ctx)
+	wantError(t, "definitions", err, engine.ErrClosed)
+	_, err = s.JudgeConfigs(ctx, "doc")
+	wantError(t, "judge configs", err, engine.ErrClosed)
+	got := 0
+	for _, err := range s.Events(ctx, engine.EventQuery{Instance: ID(1)}) {
+		wantError(t, "events", err, engine.ErrClosed)
+		got++
+	}
+	for _, err := range s.Instances(ctx, engine.InstanceQuery{}) {
+		wantError(t, "instances", err, engine.ErrClosed)
+		got++
+	}
+	if got != 2 {
+		t.Errorf("the iterators of a closed store told of it %d times, want 2", got)
+	}
+}
+
+// draining closes the store in the middle of writes: each is either told that
+// the store is closed, or written.
+func draining(t *testing.T, d Driver, s engine.Store) {
+	const workers = 16
+	insts := make([]record.Instance, workers)
+	for i := range insts {
+		insts[i] = must(t, s, Start(t, ID(i), `{}`))
+	}
+	var wg sync.WaitGroup
+	var once sync.Once
+	going := make(chan struct{})
+	for i := range insts {
+		wg.Go(func() {
+			for {
+				c := Refuse(t, insts[i], "submit")
+				err := s.Commit(t.Context(), c)
+				if err != nil {
+					if !errors.Is(err, engine.ErrClosed) {
+						t.Errorf("while closing: %v", err)
+					}
+					return
+				}
+				insts[i] = c.Next
+				once.Do(func() { close(going) })
+			}
+		})
+	}
+	<-going
+	atOnce(2, func(int) { // twice at once
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	wg.Wait()
+	if d.Reopen == nil {
+		return
+	}
+	s = d.Reopen(t, s)
+	defer s.Close()
+	for _, inst := range insts {
+		same(t, "what was acknowledged", verified(t, s, inst.ID), inst)
+	}
+}

@@ -1,0 +1,294 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+func eventsQuery(t *testing.T, _ Driver, s engine.Store) {
+	last := grow(t, s, ID(1), 150) // more than any page
+	grow(t, s, ID(2), 5)           // a neighbour that must not show
+	all := history(t, s, engine.EventQuery{Instance: ID(1)})
+	if len(all) != 151 {
+		t.Fatalf("%d events, want 151", len(all))
+	}
+	kinds := []record.Kind{record.Refused, record.Started}
+	tests := map[string]struct {
+		q    engine.EventQuery
+		keep func(record.Event) bool
+	}{
+		"everything":               {engine.EventQuery{}, func(record.Event) bool { return true }},
+		"after one":                {engine.EventQuery{AfterSeq: 100}, func(e record.Event) bool { return e.Seq > 100 }},
+		"after the last":           {engine.EventQuery{AfterSeq: last.Seq}, func(record.Event) bool { return false }},
+		"up to a revision":         {engine.EventQuery{MaxRevision: 5}, func(e record.Event) bool { return e.Revision <= 5 }},
+		"up to a later revision":   {engine.EventQuery{MaxRevision: 1 << 40}, func(record.Event) bool { return true }},
+		"of kinds":                 {engine.EventQuery{Kinds: kinds}, func(e record.Event) bool { return slices.Contains(kinds, e.Kind) }},
+		"limited":                  {engine.EventQuery{Limit: 7}, func(e record.Event) bool { return e.Seq <= 7 }},
+		"limited beyond a page":    {engine.EventQuery{Limit: 130}, func(e record.Event) bool { return e.Seq <= 130 }},
+		"after one, of kinds, two": {engine.EventQuery{AfterSeq: 2, Kinds: kinds, Limit: 2}, func(e record.Event) bool { return e.Seq == 5 || e.Seq == 8 }},
+	}
+	for name, tt := range tests {
+		tt.q.Instance = ID(1)
+		var want, got []int64
+		for _, e := range all {
+			if tt.keep(e) {
+				want = append(want, e.Seq)
+			}
+		}
+		for _, e := range history(t, s, tt.q) {
+			got = append(got, e.Seq)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}
+
+func eventsUnderWrites(t *testing.T, _ Driver, s engine.Store) {
+	inst := grow(t, s, ID(1), 200)
+	before := inst.Seq
+	// Writes and reads inside the loop, with more iterators open than a pool has
+	// connections, must neither block nor disturb it.
+	seen := int64(0)
+	for e, err := range s.Events(t.Context(), engine.EventQuery{Instance: ID(1)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Seq != seen+1 {
+			t.Fatalf("event %d after %d", e.Seq, seen)
+		}
+		seen = e.Seq
+		if seen%50 == 0 {
+			inst = must(t, s, Refuse(t, inst, "submit"))
+			nested(t, s, 40)
+		}
+	}
+	if seen < before {
+		t.Errorf("the iterator ended at event %d, %d were there at its start", seen, before)
+	}
+	rest := history(t, s, engine.EventQuery{Instance: ID(1), AfterSeq: seen})
+	if int64(len(rest)) != inst.Seq-seen {
+		t.Errorf("going on from %d gave %d events, want %d", seen, len(rest), inst.Seq-seen)
+	}
+	verified(t, s, ID(1))
+}
+
+// nested opens iterators one inside the other.
+func nested(t *testing.T, s engine.Store, depth int) {
+	for _, err := range s.Events(t.Context(), engine.EventQuery{Instance: ID(1)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if depth > 0 {
+			nested(t, s, depth-1)
+		}
+		return // abandoned in the middle
+	}
+}
+
+func instancesQuery(t *testing.T, _ Driver, s engine.Store) {
+	var all []record.Instance
+	for i := range 150 {
+		inst := must(t, s, Start(t, ID(i), `{"n":1}`, By([]string{"local:a", "local:b", "local:c"}[i%3]), func(e *record.Event) {
+			e.Workflow = []string{"doc", "form"}[i%2]
+		}))
+		if i%4 == 0 {
+			inst = must(t, s, Advance(t, inst, "done", `{}`, By("local:x"), func(e *record.Event) { e.Status = record.Complete }))
+		}
+		all = append(all, inst)
+	}
+	slices.Reverse(all) // newest first
+	queries := []engine.InstanceQuery{
+		{},
+		{Limit: 1},
+		{Limit: 130},
+		{Limit: 1000},
+		{Workflow: "form"},
+		{Workflow: "none"},
+		{State: "done"},
+		{Status: record.Running},
+		{Owner: "local:b"},
+		{Workflow: "doc", State: "draft", Status: record.Running, Owner: "local:c"},
+		{BeforeID: ID(77)},
+		{BeforeID: ID(77), Workflow: "doc", Limit: 9},
+		{BeforeID: ID(0)},
+		{BeforeID: "zzz", Limit: 3},
+	}
+	for _, q := range queries {
+		var want []record.Instance
+		for _, i := range all {
+			if (q.Workflow == "" || i.Workflow == q.Workflow) && (q.State == "" || i.State == q.State) &&
+				(q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner) &&
+				(q.BeforeID == "" || i.ID < q.BeforeID) && (q.Limit == 0 || len(want) < q.Limit) {
+				want = append(want, i)
+			}
+		}
+		var got []record.Instance
+		for i, err := range s.Instances(t.Context(), q) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, i)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v: got %d instances, want %d (or they differ)", q, len(got), len(want))
+		}
+	}
+}
+
+func instancesUnderWrites(t *testing.T, _ Driver, s engine.Store) {
+	const n = 150
+	for i := range n {
+		must(t, s, Start(t, ID(i), `{}`))
+	}
+	seen := map[string]bool{}
+	added := n
+	for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[inst.ID] {
+			t.Fatalf("%s twice", inst.ID)
+		}
+		seen[inst.ID] = true
+		if len(seen)%10 == 0 {
+			must(t, s, Start(t, ID(added), `{}`))
+			added++
+			must(t, s, Refuse(t, load(t, s, inst.ID), "submit"))
+		}
+	}
+	for i := range n {
+		if !seen[ID(i)] {
+			t.Errorf("%s was there all the time and did not show", ID(i))
+		}
+	}
+}
+
+func definition(name string, version int) engine.StoredDefinition {
+	return engine.StoredDefinition{
+		Name: name, Version: version, Hash: "sha256:" + hexOf(fmt.Sprint(name, version)),
+		Document: json.RawMessage(fmt.Sprintf(`{"name":%q,"comment":"<é> %d","n":1.50}`, name, version)),
+		Owner:    "local:cli", Operator: version%2 == 1, CreatedAt: Epoch,
+	}
+}
+
+func sameDefinition(t testing.TB, s engine.Store, name string, version int, want engine.StoredDefinition) {
+	t.Helper()
+	got, err := s.Definition(t.Context(), name, version)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%s version %d: got %+v, %v, want %+v", name, version, got, err, want)
+	}
+}
+
+func definitions(t *testing.T, _ Driver, s engine.Store) {
+	ctx := t.Context()
+	for _, d := range []engine.StoredDefinition{definition("form", 1), definition("doc", 1), definition("doc", 2), definition("doc", 3)} {
+		if err := s.AddDefinition(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, version := range []int{0, 1, 3, 5} {
+		wantError(t, fmt.Sprintf("doc version %d", version), s.AddDefinition(ctx, definition("doc", version)), engine.ErrConflict)
+	}
+	wantError(t, "version 2 of a new name", s.AddDefinition(ctx, definition("new", 2)), engine.ErrConflict)
+	sameDefinition(t, s, "doc", 1, definition("doc", 1))
+	sameDefinition(t, s, "doc", 2, definition("doc", 2))
+	sameDefinition(t, s, "doc", 0, definition("doc", 3))
+	_, err := s.Definition(ctx, "doc", 4)
+	wantError(t, "doc version 4", err, engine.ErrNotFound)
+	all, err := s.Definitions(ctx)
+	if want := []engine.StoredDefinition{definition("doc", 3), definition("form", 1)}; err != nil || !reflect.DeepEqual(all, want) {
+		t.Errorf("definitions: got %+v, %v, want %+v", all, err, want)
+	}
+	clear(all[0].Document)
+	sameDefinition(t, s, "doc", 3, definition("doc", 3))
+}
+
+func definitionsRace(t *testing.T, _ Driver, s engine.Store) {
+	raceVersions(t, func(version, by int) error {
+		d := definition("doc", version)
+		d.Owner = fmt.Sprint("local:", by)
+		return s.AddDefinition(t.Context(), d)
+	}, func(version int) string {
+		d, err := s.Definition(t.Context(), "doc", 0)
+		if err != nil || d.Version != version {
+			t.Errorf("the newest is %d, %v, want %d", d.Version, err, version)
+		}
+		return d.Owner
+	})
+}
+
+func judgeConfig(name string, revision int) engine.JudgeConfig {
+	strict, c := revision%2 == 1, 0.25*float64(revision%4)
+	return engine.JudgeConfig{
+		Workflow: name, Revision: revision, Principal: "local:agent", Role: "agent", Scope: "local:agent",
+		Settings: workflow.JudgeSettings{StrictMode: &strict, MinConfidence: &c, Criteria: []string{"<é>"}},
+		Hash:     "sha256:" + hexOf(fmt.Sprint(name, revision)), At: Epoch,
+	}
+}
+
+func judgeConfigs(t *testing.T, _ Driver, s engine.Store) {
+	ctx := t.Context()
+	for _, c := range []engine.JudgeConfig{judgeConfig("form", 1), judgeConfig("doc", 1), judgeConfig("doc", 2)} {
+		if err := s.AddJudgeConfig(ctx, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, revision := range []int{0, 1, 2, 4} {
+		wantError(t, fmt.Sprintf("revision %d", revision), s.AddJudgeConfig(ctx, judgeConfig("doc", revision)), engine.ErrConflict)
+	}
+	for range 2 {
+		all, err := s.JudgeConfigs(ctx, "doc")
+		if want := []engine.JudgeConfig{judgeConfig("doc", 1), judgeConfig("doc", 2)}; err != nil || !reflect.DeepEqual(all, want) {
+			t.Fatalf("got %+v, %v, want %+v", all, err, want)
+		}
+		*all[0].Settings.StrictMode = false // a reader's copy is its own
+		clear(all[0].Settings.Criteria)
+	}
+}
+
+func judgeConfigsRace(t *testing.T, _ Driver, s engine.Store) {
+	raceVersions(t, func(revision, by int) error {
+		c := judgeConfig("doc", revision)
+		c.Principal = fmt.Sprint("local:", by)
+		return s.AddJudgeConfig(t.Context(), c)
+	}, func(revision int) string {
+		all, err := s.JudgeConfigs(t.Context(), "doc")
+		if err != nil || len(all) != revision {
+			t.Fatalf("%d revisions, %v, want %d", len(all), err, revision)
+		}
+		return all[revision-1].Principal
+	})
+}
+
+// raceVersions lets many add the same next version: one wins, and it is the one
+// that is kept.
+func raceVersions(t *testing.T, add func(version, by int) error, newest func(version int) string) {
+	t.Helper()
+	for version := 1; version <= 5; version++ {
+		errs := make([]error, 12)
+		atOnce(len(errs), func(i int) { errs[i] = add(version, i) })
+		winners := 0
+		for i, err := range errs {
+			if err == nil {
+				winners++
+				if owner := newest(version); owner != fmt.Sprint("local:", i) {
+					t.Errorf("version %d is %s's, %d was told that it won", version, owner, i)
+				}
+			} else if !errors.Is(err, engine.ErrConflict) {
+				t.Errorf("version %d: %v", version, err)
+			}
+		}
+		if winners != 1 {
+			t.Fatalf("version %d has %d winners", version, winners)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+func roundTrip(t *testing.T, _ Driver, s engine.Store) {
+	var commits []engine.Commit
+	put := func(c engine.Commit) record.Instance {
+		commits = append(commits, c)
+		inst := must(t, s, c)
+		same(t, "loaded", load(t, s, inst.ID), inst)
+		return inst
+	}
+	inst := put(Start(t, ID(1), `{"title":"a"}`, WithKey("start")))
+	inst = put(Refuse(t, inst, "submit"))
+	inst = put(Advance(t, inst, "reviewing", `{"by":"zoë"}`, func(e *record.Event) { e.Freezes = []string{"/title", "/by"} }))
+	inst = put(CheckpointOf(t, inst))
+	then := inst
+	inst = put(Refuse(t, inst, "approve", func(e *record.Event) { e.Kind = record.Prechecked }))
+	inst = put(Advance(t, inst, "approved", `{}`, By("local:other"), func(e *record.Event) { e.Status = record.Complete }))
+	inst = put(RollbackTo(t, inst, then))
+	put(Next(t, inst, record.Event{Kind: record.Cancelling, Reason: "enough"}))
+
+	events := history(t, s, engine.EventQuery{Instance: inst.ID})
+	if len(events) != len(commits) {
+		t.Fatalf("%d events, want %d", len(events), len(commits))
+	}
+	for i, e := range events {
+		sameEvent(t, e, commits[i].Events[0])
+	}
+	verified(t, s, inst.ID)
+
+	// Several events in one commit, as an import would write them.
+	first := Start(t, ID(2), `{}`)
+	second := Refuse(t, first.Next, "submit", WithKey("second"))
+	third := Advance(t, second.Next, "reviewing", `{"a":1}`)
+	must(t, s, engine.Commit{Events: []record.Event{first.Events[0], second.Events[0], third.Events[0]}, Next: third.Next})
+	same(t, "three events at once", verified(t, s, ID(2)), third.Next)
+	if e, err := s.ByKey(t.Context(), second.Events[0].Key.Scope); err != nil || e.Seq != 2 {
+		t.Errorf("the key of the second of three: event %d, %v", e.Seq, err)
+	}
+}
+
+func documents(t *testing.T, _ Driver, s engine.Store) {
+	docs := []string{
+		`{}`,
+		`{"z":1,"a":2}`,
+		`{"n":[1.50,1e2,-0,12345678901234567890,0.1]}`,
+		`{"s":"<a href=\"x\">&</a>","u":"\u2028 \ud83d\ude00 é","raw":"` + "\u2028 😀 é" + `"}`,
+		`{"control":"\u0000\u001f\t"," ":{"":null},"ключ":[[],{}]}`,
+		`{"base64":"AAECAwT/"}`,
+	}
+	for i, doc := range docs {
+		inst := must(t, s, Start(t, ID(i), doc))
+		got := load(t, s, inst.ID)
+		same(t, doc, got, inst)
+		if string(got.Context) != doc {
+			t.Errorf("the context came back as %s, want %s", got.Context, doc)
+		}
+		if e := history(t, s, engine.EventQuery{Instance: inst.ID})[0]; string(e.Patch) != doc {
+			t.Errorf("the patch came back as %s, want %s", e.Patch, doc)
+		}
+	}
+}
+
+func largeValues(t *testing.T, _ Driver, s engine.Store) {
+	big := strings.Repeat("é", 48<<10) // 96 KiB
+	inst := must(t, s, Start(t, ID(1), `{"a":"`+big+`"}`))
+	inst = must(t, s, Advance(t, inst, "reviewing", `{"b":"`+big+`"}`))
+	c := CheckpointOf(t, inst)
+	must(t, s, c)
+	same(t, "190 KiB of context", verified(t, s, ID(1)), c.Next)
+	snap, err := s.Snapshot(t.Context(), ID(1), c.Next.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "190 KiB of snapshot", snap, c.Next)
+}
+
+func tooLarge(t *testing.T, _ Driver, s engine.Store) {
+	c := Start(t, ID(1), `{}`)
+	c.Next.Context = json.RawMessage(`{"a":"` + strings.Repeat("x", record.MaxContext) + `"}`)
+	wantError(t, "a context over the limit", s.Commit(t.Context(), c), engine.ErrTooLarge)
+	_, err := s.Load(t.Context(), ID(1))
+	wantError(t, "after it", err, engine.ErrNotFound)
+}
+
+func misfits(t *testing.T, _ Driver, s engine.Store) {
+	inst := grow(t, s, ID(1), 3)
+	good := Refuse(t, inst, "submit")
+	unsealed := good
+	unsealed.Events = []record.Event{{Instance: inst.ID, Seq: inst.Seq + 1, Kind: record.Refused}}
+	gap := good
+	gap.Expect--
+	elsewhere := good
+	elsewhere.Next.Seq++
+	for name, c := range map[string]engine.Commit{
+		"no event": {Expect: inst.Seq, Next: inst}, "not sealed": unsealed, "a gap": gap, "another end": elsewhere,
+	} {
+		if err := s.Commit(t.Context(), c); err == nil || errors.Is(err, engine.ErrConflict) {
+			t.Errorf("%s: got %v, want a refusal", name, err)
+		}
+	}
+	// The same seq with another history before it: a fork, for example of a restored backup.
+	fork := inst
+	fork.Head = strings.Repeat("ab", 32)
+	wantError(t, "a fork", s.Commit(t.Context(), Refuse(t, fork, "submit")), engine.ErrConflict)
+	ghost := inst
+	ghost.ID = ID(9)
+	wantError(t, "an instance that is not there", s.Commit(t.Context(), Refuse(t, ghost, "submit")), engine.ErrConflict)
+	wantError(t, "a second start", s.Commit(t.Context(), Start(t, ID(1), `{}`)), engine.ErrConflict)
+	same(t, "afterwards", verified(t, s, ID(1)), inst)
+	must(t, s, good)
+}
+
+func notShared(t *testing.T, _ Driver, s engine.Store) {
+	c := Start(t, ID(1), `{"title":"a"}`, WithKey("k"), func(e *record.Event) { e.Freezes = []string{"/title"} })
+	c.Snapshot = true
+	want := c.Next.Clone()
+	must(t, s, c)
+	spoil := func(i record.Instance) {
+		clear(i.Context)
+		clear(i.Facts.Visited)
+		clear(i.Facts.Frozen)
+	}
+	spoil(c.Next)
+	same(t, "after the caller changed what it gave", load(t, s, ID(1)), want)
+	spoil(load(t, s, ID(1)))
+	same(t, "after a reader changed what it got", load(t, s, ID(1)), want)
+	snap, err := s.Snapshot(t.Context(), ID(1), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the snapshot", snap, want)
+	spoil(snap)
+	for _, e := range history(t, s, engine.EventQuery{Instance: ID(1)}) {
+		clear(e.Patch)
+		clear(e.Freezes)
+		e.Decision.Outcome = "spoilt"
+	}
+	verified(t, s, ID(1))
+	same(t, "in the end", load(t, s, ID(1)), want)
+}
+
+func notFound(t *testing.T, _ Driver, s engine.Store) {
+	ctx := t.Context()
+	_, err := s.Load(ctx, ID(1))
+	wantError(t, "load", err, engine.ErrNotFound)
+	_, err = s.ByKey(ctx, hexOf("k"))
+	wantError(t, "by key", err, engine.ErrNotFound)
+	_, err = s.ByKey(ctx, "no hex at all")
+	wantError(t, "by a strange key", err, engine.ErrNotFound)
+	_, err = s.Snapshot(ctx, ID(1), 1)
+	wantError(t, "snapshot", err, engine.ErrNotFound)
+	_, err = s.Definition(ctx, "doc", 0)
+	wantError(t, "definition", err, engine.ErrNotFound)
+	_, err = s.Definition(ctx, "doc", -1)
+	wantError(t, "definition -1", err, engine.ErrNotFound)
+	if all, err := s.Definitions(ctx); err != nil || len(all) != 0 {
+		t.Errorf("definitions: %v, %v", all, err)
+	}
+	if all, err := s.JudgeConfigs(ctx, "doc"); err != nil || len(all) != 0 {
+		t.Errorf("judge configs: %v, %v", all, err)
+	}
+	if all := history(t, s, engine.EventQuery{Instance: ID(1)}); len(all) != 0 {
+		t.Errorf("events: %v", all)
+	}
+	for i, err := range s.Instances(ctx, engine.InstanceQuery{}) {
+		t.Errorf("instances: %v, %v", i, err)
+	}
+}
+
+func snapshots(t *testing.T, _ Driver, s engine.Store) {
+	inst := grow(t, s, ID(1), 3)
+	first := must(t, s, CheckpointOf(t, inst))
+	inst = must(t, s, Refuse(t, first, "submit"))
+	inst = must(t, s, Advance(t, inst, "reviewing", `{"n":7}`))
+	second := must(t, s, CheckpointOf(t, inst))
+	third := must(t, s, CheckpointOf(t, second)) // the same revision again
+	must(t, s, Advance(t, third, "draft", `{}`))
+	for _, tt := range []struct {
+		at   int64
+		want record.Instance
+	}{
+		{first.Revision, first}, {second.Revision, third}, {second.Revision + 1, third}, {1 << 40, third},
+	} {
+		got, err := s.Snapshot(t.Context(), ID(1), tt.at)
+		if err != nil {
+			t.Fatalf("at revision %d: %v", tt.at, err)
+		}
+		// Of two snapshots of one revision either will do: only seq and what
+		// belongs to it differ.
+		if got.Revision != tt.want.Revision || got.State != tt.want.State || string(got.Context) != string(tt.want.Context) ||
+			!reflect.DeepEqual(got.Facts, tt.want.Facts) || got.Status != tt.want.Status || got.Owner != tt.want.Owner {
+			t.Errorf("at revision %d: got %+v, want %+v", tt.at, got, tt.want)
+		}
+	}
+	_, err := s.Snapshot(t.Context(), ID(1), first.Revision-1)
+	wantError(t, "below the first", err, engine.ErrNotFound)
+	_, err = s.Snapshot(t.Context(), ID(2), 100)
+	wantError(t, "of another instance", err, engine.ErrNotFound)
+}
+
+func foldEqualsLoad(t *testing.T, _ Driver, s engine.Store) {
+	byRevision := map[int64]record.Instance{}
+	inst := must(t, s, Start(t, ID(1), `{"n":0}`))
+	byRevision[inst.Revision] = inst
+	for i := range 40 {
+		var c engine.Commit
+		switch {
+		case i%7 == 6:
+			c = RollbackTo(t, inst, byRevision[1+inst.Revision/2])
+		case i%5 == 4:
+			c = CheckpointOf(t, inst)
+		case i%3 == 2:
+			c = Refuse(t, inst, "submit")
+		default:
+			c = Advance(t, inst, []string{"draft", "reviewing"}[i%2], `{"n":`+strings.Repeat("1", 1+i%5)+`}`)
+		}
+		inst = must(t, s, c)
+		same(t, "loaded", load(t, s, ID(1)), inst)
+		byRevision[inst.Revision] = inst
+	}
+	for revision, want := range byRevision {
+		events := s.Events(t.Context(), engine.EventQuery{Instance: ID(1), MaxRevision: revision})
+		got, err := record.FoldAt(events, revision)
+		if err != nil {
+			t.Fatalf("revision %d: %v", revision, err)
+		}
+		same(t, "folded", got, want)
+	}
+	verified(t, s, ID(1))
+}

@@ -1,0 +1,94 @@
+// Package storetest is the conformance suite of engine.Store: one set of
+// promises that every driver must keep, so that the engine need not know which
+// one it has. A driver's test calls Run; a new driver is done when it passes.
+//
+// It must never look behind the interface: what only one driver can do (a second
+// process, a poisoned write) comes in through Driver's hooks, and is skipped
+// where a hook is nil.
+package storetest
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// Driver is a driver under test.
+type Driver struct {
+	// Open returns a new, empty store. The suite closes it.
+	Open func(t testing.TB) engine.Store
+	// Reopen opens again what a store that was closed has kept; nil when the driver
+	// is not durable.
+	Reopen func(t testing.TB, closed engine.Store) engine.Store
+	// Beside opens a second store on the same data while the first is open, as
+	// another process would; nil when the driver cannot be shared.
+	Beside func(t testing.TB, first engine.Store) engine.Store
+	// Poison makes every later write of an event with this action fail inside the
+	// driver, after something of its commit was written; nil when there is no way.
+	Poison func(t testing.TB, s engine.Store, action string)
+	// Stall keeps writes from proceeding until release is called, so that a queue
+	// forms; nil when writes do not queue.
+	Stall func(t testing.TB, s engine.Store) (release func())
+}
+
+// Run runs the suite.
+func Run(t *testing.T, d Driver) {
+	tests := []struct {
+		name string
+		run  func(t *testing.T, d Driver, s engine.Store)
+	}{
+		{"round trip", roundTrip},
+		{"documents come back as they were", documents},
+		{"large values", largeValues},
+		{"what is over a limit is refused", tooLarge},
+		{"a history that does not fit is refused", misfits},
+		{"nothing is shared with callers", notShared},
+		{"what is missing is not found", notFound},
+		{"snapshots", snapshots},
+		{"fold equals load at every revision", foldEqualsLoad},
+
+		{"one winner per seq", oneWinner},
+		{"contended instance", contended},
+		{"instances in parallel", parallel},
+		{"two stores on one set of data", beside},
+
+		{"a key is taken once", keyTaken},
+		{"a key is taken once by concurrent advances", keyConcurrentAdvances},
+		{"a key is taken once by concurrent starts", keyConcurrentStarts},
+		{"a key outlives the process", keyReopened},
+
+		{"a failed write leaves nothing", failedWrite},
+		{"a failing member spares its neighbours", neighbours},
+		{"a cancelled write", cancelled},
+		{"a write cancelled while it waits", cancelledInQueue},
+
+		{"events query", eventsQuery},
+		{"events under writes", eventsUnderWrites},
+		{"instances query", instancesQuery},
+		{"instances under writes", instancesUnderWrites},
+
+		{"definitions", definitions},
+		{"definitions race", definitionsRace},
+		{"judge configs", judgeConfigs},
+		{"judge configs race", judgeConfigsRace},
+
+		{"reopen", reopen},
+		{"close is final and idempotent", closing},
+		{"close drains", draining},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ignore := goleak.IgnoreCurrent()
+			s := d.Open(t)
+			defer goleak.VerifyNone(t, ignore)
+			defer func() {
+				if err := s.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			}()
+			tt.run(t, d, s)
+		})
+	}
+}
