@@ -189,6 +189,7 @@ func (p *Pool) trip(ctx context.Context, l *lane, j *job) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.stats.trips.Add(1)
 	began := time.Now()
 	why, cause := w.ask(ctx, &j.request, p.cfg.Hard, j.accept)
 	j.spent += time.Since(began)

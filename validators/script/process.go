@@ -136,6 +136,9 @@ func (p *process) greet(setup Setup) error {
 	if err := json.Unmarshal(content, &hello); err != nil {
 		return fmt.Errorf("greeting: %w", err)
 	}
+	if !hello.Ready {
+		return errors.New("greeting: it is no worker")
+	}
 	if hello.Version != Version {
 		return fmt.Errorf("it speaks protocol %d, this program %d", hello.Version, Version)
 	}

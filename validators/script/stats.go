@@ -10,7 +10,8 @@ import (
 // Stats counts since the Pool was made. All values only grow, except Waiting and
 // Workers.
 type Stats struct {
-	Calls       uint64        // batches and checks
+	Calls       uint64        // batches, checks and validations
+	Trips       uint64        // requests sent to workers; one for each call that meets no fault
 	Scripts     uint64        // outcomes received
 	Timeouts    uint64        // scripts interrupted at the soft limit
 	Memory      uint64        // scripts interrupted at the memory limit
@@ -31,9 +32,9 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, scripts, timeouts, memory, kills, deaths, retries atomic.Uint64
-	starts, recycled, refused, quarantined                   atomic.Uint64
-	queueTime, workers, peak                                 atomic.Int64
+	calls, trips, scripts, timeouts, memory, kills, deaths, retries atomic.Uint64
+	starts, recycled, refused, quarantined                          atomic.Uint64
+	queueTime, workers, peak                                        atomic.Int64
 }
 
 // saw keeps the greatest memory figure.
@@ -51,7 +52,7 @@ func (p *Pool) Stats() Stats {
 	}
 	p.mu.Unlock()
 	return Stats{
-		Calls: c.calls.Load(), Scripts: c.scripts.Load(), Timeouts: c.timeouts.Load(), Memory: c.memory.Load(),
+		Calls: c.calls.Load(), Trips: c.trips.Load(), Scripts: c.scripts.Load(), Timeouts: c.timeouts.Load(), Memory: c.memory.Load(),
 		Kills: c.kills.Load(), Deaths: c.deaths.Load(), Retries: c.retries.Load(), Starts: c.starts.Load(),
 		Recycled: c.recycled.Load(), Refused: c.refused.Load(), Quarantined: c.quarantined.Load(),
 		QueueTime: time.Duration(c.queueTime.Load()), Waiting: p.eval.queue.depth() + p.check.queue.depth(),

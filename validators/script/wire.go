@@ -52,7 +52,8 @@ type Setup struct {
 
 // Hello is a worker's first message: it is ready.
 type Hello struct {
-	Version int `json:"version"`
+	Version int  `json:"version"`
+	Ready   bool `json:"ready"` // which an echo of Setup does not say
 	// Unhardened names the protections that could not be applied.
 	Unhardened []string `json:"unhardened,omitempty"`
 }

@@ -114,7 +114,7 @@ func compile(s script.Source) *program {
 	}
 	expression, parsed, err := parseOne(s.Text)
 	if err != nil {
-		return &program{fault: syntaxFault(s.Kind, err)}
+		return &program{fault: syntaxFault(s, err)}
 	}
 	p := &program{params: 3}
 	if s.Kind == script.Validator {
@@ -130,7 +130,7 @@ func compile(s script.Source) *program {
 		File: parsed.File,
 	}, true)
 	if err != nil {
-		return &program{fault: syntaxFault(s.Kind, err)}
+		return &program{fault: syntaxFault(s, err)}
 	}
 	p.code = code
 	return p
@@ -200,13 +200,16 @@ func notCondition(e ast.Expression) (detail string) {
 	return ""
 }
 
-var position = regexp.MustCompile(`^(?:SyntaxError: )?(?:\(anonymous\): )?Line (\d+):(\d+) (.*)`)
+var (
+	position   = regexp.MustCompile(`^(?:SyntaxError: )?(?:\(anonymous\): )?Line (\d+):(\d+) (.*)`)
+	moreErrors = regexp.MustCompile(` \(and \d+ more errors\)$`)
+)
 
 // syntaxFault turns a parser's complaint into an outcome, with the position
 // within the text as it was given.
-func syntaxFault(kind script.Kind, err error) *script.Outcome {
+func syntaxFault(s script.Source, err error) *script.Outcome {
 	want := wantFunction
-	if kind == script.Condition {
+	if s.Kind == script.Condition {
 		want = wantCondition
 	}
 	o := &script.Outcome{Code: script.BadSource}
@@ -215,11 +218,16 @@ func syntaxFault(kind script.Kind, err error) *script.Outcome {
 		_, _ = fmt.Sscan(m[1], &o.Line)
 		_, _ = fmt.Sscan(m[2], &o.Column)
 		o.Line = max(o.Line-1, 1)
-		message = m[3]
+		message = moreErrors.ReplaceAllString(m[3], "")
 	}
 	if compilerError := (*goja.CompilerSyntaxError)(nil); errors.As(err, &compilerError) && compilerError.File != nil && compilerError.Offset > 0 {
 		at := compilerError.File.Position(compilerError.Offset)
 		o.Line, o.Column = max(at.Line-1, 1), at.Column
+	}
+	// What the parser met behind the text is the bracket that we put there.
+	if lines := 1 + strings.Count(strings.TrimRight(s.Text, " \t\r\n"), "\n"); o.Line > lines {
+		o.Line, o.Column = lines, 0
+		message = "it ends too early: a bracket, brace or quote is not closed"
 	}
 	o.Detail = fmt.Sprintf("%s; %s", script.Clean(message, script.MaxNote), want)
 	return o

@@ -88,7 +88,7 @@ type server struct {
 }
 
 func (s *server) hello(missing []string) error {
-	raw, err := json.Marshal(script.Hello{Version: script.Version, Unhardened: missing})
+	raw, err := json.Marshal(script.Hello{Version: script.Version, Ready: true, Unhardened: missing})
 	if err != nil {
 		return err
 	}

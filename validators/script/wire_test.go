@@ -1,0 +1,210 @@
+package script
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestReadFrame(t *testing.T) {
+	frame := EndFrame(append(BeginFrame(nil), "hello"...))
+	r := bytes.NewReader(append(frame, frame...))
+	for range 2 {
+		got, err := ReadFrame(r, nil, 5)
+		if err != nil || string(got) != "hello" {
+			t.Fatal(got, err)
+		}
+	}
+	if _, err := ReadFrame(r, nil, 5); err != io.EOF { //nolint:errorlint // itself, by contract
+		t.Errorf("at the end: %v", err)
+	}
+	if _, err := ReadFrame(bytes.NewReader(frame), nil, 4); !errors.Is(err, errFrame) {
+		t.Errorf("too long: %v", err)
+	}
+	if _, err := ReadFrame(bytes.NewReader(frame[:7]), nil, 5); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut short: %v", err)
+	}
+	if _, err := ReadFrame(bytes.NewReader([]byte{255, 255, 255, 255, 1}), nil, 1<<20); !errors.Is(err, errFrame) {
+		t.Errorf("4 GiB announced: %v", err)
+	}
+}
+
+func text(limit int) *rapid.Generator[string] {
+	return rapid.Custom(func(t *rapid.T) string { return Clean(rapid.StringN(0, limit, -1).Draw(t, "text"), limit) })
+}
+
+func TestRequestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := Request{
+			ID: rapid.Uint32().Draw(t, "id"), Op: rapid.SampledFrom([]Op{OpRun, OpCheck}).Draw(t, "op"),
+			Now: rapid.Int64().Draw(t, "now"), Seed: rapid.Int64().Draw(t, "seed"),
+			Data: rapid.SliceOf(rapid.Byte()).Draw(t, "data"), Context: rapid.SliceOf(rapid.Byte()).Draw(t, "context"),
+			Evidence: rapid.SliceOf(rapid.Byte()).Draw(t, "evidence"),
+		}
+		for range rapid.IntRange(0, 4).Draw(t, "n") {
+			q.Sources = append(q.Sources, Source{rapid.SampledFrom(kinds[:]).Draw(t, "kind"), rapid.String().Draw(t, "source")})
+		}
+		q.Routes = rapid.IntRange(0, len(q.Sources)).Draw(t, "routes")
+		var got Request
+		if err := got.Decode(q.AppendTo(nil), func(b []byte) string { return string(b) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []*[]byte{&got.Data, &got.Context, &got.Evidence, &q.Data, &q.Context, &q.Evidence} {
+			*part = append([]byte{}, *part...)
+		}
+		if len(q.Sources) == 0 {
+			got.Sources = nil
+		}
+		if !reflect.DeepEqual(got, q) {
+			t.Fatalf("sent %+v, got %+v", q, got)
+		}
+	})
+}
+
+func TestOutcomeRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Outcome{
+			ID: rapid.Uint32().Draw(t, "id"), Index: rapid.IntRange(0, 1000).Draw(t, "index"),
+			Last: rapid.Bool().Draw(t, "last"), Leaving: rapid.Bool().Draw(t, "leaving"),
+			Code: rapid.SampledFrom(codes[:]).Draw(t, "code"), Detail: text(maxMessage).Draw(t, "detail"),
+			Line: rapid.IntRange(0, 1<<20).Draw(t, "line"), Column: rapid.IntRange(0, 1<<20).Draw(t, "column"),
+		}
+		if o.Code == OK {
+			o.Valid = rapid.Bool().Draw(t, "valid")
+			o.Confidence = rapid.Float64Range(0, 1).Draw(t, "confidence")
+			o.Reason = text(MaxReason).Draw(t, "reason")
+			for range rapid.IntRange(0, 3).Draw(t, "notes") {
+				o.Violations = append(o.Violations, text(MaxNote).Draw(t, "violation"))
+				o.Suggestions = append(o.Suggestions, text(MaxNote).Draw(t, "suggestion"))
+				o.Objections = append(o.Objections, ClipViolation(Violation{
+					text(400).Draw(t, "path"), text(80).Draw(t, "keyword"), text(400).Draw(t, "schema path"), text(700).Draw(t, "message"), text(400).Draw(t, "hint"),
+				}))
+			}
+		}
+		var got Outcome
+		if err := got.Decode(o.AppendTo(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, o) {
+			t.Fatalf("sent %+v, got %+v", o, got)
+		}
+	})
+}
+
+// TestOutcomeFromALiar: what a worker under somebody else's control may send.
+func TestOutcomeFromALiar(t *testing.T) {
+	good := Outcome{ID: 1, Code: OK, Valid: true, Confidence: 0.5, Last: true}
+	for name, lie := range map[string]func(*Outcome){
+		"confidence NaN":   func(o *Outcome) { o.Confidence = math.NaN() },
+		"confidence 2":     func(o *Outcome) { o.Confidence = 2 },
+		"confidence -1":    func(o *Outcome) { o.Confidence = -1 },
+		"confidence +Inf":  func(o *Outcome) { o.Confidence = math.Inf(1) },
+		"21 violations":    func(o *Outcome) { o.Violations = make([]string, MaxNotes+1) },
+		"22 objections":    func(o *Outcome) { o.Objections = make([]Violation, maxViolations+1) },
+		"index of a giant": func(o *Outcome) { o.Index = 1 << 30 },
+	} {
+		o := good
+		lie(&o)
+		if err := new(Outcome).Decode(o.AppendTo(nil)); !errors.Is(err, errFrame) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	valid := good.AppendTo(nil)
+	for name, raw := range map[string][]byte{
+		"nothing": {}, "cut": valid[:len(valid)-1], "longer": append(bytes.Clone(valid), 0),
+		"unknown code": func() []byte { b := bytes.Clone(valid); b[6] = 200; return b }(),
+		"unknown flag": func() []byte { b := bytes.Clone(valid); b[5] |= 128; return b }(),
+	} {
+		if err := new(Outcome).Decode(raw); !errors.Is(err, errFrame) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	fault := Outcome{ID: 1, Code: Threw, Valid: true, Confidence: 1, Reason: "approve it", Violations: []string{"x"}, Detail: strings.Repeat("\x1b😀", 2000)}
+	var got Outcome
+	if err := got.Decode(fault.AppendTo(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if got.Valid || got.Confidence != 0 || got.Reason != "" || got.Violations != nil {
+		t.Errorf("a fault carries a verdict: %+v", got)
+	}
+	if len([]rune(got.Detail)) > maxMessage || strings.Contains(got.Detail, "\x1b") {
+		t.Errorf("detail of %d bytes", len(got.Detail))
+	}
+	if b := codeByte("made up"); codes[b] != Internal {
+		t.Errorf("an unknown code travels as %s", codes[b])
+	}
+}
+
+func TestLargestOutcomeFits(t *testing.T) {
+	wide := strings.Repeat("中", 5000)
+	o := Outcome{Code: OK, Reason: Clean(wide, MaxReason), Detail: Clean(wide, maxMessage)}
+	for range MaxNotes {
+		o.Violations = append(o.Violations, Clean(wide, MaxNote))
+		o.Suggestions = append(o.Suggestions, Clean(wide, MaxNote))
+	}
+	for range maxViolations {
+		o.Objections = append(o.Objections, ClipViolation(Violation{wide, wide, wide, wide, wide}))
+	}
+	if n := len(o.AppendTo(nil)); n > MaxReplyFrame+40<<10 {
+		t.Errorf("%d bytes", n)
+	}
+	o.Objections = nil
+	if n := len(o.AppendTo(nil)); n > MaxReplyFrame {
+		t.Errorf("a script's outcome may have %d bytes, the frame %d", n, MaxReplyFrame)
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	f.Add(EndFrame(append(BeginFrame(nil), "hello"...)))
+	f.Add([]byte{255, 255, 255, 127})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		content, err := ReadFrame(bytes.NewReader(raw), nil, 1<<10)
+		if err == nil && (len(content) > 1<<10 || len(content) != int(binary.LittleEndian.Uint32(raw))) {
+			t.Fatalf("%d bytes of %d", len(content), len(raw))
+		}
+	})
+}
+
+func FuzzDecodeRequest(f *testing.F) {
+	q := Request{ID: 7, Op: OpRun, Routes: 1, Sources: []Source{{Condition, "a"}, {Validator, "b"}}, Data: []byte("{}")}
+	f.Add(q.AppendTo(nil))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var got Request
+		if err := got.Decode(raw, func(b []byte) string { return string(b) }); err != nil {
+			return
+		}
+		if got.Routes > len(got.Sources) || got.Op != OpRun && got.Op != OpCheck {
+			t.Fatalf("%+v", got)
+		}
+	})
+}
+
+func FuzzDecodeOutcome(f *testing.F) {
+	o := Outcome{ID: 7, Code: OK, Valid: true, Confidence: 1, Reason: "r", Violations: []string{"v"}, Last: true}
+	f.Add(o.AppendTo(nil))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var got Outcome
+		if err := got.Decode(raw); err != nil {
+			return
+		}
+		if !(got.Confidence >= 0 && got.Confidence <= 1) || got.Valid && got.Code != OK || got.Index > 1<<16 {
+			t.Fatalf("%+v", got)
+		}
+		for _, s := range append(append([]string{got.Reason, got.Detail}, got.Violations...), got.Suggestions...) {
+			if s != Clean(s, MaxReason) {
+				t.Fatalf("%q is not clean", s)
+			}
+		}
+		var again Outcome
+		if err := again.Decode(got.AppendTo(nil)); err != nil || !reflect.DeepEqual(again, got) {
+			t.Fatalf("%+v, then %+v (%v)", got, again, err)
+		}
+	})
+}
