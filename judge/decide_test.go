@@ -228,7 +228,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			"all refusals are reported, with the highest confidence", newCase(validated(ok, ok, ok)),
-			replies(refuses(0.7, "a"), agrees(0.2), refuses(0.9, "b")), nil,
+			replies(refuses(0.9, "a"), agrees(0.2), refuses(0.7, "b")), nil,
 			seen{judge.Reject, judge.CodeValidatorRejected, 0.9, judge.AssuranceValidators, judge.LayerScript, "approved", []string{"a", "b"}},
 		},
 		{
@@ -327,6 +327,22 @@ func TestDecide(t *testing.T) {
 			seen{judge.Approve, "", 1, judge.AssuranceStructural, judge.LayerState, "approved", []string{}},
 		},
 		{
+			"state: the schema looks at the merged context, not at the data", newCase(data(`{}`), func(c *judge.Case) {
+				c.Merged = json.RawMessage(`{"id":"x"}`)
+				c.Candidates[0].Entry.Schema = json.RawMessage(`{"properties":{"id":{"type":"integer"}}}`)
+			}), &runner{}, nil,
+			seen{judge.Reject, "schema", 1, judge.AssuranceStructural, judge.LayerState, "approved", []string{`"/id" must be integer, is string`}},
+		},
+		{
+			"state: a field that does not parse beside what is forbidden", newCase(entry("/a~b"), func(c *judge.Case) {
+				c.Forbidden = []validators.Finding{{Code: "frozen_field", Message: "frozen"}}
+			}), &runner{}, nil,
+			seen{
+				judge.Reject, judge.CodeValidatorError, 1, judge.AssuranceNone, judge.LayerState, "approved",
+				[]string{`A check of this workflow does not compile: requiredFields/0: "/a~b" is not a JSON pointer: ~ stands only in ~0 and ~1`, "frozen"},
+			},
+		},
+		{
 			"state: a schema that does not compile", newCase(func(c *judge.Case) {
 				c.Candidates[0].Entry.Schema = json.RawMessage(`{"type":7}`)
 			}), &runner{}, nil,
@@ -365,6 +381,19 @@ func TestDecide(t *testing.T) {
 				judge.Reject, judge.CodeJudgeNotConfigured, 1, judge.AssuranceValidators, judge.ByPolicy, "approved",
 				[]string{"This move asks for the judgement of a model, and none is configured."},
 			},
+		},
+		{
+			"a policy left open is that of strictMode: strict",
+			newCase(ruled(useLLM), ruled(strict), ruled(func(r *judge.Rubric) { r.OnJudgeUnavailable = "" })), &runner{}, nil,
+			seen{
+				judge.Reject, judge.CodeJudgeNotConfigured, 1, judge.AssuranceNone, judge.ByPolicy, "approved",
+				[]string{"This move asks for the judgement of a model, and none is configured."},
+			},
+		},
+		{
+			"a policy left open is that of strictMode: not strict",
+			newCase(ruled(useLLM), ruled(func(r *judge.Rubric) { r.OnJudgeUnavailable = "" })), &runner{}, nil,
+			seen{judge.Approve, "", 0.5, judge.AssuranceNone, judge.ByFallback, "approved", []string{}},
 		},
 		{
 			"no model is configured, not strict", newCase(ruled(useLLM), validated(ok)), replies(agrees(1)), nil,
@@ -606,6 +635,11 @@ func TestOpinionsTellWhoSpokeAndHowLong(t *testing.T) {
 	}
 	if !slices.Equal(v.Sandbox, []string{"landlock"}) {
 		t.Errorf("sandbox: %v", v.Sandbox)
+	}
+	fault := failed(script.Threw)
+	r := &runner{reply: script.Reply{Route: -1, RouteFault: &fault, Unhardened: []string{"seccomp"}}}
+	if v, err = pipeline(t, r, nil).Decide(t.Context(), newCase(routes("x"))); err != nil || !slices.Equal(v.Sandbox, []string{"seccomp"}) {
+		t.Errorf("%v, sandbox of a condition that failed: %v", err, v.Sandbox)
 	}
 }
 

@@ -107,9 +107,6 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 // hear asks one layer and notes what it says, if it speaks. When it chose the
 // route, c is narrowed to that candidate for the layers after it.
 func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (Opinion, error) {
-	if err := ctx.Err(); err != nil {
-		return Opinion{}, fmt.Errorf("judge: before the %s layer: %w", layer.Name(), err)
-	}
 	begun := p.clock()
 	op, err := layer.Weigh(ctx, *c)
 	took := max(p.clock().Sub(begun), 0)
@@ -118,7 +115,7 @@ func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (
 	}
 	// A caller who leaves must not be able to pass that off as a trouble of the model's.
 	if err := ctx.Err(); err != nil {
-		return Opinion{}, fmt.Errorf("judge: in the %s layer: %w", layer.Name(), err)
+		return Opinion{}, fmt.Errorf("judge: after the %s layer: %w", layer.Name(), err)
 	}
 	op, err = vetted(layer.Name(), op)
 	if err != nil || op.Outcome == "" {

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +25,6 @@ func (v Verdict) closed() Verdict {
 	}
 	advice := advise(v.Code, v.RetryAfter)
 	if advice != "" && v.Findings[0].Hint == "" {
-		v.Findings = slices.Clone(v.Findings) // they may be an opinion's own
 		v.Findings[0].Hint = advice
 	}
 	if advice == "" && !v.Fault && v.DecidedBy != LayerTransition {

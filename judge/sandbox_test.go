@@ -3,13 +3,16 @@ package judge_test
 import (
 	"encoding/json"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -173,6 +176,79 @@ func TestTheSameCaseGetsTheSameVerdict(t *testing.T) {
 		}
 		if v.Confidence != first.Confidence || v.Reasoning != first.Reasoning || !strings.Contains(v.Reasoning, "2026-11-20T12:00:00") {
 			t.Errorf("%v %q, first %v %q", v.Confidence, v.Reasoning, first.Confidence, first.Reasoning)
+		}
+	}
+}
+
+// The seed's document-review, from its file to the verdict: it passes and
+// refuses as its README shows.
+func TestSeed(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../testdata/workflows/document-review.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	definition, err := workflow.Parse("document-review.json", doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pipeline(t, sandbox(t), nil)
+	for _, tt := range []struct {
+		name, state, action, data string
+		want                      seen
+	}{
+		{
+			"start", "", "", `{"title":"Design"}`,
+			seen{judge.Approve, "", 1, judge.AssuranceNone, judge.LayerTransition, "draft", []string{}},
+		},
+		{
+			"submit without its fields", "draft", "submit", `{}`,
+			seen{
+				judge.Reject, "required_field", 1, judge.AssuranceStructural, judge.LayerState, "reviewing",
+				[]string{`"documentId" is required`, `"reviewer" is required`},
+			},
+		},
+		{
+			"submit", "draft", "submit", `{"documentId":"d-1","reviewer":"ann"}`,
+			seen{judge.Approve, "", 1, judge.AssuranceStructural, judge.LayerState, "reviewing", []string{}},
+		},
+		{
+			"approve with short comments", "reviewing", "approve", `{"comments":"ok"}`,
+			seen{
+				judge.Reject, judge.CodeValidatorRejected, 1, judge.AssuranceValidators, judge.LayerScript, "approved",
+				[]string{"Detailed comments required"},
+			},
+		},
+		{
+			"approve with good comments", "reviewing", "approve", goodComments,
+			seen{judge.Approve, "", 1, judge.AssuranceValidators, judge.LayerScript, "approved", []string{}},
+		},
+		{
+			"an action of another state", "draft", "approve", goodComments,
+			seen{judge.Reject, "illegal_action", 1, judge.AssuranceNone, judge.LayerTransition, "", nil},
+		},
+	} {
+		in := workflow.CaseInput{
+			Operation: judge.Advance, State: tt.state, Action: tt.action, Data: json.RawMessage(tt.data),
+			Owner: validators.Owner{ID: "agent:1"}, Principal: "agent:1", Role: "agent",
+		}
+		if tt.state == "" {
+			in.Operation = judge.Start
+		}
+		c, err := definition.Case(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := p.Decide(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := seen{v.Outcome, v.Code, v.Confidence, v.Assurance, v.DecidedBy, v.Target, v.Violations()}
+		if tt.want.Violations == nil { // another package's sentence and code
+			got.Violations, got.Code = nil, tt.want.Code
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }

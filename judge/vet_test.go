@@ -1,0 +1,117 @@
+package judge
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// What a model says that does not hold together counts as unreadable.
+func TestVettedModel(t *testing.T) {
+	t.Parallel()
+	with := func(op Opinion, change func(*Opinion)) Opinion { change(&op); return op }
+	rejected := objects(LayerModel, 0.7, "criterion_not_met")
+	zero := 0
+	tests := []struct {
+		name string
+		op   Opinion
+		want Trouble
+	}{
+		{"approves", model(0.89), TroubleNone},
+		{"approves, calibrated, with a suggestion", with(calibrated(0.99), func(op *Opinion) { op.Suggestions = []string{"s"} }), TroubleNone},
+		{"rejects", rejected, TroubleNone},
+		{"rejects without a finding", with(rejected, func(op *Opinion) { op.Findings = nil }), TroubleNone},
+		{"cannot be reached", troubled(TroubleUnavailable), TroubleUnavailable},
+		{"cannot assess, and says what", with(troubled(TroubleCannotAssess), func(op *Opinion) { op.Findings = rejected.Findings }), TroubleCannotAssess},
+		{"a trouble that claims a confidence and an assurance", with(troubled(TroubleLoopGuard), func(op *Opinion) {
+			op.Confidence, op.Assurance = 1, AssuranceLLMCalibrated
+		}), TroubleLoopGuard},
+
+		{"says nothing", Opinion{Layer: LayerModel}, TroubleUnreadable},
+		{"says nothing at all", Opinion{}, TroubleUnreadable},
+		{"speaks as another layer", with(model(0.9), func(op *Opinion) { op.Layer = LayerScript }), TroubleUnreadable},
+		{"makes up an outcome", with(model(0.9), func(op *Opinion) { op.Outcome = "Approve" }), TroubleUnreadable},
+		{"NaN", model(math.NaN()), TroubleUnreadable},
+		{"infinitely sure", model(math.Inf(1)), TroubleUnreadable},
+		{"95 percent", model(95), TroubleUnreadable},
+		{"below zero", model(-0.1), TroubleUnreadable},
+		{"a rejection with NaN", with(rejected, func(op *Opinion) { op.Confidence = math.NaN() }), TroubleUnreadable},
+		{"claims to be a person", with(model(0.9), func(op *Opinion) { op.Assurance = AssuranceHuman }), TroubleUnreadable},
+		{"claims less than a model", with(model(0.9), func(op *Opinion) { op.Assurance = AssuranceNone }), TroubleUnreadable},
+		{"claims no assurance", with(model(0.9), func(op *Opinion) { op.Assurance = "" }), TroubleUnreadable},
+		{"approves what it objects to", with(model(0.9), func(op *Opinion) { op.Findings = rejected.Findings }), TroubleUnreadable},
+		{"approves in trouble", with(model(0.9), func(op *Opinion) { op.Trouble = TroubleUnavailable }), TroubleUnreadable},
+		{"rejects in trouble", with(rejected, func(op *Opinion) { op.Trouble = TroubleUnavailable }), TroubleUnreadable},
+		{"makes up a trouble", with(troubled(TroubleUnavailable), func(op *Opinion) { op.Trouble = "holiday" }), TroubleUnreadable},
+		{"escalates without a trouble", with(rejected, func(op *Opinion) { op.Outcome = Escalate }), TroubleUnreadable},
+		{"fails like a script", with(rejected, func(op *Opinion) { op.Fault = true }), TroubleUnreadable},
+		{"approves and fails", with(model(0.9), func(op *Opinion) { op.Fault = true }), TroubleUnreadable},
+		{"chooses a route", with(model(0.9), func(op *Opinion) { op.Route = &zero }), TroubleUnreadable},
+		{"a finding without a code", with(rejected, func(op *Opinion) { op.Findings = []validators.Finding{{Message: "m"}} }), TroubleUnreadable},
+		{"a finding without a message", with(rejected, func(op *Opinion) { op.Findings = []validators.Finding{{Code: "c"}} }), TroubleUnreadable},
+		{"too many findings", with(rejected, func(op *Opinion) { op.Findings = slices.Repeat(op.Findings, maxModelFindings+1) }), TroubleUnreadable},
+		{"too much text", with(model(0.9), func(op *Opinion) { op.Reasoning = strings.Repeat("a", maxModelText+1) }), TroubleUnreadable},
+		{"too much text in suggestions", with(model(0.9), func(op *Opinion) { op.Suggestions = []string{strings.Repeat("a", maxModelText+1)} }), TroubleUnreadable},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := vetted(LayerModel, tt.op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Trouble != tt.want {
+				t.Fatalf("trouble %q, want %q: %s", got.Trouble, tt.want, got.Reasoning)
+			}
+			switch {
+			case tt.want == TroubleNone:
+				if diff := cmp.Diff(tt.op, got); diff != "" {
+					t.Errorf("a good opinion changed:\n%s", diff)
+				}
+			case got.Layer != LayerModel || got.Outcome != Escalate || got.Confidence != noEvidence || got.Assurance != AssuranceNone:
+				t.Errorf("a trouble that still says something: %+v", got)
+			}
+		})
+	}
+}
+
+// A deterministic layer that does not hold together is a defect: nothing is
+// decided.
+func TestVettedDeterministic(t *testing.T) {
+	t.Parallel()
+	for name, op := range map[string]Opinion{
+		"NaN":                {Layer: LayerState, Outcome: Approve, Confidence: math.NaN(), Assurance: AssuranceNone},
+		"no assurance":       {Layer: LayerState, Outcome: Approve, Confidence: 1},
+		"another's name":     {Layer: LayerScript, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone},
+		"a model's trouble":  {Layer: LayerState, Outcome: Escalate, Confidence: 1, Assurance: AssuranceNone, Trouble: TroubleUnavailable},
+		"approval and fault": {Layer: LayerState, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Fault: true},
+	} {
+		if got, err := vetted(LayerState, op); err == nil {
+			t.Errorf("%s: no error, %+v", name, got)
+		}
+	}
+	if got, err := vetted(LayerState, Opinion{}); err != nil || got.Outcome != "" {
+		t.Errorf("silence: %v %+v", err, got)
+	}
+}
+
+// A hint that settle adds does not reach into the opinion that is recorded.
+func TestOpinionsStayAsTheyWereSaid(t *testing.T) {
+	t.Parallel()
+	said := objects(LayerScript, 1, CodeNoRoute)
+	v := settle(hearing{opinions: []Opinion{legal(), said}, rubric: rubric()})
+	if v.Findings[0].Hint == "" || said.Findings[0].Hint != "" {
+		t.Errorf("verdict %+v, opinion %+v", v.Findings, said.Findings)
+	}
+	away := troubled(TroubleUnavailable)
+	away.Findings = []validators.Finding{{Code: "c", Message: "m"}}
+	v = settle(hearing{opinions: []Opinion{legal(), away}, rubric: rubric(unavailable(UnavailableReject)), target: "next"})
+	if len(v.Findings) != 2 || len(away.Findings) != 1 || away.Findings[0].Hint != "" {
+		t.Errorf("verdict %+v, opinion %+v", v.Findings, away.Findings)
+	}
+}
