@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"math"
 	"reflect"
 	"slices"
@@ -29,7 +28,10 @@ const (
 	detailReason     = "reason must be a string, or absent"
 )
 
-var boolType = reflect.TypeFor[bool]()
+var (
+	boolType    = reflect.TypeFor[bool]()
+	promiseType = reflect.TypeFor[*goja.Promise]()
+)
 
 // verdict applies the contract of results. Whatever is not a clean yes or no is a
 // fault of the script.
@@ -44,11 +46,10 @@ func (r *reader) verdict(kind script.Kind, v goja.Value) script.Outcome {
 	if !ok {
 		return bad(detailShape + describe(v))
 	}
-	switch class := object.ClassName(); class {
-	case "Object":
-	case "Promise":
+	if object.ExportType() == promiseType {
 		return bad(wantSync)
-	default:
+	}
+	if class := object.ClassName(); class != "Object" {
 		return bad(detailShape + "an object of class " + script.Clean(class, 40))
 	}
 	return r.object(object)
@@ -92,12 +93,12 @@ func (r *reader) notes(object *goja.Object, name string) ([]string, bool) {
 	if !ok || array.ClassName() != "Array" {
 		return nil, false
 	}
-	length, ok := array.Get("length").Export().(int64)
-	if !ok {
+	length := array.Get("length")
+	if length == nil || !goja.IsNumber(length) { // a Proxy may say anything
 		return nil, false
 	}
 	var list []string
-	for i := range int(min(length, script.MaxNotes)) {
+	for i := range int(min(length.ToInteger(), script.MaxNotes)) {
 		text, ok := array.Get(itoa(i)).(goja.String)
 		if !ok {
 			return nil, false
@@ -189,26 +190,21 @@ func describe(v goja.Value) string {
 	}
 }
 
-// fault turns an error or a recovered panic into an outcome.
+// fault turns an error or a recovered panic into an outcome. It does not unwrap:
+// that of an exception runs code of the script.
 func (r *reader) fault(x any) script.Outcome {
-	err, ok := x.(error)
-	if !ok {
-		return script.Outcome{Code: script.Internal}
-	}
-	if interrupted := (*goja.InterruptedError)(nil); errors.As(err, &interrupted) {
-		if interrupted.Value() == errHeap {
+	switch err := x.(type) {
+	case *goja.InterruptedError:
+		if err.Value() == errHeap {
 			return script.Outcome{Code: script.Memory}
 		}
 		return script.Outcome{Code: script.Timeout}
-	}
-	if overflow := (*goja.StackOverflowError)(nil); errors.As(err, &overflow) {
+	case *goja.StackOverflowError:
 		return script.Outcome{Code: script.Threw, Detail: "calls nest deeper than " + itoa(maxCalls) + " levels; use a loop instead of recursion"}
+	case *goja.Exception:
+		return r.thrown(err)
 	}
-	exception, ok := err.(*goja.Exception) //nolint:errorlint // Unwrap would run code of the script
-	if !ok {
-		return script.Outcome{Code: script.Internal}
-	}
-	return r.thrown(exception)
+	return script.Outcome{Code: script.Internal}
 }
 
 // thrown describes what was thrown: its text if it is a string, else its own
@@ -216,11 +212,9 @@ func (r *reader) fault(x any) script.Outcome {
 func (r *reader) thrown(exception *goja.Exception) (o script.Outcome) {
 	o = script.Outcome{Code: script.Threw, Detail: "it threw"}
 	defer func() {
-		if x := recover(); x != nil { // the message was an accessor that loops
-			if err, ok := x.(error); ok {
-				if interrupted := (*goja.InterruptedError)(nil); errors.As(err, &interrupted) {
-					o = script.Outcome{Code: script.Timeout}
-				}
+		if x := recover(); x != nil { // the message was an accessor
+			if _, again := x.(*goja.Exception); !again {
+				o = r.fault(x)
 			}
 		}
 	}()

@@ -11,8 +11,13 @@ import (
 	"github.com/dop251/goja"
 )
 
-// maxDepth is how deep input may nest.
-const maxDepth = 64
+// Bounds of the input of one call: how deep it may nest, and how many values it
+// may have, all arguments together. A value takes up to 350 bytes in the runtime:
+// an input within the bounds is never what exhausts a script's memory.
+const (
+	maxDepth  = 64
+	maxValues = 150_000
+)
 
 var errInput = errors.New("not a JSON object")
 
@@ -21,18 +26,19 @@ var errInput = errors.New("not a JSON object")
 // Objects and arrays are plain ones of that runtime: a script may change them,
 // and "__proto__" is a property like any other.
 type jsonDecoder struct {
-	vm    *goja.Runtime
-	text  []byte
-	at    int
-	depth int
+	vm     *goja.Runtime
+	text   []byte
+	at     int
+	depth  int
+	values *int // still allowed
 }
 
 // decodeObject decodes a whole text that must be one object; empty is {}.
-func decodeObject(vm *goja.Runtime, text []byte) (goja.Value, error) {
+func decodeObject(vm *goja.Runtime, text []byte, values *int) (goja.Value, error) {
 	if len(text) == 0 {
 		return vm.NewObject(), nil
 	}
-	d := jsonDecoder{vm: vm, text: text}
+	d := jsonDecoder{vm: vm, text: text, values: values}
 	if d.space(); d.peek() != '{' {
 		return nil, errInput
 	}
@@ -69,6 +75,9 @@ func (d *jsonDecoder) space() {
 }
 
 func (d *jsonDecoder) value() (goja.Value, error) {
+	if *d.values--; *d.values < 0 {
+		return nil, d.fail(fmt.Sprintf("more than %d values", maxValues))
+	}
 	switch c := d.peek(); c {
 	case '{':
 		return d.nested(d.object)

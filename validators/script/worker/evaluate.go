@@ -98,11 +98,12 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 // arguments decodes as many of data, context and evidence as the script can see.
 func arguments(vm *goja.Runtime, q *script.Request, params int) ([]goja.Value, error) {
 	args := make([]goja.Value, 0, 3)
+	values := maxValues
 	for i, raw := range [...][]byte{q.Data, q.Context, q.Evidence} {
 		if i >= params {
 			break
 		}
-		v, err := decodeObject(vm, raw)
+		v, err := decodeObject(vm, raw, &values)
 		if err != nil {
 			return nil, errors.New([...]string{"data", "context", "evidence"}[i] + " is " + err.Error())
 		}

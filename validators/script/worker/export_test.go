@@ -1,19 +1,106 @@
 package worker
 
 import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
 	"time"
+
+	"github.com/dop251/goja"
 
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// InProcess is the evaluator without a process around it: the baseline.
+// InProcess is the evaluator without a process around it: the baseline, and what
+// tests of the contract call.
 type InProcess struct{ e *evaluator }
 
 func NewInProcess() *InProcess {
-	setup := script.Setup{Soft: time.Minute, Hard: time.Hour, ScriptMemory: 1 << 40, WorkerMemory: 1 << 40}
-	return &InProcess{newEvaluator(setup)}
+	return &InProcess{newEvaluator(script.Setup{Soft: time.Minute, Hard: time.Hour, ScriptMemory: 1 << 40, WorkerMemory: 1 << 40})}
 }
 
 func (p *InProcess) Evaluate(q *script.Request, s script.Source) script.Outcome {
 	return p.e.evaluate(q, s)
+}
+
+// Cached is how many programs the evaluator remembers.
+func (p *InProcess) Cached() int { return len(p.e.programs.byText) }
+
+// DecodeJSON decodes a text as the worker does and says what the runtime's own
+// JSON.stringify makes of it.
+func DecodeJSON(text []byte) (string, error) {
+	vm := goja.New()
+	values := maxValues
+	v, err := decodeObject(vm, text, &values)
+	if err != nil {
+		return "", err
+	}
+	raw, err := v.ToObject(vm).MarshalJSON()
+	return string(raw), err
+}
+
+// MaxPrograms is the size of the cache.
+const MaxPrograms = maxPrograms
+
+// ProbeName starts a process that hardens itself as a worker does and then tries
+// what a worker must not be able to do.
+const ProbeName = "gavel-worker-probe"
+
+// Probe is what such a process reports: the error of each attempt, "" for success.
+type Probe struct {
+	Missing  []string
+	Env      []string
+	Attempts map[string]string
+}
+
+// ProbeMain is called by TestMain.
+func ProbeMain() {
+	if os.Args[0] != ProbeName {
+		return
+	}
+	enter()
+	setup := script.Setup{Soft: 50 * time.Millisecond, Hard: 200 * time.Millisecond, ScriptMemory: 32 << 20, WorkerMemory: 128 << 20}
+	prepareRuntime(setup)
+	newEvaluator(setup).warmUp()
+	p := Probe{Missing: harden(setup), Env: os.Environ(), Attempts: map[string]string{}}
+	for name, attempt := range attempts {
+		p.Attempts[name] = ""
+		if err := attempt(); err != nil {
+			p.Attempts[name] = err.Error()
+		}
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(p); err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+var attempts = map[string]func() error{
+	"read a file":    func() error { _, err := os.ReadFile("/etc/passwd"); return err },
+	"read a library": func() error { _, err := os.ReadDir("/usr/lib"); return err },
+	"read itself":    func() error { _, err := os.ReadFile("/proc/self/environ"); return err },
+	"write a file":   func() error { return os.WriteFile("/tmp/gavel-probe", []byte("x"), 0o600) },
+	"remove a file":  func() error { return os.Remove("/tmp/gavel-probe-that-is-not-there/x") },
+	"list a folder":  func() error { _, err := os.ReadDir("/"); return err },
+	"TCP socket":     func() error { _, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0); return err },
+	"UDP socket":     func() error { _, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0); return err },
+	"unix socket":    func() error { _, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0); return err },
+	"dial": func() error {
+		_, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", "127.0.0.1:9")
+		return err
+	},
+	"start a process":   func() error { return exec.Command("/bin/true").Run() },
+	"replace itself":    func() error { return syscall.Exec("/bin/true", []string{"true"}, nil) },
+	"signal its parent": func() error { return syscall.Kill(os.Getppid(), 0) },
+	"change its limits": func() error { return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 1, Max: 1}) },
+	"make a pipe":       func() error { var p [2]int; return syscall.Pipe(p[:]) },
+	"change the folder": func() error { return os.Chdir("/tmp") },
+	"executable memory": func() error {
+		_, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+		return err
+	},
+	"read a descriptor of its parent": func() error { _, err := syscall.Read(3, make([]byte, 1)); return err },
 }

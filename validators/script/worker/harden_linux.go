@@ -26,8 +26,8 @@ var hardening = []protection{
 const restricted = "restricted"
 
 // statm is the descriptor through which a relaunched worker, which can open no
-// file, learns its size.
-const statm = 3
+// file, learns its size. High, so that nothing else has it.
+const statm = 63
 
 // enter is called before anything is read.
 func enter() {
@@ -120,13 +120,8 @@ func relaunch() {
 	if err != nil {
 		return
 	}
-	if err := unix.Dup3(size, statm, 0); err != nil && size != statm {
+	if err := unix.Dup3(size, statm, 0); err != nil { // this one survives exec
 		return
-	}
-	if size == statm {
-		if _, err := unix.FcntlInt(statm, unix.F_SETFD, 0); err != nil {
-			return
-		}
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return

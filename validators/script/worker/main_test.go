@@ -9,5 +9,6 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main()
+	worker.ProbeMain()
 	os.Exit(m.Run())
 }

@@ -1,0 +1,205 @@
+package worker_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+func evaluate(kind script.Kind, text string) script.Outcome {
+	q := script.Request{Op: script.OpRun, Data: []byte(`{"n":3}`), Context: []byte(`{"state":"draft"}`)}
+	return worker.NewInProcess().Evaluate(&q, script.Source{Kind: kind, Text: text})
+}
+
+// TestContract: what a validator may return, row by row. Everything else is a fault.
+func TestContract(t *testing.T) {
+	for _, c := range []struct {
+		returns string
+		valid   bool
+		conf    float64
+		fault   string // part of the detail, "" for a verdict
+	}{
+		{"true", true, 1, ""},
+		{"false", false, 1, ""},
+		{"({valid: true})", true, 1, ""},
+		{"({valid: false, confidence: 0.25})", false, 0.25, ""},
+		{"({valid: true, confidence: null, reason: null, violations: null})", true, 1, ""},
+		{"({valid: true, confidence: undefined, reason: undefined})", true, 1, ""},
+		{"({valid: true, confidence: 0})", true, 0, ""},
+		{"({valid: true, confidence: -0})", true, 0, ""},
+		{"({valid: true, extra: {deep: [1]}, other: () => 1})", true, 1, ""},
+		{"Object.assign(Object.create(null), {valid: true})", true, 1, ""},
+		{"({get valid() { return true }})", true, 1, ""},
+		{"new Proxy({valid: true, confidence: 0.5}, {})", true, 0.5, ""},
+		{"(() => { class V { constructor() { this.valid = true } } return new V() })()", true, 1, ""},
+		{"undefined", false, 0, "returned undefined"},
+		{"null", false, 0, "returned null"},
+		{"1", false, 0, "returned a number"},
+		{"NaN", false, 0, "returned NaN"},
+		{"'true'", false, 0, "returned a string"},
+		{"1n", false, 0, "returned a bigint"},
+		{"Symbol('x')", false, 0, "returned a symbol"},
+		{"(() => true)", false, 0, "class Function"},
+		{"[true]", false, 0, "class Array"},
+		{"new Boolean(false)", false, 0, "class Boolean"},
+		{"new Date()", false, 0, "class Date"},
+		{"new Error('x')", false, 0, "class Error"},
+		{"new Map([['valid', true]])", false, 0, "use !!"},
+		{"Object.assign(Promise.resolve(), {valid: true})", false, 0, "must be synchronous"},
+		{"Promise.resolve(true)", false, 0, "must be synchronous"},
+		{"({valid: true, then() {}})", false, 0, "must be synchronous"},
+		{"({})", false, 0, "valid must be true or false; use !!"},
+		{"({valid: undefined})", false, 0, "use !!"},
+		{"({valid: 1})", false, 0, "use !!"},
+		{"({valid: 'false'})", false, 0, "use !!"},
+		{"({valid: new Boolean(true)})", false, 0, "use !!"},
+		{"({valid: {valueOf: () => true}})", false, 0, "use !!"},
+		{"Object.create({valid: true})", false, 0, "use !!"},
+		{"(Object.prototype.valid = true, {})", false, 0, "use !!"},
+		{"new (class { get valid() { return true } })()", false, 0, "use !!"},
+		{"({valid: true, confidence: NaN})", false, 0, "confidence must be"},
+		{"({valid: true, confidence: -0.001})", false, 0, "confidence must be"},
+		{"({valid: true, confidence: 1.001})", false, 0, "confidence must be"},
+		{"({valid: true, confidence: '1'})", false, 0, "confidence must be"},
+		{"({valid: true, confidence: 1n})", false, 0, "confidence must be"},
+		{"({valid: false, reason: 5})", false, 0, "reason must be a string"},
+		{"({valid: false, reason: new String('x')})", false, 0, "reason must be a string"},
+		{"({valid: false, violations: 'x'})", false, 0, "violations must be an array"},
+		{"({valid: false, violations: [1]})", false, 0, "violations must be an array"},
+		{"({valid: false, violations: {length: 1}})", false, 0, "violations must be an array"},
+		{"({valid: false, suggestions: [null]})", false, 0, "suggestions must be an array"},
+		{"({get valid() { throw new Error('no') }})", false, 0, "it threw Error: no"},
+		{"(() => { throw {message: 'own'} })()", false, 0, "it threw own"},
+		{"(() => { throw Object.create({message: 'inherited'}) })()", false, 0, "it threw (line 1)"},
+		{"(() => { throw null })()", false, 0, "it threw (line 1)"},
+		{"(() => { throw {get message() { throw 1 }} })()", false, 0, "it threw"},
+	} {
+		o := evaluate(script.Validator, "(data) => "+c.returns)
+		if c.fault != "" {
+			if o.Code == script.OK || o.Valid || !strings.Contains(o.Detail, c.fault) {
+				t.Errorf("%s: %+v, want %q", c.returns, o, c.fault)
+			}
+			continue
+		}
+		if o.Code != script.OK || o.Valid != c.valid || o.Confidence != c.conf || math.Signbit(o.Confidence) {
+			t.Errorf("%s: %+v", c.returns, o)
+		}
+	}
+}
+
+func TestStringsAreCutAndCleaned(t *testing.T) {
+	o := evaluate(script.Validator, `() => ({valid: false, reason: 'a\u001b[1m\ud800b\u202e' + '\u4e2d'.repeat(1e6), violations: Array(1000).fill('v\n'.repeat(1e4)), suggestions: ['s']})`)
+	if o.Code != script.OK || !strings.HasPrefix(o.Reason, "a[1m\ufffdb中中") || len(utf16.Encode([]rune(o.Reason))) != script.MaxReason {
+		t.Errorf("%s, reason of %d bytes", o.Code, len(o.Reason))
+	}
+	if len(o.Violations) != script.MaxNotes || len(o.Violations[0]) != script.MaxNote || strings.Contains(o.Violations[0], "\n") || o.Suggestions[0] != "s" {
+		t.Errorf("%d violations of %d", len(o.Violations), len(o.Violations[0]))
+	}
+}
+
+func TestConditionsMustBeBoolean(t *testing.T) {
+	for text, want := range map[string]script.Outcome{
+		"data.n > 2":                {Code: script.OK, Valid: true, Confidence: 1},
+		"context.state === 'x'":     {Code: script.OK, Confidence: 1},
+		"evidence.build === 'x'":    {Code: script.OK, Confidence: 1},
+		"!!data.n // n":             {Code: script.OK, Valid: true, Confidence: 1},
+		"data.n":                    {Code: script.BadResult, Detail: "not a number; use !!(...)"},
+		"data.m":                    {Code: script.BadResult, Detail: "not undefined; use !!(...)"},
+		"({valid: true})":           {Code: script.BadResult, Detail: "not an object; use !!(...)"},
+		"data.m.x":                  {Code: script.Threw, Detail: "TypeError"},
+		"(data) => true":            {Code: script.BadSource, Detail: "a condition is not a function"},
+		"true, false":               {Code: script.BadSource, Detail: "it is not one expression"},
+		"if (data.n) true":          {Code: script.BadSource, Detail: "Unexpected token if"},
+		"undeclared = true":         {Code: script.Threw, Detail: "ReferenceError"},
+		"data.n > 2) || (true":      {Code: script.BadSource, Detail: "write one expression"},
+		"true]; [true":              {Code: script.BadSource, Detail: "not one expression"},
+		"...[true]":                 {Code: script.BadSource, Detail: "not one expression"},
+		"Math.random() < 1":         {Code: script.OK, Valid: true, Confidence: 1},
+		"(() => data.n === 3)()":    {Code: script.OK, Valid: true, Confidence: 1},
+		"typeof require === 'x'":    {Code: script.OK, Confidence: 1},
+		"#!/bin/sh":                 {Code: script.BadSource, Detail: "not one expression"},
+		"Object.keys(this) && this": {Code: script.BadResult, Detail: "an object"},
+	} {
+		o := evaluate(script.Condition, text)
+		if o.Code != want.Code || o.Valid != want.Valid || !strings.Contains(o.Detail, want.Detail) {
+			t.Errorf("%s: %+v", text, o)
+		}
+	}
+}
+
+func TestProgramCache(t *testing.T) {
+	p := worker.NewInProcess()
+	q := script.Request{Op: script.OpRun}
+	ask := func(i int) {
+		o := p.Evaluate(&q, script.Source{Kind: script.Validator, Text: fmt.Sprintf("() => ({ valid: true, reason: '%d' })", i)})
+		if o.Reason != fmt.Sprint(i) {
+			t.Fatalf("program %d answers %+v", i, o)
+		}
+	}
+	for i := range 3 * worker.MaxPrograms {
+		ask(i)
+		ask(0) // in use all the time: never the oldest
+		ask(i / 2)
+	}
+	if n := p.Cached(); n != worker.MaxPrograms {
+		t.Errorf("%d programs are kept", n)
+	}
+	same := "data.n === 3"
+	if o := p.Evaluate(&q, script.Source{Kind: script.Condition, Text: same}); o.Code != script.OK {
+		t.Errorf("%+v", o)
+	}
+	if o := p.Evaluate(&q, script.Source{Kind: script.Validator, Text: same}); o.Code != script.BadSource {
+		t.Errorf("the kind is no part of the key: %+v", o)
+	}
+}
+
+// FuzzContract builds answers of every shape: the outcome always keeps the contract.
+func FuzzContract(f *testing.F) {
+	f.Add(0, 0.5, "reason", 2)
+	f.Add(3, 1.5, "\u202e\x1b", 40)
+	f.Add(7, -0.0, "😀", 0)
+	values := []string{"true", "false", "1", "'true'", "null", "undefined", "{}", "[]", "NaN", "new Boolean(true)"}
+	p := worker.NewInProcess()
+	f.Fuzz(func(t *testing.T, valid int, confidence float64, reason string, notes int) {
+		notes &= 63
+		q := script.Request{Op: script.OpRun, Data: fmt.Appendf(nil, `{"reason":%q}`, "x")}
+		text := fmt.Sprintf("() => ({ valid: %s, confidence: %v, reason: String.fromCharCode(%s), violations: Array(%d).fill('v') })",
+			values[uint(valid)%uint(len(values))], number(confidence), units(reason), notes) //nolint:gosec // an index
+		o := p.Evaluate(&q, script.Source{Kind: script.Validator, Text: text})
+		ok := uint(valid)%uint(len(values)) < 2 && confidence >= 0 && confidence <= 1 //nolint:gosec // an index
+		if (o.Code == script.OK) != ok {
+			t.Fatalf("%s: %+v", text, o)
+		}
+		if ok && (o.Valid != (uint(valid)%uint(len(values)) == 0) || o.Confidence != confidence || o.Reason != script.Clean(o.Reason, script.MaxReason) || len(o.Violations) != min(notes, script.MaxNotes)) { //nolint:gosec // an index
+			t.Fatalf("%s: %+v", text, o)
+		}
+	})
+}
+
+func number(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "NaN"
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
+	}
+	return fmt.Sprint(f)
+}
+
+func units(s string) string {
+	var b strings.Builder
+	for i, u := range utf16.Encode([]rune(s)) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprint(&b, u)
+	}
+	return b.String()
+}
