@@ -1,0 +1,8 @@
+//go:build !unix
+
+package sqlitestore
+
+// Windows reports both through error codes that SQLite translates.
+func isNoSpace(error) bool { return false }
+
+func isReadOnlyFS(error) bool { return false }

@@ -1,0 +1,128 @@
+package sqlitestore
+
+import (
+	"context"
+	"iter"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// pageSize is how many rows an iterator reads at a time. Between two pages it
+// holds no connection and no snapshot: a slow or nested consumer blocks nobody,
+// and the write-ahead log can be reset.
+const pageSize = 64
+
+// paged yields page after page. next reads one: after is the last item, nil for
+// the first page.
+func paged[T any](ctx context.Context, limit int, next func(ctx context.Context, after *T, n int) ([]T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		var after *T
+		for left := limit; limit == 0 || left > 0; {
+			n := pageSize
+			if limit != 0 {
+				n = min(n, left)
+			}
+			page, err := next(ctx, after, n)
+			if err != nil {
+				yield(zero, err)
+				return
+			}
+			for _, item := range page {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if len(page) < n {
+				return
+			}
+			after = &page[len(page)-1]
+			left -= len(page)
+		}
+	}
+}
+
+// where gathers the conditions of a query.
+type where struct {
+	conditions []string
+	args       []any
+}
+
+func (w *where) add(condition string, args ...any) {
+	w.conditions, w.args = append(w.conditions, condition), append(w.args, args...)
+}
+
+func (w *where) addText(condition, value string) {
+	if value != "" {
+		w.add(condition, value)
+	}
+}
+
+func (w *where) String() string {
+	if len(w.conditions) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(w.conditions, " AND ")
+}
+
+// Events implements engine.Store.
+func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
+		err = s.read(ctx, "events of "+q.Instance, func(ctx context.Context) (err error) {
+			query, args := eventsPage(q, after, n)
+			page, err = collect(ctx, s.readers, scanEvent, query, args...)
+			return err
+		})
+		return page, err
+	})
+}
+
+func eventsPage(q engine.EventQuery, after *record.Event, n int) (string, []any) {
+	var w where
+	w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
+	from := q.AfterSeq
+	if after != nil {
+		from = after.Seq
+	}
+	w.add("e.seq > ?", from)
+	if q.MaxRevision != 0 {
+		w.add("e.revision <= ?", q.MaxRevision) // revisions never fall along a history
+	}
+	if len(q.Kinds) > 0 {
+		kinds := make([]any, len(q.Kinds))
+		for i, k := range q.Kinds {
+			kinds[i] = string(k)
+		}
+		w.add("e.kind IN (?"+strings.Repeat(", ?", len(kinds)-1)+")", kinds...)
+	}
+	return `SELECT ` + eventColumns + ` FROM events e` + w.String() + ` ORDER BY e.seq LIMIT ?`, append(w.args, n)
+}
+
+// Instances implements engine.Store.
+func (s *Store) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2[record.Instance, error] {
+	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
+		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
+			query, args := instancesPage(q, after, n)
+			page, err = collect(ctx, s.readers, scanInstance, query, args...)
+			return err
+		})
+		return page, err
+	})
+}
+
+func instancesPage(q engine.InstanceQuery, after *record.Instance, n int) (string, []any) {
+	var w where
+	before := q.BeforeID
+	if after != nil {
+		before = after.ID
+	}
+	w.addText("i.id < ?", before)
+	w.addText("i.workflow = ?", q.Workflow)
+	w.addText("i.owner = ?", q.Owner)
+	w.addText("i.state = ?", q.State)
+	w.addText("i.status = ?", string(q.Status))
+	return `SELECT ` + instanceColumns + ` FROM instances i JOIN contexts c ON c.n = i.n` + w.String() +
+		` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
+}

@@ -1,0 +1,209 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+const driverName = "sqlite"
+
+// applicationID marks the file as gavel's ("gavl").
+const applicationID = 0x6761766c
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// prepareFile makes sure that the file is there, regular and on a disk that can
+// keep it, and returns its absolute path.
+//
+// A file that exists is never opened here: to close it again would drop every
+// POSIX lock that SQLite holds on it in this process.
+func prepareFile(cfg Config) (string, error) {
+	if cfg.Path == "" {
+		return "", errors.New("no path")
+	}
+	path, err := filepath.Abs(cfg.Path)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	if name := networkFS(dir); name != "" {
+		return "", fmt.Errorf("%w (%s)", ErrNetworkFS, name)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		return path, errors.Join(f.Sync(), f.Close(), syncDir(dir))
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%w (not a regular file)", ErrNotAStore)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		cfg.Logger.Warn("others can read the store; chmod 600 keeps it private",
+			"path", path, "mode", fmt.Sprintf("%04o", info.Mode().Perm()))
+	}
+	return path, nil
+}
+
+// syncDir makes a new name in a directory durable.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // a directory cannot be synced there
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func dsn(path string, pragmas ...string) string {
+	q := url.Values{"_pragma": pragmas}
+	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + q.Encode()
+}
+
+// writerDSN leaves busy_timeout at 0: the writer itself waits for the lock, so
+// that callers and Close need not.
+func writerDSN(cfg Config) string {
+	return dsn(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint(4000)", "cache_size(-32000)",
+		"journal_size_limit(67108864)", "temp_store(memory)", "foreign_keys(ON)")
+}
+
+func readerDSN(cfg Config) string {
+	return dsn(cfg.Path, "busy_timeout("+strconv.FormatInt(cfg.BusyTimeout.Milliseconds(), 10)+")",
+		"query_only(ON)", "cache_size(-8000)", "temp_store(memory)")
+}
+
+// setUp brings a new connection to a store in today's schema, creating it in an
+// empty file. It leaves a file that is not a store as it is.
+func setUp(ctx context.Context, conn *sql.Conn, busy time.Duration) error {
+	fresh := false
+	if err := patiently(ctx, busy, func() (err error) { fresh, err = identify(ctx, conn); return err }); err != nil {
+		return err
+	}
+	if fresh { // only possible before the first page is written
+		if _, err := conn.ExecContext(ctx, "PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
+			return err
+		}
+	}
+	if err := patiently(ctx, busy, func() error { return useWAL(ctx, conn) }); err != nil {
+		return err
+	}
+	return patiently(ctx, busy, func() error { return migrate(ctx, conn) })
+}
+
+// patiently repeats do while another process is in the way.
+func patiently(ctx context.Context, busy time.Duration, do func() error) error {
+	for end, wait := time.Now().Add(busy), shortestWait; ; wait = min(2*wait, longestWait) {
+		err := do()
+		if !isBusy(err) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// identify tells an empty file (fresh) from a store, and refuses everything else.
+func identify(ctx context.Context, conn *sql.Conn) (fresh bool, err error) {
+	var id, version, objects int64
+	for query, into := range map[string]*int64{
+		"PRAGMA application_id": &id, "PRAGMA user_version": &version, "SELECT count(*) FROM sqlite_schema": &objects,
+	} {
+		if err := conn.QueryRowContext(ctx, query).Scan(into); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case id == 0 && version == 0 && objects == 0:
+		return true, nil
+	case id != applicationID:
+		return false, fmt.Errorf("%w (a SQLite file of another application)", ErrNotAStore)
+	}
+	return false, nil
+}
+
+func useWAL(ctx context.Context, conn *sql.Conn) error {
+	var mode string
+	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return fmt.Errorf("the file system does not allow a write-ahead log (journal mode stays %q)", mode)
+	}
+	return nil
+}
+
+// migrate brings the schema up to date under an exclusive lock. user_version
+// counts the migrations that were applied.
+func migrate(ctx context.Context, conn *sql.Conn) (err error) {
+	files, err := fs.Glob(migrations, "migrations/*.sql") // sorted
+	if err != nil {
+		return err
+	}
+	if done, err := schemaVersion(ctx, conn, len(files)); err != nil || done == len(files) {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "BEGIN EXCLUSIVE"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // the first error is the one to tell
+		}
+	}()
+	done, err := schemaVersion(ctx, conn, len(files)) // another process may have been first
+	if err != nil {
+		return err
+	}
+	for _, name := range files[done:] {
+		script, err := migrations.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.ExecContext(ctx, string(script)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(files))); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "COMMIT")
+	return err
+}
+
+func schemaVersion(ctx context.Context, conn *sql.Conn, known int) (int, error) {
+	var version int
+	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return 0, err
+	}
+	if version > known {
+		return 0, fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", engine.ErrNewerSchema, version, known)
+	}
+	return version, nil
+}

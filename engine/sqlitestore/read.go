@@ -1,0 +1,212 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// readStatements are the pool's.
+type readStatements struct {
+	load, byKey, snapshot *sql.Stmt
+}
+
+const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner, i.created_at, i.updated_at,
+	i.seq, i.revision, i.state, i.status, i.head, i.facts, c.context`
+
+const eventColumns = `e.prev_hash, e.hash, e.body`
+
+func (s *readStatements) all() map[**sql.Stmt]string {
+	return map[**sql.Stmt]string{
+		&s.load:  `SELECT ` + instanceColumns + ` FROM instances i JOIN contexts c ON c.n = i.n WHERE i.id = ?`,
+		&s.byKey: `SELECT ` + eventColumns + ` FROM events e WHERE e.key_scope = ?`,
+		&s.snapshot: `SELECT s.instance, s.context FROM snapshots s
+			WHERE s.n = (SELECT n FROM instances WHERE id = ?) AND s.revision <= ? ORDER BY s.revision DESC LIMIT 1`,
+	}
+}
+
+func (s *readStatements) prepare(ctx context.Context, db *sql.DB) error {
+	for stmt, query := range s.all() {
+		var err error
+		if *stmt, err = db.PrepareContext(ctx, query); err != nil {
+			return errors.Join(fmt.Errorf("prepare %s: %w", query, err), s.close())
+		}
+	}
+	return nil
+}
+
+func (s *readStatements) close() error { return closeAll(s.all()) }
+
+// row is what a *sql.Row and a *sql.Rows have in common.
+type row interface{ Scan(dest ...any) error }
+
+// read takes a short read through the pool. It looks at the context before and
+// not during it: to interrupt a read costs more than to finish it.
+func (s *Store) read(ctx context.Context, what string, do func(context.Context) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.inside.Done()
+	err := do(context.WithoutCancel(ctx))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("%w: %s", engine.ErrNotFound, what)
+	}
+	return fmt.Errorf("read %s: %w", what, classify(err))
+}
+
+// Load implements engine.Store.
+func (s *Store) Load(ctx context.Context, id string) (inst record.Instance, err error) {
+	err = s.read(ctx, "instance "+id, func(ctx context.Context) (err error) {
+		inst, err = scanInstance(s.stmts.load.QueryRowContext(ctx, id))
+		return err
+	})
+	return inst, err
+}
+
+func scanInstance(r row) (record.Instance, error) {
+	var i record.Instance
+	var created, updated int64
+	var head, facts, doc []byte
+	err := r.Scan(&i.ID, &i.Workflow, &i.Version, &i.DefinitionHash, &i.Owner, &created, &updated,
+		&i.Seq, &i.Revision, &i.State, &i.Status, &head, &facts, &doc)
+	if err != nil {
+		return record.Instance{}, err
+	}
+	if err := json.Unmarshal(facts, &i.Facts); err != nil {
+		return record.Instance{}, fmt.Errorf("%w: the facts of %s: %w", ErrCorrupt, i.ID, err)
+	}
+	i.CreatedAt, i.UpdatedAt = timeOf(created), timeOf(updated)
+	i.Head, i.Context = hex.EncodeToString(head), doc
+	return i, nil
+}
+
+func timeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+
+// ByKey implements engine.Store.
+func (s *Store) ByKey(ctx context.Context, scope string) (e record.Event, err error) {
+	raw, hexErr := hex.DecodeString(scope)
+	err = s.read(ctx, "idempotency key", func(ctx context.Context) (err error) {
+		if hexErr != nil {
+			return sql.ErrNoRows // no such key can have been stored
+		}
+		e, err = scanEvent(s.stmts.byKey.QueryRowContext(ctx, raw))
+		return err
+	})
+	return e, err
+}
+
+func scanEvent(r row) (record.Event, error) {
+	var prev, hash, body []byte
+	if err := r.Scan(&prev, &hash, &body); err != nil {
+		return record.Event{}, err
+	}
+	e, err := record.Decode(body)
+	if err != nil {
+		return record.Event{}, err
+	}
+	e.PrevHash, e.Hash = hex.EncodeToString(prev), hex.EncodeToString(hash)
+	return e, nil
+}
+
+// Snapshot implements engine.Store.
+func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst record.Instance, err error) {
+	err = s.read(ctx, fmt.Sprintf("snapshot of %s at revision %d", id, revision), func(ctx context.Context) error {
+		var doc, contextDoc []byte
+		if err := s.stmts.snapshot.QueryRowContext(ctx, id, revision).Scan(&doc, &contextDoc); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(doc, &inst); err != nil {
+			return fmt.Errorf("%w: a snapshot of %s: %w", ErrCorrupt, id, err)
+		}
+		inst.Context = contextDoc
+		return nil
+	})
+	return inst, err
+}
+
+const definitionColumns = `name, version, hash, document, owner, operator, created_at`
+
+func scanDefinition(r row) (engine.StoredDefinition, error) {
+	var d engine.StoredDefinition
+	var created int64
+	var doc []byte
+	if err := r.Scan(&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created); err != nil {
+		return engine.StoredDefinition{}, err
+	}
+	d.Document, d.CreatedAt = doc, timeOf(created)
+	return d, nil
+}
+
+// Definition implements engine.Store.
+func (s *Store) Definition(ctx context.Context, name string, version int) (d engine.StoredDefinition, err error) {
+	const query = `SELECT ` + definitionColumns + ` FROM definitions
+		WHERE name = ?1 AND (version = ?2 OR ?2 = 0) ORDER BY version DESC LIMIT 1`
+	err = s.read(ctx, fmt.Sprintf("definition %s version %d", name, version), func(ctx context.Context) (err error) {
+		d, err = scanDefinition(s.readers.QueryRowContext(ctx, query, name, version))
+		return err
+	})
+	return d, err
+}
+
+// Definitions implements engine.Store.
+func (s *Store) Definitions(ctx context.Context) (all []engine.StoredDefinition, err error) {
+	const query = `SELECT ` + definitionColumns + ` FROM definitions d
+		WHERE version = (SELECT max(version) FROM definitions WHERE name = d.name) ORDER BY name`
+	err = s.read(ctx, "definitions", func(ctx context.Context) (err error) {
+		all, err = collect(ctx, s.readers, scanDefinition, query)
+		return err
+	})
+	return all, err
+}
+
+// JudgeConfigs implements engine.Store.
+func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []engine.JudgeConfig, err error) {
+	const query = `SELECT workflow, revision, principal, role, scope, settings, hash, at
+		FROM judge_configs WHERE workflow = ? ORDER BY revision`
+	err = s.read(ctx, "judge configs of "+workflow, func(ctx context.Context) (err error) {
+		all, err = collect(ctx, s.readers, scanJudgeConfig, query, workflow)
+		return err
+	})
+	return all, err
+}
+
+func scanJudgeConfig(r row) (engine.JudgeConfig, error) {
+	var c engine.JudgeConfig
+	var settings []byte
+	var at int64
+	if err := r.Scan(&c.Workflow, &c.Revision, &c.Principal, &c.Role, &c.Scope, &settings, &c.Hash, &at); err != nil {
+		return engine.JudgeConfig{}, err
+	}
+	if err := json.Unmarshal(settings, &c.Settings); err != nil {
+		return engine.JudgeConfig{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
+	}
+	c.At = timeOf(at)
+	return c, nil
+}
+
+// collect reads every row of a query.
+func collect[T any](ctx context.Context, db *sql.DB, scan func(row) (T, error), query string, args ...any) (out []T, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, rows.Err()
+}

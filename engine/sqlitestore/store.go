@@ -1,0 +1,131 @@
+// Package sqlitestore keeps definitions, instances and events in one SQLite
+// file. It is the default store.
+//
+// It promises that a write that returned nil survives a crash of the process and
+// of the machine (write-ahead log, synchronous FULL), that several processes may
+// open the same file (the seq check decides who wins), and that one failing or
+// conflicting write never harms another. Writes of one process go through one
+// goroutine, which commits whatever queued up during the previous commit as one
+// transaction: no artificial delay, one fsync for many.
+//
+// It must never interpret what it keeps (hashes and folds live in package
+// record), and never be opened on a network file system.
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// Config configures Open.
+type Config struct {
+	// Path of the file. Its directory is created (0700), and so is the file (0600).
+	Path string
+	// Logger gets warnings; nil discards them.
+	Logger *slog.Logger
+	// BusyTimeout bounds how long a write waits for the lock that another process
+	// holds; 0 is 10 s.
+	BusyTimeout time.Duration
+}
+
+// Store is an engine.Store in a SQLite file.
+type Store struct {
+	path    string
+	log     *slog.Logger
+	writer  *writer
+	readers *sql.DB
+	stmts   readStatements
+
+	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
+	closed bool
+	inside sync.WaitGroup // calls in progress
+
+	closing  sync.Once
+	closeErr error
+}
+
+var _ engine.Store = (*Store)(nil)
+
+// Open opens the store in a file, or creates it. Errors: ErrNotAStore,
+// engine.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
+// ErrNetworkFS.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.BusyTimeout == 0 {
+		cfg.BusyTimeout = 10 * time.Second
+	}
+	s, err := open(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the store %s: %w", cfg.Path, classify(err))
+	}
+	return s, nil
+}
+
+func open(ctx context.Context, cfg Config) (*Store, error) {
+	path, err := prepareFile(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Path = path
+	w, err := openWriter(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{path: path, log: cfg.Logger, writer: w}
+	if s.readers, err = sql.Open(driverName, readerDSN(cfg)); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	n := max(4, 2*runtime.NumCPU())
+	s.readers.SetMaxOpenConns(n)
+	s.readers.SetMaxIdleConns(n)
+	if err := s.stmts.prepare(ctx, s.readers); err != nil {
+		return nil, errors.Join(err, s.readers.Close(), w.close())
+	}
+	w.start()
+	return s, nil
+}
+
+// Path returns the file's absolute path.
+func (s *Store) Path() string { return s.path }
+
+// enter notes a call in progress, so that Close waits for it.
+func (s *Store) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return engine.ErrClosed
+	}
+	s.inside.Add(1)
+	return nil
+}
+
+// Close waits for the calls in progress, writes what is queued, folds the
+// write-ahead log into the file and releases everything. It is idempotent, and
+// every call returns when it is done.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.writer.hurry()
+		s.inside.Wait()
+		err := errors.Join(s.stmts.close(), s.readers.Close(), s.writer.stop())
+		if err != nil {
+			s.closeErr = fmt.Errorf("close the store %s: %w", s.path, classify(err))
+		}
+	})
+	return s.closeErr
+}

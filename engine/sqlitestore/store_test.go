@@ -1,0 +1,87 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// TestMain lets the test binary play the other processes of the tests.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childRole); role != "" {
+		os.Exit(child(role))
+	}
+	os.Exit(m.Run())
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Driver{
+		Open: func(t testing.TB) engine.Store { return openAt(t, newPath(t)) },
+		Reopen: func(t testing.TB, closed engine.Store) engine.Store {
+			return openAt(t, closed.(*sqlitestore.Store).Path())
+		},
+		Beside: func(t testing.TB, first engine.Store) engine.Store {
+			return openAt(t, first.(*sqlitestore.Store).Path())
+		},
+		Poison: func(t testing.TB, s engine.Store, action string) {
+			db := raw(t, s.(*sqlitestore.Store).Path())
+			defer db.Close()
+			exec(t, db, fmt.Sprintf(`CREATE TRIGGER poison BEFORE INSERT ON events
+				WHEN instr(NEW.body, '"action":"%s"') BEGIN SELECT RAISE(ABORT, 'poisoned'); END`, action))
+		},
+		Stall: func(t testing.TB, s engine.Store) func() {
+			return lock(t, s.(*sqlitestore.Store).Path())
+		},
+	})
+}
+
+// newPath is a path with the characters that file names in URIs trip over.
+func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "a store?#%20é", "gavel.db") }
+
+func openAt(t testing.TB, path string) *sqlitestore.Store {
+	t.Helper()
+	s, err := sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// raw opens a store's file behind the driver's back.
+func raw(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(1)
+	return db
+}
+
+func exec(t testing.TB, db *sql.DB, query string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(query, args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// lock holds the write lock of a store's file, as another process would.
+func lock(t testing.TB, path string) (release func()) {
+	t.Helper()
+	db := raw(t, path)
+	exec(t, db, "BEGIN IMMEDIATE")
+	return func() {
+		exec(t, db, "ROLLBACK")
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// statements are the writer's, prepared on its connection.
+type statements struct {
+	begin, commit, rollback       *sql.Stmt
+	keyTaken                      *sql.Stmt
+	addInstance, moveInstance     *sql.Stmt
+	addContext, setContext        *sql.Stmt
+	addEvent, addSnapshot         *sql.Stmt
+	addDefinition, addJudgeConfig *sql.Stmt
+}
+
+func (s *statements) all() map[**sql.Stmt]string {
+	return map[**sql.Stmt]string{
+		&s.begin:    `BEGIN IMMEDIATE`,
+		&s.commit:   `COMMIT`,
+		&s.rollback: `ROLLBACK`,
+		&s.keyTaken: `SELECT 1 FROM events WHERE key_scope = ?`,
+		&s.addInstance: `INSERT INTO instances (id, workflow, version, definition_hash, owner, created_at,
+			updated_at, seq, revision, state, status, head, facts)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		&s.moveInstance: `UPDATE instances SET updated_at = ?, seq = ?, revision = ?, state = ?, status = ?, head = ?, facts = ?
+			WHERE id = ? AND seq = ? AND head = ?`,
+		&s.addContext: `INSERT INTO contexts (n, context) SELECT n, ? FROM instances WHERE id = ?`,
+		&s.setContext: `UPDATE contexts SET context = ? WHERE n = (SELECT n FROM instances WHERE id = ?)`,
+		&s.addEvent: `INSERT INTO events (n, seq, revision, kind, at, key_scope, prev_hash, hash, body)
+			SELECT n, ?, ?, ?, ?, ?, ?, ?, ? FROM instances WHERE id = ?`,
+		&s.addSnapshot: `INSERT OR REPLACE INTO snapshots (n, revision, instance, context)
+			SELECT n, ?, ?, ? FROM instances WHERE id = ?`,
+		&s.addDefinition: `INSERT INTO definitions (name, version, hash, document, owner, operator, created_at)
+			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+			WHERE ?2 = 1 + (SELECT coalesce(max(version), 0) FROM definitions WHERE name = ?1)`,
+		&s.addJudgeConfig: `INSERT INTO judge_configs (workflow, revision, principal, role, scope, settings, hash, at)
+			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+			WHERE ?2 = 1 + (SELECT coalesce(max(revision), 0) FROM judge_configs WHERE workflow = ?1)`,
+	}
+}
+
+func (s *statements) prepare(ctx context.Context, conn *sql.Conn) error {
+	for stmt, query := range s.all() {
+		var err error
+		if *stmt, err = conn.PrepareContext(ctx, query); err != nil {
+			return fmt.Errorf("prepare %s: %w", query, err)
+		}
+	}
+	return nil
+}
+
+func (s *statements) close() error { return closeAll(s.all()) }
+
+func closeAll(stmts map[**sql.Stmt]string) error {
+	var err error
+	for stmt := range stmts {
+		if *stmt != nil {
+			err = errors.Join(err, (*stmt).Close())
+		}
+	}
+	return err
+}
+
+// exec runs a statement. A write that began is never interrupted, so no context
+// comes along: who does not want to wait any longer withdraws while queued.
+func (s *statements) exec(stmt *sql.Stmt, args ...any) error {
+	_, err := stmt.ExecContext(context.Background(), args...)
+	return err
+}
+
+// execOne runs a statement that changes one row, or none: then it returns refused.
+func (s *statements) execOne(refused error, stmt *sql.Stmt, args ...any) error {
+	r, err := stmt.ExecContext(context.Background(), args...)
+	if err != nil {
+		return err
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 1 {
+		return err
+	}
+	return refused
+}
+
+// write takes a write through the writer.
+func (s *Store) write(ctx context.Context, size int, what string, apply func(*statements) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.inside.Done()
+	err := s.writer.submit(ctx, size, apply)
+	if err == nil || isRefusal(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, classify(err))
+}
+
+// AddDefinition implements engine.Store.
+func (s *Store) AddDefinition(ctx context.Context, d engine.StoredDefinition) error {
+	refused := fmt.Errorf("%w: version %d of %s is not the next", engine.ErrConflict, d.Version, d.Name)
+	return s.write(ctx, len(d.Document), "add a definition", func(st *statements) error {
+		return st.execOne(refused, st.addDefinition,
+			d.Name, d.Version, d.Hash, orEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano())
+	})
+}
+
+// AddJudgeConfig implements engine.Store.
+func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error {
+	settings, err := json.Marshal(c.Settings)
+	if err != nil {
+		return fmt.Errorf("encode the judge settings: %w", err)
+	}
+	refused := fmt.Errorf("%w: revision %d of the judge of %s is not the next", engine.ErrConflict, c.Revision, c.Workflow)
+	return s.write(ctx, len(settings), "add a judge config", func(st *statements) error {
+		return st.execOne(refused, st.addJudgeConfig,
+			c.Workflow, c.Revision, c.Principal, c.Role, c.Scope, settings, c.Hash, c.At.UnixNano())
+	})
+}
+
+// Commit implements engine.Store.
+func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
+	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
+		if errors.Is(err, record.ErrTooLarge) {
+			return fmt.Errorf("%w: %w", engine.ErrTooLarge, err)
+		}
+		return err
+	}
+	p, err := prepareCommit(c)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, p.size, "commit", p.apply)
+}
+
+// pending is a commit in the form in which it is written, made by the caller's
+// goroutine so that the writer has less to do.
+type pending struct {
+	next       record.Instance
+	expect     int64
+	head, from []byte // the new head, and the one expected
+	facts      []byte
+	context    []byte // nil when the events leave it as it is
+	snapshot   []byte // nil when none is asked for
+	events     []pendingEvent
+	size       int
+}
+
+type pendingEvent struct {
+	record.Event
+	scope      any // []byte, or nil without a key
+	prev, hash []byte
+}
+
+func prepareCommit(c engine.Commit) (*pending, error) {
+	p := &pending{next: c.Next, expect: c.Expect, events: make([]pendingEvent, len(c.Events))}
+	var err error
+	for i, e := range c.Events {
+		pe := &p.events[i]
+		pe.Event = e
+		if pe.prev, err = hex.DecodeString(e.PrevHash); err != nil {
+			return nil, fmt.Errorf("event %d: previous hash: %w", e.Seq, err)
+		}
+		if pe.hash, err = hex.DecodeString(e.Hash); err != nil {
+			return nil, fmt.Errorf("event %d: hash: %w", e.Seq, err)
+		}
+		if e.Key != nil {
+			scope, err := hex.DecodeString(e.Key.Scope)
+			if err != nil {
+				return nil, fmt.Errorf("event %d: key scope: %w", e.Seq, err)
+			}
+			pe.scope = scope
+		}
+		if touchesContext(e.Kind) {
+			p.context = orEmpty(c.Next.Context)
+		}
+		p.size += len(e.Body())
+	}
+	p.from, p.head = p.events[0].prev, p.events[len(p.events)-1].hash
+	if p.facts, err = json.Marshal(c.Next.Facts); err != nil {
+		return nil, fmt.Errorf("encode the facts: %w", err)
+	}
+	if c.Snapshot {
+		bare := c.Next
+		bare.Context = nil // beside it, byte for byte
+		if p.snapshot, err = json.Marshal(bare); err != nil {
+			return nil, fmt.Errorf("encode the snapshot: %w", err)
+		}
+		p.size += len(c.Next.Context)
+	}
+	p.size += len(p.context)
+	return p, nil
+}
+
+// touchesContext reports whether an event may change the context: all but the
+// kinds that are known not to.
+func touchesContext(k record.Kind) bool {
+	switch k {
+	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling:
+		return false
+	}
+	return true
+}
+
+func orEmpty(b []byte) []byte {
+	if b == nil {
+		return []byte{} // not NULL
+	}
+	return b
+}
+
+// apply checks first and writes then: a refusal leaves nothing behind.
+func (p *pending) apply(st *statements) error {
+	for i := range p.events {
+		if err := p.events[i].checkKey(st); err != nil {
+			return err
+		}
+	}
+	if err := p.applyInstance(st); err != nil {
+		return err
+	}
+	id := p.next.ID
+	for i := range p.events {
+		e := &p.events[i]
+		if err := st.exec(st.addEvent, e.Seq, e.Revision, string(e.Kind), e.Time.UnixNano(),
+			e.scope, e.prev, e.hash, e.Body(), id); err != nil {
+			return err
+		}
+	}
+	if p.snapshot == nil {
+		return nil
+	}
+	return st.exec(st.addSnapshot, p.next.Revision, p.snapshot, orEmpty(p.next.Context), id)
+}
+
+func (p *pending) applyInstance(st *statements) error {
+	i := &p.next
+	moved := fmt.Errorf("%w: instance %s is not at event %d", engine.ErrConflict, i.ID, p.expect)
+	if p.expect == 0 {
+		if err := st.execOne(moved, st.addInstance, i.ID, i.Workflow, i.Version, i.DefinitionHash, i.Owner,
+			i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), p.head, p.facts); err != nil {
+			return err
+		}
+		return st.exec(st.addContext, orEmpty(p.next.Context), i.ID)
+	}
+	if err := st.execOne(moved, st.moveInstance, i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status),
+		p.head, p.facts, i.ID, p.expect, p.from); err != nil {
+		return err
+	}
+	if p.context == nil {
+		return nil
+	}
+	return st.exec(st.setContext, p.context, i.ID)
+}
+
+func (e *pendingEvent) checkKey(st *statements) error {
+	if e.scope == nil {
+		return nil
+	}
+	var one int
+	switch err := st.keyTaken.QueryRowContext(context.Background(), e.scope).Scan(&one); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return engine.ErrKeyTaken
+}

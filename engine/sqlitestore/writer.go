@@ -1,0 +1,267 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// The bounds of one transaction.
+const (
+	maxBatch      = 256
+	maxBatchBytes = 8 << 20
+)
+
+// How a writer waits for another process's lock. The waits stay short because
+// the other holds the lock for one fsync at a time and takes it again at once.
+const (
+	shortestWait = 100 * time.Microsecond
+	longestWait  = 4 * time.Millisecond
+	// closingWait bounds the wait for the lock once the store is being closed.
+	closingWait = 500 * time.Millisecond
+)
+
+// request is one write on its way through the writer.
+type request struct {
+	// apply writes within the transaction that is open. ErrConflict and ErrKeyTaken
+	// mean that it wrote nothing; after any other error the transaction is undone.
+	// It may be called twice.
+	apply func(*statements) error
+	size  int
+	err   error
+	done  chan error // one value, when the outcome is certain
+	state atomic.Int32
+}
+
+const (
+	waiting int32 = iota
+	taken
+	abandoned
+)
+
+// take claims the request for a transaction; from then on its caller waits.
+func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
+
+// abandon withdraws the request unless it was taken.
+func (r *request) abandon() bool { return r.state.CompareAndSwap(waiting, abandoned) }
+
+// writer is the one goroutine that writes, with its connection.
+type writer struct {
+	db       *sql.DB
+	conn     *sql.Conn
+	stmts    statements
+	busy     time.Duration
+	queue    chan *request
+	stopped  chan struct{} // closed when the goroutine has ended
+	hurrying chan struct{} // closed when the store is being closed
+	once     sync.Once
+	batch    []*request // of the transaction that is open, reused
+}
+
+func openWriter(ctx context.Context, cfg Config) (*writer, error) {
+	db, err := sql.Open(driverName, writerDSN(cfg))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	w := &writer{
+		db: db, busy: cfg.BusyTimeout, queue: make(chan *request, 4*maxBatch),
+		stopped: make(chan struct{}), hurrying: make(chan struct{}),
+	}
+	err = patiently(ctx, w.busy, func() error { w.conn, err = db.Conn(ctx); return err })
+	if err == nil {
+		err = setUp(ctx, w.conn, w.busy)
+	}
+	if err == nil {
+		err = w.stmts.prepare(ctx, w.conn)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+// close releases the connection.
+func (w *writer) close() error {
+	var err error
+	if w.conn != nil {
+		err = errors.Join(w.stmts.close(), w.conn.Close())
+	}
+	return errors.Join(err, w.db.Close())
+}
+
+func (w *writer) start() { go w.run() }
+
+// hurry shortens the waits for another process's lock.
+func (w *writer) hurry() { w.once.Do(func() { close(w.hurrying) }) }
+
+// stop ends the goroutine after the queue is empty, folds the log into the file
+// and releases the connection. Nobody may submit any more.
+func (w *writer) stop() error {
+	close(w.queue)
+	<-w.stopped
+	ctx := context.Background()
+	// Both are upkeep: another process that reads or writes may be in their way,
+	// and the next one to open the file makes up for them.
+	_, _ = w.conn.ExecContext(ctx, "PRAGMA optimize")
+	_, _ = w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	return w.close()
+}
+
+// submit queues a write and waits for its outcome, or withdraws it when ctx
+// ends before it was taken into a transaction.
+func (w *writer) submit(ctx context.Context, size int, apply func(*statements) error) error {
+	r := &request{apply: apply, size: size, done: make(chan error, 1)}
+	select {
+	case w.queue <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		if r.abandon() {
+			return ctx.Err()
+		}
+		return <-r.done
+	}
+}
+
+func (w *writer) run() {
+	defer close(w.stopped)
+	for first := range w.queue {
+		w.transact(first)
+	}
+}
+
+// transact runs one transaction with first and whatever is queued.
+func (w *writer) transact(first *request) {
+	if err := w.begin(); err != nil {
+		w.failQueued(first, err)
+		return
+	}
+	w.batch = w.batch[:0]
+	size, written := 0, 0
+	for r := first; r != nil; r = w.next(len(w.batch), size) {
+		if !r.take() {
+			continue
+		}
+		w.batch = append(w.batch, r)
+		size += r.size
+		r.err = r.apply(&w.stmts)
+		switch {
+		case r.err == nil:
+			written++
+		case !isRefusal(r.err):
+			w.rollback()
+			w.singly(w.batch)
+			return
+		}
+	}
+	if err := w.finish(written > 0); err != nil {
+		w.singly(w.batch)
+		return
+	}
+	for _, r := range w.batch {
+		r.done <- r.err
+	}
+	clear(w.batch)
+}
+
+// next returns a queued request that still fits, nil when there is none: what
+// is not queued yet is the next transaction's.
+func (w *writer) next(count, size int) *request {
+	if count >= maxBatch || size >= maxBatchBytes {
+		return nil
+	}
+	select {
+	case r := <-w.queue:
+		return r // nil once the queue is closed
+	default:
+		return nil
+	}
+}
+
+// singly gives each request of a failed transaction its own, so that only the
+// one at fault fails.
+func (w *writer) singly(batch []*request) {
+	for i, r := range batch {
+		if err := w.begin(); err != nil {
+			for _, r := range batch[i:] {
+				r.done <- err
+			}
+			break
+		}
+		err := r.apply(&w.stmts)
+		if err != nil {
+			w.rollback()
+		} else {
+			err = w.finish(true)
+		}
+		r.done <- err
+	}
+	clear(batch)
+}
+
+// isRefusal reports whether apply answered without writing.
+func isRefusal(err error) bool {
+	return errors.Is(err, engine.ErrConflict) || errors.Is(err, engine.ErrKeyTaken)
+}
+
+// begin takes the write lock of the file, waiting for other processes.
+func (w *writer) begin() error {
+	start := time.Now()
+	hurry, wait, patience := w.hurrying, shortestWait, w.busy
+	for {
+		err := w.stmts.exec(w.stmts.begin)
+		if !isBusy(err) {
+			return err
+		}
+		if time.Since(start) >= patience {
+			return fmt.Errorf("waited %s: %w", time.Since(start).Round(time.Millisecond), err)
+		}
+		timer := time.NewTimer(wait + rand.N(wait)) //nolint:gosec // jitter
+		select {
+		case <-timer.C:
+			wait = min(2*wait, longestWait)
+		case <-hurry:
+			timer.Stop()
+			patience, hurry = min(patience, time.Since(start)+closingWait), nil
+		}
+	}
+}
+
+// finish commits, or undoes a transaction in which nothing was written. An
+// error means that it is undone.
+func (w *writer) finish(written bool) error {
+	if !written {
+		w.rollback()
+		return nil
+	}
+	err := w.stmts.exec(w.stmts.commit)
+	if err != nil {
+		w.rollback()
+	}
+	return err
+}
+
+// rollback undoes the transaction. Its error says nothing new: SQLite has
+// already undone it by itself after some failures.
+func (w *writer) rollback() { _ = w.stmts.exec(w.stmts.rollback) }
+
+// failQueued tells everybody who waits now why nothing can be written.
+func (w *writer) failQueued(first *request, err error) {
+	for r := first; r != nil; r = w.next(0, 0) {
+		if r.take() {
+			r.done <- err
+		}
+	}
+}
