@@ -1,0 +1,227 @@
+package mcpface
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+func runDefine(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Define(ctx, f.cfg.Principal, engine.DefineRequest{Source: "workflow.define", Document: a.raw})
+	if err != nil {
+		return answer{}, err
+	}
+	line := fmt.Sprintf("DEFINED %q version %d: it starts in %q.", r.Name, r.Version, r.InitialState)
+	if !r.Created {
+		line = fmt.Sprintf("UNCHANGED: %q version %d already is this definition.", r.Name, r.Version)
+	}
+	for _, w := range r.Warnings {
+		line += " Warning: " + w.Message + "."
+	}
+	return answer{line: line, content: r}, nil
+}
+
+func runList(ctx context.Context, f *Face, _ arguments) (answer, error) {
+	all, err := f.cfg.Engine.List(ctx, f.cfg.Principal)
+	if err != nil {
+		return answer{}, err
+	}
+	names := make([]string, len(all))
+	for i, d := range all {
+		names[i] = d.Name
+	}
+	line := "No workflow is defined yet; use workflow.define."
+	if len(all) > 0 {
+		line = fmt.Sprintf("%d defined: %s.", len(all), strings.Join(names, ", "))
+	}
+	return answer{line: line, content: listAnswer{Workflows: all, Count: len(all)}}, nil
+}
+
+func runDescribe(ctx context.Context, f *Face, a arguments) (answer, error) {
+	if v := a.integer("version"); a.doc("version") != nil && (v < 1 || v > 1<<30) {
+		return answer{}, wrong("version", "A version is 1 or more.", "Leave it out for the newest.")
+	}
+	d, err := f.cfg.Engine.Describe(ctx, f.cfg.Principal, a.text("name"), int(a.integer("version")))
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: fmt.Sprintf("%q version %d. %s", d.Name, d.Version, d.Description), content: d}, nil
+}
+
+func runStart(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Start(ctx, f.cfg.Principal, engine.StartRequest{
+		Type: a.text("type"), Context: a.doc("context"), Key: a.text("idempotencyKey"),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	what := "start of " + r.Workflow
+	if r.ID != "" {
+		what += " as " + r.ID
+	}
+	return answer{line: verdictLine(what, r.Decision, r.Position), content: r, refused: !r.Decision.Applied}, nil
+}
+
+func runAdvance(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Advance(ctx, f.cfg.Principal, advanceRequest(a))
+	if err != nil {
+		return answer{}, err
+	}
+	what := fmt.Sprintf("%q in %q", r.Action, r.From)
+	return answer{line: verdictLine(what, r.Decision, r.Position), content: r, refused: !r.Decision.Applied}, nil
+}
+
+func advanceRequest(a arguments) engine.AdvanceRequest {
+	return engine.AdvanceRequest{
+		ID: a.text("id"), Action: a.text("action"), Data: a.doc("data"),
+		ExpectedRevision: a.revision(), Key: a.text("idempotencyKey"),
+	}
+}
+
+// runValidate is never a refusal: it was a question.
+func runValidate(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Validate(ctx, f.cfg.Principal, advanceRequest(a))
+	if err != nil {
+		return answer{}, err
+	}
+	line := fmt.Sprintf("WOULD PASS: %q would lead to %q.", r.Action, r.Decision.Target)
+	if !r.Approved {
+		verb := "BE REJECTED"
+		if r.Decision.Outcome == judge.Escalate {
+			verb = "BE ESCALATED"
+		}
+		line = fmt.Sprintf("WOULD %s: %q: %s", verb, r.Action, objections(r.Decision))
+	}
+	return answer{line: line + " Nothing moved.", content: validateAnswer{
+		Approved: r.Approved, Confidence: r.Decision.Confidence, Reasoning: r.Decision.Reasoning,
+		Violations: r.Decision.Violations, Suggestions: r.Decision.Suggestions,
+		Action: r.Action, Position: r.Position, Decision: r.Decision,
+	}}, nil
+}
+
+func runStatus(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Status(ctx, f.cfg.Principal, a.text("id"))
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: r.Progress, content: r}, nil
+}
+
+func runCancel(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Cancel(ctx, f.cfg.Principal, engine.CancelRequest{
+		ID: a.text("id"), Reason: a.text("reason"), Key: a.text("idempotencyKey"), ExpectedRevision: a.revision(),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: r.Message, content: r}, nil
+}
+
+func runCheckpoint(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Checkpoint(ctx, f.cfg.Principal, engine.CheckpointRequest{
+		ID: a.text("id"), Description: a.text("description"), Metadata: a.doc("metadata"), Key: a.text("idempotencyKey"),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: fmt.Sprintf("Checkpoint %s names %q at revision %d.", r.CheckpointID, r.State, r.Revision), content: r}, nil
+}
+
+func runRollback(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Rollback(ctx, f.cfg.Principal, engine.RollbackRequest{
+		ID: a.text("id"), CheckpointID: a.text("checkpointId"), Key: a.text("idempotencyKey"), ExpectedRevision: a.revision(),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: r.Message + " " + r.Progress, content: r}, nil
+}
+
+func runListCheckpoints(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.ListCheckpoints(ctx, f.cfg.Principal, a.text("id"))
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: fmt.Sprintf("%d checkpoints, newest first.", r.Count), content: r}, nil
+}
+
+func runConfigure(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.ConfigureJudge(ctx, f.cfg.Principal, engine.JudgeConfigRequest{
+		Name: a.text("name"),
+		Settings: workflow.JudgeSettings{
+			Enabled: optional[bool](a, "enabled"), StrictMode: optional[bool](a, "strictMode"),
+			MinConfidence: optional[float64](a, "minConfidence"), UseLLM: optional[bool](a, "useLLM"),
+		},
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: r.Message, content: r}, nil
+}
+
+func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.History(ctx, f.cfg.Principal, engine.HistoryRequest{
+		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: a.limit(),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	line := fmt.Sprintf("%d decisions, oldest first.", r.Count)
+	if r.NextAfter > 0 {
+		line += fmt.Sprintf(" More with afterSeq %d.", r.NextAfter)
+	}
+	return answer{line: line, content: r}, nil
+}
+
+func runInstances(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Instances(ctx, f.cfg.Principal, engine.InstancesRequest{
+		Workflow: a.text("workflow"), State: a.text("state"), Status: record.Status(a.text("status")),
+		Cursor: a.text("cursor"), Limit: a.limit(),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: fmt.Sprintf("%d instances, newest first.", r.Count), content: r}, nil
+}
+
+func runCanExecute(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.CanExecute(ctx, f.cfg.Principal, a.text("id"), a.strings("states"))
+	if err != nil {
+		return answer{}, err
+	}
+	verb := "NO"
+	if r.Allowed {
+		verb = "YES"
+	}
+	return answer{line: verb + ": " + r.Reason, content: r}, nil
+}
+
+func runDiagram(ctx context.Context, f *Face, a arguments) (answer, error) {
+	r, err := f.cfg.Engine.Diagram(ctx, f.cfg.Principal, engine.DiagramRequest{
+		Name: a.text("name"), ID: a.text("id"), Format: a.text("format"),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: fmt.Sprintf("%s of %q.", r.Format, r.Name), content: r}, nil
+}
+
+// indented is a document for a person to read.
+func indented(v any) (string, error) {
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("encode the resource: %w", err)
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, doc, "", "  "); err != nil {
+		return "", fmt.Errorf("encode the resource: %w", err)
+	}
+	return b.String(), nil
+}

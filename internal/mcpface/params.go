@@ -1,0 +1,189 @@
+package mcpface
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+)
+
+// kind is the type of an argument.
+type kind string
+
+const (
+	kindString  kind = "a string"
+	kindObject  kind = "an object"
+	kindInteger kind = "an integer"
+	kindNumber  kind = "a number"
+	kindBoolean kind = "true or false"
+	kindStrings kind = "a list of strings"
+)
+
+// param is one argument of a tool.
+type param struct {
+	name     string
+	kind     kind
+	required bool
+	enum     []string
+	help     string
+}
+
+// arguments are a call's arguments after they were checked against the tool's
+// parameters: present keys have the right type, null counts as absent.
+type arguments struct {
+	raw    json.RawMessage
+	fields map[string]json.RawMessage
+}
+
+// read checks raw against the parameters and reports the first mistake.
+func (t tool) read(raw json.RawMessage) (arguments, error) {
+	if len(bytes.TrimSpace(raw)) == 0 || string(bytes.TrimSpace(raw)) == "null" {
+		raw = json.RawMessage("{}")
+	}
+	if err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: len(raw) + 1, Depth: 96}); err != nil {
+		return arguments{}, &engine.Error{
+			Code: engine.CodeInvalidData, Message: fmt.Sprintf("The arguments are not acceptable JSON: %v.", err),
+			Hint: "Send each key once, valid UTF-8, and numbers that a 64-bit float keeps; quote larger ones.", Err: err,
+		}
+	}
+	a := arguments{raw: raw}
+	if json.Unmarshal(raw, &a.fields) != nil || a.fields == nil {
+		return arguments{}, wrong("", "The arguments must be an object.", "Send them by name.")
+	}
+	names := make([]string, len(t.params))
+	for i, p := range t.params {
+		names[i] = p.name
+		v, ok := a.fields[p.name]
+		if ok && string(v) == "null" {
+			delete(a.fields, p.name)
+			ok = false
+		}
+		if !ok && p.required {
+			return arguments{}, wrong(p.name, fmt.Sprintf("The argument %q is missing.", p.name), p.help)
+		}
+		if ok {
+			if err := p.check(v); err != nil {
+				return arguments{}, err
+			}
+		}
+	}
+	if t.passes {
+		return a, nil
+	}
+	for _, key := range sortedKeys(a.fields) {
+		if !slices.Contains(names, key) {
+			return arguments{}, unknownArgument(t, key, names)
+		}
+	}
+	return a, nil
+}
+
+func unknownArgument(t tool, key string, names []string) error {
+	hint := fmt.Sprintf("%s takes: %s.", t.name, strings.Join(names, ", "))
+	if len(names) == 0 {
+		hint = t.name + " takes no arguments."
+	}
+	if near := strictdoc.Suggest(key, names); near != "" {
+		hint = fmt.Sprintf("Did you mean %q? %s", near, hint)
+	}
+	return wrong(key, fmt.Sprintf("There is no argument %q.", key), hint)
+}
+
+func (p param) check(v json.RawMessage) error {
+	if is := jsonType(v); !p.accepts(v, is) {
+		return wrong(p.name, fmt.Sprintf("The argument %q must be %s, is %s.", p.name, p.kind, is), p.help)
+	}
+	if len(p.enum) > 0 {
+		var s string
+		if json.Unmarshal(v, &s) != nil || !slices.Contains(p.enum, s) {
+			return wrong(p.name, fmt.Sprintf("The argument %q must be one of %s.", p.name, strings.Join(p.enum, ", ")), p.help)
+		}
+	}
+	return nil
+}
+
+func (p param) accepts(v json.RawMessage, is string) bool {
+	switch p.kind {
+	case kindInteger:
+		_, err := strconv.ParseInt(string(v), 10, 64)
+		return err == nil
+	case kindStrings:
+		var list []json.RawMessage
+		return is == "a list" && json.Unmarshal(v, &list) == nil &&
+			!slices.ContainsFunc(list, func(e json.RawMessage) bool { return jsonType(e) != "a string" })
+	case kindBoolean:
+		return is == "a boolean"
+	default:
+		return is == string(p.kind)
+	}
+}
+
+// jsonType names the type of valid JSON.
+func jsonType(v json.RawMessage) string {
+	switch v[0] {
+	case '"':
+		return "a string"
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	default:
+		return "a number"
+	}
+}
+
+func wrong(name, message, hint string) error {
+	path := ""
+	if name != "" {
+		path = "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	}
+	return &engine.Error{Code: engine.CodeInvalidArgument, Path: path, Message: message, Hint: hint}
+}
+
+func sortedKeys(m map[string]json.RawMessage) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// The getters return the zero value for an absent argument; check has made sure
+// of the type.
+
+func (a arguments) text(name string) string         { return get[string](a, name) }
+func (a arguments) integer(name string) int64       { return get[int64](a, name) }
+func (a arguments) strings(name string) []string    { return get[[]string](a, name) }
+func (a arguments) doc(name string) json.RawMessage { return a.fields[name] }
+
+func (a arguments) revision() *int64 { return optional[int64](a, "expectedRevision") }
+func (a arguments) limit() int       { return int(a.integer("limit")) }
+func get[T any](a arguments, name string) T {
+	if v := optional[T](a, name); v != nil {
+		return *v
+	}
+	var zero T
+	return zero
+}
+
+func optional[T any](a arguments, name string) *T {
+	raw, ok := a.fields[name]
+	if !ok {
+		return nil
+	}
+	var v T
+	if json.Unmarshal(raw, &v) != nil {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,101 @@
+package mcpface
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+const (
+	scheme      = "workflow://"
+	definitions = scheme + "definitions"
+	instances   = scheme + "instances"
+	typeJSON    = "application/json"
+	typeMermaid = "text/vnd.mermaid"
+)
+
+// addResources offers what can be read without a tool call.
+func (f *Face) addResources() {
+	f.server.AddResource(
+		mcp.NewResource(definitions, "Workflows", mcp.WithResourceDescription("Every defined workflow."), mcp.WithMIMEType(typeJSON)),
+		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
+			all, err := f.cfg.Engine.List(ctx, f.cfg.Principal)
+			return document(listAnswer{Workflows: all, Count: len(all)}, err)
+		}))
+	f.server.AddResource(
+		mcp.NewResource(instances, "Instances", mcp.WithResourceDescription("Your instances, newest first."), mcp.WithMIMEType(typeJSON)),
+		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
+			return document(f.cfg.Engine.Instances(ctx, f.cfg.Principal, engine.InstancesRequest{}))
+		}))
+	for _, t := range []struct {
+		uri, name, help, mime string
+		read                  func(ctx context.Context, subject string) (string, error)
+	}{
+		{definitions + "/{name}", "Workflow", "One workflow in full.", typeJSON, func(ctx context.Context, name string) (string, error) {
+			return document(f.cfg.Engine.Describe(ctx, f.cfg.Principal, name, 0))
+		}},
+		{instances + "/{id}", "Instance", "Where an instance stands.", typeJSON, func(ctx context.Context, id string) (string, error) {
+			return document(f.cfg.Engine.Status(ctx, f.cfg.Principal, id))
+		}},
+		{instances + "/{id}/history", "Decisions", "The decisions about an instance, oldest first.", typeJSON, func(ctx context.Context, id string) (string, error) {
+			return document(f.cfg.Engine.History(ctx, f.cfg.Principal, engine.HistoryRequest{ID: id}))
+		}},
+		{instances + "/{id}/diagram", "Diagram", "The workflow with the instance's state and path marked.", typeMermaid, func(ctx context.Context, id string) (string, error) {
+			d, err := f.cfg.Engine.Diagram(ctx, f.cfg.Principal, engine.DiagramRequest{ID: id})
+			return d.Diagram, err
+		}},
+	} {
+		f.server.AddResourceTemplate(
+			mcp.NewResourceTemplate(t.uri, t.name, mcp.WithTemplateDescription(t.help), mcp.WithTemplateMIMEType(t.mime)),
+			f.reader(t.mime, t.read))
+	}
+}
+
+func document(v any, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return indented(v)
+}
+
+// reader answers a read of workflow://KIND/SUBJECT[/VIEW] with what read says of
+// the subject.
+func (f *Face) reader(mime string, read func(context.Context, string) (string, error)) func(context.Context, mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
+	return func(ctx context.Context, req mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
+		text, err := read(ctx, subject(req.Params.URI))
+		if err != nil {
+			return nil, f.resourceError(ctx, req.Params.URI, err)
+		}
+		return []mcp.ResourceContents{mcp.TextResourceContents{URI: req.Params.URI, MIMEType: mime, Text: text}}, nil
+	}
+}
+
+// subject is the second segment of a resource's path, unescaped.
+func subject(uri string) string {
+	segments := strings.Split(strings.TrimPrefix(uri, scheme), "/")
+	if len(segments) < 2 {
+		return ""
+	}
+	s, err := url.PathUnescape(segments[1])
+	if err != nil {
+		return segments[1]
+	}
+	return s
+}
+
+// resourceError is the JSON-RPC error's text: code and sentence, never the text
+// of an unknown error.
+func (f *Face) resourceError(ctx context.Context, uri string, err error) error {
+	var e *engine.Error
+	if errors.As(err, &e) && e.Code != engine.CodeInternal {
+		return fmt.Errorf("%s: %s", e.Code, e.Error()) //nolint:errorlint // the cause is not for the client
+	}
+	f.cfg.Logger.ErrorContext(ctx, "resource failed", "uri", uri, "error", err)
+	return errors.New("internal: an internal error kept gavel from answering")
+}

@@ -1,0 +1,116 @@
+package mcpface
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// inputSchema is the JSON Schema of a tool's parameters: one flat object without
+// combinators, which some providers refuse a whole list of tools for.
+func inputSchema(params []param) json.RawMessage {
+	properties := map[string]any{}
+	required := []string{}
+	for _, p := range params {
+		s := map[string]any{"description": p.help}
+		switch p.kind {
+		case kindString:
+			s["type"] = "string"
+		case kindObject:
+			s["type"] = "object"
+		case kindInteger:
+			s["type"] = "integer"
+		case kindNumber:
+			s["type"] = "number"
+		case kindBoolean:
+			s["type"] = "boolean"
+		case kindStrings:
+			s["type"], s["items"] = "array", map[string]any{"type": "string"}
+		}
+		if len(p.enum) > 0 {
+			s["enum"] = p.enum
+		}
+		properties[p.name] = s
+		if p.required {
+			required = append(required, p.name)
+		}
+	}
+	return encode(map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+}
+
+// outputSchema is the JSON Schema of what a tool answers, from the Go type. No
+// field is required and "error" is always admitted: a refused or failed call
+// answers with less.
+func outputSchema(v any) json.RawMessage {
+	s := objectSchema(reflect.TypeOf(v))
+	properties := s["properties"].(map[string]any)
+	properties["error"] = objectSchema(reflect.TypeFor[errorAnswer]())
+	properties["error"].(map[string]any)["description"] = fieldHelp["error"]
+	return encode(s)
+}
+
+// objectSchema describes a struct as encoding/json writes it.
+func objectSchema(t reflect.Type) map[string]any {
+	properties := map[string]any{}
+	addFields(properties, t)
+	return map[string]any{"type": "object", "properties": properties}
+}
+
+func addFields(properties map[string]any, t reflect.Type) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case name == "-":
+		case field.Anonymous && name == "":
+			addFields(properties, field.Type)
+		default:
+			if name == "" {
+				name = field.Name
+			}
+			s := typeSchema(field.Type)
+			s["description"] = fieldHelp[name]
+			properties[name] = s
+		}
+	}
+}
+
+// freeForm are the Go types whose JSON is any object.
+var freeForm = reflect.TypeFor[json.RawMessage]()
+
+func typeSchema(t reflect.Type) map[string]any {
+	switch {
+	case t == freeForm:
+		return map[string]any{"type": "object"}
+	case t == reflect.TypeFor[time.Time]():
+		return map[string]any{"type": "string", "format": "date-time"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return typeSchema(t.Elem())
+	case reflect.String:
+		return map[string]any{"type": "string"}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return map[string]any{"type": "integer"}
+	case reflect.Float64:
+		return map[string]any{"type": "number"}
+	case reflect.Slice:
+		return map[string]any{"type": "array", "items": typeSchema(t.Elem())}
+	case reflect.Struct:
+		return objectSchema(t)
+	default:
+		panic(fmt.Sprintf("mcpface: no schema for %s", t)) // a mistake of this program, met by its first test
+	}
+}
+
+func encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("mcpface: %v", err)) // only channels and functions fail, and there are none
+	}
+	return b
+}
