@@ -167,12 +167,13 @@ func notWritable(t *Transition, data json.RawMessage) []validators.Finding {
 	}
 	var out []validators.Finding
 	for _, m := range list {
-		if slices.Contains(t.Writes, m.key) || slices.Contains(ReservedKeys, m.key) {
+		key := string(m.key)
+		if slices.Contains(t.Writes, key) || slices.Contains(ReservedKeys, key) {
 			continue
 		}
 		out = append(out, validators.Finding{
-			Code: CodeWriteNotAllowed, Path: joinPointer("", script.Clean(m.key, maxShown)),
-			Message: fmt.Sprintf("The action %s may not set %s; it may set %s.", shown(t.Action), shown(m.key), shownList(t.Writes)),
+			Code: CodeWriteNotAllowed, Path: joinPointer("", script.Clean(key, maxShown)),
+			Message: fmt.Sprintf("The action %s may not set %s; it may set %s.", shown(t.Action), shown(key), shownList(t.Writes)),
 			Hint:    "Leave the key out.",
 		})
 	}

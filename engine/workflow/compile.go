@@ -54,11 +54,11 @@ func (p part) place(found validators.Problem) problem {
 	case "requiredFields":
 		return problem{badField, p.fields + found.Path, found.Message}
 	case "schema":
-		return problem{badSchema, p.schema + found.Path, found.Message}
+		return problem{badSchema, p.schema + found.Path, "the schema does not compile: " + found.Message}
 	}
-	message := found.Message
+	message := "the script does not compile: " + found.Message
 	if found.Line > 0 {
-		message = fmt.Sprintf("line %d, column %d of the script: %s", found.Line, found.Column, message)
+		message = fmt.Sprintf("the script does not compile at its line %d, column %d: %s", found.Line, found.Column, found.Message)
 	}
 	return problem{badScript, found.Part, message}
 }

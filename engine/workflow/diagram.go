@@ -172,11 +172,21 @@ func (p picture) mermaidIDs() []string {
 	return ids
 }
 
+// anywhere is what Mermaid's lexer looks for in the middle of a line, labels
+// included; the entity of its first character hides it.
+var anywhere = regexp.MustCompile(`(?i)direction|\[\[`)
+
 // mermaidText writes a label with everything that Mermaid could read as syntax
 // or as HTML as a numeric entity.
 func mermaidText(label string) string {
+	words := anywhere.FindAllStringIndex(label, -1)
 	var b strings.Builder
-	for _, r := range label {
+	for i, r := range label {
+		if len(words) > 0 && i == words[0][0] {
+			words = words[1:]
+			b.WriteString("#" + strconv.Itoa(int(r)) + ";")
+			continue
+		}
 		switch {
 		case r > 0x7F, r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', strings.ContainsRune(" _-.,/()[]+=!?'", r):
 			b.WriteRune(r)

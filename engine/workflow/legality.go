@@ -88,7 +88,7 @@ const maxShown = 80
 // shown quotes a name for a message, cut and without hidden characters.
 func shown(name string) string {
 	short := script.Clean(name, maxShown)
-	if short != name && len(name) > len(short) && strings.HasPrefix(name, short) {
+	if script.Clean(name, maxShown+1) != short {
 		short += "…"
 	}
 	return strconv.Quote(short)

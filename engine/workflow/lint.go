@@ -75,7 +75,7 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
-	s := &subject{Definition: d, graph: newGraph(d), models: o.Models, problems: problems}
+	s := &subject{Definition: d, graph: newGraph(d), models: o.Models, problems: problems, reads: map[string][]string{}}
 	for _, r := range lintRules() {
 		s.rule = r
 		s.found = map[string]bool{}
@@ -93,13 +93,21 @@ type subject struct {
 	problems []problem
 
 	rule   Rule
-	found  map[string]bool // paths that this rule has spoken about
+	found  map[string]bool     // what this rule has said
+	reads  map[string][]string // by script; see bareReads
 	issues []Issue
 }
 
-// add reports an issue of the present rule, once per path and message.
+// add reports an issue of the present rule, once per path and message. What is
+// too much for one rule is only hinted at.
 func (s *subject) add(path, format string, args ...any) {
+	if len(s.found) > maxIssues {
+		return
+	}
 	message := fmt.Sprintf(format, args...)
+	if len(s.found) == maxIssues {
+		message = "and more of this kind, from here on"
+	}
 	if id := path + "\n" + message; !s.found[id] {
 		s.found[id] = true
 		s.issues = append(s.issues, Issue{
@@ -148,6 +156,15 @@ func (d *Definition) settingPath(s *State, t *Transition, key string) string {
 		return path
 	}
 	return joinPointer("/judgeConfig", key)
+}
+
+// known ends a message about an unknown name, unless nobody will read it:
+// looking for what was meant is not free.
+func (s *subject) known(name string, names []string) string {
+	if len(s.found) >= maxIssues {
+		return ""
+	}
+	return didYouMean(name, names)
 }
 
 // didYouMean ends a message about an unknown name: with the nearest known one,

@@ -133,7 +133,7 @@ func (w *masker) object(s *scanner, active []*maskNode) error {
 			w.out = append(w.out, ',')
 		}
 		w.out = append(append(w.out, m.name...), ':')
-		return w.child(m.key, m.value, active)
+		return w.child(string(m.key), m.value, active)
 	})
 	w.out = append(w.out, '}')
 	return err
@@ -234,8 +234,8 @@ func collect(raw []byte, secrets map[string]bool) {
 		if err != nil {
 			return
 		}
-		quoted := strconv.Quote(text)
-		remember(secrets, text, string(raw[1:len(raw)-1]), quoted[1:len(quoted)-1])
+		quoted := strconv.Quote(string(text))
+		remember(secrets, string(text), string(raw[1:len(raw)-1]), quoted[1:len(quoted)-1])
 	case c == '-' || isDigit(c):
 		remember(secrets, string(raw))
 		if f, err := strconv.ParseFloat(string(raw), 64); err == nil {

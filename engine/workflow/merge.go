@@ -62,11 +62,11 @@ func orEmpty(doc json.RawMessage) json.RawMessage {
 }
 
 // finder returns a function that gives the index of a key, -1 when absent.
-func finder(list []member) func(string) int {
+func finder(list []member) func([]byte) int {
 	if len(list) <= smallObject {
-		return func(key string) int {
+		return func(key []byte) int {
 			for i := range list {
-				if list[i].key == key {
+				if bytes.Equal(list[i].key, key) {
 					return i
 				}
 			}
@@ -75,10 +75,10 @@ func finder(list []member) func(string) int {
 	}
 	index := make(map[string]int, len(list))
 	for i := range list {
-		index[list[i].key] = i
+		index[string(list[i].key)] = i
 	}
-	return func(key string) int {
-		if i, ok := index[key]; ok {
+	return func(key []byte) int {
+		if i, ok := index[string(key)]; ok {
 			return i
 		}
 		return -1

@@ -77,7 +77,7 @@ func child(doc []byte, token string) []byte {
 	switch s.peek() {
 	case '{':
 		_ = s.object(func(m member) error {
-			if m.key == token {
+			if string(m.key) == token {
 				found = m.value
 				return errFound
 			}

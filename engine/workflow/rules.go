@@ -42,7 +42,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 func unknownInitialState(s *subject) {
 	if s.States[s.InitialState] == nil {
-		s.add("/initialState", "there is no state %s%s", shown(s.InitialState), didYouMean(s.InitialState, s.StateNames))
+		s.add("/initialState", "there is no state %s%s", shown(s.InitialState), s.known(s.InitialState, s.StateNames))
 	}
 }
 
@@ -51,7 +51,7 @@ func unknownTarget(s *subject) {
 		for i, r := range t.Routes {
 			if s.States[r.Target] == nil {
 				s.add(s.routePath(from, t, i, "target"), "the action %s leads to %s, which is no state%s",
-					shown(t.Action), shown(r.Target), didYouMean(r.Target, s.StateNames))
+					shown(t.Action), shown(r.Target), s.known(r.Target, s.StateNames))
 			}
 		}
 	})
@@ -76,13 +76,13 @@ func finalWithTransitions(s *subject) {
 func unknownValidator(s *subject) {
 	for _, state := range sortedKeys(s.StateValidators) {
 		if s.States[state] == nil {
-			s.add(joinPointer("/stateValidators", state), "there is no state %s%s", shown(state), didYouMean(state, s.StateNames))
+			s.add(joinPointer("/stateValidators", state), "there is no state %s%s", shown(state), s.known(state, s.StateNames))
 		}
 	}
 	known := s.validatorKeys()
 	for _, key := range sortedKeys(s.TransitionValidators) {
 		if !slices.Contains(known, key) {
-			s.add(joinPointer("/transitionValidators", key), "there is no action (or state.action) %s%s", shown(key), didYouMean(key, known))
+			s.add(joinPointer("/transitionValidators", key), "there is no action (or state.action) %s%s", shown(key), s.known(key, known))
 		}
 	}
 }
@@ -113,7 +113,7 @@ func unknownNotBy(s *subject) {
 		path := joinPointer(transitionPath(from.Name, t.Action), "notBy")
 		for i, before := range t.NotBy {
 			if !slices.Contains(known, before) {
-				s.add(s.element(path, i), "there is no action %s%s", shown(before), didYouMean(before, known))
+				s.add(s.element(path, i), "there is no action %s%s", shown(before), s.known(before, known))
 			}
 		}
 	})
@@ -124,7 +124,7 @@ func unknownMustPass(s *subject) {
 		path := joinPointer("/mustPassThrough", target)
 		for _, name := range append([]string{target}, s.MustPassThrough[target]...) {
 			if s.States[name] == nil {
-				s.add(path, "there is no state %s%s", shown(name), didYouMean(name, s.StateNames))
+				s.add(path, "there is no state %s%s", shown(name), s.known(name, s.StateNames))
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func llmWithoutModel(s *subject) {
 		case len(s.models) == 0:
 			s.add(s.settingPath(from, t, "useLLM"), "useLLM asks for a model and none is configured: every decision would fall to what onJudgeUnavailable says")
 		case r.Model != "" && !slices.Contains(s.models, r.Model):
-			s.add(s.settingPath(from, t, "model"), "the model %s is not configured%s", shown(r.Model), didYouMean(r.Model, s.models))
+			s.add(s.settingPath(from, t, "model"), "the model %s is not configured%s", shown(r.Model), s.known(r.Model, s.models))
 		}
 	})
 }

@@ -14,7 +14,7 @@ func uncheckedField(s *subject) {
 	s.eachTransition(func(from *State, t *Transition) {
 		promised := promisedFields(t)
 		check := func(path, source string) {
-			for _, name := range bareReads(source) {
+			for _, name := range s.bareReads(source) {
 				if !slices.Contains(promised, name) {
 					s.add(path, "the script reads data.%s, which nothing requires: without it the script sees undefined; add it to requiredFields or write data.%s?.", name, name)
 				}
@@ -29,6 +29,16 @@ func uncheckedField(s *subject) {
 			check(s.routePath(from, t, i, "condition"), r.Condition)
 		}
 	})
+}
+
+// bareReads remembers: one keyed validator can stand for thousands of transitions.
+func (s *subject) bareReads(source string) []string {
+	names, ok := s.reads[source]
+	if !ok {
+		names = bareReads(source)
+		s.reads[source] = names
+	}
+	return names
 }
 
 // promisedFields are the top-level keys that data has when scripts run.
@@ -50,6 +60,9 @@ func promisedFields(t *Transition) []string {
 // read finds data.name with what follows it, and what may stand before it.
 var read = regexp.MustCompile(`(?:\btypeof\s+|!\s*|\.\s*)?\bdata\s*\.\s*([A-Za-z_$][\w$]*)\s*(\?\.|\?\?|&&|\|\||[!=]==?)?`)
 
+// maxReads is how many fields of one script are looked at.
+const maxReads = 64
+
 // bareReads are the fields of data that a source reads and never provides for.
 func bareReads(source string) []string {
 	if !strings.Contains(source, "data") {
@@ -59,6 +72,9 @@ func bareReads(source string) []string {
 	handled := map[string]bool{}
 	var names []string
 	for _, m := range read.FindAllStringSubmatchIndex(code, -1) {
+		if len(handled)+len(names) >= maxReads {
+			break
+		}
 		name := code[m[2]:m[3]]
 		before := code[m[0] : strings.Index(code[m[0]:], "data")+m[0]]
 		switch {

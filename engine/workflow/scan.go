@@ -28,7 +28,7 @@ type scanner struct {
 
 // member is one key with its value, as written.
 type member struct {
-	key   string // decoded
+	key   []byte // decoded
 	name  []byte // the key's literal, with its quotes
 	value []byte // the value's literal
 }
@@ -40,6 +40,7 @@ func members(doc []byte) (list []member, spaced bool, err error) {
 	if s.peek() != '{' {
 		return nil, false, fmt.Errorf("%w: an object is wanted", errSyntax)
 	}
+	list = make([]member, 0, 8)
 	err = s.object(func(m member) error {
 		list = append(list, m)
 		return nil
@@ -64,8 +65,8 @@ func duplicate(list []member) (string, bool) {
 	if len(list) <= smallObject {
 		for i := range list {
 			for j := range i {
-				if list[i].key == list[j].key {
-					return list[i].key, true
+				if bytes.Equal(list[i].key, list[j].key) {
+					return string(list[i].key), true
 				}
 			}
 		}
@@ -73,10 +74,10 @@ func duplicate(list []member) (string, bool) {
 	}
 	seen := make(map[string]bool, len(list))
 	for i := range list {
-		if seen[list[i].key] {
-			return list[i].key, true
+		if seen[string(list[i].key)] {
+			return string(list[i].key), true
 		}
-		seen[list[i].key] = true
+		seen[string(list[i].key)] = true
 	}
 	return "", false
 }
@@ -223,9 +224,24 @@ func (s *scanner) value() ([]byte, error) {
 	return s.src[start:s.pos:s.pos], nil
 }
 
+// plain marks the bytes that stand for themselves inside a string.
+var plain = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= 0x20 && c != '"' && c != '\\'
+	}
+	return t
+}()
+
 func (s *scanner) str() error {
 	s.pos++
-	for s.pos < len(s.src) {
+	for {
+		i := s.pos
+		for i < len(s.src) && plain[s.src[i]] {
+			i++
+		}
+		if s.pos = i; i == len(s.src) {
+			return s.fail()
+		}
 		switch c := s.src[s.pos]; {
 		case c == '"':
 			s.pos++
@@ -234,13 +250,10 @@ func (s *scanner) str() error {
 			if err := s.escape(); err != nil {
 				return err
 			}
-		case c < 0x20:
+		default: // a control character
 			return s.fail()
-		default:
-			s.pos++
 		}
 	}
-	return s.fail()
 }
 
 func (s *scanner) escape() error {
@@ -317,15 +330,15 @@ func (s *scanner) word() error {
 }
 
 // unquote decodes a string literal.
-func unquote(literal []byte) (string, error) {
+func unquote(literal []byte) ([]byte, error) {
 	if bytes.IndexByte(literal, '\\') < 0 {
-		return string(literal[1 : len(literal)-1]), nil
+		return literal[1 : len(literal)-1], nil
 	}
 	var text string
 	if err := json.Unmarshal(literal, &text); err != nil {
-		return "", fmt.Errorf("%w: %w", errSyntax, err)
+		return nil, fmt.Errorf("%w: %w", errSyntax, err)
 	}
-	return text, nil
+	return []byte(text), nil
 }
 
 // isNull says whether a value's literal is null.

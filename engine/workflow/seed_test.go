@@ -1,28 +1,26 @@
 package workflow_test
 
 import (
-	"os"
-	"path/filepath"
+	"io/fs"
+	"path"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/testdata"
+	"github.com/gavel-mcp/gavel/validators"
 )
 
 // examples are the definitions that come with the program.
 func examples(t testing.TB) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
-	for _, pattern := range []string{"*.json", "*.yaml"} {
-		files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "workflows", pattern))
-		if err != nil {
+	files, err := fs.Glob(testdata.Workflows, "workflows/*.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if out[path.Base(f)], err = testdata.Workflows.ReadFile(f); err != nil {
 			t.Fatal(err)
-		}
-		for _, f := range files {
-			doc, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out[filepath.Base(f)] = doc
 		}
 	}
 	if len(out) < 7 {
@@ -31,7 +29,7 @@ func examples(t testing.TB) map[string][]byte {
 	return out
 }
 
-func TestExamplesParse(t *testing.T) {
+func TestExamplesAreClean(t *testing.T) {
 	for name, doc := range examples(t) {
 		d, err := workflow.Parse(name, doc)
 		if err != nil {
@@ -43,6 +41,12 @@ func TestExamplesParse(t *testing.T) {
 			t.Errorf("%s: its own document does not parse: %v", name, err)
 		} else if again.Hash != d.Hash {
 			t.Errorf("%s: hash %s became %s", name, d.Hash, again.Hash)
+		}
+		for _, trusted := range []bool{true, false} {
+			issues, err := d.Lint(t.Context(), workflow.LintOptions{Compiler: compiler(), Owner: validators.Owner{ID: "test", Trusted: trusted}})
+			if err != nil || len(issues) > 0 {
+				t.Errorf("%s: %v, %v", name, issues, err)
+			}
 		}
 	}
 }

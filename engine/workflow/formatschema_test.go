@@ -1,0 +1,127 @@
+package workflow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/schema"
+)
+
+// format is the compiled schema of the format.
+func format(t testing.TB) *schema.Schema {
+	t.Helper()
+	s, err := schema.Compile(workflow.FormatSchema())
+	if err != nil {
+		t.Fatalf("the schema does not compile: %v", err)
+	}
+	return s
+}
+
+// asJSON is a definition in JSON, whichever of the two it was written in.
+func asJSON(t testing.TB, name string, doc []byte) json.RawMessage {
+	t.Helper()
+	d, err := workflow.Parse(name, doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Document
+}
+
+func TestFormatSchemaAcceptsWhatParseAccepts(t *testing.T) {
+	s := format(t)
+	docs := map[string]json.RawMessage{"everything": raw(everything), "guarded": asJSON(t, "guarded", []byte(guarded)), "hostile": raw(hostile)}
+	for name, doc := range examples(t) {
+		docs[name] = asJSON(t, name, doc)
+	}
+	for _, c := range lintCases {
+		if !strings.Contains(c.issues, "malformed-pointer") { // the schema knows how pointers begin
+			docs[c.name] = raw(c.doc)
+		}
+	}
+	for name, doc := range docs {
+		if v, err := s.ValidateJSON(doc); err != nil || len(v) > 0 {
+			t.Errorf("%s: %v, %v", name, v, err)
+		}
+	}
+}
+
+// What the parser refuses for its form the schema refuses too: unknown and
+// missing keys, wrong kinds, wrong values. Only a strict reader of text can see
+// the others, and the schema has no word for hidden characters.
+func TestFormatSchemaRejectsWhatParseRejects(t *testing.T) {
+	s := format(t)
+	for _, c := range rejected {
+		rule, _, _ := strings.Cut(c.issues, " ")
+		switch rule {
+		case "syntax", "duplicate-key", "utf8", "number", "depth", "unsupported":
+			continue
+		}
+		if c.name == "hidden state name" || !json.Valid([]byte(c.doc)) {
+			continue
+		}
+		if v, err := s.ValidateJSON(raw(c.doc)); err == nil && len(v) == 0 {
+			t.Errorf("%s: the schema accepts what Parse refuses (%s)", c.name, c.issues)
+		}
+	}
+}
+
+// Every key that the schema describes is one that the parser reads: a value of
+// the wrong kind is refused there, and not as unknown.
+func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
+	type object struct {
+		Description string
+		Properties  map[string]struct{ Description string }
+	}
+	var root struct {
+		object
+		Defs map[string]object `json:"$defs"`
+	}
+	if err := json.Unmarshal(workflow.FormatSchema(), &root); err != nil {
+		t.Fatal(err)
+	}
+	places := map[string]struct {
+		object object
+		around func(pair string) string
+	}{
+		"": {root.object, func(p string) string { return "{" + p + "}" }},
+		"/states/a": {root.Defs["state"], func(p string) string {
+			return `{"states":{"a":{` + p + `}}}`
+		}},
+		"/states/a/transitions/go": {root.Defs["transition"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":{` + p + `}}}}}`
+		}},
+		"/states/a/transitions/go/0": {root.Defs["route"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":[{` + p + `}]}}}}`
+		}},
+		"/judgeConfig":       {root.Defs["judgeConfig"], func(p string) string { return `{"judgeConfig":{` + p + `}}` }},
+		"/stateValidators/a": {root.Defs["stateValidator"], func(p string) string { return `{"stateValidators":{"a":{` + p + `}}}` }},
+	}
+	if len(places) != len(root.Defs) { // routes is a list, not an object
+		t.Errorf("%d kinds of objects, %d in the schema", len(places), len(root.Defs))
+	}
+	for at, p := range places {
+		if p.object.Description == "" || len(p.object.Properties) == 0 {
+			t.Errorf("%s: not described", at)
+		}
+		for key, property := range p.object.Properties {
+			if !strings.HasSuffix(property.Description, ".") {
+				t.Errorf("%s/%s: description %q", at, key, property.Description)
+			}
+			_, err := workflow.Parse("test", []byte(p.around(`"`+key+`":null`)))
+			var pe *workflow.ParseError
+			if !errors.As(err, &pe) {
+				t.Fatalf("%s/%s: %v", at, key, err)
+			}
+			found := false
+			for _, i := range pe.Issues {
+				found = found || i.Rule == "type" && i.Path == at+"/"+key
+			}
+			if !found {
+				t.Errorf("%s/%s is not read: %v", at, key, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package workflow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// everything uses every key of the format, in every form.
+const everything = `{
+  "name": "every.thing_1-x", "description": "All of it.", "comment": "For tests.", "tags": {"team": "docs"},
+  "initialState": "draft",
+  "inputSchema": {"type": "object"},
+  "states": {
+    "draft": {"description": "Being written.", "transitions": {"submit": "reviewing"}},
+    "reviewing": {"transitions": {
+      "approve": {
+        "target": "approved", "description": "Say yes.", "requiredFields": ["comments", "/a/b"], "schema": {"type": "object"},
+        "validator": "(data) => true", "roles": ["agent", "reviewer", "operator", "auditor"], "notBy": "submit",
+        "writes": ["comments"], "freezes": ["/documentId"], "evidence": [{"source": "ci"}],
+        "enabled": true, "useLLM": true, "strictMode": false, "minConfidence": 0.5, "mode": "shadow", "onJudgeUnavailable": "reject",
+        "requireAssurance": "llm", "risk": "high", "criteria": ["It says what was read."], "model": "big"
+      },
+      "sort": [{"condition": "context.n > 1", "target": "draft", "description": "Long."}, {"condition": "true", "target": "approved"}],
+      "file": {"target": [{"condition": "true", "target": "approved"}], "notBy": ["submit", "sort"], "risk": "normal"},
+      "reject": "draft"
+    }},
+    "approved": {"final": true, "outcome": "success"}
+  },
+  "judgeConfig": {"enabled": true, "useLLM": false, "strictMode": true, "minConfidence": 1, "mode": "enforce",
+    "onJudgeUnavailable": "escalate", "requireAssurance": "none", "risk": "normal", "criteria": ["A", "B"], "model": "small"},
+  "stateValidators": {"reviewing": {"requiredFields": ["documentId"], "schema": {"type": "object"}}},
+  "transitionValidators": {"approve": "(data) => true", "draft.submit": "() => true"},
+  "sensitive": ["/customer/ssn", "/list/*/key"],
+  "mustPassThrough": {"approved": ["reviewing"]}
+}`
+
+func TestParseEverything(t *testing.T) {
+	d := parse(t, everything)
+	want := &workflow.Definition{
+		Name: "every.thing_1-x", Description: "All of it.", Comment: "For tests.", Tags: map[string]string{"team": "docs"},
+		InitialState: "draft", InputSchema: raw(`{"type":"object"}`), StateNames: []string{"draft", "reviewing", "approved"},
+		States: map[string]*workflow.State{
+			"draft": {
+				Name: "draft", Description: "Being written.", Actions: []string{"submit"},
+				Transitions: map[string]*workflow.Transition{"submit": {Action: "submit", Routes: []workflow.Route{{Target: "reviewing"}}}},
+			},
+			"reviewing": {Name: "reviewing", Actions: []string{"approve", "sort", "file", "reject"}, Transitions: map[string]*workflow.Transition{
+				"approve": {
+					Action: "approve", Description: "Say yes.", Routes: []workflow.Route{{Target: "approved"}},
+					RequiredFields: []string{"comments", "/a/b"}, Schema: raw(`{"type":"object"}`), Validator: "(data) => true",
+					Roles: []string{"agent", "reviewer", "operator", "auditor"}, NotBy: []string{"submit"}, Writes: []string{"comments"},
+					Freezes: []string{"/documentId"}, Evidence: raw(`[{"source":"ci"}]`),
+					Judge: workflow.JudgeSettings{
+						Enabled: new(true), UseLLM: new(true), StrictMode: new(false), MinConfidence: new(0.5), Mode: new(judge.Shadow),
+						OnJudgeUnavailable: new(judge.UnavailableReject), RequireAssurance: new(judge.AssuranceLLM), Risk: new(judge.RiskHigh),
+						Criteria: []string{"It says what was read."}, Model: new("big"),
+					},
+				},
+				"sort": {Action: "sort", Routes: []workflow.Route{
+					{Condition: "context.n > 1", Target: "draft", Description: "Long."}, {Condition: "true", Target: "approved"},
+				}},
+				"file": {
+					Action: "file", Routes: []workflow.Route{{Condition: "true", Target: "approved"}},
+					NotBy: []string{"submit", "sort"}, Judge: workflow.JudgeSettings{Risk: new(judge.RiskNormal)},
+				},
+				"reject": {Action: "reject", Routes: []workflow.Route{{Target: "draft"}}},
+			}},
+			"approved": {Name: "approved", Final: true, Outcome: "success", Transitions: map[string]*workflow.Transition{}},
+		},
+		Judge: &workflow.JudgeSettings{
+			Enabled: new(true), UseLLM: new(false), StrictMode: new(true), MinConfidence: new(1.0), Mode: new(judge.Enforce),
+			OnJudgeUnavailable: new(judge.UnavailableEscalate), RequireAssurance: new(judge.AssuranceNone), Risk: new(judge.RiskNormal),
+			Criteria: []string{"A", "B"}, Model: new("small"),
+		},
+		StateValidators:      map[string]workflow.StateChecks{"reviewing": {RequiredFields: []string{"documentId"}, Schema: raw(`{"type":"object"}`)}},
+		TransitionValidators: map[string]string{"approve": "(data) => true", "draft.submit": "() => true"},
+		Sensitive:            []string{"/customer/ssn", "/list/*/key"},
+		MustPassThrough:      map[string][]string{"approved": {"reviewing"}},
+	}
+	if diff := cmp.Diff(want, d, cmpopts.IgnoreUnexported(workflow.Definition{}), cmpopts.IgnoreFields(workflow.Definition{}, "Hash", "Document")); diff != "" {
+		t.Errorf("definition (-want +got):\n%s", diff)
+	}
+	var one, two any
+	if json.Unmarshal(d.Document, &one) != nil || json.Unmarshal([]byte(everything), &two) != nil || !cmp.Equal(one, two) {
+		t.Errorf("the document changed: %s", d.Document)
+	}
+}
+
+func TestParseKeepsTheOrderOfTheDocument(t *testing.T) {
+	d := parse(t, `{"states":{"z":{"transitions":{"y":"a","x":"a","b":"a"}},"a":{"final":true}},"name":"w","initialState":"z"}`)
+	if got := fmt.Sprint(d.StateNames, d.NextActions("z", "agent")); got != "[z a] [y x b]" {
+		t.Error(got)
+	}
+	if !strings.HasPrefix(string(d.Document), `{"states":{"z":{"transitions":{"y":`) {
+		t.Errorf("document: %s", d.Document)
+	}
+}
+
+func TestHash(t *testing.T) {
+	base := parse(t, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}},"judgeConfig":{"minConfidence":0.5}}`).Hash
+	if len(base) != len("sha256:")+64 || !strings.HasPrefix(base, "sha256:") {
+		t.Fatalf("hash: %s", base)
+	}
+	for name, doc := range map[string]string{
+		"spaces":      `{ "name": "w", "initialState": "a", "states": {"a": {"transitions": {"go": "b"}}, "b": {"final": true}}, "judgeConfig": {"minConfidence": 0.5}}`,
+		"other order": `{"judgeConfig":{"minConfidence":0.5},"states":{"b":{"final":true},"a":{"transitions":{"go":"b"}}},"initialState":"a","name":"w"}`,
+		"number":      `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}},"judgeConfig":{"minConfidence":5e-1}}`,
+		"escapes":     `{"name":"\u0077","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}},"judgeConfig":{"minConfidence":0.50}}`,
+		"YAML":        "# a comment\nname: w\ninitialState: a\nstates:\n  a: {transitions: {go: b}}\n  b: {final: true}\njudgeConfig: {minConfidence: 0.5}\n",
+	} {
+		if got := parse(t, doc).Hash; got != base {
+			t.Errorf("%s: another hash", name)
+		}
+	}
+	for name, doc := range map[string]string{
+		"another name": `{"name":"v","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}},"judgeConfig":{"minConfidence":0.5}}`,
+		"a comment":    `{"comment":"x","name":"w","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}},"judgeConfig":{"minConfidence":0.5}}`,
+	} {
+		if got := parse(t, doc).Hash; got == base {
+			t.Errorf("%s: the same hash", name)
+		}
+	}
+}
+
+// around puts keys into an otherwise valid definition, each section on its line:
+// 2 the document's own keys, 4 the state, 5 the transition.
+func around(document, state, transition string) string {
+	comma := func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return "," + s
+	}
+	return "{\"name\":\"w\",\"initialState\":\"a\"\n" + comma(document) + "\n,\"states\":{\"b\":{\"final\":true},\"a\":{\n\"description\":\"x\"" + comma(state) +
+		",\"transitions\":{\n\"go\":{\"target\":\"b\"" + comma(transition) + "}}}}}"
+}
+
+// rejected are definitions that do not parse: the issues are "rule path line".
+var rejected = []struct {
+	name, doc, issues string
+	says              string // in a message
+}{
+	{"empty", "", "syntax  1", "empty"},
+	{"broken", `{"name":`, "syntax /name 1", ""},
+	{"a list", `[]`, "type  1", "an object is expected, found an array"},
+	{"duplicate key", around(`"comment":"x","comment":"y"`, "", ""), "duplicate-key /comment 2", `"comment" stands twice`},
+	{"invalid UTF-8", around("\"comment\":\"\xff\"", "", ""), "utf8 /comment 2", "UTF-8"},
+	{"number", around(`"judgeConfig":{"minConfidence":0.1000000000000000055}`, "", ""), "number /judgeConfig/minConfidence 2", ""},
+	{"too deep", around(`"inputSchema":`+strings.Repeat(`{"not":`, 70)+"{}"+strings.Repeat("}", 70), "", ""), "depth", ""},
+	{"missing keys", `{}`, "missing  1, missing  1, missing  1", `"initialState"`},
+	{"unknown key", around(`"initalState":"a"`, "", ""), "unknown-key /initalState 2", `unknown key "initalState"; did you mean "initialState"?`},
+	{"unknown far key", around(`"xyz":1`, "", ""), "unknown-key /xyz 2", `known are "name", "description"`},
+	{"unknown key of a state", around("", `"onEntry":[]`, ""), "unknown-key /states/a/onEntry 4", ""},
+	{"unknown key of a transition", around("", "", `"requiredField":["x"]`), "unknown-key /states/a/transitions/go/requiredField 5", `did you mean "requiredFields"?`},
+	{"unknown key of judgeConfig", around(`"judgeConfig":{"minconfidence":1}`, "", ""), "unknown-key /judgeConfig/minconfidence 2", `did you mean "minConfidence"?`},
+	{"unknown key of a state validator", around(`"stateValidators":{"a":{"required":["x"]}}`, "", ""), "unknown-key /stateValidators/a/required 2", ""},
+	{"unknown key of a route", around("", "", `"target2":[]`), "unknown-key /states/a/transitions/go/target2 5", `did you mean "target"?`},
+	{"samples", around(`"judgeConfig":{"samples":3}`, "", ""), "not-supported /judgeConfig/samples 2", "not supported"},
+	{"panel", around("", "", `"panel":[]`), "not-supported /states/a/transitions/go/panel 5", "not supported"},
+	{"empty name", around("", "", "")[:9] + around("", "", "")[10:], "value /name 1", "1 to 64"},
+	{"name with a space", strings.Replace(around("", "", ""), `"w"`, `"a b"`, 1), "value /name 1", "letters, digits"},
+	{"long name", strings.Replace(around("", "", ""), `"w"`, `"`+strings.Repeat("w", 65)+`"`, 1), "value /name 1", ""},
+	{"name is a number", strings.Replace(around("", "", ""), `"w"`, `1`, 1), "type /name 1", "a string is expected, found a number"},
+	{"null", around(`"description":null`, "", ""), "type /description 2", ""},
+	{"tags", around(`"tags":{"a":1}`, "", ""), "type /tags/a 2", ""},
+	{"no states", `{"name":"w","initialState":"a","states":{}}`, "value /states 1", "at least one state"},
+	{"states is a list", `{"name":"w","initialState":"a","states":["a"]}`, "type /states 1", ""},
+	{"state is a string", `{"name":"w","initialState":"a","states":{"a":"b"}}`, "type /states/a 1", ""},
+	{"empty state name", `{"name":"w","initialState":"a","states":{"":{"final":true}}}`, "value /states/ 1", "the name of a state is empty"},
+	{"hidden state name", `{"name":"w","initialState":"a","states":{"a\u202e":{"final":true}}}`, "value /states/a\u202e 1", "invisible"},
+	{"long action", around("", "", "")[:len(around("", "", ""))-4] + `,"` + strings.Repeat("x", 129) + `":"b"}}}}`, "value /states/a/transitions/" + strings.Repeat("x", 129) + " 5", "128"},
+	{"final is a string", around("", `"final":"no"`, ""), "type /states/a/final 4", "a boolean is expected"},
+	{"transition is a number", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":1}}}}`, "type /states/a/transitions/go 1", "a state, a list of routes or an object"},
+	{"transition without target", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{}}}}}`, "missing /states/a/transitions/go 1", `"target" is missing`},
+	{"empty target", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":""}}}}`, "value /states/a/transitions/go 1", "empty"},
+	{"target is an object", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":{}}}}}}`, "type /states/a/transitions/go/target 1", "a state or a list of routes"},
+	{"no routes", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":[]}}}}`, "value /states/a/transitions/go 1", "at least one"},
+	{"route without condition", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":[{"target":"a"}]}}}}`, "missing /states/a/transitions/go/0 1", `"condition" is missing`},
+	{"route is a string", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":["a"]}}}}`, "type /states/a/transitions/go/0 1", ""},
+	{"empty condition", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":[{"condition":"","target":"a"}]}}}}`, "value /states/a/transitions/go/0/condition 1", "the script is empty"},
+	{"condition is a boolean", `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":[{"condition":true,"target":"a"}]}}}}`, "type /states/a/transitions/go/0/condition 1", ""},
+	{"long script", around("", "", `"validator":"`+strings.Repeat("x", 16<<10+1)+`"`), "size /states/a/transitions/go/validator 5", "16384"},
+	{"validator is an object", around(`"transitionValidators":{"go":{}}`, "", ""), "type /transitionValidators/go 2", ""},
+	{"schema is a boolean", around("", "", `"schema":true`), "type /states/a/transitions/go/schema 5", ""},
+	{"required is a string", around("", "", `"requiredFields":"a"`), "type /states/a/transitions/go/requiredFields 5", "an array is expected"},
+	{"empty required", around("", "", `"requiredFields":["a",""]`), "value /states/a/transitions/go/requiredFields 5", ""},
+	{"notBy is a number", around("", "", `"notBy":1`), "type /states/a/transitions/go/notBy 5", "a string or an array of strings"},
+	{"unknown role", around("", "", `"roles":["agnet"]`), "value /states/a/transitions/go/roles/0 5", `did you mean "agent"?`},
+	{"no roles", around("", "", `"roles":[]`), "value /states/a/transitions/go/roles 5", "no role"},
+	{"evidence is an object", around("", "", `"evidence":{}`), "type /states/a/transitions/go/evidence 5", ""},
+	{"confidence too high", around(`"judgeConfig":{"minConfidence":1.1}`, "", ""), "value /judgeConfig/minConfidence 2", "from 0 to 1"},
+	{"confidence is a string", around("", "", `"minConfidence":"0.8"`), "type /states/a/transitions/go/minConfidence 5", ""},
+	{"mode", around(`"judgeConfig":{"mode":"shadwo"}`, "", ""), "value /judgeConfig/mode 2", `did you mean "shadow"?`},
+	{"policy", around("", "", `"onJudgeUnavailable":"approve"`), "value /states/a/transitions/go/onJudgeUnavailable 5", `"escalate", "structural", "reject"`},
+	{"assurance", around("", "", `"requireAssurance":"human-ish"`), "value /states/a/transitions/go/requireAssurance 5", ""},
+	{"risk", around("", "", `"risk":"extreme"`), "value /states/a/transitions/go/risk 5", ""},
+	{"criteria", around("", "", `"criteria":"good"`), "type /states/a/transitions/go/criteria 5", ""},
+	{"empty model", around("", "", `"model":""`), "value /states/a/transitions/go/model 5", ""},
+	{"must pass", around(`"mustPassThrough":{"a":"b"}`, "", ""), "type /mustPassThrough/a 2", ""},
+	{"must pass is a list", around(`"mustPassThrough":["b"]`, "", ""), "type /mustPassThrough 2", ""},
+	{"YAML anchor", "name: &x w\ninitialState: *x\nstates: {w: {final: true}}\n", "unsupported  1", "anchors"},
+	{"YAML line", "name: w\ninitialState: a\nstates:\n  a:\n    final: yes\n", "type /states/a/final 5", ""},
+	{"many at once", around(`"x":1,"tags":1`, `"final":1`, `"roles":1,"risk":"x"`), "type /tags 2, unknown-key /x 2, type /states/a/final 4, type /states/a/transitions/go/roles 5, value /states/a/transitions/go/risk 5", ""},
+}
+
+func TestParseRejects(t *testing.T) {
+	for _, c := range rejected {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := workflow.Parse("test", []byte(c.doc))
+			var pe *workflow.ParseError
+			if !errors.As(err, &pe) {
+				t.Fatalf("error: %v", err)
+			}
+			var got, all []string
+			for _, i := range pe.Issues {
+				if i.Severity != workflow.SeverityError || i.Message == "" || strings.HasSuffix(i.Message, ".") {
+					t.Errorf("issue: %+v", i)
+				}
+				got = append(got, fmt.Sprintf("%s %s %d", i.Rule, i.Path, i.Line))
+				all = append(all, i.Message)
+			}
+			if s := strings.Join(got, ", "); s != c.issues && (strings.Contains(c.issues, " ") || !strings.HasPrefix(s, c.issues)) {
+				t.Errorf("issues: %s\nwant:   %s\n%v", s, c.issues, err)
+			}
+			if !strings.Contains(strings.Join(all, "\n"), c.says) {
+				t.Errorf("%v does not say %q", all, c.says)
+			}
+		})
+	}
+}
+
+func TestParseLimits(t *testing.T) {
+	pad := func(n int) string { return around(`"comment":"`+strings.Repeat("x", n)+`"`, "", "") }
+	fits := workflow.MaxDefinition - len(pad(0))
+	if _, err := workflow.Parse("test", []byte(pad(fits))); err != nil {
+		t.Errorf("a definition of the greatest size: %v", err)
+	}
+	_, err := workflow.Parse("test", []byte(pad(fits+1)))
+	if err == nil || !strings.Contains(err.Error(), "262144") {
+		t.Errorf("one byte more: %v", err)
+	}
+	_, err = workflow.Parse("test", []byte(around(strings.Repeat(`"a":1,`, 1)+manyKeys(5000), "", "")))
+	var pe *workflow.ParseError
+	if !errors.As(err, &pe) || len(pe.Issues) != 51 || !strings.Contains(pe.Issues[50].Message, "4951 more") {
+		t.Errorf("many issues: %.300v", err)
+	}
+}
+
+func manyKeys(n int) string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf(`"k%d":1`, i)
+	}
+	return strings.Join(keys, ",")
+}
+
+func TestParseErrorText(t *testing.T) {
+	_, err := workflow.Parse("my.json", []byte(around(`"initalState":"a"`, "", "")))
+	if want := `my.json: line 2: /initalState: unknown key "initalState"; did you mean "initialState"? [unknown-key]`; fmt.Sprint(err) != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	_, err = workflow.Parse("", []byte(`{"name":"w","x":1,"y":2}`))
+	if got := strings.Count(fmt.Sprint(err), "\n"); got != 4 || !strings.HasPrefix(err.Error(), "4 problems:\n  ") {
+		t.Errorf("several: %v", err)
+	}
+}
+
+// A workflow may be called like a file: its stored JSON is read as JSON.
+func TestParseReadsJSONWhateverItsName(t *testing.T) {
+	doc := `{"name":"x.yaml","description":"\ud83d\ude00\/","initialState":"a","states":{"a":{"final":true}}}`
+	for _, source := range []string{"x.yaml", "x.json", "workflow.define", ""} {
+		if d, err := workflow.Parse(source, []byte(doc)); err != nil || d.Description != "😀/" {
+			t.Errorf("%q: %v", source, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, doc := range examples(f) {
+		f.Add(doc)
+	}
+	f.Add([]byte(everything))
+	f.Add([]byte(guarded))
+	for _, c := range rejected {
+		f.Add([]byte(c.doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		d, err := workflow.Parse("fuzz", doc)
+		if err != nil {
+			var pe *workflow.ParseError
+			if !errors.As(err, &pe) || len(pe.Issues) == 0 {
+				t.Fatalf("error: %v", err)
+			}
+			return
+		}
+		again, err := workflow.Parse(d.Name, d.Document)
+		if err != nil {
+			t.Fatalf("the document of an accepted definition does not parse: %v\n%s", err, d.Document)
+		}
+		if again.Hash != d.Hash {
+			t.Fatalf("hash %s became %s", d.Hash, again.Hash)
+		}
+		if diff := cmp.Diff(d, again, cmpopts.IgnoreUnexported(workflow.Definition{})); diff != "" {
+			t.Fatalf("parsed again:\n%s", diff)
+		}
+	})
+}
