@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // instance loads an instance that the caller may see, with the definition
@@ -87,14 +89,28 @@ func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (
 
 // decisionView is what callers see of a recorded decision.
 func decisionView(d record.Decision) Decision {
-	suggestions := d.Suggestions
-	if suggestions == nil {
-		suggestions = []string{}
-	}
 	return Decision{
 		ID: d.ID, Outcome: d.Outcome, Proposed: d.Proposed, Applied: d.Applied, Code: d.Code, Target: d.Target,
 		Confidence: d.Confidence, Assurance: d.Assurance, DecidedBy: d.DecidedBy, Degraded: d.Degraded,
 		Fault: d.Fault, Mode: d.Mode, Reasoning: d.Reasoning, Violations: d.Violations(), Findings: d.Findings,
-		Suggestions: suggestions, Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
+		Suggestions: suggestions(d.Verdict), Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
 	}
+}
+
+// suggestions are the layers' own, else the findings' hints, else what always
+// helps: a refusal never leaves the caller without a next step. Never nil.
+func suggestions(v judge.Verdict) []string {
+	out := append([]string{}, v.Suggestions...)
+	if v.Outcome == judge.Approve {
+		return out
+	}
+	for _, f := range v.Findings {
+		if f.Hint != "" && !slices.Contains(out, f.Hint) {
+			out = append(out, f.Hint)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, "Correct what the violations name and ask again, or choose another action.")
+	}
+	return out
 }

@@ -74,7 +74,7 @@ func (f field) judge(v json.RawMessage, found bool) *Finding {
 	if found && string(v) != "null" {
 		return nil
 	}
-	out := &Finding{Code: CodeRequiredField, Path: pointer(f.path), Message: fmt.Sprintf("%q is required", f.name)}
+	out := &Finding{Code: CodeRequiredField, Path: pointer(f.path), Message: fmt.Sprintf("%q is required", f.name), Hint: fmt.Sprintf("Send %q with a value.", f.name)}
 	if f.whole && found {
 		out.Path = pointer([]string{f.name})
 	}

@@ -20,6 +20,8 @@ type message struct {
 	id      json.RawMessage // nil when there is none
 	method  string
 	cancels json.RawMessage // the requestId of notifications/cancelled
+	// response is true for an answer to a request, which this server never sends.
+	response bool
 }
 
 // fault is why a line is not passed on.
@@ -41,7 +43,7 @@ func examine(line []byte) (message, *fault) {
 		return message{}, &fault{codeInvalidRequest, "invalid_request", "The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not taken."}
 	}
 	top, twice := members(line)
-	m := message{id: top["id"]}
+	m := message{id: top["id"], response: top["result"] != nil || top["error"] != nil}
 	if twice != "" {
 		return message{}, &fault{codeInvalidRequest, "invalid_request", "The message has the key " + strconv.Quote(twice) + " twice.", "Send each key once."}
 	}

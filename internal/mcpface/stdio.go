@@ -128,9 +128,13 @@ func (r *lineReader) pass(line []byte) error {
 		return nil
 	}
 	switch {
+	case m.method == "":
+		if m.response {
+			return nil // nothing was asked of this client
+		}
 	case m.method == "notifications/cancelled":
 		r.pending.cancel(m.cancels)
-	case m.method != "" && m.id != nil:
+	case m.id != nil:
 		switch r.pending.add(string(m.id)) {
 		case errBusy:
 			r.answers.refuse(m.id, codeServerBusy, "busy", fmt.Sprintf("%d requests are waiting already.", r.pending.max), "Wait for answers before sending more.")
