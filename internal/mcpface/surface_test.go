@@ -1,0 +1,203 @@
+package mcpface_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/mcpface"
+)
+
+// The whole tool surface is a golden file: a change of what clients see is a
+// change that somebody read.
+func TestSurface(t *testing.T) {
+	w := serve(t, newEngine(t))
+	w.hello("test")
+	doc, err := json.MarshalIndent(w.list(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "tools.json", append(doc, '\n'))
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (write it with -update)", err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs from what is served; read the difference after -update. Served:\n%s", path, got)
+	}
+}
+
+// documented are the tools of the design; each must be there, and no other.
+var documented = []string{
+	"workflow.define", "workflow.list", "workflow.describe", "workflow.start", "workflow.advance", "workflow.status",
+	"workflow.cancel", "workflow.checkpoint", "workflow.rollback", "workflow.listCheckpoints", "workflow.judge.validate",
+	"workflow.judge.config", "workflow.judge.history", "workflow.instances", "workflow.canExecute", "workflow.diagram",
+}
+
+func TestInventory(t *testing.T) {
+	w := serve(t, newEngine(t))
+	w.hello("test")
+	tools := w.list()
+	var names []string
+	short := map[string]string{}
+	for _, tool := range tools {
+		name := tool["name"].(string)
+		names = append(names, name)
+		if !regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`).MatchString(name) {
+			t.Errorf("%s: bad name", name)
+		}
+		if other, taken := short[strings.ReplaceAll(name, ".", "_")]; taken {
+			t.Errorf("%s and %s are one name with underscores", name, other)
+		}
+		short[strings.ReplaceAll(name, ".", "_")] = name
+		if len(tool["description"].(string)) < 30 || tool["title"] == "" {
+			t.Errorf("%s: needs a title and a description", name)
+		}
+		hints := tool["annotations"].(map[string]any)
+		for _, h := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {
+			if _, ok := hints[h].(bool); !ok {
+				t.Errorf("%s: %s is not set", name, h)
+			}
+		}
+		input := tool["inputSchema"].(map[string]any)
+		if input["type"] != "object" || input["additionalProperties"] != false {
+			t.Errorf("%s: the input is a closed object", name)
+		}
+		for _, combinator := range []string{"anyOf", "oneOf", "allOf", "not", "if", "$ref"} {
+			if _, ok := input[combinator]; ok {
+				t.Errorf("%s: %s at the top of an input schema makes some providers refuse every tool", name, combinator)
+			}
+		}
+		described(t, name+" input", input)
+		output := tool["outputSchema"].(map[string]any)
+		described(t, name+" output", output)
+		if output["required"] != nil || output["properties"].(map[string]any)["error"] == nil {
+			t.Errorf("%s: the output schema must admit refusals and errors", name)
+		}
+	}
+	slices.Sort(names)
+	want := slices.Sorted(slices.Values(documented))
+	if !slices.Equal(names, want) {
+		t.Errorf("tools %v\nwant  %v", names, want)
+	}
+}
+
+// described fails for every property without a description.
+func described(t *testing.T, where string, schema map[string]any) {
+	t.Helper()
+	properties, _ := schema["properties"].(map[string]any)
+	for key, v := range properties {
+		p := v.(map[string]any)
+		if d, _ := p["description"].(string); d == "" {
+			t.Errorf("%s: %s has no description", where, key)
+		}
+		described(t, where+"."+key, p)
+		if items, ok := p["items"].(map[string]any); ok {
+			described(t, where+"."+key, items)
+		}
+	}
+}
+
+// A wrong type for every argument of every tool: one clear sentence, one code.
+func TestWrongTypes(t *testing.T) {
+	w := serve(t, newEngine(t))
+	w.hello("test")
+	samples := map[string]string{"string": `"x"`, "object": `{"a":1}`, "integer": `7`, "number": `0.5`, "boolean": `true`, "array": `["x"]`}
+	n := 0
+	for _, tool := range w.list() {
+		input := tool["inputSchema"].(map[string]any)
+		properties := input["properties"].(map[string]any)
+		for key, v := range properties {
+			kind := v.(map[string]any)["type"].(string)
+			for other, value := range samples {
+				if other == kind || (kind == "number" && other == "integer") {
+					continue
+				}
+				args := map[string]json.RawMessage{}
+				for k, p := range properties {
+					args[k] = json.RawMessage(samples[p.(map[string]any)["type"].(string)])
+				}
+				args[key] = json.RawMessage(value)
+				doc, err := json.Marshal(args)
+				if err != nil {
+					t.Fatal(err)
+				}
+				delete(args, "")
+				r := w.call(tool["name"].(string), string(doc))
+				n++
+				if !r.IsError || r.code() != "invalid_argument" || !strings.Contains(r.text(), `"`) {
+					t.Errorf("%s %s as %s: %v %s", tool["name"], key, other, r.code(), r.text())
+				}
+			}
+		}
+		name := tool["name"].(string)
+		if required := input["required"].([]any); len(required) > 0 {
+			r := w.call(name, `{}`)
+			if r.code() != "invalid_argument" || !strings.Contains(r.text(), fmt.Sprint(required[0])) {
+				t.Errorf("%s without arguments: %s", name, r.text())
+			}
+		}
+		if name != "workflow.define" {
+			if r := w.call(name, `{"idd":"x","nmae":"x"}`); r.code() != "invalid_argument" {
+				t.Errorf("%s with an unknown argument: %s", name, r.text())
+			}
+		}
+	}
+	if n < 200 {
+		t.Errorf("only %d cases were tried", n)
+	}
+}
+
+func TestNameStyles(t *testing.T) {
+	for _, c := range []struct {
+		client string
+		style  mcpface.ToolNames
+		want   string
+	}{
+		{"test", "", "workflow.judge.validate"},
+		{"claude-ai", mcpface.Auto, "workflow_judge_validate"},
+		{"codex-mcp-client", mcpface.Auto, "workflow_judge_validate"},
+		{"claude-code", mcpface.Auto, "workflow.judge.validate"},
+		{"claude-ai", mcpface.Dotted, "workflow.judge.validate"},
+		{"test", mcpface.Underscore, "workflow_judge_validate"},
+	} {
+		w := serve(t, newEngine(t), func(cfg *mcpface.Config) { cfg.ToolNames = c.style })
+		w.hello(c.client)
+		if !slices.ContainsFunc(w.list(), func(tool map[string]any) bool { return tool["name"] == c.want }) {
+			t.Errorf("%s, %q: %s is not listed", c.client, c.style, c.want)
+		}
+		for _, name := range []string{"workflow.list", "workflow_list"} { // both are always accepted
+			if r := w.call(name, `{}`); r.IsError {
+				t.Errorf("%s: %s", name, r.text())
+			}
+		}
+		w.end()
+	}
+}
+
+func TestNewRefusesBadConfig(t *testing.T) {
+	t.Parallel()
+	if _, err := mcpface.New(mcpface.Config{ToolNames: "camel", MaxLine: 1}); err == nil ||
+		!strings.Contains(err.Error(), "Engine") || !strings.Contains(err.Error(), "camel") || !strings.Contains(err.Error(), "MaxLine") {
+		t.Errorf("every mistake is named: %v", err)
+	}
+}
