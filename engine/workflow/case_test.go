@@ -149,6 +149,23 @@ func TestCaseOfAStart(t *testing.T) {
 	}
 }
 
+func TestStartEntersTheInitialStateWhereverItStands(t *testing.T) {
+	d := parse(t, `{"name":"w","initialState":"b","states":{"a":{"final":true},"b":{"transitions":{"go":"a"}}}}`)
+	if c := caseOf(t, d, workflow.CaseInput{Operation: judge.Start}); c.Candidates[0].Target != "b" {
+		t.Errorf("candidates: %+v", c.Candidates)
+	}
+}
+
+// What leaves the process is scrubbed of both documents' sensitive values.
+func TestScrubOfACase(t *testing.T) {
+	c := caseOf(t, parse(t, guarded), ask(func(in *workflow.CaseInput) {
+		in.Context, in.Data = raw(`{"customer":{"ssn":"old-secret"}}`), raw(`{"customer":{"ssn":"new-secret"}}`)
+	}))
+	if got := c.Scrub("from old-secret to new-secret"); got != "from [masked] to [masked]" {
+		t.Errorf("scrubbed: %q", got)
+	}
+}
+
 func codes(list []validators.Finding) string {
 	out := make([]string, len(list))
 	for i, f := range list {

@@ -134,10 +134,7 @@ func (g *graph) bypass(target, through int) (way string, ok bool) {
 	if g.initial == target {
 		return "start -> " + shown(g.names[target]), true
 	}
-	if g.initial == through {
-		return "", false
-	}
-	// The search does not go on behind through. Where target is to pass through
+	// The search does not go on behind through, be it the initial state itself. Where target is to pass through
 	// itself, any way to it is a bypass: its own entry does not count.
 	reached, by := g.search(through)
 	if !reached[target] {
