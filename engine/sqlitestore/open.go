@@ -24,6 +24,10 @@ const driverName = "sqlite"
 // applicationID marks the file as gavel's ("gavl").
 const applicationID = 0x6761766c
 
+// minSize is the smallest page. SQLite takes a smaller file for an empty one and
+// would write over it.
+const minSize = 512
+
 //go:embed migrations/*.sql
 var migrations embed.FS
 
@@ -44,7 +48,7 @@ func prepareFile(cfg Config) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	if name := networkFS(dir); name != "" {
+	if name := cfg.fileSystem(dir); name != "" {
 		return "", fmt.Errorf("%w (%s)", ErrNetworkFS, name)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -60,6 +64,8 @@ func prepareFile(cfg Config) (string, error) {
 		return "", err
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%w (not a regular file)", ErrNotAStore)
+	case info.Size() > 0 && info.Size() < minSize:
+		return "", fmt.Errorf("%w (%d bytes)", ErrNotAStore, info.Size())
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
 		cfg.Logger.Warn("others can read the store; chmod 600 keeps it private",
 			"path", path, "mode", fmt.Sprintf("%04o", info.Mode().Perm()))
@@ -97,10 +103,11 @@ func readerDSN(cfg Config) string {
 }
 
 // setUp brings a new connection to a store in today's schema, creating it in an
-// empty file. It leaves a file that is not a store as it is.
-func setUp(ctx context.Context, conn *sql.Conn, busy time.Duration) error {
-	fresh := false
-	if err := patiently(ctx, busy, func() (err error) { fresh, err = identify(ctx, conn); return err }); err != nil {
+// empty file. It leaves a file that is not a store as it is. Any step may find
+// another process in the way; to repeat all of them does no harm.
+func setUp(ctx context.Context, conn *sql.Conn) error {
+	fresh, err := identify(ctx, conn)
+	if err != nil {
 		return err
 	}
 	if fresh { // only possible before the first page is written
@@ -108,10 +115,10 @@ func setUp(ctx context.Context, conn *sql.Conn, busy time.Duration) error {
 			return err
 		}
 	}
-	if err := patiently(ctx, busy, func() error { return useWAL(ctx, conn) }); err != nil {
+	if err := useWAL(ctx, conn); err != nil {
 		return err
 	}
-	return patiently(ctx, busy, func() error { return migrate(ctx, conn) })
+	return migrate(ctx, conn)
 }
 
 // patiently repeats do while another process is in the way.
@@ -130,12 +137,18 @@ func patiently(ctx context.Context, busy time.Duration, do func() error) error {
 }
 
 // identify tells an empty file (fresh) from a store, and refuses everything else.
+// It looks within one transaction: another process may be creating the store.
 func identify(ctx context.Context, conn *sql.Conn) (fresh bool, err error) {
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }()
 	var id, version, objects int64
 	for query, into := range map[string]*int64{
 		"PRAGMA application_id": &id, "PRAGMA user_version": &version, "SELECT count(*) FROM sqlite_schema": &objects,
 	} {
-		if err := conn.QueryRowContext(ctx, query).Scan(into); err != nil {
+		if err := tx.QueryRowContext(ctx, query).Scan(into); err != nil {
 			return false, err
 		}
 	}

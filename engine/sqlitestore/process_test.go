@@ -1,5 +1,293 @@
 package sqlitestore_test
 
-const childRole = "GAVEL_SQLITESTORE_TEST_CHILD"
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
 
-func child(string) int { return 0 }
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// The other processes are this test binary again, told by the environment what
+// to do.
+const (
+	childRole = "GAVEL_SQLITESTORE_TEST_CHILD"
+	childPath = "GAVEL_SQLITESTORE_TEST_PATH"
+	childName = "GAVEL_SQLITESTORE_TEST_NAME"
+)
+
+var crashRounds = flag.Int("crash.rounds", 3, "how often TestKilledProcessLosesNothing kills")
+
+// child is the main function of another process.
+func child(role string) int {
+	s, err := sqlitestore.Open(context.Background(), sqlitestore.Config{Path: os.Getenv(childPath)})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	switch role {
+	case "load":
+		loadForever(s)
+	case "contend":
+		fmt.Println("ready 0 -")
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the parent lets all go at once
+		contend(s, contendedWins)
+	}
+	if err := s.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// orphan stands in for the test that a child process does not have.
+type orphan struct{ testing.TB }
+
+func (orphan) Helper() {}
+
+func (orphan) Fatalf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	os.Exit(1)
+}
+
+// ack tells the parent, who outlives this process, of a commit that returned nil.
+func ack(i record.Instance) { fmt.Printf("%s %d %s\n", i.ID, i.Seq, i.Head) }
+
+const loaders = 16
+
+func loadForever(s *sqlitestore.Store) {
+	var wg sync.WaitGroup
+	for n := range loaders {
+		wg.Go(func() {
+			inst, err := s.Load(context.Background(), storetest.ID(n))
+			for {
+				c := storetest.Start(orphan{}, storetest.ID(n), `{}`)
+				switch {
+				case err == nil && inst.Seq%10 == 5:
+					c = storetest.CheckpointOf(orphan{}, inst)
+				case err == nil:
+					c = storetest.Advance(orphan{}, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, inst.Seq),
+						storetest.WithKey(fmt.Sprint(n, inst.Seq)))
+				}
+				if err = s.Commit(context.Background(), c); err != nil {
+					orphan{}.Fatalf("commit: %v", err)
+				}
+				ack(c.Next)
+				inst = c.Next
+			}
+		})
+	}
+	wg.Wait()
+}
+
+const contendedWins = 100
+
+func contend(s *sqlitestore.Store, wins int) {
+	for won := 0; won < wins; {
+		inst, err := s.Load(context.Background(), storetest.ID(1))
+		if err != nil {
+			orphan{}.Fatalf("load: %v", err)
+		}
+		c := storetest.Advance(orphan{}, inst, "reviewing", `{}`, storetest.By(os.Getenv(childName)))
+		switch err := s.Commit(context.Background(), c); {
+		case err == nil:
+			won++
+			ack(c.Next)
+		case !errors.Is(err, engine.ErrConflict):
+			orphan{}.Fatalf("commit: %v", err)
+		}
+	}
+}
+
+// process is a child that is running.
+type process struct {
+	*exec.Cmd
+	gate io.Closer // standard input
+	acks io.Reader
+}
+
+func spawn(t *testing.T, role, path, name string) process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), exe)
+	cmd.Env = append(os.Environ(), childRole+"="+role, childPath+"="+path, childName+"="+name)
+	cmd.Stderr = os.Stderr
+	acks, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return process{cmd, gate, acks}
+}
+
+// acked is one acknowledgement as the parent read it.
+type acked struct {
+	id   string
+	seq  int64
+	head string
+}
+
+// read passes the acknowledgements on until the process has ended. A line that
+// a kill tore is none.
+func (p process) read(each func(acked)) error {
+	lines := bufio.NewReader(p.acks)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return p.Wait()
+		}
+		var a acked
+		if _, err := fmt.Sscanf(line, "%s %d %s\n", &a.id, &a.seq, &a.head); err != nil {
+			return errors.Join(err, p.Process.Kill(), p.Wait())
+		}
+		each(a)
+	}
+}
+
+// TestKilledProcessLosesNothing kills a process in the middle of its writes, again
+// and again on one file. What it had acknowledged must be there, and the rest must
+// be whole.
+func TestKilledProcessLosesNothing(t *testing.T) {
+	path := newPath(t)
+	acks := map[string][]acked{}
+	total := 0
+	for round := range *crashRounds {
+		p := spawn(t, "load", path, "")
+		count, deadline := 0, 50+rand.IntN(400)
+		err := p.read(func(a acked) {
+			acks[a.id] = append(acks[a.id], a)
+			if count++; count == deadline {
+				if err := p.Process.Kill(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if err == nil || count < deadline {
+			t.Fatalf("round %d: the process ended by itself after %d of %d writes: %v", round, count, deadline, err)
+		}
+		total += count
+		checkAcks(t, path, acks)
+	}
+	t.Logf("%d kills, %d acknowledged writes, none lost", *crashRounds, total)
+}
+
+func checkAcks(t *testing.T, path string, acks map[string][]acked) {
+	t.Helper()
+	s := openAt(t, path)
+	defer s.Close()
+	for id, list := range acks {
+		events := s.Events(t.Context(), engine.EventQuery{Instance: id})
+		if err := record.Verify(events); err != nil {
+			t.Fatal(err)
+		}
+		hashes := map[int64]string{}
+		for e, err := range events {
+			if err != nil {
+				t.Fatal(err)
+			}
+			hashes[e.Seq] = e.Hash
+		}
+		for _, a := range list {
+			if hashes[a.seq] != a.head {
+				t.Fatalf("event %d of %s was acknowledged and is lost", a.seq, id)
+			}
+		}
+		inst, err := s.Load(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if folded, err := record.FoldAt(events, 0); err != nil || folded.Head != inst.Head || string(folded.Context) != string(inst.Context) {
+			t.Fatalf("%s does not match its events: %v", id, err)
+		}
+		if n := int64(len(hashes)); inst.Seq != n {
+			t.Fatalf("%s is at event %d and has %d", id, inst.Seq, n)
+		}
+	}
+	var verdict string
+	if err := s.ReaderDB().QueryRow("PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {
+		t.Fatalf("integrity: %s, %v", verdict, err)
+	}
+}
+
+// TestTwoProcesses lets two processes fight for one instance: every event has one
+// winner, and both get through.
+func TestTwoProcesses(t *testing.T) {
+	path := newPath(t)
+	s := openAt(t, path)
+	defer s.Close()
+	if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(1), `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	winner := map[int64]string{}
+	var wg, ready sync.WaitGroup
+	names := []string{"local:one", "local:two"}
+	ready.Add(len(names))
+	open := make(chan struct{})
+	for _, name := range names {
+		p := spawn(t, "contend", path, name)
+		wg.Go(func() { <-open; p.gate.Close() })
+		isReady := sync.OnceFunc(ready.Done)
+		wg.Go(func() {
+			defer isReady() // also of one that failed to start
+			err := p.read(func(a acked) {
+				if a.id == "ready" {
+					isReady()
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if other, ok := winner[a.seq]; ok {
+					t.Errorf("event %d was acknowledged to %s and %s", a.seq, other, name)
+				}
+				winner[a.seq] = name
+			})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	ready.Wait()
+	close(open)
+	wg.Wait()
+	events := s.Events(t.Context(), engine.EventQuery{Instance: storetest.ID(1), AfterSeq: 1})
+	n, turns := 0, 0
+	for e, err := range events {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; winner[e.Seq] != e.Principal {
+			t.Errorf("event %d is %s's, %s was told that it won", e.Seq, e.Principal, winner[e.Seq])
+		}
+		if e.Principal != winner[e.Seq-1] {
+			turns++
+		}
+	}
+	t.Logf("%d events, the winner changed %d times", n, turns)
+	if want := len(names) * contendedWins; n != want || len(winner) != n {
+		t.Errorf("%d events, %d acknowledged, want %d", n, len(winner), want)
+	}
+	if err := record.Verify(s.Events(t.Context(), engine.EventQuery{Instance: storetest.ID(1)})); err != nil {
+		t.Error(err)
+	}
+}

@@ -34,6 +34,9 @@ type Config struct {
 	// BusyTimeout bounds how long a write waits for the lock that another process
 	// holds; 0 is 10 s.
 	BusyTimeout time.Duration
+
+	// fileSystem names the network file system under a directory, "" for a local one.
+	fileSystem func(dir string) string
 }
 
 // Store is an engine.Store in a SQLite file.
@@ -63,6 +66,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if cfg.BusyTimeout == 0 {
 		cfg.BusyTimeout = 10 * time.Second
+	}
+	if cfg.fileSystem == nil {
+		cfg.fileSystem = networkFS
 	}
 	s, err := open(ctx, cfg)
 	if err != nil {

@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 		Poison: func(t testing.TB, s engine.Store, action string) {
 			db := raw(t, s.(*sqlitestore.Store).Path())
 			defer db.Close()
-			exec(t, db, fmt.Sprintf(`CREATE TRIGGER poison BEFORE INSERT ON events
+			run(t, db, fmt.Sprintf(`CREATE TRIGGER poison BEFORE INSERT ON events
 				WHEN instr(NEW.body, '"action":"%s"') BEGIN SELECT RAISE(ABORT, 'poisoned'); END`, action))
 		},
 		Stall: func(t testing.TB, s engine.Store) func() {
@@ -66,7 +66,7 @@ func raw(t testing.TB, path string) *sql.DB {
 	return db
 }
 
-func exec(t testing.TB, db *sql.DB, query string, args ...any) {
+func run(t testing.TB, db *sql.DB, query string, args ...any) {
 	t.Helper()
 	if _, err := db.Exec(query, args...); err != nil {
 		t.Fatalf("%s: %v", query, err)
@@ -77,9 +77,9 @@ func exec(t testing.TB, db *sql.DB, query string, args ...any) {
 func lock(t testing.TB, path string) (release func()) {
 	t.Helper()
 	db := raw(t, path)
-	exec(t, db, "BEGIN IMMEDIATE")
+	run(t, db, "BEGIN IMMEDIATE")
 	return func() {
-		exec(t, db, "ROLLBACK")
+		run(t, db, "ROLLBACK")
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}

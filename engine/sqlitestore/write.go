@@ -50,6 +50,9 @@ func (s *statements) all() map[**sql.Stmt]string {
 
 func (s *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 	for stmt, query := range s.all() {
+		if *stmt != nil {
+			continue // an attempt before this one got that far
+		}
 		var err error
 		if *stmt, err = conn.PrepareContext(ctx, query); err != nil {
 			return fmt.Errorf("prepare %s: %w", query, err)

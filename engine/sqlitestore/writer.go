@@ -75,13 +75,17 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 		db: db, busy: cfg.BusyTimeout, queue: make(chan *request, 4*maxBatch),
 		stopped: make(chan struct{}), hurrying: make(chan struct{}),
 	}
-	err = patiently(ctx, w.busy, func() error { w.conn, err = db.Conn(ctx); return err })
-	if err == nil {
-		err = setUp(ctx, w.conn, w.busy)
-	}
-	if err == nil {
-		err = w.stmts.prepare(ctx, w.conn)
-	}
+	err = patiently(ctx, w.busy, func() (err error) {
+		if w.conn == nil {
+			if w.conn, err = db.Conn(ctx); err != nil {
+				return err
+			}
+		}
+		if err := setUp(ctx, w.conn); err != nil {
+			return err
+		}
+		return w.stmts.prepare(ctx, w.conn)
+	})
 	if err != nil {
 		return nil, errors.Join(err, w.close())
 	}

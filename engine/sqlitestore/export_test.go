@@ -1,0 +1,105 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// WriterConn is the writer's own connection. It may be used while nothing is written.
+func (s *Store) WriterConn() *sql.Conn { return s.writer.conn }
+
+// ReaderDB is the pool of readers.
+func (s *Store) ReaderDB() *sql.DB { return s.readers }
+
+// Queued is how many writes wait behind the one in the writer's hands.
+func (s *Store) Queued() int { return len(s.writer.queue) }
+
+// OpenOn opens a store as if its directory were on a file system.
+func OpenOn(ctx context.Context, cfg Config, fileSystem string) (*Store, error) {
+	cfg.fileSystem = func(string) string { return fileSystem }
+	return Open(ctx, cfg)
+}
+
+// Query is one of the queries of this package with arguments.
+type Query struct {
+	SQL  string
+	Args []any
+}
+
+// Queries lists what is read and how rows are found for writing.
+func (s *Store) Queries() []Query {
+	out := []Query{
+		{s.stmts.all()[&s.stmts.load], []any{"id"}},
+		{s.stmts.all()[&s.stmts.byKey], []any{[]byte("scope")}},
+		{s.stmts.all()[&s.stmts.snapshot], []any{"id", 1}},
+	}
+	add := func(query string, args []any) { out = append(out, Query{query, args}) }
+	for _, q := range []engine.EventQuery{
+		{Instance: "id"}, {Instance: "id", AfterSeq: 3, MaxRevision: 4, Limit: 5},
+		{Instance: "id", Kinds: []record.Kind{record.Checkpointed, record.Refused}},
+	} {
+		add(eventsPage(q, nil, pageSize))
+	}
+	for _, q := range []engine.InstanceQuery{
+		{}, {BeforeID: "id"}, {Workflow: "w"}, {Workflow: "w", BeforeID: "id"}, {Owner: "o", BeforeID: "id"},
+		{Workflow: "w", Owner: "o", State: "s", Status: record.Running, BeforeID: "id"},
+	} {
+		add(instancesPage(q, nil, pageSize))
+	}
+	return out
+}
+
+// Naive commits as a program without a writer would: one transaction per write
+// on a pool of connections, BEGIN IMMEDIATE and busy_timeout. It is the baseline.
+type Naive struct {
+	db    *sql.DB
+	stmts statements
+}
+
+// NewNaive opens the baseline on a store's file.
+func NewNaive(ctx context.Context, path string) (*Naive, error) {
+	db, err := sql.Open(driverName, dsn(path, "busy_timeout(10000)", "synchronous(FULL)", "wal_autocheckpoint(4000)",
+		"cache_size(-32000)", "temp_store(memory)")+"&_txlock=immediate")
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(16)
+	db.SetMaxIdleConns(16)
+	n := &Naive{db: db}
+	for stmt, query := range n.stmts.all() {
+		if stmt == &n.stmts.begin || stmt == &n.stmts.commit || stmt == &n.stmts.rollback {
+			continue
+		}
+		if *stmt, err = db.PrepareContext(ctx, query); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// Commit writes c in its own transaction.
+func (n *Naive) Commit(ctx context.Context, c engine.Commit) error {
+	p, err := prepareCommit(c)
+	if err != nil {
+		return err
+	}
+	tx, err := n.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	bound := statements{
+		keyTaken: tx.Stmt(n.stmts.keyTaken), moveInstance: tx.Stmt(n.stmts.moveInstance),
+		setContext: tx.Stmt(n.stmts.setContext), addEvent: tx.Stmt(n.stmts.addEvent), addSnapshot: tx.Stmt(n.stmts.addSnapshot),
+	}
+	if err := p.apply(&bound); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+// Close releases the baseline.
+func (n *Naive) Close() error { return errors.Join(n.stmts.close(), n.db.Close()) }
