@@ -1,186 +1,223 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// MaxViolations bounds what one validation reports; a last entry says how many
-// more there are.
+// MaxViolations bounds what one validation reports; a last entry with no keyword
+// says how many more there are.
 const MaxViolations = 20
 
 // Violation is one way in which a document breaks a schema.
 type Violation struct {
-	// Path is a JSON pointer into the document, "" for the whole.
+	// Path is a JSON pointer into the document, "" for the whole. For a key that
+	// must or must not be there it is the place of that key.
 	Path string `json:"path"`
 	// Keyword is the schema keyword that failed, such as "minLength".
 	Keyword string `json:"keyword"`
-	// SchemaPath is the keyword's place in the schema.
+	// SchemaPath is the way through the schema to the keyword, a JSON pointer that
+	// passes through references ("/properties/a/$ref/minLength").
 	SchemaPath string `json:"schemaPath"`
 	// Message is one sentence without a value of the document.
 	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
+	// Hint says how to mend it, "" when the message already does.
+	Hint string `json:"hint,omitempty"`
 }
 
-// violations flattens the library's tree to its leaves: what can be acted on.
-func violations(ve *jsonschema.ValidationError) []Violation {
+// report turns the library's tree of errors into violations.
+type report struct {
+	index index
+	doc   any
+}
+
+// maxCollected bounds the violations made before they are ordered and cut.
+const maxCollected = 1000
+
+func (r report) violations(ve *jsonschema.ValidationError) []Violation {
 	var out []Violation
-	more := 0
-	var walk func(*jsonschema.ValidationError)
-	walk = func(e *jsonschema.ValidationError) {
-		if v, ok := leaf(e); ok {
-			if len(out) < MaxViolations {
-				out = append(out, v)
-			} else {
-				more++
-			}
-			return
+	dropped := 0
+	r.collect(ve, func(v Violation) {
+		if len(out) < maxCollected {
+			out = append(out, v)
+		} else {
+			dropped++
 		}
-		for _, c := range e.Causes {
-			walk(c)
-		}
-	}
-	walk(ve)
-	if more > 0 {
-		out = append(out, Violation{Message: fmt.Sprintf("and %d more violations", more)})
+	})
+	// The library goes through objects in no order, and can reach the same place
+	// in several ways.
+	slices.SortFunc(out, func(a, b Violation) int {
+		return cmp.Or(comparePaths(a.Path, b.Path), cmp.Compare(a.SchemaPath, b.SchemaPath), cmp.Compare(a.Message, b.Message))
+	})
+	out = slices.CompactFunc(out, func(a, b Violation) bool { return a.Path == b.Path && a.Message == b.Message })
+	if more := len(out) + dropped - MaxViolations; more > 0 {
+		out = append(out[:MaxViolations], Violation{Message: fmt.Sprintf("and %d more violations", more)})
 	}
 	return out
 }
 
-// leaf reports whether e is to be told as it is: it has no causes, or it is an
-// alternative (anyOf, oneOf) whose branches would only confuse.
-func leaf(e *jsonschema.ValidationError) (Violation, bool) {
-	keyword := keywordOf(e.KeywordLocation)
-	v := Violation{Path: e.InstanceLocation, Keyword: keyword, SchemaPath: e.KeywordLocation}
-	switch keyword {
-	case "anyOf", "oneOf":
-		v.Message = sentence(v.Path, alternatives(keyword, e))
-		return v, true
+// comparePaths orders pointers by segments, indices by number.
+func comparePaths(a, b string) int {
+	for a != "" && b != "" {
+		x, y := segment(a), segment(b)
+		if x != y {
+			if isIndex(x) && isIndex(y) && len(x) != len(y) {
+				return cmp.Compare(len(x), len(y))
+			}
+			return cmp.Compare(x, y)
+		}
+		a, b = a[len(x):], b[len(y):]
 	}
-	if len(e.Causes) > 0 {
-		return Violation{}, false
-	}
-	v.Message = sentence(v.Path, describe(keyword, e.Message))
-	return v, true
+	return cmp.Compare(len(a), len(b))
 }
 
-func alternatives(keyword string, e *jsonschema.ValidationError) string {
-	if len(e.Causes) == 0 {
-		return "must match exactly one of the alternatives, matches more"
+// segment is the first segment of a pointer with its slash.
+func segment(path string) string {
+	if i := strings.IndexByte(path[1:], '/'); i >= 0 {
+		return path[:i+1]
 	}
-	seen := map[string]bool{}
-	var ways []string
-	for _, c := range e.Causes {
-		for len(c.Causes) > 0 {
-			c = c.Causes[0]
+	return path
+}
+
+func isIndex(segment string) bool { return strings.Trim(segment[1:], "0123456789") == "" }
+
+// collect walks to the errors that can be acted on.
+func (r report) collect(e *jsonschema.ValidationError, emit func(Violation)) {
+	switch keyword := r.keyword(e); keyword {
+	case "anyOf", "oneOf":
+		if best := r.meant(e); best != nil {
+			r.collect(best, emit)
+			return
 		}
-		text := describe(keywordOf(c.KeywordLocation), c.Message)
-		if c.InstanceLocation != e.InstanceLocation {
-			text = strings.TrimPrefix(c.InstanceLocation, e.InstanceLocation) + " " + text
-		}
-		if !seen[text] && len(ways) < 4 {
-			seen[text] = true
-			ways = append(ways, text)
+		emit(r.violation(e, keyword, r.subject(e)+" "+r.alternatives(e, keyword)))
+		return
+	case "minContains":
+		// Its causes say why each item is not one of those counted.
+	default:
+		if len(e.Causes) > 0 {
+			for _, cause := range e.Causes {
+				r.collect(cause, emit)
+			}
+			return
 		}
 	}
+	r.leaf(e, emit)
+}
+
+func (r report) keyword(e *jsonschema.ValidationError) string {
+	_, keyword := r.index.find(e.AbsoluteKeywordLocation)
+	return keyword
+}
+
+func (r report) violation(e *jsonschema.ValidationError, keyword, message string) Violation {
+	return Violation{
+		Path: pointer(e.InstanceLocation), Keyword: keyword,
+		SchemaPath: pointer(e.KeywordLocation), Message: message,
+	}
+}
+
+// meant finds the alternative that the document was probably written for: the
+// only one whose type fits and whose constants, if it has any, do too. It is nil
+// when that is not clear.
+func (r report) meant(e *jsonschema.ValidationError) *jsonschema.ValidationError {
+	var best *jsonschema.ValidationError
+	for _, branch := range e.Causes {
+		if r.offKind(branch, e.InstanceLocation) {
+			continue
+		}
+		if best != nil {
+			return nil
+		}
+		best = branch
+	}
+	return best
+}
+
+// offKind says whether a branch fails at something that tells alternatives
+// apart: the type of the value, or a constant directly within it.
+func (r report) offKind(branch *jsonschema.ValidationError, location string) bool {
+	if len(branch.Causes) > 0 {
+		return slices.ContainsFunc(branch.Causes, func(c *jsonschema.ValidationError) bool { return r.offKind(c, location) })
+	}
+	switch r.keyword(branch) {
+	case "type":
+		return branch.InstanceLocation == location
+	case "const", "enum":
+		before, _, _ := cutLast(branch.InstanceLocation)
+		return before == location || branch.InstanceLocation == location && !isScalar(lookup(r.doc, pointer(location)))
+	case "":
+		return branch.InstanceLocation == location
+	}
+	return false
+}
+
+// maxWays bounds how many alternatives a message tells.
+const maxWays = 4
+
+// alternatives says what could have been, for a value that fits none, or too many.
+func (r report) alternatives(e *jsonschema.ValidationError, keyword string) string {
 	which := "at least one"
 	if keyword == "oneOf" {
 		which = "exactly one"
 	}
+	if len(e.Causes) == 0 {
+		return "must match exactly one of the alternatives, matches more"
+	}
+	var ways []string
+	for _, branch := range e.Causes {
+		var first *Violation
+		r.collect(branch, func(v Violation) {
+			if first == nil || comparePaths(v.Path, first.Path) < 0 || v.Path == first.Path && v.Message < first.Message {
+				first = &v
+			}
+		})
+		if first == nil {
+			continue
+		}
+		way := strings.TrimPrefix(first.Message, r.subject(e)+" ")
+		if len(ways) < maxWays && !slices.Contains(ways, way) {
+			ways = append(ways, way)
+		}
+	}
 	return fmt.Sprintf("must match %s of the alternatives: %s", which, strings.Join(ways, "; or "))
 }
 
-var (
-	found    = regexp.MustCompile(` but found .*$`)
-	expected = regexp.MustCompile(`^expected (.*), but got (.*)$`)
-	lengths  = regexp.MustCompile(`^length must be (>=|<=) (\d+), but got (\d+)$`)
-	numbers  = regexp.MustCompile(`^(minimum|maximum) (\d+) (items|properties) (?:required|allowed), but found (\d+) (?:items|properties)$`)
-	exponent = regexp.MustCompile(`[0-9.]+e\+[0-9]+`)
-	missing  = regexp.MustCompile(`^missing properties: (.*)$`)
-	extra    = regexp.MustCompile(`^additionalProperties (.*) not allowed$`)
-	notValid = regexp.MustCompile(`^(?s).* is not valid '([^']*)'$`)
-	multiple = regexp.MustCompile(`^(?s).* not multipleOf (.*)$`)
-)
-
-// describe rewrites the library's message as what must be, without the value.
-func describe(keyword, message string) string {
-	switch keyword {
-	case "type":
-		return expected.ReplaceAllString(message, "must be $1, is $2")
-	case "required", "dependentRequired":
-		return missing.ReplaceAllString(message, "must have $1")
-	case "additionalProperties", "unevaluatedProperties":
-		return extra.ReplaceAllString(message, "must not have $1")
-	case "minLength", "maxLength":
-		m := lengths.FindStringSubmatch(message)
-		if m == nil {
-			return message
-		}
-		return fmt.Sprintf("must have %s %s characters, has %s", bound(m[1]), m[2], m[3])
-	case "minItems", "maxItems", "minProperties", "maxProperties":
-		m := numbers.FindStringSubmatch(message)
-		if m == nil {
-			return message
-		}
-		return fmt.Sprintf("must have %s %s %s, has %s", bound(m[1]), m[2], m[3], m[4])
-	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum":
-		return exponent.ReplaceAllStringFunc(found.ReplaceAllString(message, ""), plain)
-	case "multipleOf":
-		return multiple.ReplaceAllString(message, "must be a multiple of $1")
-	case "format":
-		return notValid.ReplaceAllString(message, "must be a valid $1")
-	case "pattern":
-		return strings.Replace(message, "does not match pattern", "must match the pattern", 1)
-	case "const":
-		return strings.Replace(message, "value must be", "must be", 1)
-	case "enum":
-		return strings.Replace(message, "value must be one of", "must be one of", 1)
-	case "not":
-		return "must not match the schema under \"not\""
+// subject names the value that a sentence is about.
+func (r report) subject(e *jsonschema.ValidationError) string {
+	path := pointer(e.InstanceLocation)
+	if inNames(e.KeywordLocation) {
+		_, last, _ := cutLast(path)
+		return "the property name " + quote(unescapeToken(last))
 	}
-	return message
+	return named(path)
 }
 
-// plain writes a bound as the definition's author did: without an exponent.
-func plain(number string) string {
-	f, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return number
-	}
-	return strconv.FormatFloat(f, 'f', -1, 64)
-}
-
-func bound(word string) string {
-	if word == ">=" || word == "minimum" {
-		return "at least"
-	}
-	return "at most"
-}
-
-func sentence(path, what string) string {
+func named(path string) string {
 	if path == "" {
-		return "the document " + what
+		return "the document"
 	}
-	return fmt.Sprintf("%q %s", path, what)
+	return quote(path)
 }
 
-// keywordOf is the last segment of a keyword location that is not an index or a
-// name under a keyword.
-func keywordOf(location string) string {
-	segments := strings.Split(location, "/")
-	for i := len(segments) - 1; i >= 0; i-- {
-		switch s := segments[i]; s {
-		case "dependentRequired", "dependencies":
-			return s
-		default:
-			if i == len(segments)-1 && s != "" && (s[0] < '0' || s[0] > '9') {
-				return s
-			}
+// inNames says whether a keyword location lies within propertyNames, where the
+// value is a name and not what stands under it.
+func inNames(location string) bool {
+	skip := false // the segment is a name or an index, not a keyword
+	for s := range strings.SplitSeq(strings.TrimPrefix(location, "/"), "/") {
+		if skip {
+			skip = false
+			continue
+		}
+		switch s {
+		case "propertyNames":
+			return true
+		case "properties", "patternProperties", "dependentSchemas", "dependencies", "allOf", "anyOf", "oneOf", "prefixItems":
+			skip = true
 		}
 	}
-	return ""
+	return false
 }

@@ -1,0 +1,261 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v5"
+)
+
+// CompileError says why a schema does not compile.
+type CompileError struct {
+	// Path is a JSON pointer into the schema, "" for the whole.
+	Path string
+	// Message is one sentence.
+	Message string
+}
+
+// Error is the message with its place.
+func (e *CompileError) Error() string {
+	if e.Path == "" {
+		return e.Message
+	}
+	return "at " + e.Path + ": " + e.Message
+}
+
+// outsideError is a reference that leaves the document.
+type outsideError struct{ url string }
+
+func (e *outsideError) Error() string {
+	return "the schema refers to " + clip(strings.TrimPrefix(e.url, "gavel:///"), maxText)
+}
+
+const (
+	// maxDepth bounds how deep a schema document may nest: the library recurses.
+	maxDepth = 128
+	// maxExponent bounds the exponents of numbers: the library computes with them
+	// exactly, so 1e1000000000 would fill the memory. A float64 needs 308.
+	maxExponent = 400
+	maxText     = 200
+)
+
+// inspect refuses schemas that the library must not see.
+func inspect(doc any) *CompileError {
+	if path, found := hugeNumber(doc, ""); found {
+		return &CompileError{Path: path, Message: fmt.Sprintf("this number's exponent is beyond %d", maxExponent)}
+	}
+	if tooDeep(doc, maxDepth) {
+		return &CompileError{Message: fmt.Sprintf("the schema is nested more than %d deep", maxDepth)}
+	}
+	switch root := doc.(type) {
+	case bool:
+	case map[string]any:
+		if dialect, ok := root["$schema"].(string); ok && !knownDialect(dialect) {
+			return &CompileError{
+				Path:    "/$schema",
+				Message: fmt.Sprintf("the dialect %q is not known and nothing is loaded from the network; leave $schema out for draft 2020-12, or name 2019-09, draft-07, draft-06 or draft-04 as https://json-schema.org does", clip(dialect, maxText)),
+			}
+		}
+	default:
+		return &CompileError{Message: "a schema is an object, true or false, not " + article(typeOf(doc))}
+	}
+	return nil
+}
+
+func knownDialect(url string) bool {
+	url, _ = strings.CutPrefix(strings.TrimSuffix(url, "#"), "http")
+	url = strings.TrimPrefix(url, "s")
+	return slices.Contains([]string{
+		"://json-schema.org/schema",
+		"://json-schema.org/draft/2020-12/schema", "://json-schema.org/draft/2019-09/schema",
+		"://json-schema.org/draft-07/schema", "://json-schema.org/draft-06/schema", "://json-schema.org/draft-04/schema",
+	}, url)
+}
+
+func tooDeep(v any, left int) bool {
+	if left < 0 {
+		return true
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for _, sub := range v {
+			if tooDeep(sub, left-1) {
+				return true
+			}
+		}
+	case []any:
+		for _, sub := range v {
+			if tooDeep(sub, left-1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hugeNumber finds a number with an exponent beyond maxExponent.
+func hugeNumber(v any, path string) (string, bool) {
+	switch v := v.(type) {
+	case json.Number:
+		if i := strings.IndexAny(string(v), "eE"); i >= 0 {
+			exponent, err := strconv.Atoi(string(v[i+1:]))
+			return path, err != nil || exponent > maxExponent || exponent < -maxExponent
+		}
+	case map[string]any:
+		for k, sub := range v {
+			if at, found := hugeNumber(sub, path+"/"+escapeToken(k)); found {
+				return at, true
+			}
+		}
+	case []any:
+		for i, sub := range v {
+			if at, found := hugeNumber(sub, path+"/"+strconv.Itoa(i)); found {
+				return at, true
+			}
+		}
+	}
+	return "", false
+}
+
+// compileError words an error of the library about the schema doc.
+func compileError(err error, doc any) *CompileError {
+	var outside *outsideError
+	var loop jsonschema.InfiniteLoopError
+	var invalid *jsonschema.ValidationError
+	switch {
+	case errors.As(err, &outside):
+		return outsideReference(outside, doc)
+	case errors.As(err, &loop):
+		return &CompileError{Path: loopPath(string(loop)), Message: "this reference leads back to itself without going deeper into the document"}
+	case errors.As(err, &invalid):
+		return invalidSchema(invalid, doc)
+	}
+	text := plainText(err)
+	if target, ok := strings.CutSuffix(text, " not found"); ok {
+		e := &CompileError{Message: fmt.Sprintf("the reference to %q finds nothing in this schema", clip(target, maxText))}
+		e.Path, _ = findReference(doc, target)
+		if names := definitions(doc); len(names) > 0 {
+			e.Message += "; there are " + strings.Join(names, ", ")
+		}
+		return e
+	}
+	return &CompileError{Message: clip(text, maxText)}
+}
+
+func outsideReference(outside *outsideError, doc any) *CompileError {
+	target := strings.TrimPrefix(outside.url, "gavel:///")
+	path, written := findReference(doc, target)
+	if written == "" {
+		written = target
+	}
+	return &CompileError{
+		Path:    path,
+		Message: fmt.Sprintf("the reference to %q leaves the document; nothing is loaded from the network or from files: put that schema under $defs and refer to it as #/$defs/NAME", clip(written, maxText)),
+	}
+}
+
+// invalidSchema words what the meta-schema says.
+func invalidSchema(ve *jsonschema.ValidationError, doc any) *CompileError {
+	found := report{index: metaIndex(ve), doc: doc}.violations(ve)
+	if len(found) == 0 {
+		return &CompileError{Message: "this is not a valid schema"}
+	}
+	e := &CompileError{Path: found[0].Path, Message: "this is not a valid schema: " + found[0].Message}
+	if found[0].Keyword == "format" {
+		if pattern, ok := lookup(doc, found[0].Path).(string); ok {
+			e.Message = badPattern(pattern, e.Message)
+		} else if _, last, ok := cutLast(found[0].Path); ok {
+			e.Message = badPattern(unescapeToken(last), e.Message) // a key of patternProperties
+		}
+	}
+	return e
+}
+
+// badPattern says what is wrong with a regular expression, or keeps message when
+// nothing is.
+func badPattern(pattern, message string) string {
+	_, err := regexp.Compile(pattern)
+	if err == nil {
+		return message
+	}
+	why := strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+	return "this pattern is not a regular expression that runs here (RE2 syntax: no look-around, no back-references, \\x{E9} instead of \\u00E9): " + clip(why, maxText)
+}
+
+// findReference returns the place of the $ref whose target is meant, and how it
+// is written there.
+func findReference(doc any, target string) (path, written string) {
+	var walk func(v any, at string) bool
+	walk = func(v any, at string) bool {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, key := range sortedKeys(v) {
+				if text, ok := v[key].(string); ok && references[key] && points(text, target) {
+					path, written = at+"/"+escapeToken(key), text
+					return true
+				}
+				if walk(v[key], at+"/"+escapeToken(key)) {
+					return true
+				}
+			}
+		case []any:
+			for i, sub := range v {
+				if walk(sub, at+"/"+strconv.Itoa(i)) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	walk(doc, "")
+	return path, written
+}
+
+// points says whether a reference as it is written can have become target, which
+// has lost its fragment when the document was the problem.
+func points(written, target string) bool {
+	if !strings.Contains(target, "#") {
+		written, _, _ = strings.Cut(written, "#")
+	}
+	written = strings.TrimLeft(written, "./")
+	return written != "" && strings.HasSuffix(target, written)
+}
+
+// loopPath takes the first place from the library's account of a loop.
+func loopPath(text string) string {
+	_, path, _ := strings.Cut(strings.ReplaceAll(text, base, ""), "#")
+	path, _, _ = strings.Cut(path, base)
+	return clip(path, maxText)
+}
+
+// definitions are the references that the schema could have meant, a few.
+func definitions(doc any) []string {
+	root, _ := doc.(map[string]any)
+	var out []string
+	for _, key := range []string{"$defs", "definitions"} {
+		defs, _ := root[key].(map[string]any)
+		for _, name := range sortedKeys(defs) {
+			if len(out) == maxNames {
+				return append(out, "...")
+			}
+			out = append(out, "#/"+key+"/"+clip(escapeToken(name), maxText))
+		}
+	}
+	return out
+}
+
+// plainText is an error of the library without its prefix and without the
+// document's made-up address.
+func plainText(err error) string {
+	text := err.Error()
+	if _, after, ok := strings.Cut(text, "compilation failed: "); ok {
+		text = after
+	}
+	text = strings.TrimPrefix(text, "jsonschema: ")
+	return strings.ReplaceAll(strings.ReplaceAll(text, base+"#", "#"), base, "the schema")
+}

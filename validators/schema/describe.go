@@ -1,0 +1,336 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v5"
+)
+
+const (
+	// maxNames bounds how many names or values of the schema a message lists.
+	maxNames = 12
+	// maxKey bounds a key or path in a message, in bytes.
+	maxKey = 120
+)
+
+// leaf words one failed keyword. Some give one violation per name.
+func (r report) leaf(e *jsonschema.ValidationError, emit func(Violation)) {
+	s, keyword := r.index.find(e.AbsoluteKeywordLocation)
+	if s == nil {
+		emit(r.violation(e, keyword, r.subject(e)+" does not satisfy "+quote(keyword)))
+		return
+	}
+	value := r.value(e)
+	object, _ := value.(map[string]any)
+	switch keyword {
+	case "required":
+		for _, name := range s.Required {
+			if _, ok := object[name]; !ok {
+				v := r.violation(e, keyword, "")
+				v.Path += "/" + escapeToken(name)
+				v.Message = named(v.Path) + " is required"
+				emit(v)
+			}
+		}
+	case "additionalProperties":
+		for _, name := range sortedKeys(object) {
+			if !known(s, name) {
+				v := r.violation(e, keyword, "")
+				v.Path += "/" + escapeToken(name)
+				v.Message, v.Hint = named(v.Path)+" is not allowed", removal(v.Path, s)
+				emit(v)
+			}
+		}
+	case "dependentRequired", "dependencies":
+		r.dependent(e, s, keyword, emit)
+	default:
+		v := r.violation(e, keyword, r.subject(e)+" "+must(s, keyword, value, e.Message))
+		v.Hint = hint(s, keyword, value, r.subject(e))
+		emit(v)
+	}
+}
+
+// value is what an error is about: a value of the document, or a name in it.
+func (r report) value(e *jsonschema.ValidationError) any {
+	path := pointer(e.InstanceLocation)
+	if inNames(e.KeywordLocation) {
+		_, last, _ := cutLast(path)
+		return unescapeToken(last)
+	}
+	return lookup(r.doc, path)
+}
+
+// dependent words a key that is required because another is there. The
+// location ends with the other's name and an index.
+func (r report) dependent(e *jsonschema.ValidationError, s *jsonschema.Schema, keyword string, emit func(Violation)) {
+	rest, index, _ := cutLast(pointer(e.KeywordLocation))
+	_, cause, _ := cutLast(rest)
+	cause = unescapeToken(cause)
+	names := s.DependentRequired[cause]
+	if list, ok := s.Dependencies[cause].([]string); ok {
+		names = list
+	}
+	v := r.violation(e, keyword, "")
+	if i, err := strconv.Atoi(index); err == nil && i < len(names) {
+		v.Path += "/" + escapeToken(names[i])
+	}
+	v.Message = fmt.Sprintf("%s is required when %s is there", named(v.Path), quote(cause))
+	emit(v)
+}
+
+// must says what a keyword demands and, where it is not the value, what is. text
+// is the library's message, of which only counts are used.
+func must(s *jsonschema.Schema, keyword string, value any, text string) string {
+	switch keyword {
+	case "":
+		return "is not allowed"
+	case "type":
+		return fmt.Sprintf("must be %s, is %s", strings.Join(s.Types, " or "), typeOf(value))
+	case "const":
+		return "must be " + literal(s.Constant[0])
+	case "enum":
+		return "must be " + oneOf(s.Enum)
+	case "format":
+		return "must be a valid " + clip(s.Format, maxKey)
+	case "pattern":
+		return "must match the pattern " + clip(s.Pattern.String(), maxText)
+	case "minLength":
+		return amount("at least", s.MinLength, "character", size(value))
+	case "maxLength":
+		return amount("at most", s.MaxLength, "character", size(value))
+	case "minItems":
+		return amount("at least", s.MinItems, "item", size(value))
+	case "maxItems":
+		return amount("at most", s.MaxItems, "item", size(value))
+	case "additionalItems":
+		items, _ := s.Items.([]*jsonschema.Schema)
+		return amount("at most", len(items), "item", size(value))
+	case "minProperties":
+		return amount("at least", s.MinProperties, "key", size(value))
+	case "maxProperties":
+		return amount("at most", s.MaxProperties, "key", size(value))
+	case "minimum":
+		return "must be at least " + number(s.Minimum)
+	case "exclusiveMinimum":
+		return "must be more than " + number(s.ExclusiveMinimum)
+	case "maximum":
+		return "must be at most " + number(s.Maximum)
+	case "exclusiveMaximum":
+		return "must be less than " + number(s.ExclusiveMaximum)
+	case "multipleOf":
+		return "must be a multiple of " + number(s.MultipleOf)
+	case "uniqueItems":
+		return "must not hold the same item twice" + equalItems(text)
+	case "minContains":
+		return fmt.Sprintf("must have at least %s matching the schema under \"contains\"%s", count(s.MinContains, "item"), butGot(text))
+	case "maxContains":
+		return fmt.Sprintf("must have at most %s matching the schema under \"contains\"%s", count(s.MaxContains, "item"), butGot(text))
+	case "not":
+		return `must not match the schema under "not"`
+	case "contentEncoding":
+		return "must be encoded as " + clip(s.ContentEncoding, maxKey)
+	case "contentMediaType":
+		return "must hold " + clip(s.ContentMediaType, maxKey)
+	}
+	return "does not satisfy " + quote(clip(keyword, maxKey))
+}
+
+// hint says how to mend what a message alone may leave open. It names its
+// subject, because callers list hints by themselves.
+func hint(s *jsonschema.Schema, keyword string, value any, subject string) string {
+	switch keyword {
+	case "type":
+		return typeHint(s.Types, value, subject)
+	case "format":
+		if example := formatExamples[s.Format]; example != "" {
+			return fmt.Sprintf("Write %s like %s.", subject, example)
+		}
+	}
+	return ""
+}
+
+// typeHint is for values that only look wrong on the wire.
+func typeHint(types []string, value any, subject string) string {
+	wants := func(any ...string) bool {
+		return slices.ContainsFunc(any, func(t string) bool { return slices.Contains(types, t) })
+	}
+	switch value := value.(type) {
+	case string:
+		switch {
+		case wants("integer", "number", "boolean"):
+			return "Write " + subject + " without quotes."
+		case wants("object", "array") && strings.ContainsAny(value, "[{"):
+			return "Send " + subject + " as JSON, not as a string that holds JSON."
+		}
+	case json.Number:
+		switch {
+		case wants("integer"):
+			return "Write " + subject + " as a whole number."
+		case wants("string"):
+			return "Write " + subject + " in quotes."
+		}
+	case nil:
+		return "Leave " + subject + " out if it has no value."
+	}
+	if wants("array") && isScalar(value) {
+		return "Put " + subject + " in a list, even if it is a single item."
+	}
+	return ""
+}
+
+var formatExamples = map[string]string{
+	"date-time": "2026-01-31T12:30:00Z", "date": "2026-01-31", "time": "12:30:00Z", "duration": "P1DT2H", "email": "name@example.com",
+	"uuid": "123e4567-e89b-12d3-a456-426614174000", "uri": "https://example.com/path", "ipv4": "192.0.2.1", "ipv6": "2001:db8::1",
+	"hostname": "host.example.com", "json-pointer": "/key/0",
+}
+
+// known says whether a schema has a place for a property.
+func known(s *jsonschema.Schema, name string) bool {
+	if _, ok := s.Properties[name]; ok {
+		return true
+	}
+	for pattern := range s.PatternProperties {
+		if pattern.MatchString(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// removal says what to do with a key that is not allowed.
+func removal(path string, s *jsonschema.Schema) string {
+	names := sortedKeys(s.Properties)
+	if len(names) == 0 {
+		return "Remove " + named(path) + "."
+	}
+	more := ""
+	if len(names) > maxNames {
+		more = fmt.Sprintf(" or %d more", len(names)-maxNames)
+		names = names[:maxNames]
+	}
+	for i, n := range names {
+		names[i] = clip(n, maxKey)
+	}
+	return fmt.Sprintf("Remove %s; allowed are %s%s.", named(path), strings.Join(names, ", "), more)
+}
+
+func oneOf(values []any) string {
+	if len(values) == 1 {
+		return literal(values[0])
+	}
+	shown := make([]string, 0, min(len(values), maxNames))
+	for _, v := range values[:min(len(values), maxNames)] {
+		shown = append(shown, literal(v))
+	}
+	out := "one of " + strings.Join(shown, ", ")
+	if n := len(values) - maxNames; n > 0 {
+		out += fmt.Sprintf(" and %d more", n)
+	}
+	return out
+}
+
+// literal writes a value of the schema as JSON.
+func literal(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return article(typeOf(v))
+	}
+	return clip(strings.TrimSuffix(b.String(), "\n"), maxText)
+}
+
+// number writes a bound as people do: 3, 0.1, 9007199254740992.
+func number(r *big.Rat) string {
+	if r.IsInt() && len(r.Num().String()) <= 21 {
+		return r.Num().String()
+	}
+	f, _ := r.Float64()
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
+
+func amount(bound string, n int, unit string, has int) string {
+	return fmt.Sprintf("must have %s %s, has %d", bound, count(n, unit), has)
+}
+
+func count(n int, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return fmt.Sprintf("%d %ss", n, unit)
+}
+
+// size counts characters, items or keys.
+func size(v any) int {
+	switch v := v.(type) {
+	case string:
+		return utf8.RuneCountInString(v)
+	case []any:
+		return len(v)
+	case map[string]any:
+		return len(v)
+	}
+	return 0
+}
+
+// equalItems and butGot take counts and indices from the library's message: they
+// are no values of the document, and nobody else knows them.
+func equalItems(text string) string {
+	var i, j int
+	if n, _ := fmt.Sscanf(text, "items at index %d and %d are equal", &i, &j); n != 2 {
+		return ""
+	}
+	return fmt.Sprintf("; items %d and %d are equal", i, j)
+}
+
+func butGot(text string) string {
+	_, after, _ := strings.Cut(text, "but got ")
+	n, err := strconv.Atoi(after)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(", has %d", n)
+}
+
+// typeOf names the JSON type of a decoded value.
+func typeOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case string:
+		return "string"
+	case []any:
+		return "array"
+	case map[string]any:
+		return "object"
+	case missing:
+		return "missing"
+	}
+	return "number"
+}
+
+func isScalar(v any) bool {
+	switch v.(type) {
+	case []any, map[string]any, missing:
+		return false
+	}
+	return true
+}
+
+func article(noun string) string {
+	if strings.IndexByte("aeio", noun[0]) >= 0 {
+		return "an " + noun
+	}
+	return "a " + noun
+}
+
+// quote puts a name in quotes so that nothing in it can pass for something else.
+func quote(name string) string { return strconv.Quote(clip(name, maxKey)) }

@@ -1,0 +1,323 @@
+package schema
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// agree holds the recogniser to the library: it may be unsure, never wrong. It
+// returns what the recogniser knows.
+func agree(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, s *Schema, raw []byte,
+) verdict {
+	t.Helper()
+	doc, err := decode(raw)
+	r := reading{src: raw, steps: maxSteps}
+	end, v := r.value(s.fast, r.space(0), 0)
+	if v == yes && r.space(end) != len(raw) {
+		v = unsure
+	}
+	if err != nil {
+		if s.fast.accepts(raw) {
+			t.Fatalf("accepts what is no JSON: %q", raw)
+		}
+		return unsure
+	}
+	if _, huge := hugeNumber(doc, ""); huge {
+		return unsure
+	}
+	found, err := s.validate(doc)
+	switch {
+	case err != nil:
+		if v == yes {
+			t.Fatalf("says yes where the library fails: %s: %v", raw, err)
+		}
+	case v == yes && len(found) > 0:
+		t.Fatalf("says yes to %s, the library finds %v", raw, found)
+	case v == no && len(found) == 0:
+		t.Fatalf("says no to %s, the library finds nothing", raw)
+	}
+	return v
+}
+
+// TestOfficialSuite runs the JSON Schema test suite, which comes with a module
+// that the build depends on anyway: our answers are the suite's, and the
+// recogniser agrees with the library.
+func TestOfficialSuite(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/google/jsonschema-go").Output()
+	dir := filepath.Join(strings.TrimSpace(string(out)), "jsonschema", "testdata")
+	if err != nil || !exists(dir) {
+		t.Skip("the suite is not here")
+	}
+	var cases, sure int
+	for _, draft := range []string{"draft7", "draft2020-12"} {
+		files, err := filepath.Glob(filepath.Join(dir, draft, "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			c, s := suite(t, draft, file)
+			cases, sure = cases+c, sure+s
+		}
+	}
+	if cases < 1500 || sure*2 < cases {
+		t.Errorf("the recogniser was sure of %d of %d cases", sure, cases)
+	}
+	t.Logf("the recogniser was sure of %d of %d cases", sure, cases)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func suite(t *testing.T, draft, file string) (cases, sure int) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var groups []struct {
+		Description string
+		Schema      json.RawMessage
+		Tests       []struct {
+			Description string
+			Data        json.RawMessage
+			Valid       bool
+		}
+	}
+	if err := json.Unmarshal(raw, &groups); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		s, err := Compile(inDraft(draft, g.Schema))
+		if err != nil {
+			continue // it refers to a document of the suite's own server
+		}
+		for _, c := range g.Tests {
+			name := draft + " " + filepath.Base(file) + ": " + g.Description + ": " + c.Description
+			found, err := s.ValidateJSON(c.Data)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if (len(found) == 0) != c.Valid && !slices.Contains(libraryDiffers, g.Description) {
+				t.Errorf("%s: valid should be %v, found %v", name, c.Valid, found)
+			}
+			cases++
+			if agree(t, s, c.Data) != unsure {
+				sure++
+			}
+		}
+	}
+	return cases, sure
+}
+
+// libraryDiffers names the groups in which the library departs from the suite.
+var libraryDiffers = []string{"$dynamicRef skips over intermediate resources - direct reference"}
+
+// inDraft names the draft where a schema does not.
+func inDraft(draft string, raw json.RawMessage) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(raw, &m) != nil || m == nil || m["$schema"] != nil {
+		return raw
+	}
+	m["$schema"] = json.RawMessage(map[string]string{
+		"draft7": `"http://json-schema.org/draft-07/schema#"`, "draft2020-12": `"https://json-schema.org/draft/2020-12/schema"`,
+	}[draft])
+	out, err := json.Marshal(m)
+	if err != nil {
+		return raw
+	}
+	return out
+}
+
+// Generators of small schemas and documents that have something to do with one
+// another: they use the same few keys and values.
+func drawScalar(t *rapid.T) any {
+	return rapid.SampledFrom([]any{
+		nil, true, false, "", "a", "ab", "é", "2026-01-31", json.Number("0"), json.Number("-1"), json.Number("1"), json.Number("1.0"),
+		json.Number("1.5"), json.Number("2"), json.Number("4"), json.Number("1e1"), json.Number("0.1"), json.Number("9007199254740993"), json.Number("123456789012345.6"),
+	}).Draw(t, "scalar")
+}
+
+var drawKey = rapid.SampledFrom([]string{"a", "b", "c", "x-d", "é"})
+
+func drawDocument(t *rapid.T, depth int) any {
+	switch k := rapid.IntRange(0, 5).Draw(t, "kind"); {
+	case k < 2 && depth > 0:
+		m := map[string]any{}
+		for range rapid.IntRange(0, 4).Draw(t, "keys") {
+			m[drawKey.Draw(t, "key")] = drawDocument(t, depth-1)
+		}
+		return m
+	case k == 2 && depth > 0:
+		list := []any{}
+		for range rapid.IntRange(0, 3).Draw(t, "items") {
+			list = append(list, drawDocument(t, depth-1))
+		}
+		return list
+	}
+	return drawScalar(t)
+}
+
+func drawSchema(t *rapid.T, depth int) any {
+	if depth == 0 || rapid.IntRange(0, 9).Draw(t, "boolean") == 0 {
+		return rapid.SampledFrom([]any{true, true, false, map[string]any{}, map[string]any{"$ref": "#/$defs/r"}}).Draw(t, "leaf")
+	}
+	sub := func() any { return drawSchema(t, depth-1) }
+	list := func() any {
+		out := []any{sub()}
+		for range rapid.IntRange(0, 2).Draw(t, "more") {
+			out = append(out, sub())
+		}
+		return out
+	}
+	named := func(keys *rapid.Generator[string]) any {
+		m := map[string]any{}
+		for range rapid.IntRange(1, 3).Draw(t, "named") {
+			m[keys.Draw(t, "name")] = sub()
+		}
+		return m
+	}
+	typeName := rapid.SampledFrom([]string{"null", "boolean", "integer", "number", "string", "array", "object"})
+	small := rapid.IntRange(0, 3)
+	bounds := rapid.SampledFrom([]any{json.Number("1"), json.Number("0.1"), json.Number("1.50"), json.Number("-1"), json.Number("9007199254740993"), json.Number("2")})
+	keywords := map[string]func() any{
+		"type": func() any { return typeName.Draw(t, "type") },
+		"types": func() any {
+			return []any{"null", typeName.Filter(func(s string) bool { return s != "null" }).Draw(t, "type")}
+		},
+		"enum":    func() any { return []any{drawScalar(t), []any{drawScalar(t)}} },
+		"const":   func() any { return drawDocument(t, 1) },
+		"minimum": func() any { return bounds.Draw(t, "bound") }, "exclusiveMinimum": func() any { return bounds.Draw(t, "bound") },
+		"maximum": func() any { return bounds.Draw(t, "bound") }, "exclusiveMaximum": func() any { return bounds.Draw(t, "bound") },
+		"multipleOf": func() any {
+			return rapid.SampledFrom([]any{json.Number("1"), json.Number("2"), json.Number("0.5")}).Draw(t, "of")
+		},
+		"minLength": func() any { return small.Draw(t, "n") }, "maxLength": func() any { return small.Draw(t, "n") },
+		"pattern":    func() any { return rapid.SampledFrom([]string{"^a", "b$", "."}).Draw(t, "p") },
+		"format":     func() any { return rapid.SampledFrom([]string{"date", "email"}).Draw(t, "f") },
+		"required":   func() any { return []any{drawKey.Draw(t, "k"), "a"}[rapid.IntRange(0, 1).Draw(t, "from"):] },
+		"properties": func() any { return named(drawKey) }, "patternProperties": func() any { return named(rapid.SampledFrom([]string{"^x-", "a", "."})) },
+		"additionalProperties": sub, "propertyNames": sub, "minProperties": func() any { return small.Draw(t, "n") }, "maxProperties": func() any { return small.Draw(t, "n") },
+		"items": sub, "prefixItems": list, "minItems": func() any { return small.Draw(t, "n") }, "maxItems": func() any { return small.Draw(t, "n") },
+		"uniqueItems": func() any { return true }, "contains": sub, "allOf": list, "anyOf": list, "oneOf": list, "not": sub, "if": sub, "then": sub, "else": sub,
+		"dependentRequired": func() any { return map[string]any{"a": []any{"b"}} }, "unevaluatedProperties": sub,
+	}
+	names := sortedKeys(keywords)
+	m := map[string]any{}
+	for range rapid.IntRange(1, 4).Draw(t, "keywords") {
+		name := rapid.SampledFrom(names).Draw(t, "keyword")
+		v := keywords[name]()
+		if name == "types" {
+			name = "type"
+		}
+		if list, ok := v.([]any); ok && name == "required" && len(list) == 2 && list[0] == list[1] {
+			v = list[:1]
+		}
+		m[name] = v
+	}
+	return m
+}
+
+func TestRecogniserAgreesWithTheLibrary(t *testing.T) {
+	t.Parallel()
+	known := map[verdict]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		root, ok := drawSchema(t, 3).(map[string]any)
+		if !ok {
+			return
+		}
+		root["$defs"] = map[string]any{"r": drawSchema(t, 1)}
+		raw, err := json.Marshal(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Compile(raw)
+		if err != nil {
+			return // such as a reference of r to itself
+		}
+		for range 10 {
+			doc, err := json.Marshal(drawDocument(t, 3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.fast == nil {
+				t.Fatalf("no recogniser for %s", raw)
+			}
+			func() {
+				defer func() {
+					if r := recover(); r != nil {
+						t.Fatalf("schema %s, document %s: %v", raw, doc, r)
+					}
+				}()
+				known[agree(t, s, doc)]++
+			}()
+		}
+	})
+	t.Logf("unsure %d, no %d, yes %d", known[unsure], known[no], known[yes])
+}
+
+func TestRecogniserReadsJSON(t *testing.T) {
+	t.Parallel()
+	s, err := Compile(json.RawMessage(`{"properties":{"s":{"maxLength":3},"n":{"type":"number"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for doc, want := range map[string]verdict{
+		" { \"s\" : \"abc\" , \"n\" : 1 } \n": yes, `{"s":"\u00e9\u0041\n"}`: yes, `{"s":"éèà"}`: yes, `{"s":"éèàü"}`: no, `{"\u0073":"abcd"}`: no,
+		`{"s":"abc"} x`: unsure, `{"s":"abc"`: unsure, `{"s":"abc",}`: unsure, `{"s" "abc"}`: unsure, `{"s":"a` + "\xff" + `"}`: unsure, `{"s":"\x"}`: unsure,
+		`{"n":01}`: unsure, `{"n":1.}`: unsure, `{"n":-}`: unsure, `{"n":1e5}`: yes, `{"n":1e99999}`: unsure, `{"x":[1,]}`: unsure, `[,]`: unsure, `[]`: yes, ``: unsure, `tru`: unsure,
+		strings.Repeat("[", 1000) + strings.Repeat("]", 1000): unsure,
+	} {
+		if got := agree(t, s, []byte(doc)); got != want {
+			t.Errorf("%.60q: got %d, want %d", doc, got, want)
+		}
+	}
+}
+
+// FuzzValidate: no panic, bounded results, and both ways through a schema agree.
+func FuzzValidate(f *testing.F) {
+	f.Add(`{"type":"object","properties":{"a":{"minLength":2}},"required":["a"]}`, `{"a":"x"}`)
+	f.Add(`{"anyOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"string"}}}`, `[1]`)
+	f.Add(`{"pattern":"("}`, `"x"`)
+	f.Add(`{"$schema":"http://json-schema.org/draft-04/schema#","minimum":1,"exclusiveMinimum":true}`, `1.0`)
+	f.Fuzz(func(t *testing.T, rawSchema, doc string) {
+		if len(rawSchema) > 256 || len(doc) > 256 || !Simple(json.RawMessage(rawSchema)) {
+			return // time is bounded by the sandbox, not here
+		}
+		s, err := Compile(json.RawMessage(rawSchema))
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an empty message")
+			}
+			return
+		}
+		if out, err := s.ValidateJSON(json.RawMessage(doc)); err == nil && len(out) > MaxViolations+1 {
+			t.Errorf("%d violations", len(out))
+		}
+		if distinctKeys(doc) {
+			agree(t, s, []byte(doc))
+		}
+	})
+}
+
+// distinctKeys is roughly the promise under which ValidateJSON works.
+func distinctKeys(doc string) bool {
+	v, err := decode([]byte(doc))
+	if err != nil {
+		return true
+	}
+	again, err := json.Marshal(v)
+	return err == nil && strings.Count(string(again), ":") >= strings.Count(doc, ":")
+}
