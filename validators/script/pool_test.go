@@ -184,7 +184,25 @@ func TestBlame(t *testing.T) {
 			t.Errorf("result %d is named %s", i, r.Name)
 		}
 	}
-	if s := p.Stats(); s.Kills != 1 || s.Deaths != 1 || s.Timeouts != 1 {
+	if s := p.Stats(); s.Kills != 1 || s.Deaths != 1 || s.Timeouts != 1 || s.Recycled != 1 {
+		t.Errorf("%+v", s)
+	}
+	r, err = p.Run(context.Background(), script.Batch{Owner: "p", Routes: conditions("true", "false", "false"), Validators: validators(hang, yes)})
+	if err != nil || r.Route != 0 || !reflect.DeepEqual(codes(r.Results), []script.Code{script.Timeout, script.OK}) {
+		t.Errorf("death behind a route that was not the last: %+v, %v", r, err)
+	}
+	if s := p.Stats(); s.Kills != 2 {
+		t.Errorf("one script got %d workers killed", s.Kills-1)
+	}
+}
+
+// TestGrowthIsInterrupted: a script that grows step by step loses, not its worker.
+func TestGrowthIsInterrupted(t *testing.T) {
+	p := newPool(t, script.Config{Soft: 10 * time.Second, Hard: 30 * time.Second, Total: time.Minute})
+	if got := one(t, p, "() => { const a = []; for (;;) a.push({}) }", `{}`); got.Code != script.Memory {
+		t.Errorf("%+v", got)
+	}
+	if s := p.Stats(); s.Memory != 1 || s.Deaths != 0 || s.Kills != 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -127,8 +127,8 @@ type Runner interface {
 // those of strangers belong; *Pool implements it.
 type SchemaRunner interface {
 	Runner
-	// Validate checks one JSON document against schemas (Scripts of kind Schema),
-	// all of them. The error wraps ErrUnavailable or ErrInput, or is ctx's.
+	// Validate checks one JSON document (nil is {}) against schemas (Scripts of
+	// kind Schema), all of them. The error wraps ErrUnavailable or ErrInput, or is ctx's.
 	Validate(ctx context.Context, owner string, schemas []Script, document json.RawMessage) (SchemaReply, error)
 }
 

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/dop251/goja"
 
+	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -38,11 +40,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}{{"1KB", 1 << 10}, {"100KB", 100 << 10}} {
 		data, state := document(size.bytes), json.RawMessage(`{"state":"draft","actor":"u1"}`)
 		b.Run(size.name+"/worker", func(b *testing.B) {
-			p, err := script.NewPool(script.Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer p.Close()
+			p := pool(b)
 			batch := script.Batch{
 				Owner: "o", Now: now, Data: data, Context: state,
 				Validators: []script.Script{{Name: "v", Kind: script.Validator, Source: reference}},
@@ -103,4 +101,135 @@ func plainGoja(b *testing.B, program *goja.Program, data, state []byte) bool {
 	}
 	o := v.ToObject(vm)
 	return o.Get("valid").ToBoolean() && o.Get("confidence").ToFloat() > 0 && o.Get("reason").String() != ""
+}
+
+// BenchmarkFloor is a round trip that evaluates next to nothing: what the process
+// boundary itself costs.
+func BenchmarkFloor(b *testing.B) {
+	p := pool(b)
+	batch := batchOf("() => true")
+	for b.Loop() {
+		ask(b, p, batch)
+	}
+}
+
+// BenchmarkIdle is a round trip to a worker that slept for 2 ms: both ends have to
+// be woken.
+func BenchmarkIdle(b *testing.B) {
+	p := pool(b)
+	batch := batchOf(reference)
+	batch.Data = document(1 << 10)
+	var total time.Duration
+	for b.Loop() {
+		time.Sleep(2 * time.Millisecond)
+		began := time.Now()
+		ask(b, p, batch)
+		total += time.Since(began)
+	}
+	b.ReportMetric(float64(total.Nanoseconds())/float64(b.N), "ns/call")
+}
+
+// BenchmarkTransition is what one transition may ask: two routes, three validators.
+func BenchmarkTransition(b *testing.B) {
+	p := pool(b)
+	batch := batchOf(reference, "(d) => d.items.length > 1", "(d, c) => c.state === 'draft'")
+	batch.Data, batch.Context = document(1<<10), json.RawMessage(`{"state":"draft"}`)
+	for _, text := range []string{"data.items.length > 1000", "true"} {
+		batch.Routes = append(batch.Routes, script.Script{Kind: script.Condition, Source: text})
+	}
+	for b.Loop() {
+		ask(b, p, batch)
+	}
+}
+
+// BenchmarkStart is a pool from nothing to its first answer.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		p, err := script.NewPool(script.Config{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		ask(b, p, batchOf("() => true"))
+		if err := p.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkAfterDeath is the first good answer after a script has ended its worker,
+// without the time until that death.
+func BenchmarkAfterDeath(b *testing.B) {
+	p, err := script.NewPool(script.Config{Logger: slog.New(slog.DiscardHandler), ScriptStrikes: 1 << 30, OwnerStrikes: 1 << 30})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	bomb, good := batchOf("() => 'x'.repeat(1e9)"), batchOf("() => true")
+	var total time.Duration
+	for b.Loop() {
+		if _, err := p.Run(context.Background(), bomb); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		ask(b, p, good)
+		total += time.Since(began)
+	}
+	b.ReportMetric(float64(total.Nanoseconds())/float64(b.N), "ns/call")
+}
+
+// BenchmarkSchema is a stranger's schema in the worker, beside the same in process.
+func BenchmarkSchema(b *testing.B) {
+	const text = `{"type":"object","required":["comments"],"properties":{"comments":{"type":"string","minLength":20},"items":{"type":"array","items":{"type":"object","required":["id"]}}}}`
+	data := document(1 << 10)
+	b.Run("worker", func(b *testing.B) {
+		p := pool(b)
+		list := []script.Script{{Name: "s", Kind: script.Schema, Source: text}}
+		for b.Loop() {
+			if r, err := p.Validate(context.Background(), "o", list, data); err != nil || len(r.Results[0].Violations) > 0 {
+				b.Fatal(err, r)
+			}
+		}
+	})
+	b.Run("in-process", func(b *testing.B) {
+		s, err := schema.Compile(json.RawMessage(text))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			if v, err := s.ValidateJSON(data); err != nil || len(v) > 0 {
+				b.Fatal(err, v)
+			}
+		}
+	})
+}
+
+func pool(b *testing.B) *script.Pool {
+	b.Helper()
+	p, err := script.NewPool(script.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func batchOf(sources ...string) script.Batch {
+	b := script.Batch{Owner: "o", Now: time.Unix(1_700_000_000, 0)}
+	for _, s := range sources {
+		b.Validators = append(b.Validators, script.Script{Kind: script.Validator, Source: s})
+	}
+	return b
+}
+
+func ask(b *testing.B, p *script.Pool, batch script.Batch) {
+	b.Helper()
+	r, err := p.Run(context.Background(), batch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, result := range r.Results {
+		if result.Code != script.OK || !result.Valid {
+			b.Fatal(result)
+		}
+	}
 }

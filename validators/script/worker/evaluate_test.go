@@ -3,6 +3,7 @@ package worker_test
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -127,6 +128,21 @@ func TestConditionsMustBeBoolean(t *testing.T) {
 	} {
 		o := evaluate(script.Condition, text)
 		if o.Code != want.Code || o.Valid != want.Valid || !strings.Contains(o.Detail, want.Detail) {
+			t.Errorf("%s: %+v", text, o)
+		}
+	}
+}
+
+// TestSourceMapsAreNotRead: a comment in a source can name a file to its parser.
+func TestSourceMapsAreNotRead(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "missing.map") // whoever reads it complains
+	comment := "//# sourceMappingURL=file://" + name
+	for _, text := range []string{
+		"() => true\n" + comment,
+		"() => eval('true\\n" + comment + "')",
+		"() => Function('return true\\n" + comment + "')()",
+	} {
+		if o := evaluate(script.Validator, text); o.Code != script.OK || !o.Valid {
 			t.Errorf("%s: %+v", text, o)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -49,6 +51,13 @@ const MaxPrograms = maxPrograms
 // what a worker must not be able to do.
 const ProbeName = "gavel-worker-probe"
 
+// Environment variables of such a process: the one protection to apply, and the
+// attempts to make, separated by commas.
+const (
+	ProbeOnly = "PROBE_ONLY"
+	ProbeTry  = "PROBE_TRY"
+)
+
 // Probe is what such a process reports: the error of each attempt, "" for success.
 type Probe struct {
 	Missing  []string
@@ -62,11 +71,19 @@ func ProbeMain() {
 		return
 	}
 	enter()
+	if only := os.Getenv(ProbeOnly); only != "" {
+		hardening = slices.DeleteFunc(hardening, func(p protection) bool { return p.name != only })
+	}
+	allocate := os.Getenv("PROBE_ALLOCATE") != ""
+	try, only := os.LookupEnv(ProbeTry)
 	setup := script.Setup{Soft: 50 * time.Millisecond, Hard: 200 * time.Millisecond, ScriptMemory: 32 << 20, WorkerMemory: 128 << 20}
 	prepareRuntime(setup)
 	newEvaluator(setup).warmUp()
 	p := Probe{Missing: harden(setup), Env: os.Environ(), Attempts: map[string]string{}}
 	for name, attempt := range attempts {
+		if only && !slices.Contains(strings.Split(try, ","), name) {
+			continue
+		}
 		p.Attempts[name] = ""
 		if err := attempt(); err != nil {
 			p.Attempts[name] = err.Error()
@@ -75,8 +92,13 @@ func ProbeMain() {
 	if err := json.NewEncoder(os.Stdout).Encode(p); err != nil {
 		os.Exit(1)
 	}
+	if allocate {
+		hog = make([]byte, 400<<20)
+	}
 	os.Exit(0)
 }
+
+var hog []byte
 
 var attempts = map[string]func() error{
 	"read a file":    func() error { _, err := os.ReadFile("/etc/passwd"); return err },

@@ -6,7 +6,7 @@ import "github.com/gavel-mcp/gavel/validators/script"
 // limit, the watchdog's memory limit and the empty environment need no help from
 // the kernel and are always in force.
 const (
-	protectData     = "rlimit_data" // memory: an allocation beyond the limit fails
+	protectMemory   = "rlimit_memory" // an allocation beyond the limit fails
 	protectFiles    = "rlimit_nofile"
 	protectLandlock = "landlock" // file system and TCP
 	protectSeccomp  = "seccomp"  // system calls

@@ -15,7 +15,7 @@ func notHere(script.Setup) error { return errNotHere }
 // Only the limits that every Unix has: the watchdog and the host's kill timer
 // hold memory and time.
 var hardening = []protection{
-	{protectData, notHere}, {protectFiles, denyFiles}, {protectLandlock, notHere}, {protectSeccomp, notHere},
+	{protectMemory, notHere}, {protectFiles, denyFiles}, {protectLandlock, notHere}, {protectSeccomp, notHere},
 }
 
 func enter() { closeInherited() }

@@ -13,7 +13,7 @@ func notHere(script.Setup) error { return errNotHere }
 // macOS bounds neither data nor system calls for us: the watchdog and the host's
 // kill timer are what holds memory and time there.
 var hardening = []protection{
-	{protectData, notHere}, {protectFiles, denyFiles}, {protectLandlock, notHere}, {protectSeccomp, notHere},
+	{protectMemory, notHere}, {protectFiles, denyFiles}, {protectLandlock, notHere}, {protectSeccomp, notHere},
 }
 
 func enter() { closeInherited() }

@@ -18,7 +18,7 @@ import (
 // Order matters: the data limit reads a file, landlock makes a descriptor, and
 // both need system calls that seccomp then takes away.
 var hardening = []protection{
-	{protectData, limitData}, {protectLandlock, landlock}, {protectFiles, denyFiles}, {protectSeccomp, filterSystemCalls},
+	{protectMemory, limitMemory}, {protectLandlock, landlock}, {protectFiles, denyFiles}, {protectSeccomp, filterSystemCalls},
 }
 
 // restricted is argument one of a worker that has restricted itself and executed
@@ -144,35 +144,50 @@ func allowReading(ruleset int, path string) {
 	_, _, _ = unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
 }
 
-// limitData bounds the memory that this process can write to at what it has now
-// plus the limit. Beyond it the Go runtime ends the process.
-func limitData(setup script.Setup) error {
+// limitMemory bounds the memory that this process can write to, and its address
+// space, at what they are now plus the limit. Both are needed: the kernel does not
+// count what replaces a reserved mapping as new data, and the Go runtime reserves
+// before it maps, so that only the second bound stops one giant allocation.
+// Beyond either the Go runtime ends the process.
+func limitMemory(setup script.Setup) error {
 	if raceDetector {
 		return errors.New("the race detector maps far more than it uses")
 	}
+	size, data, err := readStatm()
+	if err != nil {
+		return err
+	}
+	limit := uint64(setup.WorkerMemory) //nolint:gosec // positive by validation
+	// The heap reserves 64 MiB at a time. Threads of the C library reserve more.
+	reserve := uint64(64 << 20)
+	if len(os.Args) > 1 && os.Args[1] == restricted {
+		reserve += limit
+	}
+	return errors.Join(
+		unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: data + limit, Max: data + limit}),
+		unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: size + limit + reserve, Max: size + limit + reserve}))
+}
+
+// readStatm tells the size of this process's address space and of its data, in bytes.
+func readStatm() (size, data uint64, err error) {
 	var text []byte
 	if len(os.Args) > 1 && os.Args[1] == restricted {
 		buf := make([]byte, 256)
 		n, err := unix.Pread(statm, buf, 0)
 		_ = unix.Close(statm)
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		text = buf[:n]
-	} else {
-		var err error
-		if text, err = os.ReadFile("/proc/self/statm"); err != nil {
-			return err
-		}
+	} else if text, err = os.ReadFile("/proc/self/statm"); err != nil {
+		return 0, 0, err
 	}
 	fields := strings.Fields(string(text))
 	if len(fields) < 6 {
-		return fmt.Errorf("statm has %d fields", len(fields))
+		return 0, 0, fmt.Errorf("statm has %d fields", len(fields))
 	}
-	pages, err := strconv.ParseUint(fields[5], 10, 32) // data and stack
-	if err != nil {
-		return err
-	}
-	limit := pages*uint64(os.Getpagesize()) + uint64(setup.WorkerMemory) //nolint:gosec // positive by validation
-	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: limit, Max: limit})
+	page := uint64(os.Getpagesize()) //nolint:gosec // positive
+	size, err1 := strconv.ParseUint(fields[0], 10, 40)
+	data, err2 := strconv.ParseUint(fields[5], 10, 40)
+	return size * page, data * page, errors.Join(err1, err2)
 }

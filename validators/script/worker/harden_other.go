@@ -10,6 +10,6 @@ import (
 
 func notHere(script.Setup) error { return errors.New("not on this platform") }
 
-var hardening = []protection{{protectData, notHere}, {protectLandlock, notHere}, {protectSeccomp, notHere}}
+var hardening = []protection{{protectMemory, notHere}, {protectLandlock, notHere}, {protectSeccomp, notHere}}
 
 func enter() {}

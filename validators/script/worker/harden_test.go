@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64)
 
 package worker_test
 
@@ -7,20 +7,18 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// TestAWorkerCanReachNothing hardens a process as a worker hardens itself and
-// tries everything that a worker must not be able to do. It runs in whatever way
-// the tests were built: with and without C code linked in.
-func TestAWorkerCanReachNothing(t *testing.T) {
-	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
-		t.Skip("no table of system calls for this processor")
-	}
+// probe hardens a process as a worker hardens itself and lets it try everything
+// that a worker must not be able to do. It runs in whatever way the tests were
+// built: with and without C code linked in.
+func probe(t *testing.T, env ...string) (p worker.Probe, err error, printed string) { //nolint:revive // the error belongs to the process
+	t.Helper()
 	leak, err := os.Open("/etc/passwd") // a descriptor that the parent forgot to protect
 	if err != nil {
 		t.Fatal(err)
@@ -29,17 +27,22 @@ func TestAWorkerCanReachNothing(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{worker.ProbeName}
-	cmd.Env = []string{"SECRET=1", "GOMAXPROCS=2"}
+	cmd.Env = append(env, "SECRET=1", "GOMAXPROCS=2")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.ExtraFiles = []*os.File{leak}
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, stderr.Bytes())
+	err = cmd.Run()
+	if jsonErr := json.Unmarshal(stdout.Bytes(), &p); jsonErr != nil {
+		t.Fatalf("%v, %v: %q, %s", err, jsonErr, stdout.Bytes(), stderr.Bytes())
 	}
-	var p worker.Probe
-	if err := json.Unmarshal(stdout.Bytes(), &p); err != nil {
-		t.Fatalf("%v: %q", err, stdout.Bytes())
+	return p, err, stderr.String()
+}
+
+func TestAWorkerCanReachNothing(t *testing.T) {
+	p, err, printed := probe(t)
+	if err != nil {
+		t.Fatal(err, printed)
 	}
-	missing := slices.DeleteFunc(p.Missing, func(name string) bool { return raceDetector && name == "rlimit_data" })
+	missing := slices.DeleteFunc(p.Missing, func(name string) bool { return raceDetector && name == "rlimit_memory" })
 	if len(missing) > 0 {
 		t.Errorf("missing: %v", missing)
 	}
@@ -52,4 +55,37 @@ func TestAWorkerCanReachNothing(t *testing.T) {
 		}
 	}
 	t.Logf("%d attempts: %v", len(p.Attempts), p.Attempts)
+}
+
+// TestLandlockAlone: if a future system call slips through the filter, files and
+// connections are still out of reach.
+func TestLandlockAlone(t *testing.T) {
+	out := []string{"read a file", "read a library", "read itself", "write a file", "list a folder", "dial", "start a process"}
+	p, err, printed := probe(t, worker.ProbeOnly+"=landlock", worker.ProbeTry+"=UDP socket,"+strings.Join(out, ","))
+	if err != nil {
+		t.Fatal(err, printed)
+	}
+	for _, what := range out {
+		if got := p.Attempts[what]; !strings.Contains(got, "permission denied") {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	if p.Attempts["UDP socket"] != "" {
+		t.Error("another protection was in force, this shows nothing")
+	}
+}
+
+// TestMemoryLimitAlone: an allocation far beyond the limit ends the process with the
+// words by which the host knows why.
+func TestMemoryLimitAlone(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector's shadow memory cannot be bounded")
+	}
+	_, err, printed := probe(t, worker.ProbeOnly+"=rlimit_memory", worker.ProbeTry+"=", "PROBE_ALLOCATE=1")
+	if err == nil || !strings.Contains(printed, "out of memory") && !strings.Contains(printed, "cannot allocate memory") {
+		t.Errorf("it ended with %v and printed %q", err, printed)
+	}
+	if _, err, _ := probe(t, worker.ProbeOnly+"=none", worker.ProbeTry+"=", "PROBE_ALLOCATE=1"); err != nil {
+		t.Errorf("without the limit: %v", err)
+	}
 }

@@ -21,6 +21,9 @@ func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
 	if q.Op == script.OpCheck {
 		return script.Outcome{Code: script.OK, Valid: true, Confidence: 1}
 	}
+	if len(q.Data) == 0 {
+		q.Data = []byte("{}")
+	}
 	if !json.Valid(q.Data) {
 		return script.Outcome{Code: script.BadInput, Detail: "the document is not JSON"}
 	}
