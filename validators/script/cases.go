@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -105,8 +106,8 @@ func ReadCases(raw []byte, open func(name string) ([]byte, error)) ([]Case, erro
 	if err := d.Decode(&cases); err != nil {
 		return nil, fmt.Errorf("read cases: %w", err)
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // documented to be io.EOF itself
-		return nil, fmt.Errorf("read cases: text behind the list")
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("read cases: text behind the list")
 	}
 	for i := range cases {
 		if err := cases[i].prepare(open); err != nil {
@@ -143,7 +144,7 @@ func (c *Case) prepare(open func(string) ([]byte, error)) error {
 	switch {
 	case c.File == "":
 	case c.Source != "" || len(c.Parts) > 0:
-		return fmt.Errorf("it has a file besides source or parts")
+		return errors.New("it has a file besides source or parts")
 	case open == nil:
 		return fmt.Errorf("its file %q cannot be read here", c.File)
 	default:

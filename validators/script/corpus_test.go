@@ -18,7 +18,7 @@ import (
 var quiet = slog.New(slog.DiscardHandler)
 
 // TestCorpus runs the measured corpus of hostile scripts where it is at hand.
-func TestCorpus(t *testing.T) {
+func TestCorpus(t *testing.T) { //nolint:tparallel // its pieces run side by side, and nothing beside them
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "corpus", "hostile.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("the corpus is not here")
@@ -63,6 +63,7 @@ func runHostile(t *testing.T, raw []byte) {
 }
 
 func runPiece(t *testing.T, cases []script.Case) {
+	t.Helper()
 	const honest = "(data, context) => ({ valid: data.n === 3 && context.state === 'draft', confidence: 0.75, reason: 'r' })"
 	cfg := script.Config{Hard: 100 * time.Millisecond} // what hangs hangs for ever: the tests need not wait as long
 	if os.Getenv("GAVEL_LONG") != "" {

@@ -82,11 +82,15 @@ func TestResultsOfAScript(t *testing.T) {
 		source string
 		want   script.Result
 	}{
-		{"(data, context) => ({ valid: data.n > 2 && context.state === 'draft', confidence: 0.5, reason: 'r' })",
-			script.Result{Code: script.OK, Valid: true, Confidence: 0.5, Reason: "r"}},
+		{
+			"(data, context) => ({ valid: data.n > 2 && context.state === 'draft', confidence: 0.5, reason: 'r' })",
+			script.Result{Code: script.OK, Valid: true, Confidence: 0.5, Reason: "r"},
+		},
 		{"(d) => d.n < 2", script.Result{Code: script.OK, Confidence: 1}},
-		{"() => ({ valid: false, violations: ['a', 'b'], suggestions: ['c'] })",
-			script.Result{Code: script.OK, Confidence: 1, Violations: []string{"a", "b"}, Suggestions: []string{"c"}}},
+		{
+			"() => ({ valid: false, violations: ['a', 'b'], suggestions: ['c'] })",
+			script.Result{Code: script.OK, Confidence: 1, Violations: []string{"a", "b"}, Suggestions: []string{"c"}},
+		},
 		{"(d) => d.x.y", script.Result{Code: script.Threw, Detail: "it threw TypeError: Cannot read property 'y' of undefined (line 1)"}},
 		{"(d) => {\n  throw new Error('no\\u001b[0m')\n}", script.Result{Code: script.Threw, Detail: "it threw Error: no[0m (line 2)"}},
 		{"() => { throw 'text' }", script.Result{Code: script.Threw, Detail: "it threw text (line 1)"}},
@@ -295,8 +299,14 @@ func TestCheck(t *testing.T) {
 		name, message string
 		line          int
 	}{
-		{"v3", "it ends too early", 2}, {"v4", "longer than 200ms", 0}, {"v5", "memory", 0}, {"v6", "empty", 0},
-		{"v7", "synchronous", 0}, {"r1", "it ends too early", 1}, {"s2", "type", 0}, {"s3", "leaves the document", 0},
+		{"v3", "it ends too early", 2},
+		{"v4", "longer than 200ms", 0},
+		{"v5", "memory", 0},
+		{"v6", "empty", 0},
+		{"v7", "synchronous", 0},
+		{"r1", "it ends too early", 1},
+		{"s2", "type", 0},
+		{"s3", "leaves the document", 0},
 	}
 	for i, problem := range problems {
 		if i >= len(want) || problem.Name != want[i].name || !strings.Contains(problem.Message, want[i].message) || problem.Line != want[i].line {

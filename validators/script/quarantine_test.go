@@ -8,10 +8,10 @@ import (
 
 type clock struct{ t time.Time }
 
-func (c *clock) now() time.Time           { return c.t }
-func (c *clock) pass(d time.Duration)     { c.t = c.t.Add(d) }
-func newClock() *clock                    { return &clock{time.Unix(1_700_000_000, 0)} }
-func at(c *clock, cfg Config) *quarantine { cfg.Now = c.now; return newQuarantine(cfg.WithDefaults()) }
+func (c *clock) now() time.Time       { return c.t }
+func (c *clock) pass(d time.Duration) { c.t = c.t.Add(d) }
+func newClock() *clock                { return &clock{time.Unix(1_700_000_000, 0)} }
+func at(c *clock) *quarantine         { return newQuarantine(Config{Now: c.now}.WithDefaults()) }
 
 func held(q *quarantine, owner, source string) bool {
 	until, _ := q.holds(owner, Script{Kind: Validator, Source: source})
@@ -24,7 +24,7 @@ func strike(q *quarantine, owner, source string) bool {
 
 func TestQuarantineOfAScript(t *testing.T) {
 	c := newClock()
-	q := at(c, Config{})
+	q := at(c)
 	for i := range 3 {
 		if held(q, "o", "bad") {
 			t.Fatalf("held after %d strikes", i)
@@ -51,7 +51,7 @@ func TestQuarantineOfAScript(t *testing.T) {
 
 func TestQuarantineForgetsOldStrikes(t *testing.T) {
 	c := newClock()
-	q := at(c, Config{})
+	q := at(c)
 	for range 10 {
 		if strike(q, "o", "slow") {
 			t.Fatal("quarantined for strikes that are far apart")
@@ -62,7 +62,7 @@ func TestQuarantineForgetsOldStrikes(t *testing.T) {
 
 func TestQuarantineOfAnOwner(t *testing.T) {
 	c := newClock()
-	q := at(c, Config{})
+	q := at(c)
 	for i := range 10 {
 		if !q.suspect("o") != (i == 0) {
 			t.Errorf("suspect after %d strikes: %t", i, q.suspect("o"))
@@ -84,7 +84,7 @@ func TestQuarantineOfAnOwner(t *testing.T) {
 
 func TestQuarantineOutlivesTheOwnersRecord(t *testing.T) {
 	c := newClock()
-	q := at(c, Config{})
+	q := at(c)
 	for range 3 {
 		strike(q, "o", "bad")
 	}
@@ -97,7 +97,7 @@ func TestQuarantineOutlivesTheOwnersRecord(t *testing.T) {
 
 func TestQuarantineIsBounded(t *testing.T) {
 	c := newClock()
-	q := at(c, Config{})
+	q := at(c)
 	for i := range 5 * maxRecords {
 		strike(q, fmt.Sprint("owner", i%1000), fmt.Sprint("script", i))
 	}

@@ -141,7 +141,7 @@ func ReadFrame(r io.Reader, buf []byte, limit int) ([]byte, error) {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(head[:])
-	if uint64(n) > uint64(limit) {
+	if uint64(n) > uint64(limit) { //nolint:gosec // a positive constant or setting
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", errFrame, n, limit)
 	}
 	if cap(buf) < int(n) {

@@ -80,6 +80,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 // runtime, cached program, JSON parsed by the interpreter so that scripts see
 // plain objects.
 func plainGoja(b *testing.B, program *goja.Program, data, state []byte) bool {
+	b.Helper()
 	vm := goja.New()
 	f, err := vm.RunProgram(program)
 	if err != nil {

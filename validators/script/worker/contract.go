@@ -195,7 +195,7 @@ func describe(v goja.Value) string {
 func (r *reader) fault(x any) script.Outcome {
 	switch err := x.(type) {
 	case *goja.InterruptedError:
-		if err.Value() == errHeap {
+		if err.Value() == errHeap { //nolint:errorlint // the very value that the watchdog passed
 			return script.Outcome{Code: script.Memory}
 		}
 		return script.Outcome{Code: script.Timeout}

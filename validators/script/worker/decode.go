@@ -352,5 +352,5 @@ func (d *jsonDecoder) hex4() (rune, bool) {
 	}
 	v, err := strconv.ParseUint(string(d.text[d.at:d.at+4]), 16, 16)
 	d.at += 4
-	return rune(v), err == nil //nolint:gosec // 16 bits
+	return rune(v), err == nil
 }

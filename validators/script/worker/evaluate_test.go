@@ -178,20 +178,20 @@ func TestProgramCache(t *testing.T) {
 func FuzzContract(f *testing.F) {
 	f.Add(0, 0.5, "reason", 2)
 	f.Add(3, 1.5, "\u202e\x1b", 40)
-	f.Add(7, -0.0, "😀", 0)
+	f.Add(7, math.Copysign(0, -1), "😀", 0)
 	values := []string{"true", "false", "1", "'true'", "null", "undefined", "{}", "[]", "NaN", "new Boolean(true)"}
 	p := worker.NewInProcess()
 	f.Fuzz(func(t *testing.T, valid int, confidence float64, reason string, notes int) {
 		notes &= 63
 		q := script.Request{Op: script.OpRun, Data: fmt.Appendf(nil, `{"reason":%q}`, "x")}
 		text := fmt.Sprintf("() => ({ valid: %s, confidence: %v, reason: String.fromCharCode(%s), violations: Array(%d).fill('v') })",
-			values[uint(valid)%uint(len(values))], number(confidence), units(reason), notes) //nolint:gosec // an index
+			values[uint(valid)%uint(len(values))], number(confidence), units(reason), notes)
 		o := p.Evaluate(&q, script.Source{Kind: script.Validator, Text: text})
-		ok := uint(valid)%uint(len(values)) < 2 && confidence >= 0 && confidence <= 1 //nolint:gosec // an index
+		ok := uint(valid)%uint(len(values)) < 2 && confidence >= 0 && confidence <= 1
 		if (o.Code == script.OK) != ok {
 			t.Fatalf("%s: %+v", text, o)
 		}
-		if ok && (o.Valid != (uint(valid)%uint(len(values)) == 0) || o.Confidence != confidence || o.Reason != script.Clean(o.Reason, script.MaxReason) || len(o.Violations) != min(notes, script.MaxNotes)) { //nolint:gosec // an index
+		if ok && (o.Valid != (uint(valid)%uint(len(values)) == 0) || o.Confidence != confidence || o.Reason != script.Clean(o.Reason, script.MaxReason) || len(o.Violations) != min(notes, script.MaxNotes)) {
 			t.Fatalf("%s: %+v", text, o)
 		}
 	})

@@ -59,7 +59,7 @@ func landlock(script.Setup) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(ruleset)
+	defer func() { _ = unix.Close(ruleset) }()
 	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); e != 0 {
 		return e
 	}
@@ -139,7 +139,7 @@ func allowReading(ruleset int, path string) {
 	if err != nil {
 		return
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE, Parent_fd: int32(fd)} //nolint:gosec // a descriptor
 	_, _, _ = unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
 }

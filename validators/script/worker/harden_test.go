@@ -17,7 +17,7 @@ import (
 // probe hardens a process as a worker hardens itself and lets it try everything
 // that a worker must not be able to do. It runs in whatever way the tests were
 // built: with and without C code linked in.
-func probe(t *testing.T, env ...string) (p worker.Probe, err error, printed string) { //nolint:revive // the error belongs to the process
+func probe(t *testing.T, env ...string) (p worker.Probe, printed string, err error) {
 	t.Helper()
 	leak, err := os.Open("/etc/passwd") // a descriptor that the parent forgot to protect
 	if err != nil {
@@ -34,11 +34,11 @@ func probe(t *testing.T, env ...string) (p worker.Probe, err error, printed stri
 	if jsonErr := json.Unmarshal(stdout.Bytes(), &p); jsonErr != nil {
 		t.Fatalf("%v, %v: %q, %s", err, jsonErr, stdout.Bytes(), stderr.Bytes())
 	}
-	return p, err, stderr.String()
+	return p, stderr.String(), err
 }
 
 func TestAWorkerCanReachNothing(t *testing.T) {
-	p, err, printed := probe(t)
+	p, printed, err := probe(t)
 	if err != nil {
 		t.Fatal(err, printed)
 	}
@@ -61,7 +61,7 @@ func TestAWorkerCanReachNothing(t *testing.T) {
 // connections are still out of reach.
 func TestLandlockAlone(t *testing.T) {
 	out := []string{"read a file", "read a library", "read itself", "write a file", "list a folder", "dial", "start a process"}
-	p, err, printed := probe(t, worker.ProbeOnly+"=landlock", worker.ProbeTry+"=UDP socket,"+strings.Join(out, ","))
+	p, printed, err := probe(t, worker.ProbeOnly+"=landlock", worker.ProbeTry+"=UDP socket,"+strings.Join(out, ","))
 	if err != nil {
 		t.Fatal(err, printed)
 	}
@@ -81,11 +81,11 @@ func TestMemoryLimitAlone(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector's shadow memory cannot be bounded")
 	}
-	_, err, printed := probe(t, worker.ProbeOnly+"=rlimit_memory", worker.ProbeTry+"=", "PROBE_ALLOCATE=1")
+	_, printed, err := probe(t, worker.ProbeOnly+"=rlimit_memory", worker.ProbeTry+"=", "PROBE_ALLOCATE=1")
 	if err == nil || !strings.Contains(printed, "out of memory") && !strings.Contains(printed, "cannot allocate memory") {
 		t.Errorf("it ended with %v and printed %q", err, printed)
 	}
-	if _, err, _ := probe(t, worker.ProbeOnly+"=none", worker.ProbeTry+"=", "PROBE_ALLOCATE=1"); err != nil {
+	if _, _, err := probe(t, worker.ProbeOnly+"=none", worker.ProbeTry+"=", "PROBE_ALLOCATE=1"); err != nil {
 		t.Errorf("without the limit: %v", err)
 	}
 }
