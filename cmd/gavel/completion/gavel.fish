@@ -1,0 +1,13 @@
+# fish completion for gavel: put this file into ~/.config/fish/completions.
+function __gavel_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    for line in ($words[1] __complete $words[2..-1] "$current" 2>/dev/null)
+        if test "$line" = ":files"
+            __fish_complete_path "$current"
+        else
+            echo $line
+        end
+    end
+end
+complete -c gavel -f -a '(__gavel_complete)'

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	var cmds commands
+	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		line  string // a trailing space begins a new word
+		want  []string
+		files bool
+	}{
+		{line: "", want: []string{"mcp", "demo", "lint", "graph", "schema", "instances", "script", "version", "completion"}},
+		{line: "in", want: []string{"instances"}},
+		{line: "instances ", want: []string{"list", "show", "history"}},
+		{line: "instances list --st", want: []string{"--state", "--status", "--store"}},
+		{line: "instances list --status ", want: []string{"running", "complete", "cancelled"}},
+		{line: "instances list --status c", want: []string{"complete", "cancelled"}},
+		{line: "instances list --status=c", want: []string{"--status=complete", "--status=cancelled"}},
+		{line: "instances list --status = c", want: []string{"complete", "cancelled"}}, // bash splits at =
+		{line: "instances list --status =", want: []string{"running", "complete", "cancelled"}},
+		{line: "instances list --store ", files: true},
+		{line: "instances list --json --lo", want: []string{"--log-level"}},
+		{line: "--log-level debug mcp --role a", want: []string{"agent", "auditor"}},
+		{line: "lint ", files: true},
+		{line: "lint a.json ", files: true},
+		{line: "lint --strict ", files: true},
+		{line: "completion ", want: []string{"bash", "zsh", "fish"}},
+		{line: "completion bash "},
+		{line: "graph --format m", want: []string{"mermaid"}},
+		{line: "graph ", files: true},
+		{line: "instances show "},
+		{line: "nonsense "},
+		{line: "lint --nope="},
+		{line: "version --", want: []string{"--help", "--log-level", "--json"}},
+	} {
+		got, files := complete(parser.Model, strings.Split(tt.line, " "))
+		var words []string
+		for _, c := range got {
+			words = append(words, c.word)
+		}
+		if tt.line == "nonsense " {
+			continue // must not panic; what it says does not matter
+		}
+		slices.Sort(words)
+		slices.Sort(tt.want)
+		if !slices.Equal(words, tt.want) || files != tt.files {
+			t.Errorf("%q: got %q files=%v, want %q files=%v", tt.line, words, files, tt.want, tt.files)
+		}
+	}
+	if got, _ := complete(parser.Model, nil); len(got) == 0 {
+		t.Error("no words at all: nothing offered")
+	}
+}
+
+// TestShellsLoadTheirScripts asks every shell that is there.
+func TestShellsLoadTheirScripts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ shell, script string }{
+		{"bash", `source <(gavel completion bash); COMP_WORDS=(gavel instances li); COMP_CWORD=2; _gavel; echo "${COMPREPLY[@]}"`},
+		{"zsh", `compdef() { :; }; source <(gavel completion zsh); words=(gavel instances li); CURRENT=3
+			_describe() { print -r -- ${(P)2%%:*}; }; _files() { :; }; _gavel`},
+		{"fish", `gavel completion fish | source; complete -C "gavel instances li"`},
+	} {
+		t.Run(tt.shell, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(tt.shell); err != nil {
+				t.Skip("not installed")
+			}
+			out, err := exec.CommandContext(t.Context(), tt.shell, "-c", tt.script).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if word, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\t"); word != "list" {
+				t.Errorf("got %q, want list", out)
+			}
+		})
+	}
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// localCLI is who the command line is: whoever can run it on the store's machine
+// can also write the store.
+var localCLI = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
+
+// maxDefinition is the largest definition file that is read, in bytes.
+const maxDefinition = 256 << 10
+
+// definitionFiles expands patterns to files: a file, a folder (its .json, .yaml
+// and .yml files) or a glob. Sorted, each once; a pattern without a file is an error.
+func definitionFiles(patterns []string) ([]string, error) {
+	var out []string
+	for _, pattern := range patterns {
+		files, err := expand(pattern)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, files...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+func expand(pattern string) ([]string, error) {
+	info, err := os.Stat(pattern)
+	switch {
+	case err == nil && info.IsDir():
+		return folder(pattern)
+	case err == nil:
+		return []string{filepath.Clean(pattern)}, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, unclear("", "cannot look at %s: %w", pattern, err)
+	}
+	matches, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, misused(`in a pattern, * stands for any part of a name, ? for one character, [ab] for one of those`, "%s is not a pattern: %w", pattern, err)
+	}
+	var files []string
+	for _, path := range matches {
+		if isFile(path) {
+			files = append(files, path)
+		}
+	}
+	if len(files) == 0 {
+		if strings.ContainsAny(pattern, "*?[") {
+			return nil, misused("", "no file matches %s", pattern)
+		}
+		return nil, misused("", "there is no file %s", pattern)
+	}
+	return files, nil
+}
+
+func folder(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, unclear("", "cannot read the folder: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		switch strings.ToLower(filepath.Ext(e.Name())) {
+		case ".json", ".yaml", ".yml":
+			if path := filepath.Join(dir, e.Name()); isFile(path) {
+				files = append(files, path)
+			}
+		}
+	}
+	if len(files) == 0 {
+		return nil, misused("", "the folder %s has no .json, .yaml or .yml file", dir)
+	}
+	return files, nil
+}
+
+// readDefinition reads a file that holds one definition.
+func readDefinition(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, unclear("", "cannot read the definition: %w", err)
+	}
+	if info.Size() > maxDefinition {
+		return nil, misused("", "%s has %d bytes; a definition has at most %d", path, info.Size(), maxDefinition)
+	}
+	document, err := os.ReadFile(path)
+	if err != nil {
+		return nil, unclear("", "cannot read the definition: %w", err)
+	}
+	return document, nil
+}
+
+// issueLine is an issue as compilers write them: file:line: severity: message.
+func issueLine(file string, i workflow.Issue) string {
+	at := file
+	if i.Line > 0 {
+		at = fmt.Sprintf("%s:%d", file, i.Line)
+	}
+	path := i.Path
+	if path != "" {
+		path += ": "
+	}
+	return fmt.Sprintf("%s: %s: %s%s [%s]", at, i.Severity, path, i.Message, i.Rule)
+}
+
+// unparsable tells every mistake of a document that is no definition.
+func unparsable(file string, err error) error {
+	f := &failure{code: exitBad, err: fmt.Errorf("%s is not a workflow definition", file)}
+	var parse *workflow.ParseError
+	if !errors.As(err, &parse) {
+		f.err = fmt.Errorf("%s is not a workflow definition: %w", file, err)
+		return f
+	}
+	sortIssues(parse.Issues)
+	for _, issue := range parse.Issues {
+		f.lines = append(f.lines, issueLine(file, issue))
+	}
+	return f
+}
+
+// sortIssues orders issues as a reader meets them in the file.
+func sortIssues(issues []workflow.Issue) {
+	slices.SortStableFunc(issues, func(a, b workflow.Issue) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path))
+	})
+}
+
+// ruleNoModel is the lint rule that every workflow breaks which asks for a model
+// where none is configured.
+const ruleNoModel = "llm-without-model"
+
+// definer is what loading needs of the engine.
+type definer interface {
+	Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error)
+}
+
+// loadDefinitions registers every file's definition as the operator's. All files
+// are looked at before it fails, so that one run shows every mistake.
+func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, patterns []string) error {
+	files, err := definitionFiles(patterns)
+	if err != nil {
+		return err
+	}
+	var bad []string
+	from := map[string]string{} // workflow name -> file
+	for _, file := range files {
+		document, err := readDefinition(file)
+		if err != nil {
+			return err
+		}
+		if other, twice := from[definitionName(file, document)]; twice {
+			bad = append(bad, fmt.Sprintf("%s: error: %s defines the same workflow; give one of them another name", file, other))
+			continue
+		}
+		result, err := eng.Define(ctx, localCLI, engine.DefineRequest{Source: file, Document: document})
+		var known *engine.Error
+		switch {
+		case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0:
+			sortIssues(known.Issues)
+			for _, issue := range known.Issues {
+				bad = append(bad, issueLine(file, issue))
+			}
+			continue
+		case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition:
+			bad = append(bad, file+": error: "+known.Message)
+			continue
+		case err != nil:
+			return unclear("", "cannot load %s: %w", file, err)
+		}
+		from[result.Name] = file
+		for _, w := range result.Warnings {
+			if w.Rule != ruleNoModel { // said once for all of them, see warnNoModel
+				log.Warn("definition", "issue", issueLine(file, w))
+			}
+		}
+	}
+	return loadFailure(bad)
+}
+
+func loadFailure(bad []string) error {
+	if len(bad) == 0 {
+		return nil
+	}
+	plural := "a mistake"
+	if len(bad) > 1 {
+		plural = fmt.Sprintf("%d mistakes", len(bad))
+	}
+	return &failure{
+		code: exitUsage, lines: bad,
+		err:  fmt.Errorf("the definitions have %s; the server was not started", plural),
+		hint: "check them with: gavel lint",
+	}
+}
+
+// definitionName is the name in a document, or one that no other file has when
+// it does not parse: its mistakes are told where it is defined.
+func definitionName(file string, document []byte) string {
+	d, err := workflow.Parse(file, document)
+	if err != nil {
+		return "\x00" + file
+	}
+	return d.Name
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// agent is an MCP client with a gavel server of its own behind it.
+type agent struct {
+	client *client.Client
+	server serverInfo
+	log    *lockedBuffer // what the server wrote to stderr
+}
+
+type serverInfo struct {
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Protocol string `json:"protocol"`
+}
+
+// startServer starts this very program as a server and says hello to it.
+func startServer(ctx context.Context, store string) (*agent, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, unclear("", "cannot find this program's file: %w", err)
+	}
+	a := &agent{log: &lockedBuffer{}}
+	stdio := transport.NewStdioWithOptions(program, nil, []string{"mcp", "--store", store, "--tool-names", "dotted"},
+		transport.WithCommandFunc(func(_ context.Context, program string, _, args []string) (*exec.Cmd, error) {
+			cmd := exec.Command(program, args...) // ends with its stdin, see close
+			cmd.Args[0] = os.Args[0]
+			cmd.Env = withoutSettings(os.Environ())
+			cmd.Stderr = a.log
+			return cmd, nil
+		}))
+	a.client = client.NewClient(stdio)
+	if err := a.client.Start(ctx); err != nil {
+		return nil, unclear("", "cannot start the server: %w", err)
+	}
+	var hello mcp.InitializeRequest
+	hello.Params.ClientInfo = mcp.Implementation{Name: "gavel-demo", Version: readBuild().Version}
+	hello.Params.ProtocolVersion = mcp.LATEST_PROTOCOL_VERSION
+	result, err := a.client.Initialize(ctx, hello)
+	if err != nil {
+		err = errors.Join(err, a.close())
+		return nil, unclear("", "the server does not answer: %w\n%s", err, a.log.String())
+	}
+	a.server = serverInfo{result.ServerInfo.Name, result.ServerInfo.Version, result.ProtocolVersion}
+	return a, nil
+}
+
+// withoutSettings drops what would make the demo's server another one.
+func withoutSettings(environ []string) []string {
+	out := make([]string, 0, len(environ))
+	for _, pair := range environ {
+		if !strings.HasPrefix(pair, "GAVEL_") && !strings.HasPrefix(pair, "LLM_") {
+			out = append(out, pair)
+		}
+	}
+	return out
+}
+
+// close ends the server by closing its stdin and reports how it ended.
+func (a *agent) close() error { return a.client.Close() }
+
+// answer is what a tool said.
+type answer struct {
+	exchange
+	fields map[string]any
+}
+
+// call asks for a tool. The error is the protocol's; a refusal is an answer.
+func (a *agent) call(ctx context.Context, tool string, arguments any) (answer, error) {
+	raw, err := json.Marshal(arguments)
+	if err != nil {
+		return answer{}, fmt.Errorf("encode the arguments: %w", err)
+	}
+	var req mcp.CallToolRequest
+	req.Params.Name, req.Params.Arguments = tool, json.RawMessage(raw)
+	result, err := a.client.CallTool(ctx, req)
+	if err != nil {
+		return answer{}, fmt.Errorf("%s: %w", tool, err)
+	}
+	out := answer{exchange: exchange{Tool: tool, Arguments: raw, IsError: result.IsError, Answer: result.RawStructuredContent}}
+	for _, content := range result.Content {
+		if text, ok := content.(mcp.TextContent); ok {
+			out.Text += text.Text
+		}
+	}
+	if len(out.Answer) > 0 {
+		if err := json.Unmarshal(out.Answer, &out.fields); err != nil {
+			return out, fmt.Errorf("%s: structured content that is no object: %w", tool, err)
+		}
+	}
+	return out, nil
+}
+
+// at returns the value at a path of keys, nil when there is none.
+func (a answer) at(path ...string) any {
+	var v any = a.fields
+	for _, key := range path {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = m[key]
+	}
+	return v
+}
+
+func (a answer) text(path ...string) string {
+	s, _ := a.at(path...).(string)
+	return s
+}
+
+func (a answer) list(path ...string) []string {
+	items, _ := a.at(path...).([]any)
+	out := make([]string, 0, len(items))
+	for _, item := range items {
+		out = append(out, fmt.Sprint(item))
+	}
+	return out
+}
+
+// lockedBuffer is a buffer that a process writes and we read.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

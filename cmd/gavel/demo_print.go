@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+func (t *transcript) begin() {
+	t.Exchange = []exchange{}
+	if t.quiet {
+		return
+	}
+	t.con.out.printf("%s\n", t.con.out.bold("An agent drives a workflow, and gavel judges every move before it happens."))
+	t.con.out.printf("%s\n", t.con.out.dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.Store)))
+}
+
+// ask announces a scene.
+func (t *transcript) ask(number int, s scene) {
+	if !t.quiet {
+		t.con.out.printf("\n%2d. %s\n", number, t.con.out.bold(s.say))
+	}
+}
+
+// hear records an answer and prints the call with it.
+func (t *transcript) hear(a answer) {
+	t.Exchange = append(t.Exchange, a.exchange)
+	if decisions, ok := a.at("decisions").([]any); ok {
+		t.keepDecisions(decisions)
+	}
+	if t.quiet {
+		return
+	}
+	out := t.con.out
+	out.printf("    %s %s %s\n", out.dim(">"), a.Tool, out.dim(shortArguments(a.exchange)))
+	switch {
+	case a.Tool == "workflow.judge.history":
+		out.printf("\n")
+		t.printDecisions(a)
+	case a.IsError:
+		out.printf("    %s %s by the %s layer, confidence %s, assurance %s\n", out.dim("<"), out.red("REJECTED"),
+			a.text("decision", "decidedBy"), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))
+		for _, v := range a.list("decision", "violations") {
+			out.printf("        - %s\n", v)
+		}
+		out.printf("      still in state %s; next: %s\n", a.text("state"), strings.Join(a.list("nextActions"), ", "))
+	default:
+		out.printf("    %s %s %s\n", out.dim("<"), out.green("ok"), summary(a))
+	}
+}
+
+// summary is what matters in the answer of a call that went through.
+func summary(a answer) string {
+	switch a.Tool {
+	case "workflow.define":
+		return fmt.Sprintf("version %v, starts in state %s", a.at("version"), a.text("initialState"))
+	case "workflow.checkpoint":
+		return "checkpoint " + a.text("checkpointId")
+	}
+	text := "now in state " + a.text("state")
+	if complete, _ := a.at("complete").(bool); complete {
+		text += ", complete"
+	} else if next := a.list("nextActions"); len(next) > 0 {
+		text += "; next: " + strings.Join(next, ", ")
+	}
+	if by := a.text("decision", "decidedBy"); by != "" {
+		text += fmt.Sprintf(" (approved by the %s layer, confidence %v, assurance %s)", by, a.at("decision", "confidence"), a.text("decision", "assurance"))
+	}
+	return text
+}
+
+// shortArguments shows what a reader needs of the arguments.
+func shortArguments(e exchange) string {
+	if e.Tool == "workflow.define" {
+		return `{"name":"document-review","states":{...},...}`
+	}
+	return string(e.Arguments)
+}
+
+func (t *transcript) keepDecisions(decisions []any) {
+	for _, d := range decisions {
+		if entry, ok := d.(map[string]any); ok {
+			t.Decisions = append(t.Decisions, entry)
+		}
+	}
+}
+
+func (t *transcript) printDecisions(a answer) {
+	var history engine.HistoryResult
+	if err := json.NewDecoder(bytes.NewReader(a.Answer)).Decode(&history); err != nil {
+		return // the check of the scene says so
+	}
+	t.con.out.table(decisionRows(history.Decisions))
+}
+
+// end prints the close of a demo that went as it should.
+func (t *transcript) end(kept bool) error {
+	t.OK = true
+	if t.quiet {
+		return t.con.out.json(t)
+	}
+	out := t.con.out
+	out.printf("\n%s\n", out.green("Everything was as it should be."))
+	if kept {
+		out.printf("\nThe store is kept. Look at it with\n\n")
+		for _, command := range []string{"list", "show " + t.instance, "history " + t.instance} {
+			out.printf("    gavel instances %s --store %s\n", command, t.Store)
+		}
+		out.printf("    gavel graph --instance %s --store %s\n", t.instance, t.Store)
+	}
+	return nil
+}
+
+// fail reports an answer that was not as it should be.
+func (t *transcript) fail(err error, serverLog string) error {
+	t.Error = err.Error()
+	f := &failure{code: exitBad, err: fmt.Errorf("the demo did not go as it should: %w", err)}
+	if serverLog != "" {
+		f.lines = append([]string{"the server wrote:"}, strings.Split(strings.TrimSpace(serverLog), "\n")...)
+	}
+	if t.quiet {
+		return errors.Join(f, t.con.out.json(t))
+	}
+	return f
+}

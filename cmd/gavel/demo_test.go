@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/testdata"
+)
+
+// liar answers as a server that passes the demo does, but for one scene.
+type liar struct {
+	honest []answer
+	scene  int // -1: none
+	lie    func(*answer)
+	calls  int
+}
+
+func (l *liar) call(_ context.Context, tool string, _ any) (answer, error) {
+	a := l.honest[l.calls]
+	l.calls++
+	if a.Tool != tool {
+		return answer{}, fmt.Errorf("asked for %s, expected %s", tool, a.Tool)
+	}
+	if l.calls-1 == l.scene {
+		// A copy of the fields, so that the lie does not outlive the test.
+		var fields map[string]any
+		if err := json.Unmarshal(a.Answer, &fields); err != nil {
+			return answer{}, err
+		}
+		a.fields = fields
+		l.lie(&a)
+	}
+	return a, nil
+}
+
+// recording plays the demo against the real server once.
+func recording(t *testing.T) []answer {
+	t.Helper()
+	// The agent starts os.Args[0], which is this test binary under another name.
+	out := runGavel(t, "demo", "--json")
+	var played struct {
+		OK       bool       `json:"ok"`
+		Exchange []exchange `json:"exchange"`
+	}
+	if err := json.Unmarshal(out, &played); err != nil || !played.OK {
+		t.Fatalf("the demo's JSON: %v\n%s", err, out)
+	}
+	answers := make([]answer, len(played.Exchange))
+	for i, e := range played.Exchange {
+		answers[i] = answer{exchange: e}
+		if err := json.Unmarshal(e.Answer, &answers[i].fields); err != nil {
+			t.Fatalf("step %d: %v", i+1, err)
+		}
+	}
+	return answers
+}
+
+// TestDemoChecksItself lies in every scene: the demo must not swallow it.
+func TestDemoChecksItself(t *testing.T) {
+	t.Parallel()
+	honest := recording(t)
+	if len(honest) != len(scenes) {
+		t.Fatalf("%d answers for %d scenes", len(honest), len(scenes))
+	}
+	set := func(key string, value any) func(*answer) {
+		return func(a *answer) { a.fields[key] = value }
+	}
+	decide := func(key string, value any) func(*answer) {
+		return func(a *answer) { a.fields["decision"].(map[string]any)[key] = value }
+	}
+	lies := map[string]struct {
+		lie   func(*answer)
+		where func(answer) bool
+	}{
+		"the other way round": {func(a *answer) { a.IsError = !a.IsError }, func(answer) bool { return true }},
+		"nothing at all":      {func(a *answer) { a.fields = nil }, func(answer) bool { return true }},
+		"another state":       {set("state", "elsewhere"), func(a answer) bool { return a.at("state") != nil }},
+		"another outcome":     {decide("outcome", "escalate"), func(a answer) bool { return a.Tool == "workflow.advance" }},
+		"not complete":        {set("complete", "maybe"), func(a answer) bool { return a.Tool == "workflow.advance" && !a.IsError }},
+		"nameless violations": {decide("violations", []any{"something is wrong"}), func(a answer) bool { return a.IsError }},
+		"another layer":       {decide("decidedBy", "model"), func(a answer) bool { return a.IsError }},
+		"a short history":     {set("decisions", []any{}), func(a answer) bool { return a.Tool == "workflow.judge.history" }},
+		"a kept context": {
+			func(a *answer) { a.fields["context"].(map[string]any)["comments"] = "still here" },
+			func(a answer) bool { return a.Tool == "workflow.rollback" },
+		},
+	}
+	for name, l := range lies {
+		told := 0
+		for i := range honest {
+			if !l.where(honest[i]) {
+				continue
+			}
+			told++
+			if err := play(t.Context(), &liar{honest: honest, scene: i, lie: l.lie}, quietTranscript()); err == nil {
+				t.Errorf("%s in step %d (%s) went unnoticed", name, i+1, honest[i].Tool)
+			}
+		}
+		if told == 0 {
+			t.Errorf("%s: no scene to tell it in", name)
+		}
+	}
+	if err := play(t.Context(), &liar{honest: honest, scene: -1}, quietTranscript()); err != nil {
+		t.Errorf("the honest answers: %v", err)
+	}
+}
+
+// TestDemoFailureIsReported prints what was wrong and what the server said.
+func TestDemoFailureIsReported(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	con := testConsole(&out, &errs)
+	tr := &transcript{con: con}
+	code := con.fail(tr.fail(fmt.Errorf("step 3: state is %q", "x"), "level=ERROR msg=boom\x1b[2J\n"))
+	if code != exitBad {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{"did not go as it should", "step 3", "the server wrote:", "boom"} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("%q is missing: %s", want, errs.String())
+		}
+	}
+	if strings.Contains(errs.String(), "\x1b") {
+		t.Error("the server's escape sequence got through")
+	}
+}
+
+// TestDemoPlaysTheExample holds the demo's workflow to the example that the
+// documentation shows.
+func TestDemoPlaysTheExample(t *testing.T) {
+	t.Parallel()
+	example, err := testdata.Workflows.ReadFile("workflows/document-review.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := func(doc []byte) string {
+		d, err := workflow.Parse("document-review.json", doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Hash
+	}
+	if hash(example) != hash(documentReview) {
+		t.Error("the embedded definition is not testdata/workflows/document-review.json")
+	}
+	if got := definitionArguments()["name"]; got != "document-review" {
+		t.Errorf("name %v", got)
+	}
+}
+
+func quietTranscript() *transcript {
+	return &transcript{quiet: true, con: testConsole(io.Discard, io.Discard)}
+}
+
+func testConsole(out, errs io.Writer) *console {
+	return &console{
+		stdin: strings.NewReader(""), rawOut: out, out: newTerminal(out), err: newTerminal(errs),
+		log: slog.New(slog.NewTextHandler(errs, nil)),
+	}
+}

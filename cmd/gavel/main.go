@@ -1,0 +1,21 @@
+// Command gavel judges the moves of agents through workflows, before they happen,
+// and keeps a record of every judgement.
+//
+// This package promises to be thin: it reads arguments and environment, wires the
+// parts of the module together, and prints. It must never decide anything about a
+// workflow itself. Results go to stdout and everything else to stderr; what comes
+// from outside never reaches a terminal unchecked (see terminal.go); exit codes
+// mean what exit.go says. Under `gavel mcp` stdout belongs to the protocol alone.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+func main() {
+	worker.Main()
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

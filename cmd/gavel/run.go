@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the whole command line; every command has its own file.
+type commands struct {
+	LogLevel string `name:"log-level" enum:"debug,info,warn,error" default:"warn" placeholder:"LEVEL" help:"Least important message to write to stderr: debug, info, warn (the default) or error."`
+
+	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
+	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
+	Lint       lintCmd       `cmd:"" help:"Check workflow definitions."`
+	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`
+	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
+	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`
+}
+
+// console is what a command may read from and write to. Commands get it
+// injected and touch no global stream.
+type console struct {
+	stdin  io.Reader
+	out    *terminal // results
+	err    *terminal // everything else that a person reads
+	rawOut io.Writer // for protocols; never for people
+	log    *slog.Logger
+}
+
+// run is the program: it parses args, runs one command and returns the exit
+// code. SIGINT and SIGTERM end ctx; a second one ends the process at once.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+
+	con := &console{
+		stdin: stdin, rawOut: stdout,
+		out: newTerminal(stdout), err: newTerminal(stderr),
+	}
+	if len(args) > 0 && args[0] == completeCommand {
+		return printCandidates(con, args[1:])
+	}
+	code, err := execute(ctx, con, args, stderr)
+	if err != nil {
+		return con.fail(err)
+	}
+	return code
+}
+
+// execute parses and dispatches. Its error is what the user is told.
+func execute(ctx context.Context, con *console, args []string, stderr io.Writer) (int, error) {
+	var cmds commands
+	ended := false
+	parser, err := newParser(&cmds, con.out, con.err, func(int) { ended = true })
+	if err != nil {
+		return 0, fmt.Errorf("build the command line: %w", err)
+	}
+	parsed, err := parser.Parse(helpWhenAsked(args))
+	if ended { // --help has printed what was asked for
+		return exitFine, nil
+	}
+	if err != nil {
+		return 0, usageError(err, args)
+	}
+	con.log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: logLevel(cmds.LogLevel)}))
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return exitFine, parsed.Run(con)
+}
+
+// newParser is the command line without its arguments: run, the completions and
+// the generated reference page share it.
+func newParser(cmds *commands, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	return kong.New(cmds,
+		kong.Name("gavel"),
+		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
+		kong.DefaultEnvars("GAVEL"),
+		kong.Writers(stdout, stderr),
+		kong.Exit(exit),
+		kong.Help(printHelp),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
+	)
+}
+
+// helpWhenAsked turns a bare `gavel` and `gavel help COMMAND` into --help.
+func helpWhenAsked(args []string) []string {
+	switch {
+	case len(args) == 0:
+		return []string{"--help"}
+	case args[0] == "help":
+		return append(append([]string{}, args[1:]...), "--help")
+	}
+	return args
+}
+
+func logLevel(name string) slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(name)); err != nil {
+		return slog.LevelWarn
+	}
+	return level
+}
+
+// fail tells the user what went wrong and returns the exit code.
+func (c *console) fail(err error) int {
+	var f *failure
+	if !errors.As(err, &f) {
+		f = &failure{code: exitUnknown, err: err}
+	}
+	if f.err == nil { // the command has already said it on stdout
+		return f.code
+	}
+	for _, line := range f.lines {
+		c.err.printf("%s\n", line)
+	}
+	message := strings.TrimSpace(f.err.Error())
+	c.err.printf("%s %s\n", c.err.red("gavel:"), message)
+	if f.hint != "" {
+		c.err.printf("%s %s\n", c.err.dim("  hint:"), f.hint)
+	}
+	return f.code
+}

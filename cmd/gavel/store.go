@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// memoryStore is the --store value that keeps nothing.
+const memoryStore = "memory"
+
+// The names in a store's folder.
+const (
+	storeFolder = ".workflows"
+	storeFile   = "gavel.db"
+	keyFile     = "gavel.key"
+)
+
+// storeFlag is the --store flag of every command that opens one.
+type storeFlag struct {
+	Store string `name:"store" placeholder:"PATH" help:"Store file, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`
+}
+
+// storePath decides where the store is. With create, the place is made ready to
+// be written; without, the file must exist.
+func (f storeFlag) storePath(log *slog.Logger, create bool) (string, error) {
+	if f.Store != "" {
+		return explicitStore(f.Store, create)
+	}
+	local := filepath.Join(storeFolder, storeFile)
+	user, userErr := userStore()
+	if !create {
+		for _, path := range []string{local, user} {
+			if path != "" && isFile(path) {
+				return path, nil
+			}
+		}
+		return "", misused("give one with --store, or start a server first: gavel mcp", "there is no store at %s", local)
+	}
+	if isFile(local) {
+		return local, nil
+	}
+	cause := makeWritable(storeFolder)
+	if cause == nil {
+		hintLegacy(log, storeFolder)
+		return local, nil
+	}
+	if userErr != nil {
+		return "", misused("give a place with --store PATH", "the working directory cannot hold a store (%w), and %w", cause, userErr)
+	}
+	if err := makeWritable(filepath.Dir(user)); err != nil {
+		return "", misused("give a place with --store PATH", "no place for a store: %w", err)
+	}
+	log.Warn("the working directory cannot be written; the store is in your data directory", "store", user, "cause", cause)
+	return user, nil
+}
+
+func explicitStore(path string, create bool) (string, error) {
+	if path == memoryStore {
+		if create {
+			return path, nil
+		}
+		return "", misused("give the path of a store file", "a store in memory belongs to the server that made it; there is nothing to look at")
+	}
+	if info, err := os.Stat(path); err == nil {
+		if info.IsDir() {
+			return "", misused("give the file in it, such as "+filepath.Join(path, storeFile), "--store %s is a folder", path)
+		}
+		return path, nil
+	}
+	if !create {
+		return "", misused("start a server with it first: gavel mcp --store "+path, "there is no store at %s", path)
+	}
+	if err := makeWritable(filepath.Dir(path)); err != nil {
+		return "", misused("give another --store", "the store cannot be made: %w", err)
+	}
+	return path, nil
+}
+
+// makeWritable makes the folder and tries a file in it: permissions, read-only
+// mounts and full disks all show that way.
+func makeWritable(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	probe, err := os.CreateTemp(dir, ".gavel-probe-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// userStore is the store in the user's data directory.
+func userStore() (string, error) {
+	dir, err := dataDir()
+	if err != nil {
+		return "", fmt.Errorf("your data directory is not known: %w", err)
+	}
+	return filepath.Join(dir, "gavel", storeFile), nil
+}
+
+// dataDir follows each system's custom for data of programs.
+func dataDir() (string, error) {
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return dir, nil
+	}
+	if runtime.GOOS == "windows" {
+		return os.UserCacheDir() // %LocalAppData%
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	if runtime.GOOS == "darwin" {
+		return filepath.Join(home, "Library", "Application Support"), nil
+	}
+	return filepath.Join(home, ".local", "share"), nil
+}
+
+// hintLegacy tells of workflows that another program left in the folder. They
+// are neither read nor touched.
+func hintLegacy(log *slog.Logger, dir string) {
+	instances, _ := filepath.Glob(filepath.Join(dir, "wf-*.json"))
+	definitions := filepath.Join(dir, "definitions")
+	info, err := os.Stat(definitions)
+	hasDefinitions := err == nil && info.IsDir()
+	if len(instances) == 0 && !hasDefinitions {
+		return
+	}
+	args := []any{"folder", dir, "instances", len(instances)}
+	if hasDefinitions {
+		args = append(args, "hint", "load its definitions with --definitions "+definitions)
+	}
+	log.Warn("the folder holds workflows of another program; they are left alone", args...)
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// operatorOwner is how the sandbox knows what the operator wrote.
+var operatorOwner = validators.Owner{ID: localCLI.ID, Trusted: true}
+
+// sandbox is the one pool of script workers with the compiler that uses it.
+type sandbox struct {
+	pool     *script.Pool
+	compiler *validators.Compiler
+}
+
+// newSandbox starts no process; the first script does.
+func newSandbox(log *slog.Logger) (*sandbox, error) {
+	pool, err := script.NewPool(script.Config{Logger: log})
+	if err != nil {
+		return nil, unclear("", "cannot make the script sandbox: %w", err)
+	}
+	return &sandbox{pool: pool, compiler: validators.NewCompiler(pool, validators.Options{})}, nil
+}
+
+// Close ends and reaps every worker.
+func (s *sandbox) Close() error { return s.pool.Close() }
+
+// system is everything below the faces.
+type system struct {
+	*sandbox
+	store  engine.Store
+	engine *engine.Engine
+	path   string // of the store; memoryStore for none
+}
+
+// Close ends the workers and then the store, so that nothing writes to a closed one.
+func (s *system) Close() error { return errors.Join(s.sandbox.Close(), s.store.Close()) }
+
+// openSystem opens the store at a path and wires the engine over it.
+func openSystem(ctx context.Context, log *slog.Logger, path string) (_ *system, err error) {
+	key, err := digestKey(path)
+	if err != nil {
+		return nil, misused("", "cannot use the key file: %w", err)
+	}
+	store, err := openStore(ctx, log, path)
+	if err != nil {
+		return nil, err
+	}
+	box, err := newSandbox(log)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	sys := &system{sandbox: box, store: store, path: path}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, sys.Close())
+		}
+	}()
+	pipeline, err := judge.New(judge.Config{Compiler: box.compiler})
+	if err != nil {
+		return nil, err
+	}
+	sys.engine, err = engine.New(engine.Config{
+		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sys, nil
+}
+
+// openForReading opens an existing store for a command that only looks.
+func openForReading(ctx context.Context, log *slog.Logger, flag storeFlag) (*system, error) {
+	path, err := flag.storePath(log, false)
+	if err != nil {
+		return nil, err
+	}
+	return openSystem(ctx, log, path)
+}
+
+func openStore(ctx context.Context, log *slog.Logger, path string) (engine.Store, error) {
+	if path == memoryStore {
+		return memstore.New(), nil
+	}
+	store, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: path, Logger: log})
+	switch {
+	case errors.Is(err, engine.ErrNewerSchema):
+		return nil, misused("use a newer gavel, or another --store", "%w", err)
+	case err != nil:
+		return nil, unclear("is it a store of gavel, and may you write it?", "cannot %w", err)
+	}
+	return store, nil
+}
+
+// digestKey is the key of keyed digests: beside the store, or a fresh one for a
+// store that ends with the process.
+func digestKey(path string) ([]byte, error) {
+	if path != memoryStore {
+		return record.LoadOrCreateKey(filepath.Join(filepath.Dir(path), keyFile))
+	}
+	key := make([]byte, 32)
+	_, err := rand.Read(key)
+	return key, err
+}
+
+// engineFailure gives an engine's error the exit code that it means on a command line.
+func engineFailure(err error) error {
+	var known *engine.Error
+	if err == nil {
+		return nil
+	}
+	if !errors.As(err, &known) {
+		return unclear("", "%w", err)
+	}
+	f := &failure{code: exitUsage, err: errors.New(known.Message), hint: known.Hint}
+	switch known.Code {
+	case engine.CodeUnavailable, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
+		f.code = exitUnknown
+		if known.Err != nil {
+			f.err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}
+		}
+	case engine.CodeInvalidDefinition:
+		f.code = exitBad
+	default:
+	}
+	return f
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// printHelp is kong's printer; the overview lists commands and not their
+// subcommands.
+func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	options.NoExpandSubcommands = ctx.Selected() == nil
+	return kong.DefaultHelpPrinter(options, ctx)
+}
+
+// Help is the overview's text below the first line.
+func (commands) Help() string {
+	return `Start with
+
+    gavel demo                         see an agent being judged, in seconds
+    gavel mcp --definitions 'flows/*'  serve your workflows to an MCP client
+    gavel lint flows/*.json            check them first
+
+Every flag can also be set in the environment: --log-level is GAVEL_LOG_LEVEL.
+Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
+3 could not find out.`
+}
+
+var (
+	unknownFlag     = regexp.MustCompile(`^unknown flag (-[^\s,]*)`)
+	unexpectedWord  = regexp.MustCompile(`^unexpected argument (.*?)(?:, did you mean .*)?$`)
+	expectedMissing = regexp.MustCompile(`^expected "(.*)"$`)
+	expectedCommand = regexp.MustCompile(`^expected one of (.*)$`)
+)
+
+// usageError turns what kong says into one sentence with a way on.
+func usageError(err error, args []string) error {
+	var parse *kong.ParseError
+	if !errors.As(err, &parse) || parse.Context == nil {
+		return misused("", "%w", err)
+	}
+	node := parse.Context.Model.Node
+	for _, step := range parse.Context.Path {
+		if step.Command != nil {
+			node = step.Command
+		}
+	}
+	f := &failure{code: exitUsage, hint: fmt.Sprintf("run %q", node.FullPath()+" --help")}
+	message := err.Error()
+	if m := unknownFlag.FindStringSubmatch(message); m != nil {
+		f.err = errors.New(aboutFlag(node, m[1]))
+		return f
+	}
+	if m := unexpectedWord.FindStringSubmatch(message); m != nil {
+		f.err = errors.New(aboutWord(node, m[1]))
+		if node.Name == "mcp" && strings.Contains(strings.Join(args, " "), "--definitions") {
+			f.hint = "quote the pattern, so that your shell does not expand it: --definitions 'flows/*.json'"
+		}
+		return f
+	}
+	if m := expectedMissing.FindStringSubmatch(message); m != nil {
+		message = fmt.Sprintf("%q needs %s", node.FullPath(), m[1])
+	}
+	if m := expectedCommand.FindStringSubmatch(message); m != nil {
+		message = fmt.Sprintf("%q needs a command: %s", node.FullPath(), strings.ReplaceAll(m[1], `"`, ""))
+	}
+	f.err = errors.New(strings.Replace(message, `one of "",`, "one of ", 1)) // "" only means: not given
+	return f
+}
+
+func aboutFlag(node *kong.Node, flag string) string {
+	var known []string
+	for _, group := range node.AllFlags(true) {
+		for _, f := range group {
+			known = append(known, "--"+f.Name)
+		}
+	}
+	message := fmt.Sprintf("%q has no flag %s", node.FullPath(), flag)
+	if near := workflow.Suggest(flag, known); near != "" {
+		return message + "; did you mean " + near + "?"
+	}
+	if owner := commandWithFlag(node, flag); owner != "" {
+		return message + "; it belongs after a command, as in " + owner + " " + flag
+	}
+	return message
+}
+
+// commandWithFlag finds a command below node that has the flag.
+func commandWithFlag(node *kong.Node, flag string) string {
+	for _, child := range node.Children {
+		for _, f := range child.Flags {
+			if "--"+f.Name == flag {
+				return child.FullPath()
+			}
+		}
+		if owner := commandWithFlag(child, flag); owner != "" {
+			return owner
+		}
+	}
+	return ""
+}
+
+func aboutWord(node *kong.Node, word string) string {
+	if len(node.Children) == 0 {
+		return fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
+	}
+	var known []string
+	for _, child := range node.Children {
+		if !child.Hidden {
+			known = append(known, child.Name)
+		}
+	}
+	message := fmt.Sprintf("%q has no command %q", node.FullPath(), word)
+	if near := workflow.Suggest(word, known); near != "" {
+		return message + "; did you mean " + near + "?"
+	}
+	return message + "; it has " + strings.Join(known, ", ")
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"runtime"
+	"runtime/debug"
+)
+
+type versionCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// build says what this binary was built from.
+type build struct {
+	Version  string `json:"version"`            // the module's, "(devel)" outside of a release
+	Revision string `json:"revision,omitempty"` // of the version control system
+	Time     string `json:"time,omitempty"`     // of the revision, RFC 3339
+	Modified bool   `json:"modified,omitempty"` // the tree had changes
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// Help shows examples.
+func (versionCmd) Help() string {
+	return `Examples:
+
+    gavel version
+    gavel version --json`
+}
+
+// Run prints what the binary was built from.
+func (c *versionCmd) Run(con *console) error {
+	b := readBuild()
+	if c.JSON {
+		return con.out.json(b)
+	}
+	con.out.printf("gavel %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+	if b.Revision != "" {
+		state := ""
+		if b.Modified {
+			state = ", with changes"
+		}
+		con.out.printf("revision %s of %s%s\n", b.Revision, b.Time, state)
+	}
+	return nil
+}
+
+func readBuild() build {
+	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if info.Main.Version != "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
