@@ -22,6 +22,7 @@ type commands struct {
 	Lint       lintCmd       `cmd:"" help:"Check workflow definitions."`
 	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
+	Script     scriptCmd     `cmd:"" help:"Run and test validators in the sandbox."`
 	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`

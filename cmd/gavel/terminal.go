@@ -59,7 +59,6 @@ func (t *terminal) style(code, text string) styled {
 
 func (t *terminal) red(text string) styled    { return t.style("31", text) }
 func (t *terminal) green(text string) styled  { return t.style("32", text) }
-func (t *terminal) yellow(text string) styled { return t.style("33", text) }
 func (t *terminal) bold(text string) styled   { return t.style("1", text) }
 func (t *terminal) dim(text string) styled    { return t.style("2", text) }
 

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+type scriptCmd struct {
+	Run  scriptRunCmd  `cmd:"" help:"Run one validator on one input and print its verdict."`
+	Test scriptTestCmd `cmd:"" help:"Run a table of validator tests."`
+}
+
+// Help says what both are for.
+func (scriptCmd) Help() string {
+	return `Validators run here exactly as they run when an action is judged: in the sandbox,
+with its limits. docs/writing-validators.md says what they may do.
+
+Examples:
+
+    gavel script run approve.js --data '{"comments": "ok"}'
+    gavel script test cases.json`
+}
+
+type scriptRunCmd struct {
+	File    string `arg:"" name:"file" help:"The validator's source; - reads stdin."`
+	Data    string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
+	Context string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
+	JSON    bool   `name:"json" help:"Print the verdict as JSON."`
+}
+
+// Help shows examples.
+func (scriptRunCmd) Help() string {
+	return `Examples:
+
+    gavel script run approve.js --data '{"comments": "Checked sections 1 to 4."}'
+    echo '(data) => data.n > 2' | gavel script run - --data '{"n": 3}' --json
+
+Exit codes: 0 it agrees, 1 it refuses or fails, 2 wrong usage, 3 could not find out.`
+}
+
+// Run runs the validator once.
+func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
+	source, err := readSource(con, c.File)
+	if err != nil {
+		return err
+	}
+	data, err := jsonArgument("--data", c.Data)
+	if err != nil {
+		return err
+	}
+	state, err := jsonArgument("--context", c.Context)
+	if err != nil {
+		return err
+	}
+	box, err := newSandbox(con.log)
+	if err != nil {
+		return err
+	}
+	defer box.Close()
+	reply, err := box.pool.Run(ctx, script.Batch{
+		Owner: localCLI.ID, Now: time.Now(), Seed: 1, Data: data, Context: state,
+		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
+	})
+	if err != nil {
+		return unclear("try again", "cannot run the validator: %w", err)
+	}
+	r := reply.Results[0]
+	if c.JSON {
+		err = con.out.json(scriptVerdict{Result: r, TookMs: reply.Took.Milliseconds(), Unhardened: reply.Unhardened})
+	} else {
+		printVerdict(con, r)
+	}
+	if err != nil {
+		return err
+	}
+	if r.Code != script.OK || !r.Valid {
+		return found()
+	}
+	return nil
+}
+
+// scriptVerdict is what --json prints.
+type scriptVerdict struct {
+	script.Result
+	TookMs     int64    `json:"tookMs"`
+	Unhardened []string `json:"unhardened,omitempty"`
+}
+
+func printVerdict(con *console, r script.Result) {
+	switch {
+	case r.Code != script.OK:
+		con.out.printf("failed (%s): %s\n", r.Code, r.Detail)
+		return
+	case r.Valid:
+		con.out.printf("valid, confidence %.2f\n", r.Confidence)
+	default:
+		con.out.printf("invalid, confidence %.2f\n", r.Confidence)
+	}
+	if r.Reason != "" {
+		con.out.printf("reason: %s\n", r.Reason)
+	}
+	for _, v := range r.Violations {
+		con.out.printf("violation: %s\n", v)
+	}
+	for _, s := range r.Suggestions {
+		con.out.printf("suggestion: %s\n", s)
+	}
+}
+
+type scriptTestCmd struct {
+	File string `arg:"" name:"file" help:"A JSON list of cases."`
+	JSON bool   `name:"json" help:"Print the reports as JSON."`
+}
+
+// Help shows the format.
+func (scriptTestCmd) Help() string {
+	return `Examples:
+
+    gavel script test cases.json
+    gavel script test cases.json --json
+
+A case says what to run and how it must end:
+
+    [{"name": "short comments are refused", "file": "approve.js",
+      "data": {"comments": "ok"}, "expect": {"valid": false}}]
+
+source, parts ([["text", count], ...]) or file (beside the table) is the validator; must
+is ok (the default), error, timeout or reject, or alternatives such as "error|timeout";
+expect holds valid, confidence and reason; then is a second validator that has to agree
+right after. Each case is an owner of its own.
+
+Exit codes: 0 all pass, 1 a case misses, 2 wrong usage, 3 could not find out.`
+}
+
+// Run runs the table and closes with "N passed, N failed".
+func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
+	raw, err := os.ReadFile(c.File)
+	if err != nil {
+		return misused("", "cannot read the cases: %w", err)
+	}
+	folder, err := os.OpenRoot(filepath.Dir(c.File)) // a case cannot read outside its folder
+	if err != nil {
+		return misused("", "cannot open the cases' folder: %w", err)
+	}
+	defer folder.Close()
+	cases, err := script.ReadCases(raw, func(name string) ([]byte, error) { return fs.ReadFile(folder.FS(), filepath.ToSlash(name)) })
+	if err != nil {
+		return misused("", "%s: %w", c.File, err)
+	}
+	box, err := newSandbox(con.log)
+	if err != nil {
+		return err
+	}
+	defer box.Close()
+	var reports []script.CaseReport
+	sum, err := box.pool.RunCases(ctx, cases, func(r script.CaseReport) {
+		reports = append(reports, r)
+		if !c.JSON {
+			printCase(con, r)
+		}
+	})
+	if err != nil {
+		return unclear("try again", "cannot run the cases: %w", err)
+	}
+	if c.JSON {
+		err = con.out.json(scriptReport{Cases: reports, CaseSummary: sum})
+	} else {
+		con.out.printf("%d ms", sum.Took.Milliseconds())
+		if sum.PeakMemory > 0 {
+			con.out.printf(", a worker's memory at most %d MiB", (sum.PeakMemory+1<<20-1)>>20)
+		}
+		con.out.printf("\n%d passed, %d failed\n", sum.Passed, sum.Failed)
+	}
+	if err != nil {
+		return err
+	}
+	if sum.Failed > 0 {
+		return found()
+	}
+	return nil
+}
+
+// scriptReport is what --json prints.
+type scriptReport struct {
+	Cases []script.CaseReport `json:"cases"`
+	script.CaseSummary
+}
+
+func printCase(con *console, r script.CaseReport) {
+	if r.Pass {
+		con.out.printf("%s  %s: %s (%d ms)\n", con.out.green("ok  "), r.Name, r.Got, r.Took.Milliseconds())
+		return
+	}
+	con.out.printf("%s  %s: %s\n", con.out.red("FAIL"), r.Name, r.Miss)
+}
+
+// readSource reads a validator, "-" from stdin; more than the sandbox takes is
+// not read at all.
+func readSource(con *console, name string) ([]byte, error) {
+	in := con.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, misused("", "cannot read the validator: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	source, err := io.ReadAll(io.LimitReader(in, 1<<20))
+	if err != nil {
+		return nil, misused("", "cannot read the validator: %w", err)
+	}
+	return source, nil
+}
+
+// jsonArgument is a JSON object given on the command line, or as @FILE.
+func jsonArgument(flag, value string) (json.RawMessage, error) {
+	raw := []byte(value)
+	if len(value) > 0 && value[0] == '@' {
+		var err error
+		if raw, err = os.ReadFile(value[1:]); err != nil {
+			return nil, misused("", "%s: %w", flag, err)
+		}
+	}
+	doc, err := workflow.CheckDocument(raw)
+	if err != nil {
+		return nil, misused("give a JSON object, or @FILE with one in it", "%s: %w", flag, err)
+	}
+	return doc, nil
+}
