@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,19 +13,21 @@ import (
 func TestCloseWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		if err := closeWithin(closeLimit, func() error { return nil }); err != nil {
+		var said bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&said, nil))
+		if err := closeWithin(closeLimit, log, func() error { return nil }); err != nil {
 			t.Errorf("a close in time: %v", err)
 		}
 		broken := errors.New("disk is gone")
 		var f *failure
-		if err := closeWithin(closeLimit, func() error { return broken }); !errors.Is(err, broken) || !errors.As(err, &f) || f.code != exitUnknown {
+		if err := closeWithin(closeLimit, log, func() error { return broken }); !errors.Is(err, broken) || !errors.As(err, &f) || f.code != exitUnknown {
 			t.Errorf("a close that fails: %v", err)
 		}
 		began := time.Now()
 		release := make(chan struct{})
-		err := closeWithin(closeLimit, func() error { <-release; return nil })
-		if err == nil || time.Since(began) != closeLimit {
-			t.Errorf("a close that hangs: %v after %v", err, time.Since(began))
+		err := closeWithin(closeLimit, log, func() error { <-release; return nil })
+		if err != nil || time.Since(began) != closeLimit || !strings.Contains(said.String(), "without waiting") {
+			t.Errorf("a close that hangs: %v after %v, said %q", err, time.Since(began), said.String())
 		}
 		close(release)
 	})

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os/signal"
 	"strings"
@@ -43,9 +42,10 @@ In a client's configuration:
       "args": ["mcp", "--definitions", "/home/me/flows"]}}}`
 }
 
-// closeLimit bounds what comes after the last answer: what was acknowledged is
-// durable already, so a store that hangs in its close loses nothing.
-const closeLimit = 700 * time.Millisecond
+// closeLimit bounds what comes after the last answer, so that all of it stays
+// within a second. What was acknowledged is durable already: a store that is slow
+// to close loses nothing.
+const closeLimit = 250 * time.Millisecond
 
 // Run serves until stdin ends or ctx does.
 func (c *mcpCmd) Run(ctx context.Context, con *console) error {
@@ -63,7 +63,7 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	err = c.serve(ctx, con, sys, principal)
-	return errors.Join(err, closeWithin(closeLimit, sys.Close))
+	return errors.Join(err, closeWithin(closeLimit, con.log, sys.Close))
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {
@@ -118,7 +118,7 @@ func warnNoModel(ctx context.Context, log *slog.Logger, store engine.Store) erro
 }
 
 // closeWithin calls a close function and stops waiting for it after limit.
-func closeWithin(limit time.Duration, closing func() error) error {
+func closeWithin(limit time.Duration, log *slog.Logger, closing func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- closing() }()
 	select {
@@ -126,8 +126,8 @@ func closeWithin(limit time.Duration, closing func() error) error {
 		if err != nil {
 			return unclear("", "the store did not close well: %w", err)
 		}
-		return nil
 	case <-time.After(limit):
-		return unclear("what was acknowledged is on disk", "%w", fmt.Errorf("gave up closing after %v", limit))
+		log.Warn("ended without waiting for the store to close; what was acknowledged is on disk", "waited", limit)
 	}
+	return nil
 }

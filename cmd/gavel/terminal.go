@@ -57,10 +57,10 @@ func (t *terminal) style(code, text string) styled {
 	return styled("\x1b[" + code + "m" + text + "\x1b[0m")
 }
 
-func (t *terminal) red(text string) styled    { return t.style("31", text) }
-func (t *terminal) green(text string) styled  { return t.style("32", text) }
-func (t *terminal) bold(text string) styled   { return t.style("1", text) }
-func (t *terminal) dim(text string) styled    { return t.style("2", text) }
+func (t *terminal) red(text string) styled   { return t.style("31", text) }
+func (t *terminal) green(text string) styled { return t.style("32", text) }
+func (t *terminal) bold(text string) styled  { return t.style("1", text) }
+func (t *terminal) dim(text string) styled   { return t.style("2", text) }
 
 // printf prints like fmt.Printf; arguments are cleaned, the format is ours.
 func (t *terminal) printf(format string, args ...any) {
