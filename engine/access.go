@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 )
@@ -73,12 +74,9 @@ func governs(p Principal, s StoredDefinition) bool {
 }
 
 func joinRoles(roles []Role) string {
-	s := ""
+	names := make([]string, len(roles))
 	for i, r := range roles {
-		if i > 0 {
-			s += ", "
-		}
-		s += string(r)
+		names[i] = string(r)
 	}
-	return s
+	return strings.Join(names, ", ")
 }

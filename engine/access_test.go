@@ -27,6 +27,7 @@ func TestAccess(t *testing.T) {
 		cp           string
 	}
 	setup := func(t *testing.T, column string) bundle {
+		t.Helper()
 		b := newBench(t)
 		definer, caller := agent, agent
 		switch column {
@@ -79,8 +80,10 @@ func TestAccess(t *testing.T) {
 			_, err := x.b.Validate(ctx, x.p, engine.AdvanceRequest{ID: x.id, Action: "go"})
 			return err
 		}, [6]engine.Code{ok, none, ok, ok, ok, no}},
-		{"status", func(ctx context.Context, x bundle) error { _, err := x.b.Status(ctx, x.p, x.id); return err },
-			[6]engine.Code{ok, none, ok, ok, ok, ok}},
+		{
+			"status", func(ctx context.Context, x bundle) error { _, err := x.b.Status(ctx, x.p, x.id); return err },
+			[6]engine.Code{ok, none, ok, ok, ok, ok},
+		},
 		{"history", func(ctx context.Context, x bundle) error {
 			_, err := x.b.History(ctx, x.p, engine.HistoryRequest{ID: x.id})
 			return err
@@ -110,11 +113,11 @@ func TestAccess(t *testing.T) {
 			return err
 		}, [6]engine.Code{ok, none, ok, ok, no, no}},
 		{"loosen the judge", func(ctx context.Context, x bundle) error {
-			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{Enabled: ptr(false)}})
+			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{Enabled: new(false)}})
 			return err
 		}, [6]engine.Code{ok, no, no, ok, no, no}},
 		{"tighten the judge", func(ctx context.Context, x bundle) error {
-			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{StrictMode: ptr(true)}})
+			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{StrictMode: new(true)}})
 			return err
 		}, [6]engine.Code{ok, no, ok, ok, no, no}},
 	}
@@ -185,23 +188,23 @@ func TestJudgeConfiguration(t *testing.T) {
 		return b.ConfigureJudge(t.Context(), p, engine.JudgeConfigRequest{Name: "op", Settings: s})
 	}
 	running := b.start(agent, "op", "").ID
-	r, err := configure(agent, workflow.JudgeSettings{StrictMode: ptr(true), MinConfidence: ptr(0.9)})
+	r, err := configure(agent, workflow.JudgeSettings{StrictMode: new(true), MinConfidence: new(0.9)})
 	if err != nil || !r.Success || !r.Config.StrictMode || r.Config.MinConfidence != 0.9 {
 		t.Fatalf("tighten: %+v %v", r, err)
 	}
 	b.refused(agent, running, "go", "", "low_confidence") // running instances included
 	b.moved(other, b.start(other, "op", "").ID, "go", "", "b")
 	for _, s := range []workflow.JudgeSettings{
-		{Enabled: ptr(false)}, {StrictMode: ptr(false)}, {MinConfidence: ptr(0.1)}, {UseLLM: ptr(false)}, {UseLLM: ptr(true)},
+		{Enabled: new(false)}, {StrictMode: new(false)}, {MinConfidence: new(0.1)}, {UseLLM: new(false)}, {UseLLM: new(true)},
 	} {
 		_, err := configure(agent, s)
 		wantCode(t, err, engine.CodeForbidden)
 	}
-	for _, s := range []workflow.JudgeSettings{{}, {MinConfidence: ptr(1.5)}, {MinConfidence: ptr(-0.1)}, {Model: ptr("x")}} {
+	for _, s := range []workflow.JudgeSettings{{}, {MinConfidence: new(1.5)}, {MinConfidence: new(-0.1)}, {Model: new("x")}} {
 		_, err := configure(operator, s)
 		wantCode(t, err, engine.CodeInvalidArgument)
 	}
-	if _, err := configure(operator, workflow.JudgeSettings{MinConfidence: ptr(0.55)}); err != nil {
+	if _, err := configure(operator, workflow.JudgeSettings{MinConfidence: new(0.55)}); err != nil {
 		t.Fatal(err)
 	}
 	b.moved(agent, running, "go", "", "b") // the operator's later revision lifts the key
@@ -209,7 +212,7 @@ func TestJudgeConfiguration(t *testing.T) {
 	if last := ev[len(ev)-1]; last.JudgeConfigHash == "" || last.JudgeConfigHash == ev[0].JudgeConfigHash {
 		t.Errorf("the decision names the judge configuration: %q", last.JudgeConfigHash)
 	}
-	_, err = b.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "oops", Settings: workflow.JudgeSettings{Enabled: ptr(true)}})
+	_, err = b.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "oops", Settings: workflow.JudgeSettings{Enabled: new(true)}})
 	wantCode(t, err, engine.CodeUnknownWorkflow)
 }
 
@@ -222,17 +225,17 @@ func TestOwnerMayNotLoosenWhatAnOperatorConfigured(t *testing.T) {
 		return err
 	}
 	for i, err := range []error{
-		set(agent, workflow.JudgeSettings{StrictMode: ptr(true)}),
-		set(agent, workflow.JudgeSettings{StrictMode: ptr(false)}),
-		set(operator, workflow.JudgeSettings{StrictMode: ptr(true), MinConfidence: ptr(0.7)}),
-		set(agent, workflow.JudgeSettings{MinConfidence: ptr(0.8)}),
+		set(agent, workflow.JudgeSettings{StrictMode: new(true)}),
+		set(agent, workflow.JudgeSettings{StrictMode: new(false)}),
+		set(operator, workflow.JudgeSettings{StrictMode: new(true), MinConfidence: new(0.7)}),
+		set(agent, workflow.JudgeSettings{MinConfidence: new(0.8)}),
 	} {
 		if err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 	}
-	wantCode(t, set(agent, workflow.JudgeSettings{StrictMode: ptr(false)}), engine.CodeForbidden)
-	wantCode(t, set(agent, workflow.JudgeSettings{MinConfidence: ptr(0.2)}), engine.CodeForbidden)
+	wantCode(t, set(agent, workflow.JudgeSettings{StrictMode: new(false)}), engine.CodeForbidden)
+	wantCode(t, set(agent, workflow.JudgeSettings{MinConfidence: new(0.2)}), engine.CodeForbidden)
 }
 
 func TestOperatorTakesANameOver(t *testing.T) {

@@ -27,7 +27,7 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	return once(ctx, e, p, scope,
+	return once(ctx, e, scope,
 		func(ctx context.Context, ev record.Event) (AdvanceResult, error) { return e.replayAdvance(ctx, p, ev) },
 		func(ctx context.Context) (AdvanceResult, error) { return e.advance(ctx, p, req, scope) })
 }
@@ -99,11 +99,11 @@ func (e *Engine) checkAdvance(req *AdvanceRequest) error {
 
 // judgement is what came of asking the judge.
 type judgement struct {
-	inst    record.Instance
-	loaded  loaded
-	data    json.RawMessage
-	case_   judge.Case
-	verdict judge.Verdict
+	inst     record.Instance
+	loaded   loaded
+	data     json.RawMessage
+	question judge.Case
+	verdict  judge.Verdict
 }
 
 // judgeAction loads the instance, builds the case and asks the judge. It is the
@@ -138,19 +138,19 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err != nil {
 		return judgement{}, judgeError(err)
 	}
-	return judgement{inst: inst, loaded: l, data: req.Data, case_: c, verdict: v}, nil
+	return judgement{inst: inst, loaded: l, data: req.Data, question: c, verdict: v}, nil
 }
 
 // decisionEvent is pure but for ids and the clock: the event that records a
 // judgement. Only an applied move carries a patch.
 func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind record.Kind, key *record.Key) record.Event {
 	ev := e.event(p, j.inst, kind)
-	ev.Time = j.case_.Now
-	ev.JudgeConfigHash = j.case_.JudgeConfigHash
+	ev.Time = j.question.Now
+	ev.JudgeConfigHash = j.question.JudgeConfigHash
 	ev.Action, ev.From, ev.To, ev.Status, ev.Key = action, j.inst.State, j.inst.State, j.inst.Status, key
 	d := record.Decision{
-		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.case_.Rubric,
-		ContextDigest: e.cfg.Digester.Digest(j.case_.Context),
+		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
+		ContextDigest: e.cfg.Digester.Digest(j.question.Context),
 	}
 	for _, o := range j.verdict.Opinions {
 		d.Took += o.Took
@@ -253,6 +253,6 @@ func ended(inst record.Instance) string {
 // seed fixes what scripts see as random: the same question gets the same answer.
 func seed(id string, revision int64, action string) int64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s|%d|%s", id, revision, action)
-	return int64(h.Sum64() >> 1) //nolint:gosec // a seed, shifted into range
+	_, _ = fmt.Fprintf(h, "%s|%d|%s", id, revision, action) // a hash takes everything
+	return int64(h.Sum64() >> 1)
 }

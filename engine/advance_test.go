@@ -78,11 +78,11 @@ func TestAdvanceRejectsBadRequests(t *testing.T) {
 		{"null", engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`null`)}, engine.CodeInvalidData},
 		{"truncated", engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`{"x":`)}, engine.CodeInvalidData},
 		{"long key", engine.AdvanceRequest{ID: id, Action: "go", Key: strings.Repeat("k", 201)}, engine.CodeTooLarge},
-		{"stale revision", engine.AdvanceRequest{ID: id, Action: "go", ExpectedRevision: ptr(int64(7))}, engine.CodeConflict},
+		{"stale revision", engine.AdvanceRequest{ID: id, Action: "go", ExpectedRevision: new(int64(7))}, engine.CodeConflict},
 	}
 	before := b.load(id)
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) { //nolint:tparallel // one instance, looked at after all of them
 			_, err := b.Advance(t.Context(), agent, c.req)
 			e := wantCode(t, err, c.code)
 			if e.Hint == "" && c.code != engine.CodeInvalidData {

@@ -52,8 +52,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
 	d, err := workflow.Parse(req.Source, req.Document)
 	if err != nil {
-		var pe *workflow.ParseError
-		if errors.As(err, &pe) {
+		if pe, ok := errors.AsType[*workflow.ParseError](err); ok {
 			return nil, nil, invalidDefinition(pe.Issues)
 		}
 		return nil, nil, &Error{Code: CodeInvalidDefinition, Message: err.Error(), Err: err}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -21,7 +20,11 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main()
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := pool().Close(); err != nil {
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // The principals of the tests.
@@ -67,7 +70,10 @@ func (g *gate) Decide(ctx context.Context, c judge.Case) (judge.Verdict, error) 
 	return g.next.Decide(ctx, c)
 }
 
-func newBench(t testing.TB) *bench { return newBenchOn(t, memstore.New()) }
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	return newBenchOn(t, memstore.New())
+}
 
 func newBenchOn(t testing.TB, store engine.Store) *bench {
 	t.Helper()
@@ -209,7 +215,3 @@ func named(doc, name string) string {
 	}
 	return string(out)
 }
-
-func ptr[T any](v T) *T { return &v }
-
-var _ = fmt.Sprint

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
@@ -77,7 +78,7 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, 
 	if err != nil {
 		return JudgeConfig{}, internal("encode the judge configuration", err)
 	}
-	c.Hash = "sha256:" + digest("gavel/judge-config/v1", c.Workflow, fmt.Sprint(c.Revision), c.Principal, c.Role, c.Scope, string(body), c.At.Format("2006-01-02T15:04:05.000000Z07:00"))
+	c.Hash = "sha256:" + digest("gavel/judge-config/v1", c.Workflow, strconv.Itoa(c.Revision), c.Principal, c.Role, c.Scope, string(body), c.At.Format("2006-01-02T15:04:05.000000Z07:00"))
 	return c, nil
 }
 

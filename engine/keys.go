@@ -45,7 +45,7 @@ func digest(parts ...string) string {
 
 // once answers a request with an idempotency key at most once: a key that was
 // used is replayed, concurrent duplicates wait for the first. Errors bind no key.
-func once[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
+func once[T any](ctx context.Context, e *Engine, key *record.Key,
 	replay func(context.Context, record.Event) (T, error), do func(context.Context) (T, error),
 ) (T, error) {
 	var zero T

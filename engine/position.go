@@ -51,28 +51,28 @@ func position(inst record.Instance, d *workflow.Definition, role Role) Position 
 
 // progress is one sentence that says where the instance is and what can be done.
 func progress(p Position) string {
-	steps := p.Revision - 1
+	moves := p.Revision - 1
 	switch {
 	case p.Status == record.Cancelled:
-		return fmt.Sprintf("Cancelled in %q after %s.", p.State, count(steps, "step"))
+		return fmt.Sprintf("Cancelled in %q after %s.", p.State, steps(moves))
 	case p.Complete && p.Outcome != "":
-		return fmt.Sprintf("Complete: reached %q (%s) after %s.", p.State, p.Outcome, count(steps, "step"))
+		return fmt.Sprintf("Complete: reached %q (%s) after %s.", p.State, p.Outcome, steps(moves))
 	case p.Complete:
-		return fmt.Sprintf("Complete: reached %q after %s.", p.State, count(steps, "step"))
+		return fmt.Sprintf("Complete: reached %q after %s.", p.State, steps(moves))
 	case len(p.NextActions) == 0:
-		return fmt.Sprintf("In %q after %s. No action is open to this role.", p.State, count(steps, "step"))
-	case steps == 0:
+		return fmt.Sprintf("In %q after %s. No action is open to this role.", p.State, steps(moves))
+	case moves == 0:
 		return fmt.Sprintf("Started in %q. Next: %s.", p.State, strings.Join(p.NextActions, ", "))
 	default:
-		return fmt.Sprintf("In %q after %s. Next: %s.", p.State, count(steps, "step"), strings.Join(p.NextActions, ", "))
+		return fmt.Sprintf("In %q after %s. Next: %s.", p.State, steps(moves), strings.Join(p.NextActions, ", "))
 	}
 }
 
-func count(n int64, noun string) string {
+func steps(n int64) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 step"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d steps", n)
 }
 
 // positionAt is the position right after an event, for replays.

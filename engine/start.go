@@ -27,7 +27,7 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	if err != nil {
 		return StartResult{}, err
 	}
-	return once(ctx, e, p, key,
+	return once(ctx, e, key,
 		func(ctx context.Context, ev record.Event) (StartResult, error) { return e.replayStart(ctx, p, ev) },
 		func(ctx context.Context) (StartResult, error) { return e.start(ctx, p, req, key) })
 }
@@ -59,7 +59,7 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 	if !v.Applied {
 		return refusedStart(l, v), nil
 	}
-	j := judgement{inst: inst, loaded: l, data: req.Context, case_: c, verdict: v}
+	j := judgement{inst: inst, loaded: l, data: req.Context, question: c, verdict: v}
 	ev := e.decisionEvent(p, j, "", record.Started, key)
 	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), req.Context
 	if string(ev.Decision.Data) == string(req.Context) {

@@ -1,14 +1,14 @@
 package validators
 
 import (
-	"container/list"
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -27,12 +27,18 @@ type Options struct {
 	CacheEntries int
 }
 
+// The parts that a Problem can be in beside a script, whose part is its name.
+const (
+	PartRequiredFields = "requiredFields"
+	PartSchema         = "schema"
+)
+
 // Problem is a part of Checks that does not compile.
 type Problem struct {
-	// Part says which: "requiredFields", "schema", or a script's Name.
+	// Part says which: PartRequiredFields, PartSchema, or a script's Name.
 	Part string
-	// Path is a JSON pointer into the schema, or the index of a required field; ""
-	// when there is none.
+	// Path is a JSON pointer into that part: into the schema, or the index of a
+	// required field. "" when there is none.
 	Path string
 	// Line and Column stand within a script's source, 0 when unknown.
 	Line, Column int
@@ -52,56 +58,67 @@ func (p Problem) String() string {
 }
 
 // Compiler turns Checks into Sets and remembers them by content. It is safe for
-// concurrent use. It never parses a script itself: the sandbox does.
+// concurrent use.
+//
+// It never parses a script itself, and no schema that could hurt: scripts and
+// the schemas of strangers go to the sandbox, and so do those schemas of an
+// operator that schema.Simple does not vouch for.
 type Compiler struct {
 	runner script.Runner
-	max    int
-
-	mu    sync.Mutex
-	order *list.List // of *compiled, newest use first
-	byKey map[[sha256.Size]byte]*list.Element
+	cache  cache
 }
 
-type compiled struct {
-	key      [sha256.Size]byte
-	set      *Set
-	problems []Problem
-}
-
-// NewCompiler returns a Compiler that sends scripts to runner.
+// NewCompiler returns a Compiler that sends scripts to runner, and schemas too
+// when it is a script.SchemaRunner. A runner that is not one leaves an operator's
+// schemas to this process, and strangers' only when they are simple. A nil runner
+// is a sandbox that is never available.
 func NewCompiler(runner script.Runner, o Options) *Compiler {
 	if o.CacheEntries <= 0 {
 		o.CacheEntries = DefaultCacheEntries
 	}
-	return &Compiler{runner: runner, max: o.CacheEntries, order: list.New(), byKey: map[[sha256.Size]byte]*list.Element{}}
+	return &Compiler{runner: runner, cache: newCache(o.CacheEntries)}
 }
 
 // Compile returns the Set of checks, or the problems that keep it from being
 // one. The error is the sandbox's (ErrUnavailable) or ctx's: nothing was learnt
 // about the checks then.
 func (c *Compiler) Compile(ctx context.Context, owner Owner, checks Checks) (*Set, []Problem, error) {
-	key := keyOf(owner, checks)
-	if hit := c.get(key); hit != nil {
-		return hit.set, hit.problems, nil
+	key := c.cache.key(owner, checks)
+	if set, problems, hit := c.cache.get(key, owner, checks); hit {
+		return set, problems, nil
 	}
+	checks = keep(checks)
 	set := &Set{owner: owner, runner: c.runner, validators: checks.Validators, routes: checks.Routes}
-	problems := set.compileFields(checks.RequiredFields)
-	problems = append(problems, set.compileSchema(checks.Schema)...)
-	scripts := append(append([]script.Script{}, checks.Routes...), checks.Validators...)
-	if len(scripts) > 0 {
-		found, err := c.runner.Check(ctx, owner.ID, scripts)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, p := range found {
-			problems = append(problems, Problem{Part: p.Name, Line: p.Line, Column: p.Column, Message: p.Message})
-		}
+	lasting := set.compileFields(checks.RequiredFields)
+	found, passing, err := c.compileSchema(ctx, set, checks.Schema)
+	if err != nil {
+		return nil, nil, err
 	}
-	if len(problems) > 0 {
+	lasting = append(lasting, found...)
+	found, err = c.checkScripts(ctx, owner, slices.Concat(checks.Routes, checks.Validators))
+	if err != nil {
+		return nil, nil, err
+	}
+	passing = append(passing, found...)
+	if len(lasting)+len(passing) > 0 {
 		set = nil
 	}
-	c.put(&compiled{key: key, set: set, problems: problems})
-	return set, problems, nil
+	// What the sandbox objects to can pass: a time limit on a busy machine, a
+	// quarantine. It is asked again next time.
+	if len(passing) == 0 {
+		c.cache.put(key, entry{owner: owner, checks: checks, set: set, problems: lasting})
+	}
+	return set, append(lasting, passing...), nil
+}
+
+// keep copies what the Set and the cache hold on to.
+func keep(c Checks) Checks {
+	return Checks{
+		RequiredFields: slices.Clone(c.RequiredFields),
+		Schema:         bytes.Clone(c.Schema),
+		Validators:     slices.Clone(c.Validators),
+		Routes:         slices.Clone(c.Routes),
+	}
 }
 
 func (s *Set) compileFields(names []string) []Problem {
@@ -109,7 +126,7 @@ func (s *Set) compileFields(names []string) []Problem {
 	for i, name := range names {
 		f, err := parseField(name)
 		if err != nil {
-			out = append(out, Problem{Part: "requiredFields", Path: fmt.Sprintf("/%d", i), Message: err.Error()})
+			out = append(out, Problem{Part: PartRequiredFields, Path: "/" + strconv.Itoa(i), Message: err.Error()})
 			continue
 		}
 		s.fields = append(s.fields, f)
@@ -117,68 +134,71 @@ func (s *Set) compileFields(names []string) []Problem {
 	return out
 }
 
-func (s *Set) compileSchema(raw json.RawMessage) []Problem {
+// compileSchema compiles a schema where it may run. Problems are lasting when
+// this process found them.
+func (c *Compiler) compileSchema(ctx context.Context, set *Set, raw json.RawMessage) (lasting, passing []Problem, err error) {
 	if len(raw) == 0 {
-		return nil
+		return nil, nil, nil
 	}
-	sch, err := schema.Compile(raw)
+	runner, sandboxed := c.runner.(script.SchemaRunner)
+	simple := schema.Simple(raw)
+	switch {
+	case set.owner.Trusted && (simple || !sandboxed), !sandboxed && simple:
+		set.schema, err = schema.Compile(raw)
+		return schemaProblems(err), nil, nil
+	case !sandboxed:
+		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox to run in, and there is none: do not nest anyOf, oneOf, allOf, not or if within one another, and avoid recursive $ref and uniqueItems"}}, nil, nil
+	}
+	source := script.Script{Name: PartSchema, Kind: script.Schema, Source: string(raw)}
+	found, err := runner.Check(ctx, set.owner.ID, []script.Script{source})
+	if err != nil {
+		return nil, nil, err
+	}
+	set.schemas, set.remote = runner, []script.Script{source}
+	for _, p := range found {
+		passing = append(passing, Problem{Part: PartSchema, Message: p.Message}.placed())
+	}
+	return nil, passing, nil
+}
+
+func schemaProblems(err error) []Problem {
 	if err == nil {
-		s.schema = sch
 		return nil
 	}
-	p := Problem{Part: "schema", Message: err.Error()}
-	var ce *schema.CompileError
-	if errors.As(err, &ce) {
+	p := Problem{Part: PartSchema, Message: err.Error()}
+	if ce, ok := errors.AsType[*schema.CompileError](err); ok {
 		p.Path, p.Message = ce.Path, ce.Message
 	}
 	return []Problem{p}
 }
 
-// keyOf digests everything that the compiled form depends on.
-func keyOf(owner Owner, c Checks) [sha256.Size]byte {
-	h := sha256.New()
-	var n [8]byte
-	part := func(s string) {
-		binary.BigEndian.PutUint64(n[:], uint64(len(s)))
-		h.Write(n[:])
-		h.Write([]byte(s))
-	}
-	part(owner.ID)
-	part(fmt.Sprint(owner.Trusted, len(c.RequiredFields), len(c.Validators), len(c.Routes)))
-	for _, f := range c.RequiredFields {
-		part(f)
-	}
-	part(string(c.Schema))
-	for _, group := range [][]script.Script{c.Validators, c.Routes} {
-		for _, s := range group {
-			part(s.Name)
-			part(string(s.Kind))
-			part(s.Source)
-		}
-	}
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-func (c *Compiler) get(key [sha256.Size]byte) *compiled {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	el, ok := c.byKey[key]
+// placed takes the place out of a message that came as one text: it is the form
+// of schema.CompileError.
+func (p Problem) placed() Problem {
+	rest, ok := strings.CutPrefix(p.Message, "at /")
 	if !ok {
-		return nil
+		return p
 	}
-	c.order.MoveToFront(el)
-	return el.Value.(*compiled)
+	if path, message, ok := strings.Cut(rest, ": "); ok {
+		p.Path, p.Message = "/"+path, message
+	}
+	return p
 }
 
-func (c *Compiler) put(e *compiled) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.byKey[e.key]; ok {
-		return
+func (c *Compiler) checkScripts(ctx context.Context, owner Owner, scripts []script.Script) ([]Problem, error) {
+	if len(scripts) == 0 {
+		return nil, nil
 	}
-	c.byKey[e.key] = c.order.PushFront(e)
-	if c.order.Len() > c.max {
-		old := c.order.Remove(c.order.Back()).(*compiled)
-		delete(c.byKey, old.key)
+	if c.runner == nil {
+		return nil, ErrUnavailable
 	}
+	found, err := c.runner.Check(ctx, owner.ID, scripts)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Problem, 0, len(found))
+	for _, p := range found {
+		out = append(out, Problem{Part: p.Name, Line: p.Line, Column: p.Column, Message: p.Message})
+	}
+	return out, nil
 }

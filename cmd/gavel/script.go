@@ -64,7 +64,7 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	defer box.Close()
+	defer func() { _ = box.Close() }() // its workers hold nothing
 	reply, err := box.pool.Run(ctx, script.Batch{
 		Owner: localCLI.ID, Now: time.Now(), Seed: 1, Data: data, Context: state,
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
@@ -150,7 +150,7 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return misused("", "cannot open the cases' folder: %w", err)
 	}
-	defer folder.Close()
+	defer func() { _ = folder.Close() }()
 	cases, err := script.ReadCases(raw, func(name string) ([]byte, error) { return fs.ReadFile(folder.FS(), filepath.ToSlash(name)) })
 	if err != nil {
 		return misused("", "%s: %w", c.File, err)
@@ -159,7 +159,7 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	defer box.Close()
+	defer func() { _ = box.Close() }() // its workers hold nothing
 	var reports []script.CaseReport
 	sum, err := box.pool.RunCases(ctx, cases, func(r script.CaseReport) {
 		reports = append(reports, r)
@@ -211,7 +211,7 @@ func readSource(con *console, name string) ([]byte, error) {
 		if err != nil {
 			return nil, misused("", "cannot read the validator: %w", err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		in = f
 	}
 	source, err := io.ReadAll(io.LimitReader(in, 1<<20))

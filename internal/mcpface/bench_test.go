@@ -3,6 +3,7 @@ package mcpface_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -51,6 +52,7 @@ func BenchmarkAdvanceOverStdio(b *testing.B) {
 }
 
 func advances(b *testing.B, store engine.Store) {
+	b.Helper()
 	compiler := validators.NewCompiler(pool(), validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler})
 	if err != nil {
@@ -87,12 +89,13 @@ func advances(b *testing.B, store engine.Store) {
 }
 
 func roundTrips(b *testing.B, in io.Writer, out io.Reader, line string) {
+	b.Helper()
 	r := bufio.NewReader(out)
 	for b.Loop() {
 		if _, err := io.WriteString(in, line+"\n"); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := r.ReadSlice('\n'); err != nil && err != bufio.ErrBufferFull {
+		if _, err := r.ReadSlice('\n'); err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			b.Fatal(err)
 		}
 	}

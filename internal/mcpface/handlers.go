@@ -22,10 +22,12 @@ func runDefine(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if !r.Created {
 		line = fmt.Sprintf("UNCHANGED: %q version %d already is this definition.", r.Name, r.Version)
 	}
+	var b strings.Builder
+	b.WriteString(line)
 	for _, w := range r.Warnings {
-		line += " Warning: " + w.Message + "."
+		fmt.Fprintf(&b, " Warning: %s.", w.Message)
 	}
-	return answer{line: line, content: r}, nil
+	return answer{line: b.String(), content: r}, nil
 }
 
 func runList(ctx context.Context, f *Face, _ arguments) (answer, error) {

@@ -3,118 +3,252 @@ package mcpface
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
 )
 
-// The JSON-RPC codes that this file answers with.
+// The JSON-RPC codes that this package answers with.
 const (
 	codeParse          = -32700
 	codeInvalidRequest = -32600
-	codeServerBusy     = -32000
+	codeInvalidParams  = -32602
+	codeInternal       = -32603
+	codeNotFound       = -32002 // a resource, before protocol version 2026-07-28
+	codeNotNow         = -32000
+)
+
+// Methods that the reader knows.
+const (
+	methodInitialize = "initialize"
+	methodListen     = "subscriptions/listen"
+	methodCallTool   = "tools/call"
+	methodCancelled  = "notifications/cancelled"
 )
 
 // message is what is looked at in a line before it is passed on.
 type message struct {
-	id      json.RawMessage // nil when there is none
-	method  string
-	cancels json.RawMessage // the requestId of notifications/cancelled
+	id     json.RawMessage // as the client sent it; nil when there is none, or none that can be answered to
+	idAt   span            // where it stands in the line
+	method string
+	tool   string // what tools/call names
+	// cancels is the requestId of notifications/cancelled.
+	cancels json.RawMessage
 	// response is true for an answer to a request, which this server never sends.
 	response bool
 }
 
-// fault is why a line is not passed on.
+// fault is why a line is not passed on: a JSON-RPC code, a stable name, a
+// sentence, and what to do.
 type fault struct {
 	code                int
 	name, message, hint string
 }
 
-// examine checks what mcp-go would accept and change: bytes that are not UTF-8,
-// keys that stand twice, ids that do not survive.
+func invalid(message, hint string) *fault {
+	return &fault{codeInvalidRequest, "invalid_request", message, hint}
+}
+
+// The members of a message, and those of params by which the server decides.
+// Go's decoder would take them in any case of letters.
+var (
+	topKeys   = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+	paramKeys = []string{"name", "arguments", "uri", "requestId", "cursor", "_meta"}
+)
+
+// deepest bounds nesting outside a tool's arguments, which have a limit of their own.
+const deepest = 64
+
+// examine checks what the protocol library would accept and change: bytes that
+// are not UTF-8, escapes that are no text, keys that stand twice, ids that do not
+// survive. A tool's arguments are left to the tool, which answers in words that
+// its caller sees.
 func examine(line []byte) (message, *fault) {
 	if !utf8.Valid(line) {
 		return message{id: looseID(line)}, &fault{codeParse, "invalid_data", "The message is not valid UTF-8.", "Send UTF-8 text; encode binary data as base64."}
 	}
 	if !json.Valid(line) {
-		return message{}, &fault{codeParse, "parse_error", "The message is not one valid JSON value (or nests too deep).", "Send one JSON-RPC message per line."}
+		return message{}, &fault{codeParse, "parse_error", "The message is not one valid JSON value, or nests too deep.", "Send one JSON-RPC message per line."}
 	}
 	if line[0] != '{' {
-		return message{}, &fault{codeInvalidRequest, "invalid_request", "The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not taken."}
+		return message{}, invalid("The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not taken.")
 	}
-	top, twice := members(line)
-	m := message{id: top["id"], response: top["result"] != nil || top["error"] != nil}
-	if twice != "" {
-		return message{}, &fault{codeInvalidRequest, "invalid_request", "The message has the key " + strconv.Quote(twice) + " twice.", "Send each key once."}
+	top, bad := collect(line, span{0, len(line)}, topKeys)
+	m := message{response: !top["result"].empty() || !top["error"].empty()}
+	if at := top["id"]; !at.empty() && (bad == nil || bad.key != "id") {
+		m.id, m.idAt = answerable(at.of(line)), at
 	}
-	if m.id != nil {
-		if bad := checkID(m.id); bad != nil {
-			return m, bad
-		}
-		m.id = normalID(m.id)
+	if bad != nil {
+		return m, bad.fault("message")
 	}
-	if raw, ok := top["method"]; ok && json.Unmarshal(raw, &m.method) != nil {
-		return m, &fault{codeInvalidRequest, "invalid_request", "The method is not a string.", "Send a JSON-RPC method name."}
+	if f := m.readTop(line, top); f != nil {
+		return m, f
 	}
-	params := top["params"]
-	if len(params) > 0 && params[0] == '{' {
-		inner, twice := members(params)
-		if twice != "" {
-			return m, &fault{codeInvalidRequest, "invalid_request", "The params have the key " + strconv.Quote(twice) + " twice.", "Send each key once."}
-		}
-		m.cancels = normalID(inner["requestId"])
+	if at := top["params"]; !at.empty() && line[at.start] == '{' {
+		return m, m.readParams(line, at)
 	}
 	return m, nil
 }
 
-// checkID takes strings, and integers that a 64-bit float keeps: another id would
-// come back changed.
-func checkID(id json.RawMessage) *fault {
-	if id[0] == '"' || string(id) == "null" {
-		return nil
+// readTop takes id and method.
+func (m *message) readTop(line []byte, top map[string]span) *fault {
+	if at := top["id"]; !at.empty() {
+		if f := checkID(at.of(line)); f != nil {
+			return f
+		}
 	}
-	if n, err := strconv.ParseInt(string(id), 10, 64); err == nil && n >= -(1<<53) && n <= 1<<53 {
-		return nil
+	if string(top["jsonrpc"].of(line)) != `"2.0"` {
+		return invalid("The message has no jsonrpc of \"2.0\".", "Send JSON-RPC 2.0.")
 	}
-	return &fault{codeInvalidRequest, "invalid_request", "The id is neither a string nor an integer below 2^53.", "Send such an id."}
+	at, named := top["method"]
+	switch {
+	case named && m.response:
+		return invalid("The message is a request and an answer at once.", "Send either method or result.")
+	case !named && !m.response:
+		return invalid("The message has no method.", "Send a JSON-RPC request.")
+	case named && (line[at.start] != '"' || json.Unmarshal(at.of(line), &m.method) != nil):
+		return invalid("The method is not a string.", "Send the name of a method.")
+	}
+	for key, at := range top {
+		if key == "id" || key == "params" || m.response {
+			continue
+		}
+		if f := strict(line, at, key); f != nil {
+			return f
+		}
+	}
+	return nil
 }
 
-// members are the members of a JSON object, and a key that stands twice (in any
-// case: Go's decoder would take either).
-func members(object []byte) (map[string]json.RawMessage, string) {
-	out := map[string]json.RawMessage{}
+// readParams checks params, a tool's arguments excepted.
+func (m *message) readParams(line []byte, at span) *fault {
+	params, bad := collect(line, at, paramKeys)
+	if bad != nil {
+		return bad.fault("params")
+	}
+	for key, at := range params {
+		switch {
+		case key == "arguments" && m.method == methodCallTool:
+		case key == "requestId" && m.method == methodCancelled:
+			m.cancels = at.of(line)
+		default:
+			if f := strict(line, at, key); f != nil {
+				return f
+			}
+		}
+	}
+	if at := params["name"]; m.method == methodCallTool && !at.empty() && line[at.start] == '"' {
+		m.tool = keyText(at.of(line))
+	}
+	return nil
+}
+
+// strict refuses a member that Go's decoder would change.
+func strict(line []byte, at span, key string) *fault {
+	err := strictdoc.CheckJSON(at.of(line), strictdoc.Limits{Bytes: at.end - at.start + 1, Depth: deepest})
+	if err == nil {
+		return nil
+	}
+	return invalid(fmt.Sprintf("The member %q is not acceptable JSON: %v.", key, err), "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps.")
+}
+
+// badKey is a key that stands twice, or in a case of letters that is not its own.
+type badKey struct {
+	key     string
+	written string // the key that was meant, "" when key stands twice
+}
+
+func (b *badKey) fault(where string) *fault {
+	if b.written != "" {
+		return invalid(fmt.Sprintf("The %s has the key %s, which is written %q.", where, clipped(b.key), b.written), "Keys are compared exactly.")
+	}
+	return invalid(fmt.Sprintf("The %s has the key %s twice.", where, clipped(b.key)), "Send each key once; case does not tell keys apart here.")
+}
+
+// clipped quotes a key for a message.
+func clipped(key string) string {
+	const most = 60
+	if len(key) > most {
+		return strconv.Quote(key[:most]) + "..."
+	}
+	return strconv.Quote(key)
+}
+
+// collect finds the members of an object, and the first key that is ambiguous.
+func collect(line []byte, at span, known []string) (map[string]span, *badKey) {
+	out := map[string]span{}
 	seen := map[string]bool{}
-	d := json.NewDecoder(bytes.NewReader(object))
-	if _, err := d.Token(); err != nil {
-		return out, ""
+	var bad *badKey
+	eachMember(line, at, func(key string, value span) bool {
+		low := folded(key)
+		switch i := slices.IndexFunc(known, func(k string) bool { return folded(k) == low }); {
+		case bad != nil:
+		case seen[low]:
+			bad = &badKey{key: key}
+		case i >= 0 && known[i] != key:
+			bad = &badKey{key: key, written: known[i]}
+		}
+		seen[low] = true
+		out[key] = value
+		return true
+	})
+	return out, bad
+}
+
+// integer is an id that can be given back as it came. Some clients write whole
+// numbers with a point.
+var integer = regexp.MustCompile(`^-?[0-9]{1,100}(\.0{1,20})?$`)
+
+// checkID takes strings and integers.
+func checkID(id json.RawMessage) *fault {
+	switch {
+	case string(id) == "null":
+		return invalid("The id is null.", "Give every request an id of its own: a string or an integer.")
+	case id[0] == '"':
+		return strict(id, span{0, len(id)}, "id")
+	case integer.Match(id):
+		return nil
 	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return out, ""
-		}
-		name, _ := key.(string)
-		var v json.RawMessage
-		if d.Decode(&v) != nil {
-			return out, ""
-		}
-		if folded := strings.ToLower(name); seen[folded] {
-			return out, name
-		} else {
-			seen[folded] = true
-		}
-		out[name] = v
+	return invalid("The id is neither a string nor an integer.", "Send such an id.")
+}
+
+// answerable is an id as far as an answer can carry it: objects, lists, truth
+// values and broken text cannot be ids.
+func answerable(id json.RawMessage) json.RawMessage {
+	switch {
+	case id[0] == '"' && checkID(id) == nil:
+	case id[0] == '-' || id[0] >= '0' && id[0] <= '9':
+	default:
+		return nil
 	}
-	return out, ""
+	return id
 }
 
 // looseID finds the id of a line that is not UTF-8, as far as it can be had.
 func looseID(line []byte) json.RawMessage {
-	var m struct {
-		ID json.RawMessage `json:"id"`
+	m, _ := examine(bytes.ToValidUTF8(line, []byte("?")))
+	if m.id == nil || bytes.IndexByte(m.id, '?') >= 0 {
+		return nil // perhaps changed just now
 	}
-	if json.Unmarshal(bytes.ToValidUTF8(line, []byte("?")), &m) != nil || len(m.ID) == 0 || checkID(m.ID) != nil {
-		return nil
+	return m.id
+}
+
+var (
+	headID = regexp.MustCompile(`^\s*\{\s*("jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,100})\s*,`)
+	tailID = regexp.MustCompile(`,\s*"id"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,100})\s*\}\s*$`)
+)
+
+// edgeID finds the id of a line of which only the beginning and the end were
+// kept: the common clients write it first, or last.
+func edgeID(head, tail []byte) json.RawMessage {
+	for _, found := range [][][]byte{headID.FindSubmatch(head), tailID.FindSubmatch(tail)} {
+		if found != nil && utf8.Valid(found[len(found)-1]) {
+			return answerable(found[len(found)-1])
+		}
 	}
-	return m.ID
+	return nil
 }

@@ -94,7 +94,7 @@ func subject(uri string) string {
 func (f *Face) resourceError(ctx context.Context, uri string, err error) error {
 	var e *engine.Error
 	if errors.As(err, &e) && e.Code != engine.CodeInternal {
-		return fmt.Errorf("%s: %s", e.Code, e.Error()) //nolint:errorlint // the cause is not for the client
+		return fmt.Errorf("%s: %s", e.Code, e.Error())
 	}
 	f.cfg.Logger.ErrorContext(ctx, "resource failed", "uri", uri, "error", err)
 	return errors.New("internal: an internal error kept gavel from answering")

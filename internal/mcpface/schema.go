@@ -59,8 +59,7 @@ func objectSchema(t reflect.Type) map[string]any {
 }
 
 func addFields(properties map[string]any, t reflect.Type) {
-	for i := range t.NumField() {
-		field := t.Field(i)
+	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
 		case name == "-":

@@ -135,11 +135,12 @@ func (r *lineReader) pass(line []byte) error {
 	case m.method == "notifications/cancelled":
 		r.pending.cancel(m.cancels)
 	case m.id != nil:
-		switch r.pending.add(string(m.id)) {
-		case errBusy:
+		err := r.pending.add(string(m.id))
+		switch {
+		case errors.Is(err, errBusy):
 			r.answers.refuse(m.id, codeServerBusy, "busy", fmt.Sprintf("%d requests are waiting already.", r.pending.max), "Wait for answers before sending more.")
 			return nil
-		case errSameID:
+		case errors.Is(err, errSameID):
 			r.answers.refuse(m.id, codeInvalidRequest, "invalid_request", "A request with this id is being answered.", "Give every request its own id.")
 			return nil
 		}
