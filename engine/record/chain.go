@@ -22,7 +22,7 @@ func hashOf(schema int, prev string, body []byte) (string, error) {
 	head := make([]byte, 0, len(hashDomain)+8+1+sha256.Size+8)
 	head = append(head, hashDomain...)
 	head = binary.BigEndian.AppendUint64(head, uint64(schema)) //nolint:gosec // positive
-	head = append(head, byte(len(before)))
+	head = append(head, byte(len(before)))                     //nolint:gosec // 0 or 32
 	head = append(head, before...)
 	head = binary.BigEndian.AppendUint64(head, uint64(len(body)))
 	h := sha256.New()

@@ -85,7 +85,7 @@ func createKey(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = os.Remove(tmp.Name()) }() // at worst a stray temporary file stays
 	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
 	if err == nil {
 		err = tmp.Sync()
@@ -111,6 +111,5 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Sync()
+	return errors.Join(d.Sync(), d.Close())
 }

@@ -86,6 +86,7 @@ func decision(applied bool) *record.Decision {
 
 // sample is a history with every kind in it.
 func sample(tb testing.TB) *history {
+	tb.Helper()
 	h := &history{tb: tb}
 	h.seal(started(`{"title":"<a> & b","n":1.50}`), nil)
 	h.seal(refused("submit", `{"x":null}`), nil)

@@ -23,6 +23,7 @@ func (k Kind) revises() bool {
 	switch k {
 	case Started, Advanced, RolledBack, Cancelling:
 		return true
+	case Refused, Prechecked, Checkpointed:
 	}
 	return false
 }

@@ -55,20 +55,50 @@ func TestSealSetsTheFrameAndFoldsTheInstance(t *testing.T) {
 	}
 }
 
+func TestFactsCountOnce(t *testing.T) {
+	h := &history{tb: t}
+	h.seal(started(`{}`), nil)
+	for range 2 {
+		for _, to := range []string{"reviewing", "draft"} {
+			e := advanced("go", to, `{}`)
+			e.Freezes = []string{"/a", "/b"}
+			h.seal(e, nil)
+		}
+	}
+	want := workflow.Facts{
+		Visited: []string{"draft", "reviewing"}, Frozen: []string{"/a", "/b"},
+		Performed: map[string][]string{"go": {"local:agent"}},
+	}
+	if got := h.last().Facts; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 func TestSealDoesNotShareFactsBetweenSteps(t *testing.T) {
 	h := &history{tb: t}
 	h.seal(started(`{}`), nil)
+	for _, to := range []string{"b", "c", "d", "e"} { // so that lists have room to grow into
+		e := advanced("go", to, `{}`)
+		e.Principal, e.Freezes = "by "+to, []string{"/" + to}
+		h.seal(e, nil)
+	}
 	base := h.last()
-	for range 3 { // from the same base three times: none may see another's
-		_, next, err := record.Seal(base, record.Event{
-			Kind: record.Advanced, Action: "go", To: "b", Principal: "p", Time: epoch, Decision: decision(true), Freezes: []string{"/x"},
-		}, nil)
+	before := base.Clone()
+	var forks, wants []record.Instance
+	for _, to := range []string{"x", "y", "z"} { // from the same base: none may see another's
+		e := advanced("go", to, `{}`)
+		e.Time, e.Principal, e.Freezes = epoch, "by "+to, []string{"/" + to}
+		_, next, err := record.Seal(base, e, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(next.Facts.Visited) != 2 || len(next.Facts.Performed["go"]) != 1 || len(base.Facts.Visited) != 1 || base.Facts.Performed != nil {
-			t.Fatalf("facts are shared: %+v and %+v", base.Facts, next.Facts)
-		}
+		forks, wants = append(forks, next), append(wants, next.Clone())
+	}
+	if !reflect.DeepEqual(forks, wants) {
+		t.Errorf("forks share facts: %+v", forks)
+	}
+	if !reflect.DeepEqual(base, before) {
+		t.Errorf("the base was changed: %+v", base)
 	}
 }
 

@@ -1,3 +1,5 @@
+//nolint:thelper // what takes a T here is part of the test, not a helper
+
 package sqlitestore_test
 
 import (

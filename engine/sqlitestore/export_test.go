@@ -18,6 +18,21 @@ func (s *Store) ReaderDB() *sql.DB { return s.readers }
 // Queued is how many writes wait behind the one in the writer's hands.
 func (s *Store) Queued() int { return len(s.writer.queue) }
 
+// Enter begins a call that goes on until leave; write writes within it.
+func (s *Store) Enter(ctx context.Context) (write func(engine.Commit) error, leave func(), err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, nil, err
+	}
+	write = func(c engine.Commit) error {
+		p, err := prepareCommit(c)
+		if err != nil {
+			return err
+		}
+		return s.writer.submit(ctx, p.size, p.apply)
+	}
+	return write, s.inside.Done, nil
+}
+
 // OpenOn opens a store as if its directory were on a file system.
 func OpenOn(ctx context.Context, cfg Config, fileSystem string) (*Store, error) {
 	cfg.fileSystem = func(string) string { return fileSystem }
@@ -39,13 +54,18 @@ func (s *Store) Queries() []Query {
 	}
 	add := func(query string, args []any) { out = append(out, Query{query, args}) }
 	for _, q := range []engine.EventQuery{
-		{Instance: "id"}, {Instance: "id", AfterSeq: 3, MaxRevision: 4, Limit: 5},
+		{Instance: "id"},
+		{Instance: "id", AfterSeq: 3, MaxRevision: 4, Limit: 5},
 		{Instance: "id", Kinds: []record.Kind{record.Checkpointed, record.Refused}},
 	} {
 		add(eventsPage(q, nil, pageSize))
 	}
 	for _, q := range []engine.InstanceQuery{
-		{}, {BeforeID: "id"}, {Workflow: "w"}, {Workflow: "w", BeforeID: "id"}, {Owner: "o", BeforeID: "id"},
+		{},
+		{BeforeID: "id"},
+		{Workflow: "w"},
+		{Workflow: "w", BeforeID: "id"},
+		{Owner: "o", BeforeID: "id"},
 		{Workflow: "w", Owner: "o", State: "s", Status: record.Running, BeforeID: "id"},
 	} {
 		add(instancesPage(q, nil, pageSize))

@@ -9,7 +9,7 @@ func networkFS(dir string) string {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return ""
 	}
-	return networkFSName(uint32(st.Type)) //nolint:gosec,unconvert // magic numbers have 32 bits; the field's type varies
+	return networkFSName(uint32(st.Type)) //nolint:gosec // magic numbers have 32 bits; the type of the field varies
 }
 
 // networkFSName knows the magic numbers of statfs(2).

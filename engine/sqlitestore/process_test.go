@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -30,23 +31,21 @@ const (
 var crashRounds = flag.Int("crash.rounds", 3, "how often TestKilledProcessLosesNothing kills")
 
 // child is the main function of another process.
-func child(role string) int {
+func child(role string, in io.Reader, out io.Writer) int {
 	s, err := sqlitestore.Open(context.Background(), sqlitestore.Config{Path: os.Getenv(childPath)})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		orphan{}.Fatalf("open: %v", err)
 	}
 	switch role {
 	case "load":
-		loadForever(s)
+		loadForever(s, out)
 	case "contend":
-		fmt.Println("ready 0 -")
-		_, _ = io.Copy(io.Discard, os.Stdin) // until the parent lets all go at once
-		contend(s, contendedWins)
+		fmt.Fprintln(out, "ready 0 -")
+		_, _ = io.Copy(io.Discard, in) // until the parent lets all go at once
+		contend(s, out)
 	}
 	if err := s.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		orphan{}.Fatalf("close: %v", err)
 	}
 	return 0
 }
@@ -56,17 +55,14 @@ type orphan struct{ testing.TB }
 
 func (orphan) Helper() {}
 
-func (orphan) Fatalf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, format+"\n", args...)
-	os.Exit(1)
-}
+func (orphan) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // ack tells the parent, who outlives this process, of a commit that returned nil.
-func ack(i record.Instance) { fmt.Printf("%s %d %s\n", i.ID, i.Seq, i.Head) }
+func ack(out io.Writer, i record.Instance) { fmt.Fprintf(out, "%s %d %s\n", i.ID, i.Seq, i.Head) }
 
 const loaders = 16
 
-func loadForever(s *sqlitestore.Store) {
+func loadForever(s *sqlitestore.Store, out io.Writer) {
 	var wg sync.WaitGroup
 	for n := range loaders {
 		wg.Go(func() {
@@ -83,7 +79,7 @@ func loadForever(s *sqlitestore.Store) {
 				if err = s.Commit(context.Background(), c); err != nil {
 					orphan{}.Fatalf("commit: %v", err)
 				}
-				ack(c.Next)
+				ack(out, c.Next)
 				inst = c.Next
 			}
 		})
@@ -93,8 +89,8 @@ func loadForever(s *sqlitestore.Store) {
 
 const contendedWins = 100
 
-func contend(s *sqlitestore.Store, wins int) {
-	for won := 0; won < wins; {
+func contend(s *sqlitestore.Store, out io.Writer) {
+	for won := 0; won < contendedWins; {
 		inst, err := s.Load(context.Background(), storetest.ID(1))
 		if err != nil {
 			orphan{}.Fatalf("load: %v", err)
@@ -103,7 +99,7 @@ func contend(s *sqlitestore.Store, wins int) {
 		switch err := s.Commit(context.Background(), c); {
 		case err == nil:
 			won++
-			ack(c.Next)
+			ack(out, c.Next)
 		case !errors.Is(err, engine.ErrConflict):
 			orphan{}.Fatalf("commit: %v", err)
 		}
@@ -115,6 +111,8 @@ type process struct {
 	*exec.Cmd
 	gate io.Closer // standard input
 	acks io.Reader
+	// stderr is what it complained of, complete when it has ended.
+	stderr *bytes.Buffer
 }
 
 func spawn(t *testing.T, role, path, name string) process {
@@ -125,7 +123,8 @@ func spawn(t *testing.T, role, path, name string) process {
 	}
 	cmd := exec.CommandContext(t.Context(), exe)
 	cmd.Env = append(os.Environ(), childRole+"="+role, childPath+"="+path, childName+"="+name)
-	cmd.Stderr = os.Stderr
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	acks, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +136,7 @@ func spawn(t *testing.T, role, path, name string) process {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return process{cmd, gate, acks}
+	return process{cmd, gate, acks, &stderr}
 }
 
 // acked is one acknowledgement as the parent read it.
@@ -183,7 +182,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 			}
 		})
 		if err == nil || count < deadline {
-			t.Fatalf("round %d: the process ended by itself after %d of %d writes: %v", round, count, deadline, err)
+			t.Fatalf("round %d: the process ended by itself after %d of %d writes: %v\n%s", round, count, deadline, err, p.stderr)
 		}
 		total += count
 		checkAcks(t, path, acks)
@@ -263,7 +262,7 @@ func TestTwoProcesses(t *testing.T) {
 				winner[a.seq] = name
 			})
 			if err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v\n%s", name, err, p.stderr)
 			}
 		})
 	}

@@ -35,7 +35,7 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 func (s *readStatements) prepare(ctx context.Context, db *sql.DB) error {
 	for stmt, query := range s.all() {
 		var err error
-		if *stmt, err = db.PrepareContext(ctx, query); err != nil {
+		if *stmt, err = db.PrepareContext(ctx, query); err != nil { //nolint:sqlclosecheck // close closes them
 			return errors.Join(fmt.Errorf("prepare %s: %w", query, err), s.close())
 		}
 	}

@@ -1,3 +1,5 @@
+//nolint:thelper // what takes a T here is part of the test, not a helper
+
 package sqlitestore_test
 
 import (
@@ -5,7 +7,6 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -13,14 +14,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
-
-// TestMain lets the test binary play the other processes of the tests.
-func TestMain(m *testing.M) {
-	if role := os.Getenv(childRole); role != "" {
-		os.Exit(child(role))
-	}
-	os.Exit(m.Run())
-}
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Driver{
@@ -66,9 +59,9 @@ func raw(t testing.TB, path string) *sql.DB {
 	return db
 }
 
-func run(t testing.TB, db *sql.DB, query string, args ...any) {
+func run(t testing.TB, db *sql.DB, query string) {
 	t.Helper()
-	if _, err := db.Exec(query, args...); err != nil {
+	if _, err := db.Exec(query); err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
 }

@@ -54,7 +54,7 @@ func (s *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 			continue // an attempt before this one got that far
 		}
 		var err error
-		if *stmt, err = conn.PrepareContext(ctx, query); err != nil {
+		if *stmt, err = conn.PrepareContext(ctx, query); err != nil { //nolint:sqlclosecheck // close closes them
 			return fmt.Errorf("prepare %s: %w", query, err)
 		}
 	}
@@ -207,6 +207,7 @@ func touchesContext(k record.Kind) bool {
 	switch k {
 	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling:
 		return false
+	case record.Started, record.Advanced, record.RolledBack:
 	}
 	return true
 }

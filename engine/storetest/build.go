@@ -144,6 +144,14 @@ func grow(t testing.TB, s engine.Store, id string, n int) record.Instance {
 	return inst
 }
 
+// shut closes a store that a test opened itself.
+func shut(t testing.TB, s engine.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
 func load(t testing.TB, s engine.Store, id string) record.Instance {
 	t.Helper()
 	inst, err := s.Load(t.Context(), id)
@@ -201,6 +209,14 @@ func wantError(t testing.TB, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Fatalf("%s: got %v, want %v", what, err, want)
+	}
+}
+
+// wantErrorIn is wantError for another goroutine than the test's.
+func wantErrorIn(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: got %v, want %v", what, err, want)
 	}
 }
 

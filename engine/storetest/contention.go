@@ -1,3 +1,5 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
 package storetest
 
 import (
@@ -106,11 +108,7 @@ func beside(t *testing.T, d Driver, s engine.Store) {
 		t.Skip("the driver's data cannot be shared")
 	}
 	other := d.Beside(t, s)
-	defer func() {
-		if err := other.Close(); err != nil {
-			t.Errorf("close the second: %v", err)
-		}
-	}()
+	defer shut(t, other)
 	inst := must(t, s, Start(t, ID(1), `{}`, WithKey("k")))
 	same(t, "seen by the other", load(t, other, ID(1)), inst)
 	wantError(t, "the same key by the other", other.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("k"))), engine.ErrKeyTaken)
@@ -219,7 +217,7 @@ func keyReopened(t *testing.T, d Driver, s engine.Store) {
 		t.Fatal(err)
 	}
 	s = d.Reopen(t, s)
-	defer s.Close()
+	defer shut(t, s)
 	wantError(t, "the same commit", s.Commit(t.Context(), c), engine.ErrKeyTaken)
 	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "x", WithKey("k"))), engine.ErrKeyTaken)
 	e, err := s.ByKey(t.Context(), c.Events[0].Key.Scope)

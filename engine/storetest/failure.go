@@ -1,3 +1,5 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
 package storetest
 
 import (
@@ -193,7 +195,7 @@ func reopen(t *testing.T, d Driver, s engine.Store) {
 		} else {
 			same(t, "the snapshot", snap, inst)
 		}
-		sameDefinition(t, s, "doc", 0, definition("doc", 1))
+		sameDefinition(t, s, 0, definition("doc", 1))
 		if all, err := s.JudgeConfigs(t.Context(), "doc"); err != nil || len(all) != 1 {
 			t.Errorf("judge configs: %v, %v", all, err)
 		}
@@ -202,7 +204,7 @@ func reopen(t *testing.T, d Driver, s engine.Store) {
 		}
 	}
 	s = d.Reopen(t, s)
-	defer s.Close()
+	defer shut(t, s)
 	must(t, s, Refuse(t, inst, "submit"))
 	verified(t, s, ID(1))
 }
@@ -244,8 +246,8 @@ func closing(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-// draining closes the store in the middle of writes: each is either told that
-// the store is closed, or written.
+// draining closes the store in the middle of reads and writes: each write is
+// either told that the store is closed, or written.
 func draining(t *testing.T, d Driver, s engine.Store) {
 	const workers = 16
 	insts := make([]record.Instance, workers)
@@ -270,6 +272,14 @@ func draining(t *testing.T, d Driver, s engine.Store) {
 				once.Do(func() { close(going) })
 			}
 		})
+		wg.Go(func() {
+			for {
+				if _, err := s.Load(t.Context(), ID(i)); err != nil {
+					wantErrorIn(t, "a read while closing", err, engine.ErrClosed)
+					return
+				}
+			}
+		})
 	}
 	<-going
 	atOnce(2, func(int) { // twice at once
@@ -282,7 +292,7 @@ func draining(t *testing.T, d Driver, s engine.Store) {
 		return
 	}
 	s = d.Reopen(t, s)
-	defer s.Close()
+	defer shut(t, s)
 	for _, inst := range insts {
 		same(t, "what was acknowledged", verified(t, s, inst.ID), inst)
 	}

@@ -1,3 +1,5 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
 // Package storetest is the conformance suite of engine.Store: one set of
 // promises that every driver must keep, so that the engine need not know which
 // one it has. A driver's test calls Run; a new driver is done when it passes.
@@ -83,11 +85,7 @@ func Run(t *testing.T, d Driver) {
 			ignore := goleak.IgnoreCurrent()
 			s := d.Open(t)
 			defer goleak.VerifyNone(t, ignore)
-			defer func() {
-				if err := s.Close(); err != nil {
-					t.Errorf("close: %v", err)
-				}
-			}()
+			defer shut(t, s)
 			tt.run(t, d, s)
 		})
 	}
