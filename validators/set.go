@@ -3,6 +3,7 @@ package validators
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,8 +11,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// CodeSchema is the code of a Finding for a violation of a JSON Schema.
-const CodeSchema = "schema"
+// The codes of the findings of this package.
+const (
+	// CodeSchema is for a violation of a JSON Schema.
+	CodeSchema = "schema"
+	// CodeSchemaFault is for a schema that could not be applied. It says nothing
+	// about the document and blocks the move all the same; it is the code of a
+	// script that failed.
+	CodeSchemaFault = "validator_error"
+)
 
 // Set is compiled Checks. It is immutable and safe for concurrent use. Its three
 // parts are asked one by one: cheap ones first, and a "no" ends it.
@@ -19,7 +27,9 @@ type Set struct {
 	owner      Owner
 	runner     script.Runner
 	fields     []field
-	schema     *schema.Schema
+	schema     *schema.Schema      // one that runs here, or
+	schemas    script.SchemaRunner // where
+	remote     []script.Script     // one that does not is sent
 	validators []script.Script
 	routes     []script.Script
 }
@@ -28,7 +38,7 @@ type Set struct {
 func (s *Set) HasFields() bool { return len(s.fields) > 0 }
 
 // HasSchema reports whether there is a schema.
-func (s *Set) HasSchema() bool { return s.schema != nil }
+func (s *Set) HasSchema() bool { return s.schema != nil || len(s.remote) > 0 }
 
 // HasValidators reports whether there are validators.
 func (s *Set) HasValidators() bool { return len(s.validators) > 0 }
@@ -36,40 +46,86 @@ func (s *Set) HasValidators() bool { return len(s.validators) > 0 }
 // HasRoutes reports whether conditions choose the target.
 func (s *Set) HasRoutes() bool { return len(s.routes) > 0 }
 
-// Fields returns a finding per required field that doc (a JSON object) does not
-// have or has as null, in the order of the definition.
-func (s *Set) Fields(doc json.RawMessage) []Finding {
-	if len(s.fields) == 0 {
-		return nil
-	}
-	var top map[string]json.RawMessage
-	if err := json.Unmarshal(doc, &top); err != nil {
-		return []Finding{{Code: CodeRequiredField, Message: "a JSON object is required"}}
-	}
-	var out []Finding
-	for _, f := range s.fields {
-		if found := f.check(top); found != nil {
-			out = append(out, *found)
-		}
-	}
-	return out
+// Sandboxed reports whether the schema is applied in the sandbox.
+func (s *Set) Sandboxed() bool { return len(s.remote) > 0 }
+
+// SchemaReport is what a schema says of a document.
+type SchemaReport struct {
+	// Findings has one entry per violation, none when the document conforms.
+	Findings []Finding
+	// Fault is true when the schema could not be applied (it recursed without end,
+	// or hit a limit of the sandbox); Findings then holds one of CodeSchemaFault.
+	Fault bool
+	// Unhardened lists the protections that were missing where the schema ran.
+	Unhardened []string
 }
 
-// Schema returns a finding per violation of the schema by doc. The error means
-// that the schema could not be applied; it says nothing about doc.
-func (s *Set) Schema(_ context.Context, doc json.RawMessage) ([]Finding, error) {
-	if s.schema == nil {
-		return nil, nil
+// Schema returns the findings of CheckSchema.
+func (s *Set) Schema(ctx context.Context, doc json.RawMessage) ([]Finding, error) {
+	r, err := s.CheckSchema(ctx, doc)
+	return r.Findings, err
+}
+
+// CheckSchema applies the schema to doc, a JSON value without duplicate keys. The
+// error is the sandbox's (ErrUnavailable) or ctx's; what the schema can cause is
+// in the report.
+func (s *Set) CheckSchema(ctx context.Context, doc json.RawMessage) (SchemaReport, error) {
+	switch {
+	case s.schema != nil:
+		return s.schemaHere(doc)
+	case len(s.remote) > 0:
+		return s.schemaThere(ctx, doc)
 	}
+	return SchemaReport{}, nil
+}
+
+func (s *Set) schemaHere(doc json.RawMessage) (SchemaReport, error) {
 	violations, err := s.schema.ValidateJSON(doc)
+	if errors.Is(err, schema.ErrUnapplied) {
+		return faultReport(err.Error()), nil
+	}
 	if err != nil {
-		return nil, fmt.Errorf("apply the schema: %w", err)
+		return SchemaReport{}, fmt.Errorf("apply the schema: %w", err)
 	}
-	out := make([]Finding, 0, len(violations))
+	var r SchemaReport
 	for _, v := range violations {
-		out = append(out, Finding{Code: CodeSchema, Path: v.Path, Keyword: v.Keyword, Message: v.Message, Hint: v.Hint})
+		r.Findings = append(r.Findings, schemaFinding(script.Violation(v)))
 	}
-	return out, nil
+	return r, nil
+}
+
+func (s *Set) schemaThere(ctx context.Context, doc json.RawMessage) (SchemaReport, error) {
+	reply, err := s.schemas.Validate(ctx, s.owner.ID, s.remote, doc)
+	if err != nil {
+		return SchemaReport{}, fmt.Errorf("apply the schema: %w", err)
+	}
+	if len(reply.Results) != len(s.remote) {
+		return SchemaReport{}, fmt.Errorf("apply the schema: the sandbox answered for %d of %d: %w", len(reply.Results), len(s.remote), ErrUnavailable)
+	}
+	var r SchemaReport
+	for _, result := range reply.Results {
+		if result.Code != script.OK {
+			r = faultReport(fmt.Sprintf("%s (%s)", result.Detail, result.Code))
+			break
+		}
+		for _, v := range result.Violations {
+			r.Findings = append(r.Findings, schemaFinding(v))
+		}
+	}
+	r.Unhardened = reply.Unhardened
+	return r, nil
+}
+
+func schemaFinding(v script.Violation) Finding {
+	return Finding{Code: CodeSchema, Path: v.Path, Keyword: v.Keyword, Message: v.Message, Hint: v.Hint}
+}
+
+func faultReport(why string) SchemaReport {
+	return SchemaReport{Fault: true, Findings: []Finding{{
+		Code:    CodeSchemaFault,
+		Message: "The JSON Schema could not be applied: " + why,
+		Hint:    "This is a fault of the workflow, not of the data; tell its owner.",
+	}}}
 }
 
 // Input is what scripts see. The documents are JSON objects; nil is {}.

@@ -183,6 +183,7 @@ func TestUnapplied(t *testing.T) {
 		"two values":      {`{}`, `{} {}`},
 		"huge exponent":   {`{"minimum":1}`, `1e999999999`},
 		"small exponent":  {`{"properties":{"a":{"multipleOf":1}}}`, `{"a":[1e-999999999]}`},
+		"endless":         {`{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`, `{}`},
 		"fine, for scale": {loop, `{"a":{"a":{}}}`},
 	} {
 		_, err := compile(t, c[0]).ValidateJSON(json.RawMessage(c[1]))

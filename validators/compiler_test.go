@@ -1,0 +1,307 @@
+package validators_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+var (
+	operator = validators.Owner{ID: "operator", Trusted: true}
+	stranger = validators.Owner{ID: "agent-7"}
+)
+
+// scripted is a sandbox that can run scripts only, and counts what it is asked.
+type scripted struct {
+	mu       sync.Mutex
+	checks   [][]script.Script
+	owners   []string
+	problems []script.Problem
+	err      error
+	batches  []script.Batch
+}
+
+func (r *scripted) Check(_ context.Context, owner string, scripts []script.Script) ([]script.Problem, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checks = append(r.checks, scripts)
+	r.owners = append(r.owners, owner)
+	return r.problems, r.err
+}
+
+func (r *scripted) Run(_ context.Context, b script.Batch) (script.Reply, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batches = append(r.batches, b)
+	return script.Reply{Route: -1, Results: make([]script.Result, len(b.Validators))}, r.err
+}
+
+func (r *scripted) asked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.checks)
+}
+
+// schemed can also apply schemas.
+type schemed struct {
+	scripted
+	reply script.SchemaReply
+	docs  []string
+}
+
+func (r *schemed) Validate(_ context.Context, _ string, _ []script.Script, doc json.RawMessage) (script.SchemaReply, error) {
+	r.docs = append(r.docs, string(doc))
+	return r.reply, r.err
+}
+
+func validator(source string) []script.Script {
+	return []script.Script{{Name: "v", Kind: script.Validator, Source: source}}
+}
+
+const (
+	simple = `{"required":["a"]}`
+	nested = `{"anyOf":[{"not":{"required":["b"]}}]}`
+)
+
+func TestWhereSchemasRun(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		owner   validators.Owner
+		schema  string
+		sandbox bool // the runner can apply schemas
+		there   bool
+		problem string
+	}{
+		{"an operator's simple one", operator, simple, true, false, ""},
+		{"an operator's other one", operator, nested, true, true, ""},
+		{"a stranger's simple one", stranger, simple, true, true, ""},
+		{"a stranger's other one", stranger, nested, true, true, ""},
+		{"an operator's without a sandbox", operator, nested, false, false, ""},
+		{"a stranger's simple one without a sandbox", stranger, simple, false, false, ""},
+		{"a stranger's other one without a sandbox", stranger, nested, false, false, "needs a sandbox"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			both := &schemed{reply: script.SchemaReply{Results: []script.SchemaResult{{Code: script.OK}}}}
+			var runner script.Runner = both
+			if !c.sandbox {
+				runner = &both.scripted
+			}
+			set, problems, err := validators.NewCompiler(runner, validators.Options{}).Compile(t.Context(), c.owner, validators.Checks{Schema: json.RawMessage(c.schema)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.problem != "" {
+				if set != nil || len(problems) != 1 || problems[0].Part != "schema" || !strings.Contains(problems[0].Message, c.problem) {
+					t.Errorf("got %v, %v", set, problems)
+				}
+				return
+			}
+			if len(problems) > 0 || !set.HasSchema() || set.Sandboxed() != c.there {
+				t.Fatalf("problems %v, sandboxed %v", problems, set.Sandboxed())
+			}
+			if _, err := set.Schema(t.Context(), json.RawMessage(`{"a":1}`)); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(both.docs) + both.asked(); (got > 0) != c.there {
+				t.Errorf("the sandbox was asked %d times", got)
+			}
+		})
+	}
+}
+
+func TestSchemaFindings(t *testing.T) {
+	t.Parallel()
+	compile := func(r script.Runner, owner validators.Owner, schema string) *validators.Set {
+		set, problems, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), owner, validators.Checks{Schema: json.RawMessage(schema)})
+		if err != nil || len(problems) > 0 {
+			t.Fatal(problems, err)
+		}
+		return set
+	}
+	want := validators.SchemaReport{Findings: []validators.Finding{{Code: "schema", Path: "/a", Keyword: "required", Message: `"/a" is required`}}}
+	here, err := compile(&scripted{}, operator, simple).CheckSchema(t.Context(), json.RawMessage(`{}`))
+	if diff := cmp.Diff(want, here); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+
+	r := &schemed{reply: script.SchemaReply{
+		Results:    []script.SchemaResult{{Code: script.OK, Violations: []script.Violation{{Path: "/a", Keyword: "required", Message: `"/a" is required`}}}},
+		Unhardened: []string{"landlock"},
+	}}
+	want.Unhardened = []string{"landlock"}
+	there, err := compile(r, stranger, simple).CheckSchema(t.Context(), json.RawMessage(`{}`))
+	if diff := cmp.Diff(want, there); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+
+	r.reply.Results[0] = script.SchemaResult{Code: script.Timeout, Detail: "it took too long"}
+	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), json.RawMessage(`{}`))
+	if err != nil || !fault.Fault || len(fault.Findings) != 1 || fault.Findings[0].Code != "validator_error" || !strings.Contains(fault.Findings[0].Message, "it took too long") {
+		t.Errorf("a fault of the schema gives %+v, %v", fault, err)
+	}
+
+	r.reply.Results = nil
+	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), json.RawMessage(`{}`)); !errors.Is(err, validators.ErrUnavailable) {
+		t.Errorf("a sandbox that does not answer gives %v", err)
+	}
+	r.err = validators.ErrUnavailable
+	if _, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), stranger, validators.Checks{Schema: json.RawMessage(simple)}); !errors.Is(err, validators.ErrUnavailable) {
+		t.Errorf("a sandbox that is down gives %v", err)
+	}
+
+	loop := compile(&scripted{}, operator, `{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`)
+	if report, err := loop.CheckSchema(t.Context(), json.RawMessage(`{}`)); err != nil || !report.Fault {
+		t.Errorf("a schema that recurses without end gives %+v, %v", report, err)
+	}
+	if report, err := compile(&scripted{}, operator, ``).CheckSchema(t.Context(), nil); err != nil || report.Fault || report.Findings != nil {
+		t.Errorf("no schema gives %+v, %v", report, err)
+	}
+}
+
+func TestProblemsSayWhere(t *testing.T) {
+	t.Parallel()
+	r := &schemed{scripted: scripted{problems: []script.Problem{{Name: "schema", Message: "at /properties/a/pattern: this pattern does not compile: x"}}}}
+	c := validators.NewCompiler(r, validators.Options{})
+	set, problems, err := c.Compile(t.Context(), stranger, validators.Checks{Schema: json.RawMessage(`{"properties":{"a":{"pattern":"("}}}`)})
+	if diff := cmp.Diff([]validators.Problem{{Part: "schema", Path: "/properties/a/pattern", Message: "this pattern does not compile: x"}}, problems); diff != "" || set != nil || err != nil {
+		t.Error(diff, set, err)
+	}
+	_, problems, err = c.Compile(t.Context(), operator, validators.Checks{RequiredFields: []string{""}, Schema: json.RawMessage(`{"properties":{"a":{"pattern":"("}}}`)})
+	if err != nil || len(problems) != 2 || problems[0].Part != "requiredFields" || problems[1].Path != "/properties/a/pattern" {
+		t.Errorf("got %v, %v", problems, err)
+	}
+	r.problems = []script.Problem{{Name: "v", Line: 2, Column: 3, Message: "unexpected token"}}
+	_, problems, err = c.Compile(t.Context(), stranger, validators.Checks{Validators: validator("(")})
+	if err != nil || len(problems) != 1 || problems[0].String() != "v line 2:3: unexpected token" {
+		t.Errorf("got %v, %v", problems, err)
+	}
+	if r.owners[0] != stranger.ID {
+		t.Errorf("asked in the name of %q", r.owners[0])
+	}
+}
+
+func TestCache(t *testing.T) {
+	t.Parallel()
+	r := &scripted{}
+	c := validators.NewCompiler(r, validators.Options{CacheEntries: 2})
+	compile := func(owner validators.Owner, source string) *validators.Set {
+		t.Helper()
+		set, problems, err := c.Compile(t.Context(), owner, validators.Checks{Validators: validator(source)})
+		if err != nil || len(problems) > 0 {
+			t.Fatal(problems, err)
+		}
+		return set
+	}
+	a := compile(operator, "a")
+	if compile(operator, "a") != a || r.asked() != 1 {
+		t.Error("the same checks are compiled again")
+	}
+	if compile(validators.Owner{ID: operator.ID}, "a") == a {
+		t.Error("trust makes no difference")
+	}
+	if compile(operator, "a") != a {
+		t.Error("the one used last is gone")
+	}
+	compile(operator, "b") // pushes the untrusted one out
+	if compile(operator, "a") != a || r.asked() != 3 {
+		t.Errorf("the cache lost the entry used last, asked %d times", r.asked())
+	}
+	compile(validators.Owner{ID: operator.ID}, "a")
+	if r.asked() != 4 {
+		t.Error("the cache keeps more than it should")
+	}
+}
+
+func TestCacheKeepsWhatWasCompiled(t *testing.T) {
+	t.Parallel()
+	c := validators.NewCompiler(&scripted{}, validators.Options{})
+	raw := json.RawMessage(`{"required":["a"]}`)
+	if _, _, err := c.Compile(t.Context(), operator, validators.Checks{Schema: raw}); err != nil {
+		t.Fatal(err)
+	}
+	raw[14] = 'b' // the caller's buffer, used again
+	set, _, err := c.Compile(t.Context(), operator, validators.Checks{Schema: raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := set.Schema(t.Context(), json.RawMessage(`{}`)); err != nil || len(found) != 1 || found[0].Path != "/b" {
+		t.Errorf("got %v, %v", found, err)
+	}
+}
+
+// What the sandbox objects to or fails at can pass, so it is asked again.
+func TestPassingTroubleIsNotCached(t *testing.T) {
+	t.Parallel()
+	r := &scripted{problems: []script.Problem{{Name: "v", Message: "quarantined"}}}
+	c := validators.NewCompiler(r, validators.Options{})
+	checks := validators.Checks{Validators: validator("a")}
+	if set, problems, err := c.Compile(t.Context(), stranger, checks); set != nil || len(problems) != 1 || err != nil {
+		t.Fatalf("got %v, %v, %v", set, problems, err)
+	}
+	r.problems, r.err = nil, validators.ErrUnavailable
+	if _, _, err := c.Compile(t.Context(), stranger, checks); !errors.Is(err, validators.ErrUnavailable) {
+		t.Fatalf("got %v", err)
+	}
+	r.err = nil
+	if set, problems, err := c.Compile(t.Context(), stranger, checks); set == nil || len(problems) > 0 || err != nil {
+		t.Errorf("got %v, %v, %v", set, problems, err)
+	}
+	if _, _, err := validators.NewCompiler(nil, validators.Options{}).Compile(t.Context(), stranger, checks); !errors.Is(err, validators.ErrUnavailable) {
+		t.Errorf("without a sandbox: %v", err)
+	}
+}
+
+func TestCompilerIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	c := validators.NewCompiler(&scripted{}, validators.Options{CacheEntries: 8})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				name := fmt.Sprintf("f%d", (g+i)%12)
+				set, _, err := c.Compile(t.Context(), operator, validators.Checks{RequiredFields: []string{name}, Schema: json.RawMessage(simple)})
+				if err != nil || len(set.Fields(json.RawMessage(`{"a":1}`))) != 1 {
+					t.Errorf("%v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestScriptSendsEverythingInOneTrip(t *testing.T) {
+	t.Parallel()
+	r := &scripted{}
+	checks := validators.Checks{Validators: validator("v"), Routes: []script.Script{{Name: "r", Kind: script.Condition, Source: "true"}}}
+	set, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), stranger, checks)
+	if err != nil || !set.HasValidators() || !set.HasRoutes() || set.HasFields() || set.HasSchema() {
+		t.Fatal(set, err)
+	}
+	in := validators.Input{Data: json.RawMessage(`{"d":1}`), Context: json.RawMessage(`{"c":1}`), Seed: 7}
+	if _, err := set.Script(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	b := r.batches[0]
+	if b.Owner != stranger.ID || len(b.Routes) != 1 || len(b.Validators) != 1 || string(b.Data) != `{"d":1}` || string(b.Context) != `{"c":1}` || b.Seed != 7 {
+		t.Errorf("sent %+v", b)
+	}
+	none, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), stranger, validators.Checks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := none.Script(t.Context(), in); err != nil || reply.Route != -1 || len(r.batches) != 1 {
+		t.Errorf("without scripts: %+v, %v, %d trips", reply, err, len(r.batches))
+	}
+}
