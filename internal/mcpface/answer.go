@@ -1,10 +1,12 @@
 package mcpface
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -34,18 +36,29 @@ type errorAnswer struct {
 	Issues    []workflow.Issue `json:"issues,omitempty"`
 }
 
-// result encodes an answer. The text holds the same as the structured content,
-// for clients that read only text.
+// result encodes an answer. The text says it in one line and then holds the
+// structured content as it is, for clients that read only text.
 func (a answer) result() (*mcp.CallToolResult, error) {
-	doc, err := json.Marshal(a.content)
+	doc, err := readable(a.content)
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
 	return &mcp.CallToolResult{
-		Content:           []mcp.Content{mcp.NewTextContent(a.line + "\n" + string(doc))},
-		StructuredContent: json.RawMessage(doc),
+		Content:           []mcp.Content{mcp.NewTextContent(a.line), mcp.NewTextContent(string(doc))},
+		StructuredContent: doc,
 		IsError:           a.refused,
 	}, nil
+}
+
+// readable is compact JSON that leaves <, > and & as they are.
+func readable(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err //nolint:wrapcheck // the caller says what it was
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
 }
 
 // handler runs one tool: arguments in, answer out, and every error as a result
@@ -78,74 +91,81 @@ func rawArguments(req mcp.CallToolRequest) json.RawMessage {
 	return raw
 }
 
-// failed is the one mapping of errors to what a client sees. The text of an
-// error that is not an *engine.Error stays in the log.
+// failed is what a tool answers for an error.
 func (f *Face) failed(ctx context.Context, tool string, err error) answer {
-	var e *engine.Error
-	if !errors.As(err, &e) {
-		code := engine.CodeOf(err)
-		e = &engine.Error{Code: code, Message: "An internal error kept gavel from answering.", Hint: "The log has the details."}
-		if code == engine.CodeCancelled {
-			e.Message, e.Hint = "The request ended before gavel could answer.", "Check the status before trying again."
-		}
-	}
-	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable {
-		f.cfg.Logger.ErrorContext(ctx, "tool failed", "tool", tool, "code", e.Code, "cause", fmt.Sprint(errors.Unwrap(e)), "error", err)
-	}
-	out := errorAnswer{Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path, Current: e.Current, Issues: e.Issues}
-	for _, info := range engine.Codes {
-		if info.Code == e.Code {
-			out.Retryable = info.Retryable
-		}
-	}
-	content := map[string]any{"error": out}
+	e := f.explain(ctx, tool, err)
+	content := map[string]any{"error": errorAnswer{
+		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path,
+		Retryable: retryable(e.Code), Current: e.Current, Issues: e.Issues,
+	}}
 	if e.Current != nil { // the position also where every other answer has it
 		content["state"], content["nextActions"] = e.Current.State, e.Current.NextActions
 		content["progress"], content["complete"] = e.Current.Progress, e.Current.Complete
 	}
-	if tool == "workflow.judge.config" {
+	if tool == toolConfigure {
 		content["success"], content["message"] = false, e.Error()
 	}
 	return answer{line: fmt.Sprintf("ERROR %s: %s", e.Code, e.Error()), content: content, refused: true}
 }
 
+// explain is the one mapping of errors to what a client sees. The text of an
+// error that is not an *engine.Error stays in the log.
+func (f *Face) explain(ctx context.Context, what string, err error) *engine.Error {
+	var e *engine.Error
+	if !errors.As(err, &e) {
+		e = &engine.Error{Code: engine.CodeOf(err), Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: err}
+		if e.Code == engine.CodeCancelled {
+			e.Message, e.Hint = "The request ended before gavel could answer.", "Check the status before trying again."
+		}
+	}
+	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable {
+		f.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", string(e.Code), "cause", fmt.Sprint(e.Err))
+	}
+	return e
+}
+
+func retryable(code engine.Code) bool {
+	i := slices.IndexFunc(engine.Codes, func(c engine.CodeInfo) bool { return c.Code == code })
+	return i >= 0 && engine.Codes[i].Retryable
+}
+
 // verdictLine tells a decision in one line: what was asked, what came of it, and
-// when refused what to mend.
+// when refused what is wrong and what to do.
 func verdictLine(what string, d engine.Decision, pos engine.Position) string {
 	var b strings.Builder
-	switch {
-	case d.Outcome == judge.Escalate:
-		fmt.Fprintf(&b, "ESCALATED %s: ", what)
-	case d.Outcome == judge.Reject:
-		fmt.Fprintf(&b, "REJECTED %s: ", what)
+	switch d.Outcome {
+	case judge.Approve:
+		fmt.Fprintf(&b, "APPROVED %s.", what)
+	case judge.Escalate:
+		fmt.Fprintf(&b, "ESCALATED %s: %s", what, objections(d))
 	default:
-		fmt.Fprintf(&b, "APPROVED %s. ", what)
+		fmt.Fprintf(&b, "REJECTED %s: %s", what, objections(d))
 	}
-	if d.Outcome == judge.Approve {
-		b.WriteString(pos.Progress)
-	} else {
-		b.WriteString(objections(d))
-		if d.Applied {
-			b.WriteString(" The mode is shadow: the move happened all the same.")
-		}
-		fmt.Fprintf(&b, " %s", pos.Progress)
+	if d.Outcome != judge.Approve && d.Applied {
+		b.WriteString(" The mode is shadow: the move happened all the same.")
 	}
+	b.WriteString(" " + pos.Progress)
 	for _, w := range d.Warnings {
-		fmt.Fprintf(&b, " Warning: %s", w)
+		b.WriteString(" Warning: " + sentence(w))
 	}
 	fmt.Fprintf(&b, " (decided by %s, confidence %.2f, assurance %s)", d.DecidedBy, d.Confidence, d.Assurance)
 	return b.String()
 }
 
+// objections are the violations, the reasoning where it says more, and what to
+// do about it.
 func objections(d engine.Decision) string {
-	if len(d.Violations) == 0 {
-		return sentence(d.Reasoning)
+	var text strings.Builder
+	text.WriteString(sentence(strings.Join(d.Violations, "; ")))
+	for _, more := range append([]string{d.Reasoning}, d.Suggestions...) {
+		if more = sentence(more); more != "" && !strings.Contains(text.String(), strings.TrimSuffix(more, ".")) {
+			if text.Len() > 0 {
+				text.WriteByte(' ')
+			}
+			text.WriteString(more)
+		}
 	}
-	text := strings.Join(d.Violations, "; ")
-	if !strings.Contains(d.Reasoning, d.Violations[0]) && d.Reasoning != "" {
-		text += ". " + d.Reasoning
-	}
-	return sentence(text)
+	return text.String()
 }
 
 func sentence(s string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -50,8 +51,9 @@ type Config struct {
 type Face struct {
 	cfg    Config
 	server *server.MCPServer
-	// underscores is true once the client turned out to refuse dots.
-	underscores atomic.Bool
+	// dotless is true once the client turned out to refuse dots in names.
+	dotless  atomic.Bool
+	rewriter *strings.Replacer // of tool names in texts
 }
 
 // New returns a Face with every tool, resource and prompt registered.
@@ -78,14 +80,16 @@ func New(cfg Config) (*Face, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	f := &Face{cfg: cfg}
-	f.underscores.Store(cfg.ToolNames == Underscore)
+	f := &Face{cfg: cfg, rewriter: nameRewriter()}
 	f.server = server.NewMCPServer("gavel", cfg.Version,
 		server.WithTitle("gavel"),
 		server.WithInstructions(instructions),
 		server.WithToolCapabilities(false),
 		server.WithResourceCapabilities(false, false),
 		server.WithPromptCapabilities(false),
+		server.WithCompletions(),
+		server.WithPromptCompletionProvider(completer{f}),
+		server.WithResourceCompletionProvider(completer{f}),
 		server.WithHooks(f.hooks()),
 		server.WithRecovery(),
 	)
@@ -98,19 +102,21 @@ func New(cfg Config) (*Face, error) {
 }
 
 // instructions are what a client may put before its model.
-const instructions = `gavel holds your process as a state machine. Start an instance, look at nextActions, and advance with one of them; every advance is judged before it happens.
+const instructions = `gavel holds your process as a state machine. Start an instance with workflow.start, look at nextActions, and perform one of them with workflow.advance; every advance is judged before it happens.
 A refused advance says what is missing: mend exactly that and try again, or choose another action. Only the state that an answer shows is true: never report a step as done that was not approved.
-judge.validate asks whether an action would pass, without moving.`
+workflow.judge.validate asks whether an action would pass, without moving.`
 
 func (f *Face) hooks() *server.Hooks {
 	h := &server.Hooks{}
-	h.AddAfterInitialize(func(_ context.Context, _ any, req *mcp.InitializeRequest, _ *mcp.InitializeResult) {
-		if f.cfg.ToolNames == Auto {
-			f.underscores.Store(refusesDots(req.Params.ClientInfo.Name))
-		}
+	h.AddAfterInitialize(func(ctx context.Context, _ any, req *mcp.InitializeRequest, result *mcp.InitializeResult) {
+		f.dotless.Store(refusesDots(req.Params.ClientInfo.Name))
+		result.Instructions = f.styled(ctx, result.Instructions)
 	})
-	h.AddAfterListTools(func(_ context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
-		if !f.underscores.Load() {
+	h.AddAfterDiscover(func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
+		result.Instructions = f.styled(ctx, result.Instructions)
+	})
+	h.AddAfterListTools(func(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
+		if !f.underscores(ctx) {
 			return
 		}
 		listed := make([]mcp.Tool, len(result.Tools))

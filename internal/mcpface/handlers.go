@@ -39,7 +39,7 @@ func runList(ctx context.Context, f *Face, _ arguments) (answer, error) {
 	for i, d := range all {
 		names[i] = d.Name
 	}
-	line := "No workflow is defined yet; use workflow.define."
+	line := f.styled(ctx, "No workflow is defined yet; use workflow.define.")
 	if len(all) > 0 {
 		line = fmt.Sprintf("%d defined: %s.", len(all), strings.Join(names, ", "))
 	}
@@ -47,9 +47,6 @@ func runList(ctx context.Context, f *Face, _ arguments) (answer, error) {
 }
 
 func runDescribe(ctx context.Context, f *Face, a arguments) (answer, error) {
-	if v := a.integer("version"); a.doc("version") != nil && (v < 1 || v > 1<<30) {
-		return answer{}, wrong("version", "A version is 1 or more.", "Leave it out for the newest.")
-	}
 	d, err := f.cfg.Engine.Describe(ctx, f.cfg.Principal, a.text("name"), int(a.integer("version")))
 	if err != nil {
 		return answer{}, err
@@ -170,7 +167,7 @@ func runConfigure(ctx context.Context, f *Face, a arguments) (answer, error) {
 
 func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
 	r, err := f.cfg.Engine.History(ctx, f.cfg.Principal, engine.HistoryRequest{
-		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: a.limit(),
+		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: int(a.integer("limit")),
 	})
 	if err != nil {
 		return answer{}, err
@@ -185,7 +182,7 @@ func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
 func runInstances(ctx context.Context, f *Face, a arguments) (answer, error) {
 	r, err := f.cfg.Engine.Instances(ctx, f.cfg.Principal, engine.InstancesRequest{
 		Workflow: a.text("workflow"), State: a.text("state"), Status: record.Status(a.text("status")),
-		Cursor: a.text("cursor"), Limit: a.limit(),
+		Cursor: a.text("cursor"), Limit: int(a.integer("limit")),
 	})
 	if err != nil {
 		return answer{}, err

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -185,10 +186,11 @@ type result struct {
 }
 
 func (r result) text() string {
-	if len(r.Content) == 0 {
-		return ""
+	var b strings.Builder
+	for _, c := range r.Content {
+		b.WriteString(c.Text + "\n")
 	}
-	return r.Content[0].Text
+	return b.String()
 }
 
 func (r result) code() any {

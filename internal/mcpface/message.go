@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -56,9 +55,17 @@ func invalid(message, hint string) *fault {
 // The members of a message, and those of params by which the server decides.
 // Go's decoder would take them in any case of letters.
 var (
-	topKeys   = []string{"jsonrpc", "id", "method", "params", "result", "error"}
-	paramKeys = []string{"name", "arguments", "uri", "requestId", "cursor", "_meta"}
+	topKeys   = byFold("jsonrpc", "id", "method", "params", "result", "error")
+	paramKeys = byFold("name", "arguments", "uri", "requestId", "cursor", "_meta")
 )
+
+func byFold(keys ...string) map[string]string {
+	m := map[string]string{}
+	for _, k := range keys {
+		m[folded(k)] = k
+	}
+	return m
+}
 
 // deepest bounds nesting outside a tool's arguments, which have a limit of their own.
 const deepest = 64
@@ -96,6 +103,10 @@ func examine(line []byte) (message, *fault) {
 
 // readTop takes id and method.
 func (m *message) readTop(line []byte, top map[string]span) *fault {
+	at, named := top["method"]
+	if m.response && !named {
+		return nil // nothing was asked of the client, so nothing is looked at
+	}
 	if at := top["id"]; !at.empty() {
 		if f := checkID(at.of(line)); f != nil {
 			return f
@@ -104,17 +115,17 @@ func (m *message) readTop(line []byte, top map[string]span) *fault {
 	if string(top["jsonrpc"].of(line)) != `"2.0"` {
 		return invalid("The message has no jsonrpc of \"2.0\".", "Send JSON-RPC 2.0.")
 	}
-	at, named := top["method"]
 	switch {
-	case named && m.response:
+	case m.response:
 		return invalid("The message is a request and an answer at once.", "Send either method or result.")
-	case !named && !m.response:
+	case !named:
 		return invalid("The message has no method.", "Send a JSON-RPC request.")
-	case named && (line[at.start] != '"' || json.Unmarshal(at.of(line), &m.method) != nil):
+	case line[at.start] != '"':
 		return invalid("The method is not a string.", "Send the name of a method.")
 	}
+	m.method = keyText(at.of(line))
 	for key, at := range top {
-		if key == "id" || key == "params" || m.response {
+		if key == "id" || key == "params" {
 			continue
 		}
 		if f := strict(line, at, key); f != nil {
@@ -179,18 +190,18 @@ func clipped(key string) string {
 }
 
 // collect finds the members of an object, and the first key that is ambiguous.
-func collect(line []byte, at span, known []string) (map[string]span, *badKey) {
+func collect(line []byte, at span, known map[string]string) (map[string]span, *badKey) {
 	out := map[string]span{}
 	seen := map[string]bool{}
 	var bad *badKey
 	eachMember(line, at, func(key string, value span) bool {
 		low := folded(key)
-		switch i := slices.IndexFunc(known, func(k string) bool { return folded(k) == low }); {
+		switch written, ok := known[low]; {
 		case bad != nil:
 		case seen[low]:
 			bad = &badKey{key: key}
-		case i >= 0 && known[i] != key:
-			bad = &badKey{key: key, written: known[i]}
+		case ok && written != key:
+			bad = &badKey{key: key, written: written}
 		}
 		seen[low] = true
 		out[key] = value

@@ -1,6 +1,11 @@
 package mcpface
 
-import "strings"
+import (
+	"context"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/server"
+)
 
 // ToolNames is the style in which tools are listed. Calls are accepted in both.
 type ToolNames string
@@ -14,10 +19,13 @@ const (
 
 func (n ToolNames) known() bool { return n == Auto || n == Dotted || n == Underscore }
 
-// dotless are words in the client names of those that refuse a whole request
-// when one tool's name has a dot (barryw/ImmichMCP#4, github/copilot-cli#2581,
-// openai/codex#8174).
-var dotless = []string{"claude-ai", "claude-desktop", "copilot", "codex"}
+// dotless are words in the names of clients that refuse a whole request for one
+// tool with a dot in its name, or leave the tool out: Claude Desktop
+// (barryw/ImmichMCP#4), Copilot in its CLI and JetBrains' editors
+// (github/copilot-cli#2581), Codex (openai/codex#8174), Cursor
+// (bavix/gripmock#875, webstudio-is/webstudio#5960), and the AI SDK's client,
+// which hands names to the provider as they are.
+var dotless = []string{"claude-ai", "claude-desktop", "claude desktop", "copilot", "codex", "cursor", "ai-sdk"}
 
 func refusesDots(client string) bool {
 	client = strings.ToLower(client)
@@ -27,6 +35,26 @@ func refusesDots(client string) bool {
 		}
 	}
 	return false
+}
+
+// underscores says in which style the client of a request is told tool names.
+// Clients of the era without initialize say in each request who they are.
+func (f *Face) underscores(ctx context.Context) bool {
+	if f.cfg.ToolNames != Auto {
+		return f.cfg.ToolNames == Underscore
+	}
+	if info := server.RequestProtocolInfoFromContext(ctx); info != nil && info.ClientInfo != nil {
+		return refusesDots(info.ClientInfo.Name)
+	}
+	return f.dotless.Load()
+}
+
+// styled puts the names of tools in a text into the client's style.
+func (f *Face) styled(ctx context.Context, text string) string {
+	if f.underscores(ctx) {
+		return f.rewriter.Replace(text)
+	}
+	return text
 }
 
 // underscored is a tool's name without dots.
@@ -41,10 +69,35 @@ func canonicalName(name string) string {
 	return name
 }
 
+// isTool reports whether a tool has the name, in either style.
+func isTool(name string) bool {
+	_, ok := byUnderscore[underscored(name)]
+	return ok && (name == canonicalName(name) || name == underscored(name))
+}
+
+// toolNames are the canonical names of all tools.
+func toolNames() []string {
+	names := make([]string, len(tools))
+	for i, t := range tools {
+		names[i] = t.name
+	}
+	return names
+}
+
 var byUnderscore = func() map[string]string {
 	m := map[string]string{}
-	for _, t := range tools {
-		m[underscored(t.name)] = t.name
+	for _, name := range toolNames() {
+		m[underscored(name)] = name
 	}
 	return m
 }()
+
+// nameRewriter puts dots into underscores in every tool's name. A name that
+// begins with another one comes out right all the same: only dots change.
+func nameRewriter() *strings.Replacer {
+	var pairs []string
+	for _, name := range toolNames() {
+		pairs = append(pairs, name, underscored(name))
+	}
+	return strings.NewReplacer(pairs...)
+}

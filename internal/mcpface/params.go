@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,8 +31,12 @@ type param struct {
 	kind     kind
 	required bool
 	enum     []string
+	within   *bounds // of a number
 	help     string
 }
+
+// bounds are the least and the greatest value of a number.
+type bounds struct{ least, most float64 }
 
 // arguments are a call's arguments after they were checked against the tool's
 // parameters: present keys have the right type, null counts as absent.
@@ -96,7 +101,11 @@ func unknownArgument(t tool, key string, names []string) error {
 
 func (p param) check(v json.RawMessage) error {
 	if is := jsonType(v); !p.accepts(v, is) {
-		return wrong(p.name, fmt.Sprintf("The argument %q must be %s, is %s.", p.name, p.kind, is), p.help)
+		hint := p.help
+		if is == "a string" && (p.kind == kindObject || p.kind == kindStrings) {
+			hint = "Send the value itself, not its JSON as text. " + hint
+		}
+		return wrong(p.name, fmt.Sprintf("The argument %q must be %s, is %s.", p.name, p.kind, is), hint)
 	}
 	if len(p.enum) > 0 {
 		var s string
@@ -104,14 +113,19 @@ func (p param) check(v json.RawMessage) error {
 			return wrong(p.name, fmt.Sprintf("The argument %q must be one of %s.", p.name, strings.Join(p.enum, ", ")), p.help)
 		}
 	}
+	if n, err := strconv.ParseFloat(string(v), 64); p.within != nil && (err != nil || n < p.within.least || n > p.within.most) {
+		return wrong(p.name, fmt.Sprintf("The argument %q must be from %s to %s, is %.40s.", p.name, plain(p.within.least), plain(p.within.most), v), p.help)
+	}
 	return nil
 }
+
+func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func (p param) accepts(v json.RawMessage, is string) bool {
 	switch p.kind {
 	case kindInteger:
-		_, err := strconv.ParseInt(string(v), 10, 64)
-		return err == nil
+		_, ok := parseInteger(v)
+		return ok
 	case kindStrings:
 		var list []json.RawMessage
 		return is == "a list" && json.Unmarshal(v, &list) == nil &&
@@ -121,6 +135,18 @@ func (p param) accepts(v json.RawMessage, is string) bool {
 	default:
 		return is == string(p.kind)
 	}
+}
+
+// parseInteger takes what JSON Schema calls an integer: 3, and 3.0 and 3e0 too.
+func parseInteger(v json.RawMessage) (int64, bool) {
+	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+		return n, true
+	}
+	n, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
+		return 0, false
+	}
+	return int64(n), true
 }
 
 // jsonType names the type of valid JSON.
@@ -162,12 +188,22 @@ func sortedKeys(m map[string]json.RawMessage) []string {
 // of the type.
 
 func (a arguments) text(name string) string         { return get[string](a, name) }
-func (a arguments) integer(name string) int64       { return get[int64](a, name) }
 func (a arguments) strings(name string) []string    { return get[[]string](a, name) }
 func (a arguments) doc(name string) json.RawMessage { return a.fields[name] }
 
-func (a arguments) revision() *int64 { return optional[int64](a, "expectedRevision") }
-func (a arguments) limit() int       { return int(a.integer("limit")) }
+func (a arguments) integer(name string) int64 {
+	n, _ := parseInteger(a.fields[name])
+	return n
+}
+
+func (a arguments) revision() *int64 {
+	if a.doc("expectedRevision") == nil {
+		return nil
+	}
+	n := a.integer("expectedRevision")
+	return &n
+}
+
 func get[T any](a arguments, name string) T {
 	if v := optional[T](a, name); v != nil {
 		return *v

@@ -1,10 +1,9 @@
 package mcpface
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -12,58 +11,85 @@ import (
 var (
 	errBusy   = errors.New("too many requests in flight")
 	errSameID = errors.New("id in use")
+	errEnding = errors.New("the server is ending")
 )
 
-// pending are the requests that were passed on and not answered yet, by the JSON
-// of their id.
+// pending are the requests that were passed on and not answered yet, by the key
+// of the id that was passed on.
 type pending struct {
-	mu   sync.Mutex
-	max  int
-	ids  map[string]bool // true: cancelled, its answer is dropped
-	idle chan struct{}   // closed when ids becomes empty while somebody drains
+	mu      sync.Mutex
+	max     int
+	calls   map[string]*call
+	waiting int           // calls that are not streams
+	ending  bool          // no call is added any more
+	idle    chan struct{} // closed when waiting becomes 0 while somebody drains
 }
 
-func newPending(most int) *pending { return &pending{max: most, ids: map[string]bool{}} }
+// call is one request in flight.
+type call struct {
+	id        json.RawMessage // as the client sent it
+	stream    bool            // lasts until the client cancels it: nobody waits for its end
+	cancelled bool            // its answer is dropped
+	done      chan struct{}   // closed once it is answered
+}
 
-func (p *pending) add(id string) error {
+func newPending(most int) *pending { return &pending{max: most, calls: map[string]*call{}} }
+
+func (p *pending) add(passed, id json.RawMessage, stream bool) (*call, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, in := p.ids[id]; in {
-		return errSameID
+	key := idKey(passed)
+	switch _, in := p.calls[key]; {
+	case p.ending:
+		return nil, errEnding
+	case in:
+		return nil, errSameID
+	case len(p.calls) >= p.max:
+		return nil, errBusy
 	}
-	if len(p.ids) >= p.max {
-		return errBusy
+	c := &call{id: id, stream: stream, done: make(chan struct{})}
+	p.calls[key] = c
+	if !stream {
+		p.waiting++
 	}
-	p.ids[id] = false
-	return nil
+	return c, nil
 }
 
 // cancel marks a request: by the protocol it should not be answered any more.
-func (p *pending) cancel(id []byte) {
+func (p *pending) cancel(passed json.RawMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, in := p.ids[string(id)]; in {
-		p.ids[string(id)] = true
+	if c := p.calls[idKey(passed)]; c != nil {
+		c.cancelled = true
 	}
 }
 
-// answered takes a request out and reports whether its answer is to be dropped.
-func (p *pending) answered(id []byte) (drop bool) {
+// answered takes a request out. It returns nil for an id that nobody waits for.
+func (p *pending) answered(passed json.RawMessage) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	drop = p.ids[string(id)]
-	delete(p.ids, string(id))
-	if len(p.ids) == 0 && p.idle != nil {
+	key := idKey(passed)
+	c := p.calls[key]
+	if c == nil {
+		return nil
+	}
+	delete(p.calls, key)
+	close(c.done)
+	if !c.stream {
+		p.waiting--
+	}
+	if p.waiting == 0 && p.idle != nil {
 		close(p.idle)
 		p.idle = nil
 	}
-	return drop
+	return c
 }
 
-// drain waits until every request is answered, at most d.
+// drain adds no call any more and waits until every one is answered, at most d.
 func (p *pending) drain(d time.Duration) {
 	p.mu.Lock()
-	if len(p.ids) == 0 {
+	p.ending = true
+	if p.waiting == 0 {
 		p.mu.Unlock()
 		return
 	}
@@ -78,102 +104,24 @@ func (p *pending) drain(d time.Duration) {
 	}
 }
 
-// lineWriter is the one writer of stdout: whole lines, one at a time.
-type lineWriter struct {
-	out     io.Writer
-	pending *pending
-	mu      sync.Mutex
-	err     error // the first failure
-}
-
-// Write takes one whole message, as mcp-go writes them.
-func (w *lineWriter) Write(line []byte) (int, error) {
-	if id := responseID(line); id != nil && w.pending.answered(id) {
-		return len(line), nil
-	}
-	return w.write(line)
-}
-
-func (w *lineWriter) write(line []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err != nil {
-		return 0, w.err
-	}
-	n, err := w.out.Write(line)
-	w.err = err
-	return n, err
-}
-
-func (w *lineWriter) failed() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
-}
-
-// refuse answers a message that was not passed on. A client that is gone is
-// noticed by the next write of the server.
-func (w *lineWriter) refuse(id json.RawMessage, code int, name, message, hint string) {
-	if id == nil {
-		id = json.RawMessage("null")
-	}
-	line, err := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "id": id,
-		"error": map[string]any{
-			"code": code, "message": message + " " + hint,
-			"data": map[string]string{"code": name, "message": message, "hint": hint},
-		},
-	})
-	if err == nil {
-		_, _ = w.write(append(line, '\n'))
-	}
-}
-
-var responseStart = []byte(`{"jsonrpc":"2.0","id":`)
-
-// responseID is the JSON of a response's id, nil for anything else.
-func responseID(line []byte) []byte {
-	rest, ok := bytes.CutPrefix(line, responseStart)
-	if !ok {
-		var m struct {
-			ID     json.RawMessage `json:"id"`
-			Method string          `json:"method"`
-		}
-		if json.Unmarshal(line, &m) != nil || m.Method != "" {
-			return nil
-		}
-		return m.ID
-	}
-	if len(rest) > 0 && rest[0] == '"' {
-		for i := 1; i < len(rest); i++ {
-			switch rest[i] {
-			case '\\':
-				i++
-			case '"':
-				return normalID(rest[:i+1])
-			}
-		}
-		return nil
-	}
-	if i := bytes.IndexAny(rest, ",}"); i > 0 {
-		return rest[:i]
-	}
-	return nil
-}
-
-// normalID is a string id as this program writes it, so that two spellings of
-// one string are one id.
-func normalID(id []byte) []byte {
-	if len(id) == 0 || id[0] != '"' || bytes.IndexByte(id, '\\') < 0 {
+// standIn is what an id is passed on as: itself, or for an integer that a 64-bit
+// float would change, a string that the answer's id is turned back from.
+func standIn(id json.RawMessage) json.RawMessage {
+	if id[0] == '"' {
 		return id
 	}
-	var s string
-	if json.Unmarshal(id, &s) != nil {
+	const exact = 1 << 53
+	if n, err := strconv.ParseInt(string(id), 10, 64); err == nil && -exact <= n && n <= exact && strconv.FormatInt(n, 10) == string(id) {
 		return id
 	}
-	out, err := json.Marshal(s)
-	if err != nil {
-		return id
+	return json.RawMessage(`"gavel.id:` + string(id) + `"`)
+}
+
+// idKey tells ids apart: strings by what they say, however they are escaped, and
+// from numbers.
+func idKey(id json.RawMessage) string {
+	if len(id) > 0 && id[0] == '"' {
+		return "s" + keyText(id)
 	}
-	return out
+	return "n" + string(id)
 }

@@ -7,30 +7,47 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
+// promptFollow is the one prompt.
+const promptFollow = "follow-workflow"
+
 // addPrompt offers the one prompt: how to follow a workflow to its end.
 func (f *Face) addPrompt() {
-	f.server.AddPrompt(mcp.NewPrompt("follow-workflow",
+	f.server.AddPrompt(mcp.NewPrompt(promptFollow,
 		mcp.WithPromptDescription("Follow a workflow step by step to its end, without skipping and without claiming what was not approved."),
 		mcp.WithArgument("type", mcp.ArgumentDescription("The workflow to start.")),
 		mcp.WithArgument("id", mcp.ArgumentDescription("The instance to go on with, instead of starting one.")),
 	), func(ctx context.Context, req mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		begin := "Call workflow.list, choose the workflow that fits the task, and start it with workflow.start."
-		if t := req.Params.Arguments["type"]; t != "" {
-			if _, err := f.cfg.Engine.Describe(ctx, f.cfg.Principal, t, 0); err != nil {
-				return nil, f.resourceError(ctx, "prompt follow-workflow", err)
-			}
-			begin = fmt.Sprintf("Call workflow.describe with name %q to see what each action demands, then workflow.start with type %q.", t, t)
-		}
-		if id := req.Params.Arguments["id"]; id != "" {
-			if _, err := f.cfg.Engine.Status(ctx, f.cfg.Principal, id); err != nil {
-				return nil, f.resourceError(ctx, "prompt follow-workflow", err)
-			}
-			begin = fmt.Sprintf("Call workflow.status with id %q to see where it stands.", id)
+		begin, err := f.begin(ctx, req.Params.Arguments["type"], req.Params.Arguments["id"])
+		if err != nil {
+			return nil, f.rpc(ctx, "prompt "+promptFollow, err)
 		}
 		return mcp.NewGetPromptResult("Follow a workflow", []mcp.PromptMessage{
-			mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(begin+followRules)),
+			mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(begin+f.styled(ctx, followRules))),
 		}), nil
 	})
+}
+
+// begin is the first step: going on with an instance, starting one of a workflow,
+// or choosing a workflow.
+func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
+	switch {
+	case id != "":
+		s, err := f.cfg.Engine.Status(ctx, f.cfg.Principal, id)
+		if err != nil {
+			return "", err //nolint:wrapcheck // explained by the caller
+		}
+		return fmt.Sprintf(f.styled(ctx, "Go on with the instance %q of the workflow %q. %s Call workflow.describe with name %q to see what each action demands."),
+			s.ID, s.Workflow, s.Progress, s.Workflow), nil
+	case workflow != "":
+		d, err := f.cfg.Engine.Describe(ctx, f.cfg.Principal, workflow, 0)
+		if err != nil {
+			return "", err //nolint:wrapcheck // explained by the caller
+		}
+		return fmt.Sprintf(f.styled(ctx, "Follow the workflow %q. %s\nCall workflow.describe with name %q to see what each action demands, then workflow.start with type %q."),
+			d.Name, d.Description, d.Name, d.Name), nil
+	default:
+		return f.styled(ctx, "Call workflow.list, choose the workflow that fits the task, and start it with workflow.start."), nil
+	}
 }
 
 const followRules = `

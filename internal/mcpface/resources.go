@@ -2,12 +2,11 @@ package mcpface
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -70,7 +69,7 @@ func (f *Face) reader(mime string, read func(context.Context, string) (string, e
 	return func(ctx context.Context, req mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 		text, err := read(ctx, subject(req.Params.URI))
 		if err != nil {
-			return nil, f.resourceError(ctx, req.Params.URI, err)
+			return nil, f.rpc(ctx, req.Params.URI, err)
 		}
 		return []mcp.ResourceContents{mcp.TextResourceContents{URI: req.Params.URI, MIMEType: mime, Text: text}}, nil
 	}
@@ -89,13 +88,18 @@ func subject(uri string) string {
 	return s
 }
 
-// resourceError is the JSON-RPC error's text: code and sentence, never the text
-// of an unknown error.
-func (f *Face) resourceError(ctx context.Context, uri string, err error) error {
-	var e *engine.Error
-	if errors.As(err, &e) && e.Code != engine.CodeInternal {
-		return fmt.Errorf("%s: %s", e.Code, e.Error())
+// rpc explains an error where the protocol has no result for it: resources and
+// prompts.
+func (f *Face) rpc(ctx context.Context, what string, err error) error {
+	e := f.explain(ctx, what, err)
+	code := codeInternal
+	switch e.Code {
+	case engine.CodeUnknownWorkflow, engine.CodeUnknownInstance:
+		if code = codeNotFound; server.IsModernRequest(ctx) {
+			code = codeInvalidParams
+		}
+	case engine.CodeInvalidArgument:
+		code = codeInvalidParams
 	}
-	f.cfg.Logger.ErrorContext(ctx, "resource failed", "uri", uri, "error", err)
-	return errors.New("internal: an internal error kept gavel from answering")
+	return rpcError{Code: code, Message: e.Error(), Data: rpcData{Code: string(e.Code), Message: e.Message, Hint: e.Hint}}
 }

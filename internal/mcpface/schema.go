@@ -32,6 +32,9 @@ func inputSchema(params []param) json.RawMessage {
 		if len(p.enum) > 0 {
 			s["enum"] = p.enum
 		}
+		if p.within != nil {
+			s["minimum"], s["maximum"] = p.within.least, p.within.most
+		}
 		properties[p.name] = s
 		if p.required {
 			required = append(required, p.name)

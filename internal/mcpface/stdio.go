@@ -2,7 +2,6 @@ package mcpface
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,20 +28,25 @@ const (
 	// grace is how long requests in flight may still be answered after the client
 	// closed stdin or the program was told to stop.
 	grace = 700 * time.Millisecond
+	// linger is how long cancelled requests may take to end after it.
+	linger = 150 * time.Millisecond
 )
 
-// ServeStdio serves one client over line-delimited JSON-RPC until in ends or ctx
-// does. Requests in flight then have a moment to be answered and are cancelled
-// after it. The error is nil at the end of in, ctx's error when that ended
-// first, else why the connection failed. One process serves one stdio client.
+// ServeStdio serves one client over line-delimited JSON-RPC until in ends, out
+// fails or ctx ends. Requests in flight then have a moment to be answered and are
+// cancelled after it: ServeStdio returns within a second, whatever they do. The
+// error is nil at the end of in, ctx's error when that ended first, else why the
+// connection failed. One process serves one stdio client.
 func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	pending := newPending(f.cfg.MaxInFlight)
-	answers := &lineWriter{out: out, pending: pending}
-	clean, feed := io.Pipe()
-	reader := &lineReader{in: bufio.NewReaderSize(in, 64<<10), max: f.cfg.MaxLine, feed: feed, answers: answers, pending: pending}
-
 	serveCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	pending := newPending(f.cfg.MaxInFlight)
+	answers := newLineWriter(out, pending)
+	clean, feed := io.Pipe()
+	reader := &lineReader{
+		in: bufio.NewReaderSize(in, 64<<10), max: f.cfg.MaxLine, feed: feed,
+		answers: answers, pending: pending, ended: serveCtx.Done(),
+	}
 	stdio := server.NewStdioServer(f.server)
 	server.WithQueueSize(queueSize)(stdio)
 	server.WithWorkerPoolSize(workers)(stdio)
@@ -56,98 +60,40 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 	var end error
 	select {
 	case end = <-read:
+		pending.drain(grace)
 	case <-ctx.Done():
 		end = ctx.Err()
+		pending.drain(grace)
+	case <-answers.broken: // nobody hears what is answered
 	case err := <-served:
 		return fmt.Errorf("serve stdio: %w", err)
 	}
-	pending.drain(grace)
 	stop()
 	_ = feed.Close() // a pipe's Close returns no error
-	if err := <-served; err != nil && !errors.Is(err, context.Canceled) && end == nil {
-		end = fmt.Errorf("serve stdio: %w", err)
-	}
-	if answers.failed() != nil && end == nil {
-		end = fmt.Errorf("write to the client: %w", answers.failed())
-	}
-	return end
+	return errors.Join(end, lastWords(served, answers))
 }
 
-// lineReader passes on the lines that are sound requests and answers the others
-// itself.
-type lineReader struct {
-	in      *bufio.Reader
-	max     int
-	feed    io.Writer
-	answers *lineWriter
-	pending *pending
-}
-
-// run reads until the end of in. A last line without a newline counts.
-func (r *lineReader) run() error {
-	for {
-		line, tooLong, err := r.next()
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("read from the client: %w", err)
+// lastWords waits a moment for the server's end and tells what went wrong in it.
+func lastWords(served <-chan error, answers *lineWriter) error {
+	late := time.NewTimer(linger)
+	defer late.Stop()
+	select {
+	case err := <-served:
+		if failed := answers.failure(); failed != nil {
+			return fmt.Errorf("write to the client: %w", failed)
 		}
-		if tooLong > 0 {
-			r.answers.refuse(nil, codeInvalidRequest, "too_large",
-				fmt.Sprintf("The message has %d bytes; at most %d are taken in one line.", tooLong, r.max), "Send less; keep large content elsewhere and refer to it.")
-		} else if line = bytes.TrimSpace(line); len(line) > 0 {
-			if werr := r.pass(line); werr != nil {
-				return nil //nolint:nilerr // the server is ending and reads no more
-			}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("serve stdio: %w", err)
 		}
-		if err != nil {
-			return nil
-		}
-	}
-}
-
-// next returns one line without its newline, or how long it was when over max:
-// then it was skipped, not kept.
-func (r *lineReader) next() (line []byte, tooLong int, err error) {
-	for {
-		part, err := r.in.ReadSlice('\n')
-		if tooLong > 0 || len(line)+len(part) > r.max+1 {
-			tooLong += len(line) + len(part)
-			line = nil
-		} else {
-			line = append(line, part...)
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, tooLong, err
-		}
-	}
-}
-
-func (r *lineReader) pass(line []byte) error {
-	m, bad := examine(line)
-	if bad != nil {
-		r.answers.refuse(m.id, bad.code, bad.name, bad.message, bad.hint)
 		return nil
-	}
-	switch {
-	case m.method == "":
-		if m.response {
-			return nil // nothing was asked of this client
+	case <-late.C:
+		if failed := answers.failure(); failed != nil {
+			return fmt.Errorf("write to the client: %w", failed)
 		}
-	case m.method == "notifications/cancelled":
-		r.pending.cancel(m.cancels)
-	case m.id != nil:
-		err := r.pending.add(string(m.id))
-		switch {
-		case errors.Is(err, errBusy):
-			r.answers.refuse(m.id, codeServerBusy, "busy", fmt.Sprintf("%d requests are waiting already.", r.pending.max), "Wait for answers before sending more.")
-			return nil
-		case errors.Is(err, errSameID):
-			r.answers.refuse(m.id, codeInvalidRequest, "invalid_request", "A request with this id is being answered.", "Give every request its own id.")
-			return nil
-		}
+		return fmt.Errorf("serve stdio: %w", errLate)
 	}
-	if bytes.IndexByte(line, '\n') >= 0 || bytes.IndexByte(line, '\r') >= 0 {
-		line = bytes.ReplaceAll(bytes.ReplaceAll(line, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
-	}
-	_, err := r.feed.Write(append(bytes.Clone(line), '\n'))
-	return err
 }
+
+// errLate says that a request did not end when it was cancelled, or that the
+// client does not read the answers.
+var errLate = errors.New("requests in flight did not end")

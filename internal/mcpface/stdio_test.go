@@ -67,11 +67,10 @@ func TestUnsoundLines(t *testing.T) {
 		{"truncated", `{"jsonrpc":"2.0","id":1`, -32700, nil},
 		{"batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, -32600, nil},
 		{"invalid UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":\"u\",\"method\":\"ping\",\"params\":{\"x\":\"\xff\"}}", -32700, "u"},
-		{"method twice", `{"jsonrpc":"2.0","id":1,"method":"nope","method":"ping"}`, -32600, nil},
-		{"method twice, another case", `{"jsonrpc":"2.0","id":1,"method":"nope","Method":"ping"}`, -32600, nil},
+		{"method twice", `{"jsonrpc":"2.0","id":1,"method":"nope","method":"ping"}`, -32600, 1.0},
+		{"method twice, another case", `{"jsonrpc":"2.0","id":1,"method":"nope","Method":"ping"}`, -32600, 1.0},
 		{"params key twice", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","name":"b"}}`, -32600, 1.0},
-		{"id beyond float64", `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, -32600, 9007199254740992.0},
-		{"id is an object", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, -32600, map[string]any{}},
+		{"id is an object", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, -32600, nil},
 		{"too long", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("y", 5000) + `"}}`, -32600, nil},
 	} {
 		w.send(c.line)

@@ -39,11 +39,13 @@ func (t tool) declare() mcp.Tool {
 var (
 	paramID       = param{name: "id", kind: kindString, required: true, help: "The instance's id, as start returned it (wf-...)."}
 	paramKey      = param{name: "idempotencyKey", kind: kindString, help: "A key of your own, at most 200 bytes: repeating the call with the same key and arguments returns the first answer and does nothing again."}
-	paramRevision = param{name: "expectedRevision", kind: kindInteger, help: "The revision that you believe the instance is at; when it is not, nothing happens and the answer is the error conflict with the current state."}
+	paramRevision = param{name: "expectedRevision", kind: kindInteger, within: &bounds{0, 1 << 53}, help: "The revision that you believe the instance is at; when it is not, nothing happens and the answer is the error conflict with the current state."}
 	paramData     = param{name: "data", kind: kindObject, help: "What the action brings: a JSON object, merged into the context by top-level key when the move is approved; null removes a key."}
 	paramAction   = param{name: "action", kind: kindString, required: true, help: "The action to perform; one of nextActions."}
-	paramLimit    = param{name: "limit", kind: kindInteger, help: "How many entries at most."}
 )
+
+// toolConfigure answers a refusal with success and message too.
+const toolConfigure = "workflow.judge.config"
 
 var tools = []tool{
 	{
@@ -61,7 +63,7 @@ var tools = []tool{
 		description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action demands.",
 		params: []param{
 			{name: "name", kind: kindString, required: true, help: "The workflow's name, from list."},
-			{name: "version", kind: kindInteger, help: "The version; the newest when left out."},
+			{name: "version", kind: kindInteger, within: &bounds{1, 1 << 30}, help: "The version, from 1; leave it out for the newest."},
 		},
 		run: runDescribe,
 	},
@@ -122,13 +124,13 @@ var tools = []tool{
 		params:      []param{paramID, paramAction, paramData, paramRevision}, run: runValidate,
 	},
 	{
-		name: "workflow.judge.config", title: "Configure the judge", output: engine.JudgeConfigResult{},
+		name: toolConfigure, title: "Configure the judge", output: engine.JudgeConfigResult{},
 		description: "Change the judge's settings of a workflow, from the next decision on. Only what is given changes. On an operator's workflow an agent may only tighten, for its own instances.",
 		params: []param{
 			{name: "name", kind: kindString, required: true, help: "The workflow's name."},
 			{name: "enabled", kind: kindBoolean, help: "Whether the judge's confidence threshold and model count; the workflow's own rules always do."},
 			{name: "strictMode", kind: kindBoolean, help: "Refuse what is below minConfidence instead of warning."},
-			{name: "minConfidence", kind: kindNumber, help: "The least confidence to approve with, 0 to 1."},
+			{name: "minConfidence", kind: kindNumber, within: &bounds{0, 1}, help: "The least confidence to approve with, 0 to 1."},
 			{name: "useLLM", kind: kindBoolean, help: "Ask the language model after every other layer approved."},
 		},
 		run: runConfigure,
@@ -137,7 +139,9 @@ var tools = []tool{
 		name: "workflow.judge.history", title: "Show the decisions", readOnly: true, idempotent: true, output: engine.HistoryResult{},
 		description: "Show every decision about an instance, oldest first, refused ones and pre-checks (flagged) included: what was asked, what each layer said, with what confidence and assurance.",
 		params: []param{
-			paramID, {name: "afterSeq", kind: kindInteger, help: "Continue after this seq (nextAfter of the page before)."}, paramLimit,
+			paramID,
+			{name: "afterSeq", kind: kindInteger, within: &bounds{0, 1 << 53}, help: "Continue after this seq: nextAfter of the page before."},
+			{name: "limit", kind: kindInteger, within: &bounds{1, 1000}, help: "How many decisions at most, 1 to 1000; 100 when left out."},
 		},
 		run: runHistory,
 	},
@@ -148,8 +152,8 @@ var tools = []tool{
 			{name: "workflow", kind: kindString, help: "Only of this workflow."},
 			{name: "state", kind: kindString, help: "Only in this state."},
 			{name: "status", kind: kindString, enum: []string{"running", "complete", "cancelled"}, help: "Only of this status."},
-			{name: "cursor", kind: kindString, help: "nextCursor of the page before."},
-			paramLimit,
+			{name: "cursor", kind: kindString, help: "Continue here: nextCursor of the page before."},
+			{name: "limit", kind: kindInteger, within: &bounds{1, 500}, help: "How many instances at most, 1 to 500; 50 when left out."},
 		},
 		run: runInstances,
 	},

@@ -1,0 +1,147 @@
+package mcpface
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
+	"sync"
+)
+
+// lineWriter is the one writer of stdout: whole lines, one at a time. It drops
+// the answers of cancelled requests, and gives ids back as they came.
+type lineWriter struct {
+	out     io.Writer
+	pending *pending
+	mu      sync.Mutex
+	broken  chan struct{} // closed after the first failure
+	err     error         // that failure; read after broken
+}
+
+func newLineWriter(out io.Writer, p *pending) *lineWriter {
+	return &lineWriter{out: out, pending: p, broken: make(chan struct{})}
+}
+
+// Write takes one whole message, as mcp-go writes them.
+func (w *lineWriter) Write(line []byte) (int, error) {
+	n := len(line)
+	if at := responseID(line); !at.empty() {
+		c := w.pending.answered(at.of(line))
+		if c != nil && c.cancelled {
+			return n, nil
+		}
+		line = restored(line, at)
+		if c != nil && !bytes.Equal(c.id, at.of(line)) {
+			line = slices.Concat(line[:at.start], c.id, line[at.end:])
+		}
+	}
+	if err := w.write(line); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+func (w *lineWriter) write(line []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failure() != nil {
+		return w.err
+	}
+	if _, err := w.out.Write(line); err != nil {
+		w.err = err
+		close(w.broken)
+	}
+	return w.err
+}
+
+// failure is why nothing can be written any more, nil while all is well.
+func (w *lineWriter) failure() error {
+	select {
+	case <-w.broken:
+		return w.err
+	default:
+		return nil
+	}
+}
+
+// refuse answers a message that was not passed on. A client that is gone is
+// noticed by whoever waits for broken.
+func (w *lineWriter) refuse(id json.RawMessage, f *fault) {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	line, err := json.Marshal(struct {
+		JSONRPC string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   rpcError        `json:"error"`
+	}{"2.0", id, rpcError{Code: f.code, Message: f.message + " " + f.hint, Data: rpcData{Code: f.name, Message: f.message, Hint: f.hint}}})
+	if err == nil {
+		_ = w.write(append(line, '\n')) // kept as w.err
+	}
+}
+
+// rpcError is a JSON-RPC error with what a program needs. As an error it carries
+// itself through the protocol library, which has one code for every handler's
+// error: restored takes it out again.
+type rpcError struct {
+	Code    int     `json:"code"`
+	Message string  `json:"message"`
+	Data    rpcData `json:"data"`
+}
+
+// rpcData is what the tools' errors have too.
+type rpcData struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// carried marks the text of an rpcError.
+const carried = "gavel.error:"
+
+// Error is for the writer to find; it never reaches the client.
+func (e rpcError) Error() string {
+	doc, err := json.Marshal(e)
+	if err != nil {
+		return e.Message
+	}
+	return carried + string(doc)
+}
+
+var errorStart = []byte(`,"error":{"code":-32603,"message":"` + carried)
+
+// restored puts an rpcError back into the answer that carries it; every other
+// line stays as it is.
+func restored(line []byte, id span) []byte {
+	if !bytes.HasPrefix(line[id.end:], errorStart) {
+		return line
+	}
+	var m struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(line, &m) != nil {
+		return line
+	}
+	doc, ok := bytes.CutPrefix([]byte(m.Error.Message), []byte(carried))
+	if !ok || !json.Valid(doc) {
+		return line
+	}
+	return slices.Concat(line[:id.end], []byte(`,"error":`), doc, []byte("}\n"))
+}
+
+var responseStart = []byte(`{"jsonrpc":"2.0","id":`)
+
+// responseID is where the id of a response stands, as mcp-go writes it; empty for
+// anything else.
+func responseID(line []byte) span {
+	if !bytes.HasPrefix(line, responseStart) {
+		return span{}
+	}
+	at := span{len(responseStart), skipValue(line, len(responseStart))}
+	if bytes.HasPrefix(line[at.end:], []byte(`,"method":`)) || string(at.of(line)) == "null" {
+		return span{}
+	}
+	return at
+}
