@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -62,6 +63,9 @@ func summary(a answer) string {
 		return "checkpoint " + a.text("checkpointId")
 	}
 	text := "now in state " + a.text("state")
+	if a.Tool == "workflow.start" {
+		text = a.text("id") + " is in state " + a.text("state")
+	}
 	if complete, _ := a.at("complete").(bool); complete {
 		text += ", complete"
 	} else if next := a.list("nextActions"); len(next) > 0 {
@@ -78,8 +82,11 @@ func shortArguments(e exchange) string {
 	if e.Tool == "workflow.define" {
 		return `{"name":"document-review","states":{...},...}`
 	}
-	return string(e.Arguments)
+	return longID.ReplaceAllString(string(e.Arguments), "$1-...")
 }
+
+// longID is an id; the transcript shows each where it comes up first.
+var longID = regexp.MustCompile(`\b(wf|cp)-[0-9a-f-]{36}`)
 
 func (t *transcript) keepDecisions(decisions []any) {
 	for _, d := range decisions {

@@ -62,7 +62,9 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	err = c.serve(ctx, con, sys, principal)
+	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
+		err = nil // told to stop, perhaps in the middle of the start
+	}
 	return errors.Join(err, closeWithin(closeLimit, con.log, sys.Close))
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -41,6 +42,7 @@ type console struct {
 // run is the program: it parses args, runs one command and returns the exit
 // code. SIGINT and SIGTERM end ctx; a second one ends the process at once.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	dropEmptySettings()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
@@ -57,6 +59,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return con.fail(err)
 	}
 	return code
+}
+
+// dropEmptySettings makes an empty variable count as one that is not set: that is
+// how container files and service managers write "no value".
+func dropEmptySettings() {
+	for _, pair := range os.Environ() {
+		if name, empty := strings.CutSuffix(pair, "="); empty && strings.HasPrefix(name, "GAVEL_") {
+			_ = os.Unsetenv(name) // fails on malformed names only
+		}
+	}
 }
 
 // execute parses and dispatches. Its error is what the user is told.
