@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -22,7 +23,7 @@ func TestDocs(t *testing.T) {
 	if blocks := regexp.MustCompile("(?m)^```(js|condition)$").FindAllString(string(page), -1); len(examples) != len(blocks) || len(blocks) < 10 {
 		t.Fatalf("%d blocks of code, %d with cases", len(blocks), len(examples))
 	}
-	p := newPool(t, script.Config{})
+	p := newPool(t, script.Config{Soft: 500 * time.Millisecond, Hard: 2 * time.Second, Total: 5 * time.Second}) // patient with a busy machine
 	for _, example := range examples {
 		kind := script.Validator
 		if example[1] == "condition" {

@@ -74,9 +74,10 @@ func TestASpareIsKeptOnceWorkersDie(t *testing.T) {
 	eventually(t, "no more than one spare", func() bool { n := p.Stats().Workers; return n >= 1 && n <= 2 })
 }
 
-// TestAWorkerKilledWhileIdle costs nothing; killed while it runs, a retry.
+// TestAWorkerKilledFromOutside: while it is idle that costs nothing, while it runs
+// a retry.
 func TestAWorkerKilledFromOutside(t *testing.T) {
-	p := newPool(t, script.Config{Workers: 1})
+	p := newPool(t, script.Config{Workers: 1, Soft: 2 * time.Second, Hard: 10 * time.Second, Total: 20 * time.Second})
 	one(t, p, yes, `{}`)
 	for _, pid := range p.WorkerPIDs() {
 		kill(pid)
@@ -84,13 +85,24 @@ func TestAWorkerKilledFromOutside(t *testing.T) {
 	if got := one(t, p, no, `{}`); got.Code != script.OK || got.Reason != "no" {
 		t.Errorf("after a kill while idle: %+v", got)
 	}
-	done := make(chan script.Result, 1)
-	go func() { done <- one(t, p, "() => { for (let i = 0; i < 2e5; i++); return true }", `{}`) }()
-	eventually(t, "it runs", func() bool { return p.Stats().Trips >= 3 })
+	trips := p.Stats().Trips
+	type answer struct {
+		reply script.Reply
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		r, err := p.Run(context.Background(), script.Batch{Owner: "o", Validators: validators("() => { for (let i = 0; i < 2e6; i++); return true }")})
+		done <- answer{r, err}
+	}()
+	eventually(t, "it runs", func() bool { return p.Stats().Trips > trips })
 	for _, pid := range p.WorkerPIDs() {
 		kill(pid)
 	}
-	if got := <-done; got.Code != script.OK || !got.Valid {
+	switch got := <-done; {
+	case got.err == nil && got.reply.Results[0].Valid:
+	case errors.Is(got.err, script.ErrUnavailable): // the spare was shot too, at a bad moment
+	default:
 		t.Errorf("after a kill during the call: %+v", got)
 	}
 	if s := p.Stats(); s.Kills != 0 {
@@ -103,7 +115,7 @@ func TestAWorkerKilledFromOutside(t *testing.T) {
 func TestKilledAtAnyMoment(t *testing.T) {
 	p := newPool(t, script.Config{ScriptStrikes: 1 << 20, OwnerStrikes: 1 << 20})
 	var right, sorry, wrong atomic.Int64
-	ctx, cancel := context.WithTimeout(context.Background(), 1200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
 	for g := range 2 {
@@ -128,13 +140,14 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	shots := 0
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && (shots < 100 || right.Load() < 500) {
 		time.Sleep(time.Duration(rng.IntN(4000)) * time.Microsecond) //nolint:forbidigo // a random moment is the point
 		if pids := p.WorkerPIDs(); len(pids) > 0 {
 			kill(pids[rng.IntN(len(pids))])
 			shots++
 		}
 	}
+	cancel()
 	wg.Wait()
 	t.Logf("%d shots, %d right, %d to be retried", shots, right.Load(), sorry.Load())
 	if shots < 20 || right.Load() < 50 {
@@ -397,11 +410,7 @@ func TestUnhardenedIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := 0
-	if raceDetector {
-		want = 1 // its shadow memory cannot be bounded
-	}
-	if runtime.GOOS == "linux" && len(r.Unhardened) != want {
+	if runtime.GOOS == "linux" && len(r.Unhardened) > 0 {
 		t.Errorf("missing: %v", r.Unhardened)
 	} else if runtime.GOOS != "linux" && len(r.Unhardened) == 0 {
 		t.Error("no platform but Linux has it all")

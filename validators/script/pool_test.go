@@ -29,6 +29,9 @@ func newPool(t testing.TB, cfg script.Config) *script.Pool {
 	if cfg.Logger == nil {
 		cfg.Logger = quiet
 	}
+	if cfg.WorkerPath == "" {
+		cfg.WorkerPath = workerPath
+	}
 	p, err := script.NewPool(cfg)
 	if err != nil {
 		t.Fatal(err)

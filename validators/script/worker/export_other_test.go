@@ -1,0 +1,6 @@
+//go:build !linux
+
+package worker
+
+// ProbeMain is for Linux.
+func ProbeMain() {}
