@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-func TestCloseWithin(t *testing.T) {
+func TestCloseInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&said, nil))
-		if err := closeWithin(closeLimit, log, func() error { return nil }); err != nil {
+		if err := closeInTime(log, func() error { return nil }); err != nil {
 			t.Errorf("a close in time: %v", err)
 		}
 		broken := errors.New("disk is gone")
 		var f *failure
-		if err := closeWithin(closeLimit, log, func() error { return broken }); !errors.Is(err, broken) || !errors.As(err, &f) || f.code != exitUnknown {
+		if err := closeInTime(log, func() error { return broken }); !errors.Is(err, broken) || !errors.As(err, &f) || f.code != exitUnknown {
 			t.Errorf("a close that fails: %v", err)
 		}
 		began := time.Now()
 		release := make(chan struct{})
-		err := closeWithin(closeLimit, log, func() error { <-release; return nil })
+		err := closeInTime(log, func() error { <-release; return nil })
 		if err != nil || time.Since(began) != closeLimit || !strings.Contains(said.String(), "without waiting") {
 			t.Errorf("a close that hangs: %v after %v, said %q", err, time.Since(began), said.String())
 		}

@@ -37,8 +37,8 @@ func startServer(ctx context.Context, store string) (*agent, error) {
 	}
 	a := &agent{log: &lockedBuffer{}}
 	stdio := transport.NewStdioWithOptions(program, nil, []string{"mcp", "--store", store, "--tool-names", "dotted"},
-		transport.WithCommandFunc(func(_ context.Context, program string, _, args []string) (*exec.Cmd, error) {
-			cmd := exec.Command(program, args...) // ends with its stdin, see close
+		transport.WithCommandFunc(func(ctx context.Context, program string, _, args []string) (*exec.Cmd, error) {
+			cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // this very program
 			cmd.Args[0] = os.Args[0]
 			cmd.Env = withoutSettings(os.Environ())
 			cmd.Stderr = a.log

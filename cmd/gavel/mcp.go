@@ -65,7 +65,7 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
 		err = nil // told to stop, perhaps in the middle of the start
 	}
-	return errors.Join(err, closeWithin(closeLimit, con.log, sys.Close))
+	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {
@@ -119,8 +119,8 @@ func warnNoModel(ctx context.Context, log *slog.Logger, store engine.Store) erro
 	return nil
 }
 
-// closeWithin calls a close function and stops waiting for it after limit.
-func closeWithin(limit time.Duration, log *slog.Logger, closing func() error) error {
+// closeInTime calls a close function and stops waiting for it after closeLimit.
+func closeInTime(log *slog.Logger, closing func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- closing() }()
 	select {
@@ -128,8 +128,8 @@ func closeWithin(limit time.Duration, log *slog.Logger, closing func() error) er
 		if err != nil {
 			return unclear("", "the store did not close well: %w", err)
 		}
-	case <-time.After(limit):
-		log.Warn("ended without waiting for the store to close; what was acknowledged is on disk", "waited", limit)
+	case <-time.After(closeLimit):
+		log.Warn("ended without waiting for the store to close; what was acknowledged is on disk", "waited", closeLimit)
 	}
 	return nil
 }

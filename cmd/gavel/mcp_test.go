@@ -141,19 +141,23 @@ func childrenOfProcess(pid int) (out []string) {
 	return out
 }
 
+// waitGone polls: nobody but its parent, which is gone, is told of a process's end.
 func waitGone(t *testing.T, pid string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
 	for {
 		stat, err := os.ReadFile("/proc/" + pid + "/stat")
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			t.Errorf("worker %s is still there", pid)
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

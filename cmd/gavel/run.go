@@ -54,11 +54,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) > 0 && args[0] == completeCommand {
 		return printCandidates(con, args[1:])
 	}
-	code, err := execute(ctx, con, args, stderr)
-	if err != nil {
+	if err := execute(ctx, con, args, stderr); err != nil {
 		return con.fail(err)
 	}
-	return code
+	return exitFine
 }
 
 // dropEmptySettings makes an empty variable count as one that is not set: that is
@@ -72,23 +71,23 @@ func dropEmptySettings() {
 }
 
 // execute parses and dispatches. Its error is what the user is told.
-func execute(ctx context.Context, con *console, args []string, stderr io.Writer) (int, error) {
+func execute(ctx context.Context, con *console, args []string, stderr io.Writer) error {
 	var cmds commands
 	ended := false
 	parser, err := newParser(&cmds, con.out, con.err, func(int) { ended = true })
 	if err != nil {
-		return 0, fmt.Errorf("build the command line: %w", err)
+		return fmt.Errorf("build the command line: %w", err)
 	}
 	parsed, err := parser.Parse(helpWhenAsked(args))
 	if ended { // --help has printed what was asked for
-		return exitFine, nil
+		return nil
 	}
 	if err != nil {
-		return 0, usageError(err, args)
+		return usageError(err, args)
 	}
 	con.log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: logLevel(cmds.LogLevel)}))
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	return exitFine, parsed.Run(con)
+	return parsed.Run(con)
 }
 
 // newParser is the command line without its arguments: run, the completions and
