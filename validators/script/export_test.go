@@ -10,3 +10,10 @@ func (p *Pool) WorkerPIDs() []int {
 	}
 	return pids
 }
+
+// Idle is how many workers wait for a call of Run.
+func (p *Pool) Idle() int {
+	p.eval.mu.Lock()
+	defer p.eval.mu.Unlock()
+	return len(p.eval.idle)
+}

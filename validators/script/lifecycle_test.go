@@ -62,7 +62,7 @@ func TestAWorkerIsReplacedForAge(t *testing.T) {
 func TestASpareIsKeptOnceWorkersDie(t *testing.T) {
 	p := newPool(t, script.Config{Workers: 1})
 	one(t, p, explode, `{}`)
-	eventually(t, "a spare", func() bool { return p.Stats().Workers == 1 })
+	eventually(t, "a spare", func() bool { return p.Idle() == 1 })
 	starts := p.Stats().Starts
 	one(t, p, yes, `{}`)
 	if s := p.Stats(); s.Starts != starts {
