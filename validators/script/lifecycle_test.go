@@ -171,12 +171,13 @@ func TestTheCallerMayLeave(t *testing.T) {
 		t.Errorf("before it runs: %v", err)
 	}
 	ctx, cancel = context.WithCancel(context.Background())
+	trips := p.Stats().Trips
 	busy := make(chan error, 1)
 	go func() {
 		_, err := p.Run(context.Background(), script.Batch{Owner: "p", Validators: validators("() => { for (let i = 0; i < 3e6; i++); return true }")})
 		busy <- err
 	}()
-	eventually(t, "the worker is taken", func() bool { return p.Stats().Trips >= 2 })
+	eventually(t, "the worker is taken", func() bool { return p.Stats().Trips > trips })
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := p.Run(ctx, script.Batch{Owner: "q", Validators: validators(yes)})
