@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -12,9 +15,40 @@ import (
 
 // TestMain makes the test binary its own script worker, and the program "gavel"
 // for the scripts and for every test that starts a server.
+//
+// With the race detector the program is built without it: a worker that is many
+// times slower misses the limits that scripts have, and cannot have a limit on its
+// address space. What runs in the program is raced by its own packages' tests.
 func TestMain(m *testing.M) {
 	worker.Main()
+	if raceDetector {
+		testscript.Main(builtProgram{m}, map[string]func(){"echo-mcp": echoServer})
+	}
 	testscript.Main(m, map[string]func(){"gavel": main, "echo-mcp": echoServer})
+}
+
+// builtProgram runs tests with a gavel in the PATH that was built as for a release.
+type builtProgram struct{ m *testing.M }
+
+// Run implements testscript.TestingM.
+func (b builtProgram) Run() int {
+	dir, err := os.MkdirTemp("", "gavel-test-")
+	if err != nil {
+		slog.Error("prepare the program", "error", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", dir, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		slog.Error("build the program", "error", err, "output", string(out))
+		return 1
+	}
+	if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		slog.Error("prepare the program", "error", err)
+		return 1
+	}
+	return b.m.Run()
 }
 
 // TestScripts runs testdata/script over the real main. Set UPDATE_SCRIPTS to
