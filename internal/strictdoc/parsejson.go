@@ -98,7 +98,8 @@ func (p *jsonParser) object(n *Node) bool {
 		return true
 	}
 	var offsets []int
-	for more, ok := true, true; more; {
+	for more := true; more; {
+		var ok bool
 		if p.peek() != '"' {
 			return p.refuse(RuleSyntax, p.pos, p.expected(`a key in double quotes`))
 		}
@@ -138,13 +139,14 @@ func (p *jsonParser) array(n *Node) bool {
 		p.depth++
 		return true
 	}
-	for more, ok := true, true; more; {
+	for more := true; more; {
 		v := p.value()
 		if v == nil {
 			p.passedIndex(len(n.Items))
 			return false
 		}
 		n.Items = append(n.Items, v)
+		var ok bool
 		if more, ok = p.next(']'); !ok {
 			return false
 		}

@@ -80,9 +80,10 @@ type yamlBuilder struct {
 	trail           []string
 }
 
-func (b *yamlBuilder) refuse(tk *token.Token, rule Rule, format string, args ...any) *Node {
+// refuse records a fault. It returns false so that callers can return it.
+func (b *yamlBuilder) refuse(tk *token.Token, rule Rule, format string, args ...any) bool {
 	b.fault = at(tk, rule, fmt.Sprintf(format, args...))
-	return nil
+	return false
 }
 
 func (b *yamlBuilder) issue() *Issue {
@@ -128,8 +129,7 @@ func (n *Node) locate(tk *token.Token) {
 
 func (b *yamlBuilder) enter(tk *token.Token) bool {
 	if b.depth == 0 {
-		b.refuse(tk, RuleDepth, "%s", depthMessage(b.maxDepth))
-		return false
+		return b.refuse(tk, RuleDepth, "%s", depthMessage(b.maxDepth))
 	}
 	b.depth--
 	return true

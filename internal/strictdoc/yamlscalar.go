@@ -42,14 +42,12 @@ func (b *yamlBuilder) plain(n *Node, tk *token.Token) bool {
 	if end, _ := numberEnd(lit, 0); end == len(lit) {
 		n.Kind = Number
 		if !keepsValue(lit) {
-			b.refuse(tk, RuleNumber, "%s", numberMessage)
-			return false
+			return b.refuse(tk, RuleNumber, "%s", numberMessage)
 		}
 		return true
 	}
 	if coreNumber(tk.Value) {
-		b.refuse(tk, RuleUnsupported, "YAML reads this as a number and JSON does not; write it as a plain decimal, or put it in quotes")
-		return false
+		return b.refuse(tk, RuleUnsupported, "YAML reads this as a number and JSON does not; write it as a plain decimal, or put it in quotes")
 	}
 	n.Kind = String
 	return b.text(n, tk)
@@ -105,12 +103,10 @@ func coreNumber(s string) bool {
 // text refuses a string that is no text.
 func (b *yamlBuilder) text(n *Node, tk *token.Token) bool {
 	if strings.IndexByte(n.Text, 0) >= 0 {
-		b.refuse(tk, RuleNUL, "NUL (U+0000) is not allowed")
-		return false
+		return b.refuse(tk, RuleNUL, "NUL (U+0000) is not allowed")
 	}
 	if !utf8.ValidString(n.Text) {
-		b.refuse(tk, RuleUTF8, "this string is not valid UTF-8")
-		return false
+		return b.refuse(tk, RuleUTF8, "this string is not valid UTF-8")
 	}
 	return true
 }
@@ -141,8 +137,7 @@ func (b *yamlBuilder) escapes(tk *token.Token) bool {
 		}
 		size := escapeSize(s[i:])
 		if size == 0 {
-			b.refuse(tk, RuleUTF8, "this string has an escape that is no character; write the character itself")
-			return false
+			return b.refuse(tk, RuleUTF8, "this string has an escape that is no character; write the character itself")
 		}
 		s = s[min(i+size, len(s)):]
 	}
@@ -152,8 +147,7 @@ func (b *yamlBuilder) escapes(tk *token.Token) bool {
 // It is for scalars that were not found in the source.
 func (b *yamlBuilder) unreplaced(tk *token.Token) bool {
 	if strings.ContainsRune(tk.Value, utf8.RuneError) {
-		b.refuse(tk, RuleUTF8, "this string has an escape that is no character; write the character itself")
-		return false
+		return b.refuse(tk, RuleUTF8, "this string has an escape that is no character; write the character itself")
 	}
 	return true
 }

@@ -61,6 +61,7 @@ func TestViolations(t *testing.T) {
 		{"long", `{"maxLength":1}`, `"é😀"`, []string{` maxLength: the document must have at most 1 character, has 2`}},
 		{"pattern", `{"properties":{"s":{"pattern":"^a+$"}}}`, `{"s":"secret"}`, []string{`/s pattern: "/s" must match the pattern ^a+$`}},
 		{"format is asserted", `{"properties":{"d":{"format":"date"}}}`, `{"d":"secret"}`, []string{`/d format: "/d" must be a valid date (Write "/d" like 2026-01-31.)`}},
+		{"format is asserted, draft named", `{"$schema":"https://json-schema.org/draft/2020-12/schema","format":"date"}`, `"secret"`, []string{` format: the document must be a valid date (Write the document like 2026-01-31.)`}},
 		{"unknown format", `{"format":"shoe-size"}`, `"secret"`, nil},
 		{"enum", `{"properties":{"s":{"enum":["x",1,null]}}}`, `{"s":"secret"}`, []string{`/s enum: "/s" must be one of "x", 1, null`}},
 		{"const", `{"properties":{"s":{"const":{"a":[1.0]}}}}`, `{"s":"secret"}`, []string{`/s const: "/s" must be {"a":[1.0]}`}},

@@ -1,0 +1,26 @@
+package validators
+
+import "testing"
+
+// TestCacheComparesWhatItFinds: two checks with the same hash are told apart.
+func TestCacheComparesWhatItFinds(t *testing.T) {
+	t.Parallel()
+	c := newCache(4)
+	owner := Owner{ID: "o"}
+	a, b := Checks{RequiredFields: []string{"a"}}, Checks{RequiredFields: []string{"b"}}
+	set := &Set{}
+	c.put(1, entry{owner: owner, checks: a, set: set})
+	if got, _, hit := c.get(1, owner, a); !hit || got != set {
+		t.Error("not found")
+	}
+	if _, _, hit := c.get(1, owner, b); hit {
+		t.Error("other checks were taken for the same")
+	}
+	if _, _, hit := c.get(1, Owner{ID: "o", Trusted: true}, a); hit {
+		t.Error("another owner was taken for the same")
+	}
+	c.put(1, entry{owner: owner, checks: b, set: set})
+	if c.order.Len() != 1 || len(c.byKey) != 1 {
+		t.Errorf("%d entries, %d keys", c.order.Len(), len(c.byKey))
+	}
+}
