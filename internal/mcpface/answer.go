@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -24,7 +26,16 @@ type answer struct {
 	refused bool
 }
 
-// errorAnswer is the structured content of an error: why nothing was decided.
+// errorContent is the structured content of an error: why nothing was decided
+// or done, and where the instance is, in the fields of every other answer.
+type errorContent struct {
+	// Success is false for a refused judge.config, and absent otherwise.
+	Success *bool       `json:"success,omitempty"`
+	Message string      `json:"message,omitempty"`
+	Error   errorAnswer `json:"error"`
+	*engine.Position
+}
+
 type errorAnswer struct {
 	Code    engine.Code `json:"code"`
 	Message string      `json:"message"`
@@ -44,10 +55,30 @@ func (a answer) result() (*mcp.CallToolResult, error) {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
 	return &mcp.CallToolResult{
-		Content:           []mcp.Content{mcp.NewTextContent(a.line), mcp.NewTextContent(string(doc))},
+		Content:           []mcp.Content{mcp.NewTextContent(oneLine(a.line)), mcp.NewTextContent(string(doc))},
 		StructuredContent: doc,
 		IsError:           a.refused,
 	}, nil
+}
+
+// oneLine keeps a line one line, and of a length that is read: what workflows and
+// scripts say is in it.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	const most = 2000
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "..."
 }
 
 // readable is compact JSON that leaves <, > and & as they are.
@@ -94,16 +125,12 @@ func rawArguments(req mcp.CallToolRequest) json.RawMessage {
 // failed is what a tool answers for an error.
 func (f *Face) failed(ctx context.Context, tool string, err error) answer {
 	e := f.explain(ctx, tool, err)
-	content := map[string]any{"error": errorAnswer{
+	content := errorContent{Position: e.Current, Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path,
 		Retryable: retryable(e.Code), Current: e.Current, Issues: e.Issues,
 	}}
-	if e.Current != nil { // the position also where every other answer has it
-		content["state"], content["nextActions"] = e.Current.State, e.Current.NextActions
-		content["progress"], content["complete"] = e.Current.Progress, e.Current.Complete
-	}
 	if tool == toolConfigure {
-		content["success"], content["message"] = false, e.Error()
+		content.Success, content.Message = new(bool), e.Error()
 	}
 	return answer{line: fmt.Sprintf("ERROR %s: %s", e.Code, e.Error()), content: content, refused: true}
 }
@@ -152,18 +179,19 @@ func verdictLine(what string, d engine.Decision, pos engine.Position) string {
 	return b.String()
 }
 
-// objections are the violations, the reasoning where it says more, and what to
-// do about it.
+// objections are the reasoning, which says what is wrong and what to do, and the
+// violations that it leaves out.
 func objections(d engine.Decision) string {
 	var text strings.Builder
-	text.WriteString(sentence(strings.Join(d.Violations, "; ")))
-	for _, more := range append([]string{d.Reasoning}, d.Suggestions...) {
-		if more = sentence(more); more != "" && !strings.Contains(text.String(), strings.TrimSuffix(more, ".")) {
-			if text.Len() > 0 {
-				text.WriteByte(' ')
-			}
-			text.WriteString(more)
+	text.WriteString(sentence(d.Reasoning))
+	for _, v := range d.Violations {
+		if strings.Contains(d.Reasoning, v) {
+			continue
 		}
+		if text.Len() > 0 {
+			text.WriteByte(' ')
+		}
+		text.WriteString(sentence(v))
 	}
 	return text.String()
 }
@@ -174,4 +202,12 @@ func sentence(s string) string {
 		return s
 	}
 	return s + "."
+}
+
+// counted is a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

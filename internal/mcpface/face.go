@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -54,6 +55,9 @@ type Face struct {
 	// dotless is true once the client turned out to refuse dots in names.
 	dotless  atomic.Bool
 	rewriter *strings.Replacer // of tool names in texts
+	// At the end: how long requests in flight may still be answered, and how long
+	// they may take to notice that they were cancelled.
+	grace, linger time.Duration
 }
 
 // New returns a Face with every tool, resource and prompt registered.
@@ -80,7 +84,7 @@ func New(cfg Config) (*Face, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	f := &Face{cfg: cfg, rewriter: nameRewriter()}
+	f := &Face{cfg: cfg, rewriter: nameRewriter(), grace: grace, linger: linger}
 	f.server = server.NewMCPServer("gavel", cfg.Version,
 		server.WithTitle("gavel"),
 		server.WithInstructions(instructions),

@@ -90,13 +90,14 @@ func runValidate(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	line := fmt.Sprintf("WOULD PASS: %q would lead to %q.", r.Action, r.Decision.Target)
-	if !r.Approved {
-		verb := "BE REJECTED"
-		if r.Decision.Outcome == judge.Escalate {
-			verb = "BE ESCALATED"
-		}
-		line = fmt.Sprintf("WOULD %s: %q: %s", verb, r.Action, objections(r.Decision))
+	what := fmt.Sprintf("%q in %q", r.Action, r.State)
+	line := fmt.Sprintf("WOULD PASS: %s would lead to %q.", what, r.Decision.Target)
+	switch {
+	case r.Approved:
+	case r.Decision.Outcome == judge.Escalate:
+		line = fmt.Sprintf("WOULD BE ESCALATED: %s: %s", what, objections(r.Decision))
+	default:
+		line = fmt.Sprintf("WOULD BE REJECTED: %s: %s", what, objections(r.Decision))
 	}
 	return answer{line: line + " Nothing moved.", content: validateAnswer{
 		Approved: r.Approved, Confidence: r.Decision.Confidence, Reasoning: r.Decision.Reasoning,
@@ -148,7 +149,7 @@ func runListCheckpoints(ctx context.Context, f *Face, a arguments) (answer, erro
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{line: fmt.Sprintf("%d checkpoints, newest first.", r.Count), content: r}, nil
+	return answer{line: counted(r.Count, "checkpoint") + ", newest first.", content: r}, nil
 }
 
 func runConfigure(ctx context.Context, f *Face, a arguments) (answer, error) {
@@ -172,7 +173,7 @@ func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	line := fmt.Sprintf("%d decisions, oldest first.", r.Count)
+	line := counted(r.Count, "decision") + ", oldest first."
 	if r.NextAfter > 0 {
 		line += fmt.Sprintf(" More with afterSeq %d.", r.NextAfter)
 	}
@@ -187,7 +188,11 @@ func runInstances(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{line: fmt.Sprintf("%d instances, newest first.", r.Count), content: r}, nil
+	line := counted(r.Count, "instance") + ", newest first."
+	if r.NextCursor != "" {
+		line += fmt.Sprintf(" More with cursor %q.", r.NextCursor)
+	}
+	return answer{line: line, content: r}, nil
 }
 
 func runCanExecute(ctx context.Context, f *Face, a arguments) (answer, error) {

@@ -2,6 +2,7 @@ package mcpface_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -109,6 +112,11 @@ func serve(t testing.TB, e mcpface.Engine, options ...option) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveFace(t, face)
+}
+
+func serveFace(t testing.TB, face *mcpface.Face) *wire {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -148,19 +156,25 @@ func (w *wire) send(line string) {
 	}
 }
 
-// next is the next line that the server wrote.
+// next is the next message that the server wrote.
 func (w *wire) next() map[string]any {
+	w.t.Helper()
+	line := w.nextLine()
+	var m map[string]any
+	if err := json.Unmarshal(line, &m); err != nil {
+		w.t.Fatalf("not JSON on stdout: %q", line)
+	}
+	return m
+}
+
+func (w *wire) nextLine() []byte {
 	w.t.Helper()
 	select {
 	case line, ok := <-w.lines:
 		if !ok {
 			w.t.Fatal("the server ended")
 		}
-		var m map[string]any
-		if err := json.Unmarshal(line, &m); err != nil {
-			w.t.Fatalf("not JSON on stdout: %q", line)
-		}
-		return m
+		return bytes.TrimSuffix(line, []byte("\n"))
 	case <-time.After(20 * time.Second):
 		w.t.Fatal("no answer")
 		return nil
@@ -198,9 +212,11 @@ func (r result) code() any {
 	return e["code"]
 }
 
+// call calls a tool. Whatever it answers has text and conforms to the declared
+// output schema: clients refuse what does not.
 func (w *wire) call(tool, arguments string) result {
 	w.t.Helper()
-	w.send(`{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `}}`)
+	w.send(`{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"` + tool + `","arguments":` + strings.ReplaceAll(arguments, "\n", " ") + `}}`)
 	m := w.next()
 	if m["error"] != nil {
 		w.t.Fatalf("%s: protocol error %v", tool, m["error"])
@@ -213,16 +229,70 @@ func (w *wire) call(tool, arguments string) result {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		w.t.Fatal(err)
 	}
+	conforms(w.t, tool, r)
 	return r
+}
+
+var outputSchemas = sync.OnceValue(func() map[string]*schema.Schema {
+	out := map[string]*schema.Schema{}
+	for name, raw := range mcpface.OutputSchemas() {
+		s, err := schema.Compile(raw)
+		if err != nil {
+			panic(err)
+		}
+		out[name] = s
+		out[strings.ReplaceAll(name, ".", "_")] = s
+	}
+	return out
+})
+
+func conforms(t testing.TB, tool string, r result) {
+	t.Helper()
+	doc, err := json.Marshal(r.StructuredContent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if violations, err := outputSchemas()[tool].ValidateJSON(doc); err != nil || len(violations) > 0 {
+		t.Errorf("%s: the answer does not conform to the output schema: %v %v", tool, violations, err)
+	}
+	if len(r.Content) != 2 {
+		t.Fatalf("%s: an answer has a line and the document as text, got %d blocks", tool, len(r.Content))
+	}
+	var fromText map[string]any
+	if err := json.Unmarshal([]byte(r.Content[1].Text), &fromText); err != nil || !reflect.DeepEqual(fromText, r.StructuredContent) {
+		t.Errorf("%s: the text does not hold the structured content: %s", tool, r.Content[1].Text)
+	}
+	if line := r.Content[0].Text; line == "" || strings.Contains(line, "\n") {
+		t.Errorf("%s: the first text is one line, got %q", tool, line)
+	}
+	first, _, _ := strings.Cut(r.Content[0].Text, " ")
+	failed := first == "REJECTED" || first == "ESCALATED" || first == "ERROR"
+	if shadow, _ := r.StructuredContent["decision"].(map[string]any); failed != r.IsError && shadow["mode"] != "shadow" {
+		t.Errorf("%s: isError is %v, the text begins with %s", tool, r.IsError, first)
+	}
+}
+
+func (w *wire) listRaw() []json.RawMessage {
+	w.t.Helper()
+	w.send(`{"jsonrpc":"2.0","id":"list","method":"tools/list"}`)
+	var m struct {
+		Result struct{ Tools []json.RawMessage }
+	}
+	if err := json.Unmarshal(w.nextLine(), &m); err != nil {
+		w.t.Fatal(err)
+	}
+	return m.Result.Tools
 }
 
 func (w *wire) list() []map[string]any {
 	w.t.Helper()
-	w.send(`{"jsonrpc":"2.0","id":"list","method":"tools/list"}`)
-	m := w.next()
 	var out []map[string]any
-	for _, v := range m["result"].(map[string]any)["tools"].([]any) {
-		out = append(out, v.(map[string]any))
+	for _, raw := range w.listRaw() {
+		var tool map[string]any
+		if err := json.Unmarshal(raw, &tool); err != nil {
+			w.t.Fatal(err)
+		}
+		out = append(out, tool)
 	}
 	return out
 }

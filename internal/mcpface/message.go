@@ -3,6 +3,7 @@ package mcpface
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -164,7 +165,22 @@ func strict(line []byte, at span, key string) *fault {
 	if err == nil {
 		return nil
 	}
-	return invalid(fmt.Sprintf("The member %q is not acceptable JSON: %v.", key, err), "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps.")
+	return invalid(fmt.Sprintf("The member %s is not acceptable JSON: %s.", clipped(key), whatIsWrong(err)), strictHint)
+}
+
+// strictHint is what to do about strict JSON's refusals.
+const strictHint = "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps; quote larger ones."
+
+// whatIsWrong tells an issue without its line, which is the only one.
+func whatIsWrong(err error) string {
+	var issue *strictdoc.Issue
+	if !errors.As(err, &issue) {
+		return err.Error()
+	}
+	if issue.Path == "" {
+		return issue.Message
+	}
+	return "at " + issue.Path + ", " + issue.Message
 }
 
 // badKey is a key that stands twice, or in a case of letters that is not its own.
@@ -175,9 +191,9 @@ type badKey struct {
 
 func (b *badKey) fault(where string) *fault {
 	if b.written != "" {
-		return invalid(fmt.Sprintf("The %s has the key %s, which is written %q.", where, clipped(b.key), b.written), "Keys are compared exactly.")
+		return invalid(fmt.Sprintf("The key %s of the %s must be written %q.", clipped(b.key), where, b.written), "Keys are compared exactly.")
 	}
-	return invalid(fmt.Sprintf("The %s has the key %s twice.", where, clipped(b.key)), "Send each key once; case does not tell keys apart here.")
+	return invalid(fmt.Sprintf("The key %s stands twice in the %s.", clipped(b.key), where), "Send each key once; case does not tell keys apart here.")
 }
 
 // clipped quotes a key for a message.

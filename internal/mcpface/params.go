@@ -3,7 +3,9 @@ package mcpface
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -35,8 +37,17 @@ type param struct {
 	help     string
 }
 
-// bounds are the least and the greatest value of a number.
+// bounds are the least and the greatest value of a number; a most of 0 is none.
 type bounds struct{ least, most float64 }
+
+func (b bounds) String() string {
+	if b.most == 0 {
+		return plain(b.least) + " or more"
+	}
+	return "from " + plain(b.least) + " to " + plain(b.most)
+}
+
+func (b bounds) hold(n float64) bool { return n >= b.least && (b.most == 0 || n <= b.most) }
 
 // arguments are a call's arguments after they were checked against the tool's
 // parameters: present keys have the right type, null counts as absent.
@@ -47,22 +58,28 @@ type arguments struct {
 
 // read checks raw against the parameters and reports the first mistake.
 func (t tool) read(raw json.RawMessage) (arguments, error) {
-	if len(bytes.TrimSpace(raw)) == 0 || string(bytes.TrimSpace(raw)) == "null" {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
-	if err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: len(raw) + 1, Depth: 96}); err != nil {
-		return arguments{}, &engine.Error{
-			Code: engine.CodeInvalidData, Message: fmt.Sprintf("The arguments are not acceptable JSON: %v.", err),
-			Hint: "Send each key once, valid UTF-8, and numbers that a 64-bit float keeps; quote larger ones.", Err: err,
+	if err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: len(raw) + 1, Depth: deepestArguments}); err != nil {
+		e := &engine.Error{
+			Code: engine.CodeInvalidData, Hint: strictHint, Err: err,
+			Message: fmt.Sprintf("The arguments are not acceptable JSON: %s.", whatIsWrong(err)),
 		}
+		var issue *strictdoc.Issue
+		if errors.As(err, &issue) {
+			e.Path = issue.Path
+		}
+		return arguments{}, e
 	}
 	a := arguments{raw: raw}
-	if json.Unmarshal(raw, &a.fields) != nil || a.fields == nil {
-		return arguments{}, wrong("", "The arguments must be an object.", "Send them by name.")
+	if raw[0] != '{' || json.Unmarshal(raw, &a.fields) != nil {
+		return arguments{}, wrong("", "The arguments must be an object, are "+jsonType(raw)+".", "Send them by name.")
 	}
-	names := make([]string, len(t.params))
-	for i, p := range t.params {
-		names[i] = p.name
+	if err := t.refuseUnknown(a); err != nil {
+		return arguments{}, err
+	}
+	for _, p := range t.params {
 		v, ok := a.fields[p.name]
 		if ok && string(v) == "null" {
 			delete(a.fields, p.name)
@@ -77,26 +94,43 @@ func (t tool) read(raw json.RawMessage) (arguments, error) {
 			}
 		}
 	}
-	if t.passes {
-		return a, nil
-	}
-	for _, key := range sortedKeys(a.fields) {
-		if !slices.Contains(names, key) {
-			return arguments{}, unknownArgument(t, key, names)
-		}
-	}
 	return a, nil
 }
 
-func unknownArgument(t tool, key string, names []string) error {
-	hint := fmt.Sprintf("%s takes: %s.", t.name, strings.Join(names, ", "))
+// deepestArguments bounds the nesting of arguments: that of a document, and of
+// what is around it.
+const deepestArguments = 96
+
+// refuseUnknown refuses arguments that nobody reads. Those of a tool that passes
+// its arguments on are the engine's to name, unless a required one is missing:
+// then the unknown one is probably it.
+func (t tool) refuseUnknown(a arguments) error {
+	names := make([]string, len(t.params))
+	complete := true
+	for i, p := range t.params {
+		names[i] = p.name
+		complete = complete && (!p.required || a.fields[p.name] != nil)
+	}
+	if t.passes && complete {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(a.fields)) {
+		if !slices.Contains(names, key) {
+			return unknownArgument(key, names)
+		}
+	}
+	return nil
+}
+
+func unknownArgument(key string, names []string) error {
+	hint := fmt.Sprintf("The arguments are: %s.", strings.Join(names, ", "))
 	if len(names) == 0 {
-		hint = t.name + " takes no arguments."
+		hint = "This tool takes no arguments."
 	}
 	if near := strictdoc.Suggest(key, names); near != "" {
 		hint = fmt.Sprintf("Did you mean %q? %s", near, hint)
 	}
-	return wrong(key, fmt.Sprintf("There is no argument %q.", key), hint)
+	return wrong(key, fmt.Sprintf("There is no argument %s.", clipped(key)), hint)
 }
 
 func (p param) check(v json.RawMessage) error {
@@ -113,8 +147,11 @@ func (p param) check(v json.RawMessage) error {
 			return wrong(p.name, fmt.Sprintf("The argument %q must be one of %s.", p.name, strings.Join(p.enum, ", ")), p.help)
 		}
 	}
-	if n, err := strconv.ParseFloat(string(v), 64); p.within != nil && (err != nil || n < p.within.least || n > p.within.most) {
-		return wrong(p.name, fmt.Sprintf("The argument %q must be from %s to %s, is %.40s.", p.name, plain(p.within.least), plain(p.within.most), v), p.help)
+	if p.within == nil {
+		return nil
+	}
+	if n, err := strconv.ParseFloat(string(v), 64); err != nil || !p.within.hold(n) {
+		return wrong(p.name, fmt.Sprintf("The argument %q must be %s, is %.40s.", p.name, p.within, v), p.help)
 	}
 	return nil
 }
@@ -173,15 +210,6 @@ func wrong(name, message, hint string) error {
 		path = "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 	}
 	return &engine.Error{Code: engine.CodeInvalidArgument, Path: path, Message: message, Hint: hint}
-}
-
-func sortedKeys(m map[string]json.RawMessage) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // The getters return the zero value for an absent argument; check has made sure

@@ -155,8 +155,13 @@ func unknownTool(m message) *fault {
 		return nil
 	}
 	names := toolNames()
+	if strings.Contains(m.tool, "_") && !strings.Contains(m.tool, ".") { // the style that the client was told
+		for i, name := range names {
+			names[i] = underscored(name)
+		}
+	}
 	message := fmt.Sprintf("There is no tool %s.", clipped(m.tool))
-	if near := strictdoc.Suggest(strings.ReplaceAll(m.tool, "_", "."), names); near != "" {
+	if near := strictdoc.Suggest(m.tool, names); near != "" {
 		message = fmt.Sprintf("There is no tool %s; did you mean %q?", clipped(m.tool), near)
 	}
 	return &fault{codeInvalidParams, "unknown_tool", message, "The tools: " + strings.Join(names, ", ") + "."}

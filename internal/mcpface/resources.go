@@ -69,7 +69,7 @@ func (f *Face) reader(mime string, read func(context.Context, string) (string, e
 	return func(ctx context.Context, req mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 		text, err := read(ctx, subject(req.Params.URI))
 		if err != nil {
-			return nil, f.rpc(ctx, req.Params.URI, err)
+			return nil, f.rpcNotFound(ctx, req.Params.URI, err)
 		}
 		return []mcp.ResourceContents{mcp.TextResourceContents{URI: req.Params.URI, MIMEType: mime, Text: text}}, nil
 	}
@@ -88,17 +88,24 @@ func subject(uri string) string {
 	return s
 }
 
-// rpc explains an error where the protocol has no result for it: resources and
-// prompts.
-func (f *Face) rpc(ctx context.Context, what string, err error) error {
+// rpcNotFound is rpc for a resource, for which older protocol versions have a code.
+func (f *Face) rpcNotFound(ctx context.Context, what string, err error) error {
+	e := f.rpc(ctx, what, err)
+	if code := engine.CodeOf(err); code == engine.CodeUnknownWorkflow || code == engine.CodeUnknownInstance {
+		if !server.IsModernRequest(ctx) {
+			e.Code = codeNotFound
+		}
+	}
+	return e
+}
+
+// rpc explains an error where the protocol has no result for it: prompts and
+// completions.
+func (f *Face) rpc(ctx context.Context, what string, err error) rpcError {
 	e := f.explain(ctx, what, err)
 	code := codeInternal
 	switch e.Code {
-	case engine.CodeUnknownWorkflow, engine.CodeUnknownInstance:
-		if code = codeNotFound; server.IsModernRequest(ctx) {
-			code = codeInvalidParams
-		}
-	case engine.CodeInvalidArgument:
+	case engine.CodeUnknownWorkflow, engine.CodeUnknownInstance, engine.CodeInvalidArgument:
 		code = codeInvalidParams
 	}
 	return rpcError{Code: code, Message: e.Error(), Data: rpcData{Code: string(e.Code), Message: e.Message, Hint: e.Hint}}

@@ -1,46 +1,66 @@
 package mcpface
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
-// inputSchema is the JSON Schema of a tool's parameters: one flat object without
-// combinators, which some providers refuse a whole list of tools for.
+// inputSchema is the JSON Schema of a tool's parameters, in their order: one flat
+// object without combinators, which some providers refuse a whole list of tools
+// for.
 func inputSchema(params []param) json.RawMessage {
-	properties := map[string]any{}
+	var b bytes.Buffer
+	b.WriteString(`{"type":"object","properties":{`)
 	required := []string{}
-	for _, p := range params {
-		s := map[string]any{"description": p.help}
-		switch p.kind {
-		case kindString:
-			s["type"] = "string"
-		case kindObject:
-			s["type"] = "object"
-		case kindInteger:
-			s["type"] = "integer"
-		case kindNumber:
-			s["type"] = "number"
-		case kindBoolean:
-			s["type"] = "boolean"
-		case kindStrings:
-			s["type"], s["items"] = "array", map[string]any{"type": "string"}
+	for i, p := range params {
+		if i > 0 {
+			b.WriteByte(',')
 		}
-		if len(p.enum) > 0 {
-			s["enum"] = p.enum
-		}
-		if p.within != nil {
-			s["minimum"], s["maximum"] = p.within.least, p.within.most
-		}
-		properties[p.name] = s
+		b.Write(encode(p.name))
+		b.WriteByte(':')
+		b.Write(encode(p.schema()))
 		if p.required {
 			required = append(required, p.name)
 		}
 	}
-	return encode(map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+	b.WriteString(`},"required":`)
+	b.Write(encode(required))
+	b.WriteString(`,"additionalProperties":false}`)
+	return b.Bytes()
+}
+
+func (p param) schema() map[string]any {
+	s := map[string]any{"description": p.help}
+	switch p.kind {
+	case kindString:
+		s["type"] = "string"
+	case kindObject:
+		s["type"] = "object"
+	case kindInteger:
+		s["type"] = "integer"
+	case kindNumber:
+		s["type"] = "number"
+	case kindBoolean:
+		s["type"] = "boolean"
+	case kindStrings:
+		s["type"], s["items"] = "array", map[string]any{"type": "string"}
+	}
+	if len(p.enum) > 0 {
+		s["enum"] = p.enum
+	}
+	if p.within != nil {
+		s["minimum"] = p.within.least
+		if p.within.most != 0 {
+			s["maximum"] = p.within.most
+		}
+	}
+	return s
 }
 
 // outputSchema is the JSON Schema of what a tool answers, from the Go type. No
@@ -49,9 +69,21 @@ func inputSchema(params []param) json.RawMessage {
 func outputSchema(v any) json.RawMessage {
 	s := objectSchema(reflect.TypeOf(v))
 	properties := s["properties"].(map[string]any)
-	properties["error"] = objectSchema(reflect.TypeFor[errorAnswer]())
-	properties["error"].(map[string]any)["description"] = fieldHelp["error"]
+	properties["error"] = errorSchema(reflect.TypeOf(v) == reflect.TypeFor[engine.DefineResult]())
 	return encode(s)
+}
+
+// errorSchema stands in every tool, so it says in words what other fields of the
+// answer say in full. Only a definition has issues.
+func errorSchema(issues bool) map[string]any {
+	s := objectSchema(reflect.TypeFor[errorAnswer]())
+	s["description"] = fieldHelp["error"]
+	fields := s["properties"].(map[string]any)
+	fields["current"] = map[string]any{"type": "object", "description": "Where the instance is now: id, state, nextActions, progress, complete, status, revision, seq."}
+	if !issues {
+		delete(fields, "issues")
+	}
+	return s
 }
 
 // objectSchema describes a struct as encoding/json writes it.
@@ -110,7 +142,7 @@ func typeSchema(t reflect.Type) map[string]any {
 }
 
 func encode(v any) json.RawMessage {
-	b, err := json.Marshal(v)
+	b, err := readable(v)
 	if err != nil {
 		panic(fmt.Sprintf("mcpface: %v", err)) // only channels and functions fail, and there are none
 	}

@@ -60,22 +60,22 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 	var end error
 	select {
 	case end = <-read:
-		pending.drain(grace)
+		pending.drain(f.grace)
 	case <-ctx.Done():
 		end = ctx.Err()
-		pending.drain(grace)
+		pending.drain(f.grace)
 	case <-answers.broken: // nobody hears what is answered
 	case err := <-served:
 		return fmt.Errorf("serve stdio: %w", err)
 	}
 	stop()
 	_ = feed.Close() // a pipe's Close returns no error
-	return errors.Join(end, lastWords(served, answers))
+	return errors.Join(end, lastWords(served, answers, f.linger))
 }
 
 // lastWords waits a moment for the server's end and tells what went wrong in it.
-func lastWords(served <-chan error, answers *lineWriter) error {
-	late := time.NewTimer(linger)
+func lastWords(served <-chan error, answers *lineWriter, patience time.Duration) error {
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
 	case err := <-served:

@@ -3,6 +3,7 @@ package mcpface_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,21 +15,49 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 )
 
-// The whole tool surface is a golden file: a change of what clients see is a
-// change that somebody read.
+// The whole surface is golden files, one a tool and one for the rest: a change of
+// what clients see is a change that somebody read.
 func TestSurface(t *testing.T) {
 	w := serve(t, newEngine(t))
-	w.hello("test")
-	doc, err := json.MarshalIndent(w.list(), "", "  ")
+	var rest bytes.Buffer
+	for _, request := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"resources/list"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"resources/templates/list"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`,
+	} {
+		w.send(request)
+		if err := json.Indent(&rest, w.nextLine(), "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		rest.WriteByte('\n')
+	}
+	golden(t, "server.txt", rest.Bytes())
+	names := map[string]bool{"server.txt": true}
+	for _, raw := range w.listRaw() {
+		var tool struct{ Name string }
+		var doc bytes.Buffer
+		if err := errors.Join(json.Unmarshal(raw, &tool), json.Indent(&doc, raw, "", "  ")); err != nil {
+			t.Fatal(err)
+		}
+		doc.WriteByte('\n')
+		golden(t, tool.Name+".json", doc.Bytes())
+		names[tool.Name+".json"] = true
+	}
+	files, err := os.ReadDir(filepath.Join("testdata", "__snaps__"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "tools.json", append(doc, '\n'))
+	for _, f := range files {
+		if !names[f.Name()] {
+			t.Errorf("%s shows a tool that is not there any more; remove it", f.Name())
+		}
+	}
 }
 
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
+	path := filepath.Join("testdata", "__snaps__", name)
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)

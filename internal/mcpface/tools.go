@@ -39,7 +39,7 @@ func (t tool) declare() mcp.Tool {
 var (
 	paramID       = param{name: "id", kind: kindString, required: true, help: "The instance's id, as start returned it (wf-...)."}
 	paramKey      = param{name: "idempotencyKey", kind: kindString, help: "A key of your own, at most 200 bytes: repeating the call with the same key and arguments returns the first answer and does nothing again."}
-	paramRevision = param{name: "expectedRevision", kind: kindInteger, within: &bounds{0, 1 << 53}, help: "The revision that you believe the instance is at; when it is not, nothing happens and the answer is the error conflict with the current state."}
+	paramRevision = param{name: "expectedRevision", kind: kindInteger, within: &bounds{least: 0}, help: "The revision that you believe the instance is at; when it is not, nothing happens and the answer is the error conflict with the current state."}
 	paramData     = param{name: "data", kind: kindObject, help: "What the action brings: a JSON object, merged into the context by top-level key when the move is approved; null removes a key."}
 	paramAction   = param{name: "action", kind: kindString, required: true, help: "The action to perform; one of nextActions."}
 )
@@ -63,7 +63,7 @@ var tools = []tool{
 		description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action demands.",
 		params: []param{
 			{name: "name", kind: kindString, required: true, help: "The workflow's name, from list."},
-			{name: "version", kind: kindInteger, within: &bounds{1, 1 << 30}, help: "The version, from 1; leave it out for the newest."},
+			{name: "version", kind: kindInteger, within: &bounds{least: 1}, help: "The version, from 1; leave it out for the newest."},
 		},
 		run: runDescribe,
 	},
@@ -140,7 +140,7 @@ var tools = []tool{
 		description: "Show every decision about an instance, oldest first, refused ones and pre-checks (flagged) included: what was asked, what each layer said, with what confidence and assurance.",
 		params: []param{
 			paramID,
-			{name: "afterSeq", kind: kindInteger, within: &bounds{0, 1 << 53}, help: "Continue after this seq: nextAfter of the page before."},
+			{name: "afterSeq", kind: kindInteger, within: &bounds{least: 0}, help: "Continue after this seq: nextAfter of the page before."},
 			{name: "limit", kind: kindInteger, within: &bounds{1, 1000}, help: "How many decisions at most, 1 to 1000; 100 when left out."},
 		},
 		run: runHistory,

@@ -1,0 +1,18 @@
+package mcpface
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// OutputSchemas are the declared output schemas by canonical tool name.
+func OutputSchemas() map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for _, t := range tools {
+		out[t.name] = t.declare().RawOutputSchema
+	}
+	return out
+}
+
+// Hurry makes the end of f quick, for tests in which something never ends.
+func Hurry(f *Face) { f.grace, f.linger = 30*time.Millisecond, 30*time.Millisecond }
