@@ -18,8 +18,7 @@ import (
 // documents, keys that are no strings, .inf and numbers like 0x1F or 0123 are
 // refused. Block scalars keep their line breaks.
 //
-// The error is Errors or *Issue; a syntax error ends the reading, so there is
-// usually one.
+// The error is an *Issue: the first thing wrong ends the reading.
 func Parse(name string, src []byte, limits Limits) (*Node, error) {
 	limits = limits.withDefaults()
 	n, issue := parse(name, src, limits)
