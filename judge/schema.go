@@ -20,14 +20,14 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
-	violations, err := set.Schema(ctx, c.Data)
+	report, err := set.CheckSchema(ctx, c.Data)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: look at the data: %w", err)
 	}
-	if len(violations) > 0 {
-		return structural(LayerSchema, violations), nil
+	op := structural(LayerSchema, report.Findings)
+	op.Fault, op.Sandbox = report.Fault, report.Unhardened
+	if op.Outcome == Approve {
+		op.Reasoning = "The data matches its schema."
 	}
-	passed := structural(LayerSchema, nil)
-	passed.Reasoning = "The data matches its schema."
-	return passed, nil
+	return op, nil
 }

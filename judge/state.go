@@ -24,6 +24,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if !examines && len(findings) == 0 {
 		return Opinion{}, nil
 	}
+	var report validators.SchemaReport
 	if examines {
 		set, fault, err := compile(ctx, l.compiler, c.Owner, LayerState, entry)
 		if err != nil {
@@ -34,13 +35,13 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 			return *fault, nil
 		}
 		findings = append(findings, set.Fields(c.Merged)...)
-		violations, err := set.Schema(ctx, c.Merged)
-		if err != nil {
+		if report, err = set.CheckSchema(ctx, c.Merged); err != nil {
 			return Opinion{}, fmt.Errorf("judge: look at the context: %w", err)
 		}
-		findings = append(findings, violations...)
+		findings = append(findings, report.Findings...)
 	}
 	op := structural(LayerState, findings)
+	op.Fault, op.Sandbox = report.Fault, report.Unhardened
 	if op.Outcome == Reject {
 		op.Reasoning = sentences(fmt.Sprintf("The state %q cannot be entered:", next.Target), op.Reasoning)
 	} else {
