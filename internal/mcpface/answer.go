@@ -160,16 +160,15 @@ func retryable(code engine.Code) bool {
 // when refused what is wrong and what to do.
 func verdictLine(what string, d engine.Decision, pos engine.Position) string {
 	var b strings.Builder
-	switch d.Outcome {
-	case judge.Approve:
+	switch {
+	case d.Outcome == judge.Approve:
 		fmt.Fprintf(&b, "APPROVED %s.", what)
-	case judge.Escalate:
+	case d.Applied: // shadow mode
+		fmt.Fprintf(&b, "MOVED %s, because the mode is shadow; enforced, the answer would be %s: %s", what, d.Outcome, objections(d))
+	case d.Outcome == judge.Escalate:
 		fmt.Fprintf(&b, "ESCALATED %s: %s", what, objections(d))
 	default:
 		fmt.Fprintf(&b, "REJECTED %s: %s", what, objections(d))
-	}
-	if d.Outcome != judge.Approve && d.Applied {
-		b.WriteString(" The mode is shadow: the move happened all the same.")
 	}
 	b.WriteString(" " + pos.Progress)
 	for _, w := range d.Warnings {

@@ -267,7 +267,7 @@ func conforms(t testing.TB, tool string, r result) {
 	}
 	first, _, _ := strings.Cut(r.Content[0].Text, " ")
 	failed := first == "REJECTED" || first == "ESCALATED" || first == "ERROR"
-	if shadow, _ := r.StructuredContent["decision"].(map[string]any); failed != r.IsError && shadow["mode"] != "shadow" {
+	if failed != r.IsError {
 		t.Errorf("%s: isError is %v, the text begins with %s", tool, r.IsError, first)
 	}
 }

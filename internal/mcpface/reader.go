@@ -31,8 +31,7 @@ func (r *lineReader) run() error {
 			return fmt.Errorf("read from the client: %w", err)
 		}
 		if l.tooLong > 0 {
-			r.answers.refuse(edgeID(l.text, l.tail), &fault{codeInvalidRequest, "too_large",
-				fmt.Sprintf("The message has %d bytes; at most %d are taken in one line.", l.tooLong, r.max), "Send less; keep large content elsewhere and refer to it."})
+			r.answers.refuse(edgeID(l.text, l.tail), r.tooLarge(l.tooLong))
 		} else if line := bytes.Trim(l.text, " \t\r\n"); len(line) > 0 {
 			if werr := r.pass(line); werr != nil {
 				return nil //nolint:nilerr // the server is ending and reads no more
@@ -62,15 +61,12 @@ func (r *lineReader) next() (rawLine, error) {
 			l.tooLong += len(part)
 			l.tail = append(l.tail, part...)
 		case len(l.text)+len(part) > r.max+1:
-			l.tooLong = len(l.text) + len(part)
-			l.tail = slices.Concat(l.text[max(0, len(l.text)-edge):], part)
-			l.text = bytes.Clone(l.text[:min(edge, len(l.text))])
+			whole := append(l.text, part...)
+			l = rawLine{text: bytes.Clone(whole[:min(edge, len(whole))]), tail: whole, tooLong: len(whole)}
 		default:
 			l.text = append(l.text, part...)
 		}
-		if len(l.tail) > edge {
-			l.tail = append(l.tail[:0], l.tail[len(l.tail)-edge:]...)
-		}
+		l.tail = l.tail[max(0, len(l.tail)-edge):]
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return l, err
 		}
@@ -135,6 +131,13 @@ func (r *lineReader) write(line []byte) error {
 	}
 	_, err := r.feed.Write(append(out, '\n'))
 	return err
+}
+
+func (r *lineReader) tooLarge(n int) *fault {
+	return &fault{
+		codeInvalidRequest, "too_large", fmt.Sprintf("The message has %d bytes; at most %d are taken in one line.", n, r.max),
+		"Send less; keep large content elsewhere and refer to it.",
+	}
 }
 
 func (r *lineReader) notNow(err error) *fault {

@@ -103,10 +103,11 @@ func (f *Face) rpcNotFound(ctx context.Context, what string, err error) error {
 // completions.
 func (f *Face) rpc(ctx context.Context, what string, err error) rpcError {
 	e := f.explain(ctx, what, err)
-	code := codeInternal
+	code := codeInvalidParams
 	switch e.Code {
-	case engine.CodeUnknownWorkflow, engine.CodeUnknownInstance, engine.CodeInvalidArgument:
-		code = codeInvalidParams
+	case engine.CodeInternal, engine.CodeUnavailable, engine.CodeBusy, engine.CodeCancelled:
+		code = codeInternal
+	default: // what the client asked for is what is wrong
 	}
 	return rpcError{Code: code, Message: e.Error(), Data: rpcData{Code: string(e.Code), Message: e.Message, Hint: e.Hint}}
 }

@@ -1,0 +1,113 @@
+package mcpface_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// scripted answers every advance, start and question with one decision, or fails
+// with one error.
+type scripted struct {
+	mcpface.Engine
+	decision engine.Decision
+	err      error
+}
+
+func (s scripted) position() engine.Position {
+	return engine.Position{ID: "wf-1", Workflow: "w", Version: 1, State: "a", NextActions: []string{"go"}, Progress: "In \"a\".", Status: "running", Revision: 3, Seq: 4}
+}
+
+func (s scripted) Advance(_ context.Context, _ engine.Principal, req engine.AdvanceRequest) (engine.AdvanceResult, error) {
+	return engine.AdvanceResult{Position: s.position(), From: "a", Action: req.Action, Decision: s.decision}, s.err
+}
+
+func (s scripted) Start(context.Context, engine.Principal, engine.StartRequest) (engine.StartResult, error) {
+	return engine.StartResult{Position: s.position(), Decision: s.decision}, s.err
+}
+
+func (s scripted) Validate(_ context.Context, _ engine.Principal, req engine.AdvanceRequest) (engine.ValidateResult, error) {
+	return engine.ValidateResult{Position: s.position(), Action: req.Action, Approved: s.decision.Outcome == judge.Approve, Decision: s.decision}, s.err
+}
+
+func (s scripted) ConfigureJudge(context.Context, engine.Principal, engine.JudgeConfigRequest) (engine.JudgeConfigResult, error) {
+	return engine.JudgeConfigResult{}, s.err
+}
+
+func decided(o judge.Outcome, applied bool) engine.Decision {
+	return engine.Decision{
+		Outcome: o, Proposed: o, Applied: applied, Code: "c", Confidence: 0.5, Assurance: judge.AssuranceStructural, DecidedBy: judge.LayerScript,
+		Mode: judge.Enforce, Reasoning: "The plan is thin. Say more.", Violations: []string{"The plan is thin", "No date is given"}, Suggestions: []string{"Add a date."},
+	}
+}
+
+func TestDecisionsAsAnswers(t *testing.T) {
+	shadow := decided(judge.Reject, true)
+	shadow.Mode = judge.Shadow
+	shouting := decided(judge.Reject, false)
+	shouting.Reasoning = "Two\nlines\x1b[31m and a bell\a."
+	for _, c := range []struct {
+		name     string
+		decision engine.Decision
+		refused  bool
+		begins   string
+		asked    string
+	}{
+		{"approve", decided(judge.Approve, true), false, `APPROVED "go" in "a". In "a".`, "WOULD PASS: "},
+		{"reject", decided(judge.Reject, false), true, `REJECTED "go" in "a": The plan is thin. Say more. No date is given. In "a".`, `WOULD BE REJECTED: "go" in "a": The plan is thin.`},
+		{"escalate", decided(judge.Escalate, false), true, `ESCALATED "go" in "a": The plan is thin.`, "WOULD BE ESCALATED: "},
+		{"shadow", shadow, false, `MOVED "go" in "a", because the mode is shadow; enforced, the answer would be reject: The plan is thin. Say more. No date is given. In "a".`, "WOULD BE REJECTED: "},
+		{"control characters", shouting, true, `REJECTED "go" in "a": Two lines [31m and a bell .`, "WOULD BE REJECTED: "},
+	} {
+		w := serve(t, scripted{Engine: newEngine(t), decision: c.decision})
+		w.hello("test")
+		advance := w.call("workflow.advance", `{"id":"wf-1","action":"go"}`)
+		if advance.IsError != c.refused || !strings.HasPrefix(advance.text(), c.begins) {
+			t.Errorf("%s: isError %v, %s", c.name, advance.IsError, advance.text())
+		}
+		for _, field := range []string{"state", "nextActions", "progress", "complete", "decision"} {
+			if _, ok := advance.StructuredContent[field]; !ok {
+				t.Errorf("%s: no %s", c.name, field)
+			}
+		}
+		if start := w.call("workflow.start", `{"type":"w"}`); start.IsError != c.refused {
+			t.Errorf("%s: start: isError %v", c.name, start.IsError)
+		}
+		if ask := w.call("workflow.judge.validate", `{"id":"wf-1","action":"go"}`); ask.IsError || !strings.HasPrefix(ask.text(), c.asked) {
+			t.Errorf("%s: a question is never an error: %s", c.name, ask.text())
+		}
+		w.end()
+	}
+}
+
+// Every code of the engine reaches the client as it is, with what to do; nothing
+// of the cause does.
+func TestEveryErrorCode(t *testing.T) {
+	for _, info := range engine.Codes {
+		current := &engine.Position{ID: "wf-1", State: "b", NextActions: []string{}, Progress: "In \"b\"."}
+		w := serve(t, scripted{Engine: newEngine(t), err: fmt.Errorf("wrapped: %w", &engine.Error{
+			Code: info.Code, Message: info.Meaning, Hint: info.Do, Path: "/x", Current: current, Err: errors.New("secret cause"),
+		})})
+		w.hello("test")
+		r := w.call("workflow.advance", `{"id":"wf-1","action":"go"}`)
+		e, _ := r.StructuredContent["error"].(map[string]any)
+		if !r.IsError || e["code"] != string(info.Code) || e["message"] != info.Meaning || e["hint"] != info.Do || e["path"] != "/x" ||
+			e["retryable"] != info.Retryable || r.StructuredContent["state"] != "b" {
+			t.Errorf("%s: %s", info.Code, r.text())
+		}
+		if want := fmt.Sprintf("ERROR %s: %s %s", info.Code, info.Meaning, info.Do); !strings.HasPrefix(r.text(), want) || strings.Contains(r.text(), "secret") {
+			t.Errorf("%s: %s", info.Code, r.text())
+		}
+		c := w.call("workflow.judge.config", `{"name":"w","enabled":true}`)
+		if !c.IsError || c.StructuredContent["success"] != false || c.StructuredContent["message"] == "" {
+			t.Errorf("%s: judge.config: %s", info.Code, c.text())
+		}
+		w.end()
+	}
+}
