@@ -156,8 +156,12 @@ func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind rec
 		d.Took += o.Took
 	}
 	d.Data = e.maskForRecord(j.loaded.def, j.data)
-	if kind == record.Advanced {
+	switch kind {
+	case record.Advanced:
 		move(&ev, &d, j)
+	case record.Prechecked:
+		d.Applied = false // whatever the verdict allows: nothing was asked to move
+	default:
 	}
 	ev.Decision = &d
 	return ev

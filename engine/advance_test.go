@@ -200,7 +200,7 @@ func TestValidateMovesNothing(t *testing.T) {
 	b.define(agent, simple)
 	id := b.start(agent, "simple", "").ID
 	ok, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`{"x":1}`)})
-	if err != nil || !ok.Approved || ok.State != "a" || ok.Decision.Target != "b" {
+	if err != nil || !ok.Approved || ok.State != "a" || ok.Decision.Target != "b" || ok.Decision.Applied {
 		t.Fatalf("validate: %+v %v", ok, err)
 	}
 	no, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "fly"})

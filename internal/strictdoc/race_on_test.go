@@ -1,0 +1,6 @@
+//go:build race
+
+package strictdoc
+
+// raceDetector is true when the race detector makes everything slower and allocates.
+const raceDetector = true
