@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 type mcpCmd struct {
@@ -26,6 +28,8 @@ type mcpCmd struct {
 func (mcpCmd) Help() string {
 	return `Stdin and stdout belong to the protocol; messages go to stderr. The server ends
 when its stdin does, or with SIGINT or SIGTERM. Several servers may use one store.
+A script that killed its worker again and again is quarantined; SIGHUP lets every
+such script run again, and so does a new start.
 
 Definitions that are loaded here belong to the operator: a client with the role
 agent can use and tighten them, and cannot change or roll back what they guard.
@@ -93,11 +97,32 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err != nil {
 		return misused("", "cannot set up the server: %w", err)
 	}
+	defer forgiveOnHangup(con.log, sys.pool)()
 	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role))
 	if err := face.ServeStdio(ctx, con.stdin, con.rawOut); err != nil && !errors.Is(err, context.Canceled) {
 		return unclear("", "the connection failed: %w", err)
 	}
 	return nil
+}
+
+// forgiveOnHangup lets every quarantined script run again whenever the operator
+// sends SIGHUP. The returned function ends that.
+func forgiveOnHangup(log *slog.Logger, pool *script.Pool) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range hangups {
+			pool.ResetQuarantine("")
+			log.Warn("quarantined scripts may run again", "cause", "SIGHUP")
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-ended
+	}
 }
 
 // warnNoModel says once that definitions ask a model that nobody configured.

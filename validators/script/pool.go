@@ -231,7 +231,8 @@ func (p *Pool) strike(owner string, s Script, why string) {
 	}
 }
 
-// ResetQuarantine forgives an owner and all their scripts: an operator's way out.
+// ResetQuarantine forgives an owner and all their scripts, every owner for "": an
+// operator's way out.
 func (p *Pool) ResetQuarantine(owner string) { p.quarantine.reset(owner) }
 
 // Close kills all workers, waits until they are reaped and until calls in flight

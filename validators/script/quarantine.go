@@ -119,12 +119,12 @@ func (q *quarantine) suspect(owner string) bool {
 	return now.Before(r.until) || len(r.strikes) > 0 && now.Sub(r.strikes[len(r.strikes)-1]) <= q.window
 }
 
-// reset forgets everything about an owner.
+// reset forgets everything about an owner, about all of them for "".
 func (q *quarantine) reset(owner string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for c := range q.records {
-		if c.owner == owner {
+		if owner == "" || c.owner == owner {
 			delete(q.records, c)
 		}
 	}

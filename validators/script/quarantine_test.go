@@ -80,6 +80,14 @@ func TestQuarantineOfAnOwner(t *testing.T) {
 	if held(q, "o", "bad1") || q.suspect("o") {
 		t.Error("still held after reset")
 	}
+	for range 3 {
+		strike(q, "o", "bad")
+		strike(q, "p", "bad")
+	}
+	q.reset("")
+	if held(q, "o", "bad") || held(q, "p", "bad") {
+		t.Error("still held after a reset of everybody")
+	}
 }
 
 func TestQuarantineOutlivesTheOwnersRecord(t *testing.T) {
