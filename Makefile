@@ -57,6 +57,10 @@ bench: ## Run the benchmarks (BENCH=regexp)
 crash: ## Run the tests that kill the process in mid-load, COUNT times over
 	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -E '^ *(---|ok|FAIL|panic)'
 
+.PHONY: hostile
+hostile: ## Run the hostile scripts long: 10,000 calls, the full time limits
+	GAVEL_HOSTILE_CALLS=10000 GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m -v -run 'TestHostDoesNotGrow|TestHostile|TestCorpus|TestHonest' ./validators/script | grep -E '^ *(--- (FAIL|PASS): Test[A-Z]|ok|FAIL|panic)'
+
 .PHONY: clients
 clients: ## Play the checks with foreign MCP clients (needs Node and npm)
 	.ci/run build seed-walk inspector
