@@ -3,7 +3,6 @@ package mcpface_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -41,6 +40,11 @@ func BenchmarkAdvanceOverStdio(b *testing.B) {
 		_ = inW.Close()
 		<-done
 	})
+	b.Run("advance, engine that answers at once", func(b *testing.B) {
+		d := decided(judge.Approve, true)
+		d.Violations, d.Suggestions = []string{}, []string{}
+		advancesOver(b, scripted{decision: d}, "wf-1")
+	})
 	b.Run("advance, memory", func(b *testing.B) { advances(b, memstore.New()) })
 	b.Run("advance, SQLite", func(b *testing.B) {
 		store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
@@ -70,6 +74,15 @@ func advances(b *testing.B, store engine.Store) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	advancesOver(b, e, start.ID)
+	if err := store.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func advancesOver(b *testing.B, e mcpface.Engine, id string) {
+	b.Helper()
+	p := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 	face, err := mcpface.New(mcpface.Config{Engine: e, Principal: p, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
@@ -78,24 +91,21 @@ func advances(b *testing.B, store engine.Store) {
 	outR, outW := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- face.ServeStdio(context.Background(), inR, outW) }()
-	roundTrips(b, inW, outR, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":"`+start.ID+`","action":"again","data":{"n":1}}}}`)
+	roundTrips(b, inW, outR, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":"`+id+`","action":"again","data":{"n":1}}}}`)
 	_ = inW.Close()
 	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
-	if err := store.Close(); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func roundTrips(b *testing.B, in io.Writer, out io.Reader, line string) {
 	b.Helper()
-	r := bufio.NewReader(out)
+	r := bufio.NewReaderSize(out, 1<<20)
 	for b.Loop() {
 		if _, err := io.WriteString(in, line+"\n"); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := r.ReadSlice('\n'); err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		if _, err := r.ReadSlice('\n'); err != nil {
 			b.Fatal(err)
 		}
 	}

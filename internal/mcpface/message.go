@@ -24,6 +24,7 @@ const (
 
 // Methods that the reader knows.
 const (
+	methodPing       = "ping"
 	methodInitialize = "initialize"
 	methodListen     = "subscriptions/listen"
 	methodCallTool   = "tools/call"

@@ -94,7 +94,7 @@ func TestWriterGivesIDsBack(t *testing.T) {
 		{`4`, `,"error":{"code":-32603,"message":"gavel.error:{"}}`, `{"jsonrpc":"2.0","id":4,"error":{"code":-32603,"message":"gavel.error:{"}}`},
 	} {
 		passed := standIn(json.RawMessage(c.sent))
-		if _, err := p.add(passed, json.RawMessage(c.sent), false); err != nil {
+		if _, err := p.add(passed, message{id: json.RawMessage(c.sent)}); err != nil {
 			t.Fatal(err)
 		}
 		written, err := json.Marshal(passed) // as the library writes it

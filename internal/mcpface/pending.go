@@ -1,6 +1,7 @@
 package mcpface
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -35,21 +36,27 @@ type call struct {
 
 func newPending(most int) *pending { return &pending{max: most, calls: map[string]*call{}} }
 
-func (p *pending) add(passed, id json.RawMessage, stream bool) (*call, error) {
+// add takes a request in under the id that it is passed on with. Pings have room
+// when other requests have none any more: they ask whether the server is alive.
+func (p *pending) add(passed json.RawMessage, m message) (*call, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	most := p.max
+	if m.method == methodPing {
+		most *= 2
+	}
 	key := idKey(passed)
 	switch _, in := p.calls[key]; {
 	case p.ending:
 		return nil, errEnding
 	case in:
 		return nil, errSameID
-	case len(p.calls) >= p.max:
+	case len(p.calls) >= most:
 		return nil, errBusy
 	}
-	c := &call{id: id, stream: stream, done: make(chan struct{})}
+	c := &call{id: bytes.Clone(m.id), stream: m.method == methodListen, done: make(chan struct{})}
 	p.calls[key] = c
-	if !stream {
+	if !c.stream {
 		p.waiting++
 	}
 	return c, nil

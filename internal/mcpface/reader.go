@@ -92,7 +92,7 @@ func (r *lineReader) pass(line []byte) error {
 		return nil
 	}
 	passed := standIn(m.id)
-	c, err := r.pending.add(passed, bytes.Clone(m.id), m.method == methodListen)
+	c, err := r.pending.add(passed, m)
 	if err != nil {
 		r.answers.refuse(m.id, r.notNow(err))
 		return nil

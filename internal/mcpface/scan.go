@@ -1,9 +1,11 @@
 package mcpface
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // span is a range of a line.
@@ -30,7 +32,11 @@ func eachMember(line []byte, at span, visit func(key string, value span) bool) {
 	}
 }
 
+// keyText is what a JSON string says.
 func keyText(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
+		return string(quoted[1 : len(quoted)-1])
+	}
 	var s string
 	if json.Unmarshal(quoted, &s) != nil {
 		return ""

@@ -179,6 +179,10 @@ func TestManyCallsInFlight(t *testing.T) {
 	if m := w.next(); m["id"] != "one too many" || m["error"].(map[string]any)["data"].(map[string]any)["code"] != "busy" {
 		t.Errorf("over the limit: %v", m)
 	}
+	w.send(`{"jsonrpc":"2.0","id":"ping","method":"ping"}`)
+	if m := w.next(); m["id"] != "ping" || m["result"] == nil {
+		t.Errorf("a ping over the limit: %v", m)
+	}
 	close(s.release)
 	seen := map[string]bool{}
 	for range 300 {
@@ -190,6 +194,23 @@ func TestManyCallsInFlight(t *testing.T) {
 	}
 	if len(seen) != 300 {
 		t.Errorf("%d of 300 answered", len(seen))
+	}
+}
+
+func TestPingBehindSlowCalls(t *testing.T) {
+	s := newSlow(newEngine(t))
+	w := serve(t, s)
+	w.hello("test")
+	for i := range 200 {
+		w.send(callLine(fmt.Sprint("c", i)))
+	}
+	w.send(`{"jsonrpc":"2.0","id":"ping","method":"ping"}`)
+	if m := w.next(); m["id"] != "ping" || m["result"] == nil {
+		t.Errorf("got %v", m)
+	}
+	close(s.release)
+	for range 200 {
+		w.next()
 	}
 }
 

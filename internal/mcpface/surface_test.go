@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -151,30 +153,38 @@ func TestWrongTypes(t *testing.T) {
 	w := serve(t, newEngine(t))
 	w.hello("test")
 	samples := map[string]string{"string": `"x"`, "object": `{"a":1}`, "integer": `7`, "number": `0.5`, "boolean": `true`, "array": `["x"]`}
+	wrong := map[string]string{"a list of numbers": `[1]`, "null in a list": `[null]`, "a fraction": `1.5`, "beyond 64 bits": `1e300`}
+	maps.Copy(wrong, samples)
 	n := 0
 	for _, tool := range w.list() {
 		input := tool["inputSchema"].(map[string]any)
 		properties := input["properties"].(map[string]any)
+		good := map[string]json.RawMessage{}
+		for key, v := range properties {
+			p := v.(map[string]any)
+			good[key] = json.RawMessage(samples[p["type"].(string)])
+			if enum, ok := p["enum"].([]any); ok {
+				good[key] = json.RawMessage(strconv.Quote(enum[0].(string)))
+			}
+		}
 		for key, v := range properties {
 			kind := v.(map[string]any)["type"].(string)
-			for other, value := range samples {
-				if other == kind || (kind == "number" && other == "integer") {
+			for other, value := range wrong {
+				if other == kind || kind == "number" && other == "integer" {
 					continue
 				}
-				args := map[string]json.RawMessage{}
-				for k, p := range properties {
-					args[k] = json.RawMessage(samples[p.(map[string]any)["type"].(string)])
-				}
+				args := maps.Clone(good)
 				args[key] = json.RawMessage(value)
 				doc, err := json.Marshal(args)
 				if err != nil {
 					t.Fatal(err)
 				}
-				delete(args, "")
 				r := w.call(tool["name"].(string), string(doc))
 				n++
-				if !r.IsError || r.code() != "invalid_argument" || !strings.Contains(r.text(), `"`) {
-					t.Errorf("%s %s as %s: %v %s", tool["name"], key, other, r.code(), r.text())
+				e, _ := r.StructuredContent["error"].(map[string]any)
+				if !r.IsError || e["code"] != "invalid_argument" || e["path"] != "/"+key || e["hint"] == nil ||
+					!strings.HasPrefix(fmt.Sprint(e["message"]), fmt.Sprintf("The argument %q must be ", key)) {
+					t.Errorf("%s %s as %s: %v %s", tool["name"], key, other, e, r.text())
 				}
 			}
 		}
