@@ -125,7 +125,7 @@ func TestEndsWhenNobodyReads(t *testing.T) {
 	stop()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("the server waits for its client")
 	}
 	_ = outR.Close()

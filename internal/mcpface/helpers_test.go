@@ -144,15 +144,38 @@ func serveFace(t testing.TB, face *mcpface.Face) *wire {
 // end closes stdin and waits until the server has returned.
 func (w *wire) end() {
 	_ = w.in.Close()
-	for range w.lines {
+	late := time.After(patience)
+	for {
+		select {
+		case _, ok := <-w.lines:
+			if !ok {
+				w.stop()
+				return
+			}
+		case <-late:
+			w.t.Error("the server does not end")
+			return
+		}
 	}
-	w.stop()
 }
+
+// patience bounds every wait; a machine that is merely slow never reaches it.
+const patience = 20 * time.Second
 
 func (w *wire) send(line string) {
 	w.t.Helper()
-	if _, err := io.WriteString(w.in, line+"\n"); err != nil {
-		w.t.Fatalf("send: %v", err)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(w.in, line+"\n")
+		sent <- err
+	}()
+	select {
+	case err := <-sent:
+		if err != nil {
+			w.t.Fatalf("send: %v", err)
+		}
+	case <-time.After(patience):
+		w.t.Fatal("the server reads no more")
 	}
 }
 
@@ -175,7 +198,7 @@ func (w *wire) nextLine() []byte {
 			w.t.Fatal("the server ended")
 		}
 		return bytes.TrimSuffix(line, []byte("\n"))
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		w.t.Fatal("no answer")
 		return nil
 	}

@@ -233,6 +233,25 @@ func TestNameStyles(t *testing.T) {
 	}
 }
 
+// A client that does not wait for the answer to initialize is told names in its
+// style all the same.
+func TestListRightAfterInitialize(t *testing.T) {
+	for range 50 {
+		w := serve(t, newEngine(t))
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"claude-ai","version":"1"}}}` + "\n" +
+			`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		hello := w.next()
+		result, _ := hello["result"].(map[string]any)
+		if hello["id"] != 1.0 || !strings.Contains(fmt.Sprint(result["instructions"]), "workflow_start") {
+			t.Fatalf("initialize: %v", hello)
+		}
+		if list := w.nextLine(); !bytes.Contains(list, []byte(`"workflow_start"`)) {
+			t.Fatalf("names with dots: %.200s", list)
+		}
+		w.end()
+	}
+}
+
 func TestNewRefusesBadConfig(t *testing.T) {
 	t.Parallel()
 	if _, err := mcpface.New(mcpface.Config{ToolNames: "camel", MaxLine: 1}); err == nil ||
