@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"unicode"
@@ -47,6 +48,10 @@ type errorAnswer struct {
 	Issues    []workflow.Issue `json:"issues,omitempty"`
 }
 
+// maxCopy is how much of an answer, in bytes, its text repeats. No model reads
+// more, and programs have the structured content.
+const maxCopy = 1 << 20
+
 // result encodes an answer. The text says it in one line and then holds the
 // structured content as it is, for clients that read only text.
 func (a answer) result() (*mcp.CallToolResult, error) {
@@ -54,8 +59,12 @@ func (a answer) result() (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
+	text := string(doc)
+	if len(text) > maxCopy {
+		text = fmt.Sprintf("The whole answer, %d bytes, is the structured content. Ask for fewer entries to have it as text.", len(text))
+	}
 	return &mcp.CallToolResult{
-		Content:           []mcp.Content{mcp.NewTextContent(oneLine(a.line)), mcp.NewTextContent(string(doc))},
+		Content:           []mcp.Content{mcp.NewTextContent(oneLine(a.line)), mcp.NewTextContent(text)},
 		StructuredContent: doc,
 		IsError:           a.refused,
 	}, nil
@@ -93,17 +102,31 @@ func readable(v any) (json.RawMessage, error) {
 }
 
 // handler runs one tool: arguments in, answer out, and every error as a result
-// that a model can act on. Only a defect of this program is logged, once, here.
+// that a model can act on. Only a defect of this program is logged, once.
 func (f *Face) handler(t tool) func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		a, err := t.read(rawArguments(req))
-		if err == nil {
-			var out answer
-			if out, err = t.run(ctx, f, a); err == nil {
-				return out.result()
-			}
+		out, err := f.run(ctx, t, rawArguments(req))
+		if err != nil {
+			out = f.failed(ctx, t.name, err)
 		}
-		return f.failed(ctx, t.name, err).result()
+		return out.result()
+	}
+}
+
+func (f *Face) run(ctx context.Context, t tool, raw json.RawMessage) (out answer, err error) {
+	defer caught(&err)
+	a, err := t.read(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	return t.run(ctx, f, a)
+}
+
+// caught turns a panic into an error, so that one defect costs one answer and its
+// text stays in the log.
+func caught(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 	}
 }
 

@@ -1,9 +1,12 @@
 package mcpface_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -107,6 +110,76 @@ func TestEveryErrorCode(t *testing.T) {
 		c := w.call("workflow.judge.config", `{"name":"w","enabled":true}`)
 		if !c.IsError || c.StructuredContent["success"] != false || c.StructuredContent["message"] == "" {
 			t.Errorf("%s: judge.config: %s", info.Code, c.text())
+		}
+		w.end()
+	}
+}
+
+// panicking has a defect.
+type panicking struct{ mcpface.Engine }
+
+func (panicking) List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error) {
+	panic("secret: a defect")
+}
+
+func (panicking) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+	panic("secret: a defect")
+}
+
+func TestPanicsAreHidden(t *testing.T) {
+	var log bytes.Buffer
+	w := serve(t, panicking{newEngine(t)}, func(c *mcpface.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	w.hello("test")
+	if r := w.call("workflow.status", `{"id":"wf-1"}`); r.code() != "internal" || strings.Contains(r.text(), "secret") {
+		t.Errorf("got %s", r.text())
+	}
+	for _, request := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"workflow://instances/wf-1"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"follow-workflow","arguments":{"id":"wf-1"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"follow-workflow"},"argument":{"name":"type","value":""}}}`,
+	} {
+		w.send(request)
+		if line := w.nextLine(); !bytes.Contains(line, []byte(`"code":"internal"`)) || bytes.Contains(line, []byte("secret")) {
+			t.Errorf("got %s", line)
+		}
+	}
+	w.end()
+	if n := strings.Count(log.String(), "secret: a defect"); n != 4 {
+		t.Errorf("the log has the defect %d times, want once for each request:\n%s", n, &log)
+	}
+}
+
+// big has a context of so many bytes.
+type big struct {
+	mcpface.Engine
+	bytes int
+}
+
+func (b big) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+	return engine.StatusResult{Context: json.RawMessage(`{"x":"` + strings.Repeat("y", b.bytes) + `"}`)}, nil
+}
+
+// What would end a client is not sent.
+func TestLargeAnswers(t *testing.T) {
+	for _, c := range []struct {
+		bytes, most int
+		fails       bool
+	}{{1 << 10, 4 << 10, false}, {3 << 20, 3<<20 + 4096, false}, {10 << 20, 4096, true}} {
+		w := serve(t, big{newEngine(t), c.bytes})
+		w.hello("test")
+		w.send(`{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"workflow.status","arguments":{"id":"wf-1"}}}`)
+		line := w.nextLine()
+		var m struct {
+			ID     string
+			Result result
+		}
+		if err := json.Unmarshal(line, &m); err != nil || m.ID != "call" || len(line) > c.most || m.Result.IsError != c.fails || (m.Result.code() == "too_large") != c.fails {
+			t.Errorf("%d bytes: isError %v, %d bytes, %v: %.300s", c.bytes, m.Result.IsError, len(line), err, line)
+		}
+		w.send(`{"jsonrpc":"2.0","id":123456789012345678901,"method":"resources/read","params":{"uri":"workflow://instances/wf-1"}}`)
+		line = w.nextLine()
+		if !bytes.HasPrefix(line, []byte(`{"jsonrpc":"2.0","id":123456789012345678901,`)) || bytes.Contains(line, []byte(`"code":"too_large"`)) != c.fails {
+			t.Errorf("resource of %d bytes: %.300s", c.bytes, line)
 		}
 		w.end()
 	}

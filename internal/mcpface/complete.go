@@ -16,14 +16,14 @@ type completer struct{ face *Face }
 // CompletePromptArgument completes the prompt's type and id. An instance's id is
 // completed for the chosen type only.
 func (c completer) CompletePromptArgument(ctx context.Context, prompt string, a mcp.CompleteArgument, chosen mcp.CompleteContext) (*mcp.Completion, error) {
-	if prompt != promptFollow {
-		return &mcp.Completion{}, nil
-	}
-	switch a.Name {
-	case "type":
-		return c.workflows(ctx, a.Value)
-	case "id":
-		return c.instances(ctx, chosen.Arguments["type"], a.Value)
+	switch {
+	case prompt != promptFollow:
+	case a.Name == "type":
+		return c.complete(ctx, a.Value, c.workflows)
+	case a.Name == "id":
+		return c.complete(ctx, a.Value, func(ctx context.Context) ([]string, bool, error) {
+			return c.instances(ctx, chosen.Arguments["type"])
+		})
 	}
 	return &mcp.Completion{}, nil
 }
@@ -32,40 +32,50 @@ func (c completer) CompletePromptArgument(ctx context.Context, prompt string, a 
 func (c completer) CompleteResourceArgument(ctx context.Context, uri string, a mcp.CompleteArgument, _ mcp.CompleteContext) (*mcp.Completion, error) {
 	switch {
 	case a.Name == "name" && strings.HasPrefix(uri, definitions):
-		return c.workflows(ctx, a.Value)
+		return c.complete(ctx, a.Value, c.workflows)
 	case a.Name == "id" && strings.HasPrefix(uri, instances):
-		return c.instances(ctx, "", a.Value)
+		return c.complete(ctx, a.Value, func(ctx context.Context) ([]string, bool, error) { return c.instances(ctx, "") })
 	}
 	return &mcp.Completion{}, nil
 }
 
-func (c completer) workflows(ctx context.Context, prefix string) (*mcp.Completion, error) {
-	all, err := c.face.cfg.Engine.List(ctx, c.face.cfg.Principal)
+// finder returns values to choose from, and whether there are more of them.
+type finder func(context.Context) (values []string, more bool, err error)
+
+func (c completer) complete(ctx context.Context, prefix string, find finder) (*mcp.Completion, error) {
+	values, more, err := find.safely(ctx)
 	if err != nil {
 		return nil, c.face.rpc(ctx, "completion", err)
 	}
+	out := starting(values, prefix)
+	out.HasMore = out.HasMore || more
+	return out, nil
+}
+
+func (f finder) safely(ctx context.Context) (values []string, more bool, err error) {
+	defer caught(&err)
+	return f(ctx)
+}
+
+func (c completer) workflows(ctx context.Context) ([]string, bool, error) {
+	all, err := c.face.cfg.Engine.List(ctx, c.face.cfg.Principal)
 	names := make([]string, len(all))
 	for i, d := range all {
 		names[i] = d.Name
 	}
-	return starting(names, prefix), nil
+	return names, false, err //nolint:wrapcheck // explained by the caller
 }
 
 // completionPage is how many of the newest instances are looked at.
 const completionPage = 500
 
-func (c completer) instances(ctx context.Context, workflow, prefix string) (*mcp.Completion, error) {
+func (c completer) instances(ctx context.Context, workflow string) ([]string, bool, error) {
 	page, err := c.face.cfg.Engine.Instances(ctx, c.face.cfg.Principal, engine.InstancesRequest{Workflow: workflow, Limit: completionPage})
-	if err != nil {
-		return nil, c.face.rpc(ctx, "completion", err)
-	}
 	ids := make([]string, len(page.Instances))
 	for i, instance := range page.Instances {
 		ids[i] = instance.ID
 	}
-	out := starting(ids, prefix)
-	out.HasMore = out.HasMore || page.NextCursor != ""
-	return out, nil
+	return ids, page.NextCursor != "", err //nolint:wrapcheck // explained by the caller
 }
 
 // starting are the values with the prefix, at most as many as the protocol takes.

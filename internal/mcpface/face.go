@@ -95,7 +95,6 @@ func New(cfg Config) (*Face, error) {
 		server.WithPromptCompletionProvider(completer{f}),
 		server.WithResourceCompletionProvider(completer{f}),
 		server.WithHooks(f.hooks()),
-		server.WithRecovery(),
 	)
 	for _, t := range tools {
 		f.server.AddTool(t.declare(), f.handler(t))

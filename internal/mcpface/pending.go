@@ -29,6 +29,7 @@ type pending struct {
 // call is one request in flight.
 type call struct {
 	id        json.RawMessage // as the client sent it
+	tool      bool            // answered with a tool's result
 	stream    bool            // lasts until the client cancels it: nobody waits for its end
 	cancelled bool            // its answer is dropped
 	done      chan struct{}   // closed once it is answered
@@ -54,7 +55,7 @@ func (p *pending) add(passed json.RawMessage, m message) (*call, error) {
 	case len(p.calls) >= most:
 		return nil, errBusy
 	}
-	c := &call{id: bytes.Clone(m.id), stream: m.method == methodListen, done: make(chan struct{})}
+	c := &call{id: bytes.Clone(m.id), tool: m.method == methodCallTool, stream: m.method == methodListen, done: make(chan struct{})}
 	p.calls[key] = c
 	if !c.stream {
 		p.waiting++

@@ -29,7 +29,8 @@ func (f *Face) addPrompt() {
 
 // begin is the first step: going on with an instance, starting one of a workflow,
 // or choosing a workflow.
-func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
+func (f *Face) begin(ctx context.Context, workflow, id string) (text string, err error) {
+	defer caught(&err)
 	switch {
 	case id != "":
 		s, err := f.cfg.Engine.Status(ctx, f.cfg.Principal, id)

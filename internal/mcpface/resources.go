@@ -67,12 +67,17 @@ func document(v any, err error) (string, error) {
 // the subject.
 func (f *Face) reader(mime string, read func(context.Context, string) (string, error)) func(context.Context, mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 	return func(ctx context.Context, req mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
-		text, err := read(ctx, subject(req.Params.URI))
+		text, err := safely(ctx, read, subject(req.Params.URI))
 		if err != nil {
 			return nil, f.rpcNotFound(ctx, req.Params.URI, err)
 		}
 		return []mcp.ResourceContents{mcp.TextResourceContents{URI: req.Params.URI, MIMEType: mime, Text: text}}, nil
 	}
+}
+
+func safely(ctx context.Context, read func(context.Context, string) (string, error), subject string) (text string, err error) {
+	defer caught(&err)
+	return read(ctx, subject)
 }
 
 // subject is the second segment of a resource's path, unescaped.

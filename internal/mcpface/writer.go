@@ -3,9 +3,14 @@ package mcpface
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
 // lineWriter is the one writer of stdout: whole lines, one at a time. It drops
@@ -22,6 +27,10 @@ func newLineWriter(out io.Writer, p *pending) *lineWriter {
 	return &lineWriter{out: out, pending: p, broken: make(chan struct{})}
 }
 
+// maxAnswer bounds one message, in bytes: the TypeScript SDK's clients end with a
+// larger one than 10 MiB.
+const maxAnswer = 9 << 20
+
 // Write takes one whole message, as mcp-go writes them.
 func (w *lineWriter) Write(line []byte) (int, error) {
 	n := len(line)
@@ -30,8 +39,10 @@ func (w *lineWriter) Write(line []byte) (int, error) {
 		if c != nil && c.cancelled {
 			return n, nil
 		}
-		line = restored(line, at)
-		if c != nil && !bytes.Equal(c.id, at.of(line)) {
+		switch line = restored(line, at); {
+		case len(line) > maxAnswer:
+			line = tooLong(line, at, c)
+		case c != nil && !bytes.Equal(c.id, at.of(line)):
 			line = slices.Concat(line[:at.start], c.id, line[at.end:])
 		}
 	}
@@ -39,6 +50,28 @@ func (w *lineWriter) Write(line []byte) (int, error) {
 		return 0, err
 	}
 	return n, nil
+}
+
+// tooLong is what is answered instead of a line that is too long.
+func tooLong(line []byte, at span, c *call) []byte {
+	e := errorAnswer{
+		Code: engine.CodeTooLarge, Message: fmt.Sprintf("The answer has %d bytes; at most %d are sent in one message.", len(line), maxAnswer),
+		Hint: "Ask for fewer entries at a time, with limit.",
+	}
+	id := at.of(line)
+	if c != nil {
+		id = c.id
+	}
+	var part any = rpcError{Code: codeInternal, Message: e.Message + " " + e.Hint, Data: rpcData{Code: string(e.Code), Message: e.Message, Hint: e.Hint}}
+	key := "error"
+	if c != nil && c.tool {
+		result, err := answer{line: fmt.Sprintf("ERROR %s: %s %s", e.Code, e.Message, e.Hint), content: errorContent{Error: e}, refused: true}.result()
+		if err == nil {
+			result.ResultType = mcp.ResultTypeComplete // which older clients do not look at
+			key, part = "result", result
+		}
+	}
+	return slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), id, []byte(`,"`+key+`":`), encode(part), []byte("}\n"))
 }
 
 func (w *lineWriter) write(line []byte) error {
