@@ -64,6 +64,9 @@ func runHostile(t *testing.T, raw []byte) {
 
 func runPiece(t *testing.T, cases []script.Case) {
 	t.Helper()
+	// Two seconds is what the limits add up to; tests get ten times that, because
+	// the machine may be busy with others.
+	const bound = 20 * time.Second
 	const honest = "(data, context) => ({ valid: data.n === 3 && context.state === 'draft', confidence: 0.75, reason: 'r' })"
 	cfg := script.Config{Hard: 100 * time.Millisecond} // what hangs hangs for ever: the tests need not wait as long
 	if os.Getenv("GAVEL_LONG") != "" {
@@ -85,7 +88,7 @@ func runPiece(t *testing.T, cases []script.Case) {
 			t.Errorf("%s (%s): %s", r.Name, r.Class, r.Miss)
 		}
 		slowest = max(slowest, r.Took)
-		if r.Took > 2*time.Second {
+		if r.Took > bound {
 			t.Errorf("%s took %v", r.Name, r.Took)
 		}
 		if got := one(t, p, honest, `{"n":3}`); got.Code != script.OK || !got.Valid || got.Confidence != 0.75 || got.Reason != "r" {
