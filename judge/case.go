@@ -33,7 +33,10 @@ type Case struct {
 	Instance        string
 	State           string
 	Action          string
-	Principal       string
+	// About describes the workflow, the present state and the action, in the words of
+	// the definition; the model is shown them.
+	About     About
+	Principal string
 	Role            string
 	// Owner wrote the definition; its schemas and scripts are run as that
 	// stranger's unless Owner.Trusted.
@@ -64,6 +67,17 @@ type Case struct {
 	// in a Case that engine/workflow built; nil means nothing is sensitive.
 	Scrub func(string) string
 
+	// Identity is a keyed digest of everything that the model would be shown and
+	// judged by, with the sensitive values in it; two cases with the same one are the
+	// same question. "" means that nothing may be reused.
+	Identity string
+	// Guard is a keyed digest of principal, workflow, action and Fingerprint(Data):
+	// what the loop guard counts by. "" means that nothing is counted.
+	Guard string
+	// Passed are the layers that have approved so far; the Pipeline fills it in, so
+	// that the model is told what need not be examined again.
+	Passed []LayerName
+
 	Rubric Rubric
 	// ReviewPath is true when somebody could resolve an escalation.
 	ReviewPath bool
@@ -73,9 +87,15 @@ type Case struct {
 	Seed int64
 }
 
+// About is what the definition says of the things that a case names; each may be
+// empty.
+type About struct{ Workflow, State, Action string }
+
 // Candidate is one state that the action can lead to.
 type Candidate struct {
 	Target string
+	// About is the target's description.
+	About string
 	// Entry are the target state's own validators; they look at Merged.
 	Entry validators.Checks
 	// Unmet holds what the history must show before this state may be entered
@@ -135,6 +155,26 @@ type Rubric struct {
 	Criteria []string `json:"criteria,omitempty"`
 	// Model names one that an operator configured; empty is the default one.
 	Model string `json:"model,omitempty"`
+	// Reference is what a good answer looks like, shown to the model.
+	Reference string `json:"reference,omitempty"`
+	// Exemplars are at most MaxExemplars decided cases, shown to the model.
+	Exemplars []Exemplar `json:"exemplars,omitempty"`
+	// Samples is how often the model is asked, independently: 0 and 1 are once, else
+	// odd and at most MaxSamples.
+	Samples int `json:"samples,omitempty"`
+}
+
+// The most exemplars and samples.
+const (
+	MaxExemplars = 3
+	MaxSamples   = 9
+)
+
+// Exemplar is a case that has been decided before.
+type Exemplar struct {
+	Data    json.RawMessage `json:"data"`
+	Outcome Outcome         `json:"outcome"` // approve or reject
+	Why     string          `json:"why,omitempty"`
 }
 
 // DefaultRubric is what an absent judgeConfig means: enabled, no model, not

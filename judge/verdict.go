@@ -103,8 +103,71 @@ type Opinion struct {
 	Route *int `json:"route,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.
 	Sandbox []string `json:"sandbox,omitempty"`
+	// Model is what the model layer did, nil for every other layer.
+	Model *Asked `json:"model,omitempty"`
 	// Took is the layer's wall time.
 	Took time.Duration `json:"tookNs"`
+}
+
+// Asked records how a model came to its opinion, so that it can be checked later.
+type Asked struct {
+	// Model is the configured name, Reported what the endpoint calls it.
+	Model       string `json:"model,omitempty"`
+	Reported    string `json:"reported,omitempty"`
+	Endpoint    string `json:"endpoint,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// PromptID and PromptDigest name the template; CriteriaDigest the criteria. A
+	// calibration is bound to the model and these.
+	PromptID       string `json:"promptId,omitempty"`
+	PromptDigest   string `json:"promptDigest,omitempty"`
+	CriteriaDigest string `json:"criteriaDigest,omitempty"`
+	// Criteria are judged one by one, in the order of the rubric.
+	Criteria []CriterionVerdict `json:"criteria,omitempty"`
+	// Stated is the confidence that the model gave itself, 0..1.
+	Stated float64 `json:"stated"`
+	// Calibration is the digest of the calibration that was applied, "" when the
+	// stated confidence was shrunk instead.
+	Calibration string `json:"calibration,omitempty"`
+	Rung        string `json:"rung,omitempty"`
+	// Lenient is true when the answer was unmistakable but not in the form asked for.
+	Lenient bool `json:"lenient,omitempty"`
+	// Failure is the class of what went wrong (judge/llm.Class), "" when nothing did.
+	Failure string `json:"failure,omitempty"`
+	// Calls counts HTTP requests; Reasked, CacheHit, Shared and Reused say why they
+	// may be more or fewer than one.
+	Calls    int  `json:"calls"`
+	Reasked  bool `json:"reasked,omitempty"`
+	CacheHit bool `json:"cacheHit,omitempty"`
+	Shared   bool `json:"shared,omitempty"`
+	// Reused is true when this is the recorded refusal of the identical case.
+	Reused bool `json:"reused,omitempty"`
+	// Breaker is the state of the circuit breaker: closed, half-open or open.
+	Breaker string `json:"breaker,omitempty"`
+	// PromptTokens and the like are nil when the endpoint did not say.
+	PromptTokens     *int     `json:"promptTokens,omitempty"`
+	CompletionTokens *int     `json:"completionTokens,omitempty"`
+	CachedTokens     *int     `json:"cachedTokens,omitempty"`
+	CostUSD          *float64 `json:"costUSD,omitempty"`
+	// Samples and Agreeing are set when the model was asked several times.
+	Samples  int `json:"samples,omitempty"`
+	Agreeing int `json:"agreeing,omitempty"`
+	// Refusals is how often the same data was not approved before, RefusalLimit the
+	// number at which the loop guard steps in (0: never).
+	Refusals     int `json:"refusals,omitempty"`
+	RefusalLimit int `json:"refusalLimit,omitempty"`
+}
+
+// CriterionVerdict is what came of one criterion.
+type CriterionVerdict struct {
+	ID   string `json:"id"`
+	Text string `json:"text"`
+	// Status is met, not_met or cannot_assess, after code has looked the evidence up.
+	Status string `json:"status"`
+	// Evidence is the model's quote or pointer, cut.
+	Evidence string `json:"evidence,omitempty"`
+	// Why says why code changed the status: the evidence is not in the data, the model
+	// left the criterion out.
+	Why string `json:"why,omitempty"`
 }
 
 // Verdict is what the pipeline says of a case.

@@ -1,0 +1,114 @@
+package llm
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Class says what kind of failure it was. Everything that follows from a failure
+// follows from its class.
+type Class string
+
+// The classes. Their traits stand in one table, see Traits.
+const (
+	ClassTimeout     Class = "timeout"      // no answer in time: ours, or 408, 504, 524
+	ClassNetwork     Class = "network"      // no connection, reset, DNS, TLS
+	ClassUpstream    Class = "upstream"     // 5xx, or 200 with something that is no completion
+	ClassOverloaded  Class = "overloaded"   // 503, 529: busy or still loading
+	ClassNoChoices   Class = "no_choices"   // a completion without a choice
+	ClassRateLimited Class = "rate_limited" // 429 that waiting cures
+	ClassQuota       Class = "quota"        // 402, 429 that waiting does not cure
+	ClassAuth        Class = "auth"         // 401, 403, a bad key
+	ClassNotFound    Class = "not_found"    // wrong path or unknown model
+	ClassConfig      Class = "misconfigured"
+	ClassCapability  Class = "capability" // a parameter or rung that the endpoint does not take
+
+	ClassTooLong      Class = "context_too_long"
+	ClassFilter       Class = "content_filter"
+	ClassRefusal      Class = "refusal"
+	ClassMalformed    Class = "malformed_verdict"
+	ClassEmpty        Class = "empty"
+	ClassTruncated    Class = "truncated"
+	ClassAmbiguous    Class = "ambiguous_verdict"
+	ClassInconsistent Class = "inconsistent_verdict"
+
+	ClassBreakerOpen Class = "breaker_open" // not asked: the endpoint has failed too often
+	ClassNotBefore   Class = "not_before"   // not asked: the endpoint said when to come back
+	ClassBusy        Class = "busy"         // not asked: too many calls are under way
+	ClassQuality     Class = "quality"      // not asked: its answers to this caller were mostly unusable
+)
+
+// Traits is what follows from a Class (research: the consensus of resilience4j,
+// LiteLLM, openai-go and Envoy; see docs/decisions).
+type Traits struct {
+	// Retry: the same model may be asked again after a wait.
+	Retry bool
+	// Reask: the model may be asked once more, told what was wrong.
+	Reask bool
+	// Chain: another model may be asked.
+	Chain bool
+	// Failure counts for the circuit breaker as a failure; Success as a success (the
+	// service is up); neither is not counted at all.
+	Failure, Success bool
+	// Poor counts for the quality latch.
+	Poor bool
+	// FromCase: the case, or whoever sent it, can bring this about, so nothing may be
+	// let pass because of it.
+	FromCase bool
+}
+
+// Error is a failure to get an answer.
+type Error struct {
+	Class Class
+	// Status is the HTTP status, 0 without one.
+	Status int
+	// Message says what happened in one sentence for an operator. It contains no
+	// key, no prompt, no answer, and no control characters.
+	Message string
+	// Advice says what to do about it, "" when there is nothing to do.
+	Advice string
+	// RetryAfter is when trying again can help; 0 when unknown.
+	RetryAfter time.Duration
+	// Param is the parameter that a ClassCapability is about: response_format, tools,
+	// temperature, seed, …
+	Param string
+	// Model is the Name of the model asked last, Endpoint its host, Breaker the state
+	// of its breaker, Calls the HTTP requests made in all.
+	Model, Endpoint, Breaker string
+	Calls                    int
+	// Usage of the answers that could not be used, nil when unknown.
+	Usage *Usage
+	// Err is the cause, if there is one to unwrap.
+	Err error
+}
+
+// Error says what happened, with the class.
+func (e *Error) Error() string {
+	switch {
+	case e.Message == "":
+		return string(e.Class)
+	case e.Status != 0:
+		return fmt.Sprintf("%s (HTTP %d): %s", e.Class, e.Status, e.Message)
+	}
+	return fmt.Sprintf("%s: %s", e.Class, e.Message)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is an *Error of the same Class, so that
+// errors.Is(err, &Error{Class: ClassQuota}) works.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error) //nolint:errorlint // Is compares with the target itself
+	return ok && t.Class == e.Class && t.Message == "" && t.Status == 0
+}
+
+// ClassOf returns the class of a failure, "" when err is none of this package's.
+func ClassOf(err error) Class {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Class
+	}
+	return ""
+}
