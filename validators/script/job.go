@@ -121,7 +121,7 @@ func (j *job) accept(o *Outcome) {
 	switch o.Code {
 	case Timeout:
 		j.pool.stats.timeouts.Add(1)
-		if j.secondChance(i) {
+		if j.secondChance(i, o.Late) {
 			return
 		}
 		o.Detail = j.pool.describe(Timeout, kind, false)
@@ -160,9 +160,10 @@ func (j *job) accept(o *Outcome) {
 }
 
 // secondChance says whether a script that ran out of time is to be asked again:
-// once, if it is known to end in time, since then the machine was probably late.
-func (j *job) secondChance(i int) bool {
-	if j.op != OpRun || !j.pool.proven.has(j.scripts[i]) {
+// once, if it is known to end in time, since then the machine was probably late,
+// or if the worker says that the machine was.
+func (j *job) secondChance(i int, late bool) bool {
+	if !late && (j.op != OpRun || !j.pool.proven.has(j.scripts[i])) {
 		return false
 	}
 	if j.retried == nil {
@@ -214,7 +215,7 @@ func (j *job) died(why cause, cause error) error {
 		j.pool.stats.retries.Add(1)
 		return nil
 	}
-	if code == Timeout && j.secondChance(i) {
+	if code == Timeout && j.secondChance(i, false) {
 		return nil
 	}
 	j.pool.strike(j.owner, j.scripts[i], why.String())

@@ -90,6 +90,9 @@ type Outcome struct {
 	Leaving bool
 	Code    Code
 	Valid   bool
+	// Late says of a Timeout that the machine did not let the script run: it used
+	// much less processor time than its limit.
+	Late bool
 	// Confidence, Reason, Violations, Suggestions and Detail are those of Result.
 	Confidence  float64
 	Reason      string
@@ -211,7 +214,7 @@ func (q *Request) Decode(content []byte, intern func([]byte) string) error {
 func (o *Outcome) AppendTo(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, o.ID)
 	b = binary.AppendUvarint(b, uint64(o.Index)) //nolint:gosec // an index
-	b = append(b, flags(o.Last, o.Leaving, o.Valid), codeByte(o.Code))
+	b = append(b, flags(o.Last, o.Leaving, o.Valid, o.Late), codeByte(o.Code))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(o.Confidence))
 	b = appendText(b, o.Reason)
 	b = appendTexts(b, o.Violations)
@@ -235,7 +238,7 @@ func (o *Outcome) Decode(content []byte) error {
 	o.ID = d.fixed32()
 	o.Index = d.count(1 << 16)
 	bits := d.byte()
-	o.Last, o.Leaving, o.Valid = bits&1 != 0, bits&2 != 0, bits&4 != 0
+	o.Last, o.Leaving, o.Valid, o.Late = bits&1 != 0, bits&2 != 0, bits&4 != 0, bits&8 != 0
 	code := d.byte()
 	o.Confidence = math.Float64frombits(d.fixed64())
 	o.Reason = Clean(string(d.text()), MaxReason)
@@ -244,13 +247,14 @@ func (o *Outcome) Decode(content []byte) error {
 	o.Detail = Clean(string(d.text()), maxMessage)
 	o.Objections = d.objections()
 	o.Line, o.Column = d.count(math.MaxInt32), d.count(math.MaxInt32)
-	if bits > 7 || int(code) >= len(codes) || !(o.Confidence >= 0 && o.Confidence <= 1) { // NaN is refused too
+	if bits > 15 || int(code) >= len(codes) || !(o.Confidence >= 0 && o.Confidence <= 1) { // NaN is refused too
 		d.bad = true
 	}
 	if err := d.end("outcome"); err != nil {
 		return err
 	}
 	o.Code = codes[code]
+	o.Late = o.Late && o.Code == Timeout
 	if o.Code != OK {
 		o.Valid, o.Confidence, o.Reason, o.Violations, o.Suggestions = false, 0, "", nil, nil
 		o.Objections = nil

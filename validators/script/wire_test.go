@@ -76,6 +76,7 @@ func TestOutcomeRoundTrip(t *testing.T) {
 			Code: rapid.SampledFrom(codes[:]).Draw(t, "code"), Detail: text(maxMessage).Draw(t, "detail"),
 			Line: rapid.IntRange(0, 1<<20).Draw(t, "line"), Column: rapid.IntRange(0, 1<<20).Draw(t, "column"),
 		}
+		o.Late = o.Code == Timeout && rapid.Bool().Draw(t, "late")
 		if o.Code == OK {
 			o.Valid = rapid.Bool().Draw(t, "valid")
 			o.Confidence = rapid.Float64Range(0, 1).Draw(t, "confidence")

@@ -85,12 +85,12 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	if err != nil {
 		return script.Outcome{Code: script.BadInput, Detail: err.Error()}
 	}
-	began := time.Now()
+	used, began := processorTime(), time.Now()
 	run.start(vm, began)
 	o = e.call(vm, p, s.Kind, args)
 	// Past the limit no verdict counts: a regular expression may have been cut short.
 	if time.Since(began) > e.setup.Soft && o.Code != script.Memory {
-		o = script.Outcome{Code: script.Timeout}
+		o = script.Outcome{Code: script.Timeout, Late: starved(processorTime()-used, e.setup.Soft)}
 	}
 	return o
 }

@@ -1,0 +1,33 @@
+package script
+
+import "testing"
+
+// A timeout that the machine is to blame for says nothing yet: the script is
+// asked about once more, whoever wrote it.
+func TestAStarvedScriptIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	p, err := NewPool(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	for _, late := range []bool{true, false} {
+		j := p.newJob(OpRun, "o", nil, []Script{{Name: "n", Kind: Validator, Source: "() => true"}})
+		before := p.Stats().Retries
+		for try := range 2 {
+			if again := j.next(); !again {
+				if try == 0 || late {
+					t.Fatalf("late %t: nothing to ask in try %d", late, try)
+				}
+				break
+			}
+			j.accept(&Outcome{Index: 0, Last: true, Code: Timeout, Late: late})
+		}
+		if j.next() || j.results[0].Code != Timeout {
+			t.Errorf("late %t: ended with %+v", late, j.results[0])
+		}
+		if got := p.Stats().Retries - before; (got == 1) != late {
+			t.Errorf("late %t: %d retries", late, got)
+		}
+	}
+}
