@@ -67,6 +67,10 @@ type Config struct {
 	CacheTTL     time.Duration // 15 min; negative is no cache
 	CacheEntries int           // 1024
 
+	// Jitter gives the share, 0..1, of the wait before a retry that is waited; nil is
+	// random ("full jitter"). Tests that want the same times every run set it.
+	Jitter func() float64
+
 	// Doer sends the requests; nil is an HTTP client that follows no redirect. The
 	// cassette is a Doer.
 	Doer Doer
