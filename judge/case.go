@@ -37,7 +37,7 @@ type Case struct {
 	// the definition; the model is shown them.
 	About     About
 	Principal string
-	Role            string
+	Role      string
 	// Owner wrote the definition; its schemas and scripts are run as that
 	// stranger's unless Owner.Trusted.
 	Owner validators.Owner

@@ -10,8 +10,9 @@
 //
 // The package promises:
 //
-//   - A "no" is final. No layer and no policy turns a rejection into anything
-//     else, and among approvals no layer raises the confidence.
+//   - A "no" is final. No layer and no policy turns a rejection into an approval
+//     (the loop guard may hand one that repeats itself to a person), and among
+//     approvals no layer raises the confidence.
 //   - A model can only lower. With the model asked, the outcome is never more
 //     permissive than without, whatever the model or its layer answers.
 //   - The target is computed from the definition by code; no model chooses it.

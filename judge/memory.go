@@ -2,6 +2,7 @@ package judge
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -36,10 +37,29 @@ type Lesson struct {
 }
 
 // Lesson returns what a Memory has to keep of v: nothing when no model answered.
-// What was unavailable or unreadable is no answer.
-func (v Verdict) Lesson() Lesson { return Lesson{} }
+// What was unavailable or unreadable is no answer, nor is the loop guard that
+// stepped in before one. v.Applied must say whether the move is made: of a pre-check
+// it has to be false here.
+func (v Verdict) Lesson() Lesson {
+	i := slices.IndexFunc(v.Opinions, Opinion.answered)
+	if i < 0 {
+		return Lesson{}
+	}
+	if v.Outcome == Approve {
+		return Lesson{Cleared: v.Applied}
+	}
+	lesson := Lesson{Refused: true}
+	// What policy turned down was an approval, and a reused refusal is kept already.
+	if op := v.Opinions[i]; op.Outcome != Approve && !op.reused() {
+		lesson.Opinion = &op
+	}
+	return lesson
+}
 
-// Fingerprint reduces an action's data to what a rewording does not change: the
-// strings, NFKC, lower-cased, letters and digits only, with keys and other values.
-// It returns the text to digest, not a digest: only the caller has the key.
-func Fingerprint(data []byte) []byte { return nil }
+// answered reports whether a model gave a judgement of the case: it approved,
+// rejected, or said what it could not tell.
+func (op Opinion) answered() bool {
+	return op.Layer == LayerModel && op.Outcome != "" && (op.Trouble == TroubleNone || op.Trouble == TroubleCannotAssess)
+}
+
+func (op Opinion) reused() bool { return op.Model != nil && op.Model.Reused }

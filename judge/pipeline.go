@@ -18,8 +18,8 @@ var ErrCase = errors.New("judge: malformed case")
 type Config struct {
 	// Compiler compiles fields, schemas and scripts and runs them. Required.
 	Compiler *validators.Compiler
-	// Model is asked last, where Rubric.UseLLM asks for it. It must return soon
-	// after its context has ended. What it says that does not hold together counts
+	// Model is asked last, where Rubric.UseLLM asks for it (see NewModel). It must
+	// return soon after its context has ended. What it says that does not hold together counts
 	// as unreadable. nil means that no model is configured.
 	Model Layer
 	// Clock measures how long layers took. Default: time.Now. (The time that a
@@ -76,7 +76,7 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 	if err := c.check(); err != nil {
 		return Verdict{}, err
 	}
-	c.Rubric = c.Rubric.withDefaults()
+	c.Rubric, c.Passed = c.Rubric.withDefaults(), nil
 	h := hearing{rubric: c.Rubric, reviewPath: c.ReviewPath}
 	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
 		h.target = c.Candidates[0].Target
@@ -124,6 +124,9 @@ func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (
 	op = scrubbed(op, c.Scrub)
 	op.Took = took
 	h.opinions = append(h.opinions, op)
+	if op.Outcome == Approve {
+		c.Passed = append(c.Passed, op.Layer)
+	}
 	if op.Route != nil {
 		chosen := c.Candidates[*op.Route]
 		h.target = chosen.Target

@@ -54,19 +54,38 @@ func advise(code string, retryAfter time.Duration) string {
 		return "Trying again will not help; ask the operator to configure a model, or the owner of the workflow not to ask for one."
 	case CodeJudgeUnavailable:
 		if retryAfter > 0 {
-			return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", retryAfter.Round(time.Second).String())
+			return comeBack(retryAfter)
 		}
 		return "Leave the data as it is and perform the action again later."
 	case CodeJudgeUnreadable:
+		if retryAfter > 0 { // it was not asked at all
+			return comeBack(retryAfter)
+		}
 		return "Perform the action again with shorter, plainer data; if that does not help, tell the operator."
 	case CodeCannotAssess:
 		return "Add the evidence that is missing and perform the action again."
+	case CodeCriterionNotMet:
+		return "Do what the criterion asks for, and perform the action again with data that shows it."
 	case CodeLoopGuard:
 		return "Sending this again or in other words will not help; do what was asked for, or ask a person."
+	case CodeInstructionInData:
+		return "Take out what addresses the judge; leave only what the move is about."
 	case CodeNoRoute:
 		return "Look at the conditions of this action in the definition, and perform it with data that one of them accepts."
 	}
 	return ""
+}
+
+// comeBack says when to try again, rounded up: who comes too early has to come twice.
+func comeBack(after time.Duration) string {
+	return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", roundUp(after))
+}
+
+func roundUp(d time.Duration) time.Duration {
+	if d > time.Second {
+		d += time.Second - 1
+	}
+	return max(d.Truncate(time.Second), time.Second)
 }
 
 // troubleMessage says what kept the model from a judgement.
@@ -115,8 +134,8 @@ func confidenceWarning(c float64) string {
 	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", number(c))
 }
 
-func fallbackWarning(t Trouble, have Assurance) string {
-	return fmt.Sprintf("%s The move was decided without it (assurance %s).", troubleMessage(t), have)
+func fallbackWarning(why string, have Assurance) string {
+	return sentences(why, fmt.Sprintf("The move was decided without it (assurance %s).", have))
 }
 
 func shadowWarning(o Outcome) string {

@@ -1,12 +1,14 @@
 package judge
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 )
 
-// Validate reports every setting that means nothing: an unknown word, or a
-// MinConfidence that is not 0..1. Empty words stand for their defaults. Decide
+// Validate reports every setting that means nothing: an unknown word, a
+// MinConfidence that is not 0..1, Samples without a majority, an exemplar that is no
+// decided case. Empty words stand for their defaults. Decide
 // refuses a Case whose Rubric is invalid.
 func (r Rubric) Validate() error {
 	var errs []error
@@ -30,7 +32,26 @@ func (r Rubric) Validate() error {
 	if r.Risk != RiskNormal && r.Risk != RiskHigh {
 		errs = append(errs, fmt.Errorf("risk %q is unknown; use %q or leave it out", r.Risk, RiskHigh))
 	}
-	return errors.Join(errs...)
+	if n := r.Samples; n < 0 || n > MaxSamples || n > 1 && n%2 == 0 {
+		errs = append(errs, fmt.Errorf("samples is %d; use an odd number from 1 to %d, so that there is a majority", n, MaxSamples))
+	}
+	return errors.Join(append(errs, r.exemplarErrors()...)...)
+}
+
+func (r Rubric) exemplarErrors() []error {
+	var errs []error
+	if n := len(r.Exemplars); n > MaxExemplars {
+		errs = append(errs, fmt.Errorf("there are %d exemplars; use at most %d", n, MaxExemplars))
+	}
+	for i, e := range r.Exemplars {
+		if !json.Valid(e.Data) {
+			errs = append(errs, fmt.Errorf("exemplars[%d].data is not JSON", i))
+		}
+		if e.Outcome != Approve && e.Outcome != Reject {
+			errs = append(errs, fmt.Errorf("exemplars[%d].outcome %.40q is unknown; use %q or %q", i, e.Outcome, Approve, Reject))
+		}
+	}
+	return errs
 }
 
 // withDefaults gives the empty words their meaning.

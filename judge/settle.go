@@ -27,7 +27,7 @@ type hearing struct {
 // What the layers say is combined first; that is the proposal. Policy then only
 // takes away: it never makes an approval out of anything else, and it keeps the
 // confidence of the proposal. Only the structural fallback touches the confidence,
-// to lower it.
+// to lower it. The loop guard takes a refusal that repeats itself to a person.
 func settle(h hearing) Verdict {
 	v := combine(h.opinions)
 	v.Mode, v.Target = h.rubric.Mode, h.target
@@ -37,6 +37,9 @@ func settle(h hearing) Verdict {
 	if v.Outcome == Approve {
 		v = h.demands(v)
 	}
+	if v.Outcome != Approve {
+		v = h.guard(v)
+	}
 	if v.Outcome == Escalate && !h.reviewPath {
 		v.Outcome = Reject
 	}
@@ -44,8 +47,8 @@ func settle(h hearing) Verdict {
 		v.Code = v.Findings[0].Code
 		v = v.closed()
 	}
-	if v.Code != CodeJudgeUnavailable {
-		v.RetryAfter = 0
+	if v.Code != CodeJudgeUnavailable && v.Code != CodeJudgeUnreadable {
+		v.RetryAfter = 0 // waiting does not help against what the case lacks
 	}
 	v.Applied = v.Outcome == Approve && h.target != ""
 	if h.rubric.Mode == Shadow {
@@ -156,18 +159,18 @@ func (h hearing) availability(v Verdict) Verdict {
 	if i < 0 {
 		return v
 	}
-	trouble := h.opinions[i].Trouble
+	why := objections(h.opinions[i])
 	switch h.rubric.OnJudgeUnavailable {
 	case UnavailableStructural:
 		v.Confidence = min(noEvidence, v.Confidence)
 		v.DecidedBy, v.Degraded = ByFallback, true
-		v.Reasoning = sentences(v.Reasoning, troubleMessage(trouble))
-		v.Warnings = append(v.Warnings, fallbackWarning(trouble, v.Assurance))
+		v.Reasoning = sentences(v.Reasoning, why[0].Message)
+		v.Warnings = append(v.Warnings, fallbackWarning(why[0].Message, v.Assurance))
 		return v
 	case UnavailableReject:
-		return v.turned(Reject, objections(h.opinions[i])...)
+		return v.turned(Reject, why...)
 	default:
-		return v.turned(Escalate, objections(h.opinions[i])...)
+		return v.turned(Escalate, why...)
 	}
 }
 
@@ -191,7 +194,26 @@ func (h hearing) demands(v Verdict) Verdict {
 	return v.turned(Escalate, missing...)
 }
 
-// turned is v after policy took its approval away. The proposal and its
+// guard takes a case that a model has answered too often without an approval to a
+// person: who rewords until the judge gives in would succeed sooner or later. Only
+// answers count; the opinion says how many there were before this one.
+func (h hearing) guard(v Verdict) Verdict {
+	i := slices.IndexFunc(h.opinions, Opinion.answered)
+	if i < 0 {
+		return v
+	}
+	asked := h.opinions[i].Model
+	if asked == nil || asked.RefusalLimit <= 0 || asked.Refusals < asked.RefusalLimit-1 {
+		return v
+	}
+	reasoning := v.Reasoning
+	why := validators.Finding{Code: CodeLoopGuard, Message: troubleMessage(TroubleLoopGuard)}
+	v = v.turned(Escalate, slices.Insert(v.Findings, 0, why)...)
+	v.Reasoning = sentences(why.Message, reasoning)
+	return v
+}
+
+// turned is v after policy decided otherwise. The proposal and its
 // confidence stay.
 func (v Verdict) turned(to Outcome, why ...validators.Finding) Verdict {
 	v.Outcome, v.DecidedBy = to, ByPolicy

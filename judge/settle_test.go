@@ -2,6 +2,7 @@ package judge
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,12 @@ func troubled(t Trouble) Opinion {
 		Layer: LayerModel, Outcome: Escalate, Confidence: noEvidence, Assurance: AssuranceNone,
 		Trouble: t, RetryAfter: 7 * time.Second,
 	}
+}
+
+// before is a model's opinion after so many that did not end in an approval.
+func before(refusals, limit int, op Opinion) Opinion {
+	op.Model = &Asked{Refusals: refusals, RefusalLimit: limit}
+	return op
 }
 
 // rubric is DefaultRubric with changes.
@@ -130,6 +137,9 @@ func TestSettle(t *testing.T) {
 	retry := func(r ruling) ruling { r.Retry = 7 * time.Second; return r }
 	applied := func(r ruling) ruling { r.Applied = true; return r }
 	proposed := func(o Outcome, r ruling) ruling { r.Proposed = o; return r }
+	guarded := func(o, proposed Outcome, c float64, a Assurance) ruling {
+		return ruling{Outcome: o, Proposed: proposed, Code: CodeLoopGuard, C: c, Assurance: a, By: ByPolicy}
+	}
 
 	tests := []struct {
 		name     string
@@ -205,11 +215,27 @@ func TestSettle(t *testing.T) {
 		{"high risk never falls back", []Opinion{legal(), valid(1), troubled(TroubleNotConfigured)}, rubric(useLLM, high), false, false, degraded(warned(2, denied(Reject, CodeAssuranceTooLow, 0.5, AssuranceValidators)))},
 
 		// Trouble that the case can cause.
-		{"unreadable, not strict", []Opinion{legal(), valid(1), troubled(TroubleUnreadable)}, rubric(useLLM), true, false, ruling{Escalate, Escalate, CodeJudgeUnreadable, 0.5, AssuranceValidators, LayerModel, false, false, false, 0, 0}},
-		{"unreadable, not strict, nobody there", []Opinion{legal(), valid(1), troubled(TroubleUnreadable)}, rubric(useLLM), false, false, proposed(Escalate, no(CodeJudgeUnreadable, 0.5, AssuranceValidators, LayerModel))},
-		{"unreadable, strict, structural asked for", []Opinion{legal(), troubled(TroubleUnreadable)}, rubric(useLLM, strict, unavailable(UnavailableStructural)), false, false, proposed(Escalate, no(CodeJudgeUnreadable, 0.5, AssuranceNone, LayerModel))},
+		{"unreadable, not strict", []Opinion{legal(), valid(1), troubled(TroubleUnreadable)}, rubric(useLLM), true, false, retry(ruling{Escalate, Escalate, CodeJudgeUnreadable, 0.5, AssuranceValidators, LayerModel, false, false, false, 0, 0})},
+		{"unreadable, not strict, nobody there", []Opinion{legal(), valid(1), troubled(TroubleUnreadable)}, rubric(useLLM), false, false, retry(proposed(Escalate, no(CodeJudgeUnreadable, 0.5, AssuranceValidators, LayerModel)))},
+		{"unreadable, strict, structural asked for", []Opinion{legal(), troubled(TroubleUnreadable)}, rubric(useLLM, strict, unavailable(UnavailableStructural)), false, false, retry(proposed(Escalate, no(CodeJudgeUnreadable, 0.5, AssuranceNone, LayerModel)))},
 		{"cannot assess", []Opinion{legal(), valid(1), troubled(TroubleCannotAssess)}, rubric(useLLM), false, false, proposed(Escalate, no(CodeCannotAssess, 0.5, AssuranceValidators, LayerModel))},
 		{"loop guard", []Opinion{legal(), valid(1), troubled(TroubleLoopGuard)}, rubric(useLLM), true, false, ruling{Escalate, Escalate, CodeLoopGuard, 0.5, AssuranceValidators, LayerModel, false, false, false, 0, 0}},
+
+		// The loop guard, which counts what the model did not approve.
+		{"the second of three", []Opinion{legal(), before(1, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, no("criterion_not_met", 0.7, AssuranceLLM, LayerModel)},
+		{"the third of three", []Opinion{legal(), before(2, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, guarded(Escalate, Reject, 0.7, AssuranceLLM)},
+		{"the third of three, nobody there", []Opinion{legal(), before(2, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), false, false, guarded(Reject, Reject, 0.7, AssuranceLLM)},
+		{"the fifth of three", []Opinion{legal(), before(4, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, guarded(Escalate, Reject, 0.7, AssuranceLLM)},
+		{"the first of one", []Opinion{legal(), before(0, 1, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, guarded(Escalate, Reject, 0.7, AssuranceLLM)},
+		{"the third cannot be assessed", []Opinion{legal(), valid(1), before(2, 3, troubled(TroubleCannotAssess))}, rubric(useLLM), false, false, guarded(Reject, Escalate, 0.5, AssuranceValidators)},
+		{"the third is too unsure", []Opinion{legal(), before(2, 3, model(0.6))}, rubric(useLLM, strict), true, false, guarded(Escalate, Approve, 0.6, AssuranceLLM)},
+		{"the third is a little unsure, not strict", []Opinion{legal(), before(2, 3, model(0.6))}, rubric(useLLM), true, false, warned(1, yes(0.6, AssuranceLLM, LayerModel))},
+		{"the third is approved", []Opinion{legal(), before(2, 3, model(0.85))}, rubric(useLLM, strict), true, false, yes(0.85, AssuranceLLM, LayerModel)},
+		{"the third is unreadable", []Opinion{legal(), before(2, 3, troubled(TroubleUnreadable))}, rubric(useLLM), true, false, retry(ruling{Escalate, Escalate, CodeJudgeUnreadable, 0.5, AssuranceNone, LayerModel, false, false, false, 0, 0})},
+		{"the third is unavailable", []Opinion{legal(), before(2, 3, troubled(TroubleUnavailable))}, rubric(useLLM, strict), true, false, retry(denied(Escalate, CodeJudgeUnavailable, 1, AssuranceNone))},
+		{"there is no limit", []Opinion{legal(), before(99, 0, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, no("criterion_not_met", 0.7, AssuranceLLM, LayerModel)},
+		{"a limit that is none", []Opinion{legal(), before(0, -1, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, no("criterion_not_met", 0.7, AssuranceLLM, LayerModel)},
+		{"shadow moves what the loop guard stops", []Opinion{legal(), before(2, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM, shadow), true, false, warned(1, applied(guarded(Escalate, Reject, 0.7, AssuranceLLM)))},
 
 		// Shadow.
 		{"shadow moves what fields reject", []Opinion{legal(), objects(LayerFields, 1, "required_field")}, rubric(shadow), false, false, warned(1, applied(no("required_field", 1, AssuranceStructural, LayerFields)))},
@@ -263,7 +289,7 @@ func checkCoherent(t interface {
 	if v.Applied && v.Outcome != Approve && v.Mode != Shadow {
 		t.Errorf("moved against the verdict: %+v", v)
 	}
-	if v.RetryAfter != 0 && v.Code != CodeJudgeUnavailable {
+	if v.RetryAfter != 0 && v.Code != CodeJudgeUnavailable && v.Code != CodeJudgeUnreadable {
 		t.Errorf("retryAfter with code %q", v.Code)
 	}
 }
@@ -285,5 +311,39 @@ func TestBothObjectionsAreReported(t *testing.T) {
 	v = settle(hearing{opinions: []Opinion{legal(), valid(0.5)}, rubric: rubric(strict, require(AssuranceLLM)), target: "next"})
 	if len(v.Findings) != 2 || v.Findings[1].Code != CodeLowConfidence {
 		t.Errorf("findings: %+v", v.Findings)
+	}
+}
+
+// The loop guard says why first, and does not hide what was wrong.
+func TestLoopGuardKeepsTheFindings(t *testing.T) {
+	t.Parallel()
+	for _, review := range []bool{true, false} {
+		v := settle(hearing{
+			opinions: []Opinion{legal(), before(2, 3, objects(LayerModel, 0.7, CodeCriterionNotMet))},
+			rubric:   rubric(useLLM), reviewPath: review, target: "next",
+		})
+		if len(v.Findings) != 2 || v.Findings[0].Code != CodeLoopGuard || v.Findings[1].Code != CodeCriterionNotMet {
+			t.Errorf("review path %v: findings %+v", review, v.Findings)
+		}
+		if !strings.HasPrefix(v.Reasoning, troubleMessage(TroubleLoopGuard)) || (v.Findings[0].Hint == "") != review {
+			t.Errorf("review path %v: %s, hint %q", review, v.Reasoning, v.Findings[0].Hint)
+		}
+	}
+}
+
+// A question that was not put at all says when it can be, and not to reword it.
+func TestRetryAfterOfWhatIsUnreadable(t *testing.T) {
+	t.Parallel()
+	spent := troubled(TroubleUnreadable)
+	for wait, want := range map[time.Duration]string{
+		90*time.Second - time.Millisecond: "again in 1m30s.",
+		time.Millisecond:                  "again in 1s.",
+		0:                                 "again with shorter, plainer data",
+	} {
+		spent.RetryAfter = wait
+		v := settle(hearing{opinions: []Opinion{legal(), spent}, rubric: rubric(useLLM), target: "next"})
+		if v.RetryAfter != wait || !strings.Contains(v.Reasoning, want) {
+			t.Errorf("%v: %v %s", wait, v.RetryAfter, v.Reasoning)
+		}
 	}
 }

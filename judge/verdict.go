@@ -64,6 +64,19 @@ const (
 	CodeValidatorRejected  = "validator_rejected"
 )
 
+// The codes of the model layer's findings.
+const (
+	// CodeCriterionNotMet says that a criterion does not hold.
+	CodeCriterionNotMet = "criterion_not_met"
+	// CodeCriterionNotAssessable says that nobody could tell whether it holds: the
+	// model said so, left it out, or pointed to evidence that is not there.
+	CodeCriterionNotAssessable = "criterion_not_assessable"
+	// CodeInstructionInData says that the data tries to instruct its judge.
+	CodeInstructionInData = "instruction_in_data"
+	// CodeModelObjection is what the model holds against the move beside the criteria.
+	CodeModelObjection = "model_objection"
+)
+
 // Trouble says why a model that was asked gave no usable judgement.
 type Trouble string
 
@@ -96,7 +109,8 @@ type Opinion struct {
 	Fault bool `json:"fault,omitempty"`
 	// Trouble is set by the model layer only; Outcome is Escalate then.
 	Trouble Trouble `json:"trouble,omitempty"`
-	// RetryAfter goes with TroubleUnavailable; 0 when unknown.
+	// RetryAfter is when trying again can help, with TroubleUnavailable and
+	// TroubleUnreadable; 0 when unknown.
 	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
 	// Route is the index of the chosen Candidate, set by the script layer when
 	// the case has routes.
@@ -131,8 +145,10 @@ type Asked struct {
 	Rung        string `json:"rung,omitempty"`
 	// Lenient is true when the answer was unmistakable but not in the form asked for.
 	Lenient bool `json:"lenient,omitempty"`
-	// Failure is the class of what went wrong (judge/llm.Class), "" when nothing did.
+	// Failure is the class of what went wrong (judge/llm.Class, or FailureBudget), ""
+	// when nothing did; Detail is a sentence about it for the operator.
 	Failure string `json:"failure,omitempty"`
+	Detail  string `json:"detail,omitempty"`
 	// Calls counts HTTP requests; Reasked, CacheHit, Shared and Reused say why they
 	// may be more or fewer than one.
 	Calls    int  `json:"calls"`
@@ -156,6 +172,10 @@ type Asked struct {
 	Refusals     int `json:"refusals,omitempty"`
 	RefusalLimit int `json:"refusalLimit,omitempty"`
 }
+
+// FailureBudget is the Failure of a question that was not put to the model, because
+// the principal has spent what he may ask.
+const FailureBudget = "budget_spent"
 
 // CriterionVerdict is what came of one criterion.
 type CriterionVerdict struct {
@@ -199,7 +219,8 @@ type Verdict struct {
 	Suggestions []string             `json:"suggestions,omitempty"`
 	// Warnings tell of what was let pass (a low confidence without strictMode).
 	Warnings []string `json:"warnings,omitempty"`
-	// RetryAfter goes with CodeJudgeUnavailable; 0 when unknown.
+	// RetryAfter is when trying again can help, with CodeJudgeUnavailable and
+	// CodeJudgeUnreadable; 0 when unknown.
 	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.
 	Sandbox  []string  `json:"sandbox,omitempty"`

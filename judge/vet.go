@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gavel-mcp/gavel/validators"
@@ -12,6 +13,7 @@ import (
 const (
 	maxModelFindings = 64
 	maxModelText     = 32 << 10 // bytes, all texts together
+	maxAskedText     = 32 << 10 // bytes, all texts of an Asked together
 )
 
 // vetted makes an opinion fit to be counted. What a model layer says that does
@@ -32,9 +34,17 @@ func vetted(asked LayerName, op Opinion) (Opinion, error) {
 	if flaw == "" {
 		flaw = modelFlawOf(op)
 	}
+	strange := askedFlawOf(op.Model)
+	if flaw == "" {
+		flaw = strange
+	}
 	if flaw != "" {
+		kept := op.Model
+		if strange != "" {
+			kept = nil
+		}
 		op = Opinion{
-			Layer: LayerModel, Outcome: Escalate, Trouble: TroubleUnreadable,
+			Layer: LayerModel, Outcome: Escalate, Trouble: TroubleUnreadable, Model: kept,
 			Reasoning: "The model's answer could not be used: it " + flaw + ".",
 		}
 	}
@@ -62,8 +72,8 @@ func flawOf(asked LayerName, op Opinion) string {
 		return "approves although it failed"
 	case slices.ContainsFunc(op.Findings, func(f validators.Finding) bool { return f.Code == "" || f.Message == "" }):
 		return "has a finding without a code or a message"
-	case op.Trouble != TroubleNone && asked != LayerModel:
-		return "has a trouble that only a model can have"
+	case (op.Trouble != TroubleNone || op.Model != nil) && asked != LayerModel:
+		return "has what only a model can have"
 	}
 	return ""
 }
@@ -94,6 +104,35 @@ func modelFlawOf(op Opinion) string {
 	return ""
 }
 
+// askedFlawOf says what about the record of a model's answer cannot be kept, "" when
+// nothing.
+func askedFlawOf(a *Asked) string {
+	if a == nil {
+		return ""
+	}
+	size := 0
+	for _, s := range []string{
+		a.Model, a.Reported, a.Endpoint, a.Fingerprint, a.PromptID, a.PromptDigest, a.CriteriaDigest,
+		a.Calibration, a.Rung, a.Failure, a.Detail, a.Breaker,
+	} {
+		size += len(s)
+	}
+	for _, c := range a.Criteria {
+		size += len(c.ID) + len(c.Text) + len(c.Status) + len(c.Evidence) + len(c.Why)
+	}
+	switch {
+	case !(a.Stated >= 0 && a.Stated <= 1):
+		return fmt.Sprintf("states the confidence %v, which is not 0 to 1", a.Stated)
+	case a.CostUSD != nil && !(*a.CostUSD >= 0 && *a.CostUSD <= math.MaxFloat64):
+		return fmt.Sprintf("costs %v, which is no price", *a.CostUSD)
+	case a.Calls < 0 || a.Refusals < 0 || a.RefusalLimit < 0 || a.Samples < 0 || a.Agreeing < 0:
+		return "counts below zero"
+	case size > maxAskedText:
+		return "leaves a record that is too long"
+	}
+	return ""
+}
+
 func textSize(op Opinion) int {
 	n := len(op.Reasoning)
 	for _, s := range op.Suggestions {
@@ -118,6 +157,16 @@ func scrubbed(op Opinion, scrub func(string) string) Opinion {
 			clean[i] = scrub(s)
 		}
 		op.Suggestions = clean
+	}
+	if op.Model != nil {
+		asked := *op.Model
+		asked.Detail = scrub(asked.Detail)
+		asked.Criteria = slices.Clone(asked.Criteria)
+		for i, c := range asked.Criteria {
+			c.Text, c.Evidence, c.Why = scrub(c.Text), scrub(c.Evidence), scrub(c.Why)
+			asked.Criteria[i] = c
+		}
+		op.Model = &asked
 	}
 	if len(op.Findings) > 0 {
 		clean := make([]validators.Finding, len(op.Findings))

@@ -1,0 +1,158 @@
+package judge
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// budgetSlots is how finely the sliding window of a budget moves: what was spent
+// counts for the window, and at most a slot longer.
+const (
+	budgetSlots = 12
+	slotsKept   = budgetSlots + 1
+)
+
+// budgetPrincipals is how many principals a budget remembers. Beyond it, whoever
+// spent least is forgotten: he has the least to gain from it.
+const budgetPrincipals = 4096
+
+// budget bounds how many questions a principal may put to the model in a sliding
+// window. The nil one has no bound. It is safe for concurrent use.
+type budget struct {
+	limit int
+	slot  time.Duration
+	now   func() time.Time
+
+	mu    sync.Mutex
+	spent map[string]*spending
+}
+
+// spending is what one principal spent in each of the last slots.
+type spending struct {
+	in   [slotsKept]int
+	last int64 // the number of the newest slot in it
+}
+
+// newBudget returns nil when there is no limit.
+func newBudget(limit int, window time.Duration, now func() time.Time) *budget {
+	if limit <= 0 {
+		return nil
+	}
+	return &budget{limit: limit, slot: max(window/budgetSlots, 1), now: now, spent: make(map[string]*spending)}
+}
+
+// take spends n for a principal, or nothing when that is more than he has left; then
+// it says when it will not be.
+func (b *budget) take(principal string, n int) (ok bool, frees time.Duration) {
+	if b == nil {
+		return true, 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := b.now()
+	s := b.of(principal, b.number(at))
+	// Who asks for more samples than the limit still gets one answer a window.
+	if total := s.total(); total == 0 || total+n <= b.limit {
+		*s.slot(s.last) += n
+		return true, 0
+	}
+	return false, b.frees(s, n, at)
+}
+
+// giveBack returns what was taken and not used.
+func (b *budget) giveBack(principal string, n int) {
+	if b == nil || n <= 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := b.spent[principal]
+	if !ok {
+		return // forgotten meanwhile
+	}
+	s.forward(b.number(b.now()))
+	// From the newest slot that has any: what was taken a moment ago is there.
+	for number := s.last; number >= s.first(); number-- {
+		back := min(n, *s.slot(number))
+		*s.slot(number) -= back
+		n -= back
+	}
+}
+
+func (b *budget) number(at time.Time) int64 { return at.UnixNano() / int64(b.slot) }
+
+// of returns the spending of a principal, forwarded to a slot.
+func (b *budget) of(principal string, number int64) *spending {
+	s, ok := b.spent[principal]
+	if !ok {
+		if len(b.spent) >= budgetPrincipals {
+			b.forget(number)
+		}
+		s = &spending{last: number}
+		b.spent[principal] = s
+	}
+	s.forward(number)
+	return s
+}
+
+// forget makes room: whoever has nothing spent any more goes, or else whoever spent
+// least.
+func (b *budget) forget(number int64) {
+	maps.DeleteFunc(b.spent, func(_ string, s *spending) bool {
+		s.forward(number)
+		return s.total() == 0
+	})
+	if len(b.spent) < budgetPrincipals {
+		return
+	}
+	least := slices.MinFunc(slices.Collect(maps.Keys(b.spent)), func(x, y string) int {
+		return cmp.Or(cmp.Compare(b.spent[x].total(), b.spent[y].total()), cmp.Compare(x, y))
+	})
+	delete(b.spent, least)
+}
+
+// frees is how long until n can be spent.
+func (b *budget) frees(s *spending, n int, at time.Time) time.Duration {
+	left := s.total()
+	for number := s.first(); ; number++ {
+		left -= *s.slot(number)
+		if left <= 0 || left+n <= b.limit {
+			gone := time.Unix(0, (number+slotsKept)*int64(b.slot))
+			return max(gone.Sub(at), 1)
+		}
+	}
+}
+
+// first is the number of the oldest slot that counts.
+func (s *spending) first() int64 { return s.last - slotsKept + 1 }
+
+// slot is where a slot that counts is kept.
+func (s *spending) slot(number int64) *int {
+	return &s.in[(number%slotsKept+slotsKept)%slotsKept]
+}
+
+// forward empties the slots that lie behind.
+func (s *spending) forward(number int64) {
+	if number <= s.last {
+		return // the clock went back: nothing is freed by that
+	}
+	if number-s.last >= slotsKept {
+		*s = spending{last: number}
+		return
+	}
+	for s.last < number {
+		s.last++
+		*s.slot(s.last) = 0
+	}
+}
+
+func (s *spending) total() int {
+	sum := 0
+	for _, n := range s.in {
+		sum += n
+	}
+	return sum
+}

@@ -1,0 +1,230 @@
+package judge
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Calibration turns the confidence that a model states into the share of its
+// answers that are right, as measured on labelled cases. It holds for one model, one
+// prompt and one set of criteria; for any other it says nothing.
+type Calibration struct {
+	// Model is the configured name of the model, as in Asked.Model.
+	Model string `json:"model"`
+	// PromptDigest and CriteriaDigest are as in Asked.
+	PromptDigest   string            `json:"promptDigest"`
+	CriteriaDigest string            `json:"criteriaDigest"`
+	Method         CalibrationMethod `json:"method"`
+	// Platt goes with MethodPlatt, Isotonic with MethodIsotonic.
+	Platt    *Platt    `json:"platt,omitempty"`
+	Isotonic *Isotonic `json:"isotonic,omitempty"`
+	// N is the number of labelled cases, at least 1.
+	N int `json:"n"`
+	// Dataset names them, Fitted says when; both are for people.
+	Dataset string `json:"dataset,omitempty"`
+	Fitted  string `json:"fitted,omitempty"`
+}
+
+// CalibrationMethod says how a Calibration was fitted.
+type CalibrationMethod string
+
+// The methods: Platt's for small sets, isotonic regression for large ones.
+const (
+	MethodPlatt    CalibrationMethod = "platt"
+	MethodIsotonic CalibrationMethod = "isotonic"
+)
+
+// Platt is a sigmoid over the log-odds of the stated confidence r (Platt 1999,
+// "Probabilistic Outputs for Support Vector Machines"), in his notation, where a
+// negative A means that a higher r is better:
+//
+//	c = 1 / (1 + exp(A*logit(r) + B)), r held between 0.001 and 0.999
+//
+// A = -1, B = 0 leaves r as it is. A above 0 is refused: a model that is the more
+// often wrong the surer it is cannot be calibrated.
+type Platt struct {
+	A float64 `json:"a"`
+	B float64 `json:"b"`
+}
+
+// Isotonic is a rising line through points (Zadrozny and Elkan 2002, "Transforming
+// Classifier Scores into Accurate Multiclass Probability Estimates"): X are stated
+// confidences, strictly rising, Y the shares that were right, never falling; both
+// 0..1. Between two points it is straight; outside it stays at the nearest point's.
+type Isotonic struct {
+	X []float64 `json:"x"`
+	Y []float64 `json:"y"`
+}
+
+// apply returns the calibrated confidence, 0..1, of a valid Calibration.
+func (c Calibration) apply(stated float64) float64 {
+	if c.Method == MethodPlatt {
+		return 1 / (1 + math.Exp(c.Platt.A*logit(stated)+c.Platt.B))
+	}
+	xs, ys := c.Isotonic.X, c.Isotonic.Y
+	i, exact := slices.BinarySearch(xs, unit(stated))
+	switch {
+	case exact:
+		return ys[i]
+	case i == 0:
+		return ys[0]
+	case i == len(xs):
+		return ys[i-1]
+	}
+	part := (unit(stated) - xs[i-1]) / (xs[i] - xs[i-1])
+	return ys[i-1] + part*(ys[i]-ys[i-1])
+}
+
+// validate reports all that is wrong, each with where it stands below the path.
+func (c Calibration) validate(path string) error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s.%s: %s", path, field, fmt.Sprintf(format, args...)))
+	}
+	if c.Model == "" {
+		wrong("model", "is empty; name the configured model")
+	}
+	if c.PromptDigest == "" {
+		wrong("promptDigest", "is empty; a calibration holds for one prompt only")
+	}
+	if c.CriteriaDigest == "" {
+		wrong("criteriaDigest", "is empty; a calibration holds for one set of criteria only")
+	}
+	if c.N < 1 {
+		wrong("n", "is %d; say on how many labelled cases it was fitted, at least 1", c.N)
+	}
+	switch c.Method {
+	case MethodPlatt:
+		if c.Platt == nil || c.Isotonic != nil {
+			wrong("method", "is platt, so there must be platt and no isotonic")
+			break
+		}
+		errs = append(errs, c.Platt.validate(path+".platt"))
+	case MethodIsotonic:
+		if c.Isotonic == nil || c.Platt != nil {
+			wrong("method", "is isotonic, so there must be isotonic and no platt")
+			break
+		}
+		errs = append(errs, c.Isotonic.validate(path+".isotonic"))
+	default:
+		wrong("method", "%.40q is unknown; use %q or %q", c.Method, MethodPlatt, MethodIsotonic)
+	}
+	return errors.Join(errs...)
+}
+
+func (p Platt) validate(path string) error {
+	switch {
+	case !finite(p.A) || !finite(p.B):
+		return fmt.Errorf("%s: a is %v and b is %v; both must be numbers", path, p.A, p.B)
+	case p.A > 0:
+		return fmt.Errorf("%s.a: is %v; above 0 the model would be trusted less the surer it is (in 1/(1+exp(a*logit(r)+b)) a must not be above 0)", path, p.A)
+	}
+	return nil
+}
+
+func (i Isotonic) validate(path string) error {
+	if len(i.X) == 0 || len(i.X) != len(i.Y) {
+		return fmt.Errorf("%s: x has %d values and y has %d; they must be as many, and at least one", path, len(i.X), len(i.Y))
+	}
+	for at := range i.X {
+		x, y := i.X[at], i.Y[at]
+		switch {
+		case !(x >= 0 && x <= 1):
+			return fmt.Errorf("%s.x[%d]: is %v, must be 0 to 1", path, at, x)
+		case !(y >= 0 && y <= 1):
+			return fmt.Errorf("%s.y[%d]: is %v, must be 0 to 1", path, at, y)
+		case at > 0 && x <= i.X[at-1]:
+			return fmt.Errorf("%s.x[%d]: is %v, must be greater than the one before it (%v)", path, at, x, i.X[at-1])
+		case at > 0 && y < i.Y[at-1]:
+			return fmt.Errorf("%s.y[%d]: is %v, must not be smaller than the one before it (%v)", path, at, y, i.Y[at-1])
+		}
+	}
+	return nil
+}
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+
+// binding is what a Calibration holds for.
+type binding struct{ model, prompt, criteria string }
+
+// fitted is a valid Calibration with its digest.
+type fitted struct {
+	Calibration
+	digest string
+}
+
+// Calibrations are all that an operator configured. The nil one is empty.
+type Calibrations struct {
+	bound map[binding]fitted
+	hash  string
+}
+
+// NewCalibrations returns calibrations that are valid and hold for different things.
+// The error says of each flaw where it is.
+func NewCalibrations(all []Calibration) (*Calibrations, error) {
+	c := &Calibrations{bound: make(map[binding]fitted, len(all))}
+	var errs []error
+	first := make(map[binding]int, len(all))
+	digests := make([]string, 0, len(all))
+	for i, one := range all {
+		path := fmt.Sprintf("calibrations[%d]", i)
+		if err := one.validate(path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		at := binding{one.Model, one.PromptDigest, one.CriteriaDigest}
+		if before, taken := first[at]; taken {
+			errs = append(errs, fmt.Errorf("%s: model, promptDigest and criteriaDigest are those of calibrations[%d]; keep one of them", path, before))
+			continue
+		}
+		first[at] = i
+		digest, err := digestOf(one)
+		if err != nil {
+			return nil, err
+		}
+		c.bound[at] = fitted{one, digest}
+		digests = append(digests, digest)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("judge: calibrations: %w", err)
+	}
+	slices.SortFunc(digests, cmp.Compare[string])
+	var err error
+	c.hash, err = digestOf(digests)
+	return c, err
+}
+
+// Hash is a digest of all calibrations, "" when there are none: what was judged
+// under another one must be judged again.
+func (c *Calibrations) Hash() string {
+	if c == nil || len(c.bound) == 0 {
+		return ""
+	}
+	return c.hash
+}
+
+// confidence is what a stated confidence counts for, with the digest of the
+// calibration that was applied, "" when none holds for what was asked.
+func (c *Calibrations) confidence(asked Asked) (confidence float64, digest string) {
+	if c != nil {
+		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
+			return unit(one.apply(asked.Stated)), one.digest
+		}
+	}
+	return shrunk(asked.Stated), ""
+}
+
+func digestOf(value any) (string, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "", fmt.Errorf("judge: digest a calibration: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}

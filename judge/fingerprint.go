@@ -1,0 +1,84 @@
+package judge
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Fingerprint reduces an action's data to what a rewording does not change: the
+// strings, NFKC, lower-cased, letters and digits only, with keys and other values.
+// The order of keys and the way in which a number is written do not matter either.
+// It returns the text to digest, not a digest: only the caller has the key. What is
+// not JSON is its own fingerprint.
+func Fingerprint(data []byte) []byte {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var doc any
+	if err := dec.Decode(&doc); err != nil {
+		return slices.Clone(data)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return slices.Clone(data) // more than one document
+	}
+	return appendPrint(make([]byte, 0, len(data)), doc)
+}
+
+// appendPrint writes a value so that two values give the same text only if they
+// are alike.
+func appendPrint(out []byte, value any) []byte {
+	switch v := value.(type) {
+	case map[string]any:
+		out = append(out, '{')
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			out = append(strconv.AppendQuote(out, key), ':')
+			out = append(appendPrint(out, v[key]), ',')
+		}
+		return append(out, '}')
+	case []any:
+		out = append(out, '[')
+		for _, item := range v {
+			out = append(appendPrint(out, item), ',')
+		}
+		return append(out, ']')
+	case string:
+		return append(append(append(out, '"'), gist(v)...), '"')
+	case json.Number:
+		return append(out, plainNumber(v)...)
+	case bool:
+		return strconv.AppendBool(out, v)
+	}
+	return append(out, "null"...)
+}
+
+// gist is the letters and digits of a text. NFKC comes first: it makes wide, styled
+// and ligated forms plain, and composes letters with their accents. It comes again
+// because letters compose that something stood between (Hangul).
+func gist(text string) string {
+	return norm.NFKC.String(strings.Map(func(r rune) rune {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, norm.NFKC.String(text)))
+}
+
+// plainNumber writes 1, 1.0 and 1e0 alike; what no float64 holds stays as it is.
+func plainNumber(n json.Number) string {
+	f, err := strconv.ParseFloat(n.String(), 64)
+	if err != nil {
+		return n.String()
+	}
+	if f == 0 {
+		return "0" // and not -0
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
