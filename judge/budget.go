@@ -15,8 +15,8 @@ const (
 	slotsKept   = budgetSlots + 1
 )
 
-// budgetPrincipals is how many principals a budget remembers. Beyond it, whoever
-// spent least is forgotten: he has the least to gain from it.
+// budgetPrincipals is how many principals a budget remembers. Beyond it, those who
+// spent least are forgotten: they have the least to gain from it.
 const budgetPrincipals = 4096
 
 // budget bounds how many questions a principal may put to the model in a sliding
@@ -98,8 +98,8 @@ func (b *budget) of(principal string, number int64) *spending {
 	return s
 }
 
-// forget makes room: whoever has nothing spent any more goes, or else whoever spent
-// least.
+// forget makes room: whoever has nothing spent any more goes, or else the eighth that
+// spent least.
 func (b *budget) forget(number int64) {
 	maps.DeleteFunc(b.spent, func(_ string, s *spending) bool {
 		s.forward(number)
@@ -108,10 +108,12 @@ func (b *budget) forget(number int64) {
 	if len(b.spent) < budgetPrincipals {
 		return
 	}
-	least := slices.MinFunc(slices.Collect(maps.Keys(b.spent)), func(x, y string) int {
+	all := slices.SortedFunc(maps.Keys(b.spent), func(x, y string) int {
 		return cmp.Or(cmp.Compare(b.spent[x].total(), b.spent[y].total()), cmp.Compare(x, y))
 	})
-	delete(b.spent, least)
+	for _, principal := range all[:budgetPrincipals/8] {
+		delete(b.spent, principal)
+	}
 }
 
 // frees is how long until n can be spent.

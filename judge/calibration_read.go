@@ -150,12 +150,15 @@ func checkObject(dec *json.Decoder, path, kind string) error {
 			return err
 		}
 	}
+	if err := end(dec, path); err != nil {
+		return err
+	}
 	for _, key := range calibrationKeys[kind] {
 		if !slices.Contains(seen, key) {
 			return fmt.Errorf("%sthe key %q is missing", inside(path), key)
 		}
 	}
-	return end(dec, path)
+	return nil
 }
 
 // keysOf lists the keys that an object may have, sorted.

@@ -63,3 +63,13 @@ func (op Opinion) answered() bool {
 }
 
 func (op Opinion) reused() bool { return op.Model != nil && op.Model.Reused }
+
+// isRefusal reports whether an opinion is one that may stand for another answer of
+// the model: a judgement that does not approve.
+func isRefusal(op *Opinion) bool {
+	if op == nil || !op.answered() || op.Outcome == Approve {
+		return false
+	}
+	sound, err := vetted(LayerModel, *op)
+	return err == nil && sound.Trouble == op.Trouble
+}

@@ -56,6 +56,14 @@ func TestVettedModel(t *testing.T) {
 		{"a finding without a message", with(rejected, func(op *Opinion) { op.Findings = []validators.Finding{{Code: "c"}} }), TroubleUnreadable},
 		{"too many findings", with(rejected, func(op *Opinion) { op.Findings = slices.Repeat(op.Findings, maxModelFindings+1) }), TroubleUnreadable},
 		{"too much text", with(model(0.9), func(op *Opinion) { op.Reasoning = strings.Repeat("a", maxModelText+1) }), TroubleUnreadable},
+		{"a record of it", with(model(0.9), func(op *Opinion) { op.Model = &Asked{Model: "m", Stated: 1, Calls: 2} }), TroubleNone},
+		{"a record that states NaN", with(model(0.9), func(op *Opinion) { op.Model = &Asked{Stated: math.NaN()} }), TroubleUnreadable},
+		{"a record that states 95 percent", with(model(0.9), func(op *Opinion) { op.Model = &Asked{Stated: 95} }), TroubleUnreadable},
+		{"a price that is none", with(model(0.9), func(op *Opinion) { cost := math.Inf(1); op.Model = &Asked{CostUSD: &cost} }), TroubleUnreadable},
+		{"fewer calls than none", with(model(0.9), func(op *Opinion) { op.Model = &Asked{Calls: -1} }), TroubleUnreadable},
+		{"a record that is too long", with(model(0.9), func(op *Opinion) {
+			op.Model = &Asked{Criteria: []CriterionVerdict{{Evidence: strings.Repeat("a", maxAskedText+1)}}}
+		}), TroubleUnreadable},
 		{"too much text in suggestions", with(model(0.9), func(op *Opinion) { op.Suggestions = []string{strings.Repeat("a", maxModelText+1)} }), TroubleUnreadable},
 	}
 	for _, tt := range tests {
@@ -89,6 +97,7 @@ func TestVettedDeterministic(t *testing.T) {
 		"no assurance":       {Layer: LayerState, Outcome: Approve, Confidence: 1},
 		"another's name":     {Layer: LayerScript, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone},
 		"a model's trouble":  {Layer: LayerState, Outcome: Escalate, Confidence: 1, Assurance: AssuranceNone, Trouble: TroubleUnavailable},
+		"a model's record":   {Layer: LayerState, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Model: &Asked{}},
 		"approval and fault": {Layer: LayerState, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Fault: true},
 	} {
 		if got, err := vetted(LayerState, op); err == nil {
@@ -113,5 +122,35 @@ func TestOpinionsStayAsTheyWereSaid(t *testing.T) {
 	v = settle(hearing{opinions: []Opinion{legal(), away}, rubric: rubric(unavailable(UnavailableReject)), target: "next"})
 	if len(v.Findings) != 2 || len(away.Findings) != 1 || away.Findings[0].Hint != "" {
 		t.Errorf("verdict %+v, opinion %+v", v.Findings, away.Findings)
+	}
+}
+
+// What an unreadable answer cost is kept, but for what cannot be recorded.
+func TestVettedKeepsTheRecord(t *testing.T) {
+	t.Parallel()
+	op := model(math.NaN())
+	op.Model = &Asked{Model: "m", Calls: 2}
+	got, err := vetted(LayerModel, op)
+	if err != nil || got.Trouble != TroubleUnreadable || got.Model != op.Model {
+		t.Errorf("%v %+v", err, got)
+	}
+	op.Model = &Asked{Stated: math.NaN()}
+	if got, err = vetted(LayerModel, op); err != nil || got.Trouble != TroubleUnreadable || got.Model != nil {
+		t.Errorf("%v %+v", err, got)
+	}
+}
+
+// What a model quotes is scrubbed like everything else, in a copy.
+func TestTheRecordIsScrubbed(t *testing.T) {
+	t.Parallel()
+	op := model(0.9)
+	op.Model = &Asked{Detail: "a secret", Criteria: []CriterionVerdict{{Text: "no secret", Evidence: "the secret", Why: "secret?"}}}
+	got := scrubbed(op, func(s string) string { return strings.ReplaceAll(s, "secret", "[masked]") })
+	want := &Asked{Detail: "a [masked]", Criteria: []CriterionVerdict{{Text: "no [masked]", Evidence: "the [masked]", Why: "[masked]?"}}}
+	if diff := cmp.Diff(want, got.Model); diff != "" {
+		t.Error(diff)
+	}
+	if op.Model.Criteria[0].Evidence != "the secret" {
+		t.Error("the layer's own record changed")
 	}
 }

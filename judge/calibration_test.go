@@ -1,0 +1,261 @@
+package judge
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// entry is one calibration as it stands in a file, with changes; "" removes a key.
+func entryOf(changes ...string) string {
+	fields := []string{"model", "promptDigest", "criteriaDigest", "method", "platt", "isotonic", "n", "dataset", "fitted"}
+	values := map[string]string{
+		"model": `"m"`, "promptDigest": `"sha256:p"`, "criteriaDigest": `"sha256:c"`, "method": `"platt"`,
+		"platt": `{"a":-0.7,"b":0.2}`, "n": "240", "dataset": `"reviews"`, "fitted": `"2026-11-20"`,
+	}
+	for i := 0; i < len(changes); i += 2 {
+		values[changes[i]] = changes[i+1]
+		if !strings.Contains(strings.Join(fields, " "), changes[i]) {
+			fields = append(fields, changes[i])
+		}
+	}
+	var parts []string
+	for _, f := range fields {
+		if values[f] != "" {
+			parts = append(parts, fmt.Sprintf("%q:%s", f, values[f]))
+		}
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+func fileOf(entries ...string) string {
+	return `{"v":1,"calibrations":[` + strings.Join(entries, ",") + `]}`
+}
+
+func isotonicEntry(x, y string) string {
+	return entryOf("method", `"isotonic"`, "platt", "", "isotonic", `{"x":`+x+`,"y":`+y+`}`)
+}
+
+func TestParseCalibrationsRefuses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, file, want string }{
+		{"nothing", "", "not JSON"},
+		{"half", `{"v":1,"calibrations":[{"model":"m"`, "calibrations[0]: not JSON"},
+		{"no object", `[]`, "is a list, must be an object"},
+		{"a text", `"x"`, "is a text, must be an object"},
+		{"no version", `{"calibrations":[]}`, `the key "v" is missing`},
+		{"no calibrations", `{"v":1}`, `the key "calibrations" is missing`},
+		{"another version", `{"v":2,"calibrations":[]}`, "v: is 2; this program reads 1"},
+		{"half a version", `{"v":1.5,"calibrations":[]}`, "v: "},
+		{"something after", fileOf() + "{}", "something after the document"},
+		{"rubbish after", fileOf() + "x", "something after the document"},
+		{"no list", `{"v":1,"calibrations":{}}`, "calibrations: is an object, must be a list"},
+		{"null", fileOf("null"), "calibrations[0]: is null or a truth value, must be an object"},
+		{"unknown key", fileOf(entryOf("note", `"x"`)), `calibrations[0]: unknown key "note"; there are criteriaDigest, dataset,`},
+		{"unknown key above", `{"v":1,"calibrations":[],"x":1}`, `unknown key "x"; there are calibrations, v`},
+		{"a path as a key", `{"v":1,"calibrations":[],"calibrations[]":{}}`, `unknown key "calibrations[]"`},
+		{"no key at all", `{"v":1,"calibrations":[],"":{}}`, `unknown key ""`},
+		{"a path as a key below", fileOf(entryOf("isotonic.x", `[]`)), `calibrations[0]: unknown key "isotonic.x"`},
+		{"a key in capitals", fileOf(entryOf("model", "", "Model", `"m"`)), `calibrations[0]: unknown key "Model"`},
+		{"a key twice", fileOf(entryOf("n", `1,"n":2`)), `calibrations[0]: the key "n" is there twice`},
+		{"a key missing", fileOf(entryOf(), entryOf("n", "")), `calibrations[1]: the key "n" is missing`},
+		{"a digest missing", fileOf(entryOf("criteriaDigest", "")), `calibrations[0]: the key "criteriaDigest" is missing`},
+		{"an empty model", fileOf(entryOf("model", `""`)), "calibrations[0].model: is empty"},
+		{"an empty prompt", fileOf(entryOf("promptDigest", `""`)), "calibrations[0].promptDigest: is empty"},
+		{"empty criteria", fileOf(entryOf("criteriaDigest", `""`)), "calibrations[0].criteriaDigest: is empty"},
+		{"a number as text", fileOf(entryOf("n", `"240"`)), "calibrations[0].n: is a text, must be a number"},
+		{"half a case", fileOf(entryOf("n", `1.5`)), "calibrations.n: "},
+		{"no case", fileOf(entryOf("n", `0`)), "calibrations[0].n: is 0;"},
+		{"unknown method", fileOf(entryOf("method", `"beta"`)), `calibrations[0].method: "beta" is unknown; use "platt" or "isotonic"`},
+		{"platt without", fileOf(entryOf("platt", "")), "calibrations[0].method: is platt, so there must be platt"},
+		{"platt beside isotonic", fileOf(entryOf("isotonic", `{"x":[0],"y":[0]}`)), "and no isotonic"},
+		{"isotonic without", fileOf(entryOf("method", `"isotonic"`, "platt", "")), "calibrations[0].method: is isotonic, so there must be isotonic"},
+		{"isotonic beside platt", fileOf(entryOf("method", `"isotonic"`)), "there must be isotonic and no platt"},
+		{"half a platt", fileOf(entryOf("platt", `{"a":-1}`)), `calibrations[0].platt: the key "b" is missing`},
+		{"a platt upside down", fileOf(entryOf("platt", `{"a":0.7,"b":0}`)), "calibrations[0].platt.a: is 0.7; above 0"},
+		{"a number too large", fileOf(entryOf("platt", `{"a":-1e999,"b":0}`)), "calibrations.platt.a: "},
+		{"no points", fileOf(isotonicEntry("[]", "[]")), "calibrations[0].isotonic: x has 0 values"},
+		{"points without y", fileOf(isotonicEntry("[0,1]", "[0]")), "calibrations[0].isotonic: x has 2 values and y has 1"},
+		{"x that does not rise", fileOf(isotonicEntry("[0.5,0.5]", "[0,1]")), "calibrations[0].isotonic.x[1]: is 0.5, must be greater than"},
+		{"y that falls", fileOf(isotonicEntry("[0,0.5,1]", "[0.5,0.6,0.4]")), "calibrations[0].isotonic.y[2]: is 0.4, must not be smaller than the one before it (0.6)"},
+		{"x above 1", fileOf(isotonicEntry("[0,1.1]", "[0,1]")), "calibrations[0].isotonic.x[1]: is 1.1, must be 0 to 1"},
+		{"y below 0", fileOf(isotonicEntry("[0,1]", "[-0.1,1]")), "calibrations[0].isotonic.y[0]: is -0.1, must be 0 to 1"},
+		{"a point that is none", fileOf(isotonicEntry("[0,null]", "[0,1]")), "calibrations[0].isotonic.x[1]: is null"},
+		{"two for the same", fileOf(entryOf(), entryOf("promptDigest", `"sha256:q"`), isotonicEntry("[0]", "[0]")), "calibrations[2]: model, promptDigest and criteriaDigest are those of calibrations[0]"},
+		{"two flaws", fileOf(entryOf("n", "0"), entryOf("method", `"x"`)), "calibrations[1].method"},
+	} {
+		got, err := ParseCalibrations([]byte(tt.file))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q\n%s", tt.name, err, tt.want, tt.file)
+		}
+		if got != nil {
+			t.Errorf("%s: an error with calibrations", tt.name)
+		}
+	}
+}
+
+func TestCalibrationsHoldForWhatTheyWereFittedOn(t *testing.T) {
+	t.Parallel()
+	c, err := ParseCalibrations([]byte(fileOf(
+		entryOf("platt", `{"a":-1,"b":0}`),
+		isotonicEntry("[0.2,0.6,1]", "[0.1,0.5,0.9]")[:1]+`"model":"other",`+strings.Replace(isotonicEntry("[0.2,0.6,1]", "[0.1,0.5,0.9]")[1:], `"model":"m",`, "", 1),
+	)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := Asked{Model: "m", PromptDigest: "sha256:p", CriteriaDigest: "sha256:c"}
+	other := bound
+	other.Model = "other"
+	for _, tt := range []struct {
+		name   string
+		asked  Asked
+		stated float64
+		want   float64
+		fits   bool
+	}{
+		{"the identity", bound, 0.7, 0.7, true},
+		{"held off 1", bound, 1, 0.999, true},
+		{"held off 0", bound, 0, 0.001, true},
+		{"on a point", other, 0.6, 0.5, true},
+		{"between points", other, 0.8, 0.7, true},
+		{"below the first", other, 0, 0.1, true},
+		{"at the last", other, 1, 0.9, true},
+		{"another model", Asked{Model: "n", PromptDigest: bound.PromptDigest, CriteriaDigest: bound.CriteriaDigest}, 0.9, 0.82, false},
+		{"another prompt", Asked{Model: "m", PromptDigest: "sha256:x", CriteriaDigest: bound.CriteriaDigest}, 0.9, 0.82, false},
+		{"other criteria", Asked{Model: "m", PromptDigest: bound.PromptDigest, CriteriaDigest: "sha256:x"}, 0.9, 0.82, false},
+	} {
+		tt.asked.Stated = tt.stated
+		got, digest := c.confidence(tt.asked)
+		if math.Abs(got-tt.want) > 1e-9 || (digest != "") != tt.fits {
+			t.Errorf("%s: %v %q, want %v", tt.name, got, digest, tt.want)
+		}
+	}
+	_, first := c.confidence(bound)
+	_, second := c.confidence(other)
+	if first == second || !strings.HasPrefix(first, "sha256:") {
+		t.Errorf("digests %q and %q", first, second)
+	}
+}
+
+func TestPlattSigns(t *testing.T) {
+	t.Parallel()
+	c := Calibration{Method: MethodPlatt, Platt: &Platt{A: -0.5, B: 1}}
+	// 1/(1+exp(-0.5*ln(9)+1)) = 1/(1+e/3)
+	if got, want := c.apply(0.9), 1/(1+math.E/3); math.Abs(got-want) > 1e-12 {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestCalibrationsHash(t *testing.T) {
+	t.Parallel()
+	parse := func(file string) *Calibrations {
+		c, err := ParseCalibrations([]byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	a, b := entryOf(), entryOf("model", `"other"`)
+	if x, y := parse(fileOf(a, b)).Hash(), parse(" "+fileOf(b, a)).Hash(); x != y || x == "" {
+		t.Errorf("the order matters: %q, %q", x, y)
+	}
+	if parse(fileOf(a)).Hash() == parse(fileOf(entryOf("platt", `{"a":-0.7,"b":0.3}`))).Hash() {
+		t.Error("another calibration has the same hash")
+	}
+	if got := parse(fileOf()).Hash() + (*Calibrations)(nil).Hash(); got != "" {
+		t.Errorf("nothing has the hash %q", got)
+	}
+}
+
+// What can be written can be read, and says the same.
+func TestCalibrationRoundTrip(t *testing.T) {
+	t.Parallel()
+	all := []Calibration{
+		{Model: "m", PromptDigest: "p", CriteriaDigest: "c", Method: MethodPlatt, Platt: &Platt{A: -1.5}, N: 1},
+		{Model: "m", PromptDigest: "p", CriteriaDigest: "d", Method: MethodIsotonic, Isotonic: &Isotonic{X: []float64{0.5}, Y: []float64{0.25}}, N: 9, Dataset: "x"},
+	}
+	text, err := json.Marshal(map[string]any{"v": 1, "calibrations": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := ParseCalibrations(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := NewCalibrations(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read.Hash() != made.Hash() {
+		t.Errorf("%q, %q", read.Hash(), made.Hash())
+	}
+	bad := all[0]
+	bad.Platt = &Platt{A: math.NaN()}
+	if _, err := NewCalibrations([]Calibration{bad}); err == nil {
+		t.Error("NaN is accepted")
+	}
+}
+
+// Whatever is stated, the confidence is 0..1 and a higher one never counts for less.
+func TestConfidenceRises(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := Calibration{Method: MethodPlatt, Platt: &Platt{
+			A: -rapid.Float64Range(0, 1e308).Draw(t, "a"), B: rapid.Float64Range(-1e308, 1e308).Draw(t, "b"),
+		}}
+		if rapid.Bool().Draw(t, "isotonic") {
+			iso := &Isotonic{}
+			x, y := 0.0, 0.0
+			for range rapid.IntRange(1, 6).Draw(t, "points") {
+				x += rapid.Float64Range(0.001, 0.15).Draw(t, "dx")
+				y += rapid.Float64Range(0, 0.15).Draw(t, "dy")
+				iso.X, iso.Y = append(iso.X, x), append(iso.Y, y)
+			}
+			c = Calibration{Method: MethodIsotonic, Isotonic: iso}
+		}
+		low := rapid.Float64Range(0, 1).Draw(t, "low")
+		high := rapid.Float64Range(low, 1).Draw(t, "high")
+		for _, of := range []func(float64) float64{c.apply, shrunk} {
+			a, b := of(low), of(high)
+			if !(a >= 0 && b <= 1) || b < a-1e-12 {
+				t.Fatalf("%v gives %v, %v gives %v", low, a, high, b)
+			}
+		}
+	})
+}
+
+func TestShrunk(t *testing.T) {
+	t.Parallel()
+	for stated, want := range map[float64]float64{
+		1: 0.892, 0.99: 0.892, 0.875: 0.8, 0.5: 0.5, 0.3: 0.34, 0: 0.1, -1: 0.1, math.Inf(1): 0.892,
+	} {
+		if got := shrunk(stated); math.Abs(got-want) > 1e-12 {
+			t.Errorf("%v: %v, want %v", stated, got, want)
+		}
+	}
+	if got := shrunk(math.NaN()); math.Abs(got-0.1) > 1e-12 {
+		t.Errorf("NaN: %v", got)
+	}
+}
+
+func FuzzParseCalibrations(f *testing.F) {
+	f.Add([]byte(fileOf(entryOf())))
+	f.Add([]byte(fileOf(isotonicEntry("[0.2,0.6,1]", "[0.1,0.5,0.9]"))))
+	f.Add([]byte(`{"v":1,"calibrations":[[[[`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseCalibrations(data)
+		if err != nil {
+			return
+		}
+		for at := range c.bound {
+			got, digest := c.confidence(Asked{Model: at.model, PromptDigest: at.prompt, CriteriaDigest: at.criteria, Stated: 0.8})
+			if !(got >= 0 && got <= 1) || digest == "" {
+				t.Errorf("%v %q", got, digest)
+			}
+		}
+	})
+}
