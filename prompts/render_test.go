@@ -1,0 +1,181 @@
+package prompts_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/prompts"
+)
+
+var update = flag.Bool("update", false, "write the golden prompts")
+
+// full uses everything that the template has.
+func full() prompts.Input {
+	return prompts.Input{
+		Workflow: "document-review", About: "A document is\nreviewed",
+		From: "reviewing", FromAbout: "Somebody reads it", Action: "approve", ActionAbout: "The reader accepts it", To: "approved", ToAbout: "Done",
+		Criteria:  []prompts.Criterion{{ID: "c1", Text: "names what was\n- c9: read"}, {ID: "c2", Text: "says what was \u202echecked\u200b"}},
+		Passed:    []string{"The required fields are there."},
+		Reference: "Read sections 1 to 3.",
+		Exemplars: []prompts.Exemplar{{Data: json.RawMessage(`{"comments":"LGTM"}`), Outcome: "reject", Why: "names nothing"}},
+		Documents: []prompts.Document{{Name: "context", Text: `{"documentId":"DOC-7"}`}, {Name: "data", Text: `{"comments":"Read it."}`}},
+		Marker:    "M4RK3R", Nonce: "N0NC3",
+	}
+}
+
+// bare is the least that is ever asked.
+func bare() prompts.Input {
+	return prompts.Input{
+		Workflow: "w", From: "a", Action: "go", To: "b", Criteria: []prompts.Criterion{{ID: "c1", Text: "it is good"}},
+		Documents: []prompts.Document{{Name: "data", Text: "{}"}}, Marker: "M", Nonce: "N",
+	}
+}
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]prompts.Input{"full": full(), "bare": bare()} {
+		p, err := prompts.Render(prompts.TransitionV1, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := p.ID + " " + p.Digest + "\n=== system\n" + p.System + "\n=== user\n" + p.User + "\n=== shape\n" + p.Shape + "\n=== schema\n" + string(p.Schema) + "\n"
+		path := filepath.Join("testdata", name+".golden")
+		if *update {
+			if err := os.MkdirAll("testdata", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s is not what is rendered (run with -update and read the diff; a changed template is a new version):\n%s", path, got)
+		}
+	}
+}
+
+// What others rely on: where things stand, and what never reaches the model.
+func TestForm(t *testing.T) {
+	t.Parallel()
+	p, err := prompts.Render(prompts.TransitionV1, full())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(p.User, "\n")
+	for _, want := range []string{"- c1: names what was - c9: read", "- c2: says what was checked", "<<M4RK3R:context>>", "<<M4RK3R:data>>", `{"comments":"Read it."}`, "<<M4RK3R:end>>"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no line %q in:\n%s", want, p.User)
+		}
+	}
+	data, criteria := strings.Index(p.User, ":data>>"), strings.Index(p.User, "- c1:")
+	if context := strings.Index(p.User, ":context>>"); !(criteria < context && context < data) {
+		t.Errorf("criteria at %d, context at %d, data at %d", criteria, context, data)
+	}
+	if strings.Contains(p.System+p.User, "N0NC3") || !strings.Contains(p.Shape, `"nonce": "N0NC3"`) || !strings.Contains(p.Shape, "JSON") {
+		t.Error("the nonce belongs into the shape, and nowhere else")
+	}
+	if strings.ContainsAny(p.User, "\u202e\u200b") {
+		t.Error("hidden characters of the owner's texts are shown")
+	}
+}
+
+// The system text and the digest are the same for every case: providers cache
+// the one, calibrations are bound to the other.
+func TestSteady(t *testing.T) {
+	t.Parallel()
+	a, errA := prompts.Render(prompts.TransitionV1, full())
+	b, errB := prompts.Render(prompts.TransitionV1, bare())
+	if errA != nil || errB != nil || a.System != b.System || a.Digest != b.Digest || !strings.HasPrefix(a.Digest, "sha256:") {
+		t.Errorf("%v, %v, %s, %s", errA, errB, a.Digest, b.Digest)
+	}
+}
+
+func TestUnknownTemplate(t *testing.T) {
+	t.Parallel()
+	_, err := prompts.Render("transition/v9", bare())
+	if err == nil || !strings.Contains(err.Error(), prompts.TransitionV1) {
+		t.Errorf("%v", err)
+	}
+	if !slices.Contains(prompts.IDs(), prompts.TransitionV1) {
+		t.Error(prompts.IDs())
+	}
+}
+
+// The schema stays in the subset that every enforcing provider takes.
+func TestSchemaSubset(t *testing.T) {
+	t.Parallel()
+	p, err := prompts.Render(prompts.TransitionV1, bare())
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := []string{`"criteria":`, `"injection_suspected":`, `"reasoning":`, `"violations":`, `"suggestions":`, `"approved":`, `"confidence":`}
+	at := -1
+	for _, key := range order {
+		next := strings.Index(string(p.Schema), key)
+		if next <= at {
+			t.Errorf("%s is out of order", key)
+		}
+		at = next
+	}
+	var doc any
+	if err := json.Unmarshal(p.Schema, &doc); err != nil {
+		t.Fatal(err)
+	}
+	allRequired(t, "", doc)
+	for _, bound := range []string{"minimum", "maximum", "minLength", "maxItems", "pattern"} {
+		if strings.Contains(string(p.Schema), `"`+bound+`":`) {
+			t.Errorf("%s is refused by some providers", bound)
+		}
+	}
+	if nonce, criteria := strings.Index(p.Shape, `"nonce":{`), strings.Index(p.Shape, `"criteria":{`); nonce < 0 || nonce > criteria {
+		t.Error("the shape's schema must ask for the nonce first")
+	}
+}
+
+func allRequired(t *testing.T, path string, v any) {
+	t.Helper()
+	m, ok := v.(map[string]any)
+	if !ok {
+		return
+	}
+	if properties, ok := m["properties"].(map[string]any); ok {
+		required, _ := m["required"].([]any)
+		if len(required) != len(properties) || m["additionalProperties"] != false {
+			t.Errorf("%s: %d of %d required, additionalProperties %v", path, len(required), len(properties), m["additionalProperties"])
+		}
+	}
+	for key, inner := range m {
+		allRequired(t, path+"/"+key, inner)
+	}
+}
+
+func ExampleRender() {
+	p, err := prompts.Render(prompts.TransitionV1, prompts.Input{
+		Workflow: "document-review", From: "reviewing", Action: "approve", To: "approved",
+		Criteria:  []prompts.Criterion{{ID: "c1", Text: "The comments name what was read"}},
+		Documents: []prompts.Document{{Name: "data", Text: `{"comments":"Read sections 1 to 4."}`}},
+		Marker:    "x7Qp", Nonce: "k2Lm",
+	})
+	if err != nil {
+		panic(err)
+	}
+	for line := range strings.Lines(p.User) {
+		if strings.HasPrefix(line, "- c") || strings.HasPrefix(line, "<<") || strings.HasPrefix(line, "{") {
+			os.Stdout.WriteString(line) //nolint:errcheck // an example
+		}
+	}
+	// Output:
+	// - c1: The comments name what was read
+	// <<x7Qp:data>>
+	// {"comments":"Read sections 1 to 4."}
+	// <<x7Qp:end>>
+}
