@@ -1,0 +1,104 @@
+package judge
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/prompts"
+)
+
+// The most that a model is shown, in bytes, and of one string in runes. What an
+// agent can make long must not crowd out the rest, nor cost without bound.
+const (
+	maxShownData      = 24 << 10
+	maxShownContext   = 12 << 10
+	maxShownExemplar  = 4 << 10
+	maxDataString     = 4000
+	maxContextString  = 1000
+	maxExemplarString = 500
+)
+
+// question is what a model is asked, with what is needed to check its answer.
+type question struct {
+	prompt   prompts.Prompt
+	criteria []criterion
+	shown    shown
+	marker   string
+	nonce    string
+}
+
+// ask renders the question about a case. It is pure: marker and nonce come from
+// the caller. The error is for a case that cannot be asked about (no target, a
+// document that is no JSON): a defect of the program that built it.
+func ask(c Case, marker, nonce string) (question, error) {
+	if len(c.Candidates) == 0 {
+		return question{}, errors.New("judge: the case has no target to ask about")
+	}
+	q := question{criteria: criteriaOf(c.Rubric), marker: marker, nonce: nonce}
+	to := c.Candidates[0]
+	in := prompts.Input{
+		Workflow: c.Workflow, About: c.About.Workflow,
+		From: c.State, FromAbout: c.About.State, Action: c.Action, ActionAbout: c.About.Action,
+		To: to.Target, ToAbout: to.About,
+		Passed: facts(c.Passed), Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce,
+	}
+	for _, one := range q.criteria {
+		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.id, Text: one.text})
+	}
+	for _, e := range c.Rubric.Exemplars {
+		data, err := show("exemplar", e.Data, maxExemplarString, maxShownExemplar)
+		if err != nil {
+			return question{}, err
+		}
+		in.Exemplars = append(in.Exemplars, prompts.Exemplar{Data: []byte(data.text), Outcome: string(e.Outcome), Why: e.Why})
+	}
+	for _, d := range []struct {
+		name        string
+		raw         []byte
+		runes, size int
+	}{
+		{"context", c.MaskedContext, maxContextString, maxShownContext},
+		{"data", c.MaskedData, maxDataString, maxShownData},
+	} {
+		doc, err := show(d.name, d.raw, d.runes, d.size)
+		if err != nil {
+			return question{}, err
+		}
+		q.shown.documents = append(q.shown.documents, doc)
+		in.Documents = append(in.Documents, prompts.Document{Name: doc.name, Text: doc.text})
+	}
+	var err error
+	if q.prompt, err = prompts.Render(prompts.TransitionV1, in); err != nil {
+		return question{}, fmt.Errorf("judge: %w", err)
+	}
+	return q, nil
+}
+
+// facts say what the layers that have approved established, so that the model
+// need not look again.
+func facts(passed []LayerName) []string {
+	says := map[LayerName]string{
+		LayerTransition: "The action is legal in this state, and the agent may perform it.",
+		LayerFields:     "The required fields are there.",
+		LayerSchema:     "The data match their JSON Schema.",
+		LayerScript:     "The workflow's own checks of the data agree.",
+		LayerState:      "The state that is entered may be entered with these data.",
+	}
+	var out []string
+	for _, name := range passed {
+		if text := says[name]; text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// Show renders the exact prompt that a model would be sent about a case, but for
+// the random marker and nonce, for which placeholders stand.
+func Show(c Case) (prompts.Prompt, error) {
+	if len(c.Passed) == 0 && c.Operation == Advance {
+		c.Passed = []LayerName{LayerTransition}
+	}
+	q, err := ask(c, "MARKER", "NONCE")
+	return q.prompt, err
+}

@@ -1,0 +1,282 @@
+package judge
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// masked is what stands for a confidential value (engine/workflow writes it).
+const masked = "[masked]"
+
+// The shortest quote that counts when it is not a whole value, and the longest
+// that is looked up, in runes.
+const (
+	minQuote    = 3
+	maxEvidence = 500
+)
+
+// shown is exactly what a model was shown of a case.
+type shown struct{ documents []document }
+
+// holds reports whether evidence is in what was shown: the JSON pointer of a value
+// that is there, or a verbatim quote out of a value. Runs of white space count as
+// one space; nothing else is forgiven. A key alone, punctuation, a note that
+// something was cut and a masked value are no evidence. When not, it says why.
+func (s shown) holds(evidence string) (bool, string) {
+	evidence = unwrapped(evidence)
+	if evidence == "" {
+		return false, "no evidence was given"
+	}
+	if len([]rune(evidence)) > maxEvidence {
+		return false, fmt.Sprintf("the quote is longer than %d characters", maxEvidence)
+	}
+	if !strings.ContainsFunc(evidence, letterOrDigit) {
+		return false, "the quote has neither a letter nor a digit"
+	}
+	if found, why := s.pointer(evidence); found || why != "" {
+		return found, why
+	}
+	values := s.values()
+	if quoted(values, evidence) {
+		return true, ""
+	}
+	for _, value := range s.withoutKeys(evidence) {
+		if quoted(values, unwrapped(value)) {
+			return true, ""
+		}
+	}
+	return false, "the quote is not in what the model was shown"
+}
+
+// unwrapped is a quote without what models put around it.
+func unwrapped(s string) string {
+	s = collapsed(s)
+	for {
+		before := s
+		for _, w := range [][2]string{{`"`, `"`}, {"'", "'"}, {"`", "`"}, {"“", "”"}, {"„", "“"}, {"«", "»"}} {
+			if len(s) > len(w[0])+len(w[1]) && strings.HasPrefix(s, w[0]) && strings.HasSuffix(s, w[1]) {
+				s = strings.TrimSpace(s[len(w[0]) : len(s)-len(w[1])])
+			}
+		}
+		if s == before {
+			return s
+		}
+	}
+}
+
+// collapsed is s with every run of white space as one space, and none around it.
+func collapsed(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func letterOrDigit(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// quoted reports whether the values hold the quote: in one piece, as JSON would
+// escape it, or in pieces around an ellipsis, all of one value and in order.
+func quoted(values []string, quote string) bool {
+	if inOne(values, []string{quote}) {
+		return true
+	}
+	var unescaped string
+	if strings.Contains(quote, `\`) && json.Unmarshal([]byte(`"`+quote+`"`), &unescaped) == nil && inOne(values, []string{collapsed(unescaped)}) {
+		return true
+	}
+	if pieces := piecesOf(quote); len(pieces) > 0 {
+		return inOne(values, pieces)
+	}
+	return false
+}
+
+// piecesOf are the parts around ellipses, nil when there is no ellipsis.
+func piecesOf(quote string) []string {
+	parts := strings.Split(strings.ReplaceAll(quote, "...", "…"), "…")
+	if len(parts) < 2 {
+		return nil
+	}
+	var out []string
+	for _, p := range parts {
+		if p = strings.TrimSpace(p); p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// inOne reports whether one value holds all pieces in order, each of which says
+// something.
+func inOne(values, pieces []string) bool {
+	for _, p := range pieces {
+		if !strings.ContainsFunc(p, letterOrDigit) {
+			return false
+		}
+	}
+	for _, v := range values {
+		rest, all := v, true
+		for _, p := range pieces {
+			at := strings.Index(rest, p)
+			if at < 0 || v != p && len([]rune(p)) < minQuote {
+				all = false
+				break
+			}
+			rest = rest[at+len(p):]
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// values are all scalars that were shown, white space collapsed. Notes of what
+// was cut away and masked values are not among them.
+func (s shown) values() []string {
+	var out []string
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case string:
+			if v != masked {
+				out = append(out, collapsed(v))
+			}
+		case clipped:
+			out = append(out, collapsed(v.text))
+		case json.Number:
+			out = append(out, v.String())
+		case bool:
+			out = append(out, strconv.FormatBool(v))
+		case array:
+			for _, item := range v.items {
+				walk(item)
+			}
+		case object:
+			for _, p := range v.pairs {
+				walk(p.value)
+			}
+		}
+	}
+	for _, d := range s.documents {
+		walk(d.root)
+	}
+	return out
+}
+
+// member is a quote that names the key before the value: comments: "text", or
+// "comments": "text", perhaps with more of the line behind it.
+var member = regexp.MustCompile(`^[{,\s]*"?([^":=]{1,100}?)"?\s*[:=]\s*(.+?)[},\s]*$`)
+
+// withoutKeys are the values of a quote that names keys which were shown.
+func (s shown) withoutKeys(quote string) []string {
+	m := member.FindStringSubmatch(quote)
+	if m == nil || !s.hasKey(strings.TrimSpace(m[1])) {
+		return nil
+	}
+	return []string{m[2], strings.TrimPrefix(m[2], `"`)} // the quote may end inside of the value
+}
+
+// hasKey reports whether an object that was shown has the key; a path of keys
+// counts by its last one.
+func (s shown) hasKey(key string) bool {
+	if at := strings.LastIndexAny(key, "./"); at >= 0 {
+		key = key[at+1:]
+	}
+	var has func(any) bool
+	has = func(v any) bool {
+		switch v := v.(type) {
+		case array:
+			for _, item := range v.items {
+				if has(item) {
+					return true
+				}
+			}
+		case object:
+			for _, p := range v.pairs {
+				if p.key == key || has(p.value) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for _, d := range s.documents {
+		if key == d.name || has(d.root) {
+			return true
+		}
+	}
+	return false
+}
+
+// pointer looks evidence up as a JSON pointer (RFC 6901), with or without the
+// name of the document before it. A text that leads nowhere may still be a quote:
+// then both results are empty.
+func (s shown) pointer(evidence string) (bool, string) {
+	path := strings.TrimPrefix(evidence, "#")
+	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " \"") {
+		return false, ""
+	}
+	tokens := strings.Split(path[1:], "/")
+	for i, t := range tokens {
+		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
+	}
+	for _, d := range s.documents {
+		if tokens[0] == d.name && len(tokens) > 1 {
+			if v, ok := at(d.root, tokens[1:]); ok {
+				return says(v, path)
+			}
+		}
+	}
+	for i := len(s.documents) - 1; i >= 0; i-- { // the data first
+		if v, ok := at(s.documents[i].root, tokens); ok {
+			return says(v, path)
+		}
+	}
+	return false, ""
+}
+
+// says reports whether a value is more than a place where one could be.
+func says(v any, path string) (bool, string) {
+	empty := false
+	switch v := v.(type) {
+	case nil, truncated:
+		empty = true
+	case string:
+		empty = !strings.ContainsFunc(v, letterOrDigit)
+	case array:
+		empty = len(v.items) == 0
+	case object:
+		empty = len(v.pairs) == 0
+	}
+	if empty {
+		return false, "what " + path + " points at is empty or was cut away"
+	}
+	return true, ""
+}
+
+// at follows a pointer.
+func at(v any, tokens []string) (any, bool) {
+	for _, t := range tokens {
+		switch c := v.(type) {
+		case array:
+			i, err := strconv.Atoi(t)
+			if err != nil || i < 0 || i >= len(c.items) || strconv.Itoa(i) != t {
+				return nil, false
+			}
+			v = c.items[i]
+		case object:
+			found := false
+			for _, p := range c.pairs {
+				if p.key == t {
+					v, found = p.value, true
+					break
+				}
+			}
+			if !found {
+				return nil, false
+			}
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
