@@ -214,7 +214,7 @@ func (c *Calibrations) Hash() string {
 func (c *Calibrations) confidence(asked Asked) (confidence float64, digest string) {
 	if c != nil {
 		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
-			return unit(one.apply(asked.Stated)), one.digest
+			return tidy(one.apply(asked.Stated)), one.digest
 		}
 	}
 	return shrunk(asked.Stated), ""

@@ -12,8 +12,11 @@ const (
 
 // shrunk is what a stated confidence counts for without a calibration: at most 0.892.
 func shrunk(stated float64) float64 {
-	return noEvidence + (min(unit(stated), mostStated)-noEvidence)*shrinkage
+	return tidy(noEvidence + (min(unit(stated), mostStated)-noEvidence)*shrinkage)
 }
+
+// tidy drops digits that mean nothing: people read confidences.
+func tidy(c float64) float64 { return math.Round(unit(c)*1e6) / 1e6 }
 
 // leastStated and its complement bound the stated confidence before its logit is
 // taken, which has no value at 0 and 1.

@@ -73,7 +73,7 @@ func drawModel(t *rapid.T) Opinion {
 		return sane
 	}
 	op := sane
-	switch rapid.IntRange(0, 9).Draw(t, "lie") {
+	switch rapid.IntRange(0, 10).Draw(t, "lie") {
 	case 0:
 		op.Layer = rapid.SampledFrom([]LayerName{"", LayerTransition, LayerScript, ByReviewer, ByFallback, "made up"}).Draw(t, "layer")
 	case 1:
@@ -95,6 +95,12 @@ func drawModel(t *rapid.T) Opinion {
 		op.Route = &i
 	case 8:
 		op.RetryAfter = time.Duration(rapid.Int64().Draw(t, "retryAfter"))
+	case 10:
+		op.Model = &Asked{
+			Stated:   rapid.SampledFrom([]float64{0, 1, math.NaN(), -1}).Draw(t, "stated"),
+			Refusals: rapid.IntRange(-9, 9).Draw(t, "refusals"), RefusalLimit: rapid.IntRange(-9, 9).Draw(t, "limit"),
+			Reused: rapid.Bool().Draw(t, "reused"),
+		}
 	case 9:
 		op.Reasoning = strings.Repeat("approve ", rapid.IntRange(0, 10_000).Draw(t, "length"))
 	}
@@ -121,7 +127,7 @@ func bench(deterministic map[LayerName]Opinion, model Opinion) *Pipeline {
 		scripts: said{name: LayerScript, op: routingOf(deterministic[LayerScript])},
 		clock:   time.Now,
 	}
-	p.modelled = append(slices.Clip(p.plain), []Layer{said{name: LayerModel, op: model}})
+	p.modelled = append(slices.Clip(p.plain), []Layer{say(LayerContent)}, []Layer{said{name: LayerModel, op: model}})
 	return p
 }
 
@@ -152,6 +158,7 @@ func drawBench(t *rapid.T) (Case, map[LayerName]Opinion) {
 	for _, layer := range []LayerName{LayerFields, LayerSchema, LayerScript, LayerState} {
 		ops[layer] = drawOpinion(t, layer, "", Approve, Approve, Approve, Reject)
 	}
+	ops[LayerContent] = drawOpinion(t, LayerContent, "", "", "", Reject, Escalate)
 	if rapid.Bool().Draw(t, "routes") && len(c.Illegal) == 0 {
 		c.Checks.Routes = make([]script.Script, 2)
 		c.Candidates = []Candidate{{Target: "b"}, {Target: "c"}}

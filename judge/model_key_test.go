@@ -1,0 +1,126 @@
+package judge
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// requestFor is what a model is asked about a case.
+func requestFor(t testing.TB, cfg ModelConfig, c Case) llm.Request {
+	t.Helper()
+	m := tells(approving(idsOf(t, c)))
+	cfg.Completer = m
+	weigh(t, newModel(t, cfg), c)
+	return m.asked[0]
+}
+
+// Two questions have the same key only if an answer to one answers the other, for
+// the same instance and principal.
+func TestCacheKey(t *testing.T) {
+	t.Parallel()
+	base := requestFor(t, ModelConfig{}, reviewCase())
+	if base.Key == "" {
+		t.Fatal("no key")
+	}
+	same := map[string]func(*Case){
+		"another time":      func(c *Case) { c.Now = c.Now.Add(time.Hour) },
+		"a pre-check":       func(c *Case) { c.Precheck = true },
+		"another guard":     func(c *Case) { c.Guard = "x" },
+		"other policy":      func(c *Case) { c.ReviewPath = true },
+		"another seed":      func(c *Case) { c.Seed++ },
+		"nothing at all":    func(*Case) {},
+		"what is not shown": func(c *Case) { c.Data = json.RawMessage(`{"plain":1}`) },
+	}
+	for name, change := range same {
+		req := requestFor(t, ModelConfig{}, reviewCase(change))
+		if req.Key != base.Key {
+			t.Errorf("%s: another key", name)
+		}
+		if req.Nonce == base.Nonce || len(req.Nonce) < 16 {
+			t.Errorf("%s: nonce %q", name, req.Nonce)
+		}
+	}
+	other := map[string]func(*Case){
+		"instance":     func(c *Case) { c.Instance = "wf-2" },
+		"principal":    func(c *Case) { c.Principal = "bob" },
+		"identity":     func(c *Case) { c.Identity = "x" },
+		"definition":   func(c *Case) { c.DefinitionHash = "x" },
+		"judge config": func(c *Case) { c.JudgeConfigHash = "x" },
+		"model":        func(c *Case) { c.Rubric.Model = "second" },
+		"criteria":     func(c *Case) { c.Rubric.Criteria[0] += "?" },
+		"data":         func(c *Case) { c.MaskedData = json.RawMessage(`{"comments":"` + quote + `!"}`) },
+		"context":      func(c *Case) { c.MaskedContext = json.RawMessage(`{"a":1}`) },
+		// What moves from one part to the next is not the same.
+		"parts": func(c *Case) { c.Instance, c.Principal = "wf-1a", "nn" },
+	}
+	seen := map[string]string{base.Key: "the base"}
+	for name, change := range other {
+		key := requestFor(t, ModelConfig{}, reviewCase(change)).Key
+		if seen[key] != "" {
+			t.Errorf("%s has the key of %s", name, seen[key])
+		}
+		seen[key] = name
+	}
+	fitted, err := NewCalibrations([]Calibration{{Model: "x", PromptDigest: "x", CriteriaDigest: "x", Method: MethodPlatt, Platt: &Platt{A: -1}, N: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if requestFor(t, ModelConfig{Calibrations: fitted}, reviewCase()).Key == base.Key {
+		t.Error("calibrations: the same key")
+	}
+	for name, change := range map[string]func(*Case){
+		"instance": func(c *Case) { c.Instance = "" },
+		"identity": func(c *Case) { c.Identity = "" },
+	} {
+		if key := requestFor(t, ModelConfig{}, reviewCase(change)).Key; key != "" {
+			t.Errorf("without %s: the key %q", name, key)
+		}
+	}
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	c := reviewCase(func(c *Case) { c.Rubric.Model = "second" })
+	n := 0
+	req := requestFor(t, ModelConfig{Random: func() string { n++; return strings.Repeat(string(rune('A'+n)), 20) }}, c)
+	marker, nonce := strings.Repeat("B", 20), strings.Repeat("C", 20)
+	q, err := ask(c, marker, nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if req.System != q.prompt.System || req.User != q.prompt.User || req.Shape != q.prompt.Shape || string(req.Schema) != string(q.prompt.Schema) {
+		t.Errorf("not the question: %+v", req)
+	}
+	if req.Nonce != nonce || req.Model != "second" || req.Caller != "ann" || req.Check == nil || !strings.Contains(req.User, marker) {
+		t.Errorf("%+v", req)
+	}
+}
+
+// For cassettes the same case makes the same request, another case another one.
+func TestStable(t *testing.T) {
+	t.Parallel()
+	cfg := ModelConfig{Stable: true, Random: func() string { t.Error("random"); return "XXXXXXXXXXXXXXXXXXXX" }}
+	base := requestFor(t, cfg, reviewCase())
+	same := requestFor(t, cfg, reviewCase(func(c *Case) {
+		c.Instance, c.Principal, c.Now, c.Seed, c.Guard = "wf-2", "bob", c.Now.Add(time.Hour), 7, "x"
+	}))
+	if base.User != same.User || base.System != same.System || base.Nonce != same.Nonce {
+		t.Error("the same case makes another request")
+	}
+	if strings.Contains(base.User, base.Nonce) || len(base.Nonce) < 16 {
+		t.Errorf("nonce %q", base.Nonce)
+	}
+	for name, change := range map[string]func(*Case){
+		"data":     func(c *Case) { c.MaskedData = json.RawMessage(`{"comments":"` + quote + `!"}`) },
+		"criteria": func(c *Case) { c.Rubric.Criteria[0] += "?" },
+		"target":   func(c *Case) { c.Candidates[0].Target = "x" },
+	} {
+		if other := requestFor(t, cfg, reviewCase(change)); other.Nonce == base.Nonce {
+			t.Errorf("other %s, the same nonce", name)
+		}
+	}
+}

@@ -1,0 +1,623 @@
+package judge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// teller is a Completer that says what it is told to and notes what it was asked.
+type teller struct {
+	mu    sync.Mutex
+	asked []llm.Request
+	tell  func(context.Context, llm.Request) (llm.Reply, error)
+}
+
+func (s *teller) Complete(ctx context.Context, req llm.Request) (llm.Reply, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, req)
+	s.mu.Unlock()
+	return s.tell(ctx, req)
+}
+
+// tells answers each question alike, as a real client would: in one call.
+func tells(a llm.Answer) *teller {
+	return &teller{tell: func(_ context.Context, req llm.Request) (llm.Reply, error) {
+		return replyOf(req, a), nil
+	}}
+}
+
+func replyOf(req llm.Request, a llm.Answer) llm.Reply {
+	cost := 0.002
+	model := req.Model
+	if model == "" {
+		model = "first"
+	}
+	return llm.Reply{
+		Answer: a, Model: model, Reported: "first-2026", Fingerprint: "fp", Endpoint: "model.test", Rung: llm.RungTool,
+		Usage: &llm.Usage{Prompt: 100, Completion: 20, Cached: 64}, CostUSD: &cost, Calls: 1, Breaker: "closed",
+	}
+}
+
+func failsWith(err error) *teller {
+	return &teller{tell: func(context.Context, llm.Request) (llm.Reply, error) { return llm.Reply{}, err }}
+}
+
+// ledger is a Memory of one guard key and one identity.
+type ledger struct {
+	mu    sync.Mutex
+	held  Recollection
+	err   error
+	asked []string
+}
+
+func (l *ledger) Recall(_ context.Context, guard, identity string, since time.Time) (Recollection, error) {
+	l.asked = append(l.asked, fmt.Sprintf("%s %s %s", guard, identity, since.Format(time.RFC3339)))
+	return l.held, l.err
+}
+
+// learn keeps a verdict's lesson.
+func (l *ledger) learn(v Verdict) {
+	lesson := v.Lesson()
+	if lesson.Refused {
+		l.held.Refusals++
+	}
+	if lesson.Opinion != nil {
+		l.held.Opinion = lesson.Opinion
+	}
+	if lesson.Cleared {
+		l.held = Recollection{}
+	}
+}
+
+const quote = "Compared table 1 with its sources"
+
+// reviewCase is an approval that two criteria are asked about.
+func reviewCase(change ...func(*Case)) Case {
+	none := json.RawMessage("{}")
+	data := json.RawMessage(`{"comments":"` + quote + `, and read sections 1 to 3.","count":3}`)
+	c := Case{
+		Operation: Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
+		DefinitionHash: "sha256:d", JudgeConfigHash: "sha256:j", Instance: "wf-1", Principal: "ann",
+		Data: data, Context: none, Merged: data, MaskedData: data, MaskedContext: none, MaskedMerged: data,
+		Candidates: []Candidate{{Target: "approved"}},
+		Identity:   "identity", Guard: "guard",
+		Rubric: rubric(useLLM, func(r *Rubric) {
+			r.Criteria = []string{"The comments say what was read", "The comments say what was compared"}
+		}),
+		Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	return c
+}
+
+// idsOf are the ids under which a case's criteria are asked about.
+func idsOf(t testing.TB, c Case) []string {
+	t.Helper()
+	q, err := ask(c, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, one := range q.criteria {
+		ids = append(ids, one.id)
+	}
+	return ids
+}
+
+// approving is an answer that holds: every criterion met, with a quote.
+func approving(ids []string) llm.Answer {
+	a := llm.Answer{Approved: true, Confidence: 0.9, Reasoning: "All is there."}
+	for _, id := range ids {
+		a.Criteria = append(a.Criteria, llm.Criterion{ID: id, Status: llm.StatusMet, Evidence: quote})
+	}
+	return a
+}
+
+// rejecting is an answer that holds: the first criterion is not met.
+func rejecting(ids []string) llm.Answer {
+	a := approving(ids)
+	a.Approved, a.Confidence, a.Reasoning = false, 0.8, "Nothing says what was read."
+	a.Criteria[0].Status, a.Criteria[0].Evidence = llm.StatusNotMet, ""
+	return a
+}
+
+func newModel(t testing.TB, cfg ModelConfig) Layer {
+	t.Helper()
+	layer, err := NewModel(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layer
+}
+
+// weigh asks the layer; its opinion must be one that holds together.
+func weigh(t testing.TB, layer Layer, c Case) Opinion {
+	t.Helper()
+	op, err := layer.Weigh(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sound, err := vetted(LayerModel, op); err != nil || sound.Trouble != op.Trouble || op.Model == nil {
+		t.Fatalf("%v, %s: %+v", err, sound.Reasoning, op)
+	}
+	return op
+}
+
+func codesOf(op Opinion) []string {
+	var codes []string
+	for _, f := range op.Findings {
+		codes = append(codes, f.Code)
+	}
+	return codes
+}
+
+// heard is what the table looks at of an opinion.
+type heard struct {
+	Outcome  Outcome
+	Trouble  Trouble
+	C        float64
+	Codes    string
+	Statuses string
+}
+
+func heardOf(op Opinion) heard {
+	var statuses []string
+	for _, c := range op.Model.Criteria {
+		statuses = append(statuses, c.Status)
+	}
+	return heard{op.Outcome, op.Trouble, op.Confidence, strings.Join(codesOf(op), " "), strings.Join(statuses, " ")}
+}
+
+// The outcome follows from the criteria, whatever else the model says.
+func TestModelOutcome(t *testing.T) {
+	t.Parallel()
+	c := reviewCase()
+	ids := idsOf(t, c)
+	const (
+		met, not, cannot = llm.StatusMet, llm.StatusNotMet, llm.StatusCannotAssess
+		unmet, open      = CodeCriterionNotMet, CodeCriterionNotAssessable
+	)
+	no := func(c float64, codes, statuses string) heard { return heard{Reject, "", c, codes, statuses} }
+	unsure := func(codes, statuses string) heard {
+		return heard{Escalate, TroubleCannotAssess, 0.5, codes, statuses}
+	}
+	unreadable := heard{Escalate, TroubleUnreadable, 0.5, "", ""}
+	for _, tt := range []struct {
+		name   string
+		answer llm.Answer
+		change func(*llm.Answer)
+		want   heard
+	}{
+		{"approves", approving(ids), nil, heard{Approve, "", 0.82, "", met + " " + met}},
+		{"approves with suggestions", approving(ids), func(a *llm.Answer) { a.Suggestions = []string{"Say more."} }, heard{Approve, "", 0.82, "", met + " " + met}},
+		{"is as sure as can be", approving(ids), func(a *llm.Answer) { a.Confidence = 1 }, heard{Approve, "", shrunk(1), "", met + " " + met}},
+		{"is not sure at all", approving(ids), func(a *llm.Answer) { a.Confidence = 0 }, heard{Approve, "", shrunk(0), "", met + " " + met}},
+		{"ids in capitals", approving(ids), func(a *llm.Answer) { a.Criteria[0].ID = " " + strings.ToUpper(ids[0]) }, heard{Approve, "", 0.82, "", met + " " + met}},
+		{"a stray criterion that is met", approving(ids), func(a *llm.Answer) {
+			a.Criteria = append(a.Criteria, llm.Criterion{ID: "made up", Status: met})
+		}, heard{Approve, "", 0.82, "", met + " " + met}},
+
+		{"rejects", rejecting(ids), nil, no(shrunk(0.8), unmet, not+" "+met)},
+		{"rejects with objections", rejecting(ids), func(a *llm.Answer) { a.Violations = []string{"v", "v", "", "w"} }, no(shrunk(0.8), unmet+" model_objection model_objection", not+" "+met)},
+		{"rejects on two", rejecting(ids), func(a *llm.Answer) { a.Criteria[1].Status = not }, no(shrunk(0.8), unmet+" "+unmet, not+" "+not)},
+		{"not met beats cannot assess", rejecting(ids), func(a *llm.Answer) { a.Criteria[1].Status = cannot }, no(shrunk(0.8), unmet, not+" "+cannot)},
+		{"rejects with evidence that is not there", rejecting(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "made up" }, no(shrunk(0.8), unmet, not+" "+met)},
+		{"answers twice: the graver counts", rejecting(ids), func(a *llm.Answer) {
+			a.Criteria = append(a.Criteria, llm.Criterion{ID: ids[0], Status: met, Evidence: quote})
+		}, no(shrunk(0.8), unmet, not+" "+met)},
+		{"a stray criterion that is not met", approving(ids), func(a *llm.Answer) {
+			a.Approved = false
+			a.Criteria = append(a.Criteria, llm.Criterion{ID: "made up", Status: not})
+		}, no(0.82, CodeModelObjection, met+" "+met)},
+
+		{"suspects an injection", rejecting(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(shrunk(0.8), CodeInstructionInData+" "+unmet, not+" "+met)},
+		{"suspects an injection and meets all", approving(ids), func(a *llm.Answer) { a.Approved, a.InjectionSuspected = false, true }, no(0.82, CodeInstructionInData, met+" "+met)},
+		{"suspects an injection and approves", approving(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(0.5, CodeInstructionInData, met+" "+met)},
+		{"suspects an injection and cannot assess", approving(ids), func(a *llm.Answer) {
+			a.InjectionSuspected, a.Criteria[0].Status = true, cannot
+		}, no(0.5, CodeInstructionInData, cannot+" "+met)},
+
+		{"cannot assess", approving(ids), func(a *llm.Answer) { a.Criteria[1].Status = cannot }, unsure(open, met+" "+cannot)},
+		{"cannot assess and does not approve", approving(ids), func(a *llm.Answer) { a.Approved, a.Criteria[1].Status = false, cannot }, unsure(open, met+" "+cannot)},
+		{"leaves a criterion out", approving(ids), func(a *llm.Answer) { a.Criteria = a.Criteria[:1] }, unsure(open, met+" "+cannot)},
+		{"leaves all out", approving(ids), func(a *llm.Answer) { a.Criteria = nil }, unsure(open+" "+open, cannot+" "+cannot)},
+		{"leaves all out and does not approve", approving(ids), func(a *llm.Answer) { a.Criteria, a.Approved = nil, false }, unsure(open+" "+open, cannot+" "+cannot)},
+		{"no evidence", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = " \n" }, unsure(open, cannot+" "+met)},
+		{"evidence that is not there", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "Compared table 2 with its sources" }, unsure(open, cannot+" "+met)},
+		{"a pointer to nothing", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "/nowhere" }, unsure(open, cannot+" "+met)},
+		{"a status that does not exist", approving(ids), func(a *llm.Answer) { a.Criteria[0].Status = "MET" }, unsure(open, cannot+" "+met)},
+		{"answers twice, once without evidence", approving(ids), func(a *llm.Answer) {
+			a.Criteria = append(a.Criteria, llm.Criterion{ID: ids[0], Status: met})
+		}, unsure(open, cannot+" "+met)},
+
+		{"approves what is not met", rejecting(ids), func(a *llm.Answer) { a.Approved = true }, unreadable},
+		{"approves what is not met, in capitals", rejecting(ids), func(a *llm.Answer) { a.Approved, a.Criteria[0].ID = true, strings.ToUpper(ids[0]) }, unreadable},
+		{"approves beside a stray that is not met", approving(ids), func(a *llm.Answer) {
+			a.Criteria = append(a.Criteria, llm.Criterion{ID: "made up", Status: not})
+		}, unreadable},
+		{"approves with violations", approving(ids), func(a *llm.Answer) { a.Violations = []string{"v"} }, unreadable},
+		{"does not approve what is met", approving(ids), func(a *llm.Answer) { a.Approved = false }, unreadable},
+		{"does not approve what is met without evidence", approving(ids), func(a *llm.Answer) { a.Approved, a.Criteria[0].Evidence = false, "" }, unreadable},
+		{"a confidence of 95", approving(ids), func(a *llm.Answer) { a.Confidence = 95 }, unreadable},
+		{"floods the criteria", approving(ids), func(a *llm.Answer) { a.Criteria = slices.Repeat(a.Criteria, 100) }, unreadable},
+	} {
+		if tt.change != nil {
+			tt.answer.Criteria = slices.Clone(tt.answer.Criteria)
+			tt.change(&tt.answer)
+		}
+		op := weigh(t, newModel(t, ModelConfig{Completer: tells(tt.answer)}), c)
+		if diff := cmp.Diff(tt.want, heardOf(op)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		if tt.want.Trouble == TroubleUnreadable && op.Model.Failure != string(llm.ClassInconsistent) {
+			t.Errorf("%s: failure %q", tt.name, op.Model.Failure)
+		}
+	}
+}
+
+// A finding tells the criterion, the model's words on it, and where to look.
+func TestModelFindings(t *testing.T) {
+	t.Parallel()
+	c := reviewCase()
+	ids := idsOf(t, c)
+	read, compared := c.Rubric.Criteria[0], c.Rubric.Criteria[1]
+	type said struct{ Path, Message string }
+	for _, tt := range []struct {
+		name     string
+		evidence string
+		words    []string
+		status   string
+		want     []said
+	}{
+		{"nothing more", "", nil, llm.StatusNotMet, []said{{"", "Not met: " + read}}},
+		{"a quote", "read sections", nil, llm.StatusNotMet, []said{{"", "Not met: " + read + ". The model points to: read sections."}}},
+		{"a pointer", "/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}},
+		{"a pointer with the document", "/data/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}},
+		{"a pointer as a fragment", "#/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}},
+		{"a pointer to nothing", "/nowhere", nil, llm.StatusNotMet, []said{{"", "Not met: " + read + ". The model points to: /nowhere."}}},
+		{"an objection", "/comments", []string{"No section is named"}, llm.StatusNotMet, []said{{"/comments", "Not met: " + read + ". No section is named."}}},
+		{"two objections to one", "", []string{"One.", "Two."}, llm.StatusNotMet, []said{{"", "Not met: " + read}, {"", "One."}, {"", "Two."}}},
+		{"cannot be assessed", "", nil, llm.StatusCannotAssess, []said{{"", "Cannot be assessed: " + read}}},
+		{"made up", "page 9", nil, llm.StatusMet, []said{{"", "Cannot be assessed (the quote is not in what the model was shown): " + read}}},
+	} {
+		a := approving(ids)
+		a.Approved, a.Violations = tt.status == llm.StatusMet, tt.words
+		a.Criteria[0].Status, a.Criteria[0].Evidence = tt.status, tt.evidence
+		op := weigh(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
+		var got []said
+		for _, f := range op.Findings {
+			got = append(got, said{f.Path, f.Message})
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	// Each objection stands beside its criterion.
+	a := rejecting(ids)
+	a.Criteria[1].Status, a.Violations = llm.StatusNotMet, []string{"Nothing was read.", "Nothing was compared."}
+	op := weigh(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
+	if len(op.Findings) != 2 || op.Findings[1].Message != "Not met: "+compared+". Nothing was compared." {
+		t.Errorf("%+v", op.Findings)
+	}
+}
+
+// What contradicts itself is said to the model, in words that name the criterion.
+func TestModelChecksAnswers(t *testing.T) {
+	t.Parallel()
+	c := reviewCase()
+	ids := idsOf(t, c)
+	m := tells(approving(ids))
+	weigh(t, newModel(t, ModelConfig{Completer: m}), c)
+	check := m.asked[0].Check
+	if err := check(approving(ids)); err != nil {
+		t.Errorf("a good answer: %v", err)
+	}
+	bad := rejecting(ids)
+	bad.Approved = true
+	if err := check(bad); err == nil || !strings.Contains(err.Error(), "not_met to "+ids[0]) {
+		t.Errorf("approved beside not_met: %v", err)
+	}
+	bad = approving(ids)
+	bad.Approved = false
+	if err := check(bad); err == nil || !strings.Contains(err.Error(), "approved is false although") {
+		t.Errorf("not approved, all met: %v", err)
+	}
+}
+
+// The record has everything that is needed to check the judgement later.
+func TestModelRecordsHowItCameAbout(t *testing.T) {
+	t.Parallel()
+	c := reviewCase()
+	ids := idsOf(t, c)
+	q, err := ask(c, "m", "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := rejecting(ids)
+	answer.Criteria = answer.Criteria[:1]
+	m := tells(answer)
+	tell := m.tell
+	m.tell = func(ctx context.Context, req llm.Request) (llm.Reply, error) {
+		r, err := tell(ctx, req)
+		r.Lenient, r.Reasked, r.Shared, r.Calls, r.Breaker = true, true, true, 2, "half-open"
+		return r, err
+	}
+	got := weigh(t, newModel(t, ModelConfig{Completer: m, Memory: &ledger{held: Recollection{Refusals: 1}}}), c).Model
+	prompt, completion, cached, cost := 100, 20, 64, 0.002
+	want := &Asked{
+		Model: "first", Reported: "first-2026", Endpoint: "model.test", Fingerprint: "fp",
+		PromptID: q.prompt.ID, PromptDigest: q.prompt.Digest, CriteriaDigest: CriteriaDigest(c.Rubric),
+		Criteria: []CriterionVerdict{
+			{ID: ids[0], Text: c.Rubric.Criteria[0], Status: llm.StatusNotMet},
+			{ID: ids[1], Text: c.Rubric.Criteria[1], Status: llm.StatusCannotAssess, Why: "the model did not answer it"},
+		},
+		Stated: 0.8, Rung: "tool", Lenient: true, Calls: 2, Reasked: true, Shared: true, Breaker: "half-open",
+		PromptTokens: &prompt, CompletionTokens: &completion, CachedTokens: &cached, CostUSD: &cost,
+		Refusals: 1, RefusalLimit: 3,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+}
+
+func TestModelAppliesACalibration(t *testing.T) {
+	t.Parallel()
+	c := reviewCase()
+	ids := idsOf(t, c)
+	q, err := ask(c, "m", "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fitted, err := NewCalibrations([]Calibration{{
+		Model: "first", PromptDigest: q.prompt.Digest, CriteriaDigest: CriteriaDigest(c.Rubric),
+		Method: MethodIsotonic, Isotonic: &Isotonic{X: []float64{0, 1}, Y: []float64{0.2, 0.7}}, N: 100,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	suspicious := approving(ids)
+	suspicious.InjectionSuspected = true
+	for _, tt := range []struct {
+		name   string
+		answer llm.Answer
+		c      Case
+		want   float64
+		fits   bool
+	}{
+		{"approves", approving(ids), c, 0.65, true},
+		{"rejects", rejecting(ids), c, 0.6, true},
+		{"another model", approving(ids), reviewCase(func(c *Case) { c.Rubric.Model = "second" }), 0.82, false},
+		{"other criteria", approving(ids), reviewCase(func(c *Case) { c.Rubric.Criteria[0] += "!" }), 0.82, false},
+		{"code says no, not the model", suspicious, c, 0.5, false},
+	} {
+		op := weigh(t, newModel(t, ModelConfig{Completer: tells(tt.answer), Calibrations: fitted}), tt.c)
+		wantAssurance := AssuranceLLM
+		if tt.fits {
+			wantAssurance = AssuranceLLMCalibrated
+		}
+		if diff := op.Confidence - tt.want; diff > 1e-9 || diff < -1e-9 || op.Assurance != wantAssurance || (op.Model.Calibration != "") != tt.fits {
+			t.Errorf("%s: %v %s %q, want %v", tt.name, op.Confidence, op.Assurance, op.Model.Calibration, tt.want)
+		}
+	}
+}
+
+// A model may write what it likes; what is kept is short, clean, and knows nothing
+// of marker and nonce.
+func TestModelWordsAreCleaned(t *testing.T) {
+	t.Parallel()
+	c := reviewCase(func(c *Case) {
+		for i := range 60 {
+			c.Rubric.Criteria = append(c.Rubric.Criteria, fmt.Sprintf("Criterion %d %s", i, strings.Repeat("x", 900)))
+		}
+	})
+	ids := idsOf(t, c)
+	for _, status := range []string{llm.StatusNotMet, llm.StatusCannotAssess} {
+		m := &teller{}
+		m.tell = func(_ context.Context, req llm.Request) (llm.Reply, error) {
+			marker := "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+			foul := req.Nonce + " " + marker + "\x1b[31m\x00\u202e\xff " + strings.Repeat("é", 2000)
+			a := llm.Answer{Confidence: 0.9, Reasoning: foul}
+			for _, id := range ids {
+				a.Criteria = append(a.Criteria, llm.Criterion{ID: id, Status: status, Evidence: foul})
+			}
+			for i := range 500 {
+				a.Violations = append(a.Violations, fmt.Sprint(i, foul))
+				a.Suggestions = append(a.Suggestions, fmt.Sprint(i, foul))
+			}
+			r := replyOf(req, a)
+			r.Reported, r.Fingerprint, r.Endpoint = foul, foul, foul
+			return r, nil
+		}
+		op := weigh(t, newModel(t, ModelConfig{Completer: m, Random: func() string { return "ABCDEFGHIJKLMNOPQRSTUVWXYZ" }}), c)
+		text, err := json.Marshal(op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "\\u001b", "\\u0000", "\u202e", "\\ufffd\\ufffd"} {
+			if strings.Contains(string(text), bad) {
+				t.Errorf("%s: %q is kept", status, bad)
+			}
+		}
+		if len(text) > 64<<10 || len(op.Suggestions) != maxRemarks {
+			t.Errorf("%s: %d bytes, %d suggestions", status, len(text), len(op.Suggestions))
+		}
+		if last := op.Findings[maxUnmet].Message; last != fmt.Sprintf("And %d more criteria.", len(ids)-maxUnmet) {
+			t.Errorf("%s: %q", status, last)
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ in, want string }{
+		{"  a \t b\r\n\u2028c  ", "a b c"},
+		{"a\x1b]0;x\x07b", "a ]0;x b"},
+		{"a\u202eb\u200bc\u00ad", "abc"},
+		{"می\u200cخواهم", "می\u200cخواهم"},
+		{"\xffa", "\uFFFDa"},
+		{"the key NONCE1 and NONCE1NONCE1", "the key … and ……"},
+		{"NONNONCE1CE1", "NON…CE1"},
+		{"NON\u200bCE1", "…"},
+		{strings.Repeat("é", 20), strings.Repeat("é", 13) + "…"},
+		{strings.Repeat("a", 30), strings.Repeat("a", 30)},
+	} {
+		if got := clean(tt.in, 30, "NONCE1", ""); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestNewModelRefuses(t *testing.T) {
+	t.Parallel()
+	if layer, err := NewModel(ModelConfig{}); err == nil || layer != nil {
+		t.Errorf("%v, %v", layer, err)
+	}
+	layer := newModel(t, ModelConfig{Completer: tells(llm.Answer{})})
+	if layer.Name() != LayerModel {
+		t.Errorf("name %q", layer.Name())
+	}
+}
+
+// Every class of failure is the outside's or the case's, and says so.
+func TestModelFailures(t *testing.T) {
+	t.Parallel()
+	c := reviewCase()
+	outside := []llm.Class{
+		llm.ClassTimeout, llm.ClassNetwork, llm.ClassUpstream, llm.ClassOverloaded, llm.ClassNoChoices, llm.ClassRateLimited,
+		llm.ClassQuota, llm.ClassAuth, llm.ClassNotFound, llm.ClassCapability, llm.ClassBreakerOpen, llm.ClassNotBefore,
+	}
+	fromCase := []llm.Class{
+		llm.ClassTooLong, llm.ClassFilter, llm.ClassRefusal, llm.ClassMalformed, llm.ClassEmpty, llm.ClassTruncated,
+		llm.ClassAmbiguous, llm.ClassInconsistent, llm.ClassQuality, llm.ClassBusy,
+	}
+	want := map[llm.Class]Trouble{llm.ClassConfig: TroubleNotConfigured}
+	for _, class := range outside {
+		want[class] = TroubleUnavailable
+	}
+	for _, class := range fromCase {
+		want[class] = TroubleUnreadable
+	}
+	for class, trouble := range want {
+		err := &llm.Error{
+			Class: class, Status: 500, Message: "it\x1b exploded", Advice: "mend it", RetryAfter: 7 * time.Second,
+			Model: "second", Endpoint: "model.test", Breaker: "half-open", Calls: 3, Usage: &llm.Usage{Prompt: 9},
+		}
+		op := weigh(t, newModel(t, ModelConfig{Completer: failsWith(fmt.Errorf("wrapped: %w", err))}), c)
+		if op.Trouble != trouble || op.Outcome != Escalate || op.RetryAfter != 7*time.Second || op.Reasoning == "" {
+			t.Errorf("%s: %+v", class, op)
+		}
+		if strings.Contains(op.Reasoning, "exploded") || strings.Contains(op.Reasoning, "mend") {
+			t.Errorf("%s: the agent is told what is the operator's: %s", class, op.Reasoning)
+		}
+		a := op.Model
+		if a.Failure != string(class) || a.Detail != "it exploded. mend it." || a.Model != "second" || a.Endpoint != "model.test" ||
+			a.Breaker != "half-open" || a.Calls != 3 || *a.PromptTokens != 9 || a.PromptDigest == "" || a.CriteriaDigest == "" {
+			t.Errorf("%s: record %+v", class, a)
+		}
+	}
+	// What is of no known kind may be the case's doing.
+	for _, err := range []error{errors.New("boom"), &llm.Error{}, context.DeadlineExceeded} {
+		if op := weigh(t, newModel(t, ModelConfig{Completer: failsWith(err)}), c); op.Trouble != TroubleUnreadable || op.Model.Failure == "" {
+			t.Errorf("%v: %+v", err, op)
+		}
+	}
+}
+
+// Who leaves gets his own error, whatever the model says to it.
+func TestModelEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	for _, samples := range []int{1, 3} {
+		for name, answer := range map[string]error{
+			"ends": context.Canceled, "blames the model": &llm.Error{Class: llm.ClassTimeout}, "answers all the same": nil,
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			m := &teller{tell: func(ctx context.Context, req llm.Request) (llm.Reply, error) {
+				cancel()
+				<-ctx.Done()
+				return replyOf(req, llm.Answer{}), answer
+			}}
+			c := reviewCase(func(c *Case) { c.Rubric.Samples = samples })
+			op, err := newModel(t, ModelConfig{Completer: m}).Weigh(ctx, c)
+			if err != context.Canceled || op.Outcome != "" { //nolint:errorlint // as it is, not wrapped
+				t.Errorf("%s, %d samples: %v %+v", name, samples, err, op)
+			}
+		}
+	}
+}
+
+// several has two models.
+type several struct{ *teller }
+
+func (several) Names() []string { return []string{"first", "second"} }
+
+func TestModelThatIsNotConfigured(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]Trouble{"": "", "second": "", "third": TroubleNotConfigured} {
+		c := reviewCase(func(c *Case) { c.Rubric.Model = name })
+		m := several{tells(approving(idsOf(t, c)))}
+		op := weigh(t, newModel(t, ModelConfig{Completer: m}), c)
+		if op.Trouble != want || (len(m.asked) == 1) != (want == "") {
+			t.Errorf("%q: %+v after %d questions", name, op, len(m.asked))
+		}
+		if want != "" && (!strings.Contains(op.Reasoning, `"third"`) || op.Model.Failure != string(llm.ClassConfig)) {
+			t.Errorf("%q: %s %+v", name, op.Reasoning, op.Model)
+		}
+		if len(m.asked) == 1 && m.asked[0].Model != name {
+			t.Errorf("%q: %q was asked", name, m.asked[0].Model)
+		}
+	}
+}
+
+// A spent budget is never the outside's fault: spending it must not open the gate.
+func TestModelBudget(t *testing.T) {
+	t.Parallel()
+	clock := newHand()
+	c := reviewCase(func(c *Case) { c.Identity = "" })
+	m := tells(approving(idsOf(t, c)))
+	layer := newModel(t, ModelConfig{Completer: m, Budget: 2, Now: clock.now})
+	for range 2 {
+		if op := weigh(t, layer, c); op.Outcome != Approve {
+			t.Fatalf("%+v", op)
+		}
+	}
+	op := weigh(t, layer, c)
+	if op.Trouble != TroubleUnreadable || op.Model.Failure != FailureBudget || op.RetryAfter <= 0 || op.RetryAfter > 66*time.Minute {
+		t.Errorf("%+v %+v", op, op.Model)
+	}
+	if !strings.Contains(op.Reasoning, `"ann"`) || !strings.Contains(op.Reasoning, roundUp(op.RetryAfter).String()) {
+		t.Error(op.Reasoning)
+	}
+	if other := weigh(t, layer, reviewCase(func(c *Case) { c.Principal = "bob" })); other.Outcome != Approve {
+		t.Errorf("another's budget: %+v", other)
+	}
+	clock.at = clock.at.Add(op.RetryAfter)
+	if op := weigh(t, layer, c); op.Outcome != Approve {
+		t.Errorf("after the window: %+v", op)
+	}
+	// What made no call is free.
+	tell := m.tell
+	m.tell = func(ctx context.Context, req llm.Request) (llm.Reply, error) {
+		r, err := tell(ctx, req)
+		r.Calls, r.CacheHit = 0, true
+		return r, err
+	}
+	layer = newModel(t, ModelConfig{Completer: m, Budget: 1, Now: clock.now})
+	for range 5 {
+		if op := weigh(t, layer, c); op.Outcome != Approve {
+			t.Fatalf("from the cache: %+v", op)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package judge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// What is kept of a model's words at most, in bytes; and how many findings,
+// objections and suggestions. Together they stay below what vetted allows.
+const (
+	maxWords    = 1200 // its reasoning
+	maxPhrase   = 300  // a criterion, an objection, a suggestion
+	maxQuote    = 200  // evidence
+	maxLabel    = 100  // what an endpoint says of itself
+	maxUnmet    = 24
+	maxRemarks  = 8
+	maxRecorded = 40 // criteria in the record
+	maxDetail   = 400
+	maxStrays   = 16 // answers to criteria that were not asked
+)
+
+// contradiction says what about an answer cannot be, in words for the model, nil
+// when nothing. It looks at the answer as the model wrote it: what code makes of the
+// evidence is not the model's contradiction.
+func contradiction(q question, a llm.Answer) error {
+	if !(a.Confidence >= 0 && a.Confidence <= 1) {
+		return errors.New("confidence must be a number from 0 to 1")
+	}
+	if len(a.Criteria) > 2*len(q.criteria)+maxStrays {
+		return fmt.Errorf("there are %d entries in criteria; answer each of the %d criteria once", len(a.Criteria), len(q.criteria))
+	}
+	met, notMet := map[string]bool{}, map[string]bool{}
+	for _, c := range a.Criteria {
+		switch c.Status {
+		case llm.StatusMet:
+			met[idOf(c.ID)] = true
+		case llm.StatusNotMet:
+			notMet[idOf(c.ID)] = true
+		}
+	}
+	allMet := !slices.ContainsFunc(q.criteria, func(c criterion) bool { return !met[idOf(c.id)] })
+	switch {
+	case a.Approved && len(notMet) > 0:
+		return fmt.Errorf("approved is true although you answered not_met to %s; set approved to true only if every criterion is met",
+			clean(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
+	case a.Approved && len(a.Violations) > 0:
+		return errors.New("approved is true although you list violations; an approved move has none")
+	case !a.Approved && allMet && len(notMet) == 0 && !a.InjectionSuspected:
+		return errors.New("approved is false although you answered met to every criterion; answer not_met to the one that keeps you from approving, or set approved to true")
+	}
+	return nil
+}
+
+// idOf is a criterion's id as models write it: with spaces around it, or in capitals.
+func idOf(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
+
+// weighed is what an answer that does not contradict itself comes to. The model only
+// answers the criteria; the outcome follows from them.
+func (m *modelLayer) weighed(q question, a llm.Answer, model Asked) Opinion {
+	verdicts := make([]CriterionVerdict, 0, len(q.criteria))
+	for _, c := range q.criteria {
+		verdicts = append(verdicts, q.verdictOn(c, a.Criteria))
+	}
+	model.Criteria = verdicts[:min(len(verdicts), maxRecorded)]
+	unmet := withStatus(verdicts, llm.StatusNotMet)
+	open := withStatus(verdicts, llm.StatusCannotAssess)
+	if len(open) > 0 && len(unmet) == 0 && !a.InjectionSuspected {
+		op := noJudgement(TroubleCannotAssess, "", model)
+		op.Findings, op.Suggestions = q.findingsOn(CodeCriterionNotAssessable, open, nil), q.remarks(a.Suggestions)
+		return op
+	}
+	op := Opinion{
+		Layer: LayerModel, Outcome: Approve, Confidence: noEvidence, Assurance: AssuranceLLM,
+		Suggestions: q.remarks(a.Suggestions),
+	}
+	if a.InjectionSuspected || len(unmet) > 0 || !a.Approved {
+		op.Outcome, op.Findings = Reject, q.rejection(a, unmet)
+	}
+	// Where code says no although the model said yes, the model was not sure of that,
+	// and its words are about something else.
+	if a.Approved == (op.Outcome == Approve) {
+		op.Reasoning = q.clean(a.Reasoning, maxWords)
+		op.Confidence, model.Calibration = m.Calibrations.confidence(model)
+	}
+	if model.Calibration != "" {
+		op.Assurance = AssuranceLLMCalibrated
+	}
+	op.Model = &model
+	return op
+}
+
+// verdictOn is what came of one criterion. Where the model answered it more than
+// once, the gravest answer counts.
+func (q question) verdictOn(c criterion, answers []llm.Criterion) CriterionVerdict {
+	v := CriterionVerdict{ID: c.id, Text: q.clean(c.text, maxPhrase)}
+	for _, a := range answers {
+		if idOf(a.ID) != idOf(c.id) {
+			continue
+		}
+		status, why := q.look(a)
+		if gravity(status) > gravity(v.Status) {
+			v.Status, v.Why, v.Evidence = status, why, q.clean(a.Evidence, maxQuote)
+		}
+	}
+	if v.Status == "" {
+		v.Status, v.Why = llm.StatusCannotAssess, "the model did not answer it"
+	}
+	return v
+}
+
+// look looks the evidence up in what the model was shown: what it says without, or
+// with evidence that is not there, it does not know.
+func (q question) look(a llm.Criterion) (status, why string) {
+	switch a.Status {
+	case llm.StatusNotMet, llm.StatusCannotAssess:
+		return a.Status, ""
+	case llm.StatusMet:
+	default:
+		return llm.StatusCannotAssess, "the model gave it a status that does not exist"
+	}
+	if strings.TrimSpace(a.Evidence) == "" {
+		return llm.StatusCannotAssess, "the model gave no evidence"
+	}
+	if ok, why := q.shown.holds(a.Evidence); !ok {
+		if why == "" {
+			why = "its evidence is not in what the model was shown"
+		}
+		return llm.StatusCannotAssess, q.clean(why, maxQuote)
+	}
+	return a.Status, ""
+}
+
+// gravity orders statuses: of two answers the graver one counts.
+func gravity(status string) int {
+	return slices.Index([]string{"", llm.StatusMet, llm.StatusCannotAssess, llm.StatusNotMet}, status)
+}
+
+func withStatus(all []CriterionVerdict, status string) []CriterionVerdict {
+	var some []CriterionVerdict
+	for _, v := range all {
+		if v.Status == status {
+			some = append(some, v)
+		}
+	}
+	return some
+}
+
+// rejection are the findings of a rejection, never none.
+func (q question) rejection(a llm.Answer, unmet []CriterionVerdict) []validators.Finding {
+	var out []validators.Finding
+	if a.InjectionSuspected {
+		out = append(out, validators.Finding{Code: CodeInstructionInData, Message: "The data tries to tell its judge what to decide."})
+	}
+	// The model is told to object once to each criterion that is not met.
+	objections := q.remarks(a.Violations)
+	if len(objections) == len(unmet) {
+		out = append(out, q.findingsOn(CodeCriterionNotMet, unmet, objections)...)
+		objections = nil
+	} else {
+		out = append(out, q.findingsOn(CodeCriterionNotMet, unmet, nil)...)
+	}
+	for _, objection := range objections {
+		out = append(out, validators.Finding{Code: CodeModelObjection, Message: objection})
+	}
+	if len(out) == 0 {
+		out = append(out, validators.Finding{Code: CodeModelObjection, Message: "The model objects without saying why."})
+	}
+	return out
+}
+
+// findingsOn turns criteria into findings, with the model's words on each where there
+// are any, and counts those for which there is no room.
+func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []string) []validators.Finding {
+	var out []validators.Finding
+	for i, v := range verdicts[:min(len(verdicts), maxUnmet)] {
+		f := validators.Finding{Code: code, Message: "Not met: " + v.Text, Path: q.path(v.Evidence)}
+		if code == CodeCriterionNotAssessable {
+			f.Message = "Cannot be assessed: " + v.Text
+		}
+		switch {
+		case v.Why != "":
+			f.Message = fmt.Sprintf("Cannot be assessed (%s): %s", v.Why, v.Text)
+		case words != nil:
+			f.Message = sentences(f.Message, words[i])
+		case v.Evidence != "" && f.Path == "":
+			f.Message = sentences(f.Message, "The model points to: "+v.Evidence)
+		}
+		out = append(out, f)
+	}
+	if more := len(verdicts) - maxUnmet; more > 0 {
+		out = append(out, validators.Finding{Code: code, Message: fmt.Sprintf("And %d more criteria.", more)})
+	}
+	return out
+}
+
+// path is the JSON pointer into the action's data that the evidence is, "" when it is
+// none, or one into something else.
+func (q question) path(evidence string) string {
+	pointer := strings.TrimPrefix(evidence, "#")
+	for _, d := range q.shown.documents {
+		if d.name != dataDocument {
+			continue
+		}
+		if found, why := (shown{[]document{d}}).pointer(pointer); found || why != "" {
+			return strings.TrimPrefix(pointer, "/"+dataDocument)
+		}
+	}
+	return ""
+}
+
+// dataDocument is the name under which the model is shown the action's data.
+const dataDocument = "data"
+
+// remarks are the first of a model's remarks, clean, each once.
+func (q question) remarks(texts []string) []string {
+	var out []string
+	for _, text := range texts {
+		if len(out) == maxRemarks {
+			break
+		}
+		if text = q.clean(text, maxPhrase); text != "" {
+			out = union(out, []string{text})
+		}
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// in gives an opinion the record of one call.
+func in(op Opinion) Opinion {
+	one := 1
+	op.Model = &Asked{Model: "m", Stated: 0.9, Calls: 1, PromptTokens: &one}
+	return op
+}
+
+func TestConsensus(t *testing.T) {
+	t.Parallel()
+	yes, sure := in(model(0.85)), in(calibrated(0.95))
+	no := in(objects(LayerModel, 0.7, CodeCriterionNotMet))
+	unsure := in(troubled(TroubleCannotAssess))
+	unreadable, away := in(troubled(TroubleUnreadable)), in(troubled(TroubleUnavailable))
+	unsure.Findings = no.Findings
+	sure.Model.Calibration = "sha256:x"
+	type said struct {
+		Outcome   Outcome
+		Trouble   Trouble
+		C         float64
+		Assurance Assurance
+		Agreeing  int
+	}
+	open := func(agreeing int) said {
+		return said{Escalate, TroubleCannotAssess, 0.5, AssuranceNone, agreeing}
+	}
+	for _, tt := range []struct {
+		name string
+		ops  []Opinion
+		want said
+	}{
+		{"three approve", []Opinion{yes, yes, yes}, said{Approve, "", 0.8, AssuranceLLM, 3}},
+		{"nine approve", slices.Repeat([]Opinion{yes}, 9), said{Approve, "", 0.85, AssuranceLLM, 9}},
+		{"nine approve, calibrated", slices.Repeat([]Opinion{sure}, 9), said{Approve, "", 0.909091, AssuranceLLMCalibrated, 9}},
+		{"all approve, one not calibrated", append(slices.Repeat([]Opinion{sure}, 8), yes), said{Approve, "", 0.909091, AssuranceLLM, 9}},
+		{"two of three approve", []Opinion{yes, no, yes}, open(2)},
+		{"eight of nine approve", append(slices.Repeat([]Opinion{yes}, 8), unsure), open(8)},
+		{"two of three reject", []Opinion{no, yes, no}, said{Reject, "", 0.6, AssuranceLLM, 2}},
+		{"three reject", []Opinion{no, no, no}, said{Reject, "", 0.7, AssuranceLLM, 3}},
+		{"one of each", []Opinion{yes, no, unsure}, open(1)},
+		{"none can assess", []Opinion{unsure, unsure, unsure}, open(3)},
+		{"two cannot assess", []Opinion{yes, unsure, unsure}, open(2)},
+		{"one is unreadable", []Opinion{no, unreadable, no}, said{Escalate, TroubleUnreadable, 0.5, AssuranceNone, 0}},
+		{"one is away", []Opinion{yes, yes, away}, said{Escalate, TroubleUnavailable, 0.5, AssuranceNone, 0}},
+		{"unreadable beats away", []Opinion{away, yes, unreadable}, said{Escalate, TroubleUnreadable, 0.5, AssuranceNone, 0}},
+	} {
+		op := consensus(tt.ops)
+		if diff := cmp.Diff(tt.want, said{op.Outcome, op.Trouble, op.Confidence, op.Assurance, op.Model.Agreeing}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		if n := len(tt.ops); op.Model.Samples != n || op.Model.Calls != n || *op.Model.PromptTokens != n {
+			t.Errorf("%s: record %+v", tt.name, op.Model)
+		}
+		if sound, err := vetted(LayerModel, op); err != nil || sound.Trouble != op.Trouble {
+			t.Errorf("%s: %v %s", tt.name, err, sound.Reasoning)
+		}
+		if op.Outcome != Approve && op.answered() && len(op.Findings) == 0 {
+			t.Errorf("%s: nothing is found", tt.name)
+		}
+		if op.Trouble.outside() && op.RetryAfter != 7*time.Second {
+			t.Errorf("%s: again after %v", tt.name, op.RetryAfter)
+		}
+	}
+	if op := consensus([]Opinion{yes}); op.Model != yes.Model || op.Model.Samples != 0 {
+		t.Errorf("one alone: %+v", op.Model)
+	}
+	if got := consensus([]Opinion{yes, no, yes}).Reasoning; !strings.Contains(got, "2 for, 1 against, 0 undecided") {
+		t.Error(got)
+	}
+	if yes.Model.Samples != 0 || no.Model.Samples != 0 {
+		t.Error("a sample's own record changed")
+	}
+}
+
+// What samples cost is added up; what of one is unknown is unknown.
+func TestSamplesCost(t *testing.T) {
+	t.Parallel()
+	sample := func(calls int, tokens ...int) Opinion {
+		op := model(0.9)
+		op.Model = &Asked{Calls: calls, CacheHit: calls == 0, Reasked: calls > 1, Stated: 1}
+		if len(tokens) > 0 {
+			cost := float64(tokens[0]) / 1000
+			op.Model.PromptTokens, op.Model.CompletionTokens, op.Model.CachedTokens, op.Model.CostUSD = &tokens[0], &tokens[0], &tokens[0], &cost
+		}
+		return op
+	}
+	got := consensus([]Opinion{sample(1, 10), sample(2, 30), sample(0)}).Model
+	if got.Calls != 3 || *got.PromptTokens != 40 || *got.CompletionTokens != 40 || *got.CachedTokens != 40 || math.Abs(*got.CostUSD-0.04) > 1e-12 || got.CacheHit || !got.Reasked || got.Stated != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got = consensus([]Opinion{sample(1, 10), sample(1), sample(1, 30)}).Model; got.PromptTokens != nil || got.CostUSD != nil || got.Calls != 3 {
+		t.Errorf("%+v", got)
+	}
+	if got = consensus([]Opinion{sample(0), sample(0), sample(0, 5)}).Model; got.PromptTokens != nil || !got.CacheHit {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Samples are asked at the same time, each with a marker, nonce and key of its own.
+func TestSamplesAreIndependent(t *testing.T) {
+	t.Parallel()
+	c := reviewCase(func(c *Case) { c.Rubric.Samples = 3 })
+	ids := idsOf(t, c)
+	var together sync.WaitGroup
+	together.Add(3)
+	m := &teller{tell: func(_ context.Context, req llm.Request) (llm.Reply, error) {
+		together.Done()
+		together.Wait() // all three are under way
+		return replyOf(req, approving(ids)), nil
+	}}
+	op := weigh(t, newModel(t, ModelConfig{Completer: m}), c)
+	if op.Outcome != Approve || op.Confidence != 0.8 || op.Model.Samples != 3 || op.Model.Agreeing != 3 || op.Model.Calls != 3 {
+		t.Errorf("%+v %+v", op, op.Model)
+	}
+	for _, of := range []func(llm.Request) string{
+		func(r llm.Request) string { return r.Nonce },
+		func(r llm.Request) string { return r.Key },
+		func(r llm.Request) string { return r.User },
+	} {
+		seen := map[string]bool{}
+		for _, req := range m.asked {
+			seen[of(req)] = true
+		}
+		if len(seen) != 3 {
+			t.Errorf("%d different ones of 3", len(seen))
+		}
+	}
+}
+
+func TestSamplesAndTheBudget(t *testing.T) {
+	t.Parallel()
+	c := reviewCase(func(c *Case) { c.Rubric.Samples = 3 })
+	layer := newModel(t, ModelConfig{Completer: tells(approving(idsOf(t, c))), Budget: 5})
+	if op := weigh(t, layer, c); op.Outcome != Approve {
+		t.Fatalf("%+v", op)
+	}
+	if op := weigh(t, layer, c); op.Trouble != TroubleUnreadable || op.Model.Failure != FailureBudget {
+		t.Errorf("%+v", op)
+	}
+	c.Rubric.Samples = 1
+	if op := weigh(t, layer, c); op.Outcome != Approve {
+		t.Errorf("two are left: %+v", op)
+	}
+}
+
+// A panic of one sample is the caller's to recover.
+func TestSamplesPanic(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	m := &teller{tell: func(context.Context, llm.Request) (llm.Reply, error) { panic(boom) }}
+	defer func() {
+		if got := recover(); got != boom { //nolint:errorlint // the very panic
+			t.Errorf("recovered %v", got)
+		}
+	}()
+	_, _ = newModel(t, ModelConfig{Completer: m}).Weigh(t.Context(), reviewCase(func(c *Case) { c.Rubric.Samples = 3 }))
+}
+
+// Another sample never turns what was no approval into one.
+func TestSamplesNeverLoosen(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		draw := rapid.Custom(func(t *rapid.T) Opinion {
+			switch rapid.IntRange(0, 4).Draw(t, "says") {
+			case 0:
+				return in(objects(LayerModel, rapid.Float64Range(0, 1).Draw(t, "c"), "x"))
+			case 1:
+				return in(troubled(rapid.SampledFrom([]Trouble{TroubleCannotAssess, TroubleUnreadable, TroubleUnavailable}).Draw(t, "trouble")))
+			}
+			return in(model(rapid.Float64Range(0, 1).Draw(t, "c")))
+		})
+		ops := rapid.SliceOfN(draw, 3, 9).Draw(t, "samples")
+		got := consensus(ops)
+		if sound, err := vetted(LayerModel, got); err != nil || sound.Trouble != got.Trouble {
+			t.Fatalf("%v %s", err, sound.Reasoning)
+		}
+		lowest := 1.0
+		for _, op := range ops {
+			lowest = min(lowest, op.Confidence)
+			if got.Outcome == Approve && op.Outcome != Approve {
+				t.Fatalf("approved although a sample says %s", op.Outcome)
+			}
+			if op.Trouble == TroubleUnreadable && got.Trouble != TroubleUnreadable {
+				t.Fatalf("unreadable became %q", got.Trouble)
+			}
+		}
+		highest := slices.MaxFunc(ops, func(a, b Opinion) int { return int(1e6 * (a.Confidence - b.Confidence)) }).Confidence
+		if got.Outcome == Approve && got.Confidence > highest+1e-5 {
+			t.Fatal(fmt.Sprint("surer than the surest: ", got.Confidence, highest))
+		}
+	})
+}
