@@ -1,0 +1,205 @@
+package llm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// What an answer may take when the configuration does not say.
+const (
+	defaultMaxBody        = 1 << 20
+	defaultTokens         = 1024
+	defaultThinkingTokens = 8192
+)
+
+// endpoint is one model at one base URL.
+type endpoint struct {
+	model Model // with Name and a trimmed APIKey
+	base  *url.URL
+	host  host
+	doer  Doer
+
+	maxTokens int
+	maxBody   int64
+	ladder    *ladder
+}
+
+// newEndpoint checks a model's settings. Its error says which one is wrong.
+func newEndpoint(m Model, cfg Config) (*endpoint, error) {
+	if m.Name == "" {
+		m.Name = m.ID
+	}
+	if m.ID == "" {
+		return nil, fmt.Errorf("model %q: the endpoint's name for it (its ID) is missing", m.Name)
+	}
+	normal, err := NormalizeBaseURL(m.BaseURL, cfg.Private)
+	if err != nil {
+		return nil, fmt.Errorf("model %q: %w", m.Name, err)
+	}
+	base, err := url.Parse(normal)
+	if err != nil {
+		return nil, fmt.Errorf("model %q: base URL: it is no URL", m.Name)
+	}
+	if err := ValidThinking(m.Thinking); err != nil {
+		return nil, fmt.Errorf("model %q: %w", m.Name, err)
+	}
+	if m.Rung != "" && !slices.Contains(rungs, m.Rung) {
+		return nil, fmt.Errorf("model %q: rung %q is not known; use json_schema, tool, json_object or prompt, or none to find out", m.Name, m.Rung)
+	}
+	m.APIKey = strings.TrimSpace(m.APIKey) // files end in a line break
+	if strings.ContainsFunc(m.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, fmt.Errorf("model %q: the API key contains a space, a line break or another character that no key has", m.Name)
+	}
+	e := &endpoint{model: m, base: base, host: hostOf(base), doer: cfg.Doer, maxTokens: cfg.MaxTokens, maxBody: cfg.MaxBody}
+	if e.doer == nil {
+		e.doer = NewHTTPDoer()
+	}
+	if e.maxTokens <= 0 {
+		e.maxTokens = defaultTokens
+		if m.thinks() {
+			e.maxTokens = defaultThinkingTokens
+		}
+	}
+	if e.maxBody <= 0 {
+		e.maxBody = defaultMaxBody
+	}
+	e.ladder = newLadder(manner{rung: e.host.startFor(m)}.without(e.host.omits(m)...), m.Rung != "")
+	return e, nil
+}
+
+// url is what is called.
+func (e *endpoint) url() string { return e.base.String() + completionsPath }
+
+// post is the one HTTP request. Its error is an *Error, or the context's.
+func (e *endpoint) post(ctx context.Context, body []byte) (status int, header http.Header, raw []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url(), bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, &Error{Class: ClassConfig, Message: "the base URL cannot be called"}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "gavel")
+	if e.model.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+e.model.APIKey)
+	}
+	res, err := e.doer.Do(req)
+	if err != nil {
+		return 0, nil, nil, transportError(ctx, err, e.base.Host)
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= 300 && res.StatusCode < 400 {
+		return 0, nil, nil, redirected(req, res)
+	}
+	raw, err = io.ReadAll(io.LimitReader(res.Body, e.maxBody+1))
+	switch {
+	case int64(len(raw)) > e.maxBody:
+		return 0, nil, nil, &Error{
+			Class: ClassUpstream, Status: res.StatusCode,
+			Message: fmt.Sprintf("the answer is longer than %d bytes", e.maxBody),
+			Advice:  "check that the base URL leads to an OpenAI-compatible API",
+		}
+	case err != nil && (ctx.Err() != nil || res.StatusCode < 400):
+		return 0, nil, nil, transportError(ctx, err, e.base.Host)
+	}
+	// Half of an error's text is enough: its status counts.
+	return res.StatusCode, res.Header, raw, nil
+}
+
+// sign says in an error of whom it is.
+func (e *endpoint) sign(fail *Error, calls int) *Error {
+	signed := *fail
+	signed.Model, signed.Endpoint, signed.Calls = e.model.Name, e.base.Host, calls
+	return &signed
+}
+
+// signed is sign for an error that may be the context's.
+func (e *endpoint) signed(err error, calls int) error {
+	var fail *Error
+	if errors.As(err, &fail) {
+		return e.sign(fail, calls)
+	}
+	return err
+}
+
+// cost is what usage cost, nil when that is unknown.
+func (m Model) cost(u *Usage) *float64 {
+	if u == nil || m.PromptUSD == nil || m.CompletionUSD == nil {
+		return nil
+	}
+	usd := (float64(u.Prompt)**m.PromptUSD + float64(u.Completion)**m.CompletionUSD) / 1e6
+	return &usd
+}
+
+// redirected says where an endpoint wants to be asked instead.
+func redirected(req *http.Request, res *http.Response) *Error {
+	fail := &Error{Class: ClassConfig, Status: res.StatusCode, Message: "the endpoint redirects without saying where to"}
+	to, err := res.Location()
+	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
+		fail.Advice = "check the base URL"
+		return fail
+	}
+	base := printable(to.Scheme + "://" + to.Host + strings.TrimSuffix(strings.TrimRight(to.EscapedPath(), "/"), completionsPath))
+	fail.Message = "the endpoint redirects to " + printable(to.Host) + ", and redirects are not followed"
+	if to.Host == req.URL.Host {
+		fail.Message = "the endpoint redirects to " + base + ", and redirects are not followed"
+	}
+	fail.Advice = "set LLM_BASE_URL to it if you trust it: " + base
+	return fail
+}
+
+// printable is a text from outside, safe in an error message.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "") + "…"
+	}
+	return s
+}
+
+// lost adds to a 404 which URL was called and which ones to try: a wrong base URL is
+// the commonest mistake, and each server says it in another way, or not at all.
+func (e *endpoint) lost(err error) error {
+	var fail *Error
+	if !errors.As(err, &fail) {
+		return err
+	}
+	told := *fail
+	told.Message = strings.TrimSuffix(told.Message, ".") + "; called was " + e.url()
+	told.Advice = fmt.Sprintf("check that the endpoint has a model %q (LLM_JUDGE_MODEL)", printable(e.model.ID))
+	if others := e.otherBases(); len(others) > 0 {
+		told.Advice += ", or try LLM_BASE_URL=" + strings.Join(others, " or ")
+	} else {
+		told.Advice += ", and the path of LLM_BASE_URL"
+	}
+	return &told
+}
+
+// otherBases are the base URLs that may have been meant.
+func (e *endpoint) otherBases() []string {
+	origin := e.base.Scheme + "://" + e.base.Host
+	path := e.base.EscapedPath()
+	candidates := []string{e.host.base}
+	if e.host.name == "" && !strings.HasSuffix(path, "/v1") {
+		candidates = []string{path + "/v1", "/v1"}
+	}
+	var others []string
+	for _, c := range candidates {
+		if c != path && !slices.Contains(others, origin+c) {
+			others = append(others, origin+c)
+		}
+	}
+	return others
+}

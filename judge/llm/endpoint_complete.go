@@ -1,0 +1,44 @@
+package llm
+
+import (
+	"context"
+	"time"
+)
+
+// Complete makes one HTTP request in the present manner and reads its answer.
+func (e *endpoint) Complete(ctx context.Context, req Request) (Reply, error) {
+	at, _ := e.ladder.present()
+	body, err := e.encode(req, at)
+	if err != nil {
+		return Reply{}, e.sign(&Error{Class: ClassConfig, Message: err.Error()}, 0)
+	}
+	began := time.Now()
+	read, err := e.ask(ctx, req, at, body)
+	if err != nil {
+		return Reply{}, e.signed(err, 1)
+	}
+	return Reply{
+		Answer: read.Answer, Lenient: read.Lenient,
+		Model: e.model.Name, Reported: read.Model, Fingerprint: read.Fingerprint,
+		Endpoint: e.base.Host, Rung: at.rung,
+		Usage: read.Usage, CostUSD: e.model.cost(read.Usage),
+		Calls: 1, Took: time.Since(began),
+	}, nil
+}
+
+// ask sends a body and reads what comes back.
+func (e *endpoint) ask(ctx context.Context, req Request, at manner, body []byte) (reading, error) {
+	status, header, raw, err := e.post(ctx, body)
+	if err != nil {
+		return reading{}, err
+	}
+	nonce := req.Nonce
+	if at.enforces() {
+		nonce = "" // nobody was told it
+	}
+	read, err := readExchange(status, header, raw, nonce, time.Now())
+	if ClassOf(err) == ClassNotFound {
+		return reading{}, e.lost(err)
+	}
+	return read, err
+}

@@ -1,0 +1,91 @@
+package llm
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+)
+
+// contextError is what to return when a context has ended: the *Error that it was
+// ended with, if it was one of our own clocks, and else the context's own error, so
+// that a caller who went away is not taken for a slow endpoint.
+func contextError(ctx context.Context) error {
+	var ours *Error
+	if errors.As(context.Cause(ctx), &ours) {
+		return ours
+	}
+	return ctx.Err()
+}
+
+// transportError sorts a failure without an answer. Its message is made of what kind
+// of failure it was and never of the failure's own text, which may quote URLs, proxies
+// with passwords, and headers.
+func transportError(ctx context.Context, err error, host string) error {
+	if ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	var ours *Error
+	if errors.As(err, &ours) {
+		return ours // the cassette's
+	}
+	fail := &Error{Class: ClassNetwork, Err: safeCause(err)}
+	fail.Message, fail.Advice = describeTransport(err, host)
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		fail.Class = ClassTimeout
+		fail.Message, fail.Advice = "no connection to "+host+" in time", "check that the endpoint runs and can be reached from here"
+	}
+	return fail
+}
+
+// safeCause is what to unwrap of a transport error. A context's error is not among it:
+// only the caller's own may be seen through an *Error.
+func safeCause(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // it repeats method and URL
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+func describeTransport(err error, host string) (message, advice string) {
+	var (
+		op      *net.OpError
+		dns     *net.DNSError
+		verify  *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+	)
+	switch {
+	case errors.As(err, &op) && op.Op == "proxyconnect":
+		return "the proxy on the way to " + host + " failed", "check HTTPS_PROXY and NO_PROXY"
+	case errors.As(err, &dns):
+		return "the host " + host + " cannot be found", "check the base URL and the DNS of this machine"
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return host + " does not speak TLS", "write http:// in the base URL if it is meant to be without encryption"
+	case errors.As(err, &verify), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid):
+		return "the certificate of " + host + " is not trusted", "check the host name, the certificate, and the certificate authorities of this machine"
+	case errors.As(err, &alert):
+		return "TLS with " + host + " failed", "check that the base URL leads to the right server"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return host + " refuses connections", "check that the endpoint runs and listens on this port"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "there is no route to " + host, "check the network of this machine"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return host + " broke the connection off", ""
+	}
+	return "the connection to " + host + " failed", "check that the endpoint runs and can be reached from here"
+}

@@ -1,0 +1,271 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// rungs is the ladder, best first.
+var rungs = []Rung{RungJSONSchema, RungTool, RungJSONObject, RungPrompt}
+
+const (
+	// maxNegotiation is how often one question may be asked again in another manner.
+	maxNegotiation = 4
+	// ladderTTL is how long a manner is kept before the best one is tried again:
+	// endpoints are upgraded.
+	ladderTTL = 24 * time.Hour
+	// poorAnswers in a row say that an endpoint accepts a rung and ignores it.
+	poorAnswers = 2
+)
+
+// Capabilities is how an endpoint is asked, for those who run it.
+type Capabilities struct {
+	// URL is what is called.
+	URL string `json:"url"`
+	// Rung is the present one; Fixed, that it was configured.
+	Rung  Rung `json:"rung"`
+	Fixed bool `json:"fixed,omitempty"`
+	// Dropped are the parameters that are not sent because the endpoint refused them,
+	// or is known to; name=value is a value that it refused.
+	Dropped []string `json:"dropped,omitempty"`
+	// Since is when the endpoint first answered when asked so; zero: not yet.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Capabilities returns what is known of the endpoint now.
+func (e *endpoint) Capabilities() Capabilities {
+	l := e.ladder
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Capabilities{
+		URL: e.url(), Rung: l.manner.rung, Fixed: l.fixed,
+		Dropped: slices.Clone(l.manner.refused), Since: l.since,
+	}
+}
+
+// ladder is what was found out about an endpoint.
+type ladder struct {
+	start manner
+	fixed bool // the rung never changes
+
+	mu      sync.Mutex
+	manner  manner
+	version int           // counts the changes of manner
+	since   time.Time     // when the present manner first worked
+	poor    int           // unusable answers in a row in this manner
+	busy    chan struct{} // closed when the negotiation under way is over; nil: none is
+}
+
+func newLadder(start manner, fixed bool) *ladder {
+	return &ladder{start: start, fixed: fixed, manner: start}
+}
+
+// present returns the manner to ask in and its version.
+func (l *ladder) present() (manner, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.manner, l.version
+}
+
+// set changes the manner. The caller holds the lock.
+func (l *ladder) set(m manner) {
+	l.manner, l.since, l.poor = m, time.Time{}, 0
+	l.version++
+}
+
+// enter waits for the negotiation under way, if there is one. When what is known has
+// become old, it is forgotten, and the caller leads the negotiation that this begins.
+func (l *ladder) enter(ctx context.Context) (leads bool, err error) {
+	for {
+		l.mu.Lock()
+		busy := l.busy
+		if busy == nil {
+			if leads = l.old(); leads {
+				l.set(l.start)
+				l.busy = make(chan struct{})
+			}
+			l.mu.Unlock()
+			return leads, nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return false, contextError(ctx)
+		}
+	}
+}
+
+// old reports whether the present manner is a lesser one that was found out long ago.
+func (l *ladder) old() bool {
+	return !l.since.IsZero() && time.Since(l.since) >= ladderTTL && !l.manner.equal(l.start)
+}
+
+// leave ends the negotiation that the caller leads.
+func (l *ladder) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.busy)
+	l.busy = nil
+}
+
+// refused is called by whoever was refused in a version of the manner. Unless somebody
+// else sees to it, or has, it changes the manner with lower, and the caller then leads
+// the negotiation until he calls leave. It returns false for ok when there is nothing
+// to change.
+func (l *ladder) refused(version int, leading bool, lower func(manner) (manner, bool)) (leads, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !leading && (l.busy != nil || l.version != version) {
+		return false, true
+	}
+	next, ok := lower(l.manner)
+	if !ok {
+		return leading, false
+	}
+	l.set(next)
+	if !leading {
+		l.busy = make(chan struct{})
+	}
+	return true, true
+}
+
+// note counts what came of an answer in a version of the manner. Unusable answers in a
+// row are a sign that the rung is accepted and ignored: the next question is asked one
+// rung lower. Whatever else happened says nothing about the manner.
+func (l *ladder) note(version int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if version != l.version {
+		return
+	}
+	class := ClassOf(err)
+	switch {
+	case err == nil:
+		l.poor = 0
+	case class == ClassMalformed || class == ClassEmpty:
+		l.poor++
+	default:
+		return
+	}
+	if l.since.IsZero() {
+		l.since = time.Now()
+	}
+	if below, ok := l.manner.below(); ok && l.poor >= poorAnswers && !l.fixed {
+		l.set(below)
+	}
+}
+
+// negotiated finds out how the endpoint can be asked, by asking: what it refuses is
+// left out, or asked for one rung lower, and the question put again. next is the way
+// to e.Complete. It stands outside of breaker, bulkhead and attempt timeout, so that
+// each call has its own; refusals never count as failures there.
+//
+// One caller at a time negotiates and the others wait for what he finds, as long as
+// their contexts last. Slow and failing endpoints change nothing.
+func (e *endpoint) negotiated(next Completer) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		leading, calls := false, 0
+		defer func() {
+			if leading {
+				e.ladder.leave()
+			}
+		}()
+		for again := 0; ; again++ {
+			if !leading {
+				leads, err := e.ladder.enter(ctx)
+				if err != nil {
+					return Reply{}, e.signed(err, calls)
+				}
+				leading = leads
+			}
+			_, version := e.ladder.present()
+			reply, err := next.Complete(ctx, req)
+			e.ladder.note(version, err)
+			var fail *Error
+			if !errors.As(err, &fail) {
+				reply.Calls += calls
+				return reply, err
+			}
+			calls += fail.Calls
+			if fail.Class != ClassCapability {
+				return Reply{}, fail.afterCalls(calls)
+			}
+			ok := again < maxNegotiation
+			if ok {
+				leading, ok = e.ladder.refused(version, leading, func(at manner) (manner, bool) { return e.lower(at, fail.Param) })
+			}
+			if !ok {
+				return Reply{}, e.cannot(fail, again).afterCalls(calls)
+			}
+		}
+	})
+}
+
+// afterCalls is the error with the calls of those before it.
+func (e *Error) afterCalls(calls int) *Error {
+	summed := *e
+	summed.Calls = calls
+	return &summed
+}
+
+// cannot is the refusal that nothing more can be done about.
+func (e *endpoint) cannot(fail *Error, again int) *Error {
+	told := *fail
+	at, _ := e.ladder.present()
+	switch {
+	case again >= maxNegotiation:
+		told.Advice = "ask again: what was found out is kept, and the endpoint may have said all that it refuses"
+	case e.ladder.fixed && at.rung != RungPrompt:
+		told.Class = ClassConfig
+		told.Message = fmt.Sprintf("the endpoint does not take %s, to which the model %q is fixed: %s", at.rung, e.model.Name, fail.Message)
+		told.Advice = "fix another rung (json_schema, tool, json_object, prompt), or none so that one is found"
+	default:
+		told.Advice = "nothing is left to leave out of the question; choose another model or endpoint"
+	}
+	return &told
+}
+
+// lower is the manner to try when the endpoint refused param: without it, if it is one
+// that can be left out and is sent, and else one rung lower.
+func (e *endpoint) lower(at manner, param string) (manner, bool) {
+	param = e.sent(at, param)
+	switch param {
+	case "":
+		below, ok := at.below()
+		return below, ok && !e.ladder.fixed
+	case paramEffort:
+		w := e.parameters(at, nil, e.maxTokens)
+		if softer(w.ReasoningEffort) != "" {
+			return at.without(paramEffort + "=" + w.ReasoningEffort), true
+		}
+	}
+	return at.without(param), true
+}
+
+// sent is the parameter that can be left out and that a refusal is about, "" when it
+// is about the rung or nobody knows what. Endpoints name parts of parameters, and
+// gateways what they made of ours.
+func (e *endpoint) sent(at manner, param string) string {
+	param, _, _ = strings.Cut(strings.ToLower(param), "[")
+	name, _, _ := strings.Cut(param, ".")
+	alike := []string{name}
+	switch {
+	case name == "max_output_tokens" || name == paramMaxTokens || name == paramCompletionTokens:
+		alike = []string{name, paramMaxTokens, paramCompletionTokens}
+	case name == "think" || name == "effort" || slices.Contains(thinkingParams, name):
+		alike = append(alike, thinkingParams...)
+	}
+	droppable := append([]string{paramTemperature, paramSeed, paramMaxTokens, paramCompletionTokens, paramParallel}, thinkingParams...)
+	for _, n := range alike {
+		if slices.Contains(droppable, n) && e.sends(at, n) {
+			return n
+		}
+	}
+	return ""
+}

@@ -1,0 +1,230 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// The parameters that can be left out or named otherwise when an endpoint refuses
+// them. What is not among them is part of the question.
+const (
+	paramTemperature      = "temperature"
+	paramSeed             = "seed"
+	paramMaxTokens        = "max_tokens"
+	paramCompletionTokens = "max_completion_tokens"
+	paramParallel         = "parallel_tool_calls"
+	paramEffort           = "reasoning_effort"
+	paramReasoning        = "reasoning"
+	paramThinking         = "thinking"
+	paramTemplate         = "chat_template_kwargs"
+	paramEnableThinking   = "enable_thinking"
+)
+
+// thinkingParams are those that set how much is thought.
+var thinkingParams = []string{paramEffort, paramReasoning, paramThinking, paramTemplate, paramEnableThinking}
+
+// wireRequest is a request as it is sent: go-openai's, with what that lacks. Its own
+// fields shadow those of the same JSON name.
+type wireRequest struct {
+	openai.ChatCompletionRequest
+	// Temperature is a pointer because 0 must be sent: left out, it is whatever the
+	// endpoint likes, mostly 1.
+	Temperature *float32 `json:"temperature,omitempty"`
+	// MaxTokens is marked as deprecated there, and is the only name that most others
+	// than OpenAI know.
+	MaxTokens      int            `json:"max_tokens,omitempty"`
+	Thinking       *wireThinking  `json:"thinking,omitempty"`
+	Reasoning      *wireReasoning `json:"reasoning,omitempty"`
+	EnableThinking *bool          `json:"enable_thinking,omitempty"`
+}
+
+// encode returns the body of a request in a manner.
+func (e *endpoint) encode(req Request, at manner) ([]byte, error) {
+	schema := bytes.TrimSpace(req.Schema)
+	if at.enforces() && (len(schema) == 0 || schema[0] != '{' || !json.Valid(schema)) {
+		return nil, errors.New("the request has no JSON Schema of the answer")
+	}
+	w := e.parameters(at, schema, e.bound(req))
+	w.Messages = messages(req, at)
+	return marshal(w)
+}
+
+// parameters is a request without its messages.
+func (e *endpoint) parameters(at manner, schema json.RawMessage, bound int) wireRequest {
+	zero, seed := float32(0), 0
+	w := wireRequest{Temperature: &zero}
+	w.Model = e.model.ID
+	// Fixed, so that a question asked twice has the better chance of one answer.
+	w.Seed = &seed
+	switch at.boundName(e.host.completionTokens) {
+	case paramMaxTokens:
+		w.MaxTokens = bound
+	case paramCompletionTokens:
+		w.MaxCompletionTokens = bound
+	}
+	switch at.rung {
+	case RungJSONSchema:
+		w.ResponseFormat = &openai.ChatCompletionResponseFormat{
+			Type:       openai.ChatCompletionResponseFormatTypeJSONSchema,
+			JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: "verdict", Schema: schema, Strict: true},
+		}
+	case RungTool:
+		w.Tools = []openai.Tool{{Type: openai.ToolTypeFunction, Function: &openai.FunctionDefinition{
+			Name: ToolName, Description: "Submit the verdict.", Strict: e.host.strictTools, Parameters: schema,
+		}}}
+		// The word and not the object: some servers read the object as "auto".
+		w.ToolChoice = "required"
+		w.ParallelToolCalls = false
+	case RungJSONObject:
+		w.ResponseFormat = &openai.ChatCompletionResponseFormat{Type: openai.ChatCompletionResponseFormatTypeJSONObject}
+	case RungPrompt:
+	}
+	e.host.think(e.model, at, bound, &w)
+	at.strip(&w)
+	return w
+}
+
+// bound is the number of tokens that an answer may have.
+func (e *endpoint) bound(req Request) int {
+	n := e.maxTokens
+	if req.MaxTokens > 0 {
+		n = req.MaxTokens
+	}
+	if e.host.thinking == dialectAnthropic && e.model.thinks() {
+		n = max(n, 2*leastBudget) // or nothing would be left for the answer
+	}
+	return n
+}
+
+// messages are the texts of a request: the data last, and after it only what was
+// wrong with an earlier answer.
+func messages(req Request, at manner) []openai.ChatCompletionMessage {
+	system := req.System
+	if !at.enforces() && req.Shape != "" {
+		system = strings.TrimSpace(system + "\n\n" + req.Shape)
+	}
+	if at.rung == RungJSONObject && !strings.Contains(strings.ToLower(system), "json") {
+		// Without the word, OpenAI and others refuse the mode.
+		system = strings.TrimSpace(system + "\n\nAnswer with one JSON object.")
+	}
+	var out []openai.ChatCompletionMessage
+	add := func(role, text string) {
+		if text != "" {
+			out = append(out, openai.ChatCompletionMessage{Role: role, Content: text})
+		}
+	}
+	add(openai.ChatMessageRoleSystem, system)
+	add(openai.ChatMessageRoleUser, req.User)
+	add(openai.ChatMessageRoleUser, req.Complaint)
+	return out
+}
+
+// sends reports whether a request in this manner has a parameter at its top level.
+func (e *endpoint) sends(at manner, param string) bool {
+	b, err := marshal(e.parameters(at, json.RawMessage("{}"), e.maxTokens))
+	if err != nil {
+		return false
+	}
+	var sent map[string]json.RawMessage
+	if err := json.Unmarshal(b, &sent); err != nil {
+		return false
+	}
+	_, ok := sent[param]
+	return ok
+}
+
+// marshal is json.Marshal that leaves <, > and & alone: a cassette is read by people.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// manner is how an endpoint is asked. Its value never changes; another manner is
+// another value.
+type manner struct {
+	rung Rung
+	// refused are the parameters not to send, sorted; name=value is a value not to send.
+	refused []string
+}
+
+// enforces reports whether the endpoint is told the schema, so that it need not be
+// told in words.
+func (at manner) enforces() bool { return at.rung == RungJSONSchema || at.rung == RungTool }
+
+func (at manner) refuses(param string) bool { return slices.Contains(at.refused, param) }
+
+// without is the manner that leaves these out as well.
+func (at manner) without(params ...string) manner {
+	refused := slices.Concat(at.refused, params)
+	slices.Sort(refused)
+	return manner{at.rung, slices.Compact(refused)}
+}
+
+// below is the manner one rung lower, false on the lowest.
+func (at manner) below() (manner, bool) {
+	i := slices.Index(rungs, at.rung) + 1
+	if i >= len(rungs) {
+		return at, false
+	}
+	return manner{rungs[i], at.refused}, true
+}
+
+func (at manner) equal(other manner) bool {
+	return at.rung == other.rung && slices.Equal(at.refused, other.refused)
+}
+
+// boundName is the parameter that bounds the answer, "" when both were refused.
+func (at manner) boundName(completion bool) string {
+	names := []string{paramMaxTokens, paramCompletionTokens}
+	if completion {
+		slices.Reverse(names)
+	}
+	for _, n := range names {
+		if !at.refuses(n) {
+			return n
+		}
+	}
+	return ""
+}
+
+// effort is the effort to send when want is wanted.
+func (at manner) effort(want string) string {
+	for want != "" && at.refuses(paramEffort+"="+want) {
+		want = softer(want)
+	}
+	return want
+}
+
+// strip takes out what the endpoint refuses.
+func (at manner) strip(w *wireRequest) {
+	for _, p := range at.refused {
+		switch p {
+		case paramTemperature:
+			w.Temperature = nil
+		case paramSeed:
+			w.Seed = nil
+		case paramParallel:
+			w.ParallelToolCalls = nil
+		case paramEffort:
+			w.ReasoningEffort = ""
+		case paramReasoning:
+			w.Reasoning = nil
+		case paramThinking:
+			w.Thinking = nil
+		case paramTemplate:
+			w.ChatTemplateKwargs = nil
+		case paramEnableThinking:
+			w.EnableThinking = nil
+		}
+	}
+}
