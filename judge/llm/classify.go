@@ -1,0 +1,268 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// complaint is what an endpoint says is wrong, whatever shape it says it in.
+type complaint struct {
+	status           int // of HTTP, or the one inside of a 200
+	message          string
+	code, kind, more string // code, type, and codes deeper inside
+	param            string
+}
+
+// classify turns an answer that is a failure into an Error.
+func classify(status int, header http.Header, body []byte, now time.Time) *Error {
+	body = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\ufeff")))
+	c := complaint{status: status}
+	switch v, err := parseJSON(body); {
+	case err != nil:
+		c.message = plainText(body)
+	default:
+		c.read(v)
+	}
+	return c.fail(status, header, now)
+}
+
+// classifyObject is classify for a failure that stands inside of an answer.
+func classifyObject(status int, header http.Header, o object, now time.Time) *Error {
+	c := complaint{status: status}
+	c.read(o)
+	return c.fail(status, header, now)
+}
+
+// plainText is a short text that is no JSON; a web page says nothing.
+func plainText(body []byte) string {
+	if bytes.HasPrefix(body, []byte("<")) || len(body) > 2000 {
+		return ""
+	}
+	return string(body)
+}
+
+// read takes the known shapes apart: {"error": {...}}, {"error": "..."}, a list of
+// those, {"message": ...}, {"detail": ...}.
+func (c *complaint) read(v any) {
+	switch v := v.(type) {
+	case []any:
+		if len(v) > 0 {
+			c.read(v[0])
+		}
+	case string:
+		c.message = strings.TrimSpace(c.message + " " + v)
+	case object:
+		if inner, there, _ := v.get("error"); there && inner != nil {
+			c.read(inner)
+			return
+		}
+		c.members(v)
+	}
+}
+
+func (c *complaint) members(o object) {
+	for _, m := range o {
+		s, _ := m.value.(string)
+		switch m.key {
+		case "message", "msg":
+			c.message = strings.TrimSpace(c.message + " " + s)
+		case "detail", "metadata":
+			c.deeper(m.value)
+		case "code":
+			c.codeOf(m.value)
+		case "type", "status":
+			c.kind = strings.TrimSpace(c.kind + " " + s)
+		case "param":
+			c.param = s
+		case "innererror":
+			in, _ := m.value.(object)
+			c.more += " " + in.text("code")
+		}
+	}
+}
+
+// codeOf reads a code, which is a word or an HTTP status.
+func (c *complaint) codeOf(v any) {
+	s, ok := v.(string)
+	if n, isNumber := v.(json.Number); isNumber {
+		s, ok = n.String(), true
+	}
+	if !ok {
+		return
+	}
+	if status, err := strconv.Atoi(s); err == nil && status >= 400 && status < 600 {
+		if c.status < 400 {
+			c.status = status
+		}
+		return
+	}
+	c.code = s
+}
+
+// deeper reads what FastAPI puts under detail and OpenRouter under metadata.
+func (c *complaint) deeper(v any) {
+	switch v := v.(type) {
+	case string:
+		c.message = strings.TrimSpace(c.message + " " + v)
+	case []any:
+		if len(v) > 0 {
+			c.deeper(v[0])
+		}
+	case object:
+		c.message = strings.TrimSpace(c.message + " " + v.text("msg") + " " + v.text("raw"))
+		c.kind += " " + v.text("type")
+		if loc, _, _ := v.get("loc"); loc != nil {
+			if path, ok := loc.([]any); ok && len(path) > 0 {
+				c.param, _ = path[len(path)-1].(string)
+			}
+		}
+	}
+}
+
+// says reports whether any of the texts stands in what the endpoint says.
+func (c *complaint) says(texts ...string) bool {
+	all := strings.ToLower(c.message + " " + c.code + " " + c.kind + " " + c.more)
+	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(all, t) })
+}
+
+// fail makes the Error.
+func (c *complaint) fail(status int, header http.Header, now time.Time) *Error {
+	e := &Error{Status: status, RetryAfter: retryAfter(header, now)}
+	e.Class = c.class()
+	if e.Class == ClassCapability {
+		e.Param = c.parameter()
+	}
+	e.Message = c.sentence()
+	e.Advice = c.advice(e.Class)
+	return e
+}
+
+// class is the table from what an endpoint says to what kind of failure it is. The
+// order matters: codes before texts before the status.
+func (c *complaint) class() Class {
+	asked := c.status == 400 || c.status == 422 || c.status == 404 || c.status == 405 || c.status == 501
+	switch {
+	case c.says("unexpected endpoint or method"):
+		return ClassNotFound
+	case c.says("content_filter", "responsibleaipolicyviolation", "content management policy", "content_policy", "data_inspection_failed"):
+		return ClassFilter
+	case c.says("json_validate_failed", "tool_use_failed", "failed_generation"):
+		return ClassMalformed
+	case c.status == 413 || c.status < 500 && c.says("context_length_exceeded", "maximum context length", "context length", "context window", "exceed_context_size", "prompt is too long", "input is too long", "too many tokens", "request too large", "string_above_max_length"):
+		return ClassTooLong
+	case c.status == 402 || c.says("insufficient_quota", "exceeded your current quota", "insufficient credits", "insufficient balance", "credit balance", "billing_hard_limit", "quota_exceeded"):
+		return ClassQuota
+	case c.status == 401 || c.status == 403 || asked && c.says("api key not valid", "invalid api key", "incorrect api key", "api_key_invalid", "invalid_api_key", "missing api key"):
+		return ClassAuth
+	case c.status == 429:
+		return ClassRateLimited
+	case c.status == 408 || c.status == 499 || c.status == 504 || c.status == 522 || c.status == 524:
+		return ClassTimeout
+	case c.status == 503 || c.status == 529 || c.status == 500 && c.says("overloaded", "loading model"):
+		return ClassOverloaded
+	case c.status >= 500 && c.status != 501:
+		return ClassUpstream
+	case asked && c.parameter() != "":
+		return ClassCapability
+	case c.status == 404 || c.status == 405 || c.status == 410 || asked && c.says("model") && c.says("not found", "not_found", "does not exist", "not exist", "unknown model", "invalid model", "no such model", "not loaded"):
+		return ClassNotFound
+	case c.status >= 300 && c.status < 400:
+		return ClassConfig
+	case c.status >= 400 && c.status < 500:
+		// Refused for a reason that we do not know: what the case says may be the reason.
+		return ClassRefusal
+	}
+	return ClassUpstream
+}
+
+// parameters that we send, with the words that endpoints use for them. Longer
+// names first: one may stand inside of another.
+var parameters = []struct {
+	name  string
+	words []string
+}{
+	{"max_completion_tokens", []string{"max_completion_tokens"}},
+	{"max_tokens", []string{"max_tokens"}},
+	{"parallel_tool_calls", []string{"parallel_tool_calls", "parallel tool"}},
+	{"tool_choice", []string{"tool_choice", "tool choice"}},
+	{"response_format", []string{"response_format", "response format", "json_schema", "json schema", "json_object", "json mode", "structured output", "output_config"}},
+	{"tools", []string{"tools", "tool use", "tool call", "function call", "functions"}},
+	{"reasoning_effort", []string{"reasoning_effort", "reasoning effort", "reasoning.effort"}},
+	{"chat_template_kwargs", []string{"chat_template_kwargs"}},
+	{"enable_thinking", []string{"enable_thinking"}},
+	{"thinking", []string{"thinking"}},
+	{"reasoning", []string{"reasoning"}},
+	{"top_logprobs", []string{"top_logprobs"}},
+	{"logprobs", []string{"logprobs"}},
+	{"temperature", []string{"temperature"}},
+	{"seed", []string{"seed"}},
+	{"strict", []string{"'strict'", "\"strict\"", "`strict`"}},
+	{"developer", []string{"developer"}},
+	{"n", []string{"'n'", "\"n\"", "`n`"}},
+}
+
+// refusals are words for "this I do not take".
+var refusals = []string{
+	"unsupported", "not support", "n't support", "not permitted", "extra_forbidden", "extra inputs", "unknown", "unrecognized", "unexpected",
+	"must be", "not allowed", "invalid", "not available", "no endpoints found", "only the default", "incompatible", "not implemented", "deprecated", "cannot be used", "not enabled", "requires --",
+}
+
+// parameter is the parameter that the complaint is about, "" when it is about
+// something else.
+func (c *complaint) parameter() string {
+	if !c.says(refusals...) {
+		return ""
+	}
+	if param, _, _ := strings.Cut(c.param, "."); param != "" {
+		if param == "messages" || param == "model" || param == "body" {
+			return ""
+		}
+		return clean(param, 40)
+	}
+	for _, p := range parameters {
+		if c.says(p.words...) {
+			return p.name
+		}
+	}
+	return ""
+}
+
+// sentence is what the endpoint said, fit to be shown: no keys, short.
+func (c *complaint) sentence() string {
+	said := clean(secrets(nil).redact(c.message), 200)
+	if said == "" {
+		if text := http.StatusText(c.status); text != "" {
+			return "the endpoint answered: " + text
+		}
+		return "the endpoint answered with an error and no reason"
+	}
+	return "the endpoint says: " + said
+}
+
+// advice is what to do about a class, in plain words.
+func (c *complaint) advice(class Class) string {
+	switch class {
+	case ClassAuth:
+		return "check LLM_API_KEY: the endpoint does not take the key, or the key may not use this model"
+	case ClassQuota:
+		return "the account has no credit or quota left; no retry helps, see the provider's billing page"
+	case ClassNotFound:
+		if c.says("unexpected endpoint") || !c.says("model") {
+			return "the path is probably wrong: most servers want LLM_BASE_URL to end in /v1"
+		}
+		return "check LLM_JUDGE_MODEL: the endpoint does not know this model, or the key may not use it"
+	case ClassTooLong:
+		return "send shorter data, or use a model with a longer context"
+	case ClassConfig:
+		return "check LLM_BASE_URL: the endpoint sends callers elsewhere"
+	case ClassOverloaded:
+		return "the model is loading or overloaded; it often helps to wait"
+	default:
+		return ""
+	}
+}

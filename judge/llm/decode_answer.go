@@ -1,0 +1,245 @@
+package llm
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// The most that is kept of an answer. Longer texts are cut, longer lists refused:
+// nobody asked for a hundred violations.
+const (
+	maxReasoning = 4000 // runes
+	maxNote      = 600
+	maxEvidence  = 1000
+	maxNotes     = 50
+	maxCriteria  = 200
+	maxID        = 40
+)
+
+// same reports whether two answers say the same.
+func (a Answer) same(b Answer) bool { return reflect.DeepEqual(a, b) }
+
+// readAnswer reads a verdict. approved and confidence must be there; what decides
+// must have the right type; the rest is taken where it can be.
+func readAnswer(o object) (a Answer, lenient bool, fail *Error) {
+	r := answerReader{object: o}
+	a.Approved = r.truth("approved", true)
+	a.Confidence = r.share("confidence")
+	a.InjectionSuspected = r.truth("injection_suspected", false)
+	a.Violations = r.notes("violations", true)
+	a.Suggestions = r.notes("suggestions", false)
+	a.Reasoning = r.note("reasoning")
+	a.Criteria = r.criteria()
+	if r.wrong != "" {
+		return Answer{}, false, malformed("the verdict cannot be read: " + r.wrong)
+	}
+	return a, r.lenient, nil
+}
+
+// answerReader reads members and remembers the first that is wrong.
+type answerReader struct {
+	object
+	lenient bool
+	wrong   string
+}
+
+func (r *answerReader) refuse(format string, args ...any) {
+	if r.wrong == "" {
+		r.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// value returns a member, nil when it is null or not there.
+func (r *answerReader) value(key string) any {
+	v, _, err := r.get(key)
+	if err != nil {
+		r.refuse("%s", err)
+	}
+	return v
+}
+
+// truth reads true or false, also as a string of exactly that.
+func (r *answerReader) truth(key string, required bool) bool {
+	switch v := r.value(key).(type) {
+	case bool:
+		return v
+	case string:
+		if v == "true" || v == "false" {
+			r.lenient = true
+			return v == "true"
+		}
+	case nil:
+		if !required {
+			return false
+		}
+		r.refuse("%q is missing", key)
+		return false
+	}
+	r.refuse("%q is neither true nor false", key)
+	return false
+}
+
+// decimal is a number as people write one, without sign or exponent.
+var decimal = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,20})?$`)
+
+// share reads a number from 0 to 1, also as a decimal string.
+func (r *answerReader) share(key string) float64 {
+	var literal string
+	switch v := r.value(key).(type) {
+	case json.Number:
+		literal = v.String()
+	case string:
+		if !decimal.MatchString(v) {
+			r.refuse("%q is no number", key)
+			return 0
+		}
+		literal, r.lenient = v, true
+	case nil:
+		r.refuse("%q is missing", key)
+		return 0
+	default:
+		r.refuse("%q is no number", key)
+		return 0
+	}
+	f, err := strconv.ParseFloat(literal, 64)
+	if err != nil || !(f >= 0 && f <= 1) {
+		r.refuse("%q is not 0 to 1", key)
+		return 0
+	}
+	return f + 0 // -0 is 0
+}
+
+// notes reads a list of texts; blank ones do not count. What is in a list that
+// decides must be text.
+func (r *answerReader) notes(key string, decides bool) []string {
+	v := r.value(key)
+	if v == nil {
+		return nil
+	}
+	if s, ok := v.(string); ok {
+		v, r.lenient = []any{s}, true
+	}
+	list, ok := v.([]any)
+	if !ok || len(list) > maxNotes {
+		if decides || ok {
+			r.refuse("%q is no list of at most %d texts", key, maxNotes)
+		}
+		r.lenient = true
+		return nil
+	}
+	var out []string
+	for _, item := range list {
+		s, ok := item.(string)
+		if !ok && decides {
+			r.refuse("%q holds something that is no text", key)
+		}
+		r.lenient = r.lenient || !ok
+		if strings.TrimSpace(s) != "" {
+			out = append(out, cmp.Or(clean(s, maxNote), "?")) // what cannot be shown still counts
+		}
+	}
+	return out
+}
+
+// note reads a text that decides nothing.
+func (r *answerReader) note(key string) string {
+	v := r.value(key)
+	s, ok := v.(string)
+	r.lenient = r.lenient || !ok && v != nil
+	return clean(s, maxReasoning)
+}
+
+// criteria reads the list of criteria. One that is there twice must say the same
+// twice.
+func (r *answerReader) criteria() []Criterion {
+	v := r.value("criteria")
+	if v == nil {
+		return nil
+	}
+	list, ok := v.([]any)
+	if !ok || len(list) > maxCriteria {
+		r.refuse("\"criteria\" is no list of at most %d criteria", maxCriteria)
+		return nil
+	}
+	out := make([]Criterion, 0, len(list))
+	for _, item := range list {
+		o, ok := item.(object)
+		if !ok {
+			r.refuse("\"criteria\" holds something that is no object")
+			return nil
+		}
+		c := r.criterion(o)
+		twice := false
+		for _, other := range out {
+			if other.ID == c.ID {
+				twice = true
+				if other != c {
+					r.refuse("the criterion %q is there twice", c.ID)
+				}
+			}
+		}
+		if !twice {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (r *answerReader) criterion(o object) Criterion {
+	in := answerReader{object: o}
+	c := Criterion{Status: StatusCannotAssess}
+	switch id := in.value("id").(type) {
+	case string:
+		c.ID = clean(id, maxID)
+	case json.Number:
+		c.ID, r.lenient = clean(id.String(), maxID), true
+	}
+	if c.ID == "" {
+		in.refuse("a criterion has no id")
+	}
+	switch evidence := in.value("evidence").(type) {
+	case string:
+		c.Evidence = clean(evidence, maxEvidence)
+	case nil:
+	default:
+		in.refuse("the evidence for %q is no text", c.ID)
+	}
+	switch status := in.value("status").(type) {
+	case string:
+		if status == StatusMet || status == StatusNotMet {
+			c.Status = status
+		}
+		r.lenient = r.lenient || status != c.Status
+	case nil:
+		r.lenient = true
+	default:
+		in.refuse("the status of %q is no text", c.ID)
+	}
+	if in.wrong != "" {
+		r.refuse("%s", in.wrong)
+	}
+	r.lenient = r.lenient || in.lenient
+	return c
+}
+
+// clean is a text from a model or an endpoint, fit to be shown: no control
+// characters, at most n runes.
+func clean(s string, n int) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar {
+			return ' '
+		}
+		return r
+	}, s)
+	s = strings.TrimSpace(s)
+	if r := []rune(s); len(r) > n {
+		s = strings.TrimSpace(string(r[:n-1])) + "…"
+	}
+	return s
+}

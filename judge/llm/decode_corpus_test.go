@@ -1,0 +1,117 @@
+package llm_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// completionCase is one recorded answer with what must be read in it.
+type completionCase struct {
+	Name string `json:"name"`
+	llm.Exchange
+	Expect struct {
+		Approved   *bool     `json:"approved"`
+		Confidence *float64  `json:"confidence"`
+		Error      llm.Class `json:"error"`
+		Lenient    *bool     `json:"lenient"`
+		Criteria   *int      `json:"criteria"`
+		RetryMs    *int64    `json:"retryAfterMs"`
+		Param      *string   `json:"param"`
+	} `json:"expect"`
+	Note string `json:"note"`
+}
+
+// TestCorpus reads the collection of recorded answers where it is at hand.
+func TestCorpus(t *testing.T) {
+	t.Parallel()
+	cases := readCases(t, filepath.Join("..", "..", "..", "shared", "corpus", "judge_completions.json"))
+	if len(cases) < 81 {
+		t.Fatalf("only %d cases", len(cases))
+	}
+	decodeAll(t, cases)
+}
+
+// TestCompletions reads this project's own collection.
+func TestCompletions(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("testdata", "completions", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, file := range files {
+		cases := readCases(t, file)
+		total += len(cases)
+		decodeAll(t, cases)
+	}
+	if total < 60 {
+		t.Errorf("only %d cases", total)
+	}
+}
+
+func readCases(t testing.TB, path string) []completionCase {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("it is not here")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var cases []completionCase
+	if err := json.Unmarshal(raw, &cases); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return cases
+}
+
+func decodeAll(t *testing.T, cases []completionCase) {
+	t.Helper()
+	names := map[string]bool{}
+	for _, c := range cases {
+		if names[c.Name] {
+			t.Errorf("%s is there twice", c.Name)
+		}
+		names[c.Name] = true
+		t.Run(c.Name, func(t *testing.T) { c.check(t) })
+	}
+}
+
+func (c completionCase) check(t *testing.T) {
+	t.Helper()
+	answer, lenient, err := llm.Decode(c.Exchange)
+	want := c.Expect
+	if want.Error != "" {
+		var fail *llm.Error
+		if !errors.As(err, &fail) || fail.Class != want.Error {
+			t.Fatalf("got %+v, %v; want %s (%s)", answer, err, want.Error, c.Note)
+		}
+		if fail.Message == "" {
+			t.Error("it does not say what happened")
+		}
+		if want.RetryMs != nil && fail.RetryAfter.Milliseconds() != *want.RetryMs {
+			t.Errorf("retry after %v, want %d ms", fail.RetryAfter, *want.RetryMs)
+		}
+		if want.Param != nil && fail.Param != *want.Param {
+			t.Errorf("about %q, want %q", fail.Param, *want.Param)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("%v (%s)", err, c.Note)
+	}
+	if want.Approved == nil || answer.Approved != *want.Approved || want.Confidence == nil || answer.Confidence != *want.Confidence {
+		t.Fatalf("got %+v (%s)", answer, c.Note)
+	}
+	if want.Lenient != nil && lenient != *want.Lenient {
+		t.Errorf("lenient is %t", lenient)
+	}
+	if want.Criteria != nil && len(answer.Criteria) != *want.Criteria {
+		t.Errorf("%d criteria", len(answer.Criteria))
+	}
+}

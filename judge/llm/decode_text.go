@@ -1,0 +1,209 @@
+package llm
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+)
+
+// choice is one of the answers in an envelope.
+type choice struct {
+	finish  string
+	refusal string
+	// calls are the arguments of calls of our tool, other how many other tools were
+	// called; content is the text.
+	calls   []string
+	other   int
+	content string
+	fail    *Error // the choice cannot be read at all
+}
+
+// read returns the answer in a choice. A tool call counts before text; what a
+// model thought never does.
+func (c choice) read(nonce string) (Answer, bool, *Error) {
+	switch {
+	case c.fail != nil:
+		return Answer{}, false, c.fail
+	case c.finish == "content_filter":
+		return Answer{}, false, &Error{Class: ClassFilter, Message: "the endpoint's content filter stopped the answer"}
+	case strings.TrimSpace(c.refusal) != "":
+		return Answer{}, false, &Error{Class: ClassRefusal, Message: "the model refuses to judge this"}
+	case c.finish == "error":
+		return Answer{}, false, &Error{Class: ClassUpstream, Message: "the endpoint ended the answer with an error"}
+	}
+	answer, lenient, fail := c.parse(nonce)
+	if c.finish == "length" || c.finish == "max_tokens" {
+		lenient = true
+		if fail != nil && (fail.Class == ClassEmpty || fail.Class == ClassMalformed) {
+			fail = &Error{
+				Class: ClassTruncated, Message: "the answer was cut off",
+				Advice: "let answers be longer, or let the model think less (LLM_JUDGE_THINKING_MODE)",
+			}
+		}
+	}
+	return answer, lenient, fail
+}
+
+func (c choice) parse(nonce string) (Answer, bool, *Error) {
+	if len(c.calls) > 0 {
+		var found candidates
+		for _, arguments := range c.calls {
+			found.add(arguments, nonce)
+		}
+		found.lenient = found.lenient || len(c.calls) > 1
+		return found.settle()
+	}
+	text := answerText(c.content)
+	if text == "" {
+		if c.other > 0 {
+			return Answer{}, false, malformed("the model called a tool that it was not given")
+		}
+		return Answer{}, false, &Error{Class: ClassEmpty, Message: "the model answered nothing"}
+	}
+	var found candidates
+	found.lenient = text != strings.TrimSpace(c.content)
+	found.add(text, nonce)
+	return found.settle()
+}
+
+func malformed(message string) *Error { return &Error{Class: ClassMalformed, Message: message} }
+
+// The traces of thinking that servers leave in the text.
+var (
+	thinkEnd   = regexp.MustCompile(`(?i)</(?:think|thinking|thought|reasoning)>|\[/THINK\]`)
+	thinkBegin = regexp.MustCompile(`(?i)<(?:think|thinking|thought|reasoning)>|\[THINK\]`)
+)
+
+const (
+	harmonyChannel = "<|channel|>"
+	harmonyFinal   = "<|channel|>final"
+	harmonyMessage = "<|message|>"
+)
+
+// answerText is a text without what the model thought. A text that is JSON as a
+// whole has no thinking around it, whatever stands in its strings.
+func answerText(text string) string {
+	text = strings.TrimSpace(text)
+	if json.Valid([]byte(text)) {
+		return text
+	}
+	if strings.Contains(text, harmonyChannel) {
+		text = finalChannel(text)
+	}
+	if ends := thinkEnd.FindAllStringIndex(text, -1); ends != nil {
+		text = text[ends[len(ends)-1][1]:]
+	}
+	if begin := thinkBegin.FindStringIndex(text); begin != nil {
+		text = text[:begin[0]] // it never ends: all that follows is thinking
+	}
+	return strings.TrimSpace(text)
+}
+
+// finalChannel is what the last final message of the harmony format says; "" when
+// there is none.
+func finalChannel(text string) string {
+	at := strings.LastIndex(text, harmonyFinal)
+	if at < 0 {
+		return ""
+	}
+	_, text, ok := strings.Cut(text[at:], harmonyMessage)
+	if !ok {
+		return ""
+	}
+	for _, end := range []string{"<|end|>", "<|return|>", "<|start|>", "<|call|>"} {
+		text, _, _ = strings.Cut(text, end)
+	}
+	return text
+}
+
+// candidates are the verdicts that stand in an answer.
+type candidates struct {
+	answers []Answer
+	lenient bool
+	fault   *Error // the first thing that was wrong
+}
+
+// add looks for verdicts in a text: all of it, or the objects in it.
+func (f *candidates) add(text, nonce string) {
+	text = strings.TrimSpace(text)
+	if v, err := parseJSON([]byte(text)); err == nil {
+		if list, ok := v.([]any); ok && len(list) == 1 {
+			v, f.lenient = list[0], true
+		}
+		if o, ok := v.(object); ok {
+			if !f.take(o, nonce) && f.fault == nil {
+				f.fault = malformed("the answer is JSON without a verdict")
+			}
+			return
+		}
+	}
+	f.lenient = true
+	objects, unended := objectsIn(text)
+	if unended {
+		f.fault = malformed("the answer holds JSON that does not end")
+		return
+	}
+	taken := false
+	for _, raw := range objects {
+		v, err := parseJSON([]byte(raw))
+		if err != nil {
+			// Whether this was the verdict cannot be known.
+			f.fault = malformed("the answer holds something like JSON that cannot be read: " + clean(err.Error(), 80))
+			return
+		}
+		taken = f.take(v.(object), nonce) || taken //nolint:forcetypeassert // it begins with a brace
+	}
+	if !taken && f.fault == nil {
+		f.fault = malformed("the answer holds no verdict")
+	}
+}
+
+// take reads an object if it is a verdict; false when it is none. With a nonce,
+// only what repeats it is ours.
+func (f *candidates) take(o object, nonce string) bool {
+	if !looksLikeVerdict(o) {
+		if len(o) != 1 {
+			return false
+		}
+		in, ok := o[0].value.(object)
+		if !ok || !looksLikeVerdict(in) {
+			return false
+		}
+		o, f.lenient = in, true // wrapped once, often under the schema's name
+	}
+	if nonce != "" {
+		got, _, err := o.get("nonce")
+		if s, ok := got.(string); err != nil || !ok || s != nonce {
+			return false
+		}
+	}
+	answer, lenient, fail := readAnswer(o)
+	if fail != nil {
+		if f.fault == nil {
+			f.fault = fail
+		}
+		return true
+	}
+	f.answers, f.lenient = append(f.answers, answer), f.lenient || lenient
+	return true
+}
+
+// looksLikeVerdict: it has one of the two keys that decide.
+func looksLikeVerdict(o object) bool { return o.has("approved") || o.has("confidence") }
+
+// settle returns the one verdict, if it is one.
+func (f *candidates) settle() (Answer, bool, *Error) {
+	if f.fault != nil {
+		return Answer{}, false, f.fault
+	}
+	for _, a := range f.answers[1:] {
+		if !a.same(f.answers[0]) {
+			return Answer{}, false, &Error{Class: ClassAmbiguous, Message: "the answer holds several verdicts that differ"}
+		}
+	}
+	a := f.answers[0]
+	if a.Approved && len(a.Violations) > 0 {
+		return Answer{}, false, &Error{Class: ClassInconsistent, Message: "the answer approves and lists violations"}
+	}
+	return a, f.lenient || len(f.answers) > 1, nil
+}
