@@ -663,6 +663,25 @@ func TestAfterTheRouteThereIsOneCandidate(t *testing.T) {
 	}
 }
 
+// The model is told which layers have approved, whatever the case says of that.
+func TestTheModelIsToldWhoPassed(t *testing.T) {
+	t.Parallel()
+	var saw judge.Case
+	model := modelFunc(func(_ context.Context, c judge.Case) (judge.Opinion, error) {
+		saw = c
+		return judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Approve, Confidence: 0.9, Assurance: judge.AssuranceLLM}, nil
+	})
+	c := newCase(data(`{"a":1}`), requires("a"), validated(ok), ruled(useLLM))
+	c.Passed = []judge.LayerName{judge.LayerSchema}
+	if _, err := pipeline(t, replies(agrees(1)), model).Decide(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	want := []judge.LayerName{judge.LayerTransition, judge.LayerFields, judge.LayerScript}
+	if diff := cmp.Diff(want, saw.Passed); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestReasoningTellsWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -15,6 +15,8 @@
 //     approvals no layer raises the confidence.
 //   - A model can only lower. With the model asked, the outcome is never more
 //     permissive than without, whatever the model or its layer answers.
+//   - A model answers criteria and points to evidence; code looks the evidence up in
+//     what the model was shown, and computes the outcome.
 //   - The target is computed from the definition by code; no model chooses it.
 //   - A judgement that was asked for and could not be had is never silent: it is
 //     refused, handed to a person, or marked as degraded with a confidence of at
@@ -23,8 +25,9 @@
 //     context ended) means that nothing was decided.
 //   - The same case gives the same verdict, but for a model's mind and the times.
 //
-// It must never read anything beside the case, choose a state by a model, show a
-// threshold or an unscrubbed text to an agent, or log.
+// It must never read anything beside the case and what was said of it before
+// ([Memory]), choose a state by a model, show a threshold or an unscrubbed text to an
+// agent, or log.
 //
 // Assurance says what was examined. A route condition only computes the target, as
 // legality does, so routing alone leaves it at none; a validator lifts it to

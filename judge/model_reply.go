@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"errors"
+	"time"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -23,6 +24,9 @@ func (a *Asked) used(u *llm.Usage) {
 		a.PromptTokens, a.CompletionTokens, a.CachedTokens = &u.Prompt, &u.Completion, &u.Cached
 	}
 }
+
+// busyFor is when to come back to a model that has too much to do, at the earliest.
+const busyFor = time.Second
 
 // failure is the opinion of a model layer whose model gave no answer. Whatever is
 // not known to be the outside's fault may be the case's.
@@ -46,5 +50,8 @@ func failure(model Asked, q question, err error) Opinion {
 	}
 	op := noJudgement(trouble, failureMessage(trouble, e.Class), model)
 	op.RetryAfter = max(e.RetryAfter, 0)
+	if e.Class == llm.ClassBusy {
+		op.RetryAfter = max(op.RetryAfter, busyFor) // other data would not help
+	}
 	return op
 }

@@ -528,6 +528,9 @@ func TestModelFailures(t *testing.T) {
 			t.Errorf("%s: record %+v", class, a)
 		}
 	}
+	if op := weigh(t, newModel(t, ModelConfig{Completer: failsWith(&llm.Error{Class: llm.ClassBusy})}), c); op.RetryAfter != busyFor {
+		t.Errorf("busy: again after %v", op.RetryAfter)
+	}
 	// What is of no known kind may be the case's doing.
 	for _, err := range []error{errors.New("boom"), &llm.Error{}, context.DeadlineExceeded} {
 		if op := weigh(t, newModel(t, ModelConfig{Completer: failsWith(err)}), c); op.Trouble != TroubleUnreadable || op.Model.Failure == "" {
