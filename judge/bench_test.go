@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -33,9 +34,24 @@ func (instant) Check(context.Context, string, []script.Script) ([]script.Problem
 	return nil, nil
 }
 
+// instantModel is a model that costs nothing and agrees with everything.
+func instantModel(b *testing.B) judge.Layer {
+	answer := llm.Answer{Approved: true, Confidence: 0.9}
+	for _, id := range []string{"c1", "c2", "c3"} {
+		answer.Criteria = append(answer.Criteria, llm.Criterion{ID: id, Status: llm.StatusMet, Evidence: "checked every number"})
+	}
+	layer, err := judge.NewModel(judge.ModelConfig{
+		Completer: llm.CompleterFunc(func(context.Context, llm.Request) (llm.Reply, error) { return llm.Reply{Answer: answer}, nil }),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return layer
+}
+
 // BenchmarkDecide measures the pipeline: alone, with fields and schema, with a
-// script whose sandbox answers at once (what the pipeline adds to a script), and
-// with the real sandbox. The baseline calls the compiled fields and schema alone.
+// script whose sandbox answers at once (what the pipeline adds to a script), with a
+// model that answers at once (what asking one costs here), and with the real sandbox. The baseline calls the compiled fields and schema alone.
 func BenchmarkDecide(b *testing.B) {
 	structural := []func(*judge.Case){data(benchData), requires("documentId", "reviewer"), shaped(benchSchema)}
 	run := func(name string, p *judge.Pipeline, c judge.Case) {
@@ -67,6 +83,7 @@ func BenchmarkDecide(b *testing.B) {
 	})
 	run("nothing to check", pipeline(b, &runner{}, nil), newCase())
 	run("fields and schema", pipeline(b, &runner{}, nil), newCase(structural...))
+	run("fields, schema and an instant model", pipeline(b, &runner{}, instantModel(b)), newCase(append(structural, ruled(useLLM))...))
 	run("fields, schema and an instant sandbox", pipeline(b, instant{}, nil), newCase(append(structural, validated(approveValidator))...))
 	run("fields, schema and the sandbox", pipeline(b, sandbox(b), nil), newCase(append(structural, validated(approveValidator))...))
 }

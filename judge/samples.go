@@ -38,20 +38,26 @@ func (m *modelLayer) sample(ctx context.Context, c Case, n int) ([]Opinion, erro
 }
 
 // consensus is what several answers come to together. Only if all approve is it an
-// approval; most must reject for a rejection; anything else cannot be assessed. A
-// sample without a judgement is the trouble of all, the case's before the outside's.
+// approval; most must reject for a rejection; anything else cannot be assessed.
+//
+// A sample that was unreadable makes all so. One that could not be had does so only
+// beside approvals: a doubt that a model has voiced must not be forgotten because
+// another call failed, for then the policy for an absent judge could let it pass.
 func consensus(ops []Opinion) Opinion {
 	if len(ops) == 1 {
 		return ops[0]
 	}
-	if op, ok := troubleAmong(ops); ok {
-		return op.summing(ops, 0)
-	}
 	votes := make(map[Outcome][]Opinion)
 	for _, op := range ops {
-		votes[op.Outcome] = append(votes[op.Outcome], op)
+		if op.answered() {
+			votes[op.Outcome] = append(votes[op.Outcome], op)
+		}
 	}
 	approve, reject, unsure := votes[Approve], votes[Reject], votes[Escalate]
+	doubted := len(reject)+len(unsure) > 0
+	if op, ok := troubleAmong(ops); ok && !(op.Trouble.outside() && doubted) {
+		return op.summing(ops, 0)
+	}
 	switch {
 	case len(approve) == len(ops):
 		return together(approve, ops)
@@ -63,7 +69,7 @@ func consensus(ops []Opinion) Opinion {
 	reasoning := troubleMessage(TroubleCannotAssess)
 	if len(unsure) < len(ops) {
 		reasoning = fmt.Sprintf("The model was asked %d times and did not agree with itself: %d for, %d against, %d undecided.",
-			len(ops), len(approve), len(reject), len(unsure))
+			len(ops), len(approve), len(reject), len(ops)-len(approve)-len(reject))
 	}
 	open := noJudgement(TroubleCannotAssess, reasoning, *op.Model)
 	open.Model.Calibration = ""
@@ -126,6 +132,9 @@ func (op Opinion) summing(all []Opinion, agreeing int) Opinion {
 		model.CacheHit = model.CacheHit && a.CacheHit
 		model.Lenient, model.Reasked = model.Lenient || a.Lenient, model.Reasked || a.Reasked
 		model.Shared = model.Shared || a.Shared
+		if model.Failure == "" {
+			model.Failure, model.Detail = a.Failure, a.Detail
+		}
 	}
 	model.Stated = stated / float64(len(all))
 	model.PromptTokens = summed(all, func(a *Asked) *int { return a.PromptTokens })

@@ -60,6 +60,11 @@ func TestConsensus(t *testing.T) {
 		{"two cannot assess", []Opinion{yes, unsure, unsure}, open(2)},
 		{"one is unreadable", []Opinion{no, unreadable, no}, said{Escalate, TroubleUnreadable, 0.5, AssuranceNone, 0}},
 		{"one is away", []Opinion{yes, yes, away}, said{Escalate, TroubleUnavailable, 0.5, AssuranceNone, 0}},
+		{"a no beside one that is away", []Opinion{yes, away, no}, open(1)},
+		{"a doubt beside two that are away", []Opinion{away, unsure, away}, open(1)},
+		{"most reject, one is away", []Opinion{no, away, no}, said{Reject, "", 0.6, AssuranceLLM, 2}},
+		{"a no, one away, one unreadable", []Opinion{no, away, unreadable}, said{Escalate, TroubleUnreadable, 0.5, AssuranceNone, 0}},
+		{"all are away", []Opinion{away, away, away}, said{Escalate, TroubleUnavailable, 0.5, AssuranceNone, 0}},
 		{"unreadable beats away", []Opinion{away, yes, unreadable}, said{Escalate, TroubleUnreadable, 0.5, AssuranceNone, 0}},
 	} {
 		op := consensus(tt.ops)
@@ -110,6 +115,20 @@ func TestSamplesCost(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got = consensus([]Opinion{sample(0), sample(0), sample(0, 5)}).Model; got.PromptTokens != nil || !got.CacheHit {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The record says what went wrong with a sample, even when the others settle it.
+func TestSamplesRecordAFailure(t *testing.T) {
+	t.Parallel()
+	no, away, unreadable := in(objects(LayerModel, 0.7, "x")), in(troubled(TroubleUnavailable)), in(troubled(TroubleUnreadable))
+	away.Model.Failure, away.Model.Detail = "timeout", "took too long"
+	unreadable.Model.Failure = "refusal"
+	if got := consensus([]Opinion{no, away, no}).Model; got.Failure != "timeout" || got.Detail != "took too long" {
+		t.Errorf("%+v", got)
+	}
+	if got := consensus([]Opinion{away, unreadable, no}).Model; got.Failure != "refusal" || got.Detail != "" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -197,6 +216,9 @@ func TestSamplesNeverLoosen(t *testing.T) {
 			lowest = min(lowest, op.Confidence)
 			if got.Outcome == Approve && op.Outcome != Approve {
 				t.Fatalf("approved although a sample says %s", op.Outcome)
+			}
+			if got.Trouble.outside() && op.answered() && op.Outcome != Approve {
+				t.Fatalf("a doubt is forgotten: %+v", got)
 			}
 			if op.Trouble == TroubleUnreadable && got.Trouble != TroubleUnreadable {
 				t.Fatalf("unreadable became %q", got.Trouble)
