@@ -186,5 +186,7 @@ type noModel struct{}
 func (noModel) Name() LayerName { return LayerModel }
 
 func (noModel) Weigh(context.Context, Case) (Opinion, error) {
-	return noJudgement(TroubleNotConfigured, "", Asked{}), nil
+	op := noJudgement(TroubleNotConfigured, "", Asked{})
+	op.Model = nil // nobody was asked
+	return op, nil
 }
