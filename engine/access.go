@@ -21,6 +21,7 @@ const (
 	opCheckpoint operation = "checkpoint"
 	opRollback   operation = "rollback"
 	opConfigure  operation = "configure the judge of"
+	opClear      operation = "clear refusals of"
 )
 
 // allowed is the table of which roles may ask for what at all. Ownership is
@@ -36,6 +37,7 @@ var allowed = map[operation][]Role{
 	opCheckpoint: {RoleAgent, RoleOperator},
 	opRollback:   {RoleAgent, RoleOperator},
 	opConfigure:  {RoleAgent, RoleOperator},
+	opClear:      {RoleOperator},
 }
 
 // authorize refuses a caller without an id, with an unknown role, or whose role

@@ -33,15 +33,16 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 }
 
 func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, key *record.Key) (AdvanceResult, error) {
-	j, err := e.judgeAction(ctx, p, req, false)
+	j, done, err := e.judgeAction(ctx, p, req, false)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
+	defer done()
 	kind := record.Refused
 	if j.verdict.Applied {
 		kind = record.Advanced
 	}
-	ev, next, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, kind, key), nil)
+	ev, next, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, kind, key), extras{lesson: lesson(j.question, j.verdict, true)})
 	if err != nil {
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
@@ -70,11 +71,12 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 	if err := e.checkAdvance(&req); err != nil {
 		return ValidateResult{}, err
 	}
-	j, err := e.judgeAction(ctx, p, req, true)
+	j, done, err := e.judgeAction(ctx, p, req, true)
 	if err != nil {
 		return ValidateResult{}, err
 	}
-	ev, next, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, record.Prechecked, nil), nil)
+	defer done()
+	ev, next, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, record.Prechecked, nil), extras{lesson: lesson(j.question, j.verdict, false)})
 	if err != nil {
 		return ValidateResult{}, e.conflictFor(ctx, p, err)
 	}
@@ -107,18 +109,19 @@ type judgement struct {
 }
 
 // judgeAction loads the instance, builds the case and asks the judge. It is the
-// same way for Advance and Validate.
-func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceRequest, precheck bool) (judgement, error) {
+// same way for Advance and Validate. done must be called when the decision is
+// recorded, or will not be; it is nil with an error.
+func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceRequest, precheck bool) (j judgement, done func(), err error) {
 	inst, l, err := e.instance(ctx, p, req.ID)
 	if err != nil {
-		return judgement{}, err
+		return judgement{}, nil, err
 	}
 	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
-		return judgement{}, err
+		return judgement{}, nil, err
 	}
 	overlays, hash, err := e.overlays(ctx, l.stored, inst.Owner)
 	if err != nil {
-		return judgement{}, err
+		return judgement{}, nil, err
 	}
 	at := e.now()
 	c, err := l.def.Case(workflow.CaseInput{
@@ -129,16 +132,21 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 		Now: at, Seed: seed(inst.ID, inst.Revision, req.Action),
 	})
 	if err != nil {
-		return judgement{}, internal("build the case", err)
+		return judgement{}, nil, internal("build the case", err)
 	}
 	if n := len(c.Merged); n > e.cfg.Limits.Context {
-		return judgement{}, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
+		return judgement{}, nil, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
+	}
+	e.identify(&c)
+	if done, err = e.oneByOne(ctx, c.Guard); err != nil {
+		return judgement{}, nil, err
 	}
 	v, err := e.cfg.Judge.Decide(ctx, c)
 	if err != nil {
-		return judgement{}, judgeError(err)
+		done()
+		return judgement{}, nil, judgeError(err)
 	}
-	return judgement{inst: inst, loaded: l, data: req.Data, question: c, verdict: v}, nil
+	return judgement{inst: inst, loaded: l, data: req.Data, question: c, verdict: v}, done, nil
 }
 
 // decisionEvent is pure but for ids and the clock: the event that records a
@@ -183,18 +191,25 @@ func move(ev *record.Event, d *record.Decision, j judgement) {
 	}
 }
 
+// extras are what some events have beside them.
+type extras struct {
+	restored *record.Instance // what a rollback restores
+	lesson   *Lesson          // what a judgement taught
+}
+
 // commit seals ev onto inst and writes it. When only refusals, pre-checks or
 // checkpoints came between, the judgement still holds: it is sealed anew onto
 // the present head, without judging again.
-func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Event, restored *record.Instance) (record.Event, record.Instance, error) {
+func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Event, with extras) (record.Event, record.Instance, error) {
 	for {
-		sealed, next, err := record.Seal(inst, ev, restored)
+		sealed, next, err := record.Seal(inst, ev, with.restored)
 		if err != nil {
 			return record.Event{}, record.Instance{}, sealError(err)
 		}
 		err = e.cfg.Store.Commit(ctx, Commit{
 			Expect: inst.Seq, Events: []record.Event{sealed}, Next: next,
 			Snapshot: ev.Kind == record.Checkpointed || ev.Kind == record.RolledBack,
+			Lesson:   with.lesson,
 		})
 		if err == nil {
 			e.observe(ctx, sealed)

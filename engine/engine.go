@@ -115,7 +115,8 @@ func (c Config) validate() error {
 type Engine struct {
 	cfg         Config
 	definitions *definitionCache
-	keys        *waiters
+	keys        *waiters // by idempotency scope
+	guards      *waiters // by guard key
 }
 
 // New returns an Engine, or an error that names every missing part.
@@ -124,7 +125,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters()}, nil
+	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters()}, nil
 }
 
 func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }

@@ -43,7 +43,7 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	}
 	ev := e.event(p, inst, record.Cancelling)
 	ev.Status, ev.Reason, ev.Key = record.Cancelled, req.Reason, key
-	_, next, err := e.commit(ctx, inst, ev, nil)
+	_, next, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
 		return CancelResult{}, e.conflictFor(ctx, p, err)
 	}
@@ -105,7 +105,7 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 		ID: "cp-" + e.cfg.NewID(), Description: req.Description, Metadata: req.Metadata,
 		Revision: inst.Revision, State: inst.State,
 	}
-	sealed, _, err := e.commit(ctx, inst, ev, nil)
+	sealed, _, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
 		return CheckpointResult{}, e.conflictFor(ctx, p, err)
 	}
@@ -197,7 +197,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	ev := e.event(p, inst, record.RolledBack)
 	ev.To, ev.Status, ev.Key = restored.State, restored.Status, key
 	ev.Rollback = &record.Rollback{CheckpointID: cp.ID, Restores: cp.Revision}
-	_, next, err := e.commit(ctx, inst, ev, &restored)
+	_, next, err := e.commit(ctx, inst, ev, extras{restored: &restored})
 	if err != nil {
 		return RollbackResult{}, e.conflictFor(ctx, p, err)
 	}

@@ -65,7 +65,7 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 	if string(ev.Decision.Data) == string(req.Context) {
 		ev.Decision.Data = nil
 	}
-	sealed, next, err := e.commit(ctx, inst, ev, nil)
+	sealed, next, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
 		return StartResult{}, err
 	}

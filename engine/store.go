@@ -65,6 +65,14 @@ type Store interface {
 	// Instances lists instances, newest first (by id: UUIDv7 sorts by time).
 	Instances(ctx context.Context, q InstanceQuery) iter.Seq2[record.Instance, error]
 
+	// Refusals counts the refusals with a guard key at or after a time.
+	Refusals(ctx context.Context, guard string, since time.Time) (int, error)
+	// RefusedOpinion returns the newest opinion that was kept for an identity at or
+	// after a time. ErrNotFound.
+	RefusedOpinion(ctx context.Context, identity string, since time.Time) (json.RawMessage, error)
+	// ClearRefusals forgets refusals with their opinions and returns how many.
+	ClearRefusals(ctx context.Context, q RefusalQuery) (int, error)
+
 	// Close flushes what was acknowledged, releases everything and is idempotent.
 	Close() error
 }
@@ -106,6 +114,8 @@ type Commit struct {
 	Next   record.Instance
 	// Snapshot stores Next as a snapshot of its revision too (checkpoints).
 	Snapshot bool
+	// Lesson is written with the events; nil for none.
+	Lesson *Lesson
 }
 
 // EventQuery selects a part of one instance's history.

@@ -29,6 +29,7 @@ type Store struct {
 	judgeConfigs map[string][][]byte                  // by workflow, as JSON, revisions in order
 	instances    map[string]*history
 	keys         map[string]position // idempotency scope -> event
+	refusals     []engine.Lesson     // in the order in which they were written
 }
 
 // history is one instance with its events, only ever appended to.
@@ -58,7 +59,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.definitions, s.judgeConfigs, s.instances, s.keys = nil, nil, nil, nil
+	s.definitions, s.judgeConfigs, s.instances, s.keys, s.refusals = nil, nil, nil, nil, nil
 	return nil
 }
 
@@ -234,6 +235,7 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 		h.snapshots = append(h.snapshots, next)
 	}
 	s.instances[c.Next.ID] = h
+	s.learn(c.Lesson)
 	return nil
 }
 

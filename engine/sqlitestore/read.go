@@ -15,7 +15,8 @@ import (
 
 // readStatements are the pool's.
 type readStatements struct {
-	load, byKey, snapshot *sql.Stmt
+	load, byKey, snapshot    *sql.Stmt
+	refusals, refusedOpinion *sql.Stmt
 }
 
 const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner, i.created_at, i.updated_at,
@@ -29,6 +30,9 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 		&s.byKey: `SELECT ` + eventColumns + ` FROM events e WHERE e.key_scope = ?`,
 		&s.snapshot: `SELECT s.instance, s.context FROM snapshots s
 			WHERE s.n = (SELECT n FROM instances WHERE id = ?) AND s.revision <= ? ORDER BY s.revision DESC LIMIT 1`,
+		&s.refusals: `SELECT count(*) FROM refusals WHERE guard = ? AND at >= ?`,
+		&s.refusedOpinion: `SELECT opinion FROM refusals WHERE identity = ? AND at >= ? AND opinion IS NOT NULL
+			ORDER BY at DESC, pos DESC LIMIT 1`,
 	}
 }
 

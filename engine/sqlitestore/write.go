@@ -20,6 +20,8 @@ type statements struct {
 	addContext, setContext        *sql.Stmt
 	addEvent, addSnapshot         *sql.Stmt
 	addDefinition, addJudgeConfig *sql.Stmt
+	addRefusal, pruneRefusals     *sql.Stmt
+	forgetRefusals, clearRefusals *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -45,6 +47,11 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.addJudgeConfig: `INSERT INTO judge_configs (workflow, revision, principal, role, scope, settings, hash, at)
 			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
 			WHERE ?2 = 1 + (SELECT coalesce(max(revision), 0) FROM judge_configs WHERE workflow = ?1)`,
+		&s.addRefusal:     `INSERT INTO refusals (guard, identity, principal, workflow, action, at, opinion) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ?)`,
+		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
+		&s.clearRefusals: `DELETE FROM refusals
+			WHERE (?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3)`,
 	}
 }
 
@@ -152,6 +159,7 @@ type pending struct {
 	context    []byte // nil when the events leave it as it is
 	snapshot   []byte // nil when none is asked for
 	events     []pendingEvent
+	lesson     *engine.Lesson
 	size       int
 }
 
@@ -162,7 +170,7 @@ type pendingEvent struct {
 }
 
 func prepareCommit(c engine.Commit) (*pending, error) {
-	p := &pending{next: c.Next, expect: c.Expect, events: make([]pendingEvent, len(c.Events))}
+	p := &pending{next: c.Next, expect: c.Expect, lesson: c.Lesson, events: make([]pendingEvent, len(c.Events))}
 	var err error
 	for i, e := range c.Events {
 		pe := &p.events[i]
@@ -237,8 +245,8 @@ func (p *pending) apply(st *statements) error {
 			return err
 		}
 	}
-	if p.snapshot == nil {
-		return nil
+	if err := st.learn(p.lesson); err != nil || p.snapshot == nil {
+		return err
 	}
 	return st.exec(st.addSnapshot, p.next.Revision, p.snapshot, orEmpty(p.next.Context), id)
 }

@@ -76,6 +76,12 @@ func Run(t *testing.T, d Driver) {
 		{"judge configs", judgeConfigs},
 		{"judge configs race", judgeConfigsRace},
 
+		{"refusals", refusals},
+		{"refusals are written with their commit or not at all", refusalsAreAtomic},
+		{"refusals are cleared", refusalsAreCleared},
+		{"refusals grow old", refusalsGrowOld},
+		{"refusals outlive the process", refusalsReopened},
+
 		{"reopen", reopen},
 		{"close is final and idempotent", closing},
 		{"close drains", draining},

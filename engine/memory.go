@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Lesson is what a decision taught about a model's refusals, written together
+// with the event that records the decision. Guard and Identity are keyed digests:
+// a store learns nothing about the data from them.
+type Lesson struct {
+	// Guard is what refusals are counted by, Identity what the same case is known by.
+	Guard, Identity string
+	// Principal, Workflow and Action say whose refusals they are, for an operator who
+	// wants them forgotten.
+	Principal, Workflow, Action string
+	At                          time.Time
+	// Refused counts one refusal. Opinion, when there is one, is the model's, as JSON.
+	Refused bool
+	Opinion json.RawMessage
+	// Cleared forgets every refusal with this Guard. Never together with Refused.
+	Cleared bool
+}
+
+// RefusalQuery selects refusals; an empty field selects all.
+type RefusalQuery struct{ Principal, Workflow, Action string }
+
+// MaxRefusalAge is how long stores keep refusals at least: no window of a loop
+// guard may be longer.
+const MaxRefusalAge = 7 * 24 * time.Hour
+
+// memory is a judge.Memory over a Store.
+type memory struct{ store Store }
+
+// NewMemory lets a judge recall what it refused. What it recalls is written by
+// the Engine, in the transaction of the decision.
+func NewMemory(s Store) judge.Memory { return memory{s} }
+
+// Recall implements judge.Memory.
+func (m memory) Recall(ctx context.Context, guard, identity string, since time.Time) (judge.Recollection, error) {
+	var r judge.Recollection
+	if guard != "" {
+		n, err := m.store.Refusals(ctx, guard, since)
+		if err != nil {
+			return r, fmt.Errorf("recall refusals: %w", err)
+		}
+		r.Refusals = n
+	}
+	if identity == "" {
+		return r, nil
+	}
+	raw, err := m.store.RefusedOpinion(ctx, identity, since)
+	if errors.Is(err, ErrNotFound) {
+		return r, nil
+	}
+	if err != nil {
+		return r, fmt.Errorf("recall an opinion: %w", err)
+	}
+	var op judge.Opinion
+	if err := json.Unmarshal(raw, &op); err != nil {
+		return r, fmt.Errorf("recall an opinion: %w", err)
+	}
+	r.Opinion = &op
+	return r, nil
+}
+
+// identify gives a case the keys that a judge's memory works with, if a model may
+// be asked about it. The digests are keyed, and over the plain values: two cases
+// that only look alike when masked are two cases.
+func (e *Engine) identify(c *judge.Case) {
+	if !c.Rubric.Enabled || !c.Rubric.UseLLM || len(c.Illegal) > 0 {
+		return
+	}
+	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digest(parts...))) }
+	c.Identity = keyed("gavel/case/v1", c.Workflow, c.State, c.Action, canonical(c.Data), canonical(c.Context), c.DefinitionHash, c.JudgeConfigHash)
+	c.Guard = keyed("gavel/guard/v1", c.Principal, c.Workflow, c.Action, string(judge.Fingerprint(c.Data)))
+}
+
+// oneByOne lets decisions with the same guard key follow each other, from the
+// count that is read to the count that is written. Otherwise callers in parallel
+// would all see the count before the first of them was refused. Several processes
+// over one store may still pass it, by one attempt each.
+func (e *Engine) oneByOne(ctx context.Context, guard string) (release func(), err error) {
+	if guard == "" {
+		return func() {}, nil
+	}
+	release = e.guards.acquire(ctx.Done(), guard)
+	if release == nil {
+		return nil, judgeError(ctx.Err())
+	}
+	return release, nil
+}
+
+// lesson is what has to be written beside the event of a judgement, nil when
+// nothing. made says that the move is made.
+func lesson(c judge.Case, v judge.Verdict, made bool) *Lesson {
+	if c.Guard == "" {
+		return nil
+	}
+	v.Applied = v.Applied && made
+	learnt := v.Lesson()
+	if !learnt.Refused && !learnt.Cleared {
+		return nil
+	}
+	l := &Lesson{
+		Guard: c.Guard, Identity: c.Identity, Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
+		At: c.Now, Refused: learnt.Refused, Cleared: learnt.Cleared,
+	}
+	if learnt.Opinion != nil {
+		raw, err := json.Marshal(learnt.Opinion)
+		if err == nil { // an opinion that cannot be kept is asked for again
+			l.Opinion = raw
+		}
+	}
+	return l
+}
+
+// ClearRefusals forgets what a judge's loop guard counts: an operator's way out
+// for somebody who is held up. It returns how many refusals were forgotten.
+func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q RefusalQuery) (int, error) {
+	if err := authorize(p, opClear); err != nil {
+		return 0, err
+	}
+	if q.Principal == "" && q.Workflow == "" {
+		return 0, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give a principal, a workflow, or both."}
+	}
+	n, err := e.cfg.Store.ClearRefusals(ctx, q)
+	if err != nil {
+		return 0, storeError("forget refusals", err)
+	}
+	return n, nil
+}

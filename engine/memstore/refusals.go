@@ -1,0 +1,85 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// learn keeps a lesson. The caller holds the write lock.
+func (s *Store) learn(l *engine.Lesson) {
+	if l == nil {
+		return
+	}
+	if l.Cleared {
+		s.forget(func(kept engine.Lesson) bool { return kept.Guard == l.Guard })
+	}
+	if l.Refused {
+		oldest := l.At.Add(-engine.MaxRefusalAge)
+		s.forget(func(kept engine.Lesson) bool { return kept.At.Before(oldest) })
+		kept := *l
+		kept.Opinion = bytes.Clone(l.Opinion)
+		s.refusals = append(s.refusals, kept)
+	}
+}
+
+// forget drops refusals and returns how many.
+func (s *Store) forget(which func(engine.Lesson) bool) int {
+	var left []engine.Lesson
+	for _, l := range s.refusals {
+		if !which(l) {
+			left = append(left, l)
+		}
+	}
+	n := len(s.refusals) - len(left)
+	s.refusals = left
+	return n
+}
+
+// Refusals implements engine.Store.
+func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (int, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	n := 0
+	for _, l := range s.refusals {
+		if l.Guard == guard && !l.At.Before(since) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// RefusedOpinion implements engine.Store.
+func (s *Store) RefusedOpinion(ctx context.Context, identity string, since time.Time) (json.RawMessage, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for i := len(s.refusals) - 1; i >= 0; i-- {
+		if l := s.refusals[i]; l.Identity == identity && l.Opinion != nil && !l.At.Before(since) {
+			return bytes.Clone(l.Opinion), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: an opinion of this case", engine.ErrNotFound)
+}
+
+// ClearRefusals implements engine.Store.
+func (s *Store) ClearRefusals(ctx context.Context, q engine.RefusalQuery) (int, error) {
+	unlock, err := s.write(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	is := func(want, got string) bool { return want == "" || want == got }
+	return s.forget(func(l engine.Lesson) bool {
+		return is(q.Principal, l.Principal) && is(q.Workflow, l.Workflow) && is(q.Action, l.Action)
+	}), nil
+}

@@ -1,0 +1,74 @@
+package sqlitestore
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// prunedAtOnce is how many old refusals a new one takes out: more than come in, so
+// that they become fewer, and few enough to cost nothing.
+const prunedAtOnce = 8
+
+// learn writes a lesson, nil for none.
+func (st *statements) learn(l *engine.Lesson) error {
+	if l == nil {
+		return nil
+	}
+	if l.Cleared {
+		if err := st.exec(st.forgetRefusals, l.Guard); err != nil {
+			return err
+		}
+	}
+	if !l.Refused {
+		return nil
+	}
+	if err := st.exec(st.pruneRefusals, l.At.Add(-engine.MaxRefusalAge).UnixNano(), prunedAtOnce); err != nil {
+		return err
+	}
+	var opinion any // NULL without one
+	if l.Opinion != nil {
+		opinion = []byte(l.Opinion)
+	}
+	return st.exec(st.addRefusal, l.Guard, l.Identity, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
+}
+
+// Refusals implements engine.Store.
+func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (n int, err error) {
+	err = s.read(ctx, "refusals", func(ctx context.Context) error {
+		return s.stmts.refusals.QueryRowContext(ctx, guard, since.UnixNano()).Scan(&n)
+	})
+	return n, err
+}
+
+// RefusedOpinion implements engine.Store.
+func (s *Store) RefusedOpinion(ctx context.Context, identity string, since time.Time) (opinion json.RawMessage, err error) {
+	err = s.read(ctx, "an opinion of this case", func(ctx context.Context) error {
+		var raw []byte
+		if err := s.stmts.refusedOpinion.QueryRowContext(ctx, identity, since.UnixNano()).Scan(&raw); err != nil {
+			return err
+		}
+		opinion = raw
+		return nil
+	})
+	return opinion, err
+}
+
+// ClearRefusals implements engine.Store.
+func (s *Store) ClearRefusals(ctx context.Context, q engine.RefusalQuery) (n int, err error) {
+	err = s.write(ctx, 0, "clear refusals", func(st *statements) error {
+		result, err := st.clearRefusals.ExecContext(context.Background(), q.Principal, q.Workflow, q.Action)
+		if err != nil {
+			return err
+		}
+		count, err := result.RowsAffected()
+		n = int(count)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}

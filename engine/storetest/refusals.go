@@ -1,0 +1,146 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// noon is when the lessons of the tests are taught.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// refusal is a lesson of a refusal, minutes after noon.
+func refusal(guard, identity string, minutes int) *engine.Lesson {
+	return &engine.Lesson{
+		Guard: guard, Identity: identity, Principal: "agent:" + guard, Workflow: "w", Action: "go",
+		At: noon.Add(time.Duration(minutes) * time.Minute), Refused: true, Opinion: json.RawMessage(fmt.Sprintf(`{"at":%d}`, minutes)),
+	}
+}
+
+// taught commits a lesson with one more event of the instance.
+func taught(t *testing.T, s engine.Store, id string, l *engine.Lesson) {
+	c := Advance(t, load(t, s, id), "reviewing", `{}`)
+	c.Lesson = l
+	must(t, s, c)
+}
+
+func wantRefusals(t *testing.T, s engine.Store, guard string, since time.Time, want int) {
+	t.Helper()
+	if got, err := s.Refusals(t.Context(), guard, since); err != nil || got != want {
+		t.Errorf("%d refusals of %s since %v, %v; want %d", got, guard, since, err, want)
+	}
+}
+
+func wantOpinion(t *testing.T, s engine.Store, identity string, since time.Time, want string) {
+	t.Helper()
+	got, err := s.RefusedOpinion(t.Context(), identity, since)
+	if want == "" {
+		wantError(t, "no opinion", err, engine.ErrNotFound)
+		return
+	}
+	if err != nil || string(got) != want {
+		t.Errorf("the opinion of %s is %s, %v; want %s", identity, got, err, want)
+	}
+}
+
+func refusals(t *testing.T, _ Driver, s engine.Store) {
+	must(t, s, Start(t, ID(1), `{}`))
+	wantRefusals(t, s, "a", noon, 0)
+	wantOpinion(t, s, "case", noon, "")
+	for minute, guard := range []string{"a", "a", "b", "a"} {
+		taught(t, s, ID(1), refusal(guard, "case", minute))
+	}
+	noOpinion := refusal("a", "case", 4)
+	noOpinion.Opinion = nil
+	taught(t, s, ID(1), noOpinion)
+	taught(t, s, ID(1), nil)
+
+	wantRefusals(t, s, "a", noon, 4)
+	wantRefusals(t, s, "a", noon.Add(time.Minute), 3)
+	wantRefusals(t, s, "a", noon.Add(5*time.Minute), 0)
+	wantRefusals(t, s, "b", noon, 1)
+	wantOpinion(t, s, "case", noon, `{"at":3}`) // the newest that was kept
+	wantOpinion(t, s, "case", noon.Add(3*time.Minute), `{"at":3}`)
+	wantOpinion(t, s, "case", noon.Add(4*time.Minute), "")
+	wantOpinion(t, s, "other", noon, "")
+
+	taught(t, s, ID(1), &engine.Lesson{Guard: "a", Identity: "case", At: noon.Add(6 * time.Minute), Cleared: true})
+	wantRefusals(t, s, "a", noon, 0)
+	wantRefusals(t, s, "b", noon, 1)
+	wantOpinion(t, s, "case", noon, `{"at":2}`) // that of b
+}
+
+// A commit that loses leaves no lesson: the count is that of the record.
+func refusalsAreAtomic(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	const tries = 8
+	commits := make([]engine.Commit, tries)
+	for i := range commits {
+		commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
+		commits[i].Lesson = refusal("a", "case", i)
+	}
+	errs := make([]error, tries)
+	atOnce(tries, func(i int) { errs[i] = s.Commit(t.Context(), commits[i]) })
+	won := 0
+	for _, err := range errs {
+		if err == nil {
+			won++
+		}
+	}
+	if won != 1 {
+		t.Fatalf("%d of %d commits won", won, tries)
+	}
+	wantRefusals(t, s, "a", noon, 1)
+}
+
+func refusalsAreCleared(t *testing.T, _ Driver, s engine.Store) {
+	must(t, s, Start(t, ID(1), `{}`))
+	clear := func(q engine.RefusalQuery, want int) {
+		t.Helper()
+		if n, err := s.ClearRefusals(t.Context(), q); err != nil || n != want {
+			t.Errorf("%+v cleared %d, %v; want %d", q, n, err, want)
+		}
+	}
+	for i, guard := range []string{"a", "a", "b", "c"} {
+		taught(t, s, ID(1), refusal(guard, "case-"+guard, i))
+	}
+	clear(engine.RefusalQuery{Principal: "nobody"}, 0)
+	clear(engine.RefusalQuery{Principal: "agent:a", Workflow: "other"}, 0)
+	clear(engine.RefusalQuery{Principal: "agent:a", Workflow: "w", Action: "go"}, 2)
+	wantRefusals(t, s, "a", noon, 0)
+	wantOpinion(t, s, "case-a", noon, "")
+	wantRefusals(t, s, "b", noon, 1)
+	clear(engine.RefusalQuery{Workflow: "w"}, 2)
+	wantRefusals(t, s, "c", noon, 0)
+}
+
+// Refusals that are older than any window may look back are not kept for ever.
+func refusalsGrowOld(t *testing.T, _ Driver, s engine.Store) {
+	must(t, s, Start(t, ID(1), `{}`))
+	for i := range 5 {
+		taught(t, s, ID(1), refusal("old", "case", i))
+	}
+	late := refusal("new", "case", 0)
+	late.At = noon.Add(engine.MaxRefusalAge + time.Hour)
+	taught(t, s, ID(1), late)
+	wantRefusals(t, s, "old", noon.Add(-time.Hour), 0)
+	wantRefusals(t, s, "new", noon, 1)
+}
+
+func refusalsReopened(t *testing.T, d Driver, s engine.Store) {
+	if d.Reopen == nil {
+		t.Skip("the driver is not durable")
+	}
+	must(t, s, Start(t, ID(1), `{}`))
+	taught(t, s, ID(1), refusal("a", "case", 1))
+	shut(t, s)
+	again := d.Reopen(t, s)
+	defer shut(t, again)
+	wantRefusals(t, again, "a", noon, 1)
+	wantOpinion(t, again, "case", noon, `{"at":1}`)
+}
