@@ -161,6 +161,8 @@ type StatusResult struct {
 	Visited   []string        `json:"visited"`
 	CreatedAt time.Time       `json:"createdAt"`
 	UpdatedAt time.Time       `json:"updatedAt"`
+	// Warnings tell of what keeps moves from being judged as the definition wants.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // CancelRequest ends an instance without a final state.

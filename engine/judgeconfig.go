@@ -90,7 +90,7 @@ func checkSettings(s workflow.JudgeSettings) error {
 	if m := s.MinConfidence; m != nil && (*m != *m || *m < 0 || *m > 1) {
 		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "minConfidence must be a number from 0 to 1.", Hint: "For example 0.8."}
 	}
-	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Criteria != nil || s.Model != nil {
+	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Criteria != nil || s.Model != nil || s.Samples != nil {
 		return &Error{Code: CodeInvalidArgument, Message: "Only enabled, strictMode, minConfidence and useLLM can be configured beside a definition.", Hint: "Define a new version for the others."}
 	}
 	return nil

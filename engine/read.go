@@ -8,6 +8,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // Status returns where an instance stands and its context.
@@ -23,14 +24,26 @@ func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResu
 	if err != nil {
 		return StatusResult{}, err
 	}
+	overlays, _, err := e.overlays(ctx, l.stored, inst.Owner)
+	if err != nil {
+		return StatusResult{}, err
+	}
 	visited := inst.Facts.Visited
 	if visited == nil {
 		visited = []string{}
 	}
 	return StatusResult{
 		Position: position(inst, l.def, p.Role), Context: doc, Owner: inst.Owner, Visited: visited,
-		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
+		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.unserved(l.def, overlays),
 	}, nil
+}
+
+// unserved warns of a definition that asks a model where none is configured.
+func (e *Engine) unserved(d *workflow.Definition, overlays []workflow.Overlay) []string {
+	if len(e.cfg.Models) > 0 || !d.AsksModel(overlays) {
+		return nil
+	}
+	return []string{"This workflow asks for the judgement of a model, and none is configured: moves that ask for it are decided as onJudgeUnavailable says."}
 }
 
 // CanExecute says whether an instance is in one of the given states and was not
@@ -110,13 +123,13 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 			out.NextAfter = out.Decisions[limit-1].Seq
 			break
 		}
-		out.Decisions = append(out.Decisions, e.historyEntry(ev, l))
+		out.Decisions = append(out.Decisions, e.historyEntry(p, ev, l))
 	}
 	out.Count = len(out.Decisions)
 	return out, nil
 }
 
-func (e *Engine) historyEntry(ev record.Event, l loaded) HistoryEntry {
+func (e *Engine) historyEntry(p Principal, ev record.Event, l loaded) HistoryEntry {
 	data := ev.Decision.Data
 	if data == nil && ev.Patch != nil {
 		data = e.maskForRecord(l.def, ev.Patch)
@@ -124,8 +137,28 @@ func (e *Engine) historyEntry(ev record.Event, l loaded) HistoryEntry {
 	return HistoryEntry{
 		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
 		Principal: ev.Principal, Role: ev.Role, Action: ev.Action, From: ev.From, To: ev.To, Data: data,
-		Decision: decisionView(*ev.Decision), Opinions: ev.Decision.Opinions, Hash: ev.Hash,
+		Decision: decisionView(*ev.Decision), Opinions: opinionsFor(p, l.stored, ev.Decision.Opinions), Hash: ev.Hash,
 	}
+}
+
+// opinionsFor are a decision's opinions as a caller may see them. How a model is
+// set up is the operator's, and what a criterion says or where a guard steps in is
+// nothing for those who are judged by somebody else's definition: who knows the
+// rubric writes for the rubric.
+func opinionsFor(p Principal, s StoredDefinition, opinions []judge.Opinion) []judge.Opinion {
+	out := slices.Clone(opinions)
+	for i, op := range out {
+		if op.Model == nil || seesAll(p.Role) {
+			continue
+		}
+		shown := *op.Model
+		shown.Endpoint, shown.Breaker, shown.RefusalLimit, shown.CostUSD = "", "", 0, nil
+		if !governs(p, s) {
+			shown.Criteria, shown.CriteriaDigest, shown.Calibration, shown.Stated = nil, "", "", 0
+		}
+		out[i].Model = &shown
+	}
+	return out
 }
 
 // Instances lists the instances that the caller may see, newest first.

@@ -93,6 +93,8 @@ func (d *Definition) advanceCase(c *judge.Case, in CaseInput) error {
 		c.Candidates = append(c.Candidates, d.candidate(r.Target, in.Facts, in.State))
 	}
 	c.Rubric = d.rubric(t.Judge, in.Overlays)
+	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars
+	c.About = judge.About{Workflow: d.Description, State: s.Description, Action: t.Description}
 	c.Forbidden = append(reservedKeys(c.Data), notWritable(t, c.Data)...)
 	frozen, err := frozenFields(in.Facts.Frozen, c.Context, c.Merged)
 	c.Forbidden = append(c.Forbidden, frozen...)
@@ -103,6 +105,9 @@ func (d *Definition) advanceCase(c *judge.Case, in CaseInput) error {
 // instance is in, which counts as visited; entering the target itself does not.
 func (d *Definition) candidate(target string, facts Facts, present string) judge.Candidate {
 	c := judge.Candidate{Target: target}
+	if s := d.States[target]; s != nil {
+		c.About = s.Description
+	}
 	if v, ok := d.StateValidators[target]; ok {
 		c.Entry = validators.Checks{RequiredFields: v.RequiredFields, Schema: v.Schema}
 	}

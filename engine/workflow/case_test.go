@@ -386,3 +386,31 @@ func BenchmarkCase(b *testing.B) {
 		})
 	}
 }
+
+// What the model is shown of the definition travels in the case.
+func TestCaseCarriesWhatTheModelIsShown(t *testing.T) {
+	t.Parallel()
+	d, err := workflow.Parse("w", []byte(`{"name":"w","description":"about w","initialState":"a","states":{
+		"a":{"description":"about a","transitions":{"go":{"target":"b","description":"about go","useLLM":true,"reference":"like this",
+			"exemplars":[{"data":{"x":1.50},"outcome":"reject","why":"because"}],"samples":3}}},
+		"b":{"description":"about b","final":true}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Case(workflow.CaseInput{Operation: judge.Advance, State: "a", Action: "go", Role: "agent", Data: json.RawMessage(`{}`), Context: json.RawMessage(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.About != (judge.About{Workflow: "about w", State: "about a", Action: "about go"}) || c.Candidates[0].About != "about b" {
+		t.Errorf("%+v, %+v", c.About, c.Candidates)
+	}
+	r := c.Rubric
+	if r.Reference != "like this" || r.Samples != 3 || len(r.Exemplars) != 1 || string(r.Exemplars[0].Data) != `{"x":1.50}` ||
+		r.Exemplars[0].Outcome != judge.Reject || r.Exemplars[0].Why != "because" {
+		t.Errorf("%+v", r)
+	}
+	start, err := d.Case(workflow.CaseInput{Operation: judge.Start, Data: json.RawMessage(`{}`)})
+	if err != nil || start.Rubric.Samples != 0 || start.Rubric.Reference != "" {
+		t.Errorf("a start asks no model: %+v, %v", start.Rubric, err)
+	}
+}

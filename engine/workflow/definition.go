@@ -64,6 +64,9 @@ type Transition struct {
 	// Validator is inline script source, "" when absent.
 	Validator string
 	Judge     JudgeSettings // the transition's own settings; unset fields inherit
+	// Reference and Exemplars are shown to the model.
+	Reference string
+	Exemplars []judge.Exemplar
 	Roles     []string
 	// NotBy lists actions whose performer may not perform this one ("notBy": a
 	// string or a list).
@@ -106,4 +109,5 @@ type JudgeSettings struct {
 	Risk               *judge.Risk              `json:"risk,omitempty"`
 	Criteria           []string                 `json:"criteria,omitempty"`
 	Model              *string                  `json:"model,omitempty"`
+	Samples            *int                     `json:"samples,omitempty"`
 }

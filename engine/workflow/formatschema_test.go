@@ -96,6 +96,9 @@ func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 		"/states/a/transitions/go/0": {root.Defs["route"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":[{` + p + `}]}}}}`
 		}},
+		"/states/a/transitions/go/exemplars/0": {root.Defs["exemplar"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":{"exemplars":[{` + p + `}]}}}}}`
+		}},
 		"/judgeConfig":       {root.Defs["judgeConfig"], func(p string) string { return `{"judgeConfig":{` + p + `}}` }},
 		"/stateValidators/a": {root.Defs["stateValidator"], func(p string) string { return `{"stateValidators":{"a":{` + p + `}}}` }},
 	}

@@ -86,9 +86,22 @@ var transitionObject = object{
 		{"notBy", "An action, or several, whose performer may not perform this one on the same instance.", `{"anyOf":[` + aLabel + `,{"type":"array","items":` + aLabel + `}]}`},
 		{"writes", "The top-level keys of context that the action may set. Absent: any that is not frozen.", strList},
 		{"freezes", "JSON pointers to fields that nobody may change after this transition.", aPointers},
+		{"reference", "What data that meet the criteria look like, shown to the model.", `{"type":"string","maxLength":4000}`},
+		{"exemplars", "At most three decided cases, shown to the model.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/exemplar"}}`},
 		{"evidence", "What the gate fetches itself before it decides. Not available yet.", `{"type":"array"}`},
 	}, settingKeys...),
 	required: []string{"target"},
+}
+
+var exemplarObject = object{
+	name: "exemplar",
+	doc:  "A case that has been decided before, for the model to go by.",
+	keys: []key{
+		{"data", "The data that the action came with.", `{"type":"object"}`},
+		{"outcome", "What was decided.", `{"enum":["approve","reject"]}`},
+		{"why", "Why, in a sentence.", anyString},
+	},
+	required: []string{"data", "outcome"},
 }
 
 var judgeObject = object{
@@ -109,6 +122,7 @@ var settingKeys = []key{
 	{"risk", "high demands a calibrated model or a person.", `{"enum":["normal","high"]}`},
 	{"criteria", "Sentences that the model judges one by one.", strList},
 	{"model", "The name of a model that an operator configured. Absent: the default one.", `{"type":"string","minLength":1}`},
+	{"samples", "How often the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},
 }
 
 var routeObject = object{
@@ -132,11 +146,10 @@ var stateValidatorObject = object{
 }
 
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*object{&documentObject, &stateObject, &transitionObject, &routeObject, &judgeObject, &stateValidatorObject}
+var objects = []*object{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &judgeObject, &stateValidatorObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{
-	"samples":      "asking a model several times",
 	"panel":        "a panel of models",
 	"cascade":      "a cascade of models",
 	"shadowModel":  "a shadow model",

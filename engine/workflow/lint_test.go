@@ -76,6 +76,7 @@ var lintCases = []struct {
 	{name: "model configured", doc: machine(`"judgeConfig":{"useLLM":true,"strictMode":true,"criteria":["c"],"model":"small"}`, "", "", "", ""), models: []string{"small"}},
 	{name: "model not asked while disabled", doc: machine(`"judgeConfig":{"useLLM":true,"enabled":false}`, "", "", "", "")},
 	{name: "criteria of a transition", doc: machine("", "", `"criteria":["c"]`, "", ""), issues: "criteria-without-llm /states/a/transitions/go/criteria 4"},
+	{name: "reference, exemplars and samples of a transition", doc: machine("", "", `"reference":"r","exemplars":[{"data":{},"outcome":"reject"}],"samples":3`, "", ""), issues: "criteria-without-llm /states/a/transitions/go/reference 4, criteria-without-llm /states/a/transitions/go/exemplars 4, criteria-without-llm /states/a/transitions/go/samples 4"},
 	{name: "criteria of all", doc: machine(`"judgeConfig":{"criteria":["c"]}`, "", "", "", ""), issues: "criteria-without-llm /judgeConfig/criteria 2"},
 	{name: "criteria of all, asked by one", doc: machine(`"judgeConfig":{"criteria":["c"]}`, "", `"useLLM":true`, "", ""), models: []string{"m"}},
 	{name: "bar above an uncalibrated model", doc: machine(`"judgeConfig":{"useLLM":true,"strictMode":true,"minConfidence":0.9}`, "", "", "", ""), models: []string{"m"}, issues: "never-approves /judgeConfig/minConfidence 2", says: "0.892"},

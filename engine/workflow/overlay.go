@@ -11,6 +11,7 @@ func (s JudgeSettings) With(later JudgeSettings) JudgeSettings {
 	over(&s.RequireAssurance, later.RequireAssurance)
 	over(&s.Risk, later.Risk)
 	over(&s.Model, later.Model)
+	over(&s.Samples, later.Samples)
 	if later.Criteria != nil {
 		s.Criteria = later.Criteria
 	}
@@ -28,6 +29,7 @@ func (s JudgeSettings) Without(other JudgeSettings) JudgeSettings {
 	drop(&s.RequireAssurance, other.RequireAssurance)
 	drop(&s.Risk, other.Risk)
 	drop(&s.Model, other.Model)
+	drop(&s.Samples, other.Samples)
 	if other.Criteria != nil {
 		s.Criteria = nil
 	}

@@ -13,7 +13,7 @@ func TestJudgeSettingsWithAndWithout(t *testing.T) {
 	full := workflow.JudgeSettings{
 		Enabled: new(true), UseLLM: new(true), StrictMode: new(true), MinConfidence: new(0.9), Mode: new(judge.Shadow),
 		OnJudgeUnavailable: new(judge.UnavailableReject), RequireAssurance: new(judge.AssuranceLLM), Risk: new(judge.RiskHigh),
-		Criteria: []string{"one"}, Model: new("m"),
+		Criteria: []string{"one"}, Model: new("m"), Samples: new(3),
 	}
 	none := workflow.JudgeSettings{}
 	for name, c := range map[string]struct{ got, want workflow.JudgeSettings }{

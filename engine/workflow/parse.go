@@ -208,6 +208,7 @@ func (p *parser) transition(action string, n *strictdoc.Node) *Transition {
 	t.Schema = p.schema(o, "schema")
 	t.Validator = p.script(o, "validator")
 	t.Judge = p.settings(o)
+	t.Reference, t.Exemplars = p.reference(o), p.exemplars(o)
 	t.Roles = p.roles(o)
 	t.NotBy = p.filled(o.OneOrMore("notBy"), o.Value("notBy"))
 	t.Writes = p.names(o, "writes")
@@ -219,6 +220,38 @@ func (p *parser) transition(action string, n *strictdoc.Node) *Transition {
 		t.Routes = p.target(v, "a state or a list of routes")
 	}
 	return t
+}
+
+// maxReference is the longest reference in characters: every prompt holds it.
+const maxReference = 4000
+
+func (p *parser) reference(o *strictdoc.ObjectReader) string {
+	text := o.String("reference")
+	if len([]rune(text)) > maxReference {
+		p.refuse(o.Value("reference"), "the reference has more than %d characters", maxReference)
+	}
+	return text
+}
+
+func (p *parser) exemplars(o *strictdoc.ObjectReader) []judge.Exemplar {
+	items := o.Items("exemplars")
+	if len(items) > judge.MaxExemplars {
+		p.refuse(o.Value("exemplars"), "a transition has at most %d exemplars", judge.MaxExemplars)
+	}
+	var out []judge.Exemplar
+	for _, item := range items {
+		e := p.Sub(item)
+		p.only(e, &exemplarObject)
+		one := judge.Exemplar{Why: e.String("why")}
+		if outcome := enum(e, "outcome", judge.Approve, judge.Reject); outcome != nil {
+			one.Outcome = *outcome
+		}
+		if e.Object("data").Node() != nil {
+			one.Data = e.Raw("data")
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 // target reads where a transition leads.
@@ -257,6 +290,10 @@ func (p *parser) settings(o *strictdoc.ObjectReader) JudgeSettings {
 		Risk:               enum(o, "risk", "normal", judge.RiskHigh),
 		Criteria:           p.names(o, "criteria"),
 		Model:              o.StringPtr("model"),
+		Samples:            o.IntPtr("samples"),
+	}
+	if n := s.Samples; n != nil && (*n < 1 || *n > judge.MaxSamples || *n%2 == 0) {
+		p.refuse(o.Value("samples"), "samples is an odd number from 1 to %d", judge.MaxSamples)
 	}
 	if s.MinConfidence != nil && (*s.MinConfidence < 0 || *s.MinConfidence > 1) {
 		p.refuse(o.Value("minConfidence"), "minConfidence must be from 0 to 1")

@@ -36,6 +36,7 @@ func (d *Definition) rubric(own JudgeSettings, overlays []Overlay) judge.Rubric 
 	set(&r.RequireAssurance, s.RequireAssurance)
 	set(&r.Risk, s.Risk)
 	set(&r.Model, s.Model)
+	set(&r.Samples, s.Samples)
 	r.Criteria = addUp(base.Criteria, own.Criteria)
 	for _, o := range overlays {
 		if o.TightenOnly {
@@ -51,11 +52,21 @@ func (d *Definition) rubric(own JudgeSettings, overlays []Overlay) judge.Rubric 
 	return r
 }
 
+// AsksModel reports whether some transition asks a model, with these overlays.
+func (d *Definition) AsksModel(overlays []Overlay) bool {
+	asks := false
+	d.eachTransition(func(_ *State, t *Transition) {
+		r := d.rubric(t.Judge, overlays)
+		asks = asks || r.Enabled && r.UseLLM
+	})
+	return asks
+}
+
 // startRubric is what a start is judged by: fields, schema and state only. No
 // model is asked, and nothing is demanded that only a transition could give.
 func (d *Definition) startRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
-	r.UseLLM, r.Criteria, r.Model = false, nil, ""
+	r.UseLLM, r.Criteria, r.Model, r.Samples = false, nil, "", 0
 	r.RequireAssurance, r.Risk = judge.AssuranceNone, judge.RiskNormal
 	return r
 }

@@ -28,8 +28,8 @@ func TestRubricOfACase(t *testing.T) {
 	}{
 		{name: "absent means the defaults", want: base},
 		{
-			name: "judgeConfig", judgeConfig: `"enabled":false,"useLLM":true,"minConfidence":0.5,"mode":"shadow","requireAssurance":"llm","risk":"high","criteria":["one"],"model":"m"`,
-			want: judge.Rubric{UseLLM: true, MinConfidence: 0.5, Mode: judge.Shadow, OnJudgeUnavailable: "structural", RequireAssurance: "llm", Risk: "high", Criteria: []string{"one"}, Model: "m"},
+			name: "judgeConfig", judgeConfig: `"enabled":false,"useLLM":true,"minConfidence":0.5,"mode":"shadow","requireAssurance":"llm","risk":"high","criteria":["one"],"model":"m","samples":3`,
+			want: judge.Rubric{Samples: 3, UseLLM: true, MinConfidence: 0.5, Mode: judge.Shadow, OnJudgeUnavailable: "structural", RequireAssurance: "llm", Risk: "high", Criteria: []string{"one"}, Model: "m"},
 		},
 		{
 			name: "strict escalates by default", judgeConfig: `"strictMode":true`,
@@ -105,7 +105,7 @@ func TestRubricOfACase(t *testing.T) {
 // A start asks no model and demands nothing that only a transition can give.
 func TestRubricOfAStart(t *testing.T) {
 	d := parse(t, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}},
-		"judgeConfig":{"useLLM":true,"strictMode":true,"requireAssurance":"human","risk":"high","criteria":["one"],"model":"m"}}`)
+		"judgeConfig":{"useLLM":true,"strictMode":true,"requireAssurance":"human","risk":"high","criteria":["one"],"model":"m","samples":5}}`)
 	c, err := d.Case(workflow.CaseInput{Operation: judge.Start})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestRubricOfAStart(t *testing.T) {
 	if diff := cmp.Diff(want, c.Rubric); diff != "" {
 		t.Errorf("rubric (-want +got):\n%s", diff)
 	}
-	want.UseLLM, want.RequireAssurance, want.Risk, want.Criteria, want.Model = true, judge.AssuranceHuman, judge.RiskHigh, []string{"one"}, "m"
+	want.UseLLM, want.RequireAssurance, want.Risk, want.Criteria, want.Model, want.Samples = true, judge.AssuranceHuman, judge.RiskHigh, []string{"one"}, "m", 5
 	if diff := cmp.Diff(want, d.Rubric(nil)); diff != "" {
 		t.Errorf("the definition's own (-want +got):\n%s", diff)
 	}

@@ -31,7 +31,7 @@ func lintRules() []Rule {
 		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", noPathToFinal},
 		{"outcome-not-final", w, "A state that is not final has an outcome.", outcomeNotFinal},
 		{"llm-without-model", w, "A model is asked for and none (or not this one) is configured.", llmWithoutModel},
-		{"criteria-without-llm", w, "Criteria stand where no model judges them.", criteriaWithoutLLM},
+		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples stand where no model judges.", criteriaWithoutLLM},
 		{"never-approves", w, "The judge's settings are such that no approval can come about.", neverApproves},
 		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", requiredNotWritable},
 		{"unchecked-field", w, "A script reads a field of data that nothing requires, and does not provide for its absence.", uncheckedField},

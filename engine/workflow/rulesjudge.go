@@ -38,8 +38,19 @@ func criteriaWithoutLLM(s *subject) {
 	s.eachJudged(func(from *State, t *Transition, r judge.Rubric) {
 		asks := r.Enabled && r.UseLLM
 		asked = asked || asks
-		if len(t.Judge.Criteria) > 0 && !asks {
-			s.add(joinPointer(transitionPath(from.Name, t.Action), "criteria"), "criteria are judged by a model, and none is asked here; add \"useLLM\": true")
+		if asks {
+			return
+		}
+		for _, given := range []struct {
+			key string
+			is  bool
+		}{
+			{"criteria", len(t.Judge.Criteria) > 0}, {"reference", t.Reference != ""},
+			{"exemplars", len(t.Exemplars) > 0}, {"samples", t.Judge.Samples != nil},
+		} {
+			if given.is {
+				s.add(joinPointer(transitionPath(from.Name, t.Action), given.key), "%s: for a model that judges, and none is asked here; add \"useLLM\": true", given.key)
+			}
 		}
 	})
 	if s.Judge != nil && len(s.Judge.Criteria) > 0 && !asked {

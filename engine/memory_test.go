@@ -1,0 +1,340 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// judgedFlow asks a model and runs no script.
+const judgedFlow = `{"name":"judged","initialState":"open","judgeConfig":{"strictMode":true},"states":{
+	"open":{"transitions":{"close":{"target":"closed","requiredFields":["note"],"useLLM":true,"criteria":["the note says what was done"]}}},
+	"closed":{"final":true}}}`
+
+// oracle is a model that answers as it is told to, and counts.
+type oracle struct {
+	calls   atomic.Int32
+	approve atomic.Bool
+	fail    atomic.Bool
+}
+
+func (o *oracle) Complete(_ context.Context, req llm.Request) (llm.Reply, error) {
+	o.calls.Add(1)
+	if o.fail.Load() {
+		return llm.Reply{}, &llm.Error{Class: llm.ClassNetwork, Message: "gone"}
+	}
+	a := llm.Answer{Approved: o.approve.Load(), Confidence: 0.97, Criteria: []llm.Criterion{{ID: "c1", Evidence: "/data/note", Status: llm.StatusMet}}}
+	if !a.Approved {
+		a.Criteria[0].Status, a.Criteria[0].Evidence, a.Violations = llm.StatusNotMet, "", []string{"It says nothing."}
+	}
+	return llm.Reply{Answer: a, Model: "m", Calls: 1}, nil
+}
+
+// judged is an engine whose moves a model judges.
+type judged struct {
+	*engine.Engine
+	t     *testing.T
+	model *oracle
+	clock time.Time
+}
+
+func newJudged(t *testing.T, store engine.Store, models ...string) *judged {
+	t.Helper()
+	j := &judged{t: t, model: &oracle{}, clock: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+	layer, err := judge.NewModel(judge.ModelConfig{Completer: j.model, Memory: engine.NewMemory(store)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := validators.NewCompiler(pool(), validators.Options{})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler, Model: layer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Engine, err = engine.New(engine.Config{
+		Store: store, Judge: pipeline, Compiler: compiler, Models: models,
+		Digester: record.NewDigester([]byte("a key of thirty-two bytes length")), Now: func() time.Time { return j.clock },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(judgedFlow)}); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func (j *judged) start() string {
+	j.t.Helper()
+	started, err := j.Start(j.t.Context(), agent, engine.StartRequest{Type: "judged"})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return started.ID
+}
+
+func closing(id, note string) engine.AdvanceRequest {
+	data, err := json.Marshal(map[string]string{"note": note})
+	if err != nil {
+		panic(err)
+	}
+	return engine.AdvanceRequest{ID: id, Action: "close", Data: data}
+}
+
+func (j *judged) advance(p engine.Principal, req engine.AdvanceRequest) engine.Decision {
+	j.t.Helper()
+	got, err := j.Advance(j.t.Context(), p, req)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return got.Decision
+}
+
+// Refusals count across rewordings, instances, pre-checks and a restart; the third
+// goes to a person, and then the model is not asked any more.
+func TestLoopGuard(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	j := newJudged(t, store, "m")
+	if d := j.advance(agent, closing(j.start(), "I fixed everything, really")); d.DecidedBy != judge.LayerModel || d.Outcome != judge.Reject {
+		t.Fatalf("%+v", d)
+	}
+	// Another wording of the same, on another instance, as a pre-check, after a restart.
+	j = newJudged(t, store, "m")
+	checked, err := j.Validate(t.Context(), agent, closing(j.start(), "i FIXED everything; really!"))
+	if err != nil || checked.Approved || checked.Decision.Code == judge.CodeLoopGuard {
+		t.Fatalf("%+v, %v", checked, err)
+	}
+	third := j.advance(agent, closing(j.start(), "I fixed... everything (really)"))
+	if third.Code != judge.CodeLoopGuard || third.Outcome != judge.Reject || third.Applied {
+		t.Errorf("the third: %+v", third)
+	}
+	asked := j.model.calls.Load()
+	j.model.approve.Store(true) // it would give in now
+	if d := j.advance(agent, closing(j.start(), "I fixed everything - really")); d.Code != judge.CodeLoopGuard || j.model.calls.Load() != asked {
+		t.Errorf("the fourth: %+v after %d calls", d, j.model.calls.Load()-asked)
+	}
+	// Somebody else, and other data, are other questions.
+	other := j.start()
+	if d := j.advance(agent, closing(other, "Replaced the pump and measured 3.2 bar")); d.Outcome != judge.Approve {
+		t.Errorf("other data: %+v", d)
+	}
+}
+
+func TestLoopGuardForgets(t *testing.T) {
+	t.Parallel()
+	refuse := func(j *judged, times int) {
+		for i := range times {
+			j.advance(agent, closing(j.start(), "nothing was done"+strings.Repeat(".", i)))
+		}
+	}
+	last := func(j *judged) engine.Decision { return j.advance(agent, closing(j.start(), "nothing was done?")) }
+
+	t.Run("after its window", func(t *testing.T) {
+		t.Parallel()
+		j := newJudged(t, memstore.New(), "m")
+		refuse(j, 3)
+		j.clock = j.clock.Add(24*time.Hour + time.Minute)
+		if d := last(j); d.Code == judge.CodeLoopGuard || d.DecidedBy != judge.LayerModel {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("after an approval", func(t *testing.T) {
+		t.Parallel()
+		j := newJudged(t, memstore.New(), "m")
+		refuse(j, 2)
+		j.model.approve.Store(true)
+		if d := last(j); d.Outcome != judge.Approve {
+			t.Fatalf("%+v", d)
+		}
+		j.model.approve.Store(false)
+		refuse(j, 1)
+		if d := last(j); d.Code == judge.CodeLoopGuard {
+			t.Errorf("the refusals before the approval still count: %+v", d)
+		}
+	})
+	t.Run("when an operator says so", func(t *testing.T) {
+		t.Parallel()
+		j := newJudged(t, memstore.New(), "m")
+		refuse(j, 3)
+		for _, p := range []engine.Principal{agent, reviewer, auditor} {
+			if _, err := j.ClearRefusals(t.Context(), p, engine.RefusalQuery{Workflow: "judged"}); engine.CodeOf(err) != engine.CodeForbidden {
+				t.Errorf("%s: %v", p.Role, err)
+			}
+		}
+		if _, err := j.ClearRefusals(t.Context(), operator, engine.RefusalQuery{}); engine.CodeOf(err) != engine.CodeInvalidArgument {
+			t.Errorf("everything of everybody: %v", err)
+		}
+		if n, err := j.ClearRefusals(t.Context(), operator, engine.RefusalQuery{Principal: agent.ID}); err != nil || n != 3 {
+			t.Errorf("%d, %v", n, err)
+		}
+		if d := last(j); d.Code == judge.CodeLoopGuard {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("an endpoint that fails counts for nothing", func(t *testing.T) {
+		t.Parallel()
+		j := newJudged(t, memstore.New(), "m")
+		j.model.fail.Store(true)
+		refuse(j, 5)
+		j.model.fail.Store(false)
+		j.model.approve.Store(true)
+		if d := last(j); d.Outcome != judge.Approve {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// The same case gets the recorded refusal, without a call; a principal's own or not.
+func TestTheSameCaseIsNotAskedTwice(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, memstore.New(), "m")
+	first := j.advance(agent, closing(j.start(), "did it"))
+	again := j.advance(agent, closing(j.start(), "did it"))
+	if j.model.calls.Load() != 1 || again.Outcome != first.Outcome || again.Confidence != first.Confidence || !slices.Equal(again.Violations, first.Violations) {
+		t.Errorf("%d calls, %+v then %+v", j.model.calls.Load(), first, again)
+	}
+	j.advance(agent, closing(j.start(), "did it!")) // alike, and not the same
+	if j.model.calls.Load() != 2 {
+		t.Errorf("%d calls", j.model.calls.Load())
+	}
+	// An approval is never reused, not even for the same principal.
+	j.model.approve.Store(true)
+	j.advance(agent, closing(j.start(), "Replaced the pump"))
+	before := j.model.calls.Load()
+	j.advance(agent, closing(j.start(), "Replaced the pump"))
+	if j.model.calls.Load() == before {
+		t.Error("an approval of another instance was reused")
+	}
+}
+
+// A replay is no second attempt.
+func TestAReplayCountsOnce(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, memstore.New(), "m")
+	req := closing(j.start(), "did it")
+	req.Key = "k"
+	for range 5 {
+		got, err := j.Advance(t.Context(), agent, req)
+		if err != nil || got.Decision.Code == judge.CodeLoopGuard {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	if j.model.calls.Load() != 1 {
+		t.Errorf("%d calls", j.model.calls.Load())
+	}
+}
+
+// Callers in parallel cannot all be before the first refusal is counted.
+func TestParallelAttemptsCount(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, memstore.New(), "m")
+	const attempts = 12
+	ids := make([]string, attempts)
+	for i := range ids {
+		ids[i] = j.start()
+	}
+	var guarded atomic.Int32
+	var wg sync.WaitGroup
+	for i, id := range ids {
+		wg.Go(func() {
+			got, err := j.Advance(context.Background(), agent, closing(id, "did it"+strings.Repeat("!", i)))
+			if err != nil {
+				t.Errorf("%v", err)
+			} else if got.Decision.Code == judge.CodeLoopGuard {
+				guarded.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if calls := j.model.calls.Load(); calls != 3 || guarded.Load() != attempts-2 {
+		t.Errorf("%d calls and %d times the loop guard for %d attempts", calls, guarded.Load(), attempts)
+	}
+}
+
+// How a model is set up, and what a criterion of somebody else's definition says,
+// is not for the judged.
+func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, memstore.New(), "m")
+	id := j.start()
+	j.advance(agent, closing(id, "did it"))
+	asked := func(p engine.Principal) *judge.Asked {
+		t.Helper()
+		h, err := j.History(t.Context(), p, engine.HistoryRequest{ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range h.Decisions[len(h.Decisions)-1].Opinions {
+			if op.Model != nil {
+				return op.Model
+			}
+		}
+		t.Fatalf("%s sees no model in %+v", p.Role, h)
+		return nil
+	}
+	if a := asked(agent); a.Model != "m" || a.Criteria != nil || a.RefusalLimit != 0 || a.Endpoint != "" || a.Stated != 0 {
+		t.Errorf("the agent sees %+v", a)
+	}
+	for _, p := range []engine.Principal{operator, reviewer, auditor} {
+		if a := asked(p); len(a.Criteria) != 1 || a.RefusalLimit == 0 || a.Stated == 0 {
+			t.Errorf("%s sees %+v", p.Role, a)
+		}
+	}
+}
+
+func TestStatusWarnsOfAMissingModel(t *testing.T) {
+	t.Parallel()
+	for _, models := range [][]string{nil, {"m"}} {
+		j := newJudged(t, memstore.New(), models...)
+		status, err := j.Status(t.Context(), agent, j.start())
+		if err != nil || (len(status.Warnings) == 1) != (models == nil) {
+			t.Errorf("%v: %q, %v", models, status.Warnings, err)
+		}
+	}
+}
+
+// The keys say nothing about the data, and differ where the question differs.
+func TestIdentityAndGuard(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var seen []judge.Case
+	b.judge.before = func(_ context.Context, c judge.Case) error { seen = append(seen, c); return nil }
+	if _, err := b.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(judgedFlow)}); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(p engine.Principal, note string) judge.Case {
+		t.Helper()
+		started, err := b.Start(t.Context(), p, engine.StartRequest{Type: "judged"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Advance(t.Context(), p, closing(started.ID, note)); err != nil {
+			t.Fatal(err)
+		}
+		return seen[len(seen)-1]
+	}
+	one, same, reworded, else1 := ask(agent, "Did it"), ask(agent, "Did it"), ask(agent, "did IT!"), ask(other, "Did it")
+	switch {
+	case one.Identity == "" || one.Guard == "" || one.Identity != same.Identity || one.Guard != same.Guard:
+		t.Errorf("the same question on two instances: %q %q, %q %q", one.Identity, one.Guard, same.Identity, same.Guard)
+	case reworded.Identity == one.Identity || reworded.Guard != one.Guard:
+		t.Error("a rewording is another case and the same guard")
+	case else1.Guard == one.Guard || else1.Identity != one.Identity:
+		t.Error("somebody else is counted for himself")
+	case strings.Contains(fmt.Sprint(one.Identity, one.Guard), "Did"):
+		t.Error("the keys show the data")
+	}
+}
