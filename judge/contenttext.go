@@ -1,0 +1,302 @@
+package judge
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"html"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// text is one string of a document, a value or a key.
+type text struct {
+	path string // JSON pointer, with the document's name where it is not the data
+	raw  string
+	key  bool
+}
+
+// textsOf are all strings of a document.
+func textsOf(d document) []text {
+	prefix := ""
+	if d.name != "data" {
+		prefix = "/" + d.name
+	}
+	var out []text
+	var walk func(string, any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case string:
+			out = append(out, text{path: path, raw: v})
+		case clipped:
+			out = append(out, text{path: path, raw: v.text})
+		case array:
+			for i, item := range v.items {
+				walk(path+"/"+strconv.Itoa(i), item)
+			}
+		case object:
+			for _, p := range v.pairs {
+				at := path + "/" + pointerToken(p.key)
+				out = append(out, text{path: at, raw: p.key, key: true})
+				walk(at, p.value)
+			}
+		}
+	}
+	walk(prefix, d.root)
+	return out
+}
+
+// pointerToken is a key as a part of a JSON pointer, cut.
+func pointerToken(key string) string {
+	if r := []rune(key); len(r) > 60 {
+		key = string(r[:60]) + "…"
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
+}
+
+// nothingSaid reports whether the data has fields and none of them says anything,
+// or neither data nor context has any.
+func nothingSaid(data, past document) (trap, bool) {
+	fields, said := saidIn(data.root)
+	if said {
+		return trap{}, false
+	}
+	if fields == 0 {
+		if _, before := saidIn(past.root); before {
+			return trap{}, false // what is judged stands in the context
+		}
+	}
+	return trap{code: CodeContentEmpty}, true
+}
+
+// saidIn counts the scalars of a value and reports whether one of them says
+// something: a number, a truth, a text with a letter or a digit.
+func saidIn(v any) (scalars int, said bool) {
+	switch v := v.(type) {
+	case array:
+		for _, item := range v.items {
+			n, s := saidIn(item)
+			scalars, said = scalars+n, said || s
+		}
+	case object:
+		for _, p := range v.pairs {
+			n, s := saidIn(p.value)
+			scalars, said = scalars+n, said || s
+		}
+	case string:
+		return 1, strings.ContainsFunc(v, letterOrDigit)
+	case clipped:
+		return 1, strings.ContainsFunc(v.text, letterOrDigit)
+	case json.Number, bool, truncated:
+		return 1, true
+	case nil:
+		return 1, false
+	}
+	return scalars, said
+}
+
+// plain is a text in the form in which rules look at it: compatibility forms
+// composed, lower case, nothing invisible, look-alikes of Latin letters written as
+// these where a word mixes scripts, white space as it is.
+func plain(s string) string {
+	s = norm.NFKC.String(s)
+	var b strings.Builder
+	b.Grow(len(s))
+	for _, r := range s {
+		if invisible(r) {
+			continue
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return unmixed(b.String())
+}
+
+// invisible reports whether a character shows nothing.
+func invisible(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) || unicode.IsControl(r) && !unicode.IsSpace(r) ||
+		r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\u034f'
+}
+
+// lookalikes are letters of other scripts that are drawn like Latin ones (Unicode
+// TR39, the common part).
+var lookalikes = map[rune]rune{
+	'а': 'a', 'е': 'e', 'о': 'o', 'р': 'p', 'с': 'c', 'у': 'y', 'х': 'x', 'і': 'i', 'ј': 'j', 'ѕ': 's', 'ԁ': 'd', 'һ': 'h', 'ո': 'n', 'ц': 'u',
+	'к': 'k', 'м': 'm', 'т': 't', 'в': 'b', 'н': 'h', 'г': 'r', 'п': 'n', 'ԛ': 'q', 'ѡ': 'w', 'ɡ': 'g', 'ι': 'i', 'ο': 'o', 'α': 'a', 'ρ': 'p',
+	'ν': 'v', 'τ': 't', 'υ': 'u', 'κ': 'k', 'η': 'n', 'ε': 'e', 'χ': 'x', 'γ': 'y', 'ı': 'i', 'ӏ': 'l', 'ⅼ': 'l', 'ѵ': 'v', 'ɑ': 'a',
+}
+
+// unmixed writes look-alikes as Latin letters in words that have Latin letters too.
+// A word of one other script is left as it is: that is a language.
+func unmixed(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return lookalikes[r] != 0 }) {
+		return s
+	}
+	var b strings.Builder
+	for word := range words(s) {
+		latin := strings.ContainsFunc(word, func(r rune) bool { return r >= 'a' && r <= 'z' })
+		for _, r := range word {
+			if like := lookalikes[r]; latin && like != 0 {
+				r = like
+			}
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// words yields runs of letters and runs of everything else, in order.
+func words(s string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		begin, in := 0, false
+		for i, r := range s {
+			if letter := unicode.IsLetter(r); letter != in {
+				if i > begin && !yield(s[begin:i]) {
+					return
+				}
+				begin, in = i, letter
+			}
+		}
+		if begin < len(s) {
+			yield(s[begin:])
+		}
+	}
+}
+
+// The shapes of encoded text.
+var (
+	base64Run   = regexp.MustCompile(`[A-Za-z0-9+/_-]{20,}={0,2}`)
+	hexRun      = regexp.MustCompile(`(?:[0-9a-fA-F]{2}[ :]?){12,}`)
+	escapedRun  = regexp.MustCompile(`(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}`)
+	percentRun  = regexp.MustCompile(`(?:%[0-9a-fA-F]{2}[A-Za-z0-9._~-]*){4,}`)
+	entityRun   = regexp.MustCompile(`(?:&#x?[0-9a-fA-F]{1,6};[A-Za-z ]?){4,}`)
+	spacedRun   = regexp.MustCompile(`(?:\pL[ ._*-]{1,2}){5,}\pL`)
+	binaryRun   = regexp.MustCompile(`(?:[01]{8}\s?){8,}`)
+	leetLetters = strings.NewReplacer("0", "o", "1", "i", "3", "e", "4", "a", "5", "s", "7", "t", "@", "a", "$", "s", "!", "i", "8", "b", "9", "g")
+)
+
+// decoded are texts that are hidden in s by an encoding, in plain form. Each
+// decoder looks at the text once; what does not come out as text is dropped.
+func decoded(s string) []string {
+	var out []string
+	keep := func(candidate string) {
+		if readable(candidate) {
+			out = append(out, plain(candidate))
+		}
+	}
+	for _, run := range base64Run.FindAllString(s, 8) {
+		trimmed := strings.TrimRight(run, "=")
+		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			if raw, err := enc.DecodeString(trimmed[:len(trimmed)-btoi(len(trimmed)%4 == 1)]); err == nil {
+				keep(string(raw))
+				break
+			}
+		}
+	}
+	for _, run := range hexRun.FindAllString(s, 8) {
+		if raw, err := hex.DecodeString(strings.NewReplacer(" ", "", ":", "").Replace(run)); err == nil {
+			keep(string(raw))
+		}
+	}
+	for _, run := range binaryRun.FindAllString(s, 8) {
+		keep(fromBinary(run))
+	}
+	if percentRun.MatchString(s) {
+		if raw, err := url.PathUnescape(s); err == nil {
+			keep(raw)
+		}
+	}
+	if entityRun.MatchString(s) {
+		keep(html.UnescapeString(s))
+	}
+	if escapedRun.MatchString(s) {
+		keep(unescapedText(s))
+	}
+	return out
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// disguised are the forms of a plain text that a reader would see through: spelled
+// with gaps, with digits for letters, backwards, rotated by 13.
+func disguised(s string) []string {
+	var out []string
+	if runs := spacedRun.FindAllString(s, 8); runs != nil {
+		strip := strings.NewReplacer("  ", " ", " ", "", ".", "", "_", "", "*", "", "-", "") // two gaps are one between words
+		for _, run := range runs {
+			out = append(out, strip.Replace(run))
+		}
+	}
+	if strings.ContainsAny(s, "013457@$") {
+		if like := leetLetters.Replace(s); like != s {
+			out = append(out, like)
+		}
+	}
+	return append(out, rotated(s), backwards(s))
+}
+
+func rotated(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return 'a' + (r-'a'+13)%26
+		}
+		return r
+	}, s)
+}
+
+func backwards(s string) string {
+	r := []rune(s)
+	for i, j := 0, len(r)-1; i < j; i, j = i+1, j-1 {
+		r[i], r[j] = r[j], r[i]
+	}
+	return string(r)
+}
+
+func fromBinary(s string) string {
+	var b strings.Builder
+	for octet := range strings.FieldsSeq(s) {
+		for ; len(octet) >= 8; octet = octet[8:] {
+			if n, err := strconv.ParseUint(octet[:8], 2, 8); err == nil {
+				b.WriteByte(byte(n))
+			}
+		}
+	}
+	return b.String()
+}
+
+// unescapedText resolves \xNN and \uNNNN.
+func unescapedText(s string) string {
+	one := regexp.MustCompile(`\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})`)
+	return one.ReplaceAllStringFunc(s, func(e string) string {
+		n, err := strconv.ParseUint(e[2:], 16, 32)
+		if err != nil {
+			return e
+		}
+		return string(rune(n)) //nolint:gosec // four hex digits
+	})
+}
+
+// readable reports whether bytes are text: valid, mostly letters and spaces.
+func readable(s string) bool {
+	if len(s) < 8 || !utf8.ValidString(s) {
+		return false
+	}
+	letters, all := 0, 0
+	for _, r := range s {
+		all++
+		if unicode.IsLetter(r) || r == ' ' {
+			letters++
+		}
+	}
+	return letters*10 >= all*7
+}
