@@ -152,7 +152,7 @@ func opinionsFor(p Principal, s StoredDefinition, opinions []judge.Opinion) []ju
 			continue
 		}
 		shown := *op.Model
-		shown.Endpoint, shown.Breaker, shown.RefusalLimit, shown.CostUSD = "", "", 0, nil
+		shown.Endpoint, shown.Breaker, shown.Detail, shown.RefusalLimit, shown.CostUSD = "", "", "", 0, nil
 		if !governs(p, s) {
 			shown.Criteria, shown.CriteriaDigest, shown.Calibration, shown.Stated = nil, "", "", 0
 		}
