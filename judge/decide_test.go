@@ -62,11 +62,11 @@ func pipeline(t testing.TB, r script.Runner, model judge.Layer) *judge.Pipeline 
 
 // newCase is an action of a trusted definition in which nothing is checked.
 func newCase(change ...func(*judge.Case)) judge.Case {
-	none := json.RawMessage("{}")
+	none, said := json.RawMessage("{}"), json.RawMessage(`{"comments":"Compared table 1 with its sources."}`)
 	c := judge.Case{
 		Operation: judge.Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
 		Owner: validators.Owner{ID: "operator", Trusted: true},
-		Data:  none, Context: none, Merged: none, MaskedData: none, MaskedContext: none, MaskedMerged: none,
+		Data:  said, Context: none, Merged: said, MaskedData: said, MaskedContext: none, MaskedMerged: said,
 		Candidates: []judge.Candidate{{Target: "approved"}},
 		Rubric:     judge.DefaultRubric(),
 		Now:        time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Seed: 42,
@@ -629,7 +629,7 @@ func TestOpinionsTellWhoSpokeAndHowLong(t *testing.T) {
 			t.Errorf("%s took %v", op.Layer, op.Took)
 		}
 	}
-	want := []judge.LayerName{judge.LayerTransition, judge.LayerFields, judge.LayerScript, judge.LayerModel}
+	want := []judge.LayerName{judge.LayerTransition, judge.LayerFields, judge.LayerScript, judge.LayerContent, judge.LayerModel}
 	if diff := cmp.Diff(want, who); diff != "" {
 		t.Error(diff)
 	}
@@ -663,6 +663,26 @@ func TestAfterTheRouteThereIsOneCandidate(t *testing.T) {
 	}
 }
 
+// What fools models does not reach one.
+func TestContentComesBeforeTheModel(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	model := modelFunc(func(context.Context, judge.Case) (judge.Opinion, error) {
+		asked++
+		return judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Approve, Confidence: 0.9, Assurance: judge.AssuranceLLM}, nil
+	})
+	for _, change := range []func(*judge.Rubric){useLLM, func(*judge.Rubric) {}} {
+		c := newCase(data(`{"comments":":"}`), ruled(change))
+		v, err := pipeline(t, &runner{}, model).Decide(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Rubric.UseLLM != (v.Outcome == judge.Reject && v.DecidedBy == judge.LayerContent && v.Assurance == judge.AssuranceNone) || asked != 0 {
+			t.Errorf("useLLM %v: %s by %s after %d questions", c.Rubric.UseLLM, v.Outcome, v.DecidedBy, asked)
+		}
+	}
+}
+
 // The model is told which layers have approved, whatever the case says of that.
 func TestTheModelIsToldWhoPassed(t *testing.T) {
 	t.Parallel()
@@ -676,7 +696,7 @@ func TestTheModelIsToldWhoPassed(t *testing.T) {
 	if _, err := pipeline(t, replies(agrees(1)), model).Decide(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	want := []judge.LayerName{judge.LayerTransition, judge.LayerFields, judge.LayerScript}
+	want := []judge.LayerName{judge.LayerTransition, judge.LayerFields, judge.LayerScript, judge.LayerContent}
 	if diff := cmp.Diff(want, saw.Passed); diff != "" {
 		t.Error(diff)
 	}

@@ -18,7 +18,7 @@ func TestModelRecalls(t *testing.T) {
 	c := reviewCase()
 	ids := idsOf(t, c)
 	down := errors.New("the store is down")
-	refusal := weigh(t, newModel(t, ModelConfig{Completer: tells(rejecting(ids))}), c)
+	refusal := opine(t, newModel(t, ModelConfig{Completer: tells(rejecting(ids))}), c)
 	unsure := refusal
 	unsure.Outcome, unsure.Trouble, unsure.Confidence, unsure.Assurance = Escalate, TroubleCannotAssess, noEvidence, AssuranceNone
 	lie := func(change func(*Opinion)) *Opinion { op := refusal; change(&op); return &op }
@@ -62,7 +62,7 @@ func TestModelRecalls(t *testing.T) {
 			tt.change(&c)
 		}
 		m := tells(approving(ids))
-		op := weigh(t, newModel(t, ModelConfig{Completer: m, Memory: &ledger{held: tt.held}, RefusalLimit: tt.limit}), c)
+		op := opine(t, newModel(t, ModelConfig{Completer: m, Memory: &ledger{held: tt.held}, RefusalLimit: tt.limit}), c)
 		if op.Outcome != tt.want || op.Trouble != tt.trouble || op.Model.Reused != tt.reused {
 			t.Errorf("%s: %+v", tt.name, op)
 		}
@@ -101,7 +101,7 @@ func TestModelAsksTheMemoryOnce(t *testing.T) {
 			tt.change(&c)
 		}
 		memory := &ledger{}
-		weigh(t, newModel(t, ModelConfig{
+		opine(t, newModel(t, ModelConfig{
 			Completer: tells(approving(idsOf(t, c))), Memory: memory, RefusalWindow: tt.window,
 			Now: func() time.Time { return time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC) },
 		}), c)
@@ -115,7 +115,7 @@ func TestModelAsksTheMemoryOnce(t *testing.T) {
 func TestReusedRefusal(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
-	fresh := weigh(t, newModel(t, ModelConfig{Completer: tells(rejecting(idsOf(t, c)))}), c)
+	fresh := opine(t, newModel(t, ModelConfig{Completer: tells(rejecting(idsOf(t, c)))}), c)
 	fresh.Took = time.Second
 	text, err := json.Marshal(fresh)
 	if err != nil {
@@ -126,7 +126,7 @@ func TestReusedRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	memory := &ledger{held: Recollection{Refusals: 1, Opinion: &stored}}
-	got := weigh(t, newModel(t, ModelConfig{Completer: failsWith(errors.New("asked")), Memory: memory}), c)
+	got := opine(t, newModel(t, ModelConfig{Completer: failsWith(errors.New("asked")), Memory: memory}), c)
 	want := fresh
 	model := *fresh.Model
 	model.Reused, model.Calls, model.Breaker = true, 0, ""

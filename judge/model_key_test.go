@@ -14,7 +14,7 @@ func requestFor(t testing.TB, cfg ModelConfig, c Case) llm.Request {
 	t.Helper()
 	m := tells(approving(idsOf(t, c)))
 	cfg.Completer = m
-	weigh(t, newModel(t, cfg), c)
+	opine(t, newModel(t, cfg), c)
 	return m.asked[0]
 }
 

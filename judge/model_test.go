@@ -143,8 +143,8 @@ func newModel(t testing.TB, cfg ModelConfig) Layer {
 	return layer
 }
 
-// weigh asks the layer; its opinion must be one that holds together.
-func weigh(t testing.TB, layer Layer, c Case) Opinion {
+// opine asks the layer; its opinion must be one that holds together.
+func opine(t testing.TB, layer Layer, c Case) Opinion {
 	t.Helper()
 	op, err := layer.Weigh(t.Context(), c)
 	if err != nil {
@@ -258,7 +258,7 @@ func TestModelOutcome(t *testing.T) {
 			tt.answer.Criteria = slices.Clone(tt.answer.Criteria)
 			tt.change(&tt.answer)
 		}
-		op := weigh(t, newModel(t, ModelConfig{Completer: tells(tt.answer)}), c)
+		op := opine(t, newModel(t, ModelConfig{Completer: tells(tt.answer)}), c)
 		if diff := cmp.Diff(tt.want, heardOf(op)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
@@ -296,7 +296,7 @@ func TestModelFindings(t *testing.T) {
 		a := approving(ids)
 		a.Approved, a.Violations = tt.status == llm.StatusMet, tt.words
 		a.Criteria[0].Status, a.Criteria[0].Evidence = tt.status, tt.evidence
-		op := weigh(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
+		op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
 		var got []said
 		for _, f := range op.Findings {
 			got = append(got, said{f.Path, f.Message})
@@ -308,7 +308,7 @@ func TestModelFindings(t *testing.T) {
 	// Each objection stands beside its criterion.
 	a := rejecting(ids)
 	a.Criteria[1].Status, a.Violations = llm.StatusNotMet, []string{"Nothing was read.", "Nothing was compared."}
-	op := weigh(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
+	op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
 	if len(op.Findings) != 2 || op.Findings[1].Message != "Not met: "+compared+". Nothing was compared." {
 		t.Errorf("%+v", op.Findings)
 	}
@@ -320,7 +320,7 @@ func TestModelChecksAnswers(t *testing.T) {
 	c := reviewCase()
 	ids := idsOf(t, c)
 	m := tells(approving(ids))
-	weigh(t, newModel(t, ModelConfig{Completer: m}), c)
+	opine(t, newModel(t, ModelConfig{Completer: m}), c)
 	check := m.asked[0].Check
 	if err := check(approving(ids)); err != nil {
 		t.Errorf("a good answer: %v", err)
@@ -355,7 +355,7 @@ func TestModelRecordsHowItCameAbout(t *testing.T) {
 		r.Lenient, r.Reasked, r.Shared, r.Calls, r.Breaker = true, true, true, 2, "half-open"
 		return r, err
 	}
-	got := weigh(t, newModel(t, ModelConfig{Completer: m, Memory: &ledger{held: Recollection{Refusals: 1}}}), c).Model
+	got := opine(t, newModel(t, ModelConfig{Completer: m, Memory: &ledger{held: Recollection{Refusals: 1}}}), c).Model
 	prompt, completion, cached, cost := 100, 20, 64, 0.002
 	want := &Asked{
 		Model: "first", Reported: "first-2026", Endpoint: "model.test", Fingerprint: "fp",
@@ -403,7 +403,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 		{"other criteria", approving(ids), reviewCase(func(c *Case) { c.Rubric.Criteria[0] += "!" }), 0.82, false},
 		{"code says no, not the model", suspicious, c, 0.5, false},
 	} {
-		op := weigh(t, newModel(t, ModelConfig{Completer: tells(tt.answer), Calibrations: fitted}), tt.c)
+		op := opine(t, newModel(t, ModelConfig{Completer: tells(tt.answer), Calibrations: fitted}), tt.c)
 		wantAssurance := AssuranceLLM
 		if tt.fits {
 			wantAssurance = AssuranceLLMCalibrated
@@ -441,7 +441,7 @@ func TestModelWordsAreCleaned(t *testing.T) {
 			r.Reported, r.Fingerprint, r.Endpoint = foul, foul, foul
 			return r, nil
 		}
-		op := weigh(t, newModel(t, ModelConfig{Completer: m, Random: func() string { return "ABCDEFGHIJKLMNOPQRSTUVWXYZ" }}), c)
+		op := opine(t, newModel(t, ModelConfig{Completer: m, Random: func() string { return "ABCDEFGHIJKLMNOPQRSTUVWXYZ" }}), c)
 		text, err := json.Marshal(op)
 		if err != nil {
 			t.Fatal(err)
@@ -515,7 +515,7 @@ func TestModelFailures(t *testing.T) {
 			Class: class, Status: 500, Message: "it\x1b exploded", Advice: "mend it", RetryAfter: 7 * time.Second,
 			Model: "second", Endpoint: "model.test", Breaker: "half-open", Calls: 3, Usage: &llm.Usage{Prompt: 9},
 		}
-		op := weigh(t, newModel(t, ModelConfig{Completer: failsWith(fmt.Errorf("wrapped: %w", err))}), c)
+		op := opine(t, newModel(t, ModelConfig{Completer: failsWith(fmt.Errorf("wrapped: %w", err))}), c)
 		if op.Trouble != trouble || op.Outcome != Escalate || op.RetryAfter != 7*time.Second || op.Reasoning == "" {
 			t.Errorf("%s: %+v", class, op)
 		}
@@ -528,12 +528,12 @@ func TestModelFailures(t *testing.T) {
 			t.Errorf("%s: record %+v", class, a)
 		}
 	}
-	if op := weigh(t, newModel(t, ModelConfig{Completer: failsWith(&llm.Error{Class: llm.ClassBusy})}), c); op.RetryAfter != busyFor {
+	if op := opine(t, newModel(t, ModelConfig{Completer: failsWith(&llm.Error{Class: llm.ClassBusy})}), c); op.RetryAfter != busyFor {
 		t.Errorf("busy: again after %v", op.RetryAfter)
 	}
 	// What is of no known kind may be the case's doing.
 	for _, err := range []error{errors.New("boom"), &llm.Error{}, context.DeadlineExceeded} {
-		if op := weigh(t, newModel(t, ModelConfig{Completer: failsWith(err)}), c); op.Trouble != TroubleUnreadable || op.Model.Failure == "" {
+		if op := opine(t, newModel(t, ModelConfig{Completer: failsWith(err)}), c); op.Trouble != TroubleUnreadable || op.Model.Failure == "" {
 			t.Errorf("%v: %+v", err, op)
 		}
 	}
@@ -571,7 +571,7 @@ func TestModelThatIsNotConfigured(t *testing.T) {
 	for name, want := range map[string]Trouble{"": "", "second": "", "third": TroubleNotConfigured} {
 		c := reviewCase(func(c *Case) { c.Rubric.Model = name })
 		m := several{tells(approving(idsOf(t, c)))}
-		op := weigh(t, newModel(t, ModelConfig{Completer: m}), c)
+		op := opine(t, newModel(t, ModelConfig{Completer: m}), c)
 		if op.Trouble != want || (len(m.asked) == 1) != (want == "") {
 			t.Errorf("%q: %+v after %d questions", name, op, len(m.asked))
 		}
@@ -592,22 +592,22 @@ func TestModelBudget(t *testing.T) {
 	m := tells(approving(idsOf(t, c)))
 	layer := newModel(t, ModelConfig{Completer: m, Budget: 2, Now: clock.now})
 	for range 2 {
-		if op := weigh(t, layer, c); op.Outcome != Approve {
+		if op := opine(t, layer, c); op.Outcome != Approve {
 			t.Fatalf("%+v", op)
 		}
 	}
-	op := weigh(t, layer, c)
+	op := opine(t, layer, c)
 	if op.Trouble != TroubleUnreadable || op.Model.Failure != FailureBudget || op.RetryAfter <= 0 || op.RetryAfter > 66*time.Minute {
 		t.Errorf("%+v %+v", op, op.Model)
 	}
 	if !strings.Contains(op.Reasoning, `"ann"`) || !strings.Contains(op.Reasoning, roundUp(op.RetryAfter).String()) {
 		t.Error(op.Reasoning)
 	}
-	if other := weigh(t, layer, reviewCase(func(c *Case) { c.Principal = "bob" })); other.Outcome != Approve {
+	if other := opine(t, layer, reviewCase(func(c *Case) { c.Principal = "bob" })); other.Outcome != Approve {
 		t.Errorf("another's budget: %+v", other)
 	}
 	clock.at = clock.at.Add(op.RetryAfter)
-	if op := weigh(t, layer, c); op.Outcome != Approve {
+	if op := opine(t, layer, c); op.Outcome != Approve {
 		t.Errorf("after the window: %+v", op)
 	}
 	// What made no call is free.
@@ -619,7 +619,7 @@ func TestModelBudget(t *testing.T) {
 	}
 	layer = newModel(t, ModelConfig{Completer: m, Budget: 1, Now: clock.now})
 	for range 5 {
-		if op := weigh(t, layer, c); op.Outcome != Approve {
+		if op := opine(t, layer, c); op.Outcome != Approve {
 			t.Fatalf("from the cache: %+v", op)
 		}
 	}

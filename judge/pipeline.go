@@ -62,7 +62,7 @@ func New(cfg Config) (*Pipeline, error) {
 		{state{cfg.Compiler}},
 	}
 	p.modelled = append(slices.Clip(p.plain),
-		// LayerContent comes here: it keeps from the model what fools models.
+		[]Layer{content{}}, // it keeps from the model what fools models
 		[]Layer{cfg.Model},
 	)
 	return p, nil

@@ -145,7 +145,7 @@ func TestSamplesAreIndependent(t *testing.T) {
 		together.Wait() // all three are under way
 		return replyOf(req, approving(ids)), nil
 	}}
-	op := weigh(t, newModel(t, ModelConfig{Completer: m}), c)
+	op := opine(t, newModel(t, ModelConfig{Completer: m}), c)
 	if op.Outcome != Approve || op.Confidence != 0.8 || op.Model.Samples != 3 || op.Model.Agreeing != 3 || op.Model.Calls != 3 {
 		t.Errorf("%+v %+v", op, op.Model)
 	}
@@ -168,14 +168,14 @@ func TestSamplesAndTheBudget(t *testing.T) {
 	t.Parallel()
 	c := reviewCase(func(c *Case) { c.Rubric.Samples = 3 })
 	layer := newModel(t, ModelConfig{Completer: tells(approving(idsOf(t, c))), Budget: 5})
-	if op := weigh(t, layer, c); op.Outcome != Approve {
+	if op := opine(t, layer, c); op.Outcome != Approve {
 		t.Fatalf("%+v", op)
 	}
-	if op := weigh(t, layer, c); op.Trouble != TroubleUnreadable || op.Model.Failure != FailureBudget {
+	if op := opine(t, layer, c); op.Trouble != TroubleUnreadable || op.Model.Failure != FailureBudget {
 		t.Errorf("%+v", op)
 	}
 	c.Rubric.Samples = 1
-	if op := weigh(t, layer, c); op.Outcome != Approve {
+	if op := opine(t, layer, c); op.Outcome != Approve {
 		t.Errorf("two are left: %+v", op)
 	}
 }

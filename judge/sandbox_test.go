@@ -71,7 +71,7 @@ func TestSandbox(t *testing.T) {
 			seen{judge.Approve, "", 1, judge.AssuranceStructural, judge.LayerState, "reviewing", []string{}},
 		},
 		{
-			"approve without comments", newCase(validated(approveValidator), ruled(strict)),
+			"approve without comments", newCase(data(`{}`), validated(approveValidator), ruled(strict)),
 			seen{judge.Reject, judge.CodeValidatorRejected, 1, judge.AssuranceValidators, judge.LayerScript, "approved", []string{"Detailed comments required"}},
 		},
 		{

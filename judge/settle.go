@@ -82,7 +82,9 @@ func combine(opinions []Opinion) Verdict {
 		}
 		op.Confidence = unit(op.Confidence)
 		spoke = append(spoke, op)
-		v.Assurance = stronger(v.Assurance, op.Assurance)
+		if op.Layer != LayerContent { // who finds no trap has examined nothing else
+			v.Assurance = stronger(v.Assurance, op.Assurance)
+		}
 		v.Outcome = graver(v.Outcome, op.Outcome)
 		v.Confidence = min(v.Confidence, op.Confidence)
 		v.Sandbox = union(v.Sandbox, op.Sandbox)

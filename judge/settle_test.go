@@ -180,6 +180,9 @@ func TestSettle(t *testing.T) {
 		{"content escalates", []Opinion{legal(), valid(1), suspicious}, rubric(useLLM), true, false, ruling{Escalate, Escalate, "boilerplate", 0.9, AssuranceValidators, LayerContent, false, false, false, 0, 0}},
 		{"content escalates, nobody there", []Opinion{legal(), valid(1), suspicious}, rubric(useLLM), false, false, proposed(Escalate, no("boilerplate", 0.9, AssuranceValidators, LayerContent))},
 
+		{"content finds no trap: that is no structure", []Opinion{legal(), passes(LayerContent), troubled(TroubleUnavailable)}, rubric(useLLM), false, false, warned(2, degraded(yes(0.5, AssuranceNone, ByFallback)))},
+		{"content finds no trap, the model agrees", []Opinion{legal(), passes(LayerContent), model(0.85)}, rubric(useLLM), false, false, yes(0.85, AssuranceLLM, LayerModel)},
+
 		// strictMode and minConfidence.
 		{"strict, too unsure", []Opinion{legal(), valid(0.6)}, rubric(strict), false, false, denied(Reject, CodeLowConfidence, 0.6, AssuranceValidators)},
 		{"strict, too unsure, review path", []Opinion{legal(), valid(0.6)}, rubric(strict), true, false, denied(Escalate, CodeLowConfidence, 0.6, AssuranceValidators)},
