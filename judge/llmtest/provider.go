@@ -1,0 +1,220 @@
+package llmtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// Response is what a provider sends.
+type Response struct {
+	Status int
+	Header map[string]string
+	Body   string
+	// Err is a failure of the transport instead of an answer.
+	Err error
+	// After is how long the provider takes; Forever, that it never answers.
+	After   time.Duration
+	Forever bool
+	// Endless sends Body again and again.
+	Endless bool
+}
+
+// Personality is how a provider wraps what its model thinks.
+type Personality func(q Question, think func() Thought) Response
+
+// Named is a Personality with what comes of it.
+type Named struct {
+	Name        string
+	Personality Personality
+	// Class of a fault after one request, "" for a provider that works.
+	Class llm.Class
+	// RetryAfter that a fault asks for, 0 for none.
+	RetryAfter time.Duration
+	// Rung and Dropped are what one ends up with at a provider that works; Requests
+	// how many the first question takes.
+	Rung     llm.Rung
+	Dropped  []string
+	Requests int
+}
+
+// Recorded is a request that a provider got.
+type Recorded struct {
+	Question
+	Authorization string
+	Host          string
+}
+
+// Provider is an llm.Doer without sockets, and an http.Handler for tests with them.
+type Provider struct {
+	personality Personality
+	brain       Brain
+
+	mu       sync.Mutex
+	requests []Recorded
+}
+
+// New returns a provider with a model in it.
+func New(p Personality, b Brain) *Provider { return &Provider{personality: p, brain: b} }
+
+// Count is how many requests there were.
+func (p *Provider) Count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.requests)
+}
+
+// Requests are all of them, oldest first.
+func (p *Provider) Requests() []Recorded {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]Recorded(nil), p.requests...)
+}
+
+func (p *Provider) answer(req *http.Request) (Response, error) {
+	var body []byte
+	if req.Body != nil {
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return Response{}, err
+		}
+	}
+	p.mu.Lock()
+	q := parse(len(p.requests), req.URL.Path, body)
+	p.requests = append(p.requests, Recorded{Question: q, Authorization: req.Header.Get("Authorization"), Host: req.URL.Host})
+	p.mu.Unlock()
+	return p.personality(q, func() Thought { return p.brain(q) }), nil
+}
+
+// Do implements llm.Doer. It waits as long as the personality does, or until the
+// request's context ends.
+func (p *Provider) Do(req *http.Request) (*http.Response, error) {
+	r, err := p.answer(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.wait(req); err != nil {
+		return nil, err
+	}
+	if r.Err != nil {
+		return nil, r.Err
+	}
+	res := &http.Response{
+		StatusCode: r.Status, Status: http.StatusText(r.Status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Request: req, Body: io.NopCloser(bytes.NewReader([]byte(r.Body))), ContentLength: -1,
+	}
+	if r.Endless {
+		res.Body = io.NopCloser(&endless{text: r.Body, ended: req.Context().Err})
+	}
+	for name, value := range r.Header {
+		res.Header.Set(name, value)
+	}
+	return res, nil
+}
+
+func (r Response) wait(req *http.Request) error {
+	ctx := req.Context()
+	if r.Forever {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if r.After > 0 {
+		timer := time.NewTimer(r.After)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return ctx.Err()
+}
+
+// ServeHTTP implements http.Handler, for httptest.NewServer.
+func (p *Provider) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r, err := p.answer(req)
+	if err != nil {
+		return
+	}
+	if r.wait(req) != nil || r.Err != nil {
+		panic(http.ErrAbortHandler) // the connection ends without an answer
+	}
+	for name, value := range r.Header {
+		w.Header().Set(name, value)
+	}
+	w.WriteHeader(r.Status)
+	for {
+		if _, err := io.WriteString(w, r.Body); err != nil || !r.Endless {
+			return
+		}
+	}
+}
+
+// endless repeats a text until the request's context ends.
+type endless struct {
+	text  string
+	at    int
+	ended func() error
+}
+
+func (e *endless) Read(b []byte) (int, error) {
+	if err := e.ended(); err != nil {
+		return 0, err
+	}
+	n := 0
+	for n < len(b) {
+		c := copy(b[n:], e.text[e.at:])
+		n, e.at = n+c, (e.at+c)%len(e.text)
+	}
+	return n, nil
+}
+
+// errReset is what a connection that was cut looks like.
+var errReset = errors.New("read tcp: connection reset by peer")
+
+func jsonHeader() map[string]string { return map[string]string{"Content-Type": "application/json"} }
+
+// completion is an answer in the usual form.
+func completion(content any, finish string, message map[string]any) Response {
+	m := map[string]any{"role": "assistant", "content": content}
+	maps.Copy(m, message)
+	return encoded(200, map[string]any{
+		"id": "chatcmpl-1", "object": "chat.completion", "created": 1790000000, "model": "reported-model", "system_fingerprint": "fp_1",
+		"choices": []any{map[string]any{"index": 0, "message": m, "finish_reason": finish}},
+		"usage":   map[string]any{"prompt_tokens": 800, "completion_tokens": 100, "total_tokens": 900},
+	})
+}
+
+// called is an answer by a tool call.
+func called(arguments string) Response {
+	return completion(nil, "tool_calls", map[string]any{"tool_calls": []any{map[string]any{
+		"id": "call_1", "type": "function", "function": map[string]any{"name": llm.ToolName, "arguments": arguments},
+	}}})
+}
+
+func encoded(status int, v any) Response {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("llmtest: " + err.Error()) // maps of strings and numbers can be written
+	}
+	return Response{Status: status, Header: jsonHeader(), Body: string(raw)}
+}
+
+// refused is an error in OpenAI's form.
+func refused(status int, message, kind, code, param string) Response {
+	e := map[string]any{"message": message, "type": kind, "param": nil, "code": nil}
+	if code != "" {
+		e["code"] = code
+	}
+	if param != "" {
+		e["param"] = param
+	}
+	return encoded(status, map[string]any{"error": e})
+}

@@ -1,0 +1,180 @@
+package llmtest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// Providers are the personalities of providers that work, each in its way.
+func Providers() []Named {
+	return []Named{
+		{Name: "OpenAI", Personality: OpenAI(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "OpenAI reasoning", Personality: Reasoning(), Rung: llm.RungJSONSchema, Dropped: []string{"temperature", "max_tokens"}, Requests: 3},
+		{Name: "Azure with filters", Personality: Azure(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "Anthropic compat", Personality: AnthropicCompat(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "Gemini compat", Personality: Gemini(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "Ollama thinking", Personality: Ollama(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "vLLM without a reasoning parser", Personality: VLLM(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "LM Studio", Personality: LMStudio(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "llama.cpp", Personality: LlamaCpp(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "DeepSeek", Personality: DeepSeek(), Rung: llm.RungJSONObject, Requests: 3},
+		{Name: "OpenRouter", Personality: OpenAI(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "Groq without schemas", Personality: Groq(), Rung: llm.RungTool, Requests: 2},
+		{Name: "Mistral", Personality: Mistral(), Rung: llm.RungJSONSchema, Dropped: []string{"seed"}, Requests: 2},
+		{Name: "prompt only", Personality: PromptOnly(), Rung: llm.RungPrompt, Requests: 4},
+	}
+}
+
+// formed answers in the form that was asked for.
+func formed(q Question, t Thought) Response {
+	if q.Rung == llm.RungTool {
+		return called(t.text(""))
+	}
+	return completion(t.text(q.Nonce), "stop", nil)
+}
+
+// OpenAI enforces schemas and takes everything that it documents.
+func OpenAI() Personality {
+	return func(q Question, think func() Thought) Response { return formed(q, think()) }
+}
+
+// Reasoning is a model of OpenAI's that thinks: no temperature, and another name
+// for the bound of the answer.
+func Reasoning() Personality {
+	return func(q Question, think func() Thought) Response {
+		switch {
+		case q.has("temperature"):
+			return refused(400, "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.", "invalid_request_error", "unsupported_value", "temperature")
+		case q.has("max_tokens"):
+			return refused(400, "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", "invalid_request_error", "unsupported_parameter", "max_tokens")
+		}
+		return formed(q, think())
+	}
+}
+
+// Azure annotates every answer with its filters, and refuses prompts that look like
+// a jailbreak.
+func Azure() Personality {
+	return func(q Question, think func() Thought) Response {
+		if strings.Contains(strings.ToLower(q.User), "jailbreak") {
+			return encoded(400, map[string]any{"error": map[string]any{
+				"message": "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+				"code":    "content_filter", "param": "prompt", "status": 400,
+				"innererror": map[string]any{"code": "ResponsibleAIPolicyViolation", "content_filter_result": map[string]any{"jailbreak": map[string]any{"filtered": true, "detected": true}}},
+			}})
+		}
+		r := formed(q, think())
+		r.Body = strings.Replace(r.Body, `"finish_reason"`, `"content_filter_results":{"hate":{"filtered":false,"severity":"safe"},"protected_material_code":[]},"finish_reason"`, 1)
+		return r
+	}
+}
+
+// AnthropicCompat takes every parameter and ignores most: unless a tool is
+// required, the answer comes with prose around it.
+func AnthropicCompat() Personality {
+	return func(q Question, think func() Thought) Response {
+		t := think()
+		if q.Rung == llm.RungTool {
+			return called(t.text(""))
+		}
+		return completion("Here is my assessment:\n\n```json\n"+t.text(q.Nonce)+"\n```", "stop", nil)
+	}
+}
+
+// Gemini sends its errors as lists.
+func Gemini() Personality {
+	return func(q Question, think func() Thought) Response {
+		if q.has("seed") && q.Raw["seed"] != float64(0) {
+			return encoded(400, []any{map[string]any{"error": map[string]any{"code": 400, "message": "Invalid JSON payload received. Unknown name \"seed\"", "status": "INVALID_ARGUMENT"}}})
+		}
+		return formed(q, think())
+	}
+}
+
+// Ollama puts what a model thinks beside the answer, and counts few tokens.
+func Ollama() Personality {
+	return func(q Question, think func() Thought) Response {
+		r := completion(think().text(q.Nonce), "stop", map[string]any{"reasoning": `I first thought {"approved": false, "confidence": 0.1}.`})
+		r.Body = strings.Replace(r.Body, `"fp_1"`, `"fp_ollama"`, 1)
+		return r
+	}
+}
+
+// VLLM without a reasoning parser leaves the thinking in the content.
+func VLLM() Personality {
+	return func(q Question, think func() Thought) Response {
+		return completion("<think>\nMaybe {\"approved\": false, \"confidence\": 0.3}?\n</think>\n\n"+think().text(q.Nonce), "stop", nil)
+	}
+}
+
+// LMStudio takes json_schema and text only, and answers a wrong path with 200.
+func LMStudio() Personality {
+	return func(q Question, think func() Thought) Response {
+		if !strings.HasPrefix(q.Path, "/v1/") {
+			return encoded(200, map[string]any{"error": fmt.Sprintf("Unexpected endpoint or method. (POST %s)", q.Path)})
+		}
+		if q.Rung == llm.RungJSONObject {
+			return encoded(400, map[string]any{"error": "'response_format.type' must be 'json_schema' or 'text'"})
+		}
+		return formed(q, think())
+	}
+}
+
+// LlamaCpp downgrades a tool choice that is an object to none.
+func LlamaCpp() Personality {
+	return func(q Question, think func() Thought) Response {
+		if _, object := q.Raw["tool_choice"].(map[string]any); object {
+			return completion("I approve.", "stop", nil)
+		}
+		return formed(q, think())
+	}
+}
+
+// DeepSeek has JSON mode and no schemas, and no tools here.
+func DeepSeek() Personality {
+	return func(q Question, think func() Thought) Response {
+		switch q.Rung {
+		case llm.RungJSONSchema:
+			return refused(400, "This response_format type is unavailable now: json_schema is not supported", "invalid_request_error", "invalid_request_error", "")
+		case llm.RungTool:
+			return refused(400, "deepseek-reasoner does not support this tool_choice", "invalid_request_error", "invalid_request_error", "")
+		case llm.RungJSONObject, llm.RungPrompt:
+		}
+		return completion(think().text(q.Nonce), "stop", map[string]any{"reasoning_content": "thinking"})
+	}
+}
+
+// Groq refuses schemas for most models.
+func Groq() Personality {
+	return func(q Question, think func() Thought) Response {
+		if q.Rung == llm.RungJSONSchema {
+			return refused(400, "This model does not support response format `json_schema`. See supported models.", "invalid_request_error", "", "")
+		}
+		return formed(q, think())
+	}
+}
+
+// Mistral calls the seed otherwise and refuses ours.
+func Mistral() Personality {
+	return func(q Question, think func() Thought) Response {
+		if q.has("seed") {
+			return encoded(422, map[string]any{"detail": []any{map[string]any{"type": "extra_forbidden", "loc": []any{"body", "seed"}, "msg": "Extra inputs are not permitted", "input": 0}}})
+		}
+		return formed(q, think())
+	}
+}
+
+// PromptOnly knows neither formats nor tools.
+func PromptOnly() Personality {
+	return func(q Question, think func() Thought) Response {
+		switch {
+		case q.has("response_format"):
+			return refused(400, "Unrecognized request argument supplied: response_format", "invalid_request_error", "", "")
+		case q.has("tools"):
+			return refused(400, "Unrecognized request argument supplied: tools", "invalid_request_error", "", "")
+		}
+		return completion("Sure! "+think().text(q.Nonce), "stop", nil)
+	}
+}

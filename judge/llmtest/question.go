@@ -1,0 +1,119 @@
+package llmtest
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// Question is what a model was asked, taken out of a request's body.
+type Question struct {
+	// N is how many requests the provider got before this one.
+	N            int
+	Path         string
+	Model        string
+	System, User string
+	// Nonce is the one that the answer has to repeat, "" for none.
+	Nonce string
+	// Criteria are the ids asked about.
+	Criteria []string
+	// Documents are the JSON texts between the markers, by name.
+	Documents map[string]string
+	// Rung is how the answer's form was asked for.
+	Rung llm.Rung
+	// Raw is the whole body.
+	Raw map[string]any
+}
+
+var (
+	criterionLine = regexp.MustCompile(`(?m)^- (c\d+):`)
+	documentLines = regexp.MustCompile(`(?m)^<<(\w+):(\w+)>>\n(.*)\n<<\w+:end>>`)
+	nonceText     = regexp.MustCompile(`"nonce": ?"([^"]+)"`)
+)
+
+// parse takes a body apart. What is not there stays empty: a provider answers what
+// it does not understand, too.
+func parse(n int, path string, body []byte) Question {
+	q := Question{N: n, Path: path, Documents: map[string]string{}, Rung: llm.RungPrompt}
+	if json.Unmarshal(body, &q.Raw) != nil {
+		return q
+	}
+	q.Model, _ = q.Raw["model"].(string)
+	messages, _ := q.Raw["messages"].([]any)
+	for _, m := range messages {
+		fields, _ := m.(map[string]any)
+		content, _ := fields["content"].(string)
+		switch fields["role"] {
+		case "system", "developer":
+			q.System += content
+		default:
+			q.User += content + "\n"
+		}
+	}
+	for _, m := range criterionLine.FindAllStringSubmatch(q.User, -1) {
+		if !slices.Contains(q.Criteria, m[1]) {
+			q.Criteria = append(q.Criteria, m[1])
+		}
+	}
+	for _, m := range documentLines.FindAllStringSubmatch(q.User, -1) {
+		q.Documents[m[2]] = m[3]
+	}
+	if m := nonceText.FindAllStringSubmatch(q.System, -1); m != nil {
+		q.Nonce = m[len(m)-1][1]
+	}
+	if _, tools := q.Raw["tools"].([]any); tools {
+		q.Rung = llm.RungTool
+	} else if format, ok := q.Raw["response_format"].(map[string]any); ok {
+		q.Rung = llm.RungJSONObject
+		if format["type"] == "json_schema" {
+			q.Rung = llm.RungJSONSchema
+		}
+	}
+	return q
+}
+
+// has reports whether the body has a member.
+func (q Question) has(member string) bool { _, ok := q.Raw[member]; return ok }
+
+// quotes are values of the data that can serve as evidence: strings of some length
+// first, then the context's.
+func (q Question) quotes() []string {
+	var out []string
+	for _, name := range []string{"data", "evidence", "context"} {
+		var v any
+		if json.Unmarshal([]byte(q.Documents[name]), &v) == nil {
+			collect(v, &out)
+		}
+	}
+	return out
+}
+
+func collect(v any, out *[]string) {
+	switch v := v.(type) {
+	case string:
+		if r := []rune(strings.Join(strings.Fields(v), " ")); len(r) >= 3 {
+			*out = append(*out, string(r[:min(len(r), 120)]))
+		}
+	case map[string]any:
+		keys := make([]string, 0, len(v))
+		for k := range v {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			collect(v[k], out)
+		}
+	case []any:
+		for _, item := range v {
+			collect(item, out)
+		}
+	case float64, bool:
+		raw, err := json.Marshal(v)
+		if err == nil {
+			*out = append(*out, string(raw))
+		}
+	}
+}
