@@ -119,8 +119,11 @@ func messages(req Request, at manner) []openai.ChatCompletionMessage {
 		}
 	}
 	add(openai.ChatMessageRoleSystem, system)
-	add(openai.ChatMessageRoleUser, req.User)
-	add(openai.ChatMessageRoleUser, req.Complaint)
+	user := req.User
+	if req.Complaint != "" { // not a message of its own: some templates want the roles to take turns
+		user += "\n\n" + req.Complaint
+	}
+	add(openai.ChatMessageRoleUser, user)
 	return out
 }
 

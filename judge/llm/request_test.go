@@ -129,9 +129,9 @@ func TestMessages(t *testing.T) {
 		req  Request
 		want []message
 	}{
-		{"a complaint is a further message", RungTool, req, []message{{"system", "sys"}, {"user", "user"}, {"user", "not so"}}},
-		{"the shape where nothing enforces it", RungPrompt, req, []message{{"system", "sys\n\nshape"}, {"user", "user"}, {"user", "not so"}}},
-		{"json_object needs the word", RungJSONObject, req, []message{{"system", "sys\n\nshape\n\nAnswer with one JSON object."}, {"user", "user"}, {"user", "not so"}}},
+		{"a complaint stands behind the data", RungTool, req, []message{{"system", "sys"}, {"user", "user\n\nnot so"}}},
+		{"the shape where nothing enforces it", RungPrompt, req, []message{{"system", "sys\n\nshape"}, {"user", "user\n\nnot so"}}},
+		{"json_object needs the word", RungJSONObject, req, []message{{"system", "sys\n\nshape\n\nAnswer with one JSON object."}, {"user", "user\n\nnot so"}}},
 		{"no system", RungPrompt, Request{User: "user"}, []message{{"user", "user"}}},
 	}
 	for _, c := range cases {

@@ -1,0 +1,83 @@
+package llm
+
+import (
+	"context"
+	"fmt"
+)
+
+// withChain asks the model that is named, and others when it cannot be had. An
+// answer ends the chain, also one that rejects; so does a failure that the case can
+// bring about: nobody may shop for a model that says yes.
+func withChain(models map[string]*backend, first string, fallbacks []string) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		if req.Model == "" {
+			req.Model = first
+		}
+		asked, ok := models[req.Model]
+		if !ok {
+			return Reply{}, &Error{Class: ClassConfig, Message: fmt.Sprintf("no model named %.60q is configured", req.Model), Advice: "name a model that is configured, or none"}
+		}
+		line := []*backend{asked}
+		for _, name := range fallbacks {
+			if name != req.Model {
+				line = append(line, models[name])
+			}
+		}
+		var failed []*Error
+		for _, b := range line {
+			req.Model = b.name
+			reply, err := b.stack.Complete(ctx, req)
+			if err == nil {
+				for _, f := range failed {
+					reply.Calls += f.Calls
+				}
+				return reply, nil
+			}
+			fail := ours(err)
+			if fail == nil {
+				return Reply{}, err
+			}
+			failed = append(failed, fail.of(b.name))
+			if !fail.Class.Traits().Chain || ctx.Err() != nil {
+				break
+			}
+		}
+		return Reply{}, joined(failed)
+	})
+}
+
+// of says whose failure it was, where that is not known yet.
+func (e *Error) of(model string) *Error {
+	if e.Model != "" {
+		return e
+	}
+	named := *e
+	named.Model = model
+	return &named
+}
+
+// joined is what several models' failures come to: one that the case may have
+// caused if there is one, else the first that says what happened and not only that
+// nobody was asked. All calls count, and the soonest return.
+func joined(all []*Error) *Error {
+	best := *all[0]
+	for _, e := range all[1:] {
+		told, tells := notAsked(best.Class), notAsked(e.Class)
+		switch {
+		case best.Class.Traits().FromCase:
+		case e.Class.Traits().FromCase, told && !tells:
+			best = *e
+		}
+	}
+	best.Calls, best.RetryAfter = 0, 0
+	for _, e := range all {
+		best.Calls += e.Calls
+		if e.RetryAfter > 0 && (best.RetryAfter == 0 || e.RetryAfter < best.RetryAfter) {
+			best.RetryAfter = e.RetryAfter
+		}
+	}
+	return &best
+}
+
+// notAsked reports whether a class only says that the endpoint was left alone.
+func notAsked(c Class) bool { return c == ClassBreakerOpen || c == ClassNotBefore }

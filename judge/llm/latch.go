@@ -1,0 +1,91 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// latch remembers a failure that only a person can mend, and spares everybody the
+// call. When its time is over, one caller finds out whether it was mended; the others
+// keep getting the failure meanwhile.
+type latch struct {
+	quota, config time.Duration
+
+	mu      sync.Mutex
+	fail    *Error // nil: open
+	until   time.Time
+	probing bool
+}
+
+func newLatch(cfg Config) *latch { return &latch{quota: cfg.QuotaLatch, config: cfg.ConfigLatch} }
+
+// lasts is for how long a failure is remembered, 0 for not at all.
+func (l *latch) lasts(err error) time.Duration {
+	if errors.Is(err, ErrCassetteMiss) {
+		return 0 // the next question may be on the cassette
+	}
+	switch ClassOf(err) {
+	case ClassQuota:
+		return l.quota
+	case ClassAuth, ClassNotFound, ClassConfig:
+		return l.config
+	default:
+		return 0
+	}
+}
+
+// enter returns the remembered failure, nil when the caller may ask.
+func (l *latch) enter() *Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail == nil {
+		return nil
+	}
+	left := time.Until(l.until)
+	if left <= 0 && !l.probing {
+		l.probing = true
+		return nil
+	}
+	kept := *l.fail
+	kept.Calls, kept.Usage, kept.RetryAfter = 0, nil, max(left, time.Second)
+	kept.Message = fmt.Sprintf("%s (remembered from before; it is asked again in %v)", kept.Message, kept.RetryAfter.Round(time.Second))
+	return &kept
+}
+
+func (l *latch) leave(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.probing = false
+	fail, lasts := ours(err), l.lasts(err)
+	switch {
+	case lasts > 0:
+		l.fail, l.until = fail, time.Now().Add(lasts)
+	case err == nil || fail != nil && (fail.Class.Traits().Success || fail.Class.Traits().Failure):
+		l.fail = nil // it answers again, or fails in another way
+	}
+}
+
+// now is the remembered failure with when it ends, nil when there is none.
+func (l *latch) now() (*Error, time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fail, l.until
+}
+
+// withLatch spares calls that cannot succeed.
+func withLatch(next Completer, l *latch) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		if fail := l.enter(); fail != nil {
+			return Reply{}, fail
+		}
+		ended := errors.New("not ended")
+		err := ended
+		defer func() { l.leave(err) }()
+		var reply Reply
+		reply, err = next.Complete(ctx, req)
+		return reply, err
+	})
+}

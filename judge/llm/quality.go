@@ -1,0 +1,129 @@
+package llm
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+)
+
+// quality counts per caller whether answers could be used, and stops asking for a
+// caller whose answers mostly cannot: his data may be what confuses the model, and
+// each try costs money. Nobody else is kept waiting by it.
+type quality struct {
+	share         float64
+	least, window int
+	lasts         time.Duration
+	mu            sync.Mutex
+	callers       map[string]*list.Element
+	recent        *list.List // of *caller, the most recently seen first
+}
+
+// caller is one caller's record.
+type caller struct {
+	name    string
+	poor    []bool // the last answers, oldest first
+	until   time.Time
+	probing bool
+}
+
+// maxCallers bounds the records; who was not seen for longest is forgotten.
+const maxCallers = 4096
+
+func newQuality(cfg Config) *quality {
+	return &quality{
+		share: cfg.QualityShare, least: cfg.QualityMin, window: cfg.QualityWindow, lasts: cfg.QualityLatch,
+		callers: map[string]*list.Element{}, recent: list.New(),
+	}
+}
+
+// of returns a caller's record. The caller of it holds the lock.
+func (q *quality) of(name string) *caller {
+	if e, ok := q.callers[name]; ok {
+		q.recent.MoveToFront(e)
+		return e.Value.(*caller) //nolint:forcetypeassert // the list holds nothing else
+	}
+	c := &caller{name: name}
+	q.callers[name] = q.recent.PushFront(c)
+	if last := q.recent.Back(); q.recent.Len() > maxCallers {
+		delete(q.callers, last.Value.(*caller).name) //nolint:forcetypeassert // the list holds nothing else
+		q.recent.Remove(last)
+	}
+	return c
+}
+
+// enter says whether a caller is to be kept from asking.
+func (q *quality) enter(name string) *Error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.of(name)
+	if c.until.IsZero() {
+		return nil
+	}
+	left := time.Until(c.until)
+	if left <= 0 && !c.probing {
+		c.probing = true
+		return nil
+	}
+	return &Error{
+		Class: ClassQuality, RetryAfter: max(left, time.Second),
+		Message: "most of the model's last answers for this caller could not be used, so it is not asked for a while",
+		Advice:  "send shorter, plainer data; gavel judge doctor says whether the model is to blame",
+	}
+}
+
+func (q *quality) leave(name string, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.of(name)
+	probed := c.probing
+	c.probing = false
+	poor := ClassOf(err).Traits().Poor
+	if err != nil && !poor {
+		return // it says nothing about answers
+	}
+	if probed && !poor {
+		c.until, c.poor = time.Time{}, nil
+		return
+	}
+	c.poor = append(c.poor, poor)
+	if len(c.poor) > q.window {
+		c.poor = c.poor[1:]
+	}
+	bad := 0
+	for _, p := range c.poor {
+		if p {
+			bad++
+		}
+	}
+	if probed || len(c.poor) >= q.least && poor && float64(bad) >= q.share*float64(len(c.poor)) {
+		c.until = time.Now().Add(q.lasts)
+	}
+}
+
+// latched counts callers that are kept from asking now.
+func (q *quality) latched() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for e := q.recent.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*caller); time.Until(c.until) > 0 { //nolint:forcetypeassert // the list holds nothing else
+			n++
+		}
+	}
+	return n
+}
+
+// withQuality keeps callers whose answers are unusable from asking for a while.
+func withQuality(next Completer, q *quality) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		if fail := q.enter(req.Caller); fail != nil {
+			return Reply{}, fail
+		}
+		err := context.Canceled // until it has ended otherwise
+		defer func() { q.leave(req.Caller, err) }()
+		var reply Reply
+		reply, err = next.Complete(ctx, req)
+		return reply, err
+	})
+}

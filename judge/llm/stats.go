@@ -1,0 +1,172 @@
+package llm
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Stats is what a Client has seen since it was made.
+type Stats struct {
+	// Questions counts Complete, Replies and Errors how they ended; a caller who left
+	// is neither. Calls are HTTP requests.
+	Questions int           `json:"questions"`
+	Replies   int           `json:"replies"`
+	Errors    map[Class]int `json:"errors,omitempty"`
+	Calls     int           `json:"calls"`
+	Retries   int           `json:"retries"`
+	Reasked   int           `json:"reasked"`
+	CacheHits int           `json:"cacheHits"`
+	Shared    int           `json:"shared"`
+	Lenient   int           `json:"lenient"`
+	// Tokens and CostUSD sum what endpoints said; Unknown counts replies without usage.
+	PromptTokens     int          `json:"promptTokens"`
+	CompletionTokens int          `json:"completionTokens"`
+	CostUSD          float64      `json:"costUSD"`
+	UnknownUsage     int          `json:"unknownUsage"`
+	Models           []ModelStats `json:"models"`
+}
+
+// ModelStats is one model's part.
+type ModelStats struct {
+	Name         string       `json:"name"`
+	Capabilities Capabilities `json:"capabilities"`
+	// Breaker is closed, half-open or open.
+	Breaker string `json:"breaker"`
+	// NotBefore and LatchedUntil are zero when nothing keeps calls away.
+	NotBefore    time.Time `json:"notBefore,omitzero"`
+	Latched      Class     `json:"latched,omitempty"`
+	LatchedUntil time.Time `json:"latchedUntil,omitzero"`
+	// Muted counts callers whose answers were mostly unusable.
+	Muted int `json:"muted,omitempty"`
+	// P50 and P95 are of the last 128 HTTP requests, failures included.
+	P50 time.Duration `json:"p50Ns"`
+	P95 time.Duration `json:"p95Ns"`
+	// LastError is the newest failure, nil when there was none.
+	LastError *LastError `json:"lastError,omitempty"`
+}
+
+// LastError is a failure with when it was.
+type LastError struct {
+	Class   Class     `json:"class"`
+	Message string    `json:"message"`
+	Advice  string    `json:"advice,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// Stats returns a copy of the counters.
+func (c *Client) Stats() Stats {
+	s := c.count.copy()
+	for _, b := range c.models {
+		m := ModelStats{Name: b.name, Capabilities: b.inner.capabilities(), Breaker: b.breaker.state(), Muted: b.quality.latched()}
+		if left := b.gate.left(); left > 0 {
+			m.NotBefore = time.Now().Add(left)
+		}
+		if fail, until := b.latch.now(); fail != nil {
+			m.Latched, m.LatchedUntil = fail.Class, until
+		}
+		m.P50, m.P95, m.LastError = b.seen.figures()
+		s.Models = append(s.Models, m)
+	}
+	return s
+}
+
+// counters are the client's own.
+type counters struct {
+	mu sync.Mutex
+	s  Stats
+}
+
+func newCounters() *counters { return &counters{s: Stats{Errors: map[Class]int{}}} }
+
+func (c *counters) retry() { c.add(func(s *Stats) { s.Retries++ }) }
+func (c *counters) reask() { c.add(func(s *Stats) { s.Reasked++ }) }
+
+func (c *counters) add(change func(*Stats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.s)
+}
+
+func (c *counters) copy() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.s
+	s.Errors = maps.Clone(s.Errors)
+	return s
+}
+
+func (c *counters) note(r Reply, err error) {
+	c.add(func(s *Stats) {
+		s.Questions++
+		if err != nil {
+			if fail := ours(err); fail != nil {
+				s.Errors[fail.Class]++
+				s.Calls += fail.Calls
+			}
+			return
+		}
+		s.Replies++
+		if r.Shared {
+			s.Shared++
+			return // its call is counted where it was made
+		}
+		if r.CacheHit {
+			s.CacheHits++
+			return
+		}
+		s.Calls += r.Calls
+		if r.Lenient {
+			s.Lenient++
+		}
+		if r.Usage == nil {
+			s.UnknownUsage++
+		} else {
+			s.PromptTokens += r.Usage.Prompt
+			s.CompletionTokens += r.Usage.Completion
+		}
+		if r.CostUSD != nil {
+			s.CostUSD += *r.CostUSD
+		}
+	})
+}
+
+// observed are the last HTTP requests of a model.
+type observed struct {
+	mu   sync.Mutex
+	took [128]time.Duration
+	n    int
+	last *LastError
+}
+
+// watch notes how long requests take and what went wrong last.
+func (o *observed) watch(next Completer) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		began := time.Now()
+		reply, err := next.Complete(ctx, req)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if isContext(err) {
+			return reply, err
+		}
+		o.took[o.n%len(o.took)] = time.Since(began)
+		o.n++
+		if fail := ours(err); fail != nil {
+			o.last = &LastError{Class: fail.Class, Message: fail.Message, Advice: fail.Advice, At: time.Now()}
+		}
+		return reply, err
+	})
+}
+
+func (o *observed) figures() (p50, p95 time.Duration, last *LastError) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := min(o.n, len(o.took))
+	if n == 0 {
+		return 0, 0, o.last
+	}
+	sorted := slices.Sorted(slices.Values(o.took[:n]))
+	return sorted[(n-1)*50/100], sorted[(n-1)*95/100], o.last
+}
