@@ -20,7 +20,7 @@ func TestComplete(t *testing.T) {
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "demo", "lint", "graph", "schema", "instances", "script", "version", "completion"}},
+		{line: "", want: []string{"mcp", "demo", "lint", "graph", "schema", "instances", "script", "judge", "version", "completion"}},
 		{line: "in", want: []string{"instances"}},
 		{line: "instances ", want: []string{"list", "show", "history"}},
 		{line: "instances list --st", want: []string{"--state", "--status", "--store"}},

@@ -21,8 +21,10 @@ func (demoCmd) Help() string {
 	return `The demo starts the real server (gavel mcp) on a fresh store and drives it over
 MCP as an agent would: a document is to be reviewed, the agent tries to get by
 without the required fields and with a comment that is too short, is refused with
-reasons, does it properly, and rolls back. Nothing is simulated, and the demo
-checks every answer: it fails when one is not as it should be.
+reasons, does it properly, and rolls back. In the second act a model judges the
+approval too; then that model is slow, garbled and dead. The model is a script that
+listens on this machine, so that the demo needs no key and no network; everything
+else is real. The demo checks every answer, and fails when one is not as it should be.
 
 Examples:
 
@@ -44,13 +46,18 @@ func (c *demoCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	agent, err := startServer(ctx, path)
+	model, err := startModel(ctx)
+	if err != nil {
+		return errors.Join(err, cleanup())
+	}
+	defer model.close()
+	agent, err := startServer(ctx, path, model.url)
 	if err != nil {
 		return errors.Join(err, cleanup())
 	}
 	t := &transcript{con: con, quiet: c.JSON, Store: path, Server: agent.server}
 	t.begin()
-	err = play(ctx, agent, t)
+	err = play(ctx, agent, model, t)
 	if cerr := agent.close(); err == nil && cerr != nil {
 		err = fmt.Errorf("the server did not end well: %w", cerr)
 	}

@@ -11,6 +11,9 @@ import (
 //go:embed demo/document-review.json
 var documentReview []byte
 
+// moody is what the demo needs of the scripted model.
+type moody interface{ become(to mood) }
+
 // caller is what the demo needs of an agent; tests give a liar.
 type caller interface {
 	call(ctx context.Context, tool string, arguments any) (answer, error)
@@ -24,6 +27,20 @@ type scene struct {
 	args func(*memory) map[string]any
 	// must checks the answer, and remembers what later scenes need.
 	must func(*memory, answer) error
+	// mood is what the model becomes before the call; "" leaves it as it is.
+	mood mood
+}
+
+// act is a part of the demo with a title.
+type act struct {
+	title  string
+	scenes []scene
+}
+
+// acts are the demo, in order.
+var acts = []act{
+	{"First act: fields, schema and scripts.", scenes},
+	{"Second act: a model judges too. It is a script on this machine, no real model; the gate treats it like one.", judgedScenes},
 }
 
 // memory is what the agent learnt.
@@ -36,69 +53,69 @@ var (
 	goodReview  = map[string]any{"comments": "Checked sections 1 to 4; the figures match the source data."}
 )
 
-// scenes are the demo, in order.
+// scenes are the first act.
 var scenes = []scene{
 	{
-		"The agent registers a workflow: draft -> reviewing -> approved.", "workflow.define",
-		func(*memory) map[string]any { return definitionArguments() },
-		func(_ *memory, a answer) error {
+		say: "The agent registers a workflow: draft -> reviewing -> approved.", tool: "workflow.define",
+		args: func(*memory) map[string]any { return definitionArguments(documentReview) },
+		must: func(_ *memory, a answer) error {
 			return allOf(granted(a), equal("name", a.text("name"), "document-review"))
 		},
 	},
 	{
-		"It starts an instance: one document on its way through the review.", "workflow.start",
-		func(*memory) map[string]any { return map[string]any{"type": "document-review"} },
-		func(m *memory, a answer) error {
+		say: "It starts an instance: one document on its way through the review.", tool: "workflow.start",
+		args: func(*memory) map[string]any { return map[string]any{"type": "document-review"} },
+		must: func(m *memory, a answer) error {
 			m.instance = a.text("id")
 			return allOf(granted(a), prefix("id", m.instance, "wf-"), equal("state", a.text("state"), "draft"))
 		},
 	},
 	{
-		"It submits without saying which document and who reviews it.", "workflow.advance",
-		func(m *memory) map[string]any { return m.advance("submit", map[string]any{}) },
-		func(_ *memory, a answer) error {
+		say: "It submits without saying which document and who reviews it.", tool: "workflow.advance",
+		args: func(m *memory) map[string]any { return m.advance("submit", map[string]any{}) },
+		must: func(_ *memory, a answer) error {
 			return allOf(refused(a, "draft", "state"), names(a, "documentId", "reviewer"))
 		},
 	},
 	{
-		"It submits with both.", "workflow.advance",
-		func(m *memory) map[string]any { return m.advance("submit", submission) },
-		func(_ *memory, a answer) error { return moved(a, "reviewing", false) },
+		say: "It submits with both.", tool: "workflow.advance",
+		args: func(m *memory) map[string]any { return m.advance("submit", submission) },
+		must: func(_ *memory, a answer) error { return moved(a, "reviewing", false) },
 	},
 	{
-		"It sets a checkpoint, to be able to come back.", "workflow.checkpoint",
-		func(m *memory) map[string]any {
+		say: "It sets a checkpoint, to be able to come back.", tool: "workflow.checkpoint",
+		args: func(m *memory) map[string]any {
 			return map[string]any{"id": m.instance, "description": "before the verdict"}
 		},
-		func(m *memory, a answer) error {
+		must: func(m *memory, a answer) error {
 			m.checkpoint = a.text("checkpointId")
 			return allOf(granted(a), prefix("checkpointId", m.checkpoint, "cp-"), equal("state", a.text("state"), "reviewing"))
 		},
 	},
 	{
-		"It approves with a comment that says nothing.", "workflow.advance",
-		func(m *memory) map[string]any { return m.advance("approve", shortReview) },
-		func(_ *memory, a answer) error {
+		say: "It approves with a comment that says nothing.", tool: "workflow.advance",
+		args: func(m *memory) map[string]any { return m.advance("approve", shortReview) },
+		must: func(_ *memory, a answer) error {
 			return allOf(refused(a, "reviewing", "script"), names(a, "Detailed comments required"))
 		},
 	},
 	{
-		"It approves with comments that say what was checked.", "workflow.advance",
-		func(m *memory) map[string]any { return m.advance("approve", goodReview) },
-		func(_ *memory, a answer) error { return moved(a, "approved", true) },
+		say: "It approves with comments that say what was checked.", tool: "workflow.advance",
+		args: func(m *memory) map[string]any { return m.advance("approve", goodReview) },
+		must: func(_ *memory, a answer) error { return moved(a, "approved", true) },
 	},
 	{
-		"On second thought it goes back to the checkpoint. Nothing is erased by that.", "workflow.rollback",
-		func(m *memory) map[string]any { return map[string]any{"id": m.instance, "checkpointId": m.checkpoint} },
-		func(_ *memory, a answer) error {
+		say: "On second thought it goes back to the checkpoint. Nothing is erased by that.", tool: "workflow.rollback",
+		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance, "checkpointId": m.checkpoint} },
+		must: func(_ *memory, a answer) error {
 			return allOf(granted(a), equal("state", a.text("state"), "reviewing"), equal("context.documentId", a.text("context", "documentId"), "DOC-7"),
 				equal("context.comments", fmt.Sprint(a.at("context", "comments")), "<nil>"))
 		},
 	},
 	{
-		"Every judgement is on record.", "workflow.judge.history",
-		func(m *memory) map[string]any { return map[string]any{"id": m.instance} },
-		recorded,
+		say: "Every judgement is on record.", tool: "workflow.judge.history",
+		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance} },
+		must: recorded,
 	},
 }
 
@@ -106,27 +123,35 @@ func (m *memory) advance(action string, data map[string]any) map[string]any {
 	return map[string]any{"id": m.instance, "action": action, "data": data}
 }
 
-func definitionArguments() map[string]any {
+func definitionArguments(definition []byte) map[string]any {
 	var out map[string]any
-	if err := json.Unmarshal(documentReview, &out); err != nil {
+	if err := json.Unmarshal(definition, &out); err != nil {
 		panic("the embedded definition is not JSON: " + err.Error()) // a test parses it
 	}
 	return out
 }
 
 // play runs every scene and stops at the first answer that is not as it must be.
-func play(ctx context.Context, agent caller, t *transcript) error {
+func play(ctx context.Context, agent caller, model moody, t *transcript) error {
 	var m memory
-	for i, s := range scenes {
-		t.ask(i+1, s)
-		a, err := agent.call(ctx, s.tool, s.args(&m))
-		if err != nil {
-			return err
-		}
-		a.Say = s.say
-		t.hear(a)
-		if err := s.must(&m, a); err != nil {
-			return fmt.Errorf("step %d, %s: %w", i+1, s.tool, err)
+	step := 0
+	for _, part := range acts {
+		t.act(part.title)
+		for _, s := range part.scenes {
+			step++
+			if s.mood != "" {
+				model.become(s.mood)
+			}
+			t.ask(step, s)
+			a, err := agent.call(ctx, s.tool, s.args(&m))
+			if err != nil {
+				return err
+			}
+			a.Say = s.say
+			t.hear(a)
+			if err := s.must(&m, a); err != nil {
+				return fmt.Errorf("step %d, %s: %w", step, s.tool, err)
+			}
 		}
 	}
 	t.instance = m.instance
@@ -189,9 +214,13 @@ func names(a answer, words ...string) error {
 	return nil
 }
 
-// recorded checks the history: every move above and no other, with its outcome.
+// recorded checks the history of the first act.
 func recorded(_ *memory, a answer) error {
-	want := []string{"start approve", "submit reject", "submit approve", "approve reject", "approve approve"}
+	return history(a, "start approve", "submit reject", "submit approve", "approve reject", "approve approve")
+}
+
+// history checks that these moves were made and no other, with these outcomes.
+func history(a answer, want ...string) error {
 	decisions, _ := a.at("decisions").([]any)
 	var got []string
 	for _, d := range decisions {

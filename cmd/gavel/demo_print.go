@@ -20,6 +20,13 @@ func (t *transcript) begin() {
 	t.con.out.printf("%s\n", t.con.out.dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.Store)))
 }
 
+// act announces a part of the demo.
+func (t *transcript) act(title string) {
+	if !t.quiet {
+		t.con.out.printf("\n%s\n", t.con.out.bold(title))
+	}
+}
+
 // ask announces a scene.
 func (t *transcript) ask(number int, s scene) {
 	if !t.quiet {
@@ -43,8 +50,8 @@ func (t *transcript) hear(a answer) {
 		out.printf("\n")
 		t.printDecisions(a)
 	case a.IsError:
-		out.printf("    %s %s by the %s layer, confidence %s, assurance %s\n", out.dim("<"), out.red("REJECTED"),
-			a.text("decision", "decidedBy"), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))
+		out.printf("    %s %s by %s, confidence %s, assurance %s\n", out.dim("<"), out.red("REJECTED"),
+			decider(a), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))
 		for _, v := range a.list("decision", "violations") {
 			out.printf("        - %s\n", v)
 		}
@@ -59,6 +66,8 @@ func summary(a answer) string {
 	switch a.Tool {
 	case "workflow.define":
 		return fmt.Sprintf("version %v, starts in state %s", a.at("version"), a.text("initialState"))
+	case "workflow.judge.config":
+		return a.text("message")
 	case "workflow.checkpoint":
 		return "checkpoint " + a.text("checkpointId")
 	}
@@ -72,15 +81,31 @@ func summary(a answer) string {
 		text += "; next: " + strings.Join(next, ", ")
 	}
 	if by := a.text("decision", "decidedBy"); by != "" {
-		text += fmt.Sprintf(" (approved by the %s layer, confidence %v, assurance %s)", by, a.at("decision", "confidence"), a.text("decision", "assurance"))
+		text += fmt.Sprintf(" (approved by %s, confidence %v, assurance %s)", decider(a), a.at("decision", "confidence"), a.text("decision", "assurance"))
+		if degraded, _ := a.at("decision", "degraded").(bool); degraded {
+			text += ", DEGRADED"
+		}
 	}
 	return text
 }
 
+// decider is who settled it.
+func decider(a answer) string {
+	switch by := a.text("decision", "decidedBy"); by {
+	case "policy", "fallback":
+		return by
+	default:
+		return "the " + by + " layer"
+	}
+}
+
+// definedName is what a reader needs of a definition.
+var definedName = regexp.MustCompile(`"name":"[^"]*"`)
+
 // shortArguments shows what a reader needs of the arguments.
 func shortArguments(e exchange) string {
 	if e.Tool == "workflow.define" {
-		return `{"name":"document-review","states":{...},...}`
+		return fmt.Sprintf(`{%s,"states":{...},...}`, definedName.FindString(string(e.Arguments)))
 	}
 	return longID.ReplaceAllString(string(e.Arguments), "$1-...")
 }

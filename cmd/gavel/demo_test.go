@@ -62,12 +62,17 @@ func recording(t *testing.T) []answer {
 	return answers
 }
 
+// steadyModel has no moods: the answers are recorded.
+type steadyModel struct{}
+
+func (steadyModel) become(mood) {}
+
 // TestDemoChecksItself lies in every scene: the demo must not swallow it.
 func TestDemoChecksItself(t *testing.T) {
 	t.Parallel()
 	honest := recording(t)
-	if len(honest) != len(scenes) {
-		t.Fatalf("%d answers for %d scenes", len(honest), len(scenes))
+	if want := len(scenes) + len(judgedScenes); len(honest) != want {
+		t.Fatalf("%d answers for %d scenes", len(honest), want)
 	}
 	set := func(key string, value any) func(*answer) {
 		return func(a *answer) { a.fields[key] = value }
@@ -85,7 +90,7 @@ func TestDemoChecksItself(t *testing.T) {
 		"another outcome":     {decide("outcome", "escalate"), func(a answer) bool { return a.Tool == "workflow.advance" }},
 		"not complete":        {set("complete", "maybe"), func(a answer) bool { return a.Tool == "workflow.advance" && !a.IsError }},
 		"nameless violations": {decide("violations", []any{"something is wrong"}), func(a answer) bool { return a.IsError }},
-		"another layer":       {decide("decidedBy", "model"), func(a answer) bool { return a.IsError }},
+		"another layer":       {decide("decidedBy", "nobody"), func(a answer) bool { return a.IsError }},
 		"a short history":     {set("decisions", []any{}), func(a answer) bool { return a.Tool == "workflow.judge.history" }},
 		"a kept context": {
 			func(a *answer) { a.fields["context"].(map[string]any)["comments"] = "still here" },
@@ -99,7 +104,7 @@ func TestDemoChecksItself(t *testing.T) {
 				continue
 			}
 			told++
-			if err := play(t.Context(), &liar{honest: honest, scene: i, lie: l.lie}, quietTranscript()); err == nil {
+			if err := play(t.Context(), &liar{honest: honest, scene: i, lie: l.lie}, steadyModel{}, quietTranscript()); err == nil {
 				t.Errorf("%s in step %d (%s) went unnoticed", name, i+1, honest[i].Tool)
 			}
 		}
@@ -107,7 +112,7 @@ func TestDemoChecksItself(t *testing.T) {
 			t.Errorf("%s: no scene to tell it in", name)
 		}
 	}
-	if err := play(t.Context(), &liar{honest: honest, scene: -1}, quietTranscript()); err != nil {
+	if err := play(t.Context(), &liar{honest: honest, scene: -1}, steadyModel{}, quietTranscript()); err != nil {
 		t.Errorf("the honest answers: %v", err)
 	}
 }
@@ -150,7 +155,7 @@ func TestDemoPlaysTheExample(t *testing.T) {
 	if hash(example) != hash(documentReview) {
 		t.Error("the embedded definition is not testdata/workflows/document-review.json")
 	}
-	if got := definitionArguments()["name"]; got != "document-review" {
+	if got := definitionArguments(documentReview)["name"]; got != "document-review" {
 		t.Errorf("name %v", got)
 	}
 }

@@ -72,9 +72,20 @@ var refusals = []refusal{
 	{judge.CodeAssuranceTooLow, "policy", "What was examined is less than the transition requires.", "Ask a person or the owner of the workflow; other data will not help."},
 	{judge.CodeJudgeNotConfigured, "policy", "The transition asks a model, and none is configured.", "Ask the operator to configure one."},
 	{judge.CodeJudgeUnavailable, "policy", "The model could not be reached.", "Try the same again after retryAfterMs."},
-	{judge.CodeJudgeUnreadable, "policy", "The model gave no usable answer.", "Try again with shorter, plainer data."},
-	{judge.CodeCannotAssess, "policy", "The model could not judge a criterion from what it was shown.", "Add the evidence that is missing."},
-	{judge.CodeLoopGuard, "policy", "The same request was refused again and again.", "Do what was asked for, or ask a person."},
+	{judge.CodeJudgeUnreadable, "model", "The model gave no usable answer.", "Try again with shorter, plainer data."},
+	{judge.CodeContentEmpty, "content", "Nothing in the data could be judged.", "Say what was done, with names and results."},
+	{judge.CodeContentBoilerplate, "content", "A field holds only the opening of an answer.", "Say what was done."},
+	{judge.CodeContentRepetition, "content", "A field repeats itself.", "Say it once."},
+	{judge.CodeContentImitation, "content", "A field imitates the markers of a conversation or of a prompt.", "Describe it in plain words."},
+	{judge.CodeContentVerdict, "content", "A field states the verdict itself.", "Give the facts and leave the verdict out."},
+	{judge.CodeContentInstruction, "content", "A field speaks to whoever judges.", "Give the facts; leave instructions out."},
+	{judge.CodeContentHidden, "content", "A field has characters that hide or reorder text.", "Use visible characters only."},
+	{judge.CodeCriterionNotMet, "model", "A criterion is not met.", "Do what the criterion asks for."},
+	{judge.CodeCriterionNotAssessable, "model", "A criterion cannot be judged from what the model was shown, or its evidence is not there.", "Add the evidence."},
+	{judge.CodeInstructionInData, "model", "The model found that the data tries to instruct it.", "Give the facts; leave instructions out."},
+	{judge.CodeModelObjection, "model", "The model objects to something beside the criteria.", "Do what the message says."},
+	{judge.CodeCannotAssess, "model", "The model could not judge a criterion from what it was shown.", "Add the evidence that is missing."},
+	{judge.CodeLoopGuard, "model, policy", "The same request was refused again and again.", "Do what was asked for, or ask a person."},
 }
 
 // TestEveryRefusalCodeIsDocumented reads the constants from the source: a new
@@ -266,7 +277,8 @@ func TestEveryFlagHasAnEnvironmentVariable(t *testing.T) {
 	var walk func(*kong.Node)
 	walk = func(n *kong.Node) {
 		for _, f := range n.Flags {
-			if f.Name != "help" && (len(f.Envs) == 0 || !strings.HasPrefix(f.Envs[0], "GAVEL_")) {
+			own := func(name string) bool { return strings.HasPrefix(name, "GAVEL_") }
+			if f.Name != "help" && !slices.ContainsFunc(f.Envs, own) {
 				t.Errorf("%s --%s has no GAVEL_ variable", n.FullPath(), f.Name)
 			}
 			if f.Help == "" {

@@ -22,6 +22,7 @@ type mcpCmd struct {
 	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record. Default: local: and the role."`
 	ToolNames   string   `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
 	storeFlag
+	modelFlags
 }
 
 // Help shows examples.
@@ -33,6 +34,9 @@ such script run again, and so does a new start.
 
 Definitions that are loaded here belong to the operator: a client with the role
 agent can use and tighten them, and cannot change or roll back what they guard.
+
+A model judges where definitions ask for one (useLLM) and LLM_JUDGE_MODEL names it;
+LLM_BASE_URL and LLM_API_KEY say where it is. gavel judge doctor tries the settings.
 
 Examples:
 
@@ -58,13 +62,17 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	path, err := c.storePath(con.log, true)
+	model, err := c.modelFlags.open(con.log)
 	if err != nil {
 		return err
 	}
-	sys, err := openSystem(ctx, con.log, path)
+	path, err := c.storePath(con.log, true)
 	if err != nil {
-		return err
+		return errors.Join(err, model.Close())
+	}
+	sys, err := openSystem(ctx, con.log, path, model)
+	if err != nil {
+		return errors.Join(err, model.Close())
 	}
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
 		err = nil // told to stop, perhaps in the middle of the start
@@ -87,8 +95,10 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := loadDefinitions(ctx, con.log, sys.engine, c.Definitions); err != nil {
 		return err
 	}
-	if err := warnNoModel(ctx, con.log, sys.store); err != nil {
-		return err
+	if sys.model == nil {
+		if err := warnNoModel(ctx, con.log, sys.store); err != nil {
+			return err
+		}
 	}
 	face, err := mcpface.New(mcpface.Config{
 		Engine: sys.engine, Principal: principal, ToolNames: mcpface.ToolNames(c.ToolNames),
@@ -98,7 +108,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		return misused("", "cannot set up the server: %w", err)
 	}
 	defer forgiveOnHangup(con.log, sys.pool)()
-	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role))
+	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role), "models", strings.Join(sys.model.names(), ", "))
 	if err := face.ServeStdio(ctx, con.stdin, con.rawOut); err != nil && !errors.Is(err, context.Canceled) {
 		return unclear("", "the connection failed: %w", err)
 	}
@@ -139,7 +149,8 @@ func warnNoModel(ctx context.Context, log *slog.Logger, store engine.Store) erro
 	}
 	if len(asking) > 0 {
 		log.Warn("workflows ask for a model's judgement and no model is configured",
-			"workflows", strings.Join(asking, ", "), "effect", "such moves are decided as onJudgeUnavailable says")
+			"workflows", strings.Join(asking, ", "), "effect", "such moves are decided as onJudgeUnavailable says",
+			"hint", "set LLM_JUDGE_MODEL, LLM_BASE_URL and LLM_API_KEY; gavel judge doctor tries them")
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ type commands struct {
 	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
 	Script     scriptCmd     `cmd:"" help:"Run and test validators in the sandbox."`
+	Judge      judgeCmd      `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
 	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 // how container files and service managers write "no value".
 func dropEmptySettings() {
 	for _, pair := range os.Environ() {
-		if name, empty := strings.CutSuffix(pair, "="); empty && strings.HasPrefix(name, "GAVEL_") {
+		if name, empty := strings.CutSuffix(pair, "="); empty && (strings.HasPrefix(name, "GAVEL_") || strings.HasPrefix(name, "LLM_")) {
 			_ = os.Unsetenv(name) // fails on malformed names only
 		}
 	}

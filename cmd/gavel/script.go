@@ -210,14 +210,14 @@ func readSource(con *console, name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, misused("", "cannot read the validator: %w", err)
+			return nil, misused("", "cannot read %s: %w", name, err)
 		}
 		defer func() { _ = f.Close() }()
 		in = f
 	}
 	source, err := io.ReadAll(io.LimitReader(in, 1<<20))
 	if err != nil {
-		return nil, misused("", "cannot read the validator: %w", err)
+		return nil, misused("", "cannot read %s: %w", name, err)
 	}
 	return source, nil
 }

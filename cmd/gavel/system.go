@@ -42,14 +42,20 @@ type system struct {
 	*sandbox
 	store  engine.Store
 	engine *engine.Engine
+	model  *model // nil when none is configured
 	path   string // of the store; memoryStore for none
 }
 
-// Close ends the workers and then the store, so that nothing writes to a closed one.
-func (s *system) Close() error { return errors.Join(s.sandbox.Close(), s.store.Close()) }
+// Close ends the workers and the model's client, and then the store, so that
+// nothing writes to a closed one.
+func (s *system) Close() error {
+	return errors.Join(s.sandbox.Close(), s.model.Close(), s.store.Close())
+}
 
-// openSystem opens the store at a path and wires the engine over it.
-func openSystem(ctx context.Context, log *slog.Logger, path string) (_ *system, err error) {
+// openSystem opens the store at a path and wires the engine over it, with the
+// model that judges (nil: none). The model is the system's from then on, unless
+// there is an error.
+func openSystem(ctx context.Context, log *slog.Logger, path string, m *model) (_ *system, err error) {
 	key, err := digestKey(path)
 	if err != nil {
 		return nil, misused("", "cannot use the key file: %w", err)
@@ -68,16 +74,23 @@ func openSystem(ctx context.Context, log *slog.Logger, path string) (_ *system, 
 			err = errors.Join(err, sys.Close())
 		}
 	}()
-	pipeline, err := judge.New(judge.Config{Compiler: box.compiler})
+	judging := judge.Config{Compiler: box.compiler}
+	if m != nil {
+		if judging.Model, err = m.layer(engine.NewMemory(store)); err != nil {
+			return nil, err
+		}
+	}
+	pipeline, err := judge.New(judging)
 	if err != nil {
 		return nil, err
 	}
 	sys.engine, err = engine.New(engine.Config{
-		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key),
+		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key), Models: m.names(),
 	})
 	if err != nil {
 		return nil, err
 	}
+	sys.model = m
 	return sys, nil
 }
 
@@ -87,7 +100,7 @@ func openForReading(ctx context.Context, log *slog.Logger, flag storeFlag) (*sys
 	if err != nil {
 		return nil, err
 	}
-	return openSystem(ctx, log, path)
+	return openSystem(ctx, log, path, nil)
 }
 
 func openStore(ctx context.Context, log *slog.Logger, path string) (engine.Store, error) {

@@ -45,8 +45,10 @@ func criteriaWithoutLLM(s *subject) {
 			key string
 			is  bool
 		}{
-			{"criteria", len(t.Judge.Criteria) > 0}, {"reference", t.Reference != ""},
-			{"exemplars", len(t.Exemplars) > 0}, {"samples", t.Judge.Samples != nil},
+			{"criteria", len(t.Judge.Criteria) > 0},
+			{"reference", t.Reference != ""},
+			{"exemplars", len(t.Exemplars) > 0},
+			{"samples", t.Judge.Samples != nil},
 		} {
 			if given.is {
 				s.add(joinPointer(transitionPath(from.Name, t.Action), given.key), "%s: for a model that judges, and none is asked here; add \"useLLM\": true", given.key)

@@ -84,8 +84,16 @@ func (c Config) validate() error {
 		name string
 		is   time.Duration
 	}{
-		{"Deadline", c.Deadline}, {"Attempt", c.Attempt}, {"Backoff", c.Backoff}, {"MaxBackoff", c.MaxBackoff}, {"ParallelWait", c.ParallelWait},
-		{"BreakerWindow", c.BreakerWindow}, {"BreakerOpen", c.BreakerOpen}, {"QuotaLatch", c.QuotaLatch}, {"ConfigLatch", c.ConfigLatch}, {"QualityLatch", c.QualityLatch},
+		{"Deadline", c.Deadline},
+		{"Attempt", c.Attempt},
+		{"Backoff", c.Backoff},
+		{"MaxBackoff", c.MaxBackoff},
+		{"ParallelWait", c.ParallelWait},
+		{"BreakerWindow", c.BreakerWindow},
+		{"BreakerOpen", c.BreakerOpen},
+		{"QuotaLatch", c.QuotaLatch},
+		{"ConfigLatch", c.ConfigLatch},
+		{"QualityLatch", c.QualityLatch},
 	} {
 		need(d.is > 0, "%s is %v, must be more than nothing", d.name, d.is)
 	}
@@ -93,8 +101,13 @@ func (c Config) validate() error {
 		name string
 		is   int
 	}{
-		{"MaxCalls", c.MaxCalls}, {"Parallel", c.Parallel}, {"BreakerFailures", c.BreakerFailures}, {"BreakerMin", c.BreakerMin},
-		{"QualityMin", c.QualityMin}, {"QualityWindow", c.QualityWindow}, {"CacheEntries", c.CacheEntries},
+		{"MaxCalls", c.MaxCalls},
+		{"Parallel", c.Parallel},
+		{"BreakerFailures", c.BreakerFailures},
+		{"BreakerMin", c.BreakerMin},
+		{"QualityMin", c.QualityMin},
+		{"QualityWindow", c.QualityWindow},
+		{"CacheEntries", c.CacheEntries},
 	} {
 		need(n.is > 0, "%s is %d, must be at least 1", n.name, n.is)
 	}

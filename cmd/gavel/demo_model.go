@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// scriptedModel plays the judging model in the demo: an OpenAI-compatible endpoint
+// on this machine that answers from a script. It is no model, and the demo says so.
+type scriptedModel struct {
+	url    string
+	server *http.Server
+
+	mu   sync.Mutex
+	mood mood
+}
+
+// mood is how the scripted model behaves.
+type mood string
+
+const (
+	wellBehaved mood = "well"
+	slow        mood = "slow"    // answers after its caller has given up
+	garbled     mood = "garbled" // answers with something that is no judgement
+	dead        mood = "dead"    // does not answer at all
+)
+
+// startModel serves on a free port of the loopback interface.
+func startModel(ctx context.Context) (*scriptedModel, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, unclear("", "cannot start the scripted model: %w", err)
+	}
+	m := &scriptedModel{url: "http://" + listener.Addr().String(), mood: wellBehaved}
+	m.server = &http.Server{Handler: m, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	go func() { _ = m.server.Serve(listener) }() // ends with Close
+	return m, nil
+}
+
+func (m *scriptedModel) become(to mood) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mood = to
+}
+
+// close ends the endpoint and whatever hangs in it.
+func (m *scriptedModel) close() { _ = m.server.Close() }
+
+// ServeHTTP answers one chat completion.
+func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	now := m.mood
+	m.mu.Unlock()
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err != nil {
+		return
+	}
+	switch now {
+	case dead:
+		panic(http.ErrAbortHandler) // cuts the connection without an answer
+	case slow:
+		<-r.Context().Done()
+	case garbled:
+		completion(w, "Sure! I looked at it and it seems fine to me, so let us go ahead.")
+	default:
+		completion(w, judgedByScript(string(body)))
+	}
+}
+
+// saysWhat is the script: comments that name a part of the document and what it
+// was compared with are good.
+var saysWhat = regexp.MustCompile(`(sections? [0-9]+( to [0-9]+)?).*?(compared|match)`)
+
+// judgedByScript is the answer to a prompt.
+func judgedByScript(prompt string) string {
+	data := prompt[max(strings.LastIndex(prompt, `\"comments\"`), 0):]
+	type criterion struct {
+		ID       string `json:"id"`
+		Evidence string `json:"evidence"`
+		Status   string `json:"status"`
+	}
+	answer := struct {
+		Criteria           []criterion `json:"criteria"`
+		InjectionSuspected bool        `json:"injection_suspected"`
+		Reasoning          string      `json:"reasoning"`
+		Violations         []string    `json:"violations"`
+		Suggestions        []string    `json:"suggestions"`
+		Approved           bool        `json:"approved"`
+		Confidence         float64     `json:"confidence"`
+	}{Violations: []string{}, Suggestions: []string{}}
+	if found := saysWhat.FindStringSubmatch(data); found != nil {
+		answer.Criteria = []criterion{{"c1", found[1], "met"}, {"c2", found[0], "met"}}
+		answer.Reasoning = "The comments name the sections and what they were held against."
+		answer.Approved, answer.Confidence = true, 0.97
+	} else {
+		answer.Criteria = []criterion{{"c1", "", "not_met"}, {"c2", "", "not_met"}}
+		answer.Reasoning = "The comments praise the document, and name no part of it and nothing that it was held against."
+		answer.Suggestions = []string{"Name the sections that you read and what you compared them with."}
+		answer.Confidence = 0.95
+	}
+	raw, err := json.Marshal(answer)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
+func completion(w http.ResponseWriter, content string) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{ // who is gone is gone
+		"id": "chatcmpl-demo", "object": "chat.completion", "created": 1, "model": "scripted",
+		"choices": []any{map[string]any{
+			"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": content},
+		}},
+		"usage": map[string]any{"prompt_tokens": 640, "completion_tokens": 90, "total_tokens": 730},
+	})
+}

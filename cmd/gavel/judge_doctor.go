@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+//go:embed demo/judged-review.json
+var judgedReview []byte
+
+type judgeDoctorCmd struct {
+	modelFlags
+	JSON bool `name:"json" help:"Print the findings as JSON."`
+}
+
+// Help says what is done.
+func (judgeDoctorCmd) Help() string {
+	return `Every configured model is asked to judge two sample reviews, a good one and one that
+says nothing. Shown are the URL that is called, how the model is made to answer in
+form, which parameters it does not take, how long it took and what it answered;
+and what to do when something is wrong. A judgement costs about 1,500 tokens.
+
+Examples:
+
+    gavel judge doctor
+    LLM_BASE_URL=http://localhost:11434 LLM_JUDGE_MODEL=qwen3:8b gavel judge doctor --json
+
+Exit codes: 0 every model judges both samples right, 1 one does not, 2 wrong configuration.`
+}
+
+// diagnosis is what was found out about one model.
+type diagnosis struct {
+	Model    string       `json:"model"`
+	Role     string       `json:"role"` // default, also, fallback
+	URL      string       `json:"url"`
+	Key      bool         `json:"key"` // whether one is sent
+	Rung     llm.Rung     `json:"rung,omitempty"`
+	Dropped  []string     `json:"dropped,omitempty"`
+	Breaker  string       `json:"breaker,omitempty"`
+	Samples  []sampleTest `json:"samples"`
+	Problems []string     `json:"problems,omitempty"`
+	OK       bool         `json:"ok"`
+}
+
+// sampleTest is one sample judgement.
+type sampleTest struct {
+	Sample     string        `json:"sample"`
+	Expected   judge.Outcome `json:"expected"`
+	Outcome    judge.Outcome `json:"outcome,omitempty"`
+	Confidence float64       `json:"confidence"`
+	TookMs     int64         `json:"tookMs"`
+	Reasoning  string        `json:"reasoning,omitempty"`
+	Asked      *judge.Asked  `json:"asked,omitempty"`
+}
+
+// The sample data: what the doctor asks about.
+var samples = []struct {
+	name, data string
+	expected   judge.Outcome
+}{
+	{"a review that says what was checked", `{"comments": "Read sections 1 to 4 and compared every figure in table 2 with the source data; two typos corrected."}`, judge.Approve},
+	{"a review that says nothing", `{"comments": "I have looked at it very carefully and I am fully convinced of its quality."}`, judge.Reject},
+}
+
+// Run examines every configured model.
+func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
+	if err := llm.ValidThinking(c.Thinking); err != nil {
+		return misused("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
+	}
+	if c.Model == "" {
+		return misused("set LLM_JUDGE_MODEL, and LLM_BASE_URL and LLM_API_KEY as the endpoint needs them; docs/judge.md has examples",
+			"no model is configured")
+	}
+	cfg, err := c.config(con.log)
+	if err != nil {
+		return err
+	}
+	if _, err := llm.New(cfg); err != nil {
+		return misused("", "the model cannot be set up: %w", err)
+	}
+	report, ok := make([]diagnosis, 0, len(cfg.Models)), true
+	for i, m := range cfg.Models {
+		d, err := c.examine(ctx, cfg, m)
+		if err != nil {
+			return err
+		}
+		d.Role = role(i, len(c.Also))
+		ok = ok && d.OK
+		report = append(report, d)
+		if !c.JSON {
+			d.print(con)
+		}
+	}
+	if c.JSON {
+		err = con.out.json(map[string]any{"ok": ok, "models": report})
+	}
+	if err == nil && !ok {
+		return found()
+	}
+	return err
+}
+
+func role(i, also int) string {
+	switch {
+	case i == 0:
+		return "default"
+	case i <= also:
+		return "also"
+	}
+	return "fallback"
+}
+
+// examine asks one model on its own: no other may step in for it.
+func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Model) (diagnosis, error) {
+	cfg.Models, cfg.Fallbacks = []llm.Model{m}, nil
+	client, err := llm.New(cfg)
+	if err != nil {
+		return diagnosis{}, misused("", "%s cannot be set up: %w", m.Name, err)
+	}
+	defer client.Close()
+	layer, err := judge.NewModel(judge.ModelConfig{Completer: client, RefusalLimit: -1})
+	if err != nil {
+		return diagnosis{}, err
+	}
+	d := diagnosis{Model: m.Name, Key: m.APIKey != "", OK: true}
+	for _, s := range samples {
+		result, problem, err := judgeSample(ctx, layer, s.name, s.data, s.expected)
+		if err != nil {
+			return diagnosis{}, unclear("", "stopped: %w", err)
+		}
+		d.Samples = append(d.Samples, result)
+		if problem != "" {
+			d.OK = false
+			d.Problems = append(d.Problems, problem)
+		}
+		if result.Asked != nil && result.Asked.Failure != "" {
+			break // the second sample would only fail the same way
+		}
+	}
+	d.describe(client.Stats())
+	return d, nil
+}
+
+func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expected judge.Outcome) (sampleTest, string, error) {
+	c, err := caseFor("judged-review.json", judgedReview, "reviewing", "approve", json.RawMessage(data),
+		json.RawMessage(`{"documentId":"DOC-7","reviewer":"ada@example.com"}`))
+	if err != nil {
+		return sampleTest{}, "", err
+	}
+	began := time.Now()
+	op, err := layer.Weigh(ctx, c)
+	if err != nil {
+		return sampleTest{}, "", err
+	}
+	r := sampleTest{
+		Sample: name, Expected: expected, Outcome: op.Outcome, Confidence: op.Confidence,
+		TookMs: time.Since(began).Milliseconds(), Reasoning: op.Reasoning, Asked: op.Model,
+	}
+	switch {
+	case op.Trouble == judge.TroubleUnavailable || op.Trouble == judge.TroubleNotConfigured || op.Trouble == judge.TroubleUnreadable:
+		r.Outcome = ""
+		return r, op.Reasoning, nil
+	case expected == judge.Approve && op.Outcome != judge.Approve:
+		return r, fmt.Sprintf("it does not approve %s: agents will be held up", name), nil
+	case expected != judge.Approve && op.Outcome == judge.Approve:
+		return r, fmt.Sprintf("it approves %s: do not rely on it", name), nil
+	}
+	return r, "", nil
+}
+
+// describe adds what the client found out about the endpoint.
+func (d *diagnosis) describe(stats llm.Stats) {
+	for _, m := range stats.Models {
+		d.URL, d.Rung, d.Dropped, d.Breaker = m.Capabilities.URL, m.Capabilities.Rung, m.Capabilities.Dropped, m.Breaker
+		if m.LastError == nil || d.OK {
+			continue
+		}
+		d.Problems = append(d.Problems[:len(d.Problems):len(d.Problems)], m.LastError.Message)
+		if m.LastError.Advice != "" {
+			d.Problems = append(d.Problems, m.LastError.Advice)
+		}
+	}
+}
+
+func (d *diagnosis) print(con *console) {
+	out := con.out
+	out.printf("%s (%s)\n", out.bold(d.Model), d.Role)
+	line := func(name string, value any) { out.printf("  %-10s %v\n", name, value) }
+	line("url", d.URL)
+	key := "none is sent"
+	if d.Key {
+		key = "sent as a bearer token"
+	}
+	line("key", key)
+	if d.Rung != "" {
+		line("answers by", string(d.Rung))
+	}
+	if len(d.Dropped) > 0 {
+		line("not taken", strings.Join(d.Dropped, ", "))
+	}
+	for _, s := range d.Samples {
+		line("sample", s.line())
+	}
+	if d.Breaker != "" {
+		line("breaker", d.Breaker)
+	}
+	if d.OK {
+		line("result", out.green("works"))
+		out.printf("\n")
+		return
+	}
+	line("result", out.red("does not work as a judge"))
+	for _, p := range d.Problems {
+		out.printf("    - %s\n", p)
+	}
+	out.printf("\n")
+}
+
+func (s sampleTest) line() string {
+	if s.Outcome == "" {
+		return fmt.Sprintf("%s: no judgement, %d ms", s.Sample, s.TookMs)
+	}
+	text := fmt.Sprintf("%s: %s, confidence %.2f", s.Sample, s.Outcome, s.Confidence)
+	if a := s.Asked; a != nil {
+		text += fmt.Sprintf(" (stated %.2f), %d ms, %d calls", a.Stated, s.TookMs, a.Calls)
+		if a.PromptTokens != nil && a.CompletionTokens != nil {
+			text += fmt.Sprintf(", %d + %d tokens", *a.PromptTokens, *a.CompletionTokens)
+		}
+		if a.Lenient {
+			text += ", not quite in the form asked for"
+		}
+	}
+	return text
+}

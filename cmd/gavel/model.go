@@ -1,0 +1,222 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// modelFlags configure the model that judges. The first four are what other
+// judges of this kind read, so that a configuration can be taken over.
+type modelFlags struct {
+	BaseURL    string        `name:"llm-base-url" env:"LLM_BASE_URL,GAVEL_LLM_BASE_URL" default:"https://api.openai.com" placeholder:"URL" help:"Where the judging model is: any OpenAI-compatible endpoint, with or without /v1. Default: https://api.openai.com."`
+	Model      string        `name:"llm-model" env:"LLM_JUDGE_MODEL,GAVEL_LLM_MODEL" placeholder:"NAME" help:"The model that judges. Without one, moves that ask for a model are decided as onJudgeUnavailable says."`
+	KeyFile    string        `name:"llm-key-file" placeholder:"FILE" help:"Read the API key from this file instead of the environment variable LLM_API_KEY."`
+	Thinking   string        `name:"llm-thinking" env:"LLM_JUDGE_THINKING_MODE,GAVEL_LLM_THINKING" default:"auto" placeholder:"MODE" help:"How much the model thinks: auto (the default, nothing is sent), off, none, minimal, low, medium, high, xhigh or max."`
+	Fallbacks  []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask when the first cannot be had. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
+	Also       []string      `name:"llm-also" placeholder:"NAME" help:"A further model at the same URL that definitions may name. Repeatable."`
+	Structured string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
+	Deadline   time.Duration `name:"llm-deadline" placeholder:"TIME" help:"The longest that a decision waits for the model. Default: 20s, with thinking 60s."`
+	Budget     int           `name:"llm-budget" placeholder:"N" help:"The most judgements that one principal may ask of the model in an hour. Default: no limit."`
+	Refusals   int           `name:"llm-refusals" default:"3" placeholder:"N" help:"The number of refusals of the same data after which a person has to decide; -1 is never. Default: 3."`
+	Window     time.Duration `name:"llm-refusal-window" default:"24h" placeholder:"TIME" help:"How long a refusal counts for --llm-refusals, at most 168h. Default: 24h."`
+
+	Calibration string   `name:"llm-calibration" placeholder:"FILE" help:"Calibrations of the model's confidence; without one that fits, it is shrunk."`
+	Cassette    string   `name:"llm-cassette" placeholder:"FILE" help:"Record what the model answers in this file, or replay it."`
+	CassetteFor string   `name:"llm-cassette-mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"replay (the default; what is not recorded is an error), record, record-missing, or live."`
+	PriceIn     *float64 `name:"llm-price-in" placeholder:"USD" help:"The price of a million prompt tokens, to record what a judgement costs."`
+	PriceOut    *float64 `name:"llm-price-out" placeholder:"USD" help:"The price of a million completion tokens."`
+	AllowHTTP   bool     `name:"llm-allow-http" help:"Let the key travel unencrypted: allow http:// to hosts that are neither local nor private."`
+}
+
+// The variables that hold keys. There is no flag for a key: other users of a
+// machine can see the arguments of a process.
+const (
+	keyVariable         = "LLM_API_KEY"
+	fallbackKeyVariable = "LLM_FALLBACK_API_KEY"
+)
+
+// model is a configured model with what has to be closed after it.
+type model struct {
+	client       *llm.Client
+	cassette     *llm.Cassette // nil without one
+	calibrations *judge.Calibrations
+	flags        *modelFlags
+	log          *slog.Logger
+}
+
+// open makes the client of the configured models; nil when none is configured.
+// Nothing is called.
+func (f *modelFlags) open(log *slog.Logger) (*model, error) {
+	if err := llm.ValidThinking(f.Thinking); err != nil {
+		return nil, misused("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
+	}
+	if f.Model == "" {
+		return nil, f.withoutModel(log)
+	}
+	m := &model{flags: f, log: log}
+	cfg, err := f.config(log)
+	if err != nil {
+		return nil, err
+	}
+	if f.Calibration != "" {
+		raw, err := os.ReadFile(f.Calibration)
+		if err != nil {
+			return nil, misused("", "--llm-calibration: %w", err)
+		}
+		if m.calibrations, err = judge.ParseCalibrations(raw); err != nil {
+			return nil, misused("", "--llm-calibration %s: %w", f.Calibration, err)
+		}
+	}
+	if f.Cassette != "" {
+		if m.cassette, err = llm.OpenCassette(f.Cassette, llm.CassetteMode(f.CassetteFor), llm.NewHTTPDoer()); err != nil {
+			return nil, misused("", "--llm-cassette: %w", err)
+		}
+		cfg.Doer = m.cassette
+	}
+	if m.client, err = llm.New(cfg); err != nil {
+		return nil, errors.Join(misused("gavel judge doctor says what is called", "the model cannot be set up: %w", err), m.closeCassette())
+	}
+	return m, nil
+}
+
+// withoutModel warns of settings that make no sense without a model.
+func (f *modelFlags) withoutModel(log *slog.Logger) error {
+	switch {
+	case len(f.Fallbacks) > 0 || len(f.Also) > 0:
+		return misused("", "--llm-fallback and --llm-also need a first model: set LLM_JUDGE_MODEL or --llm-model")
+	case os.Getenv(keyVariable) != "" || os.Getenv("LLM_BASE_URL") != "":
+		log.Warn("no model will judge: LLM_JUDGE_MODEL is not set, although an endpoint or a key is")
+	}
+	return nil
+}
+
+func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
+	key, err := f.key()
+	if err != nil {
+		return llm.Config{}, err
+	}
+	if f.Window <= 0 || f.Window > engine.MaxRefusalAge {
+		return llm.Config{}, misused("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, engine.MaxRefusalAge)
+	}
+	cfg := llm.Config{Deadline: f.Deadline, Private: f.AllowHTTP}
+	add := func(name, base, key string) string {
+		rung := llm.Rung(f.Structured)
+		if f.Structured == "auto" {
+			rung = ""
+		}
+		cfg.Models = append(cfg.Models, llm.Model{
+			Name: name, ID: name, BaseURL: base, APIKey: key, Rung: rung, Thinking: f.Thinking,
+			PromptUSD: f.PriceIn, CompletionUSD: f.PriceOut,
+		})
+		return name
+	}
+	add(f.Model, f.BaseURL, key)
+	for _, name := range f.Also {
+		add(name, f.BaseURL, key)
+	}
+	for _, spec := range f.Fallbacks {
+		name, base, elsewhere := cutModel(spec)
+		use := key
+		if elsewhere {
+			use = os.Getenv(fallbackKeyVariable)
+		} else {
+			base = f.BaseURL
+		}
+		cfg.Fallbacks = append(cfg.Fallbacks, add(name, base, use))
+	}
+	if key == "" && !localURL(f.BaseURL) {
+		log.Warn("the model's endpoint gets no key: LLM_API_KEY is not set", "endpoint", f.BaseURL)
+	}
+	return cfg, nil
+}
+
+// cutModel takes NAME@URL apart. Names may contain @ themselves (some registries
+// pin versions so), so only what follows looks like a URL counts.
+func cutModel(spec string) (name, base string, elsewhere bool) {
+	i := strings.LastIndex(spec, "@http")
+	if i <= 0 {
+		return spec, "", false
+	}
+	return spec[:i], spec[i+1:], true
+}
+
+// localURL reports whether a URL is plainly one of this machine, where keys are
+// seldom needed.
+func localURL(raw string) bool {
+	if !strings.Contains(raw, "://") {
+		raw = "http://" + raw
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	return host == "localhost" || strings.HasPrefix(host, "127.") || host == "::1"
+}
+
+func (f *modelFlags) key() (string, error) {
+	key := os.Getenv(keyVariable)
+	if f.KeyFile != "" {
+		raw, err := os.ReadFile(f.KeyFile)
+		if err != nil {
+			return "", misused("", "--llm-key-file: %w", err)
+		}
+		key = string(raw)
+	}
+	key = strings.TrimSpace(key)
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", misused("", "the API key contains characters that no key has (white space, or letters beyond ASCII)")
+	}
+	return key, nil
+}
+
+// layer is the model as a layer of the judge; memory may be nil.
+func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
+	layer, err := judge.NewModel(judge.ModelConfig{
+		Completer: m.client, Memory: memory, Calibrations: m.calibrations,
+		RefusalLimit: m.flags.Refusals, RefusalWindow: m.flags.Window, Budget: m.flags.Budget,
+		Stable: m.cassette != nil,
+	})
+	if err != nil {
+		return nil, misused("", "the model cannot be set up: %w", err)
+	}
+	return layer, nil
+}
+
+// names are the models that definitions may ask for; the first is the default.
+func (m *model) names() []string {
+	if m == nil {
+		return nil
+	}
+	return m.client.Names()
+}
+
+func (m *model) closeCassette() error {
+	if m.cassette == nil {
+		return nil
+	}
+	return m.cassette.Close()
+}
+
+// Close ends the client and says what of a cassette was never used.
+func (m *model) Close() error {
+	if m == nil {
+		return nil
+	}
+	m.client.Close()
+	if m.cassette != nil && m.flags.CassetteFor == string(llm.CassetteReplay) {
+		if unused := m.cassette.Unused(); len(unused) > 0 {
+			m.log.Warn("the cassette holds answers that nobody asked for", "entries", len(unused), "first", fmt.Sprintf("%.120s", unused[0]))
+		}
+	}
+	return m.closeCassette()
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+func TestCutModel(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string][2]string{
+		"gpt-5-mini":                      {"gpt-5-mini", ""},
+		"small@https://other.example/v1":  {"small", "https://other.example/v1"},
+		"org/model@2026-01-01":            {"org/model@2026-01-01", ""},
+		"org/m@v1@http://localhost:11434": {"org/m@v1", "http://localhost:11434"},
+		"@https://other.example":          {"@https://other.example", ""},
+	} {
+		name, base, elsewhere := cutModel(spec)
+		if name != want[0] || base != want[1] || elsewhere != (want[1] != "") {
+			t.Errorf("%s: %q, %q, %t", spec, name, base, elsewhere)
+		}
+	}
+}
+
+func TestLocalURL(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]bool{
+		"http://localhost:11434": true, "localhost:1234": true, "127.0.0.1": true, "http://[::1]:8000/v1": true,
+		"https://api.openai.com": false, "http://localhost.example.com": false, "http://10.0.0.7": false, "::not a url": false,
+	} {
+		if got := localURL(raw); got != want {
+			t.Errorf("%s: %t", raw, got)
+		}
+	}
+}
+
+// The key of the first endpoint is never sent to another one.
+func TestKeysStayWithTheirEndpoints(t *testing.T) {
+	t.Setenv(keyVariable, "first-key")
+	t.Setenv(fallbackKeyVariable, "other-key")
+	f := modelFlags{
+		Model: "a", BaseURL: "https://one.example", Also: []string{"b"}, Structured: "tool", Window: time.Hour,
+		Fallbacks: []string{"c", "d@https://two.example/v1"},
+	}
+	cfg, err := f.config(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][2]string{
+		"a": {"https://one.example", "first-key"}, "b": {"https://one.example", "first-key"},
+		"c": {"https://one.example", "first-key"}, "d": {"https://two.example/v1", "other-key"},
+	}
+	if len(cfg.Models) != len(want) || strings.Join(cfg.Fallbacks, " ") != "c d" {
+		t.Fatalf("%+v", cfg)
+	}
+	for _, m := range cfg.Models {
+		if got := [2]string{m.BaseURL, m.APIKey}; got != want[m.Name] || m.Rung != llm.RungTool {
+			t.Errorf("%s: %v, rung %s", m.Name, got, m.Rung)
+		}
+	}
+}
+
+func TestKeyFile(t *testing.T) {
+	t.Setenv(keyVariable, "from the environment")
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte("  from-the-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := (&modelFlags{KeyFile: path}).key(); err != nil || key != "from-the-file" {
+		t.Errorf("%q, %v", key, err)
+	}
+	if _, err := (&modelFlags{}).key(); err == nil || strings.Contains(err.Error(), "environment") {
+		t.Errorf("a key with spaces: %v", err)
+	}
+	if _, err := (&modelFlags{KeyFile: path + "x"}).key(); err == nil {
+		t.Error("a missing file is no key")
+	}
+}
+
+// Settings that lead to no model are said, not swallowed.
+func TestHalfConfiguredModel(t *testing.T) {
+	t.Setenv(keyVariable, "k")
+	t.Setenv("LLM_BASE_URL", "")
+	var out bytes.Buffer
+	m, err := (&modelFlags{Thinking: "auto", Structured: "auto"}).open(slog.New(slog.NewTextHandler(&out, nil)))
+	if m != nil || err != nil || !strings.Contains(out.String(), "LLM_JUDGE_MODEL is not set") {
+		t.Errorf("%v, %v, %s", m, err, out.String())
+	}
+	if _, err := (&modelFlags{Thinking: "auto", Fallbacks: []string{"x"}}).open(slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a fallback without a first model")
+	}
+}
