@@ -3,6 +3,7 @@ package llm
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // withChain asks the model that is named, and others when it cannot be had. An
@@ -24,9 +25,9 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 			}
 		}
 		var failed []*Error
-		for _, b := range line {
+		for i, b := range line {
 			req.Model = b.name
-			reply, err := b.stack.Complete(ctx, req)
+			reply, err := b.within(ctx, req, len(line)-i)
 			if err == nil {
 				for _, f := range failed {
 					reply.Calls += f.Calls
@@ -44,6 +45,24 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 		}
 		return Reply{}, joined(failed)
 	})
+}
+
+// within asks a model so that there is time left for those behind it: one that hangs
+// may use up its share of the deadline, and no more.
+func (b *backend) within(parent context.Context, req Request, models int) (Reply, error) {
+	deadline, ok := parent.Deadline()
+	if !ok || models < 2 {
+		return b.stack.Complete(parent, req)
+	}
+	share := time.Until(deadline) / time.Duration(models)
+	late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v, its share of the time", share.Round(time.Millisecond))}
+	ctx, cancel := context.WithTimeoutCause(parent, share, late)
+	defer cancel()
+	reply, err := b.stack.Complete(ctx, req)
+	if err != nil && isContext(err) && parent.Err() == nil {
+		return Reply{}, late
+	}
+	return reply, err
 }
 
 // of says whose failure it was, where that is not known yet.

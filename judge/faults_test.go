@@ -1,0 +1,198 @@
+package judge_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/judge/llmtest"
+)
+
+var update = flag.Bool("update", false, "write the pages that tests generate")
+
+// faultDeadline is the decision's deadline in the fault table, the default.
+const faultDeadline = 20 * time.Second
+
+// setting is one column group of the fault table.
+type setting struct{ strict, fallback, review bool }
+
+func settings() []setting {
+	var out []setting
+	for _, strict := range []bool{true, false} {
+		for _, fallback := range []bool{false, true} {
+			for _, review := range []bool{false, true} {
+				out = append(out, setting{strict, fallback, review})
+			}
+		}
+	}
+	return out
+}
+
+// faultRow is what came of one fault in one setting.
+type faultRow struct {
+	fault llmtest.Named
+	setting
+	verdict judge.Verdict
+	calls   int
+	took    time.Duration
+}
+
+// byHost sends requests to the provider of their host.
+type byHost map[string]llm.Doer
+
+func (b byHost) Do(req *http.Request) (*http.Response, error) { return b[req.URL.Host].Do(req) }
+
+// decideUnder judges one good case while the first model has a fault.
+func decideUnder(t *testing.T, fault llmtest.Named, s setting) faultRow {
+	t.Helper()
+	row := faultRow{fault: fault, setting: s}
+	synctest.Test(t, func(t *testing.T) {
+		faulty := llmtest.New(fault.Personality, llmtest.Approver)
+		healthy := llmtest.New(llmtest.OpenAI(), llmtest.Approver)
+		cfg := llm.Config{
+			Doer:   byHost{"primary.example": faulty, "fallback.example": healthy},
+			Jitter: func() float64 { return 0.5 }, // the same times every run
+			Models: []llm.Model{{Name: "primary", ID: "primary", BaseURL: "https://primary.example/v1", APIKey: "k"}},
+		}
+		if s.fallback {
+			cfg.Models = append(cfg.Models, llm.Model{Name: "fallback", ID: "fallback", BaseURL: "https://fallback.example/v1", APIKey: "k"})
+			cfg.Fallbacks = []string{"fallback"}
+		}
+		client, err := llm.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		model, err := judge.NewModel(judge.ModelConfig{Completer: client})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := pipeline(t, &runner{}, model)
+		began := time.Now()
+		row.verdict, err = gate.Decide(t.Context(), goodReview(s))
+		row.took = time.Since(began)
+		if err != nil {
+			t.Fatalf("%s: %v", fault.Name, err)
+		}
+		row.calls = faulty.Count() + healthy.Count()
+	})
+	return row
+}
+
+// goodReview is a case that a working model approves.
+func goodReview(s setting) judge.Case {
+	return newCase(data(`{"comments":"Read sections 1 to 4; every figure in table 2 was compared with the source data."}`), func(c *judge.Case) {
+		c.Checks.RequiredFields = []string{"comments"}
+		c.Rubric.UseLLM, c.Rubric.StrictMode, c.ReviewPath = true, s.strict, s.review
+		c.Rubric.OnJudgeUnavailable = "" // the default of each mode
+		c.Rubric.Criteria = []string{"The comments name the parts that were read"}
+	})
+}
+
+// TestFaultTable puts every fault of a provider before the pipeline, in every
+// setting, and holds what must be true of all of them. It writes
+// docs/reference/model-faults.md (with -update).
+func TestFaultTable(t *testing.T) {
+	faults := llmtest.Faults()
+	if len(faults) < 20 {
+		t.Fatalf("only %d faults", len(faults))
+	}
+	var rows []faultRow
+	for _, fault := range faults {
+		for _, s := range settings() {
+			row := decideUnder(t, fault, s)
+			row.hold(t)
+			rows = append(rows, row)
+		}
+	}
+	var page bytes.Buffer
+	renderFaults(&page, rows)
+	path := filepath.Join("..", "docs", "reference", "model-faults.md")
+	if *update {
+		if err := os.WriteFile(path, page.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; run: go test ./judge -run TestFaultTable -update", err)
+	}
+	if !bytes.Equal(want, page.Bytes()) {
+		t.Errorf("%s is stale; run: go test ./judge -run TestFaultTable -update", path)
+	}
+}
+
+// hold checks what must be true whatever the fault is.
+func (r faultRow) hold(t *testing.T) {
+	t.Helper()
+	v := r.verdict
+	name := fmt.Sprintf("%s %+v", r.fault.Name, r.setting)
+	judged := v.Assurance == judge.AssuranceLLM
+	fromCase := r.fault.Class.Traits().FromCase
+	switch {
+	case r.took > faultDeadline:
+		t.Errorf("%s: took %v", name, r.took)
+	case r.strict && v.Outcome == judge.Approve && !judged:
+		t.Errorf("%s: approved in strict mode without a judgement", name)
+	case fromCase && v.Outcome == judge.Approve && !judged:
+		t.Errorf("%s: approved although the answer was unreadable", name)
+	case !judged && v.Outcome == judge.Approve && (!v.Degraded || v.DecidedBy != judge.ByFallback || v.Confidence > 0.5):
+		t.Errorf("%s: approved without saying that no model judged: %+v", name, v)
+	case v.Outcome == judge.Escalate && !r.review:
+		t.Errorf("%s: escalated to nobody", name)
+	case v.Outcome != judge.Approve && v.Applied:
+		t.Errorf("%s: moved all the same", name)
+	}
+	if code := judge.CodeJudgeUnreadable; !judged && fromCase && v.Code != code {
+		t.Errorf("%s: code %q, must be %q", name, v.Code, code)
+	}
+}
+
+func renderFaults(b *bytes.Buffer, rows []faultRow) {
+	b.WriteString(`<!-- Generated by: go test ./judge -run TestFaultTable -update -->
+
+# What a fault of the model comes to
+
+One good case, put before the gate while its model has a fault: by whether the
+workflow is strict, whether another model is in the chain, and whether a person
+can resolve an escalation. The decision's deadline is 20 s; times are those of a
+clock that only waiting moves, so they are exact. Calls are HTTP requests, over
+both models.
+
+No row approves in strict mode without a judgement, no row whose fault the case
+can cause ("unreadable") approves at all unless a model judged, and every row
+answers within the deadline: the test that writes this page fails otherwise.
+
+| fault | kind | strict | other model | reviewer | outcome | confidence | assurance | decided by | degraded | calls | time |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+`)
+	for _, r := range rows {
+		v := r.verdict
+		kind := "unavailable"
+		if r.fault.Class.Traits().FromCase {
+			kind = "unreadable"
+		}
+		outcome := string(v.Outcome)
+		if v.Code != "" {
+			outcome += " `" + v.Code + "`"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %.3g | %s | %s | %s | %d | %s |\n",
+			r.fault.Name, kind, yes(r.strict), yes(r.fallback), yes(r.review),
+			outcome, v.Confidence, v.Assurance, v.DecidedBy, yes(v.Degraded), r.calls, r.took.Round(time.Millisecond))
+	}
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
