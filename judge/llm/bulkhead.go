@@ -57,11 +57,18 @@ func (b *bulkhead) enter(ctx context.Context, caller string) error {
 		select {
 		case <-left:
 		case <-timer.C:
-			return &Error{Class: ClassBusy, Message: "too many questions are under way at this endpoint", RetryAfter: b.wait}
+			return b.full()
 		case <-ctx.Done():
-			return contextError(ctx)
+			if err := contextError(ctx); ours(err) == nil {
+				return err
+			}
+			return b.full() // our time is over, and the endpoint has nothing to do with it
 		}
 	}
+}
+
+func (b *bulkhead) full() *Error {
+	return &Error{Class: ClassBusy, Message: "too many questions are under way at this endpoint", RetryAfter: b.wait}
 }
 
 // withBulkhead waits for a place, and not for long.

@@ -3,6 +3,7 @@ package llm
 import (
 	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -42,7 +43,7 @@ func withCache(next Completer, first string, ttl time.Duration, most int) Comple
 		}
 		reply, err := next.Complete(ctx, req)
 		if err == nil {
-			c.put(key, reply)
+			c.put(key, reply.clone())
 		}
 		return reply, err
 	})
@@ -70,7 +71,23 @@ func (c *cache) get(key string) (Reply, bool) {
 		return Reply{}, false
 	}
 	c.recent.MoveToFront(e)
-	return kept.reply, true
+	return kept.reply.clone(), true
+}
+
+// clone is a copy that shares nothing: what one caller does to a reply must not be
+// seen by the next.
+func (r Reply) clone() Reply {
+	a := &r.Answer
+	a.Criteria, a.Violations, a.Suggestions = slices.Clone(a.Criteria), slices.Clone(a.Violations), slices.Clone(a.Suggestions)
+	if r.Usage != nil {
+		used := *r.Usage
+		r.Usage = &used
+	}
+	if r.CostUSD != nil {
+		cost := *r.CostUSD
+		r.CostUSD = &cost
+	}
+	return r
 }
 
 func (c *cache) put(key string, reply Reply) {

@@ -48,7 +48,7 @@ type Config struct {
 	MaxBackoff time.Duration // 2 s
 	RetryShare float64       // retries per call over all callers: 0.2, and never fewer than 3 a minute
 
-	Parallel     int           // HTTP requests under way per endpoint: 8
+	Parallel     int           // HTTP requests under way per endpoint: 8; at most half of them for one Request.Caller
 	ParallelWait time.Duration // for one of them to end: 1 s
 
 	BreakerFailures int           // consecutive failures that open it: 5

@@ -205,7 +205,7 @@ func (r *answerReader) criterion(o object) Criterion {
 	}
 	switch evidence := in.value("evidence").(type) {
 	case string:
-		c.Evidence = clean(evidence, maxEvidence)
+		c.Evidence = verbatim(evidence, maxEvidence)
 	case nil:
 	default:
 		in.refuse("the evidence for %q is no text", c.ID)
@@ -226,6 +226,21 @@ func (r *answerReader) criterion(o object) Criterion {
 	}
 	r.lenient = r.lenient || in.lenient
 	return c
+}
+
+// verbatim is a quote: it has to be found again, so the invisible characters that
+// some scripts are written with stay in it. Who shows it cleans it.
+func verbatim(s string, n int) string {
+	s = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s))
+	if r := []rune(s); len(r) > n {
+		s = string(r[:n])
+	}
+	return s
 }
 
 // clean is a text from a model or an endpoint, fit to be shown: no control

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -94,7 +95,7 @@ func (q Question) quotes() []string {
 func collect(v any, out *[]string) {
 	switch v := v.(type) {
 	case string:
-		if r := []rune(strings.Join(strings.Fields(v), " ")); len(r) >= 3 {
+		if r := []rune(strings.Join(strings.Fields(v), " ")); strings.ContainsFunc(v, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
 			*out = append(*out, string(r[:min(len(r), 120)]))
 		}
 	case map[string]any:
