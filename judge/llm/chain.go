@@ -3,6 +3,7 @@ package llm
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -26,7 +27,7 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 		}
 		var failed []*Error
 		for i, b := range line {
-			req.Model = b.name
+			req.Model = b.Name
 			reply, err := b.within(ctx, req, len(line)-i)
 			if err == nil {
 				for _, f := range failed {
@@ -38,7 +39,7 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 			if fail == nil {
 				return Reply{}, err
 			}
-			failed = append(failed, fail.of(b.name))
+			failed = append(failed, fail.of(b.Name))
 			if !fail.Class.Traits().Chain || ctx.Err() != nil {
 				break
 			}
@@ -48,13 +49,16 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 }
 
 // within asks a model so that there is time left for those behind it: one that hangs
-// may use up its share of the deadline, and no more.
+// may use up its share of the time that is left. Where that is not enough for one
+// attempt it gets more, up to three quarters, for else a slow model could never
+// answer because another stands behind it.
 func (b *backend) within(parent context.Context, req Request, models int) (Reply, error) {
 	deadline, ok := parent.Deadline()
 	if !ok || models < 2 {
 		return b.stack.Complete(parent, req)
 	}
-	share := time.Until(deadline) / time.Duration(models)
+	left := time.Until(deadline)
+	share := max(left/time.Duration(models), min(b.attempt, left*3/4))
 	late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v, its share of the time", share.Round(time.Millisecond))}
 	ctx, cancel := context.WithTimeoutCause(parent, share, late)
 	defer cancel()
@@ -77,23 +81,29 @@ func (e *Error) of(model string) *Error {
 
 // joined is what several models' failures come to: one that the case may have
 // caused if there is one, else the first that says what happened and not only that
-// nobody was asked. All calls count, and the soonest return.
+// nobody was asked; its message names the others. All calls count, and the soonest
+// return.
 func joined(all []*Error) *Error {
-	best := *all[0]
+	first := all[0]
 	for _, e := range all[1:] {
-		told, tells := notAsked(best.Class), notAsked(e.Class)
-		switch {
-		case best.Class.Traits().FromCase:
-		case e.Class.Traits().FromCase, told && !tells:
-			best = *e
+		if !first.Class.Traits().FromCase && (e.Class.Traits().FromCase || notAsked(first.Class) && !notAsked(e.Class)) {
+			first = e
 		}
 	}
+	best := *first
 	best.Calls, best.RetryAfter = 0, 0
+	var others []string
 	for _, e := range all {
+		if e != first {
+			others = append(others, e.Model+" "+string(e.Class))
+		}
 		best.Calls += e.Calls
 		if e.RetryAfter > 0 && (best.RetryAfter == 0 || e.RetryAfter < best.RetryAfter) {
 			best.RetryAfter = e.RetryAfter
 		}
+	}
+	if len(others) > 0 {
+		best.Message += " (also asked: " + strings.Join(others, ", ") + ")"
 	}
 	return &best
 }

@@ -25,7 +25,8 @@ type Client struct {
 
 // backend is one model with everything that belongs to it alone.
 type backend struct {
-	name    string
+	Model
+	attempt time.Duration // of one HTTP request
 	inner   innermost
 	breaker *breaker
 	gate    *notBefore
@@ -74,7 +75,7 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 			bulkheads[in.host] = newBulkhead(cfg.Parallel, cfg.ParallelWait)
 		}
 		b := &backend{
-			name: m.Name, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: newLatch(cfg),
+			Model: m, attempt: cfg.Attempt, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: newLatch(cfg),
 			quality: newQuality(cfg), seen: &observed{},
 		}
 		b.stack = b.build(cfg, bulkheads[in.host], retries, c.count)
@@ -84,9 +85,9 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("llm: %w", err)
 	}
-	next := withChain(byName, c.models[0].name, cfg.Fallbacks)
+	next := withChain(byName, c.models[0].Name, cfg.Fallbacks)
 	next = withSharing(next, cfg.Deadline)
-	next = withCache(next, c.models[0].name, cfg.CacheTTL, cfg.CacheEntries)
+	next = withCache(next, c.models[0].Name, cfg.CacheTTL, cfg.CacheEntries)
 	c.top = withDeadline(next, cfg.Deadline)
 	return c, nil
 }
@@ -94,7 +95,7 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 // build puts the decorators of one model around its endpoint.
 func (b *backend) build(cfg Config, bulk *bulkhead, retries *retryBudget, count *counters) Completer {
 	next := withAttempt(b.inner, cfg.Attempt)
-	next = b.seen.watch(next)
+	next = b.seen.watch(next, b.Model, count)
 	next = withBulkhead(next, bulk)
 	next = withBreaker(next, b.breaker)
 	next = withNotBefore(next, b.gate)
@@ -119,7 +120,7 @@ func (c *Client) Complete(ctx context.Context, req Request) (Reply, error) {
 func (c *Client) Names() []string {
 	out := make([]string, len(c.models))
 	for i, m := range c.models {
-		out[i] = m.name
+		out[i] = m.Name
 	}
 	return out
 }

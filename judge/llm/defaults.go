@@ -117,6 +117,7 @@ func (c Config) validate() error {
 	}{{"BreakerShare", c.BreakerShare}, {"QualityShare", c.QualityShare}, {"RetryShare", c.RetryShare}} {
 		need(s.is >= 0 && s.is <= 1, "%s is %v, must be 0 to 1", s.name, s.is)
 	}
+	need(c.QualityMin <= c.QualityWindow, "QualityMin is %d of a QualityWindow of %d, and can never be reached", c.QualityMin, c.QualityWindow)
 	need(c.MaxTokens >= 0 && c.MaxBody > 0, "MaxTokens and MaxBody must not be negative")
 	return errors.Join(errs...)
 }

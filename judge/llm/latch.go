@@ -27,6 +27,9 @@ func (l *latch) lasts(err error) time.Duration {
 	if errors.Is(err, ErrCassetteMiss) {
 		return 0 // the next question may be on the cassette
 	}
+	if fail := ours(err); fail == nil || fail.Calls == 0 {
+		return 0 // the question was wrong: the endpoint was not asked
+	}
 	switch ClassOf(err) {
 	case ClassQuota:
 		return l.quota
@@ -37,28 +40,35 @@ func (l *latch) lasts(err error) time.Duration {
 	}
 }
 
-// enter returns the remembered failure, nil when the caller may ask.
-func (l *latch) enter() *Error {
+// enter returns the remembered failure, nil when the caller may ask; he then calls
+// leave with whether he is the one who probes.
+func (l *latch) enter() (probes bool, kept *Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail == nil {
-		return nil
+		return false, nil
 	}
 	left := time.Until(l.until)
 	if left <= 0 && !l.probing {
 		l.probing = true
-		return nil
+		return true, nil
 	}
+	return false, l.remembered(left)
+}
+
+func (l *latch) remembered(left time.Duration) *Error {
 	kept := *l.fail
 	kept.Calls, kept.Usage, kept.RetryAfter = 0, nil, max(left, time.Second)
 	kept.Message = fmt.Sprintf("%s (remembered from before; it is asked again in %v)", kept.Message, kept.RetryAfter.Round(time.Second))
 	return &kept
 }
 
-func (l *latch) leave(err error) {
+func (l *latch) leave(probed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.probing = false
+	if probed {
+		l.probing = false
+	}
 	fail, lasts := ours(err), l.lasts(err)
 	switch {
 	case lasts > 0:
@@ -78,12 +88,12 @@ func (l *latch) now() (*Error, time.Time) {
 // withLatch spares calls that cannot succeed.
 func withLatch(next Completer, l *latch) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		if fail := l.enter(); fail != nil {
+		probes, fail := l.enter()
+		if fail != nil {
 			return Reply{}, fail
 		}
-		ended := errors.New("not ended")
-		err := ended
-		defer func() { l.leave(err) }()
+		err := context.Canceled // until it has ended otherwise
+		defer func() { l.leave(probes, err) }()
 		var reply Reply
 		reply, err = next.Complete(ctx, req)
 		return reply, err

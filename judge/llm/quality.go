@@ -52,32 +52,34 @@ func (q *quality) of(name string) *caller {
 	return c
 }
 
-// enter says whether a caller is to be kept from asking.
-func (q *quality) enter(name string) *Error {
+// enter says whether a caller is to be kept from asking. If not, he calls leave with
+// whether this is the question that probes.
+func (q *quality) enter(name string) (probes bool, kept *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.of(name)
 	if c.until.IsZero() {
-		return nil
+		return false, nil
 	}
 	left := time.Until(c.until)
 	if left <= 0 && !c.probing {
 		c.probing = true
-		return nil
+		return true, nil
 	}
-	return &Error{
+	return false, &Error{
 		Class: ClassQuality, RetryAfter: max(left, time.Second),
 		Message: "most of the model's last answers for this caller could not be used, so it is not asked for a while",
 		Advice:  "send shorter, plainer data; gavel judge doctor says whether the model is to blame",
 	}
 }
 
-func (q *quality) leave(name string, err error) {
+func (q *quality) leave(name string, probed bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.of(name)
-	probed := c.probing
-	c.probing = false
+	if probed {
+		c.probing = false
+	}
 	poor := ClassOf(err).Traits().Poor
 	if err != nil && !poor {
 		return // it says nothing about answers
@@ -117,11 +119,12 @@ func (q *quality) latched() int {
 // withQuality keeps callers whose answers are unusable from asking for a while.
 func withQuality(next Completer, q *quality) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		if fail := q.enter(req.Caller); fail != nil {
+		probes, fail := q.enter(req.Caller)
+		if fail != nil {
 			return Reply{}, fail
 		}
 		err := context.Canceled // until it has ended otherwise
-		defer func() { q.leave(req.Caller, err) }()
+		defer func() { q.leave(req.Caller, probes, err) }()
 		var reply Reply
 		reply, err = next.Complete(ctx, req)
 		return reply, err

@@ -10,10 +10,10 @@ import (
 // that the model quoted would come back as an instruction.
 func withReask(next Completer, cfg Config, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		left := spend(ctx)
+		budget := spend(ctx)
 		reply, err := checked(next.Complete(ctx, req))(req)
 		fail := ours(err)
-		if fail == nil || !fail.Class.Traits().Reask || left <= 0 || req.Complaint != "" {
+		if fail == nil || !fail.Class.Traits().Reask || budget.left <= 0 || budget.reasked || req.Complaint != "" {
 			return reply, err
 		}
 		again := req
@@ -22,7 +22,8 @@ func withReask(next Completer, cfg Config, count *counters) Completer {
 			again.MaxTokens = 2 * tokensOf(req, cfg)
 		}
 		count.reask()
-		spend(ctx)
+		budget.left--
+		budget.reasked = true
 		reply, err = checked(next.Complete(ctx, again))(req)
 		reply.Calls += fail.Calls
 		if err != nil {
@@ -44,7 +45,7 @@ func checked(reply Reply, err error) func(Request) (Reply, error) {
 		}
 		if wrong := req.Check(reply.Answer); wrong != nil {
 			return Reply{}, &Error{
-				Class: ClassInconsistent, Message: wrong.Error(), Model: reply.Model, Endpoint: reply.Endpoint,
+				Class: ClassInconsistent, Message: printable(wrong.Error()), Model: reply.Model, Endpoint: reply.Endpoint,
 				Breaker: reply.Breaker, Calls: reply.Calls, Usage: reply.Usage,
 			}
 		}
@@ -64,7 +65,7 @@ func complaintOf(fail *Error) string {
 	case ClassAmbiguous:
 		b.WriteString(": it held more than one verdict.")
 	case ClassInconsistent:
-		b.WriteString(": it contradicts itself. approved must be true if and only if every criterion is met, and violations must be empty then.")
+		b.WriteString(": it contradicts itself. approved must be true if and only if every criterion is met, and violations must be empty then; each criterion is answered once, and confidence is a number from 0 to 1.")
 	default:
 		b.WriteString(": it was not in the form that was asked for.")
 	}

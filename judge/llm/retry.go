@@ -31,7 +31,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 			}
 			wait := fail.RetryAfter
 			if wait <= 0 {
-				wait = time.Duration(float64(min(cfg.Backoff<<try, cfg.MaxBackoff)) * cfg.Jitter())
+				wait = time.Duration(float64(backoff(cfg, try)) * cfg.Jitter())
 			}
 			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || !budget.take() {
 				return Reply{}, fail
@@ -45,6 +45,18 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 			}
 		}
 	})
+}
+
+// backoff is the longest wait after so many tries: it doubles up to the most.
+func backoff(cfg Config, tries int) time.Duration {
+	wait := min(cfg.Backoff, cfg.MaxBackoff)
+	for range tries {
+		if wait > cfg.MaxBackoff/2 {
+			return cfg.MaxBackoff
+		}
+		wait *= 2
+	}
+	return wait
 }
 
 // sleep waits, or returns why the context ended.
@@ -61,18 +73,21 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // callBudget bounds how often one question asks one model for a judgement, retries
 // and re-asking together. It belongs to one goroutine.
-type callBudget struct{ left int }
+type callBudget struct {
+	left    int
+	reasked bool
+}
 
 type callBudgetKey struct{}
 
 // spend takes one call out of the budget of the question, if there is one.
-func spend(ctx context.Context) (left int) {
+func spend(ctx context.Context) *callBudget {
 	b, ok := ctx.Value(callBudgetKey{}).(*callBudget)
 	if !ok {
-		return 1
+		b = &callBudget{left: 2}
 	}
 	b.left--
-	return b.left
+	return b
 }
 
 // retryBudget allows retries as a share of the calls of the last minute, and never

@@ -11,7 +11,7 @@ import (
 // Stats is what a Client has seen since it was made.
 type Stats struct {
 	// Questions counts Complete, Replies and Errors how they ended; a caller who left
-	// is neither. Calls are HTTP requests.
+	// is neither. Calls are HTTP requests, those included that nobody waited for any more.
 	Questions int           `json:"questions"`
 	Replies   int           `json:"replies"`
 	Errors    map[Class]int `json:"errors,omitempty"`
@@ -21,7 +21,8 @@ type Stats struct {
 	CacheHits int           `json:"cacheHits"`
 	Shared    int           `json:"shared"`
 	Lenient   int           `json:"lenient"`
-	// Tokens and CostUSD sum what endpoints said; Unknown counts replies without usage.
+	// Tokens and CostUSD sum what endpoints said, of unusable answers too; UnknownUsage
+	// counts answers without it.
 	PromptTokens     int          `json:"promptTokens"`
 	CompletionTokens int          `json:"completionTokens"`
 	CostUSD          float64      `json:"costUSD"`
@@ -60,7 +61,7 @@ type LastError struct {
 func (c *Client) Stats() Stats {
 	s := c.count.copy()
 	for _, b := range c.models {
-		m := ModelStats{Name: b.name, Capabilities: b.inner.capabilities(), Breaker: b.breaker.state(), Muted: b.quality.latched()}
+		m := ModelStats{Name: b.Name, Capabilities: b.inner.capabilities(), Breaker: b.breaker.state(), Muted: b.quality.latched()}
 		if left := b.gate.left(); left > 0 {
 			m.NotBefore = time.Now().Add(left)
 		}
@@ -104,31 +105,40 @@ func (c *counters) note(r Reply, err error) {
 		if err != nil {
 			if fail := ours(err); fail != nil {
 				s.Errors[fail.Class]++
-				s.Calls += fail.Calls
 			}
 			return
 		}
 		s.Replies++
-		if r.Shared {
+		switch {
+		case r.Shared:
 			s.Shared++
-			return // its call is counted where it was made
-		}
-		if r.CacheHit {
+		case r.CacheHit:
 			s.CacheHits++
-			return
-		}
-		s.Calls += r.Calls
-		if r.Lenient {
+		case r.Lenient:
 			s.Lenient++
 		}
-		if r.Usage == nil {
+	})
+}
+
+// call counts one HTTP request, where it is made: several callers may wait for one,
+// and some leave before it ends.
+func (c *counters) call(m Model, r Reply, err error) {
+	used, cost, answered := r.Usage, r.CostUSD, err == nil
+	if fail := ours(err); fail != nil {
+		used, cost = fail.Usage, m.cost(fail.Usage)
+		answered = fail.Class.Traits().Success
+	}
+	c.add(func(s *Stats) {
+		s.Calls++
+		switch {
+		case used != nil:
+			s.PromptTokens += used.Prompt
+			s.CompletionTokens += used.Completion
+		case answered:
 			s.UnknownUsage++
-		} else {
-			s.PromptTokens += r.Usage.Prompt
-			s.CompletionTokens += r.Usage.Completion
 		}
-		if r.CostUSD != nil {
-			s.CostUSD += *r.CostUSD
+		if cost != nil {
+			s.CostUSD += *cost
 		}
 	})
 }
@@ -141,11 +151,13 @@ type observed struct {
 	last *LastError
 }
 
-// watch notes how long requests take and what went wrong last.
-func (o *observed) watch(next Completer) Completer {
+// watch counts requests, and notes how long they take and what went wrong last. A
+// request that a caller left says neither.
+func (o *observed) watch(next Completer, m Model, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()
 		reply, err := next.Complete(ctx, req)
+		count.call(m, reply, err)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if isContext(err) {
