@@ -178,7 +178,10 @@ func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expe
 // describe adds what the client found out about the endpoint.
 func (d *diagnosis) describe(stats llm.Stats) {
 	for _, m := range stats.Models {
-		d.URL, d.Rung, d.Dropped, d.Breaker = m.Capabilities.URL, m.Capabilities.Rung, m.Capabilities.Dropped, m.Breaker
+		d.URL, d.Dropped, d.Breaker = m.Capabilities.URL, m.Capabilities.Dropped, m.Breaker
+		if !m.Capabilities.Since.IsZero() {
+			d.Rung = m.Capabilities.Rung
+		}
 		if m.LastError == nil || d.OK {
 			continue
 		}

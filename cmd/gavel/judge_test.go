@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// doctor runs the command against an endpoint and returns what it found.
+func doctor(t *testing.T, url string, args ...string) (code int, stdout string) {
+	t.Helper()
+	cmd := exec.Command("gavel", append([]string{"judge", "doctor"}, args...)...)
+	cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=1s")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if strings.Contains(out.String()+errs.String(), "secretsecret") {
+		t.Error("the key is shown")
+	}
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String()
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	model, err := startModel(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.close()
+	code, out := doctor(t, model.url)
+	for _, want := range []string{"scripted (default)", model.url + "/v1/chat/completions", "json_schema", "approve, confidence 0.88 (stated 0.97)", "reject", "640 + 90 tokens", "works"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if code != exitFine {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	for _, bad := range []mood{garbled, dead, slow} {
+		model.become(bad)
+		code, out := doctor(t, model.url, "--json")
+		var found struct {
+			OK     bool
+			Models []diagnosis
+		}
+		if err := json.Unmarshal([]byte(out), &found); err != nil {
+			t.Fatalf("%s: %v\n%s", bad, err, out)
+		}
+		if code != exitBad || found.OK || len(found.Models) != 1 || len(found.Models[0].Problems) == 0 {
+			t.Errorf("%s: exit code %d\n%s", bad, code, out)
+		}
+	}
+}
+
+// What was recorded is replayed without an endpoint; what was not is an error.
+func TestCassetteThroughTheFlags(t *testing.T) {
+	t.Parallel()
+	scripted, err := startModel(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scripted.close()
+	tape := filepath.Join(t.TempDir(), "tape.jsonl")
+	ask := func(mode string, which int) (sampleTest, string) {
+		t.Helper()
+		f := modelFlags{
+			BaseURL: scripted.url, Model: "scripted", Thinking: "auto", Structured: "auto", Deadline: 5 * time.Second,
+			Refusals: 3, Window: 24 * time.Hour, Cassette: tape, CassetteFor: mode,
+		}
+		var log bytes.Buffer
+		m, err := f.open(slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		layer, err := m.layer(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := samples[which]
+		result, _, err := judgeSample(t.Context(), layer, s.name, s.data, s.expected)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return result, log.String()
+	}
+	recorded, _ := ask("record", 0)
+	if recorded.Outcome != judge.Approve {
+		t.Fatalf("%+v", recorded)
+	}
+	scripted.become(dead)
+	replayed, _ := ask("replay", 0)
+	if replayed.Outcome != judge.Approve || replayed.Confidence != recorded.Confidence {
+		t.Errorf("%+v", replayed)
+	}
+	missed, log := ask("replay", 1)
+	if missed.Outcome != "" || missed.Asked == nil || missed.Asked.Failure == "" || !strings.Contains(log, "nobody asked for") {
+		t.Errorf("%+v, %s", missed, log)
+	}
+}
