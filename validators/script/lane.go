@@ -115,14 +115,13 @@ func (p *Pool) start(ctx context.Context, l *lane) (*process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
-	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start)
+	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.saw)
 	switch {
 	case p.life.Err() != nil && w == nil:
 		return nil, errClosed
 	case err != nil:
 		return nil, err
 	}
-	w.saw = p.stats.saw
 	p.stats.starts.Add(1)
 	p.stats.workers.Add(1)
 	l.mu.Lock()

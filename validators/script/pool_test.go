@@ -191,7 +191,8 @@ func TestBlame(t *testing.T) {
 			t.Errorf("result %d is named %s", i, r.Name)
 		}
 	}
-	if s := p.Stats(); s.Kills != 1 || s.Deaths != 1 || s.Timeouts != 1 || s.Recycled != 1 {
+	// On a busy machine a timeout may have been given a second chance.
+	if s := p.Stats(); s.Kills != 1 || s.Deaths != 1 || s.Timeouts-s.Retries != 1 || s.Recycled != 1 {
 		t.Errorf("%+v", s)
 	}
 	r, err = p.Run(context.Background(), script.Batch{Owner: "p", Routes: conditions("true", "false", "false"), Validators: validators(hang, yes)})

@@ -60,12 +60,14 @@ type process struct {
 	saw    func(memory int64)
 }
 
-// startProcess starts a worker and waits for its first word.
-func startProcess(ctx context.Context, path string, setup Setup, limit time.Duration) (*process, error) {
+// startProcess starts a worker and waits for its first word. saw is told how much
+// memory the worker used when it is killed; nil for nobody.
+func startProcess(ctx context.Context, path string, setup Setup, limit time.Duration, saw func(memory int64)) (*process, error) {
 	p, err := spawn(path)
 	if err != nil {
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
+	p.saw = saw // before anybody can kill it
 	stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
 	defer stop()
 	p.timer = time.AfterFunc(limit, func() { p.kill(outOfTime) })
