@@ -86,3 +86,17 @@ func withBreaker(next Completer, b *breaker) Completer {
 		return reply, err
 	})
 }
+
+// withSecondLook stands behind the bulkhead: whoever waited for a place may have been
+// let through before those in front of him found the endpoint dead.
+func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		if b.two.State() == gobreaker.StateOpen {
+			return Reply{}, b.refusal(gobreaker.ErrOpenState)
+		}
+		if left := g.left(); left > 0 {
+			return Reply{}, tooEarly(left)
+		}
+		return next.Complete(ctx, req)
+	})
+}

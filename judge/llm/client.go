@@ -96,6 +96,7 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 func (b *backend) build(cfg Config, bulk *bulkhead, retries *retryBudget, count *counters) Completer {
 	next := withAttempt(b.inner, cfg.Attempt)
 	next = b.seen.watch(next, b.Model, count)
+	next = withSecondLook(next, b.breaker, b.gate)
 	next = withBulkhead(next, bulk)
 	next = withBreaker(next, b.breaker)
 	next = withNotBefore(next, b.gate)

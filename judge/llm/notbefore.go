@@ -33,7 +33,7 @@ func (g *notBefore) shut(d time.Duration) {
 func withNotBefore(next Completer, g *notBefore) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if left := g.left(); left > 0 {
-			return Reply{}, &Error{Class: ClassNotBefore, Message: "the endpoint asked to be left alone for a while", RetryAfter: left}
+			return Reply{}, tooEarly(left)
 		}
 		reply, err := next.Complete(ctx, req)
 		if fail := ours(err); fail != nil && fail.RetryAfter > 0 && (fail.Class == ClassRateLimited || fail.Class == ClassOverloaded) {
@@ -41,4 +41,8 @@ func withNotBefore(next Completer, g *notBefore) Completer {
 		}
 		return reply, err
 	})
+}
+
+func tooEarly(left time.Duration) *Error {
+	return &Error{Class: ClassNotBefore, Message: "the endpoint asked to be left alone for a while", RetryAfter: left}
 }
