@@ -1,0 +1,181 @@
+package llm
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{do: failing(ClassNetwork)}
+		c := clientOver(t, Config{Retries: -1}, f)
+		for range 5 {
+			if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassNetwork {
+				t.Fatal(err)
+			}
+		}
+		_, err := c.Complete(t.Context(), Request{})
+		if ClassOf(err) != ClassBreakerOpen || ours(err).RetryAfter != 30*time.Second || f.calls.Load() != 5 || ours(err).Calls != 0 {
+			t.Errorf("open: %v, %d calls", err, f.calls.Load())
+		}
+		pass(30*time.Second + time.Millisecond)
+		f.do = hanging // the probe hangs: it must not keep the breaker half-open for ever
+		done := make(chan error)
+		go func() { _, err := c.Complete(t.Context(), Request{}); done <- err }()
+		synctest.Wait()
+		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassBreakerOpen || ours(err).Breaker != "half-open" {
+			t.Errorf("beside the probe: %v", err)
+		}
+		if err := <-done; ClassOf(err) != ClassTimeout {
+			t.Errorf("the probe: %v", err)
+		}
+		pass(30*time.Second + time.Millisecond)
+		f.do = answering
+		if reply, err := c.Complete(t.Context(), Request{}); err != nil || reply.Breaker != "half-open" {
+			t.Errorf("back: %+v, %v", reply, err)
+		}
+		if s := c.Stats().Models[0]; s.Breaker != "closed" || s.LastError == nil || s.LastError.Class != ClassTimeout {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// BenchmarkBreakerOpen measures what a decision pays while the breaker is open,
+// beside the same stack around an endpoint that answers at once.
+func BenchmarkBreakerOpen(b *testing.B) {
+	run := func(name string, f *fake, prepare int) {
+		b.Run(name, func(b *testing.B) {
+			c := clientOver(b, Config{Retries: -1}, f)
+			for range prepare {
+				_, _ = c.Complete(b.Context(), Request{})
+			}
+			for i := 0; b.Loop(); i++ {
+				_, _ = c.Complete(b.Context(), Request{Key: strconv.Itoa(i)})
+			}
+		})
+	}
+	run("open", &fake{do: failing(ClassNetwork)}, 5)
+	run("baseline-answering", &fake{do: answering}, 0)
+}
+
+// What opens a breaker: failures in a row, or their share; what says nothing about the
+// endpoint does neither open nor close it.
+func TestWhatOpensABreaker(t *testing.T) {
+	t.Parallel()
+	const fails, fine, nothing = ClassNetwork, ClassRefusal, ClassRateLimited
+	seq := func(n int, cs ...Class) (out []Class) {
+		for range n {
+			out = append(out, cs...)
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		seen []Class
+		open bool
+	}{
+		"four in a row":           {seq(4, fails), false},
+		"five in a row":           {seq(5, fails), true},
+		"with others in between":  {append(seq(4, fails, nothing), fails), true},
+		"a third of many":         {seq(5, fine, fails, fine), false},
+		"half of too few":         {seq(2, fine, fails), false},
+		"half of enough":          {seq(3, fine, fails), true},
+		"nothing but exclusions":  {seq(50, nothing), false},
+		"a model that will not":   {seq(50, fine), false},
+		"callers who left":        {seq(50, ""), false},
+		"four long ago, then one": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var now Class
+				b := newBreaker(Config{}.withDefaults())
+				c := withBreaker(CompleterFunc(func(context.Context, Request) (Reply, error) {
+					if now == "" {
+						return Reply{}, context.Canceled
+					}
+					return Reply{}, &Error{Class: now}
+				}), b)
+				if tc.seen == nil {
+					tc.seen = seq(4, fails)
+				}
+				for i, class := range tc.seen {
+					now = class
+					if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) == ClassBreakerOpen {
+						t.Fatalf("open after %d", i)
+					}
+				}
+				if name == "four long ago, then one" {
+					pass(3 * time.Minute)
+					_, _ = c.Complete(t.Context(), Request{})
+				}
+				if open := b.state() == "open"; open != tc.open {
+					t.Errorf("%s: %+v", b.state(), b.two.Counts())
+				}
+			})
+		})
+	}
+}
+
+// Whatever the probes and those beside them do, also hang, leave or panic: a breaker
+// is never stuck. An endpoint that is well again answers after one more BreakerOpen.
+func TestABreakerIsNeverStuck(t *testing.T) {
+	t.Parallel()
+	behaviours := []string{"answer", "fail", "nothing", "hang", "leave", "panic"}
+	rapid.Check(t, func(rt *rapid.T) {
+		rounds := rapid.SliceOfN(rapid.SliceOfN(rapid.SampledFrom(behaviours), 1, 8), 1, 8).Draw(rt, "rounds")
+		pauses := rapid.SliceOfN(rapid.IntRange(0, 40), len(rounds), len(rounds)).Draw(rt, "pauses in seconds")
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{do: func(ctx context.Context, _ int, req Request) (Reply, error) {
+				switch req.User {
+				case "fail":
+					return Reply{}, &Error{Class: ClassUpstream}
+				case "nothing":
+					return Reply{}, &Error{Class: ClassTooLong}
+				case "hang", "leave":
+					return hanging(ctx, 0, req)
+				case "panic":
+					panic("as told")
+				}
+				return good(), nil
+			}}
+			c := clientOver(t, Config{Retries: -1}, f)
+			for i, round := range rounds {
+				var wg sync.WaitGroup
+				for _, b := range round {
+					wg.Go(func() {
+						defer func() { _ = recover() }()
+						ctx := t.Context()
+						if b == "leave" {
+							var leave context.CancelFunc
+							ctx, leave = context.WithTimeout(ctx, time.Second)
+							defer leave()
+						}
+						began := time.Now()
+						_, _ = c.Complete(ctx, Request{User: b, Caller: b})
+						if took := time.Since(began); took > c.cfg.Deadline {
+							t.Errorf("%v: %s took %v", rounds, b, took)
+						}
+					})
+				}
+				wg.Wait()
+				pass(time.Duration(pauses[i]) * time.Second)
+			}
+			pass(c.cfg.BreakerOpen + time.Millisecond)
+			for range 2 {
+				if _, err := c.Complete(t.Context(), Request{}); err != nil {
+					t.Fatalf("%v, pauses %v: %v", rounds, pauses, err)
+				}
+			}
+			if s := c.models[0].breaker.state(); s != "closed" {
+				t.Fatalf("%v: %s", rounds, s)
+			}
+		})
+	})
+}

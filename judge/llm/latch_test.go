@@ -1,0 +1,91 @@
+package llm
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// After a latch one asks; the others keep the old answer until he knows.
+func TestOneProbesALatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{do: failing(ClassAuth)}
+		c := clientOver(t, Config{}, f)
+		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassAuth {
+			t.Fatal(err)
+		}
+		pass(c.cfg.ConfigLatch)
+		f.do = func(ctx context.Context, _ int, _ Request) (Reply, error) { return good(), sleep(ctx, time.Second) }
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { _, _ = c.Complete(t.Context(), Request{}) })
+		}
+		wg.Wait()
+		if f.calls.Load() != 2 {
+			t.Errorf("%d calls", f.calls.Load())
+		}
+		// A cassette that lacks one answer may have the next.
+		f.do = func(context.Context, int, Request) (Reply, error) {
+			return Reply{}, &Error{Class: ClassConfig, Err: ErrCassetteMiss}
+		}
+		for range 3 {
+			_, _ = c.Complete(t.Context(), Request{})
+		}
+		if f.calls.Load() != 5 {
+			t.Errorf("a miss is remembered: %d calls", f.calls.Load())
+		}
+	})
+}
+
+// What is remembered, and for how long.
+func TestLatch(t *testing.T) {
+	t.Parallel()
+	for _, class := range allClasses(t) {
+		want := map[Class]time.Duration{ClassQuota: 10 * time.Minute, ClassAuth: time.Minute, ClassNotFound: time.Minute, ClassConfig: time.Minute}[class]
+		synctest.Test(t, func(t *testing.T) {
+			l := newLatch(Config{}.withDefaults())
+			l.leave(false, &Error{Class: class, Message: "m", Calls: 1})
+			_, kept := l.enter()
+			switch {
+			case want == 0 && kept != nil:
+				t.Errorf("%s is remembered", class)
+			case want > 0 && (kept == nil || kept.Class != class || kept.RetryAfter != want || kept.Calls != 0 || !strings.Contains(kept.Message, "m (remembered")):
+				t.Errorf("%s: %+v", class, kept)
+			}
+			l = newLatch(Config{}.withDefaults())
+			l.leave(false, &Error{Class: class}) // nobody was asked: the question was wrong
+			if _, kept := l.enter(); kept != nil {
+				t.Errorf("%s is remembered although nobody was asked", class)
+			}
+		})
+	}
+}
+
+// Only he who probes ends the probe, not one who asked before the latch fell.
+func TestAStragglerEndsNoProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLatch(Config{}.withDefaults())
+		l.leave(false, &Error{Class: ClassAuth, Calls: 1})
+		pass(time.Minute)
+		if probes, kept := l.enter(); !probes || kept != nil {
+			t.Fatalf("%t, %v", probes, kept)
+		}
+		l.leave(false, context.Canceled) // the straggler
+		if _, kept := l.enter(); kept == nil {
+			t.Error("two probe")
+		}
+		l.leave(true, context.Canceled) // he who probes has left: the next one does
+		if probes, _ := l.enter(); !probes {
+			t.Error("nobody probes any more")
+		}
+		l.leave(true, &Error{Class: ClassAuth, Calls: 1})
+		if _, kept := l.enter(); kept == nil || kept.RetryAfter != time.Minute {
+			t.Errorf("after a probe in vain: %+v", kept)
+		}
+	})
+}
