@@ -68,8 +68,11 @@ func unwrapped(s string) string {
 	}
 }
 
-// collapsed is s with every run of white space as one space, and none around it.
-func collapsed(s string) string { return strings.Join(strings.Fields(s), " ") }
+// collapsed is s with every run of white space and control characters as one space,
+// and none around it: an answer's control characters have become spaces already.
+func collapsed(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+}
 
 func letterOrDigit(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 

@@ -33,7 +33,7 @@ func TestHolds(t *testing.T) {
 	long := strings.Repeat("lorem ipsum ", 1000) // cut after 4,000 runes
 	s := shownOf(t,
 		`{"documentId":"DOC-7","nested":{"deep":[{"x":"found here"}]},"ssn":"[masked]","e":"","n":null,"list":[]}`,
-		`{"comments":"Read sections 1 to 4;\n every \"figure\" in table 2\twas compared.","count":12.50,"ok":true,"a":"z","path":"/etc/passwd","html":"<b>bold</b> text","zero":"ab\u200bcd","long":"`+long+`the end","a/b":{"~":"tilde"}}`)
+		`{"comments":"Read sections 1 to 4;\n every \"figure\" in table 2\twas compared.","count":12.50,"ok":true,"a":"z","path":"/etc/passwd","html":"<b>bold</b> text","zero":"ab\u200bcd","colour":"\u001b[32mok\u001b[0m renders header","long":"`+long+`the end","a/b":{"~":"tilde"}}`)
 	for evidence, want := range map[string]bool{
 		"Read sections 1 to 4":                   true,
 		"“Read sections 1 to 4”":                 true,
@@ -86,6 +86,8 @@ func TestHolds(t *testing.T) {
 		`\u003cb\u003ebold`:                      true,
 		"ab\u200bcd":                             true,
 		"abcd":                                   false,
+		" renders header":                        true,
+		"\x1b[0m renders header":                 true,
 		"lorem ipsum lorem":                      true,
 		"the end":                                false, // cut away
 		"[truncated 8007 chars]":                 false,
