@@ -179,3 +179,55 @@ func TestABreakerIsNeverStuck(t *testing.T) {
 		})
 	})
 }
+
+// The window slides: failures shortly before its turn count together with those after.
+func TestTheWindowSlides(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{do: answering}
+		c := clientOver(t, Config{Retries: -1}, f)
+		ask := func(n int, class Class) {
+			f.do = failing(class)
+			for range n {
+				_, _ = c.Complete(t.Context(), Request{})
+			}
+		}
+		pass(110 * time.Second)
+		ask(3, ClassNetwork)
+		pass(20 * time.Second)
+		ask(2, ClassNetwork)
+		if s := c.models[0].breaker.state(); s != "open" {
+			t.Errorf("%s after five failures in 20 s", s)
+		}
+	})
+}
+
+// Whoever waited for a place does not ask an endpoint that was found dead, or that
+// asked to be left alone, meanwhile.
+func TestSecondLook(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		says *Error
+		want Class
+	}{
+		{&Error{Class: ClassNetwork}, ClassBreakerOpen},
+		{&Error{Class: ClassRateLimited, RetryAfter: time.Minute}, ClassNotBefore},
+	} {
+		t.Run(string(tc.want), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) {
+					_ = sleep(ctx, 500*time.Millisecond)
+					return Reply{}, tc.says
+				}}
+				c := clientOver(t, Config{Retries: -1, BreakerFailures: 1, Parallel: 1}, f)
+				go func() { _, _ = c.Complete(t.Context(), Request{}) }()
+				synctest.Wait()
+				_, err := c.Complete(t.Context(), Request{})
+				if ClassOf(err) != tc.want || ours(err).RetryAfter <= 0 || ours(err).Calls != 0 || f.calls.Load() != 1 {
+					t.Errorf("%+v after %d calls", err, f.calls.Load())
+				}
+			})
+		})
+	}
+}

@@ -87,5 +87,15 @@ func TestAStragglerEndsNoProbe(t *testing.T) {
 		if _, kept := l.enter(); kept == nil || kept.RetryAfter != time.Minute {
 			t.Errorf("after a probe in vain: %+v", kept)
 		}
+		pass(time.Minute)
+		if probes, _ := l.enter(); !probes {
+			t.Error("nobody probes any more")
+		}
+		l.leave(true, nil)
+		for range 2 {
+			if probes, kept := l.enter(); probes || kept != nil {
+				t.Errorf("after one that was answered: probes %t, %v", probes, kept)
+			}
+		}
 	})
 }

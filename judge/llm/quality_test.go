@@ -94,6 +94,10 @@ func TestAProbeOfQuality(t *testing.T) {
 		if _, kept := q.enter("c"); kept == nil || kept.RetryAfter <= 0 {
 			t.Errorf("two probe: %v", kept)
 		}
+		q.leave("c", false, &Error{Class: ClassNetwork}) // one who asked before the latch fell
+		if _, kept := q.enter("c"); kept == nil {
+			t.Error("two probe after a straggler")
+		}
 		q.leave("c", true, poor)
 		if _, kept := q.enter("c"); kept == nil || kept.RetryAfter != time.Minute {
 			t.Errorf("after a probe in vain: %v", kept)

@@ -156,3 +156,26 @@ func TestAPanicIsTheCallers(t *testing.T) {
 		}
 	}
 }
+
+// Those who waited for one call may do with the reply what they like.
+func TestSharedRepliesShareNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientOver(t, Config{CacheTTL: -1}, &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) {
+			return Reply{Answer: Answer{Violations: []string{"v"}}}, sleep(ctx, time.Second)
+		}})
+		var replies [2]Reply
+		var wg sync.WaitGroup
+		for i := range replies {
+			wg.Go(func() { replies[i], _ = c.Complete(t.Context(), Request{Key: "k"}) })
+		}
+		wg.Wait()
+		if replies[0].Shared == replies[1].Shared {
+			t.Error("nobody shared")
+		}
+		replies[0].Answer.Violations[0] = "changed"
+		if replies[1].Answer.Violations[0] != "v" {
+			t.Error("what one does to his reply the other sees")
+		}
+	})
+}

@@ -33,6 +33,19 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// Only an answer can have usage: a dead endpoint has nothing to be unknown.
+func TestUnknownUsage(t *testing.T) {
+	t.Parallel()
+	said := []error{&Error{Class: ClassAuth}, &Error{Class: ClassRefusal}, nil, context.Canceled}
+	count := newCounters()
+	for _, err := range said {
+		count.call(Model{}, Reply{}, err)
+	}
+	if s := count.copy(); s.Calls != 4 || s.UnknownUsage != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Unusable answers cost as well, and so do requests that nobody waited for.
 func TestStatsOfWhatWasInVain(t *testing.T) {
 	t.Parallel()
