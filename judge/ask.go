@@ -93,12 +93,32 @@ func facts(passed []LayerName) []string {
 	return out
 }
 
-// Show renders the exact prompt that a model would be sent about a case, but for
-// the random marker and nonce, for which placeholders stand.
+// Show renders the exact prompt that a model would be sent about a case that every
+// other layer lets pass, but for the random marker and nonce, for which placeholders
+// stand.
 func Show(c Case) (prompts.Prompt, error) {
-	if len(c.Passed) == 0 && c.Operation == Advance {
-		c.Passed = []LayerName{LayerTransition}
-	}
+	c.Passed = speaking(c)
 	q, err := ask(c, "MARKER", "NONCE")
 	return q.prompt, err
+}
+
+// speaking are the layers before the model that have something to check in a case, in
+// the order in which they are asked.
+func speaking(c Case) []LayerName {
+	out := []LayerName{LayerTransition}
+	for _, l := range []struct {
+		name  LayerName
+		looks bool
+	}{
+		{LayerFields, len(c.Checks.RequiredFields) > 0},
+		{LayerSchema, len(c.Checks.Schema) > 0},
+		{LayerScript, len(c.Checks.Validators) > 0 || len(c.Checks.Routes) > 0},
+		{LayerState, len(c.Candidates) > 0 && len(c.Candidates[0].Entry.RequiredFields)+len(c.Candidates[0].Entry.Schema) > 0},
+		{LayerContent, true},
+	} {
+		if l.looks {
+			out = append(out, l.name)
+		}
+	}
+	return out
 }

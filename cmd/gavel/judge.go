@@ -89,10 +89,17 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 		})
 	}
 	out := con.out
-	out.printf("%s\n%s\n", out.bold("=== system"), strings.TrimRight(prompt.System, "\n"))
-	out.printf("\n%s\n%s\n", out.bold("=== user"), strings.TrimRight(prompt.User, "\n"))
-	out.printf("\n%s\n%s\n", out.bold("=== appended to system where the endpoint does not enforce the schema"), strings.TrimRight(prompt.Shape, "\n"))
-	out.printf("\n%s\n", out.dim(fmt.Sprintf("prompt %s, %s", prompt.ID, prompt.Digest)))
+	for _, part := range []struct{ title, text string }{
+		{"=== system", prompt.System}, {"=== user", prompt.User},
+		{"=== appended to system where the endpoint does not enforce the schema", prompt.Shape},
+	} {
+		out.printf("%s\n", out.bold(part.title))
+		for line := range strings.Lines(part.text) {
+			out.printf("%s\n", strings.TrimRight(line, "\n"))
+		}
+		out.printf("\n")
+	}
+	out.printf("%s\n", out.dim(fmt.Sprintf("prompt %s, %s", prompt.ID, prompt.Digest)))
 	if !question.Rubric.UseLLM {
 		con.err.printf("this action asks no model: useLLM is not set\n")
 	}
