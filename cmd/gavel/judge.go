@@ -90,7 +90,8 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	}
 	out := con.out
 	for _, part := range []struct{ title, text string }{
-		{"=== system", prompt.System}, {"=== user", prompt.User},
+		{"=== system", prompt.System},
+		{"=== user", prompt.User},
 		{"=== appended to system where the endpoint does not enforce the schema", prompt.Shape},
 	} {
 		out.printf("%s\n", out.bold(part.title))
