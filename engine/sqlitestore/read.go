@@ -17,6 +17,7 @@ import (
 type readStatements struct {
 	load, byKey, snapshot    *sql.Stmt
 	refusals, refusedOpinion *sql.Stmt
+	judgeConfigs             *sql.Stmt
 }
 
 const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner, i.created_at, i.updated_at,
@@ -33,6 +34,8 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 		&s.refusals: `SELECT count(*) FROM refusals WHERE guard = ? AND at >= ?`,
 		&s.refusedOpinion: `SELECT opinion FROM refusals WHERE identity = ? AND at >= ? AND opinion IS NOT NULL
 			ORDER BY at DESC, pos DESC LIMIT 1`,
+		&s.judgeConfigs: `SELECT workflow, revision, principal, role, scope, settings, hash, at
+			FROM judge_configs WHERE workflow = ? ORDER BY revision`,
 	}
 }
 
@@ -175,10 +178,11 @@ func (s *Store) Definitions(ctx context.Context) (all []engine.StoredDefinition,
 
 // JudgeConfigs implements engine.Store.
 func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []engine.JudgeConfig, err error) {
-	const query = `SELECT workflow, revision, principal, role, scope, settings, hash, at
-		FROM judge_configs WHERE workflow = ? ORDER BY revision`
-	err = s.read(ctx, "judge configs of "+workflow, func(ctx context.Context) (err error) {
-		all, err = collect(ctx, s.readers, scanJudgeConfig, query, workflow)
+	err = s.read(ctx, "judge configs of "+workflow, func(ctx context.Context) error {
+		rows, err := s.stmts.judgeConfigs.QueryContext(ctx, workflow) // every judgement asks for them
+		if err == nil {
+			all, err = every(rows, scanJudgeConfig)
+		}
 		return err
 	})
 	return all, err
@@ -204,6 +208,11 @@ func collect[T any](ctx context.Context, db *sql.DB, scan func(row) (T, error), 
 	if err != nil {
 		return nil, err
 	}
+	return every(rows, scan)
+}
+
+// every scans all rows and closes them.
+func every[T any](rows *sql.Rows, scan func(row) (T, error)) (out []T, err error) {
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		v, err := scan(rows)
