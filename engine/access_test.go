@@ -120,6 +120,10 @@ func TestAccess(t *testing.T) {
 			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{StrictMode: new(true)}})
 			return err
 		}, [6]engine.Code{ok, no, ok, ok, no, no}},
+		{"clear refusals", func(ctx context.Context, x bundle) error {
+			_, err := x.b.ClearRefusals(ctx, x.p, engine.RefusalQuery{Principal: agent.ID})
+			return err
+		}, [6]engine.Code{no, no, no, ok, no, no}},
 	}
 	for _, row := range rows {
 		for i, column := range columns {

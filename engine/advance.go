@@ -138,15 +138,20 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 		return judgement{}, nil, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
 	}
 	e.identify(&c)
-	if done, err = e.oneByOne(ctx, c.Guard); err != nil {
-		return judgement{}, nil, err
+	release, err := e.takeTurn(ctx, inst, c.Guard)
+	if err != nil {
+		return judgement{}, nil, e.conflictFor(ctx, p, err)
 	}
+	defer func() {
+		if done == nil { // no decision, or a panic: nobody else will
+			release()
+		}
+	}()
 	v, err := e.cfg.Judge.Decide(ctx, c)
 	if err != nil {
-		done()
 		return judgement{}, nil, judgeError(err)
 	}
-	return judgement{inst: inst, loaded: l, data: req.Data, question: c, verdict: v}, done, nil
+	return judgement{inst: inst, loaded: l, data: req.Data, question: c, verdict: v}, release, nil
 }
 
 // decisionEvent is pure but for ids and the clock: the event that records a

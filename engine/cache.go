@@ -50,8 +50,8 @@ func (c *definitionCache) put(l loaded) {
 	}
 }
 
-// waiters lets concurrent requests with one idempotency scope go one after the
-// other within this process, so that the later ones find the first one's event.
+// waiters lets concurrent requests with one scope go one after the other within
+// this process, so that the later ones find what the first one has written.
 type waiters struct {
 	mu sync.Mutex
 	m  map[string]*waiter
@@ -64,9 +64,9 @@ type waiter struct {
 
 func newWaiters() *waiters { return &waiters{m: map[string]*waiter{}} }
 
-// acquire waits for its turn or for done. The returned release is nil when done
-// came first.
-func (w *waiters) acquire(done <-chan struct{}, scope string) (release func()) {
+// acquire takes its turn, or waits for it or for done. The returned release is nil
+// when done came first.
+func (w *waiters) acquire(done <-chan struct{}, scope string) (release func(), waited bool) {
 	w.mu.Lock()
 	e, ok := w.m[scope]
 	if !ok {
@@ -84,11 +84,17 @@ func (w *waiters) acquire(done <-chan struct{}, scope string) (release func()) {
 			delete(w.m, scope)
 		}
 	}
+	release = func() { e.turn <- struct{}{}; leave() }
 	select {
 	case <-e.turn:
-		return func() { e.turn <- struct{}{}; leave() }
+		return release, false
+	default:
+	}
+	select {
+	case <-e.turn:
+		return release, true
 	case <-done:
 		leave()
-		return nil
+		return nil, true
 	}
 }

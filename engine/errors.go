@@ -53,7 +53,7 @@ var Codes = []CodeInfo{
 	{CodeConflict, "The instance is not at the expected revision any more.", "Look at the current state in the answer and decide again.", false},
 	{CodeKeyReused, "The idempotency key was used before with another request.", "Use a new key for a new request.", false},
 	{CodeInstanceEnded, "The instance has ended, so this cannot be done to it.", "Start a new instance.", false},
-	{CodeBusy, "The script sandbox is full or could not start; nothing was decided or recorded.", "Try again shortly.", true},
+	{CodeBusy, "The script sandbox is full or could not start, or earlier requests about the same data are still being judged; nothing was decided or recorded.", "Try again shortly.", true},
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeCancelled, "The caller cancelled the request or its deadline passed before the decision was recorded.", "Check the status before trying again, or use an idempotency key.", true},
 	{CodeInternal, "A defect of the program; the details are in its log.", "Report it with the log line.", false},

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
@@ -22,7 +24,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 	if req.Name == "" {
 		return JudgeConfigResult{}, missing("name", "The name of a defined workflow.")
 	}
-	if err := checkSettings(req.Settings); err != nil {
+	if err := e.checkSettings(req.Settings); err != nil {
 		return JudgeConfigResult{}, err
 	}
 	for {
@@ -83,23 +85,42 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, 
 }
 
 // checkSettings looks at the values alone.
-func checkSettings(s workflow.JudgeSettings) error {
-	if s.Enabled == nil && s.StrictMode == nil && s.MinConfidence == nil && s.UseLLM == nil {
-		return &Error{Code: CodeInvalidArgument, Message: "No setting was given.", Hint: "Give at least one of enabled, strictMode, minConfidence, useLLM."}
+func (e *Engine) checkSettings(s workflow.JudgeSettings) error {
+	if s.Enabled == nil && s.StrictMode == nil && s.MinConfidence == nil && s.UseLLM == nil && s.Model == nil {
+		return &Error{Code: CodeInvalidArgument, Message: "No setting was given.", Hint: "Give at least one of enabled, strictMode, minConfidence, useLLM, model."}
 	}
 	if m := s.MinConfidence; m != nil && (*m != *m || *m < 0 || *m > 1) {
 		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "minConfidence must be a number from 0 to 1.", Hint: "For example 0.8."}
 	}
-	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Criteria != nil || s.Model != nil || s.Samples != nil {
-		return &Error{Code: CodeInvalidArgument, Message: "Only enabled, strictMode, minConfidence and useLLM can be configured beside a definition.", Hint: "Define a new version for the others."}
+	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Criteria != nil || s.Samples != nil {
+		return &Error{Code: CodeInvalidArgument, Message: "Only enabled, strictMode, minConfidence, useLLM and model can be configured beside a definition.", Hint: "Define a new version for the others."}
+	}
+	if s.Model != nil && !slices.Contains(e.cfg.Models, *s.Model) {
+		return unknownModel(*s.Model, e.cfg.Models)
 	}
 	return nil
+}
+
+// unknownModel names the models that there are: which one judges is chosen among
+// those that an operator configured.
+func unknownModel(name string, models []string) *Error {
+	out := &Error{
+		Code: CodeInvalidArgument, Path: "/model", Message: fmt.Sprintf("No model %.80q is configured.", name),
+		Hint: "No model is configured at all; ask an operator to configure one.",
+	}
+	if len(models) > 0 {
+		out.Hint = fmt.Sprintf("Configured models: %s.", strings.Join(models, ", "))
+	}
+	if near := workflow.Suggest(name, models); near != "" {
+		out.Message = fmt.Sprintf("No model %.80q is configured; did you mean %q?", name, near)
+	}
+	return out
 }
 
 // onlyTightens is what an agent may do to an operator's definition: exactly
 // enabled true, strictMode true, or a minConfidence that is not below the present one.
 func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
-	if (s.Enabled != nil && !*s.Enabled) || (s.StrictMode != nil && !*s.StrictMode) || s.UseLLM != nil ||
+	if (s.Enabled != nil && !*s.Enabled) || (s.StrictMode != nil && !*s.StrictMode) || s.UseLLM != nil || s.Model != nil ||
 		(s.MinConfidence != nil && *s.MinConfidence < now.MinConfidence) {
 		return &Error{
 			Code: CodeForbidden, Message: "This definition belongs to an operator; an agent may only tighten its judge.",
@@ -121,7 +142,8 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []JudgeConfig, now ju
 	loosens := (byOperator.Enabled != nil && s.Enabled != nil && now.Enabled && !*s.Enabled) ||
 		(byOperator.StrictMode != nil && s.StrictMode != nil && now.StrictMode && !*s.StrictMode) ||
 		(byOperator.MinConfidence != nil && s.MinConfidence != nil && *s.MinConfidence < now.MinConfidence) ||
-		(byOperator.UseLLM != nil && s.UseLLM != nil && now.UseLLM && !*s.UseLLM)
+		(byOperator.UseLLM != nil && s.UseLLM != nil && now.UseLLM && !*s.UseLLM) ||
+		(byOperator.Model != nil && s.Model != nil && *s.Model != *byOperator.Model) // nobody can tell which of two is stricter
 	if loosens {
 		return &Error{Code: CodeForbidden, Message: "An operator configured this setting; only an operator may loosen it.", Hint: "Ask an operator."}
 	}

@@ -52,7 +52,7 @@ func once[T any](ctx context.Context, e *Engine, key *record.Key,
 	if key == nil {
 		return do(ctx)
 	}
-	release := e.keys.acquire(ctx.Done(), key.Scope)
+	release, _ := e.keys.acquire(ctx.Done(), key.Scope)
 	if release == nil {
 		return zero, storeError("wait for the request with the same idempotency key", ctx.Err())
 	}

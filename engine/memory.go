@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -47,7 +48,7 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 	if guard != "" {
 		n, err := m.store.Refusals(ctx, guard, since)
 		if err != nil {
-			return r, fmt.Errorf("recall refusals: %w", err)
+			return r, storeError("say what was refused before", err)
 		}
 		r.Refusals = n
 	}
@@ -59,11 +60,11 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 		return r, nil
 	}
 	if err != nil {
-		return r, fmt.Errorf("recall an opinion: %w", err)
+		return r, storeError("say what was refused before", err)
 	}
 	var op judge.Opinion
 	if err := json.Unmarshal(raw, &op); err != nil {
-		return r, fmt.Errorf("recall an opinion: %w", err)
+		return r, fmt.Errorf("read the opinion that was kept: %w", err)
 	}
 	r.Opinion = &op
 	return r, nil
@@ -81,19 +82,44 @@ func (e *Engine) identify(c *judge.Case) {
 	c.Guard = keyed("gavel/guard/v1", c.Principal, c.Workflow, c.Action, string(judge.Fingerprint(c.Data)))
 }
 
-// oneByOne lets decisions with the same guard key follow each other, from the
+// longestTurn bounds how long a decision waits for others with its guard key. With
+// the time of a judgement added it stays below what clients usually wait.
+const longestTurn = 30 * time.Second
+
+// takeTurn lets decisions with the same guard key follow each other, from the
 // count that is read to the count that is written. Otherwise callers in parallel
 // would all see the count before the first of them was refused. Several processes
 // over one store may still pass it, by one attempt each.
-func (e *Engine) oneByOne(ctx context.Context, guard string) (release func(), err error) {
+//
+// A case without a guard key asks no model and waits for nobody. When the instance
+// moved while others had their turn, the model is not asked about what is past: the
+// error is a *conflict then. Other errors are an *Error.
+func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard string) (release func(), err error) {
 	if guard == "" {
 		return func() {}, nil
 	}
-	release = e.guards.acquire(ctx.Done(), guard)
-	if release == nil {
+	bounded, cancel := context.WithTimeout(ctx, longestTurn)
+	defer cancel()
+	release, waited := e.guards.acquire(bounded.Done(), guard)
+	switch {
+	case release == nil && ctx.Err() != nil:
 		return nil, judgeError(ctx.Err())
+	case release == nil:
+		return nil, &Error{Code: CodeBusy, Message: "Earlier requests about the same data are still being judged.", Hint: "Try again when they are answered; nothing was recorded."}
+	case !waited:
+		return release, nil
 	}
-	return release, nil
+	current, err := e.cfg.Store.Load(ctx, inst.ID)
+	switch {
+	case err != nil:
+		err = storeError("load the instance", err)
+	case current.Revision != inst.Revision:
+		err = &conflict{inst.ID}
+	default:
+		return release, nil
+	}
+	release()
+	return nil, err
 }
 
 // lesson is what has to be written beside the event of a judgement, nil when

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators"
@@ -293,6 +294,117 @@ func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 			t.Errorf("%s sees %+v", p.Role, a)
 		}
 	}
+}
+
+// A new field of judge.Asked is hidden from the judged until somebody decides
+// otherwise.
+func TestTheJudgedSeeWhatIsListed(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	j := newJudged(t, store, "m")
+	id := j.start()
+	j.advance(agent, closing(id, "did it"))
+	h, err := j.History(t.Context(), agent, engine.HistoryRequest{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hidden := range []string{`"endpoint"`, `"breaker"`, `"detail"`, `"refusalLimit"`, `"costUSD"`, `"rung"`, `"promptTokens"`, `"criteria"`, "0.97"} {
+		if strings.Contains(string(raw), hidden) {
+			t.Errorf("the judged sees %s: %s", hidden, raw)
+		}
+	}
+}
+
+// Which model judges is chosen among those that an operator configured.
+func TestConfigureModel(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, memstore.New(), "small", "large")
+	set := func(p engine.Principal, workflowName, model string) (engine.JudgeConfigResult, error) {
+		return j.ConfigureJudge(t.Context(), p, engine.JudgeConfigRequest{Name: workflowName, Settings: workflow.JudgeSettings{Model: &model}})
+	}
+	_, err := set(operator, "judged", "larg")
+	if e := wantCode(t, err, engine.CodeInvalidArgument); e.Path != "/model" || !strings.Contains(e.Error(), `"large"`) || !strings.Contains(e.Error(), "small, large") {
+		t.Errorf("%+v", e)
+	}
+	_, err = set(agent, "judged", "large")
+	wantCode(t, err, engine.CodeForbidden)
+	if r, err := set(operator, "judged", "large"); err != nil || r.Config.Model != "large" {
+		t.Errorf("%+v, %v", r, err)
+	}
+
+	if _, err := j.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(named(judgedFlow, "own"))}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := set(agent, "own", "small"); err != nil || r.Config.Model != "small" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := set(operator, "own", "large"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = set(agent, "own", "small") // the operator has chosen
+	wantCode(t, err, engine.CodeForbidden)
+
+	none := newJudged(t, memstore.New())
+	_, err = none.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "judged", Settings: workflow.JudgeSettings{Model: new("m")}})
+	if e := wantCode(t, err, engine.CodeInvalidArgument); !strings.Contains(e.Hint, "configured at all") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A refusal that loses its place to another event is sealed anew, and counts once.
+func TestARefusalSealedAnewCountsOnce(t *testing.T) {
+	t.Parallel()
+	store := &interrupting{Store: memstore.New()}
+	j := newJudged(t, store, "m")
+	id := j.start()
+	store.before = func() { // between the judgement and its record
+		store.before = nil
+		if _, err := j.Checkpoint(context.Background(), agent, engine.CheckpointRequest{ID: id}); err != nil {
+			t.Error(err)
+		}
+	}
+	j.advance(agent, closing(id, "did it"))
+	if store.lessons != 2 || store.kept != 1 {
+		t.Fatalf("%d commits with a lesson, %d went through; want 2 and 1", store.lessons, store.kept)
+	}
+	h, err := j.History(t.Context(), operator, engine.HistoryRequest{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.advance(agent, closing(j.start(), "did it!"))
+	h2, err := j.History(t.Context(), operator, engine.HistoryRequest{ID: id})
+	if err != nil || len(h2.Decisions) != len(h.Decisions) {
+		t.Fatalf("%+v, %v", h2, err)
+	}
+	if n, err := j.ClearRefusals(t.Context(), operator, engine.RefusalQuery{Workflow: "judged"}); err != nil || n != 2 {
+		t.Errorf("%d refusals are kept, %v; want one for each of two decisions", n, err)
+	}
+}
+
+// interrupting is a store in which something comes between once.
+type interrupting struct {
+	engine.Store
+	before        func()
+	lessons, kept int
+}
+
+func (s *interrupting) Commit(ctx context.Context, c engine.Commit) error {
+	if c.Lesson == nil {
+		return s.Store.Commit(ctx, c)
+	}
+	if s.before != nil {
+		s.before()
+	}
+	s.lessons++
+	err := s.Store.Commit(ctx, c)
+	if err == nil {
+		s.kept++
+	}
+	return err
 }
 
 func TestStatusWarnsOfAMissingModel(t *testing.T) {

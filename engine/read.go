@@ -144,17 +144,22 @@ func (e *Engine) historyEntry(p Principal, ev record.Event, l loaded) HistoryEnt
 // opinionsFor are a decision's opinions as a caller may see them. How a model is
 // set up is the operator's, and what a criterion says or where a guard steps in is
 // nothing for those who are judged by somebody else's definition: who knows the
-// rubric writes for the rubric.
+// rubric writes for the rubric. What is shown is listed, so that a new field is
+// hidden until somebody decides otherwise.
 func opinionsFor(p Principal, s StoredDefinition, opinions []judge.Opinion) []judge.Opinion {
 	out := slices.Clone(opinions)
 	for i, op := range out {
 		if op.Model == nil || seesAll(p.Role) {
 			continue
 		}
-		shown := *op.Model
-		shown.Endpoint, shown.Breaker, shown.Detail, shown.RefusalLimit, shown.CostUSD = "", "", "", 0, nil
-		if !governs(p, s) {
-			shown.Criteria, shown.CriteriaDigest, shown.Calibration, shown.Stated = nil, "", "", 0
+		a := op.Model
+		shown := judge.Asked{
+			Model: a.Model, PromptID: a.PromptID, PromptDigest: a.PromptDigest, Lenient: a.Lenient, Failure: a.Failure,
+			Calls: a.Calls, Reasked: a.Reasked, CacheHit: a.CacheHit, Shared: a.Shared, Reused: a.Reused, Refusals: a.Refusals,
+		}
+		if governs(p, s) {
+			shown.Criteria, shown.CriteriaDigest, shown.Calibration, shown.Stated = a.Criteria, a.CriteriaDigest, a.Calibration, a.Stated
+			shown.Samples, shown.Agreeing = a.Samples, a.Agreeing
 		}
 		out[i].Model = &shown
 	}

@@ -1,0 +1,192 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// turns is a bench whose workflow asks for a model, and an instance of it.
+func turns(t *testing.T) (*bench, string) {
+	t.Helper()
+	b := newBench(t)
+	b.define(operator, judgedFlow)
+	return b, b.start(agent, "judged", "").ID
+}
+
+// One of those who ask for the same at once moves; the others are told.
+func TestWaitingForAMove(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, memstore.New(), "m")
+	j.model.approve.Store(true)
+	id := j.start()
+	const callers = 8
+	var moved, told atomic.Int32
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			got, err := j.Advance(context.Background(), agent, closing(id, "Replaced the pump"))
+			switch {
+			case err == nil && got.Decision.Applied:
+				moved.Add(1)
+			case err == nil && got.Decision.Code == "instance_ended" || engine.CodeOf(err) == engine.CodeConflict:
+				told.Add(1)
+			default:
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+	wg.Wait()
+	if moved.Load() != 1 || told.Load() != callers-1 {
+		t.Errorf("%d moved, %d were told", moved.Load(), told.Load())
+	}
+	if n := j.Waiting(); n != 0 {
+		t.Errorf("%d turns are left", n)
+	}
+}
+
+// Nobody asks a model about a state that is past: who waited for a move is told
+// where the instance is now, without a call.
+func TestAConflictWhileWaiting(t *testing.T) {
+	pool() // started outside of the bubble, where it stays
+	synctest.Test(t, func(t *testing.T) {
+		b, id := turns(t)
+		entered, leave := make(chan struct{}), make(chan struct{})
+		var asked atomic.Int32
+		b.judge.next = verdicts(judge.Verdict{Outcome: judge.Approve, Applied: true, Target: "closed"})
+		b.judge.before = func(context.Context, judge.Case) error {
+			if asked.Add(1) == 1 {
+				close(entered)
+				<-leave
+			}
+			return nil
+		}
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := b.Advance(t.Context(), agent, closing(id, "did it")); first <- err }()
+		<-entered
+		go func() { _, err := b.Advance(t.Context(), agent, closing(id, "Did it!")); second <- err }()
+		synctest.Wait() // the second waits for its turn
+		close(leave)
+		if err := <-first; err != nil {
+			t.Fatal(err)
+		}
+		e := wantCode(t, <-second, engine.CodeConflict)
+		if e.Current == nil || e.Current.State != "closed" || asked.Load() != 1 {
+			t.Errorf("asked %d times, told %+v", asked.Load(), e.Current)
+		}
+	})
+}
+
+// verdicts is a judge that always says the same.
+type verdicts judge.Verdict
+
+func (v verdicts) Decide(context.Context, judge.Case) (judge.Verdict, error) {
+	return judge.Verdict(v), nil
+}
+
+// Nobody waits for ever, and who leaves is let go at once.
+func TestWaitingHasAnEnd(t *testing.T) {
+	pool()
+	synctest.Test(t, func(t *testing.T) {
+		b, id := turns(t)
+		leave := make(chan struct{})
+		b.judge.before = func(context.Context, judge.Case) error { <-leave; return errors.New("never mind") }
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, err := b.Advance(t.Context(), agent, closing(id, "did it"))
+			wantCode(t, err, engine.CodeInternal)
+		}()
+		synctest.Wait()
+		before := b.load(id).Seq
+
+		began := time.Now()
+		_, err := b.Advance(t.Context(), agent, closing(id, "did it!"))
+		wantCode(t, err, engine.CodeBusy)
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("waited for %v", took)
+		}
+		left, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		_, err = b.Advance(left, agent, closing(id, "did it?"))
+		wantCode(t, err, engine.CodeCancelled)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("left after a second, and was let go after %v", took)
+		}
+		if after := b.load(id).Seq; after != before {
+			t.Errorf("who was not heard is on record: seq %d -> %d", before, after)
+		}
+		// Other data wait for nobody.
+		b.judge.before = nil
+		if d := b.advance(agent, id, "close", `{"note":"something else"}`).Decision; d.Code != judge.CodeJudgeNotConfigured {
+			t.Errorf("%+v", d)
+		}
+		close(leave)
+		<-done
+		if n := b.Waiting(); n != 0 {
+			t.Errorf("%d turns are left", n)
+		}
+	})
+}
+
+// A defect costs one answer, not every later one about the same data.
+func TestAPanicEndsItsTurn(t *testing.T) {
+	t.Parallel()
+	b, id := turns(t)
+	b.judge.before = func(context.Context, judge.Case) error { panic("a defect") }
+	func() {
+		defer func() { _ = recover() }()
+		_, err := b.Advance(t.Context(), agent, closing(id, "did it"))
+		t.Errorf("no panic: %v", err)
+	}()
+	b.judge.before = nil
+	if d := b.advance(agent, id, "close", `{"note":"did it"}`).Decision; d.Code != judge.CodeJudgeNotConfigured {
+		t.Errorf("%+v", d)
+	}
+	if n := b.Waiting(); n != 0 {
+		t.Errorf("%d turns are left", n)
+	}
+}
+
+// A case that asks no model has no turn to wait for.
+func TestNoTurnWithoutAModel(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(agent, simple)
+	id := b.start(agent, "simple", "").ID
+	b.judge.before = func(_ context.Context, c judge.Case) error {
+		if c.Guard != "" || c.Identity != "" || b.Waiting() != 0 {
+			t.Errorf("guard %q, identity %q, %d turns", c.Guard, c.Identity, b.Waiting())
+		}
+		return nil
+	}
+	b.moved(agent, id, "go", "", "b")
+}
+
+// forgetful is a store that cannot say what was refused.
+type forgetful struct{ engine.Store }
+
+func (forgetful) Refusals(context.Context, string, time.Time) (int, error) {
+	return 0, errors.New("disk on fire")
+}
+
+// A count that cannot be read is no count of 0: nothing is decided.
+func TestAMemoryThatFails(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, forgetful{memstore.New()}, "m")
+	j.model.approve.Store(true)
+	_, err := j.Advance(t.Context(), agent, closing(j.start(), "did it"))
+	wantCode(t, err, engine.CodeUnavailable)
+	if n := j.model.calls.Load(); n != 0 || j.Waiting() != 0 {
+		t.Errorf("%d calls, %d turns are left", n, j.Waiting())
+	}
+}
