@@ -40,6 +40,21 @@ func Slow(d time.Duration) Personality {
 // Hang never answers.
 func Hang() Personality { return Always(Response{Forever: true}) }
 
+// Stall sends its headers and half of a good answer, and then nothing more.
+func Stall() Personality { return half(func(r *Response) { r.Stalls = true }) }
+
+// CutBody loses its connection in the middle of a good answer.
+func CutBody() Personality { return half(func(r *Response) { r.Breaks = true }) }
+
+func half(end func(*Response)) Personality {
+	return func(q Question, think func() Thought) Response {
+		r := formed(q, think())
+		r.Body = r.Body[:len(r.Body)/2]
+		end(&r)
+		return r
+	}
+}
+
 // Refused is a port where nobody listens.
 func Refused() Personality {
 	return Always(Response{Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}})
@@ -119,14 +134,8 @@ func saying(write func(t Thought, nonce string) string) Personality {
 	}
 }
 
-// cut ends in the middle of the envelope.
-func cut() Personality {
-	return func(q Question, think func() Thought) Response {
-		r := formed(q, think())
-		r.Body = r.Body[:len(r.Body)/2]
-		return r
-	}
-}
+// cut ends in the middle of the envelope, as if that were its end.
+func cut() Personality { return half(func(*Response) {}) }
 
 // twice sends its answer two times.
 func twice() Personality {

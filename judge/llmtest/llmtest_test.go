@@ -176,3 +176,50 @@ func TestServeHTTP(t *testing.T) {
 		t.Errorf("%d %s %v", res.StatusCode, raw, err)
 	}
 }
+
+// What the personalities refuse, they refuse in the words of their providers.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	with := func(member string) string { return strings.Replace(body, "{", "{"+member+",", 1) }
+	loaded := func(p llmtest.Personality) llmtest.Personality {
+		return func(q llmtest.Question, think func() llmtest.Thought) llmtest.Response {
+			q.N++ // the first request is behind it
+			return p(q, think)
+		}
+	}
+	for name, c := range map[string]struct {
+		personality llmtest.Personality
+		body        string
+		status      int
+		text        string
+	}{
+		"OpenAI, unknown parameter":    {llmtest.OpenAI(), with(`"thinking":{}`), 400, "Unrecognized request argument supplied: thinking"},
+		"OpenAI, schema not strict":    {llmtest.OpenAI(), with(`"response_format":{"type":"json_schema","json_schema":{"schema":{}}}`), 400, "additionalProperties"},
+		"OpenAI, JSON without JSON":    {llmtest.OpenAI(), `{"model":"m","messages":[{"role":"user","content":"hello"}],"response_format":{"type":"json_object"}}`, 400, "the word 'json'"},
+		"OpenAI, parallel, no tools":   {llmtest.OpenAI(), with(`"parallel_tool_calls":false`), 400, "only allowed when 'tools'"},
+		"reasoning, temperature":       {llmtest.Reasoning(), with(`"temperature":0`), 400, "'temperature' does not support 0"},
+		"reasoning, max_tokens":        {llmtest.Reasoning(), with(`"max_tokens":9`), 400, "max_completion_tokens"},
+		"Azure, jailbreak":             {llmtest.Azure(), strings.Replace(body, "sections", "jailbreak", 1), 400, "ResponsibleAIPolicyViolation"},
+		"Azure, annotated":             {llmtest.Azure(), body, 200, "content_filter_results"},
+		"Anthropic, schema ignored":    {llmtest.AnthropicCompat(), with(`"response_format":{"type":"json_schema"}`), 200, "Here is my assessment"},
+		"Gemini, list of errors":       {llmtest.Gemini(), with(`"seed":7`), 400, `[{"error"`},
+		"Ollama, thoughts beside":      {llmtest.Ollama(), body, 200, `"reasoning":`},
+		"vLLM, thoughts in front":      {llmtest.VLLM(), body, 200, `\u003cthink\u003e`},
+		"LM Studio, json_object":       {llmtest.LMStudio(), with(`"response_format":{"type":"json_object"}`), 400, "must be 'json_schema' or 'text'"},
+		"llama.cpp, loading":           {llmtest.LlamaCpp(), body, 503, "Loading model"},
+		"llama.cpp, object as choice":  {loaded(llmtest.LlamaCpp()), with(`"tools":[{}],"tool_choice":{"type":"function"}`), 200, `"I approve."`},
+		"DeepSeek, json_schema":        {llmtest.DeepSeek(), with(`"response_format":{"type":"json_schema"}`), 400, "unavailable now"},
+		"OpenRouter, 200 with error":   {llmtest.OpenRouter(), body, 200, "Provider returned error"},
+		"OpenRouter, afterwards":       {loaded(llmtest.OpenRouter()), body, 200, "chat.completion"},
+		"LiteLLM, no choices":          {llmtest.LiteLLM(), body, 200, `"choices":[]`},
+		"Groq, json_schema":            {llmtest.Groq(), with(`"response_format":{"type":"json_schema"}`), 400, "does not support response format"},
+		"Mistral, seed":                {llmtest.Mistral(), with(`"seed":0`), 422, "extra_forbidden"},
+		"prompt only, response_format": {llmtest.PromptOnly(), with(`"response_format":{}`), 400, "response_format"},
+		"prompt only, tools":           {llmtest.PromptOnly(), with(`"tools":[]`), 400, "tools"},
+	} {
+		x, err := ask(t, t.Context(), llmtest.New(c.personality, llmtest.Approver), c.body)
+		if err != nil || x.Status != c.status || !strings.Contains(x.Body, c.text) {
+			t.Errorf("%s: %d %s, %v; want %d with %s", name, x.Status, x.Body, err, c.status, c.text)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package llmtest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -25,6 +26,9 @@ type Response struct {
 	Forever bool
 	// Endless sends Body again and again.
 	Endless bool
+	// Stalls: after Body nothing comes and nothing ends; Breaks: after Body the
+	// connection is gone.
+	Stalls, Breaks bool
 }
 
 // Personality is how a provider wraps what its model thinks.
@@ -110,8 +114,11 @@ func (p *Provider) Do(req *http.Request) (*http.Response, error) {
 		StatusCode: r.Status, Status: http.StatusText(r.Status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Request: req, Body: io.NopCloser(bytes.NewReader([]byte(r.Body))), ContentLength: -1,
 	}
-	if r.Endless {
+	switch {
+	case r.Endless:
 		res.Body = io.NopCloser(&endless{text: r.Body, ended: req.Context().Err})
+	case r.Stalls, r.Breaks:
+		res.Body = io.NopCloser(io.MultiReader(res.Body, tail(req.Context(), r.Breaks)))
 	}
 	for name, value := range r.Header {
 		res.Header.Set(name, value)
@@ -151,11 +158,36 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	w.WriteHeader(r.Status)
 	for {
-		if _, err := io.WriteString(w, r.Body); err != nil || !r.Endless {
+		if _, err := io.WriteString(w, r.Body); err != nil {
 			return
 		}
+		if !r.Endless {
+			break
+		}
 	}
+	if !r.Stalls && !r.Breaks {
+		return
+	}
+	if err := http.NewResponseController(w).Flush(); err == nil && r.Stalls {
+		<-req.Context().Done()
+	}
+	panic(http.ErrAbortHandler) // the body ends without its end
 }
+
+// tail is what follows a body that does not end well.
+func tail(ctx context.Context, breaks bool) io.Reader {
+	return reader(func([]byte) (int, error) {
+		if breaks {
+			return 0, io.ErrUnexpectedEOF
+		}
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+}
+
+type reader func([]byte) (int, error)
+
+func (r reader) Read(b []byte) (int, error) { return r(b) }
 
 // endless repeats a text until the request's context ends.
 type endless struct {

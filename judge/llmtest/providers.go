@@ -2,6 +2,8 @@ package llmtest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -18,9 +20,10 @@ func Providers() []Named {
 		{Name: "Ollama thinking", Personality: Ollama(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "vLLM without a reasoning parser", Personality: VLLM(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "LM Studio", Personality: LMStudio(), Rung: llm.RungJSONSchema, Requests: 1},
-		{Name: "llama.cpp", Personality: LlamaCpp(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "llama.cpp", Personality: LlamaCpp(), Rung: llm.RungJSONSchema, Requests: 2},
 		{Name: "DeepSeek", Personality: DeepSeek(), Rung: llm.RungJSONObject, Requests: 3},
-		{Name: "OpenRouter", Personality: OpenAI(), Rung: llm.RungJSONSchema, Requests: 1},
+		{Name: "OpenRouter", Personality: OpenRouter(), Rung: llm.RungJSONSchema, Requests: 2},
+		{Name: "LiteLLM proxy", Personality: LiteLLM(), Rung: llm.RungJSONSchema, Requests: 2},
 		{Name: "Groq without schemas", Personality: Groq(), Rung: llm.RungTool, Requests: 2},
 		{Name: "Mistral", Personality: Mistral(), Rung: llm.RungJSONSchema, Dropped: []string{"seed"}, Requests: 2},
 		{Name: "prompt only", Personality: PromptOnly(), Rung: llm.RungPrompt, Requests: 4},
@@ -35,9 +38,47 @@ func formed(q Question, t Thought) Response {
 	return completion(t.text(q.Nonce), "stop", nil)
 }
 
-// OpenAI enforces schemas and takes everything that it documents.
+// documented are the parameters that OpenAI takes of those that a judge could send.
+var documented = []string{
+	"frequency_penalty", "logprobs", "max_completion_tokens", "max_tokens", "messages", "metadata", "model", "n",
+	"parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "service_tier", "stop",
+	"store", "stream", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user",
+}
+
+// OpenAI takes what it documents and nothing else: an unknown parameter, a schema
+// that is not strict and JSON mode without the word JSON are answered with 400.
 func OpenAI() Personality {
-	return func(q Question, think func() Thought) Response { return formed(q, think()) }
+	return func(q Question, think func() Thought) Response {
+		for _, name := range slices.Sorted(maps.Keys(q.Raw)) {
+			if !slices.Contains(documented, name) {
+				return refused(400, "Unrecognized request argument supplied: "+name, "invalid_request_error", "", "")
+			}
+		}
+		switch {
+		case q.has("parallel_tool_calls") && !q.has("tools"):
+			return refused(400, "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.", "invalid_request_error", "", "parallel_tool_calls")
+		case q.Rung == llm.RungJSONSchema && !q.strict():
+			return refused(400, "Invalid schema for response_format 'verdict': In context=(), 'additionalProperties' is required to be supplied and to be false.", "invalid_request_error", "", "response_format")
+		case q.Rung == llm.RungJSONObject && !strings.Contains(strings.ToLower(q.System+q.User), "json"):
+			return refused(400, "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.", "invalid_request_error", "", "messages")
+		}
+		return formed(q, think())
+	}
+}
+
+// OpenRouter answers 200 with an error while the provider behind it is down, which
+// is so for the first request.
+func OpenRouter() Personality {
+	return Then(1, Always(encoded(200, map[string]any{"error": map[string]any{
+		"message": "Provider returned error", "code": 502, "metadata": map[string]any{"raw": "upstream connect error", "provider_name": "Example"},
+	}})), OpenAI())
+}
+
+// LiteLLM passes on what is behind it, the first time an answer without a choice.
+func LiteLLM() Personality {
+	return Then(1, Always(encoded(200, map[string]any{
+		"id": "chatcmpl-0", "object": "chat.completion", "created": 1790000000, "model": "reported-model", "choices": []any{},
+	})), OpenAI())
 }
 
 // Reasoning is a model of OpenAI's that thinks: no temperature, and another name
@@ -122,14 +163,16 @@ func LMStudio() Personality {
 	}
 }
 
-// LlamaCpp downgrades a tool choice that is an object to none.
+// LlamaCpp is still loading its model at the first request, and downgrades a tool
+// choice that is an object to none.
 func LlamaCpp() Personality {
-	return func(q Question, think func() Thought) Response {
+	loading := encoded(503, map[string]any{"error": map[string]any{"code": 503, "message": "Loading model", "type": "unavailable_error"}})
+	return Then(1, Always(loading), func(q Question, think func() Thought) Response {
 		if _, object := q.Raw["tool_choice"].(map[string]any); object {
 			return completion("I approve.", "stop", nil)
 		}
 		return formed(q, think())
-	}
+	})
 }
 
 // DeepSeek has JSON mode and no schemas, and no tools here.

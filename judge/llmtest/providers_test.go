@@ -42,33 +42,35 @@ func TestProvidersThroughTheClient(t *testing.T) {
 	for _, p := range llmtest.Providers() {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			for _, brain := range []llmtest.Brain{llmtest.Approver, llmtest.Rejecter} {
-				provider := llmtest.New(p.Personality, brain)
-				c := client(t, provider)
-				reply, err := c.Complete(t.Context(), request(t))
-				if err != nil {
-					t.Fatal(err)
-				}
-				want := brain(provider.Requests()[provider.Count()-1].Question).Answer
-				if reply.Answer.Approved != want.Approved || reply.Answer.Confidence != want.Confidence || !slices.Equal(reply.Answer.Criteria, want.Criteria) {
-					t.Errorf("got %+v, the model said %+v", reply.Answer, want)
-				}
-				if provider.Count() != p.Requests || reply.Calls != p.Requests || reply.Rung != p.Rung {
-					t.Errorf("%d requests (%d said), answered by %s; want %d, %s", provider.Count(), reply.Calls, reply.Rung, p.Requests, p.Rung)
-				}
-				found := c.Stats().Models[0].Capabilities
-				if found.Rung != p.Rung || !slices.Equal(slices.Sorted(slices.Values(found.Dropped)), slices.Sorted(slices.Values(p.Dropped))) {
-					t.Errorf("found out %s, dropped %v; want %s, %v", found.Rung, found.Dropped, p.Rung, p.Dropped)
-				}
-				if _, err := c.Complete(t.Context(), request(t)); err != nil || provider.Count() != p.Requests+1 {
-					t.Errorf("the second question: %v after %d requests", err, provider.Count()-p.Requests)
-				}
-				for _, r := range provider.Requests() {
-					if r.Authorization != "Bearer k" || r.Path != "/v1/chat/completions" {
-						t.Errorf("%s with %q", r.Path, r.Authorization)
+			synctest.Test(t, func(t *testing.T) { // some are retried, and time for that is not real
+				for _, brain := range []llmtest.Brain{llmtest.Approver, llmtest.Rejecter} {
+					provider := llmtest.New(p.Personality, brain)
+					c := client(t, provider)
+					reply, err := c.Complete(t.Context(), request(t))
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := brain(provider.Requests()[provider.Count()-1].Question).Answer
+					if reply.Answer.Approved != want.Approved || reply.Answer.Confidence != want.Confidence || !slices.Equal(reply.Answer.Criteria, want.Criteria) {
+						t.Errorf("got %+v, the model said %+v", reply.Answer, want)
+					}
+					if provider.Count() != p.Requests || reply.Calls != p.Requests || reply.Rung != p.Rung {
+						t.Errorf("%d requests (%d said), answered by %s; want %d, %s", provider.Count(), reply.Calls, reply.Rung, p.Requests, p.Rung)
+					}
+					found := c.Stats().Models[0].Capabilities
+					if found.Rung != p.Rung || !slices.Equal(slices.Sorted(slices.Values(found.Dropped)), slices.Sorted(slices.Values(p.Dropped))) {
+						t.Errorf("found out %s, dropped %v; want %s, %v", found.Rung, found.Dropped, p.Rung, p.Dropped)
+					}
+					if _, err := c.Complete(t.Context(), request(t)); err != nil || provider.Count() != p.Requests+1 {
+						t.Errorf("the second question: %v after %d requests", err, provider.Count()-p.Requests)
+					}
+					for _, r := range provider.Requests() {
+						if r.Authorization != "Bearer k" || r.Path != "/v1/chat/completions" {
+							t.Errorf("%s with %q", r.Path, r.Authorization)
+						}
 					}
 				}
-			}
+			})
 		})
 	}
 }
@@ -89,6 +91,29 @@ func TestFaultsThroughTheClient(t *testing.T) {
 				}
 				if fail.Message == "" || fail.Model != "m" || fail.Calls != provider.Count() || provider.Count() > 3 || time.Since(began) > 20*time.Second {
 					t.Errorf("%+v after %d requests and %v", fail, provider.Count(), time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+// A body that stops in the middle costs no more than an attempt has time.
+func TestBodiesThatStop(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		personality llmtest.Personality
+		class       llm.Class
+	}{
+		"stalls": {llmtest.Stall(), llm.ClassTimeout},
+		"breaks": {llmtest.CutBody(), llm.ClassNetwork},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				provider := llmtest.New(c.personality, llmtest.Approver)
+				began := time.Now()
+				if _, err := client(t, provider).Complete(t.Context(), request(t)); llm.ClassOf(err) != c.class || time.Since(began) > 20*time.Second {
+					t.Errorf("%v after %d requests and %v; want %s", err, provider.Count(), time.Since(began), c.class)
 				}
 			})
 		})

@@ -79,6 +79,17 @@ func parse(n int, path string, body []byte) Question {
 // has reports whether the body has a member.
 func (q Question) has(member string) bool { _, ok := q.Raw[member]; return ok }
 
+// strict reports whether the schema asked for is one that is enforced: an object
+// that names all of its members as required and allows no others.
+func (q Question) strict() bool {
+	format, _ := q.Raw["response_format"].(map[string]any)
+	named, _ := format["json_schema"].(map[string]any)
+	schema, _ := named["schema"].(map[string]any)
+	members, _ := schema["properties"].(map[string]any)
+	required, _ := schema["required"].([]any)
+	return named["strict"] == true && schema["additionalProperties"] == false && len(members) > 0 && len(required) == len(members)
+}
+
 // quotes are values of the data that can serve as evidence: strings of some length
 // first, then the context's.
 func (q Question) quotes() []string {
