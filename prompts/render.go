@@ -115,9 +115,10 @@ func line(s string) string {
 }
 
 // Hidden reports whether a character shows nothing of its own or changes how
-// others show: control and format characters (zero-width, bidirectional, tags),
-// variation selectors and private use.
+// others show: control and format characters (zero-width, bidirectional), all of the
+// tags block, variation selectors, fillers and whatever else Unicode lets a renderer
+// ignore, private use, noncharacters.
 func Hidden(r rune) bool {
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Variation_Selector) || r == '\u2028' || r == '\u2029' ||
-		r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\uffa0' || r == '\u2800' || r == '\ufffe'
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp, unicode.Variation_Selector,
+		unicode.Other_Default_Ignorable_Code_Point, unicode.Noncharacter_Code_Point) || r == '\u2800' // braille without dots
 }

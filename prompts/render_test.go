@@ -158,6 +158,26 @@ func allRequired(t *testing.T, path string, v any) {
 	}
 }
 
+// What can hide text from people, or reorder it before their eyes, is known.
+func TestHidden(t *testing.T) {
+	t.Parallel()
+	for r := rune(0xe0000); r <= 0xe0fff; r++ { // tags and what is kept beside them
+		if !prompts.Hidden(r) {
+			t.Errorf("%U is shown", r)
+		}
+	}
+	for _, r := range "\x00\x1b\x7f\u0085\u00ad\u034f\u061c\u115f\u17b4\u180e\u200b\u200d\u200e\u2028\u2029\u202a\u202e\u2060\u2065\u2066\u2069\u2800\u3164\ue000\ufdd0\ufe0f\ufeff\uffa0\ufff9\uffff\U0001d173\U0001fffe" {
+		if !prompts.Hidden(r) {
+			t.Errorf("%U is shown", r)
+		}
+	}
+	for _, r := range " aZ9.<>\u00a0äßжあ語한ع\u05d0\u0301\u3000\ufffd€😀" {
+		if prompts.Hidden(r) {
+			t.Errorf("%U is hidden", r)
+		}
+	}
+}
+
 func ExampleRender() {
 	p, err := prompts.Render(prompts.TransitionV1, prompts.Input{
 		Workflow: "document-review", From: "reviewing", Action: "approve", To: "approved",
