@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators"
@@ -52,6 +53,44 @@ func TestShowIsWhatIsSent(t *testing.T) {
 		}
 		if got := strings.ReplaceAll(sent.Shape, "r4nd0mr4nd0mr4nd0m", "NONCE"); got != shown.Shape {
 			t.Errorf("%s: the shape differs: %s", name, got)
+		}
+	}
+}
+
+// What a definition calls sensitive reaches no model, in whichever document and
+// however deep; that it is there does.
+func TestShowMasks(t *testing.T) {
+	t.Parallel()
+	d, err := workflow.Parse("w.json", []byte(`{
+		"name": "w", "initialState": "a", "sensitive": ["/token", "/people/*/ssn"],
+		"states": {"a": {"transitions": {"go": "b"}}, "b": {"final": true}},
+		"judgeConfig": {"enabled": true, "useLLM": true}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Case(workflow.CaseInput{
+		Operation: judge.Advance, Instance: "wf-1", State: "a", Action: "go", Principal: "p", Role: "agent",
+		Context: []byte(`{"token": "S3CRET-context", "people": [{"ssn": "S3CRET-1", "name": "Ada"}]}`),
+		Data:    []byte(`{"token": {"inner": ["S3CRET-data", 4711]}, "people": {"x": {"ssn": 815}}, "note": "shown"}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := judge.Show(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"S3CRET", "4711", "815"} {
+		if strings.Contains(p.System+p.User+p.Shape, secret) {
+			t.Errorf("%s is in the prompt:\n%s", secret, p.User)
+		}
+	}
+	for _, want := range []string{
+		`{"people":[{"name":"Ada","ssn":"[masked]"}],"token":"[masked]"}`,
+		`{"note":"shown","people":{"x":{"ssn":"[masked]"}},"token":"[masked]"}`,
+	} {
+		if !strings.Contains(p.User, want) {
+			t.Errorf("%s is not in the prompt:\n%s", want, p.User)
 		}
 	}
 }

@@ -2,8 +2,9 @@ package judge
 
 import (
 	"encoding/json"
-	"fmt"
+	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -12,8 +13,8 @@ import (
 // masked is what stands for a confidential value (engine/workflow writes it).
 const masked = "[masked]"
 
-// The shortest quote that counts when it is not a whole value, and the longest
-// that is looked up, in runes.
+// The shortest quote that counts when it is not a whole value, and how much of one
+// is looked up, in runes.
 const (
 	minQuote    = 3
 	maxEvidence = 500
@@ -23,33 +24,48 @@ const (
 type shown struct{ documents []document }
 
 // holds reports whether evidence is in what was shown: the JSON pointer of a value
-// that is there, or a verbatim quote out of a value. Runs of white space count as
-// one space; nothing else is forgiven. A key alone, punctuation, a note that
-// something was cut and a masked value are no evidence. When not, it says why.
+// that is there, or a verbatim quote out of a value or of several, as their JSON
+// stands there. Runs of white space count as one space; nothing else is forgiven. A
+// key alone, punctuation, a note that something was cut and a masked value are no
+// evidence. Of long evidence the beginning is looked up. When not, it says why.
 func (s shown) holds(evidence string) (bool, string) {
-	evidence = unwrapped(evidence)
-	if evidence == "" {
+	plain := beginning(collapsed(evidence))
+	inner := beginning(unwrapped(evidence))
+	switch {
+	case inner == "":
 		return false, "no evidence was given"
-	}
-	if len([]rune(evidence)) > maxEvidence {
-		return false, fmt.Sprintf("the quote is longer than %d characters", maxEvidence)
-	}
-	if !strings.ContainsFunc(evidence, letterOrDigit) {
+	case !strings.ContainsFunc(inner, letterOrDigit):
 		return false, "the quote has neither a letter nor a digit"
 	}
-	if found, why := s.pointer(evidence); found || why != "" {
-		return found, why
-	}
 	values := s.values()
-	if quoted(values, evidence) {
+	found, why := s.pointer(inner)
+	if found || slices.Contains(values, plain) {
 		return true, ""
 	}
-	for _, value := range s.withoutKeys(evidence) {
+	if why != "" {
+		return false, why
+	}
+	for _, quote := range []string{plain, inner} {
+		if quoted(values, quote) || s.inJSON(quote) {
+			return true, ""
+		}
+	}
+	for _, value := range s.withoutKeys(inner) {
 		if quoted(values, unwrapped(value)) {
 			return true, ""
 		}
 	}
 	return false, "the quote is not in what the model was shown"
+}
+
+// beginning is as much of a quote as is looked up. What opened it and is closed only
+// behind that is taken off.
+func beginning(s string) string {
+	r := []rune(s)
+	if len(r) <= maxEvidence {
+		return s
+	}
+	return strings.TrimLeft(string(r[:maxEvidence]), "\"'`“„« ")
 }
 
 // unwrapped is a quote without what models put around it.
@@ -100,7 +116,7 @@ func piecesOf(quote string) []string {
 	}
 	var out []string
 	for _, p := range parts {
-		if p = strings.TrimSpace(p); p != "" {
+		if p = unwrapped(p); p != "" {
 			out = append(out, p)
 		}
 	}
@@ -211,54 +227,68 @@ func (s shown) hasKey(key string) bool {
 }
 
 // pointer looks evidence up as a JSON pointer (RFC 6901), with or without the
-// name of the document before it. A text that leads nowhere may still be a quote:
-// then both results are empty.
+// name of the document before it; behind a # also as a URI fragment, with percent
+// signs. A text that leads nowhere may still be a quote: then both results are empty.
 func (s shown) pointer(evidence string) (bool, string) {
-	path := strings.TrimPrefix(evidence, "#")
-	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " \"") {
+	path, isFragment := strings.CutPrefix(evidence, "#")
+	if !strings.HasPrefix(path, "/") {
 		return false, ""
 	}
-	tokens := strings.Split(path[1:], "/")
-	for i, t := range tokens {
-		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
+	v, ok := s.resolve(path)
+	if plain, err := url.PathUnescape(path); isFragment && !ok && err == nil {
+		v, ok = s.resolve(plain)
 	}
-	for _, d := range s.documents {
-		if tokens[0] == d.name && len(tokens) > 1 {
-			if v, ok := at(d.root, tokens[1:]); ok {
-				return says(v, path)
-			}
-		}
-	}
-	for i := len(s.documents) - 1; i >= 0; i-- { // the data first
-		if v, ok := at(s.documents[i].root, tokens); ok {
-			return says(v, path)
-		}
-	}
-	return false, ""
-}
-
-// says reports whether a value is more than a place where one could be.
-func says(v any, path string) (bool, string) {
-	empty := false
-	switch v := v.(type) {
-	case nil, truncated:
-		empty = true
-	case string:
-		empty = !strings.ContainsFunc(v, letterOrDigit)
-	case array:
-		empty = len(v.items) == 0
-	case object:
-		empty = len(v.pairs) == 0
-	}
-	if empty {
+	switch {
+	case !ok:
+		return false, ""
+	case !says(v):
 		return false, "what " + path + " points at is empty or was cut away"
 	}
 	return true, ""
 }
 
+// resolve follows a pointer: in the document that it names, else in the data, else in
+// the context.
+func (s shown) resolve(path string) (any, bool) {
+	steps := strings.Split(path[1:], "/")
+	for i, t := range steps {
+		steps[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
+	}
+	for _, d := range s.documents {
+		if steps[0] == d.name && len(steps) > 1 {
+			if v, ok := at(d.root, steps[1:]); ok {
+				return v, true
+			}
+		}
+	}
+	for i := len(s.documents) - 1; i >= 0; i-- { // the data first
+		if v, ok := at(s.documents[i].root, steps); ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// says reports whether a value is more than a place where one could be.
+func says(v any) bool {
+	switch v := v.(type) {
+	case nil, truncated:
+		return false
+	case string:
+		return strings.ContainsFunc(v, letterOrDigit)
+	case clipped:
+		return strings.ContainsFunc(v.text, letterOrDigit)
+	case array:
+		return slices.ContainsFunc(v.items, says)
+	case object:
+		return slices.ContainsFunc(v.pairs, func(p pair) bool { return says(p.value) })
+	}
+	return true
+}
+
 // at follows a pointer.
-func at(v any, tokens []string) (any, bool) {
-	for _, t := range tokens {
+func at(v any, steps []string) (any, bool) {
+	for _, t := range steps {
 		switch c := v.(type) {
 		case array:
 			i, err := strconv.Atoi(t)

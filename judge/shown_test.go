@@ -134,10 +134,12 @@ func TestDocumentsAreShownWhole(t *testing.T) {
 			t.Fatalf("%v is shown as %v", want, got)
 		}
 		for _, v := range doc {
-			if s, ok := v.(string); ok && len([]rune(s)) < maxEvidence && strings.ContainsFunc(s, letterOrDigit) && unwrapped(s) == s && s != masked {
-				if held, why := q.shown.holds(s); !held && !strings.ContainsAny(s, `#/`) {
-					t.Fatalf("the value %q is no evidence: %s", s, why)
-				}
+			s, ok := v.(string)
+			if !ok || len([]rune(s)) > maxEvidence || !strings.ContainsFunc(unwrapped(s), letterOrDigit) || s == masked {
+				continue
+			}
+			if held, why := q.shown.holds(s); !held {
+				t.Fatalf("the value %q is no evidence: %s", s, why)
 			}
 		}
 		if held, _ := q.shown.holds("a quote that cannot be there, 4711"); held {
