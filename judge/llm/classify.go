@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // complaint is what an endpoint says is wrong, whatever shape it says it in.
@@ -157,6 +159,10 @@ func (c *complaint) class() Class {
 		return ClassTooLong
 	case c.status == 402 || c.says("insufficient_quota", "exceeded your current quota", "insufficient credits", "insufficient balance", "credit balance", "billing_hard_limit", "quota_exceeded"):
 		return ClassQuota
+	case c.status != 401 && c.says("flagged", "moderation", "invalid_prompt", "usage polic", "usage guideline", "safety", "content violat", "violates our", "violates the"):
+		return ClassFilter
+	case c.status == 403 && !c.says("key", "token", "permission", "auth", "credential", "account", "access", "country", "region", "allowed", "forbidden", "subscription", "billing"):
+		return ClassRefusal // a wall in front of the endpoint may have looked at what the case says
 	case c.status == 401 || c.status == 403 || asked && c.says("api key not valid", "invalid api key", "incorrect api key", "api_key_invalid", "invalid_api_key", "missing api key"):
 		return ClassAuth
 	case c.status == 429:
@@ -224,12 +230,34 @@ func (c *complaint) parameter() string {
 		}
 		return clean(param, 40)
 	}
+	all := links.ReplaceAllString(strings.ToLower(c.message+" "+c.code+" "+c.kind), " ")
 	for _, p := range parameters {
-		if c.says(p.words...) {
+		if slices.ContainsFunc(p.words, func(w string) bool { return wordIn(all, w) }) {
 			return p.name
 		}
 	}
 	return ""
+}
+
+// links are not read: the name of a page is no parameter.
+var links = regexp.MustCompile(`https?://\S+`)
+
+// wordIn reports whether a text holds a word, and not only as a part of another one.
+func wordIn(text, word string) bool {
+	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' }
+	for from := 0; ; {
+		at := strings.Index(text[from:], word)
+		if at < 0 {
+			return false
+		}
+		at += from
+		before, _ := utf8.DecodeLastRuneInString(text[:at])
+		after, _ := utf8.DecodeRuneInString(text[at+len(word):])
+		if !letter(before) && !letter(after) {
+			return true
+		}
+		from = at + len(word)
+	}
 }
 
 // sentence is what the endpoint said, fit to be shown: no keys, short.

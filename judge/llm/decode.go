@@ -9,7 +9,10 @@ import (
 type reading struct {
 	Answer Answer
 	// Lenient: unmistakable, but not in the form asked for.
-	Lenient            bool
+	Lenient bool
+	// Picked: the verdict was picked out of a longer text. Where no nonce ties it to
+	// the question it may be one that the model only quotes.
+	Picked             bool
 	Model, Fingerprint string
 	Usage              *Usage
 }
@@ -38,7 +41,7 @@ func readExchange(status int, header http.Header, body []byte, nonce string, now
 	}
 	read := reading{Model: env.model, Fingerprint: env.fingerprint, Usage: env.usage}
 	for i, c := range env.choices {
-		answer, lenient, fail := c.read(nonce)
+		answer, how, fail := c.read(nonce)
 		if fail != nil {
 			fail.Usage = env.usage
 			return reading{}, fail
@@ -46,7 +49,7 @@ func readExchange(status int, header http.Header, body []byte, nonce string, now
 		if i > 0 && !answer.same(read.Answer) {
 			return reading{}, &Error{Class: ClassAmbiguous, Message: "the endpoint gave several answers that differ", Usage: env.usage}
 		}
-		read.Answer, read.Lenient = answer, read.Lenient || lenient || i > 0
+		read.Answer, read.Lenient, read.Picked = answer, read.Lenient || how.lenient || i > 0, read.Picked || how.picked
 	}
 	return read, nil
 }

@@ -115,3 +115,44 @@ func (c completionCase) check(t *testing.T) {
 		t.Errorf("%d criteria", len(answer.Criteria))
 	}
 }
+
+// What a case can bring about is never taken for the outside's fault, however the
+// endpoint puts it; and no link in a message is taken for a parameter.
+func TestModerationIsTheCasesFault(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]llm.Exchange{
+		"OpenRouter":        {Status: 403, Body: `{"error":{"code":403,"message":"Your input was flagged","metadata":{"reasons":["violence"],"flagged_input":"x"}}}`},
+		"OpenRouter in 200": {Status: 200, Body: `{"error":{"code":403,"message":"Your input was flagged"}}`},
+		"xAI":               {Status: 403, Body: `{"code":"forbidden","error":"Content violates usage guidelines."}`},
+		"a wall":            {Status: 403, Body: `<html><title>Request blocked</title></html>`},
+		"OpenAI":            {Status: 400, Body: `{"error":{"message":"Invalid prompt: your prompt was flagged as potentially violating our usage policy. See https://platform.example/docs/guides/reasoning#advice","code":"invalid_prompt"}}`},
+		"a link":            {Status: 400, Body: `{"error":{"message":"Invalid message. See https://docs.example/tools/seed"}}`},
+	} {
+		_, _, err := llm.Decode(x)
+		if class := llm.ClassOf(err); !class.Traits().FromCase || class == llm.ClassMalformed {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, x := range map[string]llm.Exchange{
+		"key":    {Status: 403, Body: `{"error":{"message":"This key may not use this model","type":"permission_error"}}`},
+		"region": {Status: 403, Body: `{"error":{"message":"Country, region, or territory not supported"}}`},
+	} {
+		if _, _, err := llm.Decode(x); llm.ClassOf(err) != llm.ClassAuth {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An envelope that says two things is no verdict.
+func TestContradictingEnvelopes(t *testing.T) {
+	t.Parallel()
+	const verdict = `"message":{"content":"{\"approved\":true,\"confidence\":1}"}`
+	for name, body := range map[string]string{
+		"error twice":  `{"error":null,"error":{"message":"no"},"choices":[{` + verdict + `}]}`,
+		"finish twice": `{"choices":[{"finish_reason":"stop","finish_reason":"content_filter",` + verdict + `}]}`,
+	} {
+		if answer, _, err := llm.Decode(llm.Exchange{Status: 200, Body: body}); err == nil {
+			t.Errorf("%s: %+v", name, answer)
+		}
+	}
+}

@@ -20,20 +20,20 @@ type choice struct {
 
 // read returns the answer in a choice. A tool call counts before text; what a
 // model thought never does.
-func (c choice) read(nonce string) (Answer, bool, *Error) {
+func (c choice) read(nonce string) (Answer, manners, *Error) {
 	switch {
 	case c.fail != nil:
-		return Answer{}, false, c.fail
+		return Answer{}, manners{}, c.fail
 	case c.finish == "content_filter":
-		return Answer{}, false, &Error{Class: ClassFilter, Message: "the endpoint's content filter stopped the answer"}
+		return Answer{}, manners{}, &Error{Class: ClassFilter, Message: "the endpoint's content filter stopped the answer"}
 	case strings.TrimSpace(c.refusal) != "":
-		return Answer{}, false, &Error{Class: ClassRefusal, Message: "the model refuses to judge this"}
+		return Answer{}, manners{}, &Error{Class: ClassRefusal, Message: "the model refuses to judge this"}
 	case c.finish == "error":
-		return Answer{}, false, &Error{Class: ClassUpstream, Message: "the endpoint ended the answer with an error"}
+		return Answer{}, manners{}, &Error{Class: ClassUpstream, Message: "the endpoint ended the answer with an error"}
 	}
-	answer, lenient, fail := c.parse(nonce)
+	answer, how, fail := c.parse(nonce)
 	if c.finish == "length" || c.finish == "max_tokens" {
-		lenient = true
+		how.lenient = true
 		if fail != nil && (fail.Class == ClassEmpty || fail.Class == ClassMalformed) {
 			fail = &Error{
 				Class: ClassTruncated, Message: "the answer was cut off",
@@ -41,10 +41,14 @@ func (c choice) read(nonce string) (Answer, bool, *Error) {
 			}
 		}
 	}
-	return answer, lenient, fail
+	return answer, how, fail
 }
 
-func (c choice) parse(nonce string) (Answer, bool, *Error) {
+// manners are how an answer departs from the form: lenient in any way, picked out of
+// a longer text.
+type manners struct{ lenient, picked bool }
+
+func (c choice) parse(nonce string) (Answer, manners, *Error) {
 	if len(c.calls) > 0 {
 		var found candidates
 		for _, arguments := range c.calls {
@@ -56,12 +60,13 @@ func (c choice) parse(nonce string) (Answer, bool, *Error) {
 	text := answerText(c.content)
 	if text == "" {
 		if c.other > 0 {
-			return Answer{}, false, malformed("the model called a tool that it was not given")
+			return Answer{}, manners{}, malformed("the model called a tool that it was not given")
 		}
-		return Answer{}, false, &Error{Class: ClassEmpty, Message: "the model answered nothing"}
+		return Answer{}, manners{}, &Error{Class: ClassEmpty, Message: "the model answered nothing"}
 	}
 	var found candidates
 	found.lenient = text != strings.TrimSpace(c.content)
+	found.picked = found.lenient
 	found.add(text, nonce)
 	return found.settle()
 }
@@ -116,16 +121,31 @@ func finalChannel(text string) string {
 	return text
 }
 
+// fence is a text that is one fenced block and nothing else.
+var fence = regexp.MustCompile("(?s)^(?:```|~~~)[A-Za-z0-9]*\\s*\\n(.*?)\\n?(?:```|~~~)$")
+
+// fenced is what stands in the one block that a text consists of.
+func fenced(text string) (string, bool) {
+	m := fence.FindStringSubmatch(text)
+	if m == nil || strings.Contains(m[1], "```") || strings.Contains(m[1], "~~~") {
+		return "", false
+	}
+	return strings.TrimSpace(m[1]), true
+}
+
 // candidates are the verdicts that stand in an answer.
 type candidates struct {
 	answers []Answer
-	lenient bool
-	fault   *Error // the first thing that was wrong
+	manners
+	fault *Error // the first thing that was wrong
 }
 
 // add looks for verdicts in a text: all of it, or the objects in it.
 func (f *candidates) add(text, nonce string) {
 	text = strings.TrimSpace(text)
+	if inner, ok := fenced(text); ok {
+		text, f.lenient = inner, true
+	}
 	if v, err := parseJSON([]byte(text)); err == nil {
 		if list, ok := v.([]any); ok && len(list) == 1 {
 			v, f.lenient = list[0], true
@@ -137,7 +157,7 @@ func (f *candidates) add(text, nonce string) {
 			return
 		}
 	}
-	f.lenient = true
+	f.lenient, f.picked = true, true
 	objects, unended := objectsIn(text)
 	if unended {
 		f.fault = malformed("the answer holds JSON that does not end")
@@ -192,18 +212,18 @@ func (f *candidates) take(o object, nonce string) bool {
 func looksLikeVerdict(o object) bool { return o.has("approved") || o.has("confidence") }
 
 // settle returns the one verdict, if it is one.
-func (f *candidates) settle() (Answer, bool, *Error) {
+func (f *candidates) settle() (Answer, manners, *Error) {
 	if f.fault != nil {
-		return Answer{}, false, f.fault
+		return Answer{}, manners{}, f.fault
 	}
 	for _, a := range f.answers[1:] {
 		if !a.same(f.answers[0]) {
-			return Answer{}, false, &Error{Class: ClassAmbiguous, Message: "the answer holds several verdicts that differ"}
+			return Answer{}, manners{}, &Error{Class: ClassAmbiguous, Message: "the answer holds several verdicts that differ"}
 		}
 	}
 	a := f.answers[0]
 	if a.Approved && len(a.Violations) > 0 {
-		return Answer{}, false, &Error{Class: ClassInconsistent, Message: "the answer approves and lists violations"}
+		return Answer{}, manners{}, &Error{Class: ClassInconsistent, Message: "the answer approves and lists violations"}
 	}
-	return a, f.lenient || len(f.answers) > 1, nil
+	return a, manners{f.lenient || len(f.answers) > 1, f.picked}, nil
 }

@@ -116,6 +116,9 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 // sign says in an error of whom it is.
 func (e *endpoint) sign(fail *Error, calls int) *Error {
 	signed := *fail
+	if len(e.model.APIKey) >= leastSecret { // whatever the key looks like
+		signed.Message = secrets{e.model.APIKey}.redact(signed.Message)
+	}
 	signed.Model, signed.Endpoint, signed.Calls = e.model.Name, e.base.Host, calls
 	return &signed
 }

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -40,5 +41,16 @@ func (e *endpoint) ask(ctx context.Context, req Request, at manner, body []byte)
 	if ClassOf(err) == ClassNotFound {
 		return reading{}, e.lost(err)
 	}
+	if err == nil && at.enforces() && read.Picked {
+		// Here nothing ties the verdict to the question, and an endpoint that holds to the
+		// form answers with nothing else: the model may be quoting the data.
+		return reading{}, &Error{
+			Class: ClassMalformed, Message: "the endpoint takes the form that was asked for and does not hold to it: the verdict stands in a longer text",
+			Usage: read.Usage, Err: errNotHeld,
+		}
+	}
 	return read, err
 }
+
+// errNotHeld says that an endpoint accepts a rung and ignores it.
+var errNotHeld = errors.New("the endpoint does not hold to the form")

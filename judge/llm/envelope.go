@@ -34,7 +34,11 @@ func openEnvelope(status int, header http.Header, body []byte, now time.Time) (e
 	if !ok {
 		return envelope{}, &Error{Class: ClassUpstream, Status: status, Message: "the endpoint answered with JSON that is no completion"}
 	}
-	if failure, there, _ := o.get("error"); there && failure != nil {
+	failure, there, err := o.get("error")
+	switch {
+	case err != nil:
+		return envelope{}, malformed("the endpoint's answer contradicts itself: " + err.Error())
+	case there && failure != nil:
 		return envelope{}, classify(status, header, body, now)
 	}
 	env := envelope{model: clean(o.text("model"), 120), fingerprint: clean(o.text("system_fingerprint"), 120), usage: usageOf(o.inner("usage"))}
@@ -63,7 +67,12 @@ func readChoice(item any, status int, header http.Header, now time.Time) choice 
 	if failure, there, _ := o.get("error"); there && failure != nil {
 		return choice{fail: classifyObject(status, header, o, now)}
 	}
-	c := choice{finish: o.text("finish_reason")}
+	finish, _, err := o.get("finish_reason")
+	if err != nil {
+		return choice{fail: malformed("the endpoint's answer contradicts itself: " + err.Error())}
+	}
+	var c choice
+	c.finish, _ = finish.(string)
 	message, there, err := o.get("message")
 	if err != nil {
 		return choice{fail: malformed("the endpoint's answer contradicts itself: " + err.Error())}

@@ -148,6 +148,8 @@ func (l *ladder) note(version int, err error) {
 	switch {
 	case err == nil:
 		l.poor = 0
+	case errors.Is(err, errNotHeld):
+		l.poor = poorAnswers
 	case class == ClassMalformed || class == ClassEmpty:
 		l.poor++
 	default:

@@ -42,8 +42,10 @@ type Named struct {
 	Class llm.Class
 	// RetryAfter that a fault asks for, 0 for none.
 	RetryAfter time.Duration
+	// Unreadable is how many questions fail before the provider is understood.
+	Unreadable int
 	// Rung and Dropped are what one ends up with at a provider that works; Requests
-	// how many the first question takes.
+	// how many the questions take up to the first that is answered.
 	Rung     llm.Rung
 	Dropped  []string
 	Requests int
