@@ -166,6 +166,19 @@ func TestLoopGuardForgets(t *testing.T) {
 			t.Errorf("the refusals before the approval still count: %+v", d)
 		}
 	})
+	t.Run("not after a pre-check that approves", func(t *testing.T) {
+		t.Parallel()
+		j := newJudged(t, memstore.New(), "m")
+		refuse(j, 2)
+		j.model.approve.Store(true)
+		if checked, err := j.Validate(t.Context(), agent, closing(j.start(), "nothing was done!")); err != nil || !checked.Approved {
+			t.Fatalf("%+v, %v", checked, err)
+		}
+		j.model.approve.Store(false)
+		if d := last(j); d.Code != judge.CodeLoopGuard {
+			t.Errorf("asking was enough to be forgiven: %+v", d)
+		}
+	})
 	t.Run("when an operator says so", func(t *testing.T) {
 		t.Parallel()
 		j := newJudged(t, memstore.New(), "m")
@@ -409,11 +422,28 @@ func (s *interrupting) Commit(ctx context.Context, c engine.Commit) error {
 
 func TestStatusWarnsOfAMissingModel(t *testing.T) {
 	t.Parallel()
-	for _, models := range [][]string{nil, {"m"}} {
-		j := newJudged(t, memstore.New(), models...)
-		status, err := j.Status(t.Context(), agent, j.start())
-		if err != nil || (len(status.Warnings) == 1) != (models == nil) {
-			t.Errorf("%v: %q, %v", models, status.Warnings, err)
+	picky := strings.Replace(named(judgedFlow, "picky"), `"useLLM":true`, `"useLLM":true,"model":"large"`, 1)
+	for _, c := range []struct {
+		models       []string
+		plain, picks string // what the warning of each workflow says, "" for none
+	}{
+		{nil, "none is configured", "none is configured"},
+		{[]string{"m"}, "", `the model "large", which is not configured`},
+		{[]string{"m", "large"}, "", ""},
+	} {
+		j := newJudged(t, memstore.New(), c.models...)
+		if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(picky)}); err != nil {
+			t.Fatal(err)
+		}
+		for workflowName, want := range map[string]string{"judged": c.plain, "picky": c.picks} {
+			started, err := j.Start(t.Context(), agent, engine.StartRequest{Type: workflowName})
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, err := j.Status(t.Context(), agent, started.ID)
+			if err != nil || (len(status.Warnings) == 1) != (want != "") || want != "" && !strings.Contains(status.Warnings[0], want) {
+				t.Errorf("%s with %v: %q, %v; want %q", workflowName, c.models, status.Warnings, err, want)
+			}
 		}
 	}
 }

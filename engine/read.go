@@ -38,12 +38,20 @@ func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResu
 	}, nil
 }
 
-// unserved warns of a definition that asks a model where none is configured.
+// unserved warns of a definition that asks a model that nobody configured.
 func (e *Engine) unserved(d *workflow.Definition, overlays []workflow.Overlay) []string {
-	if len(e.cfg.Models) > 0 || !d.AsksModel(overlays) {
-		return nil
+	const then = "moves that ask for it are decided as onJudgeUnavailable says."
+	asked := d.AsksModels(overlays)
+	if len(asked) > 0 && len(e.cfg.Models) == 0 {
+		return []string{"This workflow asks for the judgement of a model, and none is configured: " + then}
 	}
-	return []string{"This workflow asks for the judgement of a model, and none is configured: moves that ask for it are decided as onJudgeUnavailable says."}
+	var out []string
+	for _, name := range asked {
+		if name != "" && !slices.Contains(e.cfg.Models, name) {
+			out = append(out, fmt.Sprintf("This workflow asks for the judgement of the model %.80q, which is not configured: %s", name, then))
+		}
+	}
+	return out
 }
 
 // CanExecute says whether an instance is in one of the given states and was not

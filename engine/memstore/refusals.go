@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -29,15 +30,9 @@ func (s *Store) learn(l *engine.Lesson) {
 
 // forget drops refusals and returns how many.
 func (s *Store) forget(which func(engine.Lesson) bool) int {
-	var left []engine.Lesson
-	for _, l := range s.refusals {
-		if !which(l) {
-			left = append(left, l)
-		}
-	}
-	n := len(s.refusals) - len(left)
-	s.refusals = left
-	return n
+	before := len(s.refusals)
+	s.refusals = slices.DeleteFunc(s.refusals, which)
+	return before - len(s.refusals)
 }
 
 // Refusals implements engine.Store.

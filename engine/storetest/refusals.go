@@ -144,3 +144,76 @@ func refusalsReopened(t *testing.T, d Driver, s engine.Store) {
 	wantRefusals(t, again, "a", noon, 1)
 	wantOpinion(t, again, "case", noon, `{"at":1}`)
 }
+
+// What one process was refused, every other one counts.
+func refusalsBeside(t *testing.T, d Driver, s engine.Store) {
+	if d.Beside == nil {
+		t.Skip("the driver cannot be shared")
+	}
+	other := d.Beside(t, s)
+	defer shut(t, other)
+	const each = 6
+	stores := []engine.Store{s, other}
+	commits := make([][]engine.Commit, len(stores))
+	for i := range stores {
+		inst := must(t, s, Start(t, ID(i), `{}`))
+		for n := range each {
+			c := Advance(t, inst, "reviewing", `{}`)
+			c.Lesson = refusal("a", "case", n)
+			commits[i] = append(commits[i], c)
+			inst = c.Next
+		}
+	}
+	atOnce(len(stores), func(i int) {
+		for _, c := range commits[i] {
+			if err := stores[i].Commit(t.Context(), c); err != nil {
+				t.Errorf("store %d: %v", i, err)
+			}
+		}
+	})
+	for _, store := range stores {
+		wantRefusals(t, store, "a", noon, len(stores)*each)
+		wantOpinion(t, store, "case", noon, fmt.Sprintf(`{"at":%d}`, each-1))
+	}
+	if n, err := other.ClearRefusals(t.Context(), engine.RefusalQuery{Workflow: "w"}); err != nil || n != len(stores)*each {
+		t.Errorf("cleared %d, %v", n, err)
+	}
+	wantRefusals(t, s, "a", noon, 0)
+}
+
+// A write that fails after something of it was written leaves no lesson either, and
+// forgets none.
+func refusalsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
+	if d.Poison == nil {
+		t.Skip("there is no way to make a write fail")
+	}
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	taught(t, s, ID(1), refusal("a", "case", 0))
+	d.Poison(t, s, "poisoned")
+	inst = load(t, s, inst.ID)
+	for _, l := range []*engine.Lesson{
+		refusal("a", "case", 1),
+		{Guard: "a", Identity: "case", At: noon.Add(2 * time.Minute), Cleared: true},
+	} {
+		c := Refuse(t, inst, "poisoned")
+		c.Lesson = l
+		if err := s.Commit(t.Context(), c); err == nil {
+			t.Error("the poisoned write went through")
+		}
+		wantRefusals(t, s, "a", noon, 1)
+		wantOpinion(t, s, "case", noon, `{"at":0}`)
+	}
+}
+
+// The replay of a commit is refused, and counts nothing again.
+func refusalsOfAReplay(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	c := Refuse(t, inst, "go", WithKey("k"))
+	c.Lesson = refusal("a", "case", 0)
+	inst = must(t, s, c)
+	wantError(t, "the same commit", s.Commit(t.Context(), c), engine.ErrKeyTaken)
+	again := Refuse(t, inst, "go", WithKey("k"))
+	again.Lesson = refusal("a", "case", 1)
+	wantError(t, "the key with a fresh event", s.Commit(t.Context(), again), engine.ErrKeyTaken)
+	wantRefusals(t, s, "a", noon, 1)
+}

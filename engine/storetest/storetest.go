@@ -81,6 +81,9 @@ func Run(t *testing.T, d Driver) {
 		{"refusals are cleared", refusalsAreCleared},
 		{"refusals grow old", refusalsGrowOld},
 		{"refusals outlive the process", refusalsReopened},
+		{"refusals of two stores on one set of data", refusalsBeside},
+		{"refusals of a failed write", refusalsOfAFailedWrite},
+		{"refusals of a replay", refusalsOfAReplay},
 
 		{"reopen", reopen},
 		{"close is final and idempotent", closing},

@@ -52,14 +52,17 @@ func (d *Definition) rubric(own JudgeSettings, overlays []Overlay) judge.Rubric 
 	return r
 }
 
-// AsksModel reports whether some transition asks a model, with these overlays.
-func (d *Definition) AsksModel(overlays []Overlay) bool {
-	asks := false
+// AsksModels are the models that transitions ask with these overlays, each once and
+// in the order of the document; "" is the default one.
+func (d *Definition) AsksModels(overlays []Overlay) []string {
+	var names []string
 	d.eachTransition(func(_ *State, t *Transition) {
 		r := d.rubric(t.Judge, overlays)
-		asks = asks || r.Enabled && r.UseLLM
+		if r.Enabled && r.UseLLM && !slices.Contains(names, r.Model) {
+			names = append(names, r.Model)
+		}
 	})
-	return asks
+	return names
 }
 
 // startRubric is what a start is judged by: fields, schema and state only. No

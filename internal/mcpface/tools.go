@@ -132,6 +132,7 @@ var tools = []tool{
 			{name: "strictMode", kind: kindBoolean, help: "Refuse what is below minConfidence instead of warning."},
 			{name: "minConfidence", kind: kindNumber, within: &bounds{0, 1}, help: "The least confidence to approve with, 0 to 1."},
 			{name: "useLLM", kind: kindBoolean, help: "Ask the language model after every other layer approved."},
+			{name: "model", kind: kindString, help: "Which of the models that an operator configured is asked."},
 		},
 		run: runConfigure,
 	},

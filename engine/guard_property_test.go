@@ -1,0 +1,143 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// kept is a refusal as the test itself remembers it.
+type kept struct {
+	guard, note string
+	at          time.Time
+	reusable    bool
+}
+
+// guarded is the loop guard written down once more, in the simplest way.
+type guarded struct {
+	j    *judged
+	kept []kept
+}
+
+// notes are what the walks say; the value is what is left of them without
+// punctuation and case.
+var notes = map[string]string{
+	"did it": "didit", "Did it!": "didit", "did... IT": "didit",
+	"replaced the pump": "replacedthepump", "Replaced - the pump": "replacedthepump",
+}
+
+// ask asks for a move on a fresh instance, as a pre-check or not, and compares the
+// answer and the number of calls with what the refusals so far demand.
+func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, precheck bool) {
+	j := g.j
+	j.model.approve.Store(mood == "approve")
+	j.model.fail.Store(mood == "fail")
+	guard := p.ID + "/" + notes[note]
+	since := j.clock.Add(-24 * time.Hour)
+	n, reuse := 0, false
+	for _, k := range g.kept {
+		if k.at.Before(since) {
+			continue
+		}
+		if k.guard == guard {
+			n++
+		}
+		reuse = reuse || k.note == note && k.reusable
+	}
+	want, calls, learns := "", int32(1), false
+	switch {
+	case n >= 3:
+		want, calls = judge.CodeLoopGuard, 0
+	case reuse:
+		want, calls, learns = judge.CodeCriterionNotMet, 0, true
+	case mood == "fail":
+		want = judge.CodeJudgeUnavailable
+	case mood == "refuse":
+		want, learns = judge.CodeCriterionNotMet, true
+	}
+	if learns && n == 2 {
+		want = judge.CodeLoopGuard
+	}
+
+	started, err := j.Start(context.Background(), p, engine.StartRequest{Type: "judged"})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	before := j.model.calls.Load()
+	d, err := g.decide(p, closing(started.ID, note), precheck)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	asked := j.model.calls.Load() - before
+	if d.Code != want || asked != calls || (d.Outcome == judge.Approve) != (want == "") {
+		rt.Fatalf("%s says %q (%s, pre-check %v) after %d refusals: %s code %q after %d calls, want code %q after %d",
+			p.ID, note, mood, precheck, n, d.Outcome, d.Code, asked, want, calls)
+	}
+	if want == "" && !precheck {
+		g.kept = slices.DeleteFunc(g.kept, func(k kept) bool { return k.guard == guard })
+	}
+	if learns {
+		g.kept = append(g.kept, kept{guard: guard, note: note, at: j.clock, reusable: calls == 1})
+	}
+}
+
+func (g *guarded) decide(p engine.Principal, req engine.AdvanceRequest, precheck bool) (engine.Decision, error) {
+	if precheck {
+		r, err := g.j.Validate(context.Background(), p, req)
+		return r.Decision, err
+	}
+	req.Key = "once"
+	r, err := g.j.Advance(context.Background(), p, req)
+	if err != nil {
+		return engine.Decision{}, err
+	}
+	before := g.j.model.calls.Load()
+	again, err := g.j.Advance(context.Background(), p, req)
+	if err == nil && (!again.Replayed || again.Decision.Code != r.Decision.Code || g.j.model.calls.Load() != before) {
+		err = fmt.Errorf("the replay is %+v after %d calls, want %+v", again, g.j.model.calls.Load()-before, r)
+	}
+	return r.Decision, err
+}
+
+// Whoever asks for whatever in whatever order, with whatever the model says: refusals
+// count as the refusals of a plain list do, and nothing else counts.
+func TestLoopGuardAgainstAPlainList(t *testing.T) {
+	var names []string
+	for n := range notes {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	var walks atomic.Int32
+	rapid.Check(t, func(rt *rapid.T) {
+		walks.Add(1)
+		g := &guarded{j: newJudged(t, memstore.New(), "m")}
+		rt.Repeat(map[string]func(*rapid.T){
+			"ask": func(rt *rapid.T) {
+				p := rapid.SampledFrom([]engine.Principal{agent, other}).Draw(rt, "who")
+				note := rapid.SampledFrom(names).Draw(rt, "note")
+				mood := rapid.SampledFrom([]string{"refuse", "refuse", "approve", "fail"}).Draw(rt, "mood")
+				g.ask(rt, p, note, mood, rapid.Bool().Draw(rt, "precheck"))
+			},
+			"wait": func(*rapid.T) { g.j.clock = g.j.clock.Add(7 * time.Hour) },
+			"clear": func(rt *rapid.T) {
+				p := rapid.SampledFrom([]engine.Principal{agent, other}).Draw(rt, "whose")
+				if _, err := g.j.ClearRefusals(context.Background(), operator, engine.RefusalQuery{Principal: p.ID}); err != nil {
+					rt.Fatal(err)
+				}
+				g.kept = slices.DeleteFunc(g.kept, func(k kept) bool { return k.guard[:len(p.ID)] == p.ID })
+			},
+		})
+	})
+	if walks.Load() == 0 {
+		t.Error("nothing was tried")
+	}
+}
