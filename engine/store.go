@@ -65,6 +65,11 @@ type Store interface {
 	// Instances lists instances, newest first (by id: UUIDv7 sorts by time).
 	Instances(ctx context.Context, q InstanceQuery) iter.Seq2[record.Instance, error]
 
+	// Review returns one review. ErrNotFound.
+	Review(ctx context.Context, id string) (StoredReview, error)
+	// Reviews lists reviews as the query says. The iterator sees a consistent state.
+	Reviews(ctx context.Context, q ReviewQuery) iter.Seq2[StoredReview, error]
+
 	// Refusals counts the refusals with a guard key at or after a time.
 	Refusals(ctx context.Context, guard string, since time.Time) (int, error)
 	// RefusedOpinion returns the newest opinion that was kept for an identity at or
@@ -116,6 +121,8 @@ type Commit struct {
 	Snapshot bool
 	// Lesson is written with the events; nil for none.
 	Lesson *Lesson
+	// Reviews are written with the events, each replacing the one with its ID.
+	Reviews []StoredReview
 }
 
 // EventQuery selects a part of one instance's history.

@@ -29,6 +29,7 @@ type Store struct {
 	judgeConfigs map[string][][]byte                  // by workflow, as JSON, revisions in order
 	instances    map[string]*history
 	keys         map[string]position // idempotency scope -> event
+	reviews      map[string]review   // by id
 	refusals     []engine.Lesson     // in the order in which they were written
 }
 
@@ -50,7 +51,7 @@ var _ engine.Store = (*Store)(nil)
 func New() *Store {
 	return &Store{
 		definitions: map[string][]engine.StoredDefinition{}, judgeConfigs: map[string][][]byte{},
-		instances: map[string]*history{}, keys: map[string]position{},
+		instances: map[string]*history{}, keys: map[string]position{}, reviews: map[string]review{},
 	}
 }
 
@@ -59,7 +60,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.definitions, s.judgeConfigs, s.instances, s.keys, s.refusals = nil, nil, nil, nil, nil
+	s.definitions, s.judgeConfigs, s.instances, s.keys, s.reviews, s.refusals = nil, nil, nil, nil, nil, nil
 	return nil
 }
 
@@ -203,6 +204,10 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 		}
 		events[i] = copied
 	}
+	reviews, err := allAtRest(c.Reviews)
+	if err != nil {
+		return err
+	}
 	next := c.Next.Clone()
 	unlock, err := s.write(ctx)
 	if err != nil {
@@ -235,6 +240,9 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 		h.snapshots = append(h.snapshots, next)
 	}
 	s.instances[c.Next.ID] = h
+	for _, r := range reviews {
+		s.reviews[r.place.ID] = r
+	}
 	s.learn(c.Lesson)
 	return nil
 }

@@ -21,6 +21,7 @@ func TestMigrateFromTheFirstSchema(t *testing.T) {
 	}
 	db := raw(t, path)
 	run(t, db, "DROP TABLE refusals")
+	run(t, db, "DROP TABLE reviews")
 	run(t, db, "PRAGMA user_version = 1")
 	if err := db.Close(); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 type readStatements struct {
 	load, byKey, snapshot    *sql.Stmt
 	refusals, refusedOpinion *sql.Stmt
-	judgeConfigs             *sql.Stmt
+	judgeConfigs, review     *sql.Stmt
 }
 
 const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner, i.created_at, i.updated_at,
@@ -36,6 +36,7 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 			ORDER BY at DESC, pos DESC LIMIT 1`,
 		&s.judgeConfigs: `SELECT workflow, revision, principal, role, scope, settings, hash, at
 			FROM judge_configs WHERE workflow = ? ORDER BY revision`,
+		&s.review: `SELECT ` + reviewColumns + ` FROM reviews r WHERE r.id = ?`,
 	}
 }
 

@@ -22,6 +22,7 @@ type statements struct {
 	addDefinition, addJudgeConfig *sql.Stmt
 	addRefusal, pruneRefusals     *sql.Stmt
 	forgetRefusals, clearRefusals *sql.Stmt
+	putReview                     *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -52,6 +53,10 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
 		&s.clearRefusals: `DELETE FROM refusals
 			WHERE (?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3)`,
+		&s.putReview: `INSERT INTO reviews (id, place, status, instance, workflow, principal, body, data)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (id) DO UPDATE SET place = excluded.place, status = excluded.status, instance = excluded.instance,
+				workflow = excluded.workflow, principal = excluded.principal, body = excluded.body, data = excluded.data`,
 	}
 }
 
@@ -159,6 +164,7 @@ type pending struct {
 	context    []byte // nil when the events leave it as it is
 	snapshot   []byte // nil when none is asked for
 	events     []pendingEvent
+	reviews    []pendingReview
 	lesson     *engine.Lesson
 	size       int
 }
@@ -206,6 +212,14 @@ func prepareCommit(c engine.Commit) (*pending, error) {
 		p.size += len(c.Next.Context)
 	}
 	p.size += len(p.context)
+	for _, r := range c.Reviews {
+		pr, err := prepareReview(r)
+		if err != nil {
+			return nil, err
+		}
+		p.reviews = append(p.reviews, pr)
+		p.size += len(pr.body) + len(pr.data)
+	}
 	return p, nil
 }
 
@@ -242,6 +256,11 @@ func (p *pending) apply(st *statements) error {
 		e := &p.events[i]
 		if err := st.exec(st.addEvent, e.Seq, e.Revision, string(e.Kind), e.Time.UnixNano(),
 			e.scope, e.prev, e.hash, e.Body(), id); err != nil {
+			return err
+		}
+	}
+	for i := range p.reviews {
+		if err := p.reviews[i].apply(st); err != nil {
 			return err
 		}
 	}

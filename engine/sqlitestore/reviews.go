@@ -1,0 +1,129 @@
+package sqlitestore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+const reviewColumns = `r.id, r.body, r.data`
+
+// reviewRow is a review as it lies in its row. body is its JSON without the data,
+// which stands beside it to come back byte for byte.
+type reviewRow struct {
+	id         string
+	body, data []byte
+}
+
+// pendingReview is a review in the form in which it is written.
+type pendingReview struct {
+	engine.StoredReview
+	reviewRow
+}
+
+func prepareReview(r engine.StoredReview) (pendingReview, error) {
+	p := pendingReview{r, reviewRow{id: r.ID, data: r.Data}}
+	r.Data = nil
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false) // what evidence says is for people to read as it is
+	if err := enc.Encode(r); err != nil {
+		return pendingReview{}, fmt.Errorf("encode review %s: %w", r.ID, err)
+	}
+	p.body = bytes.TrimSuffix(body.Bytes(), []byte("\n"))
+	return p, nil
+}
+
+func (p *pendingReview) apply(st *statements) error {
+	var data any // NULL without any
+	if len(p.data) > 0 {
+		data = p.data
+	}
+	return st.exec(st.putReview, p.id, placeOf(p.Priority.Rank()), string(p.Status), p.Instance, p.Workflow, p.Principal, p.body, data)
+}
+
+// placeOf is where reviews of a rank stand in lists: the highest rank first.
+func placeOf(rank int) int { return -rank }
+
+func scanReview(r row) (reviewRow, error) {
+	var out reviewRow
+	err := r.Scan(&out.id, &out.body, &out.data)
+	return out, err
+}
+
+// stored reads the review back. A row that cannot be read is told of by its id,
+// never left out: somebody waits for it.
+func (r reviewRow) stored() (engine.StoredReview, error) {
+	var out engine.StoredReview
+	if err := json.Unmarshal(r.body, &out); err != nil {
+		return engine.StoredReview{}, fmt.Errorf("%w: review %s: %w", ErrCorrupt, r.id, err)
+	}
+	if out.ID != r.id {
+		return engine.StoredReview{}, fmt.Errorf("%w: review %s: it says that it is %q", ErrCorrupt, r.id, out.ID)
+	}
+	out.Data = r.data
+	return out, nil
+}
+
+// Review implements engine.Store.
+func (s *Store) Review(ctx context.Context, id string) (out engine.StoredReview, err error) {
+	err = s.read(ctx, "review "+id, func(ctx context.Context) error {
+		r, err := scanReview(s.stmts.review.QueryRowContext(ctx, id))
+		if err == nil {
+			out, err = r.stored()
+		}
+		return err
+	})
+	return out, err
+}
+
+// Reviews implements engine.Store. It reads all of its rows at once and not page
+// by page: a review that becomes urgent meanwhile would leave the pages to come.
+func (s *Store) Reviews(ctx context.Context, q engine.ReviewQuery) iter.Seq2[engine.StoredReview, error] {
+	return func(yield func(engine.StoredReview, error) bool) {
+		var rows []reviewRow
+		err := s.read(ctx, "reviews", func(ctx context.Context) (err error) {
+			query, args := reviewsQuery(q)
+			rows, err = collect(ctx, s.readers, scanReview, query, args...)
+			return err
+		})
+		if err != nil {
+			yield(engine.StoredReview{}, err)
+			return
+		}
+		for _, r := range rows {
+			if err := ctx.Err(); err != nil {
+				yield(engine.StoredReview{}, err)
+				return
+			}
+			stored, err := r.stored()
+			if err != nil {
+				yield(engine.StoredReview{}, fmt.Errorf("read reviews: %w", err))
+				return
+			}
+			if !yield(stored, nil) {
+				return
+			}
+		}
+	}
+}
+
+func reviewsQuery(q engine.ReviewQuery) (string, []any) {
+	var w where
+	w.addText("r.instance = ?", q.Instance)
+	w.addText("r.principal = ?", q.Principal)
+	w.addText("r.status = ?", string(q.Status))
+	w.addText("r.workflow = ?", q.Workflow)
+	if q.After != nil {
+		w.add("(r.place, r.id) > (?, ?)", placeOf(q.After.Rank), q.After.ID)
+	}
+	limit := -1 // none
+	if q.Limit != 0 {
+		limit = q.Limit
+	}
+	return `SELECT ` + reviewColumns + ` FROM reviews r` + w.String() + ` ORDER BY r.place, r.id LIMIT ?`, append(w.args, limit)
+}
