@@ -1,0 +1,112 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+)
+
+// MaxBytes is how long a configuration file may be.
+const MaxBytes = 1 << 20
+
+// The sections.
+const (
+	// SectionEvidence declares the sources of evidence.
+	SectionEvidence = "evidence"
+)
+
+// File is a configuration file that was read.
+type File struct {
+	path string
+	root *strictdoc.Node
+}
+
+// Load reads a YAML or JSON file. The extension says which it is (see
+// strictdoc.Parse). What is wrong with the document is said as
+// "gavel.yaml:7:3: ..." for every line at once. A file that is not regular or
+// longer than MaxBytes is refused; one that cannot be opened is the system's
+// error, wrapped.
+func Load(path string) (*File, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	root, err := strictdoc.Parse(path, text, strictdoc.Limits{Bytes: MaxBytes})
+	if err != nil {
+		return nil, err
+	}
+	top := strictdoc.NewObject(root)
+	top.Unknown(SectionEvidence)
+	if err := top.Err(); err != nil {
+		return nil, err
+	}
+	return &File{path: path, root: root}, nil
+}
+
+// Path is what Load was given.
+func (f *File) Path() string { return f.path }
+
+// Dir is the folder that the file lies in: relative paths in the file begin there.
+func (f *File) Dir() string { return filepath.Dir(f.path) }
+
+// Section is what the file says under a name, nil when it says nothing. A nil File
+// has no sections.
+func (f *File) Section(name string) *strictdoc.Node {
+	if f == nil {
+		return nil
+	}
+	return f.root.Get(name)
+}
+
+// read asks what the file is before it opens it: opening a pipe that nobody writes
+// to would wait forever.
+func read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: a configuration file is a regular file, and this is %s", path, sort(info.Mode()))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("%s: a configuration file has at most %d bytes, and this one has more", path, MaxBytes)
+	}
+	return text, nil
+}
+
+// unreadable names the file once; the system's errors name it too.
+func unreadable(path string, err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err
+	}
+	return fmt.Errorf("%s: the configuration file cannot be read: %w", path, err)
+}
+
+func sort(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	default:
+		return "something else"
+	}
+}

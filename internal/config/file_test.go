@@ -1,0 +1,111 @@
+package config_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+)
+
+// write puts one file into a folder of its own, which is then the working directory,
+// so that messages are the same everywhere.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestLoad(t *testing.T) {
+	for _, c := range []struct{ name, file, text, want string }{
+		{"yaml", "gavel.yaml", "# first\nevidence:\n  sources: {}\n", ""},
+		{"json", "gavel.json", `{"evidence":{"sources":{}}}`, ""},
+		{"sniffed", "gavelrc", `{"evidence":{"sources":{}}}`, ""},
+		{"a slip", "gavel.yaml", "evidence:\n  sources: {}\nevidense: {}\n", `gavel.yaml:3:1: /evidense: unknown key "evidense"; did you mean "evidence"?`},
+		{"nothing near", "gavel.yaml", "\nstore: memory\n", `gavel.yaml:2:1: /store: unknown key "store"; known keys are "evidence"`},
+		{"twice", "gavel.json", "{\"evidence\":{},\n\"evidence\":{}}", `gavel.json:2:1: /evidence: the key "evidence" stands twice`},
+		{"a list", "gavel.yaml", "- evidence\n", `gavel.yaml:1:1: an object is expected, found an array`},
+		{"no yaml", "gavel.yaml", "evidence: [\n", "gavel.yaml:"},
+		{"empty", "gavel.yaml", "", "gavel.yaml:1:1: the document is empty"},
+		{"comments", "gavel.yaml", "# evidence:\n#   sources: {}\n", "gavel.yaml:1:1: the document is empty"},
+		{"longest", "gavel.yaml", "evidence: {}\n#" + strings.Repeat("x", config.MaxBytes-14), ""},
+		{"too long", "gavel.yaml", "evidence: {}\n#" + strings.Repeat("x", config.MaxBytes-13), "gavel.yaml: a configuration file has at most 1048576 bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := config.Load(write(t, c.file, c.text))
+			if c.want != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+					t.Fatalf("got %v, want %s", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := f.Section(config.SectionEvidence); n == nil || n.Kind != strictdoc.Object {
+				t.Errorf("section evidence is %v", n)
+			}
+			if n := f.Section("chains"); n != nil {
+				t.Errorf("a section that is not there is %v", n)
+			}
+			if f.Path() != c.file || f.Dir() != "." {
+				t.Errorf("path %q, folder %q", f.Path(), f.Dir())
+			}
+		})
+	}
+}
+
+func TestLoadTellsEveryMistake(t *testing.T) {
+	_, err := config.Load(write(t, "gavel.yaml", "evidnce: {}\nlisten: 1\n"))
+	var all strictdoc.Errors
+	if !errors.As(err, &all) || len(all) != 2 || all[1].Line != 2 {
+		t.Errorf("got %v, want two issues", err)
+	}
+}
+
+func TestNoFileHasNoSections(t *testing.T) {
+	if n := (*config.File)(nil).Section(config.SectionEvidence); n != nil {
+		t.Errorf("got %v from no file", n)
+	}
+}
+
+func TestWhatIsNoFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if _, err := config.Load("gavel.yaml"); !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), "gavel.yaml") != 1 {
+		t.Errorf("missing: %v", err)
+	}
+	if err := os.Mkdir("folder.yaml", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load("folder.yaml"); err == nil || !strings.Contains(err.Error(), "this is a folder") {
+		t.Errorf("folder: %v", err)
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	if _, err := config.Load(os.DevNull); err == nil || !strings.Contains(err.Error(), "this is a device") {
+		t.Errorf("device: %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "gavel.yaml")
+	if err := os.WriteFile("real.yaml", []byte("evidence: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target, err := filepath.Abs("real.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load(link); err != nil {
+		t.Errorf("a link to a file: %v", err)
+	}
+}
