@@ -70,7 +70,17 @@ func (s *Store) Queries() []Query {
 	} {
 		add(instancesPage(q, nil, pageSize))
 	}
+	out = append(out, Query{s.stmts.all()[&s.stmts.review], []any{"id"}})
+	for _, q := range []engine.ReviewQuery{{}, {Workflow: "w"}, {Limit: 5, After: &engine.ReviewCursor{Rank: 1, ID: "id"}}} {
+		out = append(out, ReviewsQuery(q))
+	}
 	return out
+}
+
+// ReviewsQuery is the query of a list of reviews.
+func ReviewsQuery(q engine.ReviewQuery) Query {
+	query, args := reviewsQuery(q)
+	return Query{query, args}
 }
 
 // Naive commits as a program without a writer would: one transaction per write

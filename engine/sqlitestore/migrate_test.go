@@ -1,34 +1,50 @@
 package sqlitestore_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// A file of the first schema keeps what it holds, and takes what is new.
-func TestMigrateFromTheFirstSchema(t *testing.T) {
-	path := newPath(t)
-	s := openAt(t, path)
-	begun := storetest.Start(t, storetest.ID(1), `{"x":1}`)
-	if err := s.Commit(t.Context(), begun); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db := raw(t, path)
-	run(t, db, "DROP TABLE refusals")
-	run(t, db, "DROP TABLE reviews")
-	run(t, db, "PRAGMA user_version = 1")
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+// A file of an older schema keeps what it holds, and takes what is new.
+func TestMigrate(t *testing.T) {
+	added := map[int][]string{2: {"refusals"}, 3: {"reviews"}} // by schema
+	for schema := 1; schema <= len(added); schema++ {
+		t.Run(fmt.Sprint("from schema ", schema), func(t *testing.T) {
+			path := newPath(t)
+			s := openAt(t, path)
+			begun := storetest.Start(t, storetest.ID(1), `{"x":1}`)
+			if err := s.Commit(t.Context(), begun); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			db := raw(t, path)
+			for later := schema + 1; later <= 1+len(added); later++ {
+				for _, table := range added[later] {
+					run(t, db, "DROP TABLE "+table)
+				}
+			}
+			run(t, db, fmt.Sprint("PRAGMA user_version = ", schema))
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
 
-	s = openAt(t, path)
-	defer s.Close()
+			s = openAt(t, path)
+			defer s.Close()
+			checkMigrated(t, s, begun)
+		})
+	}
+}
+
+// checkMigrated looks for what an old file held, and writes what it could not hold.
+func checkMigrated(t *testing.T, s *sqlitestore.Store, begun engine.Commit) {
+	t.Helper()
 	inst, err := s.Load(t.Context(), storetest.ID(1))
 	if err != nil || inst.Seq != begun.Next.Seq || string(inst.Context) != `{"x":1}` {
 		t.Fatalf("%+v, %v", inst, err)
@@ -36,10 +52,14 @@ func TestMigrateFromTheFirstSchema(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	c := storetest.Advance(t, inst, "reviewing", `{}`)
 	c.Lesson = &engine.Lesson{Guard: "g", Identity: "i", At: at, Refused: true}
+	c.Reviews = []engine.StoredReview{storetest.Review(1, inst)}
 	if err := s.Commit(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := s.Refusals(t.Context(), "g", at); err != nil || n != 1 {
 		t.Errorf("%d refusals, %v", n, err)
+	}
+	if r, err := s.Review(t.Context(), storetest.ReviewID(1)); err != nil || r.Instance != inst.ID {
+		t.Errorf("the review is of %q, %v", r.Instance, err)
 	}
 }

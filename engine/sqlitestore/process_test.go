@@ -76,6 +76,7 @@ func loadForever(s *sqlitestore.Store, out io.Writer) {
 					c = storetest.Advance(orphan{}, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, inst.Seq),
 						storetest.WithKey(fmt.Sprint(n, inst.Seq)))
 				}
+				c.Reviews = []engine.StoredReview{storetest.Review(n, c.Next)} // says at which event it was written
 				if err = s.Commit(context.Background(), c); err != nil {
 					orphan{}.Fatalf("commit: %v", err)
 				}
@@ -221,10 +222,29 @@ func checkAcks(t *testing.T, path string, acks map[string][]acked) {
 		if n := int64(len(hashes)); inst.Seq != n {
 			t.Fatalf("%s is at event %d and has %d", id, inst.Seq, n)
 		}
+		checkReview(t, s, inst)
 	}
 	var verdict string
 	if err := s.ReaderDB().QueryRow("PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {
 		t.Fatalf("integrity: %s, %v", verdict, err)
+	}
+}
+
+// checkReview looks whether the review of an instance is the one that was written
+// with its last event.
+func checkReview(t *testing.T, s *sqlitestore.Store, inst record.Instance) {
+	t.Helper()
+	n := 0
+	for r, err := range s.Reviews(t.Context(), engine.ReviewQuery{Instance: inst.ID}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; r.Seq != inst.Seq || r.Revision != inst.Revision || len(r.Data) == 0 {
+			t.Fatalf("%s is at event %d, its review %s was written at %d", inst.ID, inst.Seq, r.ID, r.Seq)
+		}
+	}
+	if n != 1 {
+		t.Fatalf("%s has %d reviews, want 1", inst.ID, n)
 	}
 }
 

@@ -125,5 +125,22 @@ func reviewsQuery(q engine.ReviewQuery) (string, []any) {
 	if q.Limit != 0 {
 		limit = q.Limit
 	}
-	return `SELECT ` + reviewColumns + ` FROM reviews r` + w.String() + ` ORDER BY r.place, r.id LIMIT ?`, append(w.args, limit)
+	return `SELECT ` + reviewColumns + ` FROM reviews r INDEXED BY ` + reviewsIndex(q) + w.String() + ` ORDER BY r.place, r.id LIMIT ?`, append(w.args, limit)
+}
+
+// reviewsIndex is the index that a list goes along. Each has the order of lists; the
+// planner, left to itself, walks all that a principal ever had parked to find the
+// few of one instance.
+func reviewsIndex(q engine.ReviewQuery) string {
+	switch {
+	case q.Instance != "":
+		return "reviews_instance"
+	case q.Principal != "" && q.Status != "":
+		return "reviews_principal_status"
+	case q.Principal != "":
+		return "reviews_principal"
+	case q.Status != "":
+		return "reviews_status"
+	}
+	return "reviews_place"
 }

@@ -120,6 +120,16 @@ func cancelled(t *testing.T, _ Driver, s engine.Store) {
 	for _, err := range s.Instances(ctx, engine.InstanceQuery{}) {
 		wantError(t, "instances", err, context.Canceled)
 	}
+	_, err = s.Review(ctx, ReviewID(1))
+	wantError(t, "review", err, context.Canceled)
+	told := 0
+	for _, err := range s.Reviews(ctx, engine.ReviewQuery{}) {
+		wantError(t, "reviews", err, context.Canceled)
+		told++
+	}
+	if told != 1 {
+		t.Errorf("the list of reviews told %d times that its caller had gone, want 1", told)
+	}
 	wantError(t, "add a definition", s.AddDefinition(ctx, definition("doc", 1)), context.Canceled)
 	same(t, "afterwards", verified(t, s, ID(1)), inst)
 	must(t, s, c)
@@ -241,8 +251,14 @@ func closing(t *testing.T, _ Driver, s engine.Store) {
 		wantError(t, "instances", err, engine.ErrClosed)
 		got++
 	}
-	if got != 2 {
-		t.Errorf("the iterators of a closed store told of it %d times, want 2", got)
+	_, err = s.Review(ctx, ReviewID(1))
+	wantError(t, "review", err, engine.ErrClosed)
+	for _, err := range s.Reviews(ctx, engine.ReviewQuery{}) {
+		wantError(t, "reviews", err, engine.ErrClosed)
+		got++
+	}
+	if got != 3 {
+		t.Errorf("the iterators of a closed store told of it %d times, want 3", got)
 	}
 }
 

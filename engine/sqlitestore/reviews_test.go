@@ -1,0 +1,186 @@
+package sqlitestore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// parked is a store at a new path with an instance and n reviews of it.
+func parked(t *testing.T, n int) (*sqlitestore.Store, record.Instance) {
+	t.Helper()
+	s := openAt(t, newPath(t))
+	c := storetest.Start(t, storetest.ID(1), `{}`)
+	for i := range n {
+		r := storetest.Review(i, c.Next)
+		r.Instance = storetest.ID(i / 2)
+		r.Priority = []record.Priority{record.PriorityNormal, record.PriorityUrgent}[i%2]
+		if i%20 != 0 { // most have ended, as in a store that is old
+			r.Status, r.Data = record.ReviewResolved, nil
+		}
+		c.Reviews = append(c.Reviews, r)
+	}
+	if err := s.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	return s, c.Next
+}
+
+// Every list goes along an index that has its order: it looks at what it gives and
+// at nothing before its cursor, in an empty store and in a full one whose
+// statistics are known.
+func TestReviewPlans(t *testing.T) {
+	full, _ := parked(t, 400)
+	defer full.Close()
+	if _, err := full.WriterConn().ExecContext(t.Context(), "ANALYZE"); err != nil {
+		t.Fatal(err)
+	}
+	path := full.Path()
+	analysed := openAt(t, path) // with connections that read the statistics
+	defer analysed.Close()
+	empty := openAt(t, newPath(t))
+	defer empty.Close()
+	after := &engine.ReviewCursor{Rank: 1, ID: storetest.ReviewID(7)}
+	tests := map[string]struct {
+		q    engine.ReviewQuery
+		want string
+	}{
+		"all":                      {engine.ReviewQuery{}, "SCAN r USING INDEX reviews_place"},
+		"status":                   {engine.ReviewQuery{Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_status (status=?)"},
+		"principal":                {engine.ReviewQuery{Principal: "p"}, "SEARCH r USING INDEX reviews_principal (principal=?)"},
+		"principal and status":     {engine.ReviewQuery{Principal: "p", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_principal_status (principal=? AND status=?)"},
+		"instance":                 {engine.ReviewQuery{Instance: "i"}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
+		"instance and status":      {engine.ReviewQuery{Instance: "i", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
+		"workflow":                 {engine.ReviewQuery{Workflow: "w"}, "SCAN r USING INDEX reviews_place"},
+		"workflow and status":      {engine.ReviewQuery{Workflow: "w", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_status (status=?)"},
+		"everything but the place": {engine.ReviewQuery{Instance: "i", Workflow: "w", Principal: "p", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
+	}
+	for name, s := range map[string]*sqlitestore.Store{"empty": empty, "full": analysed} {
+		for what, tt := range tests {
+			for _, q := range []engine.ReviewQuery{tt.q, behind(tt.q, after, 0), behind(tt.q, after, 5), behind(tt.q, nil, 5)} {
+				want := tt.want
+				if q.After != nil {
+					want = seeking(want)
+				}
+				if got := strings.Join(plan(t, s, sqlitestore.ReviewsQuery(q)), "; "); got != want {
+					t.Errorf("%s, %s, %+v: %s, want %s", name, what, q, got, want)
+				}
+			}
+		}
+	}
+}
+
+func behind(q engine.ReviewQuery, after *engine.ReviewCursor, limit int) engine.ReviewQuery {
+	q.After, q.Limit = after, limit
+	return q
+}
+
+// seeking is the plan of a list that begins behind a place: it goes there at once.
+func seeking(plan string) string {
+	const place = "(place,id)>(?,?)"
+	if front, ok := strings.CutSuffix(plan, ")"); ok {
+		return front + " AND " + place + ")"
+	}
+	return strings.Replace(plan, "SCAN", "SEARCH", 1) + " (" + place + ")"
+}
+
+// A row that cannot be read is told of by name, alone and in lists: left out,
+// nobody would know that somebody waits.
+func TestUnreadableReview(t *testing.T) {
+	s, _ := parked(t, 3)
+	defer s.Close()
+	id := storetest.ReviewID(0) // the last in lists, but for the other normal one
+	db := raw(t, s.Path())
+	defer db.Close()
+	for name, body := range map[string]string{
+		"torn": `{"id":`, "of another form": `{"id":7}`, "another review": `{"id":"rev-other"}`, "empty": ``,
+	} {
+		run(t, db, fmt.Sprintf(`UPDATE reviews SET body = CAST('%s' AS BLOB) WHERE id = '%s'`, body, id))
+		_, err := s.Review(t.Context(), id)
+		if !errors.Is(err, sqlitestore.ErrCorrupt) || !strings.Contains(err.Error(), id) {
+			t.Errorf("%s: got %v, want ErrCorrupt with %s", name, err, id)
+		}
+		for _, q := range []engine.ReviewQuery{{}, {Status: record.ReviewOpen}} {
+			var told error
+			for r, err := range s.Reviews(t.Context(), q) {
+				if told != nil {
+					t.Errorf("%s, %+v: %s comes behind the error", name, q, r.ID)
+				}
+				told = err
+			}
+			if !errors.Is(told, sqlitestore.ErrCorrupt) || !strings.Contains(told.Error(), id) {
+				t.Errorf("%s, %+v: got %v, want ErrCorrupt with %s", name, q, told, id)
+			}
+		}
+		if _, err := s.Review(t.Context(), storetest.ReviewID(2)); err != nil {
+			t.Errorf("%s: another review: %v", name, err)
+		}
+	}
+}
+
+// A review that cannot be written takes its events with it.
+func TestReviewFailsItsCommit(t *testing.T) {
+	s, inst := parked(t, 1)
+	defer s.Close()
+	db := raw(t, s.Path())
+	defer db.Close()
+	run(t, db, `CREATE TRIGGER poison BEFORE INSERT ON reviews WHEN NEW.principal = 'poison' BEGIN SELECT RAISE(ABORT, 'poisoned'); END`)
+	c := storetest.Advance(t, inst, "reviewing", `{"x":1}`, storetest.WithKey("k"))
+	c.Snapshot = true
+	bad := storetest.Review(2, inst)
+	bad.Principal = "poison"
+	c.Reviews = []engine.StoredReview{storetest.Review(1, inst), bad}
+	if err := s.Commit(t.Context(), c); err == nil || !strings.Contains(err.Error(), "poisoned") {
+		t.Fatalf("got %v, want the trigger's", err)
+	}
+	if got, err := s.Load(t.Context(), inst.ID); err != nil || got.Head != inst.Head {
+		t.Errorf("the instance is at event %d, %v", got.Seq, err)
+	}
+	_, first := s.Review(t.Context(), storetest.ReviewID(1))
+	_, key := s.ByKey(t.Context(), c.Events[0].Key.Scope)
+	for what, err := range map[string]error{"the review before it": first, "the key": key} {
+		if !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("%s: got %v, want ErrNotFound", what, err)
+		}
+	}
+	c.Reviews = c.Reviews[:1]
+	if err := s.Commit(t.Context(), c); err != nil {
+		t.Errorf("without the bad one: %v", err)
+	}
+}
+
+// What an open review held is nowhere in its row once it has ended.
+func TestEndedReviewKeepsNoData(t *testing.T) {
+	s, inst := parked(t, 0)
+	defer s.Close()
+	const secret = "4111-1111"
+	r := storetest.Review(1, inst)
+	r.Data = []byte(`{"card":"` + secret + `"}`)
+	db := raw(t, s.Path())
+	defer db.Close()
+	holding := func() (n int) {
+		const query = `SELECT count(*) FROM reviews WHERE instr(body, ?1) OR instr(coalesce(data, ''), ?1)`
+		if err := db.QueryRow(query, []byte(secret)).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, want := range []int{1, 0} {
+		c := storetest.Refuse(t, inst, "approve")
+		c.Reviews = []engine.StoredReview{r}
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if got := holding(); got != want {
+			t.Errorf("%s: %d rows hold the data, want %d", r.Status, got, want)
+		}
+		inst = c.Next
+		r.Status, r.Data = record.ReviewResolved, nil
+	}
+}

@@ -1,0 +1,235 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+func listReviews(t testing.TB, s engine.Store, q engine.ReviewQuery) []engine.StoredReview {
+	t.Helper()
+	var out []engine.StoredReview
+	for r, err := range s.Reviews(t.Context(), q) {
+		if err != nil {
+			t.Fatalf("reviews %+v: %v", q, err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func wantReviews(t testing.TB, s engine.Store, q engine.ReviewQuery, want []engine.StoredReview) {
+	t.Helper()
+	if got := listReviews(t, s, q); !reflect.DeepEqual(got, want) {
+		t.Fatalf("reviews %+v after %+v:\n got %v\nwant %v (or they differ)", q, q.After, reviewIDs(got), reviewIDs(want))
+	}
+}
+
+func reviewIDs(reviews []engine.StoredReview) []string {
+	out := make([]string, len(reviews))
+	for i, r := range reviews {
+		out[i] = fmt.Sprintf("%s %s", r.ID, r.Priority)
+	}
+	return out
+}
+
+func cursorOf(r engine.StoredReview) *engine.ReviewCursor {
+	return &engine.ReviewCursor{Rank: r.Priority.Rank(), ID: r.ID}
+}
+
+// inListOrder compares as lists are ordered.
+func inListOrder(a, b engine.StoredReview) int {
+	if d := b.Priority.Rank() - a.Priority.Rank(); d != 0 {
+		return d
+	}
+	return strings.Compare(a.ID, b.ID)
+}
+
+// expected is what a query must give of all reviews.
+func expected(all []engine.StoredReview, q engine.ReviewQuery) []engine.StoredReview {
+	var out []engine.StoredReview
+	for _, r := range slices.SortedFunc(slices.Values(all), inListOrder) {
+		behind := q.After == nil || r.Priority.Rank() < q.After.Rank || r.Priority.Rank() == q.After.Rank && r.ID > q.After.ID
+		if behind && (q.Instance == "" || r.Instance == q.Instance) && (q.Workflow == "" || r.Workflow == q.Workflow) &&
+			(q.Principal == "" || r.Principal == q.Principal) && (q.Status == "" || r.Status == q.Status) &&
+			(q.Limit == 0 || len(out) < q.Limit) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// mixed are n reviews that differ in all that queries ask for, in the order in
+// which they were parked.
+func mixed(n int, inst record.Instance) []engine.StoredReview {
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same every time
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	out := make([]engine.StoredReview, n)
+	for i := range out {
+		r := Review(i, inst)
+		r.Priority = record.Priority(pick("low", "normal", "high", "urgent", "", "strange")) // the last two count as normal
+		r.Status = record.ReviewStatus(pick("open", "open", "resolved", "stale", "expired", "superseded"))
+		r.Instance, r.Workflow, r.Principal = pick(ID(1), ID(2), ID(3)), pick("doc", "form"), pick("local:a", "local:b")
+		if r.Status != record.ReviewOpen {
+			r.Data = nil
+		}
+		out[i] = r
+	}
+	return out
+}
+
+// Every combination of filters, from every kind of place, gives what it says in the
+// one order that lists have.
+func reviewsQuery(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	wantReviews(t, s, engine.ReviewQuery{}, nil)
+	all := mixed(200, inst)
+	shuffled := slices.Clone(all)
+	rand.New(rand.NewPCG(3, 4)).Shuffle(len(all), func(i, j int) { //nolint:gosec // the same every time
+		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
+	})
+	for some := range slices.Chunk(shuffled, 23) { // they are listed by id, not as they were written
+		put(t, s, ID(1), some...)
+	}
+	inOrder := expected(all, engine.ReviewQuery{})
+	places := []*engine.ReviewCursor{
+		nil, cursorOf(inOrder[0]), cursorOf(inOrder[70]), cursorOf(inOrder[120]), cursorOf(inOrder[len(inOrder)-1]),
+		{Rank: 3}, {Rank: 99}, {Rank: 2, ID: "zzz"}, {Rank: 1, ID: ReviewID(100)}, {Rank: -1}, // between reviews, before and behind all
+	}
+	for _, instance := range []string{"", ID(2), ID(99)} {
+		for _, workflow := range []string{"", "form", "none"} {
+			for _, principal := range []string{"", "local:b", "local:none"} {
+				for _, status := range []record.ReviewStatus{"", record.ReviewOpen, record.ReviewStale, "none"} {
+					for _, after := range places {
+						for _, limit := range []int{0, 1, 9} {
+							q := engine.ReviewQuery{
+								Instance: instance, Workflow: workflow, Principal: principal, Status: status, After: after, Limit: limit,
+							}
+							wantReviews(t, s, q, expected(all, q))
+						}
+					}
+				}
+			}
+		}
+	}
+	wantReviews(t, s, engine.ReviewQuery{Limit: 1000}, inOrder)
+}
+
+// A list shows one state, whatever becomes of its reviews while it is read, and
+// keeps nobody from writing or from listing inside of it.
+func reviewsUnderWrites(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	all := mixed(150, inst) // more than any page
+	put(t, s, ID(1), all...)
+	q := engine.ReviewQuery{Status: record.ReviewOpen}
+	want := expected(all, q)
+	var got []engine.StoredReview
+	for r, err := range s.Reviews(t.Context(), q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, r); len(got)%20 == 1 {
+			first, last := Review(1000+len(got), inst), want[len(want)-1]
+			first.Priority, last.Priority = record.PriorityUrgent, record.PriorityUrgent
+			put(t, s, ID(1), first, last, ended(want[len(want)/2]), ended(r)) // what comes, leaps, ends
+			nestedReviews(t, s, 40)
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v\nwant what was there at the start: %v (or they differ)", reviewIDs(got), reviewIDs(want))
+	}
+	if now := listReviews(t, s, q); reflect.DeepEqual(now, want) {
+		t.Error("nothing was written meanwhile")
+	}
+}
+
+// nestedReviews opens iterators one inside the other.
+func nestedReviews(t *testing.T, s engine.Store, depth int) {
+	for _, err := range s.Reviews(t.Context(), engine.ReviewQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if depth > 0 {
+			nestedReviews(t, s, depth-1)
+		}
+		return // abandoned in the middle
+	}
+}
+
+// Whoever goes on behind the last review that he saw comes by each that was there
+// all the time, once and in order, although others come in before and behind.
+func reviewsWalk(t *testing.T, _ Driver, s engine.Store) {
+	must(t, s, Start(t, ID(1), `{}`))
+	inst := must(t, s, Start(t, ID(2), `{}`))
+	all := mixed(100, inst)
+	for i := range all { // every second id: what comes in lies between them
+		all[i].ID = ReviewID(2 * i)
+	}
+	put(t, s, ID(2), all...)
+	for _, q := range []engine.ReviewQuery{
+		{Limit: 7}, {Limit: 1, Principal: "local:a"}, {Limit: 3, Status: record.ReviewOpen}, {Limit: 3, Instance: ID(2), Workflow: "doc"},
+	} {
+		want := expected(all, engine.ReviewQuery{
+			Instance: q.Instance, Workflow: q.Workflow, Principal: q.Principal, Status: q.Status,
+		})
+		steps := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			inst := load(t, s, ID(1))
+			come := mixed(100, inst)
+			for range steps { // as long as the walk goes on
+				i := int(inst.Seq) % len(come)
+				c := Refuse(t, inst, "approve")
+				come[i].ID = ReviewID(2*i + 1)
+				c.Reviews = come[i : i+1]
+				if err := s.Commit(t.Context(), c); err != nil {
+					t.Errorf("beside the walk: %v", err)
+				}
+				inst = c.Next
+			}
+		})
+		got := walk(t, s, q, func() { steps <- struct{}{} })
+		close(steps)
+		wg.Wait()
+		if !slices.IsSortedFunc(got, inListOrder) {
+			t.Errorf("%+v: not in order: %v", q, reviewIDs(got))
+		}
+		old := slices.DeleteFunc(slices.Clone(got), func(r engine.StoredReview) bool {
+			return !slices.ContainsFunc(all, func(a engine.StoredReview) bool { return a.ID == r.ID })
+		})
+		if !reflect.DeepEqual(old, want) {
+			t.Errorf("%+v:\n got %v\nwant %v", q, reviewIDs(old), reviewIDs(want))
+		}
+		q.Limit = 0
+		if rest := listReviews(t, s, q); len(rest) <= len(want) {
+			t.Errorf("%+v: nothing came in beside the walk", q)
+		}
+	}
+}
+
+// walk lists page by page, each behind the last review of the one before.
+func walk(t *testing.T, s engine.Store, q engine.ReviewQuery, between func()) (got []engine.StoredReview) {
+	for {
+		page := listReviews(t, s, q)
+		if len(page) == 0 {
+			return got
+		}
+		if len(page) > q.Limit {
+			t.Fatalf("%d reviews in a page of %d", len(page), q.Limit)
+		}
+		if got = append(got, page...); len(got) > 10000 {
+			t.Fatal("the walk does not end")
+		}
+		q.After = cursorOf(page[len(page)-1])
+		between()
+	}
+}

@@ -1,0 +1,363 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// ReviewID is the id of the n-th review: ids sort as they are created.
+func ReviewID(n int) string { return fmt.Sprintf("rev-%08x-0000-7000-8000-%012x", n, n) }
+
+// Review is the n-th review, open and with something in every field that an open
+// one has.
+func Review(n int, inst record.Instance) engine.StoredReview {
+	return engine.StoredReview{
+		ID: ReviewID(n), Status: record.ReviewOpen, Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version,
+		DefinitionHash: inst.DefinitionHash, Principal: "local:agent", Role: "agent", Action: "approve", From: "reviewing",
+		Target: "approved", Revision: inst.Revision, Seq: inst.Seq, Digest: "hmac-sha256:" + hexOf(fmt.Sprint("review", n)),
+		Priority: record.PriorityNormal, ParkedAt: Epoch, ExpiresAt: Epoch.Add(72 * time.Hour), OnExpire: "reject",
+		Data: json.RawMessage(fmt.Sprintf("{ \"n\" : %d,\n \"s\":\"<zoë> & \u2028\", \"x\":1.50 }", n)), // not as an encoder would write it
+		Evidence: []judge.Evidence{
+			{
+				Name: "tests", Source: "go-test", Required: true, Arguments: json.RawMessage(`{"pkg":"./..."}`),
+				Digest: "sha256:" + hexOf("content"), SameDigest: "sha256:" + hexOf("exit code"), Size: 17, Truncated: true,
+				Content: json.RawMessage(`{"exit":0,"out":"<ok> & \u003cdone\u003e é","n":1.50}`), At: Epoch, Took: 1500 * time.Millisecond, MaxAge: time.Hour,
+			},
+			{Name: "ticket", Source: "jira", Failure: judge.FailureTimeout, Detail: "it took longer than 2s", At: Epoch, Took: 2 * time.Second},
+		},
+	}
+}
+
+// ended is a review as it is kept when somebody resolved it.
+func ended(r engine.StoredReview) engine.StoredReview {
+	r.Status, r.Data, r.Resolution, r.By = record.ReviewResolved, nil, judge.Approve, "human:zoë"
+	r.Channel, r.Reason, r.ClosedAt = record.ChannelCLI, "the <tests> pass", Epoch.Add(time.Hour)
+	return r
+}
+
+// put commits reviews with one more event of the instance.
+func put(t *testing.T, s engine.Store, id string, reviews ...engine.StoredReview) record.Instance {
+	t.Helper()
+	c := Refuse(t, load(t, s, id), "approve")
+	c.Reviews = reviews
+	return must(t, s, c)
+}
+
+func sameReview(t testing.TB, what string, got, want engine.StoredReview) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// wantReview fails the test unless the store answers for a review's id, and lists
+// it once, with exactly that review.
+func wantReview(t testing.TB, s engine.Store, want engine.StoredReview) {
+	t.Helper()
+	got, err := s.Review(t.Context(), want.ID)
+	if err != nil {
+		t.Fatalf("review %s: %v", want.ID, err)
+	}
+	sameReview(t, "review "+want.ID, got, want)
+	listed := 0
+	for _, r := range listReviews(t, s, engine.ReviewQuery{}) {
+		if r.ID == want.ID {
+			sameReview(t, "review "+want.ID+" in the list", r, want)
+			listed++
+		}
+	}
+	if listed != 1 {
+		t.Fatalf("review %s is listed %d times", want.ID, listed)
+	}
+}
+
+func noReview(t testing.TB, s engine.Store, id string) {
+	t.Helper()
+	_, err := s.Review(t.Context(), id)
+	wantError(t, "review "+id, err, engine.ErrNotFound)
+	for _, r := range listReviews(t, s, engine.ReviewQuery{}) {
+		if r.ID == id {
+			t.Fatalf("review %s is listed and not found", id)
+		}
+	}
+}
+
+func reviews(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	noReview(t, s, ReviewID(1))
+	_, err := s.Review(t.Context(), "")
+	wantError(t, "no id", err, engine.ErrNotFound)
+
+	first, second := Review(1, inst), Review(2, inst)
+	put(t, s, ID(1), first, second)
+	wantReview(t, s, first)
+	wantReview(t, s, second)
+	put(t, s, ID(1)) // a commit without reviews leaves them alone
+	wantReview(t, s, first)
+	noReview(t, s, ReviewID(3))
+
+	bare := engine.StoredReview{ID: ReviewID(3), Status: record.ReviewOpen}
+	c := Start(t, ID(2), `{}`)
+	c.Reviews = []engine.StoredReview{bare}
+	must(t, s, c)
+	wantReview(t, s, bare)
+}
+
+// What a review holds is for its time only: when it is written again, nothing of
+// the old one can be had, nor is it found by what it was.
+func reviewsAreReplaced(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	must(t, s, Start(t, ID(2), `{}`))
+	was, neighbour := Review(1, inst), Review(2, inst)
+	put(t, s, ID(1), was, neighbour)
+
+	raised := was
+	raised.Priority, raised.ExpiresAt, raised.OnExpire = record.PriorityUrgent, time.Time{}, ""
+	put(t, s, ID(1), raised)
+	wantReview(t, s, raised)
+
+	done := ended(raised)
+	put(t, s, ID(1), done)
+	wantReview(t, s, done)
+
+	other := done
+	other.Instance, other.Workflow, other.Principal, other.Priority = ID(2), "form", "local:other", record.PriorityLow
+	other.Evidence = nil
+	put(t, s, ID(2), other)
+	wantReview(t, s, other)
+	wantReview(t, s, neighbour)
+	for _, q := range []engine.ReviewQuery{
+		{Status: record.ReviewOpen}, {Instance: ID(1)}, {Workflow: inst.Workflow}, {Principal: was.Principal},
+		{Principal: was.Principal, Status: record.ReviewOpen},
+	} {
+		wantReviews(t, s, q, []engine.StoredReview{neighbour})
+	}
+
+	twice := []engine.StoredReview{Review(3, inst), ended(Review(3, inst))}
+	put(t, s, ID(1), twice...)
+	wantReview(t, s, twice[1]) // the later of one commit
+}
+
+// A commit that loses writes no review, and replaces none.
+func reviewsAreAtomic(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst = put(t, s, ID(1), Review(0, inst))
+	const tries = 8
+	commits := make([]engine.Commit, tries)
+	for i := range commits {
+		commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
+		mine := Review(0, inst)
+		mine.Reason = fmt.Sprint("by ", i)
+		commits[i].Reviews = []engine.StoredReview{mine, Review(1+i, inst)}
+	}
+	errs := make([]error, tries)
+	atOnce(tries, func(i int) { errs[i] = s.Commit(t.Context(), commits[i]) })
+	winner := -1
+	for i, err := range errs {
+		if err == nil {
+			winner = i
+			continue
+		}
+		wantError(t, "a loser", err, engine.ErrConflict)
+		noReview(t, s, ReviewID(1+i))
+	}
+	if winner < 0 {
+		t.Fatal("nobody won")
+	}
+	for _, r := range commits[winner].Reviews {
+		wantReview(t, s, r)
+	}
+}
+
+// A commit whose key is taken writes no review, whether it is a replay or not.
+func reviewsOfAReplay(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	c := Refuse(t, inst, "approve", WithKey("k"))
+	c.Reviews = []engine.StoredReview{Review(1, inst)}
+	inst = must(t, s, c)
+	done := ended(Review(1, inst))
+	inst = put(t, s, ID(1), done)
+	wantError(t, "the same commit", s.Commit(t.Context(), c), engine.ErrKeyTaken)
+	wantReview(t, s, done) // not open again
+	again := Refuse(t, inst, "approve", WithKey("k"))
+	again.Reviews = []engine.StoredReview{Review(1, inst), Review(2, inst)}
+	wantError(t, "the key with a fresh event", s.Commit(t.Context(), again), engine.ErrKeyTaken)
+	wantReview(t, s, done)
+	noReview(t, s, ReviewID(2))
+}
+
+// A write that fails in the middle, and one that cannot be encoded, leave the
+// reviews as they were.
+func reviewsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	was := Review(1, inst)
+	inst = put(t, s, ID(1), was)
+
+	torn := Review(2, inst)
+	torn.Evidence[0].Content = json.RawMessage(`{"torn":`)
+	c := Refuse(t, inst, "approve")
+	c.Reviews = []engine.StoredReview{ended(was), torn}
+	err := s.Commit(t.Context(), c)
+	if err == nil || errors.Is(err, engine.ErrConflict) || !strings.Contains(err.Error(), torn.ID) {
+		t.Errorf("evidence that is no JSON: got %v, want an error that names %s", err, torn.ID)
+	}
+	same(t, "after a review that cannot be encoded", verified(t, s, ID(1)), inst)
+	wantReview(t, s, was)
+	noReview(t, s, torn.ID)
+
+	if d.Poison == nil {
+		return
+	}
+	d.Poison(t, s, "poison")
+	first := Advance(t, inst, "reviewing", `{}`)
+	second := Refuse(t, first.Next, "poison")
+	bad := engine.Commit{
+		Expect: inst.Seq, Events: []record.Event{first.Events[0], second.Events[0]}, Next: second.Next,
+		Reviews: []engine.StoredReview{ended(was), Review(3, inst)},
+	}
+	if err := s.Commit(t.Context(), bad); err == nil {
+		t.Fatal("the poisoned write went through")
+	}
+	same(t, "after a poisoned write", verified(t, s, ID(1)), inst)
+	wantReview(t, s, was)
+	noReview(t, s, ReviewID(3))
+}
+
+// A commit that fails takes no neighbour's review with it, even where they are
+// written together.
+func reviewsOfNeighbours(t *testing.T, d Driver, s engine.Store) {
+	if d.Poison == nil {
+		t.Skip("the driver has no way to fail")
+	}
+	d.Poison(t, s, "poison")
+	const n = 12
+	commits := make([]engine.Commit, n)
+	for i := range commits {
+		inst := must(t, s, Start(t, ID(i), `{}`))
+		action := "approve"
+		if i%4 == 2 {
+			action = "poison"
+		}
+		commits[i] = Refuse(t, inst, action)
+		commits[i].Reviews = []engine.StoredReview{Review(i, inst)}
+	}
+	release := func() {}
+	if d.Stall != nil {
+		release = d.Stall(t, s)
+	}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range commits {
+		wg.Go(func() { errs[i] = s.Commit(t.Context(), commits[i]) })
+	}
+	release()
+	wg.Wait()
+	for i, err := range errs {
+		switch {
+		case i%4 == 2 && err == nil:
+			t.Errorf("poisoned member %d went through", i)
+		case i%4 == 2:
+			noReview(t, s, ReviewID(i))
+		case err != nil:
+			t.Errorf("good member %d: %v", i, err)
+		default:
+			wantReview(t, s, commits[i].Reviews[0])
+		}
+	}
+}
+
+func reviewsReopened(t *testing.T, d Driver, s engine.Store) {
+	if d.Reopen == nil {
+		t.Skip("the driver is not durable")
+	}
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	open, done := Review(1, inst), ended(Review(2, inst))
+	put(t, s, ID(1), open, Review(2, inst))
+	put(t, s, ID(1), done)
+	shut(t, s)
+	again := d.Reopen(t, s)
+	defer shut(t, again)
+	wantReview(t, again, open)
+	wantReview(t, again, done)
+	done = ended(open)
+	put(t, again, ID(1), done)
+	wantReview(t, again, done)
+}
+
+// What one process parked, another one finds and resolves, and the first sees it:
+// of both resolving at once, one is told that it was too late.
+func reviewsBeside(t *testing.T, d Driver, s engine.Store) {
+	if d.Beside == nil {
+		t.Skip("the driver's data cannot be shared")
+	}
+	other := d.Beside(t, s)
+	defer shut(t, other)
+	noReview(t, other, ReviewID(1))
+	stores := []engine.Store{s, other}
+	must(t, s, Start(t, ID(1), `{}`))
+	for n := range 10 {
+		parked := Review(n, load(t, s, ID(1)))
+		inst := put(t, stores[n%2], ID(1), parked)
+		commits := make([]engine.Commit, len(stores))
+		for i, store := range stores {
+			wantReview(t, store, parked)
+			commits[i] = Refuse(t, inst, "approve", By(fmt.Sprint("human:", i)))
+			mine := ended(parked)
+			mine.By = fmt.Sprint("human:", i)
+			commits[i].Reviews = []engine.StoredReview{mine}
+		}
+		errs := make([]error, len(stores))
+		atOnce(len(stores), func(i int) { errs[i] = stores[i].Commit(t.Context(), commits[i]) })
+		winner := 0
+		if errs[0] != nil {
+			winner = 1
+		}
+		if errs[winner] != nil {
+			t.Fatalf("nobody resolved it: %v", errs)
+		}
+		wantError(t, "the other", errs[1-winner], engine.ErrConflict)
+		for _, store := range stores {
+			wantReview(t, store, commits[winner].Reviews[0])
+			wantReviews(t, store, engine.ReviewQuery{Status: record.ReviewOpen}, nil)
+		}
+	}
+}
+
+func reviewsNotShared(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	want, given := Review(1, inst), Review(1, inst)
+	spoil := func(r engine.StoredReview) {
+		clear(r.Data)
+		for i := range r.Evidence {
+			clear(r.Evidence[i].Arguments)
+			clear(r.Evidence[i].Content)
+			r.Evidence[i].Name = "spoilt"
+		}
+	}
+	list := []engine.StoredReview{given}
+	put(t, s, ID(1), list...)
+	spoil(given)
+	list[0].ID = "spoilt"
+	wantReview(t, s, want) // after the caller changed what it gave
+	got, err := s.Review(t.Context(), want.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoil(got)
+	for _, r := range listReviews(t, s, engine.ReviewQuery{}) {
+		spoil(r)
+	}
+	wantReview(t, s, want) // after a reader changed what it got
+}
