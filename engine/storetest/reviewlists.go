@@ -3,6 +3,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -101,10 +102,14 @@ func reviewsQuery(t *testing.T, _ Driver, s engine.Store) {
 		put(t, s, ID(1), some...)
 	}
 	inOrder := expected(all, engine.ReviewQuery{})
-	places := []*engine.ReviewCursor{
-		nil, cursorOf(inOrder[0]), cursorOf(inOrder[70]), cursorOf(inOrder[120]), cursorOf(inOrder[len(inOrder)-1]),
-		{Rank: 3}, {Rank: 99}, {Rank: 2, ID: "zzz"}, {Rank: 1, ID: ReviewID(100)}, {Rank: -1}, // between reviews, before and behind all
+	places := []*engine.ReviewCursor{nil}
+	for _, r := range []int{0, 70, 120, len(all) - 1} {
+		places = append(places, cursorOf(inOrder[r]))
 	}
+	for rank := -1; rank <= 4; rank++ { // between reviews, before and behind all of them
+		places = append(places, &engine.ReviewCursor{Rank: rank}, &engine.ReviewCursor{Rank: rank, ID: "zzz"})
+	}
+	places = append(places, &engine.ReviewCursor{Rank: 1, ID: ReviewID(100) + "-"})
 	for _, instance := range []string{"", ID(2), ID(99)} {
 		for _, workflow := range []string{"", "form", "none"} {
 			for _, principal := range []string{"", "local:b", "local:none"} {
@@ -149,6 +154,28 @@ func reviewsUnderWrites(t *testing.T, _ Driver, s engine.Store) {
 	}
 	if now := listReviews(t, s, q); reflect.DeepEqual(now, want) {
 		t.Error("nothing was written meanwhile")
+	}
+}
+
+// A list ends soon after its caller has gone, and says so: it does not look whole.
+func reviewsCancelled(t *testing.T, _ Driver, s engine.Store) {
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	all := mixed(150, inst)
+	put(t, s, ID(1), all...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	given, told := 0, 0
+	for _, err := range s.Reviews(ctx, engine.ReviewQuery{}) {
+		cancel()
+		if err != nil {
+			wantError(t, "the list", err, context.Canceled)
+			told++
+			continue
+		}
+		given++
+	}
+	if told != 1 || given == 0 || given == len(all) {
+		t.Errorf("gave %d of %d and told %d times that its caller had gone", given, len(all), told)
 	}
 }
 

@@ -120,13 +120,15 @@ func reviews(t *testing.T, _ Driver, s engine.Store) {
 func reviewsAreReplaced(t *testing.T, _ Driver, s engine.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	must(t, s, Start(t, ID(2), `{}`))
-	was, neighbour := Review(1, inst), Review(2, inst)
+	was, neighbour := Review(2, inst), Review(1, inst)
 	put(t, s, ID(1), was, neighbour)
 
 	raised := was
 	raised.Priority, raised.ExpiresAt, raised.OnExpire = record.PriorityUrgent, time.Time{}, ""
+	wantReviews(t, s, engine.ReviewQuery{}, []engine.StoredReview{neighbour, was})
 	put(t, s, ID(1), raised)
 	wantReview(t, s, raised)
+	wantReviews(t, s, engine.ReviewQuery{}, []engine.StoredReview{raised, neighbour}) // it leapt
 
 	done := ended(raised)
 	put(t, s, ID(1), done)
@@ -139,7 +141,10 @@ func reviewsAreReplaced(t *testing.T, _ Driver, s engine.Store) {
 	wantReview(t, s, other)
 	wantReview(t, s, neighbour)
 	for _, q := range []engine.ReviewQuery{
-		{Status: record.ReviewOpen}, {Instance: ID(1)}, {Workflow: inst.Workflow}, {Principal: was.Principal},
+		{Status: record.ReviewOpen},
+		{Instance: ID(1)},
+		{Workflow: inst.Workflow},
+		{Principal: was.Principal},
 		{Principal: was.Principal, Status: record.ReviewOpen},
 	} {
 		wantReviews(t, s, q, []engine.StoredReview{neighbour})

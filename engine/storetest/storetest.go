@@ -90,6 +90,7 @@ func Run(t *testing.T, d Driver) {
 		{"reviews query", reviewsQuery},
 		{"reviews under writes", reviewsUnderWrites},
 		{"reviews page by page", reviewsWalk},
+		{"reviews of a caller who has gone", reviewsCancelled},
 		{"reviews are written with their commit or not at all", reviewsAreAtomic},
 		{"reviews of a replay", reviewsOfAReplay},
 		{"reviews of a failed write", reviewsOfAFailedWrite},
