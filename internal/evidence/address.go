@@ -1,0 +1,187 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// addressTemplate is a URL whose path segments and query values may hold arguments
+// and whose scheme, host, number of segments and query keys are fixed.
+type addressTemplate struct {
+	scheme, host string
+	segments     []template
+	query        []queryPart
+}
+
+type queryPart struct {
+	key   string // as it is sent
+	bare  bool   // without "="
+	value template
+}
+
+var errWhere = errors.New("an argument may stand in a segment of the path or in the value of a query, nowhere else")
+
+func parseAddress(s string) (*addressTemplate, error) {
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7F || strings.ContainsRune("\\\"<>^`", r) }) {
+		return nil, errors.New("the address holds a character that must be percent-encoded (a host name: as punycode)")
+	}
+	if strings.Contains(s, "#") {
+		return nil, errors.New("the address has a fragment, which no server sees")
+	}
+	scheme, rest, ok := strings.Cut(s, "://")
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	authority := rest[:end]
+	if strings.Contains(scheme+authority, "{{") {
+		return nil, errWhere
+	}
+	if scheme = strings.ToLower(scheme); !ok || scheme != "https" && scheme != "http" {
+		return nil, errors.New("the address begins with https:// (or http://, in a private network)")
+	}
+	host, err := parseAuthority(authority)
+	if err != nil {
+		return nil, err
+	}
+	path, query, hasQuery := strings.Cut(rest[end:], "?")
+	a := &addressTemplate{scheme: scheme, host: host}
+	if a.segments, err = parsePath(path); err != nil {
+		return nil, err
+	}
+	if hasQuery {
+		a.query, err = parseQuery(query)
+	}
+	return a, err
+}
+
+func parseAuthority(authority string) (string, error) {
+	if strings.Contains(authority, "@") {
+		return "", errors.New("the address holds credentials; put them into headers, from the environment")
+	}
+	u, err := url.Parse("https://" + authority + "/")
+	if err != nil || u.Hostname() == "" || u.Host != authority {
+		return "", errors.New("the address has no host that can be read")
+	}
+	if strings.Contains(u.Hostname(), "%") {
+		return "", errors.New("the host of the address is a name, or an IP address without a zone")
+	}
+	if _, err := strconv.ParseUint(u.Port(), 10, 16); strings.HasSuffix(authority, ":") || u.Port() != "" && err != nil {
+		return "", errors.New("the port of the address is no number up to 65535")
+	}
+	return strings.ToLower(authority), nil
+}
+
+func parsePath(path string) ([]template, error) {
+	var out []template
+	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		t, err := parseTemplate(segment)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range t {
+			if _, err := url.PathUnescape(p.text); err != nil {
+				return nil, errors.New(`a "%" in the path is no percent-encoding`)
+			}
+		}
+		if text, err := url.PathUnescape(segment); t.fixed() && (err != nil || walks(text)) {
+			return nil, errors.New(`a segment of the path is "." or ".."; write the path that is meant`)
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+func parseQuery(query string) ([]queryPart, error) {
+	var out []queryPart
+	for part := range strings.SplitSeq(query, "&") {
+		key, value, ok := strings.Cut(part, "=")
+		if strings.Contains(key, "{{") {
+			return nil, errWhere
+		}
+		t, err := parseTemplate(value)
+		if err != nil {
+			return nil, err
+		}
+		for _, text := range append(texts(t), key) {
+			if _, err := url.QueryUnescape(text); err != nil || strings.Contains(text, ";") {
+				return nil, errors.New(`the query holds a ";" or a "%" that is no percent-encoding`)
+			}
+		}
+		out = append(out, queryPart{key: key, bare: !ok, value: t})
+	}
+	return out, nil
+}
+
+func texts(t template) []string {
+	var out []string
+	for _, p := range t {
+		out = append(out, p.text)
+	}
+	return out
+}
+
+// arguments are the names of everything that is put into the address.
+func (a *addressTemplate) arguments() []string {
+	var out []string
+	for _, s := range a.segments {
+		out = append(out, s.arguments()...)
+	}
+	for _, q := range a.query {
+		out = append(out, q.value.arguments()...)
+	}
+	return out
+}
+
+// expand puts values into the address, or says what is wrong with one.
+func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem string) {
+	var b strings.Builder
+	b.WriteString(a.scheme + "://" + a.host)
+	for _, t := range a.segments {
+		segment := t.expand(values, url.PathEscape)
+		if !t.fixed() {
+			plain, err := url.PathUnescape(segment)
+			if err != nil || plain == "" || walks(plain) {
+				return nil, fmt.Sprintf("the argument %q would lead to another path", t.arguments()[0])
+			}
+		}
+		b.WriteString("/" + segment)
+	}
+	for i, q := range a.query {
+		b.WriteByte("?&"[min(i, 1)])
+		b.WriteString(q.key)
+		if !q.bare {
+			b.WriteString("=" + q.value.expand(values, url.QueryEscape))
+		}
+	}
+	u, err := url.Parse(b.String())
+	if err != nil || u.Scheme != a.scheme || u.Host != a.host || u.User != nil || u.Fragment != "" {
+		return nil, "the arguments make no address of the declared form"
+	}
+	return u, ""
+}
+
+// walks says that a text would lead elsewhere if somebody on the way took it for a
+// piece of a path: as it stands, or after one of the decodings that proxies and
+// servers do once too often.
+func walks(text string) bool {
+	for range 4 {
+		parts := strings.FieldsFunc(text, func(r rune) bool { return r == '/' || r == '\\' })
+		if slices.ContainsFunc(parts, func(p string) bool {
+			p, _, _ = strings.Cut(p, ";") // some servers cut parameters off: "..;x"
+			return p == "." || p == ".."
+		}) {
+			return true
+		}
+		next, err := url.PathUnescape(text)
+		if err != nil || next == text {
+			return false
+		}
+		text = next
+	}
+	return true // nobody encodes a name five times
+}

@@ -1,0 +1,145 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+const (
+	// maxArgumentsBytes bounds the arguments of one request together.
+	maxArgumentsBytes = 256 << 10
+	// defaultMaxLength and maxMaxLength are for one value, in bytes. The kernel takes
+	// no argument longer than 128 KiB.
+	defaultMaxLength = 1 << 10
+	maxMaxLength     = 64 << 10
+)
+
+var (
+	sourceName   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	argumentName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+)
+
+func isArgumentName(s string) bool { return argumentName.MatchString(s) }
+
+// parameter is an argument that a source takes.
+type parameter struct {
+	pattern   *regexp.Regexp // nil: any
+	maxLength int
+	optional  bool
+}
+
+// wholePattern compiles a pattern so that it matches a whole value or not at all.
+// It is compiled alone first: "a)|(b" is no pattern, and must not become one.
+func wholePattern(pattern string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(pattern); err != nil {
+		return nil, err
+	}
+	return regexp.Compile(`\A(?:` + pattern + `)\z`)
+}
+
+// values are what may be put into the source's templates; or what is wrong, in one
+// sentence without values.
+func (s *source) values(r judge.EvidenceRequest) (values map[string]string, problem string) {
+	if len(r.Missing) > 0 {
+		return nil, "no value came for " + listNames(r.Missing)
+	}
+	given, problem := scalars(r.Arguments)
+	if problem != "" {
+		return nil, problem
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		p, known := s.parameters[name]
+		if !known {
+			return nil, "the source takes no argument " + listNames([]string{name})
+		}
+		if problem := p.check(given[name]); problem != "" {
+			return nil, fmt.Sprintf("the argument %q %s", name, problem)
+		}
+	}
+	var absent []string
+	for _, name := range slices.Sorted(maps.Keys(s.parameters)) {
+		if _, ok := given[name]; !ok && !s.parameters[name].optional {
+			absent = append(absent, name)
+		}
+	}
+	if len(absent) > 0 {
+		return nil, "no value came for " + listNames(absent)
+	}
+	return given, ""
+}
+
+func (p parameter) check(value string) string {
+	switch {
+	case value == "" && !p.optional:
+		return "is empty"
+	case len(value) > p.maxLength:
+		return fmt.Sprintf("is longer than %d bytes", p.maxLength)
+	case !utf8.ValidString(value):
+		return "is not valid UTF-8"
+	case strings.ContainsFunc(value, unicode.IsControl):
+		return "holds a control character"
+	case p.pattern != nil && !p.pattern.MatchString(value):
+		return "does not match the pattern that the source declares"
+	default:
+		return ""
+	}
+}
+
+// scalars reads a JSON object of strings, numbers and booleans; numbers keep the
+// digits they came with.
+func scalars(raw json.RawMessage) (values map[string]string, problem string) {
+	const noObject = "the arguments are no JSON object of strings, numbers and booleans"
+	if len(raw) == 0 {
+		return nil, ""
+	}
+	if err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: maxArgumentsBytes, Depth: 1}); err != nil {
+		return nil, noObject
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var object map[string]any
+	if err := d.Decode(&object); err != nil || object == nil {
+		return nil, noObject
+	}
+	values = make(map[string]string, len(object))
+	for name, v := range object {
+		switch v := v.(type) {
+		case string:
+			values[name] = v
+		case json.Number:
+			values[name] = v.String()
+		case bool:
+			values[name] = fmt.Sprint(v)
+		default:
+			return nil, noObject
+		}
+	}
+	return values, ""
+}
+
+// listNames quotes names for a sentence, a few and none of them whole when long.
+func listNames(names []string) string {
+	const most, longest = 8, 64
+	quoted := make([]string, 0, most+1)
+	for i, n := range names {
+		if i == most {
+			quoted = append(quoted, "others")
+			break
+		}
+		if len(n) > longest {
+			n = strings.ToValidUTF8(n[:longest], "") + "…"
+		}
+		quoted = append(quoted, fmt.Sprintf("%q", n))
+	}
+	return strings.Join(quoted, ", ")
+}

@@ -1,0 +1,247 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// grace is how long what was killed may take to end, and what was written before to
+// be read. Nothing waits for it but what a command left behind in a session of its
+// own, or a process that the kernel cannot end.
+const grace = time.Second
+
+// command is a source that runs a program.
+type command struct {
+	argv    []template
+	program string // with its folder where the operator named one
+	folder  string
+	env     []string
+	limit   int
+	output  Output
+	warns   []string
+}
+
+// place finds out where the command runs, and what is wrong with that now.
+func (c *command) place(name, dir, directory string) {
+	c.folder = directory
+	if !filepath.IsAbs(directory) {
+		c.folder = filepath.Join(dir, directory)
+	}
+	c.program = c.argv[0].expand(nil, nil)
+	if strings.ContainsRune(filepath.ToSlash(c.program), '/') && !filepath.IsAbs(c.program) {
+		c.program = filepath.Join(c.folder, c.program)
+	}
+	if info, err := os.Stat(c.folder); err != nil || !info.IsDir() {
+		c.warns = append(c.warns, fmt.Sprintf("evidence source %q: the directory %s is not there", name, c.folder))
+	}
+	if _, err := exec.LookPath(c.program); err != nil {
+		c.warns = append(c.warns, fmt.Sprintf("evidence source %q: the command %q is not there or cannot be run", name, c.program))
+	}
+}
+
+func (c *command) warnings() []string { return c.warns }
+
+// environ is the environment of a command: what was named, and nothing else.
+func environ(s Source, lookup func(string) (string, bool)) []string {
+	names := s.Environment
+	if names == nil {
+		names = append([]string{"PATH", "HOME", "TMPDIR", "LANG"}, systemEnvironment()...)
+	}
+	out := []string{} // not nil, which would be all of gavel's own
+	for _, name := range names {
+		if _, ours := s.Set[name]; ours {
+			continue
+		}
+		if v, ok := lookup(name); ok {
+			out = append(out, name+"="+v)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
+		out = append(out, name+"="+s.Set[name])
+	}
+	return out
+}
+
+func (c *command) prepare(values map[string]string) (func(context.Context) judge.Fetched, string) {
+	argv, problem := expandArgv(c.argv, values)
+	if problem != "" {
+		return nil, problem
+	}
+	return func(ctx context.Context) judge.Fetched { return c.run(ctx, argv) }, ""
+}
+
+func (c *command) run(ctx context.Context, argv []string) judge.Fetched {
+	path, err := exec.LookPath(c.program)
+	if err != nil {
+		return unstarted(err)
+	}
+	if ext := strings.ToLower(filepath.Ext(path)); runtime.GOOS == "windows" && (ext == ".bat" || ext == ".cmd") {
+		return failed(judge.FailureUnavailable, "the command is a batch file, whose arguments a shell would read; use a program")
+	}
+	var killed atomic.Bool
+	cmd := exec.CommandContext(ctx, path, argv[1:]...) //nolint:gosec // an operator declared it; arguments are arguments, whatever they hold
+	cmd.Args[0] = argv[0]
+	cmd.Dir, cmd.Env = c.folder, c.env
+	cmd.SysProcAttr = ownGroup()
+	cmd.WaitDelay = grace
+	cmd.Cancel = func() error {
+		killed.Store(true)
+		return killGroup(cmd.Process)
+	}
+	sink := newCapture(c.limit)
+	ended, err := c.start(cmd, sink)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return failed(judge.FailureTimeout, "")
+	case err != nil:
+		return unstarted(err)
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		select {
+		case <-ended:
+		case <-time.After(3 * grace): // the kernel holds it
+		}
+		return failed(judge.FailureTimeout, "")
+	}
+	if killed.Load() {
+		return failed(judge.FailureTimeout, "")
+	}
+	return c.result(cmd.ProcessState, sink)
+}
+
+// start starts a command and says when it has ended and everything that it wrote is
+// in sink. The pipe is ours and not that of exec, so that the end of the command is
+// seen when something that it started still holds the pipe: that is ended too.
+func (c *command) start(cmd *exec.Cmd, sink io.Writer) (ended <-chan struct{}, err error) {
+	copied := make(chan struct{})
+	var r, w *os.File
+	if c.output == OutputNone {
+		close(copied)
+	} else {
+		if r, w, err = os.Pipe(); err != nil {
+			return nil, err
+		}
+		cmd.Stdout = w
+		if c.output == OutputText {
+			cmd.Stderr = w
+		}
+	}
+	err = cmd.Start()
+	if w != nil {
+		w.Close()
+	}
+	if err != nil {
+		if r != nil {
+			r.Close()
+		}
+		return nil, err
+	}
+	if r != nil {
+		go func() {
+			defer close(copied)
+			io.Copy(sink, r) //nolint:errcheck // a pipe that is closed is what ends it
+		}()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cmd.Wait()             //nolint:errcheck // ProcessState says it
+		killGroup(cmd.Process) //nolint:errcheck // mostly nobody is left
+		if r == nil {
+			return
+		}
+		select {
+		case <-copied:
+		case <-time.After(grace):
+		}
+		r.Close()
+	}()
+	return done, nil
+}
+
+func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {
+	if state == nil || !state.Exited() {
+		return failed(judge.FailureStopped, "the command was ended by a signal")
+	}
+	var d document
+	d.set("exitCode", state.ExitCode())
+	truncated := false
+	switch c.output {
+	case OutputJSON:
+		whole, ok := sink.whole()
+		if !ok {
+			return failed(judge.FailureTooLarge, "the command wrote more than %d bytes", c.limit)
+		}
+		whole = bytes.TrimSpace(whole)
+		if problem := checkJSON(whole, c.limit); problem != "" {
+			return failed(judge.FailureMalformed, "what the command wrote %s", problem)
+		}
+		d.set("result", json.RawMessage(whole))
+	case OutputNone:
+	default:
+		var text string
+		text, truncated = sink.text()
+		d.set("output", text)
+	}
+	return judge.Fetched{Content: d.end(), Truncated: truncated}
+}
+
+// unstarted says why a command does not run, without paths.
+func unstarted(err error) judge.Fetched {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
+		return failed(judge.FailureUnavailable, "the command or its directory is not there")
+	case errors.Is(err, fs.ErrPermission):
+		return failed(judge.FailureUnavailable, "the command may not be run")
+	default:
+		return failed(judge.FailureUnavailable, "the command cannot be started")
+	}
+}
+
+// optionLike says that programs would take a text for an option.
+func optionLike(s string) bool {
+	return strings.HasPrefix(s, "-") || runtime.GOOS == "windows" && strings.HasPrefix(s, "/")
+}
+
+var (
+	shells     = regexp.MustCompile(`^(ba|da|z|k|mk|a|c|tc|fi|rba)?sh$|^busybox$|^cmd$|^pwsh$|^powershell$|^(python|perl|ruby|node|nodejs|php|lua|deno|bun|osascript|Rscript)[0-9.]*$`)
+	codeOption = regexp.MustCompile(`^-[A-Za-z]*[cer]$|^--(eval|command|execute|print)$|(?i)^/[ck]$|^-(enc|command|encodedcommand)[a-z]*$`)
+)
+
+// interpreter names the program that would run, as code, what follows argv; "" when
+// none would. The program need not come first: there are env, timeout, docker exec.
+func interpreter(argv []string) string {
+	if last := len(argv) - 1; last < 1 || !codeOption.MatchString(argv[last]) {
+		return ""
+	}
+	for _, text := range argv[:len(argv)-1] {
+		if name := programName(text); shells.MatchString(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+func programName(program string) string {
+	name := program[strings.LastIndexAny(program, `/\`)+1:]
+	return strings.TrimSuffix(name, ".exe")
+}

@@ -1,0 +1,196 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// source is a Source that was found to make sense.
+type source struct {
+	parameters map[string]parameter
+	readOnly   bool
+	timeout    time.Duration
+	stretches  bool // a request may ask for more time
+	same       []pointer
+	kind       kind
+}
+
+// kind is a way to fetch.
+type kind interface {
+	// prepare puts values in their places; what it returns fetches, and gives up with
+	// FailureTimeout when its context ends.
+	prepare(values map[string]string) (fetch func(context.Context) judge.Fetched, problem string)
+	// warnings are what is wrong now and may be mended later.
+	warnings() []string
+}
+
+// compiler checks one source. fail takes a pointer into the source; once it was
+// called, what compile returns is of no use.
+type compiler struct {
+	name string
+	dir  string // absolute; "" when only the form is checked
+	// lookup finds a variable of the environment; nil when only the form is checked.
+	lookup func(string) (string, bool)
+	fail   func(pointer, format string, args ...any)
+}
+
+func (c *compiler) compile(s Source) *source {
+	if !sourceName.MatchString(c.name) {
+		c.fail("", "the name of a source is 1 to 64 letters, digits, dots, dashes and underscores")
+	}
+	out := &source{
+		parameters: c.parameters(s.Arguments),
+		readOnly:   s.isReadOnly(),
+		timeout:    s.Timeout,
+		stretches:  s.Timeout == 0,
+	}
+	if out.stretches {
+		out.timeout = DefaultTimeout
+	}
+	if out.timeout < 0 || out.timeout > MaxTimeout {
+		c.fail("/timeout", "a timeout is more than 0 and at most 10m")
+	}
+	if s.MaxOutput == 0 {
+		s.MaxOutput = DefaultMaxOutput
+	}
+	if s.MaxOutput < 0 || s.MaxOutput > MaxMaxOutput {
+		c.fail("/maxOutput", "a size is more than 0 and at most 1MiB")
+	}
+	if !slices.Contains([]Output{"", OutputText, OutputJSON, OutputNone}, s.Output) {
+		c.fail("/output", "the output is text, json or none")
+	}
+	for i, text := range s.Same {
+		p, err := parsePointer(text)
+		if err != nil {
+			c.fail(fmt.Sprintf("/same/%d", i), "%v", err)
+		}
+		out.same = append(out.same, p)
+	}
+	var used []string
+	switch {
+	case (s.Command != nil) == (s.HTTP != ""):
+		c.fail("", `a source has either "command" or "http"`)
+		return out
+	case s.HTTP != "":
+		out.kind, used = c.address(s)
+	default:
+		out.kind, used = c.command(s)
+	}
+	c.usage(s.Arguments, used)
+	return out
+}
+
+func (c *compiler) parameters(arguments map[string]Argument) map[string]parameter {
+	out := map[string]parameter{}
+	for _, name := range slices.Sorted(maps.Keys(arguments)) {
+		a, at := arguments[name], "/arguments/"+escapeToken(name)
+		if !isArgumentName(name) {
+			c.fail(at, "the name of an argument is letters, digits and underscores, at most 64, and begins with no digit")
+		}
+		p := parameter{maxLength: a.MaxLength, optional: a.Optional}
+		if p.maxLength == 0 {
+			p.maxLength = defaultMaxLength
+		}
+		if p.maxLength < 0 || p.maxLength > maxMaxLength {
+			c.fail(at+"/maxLength", "an argument has at most %d bytes", maxMaxLength)
+		}
+		if a.Pattern != "" {
+			var err error
+			if p.pattern, err = wholePattern(a.Pattern); err != nil {
+				c.fail(at+"/pattern", "the pattern is no regular expression of Go (RE2)")
+			}
+		}
+		out[name] = p
+	}
+	return out
+}
+
+// usage holds declared and used arguments against each other: a name that stands on
+// one side only is a slip of the pen.
+func (c *compiler) usage(declared map[string]Argument, used []string) {
+	slices.Sort(used)
+	for _, name := range slices.Compact(slices.Clone(used)) {
+		if _, ok := declared[name]; !ok {
+			c.fail("", `the argument {{%s}} is used and not declared; add it to "arguments"`, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		if !slices.Contains(used, name) {
+			c.fail("/arguments/"+escapeToken(name), "the argument is declared and nowhere used")
+		}
+	}
+}
+
+// only reports keys that belong to the other kind of source.
+func (c *compiler) only(what string, keys map[string]bool) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if keys[key] {
+			c.fail("/"+key, "%q is for %s", key, what)
+		}
+	}
+}
+
+func (c *compiler) command(s Source) (*command, []string) {
+	c.only("addresses", map[string]bool{
+		"headers": s.Headers != nil, "hosts": s.Hosts != nil, "accept": s.Accept != nil, "privateNetwork": s.PrivateNetwork,
+	})
+	out := &command{limit: s.MaxOutput, output: s.Output}
+	if out.output == "" {
+		out.output = OutputText
+	}
+	var used []string
+	for i, text := range s.Command {
+		t, err := parseTemplate(text)
+		at := fmt.Sprintf("/command/%d", i)
+		switch {
+		case err != nil:
+			c.fail(at, "%v", err)
+		case strings.Contains(text, "\x00"):
+			c.fail(at, "an argument of a command holds no NUL")
+		case i == 0 && !t.fixed():
+			c.fail(at, "the program is not chosen by an argument")
+		case !t.fixed() && interpreter(s.Command[:i]) != "":
+			c.fail(at, `an argument may not stand in code that %q would run; hand it over as an argument of its own, such as "$1"`, interpreter(s.Command[:i]))
+		case !t.fixed() && programName(s.Command[0]) == "ssh" && !patterned(t, s.Arguments):
+			c.fail(at, "ssh hands its arguments to a shell on the other side; declare a pattern that leaves nothing for a shell to read")
+		}
+		out.argv = append(out.argv, t)
+		used = append(used, t.arguments()...)
+	}
+	if len(s.Command) == 0 || s.Command[0] == "" {
+		c.fail("/command", "a command begins with a program")
+	}
+	c.environment(s)
+	if c.lookup != nil {
+		out.place(c.name, c.dir, s.Directory)
+		out.env = environ(s, c.lookup)
+	}
+	return out, used
+}
+
+// patterned says that every argument of a template has a pattern.
+func patterned(t template, declared map[string]Argument) bool {
+	return !slices.ContainsFunc(t.arguments(), func(name string) bool { return declared[name].Pattern == "" })
+}
+
+func (c *compiler) environment(s Source) {
+	wrong := func(name string) bool { return name == "" || strings.ContainsAny(name, "=\x00") }
+	for i, name := range s.Environment {
+		if wrong(name) {
+			c.fail(fmt.Sprintf("/environment/%d", i), `a variable has a name, without "="; values stand in "set"`)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
+		if at := "/set/" + escapeToken(name); wrong(name) {
+			c.fail(at, `a variable has a name, without "="`)
+		} else if strings.Contains(s.Set[name], "\x00") {
+			c.fail(at, "a variable holds no NUL")
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package evidence
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+)
+
+// The bounds of a source.
+const (
+	DefaultTimeout   = 30 * time.Second
+	MaxTimeout       = 10 * time.Minute
+	DefaultMaxOutput = 64 << 10
+	MaxMaxOutput     = 1 << 20
+)
+
+// Config is what an operator declares.
+type Config struct {
+	// Sources by name: [A-Za-z0-9._-]{1,64}.
+	Sources map[string]Source
+	// Dir is where relative directories begin; "" is the working directory.
+	Dir string
+
+	section *strictdoc.Node // where it was read from, for messages; nil when nowhere
+}
+
+// Output says what a source gives.
+type Output string
+
+// The forms of output.
+const (
+	OutputText Output = "text" // what was written, as text; the middle may be left out
+	OutputJSON Output = "json" // one strict JSON value
+	OutputNone Output = "none" // nothing but the exit code or the status
+)
+
+// Argument is what a source asks of one argument.
+type Argument struct {
+	// Pattern is a Go regular expression that the whole value must match; "" is any.
+	Pattern string `json:"pattern,omitempty"`
+	// MaxLength in bytes; 0 is 1 KiB, 64 KiB is the most.
+	MaxLength int `json:"maxLength,omitempty"`
+	// Optional arguments need not be asked with, and are empty then.
+	Optional bool `json:"optional,omitempty"`
+}
+
+// Source is one thing that can be asked: Command or HTTP is set, never both.
+type Source struct {
+	Description string
+	// ReadOnly sources may be asked for a pre-check. nil: an address is, a command is
+	// not.
+	ReadOnly *bool
+	// Timeout is how long a fetch may take, at most 10 minutes. 0 is 30 seconds, which
+	// a request may lengthen; one that is set here it can only shorten.
+	Timeout time.Duration
+	// MaxOutput is how many bytes are taken; 0 is 64 KiB, 1 MiB is the most.
+	MaxOutput int
+	// Output is "" for text of a command and JSON of an address.
+	Output Output
+	// Same are JSON pointers to the parts of the content that say whether two results
+	// are the same; none is all of it.
+	Same []string
+	// Arguments declares every {{name}} of the source.
+	Arguments map[string]Argument
+
+	// Command is a program and its arguments.
+	Command []string
+	// Directory is where it runs, "" is Config.Dir.
+	Directory string
+	// Environment names what is passed on of gavel's own; nil is PATH, HOME, TMPDIR,
+	// LANG and what the system needs.
+	Environment []string
+	// Set are further variables.
+	Set map[string]string
+
+	// HTTP is an address that is read with GET.
+	HTTP string
+	// Headers are sent to the address's own host only. ${NAME} is a variable of gavel's
+	// environment.
+	Headers map[string]string
+	// Hosts to which redirects may lead, with ":port" where it is not the scheme's own.
+	Hosts []string
+	// Accept are the statuses that count as fetched; none is 200 to 299.
+	Accept []int
+	// PrivateNetwork lets the address lead into private networks, and be http://.
+	PrivateNetwork bool
+}
+
+// isReadOnly is ReadOnly with its default.
+func (s Source) isReadOnly() bool {
+	if s.ReadOnly != nil {
+		return *s.ReadOnly
+	}
+	return s.HTTP != ""
+}
+
+// ParseConfig reads the section "evidence" of a configuration file; nil is a section
+// without sources. Config.Dir becomes the folder of the file. The error is
+// strictdoc.Errors, one issue for each mistake, with its line. Variables of the
+// environment are New's to look up.
+func ParseConfig(section *strictdoc.Node) (Config, error) {
+	cfg := Config{Sources: map[string]Source{}, section: section}
+	if section == nil {
+		return cfg, nil
+	}
+	if name := section.Source(); name != "" {
+		cfg.Dir = filepath.Dir(name)
+	}
+	o := strictdoc.NewObject(section)
+	for _, m := range o.Entries("sources") {
+		s, ok := readSource(o, m.Value)
+		cfg.Sources[m.Key] = s
+		if !ok {
+			continue // what could not be read need not make sense
+		}
+		c := compiler{name: m.Key, fail: func(pointer, format string, args ...any) {
+			o.Fail(nearest(m.Value, pointer), format, args...)
+		}}
+		c.compile(s)
+	}
+	o.Unknown()
+	return cfg, o.Err()
+}
+
+// readSource reads the values of a source; it says whether all of them have the right
+// type.
+func readSource(parent *strictdoc.ObjectReader, n *strictdoc.Node) (Source, bool) {
+	before := issues(parent)
+	o := parent.Sub(n)
+	s := Source{
+		Description:    o.String("description"),
+		ReadOnly:       o.BoolPtr("readOnly"),
+		Timeout:        readTimeout(o, "timeout"),
+		MaxOutput:      readSize(o, "maxOutput"),
+		Output:         Output(o.Enum("output", string(OutputText), string(OutputJSON), string(OutputNone))),
+		Same:           o.Strings("same"),
+		Arguments:      readArguments(o, "arguments"),
+		Command:        o.Strings("command"),
+		Directory:      o.String("directory"),
+		Environment:    o.Strings("environment"),
+		Set:            o.StringMap("set"),
+		HTTP:           o.String("http"),
+		Headers:        o.StringMap("headers"),
+		Hosts:          o.Strings("hosts"),
+		Accept:         readStatuses(o, "accept"),
+		PrivateNetwork: o.Bool("privateNetwork"),
+	}
+	o.Unknown()
+	return s, issues(parent) == before
+}
+
+// issues counts what a reader has reported.
+func issues(o *strictdoc.ObjectReader) int {
+	all, _ := o.Err().(strictdoc.Errors) //nolint:errorlint // Err promises this very type
+	return len(all)
+}
+
+func readArguments(o *strictdoc.ObjectReader, key string) map[string]Argument {
+	var out map[string]Argument
+	for _, m := range o.Entries(key) {
+		a := o.Sub(m.Value)
+		arg := Argument{Pattern: a.String("pattern"), Optional: a.Bool("optional")}
+		if n := a.IntPtr("maxLength"); n != nil {
+			if arg.MaxLength = *n; *n <= 0 {
+				o.Fail(a.Value("maxLength"), "a length is greater than 0")
+			}
+		}
+		a.Unknown()
+		if out == nil {
+			out = map[string]Argument{}
+		}
+		out[m.Key] = arg
+	}
+	return out
+}
+
+func readStatuses(o *strictdoc.ObjectReader, key string) []int {
+	var out []int
+	for _, n := range o.Items(key) {
+		status, err := strconv.Atoi(n.Text)
+		if n.Kind != strictdoc.Number || err != nil {
+			o.Fail(n, "a status is a number such as 200")
+			continue
+		}
+		out = append(out, status)
+	}
+	return out
+}
+
+func readTimeout(o *strictdoc.ObjectReader, key string) time.Duration {
+	if !o.Has(key) {
+		return 0
+	}
+	d, err := time.ParseDuration(o.String(key))
+	if err != nil || d <= 0 {
+		o.Fail(o.Value(key), "a duration is a number and its unit, such as 30s or 2m")
+	}
+	return d
+}
+
+func readSize(o *strictdoc.ObjectReader, key string) int {
+	n := o.Value(key)
+	if n == nil {
+		return 0
+	}
+	text, unit := n.Text, 1
+	if n.Kind == strictdoc.String {
+		if s, ok := strings.CutSuffix(text, "KiB"); ok {
+			text, unit = s, 1<<10
+		} else if s, ok := strings.CutSuffix(text, "MiB"); ok {
+			text, unit = s, 1<<20
+		}
+	}
+	size, err := strconv.Atoi(strings.TrimSpace(text))
+	if n.Kind != strictdoc.String && n.Kind != strictdoc.Number || err != nil || size <= 0 || size > MaxMaxOutput/unit {
+		o.Fail(n, "a size is a whole number of bytes, or one with its unit, such as 64KiB or 1MiB, and at most 1MiB")
+		return 0
+	}
+	return size * unit
+}
+
+// nearest is the value at a pointer below n, or the last one on the way that is
+// there.
+func nearest(n *strictdoc.Node, text string) *strictdoc.Node {
+	p, err := parsePointer(text)
+	if err != nil {
+		return n
+	}
+	for _, token := range p.tokens {
+		next := child(n, token)
+		if next == nil {
+			break
+		}
+		n = next
+	}
+	return n
+}
+
+// issue says what is wrong with a source, at its line where it was read from a file.
+func (c Config) issue(source, pointer, format string, args ...any) *strictdoc.Issue {
+	at := "/sources/" + escapeToken(source) + pointer
+	i := &strictdoc.Issue{Rule: strictdoc.RuleValue, Path: "/evidence" + at, Message: fmt.Sprintf(format, args...)}
+	if n := c.section.At("sources", source); n != nil {
+		n = nearest(n, pointer)
+		i.Source, i.Path, i.Line, i.Column = n.Source(), n.Path(), n.Line, n.Column
+	}
+	return i
+}

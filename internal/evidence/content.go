@@ -1,0 +1,146 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// maxResultDepth leaves room for what the value is put into afterwards.
+const maxResultDepth = 56
+
+// failed is a Fetched without content.
+func failed(f judge.EvidenceFailure, format string, args ...any) judge.Fetched {
+	return judge.Fetched{Failure: f, Detail: fmt.Sprintf(format, args...)}
+}
+
+// document is a JSON object that is written key by key.
+type document struct{ b bytes.Buffer }
+
+func (d *document) set(key string, value any) {
+	d.b.WriteByte("{,"[min(d.b.Len(), 1)])
+	d.write(key)
+	d.b.WriteByte(':')
+	d.write(value)
+}
+
+func (d *document) write(value any) {
+	e := json.NewEncoder(&d.b)
+	e.SetEscapeHTML(false)      // what stands in < and > is for models to read
+	if e.Encode(value) == nil { // texts, numbers and checked JSON only: it does not fail
+		d.b.Truncate(d.b.Len() - 1) // the line's end
+	}
+}
+
+func (d *document) end() json.RawMessage {
+	d.b.WriteByte('}')
+	return d.b.Bytes()
+}
+
+// checkJSON says what is wrong with a JSON value, without what stands in it.
+func checkJSON(raw []byte, limit int) (problem string) {
+	err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: limit, Depth: maxResultDepth})
+	if issue, ok := err.(*strictdoc.Issue); ok { //nolint:errorlint // CheckJSON promises this very type
+		return fmt.Sprintf("is no JSON that can be taken (%s at line %d, column %d)", issue.Rule, issue.Line, issue.Column)
+	}
+	return ""
+}
+
+// same takes the parts of content that say whether two results are the same: an
+// object of those that are there, by pointer. nil, for all of content, when none is.
+func same(content json.RawMessage, pointers []pointer) json.RawMessage {
+	if len(pointers) == 0 {
+		return nil
+	}
+	root, err := strictdoc.Parse("", content, strictdoc.Limits{Bytes: len(content)})
+	if err != nil {
+		return nil // all of it: never fewer differences than there are
+	}
+	var d document
+	for _, p := range pointers {
+		if n := p.at(root); n != nil {
+			d.set(p.text, json.RawMessage(n.Canonical()))
+		}
+	}
+	if d.b.Len() == 0 {
+		return nil
+	}
+	return d.end()
+}
+
+// clean makes text of what a program wrote for a terminal: valid UTF-8 without
+// escape sequences and without control characters but line ends and tabs.
+func clean(b []byte) string {
+	var out strings.Builder
+	out.Grow(len(b))
+	broken := false
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			if !broken { // one mark for a row of them
+				out.WriteRune(utf8.RuneError)
+			}
+			broken, b = true, b[1:]
+			continue
+		case r == 0x1B:
+			size += sequence(b[1:])
+		case r == 0x9B: // the one-character form of ESC [
+			size += control(b[size:])
+		case r == '\n' || r == '\t' || !unicode.IsControl(r):
+			out.Write(b[:size])
+		}
+		broken, b = false, b[size:]
+	}
+	return out.String()
+}
+
+// sequence is the length of an escape sequence behind its ESC.
+func sequence(b []byte) int {
+	if len(b) == 0 {
+		return 0
+	}
+	switch b[0] {
+	case '[':
+		return 1 + control(b[1:])
+	case ']', 'P', 'X', '^', '_':
+		// A string for the terminal. One without an end takes no more than its line.
+		for i := 1; i < len(b); i++ {
+			switch {
+			case b[i] == '\n':
+				return i
+			case b[i] == 0x07:
+				return i + 1
+			case b[i] == 0x1B && i+1 < len(b) && b[i+1] == '\\':
+				return i + 2
+			}
+		}
+		return len(b)
+	}
+	n := 0
+	for n < len(b) && b[n] >= 0x20 && b[n] <= 0x2F {
+		n++
+	}
+	if n < len(b) && b[n] >= 0x30 && b[n] <= 0x7E {
+		n++
+	}
+	return n
+}
+
+// control is the length of a control sequence behind its introducer.
+func control(b []byte) int {
+	n := 0
+	for n < len(b) && b[n] >= 0x20 && b[n] <= 0x3F {
+		n++
+	}
+	if n < len(b) && b[n] >= 0x40 && b[n] <= 0x7E {
+		n++
+	}
+	return n
+}

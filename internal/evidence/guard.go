@@ -1,0 +1,100 @@
+package evidence
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+)
+
+// errBlocked is why a dial ended.
+var errBlocked = errors.New("evidence: the address may not be dialled")
+
+// guard decides which addresses are dialled. It sees what a name resolved to, at the
+// moment of the dial: there is no time between check and use, and no way around it
+// for a redirect.
+type guard struct {
+	private bool
+	exempt  map[netip.AddrPort]bool // for tests, whose servers are all here
+}
+
+// control is a net.Dialer's.
+func (g *guard) control(network, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil || network != "tcp4" && network != "tcp6" {
+		return errBlocked
+	}
+	if g.exempt[ap] {
+		return nil
+	}
+	if a := plainAddr(ap.Addr()); never(a) || !g.private && !public(a) {
+		return errBlocked
+	}
+	return nil
+}
+
+// The ranges in which an IPv4 address stands inside an IPv6 address, and where.
+var embedded = []struct {
+	prefix netip.Prefix
+	at     int
+}{
+	{netip.MustParsePrefix("64:ff9b::/96"), 12}, // NAT64
+	{netip.MustParsePrefix("2002::/16"), 2},     // 6to4
+	{netip.MustParsePrefix("::/96"), 12},        // IPv4-compatible, long gone
+}
+
+// plainAddr is the address that a packet reaches in the end.
+func plainAddr(a netip.Addr) netip.Addr {
+	a = a.WithZone("").Unmap()
+	if a == netip.IPv6Loopback() || a == netip.IPv6Unspecified() {
+		return a
+	}
+	for _, e := range embedded {
+		if e.prefix.Contains(a) {
+			b := a.As16()
+			return netip.AddrFrom4([4]byte(b[e.at : e.at+4]))
+		}
+	}
+	return a
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	out := make([]netip.Prefix, len(texts))
+	for i, t := range texts {
+		out[i] = netip.MustParsePrefix(t)
+	}
+	return out
+}
+
+// metadata is where clouds hand out their secrets to whoever asks from inside. No
+// private network is asked for there.
+var metadata = prefixes(
+	"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "fd00:ec2::254/128", "fd00:ec2::23/128",
+	"100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd20:ce::254/128",
+)
+
+// special is every range that is not the public internet and that netip has no
+// question for (IANA special-purpose registries).
+var special = prefixes(
+	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+	"64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "fec0::/10",
+)
+
+func within(a netip.Addr, ranges []netip.Prefix) bool {
+	for _, p := range ranges {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// never says that an address is not dialled, whatever is configured.
+func never(a netip.Addr) bool {
+	return a.IsUnspecified() || a.IsMulticast() || within(a, metadata)
+}
+
+// public says that an address belongs to the public internet.
+func public(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !within(a, special)
+}

@@ -1,0 +1,162 @@
+package evidence
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+const (
+	maxRedirects       = 3
+	maxResponseHeaders = 64 << 10
+)
+
+// address is a source that reads an address.
+type address struct {
+	template *addressTemplate
+	headers  http.Header
+	hosts    []string // with their ports
+	accept   []int
+	limit    int
+	output   Output
+	client   *http.Transport
+}
+
+func (a *address) warnings() []string { return nil }
+
+func (a *address) prepare(values map[string]string) (func(context.Context) judge.Fetched, string) {
+	u, problem := a.template.expand(values)
+	if problem != "" {
+		return nil, problem
+	}
+	return func(ctx context.Context) judge.Fetched { return a.fetch(ctx, u) }, ""
+}
+
+// newTransport makes a transport that no variable of the environment sends through a
+// proxy, behind which the guard would see the proxy only.
+func newTransport(g *guard) *http.Transport {
+	return &http.Transport{
+		Proxy:                  nil,
+		DialContext:            (&net.Dialer{Timeout: 10 * time.Second, Control: g.control}).DialContext,
+		TLSHandshakeTimeout:    10 * time.Second,
+		DisableCompression:     true, // the limit is for what is read
+		MaxIdleConnsPerHost:    2,
+		IdleConnTimeout:        30 * time.Second,
+		MaxResponseHeaderBytes: maxResponseHeaders,
+	}
+}
+
+// fetch follows redirects by hand: each is checked, and what was configured for the
+// first host is for that host alone.
+func (a *address) fetch(ctx context.Context, u *url.URL) judge.Fetched {
+	at, home := u, true
+	for range maxRedirects + 1 {
+		response, err := a.get(ctx, at, home)
+		if err != nil {
+			return unreached(ctx, err)
+		}
+		location := response.Header.Get("Location")
+		if !slices.Contains([]int{301, 302, 303, 307, 308}, response.StatusCode) || location == "" {
+			defer response.Body.Close()
+			return a.read(ctx, response)
+		}
+		response.Body.Close()
+		next, err := at.Parse(location)
+		switch {
+		case err != nil || next.User != nil || next.Scheme != "https" && next.Scheme != "http":
+			return failed(judge.FailureRefused, "the server redirects to an address that may not be asked")
+		case at.Scheme == "https" && next.Scheme == "http":
+			return failed(judge.FailureRefused, "the server redirects from https to http")
+		case !slices.Contains(a.hosts, hostPort(next)):
+			return failed(judge.FailureRefused, "the server redirects to a host that is not in the list of hosts")
+		}
+		home = home && next.Scheme == u.Scheme && hostPort(next) == hostPort(u)
+		at = next
+	}
+	return failed(judge.FailureRefused, "the server redirects more than %d times", maxRedirects)
+}
+
+// get asks once. home says that u is still on the declared host, which alone sees the
+// declared headers.
+func (a *address) get(ctx context.Context, u *url.URL, home bool) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if home {
+		request.Header = a.headers.Clone()
+	}
+	if request.Header.Get("User-Agent") == "" {
+		request.Header.Set("User-Agent", "gavel")
+	}
+	return a.client.RoundTrip(request)
+}
+
+func (a *address) read(ctx context.Context, response *http.Response) judge.Fetched {
+	status := response.StatusCode
+	if accepted := slices.Contains(a.accept, status); !accepted && (len(a.accept) > 0 || status < 200 || status > 299) {
+		return failed(judge.FailureRefused, "the server answered with status %d", status)
+	}
+	var d document
+	d.set("status", status)
+	if a.output == OutputNone {
+		return judge.Fetched{Content: d.end()}
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, int64(a.limit)+1))
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return failed(judge.FailureTimeout, "")
+	case err != nil:
+		return failed(judge.FailureUnavailable, "the connection broke while the answer was read")
+	}
+	truncated := len(body) > a.limit
+	if a.output == OutputText {
+		body = body[:min(len(body), a.limit)]
+		d.set("body", clean(body))
+		return judge.Fetched{Content: d.end(), Truncated: truncated}
+	}
+	if truncated {
+		return failed(judge.FailureTooLarge, "the answer has more than %d bytes", a.limit)
+	}
+	if problem := checkJSON(body, a.limit); problem != "" {
+		return failed(judge.FailureMalformed, "the answer %s", problem)
+	}
+	d.set("body", json.RawMessage(body))
+	return judge.Fetched{Content: d.end()}
+}
+
+// unreached says why there was no answer. The errors of net/http hold the whole
+// address and are never passed on.
+func unreached(ctx context.Context, err error) judge.Fetched {
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, errBlocked):
+		return failed(judge.FailureRefused, "the address leads into a private or special network, which the source does not allow")
+	case ctx.Err() != nil:
+		return failed(judge.FailureTimeout, "")
+	case errors.As(err, &dns):
+		return failed(judge.FailureUnavailable, "the name of the server cannot be resolved")
+	case isCertificate(err):
+		return failed(judge.FailureUnavailable, "the server cannot prove who it is: its certificate is not accepted")
+	default:
+		return failed(judge.FailureUnavailable, "the server cannot be reached or does not speak HTTP")
+	}
+}
+
+// hostPort is a URL's host in the form in which hosts are compared.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
+	}
+	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)
+}

@@ -1,0 +1,181 @@
+package evidence_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// helperMode is the variable by which this test binary knows that it is the command.
+const helperMode = "EVIDENCE_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(helperMode); mode != "" {
+		os.Exit(helper(mode))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// helper is what the command does.
+func helper(mode string) int {
+	mode, value, _ := strings.Cut(mode, "=")
+	switch mode {
+	case "print":
+		fmt.Print(value)
+	case "exit":
+		code, _ := strconv.Atoi(value)
+		return code
+	case "arguments":
+		json.NewEncoder(os.Stdout).Encode(os.Args[1:])
+	case "environment":
+		fmt.Println(strings.Join(os.Environ(), "\n"))
+	case "directory":
+		dir, _ := os.Getwd()
+		fmt.Println(dir)
+	case "stdin":
+		n, err := io.Copy(io.Discard, os.Stdin)
+		fmt.Println(n, err)
+	case "interleave":
+		for i := range 3 {
+			fmt.Fprintln(os.Stdout, "out", i)
+			fmt.Fprintln(os.Stderr, "err", i)
+		}
+	case "stderr":
+		fmt.Fprintln(os.Stderr, "a warning")
+		fmt.Print(value)
+	case "flood", "endless":
+		line := []byte(strings.Repeat("0123456789abcde\n", 4096))
+		fmt.Println("the first line")
+		for n := 0; n < 100<<20 || mode == "endless"; n += len(line) {
+			if _, err := os.Stdout.Write(line); err != nil {
+				return 3
+			}
+		}
+		fmt.Println("the last line")
+	case "hang":
+		fmt.Println("hanging")
+		hang()
+	case "suicide":
+		p, _ := os.FindProcess(os.Getpid())
+		p.Kill()
+		hang()
+	case "grandchild", "orphan", "escaped":
+		return parent(mode, value)
+	default:
+		return 99
+	}
+	return 0
+}
+
+// hang is a process that does nothing; it ends by itself long after every test.
+func hang() { <-time.After(5 * time.Minute) }
+
+// parent starts another process that holds our output and hangs, and hangs too, or
+// ends and leaves it behind, in a session of its own or not. The number of that
+// process goes into the file.
+func parent(mode, file string) int {
+	child := exec.Command(os.Args[0])
+	child.Env = []string{helperMode + "=hang"}
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	if mode == "escaped" {
+		child.SysProcAttr = ownSession()
+	}
+	if err := child.Start(); err != nil {
+		return 98
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(child.Process.Pid)), 0o600); err != nil {
+		return 97
+	}
+	if mode == "grandchild" {
+		hang()
+	}
+	return 0
+}
+
+// this is a source that runs this test binary in a mode.
+func this(t testing.TB, mode string, arguments ...string) evidence.Source {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]evidence.Argument{}
+	for _, a := range arguments {
+		for _, part := range strings.Split(strings.ReplaceAll(a, "{{{{", ""), "{{")[1:] {
+			if name, _, ok := strings.Cut(part, "}}"); ok {
+				declared[name] = evidence.Argument{}
+			}
+		}
+	}
+	return evidence.Source{
+		Command:   append([]string{self}, arguments...),
+		Arguments: declared,
+		Set:       map[string]string{helperMode: mode},
+	}
+}
+
+func manager(t testing.TB, opts evidence.Options, sources map[string]evidence.Source) *evidence.Manager {
+	t.Helper()
+	m, err := evidence.New(evidence.Config{Sources: sources}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+// fetchFrom fetches once from a source of its own manager.
+func fetchFrom(t testing.TB, s evidence.Source, arguments string) judge.Fetched {
+	t.Helper()
+	return fetch(t, manager(t, evidence.Options{}, map[string]evidence.Source{"it": s}), arguments)
+}
+
+// fetch asks the source "it" with arguments, a JSON object.
+func fetch(t testing.TB, m *evidence.Manager, arguments string) judge.Fetched {
+	t.Helper()
+	f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it", Arguments: json.RawMessage(arguments)}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if (f.Failure == "") != (f.Content != nil) || (f.Failure == "") != (f.Detail == "") {
+		t.Errorf("a failure has a detail and no content, a success the reverse: %+v", f)
+	}
+	return f
+}
+
+// commandResult is the content of a command.
+type commandResult struct {
+	ExitCode *int            `json:"exitCode"`
+	Output   *string         `json:"output"`
+	Result   json.RawMessage `json:"result"`
+}
+
+func result(t testing.TB, f judge.Fetched) commandResult {
+	t.Helper()
+	if f.Failure != "" {
+		t.Fatalf("failed: %s: %s", f.Failure, f.Detail)
+	}
+	var out commandResult
+	if err := json.Unmarshal(f.Content, &out); err != nil || out.ExitCode == nil {
+		t.Fatalf("content %s: %v", f.Content, err)
+	}
+	return out
+}
+
+func wantFailure(t testing.TB, f judge.Fetched, want judge.EvidenceFailure) {
+	t.Helper()
+	if f.Failure != want {
+		t.Errorf("failure %q (%s), content %.200s; want %q", f.Failure, f.Detail, f.Content, want)
+	}
+}

@@ -1,0 +1,260 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// The defaults of Options.
+const (
+	DefaultConcurrent = 16
+	DefaultWait       = 5 * time.Second
+)
+
+// Options are the settings of a Manager. The zero value is fine.
+type Options struct {
+	// Concurrent is how many fetches run at once; 0 is DefaultConcurrent.
+	Concurrent int
+	// Wait is how long a fetch waits for its turn; 0 is DefaultWait.
+	Wait time.Duration
+	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
+	LookupEnv func(string) (string, bool)
+}
+
+// Kinds of sources.
+const (
+	KindCommand = "command"
+	KindHTTP    = "http"
+)
+
+// Info is what may be told of a source: no addresses, no headers, no commands.
+type Info struct {
+	Name        string              `json:"name"`
+	Kind        string              `json:"kind"`
+	Description string              `json:"description,omitempty"`
+	ReadOnly    bool                `json:"readOnly"`
+	Arguments   map[string]Argument `json:"arguments,omitempty"`
+	Timeout     time.Duration       `json:"timeoutNs"`
+}
+
+// Manager fetches evidence from declared sources. It is safe for concurrent use.
+type Manager struct {
+	sources  map[string]*source
+	infos    []Info
+	warnings []string
+
+	slots   chan struct{}
+	wait    time.Duration
+	public  *http.Transport
+	private *http.Transport
+
+	closing chan struct{}
+	mu      sync.Mutex // guards closed and running
+	closed  bool
+	running map[*context.CancelFunc]bool
+	ended   sync.WaitGroup
+}
+
+var _ judge.Fetcher = (*Manager)(nil)
+
+// New checks cfg and makes ready to fetch. Nothing is fetched and no process is
+// started. The error is strictdoc.Errors, one issue for each mistake; what is only
+// missing now, such as a program, is among Warnings.
+func New(cfg Config, opts Options) (*Manager, error) {
+	if opts.Concurrent <= 0 {
+		opts.Concurrent = DefaultConcurrent
+	}
+	if opts.Wait <= 0 {
+		opts.Wait = DefaultWait
+	}
+	if opts.LookupEnv == nil {
+		opts.LookupEnv = os.LookupEnv
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("evidence: find the directory of the configuration: %w", err)
+	}
+	m := &Manager{
+		sources: map[string]*source{},
+		slots:   make(chan struct{}, opts.Concurrent),
+		wait:    opts.Wait,
+		public:  newTransport(&guard{}),
+		private: newTransport(&guard{private: true}),
+		closing: make(chan struct{}),
+		running: map[*context.CancelFunc]bool{},
+	}
+	var faults strictdoc.Errors
+	for _, name := range slices.Sorted(maps.Keys(cfg.Sources)) {
+		s := cfg.Sources[name]
+		before := len(faults)
+		c := compiler{name: name, dir: dir, lookup: opts.LookupEnv, fail: func(pointer, format string, args ...any) {
+			faults = append(faults, cfg.issue(name, pointer, format, args...))
+		}}
+		if compiled := c.compile(s); len(faults) == before {
+			m.add(name, s, compiled)
+		}
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return m, nil
+}
+
+func (m *Manager) add(name string, s Source, compiled *source) {
+	i := Info{
+		Name: name, Kind: KindCommand, Description: s.Description,
+		ReadOnly: compiled.readOnly, Arguments: maps.Clone(s.Arguments), Timeout: compiled.timeout,
+	}
+	if a, ok := compiled.kind.(*address); ok {
+		i.Kind = KindHTTP
+		if a.client = m.public; s.PrivateNetwork {
+			a.client = m.private
+		}
+	}
+	m.sources[name] = compiled
+	m.infos = append(m.infos, i)
+	m.warnings = append(m.warnings, compiled.kind.warnings()...)
+}
+
+// Names are the names of the sources, sorted.
+func (m *Manager) Names() []string { return slices.Sorted(maps.Keys(m.sources)) }
+
+// List tells of every source, sorted by name.
+func (m *Manager) List() []Info {
+	out := slices.Clone(m.infos)
+	for i := range out {
+		out[i].Arguments = maps.Clone(out[i].Arguments)
+	}
+	return out
+}
+
+// Warnings are sentences about what would fail if it were fetched now: a directory or
+// a program that was not there when the Manager was made.
+func (m *Manager) Warnings() []string { return slices.Clone(m.warnings) }
+
+// Fetch implements judge.Fetcher.
+func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly bool) (judge.Fetched, error) {
+	s, ok := m.sources[r.Source]
+	switch {
+	case !ok:
+		return failed(judge.FailureNotConfigured, "no source %s is configured", listNames([]string{r.Source})), nil
+	case readOnly && !s.readOnly:
+		return failed(judge.FailureNotReadOnly, "the source is not marked readOnly, and this is only a question"), nil
+	}
+	values, problem := s.values(r)
+	if problem != "" {
+		return failed(judge.FailureArgument, "%s", problem), nil
+	}
+	fetch, problem := s.kind.prepare(values)
+	if problem != "" {
+		return failed(judge.FailureArgument, "%s", problem), nil
+	}
+	fctx, end, err := m.begin(ctx)
+	if err != nil {
+		return judge.Fetched{}, err
+	}
+	defer end()
+	timeout := s.bound(r.Timeout)
+	fctx, cancel := context.WithTimeout(fctx, timeout)
+	defer cancel()
+	out := fetch(fctx)
+	if out.Failure == "" {
+		out.Same = same(out.Content, s.same)
+		return out, nil
+	}
+	if err := m.ending(ctx); err != nil {
+		return judge.Fetched{}, err
+	}
+	if out.Failure == judge.FailureTimeout {
+		out.Detail = fmt.Sprintf("it took longer than %s and was stopped", timeout)
+	}
+	return out, nil
+}
+
+// bound is how long a fetch may take that was asked for with a timeout, 0 for none.
+func (s *source) bound(asked time.Duration) time.Duration {
+	switch {
+	case asked <= 0:
+		return s.timeout
+	case s.stretches:
+		return min(asked, MaxTimeout)
+	default:
+		return min(asked, s.timeout)
+	}
+}
+
+var errClosed = fmt.Errorf("%w: the sources are being closed", judge.ErrBusy)
+
+// ending says whether a failure says nothing of the source: whoever asked has gone,
+// or the Manager ends.
+func (m *Manager) ending(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-m.closing:
+		return errClosed
+	default:
+		return nil
+	}
+}
+
+// begin waits for a turn. end gives it back.
+func (m *Manager) begin(ctx context.Context) (fctx context.Context, end func(), err error) {
+	fctx, cancel := context.WithCancel(ctx)
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		cancel()
+		return nil, nil, errClosed
+	}
+	m.running[&cancel] = true
+	m.ended.Add(1)
+	m.mu.Unlock()
+	leave := func() {
+		cancel()
+		m.mu.Lock()
+		delete(m.running, &cancel)
+		m.mu.Unlock()
+		m.ended.Done()
+	}
+	turn := time.NewTimer(m.wait)
+	defer turn.Stop()
+	select {
+	case m.slots <- struct{}{}:
+		return fctx, func() { <-m.slots; leave() }, nil
+	case <-fctx.Done():
+		err = m.ending(ctx)
+	case <-turn.C:
+		err = fmt.Errorf("%w: %d fetches are under way; try again in a moment", judge.ErrBusy, cap(m.slots))
+	}
+	leave()
+	return nil, nil, err
+}
+
+// Close ends what is being fetched, whose callers are told that nothing can be said,
+// and waits for it. Fetch afterwards is an error that wraps judge.ErrBusy.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	if !m.closed {
+		m.closed = true
+		close(m.closing)
+		for cancel := range m.running {
+			(*cancel)()
+		}
+	}
+	m.mu.Unlock()
+	m.ended.Wait()
+	m.public.CloseIdleConnections()
+	m.private.CloseIdleConnections()
+}
