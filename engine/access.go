@@ -22,6 +22,7 @@ const (
 	opRollback   operation = "rollback"
 	opConfigure  operation = "configure the judge of"
 	opClear      operation = "clear refusals of"
+	opResolve    operation = "resolve a review of"
 )
 
 // allowed is the table of which roles may ask for what at all. Ownership is
@@ -38,6 +39,7 @@ var allowed = map[operation][]Role{
 	opRollback:   {RoleAgent, RoleOperator},
 	opConfigure:  {RoleAgent, RoleOperator},
 	opClear:      {RoleOperator},
+	opResolve:    {RoleReviewer, RoleOperator},
 }
 
 // authorize refuses a caller without an id, with an unknown role, or whose role

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 
@@ -38,17 +37,28 @@ func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, k
 		return AdvanceResult{}, err
 	}
 	defer done()
+	if j.parked != nil {
+		return *j.parked, nil
+	}
+	if j.verdict.Outcome == judge.Escalate && !j.verdict.Applied {
+		return e.park(ctx, p, j, req, key)
+	}
+	return e.settle(ctx, p, j, req, key)
+}
+
+// settle records a judgement that makes the move or refuses it.
+func (e *Engine) settle(ctx context.Context, p Principal, j judgement, req AdvanceRequest, key *record.Key) (AdvanceResult, error) {
 	kind := record.Refused
 	if j.verdict.Applied {
 		kind = record.Advanced
 	}
-	ev, next, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, kind, key), extras{lesson: lesson(j.question, j.verdict, true)})
+	w, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, kind, key), extras{lesson: lesson(j.question, j.verdict, true)})
 	if err != nil {
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
 	return AdvanceResult{
-		Position: position(next, j.loaded.def, p.Role), From: ev.From, Action: ev.Action,
-		Decision: decisionView(*ev.Decision),
+		Position: position(w.next, j.loaded.def, p.Role), From: w.event.From, Action: w.event.Action,
+		Decision: decisionView(*w.event.Decision),
 	}, nil
 }
 
@@ -58,7 +68,11 @@ func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	return AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(*ev.Decision), Replayed: true}, nil
+	out := AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(*ev.Decision), Replayed: true}
+	if ev.Kind == record.Escalated { // what became of it is more use than what was
+		out.Review = e.reviewNow(ctx, ev)
+	}
+	return out, nil
 }
 
 // Validate asks what Advance would say, without moving. The answer is recorded
@@ -76,13 +90,13 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 		return ValidateResult{}, err
 	}
 	defer done()
-	ev, next, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, record.Prechecked, nil), extras{lesson: lesson(j.question, j.verdict, false)})
+	w, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, record.Prechecked, nil), extras{lesson: lesson(j.question, j.verdict, false)})
 	if err != nil {
 		return ValidateResult{}, e.conflictFor(ctx, p, err)
 	}
 	return ValidateResult{
-		Position: position(next, j.loaded.def, p.Role), Action: req.Action,
-		Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(*ev.Decision),
+		Position: position(w.next, j.loaded.def, p.Role), Action: req.Action,
+		Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(*w.event.Decision),
 	}, nil
 }
 
@@ -106,6 +120,8 @@ type judgement struct {
 	data     json.RawMessage
 	question judge.Case
 	verdict  judge.Verdict
+	// parked is set instead of a verdict when exactly this waits for a person already.
+	parked *AdvanceResult
 }
 
 // judgeAction loads the instance, builds the case and asks the judge. It is the
@@ -119,25 +135,19 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
 		return judgement{}, nil, err
 	}
+	if !precheck {
+		if parked, err := e.parkedAlready(ctx, p, inst, l, req); parked != nil || err != nil {
+			return judgement{parked: parked}, func() {}, err
+		}
+	}
 	overlays, hash, err := e.overlays(ctx, l.stored, inst.Owner)
 	if err != nil {
 		return judgement{}, nil, err
 	}
-	at := e.now()
-	c, err := l.def.Case(workflow.CaseInput{
-		Operation: judge.Advance, Precheck: precheck, Version: inst.Version, Owner: l.owner(),
-		Instance: inst.ID, State: inst.State, Ended: ended(inst), Action: req.Action,
-		Data: req.Data, Context: inst.Context, Principal: p.ID, Role: string(p.Role),
-		Facts: inst.Facts, Overlays: overlays, JudgeConfigHash: hash, ReviewPath: e.cfg.ReviewPath,
-		Now: at, Seed: seed(inst.ID, inst.Revision, req.Action),
-	})
+	c, err := e.question(inst, l, p, req, workflow.CaseInput{Precheck: precheck, Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
-		return judgement{}, nil, internal("build the case", err)
+		return judgement{}, nil, err
 	}
-	if n := len(c.Merged); n > e.cfg.Limits.Context {
-		return judgement{}, nil, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
-	}
-	e.identify(&c)
 	release, err := e.takeTurn(ctx, inst, c.Guard)
 	if err != nil {
 		return judgement{}, nil, e.conflictFor(ctx, p, err)
@@ -152,6 +162,26 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 		return judgement{}, nil, judgeError(err)
 	}
 	return judgement{inst: inst, loaded: l, data: req.Data, question: c, verdict: v}, release, nil
+}
+
+// question is the case of an action that p asks for; in holds what the instance does
+// not say.
+func (e *Engine) question(inst record.Instance, l loaded, p Principal, req AdvanceRequest, in workflow.CaseInput) (judge.Case, error) {
+	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
+	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, ended(inst), inst.Facts
+	in.Action, in.Data, in.Context = req.Action, req.Data, inst.Context
+	in.Principal, in.Role = p.ID, string(p.Role)
+	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.now(), seed(inst.ID, inst.Revision, req.Action)
+	c, err := l.def.Case(in)
+	if err != nil {
+		return judge.Case{}, internal("build the case", err)
+	}
+	if n := len(c.Merged); n > e.cfg.Limits.Context {
+		return judge.Case{}, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
+	}
+	c.Digest = e.cfg.Digester.Digest
+	e.identify(&c)
+	return c, nil
 }
 
 // decisionEvent is pure but for ids and the clock: the event that records a
@@ -169,6 +199,7 @@ func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind rec
 		d.Took += o.Took
 	}
 	d.Data = e.maskForRecord(j.loaded.def, j.data)
+	d.Evidence = kept(d.Evidence)
 	switch kind {
 	case record.Advanced:
 		move(&ev, &d, j)
@@ -193,44 +224,6 @@ func move(ev *record.Event, d *record.Decision, j judgement) {
 	// The patch says the same when nothing in it is sensitive: keep it once.
 	if string(d.Data) == string(j.data) {
 		d.Data = nil
-	}
-}
-
-// extras are what some events have beside them.
-type extras struct {
-	restored *record.Instance // what a rollback restores
-	lesson   *Lesson          // what a judgement taught
-}
-
-// commit seals ev onto inst and writes it. When only refusals, pre-checks or
-// checkpoints came between, the judgement still holds: it is sealed anew onto
-// the present head, without judging again.
-func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Event, with extras) (record.Event, record.Instance, error) {
-	for {
-		sealed, next, err := record.Seal(inst, ev, with.restored)
-		if err != nil {
-			return record.Event{}, record.Instance{}, sealError(err)
-		}
-		err = e.cfg.Store.Commit(ctx, Commit{
-			Expect: inst.Seq, Events: []record.Event{sealed}, Next: next,
-			Snapshot: ev.Kind == record.Checkpointed || ev.Kind == record.RolledBack,
-			Lesson:   with.lesson,
-		})
-		if err == nil {
-			e.observe(ctx, sealed)
-			return sealed, next, nil
-		}
-		if !errors.Is(err, ErrConflict) || inst.Seq == 0 {
-			return record.Event{}, record.Instance{}, storeError("record the decision", err)
-		}
-		current, lerr := e.cfg.Store.Load(ctx, inst.ID)
-		if lerr != nil {
-			return record.Event{}, record.Instance{}, storeError("load the instance", lerr)
-		}
-		if current.Revision != inst.Revision || current.Seq <= inst.Seq {
-			return record.Event{}, record.Instance{}, &conflict{inst.ID}
-		}
-		inst = current
 	}
 }
 

@@ -67,6 +67,9 @@ type Decision struct {
 	// RetryAfterMs goes with judge_unavailable; 0 when unknown.
 	RetryAfterMs int64    `json:"retryAfterMs,omitempty"`
 	Sandbox      []string `json:"sandbox,omitempty"`
+	// Evidence is what the gate fetched itself. What it holds is shown to operators,
+	// reviewers and auditors only.
+	Evidence []judge.Evidence `json:"evidence,omitempty"`
 }
 
 // DefineRequest registers a definition.
@@ -142,7 +145,9 @@ type AdvanceResult struct {
 	From     string   `json:"from"`
 	Action   string   `json:"action"`
 	Decision Decision `json:"decision"`
-	Replayed bool     `json:"replayed,omitempty"`
+	// Review waits for a person to decide the move; nil unless it was parked.
+	Review   *ReviewSummary `json:"review,omitempty"`
+	Replayed bool           `json:"replayed,omitempty"`
 }
 
 // ValidateResult answers a pre-check: the position is the present one.
@@ -163,6 +168,8 @@ type StatusResult struct {
 	UpdatedAt time.Time       `json:"updatedAt"`
 	// Warnings tell of what keeps moves from being judged as the definition wants.
 	Warnings []string `json:"warnings,omitempty"`
+	// Reviews are the moves that wait for a person.
+	Reviews []ReviewSummary `json:"reviews,omitempty"`
 }
 
 // CancelRequest ends an instance without a final state.
@@ -256,7 +263,9 @@ type HistoryEntry struct {
 	Decision
 	// Opinions of the layers that spoke, with their times.
 	Opinions []judge.Opinion `json:"opinions"`
-	Hash     string          `json:"hash"`
+	// ReviewID is the review that the decision opened, or that resolved it.
+	ReviewID string `json:"reviewId,omitempty"`
+	Hash     string `json:"hash"`
 }
 
 // HistoryResult answers a HistoryRequest.

@@ -58,7 +58,7 @@ func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*
 		return nil, nil, &Error{Code: CodeInvalidDefinition, Message: err.Error(), Err: err}
 	}
 	issues, err := d.Lint(ctx, workflow.LintOptions{
-		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models,
+		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources,
 	})
 	if err != nil {
 		return nil, nil, judgeError(err)

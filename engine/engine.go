@@ -18,6 +18,9 @@ import (
 // could not decide, and nothing is recorded then.
 type Judge interface {
 	Decide(ctx context.Context, c judge.Case) (judge.Verdict, error)
+	// Approve judges anew what a person approves: what the deterministic layers reject
+	// stays rejected.
+	Approve(ctx context.Context, c judge.Case, by judge.Review) (judge.Verdict, error)
 }
 
 // Compiler compiles a definition's schemas and scripts; *validators.Compiler
@@ -43,12 +46,14 @@ type Limits struct {
 	Context int // the accumulated context
 	Key     int // an idempotency key
 	Text    int // a description or reason
+	// OpenReviews is how many reviews may wait of what one principal asked for.
+	OpenReviews int
 }
 
 // DefaultLimits are 64 KiB of data, 256 KiB of context, 200 bytes of key and
-// 4 KiB of text.
+// 4 KiB of text, and 20 open reviews.
 func DefaultLimits() Limits {
-	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10}
+	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10, OpenReviews: 20}
 }
 
 // Config is what an Engine is made of. Store, Judge, Compiler and Digester are
@@ -64,8 +69,13 @@ type Config struct {
 	Limits Limits
 	// Models are the names of configured models; empty means that useLLM cannot be served.
 	Models []string
+	// Sources are the names of configured sources of evidence; nil when that is not known.
+	Sources []string
 	// ReviewPath says that somebody can resolve escalations.
 	ReviewPath bool
+	// ClientReviews lets a person resolve a review through the agent's own client
+	// (record.ChannelClient), where the transition is not of high risk.
+	ClientReviews bool
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
 	// NewID returns the unique part of ids, a UUIDv7 when nil.
@@ -85,6 +95,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Limits.Text == 0 {
 		c.Limits.Text = d.Text
+	}
+	if c.Limits.OpenReviews == 0 {
+		c.Limits.OpenReviews = d.OpenReviews
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -106,7 +119,7 @@ func (c Config) validate() error {
 	need(c.Judge != nil, "a Judge")
 	need(c.Compiler != nil, "a Compiler")
 	need(c.Digester != nil, "a Digester")
-	need(c.Limits.Data > 0 && c.Limits.Context > 0 && c.Limits.Key > 0 && c.Limits.Text > 0, "positive limits")
+	need(c.Limits.Data > 0 && c.Limits.Context > 0 && c.Limits.Key > 0 && c.Limits.Text > 0 && c.Limits.OpenReviews > 0, "positive limits")
 	return errors.Join(errs...)
 }
 
@@ -117,6 +130,7 @@ type Engine struct {
 	definitions *definitionCache
 	keys        *waiters // by idempotency scope
 	guards      *waiters // by guard key
+	parking     *waiters // by who asks
 }
 
 // New returns an Engine, or an error that names every missing part.
@@ -125,7 +139,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters()}, nil
+	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters(), parking: newWaiters()}, nil
 }
 
 func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }

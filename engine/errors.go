@@ -25,6 +25,8 @@ const (
 	CodeConflict          Code = "conflict"
 	CodeKeyReused         Code = "idempotency_key_reused"
 	CodeInstanceEnded     Code = "instance_ended"
+	CodeUnknownReview     Code = "unknown_review"
+	CodeReviewClosed      Code = "review_closed"
 	CodeBusy              Code = "busy"
 	CodeUnavailable       Code = "unavailable"
 	CodeCancelled         Code = "cancelled"
@@ -53,6 +55,8 @@ var Codes = []CodeInfo{
 	{CodeConflict, "The instance is not at the expected revision any more.", "Look at the current state in the answer and decide again.", false},
 	{CodeKeyReused, "The idempotency key was used before with another request.", "Use a new key for a new request.", false},
 	{CodeInstanceEnded, "The instance has ended, so this cannot be done to it.", "Start a new instance.", false},
+	{CodeUnknownReview, "No review with this id is visible to the caller.", "List the reviews.", false},
+	{CodeReviewClosed, "The review has been resolved, has expired, or was overtaken.", "Look at it again; if the move is still wanted, it has to be asked for again.", false},
 	{CodeBusy, "The script sandbox is full or could not start, or earlier requests about the same data are still being judged; nothing was decided or recorded.", "Try again shortly.", true},
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeCancelled, "The caller cancelled the request or its deadline passed before the decision was recorded.", "Check the status before trying again, or use an idempotency key.", true},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -81,6 +82,8 @@ func judgeError(err error) error {
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: CodeCancelled, Message: "The request ended before a decision was reached.", Hint: "Try again; nothing was recorded.", Err: err}
+	case errors.Is(err, judge.ErrBusy):
+		return &Error{Code: CodeBusy, Message: "The evidence cannot be fetched now: too much is being fetched already.", Hint: "Try again shortly; nothing was recorded.", Err: err}
 	case errors.Is(err, validators.ErrUnavailable):
 		return &Error{Code: CodeBusy, Message: "The script sandbox could not take the request.", Hint: "Try again shortly; nothing was recorded.", Err: err}
 	default:

@@ -70,6 +70,15 @@ func (g *gate) Decide(ctx context.Context, c judge.Case) (judge.Verdict, error) 
 	return g.next.Decide(ctx, c)
 }
 
+func (g *gate) Approve(ctx context.Context, c judge.Case, by judge.Review) (judge.Verdict, error) {
+	if g.before != nil {
+		if err := g.before(ctx, c); err != nil {
+			return judge.Verdict{}, err
+		}
+	}
+	return g.next.Approve(ctx, c, by)
+}
+
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	return newBenchOn(t, memstore.New())
@@ -77,13 +86,19 @@ func newBench(t testing.TB) *bench {
 
 func newBenchOn(t testing.TB, store engine.Store) *bench {
 	t.Helper()
+	return newBenchWith(t, store, nil, func(*engine.Config) {})
+}
+
+// newBenchWith is a bench that fetches evidence, and whose engine is configured further.
+func newBenchWith(t testing.TB, store engine.Store, fetcher judge.Fetcher, configure func(*engine.Config)) *bench {
+	t.Helper()
 	compiler := validators.NewCompiler(pool(), validators.Options{})
-	pipeline, err := judge.New(judge.Config{Compiler: compiler})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: fetcher})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, store: store, judge: &gate{next: pipeline}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	b.Engine, err = engine.New(engine.Config{
+	cfg := engine.Config{
 		Store: store, Judge: b.judge, Compiler: compiler,
 		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
 		Now: func() time.Time {
@@ -92,7 +107,9 @@ func newBenchOn(t testing.TB, store engine.Store) *bench {
 			b.now = b.now.Add(time.Millisecond)
 			return b.now
 		},
-	})
+	}
+	configure(&cfg)
+	b.Engine, err = engine.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,11 +43,11 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	}
 	ev := e.event(p, inst, record.Cancelling)
 	ev.Status, ev.Reason, ev.Key = record.Cancelled, req.Reason, key
-	_, next, err := e.commit(ctx, inst, ev, extras{})
+	w, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
 		return CancelResult{}, e.conflictFor(ctx, p, err)
 	}
-	pos := position(next, l.def, p.Role)
+	pos := position(w.next, l.def, p.Role)
 	return CancelResult{Position: pos, Message: cancelMessage(pos)}, nil
 }
 
@@ -105,11 +105,11 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 		ID: "cp-" + e.cfg.NewID(), Description: req.Description, Metadata: req.Metadata,
 		Revision: inst.Revision, State: inst.State,
 	}
-	sealed, _, err := e.commit(ctx, inst, ev, extras{})
+	w, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
 		return CheckpointResult{}, e.conflictFor(ctx, p, err)
 	}
-	return checkpointResult(sealed), nil
+	return checkpointResult(w.event), nil
 }
 
 func checkpointResult(ev record.Event) CheckpointResult {
@@ -197,12 +197,12 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	ev := e.event(p, inst, record.RolledBack)
 	ev.To, ev.Status, ev.Key = restored.State, restored.Status, key
 	ev.Rollback = &record.Rollback{CheckpointID: cp.ID, Restores: cp.Revision}
-	_, next, err := e.commit(ctx, inst, ev, extras{restored: &restored})
+	w, err := e.commit(ctx, inst, ev, extras{restored: &restored})
 	if err != nil {
 		return RollbackResult{}, e.conflictFor(ctx, p, err)
 	}
-	pos := position(next, l.def, p.Role)
-	return RollbackResult{Position: pos, Context: next.Context, Message: rollbackMessage(cp.ID, pos)}, nil
+	pos := position(w.next, l.def, p.Role)
+	return RollbackResult{Position: pos, Context: w.next.Context, Message: rollbackMessage(cp.ID, pos)}, nil
 }
 
 func (e *Engine) replayRollback(ctx context.Context, p Principal, ev record.Event) (RollbackResult, error) {

@@ -134,7 +134,7 @@ func lesson(c judge.Case, v judge.Verdict, made bool) *Lesson {
 		return nil
 	}
 	l := &Lesson{
-		Guard: c.Guard, Identity: c.Identity, Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
+		Guard: c.Guard, Identity: judge.Identified(c.Identity, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
 		At: c.Now, Refused: learnt.Refused, Cleared: learnt.Cleared,
 	}
 	if learnt.Opinion != nil {

@@ -94,7 +94,17 @@ func decisionView(d record.Decision) Decision {
 		Confidence: d.Confidence, Assurance: d.Assurance, DecidedBy: d.DecidedBy, Degraded: d.Degraded,
 		Fault: d.Fault, Mode: d.Mode, Reasoning: d.Reasoning, Violations: d.Violations(), Findings: d.Findings,
 		Suggestions: suggestions(d.Verdict), Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
+		Evidence: bare(d.Evidence),
 	}
+}
+
+// bare is evidence without what it holds: that it was fetched, when, and its digest.
+func bare(all []judge.Evidence) []judge.Evidence {
+	out := slices.Clone(all)
+	for i := range out {
+		out[i].Content, out[i].Arguments = nil, nil
+	}
+	return out
 }
 
 // suggestions are the layers' own, else the findings' hints, else what always

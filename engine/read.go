@@ -32,9 +32,14 @@ func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResu
 	if visited == nil {
 		visited = []string{}
 	}
+	waiting, err := e.waiting(ctx, inst)
+	if err != nil {
+		return StatusResult{}, err
+	}
 	return StatusResult{
 		Position: position(inst, l.def, p.Role), Context: doc, Owner: inst.Owner, Visited: visited,
 		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.unserved(l.def, overlays),
+		Reviews: waiting,
 	}, nil
 }
 
@@ -94,7 +99,7 @@ func unknownState(path, name string, d *workflow.Definition) error {
 }
 
 // decided are the kinds of events that carry a decision.
-var decided = []record.Kind{record.Started, record.Advanced, record.Refused, record.Prechecked}
+var decided = []record.Kind{record.Started, record.Advanced, record.Refused, record.Prechecked, record.Escalated, record.Reviewed}
 
 // The page sizes of History and Instances.
 const (
@@ -122,10 +127,13 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 		return HistoryResult{}, err
 	}
 	out := HistoryResult{WorkflowID: inst.ID, Decisions: []HistoryEntry{}}
-	q := EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided, Limit: limit + 1}
+	q := EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided}
 	for ev, err := range e.cfg.Store.Events(ctx, q) {
 		if err != nil {
 			return HistoryResult{}, storeError("read the history", err)
+		}
+		if ev.Decision == nil {
+			continue // a review that ended without one
 		}
 		if len(out.Decisions) == limit {
 			out.NextAfter = out.Decisions[limit-1].Seq
@@ -142,11 +150,19 @@ func (e *Engine) historyEntry(p Principal, ev record.Event, l loaded) HistoryEnt
 	if data == nil && ev.Patch != nil {
 		data = e.maskForRecord(l.def, ev.Patch)
 	}
-	return HistoryEntry{
+	shown := decisionView(*ev.Decision)
+	if seesAll(p.Role) {
+		shown.Evidence = ev.Decision.Evidence
+	}
+	out := HistoryEntry{
 		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
 		Principal: ev.Principal, Role: ev.Role, Action: ev.Action, From: ev.From, To: ev.To, Data: data,
-		Decision: decisionView(*ev.Decision), Opinions: opinionsFor(p, l.stored, ev.Decision.Opinions), Hash: ev.Hash,
+		Decision: shown, Opinions: opinionsFor(p, l.stored, ev.Decision.Opinions), Hash: ev.Hash,
 	}
+	if ev.Review != nil {
+		out.ReviewID = ev.Review.ID
+	}
+	return out
 }
 
 // opinionsFor are a decision's opinions as a caller may see them. How a model is

@@ -65,11 +65,11 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 	if string(ev.Decision.Data) == string(req.Context) {
 		ev.Decision.Data = nil
 	}
-	sealed, next, err := e.commit(ctx, inst, ev, extras{})
+	w, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
 		return StartResult{}, err
 	}
-	return StartResult{Position: position(next, l.def, p.Role), Decision: decisionView(*sealed.Decision)}, nil
+	return StartResult{Position: position(w.next, l.def, p.Role), Decision: decisionView(*w.event.Decision)}, nil
 }
 
 // refusedStart answers a start that never became an instance.

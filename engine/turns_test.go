@@ -92,6 +92,10 @@ func (v verdicts) Decide(context.Context, judge.Case) (judge.Verdict, error) {
 	return judge.Verdict(v), nil
 }
 
+func (v verdicts) Approve(context.Context, judge.Case, judge.Review) (judge.Verdict, error) {
+	return judge.Verdict(v), nil
+}
+
 // Nobody waits for ever, and who leaves is let go at once.
 func TestWaitingHasAnEnd(t *testing.T) {
 	pool()

@@ -12,6 +12,7 @@ import (
 const (
 	maxShownData      = 24 << 10
 	maxShownContext   = 12 << 10
+	maxShownEvidence  = 12 << 10
 	maxShownExemplar  = 4 << 10
 	maxDataString     = 4000
 	maxContextString  = 1000
@@ -40,7 +41,7 @@ func ask(c Case, marker, nonce string) (question, error) {
 		Workflow: c.Workflow, About: c.About.Workflow,
 		From: c.State, FromAbout: c.About.State, Action: c.Action, ActionAbout: c.About.Action,
 		To: to.Target, ToAbout: to.About,
-		Passed: facts(c.Passed), Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce,
+		Passed: facts(c.Passed), Fetched: len(c.Fetched) > 0, Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce,
 	}
 	for _, one := range q.criteria {
 		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.id, Text: one.text})
@@ -52,26 +53,43 @@ func ask(c Case, marker, nonce string) (question, error) {
 		}
 		in.Exemplars = append(in.Exemplars, prompts.Exemplar{Data: []byte(data.text), Outcome: string(e.Outcome), Why: e.Why})
 	}
+	docs, err := documents(c)
+	if err != nil {
+		return question{}, err
+	}
+	for _, doc := range docs {
+		q.shown.documents = append(q.shown.documents, doc)
+		in.Documents = append(in.Documents, prompts.Document{Name: doc.name, Text: doc.text})
+	}
+	if q.prompt, err = prompts.Render(prompts.TransitionV1, in); err != nil {
+		return question{}, fmt.Errorf("judge: %w", err)
+	}
+	return q, nil
+}
+
+// documents are what a model is shown of a case: the past, then what the gate fetched,
+// then what is asked now.
+func documents(c Case) ([]document, error) {
+	var out []document
 	for _, d := range []struct {
 		name        string
 		raw         []byte
 		runes, size int
 	}{
 		{"context", c.MaskedContext, maxContextString, maxShownContext},
-		{"data", c.MaskedData, maxDataString, maxShownData},
+		{evidenceDocument, shownEvidence(c.Fetched), maxDataString, maxShownEvidence},
+		{dataDocument, c.MaskedData, maxDataString, maxShownData},
 	} {
+		if d.name == evidenceDocument && len(c.Fetched) == 0 {
+			continue
+		}
 		doc, err := show(d.name, d.raw, d.runes, d.size)
 		if err != nil {
-			return question{}, err
+			return nil, err
 		}
-		q.shown.documents = append(q.shown.documents, doc)
-		in.Documents = append(in.Documents, prompts.Document{Name: doc.name, Text: doc.text})
+		out = append(out, doc)
 	}
-	var err error
-	if q.prompt, err = prompts.Render(prompts.TransitionV1, in); err != nil {
-		return question{}, fmt.Errorf("judge: %w", err)
-	}
-	return q, nil
+	return out, nil
 }
 
 // facts say what the layers that have approved established, so that the model
@@ -112,6 +130,7 @@ func speaking(c Case) []LayerName {
 	}{
 		{LayerFields, len(c.Checks.RequiredFields) > 0},
 		{LayerSchema, len(c.Checks.Schema) > 0},
+		{LayerEvidence, len(c.Evidence) > 0},
 		{LayerScript, len(c.Checks.Validators) > 0 || len(c.Checks.Routes) > 0},
 		{LayerState, len(c.Candidates) > 0 && len(c.Candidates[0].Entry.RequiredFields)+len(c.Candidates[0].Entry.Schema) > 0},
 		{LayerContent, true},

@@ -57,6 +57,15 @@ type Case struct {
 	// freezes, reserved keys. The state layer says it.
 	Forbidden []validators.Finding
 
+	// Evidence is what the gate has to fetch before it decides. Only for definitions of
+	// a trusted Owner.
+	Evidence []EvidenceRequest
+	// Held is evidence that was fetched before and is not to be fetched again: the
+	// resolution of a review brings what is young enough.
+	Held []Evidence
+	// Fetched is what came of Evidence; the Pipeline fills it in for the layers after it.
+	Fetched []Evidence
+
 	// Data is the action's, Context the accumulated one before the merge, Merged
 	// the one after it. All are JSON objects, never nil.
 	Data, Context, Merged json.RawMessage
@@ -66,6 +75,12 @@ type Case struct {
 	// Scrub removes sensitive values from text that leaves the process. Never nil
 	// in a Case that engine/workflow built; nil means nothing is sensitive.
 	Scrub func(string) string
+	// Mask replaces the sensitive values of a document, in which evidence stands as
+	// {"evidence": {name: content}}. nil means that nothing is sensitive.
+	Mask func(json.RawMessage) (json.RawMessage, error)
+	// Digest makes the keyed digest of a document that holds sensitive values; nil
+	// leaves out what it would be.
+	Digest func([]byte) string
 
 	// Identity is a keyed digest of everything that the model would be shown and
 	// judged by, with the sensitive values in it; two cases with the same one are the
@@ -151,6 +166,9 @@ type Rubric struct {
 	OnJudgeUnavailable UnavailablePolicy `json:"onJudgeUnavailable"`
 	RequireAssurance   Assurance         `json:"requireAssurance"`
 	Risk               Risk              `json:"risk,omitempty"`
+	// OnEvidenceMissing says what happens when required evidence cannot be had: Reject
+	// ("" too) or Escalate.
+	OnEvidenceMissing Outcome `json:"onEvidenceMissing,omitempty"`
 	// Criteria are judged one by one by the model.
 	Criteria []string `json:"criteria,omitempty"`
 	// Model names one that an operator configured; empty is the default one.

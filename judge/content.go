@@ -31,26 +31,41 @@ func (content) Name() LayerName { return LayerContent }
 const maxTraps = 8
 
 func (content) Weigh(_ context.Context, c Case) (Opinion, error) {
-	data, err := show("data", c.MaskedData, maxDataString, maxShownData)
+	docs, err := documents(c)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("content: %w", err)
 	}
-	past, err := show("context", c.MaskedContext, maxContextString, maxShownContext)
-	if err != nil {
-		return Opinion{}, fmt.Errorf("content: %w", err)
-	}
-	texts := append(textsOf(data), textsOf(past)...)
+	past, data := docs[0], docs[len(docs)-1]
 	var found []trap
 	if t, empty := nothingSaid(data, past); empty {
 		found = append(found, t)
 	}
-	for _, text := range texts {
+	for _, text := range append(textsOf(data), textsOf(past)...) {
 		if len(found) == maxTraps {
 			break
 		}
 		found = append(found, trapsIn(text)...)
 	}
-	return weighed(found), nil
+	for _, d := range docs[1 : len(docs)-1] {
+		found = append(found, trapsFetched(d)...)
+	}
+	return weighed(found[:min(len(found), maxTraps)]), nil
+}
+
+// trapsFetched are the traps in what the gate fetched itself: an agent may have written
+// what a ticket or a test prints. Whether it did is for a person to say. Logs repeat
+// themselves and begin like anything.
+func trapsFetched(d document) []trap {
+	var out []trap
+	for _, text := range textsOf(d) {
+		for _, t := range trapsIn(text) {
+			if t.code != CodeContentBoilerplate && t.code != CodeContentRepetition {
+				t.doubtful = true
+				out = append(out, t)
+			}
+		}
+	}
+	return out
 }
 
 // trap is one thing that was found.

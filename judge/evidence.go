@@ -22,6 +22,8 @@ type EvidenceRequest struct {
 	// field each comes from is the definition's to say, what stands in it may be an
 	// agent's.
 	Arguments json.RawMessage
+	// MaskedArguments is the same with every sensitive value replaced.
+	MaskedArguments json.RawMessage
 	// Missing are the arguments whose field is not there or no scalar; with any, nothing
 	// is fetched.
 	Missing []string
@@ -126,4 +128,15 @@ func (e Evidence) Sameness() string {
 	default:
 		return e.Digest
 	}
+}
+
+// With is the recorded evidence with its content, when that is what was recorded, byte
+// for byte. Of evidence with sensitive values only the masked content is kept, so that
+// is never what was recorded.
+func (e Evidence) With(content json.RawMessage) (Evidence, bool) {
+	if e.Failure != "" || len(content) == 0 || plainDigest(content) != e.Digest {
+		return Evidence{}, false
+	}
+	e.Content, e.plain = content, content
+	return e, true
 }

@@ -25,11 +25,12 @@ func (m *modelLayer) secrets(c Case, sample int) (marker, nonce string) {
 		Candidates              []shownCandidate
 		Passed                  []LayerName
 		Data, Context, Merged   json.RawMessage
+		Evidence                json.RawMessage `json:",omitempty"`
 		Rubric                  Rubric
 		Sample                  int
 	}{
 		c.Workflow, c.State, c.Action, c.About, c.Operation, shownCandidates(c.Candidates), c.Passed,
-		c.MaskedData, c.MaskedContext, c.MaskedMerged, c.Rubric, sample,
+		c.MaskedData, c.MaskedContext, c.MaskedMerged, shownEvidence(c.Fetched), c.Rubric, sample,
 	})
 	if err != nil {
 		return m.Random(), m.Random() // a document that is no JSON has no stable form

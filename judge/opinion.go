@@ -106,6 +106,10 @@ func (q question) verdictOn(c criterion, answers []llm.Criterion) CriterionVerdi
 		status, why := q.look(a)
 		if gravity(status) > gravity(v.Status) {
 			v.Status, v.Why, v.Evidence = status, why, q.clean(a.Evidence, maxQuote)
+			v.Basis = ""
+			if status == llm.StatusMet {
+				v.Basis = q.basis(a.Evidence)
+			}
 		}
 	}
 	if v.Status == "" {
@@ -134,6 +138,19 @@ func (q question) look(a llm.Criterion) (status, why string) {
 		return llm.StatusCannotAssess, q.clean(why, maxQuote)
 	}
 	return a.Status, ""
+}
+
+// basis says whether evidence that counts stands in what the gate fetched itself.
+func (q question) basis(evidence string) string {
+	for _, d := range q.shown.documents {
+		if d.name != evidenceDocument {
+			continue
+		}
+		if ok, _ := (shown{[]document{d}}).holds(evidence); ok {
+			return BasisEvidence
+		}
+	}
+	return BasisClaim
 }
 
 // gravity orders statuses: of two answers the graver one counts.
@@ -216,6 +233,9 @@ func (q question) path(evidence string) string {
 
 // dataDocument is the name under which the model is shown the action's data.
 const dataDocument = "data"
+
+// evidenceDocument is the one under which it is shown what the gate fetched.
+const evidenceDocument = "evidence"
 
 // remarks are the first of a model's remarks, clean, each once.
 func (q question) remarks(texts []string) []string {

@@ -22,6 +22,8 @@ type Config struct {
 	// return soon after its context has ended. What it says that does not hold together counts
 	// as unreadable. nil means that no model is configured.
 	Model Layer
+	// Fetcher fetches evidence. nil means that no source is configured.
+	Fetcher Fetcher
 	// Clock measures how long layers took. Default: time.Now. (The time that a
 	// case is judged at is Case.Now.)
 	Clock func() time.Time
@@ -56,8 +58,8 @@ func New(cfg Config) (*Pipeline, error) {
 	p.plain = [][]Layer{
 		{transition{}},
 		{fields{cfg.Compiler}, schema{cfg.Compiler}},
-		// LayerEvidence comes here: fetched only for data that has its shape, and
-		// before the scripts, which see it.
+		// Fetched only for data that has its shape, and before the scripts, which see it.
+		{evidence{cfg.Fetcher, cfg.Clock}},
 		{p.scripts},
 		{state{cfg.Compiler}},
 	}
@@ -76,7 +78,7 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 	if err := c.check(); err != nil {
 		return Verdict{}, err
 	}
-	c.Rubric, c.Passed = c.Rubric.withDefaults(), nil
+	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
 	h := hearing{rubric: c.Rubric, reviewPath: c.ReviewPath}
 	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
 		h.target = c.Candidates[0].Target
@@ -126,6 +128,10 @@ func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (
 	h.opinions = append(h.opinions, op)
 	if op.Outcome == Approve {
 		c.Passed = append(c.Passed, op.Layer)
+	}
+	if op.Layer == LayerEvidence {
+		c.Fetched = op.Evidence
+		c.Identity = Identified(c.Identity, c.Fetched)
 	}
 	if op.Route != nil {
 		chosen := c.Candidates[*op.Route]

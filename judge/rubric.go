@@ -32,6 +32,9 @@ func (r Rubric) Validate() error {
 	if r.Risk != RiskNormal && r.Risk != RiskHigh {
 		errs = append(errs, fmt.Errorf("risk %q is unknown; use %q or leave it out", r.Risk, RiskHigh))
 	}
+	if o := r.OnEvidenceMissing; o != "" && o != Reject && o != Escalate {
+		errs = append(errs, fmt.Errorf("onEvidenceMissing %q is unknown; use %q or %q", o, Reject, Escalate))
+	}
 	if n := r.Samples; n < 0 || n > MaxSamples || n > 1 && n%2 == 0 {
 		errs = append(errs, fmt.Errorf("samples is %d; use an odd number from 1 to %d, so that there is a majority", n, MaxSamples))
 	}

@@ -25,9 +25,9 @@ func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		return orNone(fault), err
 	}
 	// What a stranger wrote does not see what is sensitive.
-	in := validators.Input{Data: c.MaskedData, Context: c.MaskedContext, Now: c.Now, Seed: c.Seed}
+	in := validators.Input{Data: c.MaskedData, Context: c.MaskedContext, Evidence: contents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
 	if c.Owner.Trusted {
-		in.Data, in.Context = c.Data, c.Context
+		in.Data, in.Context, in.Evidence = c.Data, c.Context, contents(c.Fetched, true)
 	}
 	reply, err := set.Script(ctx, in)
 	if err != nil {

@@ -88,6 +88,7 @@ func combine(opinions []Opinion) Verdict {
 		v.Outcome = graver(v.Outcome, op.Outcome)
 		v.Confidence = min(v.Confidence, op.Confidence)
 		v.Sandbox = union(v.Sandbox, op.Sandbox)
+		v.Evidence = append(v.Evidence, op.Evidence...)
 	}
 	v.Proposed = v.Outcome
 	// Who settled it comes first, so that code and reasoning begin with it.

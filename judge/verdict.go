@@ -62,6 +62,12 @@ const (
 	CodeNoRoute            = "no_route"
 	CodeValidatorError     = "validator_error"
 	CodeValidatorRejected  = "validator_rejected"
+	CodeReviewRejected     = "review_rejected"
+	CodeReviewLimit        = "review_limit"
+	CodeEvidenceMissing    = "evidence_missing"
+	CodeEvidenceArgument   = "evidence_argument"
+	CodeEvidenceNotAllowed = "evidence_not_allowed"
+	CodeEvidenceNotChecked = "evidence_not_checked"
 )
 
 // The codes of the model layer's findings.
@@ -117,6 +123,9 @@ type Opinion struct {
 	Route *int `json:"route,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.
 	Sandbox []string `json:"sandbox,omitempty"`
+	// Evidence is what the evidence layer fetched, nil for every other layer. It is
+	// recorded in the Verdict.
+	Evidence []Evidence `json:"-"`
 	// Model is what the model layer did, nil for every other layer.
 	Model *Asked `json:"model,omitempty"`
 	// Took is the layer's wall time.
@@ -185,10 +194,19 @@ type CriterionVerdict struct {
 	Status string `json:"status"`
 	// Evidence is the model's quote or pointer, cut.
 	Evidence string `json:"evidence,omitempty"`
+	// Basis says where the evidence stands: BasisEvidence when the gate fetched it
+	// itself, BasisClaim when the agent wrote it. "" without evidence that counts.
+	Basis string `json:"basis,omitempty"`
 	// Why says why code changed the status: the evidence is not in the data, the model
 	// left the criterion out.
 	Why string `json:"why,omitempty"`
 }
+
+// The bases of a criterion that is met.
+const (
+	BasisEvidence = "evidence"
+	BasisClaim    = "claim"
+)
 
 // Verdict is what the pipeline says of a case.
 type Verdict struct {
@@ -223,8 +241,10 @@ type Verdict struct {
 	// CodeJudgeUnreadable; 0 when unknown.
 	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.
-	Sandbox  []string  `json:"sandbox,omitempty"`
-	Opinions []Opinion `json:"opinions"`
+	Sandbox []string `json:"sandbox,omitempty"`
+	// Evidence is what the gate fetched, in the order of the definition.
+	Evidence []Evidence `json:"evidence,omitempty"`
+	Opinions []Opinion  `json:"opinions"`
 }
 
 // Violations are the findings' messages, never nil.

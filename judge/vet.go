@@ -72,6 +72,8 @@ func flawOf(asked LayerName, op Opinion) string {
 		return "approves although it failed"
 	case slices.ContainsFunc(op.Findings, func(f validators.Finding) bool { return f.Code == "" || f.Message == "" }):
 		return "has a finding without a code or a message"
+	case op.Evidence != nil && asked != LayerEvidence:
+		return "has evidence, which another layer fetches"
 	case (op.Trouble != TroubleNone || op.Model != nil) && asked != LayerModel:
 		return "has what only a model can have"
 	}
@@ -167,6 +169,12 @@ func scrubbed(op Opinion, scrub func(string) string) Opinion {
 			asked.Criteria[i] = c
 		}
 		op.Model = &asked
+	}
+	if len(op.Evidence) > 0 {
+		op.Evidence = slices.Clone(op.Evidence)
+		for i, e := range op.Evidence {
+			op.Evidence[i].Detail = scrub(e.Detail)
+		}
 	}
 	if len(op.Findings) > 0 {
 		clean := make([]validators.Finding, len(op.Findings))

@@ -29,6 +29,8 @@ type Input struct {
 	// Documents are shown between markers, the last one last: context, then evidence,
 	// then data.
 	Documents []Document
+	// Fetched says that the document named evidence was fetched by the gate.
+	Fetched bool
 	// Marker delimits the documents: random per request, so that nothing in them can
 	// imitate it.
 	Marker string

@@ -23,7 +23,8 @@ func full() prompts.Input {
 		Passed:    []string{"The required fields are there."},
 		Reference: "Read sections 1 to 3.",
 		Exemplars: []prompts.Exemplar{{Data: json.RawMessage(`{"comments":"LGTM"}`), Outcome: "reject", Why: "names nothing"}},
-		Documents: []prompts.Document{{Name: "context", Text: `{"documentId":"DOC-7"}`}, {Name: "data", Text: `{"comments":"Read it."}`}},
+		Fetched:   true,
+		Documents: []prompts.Document{{Name: "context", Text: `{"documentId":"DOC-7"}`}, {Name: "evidence", Text: `{"tests":{"exitCode":0}}`}, {Name: "data", Text: `{"comments":"Read it."}`}},
 		Marker:    "M4RK3R", Nonce: "N0NC3",
 	}
 }

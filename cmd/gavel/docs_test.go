@@ -85,6 +85,12 @@ var refusals = []refusal{
 	{judge.CodeInstructionInData, "model", "The model found that the data tries to instruct it.", "Give the facts; leave instructions out."},
 	{judge.CodeModelObjection, "model", "The model objects to something beside the criteria.", "Do what the message says."},
 	{judge.CodeCannotAssess, "model", "The model could not judge a criterion from what it was shown.", "Add the evidence that is missing."},
+	{judge.CodeEvidenceMissing, "evidence", "Required evidence could not be fetched.", "Mend what keeps it from being fetched, or tell the operator."},
+	{judge.CodeEvidenceArgument, "evidence", "Evidence cannot be asked for with these data: a field is missing, or not what the source accepts.", "Correct the field."},
+	{judge.CodeEvidenceNotAllowed, "evidence", "A definition that is no operator's asks for evidence.", "Tell the owner of the workflow."},
+	{judge.CodeEvidenceNotChecked, "evidence", "A pre-check does not fetch this evidence, because its source is not marked read-only.", "Perform the action to have it fetched."},
+	{judge.CodeReviewRejected, "reviewer", "A person rejected the move.", "Do what the reason says."},
+	{judge.CodeReviewLimit, "policy", "A person would have to decide this, and too much of what was asked for waits already.", "Wait until some of it is resolved."},
 	{judge.CodeLoopGuard, "model, policy", "The same request was refused again and again.", "Do what was asked for, or ask a person."},
 }
 

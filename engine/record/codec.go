@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -74,6 +75,9 @@ func encodable(e Event) error {
 	if e.Decision != nil {
 		texts = append(texts, e.Decision.Reasoning)
 	}
+	if e.Review != nil {
+		texts = append(texts, e.Review.ID, e.Review.By, e.Review.Reason)
+	}
 	for _, s := range texts {
 		if !utf8.ValidString(s) {
 			return fmt.Errorf("%w: %q is not UTF-8", ErrMalformed, s)
@@ -97,7 +101,20 @@ func Decode(body []byte) (Event, error) { return decode(body, SchemaVersion, upc
 type upcaster func(body []byte) ([]byte, error)
 
 // upcasters holds, at version v, the step from v to v+1.
-var upcasters = map[int]upcaster{}
+var upcasters = map[int]upcaster{
+	1: renumbered(1), // 2 added reviews and evidence; nothing of 1 changed
+}
+
+// renumbered is the step from a version to the next one that only added to it.
+func renumbered(from int) upcaster {
+	return func(body []byte) ([]byte, error) {
+		rest, ok := bytes.CutPrefix(body, fmt.Appendf(nil, "%s%d,", schemaPrefix, from))
+		if !ok {
+			return nil, fmt.Errorf("it is not of schema %d", from)
+		}
+		return slices.Concat(fmt.Appendf(nil, "%s%d,", schemaPrefix, from+1), rest), nil
+	}
+}
 
 func decode(body []byte, today int, ups map[int]upcaster) (Event, error) {
 	schema, err := schemaOf(body)

@@ -114,7 +114,9 @@ func TestGoldenVersionsAreRead(t *testing.T) {
 
 // TestGoldenHistory pins the hashes: a history written today verifies for good.
 func TestGoldenHistory(t *testing.T) {
-	path := filepath.Join("testdata", "history-v1.jsonl")
+	history := func(version int) string {
+		return filepath.Join("testdata", fmt.Sprintf("history-v%d.jsonl", version))
+	}
 	if *update {
 		var out bytes.Buffer
 		for _, e := range sample(t).events {
@@ -124,10 +126,23 @@ func TestGoldenHistory(t *testing.T) {
 			}
 			out.Write(append(line, '\n'))
 		}
-		if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(history(record.SchemaVersion), out.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for v := 1; v <= record.SchemaVersion; v++ {
+		events := readHistory(t, history(v))
+		if err := record.Verify(each(events)); err != nil || len(events) < 6 {
+			t.Errorf("version %d: %d events: %v", v, len(events), err)
+		}
+		if inst, err := record.FoldAt(each(events), 0); err != nil || inst.Seq != events[len(events)-1].Seq {
+			t.Errorf("version %d: folded to %d: %v", v, inst.Seq, err)
+		}
+	}
+}
+
+func readHistory(t *testing.T, path string) []record.Event {
+	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -145,9 +160,7 @@ func TestGoldenHistory(t *testing.T) {
 		e.PrevHash, e.Hash = g.PrevHash, g.Hash
 		events = append(events, e)
 	}
-	if err := record.Verify(each(events)); err != nil || len(events) != len(sample(t).events) {
-		t.Errorf("%d events: %v", len(events), err)
-	}
+	return events
 }
 
 type goldenLine struct {
@@ -194,6 +207,7 @@ func TestDecodeRefuses(t *testing.T) {
 		}
 		return out
 	}
+	schema := func(beyond int) string { return fmt.Sprintf(`"schema":%d`, record.SchemaVersion+beyond) }
 	tests := map[string]struct {
 		body string
 		want error
@@ -201,8 +215,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"nothing":             {"", record.ErrMalformed},
 		"no JSON":             {"hello", record.ErrMalformed},
 		"no schema first":     {`{"kind":"started"}`, record.ErrMalformed},
-		"a schema of 0":       {replace(`"schema":1`, `"schema":0`), record.ErrMalformed},
-		"a newer schema":      {replace(`"schema":1`, `"schema":2`), record.ErrNewerSchema},
+		"a schema of 0":       {replace(schema(0), schema(-record.SchemaVersion)), record.ErrMalformed},
+		"a newer schema":      {replace(schema(0), schema(1)), record.ErrNewerSchema},
 		"newer and different": {`{"schema":7,"what":"ever"}`, record.ErrNewerSchema},
 		"an unknown kind":     {replace(`"started"`, `"exploded"`), record.ErrUnknownKind},
 		"an unknown field":    {replace(`"kind"`, `"colour":1,"kind"`), record.ErrMalformed},

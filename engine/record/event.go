@@ -30,11 +30,14 @@ const (
 	Checkpointed Kind = "checkpointed"
 	RolledBack   Kind = "rolled_back"
 	Cancelling   Kind = "cancelled"
+	// Escalated parks a move for a person, Reviewed says what became of that.
+	Escalated Kind = "escalated"
+	Reviewed  Kind = "reviewed"
 )
 
 // SchemaVersion is the version of the event format written today. Readers
 // upcast older ones; a newer one is an error.
-const SchemaVersion = 1
+const SchemaVersion = 2
 
 // Event is one entry of an instance's history. Seq, Revision, PrevHash and Hash
 // are set by Seal.
@@ -69,6 +72,7 @@ type Event struct {
 	Decision   *Decision   `json:"decision,omitempty"`
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	Rollback   *Rollback   `json:"rollback,omitempty"`
+	Review     *Review     `json:"review,omitempty"`
 	// Reason of a cancel, as given.
 	Reason string `json:"reason,omitempty"`
 

@@ -46,6 +46,7 @@ func (i Instance) Clone() Instance {
 	i.Context = bytes.Clone(i.Context)
 	i.Facts.Visited = slices.Clone(i.Facts.Visited)
 	i.Facts.Frozen = slices.Clone(i.Facts.Frozen)
+	i.Facts.Reviews = slices.Clone(i.Facts.Reviews)
 	i.Facts.Performed = maps.Clone(i.Facts.Performed)
 	for action, who := range i.Facts.Performed {
 		i.Facts.Performed[action] = slices.Clone(who)

@@ -1,8 +1,10 @@
 package record
 
 import (
+	"slices"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -66,7 +68,8 @@ const (
 )
 
 // Review is what an event says of a review: that it was opened (an escalated
-// event), or how it ended (a reviewed event).
+// event), how it ended or that it was raised (a reviewed event), or which one let a
+// move happen (an advanced event).
 type Review struct {
 	ID     string       `json:"id"` // "rev-" and a UUIDv7
 	Status ReviewStatus `json:"status"`
@@ -84,11 +87,76 @@ type Review struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// OpenReview is what the fold of an instance knows of a review that waits.
-type OpenReview struct {
-	ID     string `json:"id"`
-	Action string `json:"action"`
-	Digest string `json:"digest"`
-	// Seq is that of the escalated event.
-	Seq int64 `json:"seq"`
+// opens and ends say what an event does to reviews.
+func (e Event) opens() bool { return e.Kind == Escalated }
+
+func (e Event) ends() bool { return e.Kind == Reviewed && e.Review.Status != ReviewOpen }
+
+// reviews are the open reviews after an event. It shares no memory that is written.
+func reviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
+	switch {
+	case e.opens():
+		return append(slices.Clip(open), workflow.OpenReview{ID: e.Review.ID, Action: e.Action, Digest: e.Review.Digest, Seq: e.Seq})
+	case e.ends():
+		return slices.DeleteFunc(slices.Clone(open), func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
+	default:
+		return open
+	}
+}
+
+// awaits checks that what an event says of reviews can be: at most one waits per
+// action, one that ends was open, and nothing moves past one that waits.
+func awaits(open []workflow.OpenReview, e Event) error {
+	at := -1
+	if e.Review != nil {
+		at = slices.IndexFunc(open, func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
+	}
+	switch {
+	case e.Kind.revises() && len(open) > 0:
+		return illegal("event %d (%s) past %d open reviews", e.Seq, e.Kind, len(open))
+	case e.Review == nil:
+		if e.Kind == Escalated || e.Kind == Reviewed {
+			return illegal("event %d (%s) names no review", e.Seq, e.Kind)
+		}
+	case e.Review.ID == "":
+		return illegal("event %d (%s) names no review", e.Seq, e.Kind)
+	case e.Kind == Escalated:
+		if at >= 0 || slices.ContainsFunc(open, func(o workflow.OpenReview) bool { return o.Action == e.Action }) {
+			return illegal("event %d opens a second review of %q", e.Seq, e.Action)
+		}
+		if e.Review.Status != ReviewOpen || e.Review.Digest == "" {
+			return illegal("event %d opens a review that is %s, or bound to nothing", e.Seq, e.Review.Status)
+		}
+	case e.Kind == Reviewed:
+		if at < 0 || open[at].Action != e.Action {
+			return illegal("event %d is about review %s of %q, which is not open", e.Seq, e.Review.ID, e.Action)
+		}
+		return ending(e)
+	case e.Kind == Advanced:
+		if e.Review.Status != ReviewResolved || e.Review.Resolution != judge.Approve || e.Review.By == "" {
+			return illegal("event %d moves by a review that nobody approved", e.Seq)
+		}
+	default:
+		return illegal("a %s event with a review", e.Kind)
+	}
+	return nil
+}
+
+// ending checks how a review ends.
+func ending(e Event) error {
+	r := e.Review
+	switch r.Status {
+	case ReviewResolved:
+		if r.By == "" || (r.Resolution != judge.Approve && r.Resolution != judge.Reject) {
+			return illegal("event %d resolves a review by %q with %q", e.Seq, r.By, r.Resolution)
+		}
+		return nil
+	case ReviewOpen, ReviewStale, ReviewExpired, ReviewSuperseded:
+		if r.Resolution != "" {
+			return illegal("event %d resolves a review that is %s", e.Seq, r.Status)
+		}
+		return nil
+	default:
+		return illegal("event %d gives a review the status %q", e.Seq, r.Status)
+	}
 }

@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // known reports whether this program can fold the kind.
 func (k Kind) known() bool {
 	switch k {
-	case Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling:
+	case Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed:
 		return true
 	}
 	return false
@@ -23,7 +24,7 @@ func (k Kind) revises() bool {
 	switch k {
 	case Started, Advanced, RolledBack, Cancelling:
 		return true
-	case Refused, Prechecked, Checkpointed:
+	case Refused, Prechecked, Checkpointed, Escalated, Reviewed:
 	}
 	return false
 }
@@ -112,6 +113,9 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 	if err := carries(e); err != nil {
 		return Instance{}, err
 	}
+	if err := awaits(prev.Facts.Reviews, e); err != nil {
+		return Instance{}, err
+	}
 	next := prev
 	next.Seq, next.Revision, next.Head, next.UpdatedAt = e.Seq, e.Revision, e.Hash, e.Time
 	var err error
@@ -130,6 +134,8 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 		err = restore(&next, e, restored)
 	case Cancelling:
 		next.Status = Cancelled
+	case Escalated, Reviewed:
+		next.Facts.Reviews = reviews(prev.Facts.Reviews, e)
 	case Refused, Prechecked, Checkpointed:
 	}
 	if err != nil {
@@ -175,7 +181,7 @@ func follows(prev Instance, e Event) error {
 		return illegal("event %d (%s) cannot move to %q", e.Seq, e.Kind, e.To)
 	case !changes && e.Status != prev.Status:
 		return illegal("event %d (%s) cannot change the status to %q", e.Seq, e.Kind, e.Status)
-	case (e.Kind == Advanced || e.Kind == Cancelling) && prev.Status != Running:
+	case (e.Kind == Advanced || e.Kind == Cancelling || e.Kind == Escalated) && prev.Status != Running:
 		return illegal("event %d (%s) on an instance that is %s", e.Seq, e.Kind, prev.Status)
 	case e.Kind == Advanced && e.Status != Running && e.Status != Complete:
 		return illegal("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
@@ -189,7 +195,7 @@ func follows(prev Instance, e Event) error {
 // change more than its kind may.
 func carries(e Event) error {
 	merges := e.Kind == Started || e.Kind == Advanced
-	judged := e.Kind == Advanced || e.Kind == Refused || e.Kind == Prechecked
+	judged := e.Kind == Advanced || e.Kind == Refused || e.Kind == Prechecked || e.Kind == Escalated
 	switch {
 	case !merges && (len(e.Patch) > 0 || len(e.Freezes) > 0):
 		return illegal("a %s event with a patch", e.Kind)
@@ -197,8 +203,10 @@ func carries(e Event) error {
 		return illegal("a %s event without action or decision", e.Kind)
 	case merges && e.Decision != nil && !e.Decision.Applied:
 		return illegal("a %s event whose decision was not applied", e.Kind)
-	case e.Kind == Refused && e.Decision.Applied:
-		return illegal("a refused event whose decision was applied")
+	case (e.Kind == Refused || e.Kind == Escalated) && e.Decision.Applied:
+		return illegal("a %s event whose decision was applied", e.Kind)
+	case e.Kind == Escalated && e.Decision.Outcome != judge.Escalate:
+		return illegal("an escalated event whose decision is %s", e.Decision.Outcome)
 	case (e.Kind == Checkpointed) != (e.Checkpoint != nil):
 		return illegal("a %s event and its checkpoint do not go together", e.Kind)
 	case (e.Kind == RolledBack) != (e.Rollback != nil):
@@ -220,6 +228,7 @@ func restore(next *Instance, e Event, restored *Instance) error {
 		return fmt.Errorf("it says %q, %s; revision %d was in %q, %s", e.To, e.Status, restored.Revision, restored.State, restored.Status)
 	}
 	next.State, next.Status, next.Context, next.Facts = restored.State, restored.Status, restored.Context, restored.Facts
+	next.Facts.Reviews = nil // they were about a revision that is past
 	return nil
 }
 
@@ -233,15 +242,15 @@ func entered(f workflow.Facts, e Event) workflow.Facts {
 }
 
 func performed(f workflow.Facts, e Event) workflow.Facts {
-	who := f.Performed[e.Action]
-	if slices.Contains(who, e.Principal) {
-		return f
+	who := withOnce(f.Performed[e.Action], e.Principal)
+	if e.Review != nil { // who approved the move had a part in it
+		who = withOnce(who, e.Review.By)
 	}
 	f.Performed = maps.Clone(f.Performed)
 	if f.Performed == nil {
 		f.Performed = map[string][]string{}
 	}
-	f.Performed[e.Action] = withOnce(who, e.Principal)
+	f.Performed[e.Action] = who
 	return f
 }
 

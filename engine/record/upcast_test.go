@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOlderSchemasAreBroughtUp reads an event of schema 1 with a program of
-// schema 3: the fields are today's, the hash stays that of the stored bytes.
+// TestOlderSchemasAreBroughtUp reads an event of today's schema with a program that
+// is two schemas newer: the fields are today's, the hash stays that of the stored bytes.
 func TestOlderSchemasAreBroughtUp(t *testing.T) {
 	e, _, err := Seal(Instance{}, Event{
 		Kind: Started, Instance: "wf-1", Workflow: "doc", Version: 1, To: "draft", Principal: "p", Time: time.Unix(0, 0),
@@ -16,30 +16,31 @@ func TestOlderSchemasAreBroughtUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	renumber := func(from, to, old, new string) upcaster {
+	const now = SchemaVersion
+	renaming := func(from int, old, new string) upcaster {
 		return func(body []byte) ([]byte, error) {
-			body = bytes.Replace(body, []byte(`"schema":`+from), []byte(`"schema":`+to), 1)
-			return bytes.Replace(body, []byte(old), []byte(new), 1), nil
+			body, err := renumbered(from)(body)
+			return bytes.Replace(body, []byte(old), []byte(new), 1), err
 		}
 	}
-	ups := map[int]upcaster{1: renumber("1", "2", `"draft"`, `"drafted"`), 2: renumber("2", "3", `"drafted"`, `"first draft"`)}
-	got, err := decode(e.Body(), 3, ups)
+	ups := map[int]upcaster{now: renaming(now, `"draft"`, `"drafted"`), now + 1: renaming(now+1, `"drafted"`, `"first draft"`)}
+	got, err := decode(e.Body(), now+2, ups)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.To != "first draft" || got.Schema != 3 || got.seal.schema != 1 || !bytes.Equal(got.Body(), e.Body()) {
+	if got.To != "first draft" || got.Schema != now+2 || got.seal.schema != now || !bytes.Equal(got.Body(), e.Body()) {
 		t.Errorf("got to %q, schema %d, sealed in %d, body %s", got.To, got.Schema, got.seal.schema, got.Body())
 	}
 	hash, err := hashOf(got.seal.schema, "", got.Body())
 	if err != nil || hash != e.Hash {
 		t.Errorf("the hash of the upcast event is %s, %v, want %s", hash, err, e.Hash)
 	}
-	delete(ups, 2)
-	if _, err := decode(e.Body(), 3, ups); !errors.Is(err, ErrMalformed) {
+	delete(ups, now+1)
+	if _, err := decode(e.Body(), now+2, ups); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a missing step: got %v", err)
 	}
-	ups[2] = func(body []byte) ([]byte, error) { return body, nil } // forgets the number
-	if _, err := decode(e.Body(), 3, ups); !errors.Is(err, ErrMalformed) {
+	ups[now+1] = func(body []byte) ([]byte, error) { return body, nil } // forgets the number
+	if _, err := decode(e.Body(), now+2, ups); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a step that leads nowhere: got %v", err)
 	}
 	for v := 1; v < SchemaVersion; v++ {

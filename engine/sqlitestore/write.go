@@ -227,7 +227,7 @@ func prepareCommit(c engine.Commit) (*pending, error) {
 // kinds that are known not to.
 func touchesContext(k record.Kind) bool {
 	switch k {
-	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling:
+	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling, record.Escalated, record.Reviewed:
 		return false
 	case record.Started, record.Advanced, record.RolledBack:
 	}

@@ -63,6 +63,7 @@ func (d *Definition) documents(c *judge.Case, in CaseInput) error {
 		}
 	}
 	c.Scrub = d.Scrubber(c.Context, c.Data)
+	c.Mask = func(doc json.RawMessage) (json.RawMessage, error) { return d.Mask(doc, nil) }
 	return nil
 }
 
@@ -95,6 +96,9 @@ func (d *Definition) advanceCase(c *judge.Case, in CaseInput) error {
 	c.Rubric = d.rubric(t.Judge, in.Overlays)
 	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars
 	c.About = judge.About{Workflow: d.Description, State: s.Description, Action: t.Description}
+	for _, e := range t.Evidence {
+		c.Evidence = append(c.Evidence, e.request(c))
+	}
 	c.Forbidden = append(reservedKeys(c.Data), notWritable(t, c.Data)...)
 	frozen, err := frozenFields(in.Facts.Frozen, c.Context, c.Merged)
 	c.Forbidden = append(c.Forbidden, frozen...)

@@ -75,8 +75,8 @@ type Transition struct {
 	Writes []string
 	// Freezes are JSON pointers that nobody may change after this transition.
 	Freezes []string
-	// Evidence is parsed and kept; nothing fetches it yet (Lint says so).
-	Evidence json.RawMessage
+	// Evidence is what the gate fetches itself.
+	Evidence []Evidence
 }
 
 // Conditional reports whether the target depends on conditions.
@@ -110,4 +110,6 @@ type JudgeSettings struct {
 	Criteria           []string                 `json:"criteria,omitempty"`
 	Model              *string                  `json:"model,omitempty"`
 	Samples            *int                     `json:"samples,omitempty"`
+	OnEvidenceMissing  *judge.Outcome           `json:"onEvidenceMissing,omitempty"`
+	Review             *ReviewSettings          `json:"review,omitempty"`
 }

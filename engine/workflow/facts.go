@@ -18,6 +18,19 @@ type Facts struct {
 	Frozen []string `json:"frozen,omitempty"`
 	// Performed maps an action to the principals that performed it (applied moves only).
 	Performed map[string][]string `json:"performed,omitempty"`
+	// Reviews are those that wait for a person, at most one per action. A rollback
+	// restores none.
+	Reviews []OpenReview `json:"reviews,omitempty"`
+}
+
+// OpenReview is what the fold knows of a review that waits.
+type OpenReview struct {
+	ID     string `json:"id"`
+	Action string `json:"action"`
+	// Digest binds it to what was asked.
+	Digest string `json:"digest"`
+	// Seq is that of the event which opened it.
+	Seq int64 `json:"seq"`
 }
 
 // CaseInput is what Definition.Case needs beside the definition.

@@ -3,6 +3,7 @@ package workflow_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,13 +60,19 @@ func TestFormatSchemaRejectsWhatParseRejects(t *testing.T) {
 		case "syntax", "duplicate-key", "utf8", "number", "depth", "unsupported":
 			continue
 		}
-		if c.name == "hidden state name" || !json.Valid([]byte(c.doc)) {
+		if slices.Contains(beyondSchema, c.name) || !json.Valid([]byte(c.doc)) {
 			continue
 		}
 		if v, err := s.ValidateJSON(raw(c.doc)); err == nil && len(v) == 0 {
 			t.Errorf("%s: the schema accepts what Parse refuses (%s)", c.name, c.issues)
 		}
 	}
+}
+
+// beyondSchema are cases that a JSON Schema has no words for.
+var beyondSchema = []string{
+	"hidden state name", "evidence twice", "a reference to nothing known", "a reference that is an expression",
+	"a reference that is not closed", "a timeout that is too long", "a review that expires at once",
 }
 
 // Every key that the schema describes is one that the parser reads: a value of
@@ -98,6 +105,12 @@ func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 		}},
 		"/states/a/transitions/go/exemplars/0": {root.Defs["exemplar"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":{"exemplars":[{` + p + `}]}}}}}`
+		}},
+		"/states/a/transitions/go/evidence/0": {root.Defs["evidence"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":{"evidence":[{` + p + `}]}}}}}`
+		}},
+		"/states/a/transitions/go/review": {root.Defs["review"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":{"review":{` + p + `}}}}}}`
 		}},
 		"/judgeConfig":       {root.Defs["judgeConfig"], func(p string) string { return `{"judgeConfig":{` + p + `}}` }},
 		"/stateValidators/a": {root.Defs["stateValidator"], func(p string) string { return `{"stateValidators":{"a":{` + p + `}}}` }},

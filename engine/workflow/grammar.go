@@ -39,6 +39,7 @@ const (
 	strList    = `{"type":"array","items":{"type":"string","minLength":1}}`
 	anySchema  = `{"type":"object"}`
 	aPointers  = `{"type":"array","items":{"type":"string","pattern":"^/"}}`
+	aSpan      = `{"type":"string","pattern":"^([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^[0-9]{1,4}d$"}`
 	routeList  = `{"$ref":"#/$defs/routes"}`
 	stateNames = `{"type":"array","items":` + aLabel + `}`
 )
@@ -88,9 +89,33 @@ var transitionObject = object{
 		{"freezes", "JSON pointers to fields that nobody may change after this transition.", aPointers},
 		{"reference", "What data that meet the criteria look like, shown to the model.", `{"type":"string","maxLength":4000}`},
 		{"exemplars", "At most three decided cases, shown to the model.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/exemplar"}}`},
-		{"evidence", "What the gate fetches itself before it decides. Not available yet.", `{"type":"array"}`},
+		{"evidence", "What the gate fetches itself before it decides, instead of believing the data. Only in definitions of an operator.", `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/evidence"}}`},
 	}, settingKeys...),
 	required: []string{"target"},
+}
+
+var evidenceObject = object{
+	name: "evidence",
+	doc:  "One fact that the gate fetches from a source that an operator declared. Validators and conditions see it as evidence.<name>, the model as fetched by the gate.",
+	keys: []key{
+		{"name", "What scripts, the model and the record know it by: a letter or underscore, then letters, digits and underscores.", `{"type":"string","pattern":"^[A-Za-z_][A-Za-z0-9_]{0,63}$"}`},
+		{"source", "The name of a source in the configuration file.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
+		{"arguments", "What the source is asked with: texts, numbers, booleans, or references such as \"{{context.commit}}\". Whoever chooses the field chooses what is looked at: refer to frozen fields where that matters.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean"]}}`},
+		{"timeout", "How long fetching may take, such as 30s. Absent: as the source says.", aSpan},
+		{"required", "false lets the move be judged without it. Default true: without it nothing is approved.", aBoolean},
+		{"maxAge", "How old it may be when a reviewer resolves the decision, such as 15m. Older evidence is fetched again, and when it has changed the review is void. Absent: always fetched again.", aSpan},
+	},
+	required: []string{"name", "source"},
+}
+
+var reviewObject = object{
+	name: "review",
+	doc:  "How a decision that was escalated waits for a person.",
+	keys: []key{
+		{"priority", "Default normal.", `{"enum":["low","normal","high","urgent"]}`},
+		{"expiresAfter", "How long it waits, such as 72h or 7d, or never. Default 7d.", `{"type":"string"}`},
+		{"onExpire", "What happens then: reject closes it, raise makes it urgent and lets it wait on. Default reject.", `{"enum":["reject","raise"]}`},
+	},
 }
 
 var exemplarObject = object{
@@ -122,6 +147,8 @@ var settingKeys = []key{
 	{"risk", "high demands a calibrated model or a person.", `{"enum":["normal","high"]}`},
 	{"criteria", "Sentences that the model judges one by one.", strList},
 	{"model", "The name of a model that an operator configured. Absent: the default one.", `{"type":"string","minLength":1}`},
+	{"onEvidenceMissing", "What happens when required evidence cannot be had. reject (the default), or escalate: a person may decide without it.", `{"enum":["reject","escalate"]}`},
+	{"review", "How an escalated decision waits for a person.", `{"$ref":"#/$defs/review"}`},
 	{"samples", "How often the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},
 }
 
@@ -146,7 +173,7 @@ var stateValidatorObject = object{
 }
 
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*object{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &judgeObject, &stateValidatorObject}
+var objects = []*object{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{

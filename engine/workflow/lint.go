@@ -24,6 +24,9 @@ type LintOptions struct {
 	// Models are the names of the models that an operator configured. None means
 	// that useLLM cannot be served.
 	Models []string
+	// Sources are the names of the configured sources of evidence; nil when that is not
+	// known, and then nothing is said of them.
+	Sources []string
 }
 
 // Rule documents one kind of Issue.
@@ -75,7 +78,7 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
-	s := &subject{Definition: d, graph: newGraph(d), models: o.Models, problems: problems, reads: map[string][]string{}}
+	s := &subject{Definition: d, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
 	for _, r := range lintRules() {
 		s.rule = r
 		s.found = map[string]bool{}
@@ -90,6 +93,8 @@ type subject struct {
 	*Definition
 	graph    *graph
 	models   []string
+	sources  []string
+	trusted  bool // the owner is an operator
 	problems []problem
 
 	rule   Rule

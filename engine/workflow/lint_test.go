@@ -29,7 +29,8 @@ func machine(document, a, goes, b, more string) string {
 // lintCases each break one rule and no other; the issues are "rule path line".
 var lintCases = []struct {
 	name, doc, issues, says string
-	models                  []string
+	models, sources         []string
+	operator                bool
 }{
 	{name: "sound", doc: machine("", "", "", "", "")},
 	{name: "unknown initial state", doc: strings.Replace(machine("", "", "", "", ""), `"initialState":"a"`, `"initialState":"A"`, 1), issues: "unknown-initial-state /initialState 1", says: `no state "A"; did you mean "a"?`},
@@ -66,7 +67,7 @@ var lintCases = []struct {
 	{name: "writes what is reserved", doc: machine("", "", `"writes":["review"]`, "", ""), issues: "reserved-key /states/a/transitions/go/writes/0 4"},
 	{name: "freezes what is reserved", doc: machine("", "", `"freezes":["/gavel/x"]`, "", ""), issues: "reserved-key /states/a/transitions/go/freezes/0 4"},
 	{name: "requires what is reserved", doc: machine("", "", `"requiredFields":["evidence.ci"]`, "", ""), issues: "reserved-key /states/a/transitions/go/requiredFields/0 4"},
-	{name: "evidence", doc: machine("", "", `"evidence":[]`, "", ""), issues: "not-available /states/a/transitions/go/evidence 4", says: "not built yet"},
+	{name: "evidence of a stranger", doc: machine("", "", `"evidence":[{"name":"ci","source":"ci"}]`, "", ""), issues: "evidence-not-operator /states/a/transitions/go/evidence 4", says: "only for definitions of an operator"},
 	{name: "no way to an end", doc: strings.Replace(machine("", "", "", "", `"c":{"transitions":{"x":"d"}},"d":{"transitions":{"y":"c"}}`), `"go":{"target":"b"}`, `"go":{"target":"b"},"get":"c"`, 1), issues: "no-path-to-final /states/c 6, no-path-to-final /states/d 6"},
 	{name: "no end at all is fine", doc: `{"name":"w","initialState":"a","states":{"a":{"transitions":{"x":"b"}},"b":{"transitions":{"y":"a"}}}}`},
 	{name: "outcome of a state that is not final", doc: machine("", `"outcome":"success"`, "", "", ""), issues: "outcome-not-final /states/a/outcome 3"},
@@ -93,6 +94,11 @@ var lintCases = []struct {
 	{name: "structure by fields", doc: machine("", "", `"requireAssurance":"structural","requiredFields":["x"]`, "", "")},
 	{name: "validators by keyed ones", doc: machine(`"transitionValidators":{"a.go":"()=>true"}`, "", `"requireAssurance":"validators"`, "", "")},
 	{name: "a person is meant", doc: machine("", "", `"requireAssurance":"human"`, "", "")},
+	{name: "evidence of an operator", operator: true, sources: []string{"ci"}, doc: machine("", "", `"requiredFields":["sha"],"evidence":[{"name":"ci","source":"ci","arguments":{"sha":"{{data.sha}}","n":5}}]`, "", "")},
+	{name: "evidence from elsewhere", operator: true, sources: []string{"tests"}, doc: machine("", "", `"evidence":[{"name":"ci","source":"test"}]`, "", ""), issues: "unknown-source /states/a/transitions/go/evidence/0/source 4", says: `did you mean "tests"?`},
+	{name: "evidence asked with what nothing requires", operator: true, doc: machine("", "", `"evidence":[{"name":"ci","source":"ci","arguments":{"sha":"at {{data.sha}}"}}]`, "", ""), issues: "evidence-unbound /states/a/transitions/go/evidence/0/arguments 4", says: `add "sha" to requiredFields`},
+	{name: "evidence asked with what anybody may change", operator: true, doc: machine("", "", `"evidence":[{"name":"ci","source":"ci","arguments":{"sha":"{{context.pr.sha}}"}}]`, "", ""), issues: "evidence-unbound /states/a/transitions/go/evidence/0/arguments 4", says: "freeze /pr/sha"},
+	{name: "evidence asked with what is frozen", operator: true, doc: strings.Replace(machine("", "", `"evidence":[{"name":"ci","source":"ci","arguments":{"sha":"{{context.pr.sha}}"}}]`, "", ""), `"go":{`, `"open":{"target":"a","freezes":["/pr"]},"go":{`, 1)},
 	{name: "required but not writable", doc: machine("", "", `"requiredFields":["a","c.d"],"writes":["a"]`, "", ""), issues: "required-not-writable /states/a/transitions/go/requiredFields/1 4", says: `"c" may not be written`},
 	{name: "unchecked field", doc: machine("", "", `"validator":"(data) => data.total > 0"`, "", ""), issues: "unchecked-field /states/a/transitions/go/validator 4", says: "data.total"},
 	{name: "unchecked field of a keyed validator", doc: machine(`"transitionValidators":{"go":"(data) => data.total > 0"}`, "", "", "", ""), issues: "unchecked-field /transitionValidators/go 2"},
@@ -105,7 +111,7 @@ func TestLint(t *testing.T) {
 	for _, c := range lintCases {
 		t.Run(c.name, func(t *testing.T) {
 			d := parse(t, c.doc)
-			issues, err := d.Lint(t.Context(), workflow.LintOptions{Compiler: compiler(), Owner: validators.Owner{ID: "test"}, Models: c.models})
+			issues, err := d.Lint(t.Context(), workflow.LintOptions{Compiler: compiler(), Owner: validators.Owner{ID: "test", Trusted: c.operator}, Models: c.models, Sources: c.sources})
 			if err != nil {
 				t.Fatal(err)
 			}

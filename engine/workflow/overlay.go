@@ -12,6 +12,8 @@ func (s JudgeSettings) With(later JudgeSettings) JudgeSettings {
 	over(&s.Risk, later.Risk)
 	over(&s.Model, later.Model)
 	over(&s.Samples, later.Samples)
+	over(&s.OnEvidenceMissing, later.OnEvidenceMissing)
+	over(&s.Review, later.Review)
 	if later.Criteria != nil {
 		s.Criteria = later.Criteria
 	}
@@ -30,6 +32,8 @@ func (s JudgeSettings) Without(other JudgeSettings) JudgeSettings {
 	drop(&s.Risk, other.Risk)
 	drop(&s.Model, other.Model)
 	drop(&s.Samples, other.Samples)
+	drop(&s.OnEvidenceMissing, other.OnEvidenceMissing)
+	drop(&s.Review, other.Review)
 	if other.Criteria != nil {
 		s.Criteria = nil
 	}

@@ -213,9 +213,7 @@ func (p *parser) transition(action string, n *strictdoc.Node) *Transition {
 	t.NotBy = p.filled(o.OneOrMore("notBy"), o.Value("notBy"))
 	t.Writes = p.names(o, "writes")
 	t.Freezes = o.Strings("freezes")
-	if o.Items("evidence"); o.Has("evidence") {
-		t.Evidence = o.Raw("evidence")
-	}
+	t.Evidence = p.evidence(o)
 	if v := o.Value("target"); v != nil {
 		t.Routes = p.target(v, "a state or a list of routes")
 	}
@@ -291,6 +289,8 @@ func (p *parser) settings(o *strictdoc.ObjectReader) JudgeSettings {
 		Criteria:           p.names(o, "criteria"),
 		Model:              o.StringPtr("model"),
 		Samples:            o.IntPtr("samples"),
+		OnEvidenceMissing:  enum(o, "onEvidenceMissing", judge.Reject, judge.Escalate),
+		Review:             p.review(o),
 	}
 	if n := s.Samples; n != nil && (*n < 1 || *n > judge.MaxSamples || *n%2 == 0) {
 		p.refuse(o.Value("samples"), "samples is an odd number from 1 to %d", judge.MaxSamples)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -25,7 +26,7 @@ const everything = `{
       "approve": {
         "target": "approved", "description": "Say yes.", "requiredFields": ["comments", "/a/b"], "schema": {"type": "object"},
         "validator": "(data) => true", "roles": ["agent", "reviewer", "operator", "auditor"], "notBy": "submit",
-        "writes": ["comments"], "freezes": ["/documentId"], "evidence": [{"source": "ci"}],
+        "writes": ["comments"], "freezes": ["/documentId"], "evidence": [{"name": "ci", "source": "build-server", "timeout": "30s", "maxAge": "2d", "required": false}], "onEvidenceMissing": "escalate", "review": {"priority": "high", "expiresAfter": "12h", "onExpire": "raise"},
         "enabled": true, "useLLM": true, "strictMode": false, "minConfidence": 0.5, "mode": "shadow", "onJudgeUnavailable": "reject",
         "requireAssurance": "llm", "risk": "high", "criteria": ["It says what was read."], "model": "big"
       },
@@ -58,11 +59,12 @@ func TestParseEverything(t *testing.T) {
 					Action: "approve", Description: "Say yes.", Routes: []workflow.Route{{Target: "approved"}},
 					RequiredFields: []string{"comments", "/a/b"}, Schema: raw(`{"type":"object"}`), Validator: "(data) => true",
 					Roles: []string{"agent", "reviewer", "operator", "auditor"}, NotBy: []string{"submit"}, Writes: []string{"comments"},
-					Freezes: []string{"/documentId"}, Evidence: raw(`[{"source":"ci"}]`),
+					Freezes: []string{"/documentId"}, Evidence: []workflow.Evidence{{Name: "ci", Source: "build-server", Timeout: 30 * time.Second, MaxAge: 48 * time.Hour}},
 					Judge: workflow.JudgeSettings{
 						Enabled: new(true), UseLLM: new(true), StrictMode: new(false), MinConfidence: new(0.5), Mode: new(judge.Shadow),
 						OnJudgeUnavailable: new(judge.UnavailableReject), RequireAssurance: new(judge.AssuranceLLM), Risk: new(judge.RiskHigh),
-						Criteria: []string{"It says what was read."}, Model: new("big"),
+						Criteria: []string{"It says what was read."}, Model: new("big"), OnEvidenceMissing: new(judge.Escalate),
+						Review: &workflow.ReviewSettings{Priority: "high", ExpiresAfter: 12 * time.Hour, OnExpire: "raise"},
 					},
 				},
 				"sort": {Action: "sort", Routes: []workflow.Route{
@@ -204,6 +206,18 @@ var rejected = []struct {
 	{"unknown role", around("", "", `"roles":["agnet"]`), "value /states/a/transitions/go/roles/0 5", `did you mean "agent"?`},
 	{"no roles", around("", "", `"roles":[]`), "value /states/a/transitions/go/roles 5", "no role"},
 	{"evidence is an object", around("", "", `"evidence":{}`), "type /states/a/transitions/go/evidence 5", ""},
+	{"evidence without a source", around("", "", `"evidence":[{"name":"ci"}]`), "missing /states/a/transitions/go/evidence/0 5", "source"},
+	{"evidence that is no identifier", around("", "", `"evidence":[{"name":"c-i","source":"ci"}]`), "value /states/a/transitions/go/evidence/0/name 5", "evidence.name"},
+	{"evidence twice", around("", "", `"evidence":[{"name":"ci","source":"a"},{"name":"ci","source":"b"}]`), "value /states/a/transitions/go/evidence/1/name 5", "twice"},
+	{"a source with a slash", around("", "", `"evidence":[{"name":"ci","source":"a/b"}]`), "value /states/a/transitions/go/evidence/0/source 5", ""},
+	{"an argument that is a list", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":[1]}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", "{{context.commit}}"},
+	{"a reference to nothing known", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":"{{env.PATH}}"}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", "{{data.field}}"},
+	{"a reference that is an expression", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":"{{data.a + 1}}"}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", ""},
+	{"a reference that is not closed", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":"a{{data.a"}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", "}}"},
+	{"a timeout without a unit", around("", "", `"evidence":[{"name":"ci","source":"a","timeout":"30"}]`), "value /states/a/transitions/go/evidence/0/timeout 5", "90s"},
+	{"a timeout that is too long", around("", "", `"evidence":[{"name":"ci","source":"a","timeout":"1h"}]`), "value /states/a/transitions/go/evidence/0/timeout 5", "10m"},
+	{"a review that expires at once", around("", "", `"review":{"expiresAfter":"0s"}`), "value /states/a/transitions/go/review/expiresAfter 5", "above zero"},
+	{"an unknown priority", around("", "", `"review":{"priority":"asap"}`), "value /states/a/transitions/go/review/priority 5", ""},
 	{"confidence too high", around(`"judgeConfig":{"minConfidence":1.1}`, "", ""), "value /judgeConfig/minConfidence 2", "from 0 to 1"},
 	{"confidence is a string", around("", "", `"minConfidence":"0.8"`), "type /states/a/transitions/go/minConfidence 5", ""},
 	{"mode", around(`"judgeConfig":{"mode":"shadwo"}`, "", ""), "value /judgeConfig/mode 2", `did you mean "shadow"?`},

@@ -37,6 +37,7 @@ func (d *Definition) rubric(own JudgeSettings, overlays []Overlay) judge.Rubric 
 	set(&r.Risk, s.Risk)
 	set(&r.Model, s.Model)
 	set(&r.Samples, s.Samples)
+	set(&r.OnEvidenceMissing, s.OnEvidenceMissing)
 	r.Criteria = addUp(base.Criteria, own.Criteria)
 	for _, o := range overlays {
 		if o.TightenOnly {
@@ -70,7 +71,7 @@ func (d *Definition) AsksModels(overlays []Overlay) []string {
 func (d *Definition) startRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
 	r.UseLLM, r.Criteria, r.Model, r.Samples = false, nil, "", 0
-	r.RequireAssurance, r.Risk = judge.AssuranceNone, judge.RiskNormal
+	r.RequireAssurance, r.Risk, r.OnEvidenceMissing = judge.AssuranceNone, judge.RiskNormal, ""
 	return r
 }
 

@@ -25,7 +25,7 @@ func lintRules() []Rule {
 		{"malformed-pointer", e, "sensitive or freezes holds something that is no JSON pointer to a field.", malformedPointer},
 		{"malformed-write", e, "writes holds something that is no top-level key.", malformedWrite},
 		{"reserved-key", e, "writes, freezes or a transition's requiredFields names a key that only the gate sets.", reservedKey},
-		{"not-available", e, "The definition asks for a part that is not built yet.", notAvailable},
+		{"evidence-not-operator", e, "A definition that is no operator's asks for evidence.", evidenceNotOperator},
 
 		{"unreachable-state", w, "No way leads from the initial state to this one.", unreachableState},
 		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", noPathToFinal},
@@ -33,6 +33,8 @@ func lintRules() []Rule {
 		{"llm-without-model", w, "A model is asked for and none (or not this one) is configured.", llmWithoutModel},
 		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples stand where no model judges.", criteriaWithoutLLM},
 		{"never-approves", w, "The judge's settings are such that no approval can come about.", neverApproves},
+		{"unknown-source", w, "Evidence comes from a source that is not configured.", unknownSource},
+		{"evidence-unbound", w, "What evidence is asked with comes from a field that nothing requires, or that agents can set at will.", evidenceUnbound},
 		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", requiredNotWritable},
 		{"unchecked-field", w, "A script reads a field of data that nothing requires, and does not provide for its absence.", uncheckedField},
 	}
@@ -198,15 +200,6 @@ func reservedKey(s *subject) {
 					s.add(joinPointer(transitionPath(from.Name, t.Action), list.key, strconv.Itoa(i)), "the key %q is reserved: only the gate sets it", top)
 				}
 			}
-		}
-	})
-}
-
-func notAvailable(s *subject) {
-	s.eachTransition(func(from *State, t *Transition) {
-		if len(t.Evidence) > 0 {
-			s.add(joinPointer(transitionPath(from.Name, t.Action), "evidence"),
-				"evidence is not built yet: nothing would be fetched, so the transition would be judged without it; leave it out for now")
 		}
 	})
 }

@@ -1,10 +1,17 @@
 package evidence
 
 import (
+	"context"
 	"errors"
+	"net"
+	"net/http"
 	"net/netip"
 	"syscall"
+	"time"
 )
+
+// dialTimeout bounds one connection, and one handshake.
+const dialTimeout = 10 * time.Second
 
 // errBlocked is why a dial ended.
 var errBlocked = errors.New("evidence: the address may not be dialled")
@@ -13,8 +20,32 @@ var errBlocked = errors.New("evidence: the address may not be dialled")
 // moment of the dial: there is no time between check and use, and no way around it
 // for a redirect.
 type guard struct {
-	private bool
-	exempt  map[netip.AddrPort]bool // for tests, whose servers are all here
+	private   bool
+	transport *http.Transport // whose dials it watches
+	// Tests have servers and names of their own.
+	exempt   map[netip.AddrPort]bool
+	resolver *net.Resolver
+}
+
+// newGuard makes a guard and its transport, which no variable of the environment
+// sends through a proxy: behind one the guard would see the proxy only.
+func newGuard(private bool) *guard {
+	g := &guard{private: private}
+	g.transport = &http.Transport{
+		Proxy:                  nil,
+		DialContext:            g.dial,
+		TLSHandshakeTimeout:    dialTimeout,
+		DisableCompression:     true, // the limit is for what is read
+		MaxIdleConnsPerHost:    2,
+		IdleConnTimeout:        30 * time.Second,
+		MaxResponseHeaderBytes: maxResponseHeaders,
+	}
+	return g
+}
+
+func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTimeout, Control: g.control, Resolver: g.resolver}
+	return d.DialContext(ctx, network, address)
 }
 
 // control is a net.Dialer's.

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -28,7 +27,7 @@ type address struct {
 	accept   []int
 	limit    int
 	output   Output
-	client   *http.Transport
+	guard    *guard
 }
 
 func (a *address) warnings() []string { return nil }
@@ -39,20 +38,6 @@ func (a *address) prepare(values map[string]string) (func(context.Context) judge
 		return nil, problem
 	}
 	return func(ctx context.Context) judge.Fetched { return a.fetch(ctx, u) }, ""
-}
-
-// newTransport makes a transport that no variable of the environment sends through a
-// proxy, behind which the guard would see the proxy only.
-func newTransport(g *guard) *http.Transport {
-	return &http.Transport{
-		Proxy:                  nil,
-		DialContext:            (&net.Dialer{Timeout: 10 * time.Second, Control: g.control}).DialContext,
-		TLSHandshakeTimeout:    10 * time.Second,
-		DisableCompression:     true, // the limit is for what is read
-		MaxIdleConnsPerHost:    2,
-		IdleConnTimeout:        30 * time.Second,
-		MaxResponseHeaderBytes: maxResponseHeaders,
-	}
 }
 
 // fetch follows redirects by hand: each is checked, and what was configured for the
@@ -98,7 +83,7 @@ func (a *address) get(ctx context.Context, u *url.URL, home bool) (*http.Respons
 	if request.Header.Get("User-Agent") == "" {
 		request.Header.Set("User-Agent", "gavel")
 	}
-	return a.client.RoundTrip(request)
+	return a.guard.transport.RoundTrip(request)
 }
 
 func (a *address) read(ctx context.Context, response *http.Response) judge.Fetched {

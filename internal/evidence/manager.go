@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,8 +54,8 @@ type Manager struct {
 
 	slots   chan struct{}
 	wait    time.Duration
-	public  *http.Transport
-	private *http.Transport
+	public  *guard
+	private *guard
 
 	closing chan struct{}
 	mu      sync.Mutex // guards closed and running
@@ -88,8 +87,8 @@ func New(cfg Config, opts Options) (*Manager, error) {
 		sources: map[string]*source{},
 		slots:   make(chan struct{}, opts.Concurrent),
 		wait:    opts.Wait,
-		public:  newTransport(&guard{}),
-		private: newTransport(&guard{private: true}),
+		public:  newGuard(false),
+		private: newGuard(true),
 		closing: make(chan struct{}),
 		running: map[*context.CancelFunc]bool{},
 	}
@@ -117,8 +116,8 @@ func (m *Manager) add(name string, s Source, compiled *source) {
 	}
 	if a, ok := compiled.kind.(*address); ok {
 		i.Kind = KindHTTP
-		if a.client = m.public; s.PrivateNetwork {
-			a.client = m.private
+		if a.guard = m.public; s.PrivateNetwork {
+			a.guard = m.private
 		}
 	}
 	m.sources[name] = compiled
@@ -255,6 +254,6 @@ func (m *Manager) Close() {
 	}
 	m.mu.Unlock()
 	m.ended.Wait()
-	m.public.CloseIdleConnections()
-	m.private.CloseIdleConnections()
+	m.public.transport.CloseIdleConnections()
+	m.private.transport.CloseIdleConnections()
 }

@@ -52,7 +52,7 @@ var fieldHelp = map[string]string{
 	"criteriaDigest":   "Digest of the criteria.",
 	"detail":           "What happened, for an operator.",
 	"endpoint":         "The host asked.",
-	"evidence":         "The model's quote or pointer.",
+	"evidence":         "Of a decision: what the gate fetched itself. Of a criterion: the model's quote or pointer.",
 	"exemplars":        "Decided cases shown to the model.",
 	"failure":          "The class of what went wrong.",
 	"fingerprint":      "The endpoint's system_fingerprint.",
@@ -72,4 +72,14 @@ var fieldHelp = map[string]string{
 	"stated":           "The confidence that the model gave itself.",
 	"text":             "The criterion.",
 	"why":              "Why.",
+
+	"arguments": "What the source was asked with.", "at": "When, RFC 3339 UTC.", "basis": "evidence when the gate fetched what is quoted, claim when the agent wrote it.",
+	"by": "Who resolved it.", "channel": "How the person's word came: cli, mcp, api or human_via_client.", "closedAt": "When it ended, RFC 3339 UTC.",
+	"content": "What was fetched.", "digest": "Digest of what was fetched.", "expiresAt": "Until when it waits, RFC 3339 UTC; absent: for ever.",
+	"instance": "Where the instance is now.", "maxAgeNs": "How old it may be when a review is resolved, in nanoseconds.",
+	"next": "What that means for whoever asked.", "onEvidenceMissing": "What happens without required evidence.",
+	"parkedAt": "When it was parked, RFC 3339 UTC.", "priority": "low, normal, high or urgent.", "requestedBy": "Who asked for the move.",
+	"required": "Whether nothing is approved without it.", "resolution": "approve or reject, by a person.", "review": "What waits for a person.",
+	"reviewId": "The review's id.", "reviews": "What waits for a person.", "sameDigest": "Digest of the part that says whether it has changed.",
+	"size": "Bytes.", "source": "The operator's source.", "truncated": "Only a part was kept.",
 }

@@ -97,7 +97,7 @@ func addFields(properties map[string]any, t reflect.Type) {
 	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
-		case name == "-":
+		case name == "-", !field.IsExported() && !field.Anonymous:
 		case field.Anonymous && name == "":
 			addFields(properties, field.Type)
 		default:

@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// extras are what some events have beside them.
+type extras struct {
+	restored *record.Instance // what a rollback restores
+	lesson   *Lesson          // what a judgement taught
+	opens    *StoredReview    // the review that an escalated event opens
+	resolves *resolution      // the review that the event, or the move, resolves
+}
+
+// resolution is how a review ends by the event that is committed, or right before it.
+type resolution struct {
+	row StoredReview
+	end record.Review
+}
+
+// written is what came of a commit.
+type written struct {
+	event  record.Event // the one that was asked for; others may stand before it
+	next   record.Instance
+	opened *StoredReview // as stored
+}
+
+// alreadyParked says that the same question was parked meanwhile.
+type alreadyParked struct{ review string }
+
+func (p *alreadyParked) Error() string { return "review " + p.review + " waits for the same already" }
+
+// closedMeanwhile says that a review has ended since it was looked at.
+type closedMeanwhile struct{ review string }
+
+func (c *closedMeanwhile) Error() string { return "review " + c.review + " is not open any more" }
+
+// commit seals ev onto inst and writes it, with the end of every review that it
+// overtakes. When only refusals, pre-checks, checkpoints or reviews came between, the
+// judgement still holds: it is sealed anew onto the present head, without judging
+// again.
+func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Event, with extras) (written, error) {
+	for {
+		c, w, err := e.prepare(ctx, inst, ev, with)
+		if err != nil {
+			return written{}, err
+		}
+		err = e.cfg.Store.Commit(ctx, c)
+		if err == nil {
+			e.observe(ctx, c.Events...)
+			return w, nil
+		}
+		if !errors.Is(err, ErrConflict) || inst.Seq == 0 {
+			return written{}, storeError("record the decision", err)
+		}
+		current, lerr := e.cfg.Store.Load(ctx, inst.ID)
+		if lerr != nil {
+			return written{}, storeError("load the instance", lerr)
+		}
+		if current.Revision != inst.Revision || current.Seq <= inst.Seq {
+			return written{}, &conflict{inst.ID}
+		}
+		inst = current
+	}
+}
+
+// prepare makes the commit of ev onto inst: first what ends reviews, then ev.
+func (e *Engine) prepare(ctx context.Context, inst record.Instance, ev record.Event, with extras) (Commit, written, error) {
+	c := Commit{
+		Expect:   inst.Seq,
+		Snapshot: ev.Kind == record.Checkpointed || ev.Kind == record.RolledBack,
+		Lesson:   with.lesson,
+	}
+	ends, rows, err := e.endings(ctx, inst, ev, with)
+	if err != nil {
+		return Commit{}, written{}, err
+	}
+	c.Reviews = rows
+	at := inst
+	for _, one := range append(ends, ev) {
+		sealed, next, err := record.Seal(at, one, with.restored)
+		if err != nil {
+			return Commit{}, written{}, sealError(err)
+		}
+		c.Events = append(c.Events, sealed)
+		at = next
+	}
+	c.Next = at
+	w := written{event: c.Events[len(c.Events)-1], next: at}
+	if with.opens != nil {
+		row := *with.opens
+		row.Seq, row.Revision = w.event.Seq, w.event.Revision
+		w.opened = &row
+		c.Reviews = append(c.Reviews, row)
+	}
+	return c, w, nil
+}
+
+// endings are the events and rows that end reviews before ev: the one it resolves,
+// the one that it supersedes, and all that a move overtakes.
+func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Event, with extras) ([]record.Event, []StoredReview, error) {
+	var events []record.Event
+	var rows []StoredReview
+	end := func(open workflow.OpenReview, how record.Review) error {
+		row, err := e.cfg.Store.Review(ctx, open.ID)
+		if err != nil {
+			if !errors.Is(err, ErrNotFound) {
+				return storeError("read the review", err)
+			}
+			row = StoredReview{ID: open.ID, Instance: inst.ID, Workflow: inst.Workflow, Action: open.Action}
+		}
+		how.ID = open.ID
+		rows = append(rows, closed(row, how, ev))
+		events = append(events, reviewed(ev, open.Action, how, inst))
+		return nil
+	}
+	resolved := false
+	for _, open := range inst.Facts.Reviews {
+		var err error
+		switch {
+		case with.resolves != nil && open.ID == with.resolves.row.ID:
+			resolved = true
+			rows = append(rows, closed(with.resolves.row, with.resolves.end, ev))
+			if ev.Kind != record.Reviewed {
+				events = append(events, reviewed(ev, open.Action, with.resolves.end, inst))
+			}
+		case ev.Kind == record.Escalated && open.Action == ev.Action:
+			if open.Digest == ev.Review.Digest {
+				return nil, nil, &alreadyParked{open.ID}
+			}
+			err = end(open, record.Review{Status: record.ReviewSuperseded, Reason: "The same action was asked for with other data."})
+		case ev.Kind == record.Advanced || ev.Kind == record.RolledBack || ev.Kind == record.Cancelling:
+			err = end(open, record.Review{Status: record.ReviewStale, Reason: overtaken(ev)})
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	if with.resolves != nil && !resolved {
+		return nil, nil, &closedMeanwhile{with.resolves.row.ID}
+	}
+	return events, rows, nil
+}
+
+// reviewed is the event that ends a review beside cause, by whoever caused it.
+func reviewed(cause record.Event, action string, how record.Review, inst record.Instance) record.Event {
+	ev := record.Event{
+		Kind: record.Reviewed, Instance: inst.ID, Time: cause.Time, Principal: cause.Principal, Role: cause.Role,
+		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
+		Action: action, From: inst.State, To: inst.State, Status: inst.Status, Review: &how,
+	}
+	if how.By != "" {
+		ev.Principal, ev.Role = how.By, string(RoleReviewer)
+	}
+	return ev
+}
+
+// closed is a row after its review has ended: without the data, which only an open one
+// needs. One that was raised waits on.
+func closed(row StoredReview, how record.Review, cause record.Event) StoredReview {
+	if how.Status == record.ReviewOpen {
+		row.Priority, row.ExpiresAt = how.Priority, time.Time{}
+		return row
+	}
+	row.Status, row.Data = how.Status, nil
+	row.Resolution, row.By, row.Channel, row.Reason = how.Resolution, how.By, how.Channel, how.Reason
+	row.ClosedAt = cause.Time
+	return row
+}
+
+// overtaken says what a move did to a review that waited.
+func overtaken(ev record.Event) string {
+	switch ev.Kind {
+	case record.RolledBack:
+		return "The instance was rolled back."
+	case record.Cancelling:
+		return "The instance was cancelled."
+	default:
+		return fmt.Sprintf("The instance moved on by %q.", ev.Action)
+	}
+}

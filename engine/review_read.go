@@ -1,0 +1,224 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// ReviewsRequest lists reviews that the caller may see: those of what it asked for
+// itself, or all for reviewers, operators and auditors.
+type ReviewsRequest struct {
+	// Status is open when empty; "all" is every one.
+	Status     string
+	WorkflowID string // an instance's id
+	Workflow   string // a workflow's name
+	Cursor     string // NextCursor of the page before
+	Limit      int    // 0 is 50; at most 500
+}
+
+// ReviewsResult answers a ReviewsRequest: the most urgent first, then the oldest.
+type ReviewsResult struct {
+	Reviews    []ReviewSummary `json:"reviews"` // never nil
+	Count      int             `json:"count"`
+	NextCursor string          `json:"nextCursor,omitempty"`
+}
+
+// ReviewView is a whole review: all that a person needs to decide it.
+type ReviewView struct {
+	ReviewSummary
+	// State and Revision of the instance at present.
+	Position Position `json:"instance"`
+	// Data is the action's, Context the instance's present one; sensitive values are
+	// digests but for operators and the owner.
+	Data    json.RawMessage `json:"data"`
+	Context json.RawMessage `json:"context"`
+	// Decision is the one that was escalated, with every opinion; Evidence in it is
+	// whole, masked.
+	Decision HistoryEntry `json:"decision"`
+	// Description of the action and Criteria of its judgement, from the definition.
+	Description string   `json:"description,omitempty"`
+	Criteria    []string `json:"criteria,omitempty"`
+}
+
+// Reviews lists reviews.
+func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (ReviewsResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return ReviewsResult{}, err
+	}
+	limit, err := pageSize(req.Limit, instancesPage, instancesMost)
+	if err != nil {
+		return ReviewsResult{}, err
+	}
+	q := ReviewQuery{Instance: req.WorkflowID, Workflow: req.Workflow, Limit: limit + 1}
+	if q.Status, err = reviewStatus(req.Status); err != nil {
+		return ReviewsResult{}, err
+	}
+	if q.After, err = reviewCursor(req.Cursor); err != nil {
+		return ReviewsResult{}, err
+	}
+	if !seesAll(p.Role) {
+		q.Principal = p.ID
+	}
+	var rows []StoredReview
+	for row, err := range e.cfg.Store.Reviews(ctx, q) {
+		if err != nil {
+			return ReviewsResult{}, storeError("list the reviews", err)
+		}
+		rows = append(rows, row)
+	}
+	out := ReviewsResult{Reviews: []ReviewSummary{}}
+	for i, row := range rows {
+		if i == limit {
+			out.NextCursor = cursorOf(rows[limit-1])
+			break
+		}
+		if s := e.summary(row); q.Status == "" || s.Status == q.Status {
+			out.Reviews = append(out.Reviews, *s)
+		}
+	}
+	out.Count = len(out.Reviews)
+	return out, nil
+}
+
+func reviewStatus(text string) (record.ReviewStatus, error) {
+	switch s := record.ReviewStatus(text); s {
+	case "":
+		return record.ReviewOpen, nil
+	case "all":
+		return "", nil
+	case record.ReviewOpen, record.ReviewResolved, record.ReviewStale, record.ReviewExpired, record.ReviewSuperseded:
+		return s, nil
+	}
+	return "", &Error{Code: CodeInvalidArgument, Path: "/status", Message: fmt.Sprintf("There is no status %.80q of a review.", text), Hint: "Statuses: open, resolved, stale, expired, superseded, all."}
+}
+
+// cursorOf is the place of a review in the list, as text.
+func cursorOf(row StoredReview) string { return strconv.Itoa(row.Priority.Rank()) + "." + row.ID }
+
+func reviewCursor(text string) (*ReviewCursor, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // from the beginning
+	}
+	rank, id, ok := strings.Cut(text, ".")
+	n, err := strconv.Atoi(rank)
+	if !ok || err != nil {
+		return nil, &Error{Code: CodeInvalidArgument, Path: "/cursor", Message: "The cursor is not one that a list returned.", Hint: "Use nextCursor of the page before, or leave it out."}
+	}
+	return &ReviewCursor{Rank: n, ID: id}, nil
+}
+
+// Review shows one review.
+func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView, error) {
+	if err := authorize(p, opRead); err != nil {
+		return ReviewView{}, err
+	}
+	row, inst, l, err := e.review(ctx, p, id)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	ev, err := e.opening(ctx, inst.ID, row.Seq)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	out := ReviewView{ReviewSummary: *e.summary(row), Position: position(inst, l.def, p.Role), Decision: e.historyEntry(p, ev, l)}
+	out.Data = out.Decision.Data
+	if row.Data != nil && seesPlain(p, inst) {
+		out.Data = row.Data
+	}
+	if out.Context, err = e.contextFor(p, inst, l); err != nil {
+		return ReviewView{}, err
+	}
+	if seesAll(p.Role) && row.Evidence != nil {
+		out.Decision.Evidence = row.Evidence
+	}
+	if s := l.def.States[row.From]; s != nil && s.Transitions[row.Action] != nil {
+		out.Description = s.Transitions[row.Action].Description
+	}
+	if seesAll(p.Role) {
+		out.Criteria = ev.Decision.Rubric.Criteria
+	}
+	return out, nil
+}
+
+// review loads a review that the caller may see, with its instance and definition. One
+// that it may not see does not exist for it.
+func (e *Engine) review(ctx context.Context, p Principal, id string) (StoredReview, record.Instance, loaded, error) {
+	none := func(err error) (StoredReview, record.Instance, loaded, error) {
+		return StoredReview{}, record.Instance{}, loaded{}, err
+	}
+	if id == "" {
+		return none(missing("reviewId", "An id that the list of reviews shows."))
+	}
+	row, err := e.cfg.Store.Review(ctx, id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return none(unknownReview(id))
+	case err != nil:
+		return none(storeError("read the review", err))
+	}
+	inst, l, err := e.instance(ctx, p, row.Instance)
+	if CodeOf(err) == CodeUnknownInstance {
+		return none(unknownReview(id))
+	}
+	return row, inst, l, err
+}
+
+func unknownReview(id string) error {
+	return &Error{
+		Code: CodeUnknownReview, Err: ErrNotFound, Path: "/reviewId",
+		Message: fmt.Sprintf("There is no review %.80q that you may see.", id), Hint: "List the reviews to see their ids.",
+	}
+}
+
+// overdue reports whether nobody decided a review in time.
+func (e *Engine) overdue(row StoredReview) bool {
+	return row.Status == record.ReviewOpen && !row.ExpiresAt.IsZero() && !e.now().Before(row.ExpiresAt)
+}
+
+// expire does what the definition says of a review that nobody decided in time.
+func (e *Engine) expire(ctx context.Context, row StoredReview) error {
+	inst, err := e.cfg.Store.Load(ctx, row.Instance)
+	if err != nil {
+		return storeError("load the instance", err)
+	}
+	end := record.Review{ID: row.ID, Status: record.ReviewExpired, Reason: "Nobody decided it in time."}
+	if row.OnExpire == workflow.ExpireRaise {
+		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "Nobody decided it in time."}
+	}
+	err = e.endReview(ctx, clock, inst, row, end, nil)
+	if _, ok := errors.AsType[*closedMeanwhile](err); ok || errors.Is(err, ErrConflict) {
+		return nil // somebody else has ended it
+	}
+	return err
+}
+
+// clock is who acts when nobody does.
+var clock = Principal{ID: "gavel", Role: "clock"}
+
+// ExpireReviews ends the reviews that nobody decided in time, or raises them, as their
+// definitions say, and returns how many. Nothing depends on its being called: a review
+// that is past its time resolves nothing.
+func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
+	var due []StoredReview
+	for row, err := range e.cfg.Store.Reviews(ctx, ReviewQuery{Status: record.ReviewOpen}) {
+		if err != nil {
+			return 0, storeError("list the reviews", err)
+		}
+		if e.overdue(row) {
+			due = append(due, row)
+		}
+	}
+	for i, row := range due {
+		if err := e.expire(ctx, row); err != nil {
+			return i, err
+		}
+	}
+	return len(due), nil
+}

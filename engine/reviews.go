@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// ReviewSummary is a review as everybody sees it who may see the instance.
+type ReviewSummary struct {
+	ID     string              `json:"reviewId"`
+	Status record.ReviewStatus `json:"status"`
+	// Instance is the instance's id.
+	Instance string `json:"workflowId"`
+	Workflow string `json:"workflow"`
+	Action   string `json:"action"`
+	From     string `json:"from"`
+	Target   string `json:"target,omitempty"`
+	// RequestedBy asked for the move.
+	RequestedBy string          `json:"requestedBy"`
+	Priority    record.Priority `json:"priority"`
+	ParkedAt    time.Time       `json:"parkedAt"`
+	ExpiresAt   time.Time       `json:"expiresAt,omitzero"`
+	Revision    int64           `json:"revision"`
+	// How it ended; empty while it is open.
+	Resolution judge.Outcome  `json:"resolution,omitempty"`
+	By         string         `json:"by,omitempty"`
+	Channel    record.Channel `json:"channel,omitempty"`
+	Reason     string         `json:"reason,omitempty"`
+	ClosedAt   time.Time      `json:"closedAt,omitzero"`
+	// Next says in one sentence what that means for whoever asked.
+	Next string `json:"next"`
+}
+
+// recordedContent is how much of one piece of evidence an event keeps, in bytes.
+const recordedContent = 4 << 10
+
+// kept is evidence as events keep it: of what is large, the digest stays.
+func kept(all []judge.Evidence) []judge.Evidence {
+	out := slices.Clone(all)
+	for i := range out {
+		if len(out[i].Content) > recordedContent {
+			out[i].Content = nil
+		}
+	}
+	return out
+}
+
+// binding is the digest that ties a review to exactly what was asked: who asked for
+// what, with which data, about which context and evidence, of which revision and
+// definition.
+func (e *Engine) binding(inst record.Instance, who, action string, data json.RawMessage, evidence []judge.Evidence) string {
+	parts := []string{
+		"gavel/review/v1", inst.ID, fmt.Sprint(inst.Revision), inst.State, inst.DefinitionHash, who, action,
+		canonical(data), canonical(inst.Context),
+	}
+	for _, ev := range evidence {
+		parts = append(parts, ev.Name, ev.Sameness())
+	}
+	return e.cfg.Digester.Digest([]byte(digest(parts...)))
+}
+
+// parkedAlready answers a request whose move waits for a person already: the same data
+// get the same review, without judging again.
+func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, l loaded, req AdvanceRequest) (*AdvanceResult, error) {
+	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == req.Action })
+	if at < 0 {
+		return nil, nil //nolint:nilnil // nothing waits: a valid, common answer
+	}
+	row, err := e.cfg.Store.Review(ctx, inst.Facts.Reviews[at].ID)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, nil //nolint:nilnil // it is superseded
+	case err != nil:
+		return nil, storeError("read the review", err)
+	case e.overdue(row) && row.OnExpire != workflow.ExpireRaise:
+		return nil, e.expire(ctx, row)
+	case row.Principal != p.ID || canonical(row.Data) != canonical(req.Data):
+		return nil, nil //nolint:nilnil // other data supersede it
+	}
+	out, err := e.parked(ctx, p, inst, l, row)
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// parked answers with a review that waits, and the decision that opened it.
+func (e *Engine) parked(ctx context.Context, p Principal, inst record.Instance, l loaded, row StoredReview) (AdvanceResult, error) {
+	ev, err := e.opening(ctx, inst.ID, row.Seq)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
+	return AdvanceResult{
+		Position: position(inst, l.def, p.Role), From: ev.From, Action: ev.Action,
+		Decision: decisionView(*ev.Decision), Review: e.summary(row),
+	}, nil
+}
+
+// opening is the escalated event of a review.
+func (e *Engine) opening(ctx context.Context, instance string, seq int64) (record.Event, error) {
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}) {
+		switch {
+		case err != nil:
+			return record.Event{}, storeError("read the history", err)
+		case ev.Seq != seq || ev.Kind != record.Escalated:
+			return record.Event{}, internal("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
+		}
+		return ev, nil
+	}
+	return record.Event{}, internal("read the review", fmt.Errorf("instance %s has no event %d", instance, seq))
+}
+
+// park lets an escalated move wait for a person, unless too much of what this
+// principal asked for waits already: then it is refused.
+func (e *Engine) park(ctx context.Context, p Principal, j judgement, req AdvanceRequest, key *record.Key) (AdvanceResult, error) {
+	release, _ := e.parking.acquire(ctx.Done(), p.ID) // so that the count holds until it is written
+	if release == nil {
+		return AdvanceResult{}, judgeError(ctx.Err())
+	}
+	defer release()
+	supersedes := slices.ContainsFunc(j.inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == req.Action })
+	full, err := e.full(ctx, p)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
+	if full && !supersedes {
+		j.verdict = tooManyReviews(j.verdict, e.cfg.Limits.OpenReviews)
+		return e.settle(ctx, p, j, req, key)
+	}
+	row := e.row(p, j, req)
+	ev := e.decisionEvent(p, j, req.Action, record.Escalated, key)
+	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
+	w, err := e.commit(ctx, j.inst, ev, extras{lesson: lesson(j.question, j.verdict, true), opens: &row})
+	if same, ok := errors.AsType[*alreadyParked](err); ok {
+		return e.parkedBeside(ctx, p, req.ID, same.review)
+	}
+	if err != nil {
+		return AdvanceResult{}, e.conflictFor(ctx, p, err)
+	}
+	return AdvanceResult{
+		Position: position(w.next, j.loaded.def, p.Role), From: w.event.From, Action: w.event.Action,
+		Decision: decisionView(*w.event.Decision), Review: e.summary(*w.opened),
+	}, nil
+}
+
+// parkedBeside answers a request that another one with the same question overtook.
+func (e *Engine) parkedBeside(ctx context.Context, p Principal, instance, review string) (AdvanceResult, error) {
+	inst, l, err := e.instance(ctx, p, instance)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
+	row, err := e.cfg.Store.Review(ctx, review)
+	if err != nil {
+		return AdvanceResult{}, storeError("read the review", err)
+	}
+	return e.parked(ctx, p, inst, l, row)
+}
+
+// row is the review of a judgement, as it is stored.
+func (e *Engine) row(p Principal, j judgement, req AdvanceRequest) StoredReview {
+	s := j.loaded.def.Review(j.inst.State, req.Action)
+	row := StoredReview{
+		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
+		Instance: j.inst.ID, Workflow: j.inst.Workflow, Version: j.inst.Version, DefinitionHash: j.inst.DefinitionHash,
+		Principal: p.ID, Role: string(p.Role), Action: req.Action, From: j.inst.State, Target: j.verdict.Target,
+		Digest:   e.binding(j.inst, p.ID, req.Action, req.Data, j.verdict.Evidence),
+		Priority: record.Priority(s.Priority), ParkedAt: j.question.Now, OnExpire: s.OnExpire,
+		Data: req.Data, Evidence: j.verdict.Evidence,
+	}
+	if s.ExpiresAfter > 0 {
+		row.ExpiresAt = j.question.Now.Add(s.ExpiresAfter)
+	}
+	return row
+}
+
+// full reports whether as much as may waits of what a principal asked for. What has
+// expired does not count, whether or not somebody has noticed.
+func (e *Engine) full(ctx context.Context, p Principal) (bool, error) {
+	n := 0
+	for row, err := range e.cfg.Store.Reviews(ctx, ReviewQuery{Principal: p.ID, Status: record.ReviewOpen}) {
+		if err != nil {
+			return false, storeError("count the reviews", err)
+		}
+		if !e.overdue(row) || row.OnExpire == workflow.ExpireRaise {
+			n++
+		}
+		if n >= e.cfg.Limits.OpenReviews {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func tooManyReviews(v judge.Verdict, limit int) judge.Verdict {
+	why := validators.Finding{
+		Code: judge.CodeReviewLimit, Message: fmt.Sprintf("A person would have to decide this, and %d reviews of what you asked for wait already.", limit),
+		Hint: "Wait until some of them are resolved, or give up what you do not need any more.",
+	}
+	v.Outcome, v.Code, v.DecidedBy, v.RetryAfter = judge.Reject, why.Code, judge.ByPolicy, 0
+	v.Findings = slices.Insert(slices.Clone(v.Findings), 0, why)
+	v.Reasoning = why.Message + " " + why.Hint
+	return v
+}
+
+// waiting are the open reviews of an instance.
+func (e *Engine) waiting(ctx context.Context, inst record.Instance) ([]ReviewSummary, error) {
+	var out []ReviewSummary
+	for _, open := range inst.Facts.Reviews {
+		row, err := e.cfg.Store.Review(ctx, open.ID)
+		if err != nil {
+			return nil, storeError("read the review", err)
+		}
+		out = append(out, *e.summary(row))
+	}
+	return out, nil
+}
+
+// reviewNow is what became of the review that an event opened, nil when that cannot be
+// told.
+func (e *Engine) reviewNow(ctx context.Context, ev record.Event) *ReviewSummary {
+	if ev.Review == nil {
+		return nil
+	}
+	row, err := e.cfg.Store.Review(ctx, ev.Review.ID)
+	if err != nil {
+		return nil
+	}
+	return e.summary(row)
+}
+
+// summary is a review as it is at this moment.
+func (e *Engine) summary(row StoredReview) *ReviewSummary {
+	s := &ReviewSummary{
+		ID: row.ID, Status: row.Status, Instance: row.Instance, Workflow: row.Workflow, Action: row.Action,
+		From: row.From, Target: row.Target, RequestedBy: row.Principal, Priority: row.Priority,
+		ParkedAt: row.ParkedAt, ExpiresAt: row.ExpiresAt, Revision: row.Revision,
+		Resolution: row.Resolution, By: row.By, Channel: row.Channel, Reason: row.Reason, ClosedAt: row.ClosedAt,
+	}
+	if e.overdue(row) {
+		if row.OnExpire == workflow.ExpireRaise {
+			s.Priority = record.PriorityUrgent
+		} else {
+			s.Status = record.ReviewExpired
+		}
+	}
+	s.Next = next(*s)
+	return s
+}
+
+// next says what a review means for whoever asked for the move.
+func next(s ReviewSummary) string {
+	switch {
+	case s.Status == record.ReviewOpen:
+		return "A person decides this; look again with workflow.status. Other actions are possible meanwhile, but they void this review."
+	case s.Status == record.ReviewResolved && s.Resolution == judge.Approve:
+		return "It was approved, and the move was made."
+	case s.Status == record.ReviewResolved:
+		return "It was rejected. Correct what the reason names before you ask again."
+	case s.Status == record.ReviewExpired:
+		return "Nobody decided it in time. Ask for the action again if it is still wanted."
+	case s.Status == record.ReviewSuperseded:
+		return "A later request with other data took its place."
+	default:
+		return "What it was about has changed. Ask for the action again if it is still wanted."
+	}
+}

@@ -1,0 +1,242 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Evidence is one fact that a transition wants the gate to fetch.
+type Evidence struct {
+	// Name is a JavaScript identifier: scripts see evidence.<name>.
+	Name   string
+	Source string
+	// Arguments in the order of the document.
+	Arguments []Argument
+	// Timeout 0 is the source's own.
+	Timeout time.Duration
+	// Required is true unless the definition says otherwise.
+	Required bool
+	MaxAge   time.Duration
+}
+
+// Argument is what a source is asked with.
+type Argument struct {
+	Name string
+	// Literal is a JSON scalar as it was written, nil where fields are referred to.
+	Literal json.RawMessage
+	// parts are texts and references by turns.
+	parts []argumentPart
+}
+
+type argumentPart struct {
+	text string
+	ref  *Reference
+}
+
+// Reference names one field of data or context.
+type Reference struct {
+	Root   string // data or context
+	Tokens []string
+}
+
+// The limits of evidence.
+const (
+	// MaxEvidence is how much one transition may ask for.
+	MaxEvidence  = 8
+	maxArguments = 16
+	maxTimeout   = 10 * time.Minute
+)
+
+var (
+	evidenceName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+	sourceName   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	referenceIn  = regexp.MustCompile(`\{\{([^{}]*)\}\}`)
+	fieldPath    = regexp.MustCompile(`^(data|context)((?:\.[A-Za-z0-9_-]+)+)$`)
+)
+
+// References are the fields that the arguments are taken from.
+func (e Evidence) References() []Reference {
+	var out []Reference
+	for _, a := range e.Arguments {
+		for _, p := range a.parts {
+			if p.ref != nil {
+				out = append(out, *p.ref)
+			}
+		}
+	}
+	return out
+}
+
+// String is the reference as it is written, such as context.commit.
+func (r Reference) String() string { return r.Root + "." + strings.Join(r.Tokens, ".") }
+
+// request fills the arguments in. It is pure.
+func (e Evidence) request(c *judge.Case) judge.EvidenceRequest {
+	r := judge.EvidenceRequest{Name: e.Name, Source: e.Source, Timeout: e.Timeout, Required: e.Required, MaxAge: e.MaxAge}
+	r.Arguments, r.Missing = e.filled(c.Data, c.Context)
+	r.MaskedArguments, _ = e.filled(c.MaskedData, c.MaskedContext)
+	return r
+}
+
+// filled are the arguments as a JSON object, and the names of those whose field is
+// absent, null or no scalar.
+func (e Evidence) filled(data, context json.RawMessage) (json.RawMessage, []string) {
+	var missing []string
+	var b strings.Builder
+	b.WriteByte('{')
+	first := true
+	for _, a := range e.Arguments {
+		value, ok := a.value(data, context)
+		if !ok {
+			missing = append(missing, a.Name)
+			continue
+		}
+		if !first {
+			b.WriteByte(',')
+		}
+		first = false
+		name, _ := json.Marshal(a.Name) // a string is always encoded
+		b.Write(name)
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return json.RawMessage(b.String()), missing
+}
+
+// value is the argument's: a single reference keeps the type of what it names, text
+// around one makes it a string.
+func (a Argument) value(data, context json.RawMessage) (json.RawMessage, bool) {
+	if a.Literal != nil {
+		return a.Literal, true
+	}
+	var text strings.Builder
+	for _, p := range a.parts {
+		if p.ref == nil {
+			text.WriteString(p.text)
+			continue
+		}
+		doc := data
+		if p.ref.Root == "context" {
+			doc = context
+		}
+		found := lookup(doc, p.ref.Tokens)
+		if !isScalar(found) {
+			return nil, false
+		}
+		if len(a.parts) == 1 {
+			return found, true
+		}
+		if found[0] == '"' {
+			s, err := unquote(found)
+			if err != nil {
+				return nil, false
+			}
+			found = s
+		}
+		text.Write(found)
+	}
+	value, err := json.Marshal(text.String())
+	return value, err == nil
+}
+
+func isScalar(raw []byte) bool {
+	return len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && raw[0] != 'n'
+}
+
+// evidence reads the list of a transition.
+func (p *parser) evidence(o *strictdoc.ObjectReader) []Evidence {
+	items := o.Items("evidence")
+	if len(items) > MaxEvidence {
+		p.refuse(o.Value("evidence"), "a transition asks for at most %d pieces of evidence", MaxEvidence)
+	}
+	var out []Evidence
+	seen := map[string]bool{}
+	for _, item := range items {
+		s := p.Sub(item)
+		p.only(s, &evidenceObject)
+		e := Evidence{
+			Name: s.String("name"), Source: s.String("source"), Required: true,
+			Timeout: p.duration(s, "timeout", maxTimeout), MaxAge: p.duration(s, "maxAge", maxDuration),
+		}
+		if required := s.BoolPtr("required"); required != nil {
+			e.Required = *required
+		}
+		if n := s.Value("name"); n != nil && n.Kind == strictdoc.String {
+			switch {
+			case !evidenceName.MatchString(e.Name):
+				p.refuse(n, "the name of evidence is a letter or underscore, then letters, digits and underscores: scripts read it as evidence.name")
+			case seen[e.Name]:
+				p.refuse(n, "the evidence %s is asked for twice", shown(e.Name))
+			}
+			seen[e.Name] = true
+		}
+		if n := s.Value("source"); n != nil && n.Kind == strictdoc.String && !sourceName.MatchString(e.Source) {
+			p.refuse(n, "the name of a source is 1 to 64 letters, digits, dots, underscores or hyphens")
+		}
+		e.Arguments = p.arguments(s)
+		out = append(out, e)
+	}
+	return out
+}
+
+func (p *parser) arguments(o *strictdoc.ObjectReader) []Argument {
+	entries := o.Entries("arguments")
+	if len(entries) > maxArguments {
+		p.refuse(o.Value("arguments"), "evidence has at most %d arguments", maxArguments)
+	}
+	var out []Argument
+	for _, m := range entries {
+		a := Argument{Name: m.Key}
+		if !evidenceName.MatchString(m.Key) {
+			p.refuse(m.Value, "the name of an argument is a letter or underscore, then letters, digits and underscores")
+		}
+		switch m.Value.Kind {
+		case strictdoc.String:
+			parts, err := partsOf(m.Value.Text)
+			if err != nil {
+				p.refuse(m.Value, "%v", err)
+			}
+			if a.parts = parts; len(parts) == 0 || len(parts) == 1 && parts[0].ref == nil {
+				a.Literal = m.Value.JSON()
+			}
+		case strictdoc.Object, strictdoc.Array, strictdoc.Null:
+			p.refuse(m.Value, "an argument is a text, a number, a boolean, or a reference such as \"{{context.commit}}\"")
+		default:
+			a.Literal = m.Value.JSON()
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// partsOf takes a text with references apart.
+func partsOf(text string) ([]argumentPart, error) {
+	var out []argumentPart
+	at := 0
+	for _, m := range referenceIn.FindAllStringSubmatchIndex(text, -1) {
+		if m[0] > at {
+			out = append(out, argumentPart{text: text[at:m[0]]})
+		}
+		path := strings.TrimSpace(text[m[2]:m[3]])
+		found := fieldPath.FindStringSubmatch(path)
+		if found == nil {
+			return nil, fmt.Errorf("%s is no reference: write {{data.field}} or {{context.field}}, with dots between the names of nested fields", shown(text[m[0]:m[1]]))
+		}
+		out = append(out, argumentPart{ref: &Reference{Root: found[1], Tokens: strings.Split(found[2][1:], ".")}})
+		at = m[1]
+	}
+	if rest := text[at:]; rest != "" {
+		if strings.Contains(rest, "{{") {
+			return nil, fmt.Errorf("the reference in %s is not closed with }}", shown(text))
+		}
+		out = append(out, argumentPart{text: rest})
+	}
+	return out, nil
+}

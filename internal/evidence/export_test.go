@@ -1,0 +1,66 @@
+package evidence
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/netip"
+)
+
+// Rewire lets the public transport of a Manager trust roots, ask resolver for names,
+// and dial the addresses of tests, which are all private. Everything else is as it is.
+func Rewire(m *Manager, roots *x509.CertPool, resolver *net.Resolver, exempt ...string) {
+	for _, g := range []*guard{m.public, m.private} {
+		g.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		g.resolver = resolver
+		g.exempt = map[netip.AddrPort]bool{}
+		for _, e := range exempt {
+			g.exempt[netip.MustParseAddrPort(e)] = true
+		}
+	}
+}
+
+// Public and Never are what the guard decides by.
+func Public(a netip.Addr) bool { return public(plainAddr(a)) && !never(plainAddr(a)) }
+
+func Never(a netip.Addr) bool { return never(plainAddr(a)) }
+
+// Clean makes text of what a program wrote.
+var Clean = clean
+
+// Captured writes chunks to a capture and says what it gives.
+func Captured(limit int, chunks ...[]byte) (text string, truncated bool) {
+	c := newCapture(limit)
+	for _, chunk := range chunks {
+		c.Write(chunk)
+	}
+	return c.text()
+}
+
+// ExpandURL expands a template of an address.
+func ExpandURL(template string, values map[string]string) (url, problem string, err error) {
+	a, err := parseAddress(template)
+	if err != nil {
+		return "", "", err
+	}
+	u, problem := a.expand(values)
+	if problem != "" {
+		return "", problem, nil
+	}
+	return u.String(), "", nil
+}
+
+// ExpandArgv expands the templates of a command.
+func ExpandArgv(argv []string, values map[string]string) (out []string, problem string, err error) {
+	templates := make([]template, len(argv))
+	for i, text := range argv {
+		if templates[i], err = parseTemplate(text); err != nil {
+			return nil, "", err
+		}
+	}
+	out, problem = expandArgv(templates, values)
+	return out, problem, nil
+}
+
+// CheckValue is what is asked of a value before it goes anywhere.
+func CheckValue(value string) string { return parameter{maxLength: defaultMaxLength}.check(value) }

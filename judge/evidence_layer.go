@@ -1,0 +1,285 @@
+package judge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// evidence fetches what the definition wants to see for itself, all of it at once.
+// That it was fetched says nothing of what it shows: that is for the layers after it,
+// so this one adds no assurance.
+type evidence struct {
+	fetcher Fetcher
+	clock   func() time.Time
+}
+
+func (evidence) Name() LayerName { return LayerEvidence }
+
+func (l evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	if len(c.Evidence) == 0 {
+		return Opinion{}, nil
+	}
+	op := Opinion{Layer: LayerEvidence, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone}
+	if !c.Owner.Trusted {
+		op.Outcome, op.Fault = Reject, true
+		op.Findings = []validators.Finding{{
+			Code: CodeEvidenceNotAllowed, Hint: ownersFault,
+			Message: "This workflow asks for evidence, which is fetched only for workflows of an operator.",
+		}}
+		op.Reasoning = told(op.Findings)
+		return op, nil
+	}
+	var err error
+	if op.Evidence, err = l.gather(ctx, c); err != nil {
+		return Opinion{}, fmt.Errorf("judge: fetch the evidence: %w", err)
+	}
+	op.Outcome, op.Findings = lacking(c, op.Evidence)
+	if op.Outcome != Approve {
+		op.Reasoning = told(op.Findings)
+	}
+	return op, nil
+}
+
+// gather fetches everything in parallel; what is asked for twice is fetched once.
+func (l evidence) gather(ctx context.Context, c Case) ([]Evidence, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out, errs := make([]Evidence, len(c.Evidence)), make([]error, len(c.Evidence))
+	var wg sync.WaitGroup
+	first, twins := map[string]int{}, map[int]int{} // by question; by index of the repetition
+	for i, r := range c.Evidence {
+		if at := slices.IndexFunc(c.Held, func(e Evidence) bool { return e.Name == r.Name && e.Failure == "" }); at >= 0 {
+			out[i] = c.Held[at]
+			continue
+		}
+		key := fmt.Sprintf("%q %s %q %d", r.Source, r.Arguments, r.Missing, r.Timeout)
+		if at, ok := first[key]; ok {
+			twins[i] = at
+			continue
+		}
+		first[key] = i
+		wg.Go(func() {
+			if out[i], errs[i] = l.fetch(ctx, c, r); errs[i] != nil {
+				cancel() // nothing can be decided any more
+			}
+		})
+	}
+	wg.Wait()
+	for i, at := range twins {
+		out[i] = named(out[at], c.Evidence[i])
+	}
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return nil, err
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// named is e under the name by which another request knows it.
+func named(e Evidence, r EvidenceRequest) Evidence {
+	e.Name, e.Required, e.MaxAge = r.Name, r.Required, r.MaxAge
+	return e
+}
+
+// fetch fetches one and makes it fit to be recorded.
+func (l evidence) fetch(ctx context.Context, c Case, r EvidenceRequest) (Evidence, error) {
+	e := Evidence{
+		Name: r.Name, Source: r.Source, Required: r.Required, Arguments: r.MaskedArguments, MaxAge: r.MaxAge,
+		At: c.Now,
+	}
+	if e.At.IsZero() {
+		e.At = l.clock().UTC().Truncate(time.Microsecond)
+	}
+	if e.Arguments == nil {
+		e.Arguments = r.Arguments
+	}
+	if l.fetcher == nil {
+		e.Failure, e.Detail = FailureNotConfigured, "No source of evidence is configured."
+		return e, nil
+	}
+	begun := l.clock()
+	found, err := l.fetcher.Fetch(ctx, r, c.Precheck)
+	e.Took = max(l.clock().Sub(begun), 0)
+	if err != nil {
+		return e, err
+	}
+	e.Failure, e.Detail, e.Truncated = found.Failure, clean(found.Detail, maxDetail), found.Truncated
+	if e.Failure == "" && (!json.Valid(found.Content) || !utf8.Valid(found.Content)) {
+		e.Failure, e.Detail = FailureMalformed, "The source did not answer with JSON."
+	}
+	if e.Failure != "" {
+		return e, nil
+	}
+	return e.holding(c, found)
+}
+
+// holding puts in what was found: plain for scripts, masked for everybody else.
+func (e Evidence) holding(c Case, found Fetched) (Evidence, error) {
+	// In the form in which it survives being stored inside of another document.
+	found.Content = rawOf(found.Content)
+	if found.Same != nil {
+		found.Same = rawOf(found.Same)
+	}
+	e.plain, e.Content, e.Size = found.Content, found.Content, len(found.Content)
+	if c.Mask != nil {
+		masked, err := maskedContent(c, e.Name, found.Content)
+		if err != nil {
+			return e, err
+		}
+		e.Content = masked
+	}
+	digest := plainDigest
+	if string(e.Content) != string(e.plain) {
+		digest = func([]byte) string { return "" }
+		if c.Digest != nil {
+			digest = c.Digest
+		}
+	}
+	e.Digest = digest(found.Content)
+	if found.Same != nil && string(found.Same) != string(found.Content) {
+		e.SameDigest = digest(found.Same)
+	}
+	return e, nil
+}
+
+// maskedContent is content without what is sensitive: where the definition says so, and
+// wherever a sensitive value of data or context turns up again.
+func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessage, error) {
+	key, err := json.Marshal(name)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := c.Mask(slices.Concat([]byte(`{"evidence":{`), key, []byte(":"), content, []byte("}}")))
+	if err != nil {
+		return nil, fmt.Errorf("mask the evidence %q: %w", name, err)
+	}
+	var in struct {
+		Evidence map[string]json.RawMessage `json:"evidence"`
+	}
+	if err := json.Unmarshal(doc, &in); err != nil {
+		return json.RawMessage(`"` + masked + `"`), nil //nolint:nilerr // all of it was sensitive
+	}
+	out := in.Evidence[name]
+	if c.Scrub == nil {
+		return out, nil
+	}
+	if scrubbed := c.Scrub(string(out)); scrubbed != string(out) {
+		if !json.Valid([]byte(scrubbed)) {
+			return json.RawMessage(`"` + masked + `"`), nil
+		}
+		return json.RawMessage(scrubbed), nil
+	}
+	return out, nil
+}
+
+func plainDigest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// lacking says what the missing of required evidence comes to. Where the caller can
+// mend it, or did not ask for the move yet, it is a rejection whatever the policy.
+func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
+	outcome := Approve
+	var out []validators.Finding
+	for _, e := range fetched {
+		if e.Failure == "" || !e.Required {
+			continue
+		}
+		f := validators.Finding{
+			Code: CodeEvidenceMissing, Message: sentences(fmt.Sprintf("The evidence %q could not be had (%s).", e.Name, e.Failure), e.Detail),
+			Hint: "Nothing is approved without it. Mend what keeps it from being fetched, or tell the operator, and perform the action again.",
+		}
+		to := Escalate
+		switch e.Failure {
+		case FailureArgument:
+			to = Reject
+			f.Code = CodeEvidenceArgument
+			f.Message = sentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), e.Detail)
+			f.Hint = "Correct the fields that it is asked for with."
+		case FailureNotReadOnly:
+			to = Reject
+			f.Code = CodeEvidenceNotChecked
+			f.Message = fmt.Sprintf("The evidence %q is fetched only when the action is performed, so this cannot be asked in advance.", e.Name)
+			f.Hint = "Perform the action to have it fetched."
+		}
+		if c.Rubric.OnEvidenceMissing != Escalate {
+			to = Reject
+		}
+		outcome = graver(outcome, to)
+		out = append(out, f)
+	}
+	return outcome, out
+}
+
+// contents is the document that scripts get: the content of each, null where it could
+// not be had. nil when there is none.
+func contents(fetched []Evidence, plain bool) json.RawMessage {
+	if len(fetched) == 0 {
+		return nil
+	}
+	doc := make(map[string]json.RawMessage, len(fetched))
+	for _, e := range fetched {
+		switch {
+		case e.Failure != "":
+			doc[e.Name] = json.RawMessage("null")
+		case plain:
+			doc[e.Name] = e.plain
+		default:
+			doc[e.Name] = e.Content
+		}
+	}
+	return rawOf(doc)
+}
+
+// shownEvidence is the document that a model is shown: masked, and with the reason
+// where something is missing. nil when there is none.
+func shownEvidence(fetched []Evidence) json.RawMessage {
+	if len(fetched) == 0 {
+		return nil
+	}
+	doc := make(map[string]any, len(fetched))
+	for _, e := range fetched {
+		doc[e.Name] = e.Content
+		if e.Failure != "" {
+			doc[e.Name] = map[string]string{"notAvailable": string(e.Failure)}
+		}
+	}
+	return rawOf(doc)
+}
+
+// rawOf is a document of parts that are JSON already.
+func rawOf(doc any) json.RawMessage {
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return json.RawMessage("{}") // never: every part was found to be valid
+	}
+	return raw
+}
+
+// Identified is the identity of a case whose evidence is known: what was fetched is a
+// part of the question. It is identity itself where nothing was asked for.
+func Identified(identity string, fetched []Evidence) string {
+	if identity == "" || len(fetched) == 0 {
+		return identity
+	}
+	h := sha256.New()
+	part(h, identity)
+	for _, e := range fetched {
+		part(h, e.Name)
+		part(h, string(e.Failure))
+		part(h, e.Digest)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
