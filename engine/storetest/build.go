@@ -64,6 +64,22 @@ func Refuse(tb testing.TB, prev record.Instance, action string, changes ...Chang
 	return Next(tb, prev, record.Event{Kind: record.Refused, Action: action, Decision: decision(false)}, changes...)
 }
 
+// Escalate returns the commit of a move that waits for a person.
+func Escalate(tb testing.TB, prev record.Instance, action, review string, changes ...Change) engine.Commit {
+	tb.Helper()
+	d := decision(false)
+	d.Outcome, d.Proposed, d.Code = judge.Escalate, judge.Escalate, ""
+	return Next(tb, prev, record.Event{Kind: record.Escalated, Action: action, Decision: d, Review: &record.Review{
+		ID: review, Status: record.ReviewOpen, Digest: hexOf(review), Priority: record.PriorityHigh, ExpiresAt: Epoch.Add(time.Hour),
+	}}, changes...)
+}
+
+// EndReview returns the commit that says what became of a review.
+func EndReview(tb testing.TB, prev record.Instance, action string, r *record.Review, changes ...Change) engine.Commit {
+	tb.Helper()
+	return Next(tb, prev, record.Event{Kind: record.Reviewed, Action: action, Review: r}, changes...)
+}
+
 // CheckpointOf returns the commit of a checkpoint, with its snapshot.
 func CheckpointOf(tb testing.TB, prev record.Instance, changes ...Change) engine.Commit {
 	tb.Helper()

@@ -40,6 +40,16 @@ func roundTrip(t *testing.T, _ Driver, s engine.Store) {
 	}
 	verified(t, s, inst.ID)
 
+	parked := must(t, s, Start(t, ID(3), `{"title":"a"}`))
+	for i, action := range []string{"approve", "publish"} {
+		parked = must(t, s, Escalate(t, parked, action, ReviewID(i)))
+		same(t, "parked", load(t, s, ID(3)), parked)
+	}
+	parked = must(t, s, EndReview(t, parked, "approve", &record.Review{ID: ReviewID(0), Status: record.ReviewStale, Reason: "it moved"}))
+	if same(t, "ended", verified(t, s, ID(3)), parked); len(parked.Facts.Reviews) != 1 {
+		t.Errorf("%d reviews wait, want 1", len(parked.Facts.Reviews))
+	}
+
 	// Several events in one commit, as an import would write them.
 	first := Start(t, ID(2), `{}`)
 	second := Refuse(t, first.Next, "submit", WithKey("second"))
