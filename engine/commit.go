@@ -31,15 +31,17 @@ type written struct {
 	opened *StoredReview // as stored
 }
 
-// alreadyParked says that the same question was parked meanwhile.
-type alreadyParked struct{ review string }
+// alreadyParkedError says that the same question was parked meanwhile.
+type alreadyParkedError struct{ review string }
 
-func (p *alreadyParked) Error() string { return "review " + p.review + " waits for the same already" }
+func (p *alreadyParkedError) Error() string {
+	return "review " + p.review + " waits for the same already"
+}
 
-// closedMeanwhile says that a review has ended since it was looked at.
-type closedMeanwhile struct{ review string }
+// reviewClosedError says that a review has ended since it was looked at.
+type reviewClosedError struct{ review string }
 
-func (c *closedMeanwhile) Error() string { return "review " + c.review + " is not open any more" }
+func (c *reviewClosedError) Error() string { return "review " + c.review + " is not open any more" }
 
 // commit seals ev onto inst and writes it, with the end of every review that it
 // overtakes. When only refusals, pre-checks, checkpoints or reviews came between, the
@@ -132,7 +134,7 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 			}
 		case ev.Kind == record.Escalated && open.Action == ev.Action:
 			if open.Digest == ev.Review.Digest {
-				return nil, nil, &alreadyParked{open.ID}
+				return nil, nil, &alreadyParkedError{open.ID}
 			}
 			err = end(open, record.Review{Status: record.ReviewSuperseded, Reason: "The same action was asked for with other data."})
 		case ev.Kind == record.Advanced || ev.Kind == record.RolledBack || ev.Kind == record.Cancelling:
@@ -143,7 +145,7 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 		}
 	}
 	if with.resolves != nil && !resolved {
-		return nil, nil, &closedMeanwhile{with.resolves.row.ID}
+		return nil, nil, &reviewClosedError{with.resolves.row.ID}
 	}
 	return events, rows, nil
 }

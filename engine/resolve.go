@@ -304,7 +304,7 @@ func (e *Engine) reviewClosed(row StoredReview, inst record.Instance, l loaded, 
 
 // resolveError tells a reviewer who came too late what became of the review.
 func (e *Engine) resolveError(ctx context.Context, p Principal, row StoredReview, err error) error {
-	_, late := errors.AsType[*closedMeanwhile](err)
+	_, late := errors.AsType[*reviewClosedError](err)
 	if !late && !errors.Is(err, ErrConflict) {
 		return err
 	}

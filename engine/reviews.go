@@ -140,7 +140,7 @@ func (e *Engine) park(ctx context.Context, p Principal, j judgement, req Advance
 	ev := e.decisionEvent(p, j, req.Action, record.Escalated, key)
 	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
 	w, err := e.commit(ctx, j.inst, ev, extras{lesson: lesson(j.question, j.verdict, true), opens: &row})
-	if same, ok := errors.AsType[*alreadyParked](err); ok {
+	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
 		return e.parkedBeside(ctx, p, req.ID, same.review)
 	}
 	if err != nil {

@@ -202,13 +202,13 @@ func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 			Hint: "Nothing is approved without it. Mend what keeps it from being fetched, or tell the operator, and perform the action again.",
 		}
 		to := Escalate
-		switch e.Failure {
-		case FailureArgument:
+		switch {
+		case e.Failure == FailureArgument:
 			to = Reject
 			f.Code = CodeEvidenceArgument
 			f.Message = sentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), e.Detail)
 			f.Hint = "Correct the fields that it is asked for with."
-		case FailureNotReadOnly:
+		case e.Failure == FailureNotReadOnly:
 			to = Reject
 			f.Code = CodeEvidenceNotChecked
 			f.Message = fmt.Sprintf("The evidence %q is fetched only when the action is performed, so this cannot be asked in advance.", e.Name)

@@ -94,7 +94,7 @@ func (c *compiler) headers(declared map[string]string) http.Header {
 			continue
 		}
 		value := c.variables(at, declared[name])
-		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
+		if strings.ContainsFunc(declared[name]+value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
 			c.fail(at, "the value of a header holds no control characters; look at the variables in it")
 		}
 		if strings.Contains(declared[name], "{{") {

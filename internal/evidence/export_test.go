@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"net"
 	"net/netip"
+	"time"
 )
 
 // Rewire lets the public transport of a Manager trust roots, ask resolver for names,
@@ -64,3 +65,8 @@ func ExpandArgv(argv []string, values map[string]string) (out []string, problem 
 
 // CheckValue is what is asked of a value before it goes anywhere.
 func CheckValue(value string) string { return parameter{maxLength: defaultMaxLength}.check(value) }
+
+// Bound is how long a fetch may take.
+func Bound(m *Manager, source string, asked time.Duration) time.Duration {
+	return m.sources[source].bound(asked)
+}

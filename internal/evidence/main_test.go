@@ -66,6 +66,9 @@ func helper(mode string) int {
 	case "hang":
 		fmt.Println("hanging")
 		hang()
+	case "wait":
+		d, _ := time.ParseDuration(value)
+		<-time.After(d)
 	case "suicide":
 		p, _ := os.FindProcess(os.Getpid())
 		p.Kill()
