@@ -1,0 +1,271 @@
+package evidence_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+)
+
+func parse(t testing.TB, text string) (evidence.Config, error) {
+	t.Helper()
+	doc, err := strictdoc.Parse("conf/gavel.yaml", []byte(text), strictdoc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return evidence.ParseConfig(doc.Get("evidence"))
+}
+
+func TestParseConfig(t *testing.T) {
+	t.Parallel()
+	cfg, err := parse(t, `
+evidence:
+  sources:
+    tests:
+      description: "whether the tests pass"
+      readOnly: true
+      timeout: 2m
+      maxOutput: 64KiB
+      output: text
+      same: ["/exitCode"]
+      arguments: { sha: { pattern: "^[0-9a-f]{7,40}$", maxLength: 64, optional: false } }
+      command: ["git", "cat-file", "-e", "{{sha}}^{commit}"]
+      directory: ./project
+      environment: [PATH, HOME]
+      set: { CI: "1" }
+    plain: { command: [make], maxOutput: 4096 }
+    ticket:
+      http: "https://tickets.example.com/api/tickets/{{ticket}}?fields={{fields}}"
+      arguments: { ticket: {}, fields: { optional: true } }
+      headers: { Accept: "application/json", Authorization: "Bearer ${TICKET_TOKEN}" }
+      hosts: ["tickets.example.com", "cdn.example.com:8443"]
+      accept: [200, 404]
+      maxOutput: 1MiB
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
+	want := evidence.Config{Dir: "conf", Sources: map[string]evidence.Source{
+		"tests": {
+			Description: "whether the tests pass", ReadOnly: &yes, Timeout: 2 * time.Minute, MaxOutput: 64 << 10, Output: evidence.OutputText,
+			Same: []string{"/exitCode"}, Arguments: map[string]evidence.Argument{"sha": {Pattern: "^[0-9a-f]{7,40}$", MaxLength: 64}},
+			Command: []string{"git", "cat-file", "-e", "{{sha}}^{commit}"}, Directory: "./project",
+			Environment: []string{"PATH", "HOME"}, Set: map[string]string{"CI": "1"},
+		},
+		"plain": {Command: []string{"make"}, MaxOutput: 4096},
+		"ticket": {
+			HTTP: "https://tickets.example.com/api/tickets/{{ticket}}?fields={{fields}}", MaxOutput: 1 << 20,
+			Arguments: map[string]evidence.Argument{"ticket": {}, "fields": {Optional: true}},
+			Headers:   map[string]string{"Accept": "application/json", "Authorization": "Bearer ${TICKET_TOKEN}"},
+			Hosts:     []string{"tickets.example.com", "cdn.example.com:8443"}, Accept: []int{200, 404},
+		},
+	}}
+	if diff := cmp.Diff(want, cfg, cmpopts.IgnoreUnexported(evidence.Config{})); diff != "" {
+		t.Error(diff)
+	}
+	m, err := evidence.New(cfg, evidence.Options{LookupEnv: func(string) (string, bool) { return "x", true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if got := m.Names(); !slices.Equal(got, []string{"plain", "tests", "ticket"}) {
+		t.Errorf("names %q", got)
+	}
+	list := []evidence.Info{
+		{Name: "plain", Kind: "command", Timeout: 30 * time.Second},
+		{Name: "tests", Kind: "command", Description: "whether the tests pass", ReadOnly: true, Arguments: want.Sources["tests"].Arguments, Timeout: 2 * time.Minute},
+		{Name: "ticket", Kind: "http", ReadOnly: true, Arguments: want.Sources["ticket"].Arguments, Timeout: 30 * time.Second},
+	}
+	if diff := cmp.Diff(list, m.List()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNoSection(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"other: 1", "evidence: {}", "evidence: {sources: {}}"} {
+		cfg, err := parse(t, text)
+		if err != nil || len(cfg.Sources) > 0 {
+			t.Errorf("%q: %v, %v", text, cfg, err)
+		}
+		m, err := evidence.New(cfg, evidence.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Names()) > 0 || len(m.Warnings()) > 0 {
+			t.Errorf("%q has sources %q", text, m.Names())
+		}
+		m.Close()
+	}
+}
+
+// Each case is one source as it stands in the file, and what is said of it. A form that
+// is wrong is refused when it is read and also when a program puts it together.
+func TestConfigRefused(t *testing.T) {
+	t.Parallel()
+	const http = `http: "https://h.example/"`
+	for _, c := range []struct{ source, want string }{
+		{`{comand: [x]}`, `conf/gavel.yaml:4:6: /evidence/sources/it/comand: unknown key "comand"; did you mean "command"?`},
+		{`{}`, `a source has either "command" or "http"`},
+		{`{command: [x], ` + http + `}`, `a source has either "command" or "http"`},
+		{`{command: []}`, `begins with a program`},
+		{`{command: [""]}`, `begins with a program`},
+		{`{command: x}`, `/command: an array is expected, found a string`},
+		{`null`, `an object is expected`},
+		{`{command: [x], timeout: soon}`, `/timeout: a duration is`},
+		{`{command: [x], timeout: 30}`, `/timeout: a string is expected`},
+		{`{command: [x], timeout: -1s}`, `/timeout: a duration is`},
+		{`{command: [x], timeout: 11m}`, `/timeout: a timeout is more than 0 and at most 10m`},
+		{`{command: [x], maxOutput: 2MiB}`, `/maxOutput: a size is`},
+		{`{command: [x], maxOutput: 0}`, `/maxOutput: a size is`},
+		{`{command: [x], maxOutput: 64KB}`, `/maxOutput: a size is`},
+		{`{command: [x], maxOutput: 1.5KiB}`, `/maxOutput: a size is`},
+		{`{command: [x], maxOutput: 9007199254740992}`, `/maxOutput: a size is`},
+		{`{command: [x], output: jsn}`, `/output: "output" must be one of "text", "json", "none"; did you mean "json"?`},
+		{`{command: [x], same: [exitCode]}`, `/same/0: a JSON pointer begins with a slash`},
+		{`{command: [x], same: ["/a~2"]}`, `/same/0: a "~"`},
+		{`{command: [x, "{{a}}"]}`, `the argument {{a}} is used and not declared`},
+		{`{command: [x], arguments: {a: {}}}`, `/arguments/a: the argument is declared and nowhere used`},
+		{`{command: [x, "{{a}}"], arguments: {a: {patern: x}}}`, `did you mean "pattern"?`},
+		{`{command: [x, "{{a}}"], arguments: {a: {pattern: "("}}}`, `/arguments/a/pattern: the pattern is no regular expression`},
+		{`{command: [x, "{{a}}"], arguments: {a: {pattern: "a)|(b"}}}`, `/arguments/a/pattern: the pattern is no regular expression`},
+		{`{command: [x, "{{a}}"], arguments: {a: {maxLength: 100000}}}`, `/arguments/a/maxLength: an argument has at most`},
+		{`{command: [x, "{{a}}"], arguments: {a: {maxLength: 0}}}`, `/arguments/a/maxLength: a length is greater`},
+		{`{command: [x, "{{a-b}}"]}`, `/command/1: between {{ and }}`},
+		{`{command: [x, "{{ a }}"]}`, `/command/1: between {{ and }}`},
+		{`{command: [x, "{{a"]}`, `/command/1: "{{" has no "}}"`},
+		{`{command: [x, "{{a}}"], arguments: {a: {}, "b-c": {}}}`, `/arguments/b-c: the name of an argument`},
+		{`{command: ["{{a}}"], arguments: {a: {}}}`, `/command/0: the program is not chosen by an argument`},
+		{`{command: [sh, -c, "echo {{a}}"], arguments: {a: {}}}`, `/command/2: an argument may not stand in code that "sh" would run`},
+		{`{command: [/usr/bin/python3.12, -c, "print({{a}})"], arguments: {a: {}}}`, `code that "python3.12" would run`},
+		{`{command: [docker, exec, box, bash, -lc, "{{a}}"], arguments: {a: {}}}`, `code that "bash" would run`},
+		{`{command: ['C:\bin\cmd.exe', /C, "{{a}}"], arguments: {a: {}}}`, `code that "cmd" would run`},
+		{`{command: [ssh, host, "ls {{a}}"], arguments: {a: {}}}`, `a shell on the other side`},
+		{`{command: [x], environment: ["A=1"]}`, `/environment/0: a variable has a name`},
+		{`{command: [x], set: {"": "1"}}`, `/set/: a variable has a name`},
+		{`{command: [x], set: {CI: 1}}`, `/set/CI: a string is expected`},
+		{`{command: [x], hosts: [a]}`, `/hosts: "hosts" is for addresses`},
+		{`{command: [x], privateNetwork: true}`, `"privateNetwork" is for addresses`},
+		{`{` + http + `, directory: x}`, `/directory: "directory" is for commands`},
+		{`{` + http + `, environment: []}`, `/environment: "environment" is for commands`},
+		{`{http: "http://h.example/"}`, `/http: http:// is readable for everybody`},
+		{`{http: "ftp://h.example/"}`, `/http: the address begins with https://`},
+		{`{http: "h.example/x"}`, `/http: the address begins with https://`},
+		{`{http: "https:///x"}`, `/http: the address has no host`},
+		{`{http: "https://h.example:x/"}`, `/http: the address has no host`},
+		{`{http: "https://h.example:99999/"}`, `/http: the port`},
+		{`{http: "https://u:p@h.example/"}`, `/http: the address holds credentials`},
+		{`{http: "https://h.example/#x"}`, `/http: the address has a fragment`},
+		{`{http: "https://h.example/a b"}`, `/http: the address holds a character`},
+		{`{http: "https://hé.example/"}`, `/http: the address holds a character`},
+		{`{http: "https://h.example\\@evil/"}`, `/http: the address holds a character`},
+		{`{http: "https://h.example/a/../b"}`, `/http: a segment of the path`},
+		{`{http: "https://h.example/%2e%2e/b"}`, `/http: a segment of the path`},
+		{`{http: "https://h.example/%zz"}`, `/http: a "%" in the path`},
+		{`{http: "https://h.example/?a=%zz"}`, `/http: the query holds`},
+		{`{http: "https://h.example/?a=1;b=2"}`, `/http: the query holds`},
+		{`{http: "{{a}}://h.example/", arguments: {a: {}}}`, `/http: an argument may stand in a segment`},
+		{`{http: "https://{{a}}/", arguments: {a: {}}}`, `/http: an argument may stand in a segment`},
+		{`{http: "https://{{a}}@h.example/", arguments: {a: {}}}`, `/http: an argument may stand in a segment`},
+		{`{http: "https://h.example:{{a}}/", arguments: {a: {}}}`, `/http: an argument may stand in a segment`},
+		{`{http: "https://h.example/?{{a}}=1", arguments: {a: {}}}`, `/http: an argument may stand in a segment`},
+		{`{http: "https://h.example/?{{a}}", arguments: {a: {}}}`, `/http: an argument may stand in a segment`},
+		{`{http: "https://h.example/#{{a}}", arguments: {a: {}}}`, `/http: the address has a fragment`},
+		{`{` + http + `, hosts: ["*.example"]}`, `/hosts/0: a host is a name`},
+		{`{` + http + `, hosts: ["https://a"]}`, `/hosts/0: a host is a name`},
+		{`{` + http + `, hosts: ["a/b"]}`, `/hosts/0: a host is a name`},
+		{`{` + http + `, hosts: [""]}`, `/hosts/0: a host is a name`},
+		{`{` + http + `, accept: [302]}`, `/accept/0: a status that counts`},
+		{`{` + http + `, accept: ["200"]}`, `/accept/0: a status is a number`},
+		{`{` + http + `, headers: {"A B": x}}`, `/headers/A B: this is no name of a header`},
+		{`{` + http + `, headers: {host: x}}`, `/headers/host: this header is not set by hand`},
+		{`{` + http + `, headers: {X-A: "1", x-a: "2"}}`, `/headers/x-a: the header stands twice`},
+		{`{` + http + `, headers: {A: "${B"}}`, `/headers/A: a variable of the environment`},
+		{`{` + http + `, headers: {A: "x\ny"}}`, `/headers/A: the value of a header`},
+		{`{` + http + `, headers: {A: "{{b}}"}}`, `/headers/A: arguments do not go into headers`},
+	} {
+		_, err := parse(t, "evidence:\n  sources:\n   it:\n    "+c.source+"\n")
+		var all strictdoc.Errors
+		if !errors.As(err, &all) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s\n got %v\nwant %s", c.source, err, c.want)
+			continue
+		}
+		for _, i := range all {
+			if i.Line != 4 || i.Source != "conf/gavel.yaml" {
+				t.Errorf("%s: line %d of %q, want 4", c.source, i.Line, i.Source)
+			}
+		}
+	}
+}
+
+func TestNamesOfSources(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "a b", "a/b", "é", strings.Repeat("x", 65)} {
+		if _, err := evidence.New(evidence.Config{Sources: map[string]evidence.Source{name: {Command: []string{"x"}}}}, evidence.Options{}); err == nil || !strings.Contains(err.Error(), "the name of a source") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// A variable that is not set is told with its line, and what is set is never told.
+func TestVariablesOfHeaders(t *testing.T) {
+	t.Parallel()
+	cfg, err := parse(t, `evidence:
+  sources:
+    ticket:
+      http: "https://h.example/"
+      headers:
+        Accept: text/plain
+        Authorization: "Bearer ${TOKEN}"
+        X-Key: "${BAD}"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"BAD": "s3cret\r\nX-Evil: 1"}
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	for range 2 {
+		_, err = evidence.New(cfg, evidence.Options{LookupEnv: lookup})
+		want := `conf/gavel.yaml:7:24: /evidence/sources/ticket/headers/Authorization: the environment variable TOKEN is not set`
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ":8:16: ") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		env["TOKEN"] = "" // is as good as nothing
+	}
+	maps.Copy(env, map[string]string{"TOKEN": "t", "BAD": "fine"})
+	m, err := evidence.New(cfg, evidence.Options{LookupEnv: lookup})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+}
+
+// A configuration that a program put together is held to the same rules.
+func TestConfigOfAProgram(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		source evidence.Source
+		want   string
+	}{
+		{evidence.Source{}, `/evidence/sources/it: a source has either`},
+		{evidence.Source{Command: []string{"x"}, Output: "xml"}, `/evidence/sources/it/output: the output is`},
+		{evidence.Source{Command: []string{"x"}, Timeout: -1}, `/evidence/sources/it/timeout: `},
+		{evidence.Source{Command: []string{"x"}, MaxOutput: -1}, `/evidence/sources/it/maxOutput: `},
+		{evidence.Source{Command: []string{"x", "a\x00b"}}, `/evidence/sources/it/command/1: an argument of a command holds no NUL`},
+		{evidence.Source{Command: []string{"x"}, Set: map[string]string{"A": "\x00"}}, `/evidence/sources/it/set/A: a variable holds no NUL`},
+	} {
+		_, err := evidence.New(evidence.Config{Sources: map[string]evidence.Source{"it": c.source}}, evidence.Options{})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}

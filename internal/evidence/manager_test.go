@@ -1,0 +1,123 @@
+package evidence_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// held is a source whose fetch arrives and stays until it is let go.
+type held struct {
+	source  evidence.Source
+	arrived chan struct{}
+	release chan struct{}
+}
+
+func hold(t *testing.T) *held {
+	t.Helper()
+	h := &held{arrived: make(chan struct{}, 100), release: make(chan struct{})}
+	server := plain(t, func(w http.ResponseWriter, r *http.Request) {
+		h.arrived <- struct{}{}
+		select {
+		case <-h.release:
+			w.Write([]byte("1"))
+		case <-r.Context().Done():
+		}
+	})
+	h.source = evidence.Source{HTTP: server.URL, PrivateNetwork: true}
+	return h
+}
+
+func TestBulkhead(t *testing.T) {
+	t.Parallel()
+	h := hold(t)
+	m := manager(t, evidence.Options{Concurrent: 2, Wait: 50 * time.Millisecond}, map[string]evidence.Source{"it": h.source})
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			if f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it"}, false); err != nil || f.Failure != "" {
+				t.Errorf("held: %+v, %v", f, err)
+			}
+		})
+		<-h.arrived
+	}
+	if _, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it"}, false); !errors.Is(err, judge.ErrBusy) {
+		t.Errorf("the third: %v, want busy", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.Fetch(ctx, judge.EvidenceRequest{Source: "it"}, false); !errors.Is(err, context.Canceled) {
+		t.Errorf("whoever has gone: %v, want the context's error", err)
+	}
+	// What needs no turn is answered.
+	if f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "other"}, false); err != nil || f.Failure != judge.FailureNotConfigured {
+		t.Errorf("another: %+v, %v", f, err)
+	}
+	close(h.release)
+	all.Wait()
+	if f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it"}, false); err != nil || f.Failure != "" {
+		t.Errorf("afterwards: %+v, %v", f, err)
+	}
+}
+
+// Close ends what runs, and what waits for its turn.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	h := hold(t)
+	m := manager(t, evidence.Options{Concurrent: 1, Wait: time.Minute}, map[string]evidence.Source{"it": h.source, "hang": this(t, "hang")})
+	var all sync.WaitGroup
+	fetch := func(source string) {
+		all.Go(func() {
+			if _, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: source, Timeout: 5 * time.Minute}, false); !errors.Is(err, judge.ErrBusy) {
+				t.Errorf("%s: %v, want busy", source, err)
+			}
+		})
+	}
+	fetch("it")
+	<-h.arrived
+	fetch("hang")
+	fetch("it")
+	m.Close()
+	all.Wait()
+	m.Close()
+	if _, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it"}, false); !errors.Is(err, judge.ErrBusy) {
+		t.Errorf("afterwards: %v, want busy", err)
+	}
+}
+
+// A request can shorten what the source says of its time; lengthen it only where the
+// source says nothing.
+func TestWhoseTimeout(t *testing.T) {
+	t.Parallel()
+	h := hold(t)
+	said := h.source
+	said.Timeout = 200 * time.Millisecond
+	m := manager(t, evidence.Options{}, map[string]evidence.Source{"said": said, "unsaid": h.source})
+	for _, c := range []struct {
+		source string
+		asked  time.Duration
+		want   string
+	}{
+		{"said", 0, "it took longer than 200ms and was stopped"},
+		{"said", 50 * time.Millisecond, "it took longer than 50ms and was stopped"},
+		{"said", time.Hour, "it took longer than 200ms and was stopped"},
+		{"unsaid", 150 * time.Millisecond, "it took longer than 150ms and was stopped"},
+	} {
+		f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: c.source, Timeout: c.asked}, false)
+		if err != nil || f.Failure != judge.FailureTimeout || f.Detail != c.want {
+			t.Errorf("%s, asked with %s: %+v, %v", c.source, c.asked, f, err)
+		}
+	}
+	if got := evidence.Bound(m, "unsaid", time.Hour); got != evidence.MaxTimeout {
+		t.Errorf("an hour is bounded to %s", got)
+	}
+	if got := evidence.Bound(m, "unsaid", 2*time.Minute); got != 2*time.Minute {
+		t.Errorf("two minutes are bounded to %s", got)
+	}
+}
