@@ -136,7 +136,8 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 		return judgement{}, nil, err
 	}
 	if !precheck {
-		if parked, err := e.parkedAlready(ctx, p, inst, l, req); parked != nil || err != nil {
+		var parked *AdvanceResult
+		if inst, parked, err = e.parkedAlready(ctx, p, inst, l, req); parked != nil || err != nil {
 			return judgement{parked: parked}, func() {}, err
 		}
 	}

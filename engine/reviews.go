@@ -69,28 +69,33 @@ func (e *Engine) binding(inst record.Instance, who, action string, data json.Raw
 }
 
 // parkedAlready answers a request whose move waits for a person already: the same data
-// get the same review, without judging again.
-func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, l loaded, req AdvanceRequest) (*AdvanceResult, error) {
+// get the same review, without judging again. It returns the instance as it is then:
+// a review that nobody decided in time ends here.
+func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, l loaded, req AdvanceRequest) (record.Instance, *AdvanceResult, error) {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == req.Action })
 	if at < 0 {
-		return nil, nil //nolint:nilnil // nothing waits: a valid, common answer
+		return inst, nil, nil
 	}
 	row, err := e.cfg.Store.Review(ctx, inst.Facts.Reviews[at].ID)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, nil //nolint:nilnil // it is superseded
+		return inst, nil, nil
 	case err != nil:
-		return nil, storeError("read the review", err)
+		return inst, nil, storeError("read the review", err)
 	case e.overdue(row) && row.OnExpire != workflow.ExpireRaise:
-		return nil, e.expire(ctx, row)
+		if err := e.expire(ctx, row); err != nil {
+			return inst, nil, err
+		}
+		inst, _, err = e.instance(ctx, p, inst.ID)
+		return inst, nil, err
 	case row.Principal != p.ID || canonical(row.Data) != canonical(req.Data):
-		return nil, nil //nolint:nilnil // other data supersede it
+		return inst, nil, nil // other data supersede it
 	}
 	out, err := e.parked(ctx, p, inst, l, row)
 	if err != nil {
-		return nil, err
+		return inst, nil, err
 	}
-	return &out, nil
+	return inst, &out, nil
 }
 
 // parked answers with a review that waits, and the decision that opened it.

@@ -98,7 +98,11 @@ func reviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	case e.opens():
 		return append(slices.Clip(open), workflow.OpenReview{ID: e.Review.ID, Action: e.Action, Digest: e.Review.Digest, Seq: e.Seq})
 	case e.ends():
-		return slices.DeleteFunc(slices.Clone(open), func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
+		left := slices.DeleteFunc(slices.Clone(open), func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
+		if len(left) == 0 {
+			return nil // as it is stored
+		}
+		return left
 	default:
 		return open
 	}
