@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // ReviewsRequest lists reviews that the caller may see: those of what it asked for
@@ -45,6 +46,8 @@ type ReviewView struct {
 	// Description of the action and Criteria of its judgement, from the definition.
 	Description string   `json:"description,omitempty"`
 	Criteria    []string `json:"criteria,omitempty"`
+	// Risk is the transition's grade when it was judged.
+	Risk judge.Risk `json:"risk,omitempty"`
 }
 
 // Reviews lists reviews.
@@ -138,6 +141,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if seesAll(p.Role) && row.Evidence != nil {
 		out.Decision.Evidence = row.Evidence
 	}
+	out.Risk = ev.Decision.Rubric.Risk
 	if s := l.def.States[row.From]; s != nil && s.Transitions[row.Action] != nil {
 		out.Description = s.Transitions[row.Action].Description
 	}
