@@ -38,6 +38,7 @@ func TestAttackOnACommand(t *testing.T) {
 		{"not UTF-8", "{\"name\":\"main\",\"any\":\"\xff\"}", "no JSON object"},
 		{"half a surrogate", `{"name":"main","any":"\ud800"}`, "no JSON object"},
 		{"only a part matches", `{"name":"main","short":"abcdef0; id"}`, `"short" does not match`},
+		{"only a part of an alternative", `{"name":"main; id"}`, `"name" does not match`},
 		{"too long", `{"name":"` + strings.Repeat("a", 21) + `"}`, "longer than 20 bytes"},
 		{"too long by default", `{"name":"main","any":"` + strings.Repeat("a", 1025) + `"}`, "longer than 1024 bytes"},
 		{"a name nobody declared", `{"name":"main","environment":"x"}`, `takes no argument "environment"`},

@@ -288,7 +288,7 @@ func TestEnvironment(t *testing.T) {
 			m := manager(t, evidence.Options{LookupEnv: lookup}, map[string]evidence.Source{"it": s})
 			got := strings.Fields(*result(t, fetch(t, m, `{}`)).Output)
 			slices.Sort(got)
-			want := append(slices.Clone(c.want), helperMode+"=environment")
+			want := append(slices.Clone(c.want), helperMode+"=environment", "GORACE="+hurry)
 			slices.Sort(want)
 			if runtime.GOOS != "windows" && !slices.Equal(got, want) { // which adds its own
 				t.Errorf("environment %q, want %q", got, want)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,9 +21,17 @@ import (
 // helperMode is the variable by which this test binary knows that it is the command.
 const helperMode = "EVIDENCE_TEST_COMMAND"
 
+// hurry keeps the race detector from a second of sleep at the end of each command.
+const hurry = "atexit_sleep_ms=0"
+
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(helperMode); mode != "" {
 		os.Exit(helper(mode))
+	}
+	// A command that lost its environment must not run the tests, which would run it.
+	if !slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.") }) {
+		fmt.Fprintln(os.Stderr, "run the tests with go test, or with -test.v")
+		os.Exit(99)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -124,7 +133,7 @@ func this(t testing.TB, mode string, arguments ...string) evidence.Source {
 	return evidence.Source{
 		Command:   append([]string{self}, arguments...),
 		Arguments: declared,
-		Set:       map[string]string{helperMode: mode},
+		Set:       map[string]string{helperMode: mode, "GORACE": hurry},
 	}
 }
 
