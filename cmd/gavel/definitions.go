@@ -182,7 +182,7 @@ func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, pattern
 		}
 		from[result.Name] = file
 		for _, w := range result.Warnings {
-			if w.Rule != ruleNoModel { // said once for all of them, see warnNoModel
+			if w.Rule != ruleNoModel { // said once for all of them, see warnMissing
 				log.Warn("definition", "issue", issueLine(file, w))
 			}
 		}

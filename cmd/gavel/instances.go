@@ -103,8 +103,15 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
+	more, err := c.more(ctx, sys)
+	if err != nil {
+		return err
+	}
 	if c.JSON {
-		return con.out.json(s)
+		return con.out.json(struct {
+			engine.StatusResult
+			instanceMore
+		}{s, more})
 	}
 	con.out.table([][]string{
 		{"id", s.ID},
@@ -120,7 +127,18 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 		{"updated", s.UpdatedAt.Format(time.RFC3339)},
 	})
 	con.out.printf("context\n")
-	return con.out.json(s.Context)
+	if err := con.out.json(s.Context); err != nil {
+		return err
+	}
+	if len(more.Evidence) > 0 {
+		con.out.printf("\nevidence that the gate fetched\n")
+		con.out.table(fetchedRows(more.Evidence))
+	}
+	if len(more.AllReviews) > 0 {
+		con.out.printf("\nreviews\n")
+		con.out.table(reviewRows(more.AllReviews, true))
+	}
+	return nil
 }
 
 type instancesHistoryCmd struct {

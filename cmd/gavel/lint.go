@@ -12,18 +12,21 @@ type lintCmd struct {
 	Files  []string `arg:"" name:"file" help:"Definition files, folders or patterns."`
 	Strict bool     `name:"strict" help:"Fail on warnings too."`
 	JSON   bool     `name:"json" help:"Print JSON."`
+	configFlag
 }
 
 // Help shows examples.
 func (lintCmd) Help() string {
 	return `Nothing is printed when all is well. An error keeps a definition from being
 loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
-they are when a definition is loaded.
+they are when a definition is loaded. With --config, evidence from sources that it does
+not declare is told too.
 
 Examples:
 
     gavel lint flows/document-review.json
     gavel lint --strict flows/           # every .json, .yaml and .yml in it
+    gavel lint --config gavel.yaml flows/release.yaml
     gavel lint --json flows/*.yaml | jq '.files[].issues[].rule'
 
 Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 wrong usage,
@@ -51,6 +54,11 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	declared, err := c.configFlag.open(con.log)
+	if err != nil {
+		return err
+	}
+	defer declared.Close()
 	box, err := newSandbox(con.log)
 	if err != nil {
 		return err
@@ -59,7 +67,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 
 	report := lintReport{Files: []lintFile{}}
 	for _, file := range files {
-		result, err := lintOne(ctx, box, file)
+		result, err := lintOne(ctx, box, declared.names(), file)
 		if err != nil {
 			return err
 		}
@@ -83,7 +91,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 }
 
 // lintOne examines a file; its error is that it could not be examined.
-func lintOne(ctx context.Context, box *sandbox, file string) (lintFile, error) {
+func lintOne(ctx context.Context, box *sandbox, known []string, file string) (lintFile, error) {
 	out := lintFile{File: file, Issues: []workflow.Issue{}}
 	document, err := readDefinition(file)
 	if err != nil {
@@ -100,7 +108,7 @@ func lintOne(ctx context.Context, box *sandbox, file string) (lintFile, error) {
 		return out, nil
 	}
 	out.Name, out.Hash = d.Name, d.Hash
-	issues, err := d.Lint(ctx, workflow.LintOptions{Compiler: box.compiler, Owner: operatorOwner})
+	issues, err := d.Lint(ctx, workflow.LintOptions{Compiler: box.compiler, Owner: operatorOwner, Sources: known})
 	if err != nil {
 		return out, unclear("try again", "cannot check %s: %w", file, err)
 	}

@@ -21,6 +21,9 @@ type mcpCmd struct {
 	Role        string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the client may do: agent, reviewer, operator or auditor. Default: agent."`
 	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record. Default: local: and the role."`
 	ToolNames   string   `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
+	Reviews     bool     `name:"reviews" help:"Let moves that need a person wait for one: gavel review shows and decides them. Without it they are refused."`
+	Elicit      bool     `name:"elicit" help:"With --reviews: let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
+	configFlag
 	storeFlag
 	modelFlags
 }
@@ -38,11 +41,21 @@ agent can use and tighten them, and cannot change or roll back what they guard.
 A model judges where definitions ask for one (useLLM) and LLM_JUDGE_MODEL names it;
 LLM_BASE_URL and LLM_API_KEY say where it is. gavel judge doctor tries the settings.
 
+Where definitions ask for evidence, the gate fetches it from the sources that --config
+declares; gavel evidence tries them. Evidence from an undeclared source is missing.
+
+With --reviews a move that only a person can decide is parked: the state stays, the agent
+gets a review id, and a reviewer decides on this machine with gavel review, or with a
+server of his own on the same store: gavel mcp --role reviewer --principal NAME. With
+--elicit a client that can show forms may ask its user as well; what it answers is only as
+honest as the client, so that the record tells it apart.
+
 Examples:
 
     gavel mcp --definitions 'flows/*.json'
     gavel mcp --store /var/lib/gavel/gavel.db --definitions /etc/gavel/flows
     gavel mcp --store memory --role operator
+    gavel mcp --definitions 'flows/*.yaml' --config gavel.yaml --reviews
 
 In a client's configuration:
 
@@ -62,17 +75,9 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	model, err := c.modelFlags.open(con.log)
+	sys, err := c.open(ctx, con)
 	if err != nil {
 		return err
-	}
-	path, err := c.storePath(con.log, true)
-	if err != nil {
-		return errors.Join(err, model.Close())
-	}
-	sys, err := openSystem(ctx, con.log, path, model)
-	if err != nil {
-		return errors.Join(err, model.Close())
 	}
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
 		err = nil // told to stop, perhaps in the middle of the start
@@ -80,25 +85,57 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
+// open opens the store with all that the flags configure.
+func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
+	with := equipment{reviews: c.Reviews, clientReviews: c.Elicit}
+	if c.Elicit && !c.Reviews {
+		return nil, misused("add --reviews", "--elicit is a way to decide reviews, and without --reviews there are none")
+	}
+	var err error
+	if with.model, err = c.modelFlags.open(con.log); err != nil {
+		return nil, err
+	}
+	if with.sources, err = c.configFlag.open(con.log); err != nil {
+		return nil, errors.Join(err, with.Close())
+	}
+	path, err := c.storePath(con.log, true)
+	if err != nil {
+		return nil, errors.Join(err, with.Close())
+	}
+	if path == memoryStore && c.Reviews && !c.Elicit {
+		con.log.Warn("nobody can decide reviews of a store in memory: no other process sees it", "hint", "give --store a file")
+	}
+	sys, err := openSystem(ctx, con.log, path, with)
+	if err != nil {
+		return nil, errors.Join(err, with.Close())
+	}
+	return sys, nil
+}
+
 func (c *mcpCmd) principal() (engine.Principal, error) {
 	p := engine.Principal{ID: c.Principal, Role: engine.Role(c.Role)}
 	if p.ID == "" {
 		p.ID = "local:" + c.Role
 	}
-	if len(p.ID) > 200 || clean(p.ID) != p.ID {
-		return p, misused("", "--principal is a name of at most 200 bytes without control characters")
+	return p, checkPrincipal(p.ID)
+}
+
+func checkPrincipal(id string) error {
+	if id == "" || len(id) > 200 || clean(id) != id {
+		return misused("", "--principal is a name of at most 200 bytes without control characters")
 	}
-	return p, nil
+	return nil
 }
 
 func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal engine.Principal) error {
 	if err := loadDefinitions(ctx, con.log, sys.engine, c.Definitions); err != nil {
 		return err
 	}
-	if sys.model == nil {
-		if err := warnNoModel(ctx, con.log, sys.store); err != nil {
-			return err
-		}
+	if err := warnMissing(ctx, con.log, sys); err != nil {
+		return err
+	}
+	if c.Reviews {
+		defer watchReviews(ctx, con.log, sys.engine)()
 	}
 	face, err := mcpface.New(mcpface.Config{
 		Engine: sys.engine, Principal: principal, ToolNames: mcpface.ToolNames(c.ToolNames),
@@ -135,22 +172,33 @@ func forgiveOnHangup(log *slog.Logger, pool *script.Pool) (stop func()) {
 	}
 }
 
-// warnNoModel says once that definitions ask a model that nobody configured.
-func warnNoModel(ctx context.Context, log *slog.Logger, store engine.Store) error {
-	stored, err := store.Definitions(ctx)
+// warnMissing says once what definitions ask for and nobody configured.
+func warnMissing(ctx context.Context, log *slog.Logger, sys *system) error {
+	if sys.model != nil && sys.sources != nil {
+		return nil
+	}
+	stored, err := sys.store.Definitions(ctx)
 	if err != nil {
 		return unclear("", "cannot read the store: %w", err)
 	}
-	var asking []string
-	for _, d := range stored {
-		if bytes.Contains(d.Document, []byte(`"useLLM":true`)) { // documents are compact JSON
-			asking = append(asking, d.Name)
+	var judged, fetching []string
+	for _, d := range stored { // documents are compact JSON
+		if bytes.Contains(d.Document, []byte(`"useLLM":true`)) {
+			judged = append(judged, d.Name)
+		}
+		if bytes.Contains(d.Document, []byte(`"evidence":[{`)) {
+			fetching = append(fetching, d.Name)
 		}
 	}
-	if len(asking) > 0 {
+	if sys.model == nil && len(judged) > 0 {
 		log.Warn("workflows ask for a model's judgement and no model is configured",
-			"workflows", strings.Join(asking, ", "), "effect", "such moves are decided as onJudgeUnavailable says",
+			"workflows", strings.Join(judged, ", "), "effect", "such moves are decided as onJudgeUnavailable says",
 			"hint", "set LLM_JUDGE_MODEL, LLM_BASE_URL and LLM_API_KEY; gavel judge doctor tries them")
+	}
+	if sys.sources == nil && len(fetching) > 0 {
+		log.Warn("workflows ask for evidence and no source of evidence is configured",
+			"workflows", strings.Join(fetching, ", "), "effect", "required evidence is missing, and such moves are decided as onEvidenceMissing says",
+			"hint", "declare the sources in a file and give it with --config; gavel evidence tries them")
 	}
 	return nil
 }

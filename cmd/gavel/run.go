@@ -25,6 +25,8 @@ type commands struct {
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
 	Script     scriptCmd     `cmd:"" help:"Run and test validators in the sandbox."`
 	Judge      judgeCmd      `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
+	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
+	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
 	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`

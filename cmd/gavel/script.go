@@ -31,10 +31,11 @@ Examples:
 }
 
 type scriptRunCmd struct {
-	File    string `arg:"" name:"file" help:"The validator's source; - reads stdin."`
-	Data    string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
-	Context string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
-	JSON    bool   `name:"json" help:"Print the verdict as JSON."`
+	File     string `arg:"" name:"file" help:"The validator's source; - reads stdin."`
+	Data     string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
+	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
+	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"What the gate fetched, by name, or @FILE."`
+	JSON     bool   `name:"json" help:"Print the verdict as JSON."`
 }
 
 // Help shows examples.
@@ -43,6 +44,7 @@ func (scriptRunCmd) Help() string {
 
     gavel script run approve.js --data '{"comments": "Checked sections 1 to 4."}'
     echo '(data) => data.n > 2' | gavel script run - --data '{"n": 3}' --json
+    gavel script run tests.js --evidence '{"tests": {"exitCode": 1}}'
 
 Exit codes: 0 it agrees, 1 it refuses or fails, 2 wrong usage, 3 could not find out.`
 }
@@ -61,13 +63,17 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	fetched, err := jsonArgument("--evidence", c.Evidence)
+	if err != nil {
+		return err
+	}
 	box, err := newSandbox(con.log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = box.Close() }() // its workers hold nothing
 	reply, err := box.pool.Run(ctx, script.Batch{
-		Owner: localCLI.ID, Now: time.Now(), Seed: 1, Data: data, Context: state,
+		Owner: localCLI.ID, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched,
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
 	})
 	if err != nil {

@@ -40,22 +40,34 @@ func (s *sandbox) Close() error { return s.pool.Close() }
 // system is everything below the faces.
 type system struct {
 	*sandbox
+	equipment
 	store  engine.Store
 	engine *engine.Engine
-	model  *model // nil when none is configured
 	path   string // of the store; memoryStore for none
 }
 
-// Close ends the workers and the model's client, and then the store, so that
-// nothing writes to a closed one.
-func (s *system) Close() error {
-	return errors.Join(s.sandbox.Close(), s.model.Close(), s.store.Close())
+// equipment is what a command configures beside the store. The zero value judges
+// with fields, schemas and scripts alone.
+type equipment struct {
+	model   *model   // nil when none is configured
+	sources *sources // nil without --config
+	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
+	// client ask that person.
+	reviews, clientReviews bool
 }
 
-// openSystem opens the store at a path and wires the engine over it, with the
-// model that judges (nil: none). The model is the system's from then on, unless
-// there is an error.
-func openSystem(ctx context.Context, log *slog.Logger, path string, m *model) (_ *system, err error) {
+// Close ends what is asked of models and sources.
+func (e equipment) Close() error { return errors.Join(e.model.Close(), e.sources.Close()) }
+
+// Close ends the workers and what is asked elsewhere, and then the store, so that
+// nothing writes to a closed one.
+func (s *system) Close() error {
+	return errors.Join(s.sandbox.Close(), s.equipment.Close(), s.store.Close())
+}
+
+// openSystem opens the store at a path and wires the engine over it, with what it
+// judges with. That is the system's from then on, unless there is an error.
+func openSystem(ctx context.Context, log *slog.Logger, path string, with equipment) (_ *system, err error) {
 	key, err := digestKey(path)
 	if err != nil {
 		return nil, misused("", "cannot use the key file: %w", err)
@@ -74,9 +86,9 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, m *model) (_
 			err = errors.Join(err, sys.Close())
 		}
 	}()
-	judging := judge.Config{Compiler: box.compiler}
-	if m != nil {
-		if judging.Model, err = m.layer(engine.NewMemory(store)); err != nil {
+	judging := judge.Config{Compiler: box.compiler, Fetcher: with.sources.fetcher()}
+	if with.model != nil {
+		if judging.Model, err = with.model.layer(engine.NewMemory(store)); err != nil {
 			return nil, err
 		}
 	}
@@ -85,12 +97,13 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, m *model) (_
 		return nil, err
 	}
 	sys.engine, err = engine.New(engine.Config{
-		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key), Models: m.names(),
+		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key),
+		Models: with.model.names(), Sources: with.sources.names(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
 	})
 	if err != nil {
 		return nil, err
 	}
-	sys.model = m
+	sys.equipment = with
 	return sys, nil
 }
 
@@ -100,7 +113,7 @@ func openForReading(ctx context.Context, log *slog.Logger, flag storeFlag) (*sys
 	if err != nil {
 		return nil, err
 	}
-	return openSystem(ctx, log, path, nil)
+	return openSystem(ctx, log, path, equipment{})
 }
 
 func openStore(ctx context.Context, log *slog.Logger, path string) (engine.Store, error) {

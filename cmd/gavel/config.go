@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// configFlag is the --config flag of every command that judges, or looks at what a
+// judgement needs.
+type configFlag struct {
+	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON). Its section evidence declares what may be fetched."`
+}
+
+// sources are the declared sources of evidence. A nil one stands for no --config.
+type sources struct{ manager *evidence.Manager }
+
+// open reads the configuration file; without one the result is nil. Nothing is
+// fetched. What would fail if it were fetched now is logged.
+func (f configFlag) open(log *slog.Logger) (*sources, error) {
+	if f.Config == "" {
+		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
+	}
+	file, err := config.Load(f.Config)
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	declared, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	manager, err := evidence.New(declared, evidence.Options{})
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	for _, warning := range manager.Warnings() {
+		log.Warn("evidence", "config", f.Config, "issue", warning)
+	}
+	return &sources{manager}, nil
+}
+
+// badConfig tells every mistake of a configuration file, with its line.
+func badConfig(err error) error {
+	issues, ok := errors.AsType[strictdoc.Errors](err)
+	if !ok {
+		return misused("", "%w", err)
+	}
+	f := &failure{code: exitUsage, err: errors.New("the configuration file has a mistake")}
+	if len(issues) > 1 {
+		f.err = errors.New("the configuration file has mistakes")
+	}
+	for _, issue := range issues {
+		f.lines = append(f.lines, issue.Error())
+	}
+	return f
+}
+
+// names are the sources that definitions may ask for: nil when that is not known.
+func (s *sources) names() []string {
+	if s == nil {
+		return nil
+	}
+	return slices.Concat([]string{}, s.manager.Names())
+}
+
+// fetcher is what the judge fetches with; nil when there is none.
+func (s *sources) fetcher() judge.Fetcher {
+	if s == nil {
+		return nil
+	}
+	return s.manager
+}
+
+// Close ends what is being fetched.
+func (s *sources) Close() error {
+	if s != nil {
+		s.manager.Close()
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+type evidenceCmd struct {
+	List  evidenceListCmd  `cmd:"" help:"List the declared sources of evidence."`
+	Fetch evidenceFetchCmd `cmd:"" help:"Fetch from one source, once, and print what came."`
+}
+
+// Help says what evidence is.
+func (evidenceCmd) Help() string {
+	return `Evidence is what the gate fetches itself instead of believing an agent: the exit code of
+the tests, the state of a ticket. Operators declare where it comes from, in the section
+evidence of the file that --config names; definitions name the sources.`
+}
+
+type evidenceListCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+	configFlag
+}
+
+// Help shows examples.
+func (evidenceListCmd) Help() string {
+	return `Commands, addresses and headers are not shown. An argument with a ? is optional.
+
+Examples:
+
+    gavel evidence list --config gavel.yaml
+    GAVEL_CONFIG=gavel.yaml gavel evidence list --json | jq -r '.sources[].name'`
+}
+
+// Run lists the sources.
+func (c *evidenceListCmd) Run(con *console) error {
+	declared, err := c.declared(con.log)
+	if err != nil {
+		return err
+	}
+	defer declared.Close()
+	infos := declared.manager.List()
+	if c.JSON {
+		return con.out.json(map[string]any{"sources": append([]evidence.Info{}, infos...), "count": len(infos)})
+	}
+	if len(infos) == 0 {
+		con.err.printf("%s declares no sources of evidence\n", c.Config)
+		return nil
+	}
+	rows := [][]string{{"NAME", "KIND", "READ-ONLY", "TIMEOUT", "ARGUMENTS", "DESCRIPTION"}}
+	for _, i := range infos {
+		rows = append(rows, []string{i.Name, i.Kind, yesNo(i.ReadOnly), i.Timeout.String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
+	}
+	con.out.table(rows)
+	return nil
+}
+
+func argumentNames(arguments map[string]evidence.Argument) string {
+	names := slices.Sorted(maps.Keys(arguments))
+	for i, name := range names {
+		if arguments[name].Optional {
+			names[i] += "?"
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// declared opens the sources for a command that is about nothing else.
+func (f configFlag) declared(log *slog.Logger) (*sources, error) {
+	if f.Config == "" {
+		return nil, misused("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
+	}
+	return f.open(log)
+}
+
+type evidenceFetchCmd struct {
+	Source   string   `arg:"" name:"source" help:"The source's name."`
+	Args     []string `name:"arg" sep:"none" placeholder:"NAME=VALUE" help:"An argument. Repeatable."`
+	ReadOnly bool     `name:"read-only" help:"Fetch as a pre-check does: only from a source that is marked readOnly."`
+	JSON     bool     `name:"json" help:"Print JSON."`
+	configFlag
+}
+
+// Help shows examples.
+func (evidenceFetchCmd) Help() string {
+	return `The source is really asked: a command runs. Nothing is recorded. The digest is the one
+that a decision would record.
+
+Examples:
+
+    gavel evidence fetch tests --config gavel.yaml
+    gavel evidence fetch ticket --arg id=OPS-12 --config gavel.yaml --json | jq .content
+
+Exit codes: 0 fetched (whatever a command's exit code is: that is evidence), 1 it could not
+be had, 2 wrong usage, 3 could not find out.`
+}
+
+// fetchReport is what --json prints.
+type fetchReport struct {
+	Source    string                `json:"source"`
+	Failure   judge.EvidenceFailure `json:"failure,omitempty"`
+	Detail    string                `json:"detail,omitempty"`
+	Digest    string                `json:"digest,omitempty"`
+	Size      int                   `json:"size"`
+	Truncated bool                  `json:"truncated,omitempty"`
+	Content   json.RawMessage       `json:"content,omitempty"`
+	At        time.Time             `json:"at"`
+	Took      time.Duration         `json:"tookNs"`
+}
+
+// Run fetches once.
+func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
+	arguments, err := c.arguments()
+	if err != nil {
+		return err
+	}
+	declared, err := c.declared(con.log)
+	if err != nil {
+		return err
+	}
+	defer declared.Close()
+	if known := declared.names(); !slices.Contains(known, c.Source) {
+		return misused("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
+	}
+	began := time.Now()
+	got, err := declared.manager.Fetch(ctx, judge.EvidenceRequest{
+		Name: "evidence", Source: c.Source, Arguments: arguments, Required: true,
+	}, c.ReadOnly)
+	if err != nil {
+		return unclear("try again", "nothing can be said of %s: %w", c.Source, err)
+	}
+	r := fetchReport{Source: c.Source, Failure: got.Failure, Detail: got.Detail, Truncated: got.Truncated, At: began.UTC(), Took: time.Since(began)}
+	if got.Failure == "" {
+		if r.Content, err = json.Marshal(got.Content); err != nil { // in the form that is recorded
+			return unclear("", "what %s gave is no JSON: %w", c.Source, err)
+		}
+		sum := sha256.Sum256(r.Content)
+		r.Digest, r.Size = "sha256:"+hex.EncodeToString(sum[:]), len(r.Content)
+	}
+	if err := c.print(con, r); err != nil {
+		return err
+	}
+	if r.Failure != "" {
+		return found()
+	}
+	return nil
+}
+
+// arguments are those of the command line; all are texts, as in a command's argv.
+func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
+	given := map[string]string{}
+	for _, pair := range c.Args {
+		name, value, ok := strings.Cut(pair, "=")
+		switch _, twice := given[name]; {
+		case !ok || name == "":
+			return nil, misused("", "--arg is NAME=VALUE, not %q", pair)
+		case twice:
+			return nil, misused("", "--arg %s is given twice", name)
+		}
+		given[name] = value
+	}
+	raw, err := json.Marshal(given)
+	if err != nil {
+		return nil, misused("", "--arg: %w", err)
+	}
+	return raw, nil
+}
+
+func (c *evidenceFetchCmd) print(con *console, r fetchReport) error {
+	if c.JSON {
+		return con.out.json(r)
+	}
+	rows := [][]string{{"source", r.Source}, {"took", short(r.Took)}}
+	if r.Failure != "" {
+		con.out.table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
+		return nil
+	}
+	size := fmt.Sprintf("%d bytes", r.Size)
+	if r.Truncated {
+		size += ", of which a part was left out"
+	}
+	con.out.table(append(rows, []string{"size", size}, []string{"digest", r.Digest}))
+	printContent(con.out, r.Content)
+	return nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// instanceMore is what the command line tells of an instance beside its status.
+type instanceMore struct {
+	// Evidence is what was fetched for its decisions, oldest first.
+	Evidence []fetchedFor `json:"evidence"`
+	// AllReviews are its reviews, the closed ones too.
+	AllReviews []engine.ReviewSummary `json:"allReviews"`
+}
+
+// fetchedFor is evidence with the decision that it was fetched for.
+type fetchedFor struct {
+	Seq    int64  `json:"seq"`
+	Action string `json:"action"`
+	judge.Evidence
+}
+
+// more reads all of an instance's history and reviews.
+func (c *instancesShowCmd) more(ctx context.Context, sys *system) (instanceMore, error) {
+	out := instanceMore{Evidence: []fetchedFor{}, AllReviews: []engine.ReviewSummary{}}
+	for page := (engine.HistoryRequest{ID: c.ID, Limit: 1000}); ; {
+		h, err := sys.engine.History(ctx, localCLI, page)
+		if err != nil {
+			return out, engineFailure(err)
+		}
+		for _, d := range h.Decisions {
+			for _, e := range d.Evidence {
+				out.Evidence = append(out.Evidence, fetchedFor{d.Seq, d.Action, e})
+			}
+		}
+		if page.AfterSeq = h.NextAfter; h.NextAfter == 0 {
+			break
+		}
+	}
+	for page := (engine.ReviewsRequest{WorkflowID: c.ID, Status: "all", Limit: 500}); ; {
+		r, err := sys.engine.Reviews(ctx, localCLI, page)
+		if err != nil {
+			return out, engineFailure(err)
+		}
+		out.AllReviews = append(out.AllReviews, r.Reviews...)
+		if page.Cursor = r.NextCursor; r.NextCursor == "" {
+			return out, nil
+		}
+	}
+}
+
+// fetchedRows is the table of evidence; the content is in --json and in gavel review show.
+func fetchedRows(all []fetchedFor) [][]string {
+	rows := [][]string{{"SEQ", "ACTION", "NAME", "SOURCE", "FETCHED", "TOOK", "SIZE", "DIGEST"}}
+	for _, e := range all {
+		size, digest := fmt.Sprint(e.Size), e.Digest
+		if e.Failure != "" {
+			size, digest = "-", cut(fmt.Sprintf("failed (%s): %s", e.Failure, e.Detail), 100)
+		}
+		rows = append(rows, []string{fmt.Sprint(e.Seq), e.Action, e.Name, e.Source, moment(e.At), short(e.Took), size, digest})
+	}
+	return rows
+}

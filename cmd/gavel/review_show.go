@@ -1,0 +1,329 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+type reviewShowCmd struct {
+	ID   string `arg:"" name:"id" help:"The review."`
+	JSON bool   `name:"json" help:"Print JSON, with all of data and context."`
+	storeFlag
+}
+
+// Help shows examples.
+func (reviewShowCmd) Help() string {
+	return `What an agent, a model or a source wrote is indented behind a bar: nothing in it comes
+from gavel.
+
+Examples:
+
+    gavel review show rev-01926f0e-7c1a-7000-8000-000000000000
+    gavel review show rev-01926f0e-7c1a-7000-8000-000000000000 --json | jq .data`
+}
+
+// Run shows one review.
+func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
+	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	view, err := sys.engine.Review(ctx, localCLI, c.ID)
+	if err != nil {
+		return engineFailure(err)
+	}
+	if c.JSON {
+		return con.out.json(view)
+	}
+	p := reviewPage{con.out, view}
+	p.asked()
+	p.reasons()
+	p.layers()
+	p.criteria()
+	p.document("data", view.Data)
+	p.document("context", view.Context)
+	p.evidence()
+	p.decide(c.storeFlag)
+	return nil
+}
+
+// reviewPage prints a review for the person who decides it.
+type reviewPage struct {
+	out *terminal
+	engine.ReviewView
+}
+
+func (p reviewPage) title(text string) { p.out.printf("\n%s\n", p.out.bold(text)) }
+
+// asked says what is asked, by whom, and where the instance stands.
+func (p reviewPage) asked() {
+	rows := [][]string{
+		{"review", p.ID},
+		{"status", howEnded(p.ReviewSummary)},
+		{"asked", fmt.Sprintf("%q, from %s to %s", p.Action, p.From, orNone(p.Target))},
+	}
+	if p.Description != "" {
+		rows = append(rows, []string{"meaning", p.Description})
+	}
+	rows = append(rows,
+		[]string{"asked by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Decision.Role)},
+		[]string{"workflow", fmt.Sprintf("%s v%d", p.Workflow, p.Position.Version)},
+		[]string{"instance", p.Instance},
+		[]string{"stands at", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
+		[]string{"priority", string(p.Priority)},
+		[]string{"waits since", moment(p.ParkedAt)},
+		[]string{"expires", expiry(p.ReviewSummary)},
+	)
+	if !p.ClosedAt.IsZero() {
+		rows = append(rows, []string{"closed", moment(p.ClosedAt)})
+	}
+	if p.Channel != "" {
+		rows = append(rows, []string{"through", string(p.Channel)})
+	}
+	if p.Reason != "" {
+		rows = append(rows, []string{"reason", p.Reason})
+	}
+	p.out.table(rows)
+}
+
+// reasons says why the gate did not decide alone.
+func (p reviewPage) reasons() {
+	d := p.Decision
+	p.title("why a person is asked")
+	p.out.table([][]string{
+		{"decided by", string(d.DecidedBy)},
+		{"code", orNone(d.Code)},
+		{"confidence", fmt.Sprintf("%.2f", d.Confidence)},
+		{"assurance", string(d.Assurance)},
+		{"without policy", string(d.Proposed)},
+	})
+	p.quote(d.Reasoning)
+	for _, f := range d.Findings {
+		line := fmt.Sprintf("[%s] ", f.Code)
+		if f.Path != "" {
+			line += f.Path + ": "
+		}
+		p.quote(line + f.Message)
+	}
+	for _, warning := range d.Warnings {
+		p.quote("warning: " + warning)
+	}
+}
+
+// layers prints what each layer said.
+func (p reviewPage) layers() {
+	rows := [][]string{{"LAYER", "SAYS", "CONFIDENCE", "ASSURANCE", "TOOK", "BECAUSE"}}
+	for _, op := range p.Decision.Opinions {
+		if op.Outcome == "" {
+			continue // it had nothing to check
+		}
+		rows = append(rows, []string{
+			string(op.Layer), string(op.Outcome), fmt.Sprintf("%.2f", op.Confidence), string(op.Assurance), short(op.Took), cut(op.Reasoning, 200),
+		})
+	}
+	if len(rows) > 1 {
+		p.title("what the layers said")
+		p.out.table(rows)
+	}
+}
+
+// criteria prints what the model said of each criterion, or only the criteria where
+// no model said anything.
+func (p reviewPage) criteria() {
+	judged := false
+	for _, op := range p.Decision.Opinions {
+		if op.Model == nil || len(op.Model.Criteria) == 0 {
+			continue
+		}
+		judged = true
+		p.title("criteria, as the model " + op.Model.Model + " saw them")
+		for _, c := range op.Model.Criteria {
+			p.out.printf("%s  %s\n", p.out.bold(c.Status), c.Text)
+			if c.Evidence != "" {
+				p.quote(fmt.Sprintf("%s (%s)", c.Evidence, basisOf(c.Basis)))
+			}
+			if c.Why != "" {
+				p.quote(c.Why)
+			}
+		}
+	}
+	if judged || len(p.Criteria) == 0 {
+		return
+	}
+	p.title("criteria; no model has judged them")
+	for _, c := range p.Criteria {
+		p.out.printf("- %s\n", c)
+	}
+}
+
+func basisOf(basis string) string {
+	switch basis {
+	case judge.BasisEvidence:
+		return "fetched by the gate"
+	case judge.BasisClaim:
+		return "the agent's claim"
+	default:
+		return "does not count"
+	}
+}
+
+// What is shown of data and context; --json shows all.
+const (
+	shownLines = 200
+	shownBytes = 16 << 10
+)
+
+func (p reviewPage) document(title string, raw json.RawMessage) {
+	p.title(title)
+	text := indented(raw)
+	shown := text
+	if len(shown) > shownBytes {
+		shown = strings.ToValidUTF8(shown[:shownBytes], "")
+	}
+	if lines := strings.SplitAfterN(shown, "\n", shownLines+1); len(lines) > shownLines {
+		shown = strings.Join(lines[:shownLines], "")
+	}
+	p.block(shown)
+	if rest := len(text) - len(shown); rest > 0 {
+		p.out.printf("... %d more bytes; gavel review show %s --json has all\n", rest, p.ID)
+	}
+}
+
+// evidence prints all that was fetched, whole.
+func (p reviewPage) evidence() {
+	for _, e := range p.Decision.Evidence {
+		p.title("evidence " + e.Name + ", fetched by the gate")
+		rows := [][]string{{"source", e.Source}}
+		if len(e.Arguments) > 0 && string(e.Arguments) != "{}" {
+			rows = append(rows, []string{"arguments", string(e.Arguments)})
+		}
+		rows = append(rows, []string{"required", yesNo(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", moment(e.At), short(e.Took))})
+		if e.Failure != "" {
+			p.out.table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
+			continue
+		}
+		size := fmt.Sprintf("%d bytes", e.Size)
+		if e.Truncated {
+			size += ", of which a part was left out"
+		}
+		rows = append(rows, []string{"size", size}, []string{"digest", e.Digest})
+		p.out.table(rows)
+		if e.Content == nil {
+			p.out.printf("its content is not kept any more\n")
+			continue
+		}
+		p.content(e.Content)
+	}
+}
+
+// content prints what a source gave: the text in it as text.
+func (p reviewPage) content(raw json.RawMessage) { printContent(p.out, raw) }
+
+func (p reviewPage) decide(flag storeFlag) {
+	if p.Status != record.ReviewOpen {
+		p.title("it is closed")
+		p.out.printf("%s\n", p.Next)
+		return
+	}
+	more := ""
+	if flag.Store != "" {
+		more = " --store " + shellWord(flag.Store)
+	}
+	config := ""
+	if len(p.Decision.Evidence) > 0 {
+		config = " --config FILE"
+	}
+	p.title("to decide")
+	p.out.printf("gavel review approve %s --reason '...'%s%s\n", p.ID, config, more)
+	p.out.printf("gavel review reject %s --reason '...'%s\n", p.ID, more)
+}
+
+// quote prints a sentence that somebody else wrote.
+func (p reviewPage) quote(text string) {
+	if text != "" {
+		p.block(text)
+	}
+}
+
+func (p reviewPage) block(text string) { printBlock(p.out, text) }
+
+// printBlock prints text that did not come from gavel, each line behind a bar, so
+// that none of it can pass for a line of gavel's.
+func printBlock(out *terminal, text string) {
+	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
+		out.printf("  | %s\n", strings.TrimRight(line, "\n"))
+	}
+}
+
+// printContent prints what a source gave: an object's texts as text, the rest as JSON.
+func printContent(out *terminal, raw json.RawMessage) {
+	var parts map[string]json.RawMessage
+	if json.Unmarshal(raw, &parts) != nil {
+		printBlock(out, indented(raw))
+		return
+	}
+	for _, key := range []string{"output", "body"} { // what commands and addresses give as text
+		var text string
+		if json.Unmarshal(parts[key], &text) != nil || !strings.Contains(text, "\n") {
+			continue
+		}
+		delete(parts, key)
+		rest, err := json.Marshal(parts)
+		if err != nil {
+			break
+		}
+		printBlock(out, indented(rest))
+		out.printf("%s\n", key)
+		printBlock(out, text)
+		return
+	}
+	printBlock(out, indented(raw))
+}
+
+// indented is JSON for people, in its own order.
+func indented(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if len(raw) == 0 || json.Indent(&b, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+// short is a duration as a person says it.
+func short(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(time.Millisecond).String()
+	default:
+		return d.Round(time.Microsecond).String()
+	}
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// shellWord quotes a word for a shell where it needs it.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@%,=", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
