@@ -1,0 +1,272 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// source answers with whatever its function says.
+type source func(r judge.EvidenceRequest, readOnly bool) (judge.Fetched, error)
+
+func (s source) Fetch(_ context.Context, r judge.EvidenceRequest, readOnly bool) (judge.Fetched, error) {
+	return s(r, readOnly)
+}
+
+func content(text string) judge.Fetched { return judge.Fetched{Content: json.RawMessage(text)} }
+
+// testedFlow believes the tests, not the agent.
+const testedFlow = `{"name":"tested","initialState":"a","sensitive":["/evidence/tests/token"],"states":{
+	"a":{"transitions":{"merge":{"target":"b","requiredFields":["claim"],
+		"evidence":[{"name":"tests","source":"tests","arguments":{"sha":"{{data.sha}}"}}],
+		"validator":"(data, context, evidence) => ({valid: evidence.tests.exitCode === 0, confidence: 1, reason: 'the tests fail: ' + evidence.tests.output})"}}},
+	"b":{"final":true}}}`
+
+func TestEvidenceDefeatsALyingAgent(t *testing.T) {
+	t.Parallel()
+	found := `{"exitCode":1,"output":"FAIL TestPay"}`
+	var asked []string
+	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+		asked = append(asked, r.Source+string(r.Arguments))
+		return content(found), nil
+	}), func(*engine.Config) {})
+	b.define(operator, testedFlow)
+	id := b.start(agent, "tested", `{}`).ID
+	r := b.refused(agent, id, "merge", `{"claim":"all tests pass","sha":"abc"}`, judge.CodeValidatorRejected)
+	if !strings.Contains(r.Decision.Reasoning, "FAIL TestPay") {
+		t.Errorf("it does not say what was found: %s", r.Decision.Reasoning)
+	}
+	if ev := r.Decision.Evidence; len(ev) != 1 || ev[0].Name != "tests" || ev[0].Content != nil || !strings.HasPrefix(ev[0].Digest, "sha256:") || ev[0].At.IsZero() {
+		t.Errorf("the agent is told of %+v", ev)
+	}
+	found = `{"exitCode":0,"output":"ok"}`
+	b.moved(agent, id, "merge", `{"claim":"all tests pass","sha":"abc"}`, "b")
+	if strings.Join(asked, " ") != `tests{"sha":"abc"} tests{"sha":"abc"}` {
+		t.Errorf("asked for %v", asked)
+	}
+	h, err := b.History(t.Context(), operator, engine.HistoryRequest{ID: id})
+	if err != nil || string(h.Decisions[1].Evidence[0].Content) != `{"exitCode":1,"output":"FAIL TestPay"}` || string(h.Decisions[1].Evidence[0].Arguments) != `{"sha":"abc"}` {
+		t.Errorf("the operator sees %+v, %v", h.Decisions[1].Evidence, err)
+	}
+	b.verify(id)
+}
+
+// Nothing is approved on evidence that is missing, whatever the reason.
+func TestMissingEvidence(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, data, policy string
+		fetched            judge.Fetched
+		err                error
+		code               string
+		parked             bool
+	}{
+		{name: "timeout", fetched: judge.Fetched{Failure: judge.FailureTimeout, Detail: "It took longer than 1s."}, code: judge.CodeEvidenceMissing},
+		{name: "not configured", fetched: judge.Fetched{Failure: judge.FailureNotConfigured}, code: judge.CodeEvidenceMissing},
+		{name: "stopped, a person may decide", policy: "escalate", fetched: judge.Fetched{Failure: judge.FailureStopped}, code: judge.CodeEvidenceMissing, parked: true},
+		{name: "no JSON", policy: "escalate", fetched: judge.Fetched{Content: json.RawMessage(`{"exitCode":0`)}, code: judge.CodeEvidenceMissing, parked: true},
+		{name: "no UTF-8", fetched: judge.Fetched{Content: json.RawMessage("{\"exitCode\":0,\"output\":\"\xff\"}")}, code: judge.CodeEvidenceMissing},
+		{name: "nothing", fetched: judge.Fetched{}, code: judge.CodeEvidenceMissing},
+		{name: "an argument that may not be passed on, whatever the policy", policy: "escalate", fetched: judge.Fetched{Failure: judge.FailureArgument}, code: judge.CodeEvidenceArgument},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) { return c.fetched, c.err }),
+				func(cfg *engine.Config) { cfg.ReviewPath = true })
+			doc := testedFlow
+			if c.policy != "" {
+				doc = strings.Replace(doc, `"requiredFields"`, `"onEvidenceMissing":"`+c.policy+`","requiredFields"`, 1)
+			}
+			b.define(operator, doc)
+			id := b.start(agent, "tested", `{}`).ID
+			const data = `{"claim":"all tests pass","sha":"abc"}`
+			if !c.parked {
+				r := b.refused(agent, id, "merge", data, c.code)
+				if r.Decision.DecidedBy != judge.LayerEvidence || !strings.Contains(r.Decision.Reasoning, "tests") {
+					t.Errorf("%+v", r.Decision)
+				}
+				return
+			}
+			parked := b.parked(agent, id, "merge", data)
+			// The script that would look at it cannot be asked, so even then the rules decide.
+			r, err := b.resolve(rita, parked.ID, judge.Approve)
+			if err != nil || r.Applied || r.Review.Status != record.ReviewStale {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+	t.Run("cannot be asked for now", func(t *testing.T) {
+		t.Parallel()
+		b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+			return judge.Fetched{}, fmt.Errorf("full: %w", judge.ErrBusy)
+		}), func(*engine.Config) {})
+		b.define(operator, testedFlow)
+		id := b.start(agent, "tested", `{}`).ID
+		_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "merge", Data: json.RawMessage(`{"claim":"x","sha":"y"}`)})
+		if wantCode(t, err, engine.CodeBusy); !errors.Is(err, judge.ErrBusy) || b.load(id).Seq != 1 {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("without a source at all", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		b.define(operator, testedFlow)
+		b.refused(agent, b.start(agent, "tested", `{}`).ID, "merge", `{"claim":"x","sha":"y"}`, judge.CodeEvidenceMissing)
+	})
+	t.Run("for a definition of an agent", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		_, err := b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(testedFlow)})
+		if e := wantCode(t, err, engine.CodeInvalidDefinition); e.Issues[0].Rule != "evidence-not-operator" {
+			t.Errorf("%+v", e.Issues)
+		}
+	})
+}
+
+// A pre-check asks only what changes nothing, and says when that was not enough.
+func TestPrecheckAsksReadOnlySources(t *testing.T) {
+	t.Parallel()
+	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, readOnly bool) (judge.Fetched, error) {
+		if readOnly && r.Source == "tests" {
+			return judge.Fetched{Failure: judge.FailureNotReadOnly}, nil
+		}
+		return content(`{"exitCode":0}`), nil
+	}), func(*engine.Config) {})
+	b.define(operator, testedFlow)
+	b.define(operator, strings.Replace(named(testedFlow, "ticketed"), `"source":"tests"`, `"source":"ticket"`, 1))
+	for flow, want := range map[string]string{"tested": judge.CodeEvidenceNotChecked, "ticketed": ""} {
+		id := b.start(agent, flow, `{}`).ID
+		v, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "merge", Data: json.RawMessage(`{"claim":"x","sha":"y"}`)})
+		if err != nil || v.Decision.Code != want || v.Approved != (want == "") {
+			t.Errorf("%s: %+v, %v", flow, v.Decision, err)
+		}
+		b.moved(agent, id, "merge", `{"claim":"x","sha":"y"}`, "b")
+	}
+}
+
+// What is sensitive in evidence is seen by the rules of an operator and by nobody else.
+func TestEvidenceIsMasked(t *testing.T) {
+	t.Parallel()
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+		return content(`{"exitCode":0,"token":"tok-123456"}`), nil
+	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
+	b.define(operator, strings.Replace(strings.Replace(testedFlow, `"requiredFields"`, `"requireAssurance":"human","requiredFields"`, 1),
+		`evidence.tests.exitCode === 0`, `evidence.tests.token === 'tok-123456'`, 1))
+	id := b.start(agent, "tested", `{}`).ID
+	parked := b.parked(agent, id, "merge", `{"claim":"x","sha":"y"}`)
+	v, err := b.Review(t.Context(), operator, parked.ID)
+	if err != nil || string(v.Decision.Evidence[0].Content) != `{"exitCode":0,"token":"[masked]"}` || !strings.HasPrefix(v.Decision.Evidence[0].Digest, "hmac-sha256:") {
+		t.Errorf("%s, %v", v.Decision.Evidence[0].Content, err)
+	}
+	for _, ev := range b.events(id) {
+		if strings.Contains(string(ev.Body()), "tok-123456") {
+			t.Errorf("event %d holds it", ev.Seq)
+		}
+	}
+	if row, _ := json.Marshal(b.review(parked.ID)); strings.Contains(string(row), "tok-123456") {
+		t.Error("the review holds it")
+	}
+	// It was kept masked only, so it has to be fetched again; it is the same.
+	if r, err := b.resolve(rita, parked.ID, judge.Approve); err != nil || !r.Applied {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// At the resolution, evidence that is old is fetched again, and what has changed voids
+// the review.
+func TestReviewLooksAtTheWorldAgain(t *testing.T) {
+	t.Parallel()
+	now := `{"v":1,"at":"noon","ok":true}`
+	for _, c := range []struct {
+		name          string
+		after         time.Duration
+		then          string
+		failure       judge.EvidenceFailure
+		applied       bool
+		calls         int
+		says          string
+		sameIsAllOfIt bool
+	}{
+		{name: "young", after: time.Minute, then: `{"v":2}`, applied: true, calls: 1},
+		{name: "old and the same", after: time.Hour, then: now, applied: true, calls: 2},
+		{name: "old and the same in what counts", after: time.Hour, then: `{"v":1,"at":"night","ok":true}`, applied: true, calls: 2},
+		{name: "old and another in all that counts", after: time.Hour, then: `{"v":1,"at":"night","ok":true}`, calls: 2, says: "has changed", sameIsAllOfIt: true},
+		{name: "old and changed", after: time.Hour, then: `{"v":2,"at":"noon","ok":true}`, calls: 2, says: "has changed"},
+		{name: "old and gone", after: time.Hour, failure: judge.FailureTimeout, calls: 2, says: "has changed"},
+		{name: "old, the same, and not allowed", after: time.Hour, then: `{"v":1,"at":"noon","ok":false}`, calls: 2, says: "rules"},
+		{name: "under a clock that went back", after: -time.Hour, then: `{"v":2}`, calls: 2, says: "has changed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			calls, found, failure := 0, now, judge.EvidenceFailure("")
+			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+				calls++
+				f := content(found)
+				var v struct{ V json.RawMessage }
+				if json.Unmarshal([]byte(found), &v) == nil && !c.sameIsAllOfIt {
+					f.Same = v.V
+				}
+				if failure != "" {
+					f = judge.Fetched{Failure: failure}
+				}
+				return f, nil
+			}), func(cfg *engine.Config) { cfg.ReviewPath = true })
+			b.define(operator, strings.Replace(watchedFlow, `"go":{`, `"go":{"validator":"(d, c, e) => e.e.ok !== false",`, 1))
+			id := b.start(agent, "watched", `{}`).ID
+			parked := b.parked(agent, id, "go", `{}`)
+			b.mu.Lock()
+			b.now = b.now.Add(c.after)
+			b.mu.Unlock()
+			if c.after >= time.Hour { // the review itself must not expire
+				row := b.review(parked.ID)
+				row.ExpiresAt = time.Time{}
+				b.tamper(row)
+			}
+			found, failure = c.then, c.failure
+			r, err := b.resolve(rita, parked.ID, judge.Approve)
+			if err != nil || r.Applied != c.applied || calls != c.calls || !strings.Contains(r.Message, c.says) {
+				t.Errorf("applied %v after %d calls: %s (%v)", r.Applied, calls, r.Message, err)
+			}
+			if !c.applied && (r.Review.Status != record.ReviewStale || b.load(id).State != "a") {
+				t.Errorf("%+v", r)
+			}
+			b.verify(id)
+		})
+	}
+}
+
+// Who asks is a part of what is reviewed.
+func TestAnotherWhoAsksGetsAnotherReview(t *testing.T) {
+	t.Parallel()
+	b, id := parkable(t)
+	first := b.parked(agent, id, "release", `{"why":"a"}`)
+	second := b.parked(operator, id, "release", `{"why":"a"}`)
+	if first.ID == second.ID || second.RequestedBy != operator.ID || b.review(first.ID).Status != record.ReviewSuperseded {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+}
+
+// Where the definition says so, a person may decide without evidence that cannot be
+// had.
+func TestAPersonMayDecideWithoutEvidence(t *testing.T) {
+	t.Parallel()
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+		return judge.Fetched{Failure: judge.FailureUnavailable}, nil
+	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
+	b.define(operator, strings.Replace(watchedFlow, `"requireAssurance":"human","review"`, `"onEvidenceMissing":"escalate","review"`, 1))
+	id := b.start(agent, "watched", `{}`).ID
+	parked := b.parked(agent, id, "go", `{}`)
+	r, err := b.resolve(rita, parked.ID, judge.Approve)
+	if err != nil || !r.Applied || r.Decision.Evidence[0].Failure != judge.FailureUnavailable {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
