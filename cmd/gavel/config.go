@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"log/slog"
-	"slices"
 
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -65,7 +64,7 @@ func (s *sources) names() []string {
 	if s == nil {
 		return nil
 	}
-	return slices.Concat([]string{}, s.manager.Names())
+	return append([]string{}, s.manager.Names()...)
 }
 
 // fetcher is what the judge fetches with; nil when there is none.

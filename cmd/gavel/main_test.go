@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -22,9 +23,9 @@ import (
 func TestMain(m *testing.M) {
 	worker.Main()
 	if raceDetector {
-		testscript.Main(builtProgram{m}, map[string]func(){"echo-mcp": echoServer})
+		testscript.Main(builtProgram{m}, map[string]func(){"echo-mcp": echoServer, "play": playSession})
 	}
-	testscript.Main(m, map[string]func(){"gavel": main, "echo-mcp": echoServer})
+	testscript.Main(m, map[string]func(){"gavel": main, "echo-mcp": echoServer, "play": playSession})
 }
 
 // builtProgram runs tests with a gavel in the PATH that was built as for a release.
@@ -59,10 +60,24 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Cmds:                map[string]func(ts *testscript.TestScript, neg bool, args []string){"capture": capture},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
 			return nil
 		},
 	})
+}
+
+// capture sets a variable to what a pattern's group matches in the last command's
+// stdout: capture NAME PATTERN.
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: capture NAME PATTERN")
+	}
+	found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+	if len(found) != 2 {
+		ts.Fatalf("%q is not in the output", args[1])
+	}
+	ts.Setenv(args[0], found[1])
 }

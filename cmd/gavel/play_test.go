@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// playSession is the program "play" of the scripts: an agent that plays a file against
+// `gavel mcp`. Each line is a tool and its arguments; $ID is the instance that the last
+// start made. It prints one line for each answer: ok or error, and the structured
+// content. The last line may be "kill", which ends the server as a power cut would.
+func playSession() {
+	file, err := os.ReadFile(os.Args[1])
+	if err != nil {
+		fail(err)
+	}
+	s := beginSession(append([]string{"mcp", "--tool-names", "dotted"}, os.Args[2:]...))
+	instance := os.Getenv("ID")
+	for line := range strings.Lines(string(file)) {
+		tool, arguments, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch tool {
+		case "":
+			continue
+		case "kill":
+			_ = s.cmd.Process.Kill()
+			_ = s.cmd.Wait()
+			return
+		}
+		body := s.call(tool, strings.ReplaceAll(arguments, "$ID", instance))
+		if tool == "workflow.start" {
+			instance, _ = body["id"].(string)
+		}
+	}
+	_ = s.stdin.Close()
+	if err := s.cmd.Wait(); err != nil {
+		fail(err)
+	}
+}
+
+// session is a server and its pipes.
+type session struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines *bufio.Scanner
+	next  int
+}
+
+func beginSession(args []string) *session {
+	s := &session{cmd: exec.Command("gavel", args...)}
+	s.cmd.Stderr = os.Stderr
+	stdin, err := s.cmd.StdinPipe()
+	if err != nil {
+		fail(err)
+	}
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		fail(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		fail(err)
+	}
+	s.stdin, s.lines = stdin, bufio.NewScanner(stdout)
+	s.lines.Buffer(nil, 16<<20)
+	s.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"play","version":"1"}}`)
+	return s
+}
+
+// ask sends a request and returns its result.
+func (s *session) ask(method, params string) json.RawMessage {
+	s.next++
+	if _, err := fmt.Fprintf(s.stdin, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", s.next, method, params); err != nil {
+		fail(err)
+	}
+	for s.lines.Scan() {
+		var r reply
+		if err := json.Unmarshal(s.lines.Bytes(), &r); err != nil {
+			fail(err)
+		}
+		if string(r.ID) != fmt.Sprint(s.next) {
+			continue // a notification
+		}
+		if r.Error != nil {
+			fail(fmt.Errorf("%s: %s", method, r.Error.Message))
+		}
+		return r.Result
+	}
+	fail(fmt.Errorf("%s: the server has gone", method))
+	return nil
+}
+
+func (s *session) call(tool, arguments string) map[string]any {
+	var result struct {
+		IsError bool            `json:"isError"`
+		Body    json.RawMessage `json:"structuredContent"`
+	}
+	raw := s.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments))
+	if err := json.Unmarshal(raw, &result); err != nil {
+		fail(err)
+	}
+	outcome := "ok"
+	if result.IsError {
+		outcome = "error"
+	}
+	fmt.Printf("%s %s %s\n", outcome, tool, result.Body)
+	var body map[string]any
+	if err := json.Unmarshal(result.Body, &body); err != nil {
+		fail(err)
+	}
+	return body
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "play:", err)
+	os.Exit(1)
+}
