@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/validators"
@@ -198,7 +199,7 @@ func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 			continue
 		}
 		f := validators.Finding{
-			Code: CodeEvidenceMissing, Message: sentences(fmt.Sprintf("The evidence %q could not be had (%s).", e.Name, e.Failure), e.Detail),
+			Code: CodeEvidenceMissing, Message: sentences(fmt.Sprintf("The evidence %q could not be had (%s).", e.Name, e.Failure), capital(e.Detail)),
 			Hint: "Nothing is approved without it. Mend what keeps it from being fetched, or tell the operator, and perform the action again.",
 		}
 		to := Escalate
@@ -206,7 +207,7 @@ func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 		case e.Failure == FailureArgument:
 			to = Reject
 			f.Code = CodeEvidenceArgument
-			f.Message = sentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), e.Detail)
+			f.Message = sentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), capital(e.Detail))
 			f.Hint = "Correct the fields that it is asked for with."
 		case e.Failure == FailureNotReadOnly:
 			to = Reject
@@ -221,6 +222,15 @@ func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 		out = append(out, f)
 	}
 	return outcome, out
+}
+
+// capital makes a detail a sentence of its own.
+func capital(detail string) string {
+	if detail == "" {
+		return ""
+	}
+	first, size := utf8.DecodeRuneInString(detail)
+	return string(unicode.ToUpper(first)) + detail[size:]
 }
 
 // contents is the document that scripts get: the content of each, null where it could
