@@ -25,6 +25,8 @@ type answer struct {
 	content any
 	// refused marks a move that did not happen.
 	refused bool
+	// asks is sent instead of an answer: it asks the client for more first.
+	asks *mcp.CallToolResult
 }
 
 // errorContent is the structured content of an error: why nothing was decided
@@ -55,6 +57,9 @@ const maxCopy = 1 << 20
 // result encodes an answer. The text says it in one line and then holds the
 // structured content as it is, for clients that read only text.
 func (a answer) result() (*mcp.CallToolResult, error) {
+	if a.asks != nil {
+		return a.asks, nil
+	}
 	doc, err := readable(a.content)
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
@@ -105,7 +110,7 @@ func readable(v any) (json.RawMessage, error) {
 // that a model can act on. Only a defect of this program is logged, once.
 func (f *Face) handler(t tool) func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		out, err := f.run(ctx, t, rawArguments(req))
+		out, err := f.run(ctx, t, req)
 		if err != nil {
 			out = f.failed(ctx, t.name, err)
 		}
@@ -113,12 +118,13 @@ func (f *Face) handler(t tool) func(context.Context, mcp.CallToolRequest) (*mcp.
 	}
 }
 
-func (f *Face) run(ctx context.Context, t tool, raw json.RawMessage) (out answer, err error) {
+func (f *Face) run(ctx context.Context, t tool, req mcp.CallToolRequest) (out answer, err error) {
 	defer caught(&err)
-	a, err := t.read(raw)
+	a, err := t.read(rawArguments(req))
 	if err != nil {
 		return answer{}, err
 	}
+	a.again = req.Params.MultiRoundTripParams
 	return t.run(ctx, f, a)
 }
 

@@ -17,11 +17,21 @@ import (
 )
 
 // dial connects the library's own client; legacy is the era with initialize.
-func dial(t *testing.T, e mcpface.Engine, name string, legacy bool) *client.Client {
+func dial(t *testing.T, e mcpface.Engine, name string, legacy bool, configure ...option) *client.Client {
 	t.Helper()
-	face, err := mcpface.New(mcpface.Config{
+	return dialWith(t, e, name, legacy, nil, configure...)
+}
+
+// dialWith dials with more options of the client.
+func dialWith(t *testing.T, e mcpface.Engine, name string, legacy bool, options []client.ClientOption, configure ...option) *client.Client {
+	t.Helper()
+	cfg := mcpface.Config{
 		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, o := range configure {
+		o(&cfg)
+	}
+	face, err := mcpface.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +42,6 @@ func dial(t *testing.T, e mcpface.Engine, name string, legacy bool) *client.Clie
 		done <- face.ServeStdio(context.Background(), inR, outW)
 		_ = outW.Close()
 	}()
-	var options []client.ClientOption
 	if legacy {
 		options = append(options, client.WithProtocolVersion(mcp.LATEST_LEGACY_PROTOCOL_VERSION))
 	}

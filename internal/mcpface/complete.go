@@ -35,6 +35,8 @@ func (c completer) CompleteResourceArgument(ctx context.Context, uri string, a m
 		return c.complete(ctx, a.Value, c.workflows)
 	case a.Name == "id" && strings.HasPrefix(uri, instances):
 		return c.complete(ctx, a.Value, func(ctx context.Context) ([]string, bool, error) { return c.instances(ctx, "") })
+	case a.Name == "id" && strings.HasPrefix(uri, reviews):
+		return c.complete(ctx, a.Value, c.reviews)
 	}
 	return &mcp.Completion{}, nil
 }
@@ -74,6 +76,16 @@ func (c completer) instances(ctx context.Context, workflow string) ([]string, bo
 	ids := make([]string, len(page.Instances))
 	for i, instance := range page.Instances {
 		ids[i] = instance.ID
+	}
+	return ids, page.NextCursor != "", err //nolint:wrapcheck // explained by the caller
+}
+
+// reviews are those that wait.
+func (c completer) reviews(ctx context.Context) ([]string, bool, error) {
+	page, err := c.face.cfg.Engine.Reviews(ctx, c.face.cfg.Principal, engine.ReviewsRequest{Limit: completionPage})
+	ids := make([]string, len(page.Reviews))
+	for i, r := range page.Reviews {
+		ids[i] = r.ID
 	}
 	return ids, page.NextCursor != "", err //nolint:wrapcheck // explained by the caller
 }

@@ -8,7 +8,7 @@ import (
 // OutputSchemas are the declared output schemas by canonical tool name.
 func OutputSchemas() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
-	for _, t := range tools {
+	for _, t := range newCatalog(true).tools {
 		out[t.name] = t.declare().RawOutputSchema
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,9 @@ type Engine interface {
 	Instances(context.Context, engine.Principal, engine.InstancesRequest) (engine.InstancesResult, error)
 	CanExecute(ctx context.Context, p engine.Principal, id string, states []string) (engine.CanExecuteResult, error)
 	Diagram(context.Context, engine.Principal, engine.DiagramRequest) (engine.DiagramResult, error)
+	Reviews(context.Context, engine.Principal, engine.ReviewsRequest) (engine.ReviewsResult, error)
+	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
+	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
 }
 
 // Config is what a Face is made of. Engine, Principal and Logger are required.
@@ -46,12 +50,66 @@ type Config struct {
 	MaxLine int
 	// MaxInFlight bounds the requests that wait for an answer; 0 is DefaultMaxInFlight.
 	MaxInFlight int
+	// Reviews offers the tools and resources of reviews.
+	Reviews bool
+	// Elicit puts a parked move to a person through the client, when that can show
+	// forms and the transition is not of high risk. The engine must allow it too.
+	Elicit bool
+	// ElicitTimeout is how long such a form waits; 0 is 2 minutes.
+	ElicitTimeout time.Duration
+	// Poll is how often a resource that the client subscribed to is looked at; 0 is a
+	// second.
+	Poll time.Duration
+}
+
+// defaultElicitTimeout is how long a person has for a form.
+const defaultElicitTimeout = 2 * time.Minute
+
+func (c Config) withDefaults() Config {
+	if c.ToolNames == "" {
+		c.ToolNames = Auto
+	}
+	if c.MaxLine == 0 {
+		c.MaxLine = DefaultMaxLine
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = DefaultMaxInFlight
+	}
+	if c.ElicitTimeout == 0 {
+		c.ElicitTimeout = defaultElicitTimeout
+	}
+	if c.Poll == 0 {
+		c.Poll = defaultPoll
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Engine == nil || c.Logger == nil || c.Principal.ID == "" {
+		errs = append(errs, errors.New("mcpface: config needs Engine, Logger and Principal"))
+	}
+	if !c.ToolNames.known() {
+		errs = append(errs, fmt.Errorf("mcpface: no style of tool names %q (auto, dotted, underscore)", c.ToolNames))
+	}
+	if c.MaxLine < 1024 || c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight {
+		errs = append(errs, fmt.Errorf("mcpface: MaxLine is at least 1024 and MaxInFlight 1 to %d", mostInFlight))
+	}
+	if c.ElicitTimeout < 0 || c.Poll < 0 {
+		errs = append(errs, errors.New("mcpface: ElicitTimeout and Poll are positive"))
+	}
+	if c.Elicit && !c.Reviews {
+		errs = append(errs, errors.New("mcpface: Elicit is a way to decide reviews, so it needs Reviews"))
+	}
+	return errors.Join(errs...)
 }
 
 // Face serves one engine to one client.
 type Face struct {
-	cfg    Config
-	server *server.MCPServer
+	cfg     Config
+	server  *server.MCPServer
+	tools   catalog
+	tickets *tickets
 	// dotless is true once the client turned out to refuse dots in names.
 	dotless  atomic.Bool
 	rewriter *strings.Replacer // of tool names in texts
@@ -62,41 +120,28 @@ type Face struct {
 
 // New returns a Face with every tool, resource and prompt registered.
 func New(cfg Config) (*Face, error) {
-	if cfg.ToolNames == "" {
-		cfg.ToolNames = Auto
-	}
-	if cfg.MaxLine == 0 {
-		cfg.MaxLine = DefaultMaxLine
-	}
-	if cfg.MaxInFlight == 0 {
-		cfg.MaxInFlight = DefaultMaxInFlight
-	}
-	var errs []error
-	if cfg.Engine == nil || cfg.Logger == nil || cfg.Principal.ID == "" {
-		errs = append(errs, errors.New("mcpface: config needs Engine, Logger and Principal"))
-	}
-	if !cfg.ToolNames.known() {
-		errs = append(errs, fmt.Errorf("mcpface: no style of tool names %q (auto, dotted, underscore)", cfg.ToolNames))
-	}
-	if cfg.MaxLine < 1024 || cfg.MaxInFlight < 1 || cfg.MaxInFlight > mostInFlight {
-		errs = append(errs, fmt.Errorf("mcpface: MaxLine is at least 1024 and MaxInFlight 1 to %d", mostInFlight))
-	}
-	if err := errors.Join(errs...); err != nil {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	f := &Face{cfg: cfg, rewriter: nameRewriter(), grace: grace, linger: linger}
+	f := &Face{cfg: cfg, tools: newCatalog(cfg.Reviews), tickets: newTickets(cfg.ElicitTimeout), grace: grace, linger: linger}
+	f.rewriter = f.tools.rewriter()
+	told := instructions
+	if cfg.Reviews {
+		told += reviewInstructions
+	}
 	f.server = server.NewMCPServer("gavel", cfg.Version,
 		server.WithTitle("gavel"),
-		server.WithInstructions(instructions),
+		server.WithInstructions(told),
 		server.WithToolCapabilities(false),
-		server.WithResourceCapabilities(false, false),
+		server.WithResourceCapabilities(true, false),
 		server.WithPromptCapabilities(false),
 		server.WithCompletions(),
 		server.WithPromptCompletionProvider(completer{f}),
 		server.WithResourceCompletionProvider(completer{f}),
 		server.WithHooks(f.hooks()),
 	)
-	for _, t := range tools {
+	for _, t := range f.tools.tools {
 		f.server.AddTool(t.declare(), f.handler(t))
 	}
 	f.addResources()
@@ -109,28 +154,43 @@ const instructions = `gavel holds your process as a state machine. Start an inst
 A refused advance says what is missing: mend exactly that and try again, or choose another action. Only the state that an answer shows is true: never report a step as done that was not approved.
 workflow.judge.validate asks whether an action would pass, without moving.`
 
+// reviewInstructions are added where a person can be asked.
+const reviewInstructions = `
+An ESCALATED advance has not happened: it waits for a person as a review. Tell your user its id and look again with workflow.status or workflow.review.list; do not send the same data again, and do not decide it yourself. Other legal actions are possible meanwhile, but they void the review.`
+
 func (f *Face) hooks() *server.Hooks {
 	h := &server.Hooks{}
 	h.AddAfterInitialize(func(ctx context.Context, _ any, req *mcp.InitializeRequest, result *mcp.InitializeResult) {
 		f.dotless.Store(refusesDots(req.Params.ClientInfo.Name))
+		if s := sessionOf(ctx); s != nil {
+			s.forms.Store(hasForms(&req.Params.Capabilities))
+		}
 		result.Instructions = f.styled(ctx, result.Instructions)
 	})
 	h.AddAfterDiscover(func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
 		result.Instructions = f.styled(ctx, result.Instructions)
 	})
-	h.AddAfterListTools(func(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
-		if !f.underscores(ctx) {
-			return
-		}
-		listed := make([]mcp.Tool, len(result.Tools))
-		for i, t := range result.Tools {
-			t.Name = underscored(t.Name)
-			listed[i] = t
-		}
-		result.Tools = listed
-	})
+	h.AddAfterListTools(f.listTools)
 	h.AddBeforeCallTool(func(_ context.Context, _ any, req *mcp.CallToolRequest) {
-		req.Params.Name = canonicalName(req.Params.Name)
+		req.Params.Name = f.tools.canonical(req.Params.Name)
 	})
+	f.watchHooks(h)
 	return h
+}
+
+// listTools leaves out what the caller's role is not told of, and puts names into the
+// client's style.
+func (f *Face) listTools(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
+	told := f.tools.listed(f.cfg.Principal.Role)
+	listed := make([]mcp.Tool, 0, len(result.Tools))
+	for _, t := range result.Tools {
+		if !slices.Contains(told, t.Name) {
+			continue
+		}
+		if f.underscores(ctx) {
+			t.Name = underscored(t.Name)
+		}
+		listed = append(listed, t)
+	}
+	result.Tools = listed
 }

@@ -68,15 +68,6 @@ func runStart(ctx context.Context, f *Face, a arguments) (answer, error) {
 	return answer{line: verdictLine(what, r.Decision, r.Position), content: r, refused: !r.Decision.Applied}, nil
 }
 
-func runAdvance(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Advance(ctx, f.cfg.Principal, advanceRequest(a))
-	if err != nil {
-		return answer{}, err
-	}
-	what := fmt.Sprintf("%q in %q", r.Action, r.From)
-	return answer{line: verdictLine(what, r.Decision, r.Position), content: r, refused: !r.Decision.Applied}, nil
-}
-
 func advanceRequest(a arguments) engine.AdvanceRequest {
 	return engine.AdvanceRequest{
 		ID: a.text("id"), Action: a.text("action"), Data: a.doc("data"),

@@ -39,8 +39,10 @@ type message struct {
 	tool   string // what tools/call names
 	// cancels is the requestId of notifications/cancelled.
 	cancels json.RawMessage
-	// response is true for an answer to a request, which this server never sends.
+	// response is true for an answer to a request of this server; result is what it
+	// says, nil for an error.
 	response bool
+	result   json.RawMessage
 }
 
 // fault is why a line is not passed on: a JSON-RPC code, a stable name, a
@@ -90,6 +92,9 @@ func examine(line []byte) (message, *fault) {
 	m := message{response: !top["result"].empty() || !top["error"].empty()}
 	if at := top["id"]; !at.empty() && (bad == nil || bad.key != "id") {
 		m.id, m.idAt = answerable(at.of(line)), at
+	}
+	if at := top["result"]; !at.empty() {
+		m.result = at.of(line)
 	}
 	if bad != nil {
 		return m, bad.fault("message")

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/strictdoc"
 )
@@ -54,6 +56,9 @@ func (b bounds) hold(n float64) bool { return n >= b.least && (b.most == 0 || n 
 type arguments struct {
 	raw    json.RawMessage
 	fields map[string]json.RawMessage
+	// again is what a client adds when it repeats a call that was answered with a
+	// question.
+	again mcp.MultiRoundTripParams
 }
 
 // read checks raw against the parameters and reports the first mistake.

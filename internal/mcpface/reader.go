@@ -20,7 +20,10 @@ type lineReader struct {
 	feed    io.Writer
 	answers *lineWriter
 	pending *pending
+	asks    *asker
 	ended   <-chan struct{} // closed when the server stops
+	tools   catalog
+	listed  []string // the tools that the client is told of
 }
 
 // run reads until the end of in. A last line without a newline counts.
@@ -81,17 +84,22 @@ func (r *lineReader) pass(line []byte) error {
 		r.answers.refuse(m.id, bad)
 		return nil
 	case m.response:
-		return nil // nothing was asked of this client
+		r.asks.answered(m)
+		return nil
 	case m.method == methodCancelled:
 		return r.passCancel(m)
 	case m.id == nil:
 		return r.write(line)
 	}
-	if f := unknownTool(m); f != nil {
+	if f := r.unknownTool(m); f != nil {
 		r.answers.refuse(m.id, f)
 		return nil
 	}
 	passed := standIn(m.id)
+	if m.method == methodListen && !bytes.Equal(passed, m.id) {
+		r.answers.refuse(m.id, invalid("The id names the subscription in every notification, and a 64-bit float would change it.", "Send a string, or a smaller integer."))
+		return nil
+	}
 	c, err := r.pending.add(passed, m)
 	if err != nil {
 		r.answers.refuse(m.id, r.notNow(err))
@@ -153,11 +161,11 @@ func (r *lineReader) notNow(err error) *fault {
 
 // unknownTool is the one trouble with a tool that the protocol answers with an
 // error of its own.
-func unknownTool(m message) *fault {
-	if m.method != methodCallTool || m.tool == "" || isTool(m.tool) {
+func (r *lineReader) unknownTool(m message) *fault {
+	if m.method != methodCallTool || m.tool == "" || r.tools.has(m.tool) {
 		return nil
 	}
-	names := toolNames()
+	names := slices.Clone(r.listed)
 	if strings.Contains(m.tool, "_") && !strings.Contains(m.tool, ".") { // the style that the client was told
 		for i, name := range names {
 			names[i] = underscored(name)

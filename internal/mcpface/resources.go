@@ -15,6 +15,7 @@ const (
 	scheme      = "workflow://"
 	definitions = scheme + "definitions"
 	instances   = scheme + "instances"
+	reviews     = scheme + "reviews"
 	typeJSON    = "application/json"
 	typeMermaid = "text/vnd.mermaid"
 )
@@ -32,10 +33,7 @@ func (f *Face) addResources() {
 		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
 			return document(f.cfg.Engine.Instances(ctx, f.cfg.Principal, engine.InstancesRequest{}))
 		}))
-	for _, t := range []struct {
-		uri, name, help, mime string
-		read                  func(ctx context.Context, subject string) (string, error)
-	}{
+	templates := []template{
 		{definitions + "/{name}", "Workflow", "One workflow in full.", typeJSON, func(ctx context.Context, name string) (string, error) {
 			return document(f.cfg.Engine.Describe(ctx, f.cfg.Principal, name, 0))
 		}},
@@ -49,11 +47,23 @@ func (f *Face) addResources() {
 			d, err := f.cfg.Engine.Diagram(ctx, f.cfg.Principal, engine.DiagramRequest{ID: id})
 			return d.Diagram, err
 		}},
-	} {
+	}
+	if f.cfg.Reviews {
+		templates = append(templates, template{reviews + "/{id}", "Review", "A move that waits for a person: what was asked, what keeps the judge from deciding, and how it ended.", typeJSON, func(ctx context.Context, id string) (string, error) {
+			return document(f.cfg.Engine.Review(ctx, f.cfg.Principal, id))
+		}})
+	}
+	for _, t := range templates {
 		f.server.AddResourceTemplate(
 			mcp.NewResourceTemplate(t.uri, t.name, mcp.WithTemplateDescription(t.help), mcp.WithTemplateMIMEType(t.mime)),
 			f.reader(t.mime, t.read))
 	}
+}
+
+// template is a family of resources.
+type template struct {
+	uri, name, help, mime string
+	read                  func(ctx context.Context, subject string) (string, error)
 }
 
 func document(v any, err error) (string, error) {
@@ -96,10 +106,12 @@ func subject(uri string) string {
 // rpcNotFound is rpc for a resource, for which older protocol versions have a code.
 func (f *Face) rpcNotFound(ctx context.Context, what string, err error) error {
 	e := f.rpc(ctx, what, err)
-	if code := engine.CodeOf(err); code == engine.CodeUnknownWorkflow || code == engine.CodeUnknownInstance {
+	switch engine.CodeOf(err) {
+	case engine.CodeUnknownWorkflow, engine.CodeUnknownInstance, engine.CodeUnknownReview:
 		if !server.IsModernRequest(ctx) {
 			e.Code = codeNotFound
 		}
+	default: // the code says enough
 	}
 	return e
 }

@@ -105,6 +105,9 @@ func addFields(properties map[string]any, t reflect.Type) {
 				name = field.Name
 			}
 			s := typeSchema(field.Type)
+			if name == "content" { // of evidence: whatever the source says
+				delete(s, "type")
+			}
 			s["description"] = fieldHelp[name]
 			properties[name] = s
 		}

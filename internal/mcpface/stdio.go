@@ -42,27 +42,42 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 	defer stop()
 	pending := newPending(f.cfg.MaxInFlight)
 	answers := newLineWriter(out, pending)
+	client := &session{asks: newAsker(answers.write), watch: newWatch(f.cfg.Poll, f.mark, answers.write)}
 	clean, feed := io.Pipe()
 	reader := &lineReader{
 		in: bufio.NewReaderSize(in, 64<<10), max: f.cfg.MaxLine, feed: feed,
-		answers: answers, pending: pending, ended: serveCtx.Done(),
+		answers: answers, pending: pending, asks: client.asks, ended: serveCtx.Done(),
+		tools: f.tools, listed: f.tools.listed(f.cfg.Principal.Role),
 	}
 	stdio := server.NewStdioServer(f.server)
 	server.WithQueueSize(queueSize)(stdio)
 	server.WithWorkerPoolSize(workers)(stdio)
+	stdio.SetContextFunc(f.join(client))
 	stdio.SetErrorLogger(slog.NewLogLogger(f.cfg.Logger.Handler(), slog.LevelDebug))
 
 	served := make(chan error, 1)
-	go func() { served <- stdio.Listen(serveCtx, clean, answers) }()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		client.watch.run(serveCtx)
+	}()
+	go func() {
+		err := stdio.Listen(serveCtx, clean, answers)
+		stop()
+		<-watched
+		served <- err
+	}()
 	read := make(chan error, 1)
 	go func() { read <- reader.run() }() // ends with in; a blocked read ends with the process
 
 	var end error
 	select {
 	case end = <-read:
+		client.asks.end()
 		pending.drain(f.grace)
 	case <-ctx.Done():
 		end = ctx.Err()
+		client.asks.end()
 		pending.drain(f.grace)
 	case <-answers.broken: // nobody hears what is answered
 	case err := <-served:

@@ -18,33 +18,37 @@ import (
 )
 
 // The whole surface is golden files, one a tool and one for the rest: a change of
-// what clients see is a change that somebody read.
+// what clients see is a change that somebody read. What reviews add is shown apart.
 func TestSurface(t *testing.T) {
-	w := serve(t, newEngine(t))
-	var rest bytes.Buffer
-	for _, request := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"resources/list"}`,
-		`{"jsonrpc":"2.0","id":1,"method":"resources/templates/list"}`,
-		`{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`,
-	} {
-		w.send(request)
-		if err := json.Indent(&rest, w.nextLine(), "", "  "); err != nil {
-			t.Fatal(err)
+	names := map[string]bool{}
+	for rest, options := range map[string][]option{"server.txt": nil, "server.reviews.txt": {asReviewer}} {
+		w := serve(t, newEngine(t, withReviews), options...)
+		var all bytes.Buffer
+		for _, request := range []string{
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`,
+			`{"jsonrpc":"2.0","id":1,"method":"resources/list"}`,
+			`{"jsonrpc":"2.0","id":1,"method":"resources/templates/list"}`,
+			`{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`,
+		} {
+			w.send(request)
+			if err := json.Indent(&all, w.nextLine(), "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			all.WriteByte('\n')
 		}
-		rest.WriteByte('\n')
-	}
-	golden(t, "server.txt", rest.Bytes())
-	names := map[string]bool{"server.txt": true}
-	for _, raw := range w.listRaw() {
-		var tool struct{ Name string }
-		var doc bytes.Buffer
-		if err := errors.Join(json.Unmarshal(raw, &tool), json.Indent(&doc, raw, "", "  ")); err != nil {
-			t.Fatal(err)
+		golden(t, rest, all.Bytes())
+		names[rest] = true
+		for _, raw := range w.listRaw() {
+			var tool struct{ Name string }
+			var doc bytes.Buffer
+			if err := errors.Join(json.Unmarshal(raw, &tool), json.Indent(&doc, raw, "", "  ")); err != nil {
+				t.Fatal(err)
+			}
+			doc.WriteByte('\n')
+			golden(t, tool.Name+".json", doc.Bytes())
+			names[tool.Name+".json"] = true
 		}
-		doc.WriteByte('\n')
-		golden(t, tool.Name+".json", doc.Bytes())
-		names[tool.Name+".json"] = true
+		w.end()
 	}
 	files, err := os.ReadDir(filepath.Join("testdata", "__snaps__"))
 	if err != nil {
@@ -85,7 +89,15 @@ var documented = []string{
 }
 
 func TestInventory(t *testing.T) {
-	w := serve(t, newEngine(t))
+	inventory(t, documented)
+	inventory(t, slices.Concat(documented, []string{"workflow.review.list"}), withReviewTools)
+	inventory(t, slices.Concat(documented, []string{"workflow.review.list", "workflow.review.resolve"}), asReviewer)
+}
+
+func inventory(t *testing.T, documented []string, options ...option) {
+	t.Helper()
+	w := serve(t, newEngine(t, withReviews), options...)
+	defer w.end()
 	w.hello("test")
 	tools := w.list()
 	var names []string
@@ -150,7 +162,7 @@ func described(t *testing.T, where string, schema map[string]any) {
 
 // A wrong type for every argument of every tool: one clear sentence, one code.
 func TestWrongTypes(t *testing.T) {
-	w := serve(t, newEngine(t))
+	w := serve(t, newEngine(t, withReviews), asReviewer)
 	w.hello("test")
 	samples := map[string]string{"string": `"x"`, "object": `{"a":1}`, "integer": `7`, "number": `0.5`, "boolean": `true`, "array": `["x"]`}
 	wrong := map[string]string{"a list of numbers": `[1]`, "null in a list": `[null]`, "a fraction": `1.5`, "beyond 64 bits": `1e300`}

@@ -17,6 +17,8 @@ type tool struct {
 	passes bool
 	// hints for the client.
 	readOnly, destructive, idempotent bool
+	// roles that are told of it; nil is every one. Calls are the engine's to refuse.
+	roles []engine.Role
 	// output is a value of the type that the tool answers with.
 	output any
 	run    func(ctx context.Context, f *Face, a arguments) (answer, error)

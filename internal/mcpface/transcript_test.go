@@ -17,7 +17,8 @@ import (
 
 // Conversations on the wire, byte for byte. Each file of an archive is one
 // conversation with a server of its own: "> " is what the client sends, "< " what
-// comes back, "# " a remark. -update writes the answers anew.
+// comes back, "# " a remark. A line "= ROLE" goes on with another client of that role,
+// over the same store, where reviews can be decided. -update writes the answers anew.
 func TestTranscripts(t *testing.T) {
 	archives, err := filepath.Glob("testdata/transcripts/*.txtar")
 	if err != nil || len(archives) == 0 {
@@ -64,12 +65,14 @@ var sandboxGaps = regexp.MustCompile(`,\\*"sandbox\\*":\[[^\]]*\]`)
 func converse(t *testing.T, f txtar.File) []byte {
 	t.Helper()
 	style := mcpface.ToolNames(strings.TrimPrefix(filepath.Ext(f.Name), "."))
-	w := serve(t, newEngine(t), func(c *mcpface.Config) {
+	configure := func(c *mcpface.Config) {
 		c.MaxLine = 1 << 14
 		if style != "" {
 			c.ToolNames = style
 		}
-	})
+	}
+	e := newEngine(t, withReviews)
+	w := serve(t, e, configure)
 	var out bytes.Buffer
 	for i, line := range strings.Split(strings.TrimSuffix(string(f.Data), "\n"), "\n") {
 		said, isRequest := strings.CutPrefix(line, "> ")
@@ -77,6 +80,10 @@ func converse(t *testing.T, f txtar.File) []byte {
 			continue
 		}
 		out.WriteString(line + "\n")
+		if role, ok := strings.CutPrefix(line, "= "); ok {
+			w.end()
+			w = serve(t, e, configure, withReviewTools, as(role))
+		}
 		if !isRequest {
 			continue
 		}

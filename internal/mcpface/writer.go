@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -141,12 +142,12 @@ func (e rpcError) Error() string {
 	return carried + string(doc)
 }
 
-var errorStart = []byte(`,"error":{"code":-32603,"message":"` + carried)
+var errorStart = []byte(`,"error":{"code":`)
 
 // restored puts an rpcError back into the answer that carries it; every other
 // line stays as it is.
 func restored(line []byte, id span) []byte {
-	if !bytes.HasPrefix(line[id.end:], errorStart) {
+	if !bytes.HasPrefix(line[id.end:], errorStart) || !bytes.Contains(line, []byte(carried)) {
 		return line
 	}
 	var m struct {
@@ -157,7 +158,8 @@ func restored(line []byte, id span) []byte {
 	if json.Unmarshal(line, &m) != nil {
 		return line
 	}
-	doc, ok := bytes.CutPrefix([]byte(m.Error.Message), []byte(carried))
+	_, text, ok := strings.Cut(m.Error.Message, carried) // the library may have put words before it
+	doc := []byte(text)
 	if !ok || !json.Valid(doc) {
 		return line
 	}

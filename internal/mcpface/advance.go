@@ -1,0 +1,161 @@
+package mcpface
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// runAdvance performs an action. One that was parked just now is put to a person
+// through the client, where an operator allowed it; a client of the newer era repeats
+// the call with the answer.
+func runAdvance(ctx context.Context, f *Face, a arguments) (answer, error) {
+	repeated := a.again.RequestState != "" || len(a.again.InputResponses) > 0
+	if repeated && f.cfg.Elicit {
+		if t, ok := f.tickets.redeem(a.again.RequestState, f.cfg.Principal.ID, callDigest(a.raw)); ok {
+			return f.repeated(ctx, t, a.again.InputResponses)
+		}
+	}
+	r, err := f.cfg.Engine.Advance(ctx, f.cfg.Principal, advanceRequest(a))
+	switch {
+	case err != nil:
+		return answer{}, err
+	case r.Review == nil || r.Review.Status != record.ReviewOpen || !f.cfg.Elicit:
+		return f.advanced(ctx, r, ""), nil
+	case repeated:
+		return f.advanced(ctx, r, "The answer that came with the call is not to a question that waits."), nil
+	default:
+		return f.ask(ctx, a, r)
+	}
+}
+
+// advanced tells what became of a move.
+func (f *Face) advanced(ctx context.Context, r engine.AdvanceResult, note string) answer {
+	what := fmt.Sprintf("%q in %q", r.Action, r.From)
+	if r.Review == nil {
+		return answer{line: verdictLine(what, r.Decision, r.Position), content: r, refused: !r.Decision.Applied}
+	}
+	line, moved := f.reviewed(ctx, what, *r.Review)
+	for _, more := range []string{note, r.Progress} {
+		if more != "" {
+			line += " " + more
+		}
+	}
+	if r.Review.Status == record.ReviewOpen {
+		line += " Why a person: " + objections(r.Decision)
+	}
+	line += fmt.Sprintf(" (decided by %s, confidence %.2f, assurance %s)", r.Decision.DecidedBy, r.Decision.Confidence, r.Decision.Assurance)
+	return answer{line: line, content: r, refused: !moved}
+}
+
+// reviewed tells how a parked move stands, and whether it was made.
+func (f *Face) reviewed(ctx context.Context, what string, r engine.ReviewSummary) (line string, moved bool) {
+	switch {
+	case r.Status == record.ReviewOpen:
+		look := "workflow.status"
+		if f.cfg.Reviews {
+			look = "workflow.status or workflow.review.list"
+		}
+		return fmt.Sprintf("ESCALATED %s: nothing moved; a person has to decide it, and it waits as review %s. %s", what, r.ID,
+			f.styled(ctx, fmt.Sprintf("Look again with %s. Other legal actions are possible meanwhile, but they void the review.", look))), false
+	case r.Status == record.ReviewResolved && r.Resolution == judge.Approve:
+		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(r), sentence(r.Reason)), true
+	case r.Status == record.ReviewResolved:
+		return fmt.Sprintf("REJECTED %s by %s: %s", what, byWhom(r), sentence(r.Reason)), false
+	default:
+		return fmt.Sprintf("ESCALATED %s: nothing moved, and review %s is %s. %s", what, r.ID, r.Status, strings.TrimSpace(sentence(r.Reason)+" "+r.Next)), false
+	}
+}
+
+func byWhom(r engine.ReviewSummary) string {
+	if r.Channel == record.ChannelClient {
+		return "a person via the client"
+	}
+	return r.By
+}
+
+// ask puts a parked move to a person through the client, if there is a way: then the
+// answer tells what the person decided, else that it waits.
+func (f *Face) ask(ctx context.Context, a arguments, r engine.AdvanceResult) (answer, error) {
+	s := sessionOf(ctx)
+	if !s.showsForms(ctx) {
+		return f.advanced(ctx, r, ""), nil
+	}
+	view, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, r.Review.ID)
+	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh || !f.tickets.mayAsk(view.ID) {
+		return f.advanced(ctx, r, ""), nil //nolint:nilerr // the move is parked, whatever keeps the form from being shown
+	}
+	if server.IsModernRequest(ctx) {
+		state, ok := f.tickets.issue(ticket{
+			Review: view.ID, Revision: view.ReviewSummary.Revision, Principal: f.cfg.Principal.ID, Call: callDigest(a.raw),
+		})
+		if !ok {
+			return f.advanced(ctx, r, ""), nil
+		}
+		return answer{asks: server.NewInputRequestBuilder(state).Elicit(formKey, form(view)).ToolResult()}, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, f.cfg.ElicitTimeout)
+	defer cancel()
+	raw, err := s.asks.ask(limited, string(mcp.MethodElicitationCreate), form(view))
+	if err != nil {
+		return f.advanced(ctx, r, "A person was to be asked through the client, but there was no answer."), nil //nolint:nilerr // it waits on
+	}
+	return f.heard(ctx, view, raw)
+}
+
+// repeated goes on with a call that was answered with a form.
+func (f *Face) repeated(ctx context.Context, t ticket, replies mcp.InputResponses) (answer, error) {
+	view, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, t.Review)
+	if err != nil {
+		return answer{}, err
+	}
+	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.Revision {
+		return f.decided(ctx, view, view.Decision.Decision, "")
+	}
+	raw, err := json.Marshal(replies[formKey])
+	if err != nil {
+		raw = nil // unusable
+	}
+	return f.heard(ctx, view, raw)
+}
+
+// heard does what a person answered. What is no clear answer leaves the move parked.
+func (f *Face) heard(ctx context.Context, view engine.ReviewView, raw json.RawMessage) (answer, error) {
+	word, err := readForm(raw)
+	switch {
+	case err != nil:
+		return f.decided(ctx, view, view.Decision.Decision, "The client sent no answer that the form allows.")
+	case word.decision == "":
+		return f.decided(ctx, view, view.Decision.Decision, "The person who was asked through the client did not decide it.")
+	}
+	person := engine.Principal{ID: string(record.ChannelClient) + ":" + f.cfg.Principal.ID, Role: engine.RoleReviewer}
+	r, err := f.cfg.Engine.Resolve(ctx, person, engine.ResolveRequest{
+		ID: view.ID, Decision: word.decision, Reason: word.reason, Channel: record.ChannelClient,
+	})
+	if err != nil {
+		return f.decided(ctx, view, view.Decision.Decision, "What the person decided could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
+	}
+	if r.Decision.Outcome == "" { // it was void before it came to a judgement
+		return f.decided(ctx, view, view.Decision.Decision, "")
+	}
+	return f.decided(ctx, view, r.Decision, "")
+}
+
+// decided answers with a review as it is now.
+func (f *Face) decided(ctx context.Context, was engine.ReviewView, d engine.Decision, note string) (answer, error) {
+	now, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, was.ID)
+	if err != nil {
+		return answer{}, err
+	}
+	return f.advanced(ctx, engine.AdvanceResult{
+		Position: now.Position, From: was.From, Action: was.Action, Decision: d, Review: &now.ReviewSummary,
+	}, note), nil
+}

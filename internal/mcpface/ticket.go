@@ -1,0 +1,118 @@
+package mcpface
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// mostTickets is how many questions may be out at once with clients that ask a
+	// person on their own time.
+	mostTickets = 32
+	// mostTimes is how often a person is asked about one review: an agent that repeats
+	// its call until somebody presses the other button gets nowhere.
+	mostTimes = 3
+)
+
+// tickets are the questions that clients of the era without server requests carry: the
+// state that they give back with a person's answer. It passes through the hands of
+// whoever is judged, so it is sealed with a key of this process, and good once.
+type tickets struct {
+	key   []byte
+	lasts time.Duration
+	now   func() time.Time
+
+	mu    sync.Mutex
+	out   map[string]time.Time // until when, by nonce
+	times map[string]int       // asked so far, by review
+}
+
+// ticket is what a question was about.
+type ticket struct {
+	Nonce     string `json:"n"`
+	Review    string `json:"r"`
+	Revision  int64  `json:"v"` // of the instance
+	Principal string `json:"p"`
+	Call      string `json:"c"` // digest of the call's arguments
+	Until     int64  `json:"u"` // Unix milliseconds
+}
+
+func newTickets(lasts time.Duration) *tickets {
+	key := make([]byte, sha256.Size)
+	_, _ = rand.Read(key) // it never fails: the program ends instead
+	return &tickets{key: key, lasts: lasts, now: time.Now, out: map[string]time.Time{}, times: map[string]int{}}
+}
+
+// mayAsk counts a question about a review, and reports whether it may be asked.
+func (t *tickets) mayAsk(review string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.times[review] >= mostTimes {
+		return false
+	}
+	t.times[review]++
+	return true
+}
+
+// issue seals a ticket. It returns false while too many are out.
+func (t *tickets) issue(k ticket) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	for nonce, until := range t.out {
+		if !now.Before(until) {
+			delete(t.out, nonce)
+		}
+	}
+	if len(t.out) >= mostTickets {
+		return "", false
+	}
+	until := now.Add(t.lasts)
+	k.Nonce, k.Until = rand.Text(), until.UnixMilli()
+	t.out[k.Nonce] = until
+	body := base64.RawURLEncoding.EncodeToString(encode(k))
+	return body + "." + t.seal(body), true
+}
+
+// redeem opens a ticket, once, for the principal and the call that it was issued for.
+func (t *tickets) redeem(sealed, principal, call string) (ticket, bool) {
+	body, seal, _ := strings.Cut(sealed, ".")
+	if !hmac.Equal([]byte(seal), []byte(t.seal(body))) {
+		return ticket{}, false
+	}
+	var k ticket
+	raw, err := base64.RawURLEncoding.DecodeString(body)
+	if err != nil || json.Unmarshal(raw, &k) != nil || k.Principal != principal || k.Call != call {
+		return ticket{}, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	until, out := t.out[k.Nonce]
+	delete(t.out, k.Nonce)
+	return k, out && t.now().Before(until)
+}
+
+// seal is the keyed digest of a ticket's text.
+func (t *tickets) seal(body string) string {
+	mac := hmac.New(sha256.New, t.key)
+	mac.Write([]byte("gavel/mcp/ticket/v1\x00" + body))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// callDigest tells calls apart by what their arguments say, however they are written.
+func callDigest(raw json.RawMessage) string {
+	var v any
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return ""
+	}
+	sum := sha256.Sum256(encode(v))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
