@@ -108,6 +108,9 @@ func (p reviewPage) reasons() {
 	})
 	p.quote(d.Reasoning)
 	for _, f := range d.Findings {
+		if f.Path == "" && strings.Contains(d.Reasoning, f.Message) {
+			continue // said already
+		}
 		line := fmt.Sprintf("[%s] ", f.Code)
 		if f.Path != "" {
 			line += f.Path + ": "
