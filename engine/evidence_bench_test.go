@@ -1,0 +1,58 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/internal/evidence"
+)
+
+// BenchmarkAdvanceWithEvidence is an advance that runs commands which take 10 to 40
+// ms, beside the slowest of them alone and beside the same advance without evidence.
+// The aim: the slowest source plus what the gate takes anyway.
+func BenchmarkAdvanceWithEvidence(b *testing.B) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		b.Skip("there is no command sleep")
+	}
+	b.Run("the slowest command alone", func(b *testing.B) {
+		for b.Loop() {
+			if err := exec.Command(sleep, "0.04").Run(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	sources := map[string]evidence.Source{}
+	var wanted []string
+	for i := 1; i <= 4; i++ {
+		name := fmt.Sprintf("s%d", i)
+		sources[name] = evidence.Source{Command: []string{sleep, fmt.Sprintf("0.0%d", i)}}
+		wanted = append(wanted, fmt.Sprintf(`{"name":%q,"source":%q}`, name, name))
+	}
+	manager, err := evidence.New(evidence.Config{Sources: sources, Dir: b.TempDir()}, evidence.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer manager.Close()
+	for _, c := range []struct{ name, goes string }{
+		{"without evidence", ""},
+		{"with four sources", `,"evidence":[` + strings.Join(wanted, ",") + `]`},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			bench := newBenchWith(b, memstore.New(), manager, func(*engine.Config) {})
+			bench.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a"`+c.goes+`}}}}}`)
+			id := bench.start(agent, "w", `{}`).ID
+			for b.Loop() {
+				r, err := bench.Advance(b.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`{}`)})
+				if err != nil || !r.Decision.Applied {
+					b.Fatalf("%+v, %v", r.Decision, err)
+				}
+			}
+		})
+	}
+}
