@@ -11,6 +11,7 @@ import (
 )
 
 type demoCmd struct {
+	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence" default:"workflow" help:"What to watch: workflow (the default), or evidence."`
 	Keep  bool   `name:"keep" help:"Keep the store and say how to look at it."`
 	JSON  bool   `name:"json" help:"Print the exchange as JSON."`
 	Store string `name:"store" env:"GAVEL_DEMO_STORE" placeholder:"PATH" help:"Make the store here, and keep it. It must not exist yet."`
@@ -24,19 +25,34 @@ without the required fields and with a comment that is too short, is refused wit
 reasons, does it properly, and rolls back. In the second act a model judges the
 approval too; then that model is slow, garbled and dead. The model is a script that
 listens on this machine, so that the demo needs no key and no network; everything
-else is real. The demo checks every answer, and fails when one is not as it should be.
+else is real.
+
+In gavel demo evidence the agent claims that all tests pass. The gate runs them itself,
+sees one fail, and refuses; the agent finds other words, then mends the file; then the
+tests hang, and then the program that runs them is gone.
+
+The demo checks every answer, and fails when one is not as it should be.
 
 Examples:
 
     gavel demo
+    gavel demo evidence
     gavel demo --keep         # then look at what was recorded
     gavel demo --json | jq '.decisions[] | {action, outcome, decidedBy}'
 
 Exit codes: 0 all as it should be, 1 an unexpected answer, 3 no server.`
 }
 
-// demoTimeout bounds the whole demo, which takes about a second.
+// demoTimeout bounds the whole demo, which takes a few seconds.
 const demoTimeout = time.Minute
+
+// stage is what a demo moves beside the agent.
+type stage interface {
+	moody
+	// settings are what the server is started with.
+	settings() (arguments, environment []string)
+	close() error
+}
 
 // Run plays the demo and prints its transcript.
 func (c *demoCmd) Run(ctx context.Context, con *console) error {
@@ -46,18 +62,19 @@ func (c *demoCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	model, err := startModel(ctx)
+	what, set, err := c.part(ctx)
 	if err != nil {
 		return errors.Join(err, cleanup())
 	}
-	defer model.close()
-	agent, err := startServer(ctx, path, model.url)
+	defer set.close() //nolint:errcheck // a demo that went well has closed it
+	arguments, environment := set.settings()
+	agent, err := startServer(ctx, path, arguments, environment)
 	if err != nil {
 		return errors.Join(err, cleanup())
 	}
 	t := &transcript{con: con, quiet: c.JSON, Store: path, Server: agent.server}
-	t.begin()
-	err = play(ctx, agent, model, t)
+	t.begin(what.headline)
+	err = what.run(ctx, agent, set, t)
 	if cerr := agent.close(); err == nil && cerr != nil {
 		err = fmt.Errorf("the server did not end well: %w", cerr)
 	}
@@ -68,7 +85,17 @@ func (c *demoCmd) Run(ctx context.Context, con *console) error {
 	if err := t.end(c.kept()); err != nil {
 		return err
 	}
-	return cleanup()
+	return errors.Join(set.close(), cleanup())
+}
+
+// part is what is played, and where.
+func (c *demoCmd) part(ctx context.Context) (play, stage, error) {
+	if c.Part == "evidence" {
+		w, err := openWorkshop()
+		return evidencePlay, w, err
+	}
+	model, err := startModel(ctx)
+	return workflowPlay, model, err
 }
 
 func (c *demoCmd) kept() bool { return c.Keep || c.Store != "" }

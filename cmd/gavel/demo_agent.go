@@ -29,20 +29,20 @@ type serverInfo struct {
 	Protocol string `json:"protocol"`
 }
 
-// startServer starts this very program as a server, with a model to judge, and
-// says hello to it.
-func startServer(ctx context.Context, store, model string) (*agent, error) {
+// startServer starts this very program as a server, with further arguments and
+// variables, and says hello to it.
+func startServer(ctx context.Context, store string, arguments, environment []string) (*agent, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, unclear("", "cannot find this program's file: %w", err)
 	}
 	a := &agent{log: &lockedBuffer{}}
-	stdio := transport.NewStdioWithOptions(program, nil, []string{"mcp", "--store", store, "--tool-names", "dotted"},
+	arguments = append([]string{"mcp", "--store", store, "--tool-names", "dotted"}, arguments...)
+	stdio := transport.NewStdioWithOptions(program, nil, arguments,
 		transport.WithCommandFunc(func(ctx context.Context, program string, _, args []string) (*exec.Cmd, error) {
 			cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // this very program
 			cmd.Args[0] = os.Args[0]
-			// A second is enough for a script, and short enough to watch it being slow.
-			cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+model, "LLM_JUDGE_MODEL=scripted", "GAVEL_LLM_DEADLINE=1s")
+			cmd.Env = append(withoutSettings(os.Environ()), environment...)
 			cmd.Stderr = a.log
 			return cmd, nil
 		}))

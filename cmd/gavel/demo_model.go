@@ -23,9 +23,10 @@ type scriptedModel struct {
 	mood mood
 }
 
-// mood is how the scripted model behaves.
+// mood is how the scripted model, or the project of the other demo, behaves.
 type mood string
 
+// The moods of the model.
 const (
 	wellBehaved mood = "well"
 	slow        mood = "slow"    // answers after its caller has given up
@@ -46,14 +47,21 @@ func startModel(ctx context.Context) (*scriptedModel, error) {
 	return m, nil
 }
 
-func (m *scriptedModel) become(to mood) {
+func (m *scriptedModel) become(to mood) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mood = to
+	return nil
 }
 
 // close ends the endpoint and whatever hangs in it.
-func (m *scriptedModel) close() { _ = m.server.Close() }
+func (m *scriptedModel) close() error { return m.server.Close() }
+
+// settings make the server ask the script. A second is enough for it, and short
+// enough to watch it being slow.
+func (m *scriptedModel) settings() (arguments, environment []string) {
+	return nil, []string{"LLM_BASE_URL=" + m.url, "LLM_JUDGE_MODEL=scripted", "GAVEL_LLM_DEADLINE=1s"}
+}
 
 // ServeHTTP answers one chat completion.
 func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -11,8 +11,9 @@ import (
 //go:embed demo/document-review.json
 var documentReview []byte
 
-// moody is what the demo needs of the scripted model.
-type moody interface{ become(to mood) }
+// moody is what the demo needs of what it moves beside the agent: the scripted
+// model, or the project whose tests are run.
+type moody interface{ become(to mood) error }
 
 // caller is what the demo needs of an agent; tests give a liar.
 type caller interface {
@@ -27,7 +28,8 @@ type scene struct {
 	args func(*memory) map[string]any
 	// must checks the answer, and remembers what later scenes need.
 	must func(*memory, answer) error
-	// mood is what the model becomes before the call; "" leaves it as it is.
+	// mood is what the model or the project becomes before the call; "" leaves it as
+	// it is.
 	mood mood
 }
 
@@ -37,10 +39,19 @@ type act struct {
 	scenes []scene
 }
 
-// acts are the demo, in order.
-var acts = []act{
-	{"First act: fields, schema and scripts.", scenes},
-	{"Second act: a model judges too. It is a script on this machine, no real model; the gate treats it like one.", judgedScenes},
+// play is a demo: what it is about, and its acts in order.
+type play struct {
+	headline string
+	acts     []act
+}
+
+// workflowPlay is the demo of the layers.
+var workflowPlay = play{
+	headline: "An agent drives a workflow, and gavel judges every move before it happens.",
+	acts: []act{
+		{"First act: fields, schema and scripts.", scenes},
+		{"Second act: a model judges too. It is a script on this machine, no real model; the gate treats it like one.", judgedScenes},
+	},
 }
 
 // memory is what the agent learnt.
@@ -131,16 +142,18 @@ func definitionArguments(definition []byte) map[string]any {
 	return out
 }
 
-// play runs every scene and stops at the first answer that is not as it must be.
-func play(ctx context.Context, agent caller, model moody, t *transcript) error {
+// run plays every scene and stops at the first answer that is not as it must be.
+func (p play) run(ctx context.Context, agent caller, model moody, t *transcript) error {
 	var m memory
 	step := 0
-	for _, part := range acts {
+	for _, part := range p.acts {
 		t.act(part.title)
 		for _, s := range part.scenes {
 			step++
 			if s.mood != "" {
-				model.become(s.mood)
+				if err := model.become(s.mood); err != nil {
+					return err
+				}
 			}
 			t.ask(step, s)
 			a, err := agent.call(ctx, s.tool, s.args(&m))

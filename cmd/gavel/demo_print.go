@@ -11,12 +11,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-func (t *transcript) begin() {
+func (t *transcript) begin(headline string) {
 	t.Exchange = []exchange{}
 	if t.quiet {
 		return
 	}
-	t.con.out.printf("%s\n", t.con.out.bold("An agent drives a workflow, and gavel judges every move before it happens."))
+	t.con.out.printf("%s\n", t.con.out.bold(headline))
 	t.con.out.printf("%s\n", t.con.out.dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.Store)))
 }
 
@@ -127,6 +127,16 @@ func (t *transcript) printDecisions(a answer) {
 		return // the check of the scene says so
 	}
 	t.con.out.table(decisionRows(history.Decisions))
+	var fetched []fetchedFor
+	for _, d := range history.Decisions {
+		for _, e := range d.Evidence {
+			fetched = append(fetched, fetchedFor{d.Seq, d.Action, e})
+		}
+	}
+	if len(fetched) > 0 {
+		t.con.out.printf("\n")
+		t.con.out.table(fetchedRows(fetched))
+	}
 }
 
 // end prints the close of a demo that went as it should.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 
@@ -40,11 +41,11 @@ func (l *liar) call(_ context.Context, tool string, _ any) (answer, error) {
 	return a, nil
 }
 
-// recording plays the demo against the real server once.
-func recording(t *testing.T) []answer {
+// recording plays a part of the demo against the real server once.
+func recording(t *testing.T, part string) []answer {
 	t.Helper()
 	// The agent starts os.Args[0], which is this test binary under another name.
-	out := runGavel(t, "demo", "--json")
+	out := runGavel(t, "demo", part, "--json")
 	var played struct {
 		OK       bool       `json:"ok"`
 		Exchange []exchange `json:"exchange"`
@@ -65,37 +66,72 @@ func recording(t *testing.T) []answer {
 // steadyModel has no moods: the answers are recorded.
 type steadyModel struct{}
 
-func (steadyModel) become(mood) {}
+func (steadyModel) become(mood) error { return nil }
 
-// TestDemoChecksItself lies in every scene: the demo must not swallow it.
+// TestDemoChecksItself lies in every scene of both parts: the demo must not swallow it.
 func TestDemoChecksItself(t *testing.T) {
 	t.Parallel()
-	honest := recording(t)
-	if want := len(scenes) + len(judgedScenes); len(honest) != want {
-		t.Fatalf("%d answers for %d scenes", len(honest), want)
-	}
 	set := func(key string, value any) func(*answer) {
 		return func(a *answer) { a.fields[key] = value }
 	}
 	decide := func(key string, value any) func(*answer) {
 		return func(a *answer) { a.fields["decision"].(map[string]any)[key] = value }
 	}
-	lies := map[string]struct {
-		lie   func(*answer)
-		where func(answer) bool
-	}{
+	advances := func(a answer) bool { return a.Tool == "workflow.advance" }
+	everywhere := map[string]lie{
 		"the other way round": {func(a *answer) { a.IsError = !a.IsError }, func(answer) bool { return true }},
 		"nothing at all":      {func(a *answer) { a.fields = nil }, func(answer) bool { return true }},
 		"another state":       {set("state", "elsewhere"), func(a answer) bool { return a.at("state") != nil }},
-		"another outcome":     {decide("outcome", "escalate"), func(a answer) bool { return a.Tool == "workflow.advance" }},
-		"not complete":        {set("complete", "maybe"), func(a answer) bool { return a.Tool == "workflow.advance" && !a.IsError }},
+		"another outcome":     {decide("outcome", "escalate"), advances},
+		"not complete":        {set("complete", "maybe"), func(a answer) bool { return advances(a) && !a.IsError }},
 		"nameless violations": {decide("violations", []any{"something is wrong"}), func(a answer) bool { return a.IsError }},
 		"another layer":       {decide("decidedBy", "nobody"), func(a answer) bool { return a.IsError }},
 		"a short history":     {set("decisions", []any{}), func(a answer) bool { return a.Tool == "workflow.judge.history" }},
-		"a kept context": {
+	}
+	for part, c := range map[string]struct {
+		play play
+		lies map[string]lie
+	}{
+		"workflow": {workflowPlay, map[string]lie{"a kept context": {
 			func(a *answer) { a.fields["context"].(map[string]any)["comments"] = "still here" },
 			func(a answer) bool { return a.Tool == "workflow.rollback" },
-		},
+		}}},
+		"evidence": {evidencePlay, map[string]lie{
+			"evidence untold":          {decide("evidence", nil), advances},
+			"other evidence":           {decide("evidence", []any{map[string]any{"name": "moon", "at": "now", "tookNs": 1.0}}), advances},
+			"evidence without history": {dropEvidence, func(a answer) bool { return a.Tool == "workflow.judge.history" }},
+		}},
+	} {
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			lies := maps.Clone(everywhere)
+			maps.Copy(lies, c.lies)
+			lieEverywhere(t, c.play, recording(t, part), lies)
+		})
+	}
+}
+
+// lie is what a server could say instead, and in which answers.
+type lie struct {
+	tell  func(*answer)
+	where func(answer) bool
+}
+
+// dropEvidence takes what was fetched out of a history.
+func dropEvidence(a *answer) {
+	for _, d := range a.fields["decisions"].([]any) {
+		delete(d.(map[string]any), "evidence")
+	}
+}
+
+func lieEverywhere(t *testing.T, p play, honest []answer, lies map[string]lie) {
+	t.Helper()
+	want := 0
+	for _, act := range p.acts {
+		want += len(act.scenes)
+	}
+	if len(honest) != want {
+		t.Fatalf("%d answers for %d scenes", len(honest), want)
 	}
 	for name, l := range lies {
 		told := 0
@@ -104,7 +140,7 @@ func TestDemoChecksItself(t *testing.T) {
 				continue
 			}
 			told++
-			if err := play(t.Context(), &liar{honest: honest, scene: i, lie: l.lie}, steadyModel{}, quietTranscript()); err == nil {
+			if err := p.run(t.Context(), &liar{honest: honest, scene: i, lie: l.tell}, steadyModel{}, quietTranscript()); err == nil {
 				t.Errorf("%s in step %d (%s) went unnoticed", name, i+1, honest[i].Tool)
 			}
 		}
@@ -112,7 +148,7 @@ func TestDemoChecksItself(t *testing.T) {
 			t.Errorf("%s: no scene to tell it in", name)
 		}
 	}
-	if err := play(t.Context(), &liar{honest: honest, scene: -1}, steadyModel{}, quietTranscript()); err != nil {
+	if err := p.run(t.Context(), &liar{honest: honest, scene: -1}, steadyModel{}, quietTranscript()); err != nil {
 		t.Errorf("the honest answers: %v", err)
 	}
 }

@@ -57,6 +57,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) > 0 && args[0] == completeCommand {
 		return printCandidates(con, args[1:])
 	}
+	if len(args) == 1 && args[0] == demoTestsCommand {
+		return demoTests(ctx, shopFile, stdout)
+	}
 	if err := execute(ctx, con, args, stderr); err != nil {
 		return con.fail(err)
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// TestDemoEvidence holds what the demo prints to what the page shows. That it is the
+// right thing is the demo's own to check; see TestDemoChecksItself.
+func TestDemoEvidence(t *testing.T) {
+	t.Parallel()
+	showsDemo(t, "../../docs/evidence.md", "demo", "evidence")
+}
+
+// The demo leaves nothing behind, also when it keeps the store elsewhere.
+func TestDemoEvidenceCleansUp(t *testing.T) {
+	t.Parallel()
+	w, err := openWorkshop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []mood{mended, gone, hanging, gone, broken, broken} {
+		if err := w.become(to); err != nil {
+			t.Errorf("become %s: %v", to, err)
+		}
+	}
+	if err := w.close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(w.dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", w.dir, err)
+	}
+}
+
+// The demo's two files are what a team would write: nothing is to be said of them.
+func TestDemoEvidenceFilesAreClean(t *testing.T) {
+	t.Parallel()
+	root, err := strictdoc.Parse("gavel.yaml", testedChangeSources, strictdoc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := evidence.ParseConfig(root.Get("evidence"))
+	if err != nil || len(cfg.Sources) != 1 {
+		t.Fatalf("%d sources, %v", len(cfg.Sources), err)
+	}
+	box, err := newSandbox(testConsole(os.Stderr, os.Stderr).log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	d, err := workflow.Parse("tested-change.yaml", testedChange)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issues, err := d.Lint(t.Context(), workflow.LintOptions{
+		Compiler: box.compiler, Owner: validators.Owner{ID: "test", Trusted: true}, Sources: []string{"tests-pass"},
+	})
+	if err != nil || len(issues) > 0 {
+		t.Errorf("%v, %v", issues, err)
+	}
+}
+
+func TestDemoTests(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, shop string
+		code       int
+		want       []string
+	}{
+		{"broken", shops[broken], 1, []string{"--- PASS: TestPrice", "--- FAIL: TestTotal: total is 20, want 18", "FAIL\n"}},
+		{"mended", shops[mended], 0, []string{"--- PASS: TestPrice", "--- PASS: TestTotal", "PASS\n"}},
+		{"hanging", shops[hanging], 1, []string{"=== RUN   TestTotal"}},
+		{"empty", "", 1, []string{"--- FAIL: TestPrice"}},
+		{"none", "-", 2, []string{"no project"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), shopFile)
+			if c.shop != "-" {
+				if err := os.WriteFile(file, []byte(c.shop), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // what hangs ends at once
+			var out bytes.Buffer
+			if code := demoTests(ctx, file, &out); code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%q is missing:\n%s", want, out.String())
+				}
+			}
+		})
+	}
+}
