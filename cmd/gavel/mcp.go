@@ -45,10 +45,10 @@ Where definitions ask for evidence, the gate fetches it from the sources that --
 declares; gavel evidence tries them. Evidence from an undeclared source is missing.
 
 With --reviews a move that only a person can decide is parked: the state stays, the agent
-gets a review id, and a reviewer decides on this machine with gavel review, or with a
-server of his own on the same store: gavel mcp --role reviewer --principal NAME. With
---elicit a client that can show forms may ask its user as well; what it answers is only as
-honest as the client, so that the record tells it apart.
+gets a review id, and a reviewer decides on this machine with gavel review, or through a
+server of his own on the same store: gavel mcp --reviews --role reviewer, with the same
+--config. With --elicit a client that can show forms may ask its user as well; what it
+answers is only as honest as the client, so that the record tells it apart.
 
 Examples:
 
@@ -139,7 +139,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	}
 	face, err := mcpface.New(mcpface.Config{
 		Engine: sys.engine, Principal: principal, ToolNames: mcpface.ToolNames(c.ToolNames),
-		Version: readBuild().Version, Logger: con.log,
+		Version: readBuild().Version, Logger: con.log, Reviews: c.Reviews, Elicit: c.Elicit,
 	})
 	if err != nil {
 		return misused("", "cannot set up the server: %w", err)

@@ -13,7 +13,8 @@ import (
 // playSession is the program "play" of the scripts: an agent that plays a file against
 // `gavel mcp`. Each line is a tool and its arguments; $ID is the instance that the last
 // start made. It prints one line for each answer: ok or error, and the structured
-// content. The last line may be "kill", which ends the server as a power cut would.
+// content. The last line may be "kill", which ends the server as a power cut would. With
+// $FORM set it is a client that can show forms, and answers each with that.
 func playSession() {
 	file, err := os.ReadFile(os.Args[1])
 	if err != nil {
@@ -48,10 +49,17 @@ type session struct {
 	stdin io.WriteCloser
 	lines *bufio.Scanner
 	next  int
+	form  string
+}
+
+func (s *session) write(line string) {
+	if _, err := io.WriteString(s.stdin, line+"\n"); err != nil {
+		fail(err)
+	}
 }
 
 func beginSession(args []string) *session {
-	s := &session{cmd: exec.Command("gavel", args...)}
+	s := &session{cmd: exec.Command("gavel", args...), form: os.Getenv("FORM")}
 	s.cmd.Stderr = os.Stderr
 	stdin, err := s.cmd.StdinPipe()
 	if err != nil {
@@ -66,20 +74,28 @@ func beginSession(args []string) *session {
 	}
 	s.stdin, s.lines = stdin, bufio.NewScanner(stdout)
 	s.lines.Buffer(nil, 16<<20)
-	s.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"play","version":"1"}}`)
+	capabilities := "{}"
+	if s.form != "" {
+		capabilities = `{"elicitation":{}}`
+	}
+	s.ask("initialize", fmt.Sprintf(`{"protocolVersion":"2025-11-25","capabilities":%s,"clientInfo":{"name":"play","version":"1"}}`, capabilities))
+	s.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return s
 }
 
 // ask sends a request and returns its result.
 func (s *session) ask(method, params string) json.RawMessage {
 	s.next++
-	if _, err := fmt.Fprintf(s.stdin, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", s.next, method, params); err != nil {
-		fail(err)
-	}
+	s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, s.next, method, params))
 	for s.lines.Scan() {
 		var r reply
 		if err := json.Unmarshal(s.lines.Bytes(), &r); err != nil {
 			fail(err)
+		}
+		if r.Method == "elicitation/create" {
+			fmt.Printf("form %s\n", s.lines.Bytes())
+			s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, s.form))
+			continue
 		}
 		if string(r.ID) != fmt.Sprint(s.next) {
 			continue // a notification
