@@ -10,3 +10,9 @@ import "embed"
 //
 //go:embed workflows
 var Workflows embed.FS
+
+// Evidence holds the examples with evidence, one folder each: the definition, named
+// after itself, gavel.yaml with its sources, and what these need.
+//
+//go:embed evidence
+var Evidence embed.FS
