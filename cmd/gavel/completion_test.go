@@ -20,7 +20,7 @@ func TestComplete(t *testing.T) {
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "demo", "lint", "graph", "schema", "instances", "script", "judge", "version", "completion"}},
+		{line: "", want: []string{"mcp", "review", "demo", "evidence", "lint", "graph", "schema", "instances", "script", "judge", "version", "completion"}},
 		{line: "in", want: []string{"instances"}},
 		{line: "instances ", want: []string{"list", "show", "history"}},
 		{line: "instances list --st", want: []string{"--state", "--status", "--store"}},
@@ -40,6 +40,9 @@ func TestComplete(t *testing.T) {
 		{line: "graph --format m", want: []string{"mermaid"}},
 		{line: "graph ", files: true},
 		{line: "instances show "},
+		{line: "review ", want: []string{"list", "show", "approve", "reject"}},
+		{line: "review list --status s", want: []string{"stale", "superseded"}},
+		{line: "evidence list --config ", files: true},
 		{line: "nonsense "},
 		{line: "lint --nope="},
 		{line: "version --", want: []string{"--help", "--log-level", "--json"}},

@@ -76,9 +76,8 @@ func (s *sources) fetcher() judge.Fetcher {
 }
 
 // Close ends what is being fetched.
-func (s *sources) Close() error {
+func (s *sources) Close() {
 	if s != nil {
 		s.manager.Close()
 	}
-	return nil
 }

@@ -148,9 +148,9 @@ func TestWatchReviews(t *testing.T) {
 			var log bytes.Buffer
 			reviews, began := &counting{fails: fails}, time.Now()
 			stop := watchReviews(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), reviews)
-			time.Sleep(2*expireEvery + time.Second)
+			time.Sleep(2*expireEvery + time.Second) //nolint:forbidigo // the bubble's clock
 			stop()
-			time.Sleep(10 * expireEvery)
+			time.Sleep(10 * expireEvery) //nolint:forbidigo // the bubble's clock
 			if len(reviews.at) != 3 || !reviews.at[0].Equal(began) || reviews.at[2].Sub(began) != 2*expireEvery {
 				t.Errorf("looked at %v, began at %v", reviews.at, began)
 			}

@@ -57,7 +57,10 @@ type equipment struct {
 }
 
 // Close ends what is asked of models and sources.
-func (e equipment) Close() error { return errors.Join(e.model.Close(), e.sources.Close()) }
+func (e equipment) Close() error {
+	e.sources.Close()
+	return e.model.Close()
+}
 
 // Close ends the workers and what is asked elsewhere, and then the store, so that
 // nothing writes to a closed one.
