@@ -137,7 +137,7 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 				return nil, nil, &alreadyParkedError{open.ID}
 			}
 			err = end(open, record.Review{Status: record.ReviewSuperseded, Reason: "The same action was asked for with other data."})
-		case ev.Kind == record.Advanced || ev.Kind == record.RolledBack || ev.Kind == record.Cancelling:
+		case ev.Kind.Revises():
 			err = end(open, record.Review{Status: record.ReviewStale, Reason: overtaken(ev)})
 		}
 		if err != nil {
@@ -179,11 +179,13 @@ func closed(row StoredReview, how record.Review, cause record.Event) StoredRevie
 // overtaken says what a move did to a review that waited.
 func overtaken(ev record.Event) string {
 	switch ev.Kind {
-	case record.RolledBack:
+	case record.RolledBack, record.Undone, record.Redone:
 		return "The instance was rolled back."
 	case record.Cancelling:
 		return "The instance was cancelled."
-	default:
+	case record.Advanced:
 		return fmt.Sprintf("The instance moved on by %q.", ev.Action)
+	default:
+		return fmt.Sprintf("The instance was %s.", ev.Kind)
 	}
 }

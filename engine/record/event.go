@@ -33,6 +33,17 @@ const (
 	// Escalated parks a move for a person, Reviewed says what became of that.
 	Escalated Kind = "escalated"
 	Reviewed  Kind = "reviewed"
+	// Undone takes the last move back, Redone makes it again: rollbacks by one step.
+	Undone Kind = "undone"
+	Redone Kind = "redone"
+	// Migrated pins the instance to another version of its definition.
+	Migrated Kind = "migrated"
+	// Imported is one step of a history that was kept elsewhere, Reconciled what makes
+	// up for a difference between such a history and what it says it led to.
+	Imported   Kind = "imported"
+	Reconciled Kind = "reconciled"
+	// Truncated says that the beginning of the history was removed.
+	Truncated Kind = "truncated"
 )
 
 // SchemaVersion is the version of the event format written today. Readers
@@ -73,6 +84,9 @@ type Event struct {
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	Rollback   *Rollback   `json:"rollback,omitempty"`
 	Review     *Review     `json:"review,omitempty"`
+	Migration  *Migration  `json:"migration,omitempty"`
+	Import     *Import     `json:"import,omitempty"`
+	Truncation *Truncation `json:"truncation,omitempty"`
 	// Reason of a cancel, as given.
 	Reason string `json:"reason,omitempty"`
 
@@ -123,11 +137,43 @@ type Checkpoint struct {
 	State    string `json:"state"`
 }
 
-// Rollback restores a revision; it carries no patch.
+// Rollback restores a revision; it carries no patch. An undo and a redo name no
+// checkpoint.
 type Rollback struct {
 	CheckpointID string `json:"checkpointId"`
 	// Restores is the revision whose state, context and facts are in force again.
 	Restores int64 `json:"restores"`
+}
+
+// Migration says what an instance was pinned to before.
+type Migration struct {
+	FromVersion int    `json:"fromVersion"`
+	FromHash    string `json:"fromHash"`
+}
+
+// Import says where a step of an imported history comes from.
+type Import struct {
+	// Source names the folder or program, Line the line in its log, from 1; 0 is for what
+	// stood in no log.
+	Source string `json:"source"`
+	Line   int    `json:"line"`
+	// SourceHash is the hex SHA-256 of the line's bytes.
+	SourceHash string `json:"sourceHash,omitempty"`
+	// Counts says that an operator lets the step count toward mustPassThrough.
+	Counts bool `json:"counts,omitempty"`
+	// Extra is what the line held that has no place here, as it was.
+	Extra json.RawMessage `json:"extra,omitempty"`
+}
+
+// Truncation says which events were removed from the beginning of a history.
+type Truncation struct {
+	// UpTo is the seq of the last event that was removed, Hash its hash and Count how
+	// many were removed, now and before.
+	UpTo  int64  `json:"upTo"`
+	Hash  string `json:"lastHash"`
+	Count int64  `json:"count"`
+	// Revision is the one that the snapshot at the beginning of what is left has.
+	Revision int64 `json:"revision"`
 }
 
 // Key is an idempotency key, scoped to principal, operation and instance.

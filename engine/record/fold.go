@@ -9,7 +9,7 @@ import (
 // It checks that the step is legal, not that the hashes are right; Verify does.
 // restore is asked for the instance at the revision that a rollback names.
 func Fold(prev Instance, e Event, restore func(revision int64) (Instance, error)) (Instance, error) {
-	if e.Kind != RolledBack || e.Rollback == nil {
+	if !e.Kind.restores() || e.Rollback == nil {
 		return step(prev, e, nil)
 	}
 	restored, err := restore(e.Rollback.Restores)

@@ -116,7 +116,7 @@ func awaits(open []workflow.OpenReview, e Event) error {
 		at = slices.IndexFunc(open, func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
 	}
 	switch {
-	case e.Kind.revises() && len(open) > 0:
+	case e.Kind.Revises() && len(open) > 0:
 		return illegal("event %d (%s) past %d open reviews", e.Seq, e.Kind, len(open))
 	case e.Review == nil:
 		if e.Kind == Escalated || e.Kind == Reviewed {

@@ -12,22 +12,29 @@ import (
 // known reports whether this program can fold the kind.
 func (k Kind) known() bool {
 	switch k {
-	case Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed:
+	case Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed,
+		Undone, Redone, Migrated, Imported, Reconciled, Truncated:
 		return true
 	}
 	return false
 }
 
-// revises reports whether an event of this kind changes state, status or
+// Revises reports whether an event of this kind changes state, status or
 // context, and so begins a new revision.
-func (k Kind) revises() bool {
+func (k Kind) Revises() bool {
 	switch k {
-	case Started, Advanced, RolledBack, Cancelling:
+	case Started, Advanced, RolledBack, Cancelling, Undone, Redone, Migrated, Imported, Reconciled:
 		return true
-	case Refused, Prechecked, Checkpointed, Escalated, Reviewed:
+	case Refused, Prechecked, Checkpointed, Escalated, Reviewed, Truncated:
 	}
 	return false
 }
+
+// restores reports whether an event of this kind goes back to an earlier revision.
+func (k Kind) restores() bool { return k == RolledBack || k == Undone || k == Redone }
+
+// begins reports whether an event of this kind can be the first of a history.
+func (k Kind) begins() bool { return k == Started || k == Imported }
 
 // Seal makes e the next event of prev and returns it with the instance that it
 // leads to. It is pure. Schema, Seq, Revision, PrevHash and Hash are set, whatever
@@ -67,7 +74,7 @@ func complete(prev Instance, e Event, restored *Instance) Event {
 	e.Schema, e.seal = SchemaVersion, seal{}
 	e.Time = canonicalTime(e.Time)
 	e.Seq, e.Revision = prev.Seq+1, prev.Revision
-	if e.Kind.revises() {
+	if e.Kind.Revises() {
 		e.Revision++
 	}
 	fill(&e.Instance, prev.ID)
@@ -76,11 +83,11 @@ func complete(prev Instance, e Event, restored *Instance) Event {
 	fill(&e.DefinitionHash, prev.DefinitionHash)
 	fill(&e.From, prev.State)
 	switch {
-	case e.Kind == Started || e.Kind == Advanced:
+	case e.Kind == Started || e.Kind == Advanced || e.Kind == Migrated || e.Kind == Imported || e.Kind == Reconciled:
 		fill(&e.Status, Running)
 	case e.Kind == Cancelling:
 		fill(&e.Status, Cancelled)
-	case e.Kind == RolledBack && restored != nil:
+	case e.Kind.restores() && restored != nil:
 		fill(&e.To, restored.State)
 		fill(&e.Status, restored.Status)
 	}
@@ -130,13 +137,22 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.State, next.Status = e.To, e.Status
 		next.Facts = performed(entered(prev.Facts, e), e)
 		next.Context, err = workflow.Merge(prev.Context, e.Patch)
-	case RolledBack:
+	case RolledBack, Undone, Redone:
 		err = restore(&next, e, restored)
+	case Migrated:
+		next.Version, next.DefinitionHash = e.Version, e.DefinitionHash
+		next.State, next.Status = e.To, e.Status
+		next.Facts = entered(prev.Facts, e)
+	case Imported:
+		next, err = imported(next, e)
+	case Reconciled:
+		next.State, next.Status = e.To, e.Status
+		next.Context, err = workflow.Merge(nil, e.Patch)
 	case Cancelling:
 		next.Status = Cancelled
 	case Escalated, Reviewed:
 		next.Facts.Reviews = reviews(prev.Facts.Reviews, e)
-	case Refused, Prechecked, Checkpointed:
+	case Refused, Prechecked, Checkpointed, Truncated:
 	}
 	if err != nil {
 		return Instance{}, fmt.Errorf("%w: event %d: %w", ErrIllegalStep, e.Seq, err)
@@ -147,7 +163,7 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 // follows checks an event against the instance before it.
 func follows(prev Instance, e Event) error {
 	revision := prev.Revision
-	if e.Kind.revises() {
+	if e.Kind.Revises() {
 		revision++
 	}
 	switch {
@@ -159,21 +175,22 @@ func follows(prev Instance, e Event) error {
 		return illegal("event %d after event %d", e.Seq, prev.Seq)
 	case e.Revision != revision:
 		return illegal("event %d (%s) says revision %d, not %d", e.Seq, e.Kind, e.Revision, revision)
-	case (e.Kind == Started) != (prev.Seq == 0):
+	case prev.Seq == 0 && !e.Kind.begins(), prev.Seq > 0 && e.Kind == Started:
 		return illegal("event %d is a %s event", e.Seq, e.Kind)
 	case e.To == "" || e.Workflow == "" || e.Version < 1:
 		return illegal("event %d (%s) names no state or no workflow version", e.Seq, e.Kind)
 	}
-	if e.Kind == Started {
-		if e.From != "" || (e.Status != Running && e.Status != Complete) {
+	if prev.Seq == 0 {
+		if e.From != "" || (e.Status != Running && e.Status != Complete && e.Kind == Started) {
 			return illegal("a start from %q with status %q", e.From, e.Status)
 		}
 		return nil
 	}
-	moves := e.Kind == Advanced || e.Kind == RolledBack
+	brought := e.Kind == Migrated || e.Kind == Imported || e.Kind == Reconciled
+	moves := e.Kind == Advanced || e.Kind.restores() || brought
 	changes := moves || e.Kind == Cancelling
 	switch {
-	case e.Workflow != prev.Workflow || e.Version != prev.Version || e.DefinitionHash != prev.DefinitionHash:
+	case e.Workflow != prev.Workflow, e.Kind != Migrated && (e.Version != prev.Version || e.DefinitionHash != prev.DefinitionHash):
 		return illegal("event %d is of %s version %d, the instance of %s version %d", e.Seq, e.Workflow, e.Version, prev.Workflow, prev.Version)
 	case e.From != prev.State:
 		return illegal("event %d (%s) goes from %q, the instance is in %q", e.Seq, e.Kind, e.From, prev.State)
@@ -181,9 +198,9 @@ func follows(prev Instance, e Event) error {
 		return illegal("event %d (%s) cannot move to %q", e.Seq, e.Kind, e.To)
 	case !changes && e.Status != prev.Status:
 		return illegal("event %d (%s) cannot change the status to %q", e.Seq, e.Kind, e.Status)
-	case (e.Kind == Advanced || e.Kind == Cancelling || e.Kind == Escalated) && prev.Status != Running:
+	case (e.Kind == Advanced || e.Kind == Cancelling || e.Kind == Escalated || e.Kind == Migrated) && prev.Status != Running:
 		return illegal("event %d (%s) on an instance that is %s", e.Seq, e.Kind, prev.Status)
-	case e.Kind == Advanced && e.Status != Running && e.Status != Complete:
+	case (e.Kind == Advanced || e.Kind == Migrated) && e.Status != Running && e.Status != Complete:
 		return illegal("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
 	case e.Kind == Cancelling && e.Status != Cancelled:
 		return illegal("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
@@ -195,9 +212,10 @@ func follows(prev Instance, e Event) error {
 // change more than its kind may.
 func carries(e Event) error {
 	merges := e.Kind == Started || e.Kind == Advanced
+	brought := e.Kind == Imported || e.Kind == Reconciled
 	judged := e.Kind == Advanced || e.Kind == Refused || e.Kind == Prechecked || e.Kind == Escalated
 	switch {
-	case !merges && (len(e.Patch) > 0 || len(e.Freezes) > 0):
+	case !merges && !brought && (len(e.Patch) > 0 || len(e.Freezes) > 0):
 		return illegal("a %s event with a patch", e.Kind)
 	case judged && (e.Decision == nil || e.Action == ""):
 		return illegal("a %s event without action or decision", e.Kind)
@@ -209,12 +227,36 @@ func carries(e Event) error {
 		return illegal("an escalated event whose decision is %s", e.Decision.Outcome)
 	case (e.Kind == Checkpointed) != (e.Checkpoint != nil):
 		return illegal("a %s event and its checkpoint do not go together", e.Kind)
-	case (e.Kind == RolledBack) != (e.Rollback != nil):
+	case e.Kind.restores() != (e.Rollback != nil):
 		return illegal("a %s event and its rollback do not go together", e.Kind)
+	case (e.Kind == Migrated) != (e.Migration != nil):
+		return illegal("a %s event and its migration do not go together", e.Kind)
+	case brought != (e.Import != nil):
+		return illegal("a %s event and its import do not go together", e.Kind)
+	case (e.Kind == Truncated) != (e.Truncation != nil):
+		return illegal("a %s event and its truncation do not go together", e.Kind)
+	case e.Truncation != nil && (e.Truncation.UpTo < 1 || e.Truncation.UpTo >= e.Seq || len(e.Truncation.Hash) != 64 || e.Truncation.Count < 1):
+		return illegal("event %d removes %d events up to %d", e.Seq, e.Truncation.Count, e.Truncation.UpTo)
 	case e.Checkpoint != nil && (e.Checkpoint.ID == "" || e.Checkpoint.Revision != e.Revision || e.Checkpoint.State != e.To):
 		return illegal("a checkpoint that names another revision or state")
 	}
 	return nil
+}
+
+// imported is an instance after a step that was made elsewhere. Nobody here saw it, so
+// it counts as visited only where an operator said so, and as performed by nobody.
+func imported(next Instance, e Event) (Instance, error) {
+	if next.ID == "" {
+		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
+		next.DefinitionHash, next.Owner, next.CreatedAt = e.DefinitionHash, e.Principal, e.Time
+	}
+	next.State, next.Status = e.To, e.Status
+	if e.Import.Counts {
+		next.Facts = entered(next.Facts, e)
+	}
+	context, err := workflow.Merge(next.Context, e.Patch)
+	next.Context = context
+	return next, err
 }
 
 // restore puts the instance back to what it was at a revision.

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// What a Store may be able to do beyond the interface. The engine finds out by type
+// assertion, and says CodeUnavailable where an ability is missing. Both drivers of
+// this module have all of them but Backuper, which a store in memory has not.
+
+// Searcher finds recorded decisions.
+type Searcher interface {
+	// Decisions lists decisions as the query says, the newest first. The iterator sees a
+	// consistent state; a page is bounded by DecisionQuery.Limit.
+	Decisions(ctx context.Context, q DecisionQuery) iter.Seq2[DecisionHit, error]
+}
+
+// DecisionQuery selects decisions; an empty field selects all.
+type DecisionQuery struct {
+	Workflow, Instance string
+	// Owner is who started the instance: what a principal that sees its own only may see.
+	Owner string
+	// Principal is who asked.
+	Principal, Action string
+	Outcome           judge.Outcome
+	DecidedBy         judge.LayerName
+	Assurance         judge.Assurance
+	Code              string
+	Degraded          *bool
+	MinConfidence     *float64 // inclusive
+	MaxConfidence     *float64 // inclusive
+	Since, Until      time.Time
+	Kinds             []record.Kind
+	// Text is looked for in reasoning and findings: words, all of which must be there.
+	Text string
+	// Before continues below a position; 0 starts at the newest.
+	Before int64
+	Limit  int // 0 is no limit
+}
+
+// DecisionHit is a decision that was found.
+type DecisionHit struct {
+	// Position orders all events of a store; it never changes.
+	Position int64
+	Event    record.Event
+}
+
+// Anchorer keeps signed anchors: what all histories were at a time.
+type Anchorer interface {
+	// AddAnchor appends anchor a.Number, which must be the highest present one plus 1;
+	// else ErrConflict.
+	AddAnchor(ctx context.Context, a StoredAnchor) error
+	// Anchors lists anchors above a number, oldest first.
+	Anchors(ctx context.Context, after int64) iter.Seq2[StoredAnchor, error]
+}
+
+// StoredAnchor is one anchor at rest.
+type StoredAnchor struct {
+	Number int64     `json:"number"` // from 1
+	At     time.Time `json:"at"`
+	// Note is the signed text (C2SP tlog-checkpoint form); what it says is the engine's
+	// to read.
+	Note string `json:"note"`
+	// Heads are the instances that it covers with their last event, as the engine encoded
+	// them: what the root in Note is computed from.
+	Heads []byte `json:"heads"`
+}
+
+// Truncator removes the beginning of a history.
+type Truncator interface {
+	// Truncate removes the events of an instance up to and including a seq, and its
+	// snapshots below floor.Revision, and stores floor as a snapshot: all of it or
+	// nothing, together with c, whose last event says so (record.Truncated). Errors as
+	// for Commit.
+	Truncate(ctx context.Context, c Commit, upTo int64, floor record.Instance) error
+}
+
+// Backuper copies a store while it is in use.
+type Backuper interface {
+	// Backup writes a consistent copy of everything to a new file.
+	Backup(ctx context.Context, path string) error
+}
