@@ -52,17 +52,12 @@ func TestDemoEvidenceFilesAreClean(t *testing.T) {
 	if err != nil || len(cfg.Sources) != 1 {
 		t.Fatalf("%d sources, %v", len(cfg.Sources), err)
 	}
-	box, err := newSandbox(testConsole(os.Stderr, os.Stderr).log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer box.Close()
 	d, err := workflow.Parse("tested-change.yaml", testedChange)
 	if err != nil {
 		t.Fatal(err)
 	}
 	issues, err := d.Lint(t.Context(), workflow.LintOptions{
-		Compiler: box.compiler, Owner: validators.Owner{ID: "test", Trusted: true}, Sources: []string{"tests-pass"},
+		Compiler: plainSandbox(t), Owner: validators.Owner{ID: "test", Trusted: true}, Sources: []string{"tests-pass"},
 	})
 	if err != nil || len(issues) > 0 {
 		t.Errorf("%v, %v", issues, err)
