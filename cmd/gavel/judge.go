@@ -34,13 +34,14 @@ Examples:
 }
 
 type judgeShowCmd struct {
-	File    string `arg:"" name:"file" help:"The workflow definition; - reads stdin."`
-	State   string `name:"state" required:"" placeholder:"STATE" help:"The state that the instance is in."`
-	Action  string `name:"action" required:"" placeholder:"ACTION" help:"The action that is asked for."`
-	Data    string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
-	Context string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
-	Target  string `name:"target" placeholder:"STATE" help:"For an action with routes: the route to show. Default: the first."`
-	JSON    bool   `name:"json" help:"Print the prompt as JSON."`
+	File     string `arg:"" name:"file" help:"The workflow definition; - reads stdin."`
+	State    string `name:"state" required:"" placeholder:"STATE" help:"The state that the instance is in."`
+	Action   string `name:"action" required:"" placeholder:"ACTION" help:"The action that is asked for."`
+	Data     string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
+	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
+	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"What the gate would have fetched, by name, or @FILE. Nothing is fetched."`
+	Target   string `name:"target" placeholder:"STATE" help:"For an action with routes: the route to show. Default: the first."`
+	JSON     bool   `name:"json" help:"Print the prompt as JSON."`
 }
 
 // Help shows examples.
@@ -71,6 +72,13 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	}
 	question, err := caseFor(filepath.Base(c.File), source, c.State, c.Action, data, state)
 	if err != nil {
+		return err
+	}
+	fetched, err := jsonArgument("--evidence", c.Evidence)
+	if err != nil {
+		return err
+	}
+	if err := pretend(&question, fetched); err != nil {
 		return err
 	}
 	if c.Target != "" {
