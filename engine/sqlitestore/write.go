@@ -227,9 +227,10 @@ func prepareCommit(c engine.Commit) (*pending, error) {
 // kinds that are known not to.
 func touchesContext(k record.Kind) bool {
 	switch k {
-	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling, record.Escalated, record.Reviewed:
+	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling, record.Escalated, record.Reviewed, record.Truncated:
 		return false
-	case record.Started, record.Advanced, record.RolledBack:
+	case record.Started, record.Advanced, record.RolledBack, record.Undone, record.Redone,
+		record.Migrated, record.Imported, record.Reconciled:
 	}
 	return true
 }
