@@ -9,7 +9,12 @@
 // passed on, that ids come back as they were sent, that a cancelled request is
 // not answered, and that the end of a connection takes less than a second.
 //
-// It must never decide about rights or rules, or show the text of an unknown
-// error. Resources do not announce changes: other processes may change them too.
-// It is, with the gateway, the only importer of mcp-go.
+// A client that subscribed to an instance or a review hears of changes within a
+// moment, whichever process made them. Where an operator allowed it, a move that waits
+// for a person is put to one through the client; only an answer that chose to approve,
+// to exactly the question that was asked, in time and once, approves.
+//
+// It must never decide about rights or rules, show the text of an unknown error, or
+// take a person's silence, or anything unclear, for a yes. It is, with the gateway, the
+// only importer of mcp-go.
 package mcpface

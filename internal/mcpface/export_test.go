@@ -16,3 +16,6 @@ func OutputSchemas() map[string]json.RawMessage {
 
 // Hurry makes the end of f quick, for tests in which something never ends.
 func Hurry(f *Face) { f.grace, f.linger = 30*time.Millisecond, 30*time.Millisecond }
+
+// SetTicketClock sets the clock that the questions of f expire by.
+func SetTicketClock(f *Face, now func() time.Time) { f.tickets.now = now }

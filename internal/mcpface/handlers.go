@@ -102,7 +102,11 @@ func runStatus(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{line: r.Progress, content: r}, nil
+	line := r.Progress
+	for _, review := range r.Reviews {
+		line += fmt.Sprintf(" %q waits for a person as review %s.", review.Action, review.ID)
+	}
+	return answer{line: line, content: r}, nil
 }
 
 func runCancel(ctx context.Context, f *Face, a arguments) (answer, error) {

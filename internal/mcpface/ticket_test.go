@@ -1,0 +1,230 @@
+package mcpface_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/mcpface"
+)
+
+// modern are the members of params in the era without initialize.
+func modern(capabilities string) string {
+	return `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":` + capabilities + `}`
+}
+
+// asking is the answer that asks for a form.
+type asking struct {
+	ResultType    string
+	RequestState  string
+	InputRequests map[string]struct {
+		Method string
+		Params struct {
+			Message         string
+			RequestedSchema json.RawMessage
+		}
+	}
+	result
+}
+
+// advance calls the tool in the era without initialize; more are members of params.
+func (w *wire) advance(arguments, more string) asking {
+	w.t.Helper()
+	w.send(`{"jsonrpc":"2.0","id":"ship","method":"tools/call","params":{"name":"workflow.advance","arguments":` + arguments + `,` + modern(shows) + more + `}}`)
+	var m struct {
+		Result asking
+		Error  any
+	}
+	line := w.nextLine()
+	if err := json.Unmarshal(line, &m); err != nil || m.Error != nil {
+		w.t.Fatalf("advance: %s", line)
+	}
+	if m.Result.ResultType != "input_required" {
+		conforms(w.t, "workflow.advance", m.Result.result)
+	}
+	return m.Result
+}
+
+// answered are the members of params that repeat a call with an answer.
+func answered(state, answer string) string {
+	return `,"requestState":` + quoted(state) + `,"inputResponses":{"review":` + answer + `}`
+}
+
+func quoted(s string) string {
+	doc, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(doc)
+}
+
+func shipData(id string) string { return `{"id":"` + id + `","action":"ship","data":{"to":"all"}}` }
+
+func (a asking) asks(t *testing.T) string {
+	t.Helper()
+	f, ok := a.InputRequests["review"]
+	if a.ResultType != "input_required" || !ok || f.Method != "elicitation/create" || !strings.Contains(f.Params.Message, "release") || a.RequestState == "" || a.IsError {
+		t.Fatalf("no form is asked for: %+v", a)
+	}
+	return a.RequestState
+}
+
+func TestFormsOfTheEraWithoutInitialize(t *testing.T) {
+	for name, c := range formAnswers {
+		if name == "a key twice" { // the line is refused whole
+			continue
+		}
+		w := serve(t, newEngine(t, withReviews), withForms)
+		id := w.started(release, "release")
+		state := w.advance(shipData(id), "").asks(t)
+		checkShipped(t, name, w.advance(shipData(id), answered(state, c.answer)).result, c.status, c.line)
+		w.end()
+	}
+}
+
+// Clients say in each request what they can show.
+func TestModernClientWithoutForms(t *testing.T) {
+	w := serve(t, newEngine(t, withReviews), withForms)
+	id := w.started(release, "release")
+	w.send(`{"jsonrpc":"2.0","id":"ship","method":"tools/call","params":{"name":"workflow.advance","arguments":` + shipData(id) + `,` + modern(`{}`) + `}}`)
+	if r := w.shipped(); r.review()["status"] != "open" {
+		t.Errorf("got %s", r.text())
+	}
+	risky := strings.NewReplacer(`"requireAssurance":"human"`, `"risk":"high"`, `"name":"release"`, `"name":"risky"`).Replace(release)
+	if a := w.advance(shipData(w.started(risky, "risky")), ""); !strings.HasPrefix(a.text(), "ESCALATED") {
+		t.Errorf("high risk: %+v", a)
+	}
+}
+
+// What comes back with an answer approves only if it is the state that was given out,
+// for this call, in time, and for the first time.
+func TestForgedStates(t *testing.T) {
+	var skew atomic.Int64
+	face, err := mcpface.New(mcpface.Config{
+		Engine: newEngine(t, withReviews), Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent},
+		Logger: slog.New(slog.DiscardHandler), Reviews: true, Elicit: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mcpface.SetTicketClock(face, func() time.Time { return time.Now().Add(time.Duration(skew.Load())) })
+	other := serve(t, newEngine(t, withReviews), withForms)
+	foreign := other.advance(shipData(other.started(release, "release")), "").asks(t)
+	other.end()
+
+	w := serveFace(t, face)
+	if r := w.call("workflow.define", release); r.IsError {
+		t.Fatal(r.text())
+	}
+	for name, tamper := range map[string]func(state string) (string, string){
+		"none":       func(string) (string, string) { return "", "" },
+		"empty seal": func(s string) (string, string) { body, _, _ := strings.Cut(s, "."); return body + ".", "" },
+		"no seal":    func(s string) (string, string) { body, _, _ := strings.Cut(s, "."); return body, "" },
+		"later expiry": func(s string) (string, string) {
+			body, seal, _ := strings.Cut(s, ".")
+			raw, err := base64.RawURLEncoding.DecodeString(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(raw), `"u":1`, `"u":2`, 1))) + "." + seal, ""
+		},
+		"another process": func(string) (string, string) { return foreign, "" },
+		"garbage":         func(string) (string, string) { return "garbage", "" },
+		"expired":         func(s string) (string, string) { skew.Store(int64(2*time.Minute + time.Second)); return s, "" },
+		"other data":      func(s string) (string, string) { return s, `{"to":"nobody"}` },
+	} {
+		id := w.call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
+		state, data := tamper(w.advance(shipData(id), "").asks(t))
+		arguments := shipData(id)
+		if data != "" {
+			arguments = strings.Replace(arguments, `{"to":"all"}`, data, 1)
+		}
+		if a := w.advance(arguments, answered(state, approves("x"))); !strings.HasPrefix(a.text(), "ESCALATED") || a.review()["status"] != "open" || a.StructuredContent["state"] != "built" {
+			t.Errorf("%s: %+v", name, a)
+		}
+		skew.Store(0)
+	}
+}
+
+// A state is good once, also for an answer that decided nothing, and not for another
+// instance.
+func TestReplayedStates(t *testing.T) {
+	for first, answer := range map[string]string{"cancelled": `{"action":"cancel"}`, "unusable": `{"action":"accept","content":{"decision":"maybe","reason":"x"}}`} {
+		w := serve(t, newEngine(t, withReviews), withForms)
+		id := w.started(release, "release")
+		state := w.advance(shipData(id), "").asks(t)
+		if a := w.advance(shipData(id), answered(state, answer)); a.review()["status"] != "open" {
+			t.Errorf("%s: %+v", first, a)
+		}
+		if a := w.advance(shipData(id), answered(state, approves("x"))); a.review()["status"] != "open" || !a.IsError {
+			t.Errorf("%s, then replayed: %+v", first, a)
+		}
+		w.end()
+	}
+	loop := strings.Replace(release, `"shipped":{"final":true}`, `"shipped":{"transitions":{"recall":"built"}}`, 1)
+	w := serve(t, newEngine(t, withReviews), withForms)
+	id := w.started(loop, "release")
+	state := w.advance(shipData(id), "").asks(t)
+	if a := w.advance(shipData(id), answered(state, approves("x"))); a.StructuredContent["state"] != "shipped" {
+		t.Fatalf("approve: %+v", a)
+	}
+	w.call("workflow.advance", `{"id":"`+id+`","action":"recall"}`)
+	if a := w.advance(shipData(id), answered(state, approves("x"))); a.StructuredContent["state"] != "built" || a.review()["status"] != "open" {
+		t.Errorf("the same state, back in the same place: %+v", a)
+	}
+	second := w.call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
+	third := w.call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
+	state = w.advance(shipData(second), "").asks(t)
+	if a := w.advance(shipData(third), answered(state, approves("x"))); a.StructuredContent["state"] != "built" {
+		t.Errorf("another instance: %+v", a)
+	}
+}
+
+// A review that ended while the person looked at the form is told as it is.
+func TestReviewEndsWhileAFormIsOpen(t *testing.T) {
+	e := newEngine(t, withReviews)
+	w := serve(t, e, withForms)
+	id := w.started(release, "release")
+	a := w.advance(shipData(id), "")
+	state := a.asks(t)
+	w.call("workflow.advance", `{"id":"`+id+`","action":"fix"}`)
+	if got := w.advance(shipData(id), answered(state, approves("x"))); !got.IsError || got.review()["status"] != "stale" || got.StructuredContent["state"] != "built" {
+		t.Errorf("stale: %+v", got)
+	}
+	state = w.advance(shipData(id), "").asks(t)
+	open, err := e.Reviews(t.Context(), engine.Principal{ID: "ann", Role: engine.RoleReviewer}, engine.ReviewsRequest{})
+	if err != nil || open.Count != 1 {
+		t.Fatal(open, err)
+	}
+	if _, err := e.Resolve(t.Context(), engine.Principal{ID: "ann", Role: engine.RoleReviewer}, engine.ResolveRequest{ID: open.Reviews[0].ID, Decision: "reject", Reason: "no"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.advance(shipData(id), answered(state, approves("x"))); !strings.HasPrefix(got.text(), `REJECTED "ship" in "built" by ann: no.`) || got.review()["resolution"] != "reject" {
+		t.Errorf("decided otherwise: %+v", got)
+	}
+}
+
+// Questions that nobody answers do not pile up.
+func TestTooManyQuestions(t *testing.T) {
+	w := serve(t, newEngine(t, withReviews, func(c *engine.Config) { c.Limits.OpenReviews = 1000 }), withForms)
+	if r := w.call("workflow.define", release); r.IsError {
+		t.Fatal(r.text())
+	}
+	asked := 0
+	for range 40 {
+		id := w.call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
+		if a := w.advance(shipData(id), ""); a.ResultType == "input_required" {
+			asked++
+		} else if !strings.HasPrefix(a.text(), "ESCALATED") {
+			t.Errorf("got %+v", a)
+		}
+	}
+	if asked != 32 {
+		t.Errorf("%d questions are out", asked)
+	}
+}

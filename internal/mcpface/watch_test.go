@@ -1,0 +1,315 @@
+package mcpface_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/internal/mcpface"
+)
+
+func quickly(c *mcpface.Config) { c.Poll = time.Millisecond }
+
+func (w *wire) subscribe(uri string) {
+	w.t.Helper()
+	w.send(`{"jsonrpc":"2.0","id":"sub","method":"resources/subscribe","params":{"uri":"` + uri + `"}}`)
+	if m := w.next(); m["id"] != "sub" || m["result"] == nil {
+		w.t.Fatalf("subscribe to %s: %v", uri, m)
+	}
+}
+
+// updated waits for notifications of all the resources, in any order.
+func (w *wire) updated(stream any, uris ...string) {
+	w.t.Helper()
+	missing := map[string]bool{}
+	for _, uri := range uris {
+		missing[uri] = true
+	}
+	for len(missing) > 0 {
+		m := w.next()
+		params, _ := m["params"].(map[string]any)
+		uri, _ := params["uri"].(string)
+		if m["method"] != "notifications/resources/updated" || !slices.Contains(uris, uri) {
+			w.t.Fatalf("got %v, waiting for %v", m, missing)
+		}
+		meta, _ := params["_meta"].(map[string]any)
+		if meta["io.modelcontextprotocol/subscriptionId"] != stream {
+			w.t.Errorf("the notification belongs to %v", meta)
+		}
+		delete(missing, uri)
+	}
+}
+
+// moves performs an action and waits for both, its answer and the update.
+func (w *wire) moves(id, action string, stream any, uri string) {
+	w.t.Helper()
+	w.send(`{"jsonrpc":"2.0","id":"move","method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":"` + id + `","action":"` + action + `","data":{"to":"all"}}}}`)
+	for answered, updated := false, false; !answered || !updated; {
+		m := w.next()
+		params, _ := m["params"].(map[string]any)
+		meta, _ := params["_meta"].(map[string]any)
+		switch {
+		case m["id"] == "move":
+			answered = true
+		case params["uri"] == uri && meta["io.modelcontextprotocol/subscriptionId"] == stream:
+			updated = true
+		default:
+			w.t.Fatalf("got %v", m)
+		}
+	}
+}
+
+// quiet reports what the server says before it answers a ping.
+func (w *wire) quiet() {
+	w.t.Helper()
+	w.send(`{"jsonrpc":"2.0","id":"quiet","method":"ping"}`)
+	if m := w.next(); m["id"] != "quiet" {
+		w.t.Errorf("nothing has changed, got %v", m)
+	}
+}
+
+// stores are a file that two processes could have open, and memory that two engines share.
+func stores(t *testing.T) map[string][2]engine.Store {
+	t.Helper()
+	memory := memstore.New()
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	var files [2]engine.Store
+	for i := range files {
+		s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		files[i] = s
+	}
+	return map[string][2]engine.Store{"memory": {memory, memory}, "file": files}
+}
+
+// A reviewer in another process decides, and the agent's client hears of it.
+func TestUpdatesOfAnotherProcess(t *testing.T) {
+	for name, both := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			at := func(s engine.Store) func(*engine.Config) {
+				return func(c *engine.Config) { c.Store, c.NewID, c.Now = s, nil, nil }
+			}
+			ours, theirs := newEngine(t, withReviews, at(both[0])), newEngine(t, withReviews, at(both[1]))
+			w := serve(t, ours, withReviewTools, quickly)
+			w.hello("test")
+			id := w.started(release, "release")
+			review := w.parked(id)
+			uris := []string{"workflow://instances/" + id, "workflow://instances/" + id + "/history", "workflow://reviews/" + review}
+			for _, uri := range uris {
+				w.subscribe(uri)
+			}
+			w.quiet()
+			ann := engine.Principal{ID: "ann", Role: engine.RoleReviewer}
+			if r, err := theirs.Resolve(context.Background(), ann, engine.ResolveRequest{ID: review, Decision: "approve", Reason: "checked"}); err != nil || !r.Applied {
+				t.Fatal(r, err)
+			}
+			w.updated(nil, uris...)
+			agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
+			if s, err := ours.Status(t.Context(), agent, id); err != nil || s.State != "shipped" {
+				t.Errorf("status: %v %v", s, err)
+			}
+			w.end()
+		})
+	}
+}
+
+func TestUnsubscribe(t *testing.T) {
+	e := newLooked(newEngine(t, withReviews))
+	w := serve(t, e, withReviewTools, quickly)
+	w.hello("test")
+	id := w.started(release, "release")
+	uri := "workflow://instances/" + id
+	w.subscribe(uri)
+	w.subscribe(uri) // twice is once
+	w.send(`{"jsonrpc":"2.0","id":"un","method":"resources/unsubscribe","params":{"uri":"` + uri + `"}}`)
+	if m := w.next(); m["result"] == nil {
+		t.Fatalf("unsubscribe: %v", m)
+	}
+	w.parked(id)
+	w.quiet()
+	kept := "workflow://instances/" + id + "/history"
+	w.subscribe(kept)
+	e.wait(t, 3)
+	w.parked(id)
+	w.quiet() // the same data change nothing
+	w.moves(id, "fix", nil, kept)
+}
+
+// looked counts how often the watch looks, and fails as long as it is told to.
+type looked struct {
+	mcpface.Engine
+	times  atomic.Int64
+	broken atomic.Bool
+}
+
+func newLooked(e mcpface.Engine) *looked { return &looked{Engine: e} }
+
+func (l *looked) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
+	l.times.Add(1)
+	if l.broken.Load() {
+		return engine.StatusResult{}, errors.New("the disk is away")
+	}
+	return l.Engine.Status(ctx, p, id)
+}
+
+func (l *looked) wait(t *testing.T, times int64) {
+	t.Helper()
+	for until, late := l.times.Load()+times, time.Now().Add(patience); l.times.Load() < until; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("nobody looks")
+		}
+	}
+}
+
+// A store that fails for a while costs nothing but that while.
+func TestUpdatesAfterFailures(t *testing.T) {
+	e := newLooked(newEngine(t, withReviews))
+	w := serve(t, e, withReviewTools, quickly)
+	w.hello("test")
+	id := w.started(release, "release")
+	uri := "workflow://instances/" + id
+	w.subscribe(uri)
+	e.broken.Store(true)
+	w.parked(id)
+	e.wait(t, 3)
+	w.quiet()
+	e.broken.Store(false)
+	w.updated(nil, uri)
+}
+
+func TestWhatAnnouncesNothing(t *testing.T) {
+	w := serve(t, newEngine(t, withReviews), quickly)
+	w.hello("test")
+	id := w.started(release, "release")
+	for uri, code := range map[string]string{
+		"workflow://instances/wf-nope": "unknown_instance", "workflow://definitions/release": "invalid_argument", "workflow://instances": "invalid_argument",
+		"workflow://reviews/rev-1": "invalid_argument", "file:///etc/passwd": "invalid_argument", "workflow://instances/" + id + "/other": "invalid_argument", "instances/" + id: "invalid_argument",
+	} {
+		w.send(`{"jsonrpc":"2.0","id":"sub","method":"resources/subscribe","params":{"uri":"` + uri + `"}}`)
+		e, _ := w.next()["error"].(map[string]any)
+		data, _ := e["data"].(map[string]any)
+		if data["code"] != code || strings.Contains(fmt.Sprint(e["message"]), "gavel.error") {
+			t.Errorf("%s: %v", uri, e)
+		}
+		w.send(`{"jsonrpc":"2.0","id":"sub","method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` + uri + `"]},` + modern(`{}`) + `}}`)
+		e, _ = w.next()["error"].(map[string]any)
+		data, _ = e["data"].(map[string]any)
+		if data["code"] != code || strings.Contains(fmt.Sprint(e["message"]), "gavel.error") {
+			t.Errorf("listen to %s: %v", uri, e)
+		}
+	}
+}
+
+// Another principal's instance is not there for a subscriber either.
+func TestSubscribersSeeTheirOwn(t *testing.T) {
+	e := newEngine(t, withReviews)
+	w := serve(t, e, withReviewTools)
+	w.hello("test")
+	id := w.started(release, "release")
+	review := w.parked(id)
+	w.end()
+	w = serve(t, e, withReviewTools, func(c *mcpface.Config) { c.Principal.ID = "local:other" })
+	w.hello("test")
+	for _, uri := range []string{"workflow://instances/" + id, "workflow://reviews/" + review} {
+		w.send(`{"jsonrpc":"2.0","id":"sub","method":"resources/subscribe","params":{"uri":"` + uri + `"}}`)
+		if m := w.next(); m["error"] == nil {
+			t.Errorf("%s: %v", uri, m)
+		}
+	}
+}
+
+// In the era without initialize a subscription is a request that stays open.
+func TestListening(t *testing.T) {
+	w := serve(t, newEngine(t, withReviews), withReviewTools, quickly)
+	id := w.started(release, "release")
+	uri := "workflow://instances/" + id
+	listen := func(id string) {
+		t.Helper()
+		w.send(`{"jsonrpc":"2.0","id":` + id + `,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` + uri + `"]},` + modern(`{}`) + `}}`)
+		if m := w.next(); m["method"] != "notifications/subscriptions/acknowledged" || !strings.Contains(fmt.Sprint(m["params"]), uri) {
+			t.Fatalf("listen: %v", m)
+		}
+	}
+	listen("7")
+	w.moves(id, "ship", 7.0, uri)
+	w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+	listen(`"second"`)
+	w.moves(id, "fix", "second", uri)
+	w.send(`{"jsonrpc":"2.0","id":99999999999999999999,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` + uri + `"]},` + modern(`{}`) + `}}`)
+	m := w.next()
+	for m["method"] != nil { // an update that came late
+		m = w.next()
+	}
+	if m["error"] == nil {
+		t.Errorf("an id that notifications cannot name: %v", m)
+	}
+}
+
+func TestTooManySubscriptions(t *testing.T) {
+	e := newEngine(t)
+	w := serve(t, e)
+	w.hello("test")
+	if r := w.call("workflow.define", define); r.IsError {
+		t.Fatal(r.text())
+	}
+	for i := range 67 {
+		id := w.call("workflow.start", `{"type":"simple"}`).StructuredContent["id"].(string)
+		for j, part := range []string{"", "/history", "/diagram"} {
+			w.send(`{"jsonrpc":"2.0","id":"sub","method":"resources/subscribe","params":{"uri":"workflow://instances/` + id + part + `"}}`)
+			if m := w.next(); (m["error"] != nil) != (3*i+j >= 200) {
+				t.Errorf("subscription %d: %v", 3*i+j, m)
+			}
+		}
+	}
+}
+
+// Nothing that a subscription does outlives its connection, however slow the store is.
+func TestEndWhileLooking(t *testing.T) {
+	e := &stuck{Engine: newEngine(t, withReviews), entered: make(chan struct{}, 1)}
+	w := serve(t, e, quickly)
+	w.hello("test")
+	id := w.started(release, "release")
+	w.subscribe("workflow://instances/" + id)
+	e.on.Store(true)
+	<-e.entered
+	w.quiet() // the protocol does not wait for the look
+	_ = w.in.Close()
+	if err := <-w.done; err != nil {
+		t.Errorf("ServeStdio returned %v", err)
+	}
+}
+
+// stuck does not answer before its caller gives up.
+type stuck struct {
+	mcpface.Engine
+	on      atomic.Bool
+	entered chan struct{}
+}
+
+func (s *stuck) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
+	if !s.on.Load() {
+		return s.Engine.Status(ctx, p, id)
+	}
+	select {
+	case s.entered <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return engine.StatusResult{}, ctx.Err()
+}
