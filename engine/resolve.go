@@ -186,6 +186,9 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 	if !v.Applied {
 		return e.void(ctx, p, row, inst, l, "The rules of the workflow do not allow the move any more: "+v.Reasoning, &v)
 	}
+	if was := asked.Decision.Target; was != "" && was != v.Target {
+		return e.void(ctx, p, row, inst, l, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
+	}
 	end := record.Review{ID: row.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: p.ID, Channel: req.Channel, Reason: req.Reason}
 	j := judgement{inst: inst, loaded: l, data: row.Data, question: c, verdict: v}
 	ev := e.decisionEvent(requester, j, row.Action, record.Advanced, key)

@@ -270,3 +270,29 @@ func TestAPersonMayDecideWithoutEvidence(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+// A person approves where an action leads, too.
+func TestReviewOfAnotherTarget(t *testing.T) {
+	t.Parallel()
+	found := `{"v":1,"big":false}`
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+		return judge.Fetched{Content: json.RawMessage(found), Same: json.RawMessage(`1`)}, nil
+	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
+	b.define(operator, `{"name":"routed","initialState":"a","states":{
+		"a":{"transitions":{"go":{"requireAssurance":"human","evidence":[{"name":"e","source":"s"}],
+			"target":[{"condition":"evidence.e.big","target":"b"},{"condition":"true","target":"c"}]}}},
+		"b":{"final":true},"c":{"final":true}}}`)
+	for _, big := range []bool{false, true} {
+		found = `{"v":1,"big":false}`
+		id := b.start(agent, "routed", `{}`).ID
+		parked := b.parked(agent, id, "go", `{}`)
+		if parked.Target != "c" {
+			t.Fatalf("%+v", parked)
+		}
+		found = fmt.Sprintf(`{"v":1,"big":%v}`, big)
+		r, err := b.resolve(rita, parked.ID, judge.Approve)
+		if err != nil || r.Applied == big || big && !strings.Contains(r.Message, `leads to "b" now`) {
+			t.Errorf("big %v: %+v, %v", big, r, err)
+		}
+	}
+}

@@ -131,6 +131,8 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		return ReviewView{}, err
 	}
 	out := ReviewView{ReviewSummary: *e.summary(row), Position: position(inst, l.def, p.Role), Decision: e.historyEntry(p, ev, l)}
+	// What the history says counts, whatever the row does.
+	out.Action, out.From, out.Target, out.RequestedBy = ev.Action, ev.From, ev.Decision.Target, ev.Principal
 	out.Data = out.Decision.Data
 	if row.Data != nil && seesPlain(p, inst) {
 		out.Data = row.Data
