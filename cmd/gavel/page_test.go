@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Where pages show what was printed.
+const (
+	shownBegins = "<!-- demo:begin -->\n```text\n"
+	shownEnds   = "```\n<!-- demo:end -->"
+)
+
+// showsDemo fails when a page does not show what a demo prints; with -update it does
+// afterwards.
+func showsDemo(t *testing.T, file string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("gavel", args...)
+	cmd.Env = append(withoutSettings(os.Environ()), "TMPDIR="+t.TempDir())
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows(t, file, "$ go run ./cmd/gavel "+strings.Join(args, " ")+"\n"+string(out))
+}
+
+// shows fails when a page does not show a text, but for what differs from run to run;
+// with -update it does afterwards.
+func shows(t *testing.T, file, printed string) {
+	t.Helper()
+	want := steady(printed)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok1 := bytes.Cut(text, []byte(shownBegins))
+	shown, after, ok2 := bytes.Cut(rest, []byte(shownEnds))
+	if !ok1 || !ok2 {
+		t.Fatalf("%s has no %q ... %q", file, shownBegins, shownEnds)
+	}
+	if string(shown) == want {
+		return
+	}
+	if *update {
+		page := string(before) + shownBegins + want + shownEnds + string(after)
+		if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	name, _, _ := strings.Cut(t.Name(), "/")
+	t.Errorf("%s is stale; run: go test ./cmd/gavel -run %s -update\nit should show:\n%s", file, name, want)
+}
+
+// steady replaces what differs from run to run.
+func steady(s string) string {
+	for pattern, by := range map[string]string{
+		`(wf|cp|dec|rev)-[0-9a-f]{8}-[0-9a-f-]{27}`: "$1-01a1fc23-8bcb-7b58-8bdb-ccd806835455",
+		`gavel \S+ over MCP`:                        "gavel (devel) over MCP",
+		`, store \S+`:                               ", store gavel-demo/gavel.db",
+		`, took \S+`:                                ", took 20ms",
+	} {
+		s = regexp.MustCompile(pattern).ReplaceAllString(s, by)
+	}
+	s = anyTime.ReplaceAllStringFunc(s, steadyTime)
+	return realigned(s)
+}
+
+var (
+	anyTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	anyDuration = regexp.MustCompile(`^[0-9.]+[nµm]?s$`)
+	columns     = regexp.MustCompile(` {2,}`)
+)
+
+// steadyTime tells only what is to come from what has been.
+func steadyTime(text string) string {
+	if t, err := time.Parse(time.RFC3339, text); err == nil && time.Until(t) > time.Hour {
+		return "2026-01-03T03:04:05Z"
+	}
+	return "2026-01-02T03:04:05Z"
+}
+
+// realigned sets tables anew: what took less than 3 s took 20 ms, anything else 3 s, and
+// columns are as wide as that makes them.
+func realigned(s string) string {
+	var out, table []string
+	end := func() {
+		out = append(out, aligned(table)...)
+		table = nil
+	}
+	for line := range strings.SplitSeq(s, "\n") {
+		line = strings.TrimRight(line, " ")
+		if strings.HasPrefix(line, " ") || !strings.Contains(line, "  ") {
+			end()
+			out = append(out, line)
+			continue
+		}
+		table = append(table, line)
+	}
+	end()
+	return strings.Join(out, "\n")
+}
+
+func aligned(table []string) []string {
+	if len(table) == 0 {
+		return nil
+	}
+	rows := make([][]string, len(table))
+	for i, line := range table {
+		rows[i] = columns.Split(line, -1)
+		for j, cell := range rows[i] {
+			if !anyDuration.MatchString(cell) {
+				continue
+			}
+			rows[i][j] = "20ms"
+			if took, err := time.ParseDuration(cell); err == nil && took >= 3*time.Second {
+				rows[i][j] = "3s"
+			}
+		}
+	}
+	var b bytes.Buffer
+	newTerminal(&b).table(rows)
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return lines
+}
