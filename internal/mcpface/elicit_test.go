@@ -356,3 +356,27 @@ func TestFormsWithAClientOfEitherEra(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a client sends, a yes is the word approve, chosen and with a reason, and
+// nothing else.
+func FuzzForms(f *testing.F) {
+	for _, c := range formAnswers {
+		f.Add([]byte(c.answer))
+	}
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		if !mcpface.Approves(reply) {
+			return
+		}
+		var m struct {
+			Action  string
+			Content map[string]any
+		}
+		if err := json.Unmarshal(reply, &m); err != nil {
+			t.Fatal(err)
+		}
+		reason, _ := m.Content["reason"].(string)
+		if m.Action != "accept" || len(m.Content) != 2 || m.Content["decision"] != "approve" || strings.TrimSpace(reason) == "" {
+			t.Errorf("approved by %q", reply)
+		}
+	})
+}

@@ -3,6 +3,8 @@ package mcpface
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // OutputSchemas are the declared output schemas by canonical tool name.
@@ -19,3 +21,9 @@ func Hurry(f *Face) { f.grace, f.linger = 30*time.Millisecond, 30*time.Milliseco
 
 // SetTicketClock sets the clock that the questions of f expire by.
 func SetTicketClock(f *Face, now func() time.Time) { f.tickets.now = now }
+
+// Approves reports whether an answer to a form is a person's yes.
+func Approves(reply []byte) bool {
+	word, err := readForm(reply)
+	return err == nil && word.decision == judge.Approve
+}

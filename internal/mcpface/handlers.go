@@ -102,11 +102,12 @@ func runStatus(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	line := r.Progress
+	var line strings.Builder
+	line.WriteString(r.Progress)
 	for _, review := range r.Reviews {
-		line += fmt.Sprintf(" %q waits for a person as review %s.", review.Action, review.ID)
+		fmt.Fprintf(&line, " %q waits for a person as review %s.", review.Action, review.ID)
 	}
-	return answer{line: line, content: r}, nil
+	return answer{line: line.String(), content: r}, nil
 }
 
 func runCancel(ctx context.Context, f *Face, a arguments) (answer, error) {

@@ -189,17 +189,17 @@ func (f *Face) mark(ctx context.Context, uri string) (mark string, err error) {
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
-		mark := fmt.Sprint(s.Seq)
+		parts := []any{s.Seq}
 		for _, r := range s.Reviews { // time alone can end one
-			mark += fmt.Sprint(" ", r.ID, r.Status, r.Priority)
+			parts = append(parts, r.ID, r.Status, r.Priority)
 		}
-		return mark, nil
+		return fmt.Sprintln(parts...), nil
 	case kind == "reviews" && f.cfg.Reviews:
 		r, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, id)
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
-		return fmt.Sprint(r.Position.Seq, r.Status, r.Priority), nil
+		return fmt.Sprintln(r.Position.Seq, r.Status, r.Priority), nil
 	}
 	return "", &engine.Error{
 		Code: engine.CodeInvalidArgument, Path: "/uri", Message: fmt.Sprintf("The resource %.200q announces no changes.", uri),

@@ -151,27 +151,32 @@ func TestUnsubscribe(t *testing.T) {
 	w.moves(id, "fix", nil, kept)
 }
 
-// looked counts how often the watch looks, and fails as long as it is told to.
+// looked tells who waits for it of every look, and fails as long as it is told to.
 type looked struct {
 	mcpface.Engine
-	times  atomic.Int64
+	looks  chan struct{}
 	broken atomic.Bool
 }
 
-func newLooked(e mcpface.Engine) *looked { return &looked{Engine: e} }
+func newLooked(e mcpface.Engine) *looked { return &looked{Engine: e, looks: make(chan struct{})} }
 
 func (l *looked) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
-	l.times.Add(1)
+	select {
+	case l.looks <- struct{}{}:
+	default:
+	}
 	if l.broken.Load() {
 		return engine.StatusResult{}, errors.New("the disk is away")
 	}
 	return l.Engine.Status(ctx, p, id)
 }
 
-func (l *looked) wait(t *testing.T, times int64) {
+func (l *looked) wait(t *testing.T, times int) {
 	t.Helper()
-	for until, late := l.times.Load()+times, time.Now().Add(patience); l.times.Load() < until; time.Sleep(time.Millisecond) {
-		if time.Now().After(late) {
+	for range times {
+		select {
+		case <-l.looks:
+		case <-time.After(patience):
 			t.Fatal("nobody looks")
 		}
 	}
