@@ -24,6 +24,10 @@ func Fold(prev Instance, e Event, restore func(revision int64) (Instance, error)
 // memory meanwhile, of the contexts only those that a rollback restores. A
 // revision that the history does not reach is ErrNoRevision.
 func FoldAt(events iter.Seq2[Event, error], revision int64) (Instance, error) {
+	return foldFrom(Instance{}, events, revision)
+}
+
+func foldFrom(inst Instance, events iter.Seq2[Event, error], revision int64) (Instance, error) {
 	var history []Event
 	needed := map[int64]bool{}
 	for e, err := range events {
@@ -40,13 +44,15 @@ func FoldAt(events iter.Seq2[Event, error], revision int64) (Instance, error) {
 		}
 	}
 	kept := map[int64]Instance{}
+	if inst.Seq > 0 {
+		kept[inst.Revision] = inst
+	}
 	restore := func(r int64) (Instance, error) {
 		if then, ok := kept[r]; ok {
 			return then, nil
 		}
 		return Instance{}, ErrNoRevision
 	}
-	var inst Instance
 	for _, e := range history {
 		next, err := Fold(inst, e, restore)
 		if err != nil {

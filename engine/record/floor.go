@@ -1,0 +1,33 @@
+package record
+
+import (
+	"fmt"
+	"iter"
+)
+
+// ChainFrom verifies a history whose beginning is not there any more: it expects the
+// event right after floor, the instance as it was when the last of the missing events
+// had happened. That floor is itself as it should be, nothing here can tell.
+func ChainFrom(floor Instance) Chain {
+	return Chain{instance: floor.ID, seq: floor.Seq, revision: floor.Revision, head: floor.Head}
+}
+
+// Covered checks one event by itself: that its hash covers its bytes and its previous
+// hash, and that its fields are what the bytes say. It is what can be said of an event
+// whose neighbours are gone. The error is a *BrokenError.
+func Covered(e Event) error {
+	alone := Chain{instance: e.Instance, seq: e.Seq - 1, revision: e.Revision, head: e.PrevHash}
+	if e.Seq < 1 {
+		return &BrokenError{Instance: e.Instance, Seq: e.Seq, How: "an event is numbered from 1"}
+	}
+	return alone.Add(e)
+}
+
+// FoldFrom is FoldAt for a history whose beginning is not there any more: it folds from
+// floor on. A rollback to a revision below it is ErrNoRevision.
+func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (Instance, error) {
+	if revision != 0 && revision < floor.Revision {
+		return Instance{}, fmt.Errorf("%w: %d, the history begins at %d", ErrNoRevision, revision, floor.Revision)
+	}
+	return foldFrom(floor, events, revision)
+}
