@@ -16,7 +16,7 @@ import (
 // Searcher finds recorded decisions.
 type Searcher interface {
 	// Decisions lists decisions as the query says, the newest first. The iterator sees a
-	// consistent state; a page is bounded by DecisionQuery.Limit.
+	// consistent prefix of all events; what is committed meanwhile may or may not appear.
 	Decisions(ctx context.Context, q DecisionQuery) iter.Seq2[DecisionHit, error]
 }
 
@@ -32,11 +32,12 @@ type DecisionQuery struct {
 	Assurance         judge.Assurance
 	Code              string
 	Degraded          *bool
-	MinConfidence     *float64 // inclusive
-	MaxConfidence     *float64 // inclusive
-	Since, Until      time.Time
+	MinConfidence     *float64  // inclusive
+	MaxConfidence     *float64  // inclusive
+	Since, Until      time.Time // inclusive, exclusive
 	Kinds             []record.Kind
-	// Text is looked for in reasoning and findings: words, all of which must be there.
+	// Text is looked for in reasoning and findings: words, all of which must be there,
+	// whatever their case, accents and order. A text without words matches nothing.
 	Text string
 	// Before continues below a position; 0 starts at the newest.
 	Before int64

@@ -31,6 +31,7 @@ type Store struct {
 	keys         map[string]position // idempotency scope -> event
 	reviews      map[string]review   // by id
 	refusals     []engine.Lesson     // in the order in which they were written
+	order        []place             // of all events, as they were committed
 }
 
 // history is one instance with its events, only ever appended to.
@@ -60,7 +61,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.definitions, s.judgeConfigs, s.instances, s.keys, s.reviews, s.refusals = nil, nil, nil, nil, nil, nil
+	s.definitions, s.judgeConfigs, s.instances, s.keys, s.reviews, s.refusals, s.order = nil, nil, nil, nil, nil, nil, nil
 	return nil
 }
 
@@ -234,6 +235,7 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 			s.keys[e.Key.Scope] = position{c.Next.ID, len(h.events)}
 		}
 		h.events = append(h.events, e)
+		s.order = append(s.order, place{c.Next.ID, e.Seq})
 	}
 	h.now = next
 	if c.Snapshot {

@@ -1,0 +1,72 @@
+package memstore
+
+import (
+	"context"
+	"iter"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+var _ engine.Searcher = (*Store)(nil)
+
+// Decisions implements engine.Searcher. Positions are places in the order of commits,
+// from 1.
+func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2[engine.DecisionHit, error] {
+	return func(yield func(engine.DecisionHit, error) bool) {
+		unlock, err := s.read(ctx)
+		if err != nil {
+			yield(engine.DecisionHit{}, err)
+			return
+		}
+		all := s.order[:len(s.order):len(s.order)] // only ever appended to
+		unlock()
+		if q.Empty() {
+			return
+		}
+		given := 0
+		for i := len(all) - 1; i >= 0; i-- {
+			at := int64(i + 1)
+			if q.Before != 0 && at >= q.Before {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				yield(engine.DecisionHit{}, err)
+				return
+			}
+			e, owner, there := s.ordered(all[i])
+			if !there || !q.Matches(e, owner) {
+				continue
+			}
+			copied, err := copyEvent(e)
+			if !yield(engine.DecisionHit{Position: at, Event: copied}, err) || err != nil {
+				return
+			}
+			if given++; given == q.Limit {
+				return
+			}
+		}
+	}
+}
+
+// place names an event by what does not change when the beginning of its history is
+// removed.
+type place struct {
+	instance string
+	seq      int64
+}
+
+// ordered returns an event with the owner of its instance, and whether it is still there.
+func (s *Store) ordered(p place) (e record.Event, owner string, there bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	h := s.instances[p.instance]
+	if h == nil || len(h.events) == 0 {
+		return record.Event{}, "", false
+	}
+	i := p.seq - h.events[0].Seq
+	if i < 0 || i >= int64(len(h.events)) {
+		return record.Event{}, "", false
+	}
+	return h.events[i], h.now.Owner, true
+}

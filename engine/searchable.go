@@ -1,0 +1,267 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// How decisions are found. Matches is the truth, and all that a small store needs.
+// A larger one keeps an index of terms: what DecisionTerms gives for an event, and
+// what DecisionQuery.Terms asks for. Terms narrow, Matches decides; so two things that
+// share a term by accident cost a look and never a wrong answer.
+
+// maxWord bounds a word in characters, maxQueryTerms how many words of a query narrow.
+const (
+	maxWord       = 64
+	maxQueryTerms = 32
+)
+
+// Matches reports whether an event of an instance with this owner is a decision that
+// the query selects. Position, Limit and order are the driver's.
+func (q DecisionQuery) Matches(e record.Event, owner string) bool {
+	d := e.Decision
+	if d == nil {
+		return false
+	}
+	for _, f := range [...]struct{ want, have string }{
+		{q.Workflow, e.Workflow}, {q.Instance, e.Instance}, {q.Owner, owner}, {q.Principal, e.Principal},
+		{q.Action, e.Action}, {string(q.Outcome), string(d.Outcome)}, {string(q.DecidedBy), string(d.DecidedBy)},
+		{string(q.Assurance), string(d.Assurance)}, {q.Code, d.Code},
+	} {
+		if f.want != "" && f.want != f.have {
+			return false
+		}
+	}
+	switch {
+	case q.Degraded != nil && *q.Degraded != d.Degraded,
+		q.MinConfidence != nil && d.Confidence < *q.MinConfidence,
+		q.MaxConfidence != nil && d.Confidence > *q.MaxConfidence,
+		!q.Since.IsZero() && e.Time.Before(q.Since),
+		!q.Until.IsZero() && !e.Time.Before(q.Until),
+		len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind):
+		return false
+	}
+	return q.Text == "" || holdsWords(e, queryWords(q.Text))
+}
+
+// holdsWords reports whether a decision's text has every word. No words are in no text.
+func holdsWords(e record.Event, want []string) bool {
+	if len(want) == 0 {
+		return false
+	}
+	have := map[string]bool{}
+	for _, w := range decisionWords(e) {
+		have[w] = true
+	}
+	return !slices.ContainsFunc(want, func(w string) bool { return !have[w] })
+}
+
+// DecisionTerms are the terms under which a decision is found, none for an event
+// without one. A term consists of letters and digits and of characters beyond ASCII.
+func DecisionTerms(e record.Event, owner string) []string {
+	d := e.Decision
+	if d == nil {
+		return nil
+	}
+	return append([]string{
+		term(termWorkflow, e.Workflow), term(termOwner, owner), term(termPrincipal, e.Principal), term(termAction, e.Action),
+		term(termOutcome, string(d.Outcome)), term(termDecidedBy, string(d.DecidedBy)), term(termAssurance, string(d.Assurance)),
+		term(termCode, d.Code), term(termDegraded, strconv.FormatBool(d.Degraded)), term(termKind, string(e.Kind)),
+		confidenceTerm(bandOf(d.Confidence)),
+	}, decisionWords(e)...)
+}
+
+// Terms are what a matching decision must have: of each list at least one term. Nil
+// when terms do not narrow the search. Instance and times are not among them: a
+// history has its own index, and positions grow with time.
+func (q DecisionQuery) Terms() [][]string {
+	var out [][]string
+	for _, f := range [...]struct {
+		field rune
+		want  string
+	}{
+		{termOwner, q.Owner}, {termPrincipal, q.Principal}, {termCode, q.Code}, {termAction, q.Action}, {termWorkflow, q.Workflow},
+		{termDecidedBy, string(q.DecidedBy)}, {termAssurance, string(q.Assurance)}, {termOutcome, string(q.Outcome)},
+	} {
+		if f.want != "" {
+			out = append(out, []string{term(f.field, f.want)})
+		}
+	}
+	if q.Degraded != nil {
+		out = append(out, []string{term(termDegraded, strconv.FormatBool(*q.Degraded))})
+	}
+	if len(q.Kinds) > 0 {
+		kinds := make([]string, len(q.Kinds))
+		for i, k := range q.Kinds {
+			kinds[i] = term(termKind, string(k))
+		}
+		out = append(out, kinds)
+	}
+	if q.MinConfidence != nil || q.MaxConfidence != nil {
+		out = append(out, q.bands())
+	}
+	words := queryWords(q.Text)
+	for _, w := range words[:min(len(words), maxQueryTerms)] {
+		out = append(out, []string{w})
+	}
+	return out
+}
+
+// Empty reports whether nothing can match, whatever is stored: a text without words, or
+// bounds that cross.
+func (q DecisionQuery) Empty() bool {
+	return q.Text != "" && len(queryWords(q.Text)) == 0 ||
+		q.MinConfidence != nil && q.MaxConfidence != nil && *q.MinConfidence > *q.MaxConfidence ||
+		!q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until)
+}
+
+// The fields of a term. Their characters are of a private range, which no word has.
+const (
+	termWorkflow rune = 0xe000 + iota
+	termOwner
+	termPrincipal
+	termAction
+	termOutcome
+	termDecidedBy
+	termAssurance
+	termCode
+	termDegraded
+	termKind
+	termConfidence
+)
+
+// term is a field's value as a term: a digest, because values hold any characters.
+func term(field rune, value string) string {
+	sum := sha256.Sum256([]byte(value))
+	return string(field) + hex.EncodeToString(sum[:8])
+}
+
+// bandsOfConfidence is how finely terms tell confidences apart.
+const bandsOfConfidence = 20
+
+func bandOf(confidence float64) int {
+	return int(min(max(confidence, 0), 1) * bandsOfConfidence)
+}
+
+func confidenceTerm(band int) string { return fmt.Sprintf("%c%02d", termConfidence, band) }
+
+// bands are the terms of all confidences that the query admits, and of a few more.
+func (q DecisionQuery) bands() []string {
+	from, to := 0, bandsOfConfidence
+	if q.MinConfidence != nil {
+		from = bandOf(*q.MinConfidence)
+	}
+	if q.MaxConfidence != nil {
+		to = bandOf(*q.MaxConfidence)
+	}
+	var out []string
+	for band := from; band <= to; band++ {
+		out = append(out, confidenceTerm(band))
+	}
+	return out
+}
+
+// decisionWords are the words of what a decision says to everybody who sees it: its
+// reasoning and its findings.
+func decisionWords(e record.Event) []string {
+	var b strings.Builder
+	b.WriteString(e.Decision.Reasoning)
+	for _, f := range e.Decision.Findings {
+		for _, s := range [...]string{f.Code, f.Path, f.Message, f.Hint} {
+			b.WriteByte(' ')
+			b.WriteString(s)
+		}
+	}
+	return words(b.String(), true)
+}
+
+// queryWords are the words that somebody looks for.
+func queryWords(text string) []string { return words(text, false) }
+
+// words splits a text into its words, each once, lower-cased and without accents. What
+// is written without spaces between words (Chinese, Japanese, ...) is cut into pairs of
+// neighbours; all adds each character alone, so that one can be looked for too. A symbol
+// such as an emoji is a word.
+func words(text string, all bool) []string {
+	s := splitter{seen: map[string]bool{}, all: all}
+	for _, r := range norm.NFC.String(strings.Map(plainRune, norm.NFKD.String(text))) {
+		switch {
+		case crowded(r):
+			s.endWord()
+			s.run = append(s.run, r)
+			continue
+		case unicode.In(r, unicode.L, unicode.N, unicode.M):
+			s.endRun()
+			s.word = append(s.word, r)
+			continue
+		case r > unicode.MaxASCII && r != unicode.ReplacementChar && unicode.Is(unicode.So, r):
+			s.end()
+			s.add(string(r))
+			continue
+		}
+		s.end()
+	}
+	s.end()
+	return s.out
+}
+
+// plainRune drops accents and lower-cases.
+func plainRune(r rune) rune {
+	switch {
+	case unicode.Is(unicode.Mn, r):
+		return -1
+	case r == 'ς':
+		return 'σ'
+	}
+	return unicode.ToLower(r)
+}
+
+// crowded reports whether a character's script does not put spaces between words.
+func crowded(r rune) bool {
+	return r >= 0x0e00 && (unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
+		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) || r == 'ー') && !unicode.In(r, unicode.P, unicode.S, unicode.Z)
+}
+
+type splitter struct {
+	seen      map[string]bool
+	out       []string
+	all       bool
+	word, run []rune
+}
+
+func (s *splitter) add(word string) {
+	if !s.seen[word] {
+		s.seen[word] = true
+		s.out = append(s.out, word)
+	}
+}
+
+func (s *splitter) end() { s.endWord(); s.endRun() }
+
+func (s *splitter) endWord() {
+	if len(s.word) > 0 {
+		s.add(string(s.word[:min(len(s.word), maxWord)]))
+		s.word = s.word[:0]
+	}
+}
+
+func (s *splitter) endRun() {
+	for i, r := range s.run {
+		if s.all || len(s.run) == 1 {
+			s.add(string(r))
+		}
+		if i > 0 {
+			s.add(string(s.run[i-1 : i+1]))
+		}
+	}
+	s.run = s.run[:0]
+}
