@@ -1,0 +1,107 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pages are those that people read.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md"} {
+		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no pages %s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[file] = string(text)
+		}
+	}
+	return out
+}
+
+// fileBlock is a YAML example that begins with the name of its file.
+var fileBlock = regexp.MustCompile("(?s)```yaml\n# (\\S+\\.yaml)\n(.*?)```")
+
+// What the page on evidence has its reader write is what gavel takes, to the letter.
+func TestEvidencePageIsClean(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	blocks := fileBlock.FindAllStringSubmatch(pages(t)["../../docs/evidence.md"], -1)
+	if len(blocks) != 2 {
+		t.Fatalf("%d files on the page", len(blocks))
+	}
+	for _, b := range blocks {
+		file := filepath.Join(dir, b[1])
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(b[2]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := []string{"--config", filepath.Join(dir, "gavel.yaml")}
+	if out := runGavel(t, append([]string{"lint", "--strict", filepath.Join(dir, "flows")}, config...)...); len(out) > 0 {
+		t.Errorf("lint: %s", out)
+	}
+	if out := runGavel(t, append([]string{"evidence", "list"}, config...)...); !strings.Contains(string(out), "tests-pass") {
+		t.Errorf("list: %s", out)
+	}
+}
+
+var (
+	goTest = regexp.MustCompile("`go test \\./([^ `]*)([^`]*)`")
+	named  = regexp.MustCompile(`-(run|bench|fuzz) (\w+)`)
+	link   = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+)
+
+// A test or benchmark that a page names is there, and so is a file that it links to.
+func TestPagesNameWhatIsThere(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]string{"run": `\nfunc (Test|Example)`, "bench": `\nfunc Benchmark`, "fuzz": `\nfunc Fuzz`}
+	for file, text := range pages(t) {
+		for _, m := range goTest.FindAllStringSubmatch(text, -1) {
+			source := testSource(t, m[1])
+			for _, n := range named.FindAllStringSubmatch(m[2], -1) {
+				name := regexp.MustCompile(kinds[n[1]] + `\w*` + strings.TrimPrefix(n[2], "Test"))
+				if n[2] != "xxx" && !name.MatchString(source) {
+					t.Errorf("%s: %s names no such test", file, m[0])
+				}
+			}
+		}
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
+				t.Errorf("%s: the link to %s leads nowhere", file, m[1])
+			}
+		}
+	}
+}
+
+// testSource is the tests of a package; of all of them for "...".
+func testSource(t *testing.T, dir string) string {
+	t.Helper()
+	if dir == "..." {
+		return ""
+	}
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Errorf("the package %s has no tests: %v", dir, err)
+	}
+	var b strings.Builder
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(source)
+	}
+	return b.String()
+}
