@@ -149,6 +149,9 @@ type Rollback struct {
 type Migration struct {
 	FromVersion int    `json:"fromVersion"`
 	FromHash    string `json:"fromHash"`
+	// States are new names of states by their old ones: a state that was visited counts
+	// as visited under its new name from then on.
+	States map[string]string `json:"states,omitempty"`
 }
 
 // Import says where a step of an imported history comes from.

@@ -31,3 +31,22 @@ func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (I
 	}
 	return foldFrom(floor, events, revision)
 }
+
+// CheckTruncation is what a store asks before it removes the beginning of a history:
+// that events end by saying so, and that floor is where what they say is removed ends.
+func CheckTruncation(events []Event, floor Instance) error {
+	if len(events) == 0 {
+		return illegal("nothing says what is removed")
+	}
+	last := events[len(events)-1]
+	t := last.Truncation
+	switch {
+	case last.Kind != Truncated || t == nil:
+		return illegal("event %d of instance %s is no truncated event", last.Seq, last.Instance)
+	case floor.ID != last.Instance || floor.Seq != t.UpTo || floor.Head != t.Hash || floor.Revision != t.Revision:
+		return illegal("the floor is event %d of instance %s, what is removed ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
+	case floor.Seq >= events[0].Seq:
+		return illegal("event %d of instance %s is removed before it is written", floor.Seq, floor.ID)
+	}
+	return nil
+}

@@ -142,7 +142,7 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 	case Migrated:
 		next.Version, next.DefinitionHash = e.Version, e.DefinitionHash
 		next.State, next.Status = e.To, e.Status
-		next.Facts = entered(prev.Facts, e)
+		next.Facts = entered(renamed(prev.Facts, e.Migration.States), e)
 	case Imported:
 		next, err = imported(next, e)
 	case Reconciled:
@@ -280,6 +280,23 @@ func entered(f workflow.Facts, e Event) workflow.Facts {
 	for _, pointer := range e.Freezes {
 		f.Frozen = withOnce(f.Frozen, pointer)
 	}
+	return f
+}
+
+// renamed are the facts with visits under the states' new names: what was visited is
+// the state, and its old name may mean another one now.
+func renamed(f workflow.Facts, states map[string]string) workflow.Facts {
+	if len(states) == 0 {
+		return f
+	}
+	var visited []string
+	for _, name := range f.Visited {
+		if now := states[name]; now != "" {
+			name = now
+		}
+		visited = withOnce(visited, name)
+	}
+	f.Visited = visited
 	return f
 }
 

@@ -1,0 +1,138 @@
+package record
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// Line is what can be taken back at the end of a history, and made again: the moves
+// that the present revision stands on, and those that were undone since the last new
+// one.
+//
+// Only moves that were judged here are on it. A migration, an imported step and a
+// reconciliation begin a new line: what lies behind them is not taken back step by
+// step. A rollback goes to the line of the revision that it restores.
+type Line struct {
+	done, undone *link
+	at           map[int64]*link // what each revision stands on, since the last migration
+	first        int64           // the lowest revision that is known
+	migrated     int64           // the revision of the last migration, 0 for none
+}
+
+// Move is an applied move on a line.
+type Move struct {
+	// Event is the move as it was made.
+	Event Event
+	// Before is the revision that it started from.
+	Before int64
+}
+
+// link is a list that grows at its head; its tails are shared and never change.
+type link struct {
+	move  *Move
+	under *link
+}
+
+// ReadLine reads a history, or the rest of one, in its order. Events that begin no
+// revision may be left out.
+func ReadLine(events iter.Seq2[Event, error]) (Line, error) {
+	l := Line{at: map[int64]*link{}}
+	for e, err := range events {
+		if err != nil {
+			return Line{}, err
+		}
+		if !e.Kind.Revises() {
+			continue
+		}
+		if !e.Kind.known() {
+			return Line{}, fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
+		}
+		l.add(e)
+	}
+	return l, nil
+}
+
+func (l *Line) add(e Event) {
+	e.seal = seal{} // the bytes are not needed
+	if l.first == 0 {
+		l.first = e.Revision
+		if e.Seq > 1 { // what came before was removed
+			l.first = e.Revision - 1
+		}
+	}
+	switch e.Kind {
+	case Advanced:
+		l.done, l.undone = &link{&Move{Event: e, Before: e.Revision - 1}, l.done}, nil
+	case Undone:
+		top := l.done
+		if top == nil || top.move.Before != e.Rollback.Restores {
+			l.done, l.undone = l.at[e.Rollback.Restores], nil
+			break
+		}
+		l.done, l.undone = top.under, &link{top.move, l.undone}
+	case Redone:
+		top := l.undone
+		if top == nil || top.move.Event.Revision != e.Rollback.Restores {
+			l.done, l.undone = l.at[e.Rollback.Restores], nil
+			break
+		}
+		l.done, l.undone = &link{top.move, l.done}, top.under
+	case RolledBack:
+		l.done, l.undone = l.at[e.Rollback.Restores], nil
+	case Migrated:
+		l.done, l.undone, l.migrated = nil, nil, e.Revision
+		clear(l.at)
+	case Started, Imported, Reconciled:
+		l.done, l.undone = nil, nil
+	case Refused, Prechecked, Checkpointed, Cancelling, Escalated, Reviewed, Truncated:
+	}
+	l.at[e.Revision] = l.done
+}
+
+// Last is the move that an undo takes back; false when there is none.
+func (l Line) Last() (Move, bool) { return l.done.first() }
+
+// Undone is the move that a redo makes again; false when there is none.
+func (l Line) Undone() (Move, bool) { return l.undone.first() }
+
+// Migrated is the revision of the last migration, 0 without one.
+func (l Line) Migrated() int64 { return l.migrated }
+
+// Begins is the lowest revision that is known: what was before it was removed, unless
+// it is 1.
+func (l Line) Begins() int64 { return l.first }
+
+// Apart are the moves that only one of two revisions stands on, the present one and
+// another: what going there takes back or makes again. Of what lies behind the last
+// migration nothing is known.
+func (l Line) Apart(revision int64) []Move {
+	var out []Move
+	here, there := l.done.all(), l.at[revision].all()
+	for _, m := range here {
+		if !slices.Contains(there, m) {
+			out = append(out, *m)
+		}
+	}
+	for _, m := range there {
+		if !slices.Contains(here, m) {
+			out = append(out, *m)
+		}
+	}
+	return out
+}
+
+func (l *link) first() (Move, bool) {
+	if l == nil {
+		return Move{}, false
+	}
+	return *l.move, true
+}
+
+func (l *link) all() []*Move {
+	var out []*Move
+	for ; l != nil; l = l.under {
+		out = append(out, l.move)
+	}
+	return out
+}
