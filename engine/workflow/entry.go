@@ -1,0 +1,42 @@
+package workflow
+
+import (
+	"slices"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Entry is what entering a state demands: its validators, which look at the context,
+// and what mustPassThrough finds missing in the facts.
+func (d *Definition) Entry(state string, facts Facts) judge.Candidate {
+	return d.candidate(state, facts, "")
+}
+
+// Blocked are the states ahead of one that an instance with these facts can never
+// enter: mustPassThrough wants a state first that it has not visited and that no way
+// leads to any more. They come in the order of the document.
+func (d *Definition) Blocked(state string, facts Facts) []string {
+	ahead := map[string]bool{}
+	ways := map[string][]string{}
+	for _, e := range d.edges() {
+		ways[e.from] = append(ways[e.from], e.to)
+	}
+	for next := ways[state]; len(next) > 0; {
+		at := next[0]
+		next = next[1:]
+		if !ahead[at] {
+			ahead[at] = true
+			next = slices.Concat(next, ways[at])
+		}
+	}
+	var out []string
+	for _, name := range d.StateNames {
+		barred := func(before string) bool {
+			return before != state && !ahead[before] && !slices.Contains(facts.Visited, before)
+		}
+		if ahead[name] && slices.ContainsFunc(d.MustPassThrough[name], barred) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
