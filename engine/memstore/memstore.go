@@ -37,6 +37,7 @@ type Store struct {
 // history is one instance with its events, only ever appended to.
 type history struct {
 	now       record.Instance
+	removed   int // how many events are gone from the beginning
 	events    []record.Event
 	snapshots []record.Instance // by revision
 }
@@ -191,6 +192,11 @@ func (s *Store) Load(ctx context.Context, id string) (record.Instance, error) {
 
 // Commit implements engine.Store.
 func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
+	return s.commit(ctx, c, func(*history) {})
+}
+
+// commit is Commit with what else happens to the history in the same step.
+func (s *Store) commit(ctx context.Context, c engine.Commit, and func(*history)) error {
 	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
 		if errors.Is(err, record.ErrTooLarge) {
 			return fmt.Errorf("%w: %w", engine.ErrTooLarge, err)
@@ -232,7 +238,7 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 	}
 	for _, e := range events {
 		if e.Key != nil {
-			s.keys[e.Key.Scope] = position{c.Next.ID, len(h.events)}
+			s.keys[e.Key.Scope] = position{c.Next.ID, h.removed + len(h.events)}
 		}
 		h.events = append(h.events, e)
 		s.order = append(s.order, place{c.Next.ID, e.Seq})
@@ -242,6 +248,7 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 		h.snapshots = append(h.snapshots, next)
 	}
 	s.instances[c.Next.ID] = h
+	and(h)
 	for _, r := range reviews {
 		s.reviews[r.place.ID] = r
 	}
@@ -260,7 +267,8 @@ func (s *Store) ByKey(ctx context.Context, scope string) (record.Event, error) {
 	if !ok {
 		return record.Event{}, fmt.Errorf("%w: idempotency key", engine.ErrNotFound)
 	}
-	return copyEvent(s.instances[p.instance].events[p.index])
+	h := s.instances[p.instance]
+	return copyEvent(h.events[p.index-h.removed])
 }
 
 // Events implements engine.Store.

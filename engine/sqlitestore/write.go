@@ -23,6 +23,7 @@ type statements struct {
 	addRefusal, pruneRefusals     *sql.Stmt
 	forgetRefusals, clearRefusals *sql.Stmt
 	putReview                     *sql.Stmt
+	cutEvents, cutSnapshots       *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -53,6 +54,8 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
 		&s.clearRefusals: `DELETE FROM refusals
 			WHERE (?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3)`,
+		&s.cutEvents:    `DELETE FROM events WHERE n = (SELECT n FROM instances WHERE id = ?) AND seq <= ?`,
+		&s.cutSnapshots: `DELETE FROM snapshots WHERE n = (SELECT n FROM instances WHERE id = ?) AND revision < ?`,
 		&s.putReview: `INSERT INTO reviews (id, place, status, instance, workflow, principal, body, data)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET place = excluded.place, status = excluded.status, instance = excluded.instance,
@@ -141,17 +144,21 @@ func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error 
 
 // Commit implements engine.Store.
 func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
-	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
-		if errors.Is(err, record.ErrTooLarge) {
-			return fmt.Errorf("%w: %w", engine.ErrTooLarge, err)
-		}
-		return err
-	}
-	p, err := prepareCommit(c)
+	p, err := checkedCommit(c)
 	if err != nil {
 		return err
 	}
 	return s.write(ctx, p.size, "commit", p.apply)
+}
+
+func checkedCommit(c engine.Commit) (*pending, error) {
+	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
+		if errors.Is(err, record.ErrTooLarge) {
+			return nil, fmt.Errorf("%w: %w", engine.ErrTooLarge, err)
+		}
+		return nil, err
+	}
+	return prepareCommit(c)
 }
 
 // pending is a commit in the form in which it is written, made by the caller's
@@ -204,10 +211,8 @@ func prepareCommit(c engine.Commit) (*pending, error) {
 		return nil, fmt.Errorf("encode the facts: %w", err)
 	}
 	if c.Snapshot {
-		bare := c.Next
-		bare.Context = nil // beside it, byte for byte
-		if p.snapshot, err = json.Marshal(bare); err != nil {
-			return nil, fmt.Errorf("encode the snapshot: %w", err)
+		if p.snapshot, err = encodeSnapshot(c.Next); err != nil {
+			return nil, err
 		}
 		p.size += len(c.Next.Context)
 	}
@@ -221,6 +226,16 @@ func prepareCommit(c engine.Commit) (*pending, error) {
 		p.size += len(pr.body) + len(pr.data)
 	}
 	return p, nil
+}
+
+// encodeSnapshot is an instance without its context, which stands beside it, byte for byte.
+func encodeSnapshot(inst record.Instance) ([]byte, error) {
+	inst.Context = nil
+	bare, err := json.Marshal(inst)
+	if err != nil {
+		return nil, fmt.Errorf("encode the snapshot: %w", err)
+	}
+	return bare, nil
 }
 
 // touchesContext reports whether an event may change the context: all but the

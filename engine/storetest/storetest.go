@@ -99,6 +99,10 @@ func Run(t *testing.T, d Driver) {
 		{"reviews of two stores on one set of data", reviewsBeside},
 		{"reviews are not shared with callers", reviewsNotShared},
 
+		{"truncation", truncation},
+		{"truncation is all or nothing", truncationIsAllOrNothing},
+		{"truncation outlives the process", truncationReopened},
+
 		{"reopen", reopen},
 		{"close is final and idempotent", closing},
 		{"close drains", draining},

@@ -1,0 +1,41 @@
+package sqlitestore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+var _ engine.Truncator = (*Store)(nil)
+
+// Truncate implements engine.Truncator.
+func (s *Store) Truncate(ctx context.Context, c engine.Commit, upTo int64, floor record.Instance) error {
+	if err := record.CheckTruncation(c.Events, floor); err != nil {
+		return err
+	}
+	if upTo != floor.Seq {
+		return fmt.Errorf("%w: events up to %d are to go, the floor is event %d", record.ErrIllegalStep, upTo, floor.Seq)
+	}
+	p, err := checkedCommit(c)
+	if err != nil {
+		return err
+	}
+	snapshot, err := encodeSnapshot(floor)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, p.size+len(floor.Context), "remove the beginning of a history", func(st *statements) error {
+		if err := p.apply(st); err != nil {
+			return err
+		}
+		if err := st.exec(st.cutEvents, floor.ID, floor.Seq); err != nil {
+			return err
+		}
+		if err := st.exec(st.cutSnapshots, floor.ID, floor.Revision); err != nil {
+			return err
+		}
+		return st.exec(st.addSnapshot, floor.Revision, snapshot, orEmpty(floor.Context), floor.ID)
+	})
+}

@@ -1,0 +1,174 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// Truncate returns the commit that says that the events up to floor are gone.
+func Truncate(tb testing.TB, prev, floor record.Instance, changes ...Change) engine.Commit {
+	tb.Helper()
+	return Next(tb, prev, record.Event{Kind: record.Truncated, Truncation: &record.Truncation{
+		UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision,
+	}}, changes...)
+}
+
+func truncator(t *testing.T, s engine.Store) engine.Truncator {
+	cutter, ok := s.(engine.Truncator)
+	if !ok {
+		t.Skip("this store removes nothing")
+	}
+	return cutter
+}
+
+// long is an instance with a key, a checkpoint and a refusal at every third event, and
+// what it was after each event.
+func long(t *testing.T, s engine.Store, id string) (record.Instance, []record.Instance) {
+	at := []record.Instance{must(t, s, Start(t, id, `{"title":"a"}`, WithKey(id+" start")))}
+	for i := range 9 {
+		prev := at[len(at)-1]
+		var c engine.Commit
+		switch i % 3 {
+		case 0:
+			c = Refuse(t, prev, "submit", WithKey(fmt.Sprint(id, " ", i)))
+		case 1:
+			c = Advance(t, prev, "reviewing", fmt.Sprintf(`{"n":%d}`, i), WithKey(fmt.Sprint(id, " ", i)))
+		case 2:
+			c = CheckpointOf(t, prev)
+		}
+		at = append(at, must(t, s, c))
+	}
+	return at[len(at)-1], at
+}
+
+func truncation(t *testing.T, _ Driver, s engine.Store) {
+	cutter := truncator(t, s)
+	neighbour, _ := long(t, s, ID(1))
+	inst, at := long(t, s, ID(2))
+	floor := at[4] // behind a refusal, in the revision of an advance and a checkpoint before it
+	c := Truncate(t, inst, floor)
+	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
+		t.Fatal(err)
+	}
+	inst = c.Next
+	same(t, "what is loaded", load(t, s, inst.ID), inst)
+
+	left := history(t, s, engine.EventQuery{Instance: inst.ID})
+	if len(left) == 0 || left[0].Seq != floor.Seq+1 || left[len(left)-1].Kind != record.Truncated {
+		t.Fatalf("what is left: %d events from %+v", len(left), left)
+	}
+	chain := record.ChainFrom(floor)
+	for _, e := range left {
+		if err := chain.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	then, err := s.Snapshot(t.Context(), inst.ID, floor.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the floor", then, floor)
+	folded, err := record.FoldFrom(then, s.Events(t.Context(), engine.EventQuery{Instance: inst.ID}), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the fold from the floor", folded, inst)
+
+	if _, err := s.Snapshot(t.Context(), inst.ID, floor.Revision-1); err == nil {
+		t.Error("a snapshot below the floor is still there")
+	}
+	if newest, err := s.Snapshot(t.Context(), inst.ID, inst.Revision); err != nil || newest.Revision != inst.Revision {
+		t.Errorf("the newest snapshot: %+v, %v", newest, err)
+	}
+	_, err = s.ByKey(t.Context(), hexOf("scope "+ID(2)+" start"))
+	wantError(t, "the key of an event that is gone", err, engine.ErrNotFound)
+	if e, err := s.ByKey(t.Context(), hexOf("scope "+ID(2)+" 6")); err != nil || e.Seq != 8 {
+		t.Errorf("the key of an event that is left: event %d, %v", e.Seq, err)
+	}
+	same(t, "the neighbour", verified(t, s, neighbour.ID), neighbour)
+
+	// It goes on, and may be cut again.
+	inst = must(t, s, Advance(t, inst, "draft", `{"again":true}`, WithKey("goes on")))
+	if e, err := s.ByKey(t.Context(), hexOf("scope goes on")); err != nil || e.Seq != inst.Seq {
+		t.Errorf("the key of an event behind the cut: event %d, %v", e.Seq, err)
+	}
+	floor = at[6]
+	c = Truncate(t, inst, floor)
+	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
+		t.Fatal(err)
+	}
+	if left := history(t, s, engine.EventQuery{Instance: inst.ID, Limit: 1}); len(left) != 1 || left[0].Seq != floor.Seq+1 || left[0].PrevHash != floor.Head {
+		t.Errorf("after the second cut: %+v", left)
+	}
+}
+
+func truncationIsAllOrNothing(t *testing.T, d Driver, s engine.Store) {
+	cutter := truncator(t, s)
+	inst, at := long(t, s, ID(1))
+	floor := at[4]
+	intact := func(what string) {
+		t.Helper()
+		same(t, what, verified(t, s, inst.ID), inst)
+		if _, err := s.Snapshot(t.Context(), inst.ID, 1); err == nil {
+			t.Errorf("%s: a snapshot from nowhere", what)
+		}
+	}
+	// Somebody else was first.
+	late := Truncate(t, at[8], floor)
+	wantError(t, "a conflict", cutter.Truncate(t.Context(), late, floor.Seq, floor), engine.ErrConflict)
+	intact("after a conflict")
+
+	// What does not fit together.
+	other := floor
+	other.Head = hexOf("other")
+	for what, err := range map[string]error{
+		"no truncated event": cutter.Truncate(t.Context(), Advance(t, inst, "draft", `{}`), floor.Seq, floor),
+		"another floor":      cutter.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, other),
+		"another end":        cutter.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq-1, floor),
+	} {
+		wantError(t, what, err, record.ErrIllegalStep)
+		intact(what)
+	}
+	taken := Truncate(t, inst, floor, WithKey(ID(1)+" start"))
+	wantError(t, "a key that is taken", cutter.Truncate(t.Context(), taken, floor.Seq, floor), engine.ErrKeyTaken)
+	intact("after a key that was taken")
+
+	if d.Poison == nil {
+		return
+	}
+	d.Poison(t, s, "poison")
+	bad := Truncate(t, inst, floor, func(e *record.Event) { e.Action = "poison" })
+	if err := cutter.Truncate(t.Context(), bad, floor.Seq, floor); err == nil {
+		t.Error("a failing write was acknowledged")
+	}
+	intact("after a failure")
+}
+
+func truncationReopened(t *testing.T, d Driver, s engine.Store) {
+	cutter := truncator(t, s)
+	if d.Reopen == nil {
+		t.Skip("not durable")
+	}
+	inst, at := long(t, s, ID(1))
+	floor := at[7]
+	floor.Context = json.RawMessage(string(floor.Context)) // its own bytes
+	c := Truncate(t, inst, floor)
+	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
+		t.Fatal(err)
+	}
+	shut(t, s)
+	again := d.Reopen(t, s)
+	defer shut(t, again)
+	same(t, "after the restart", load(t, again, inst.ID), c.Next)
+	then, err := again.Snapshot(t.Context(), inst.ID, floor.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the floor after the restart", then, floor)
+}
