@@ -30,6 +30,8 @@ type Definition struct {
 	Sensitive []string
 	// MustPassThrough: to enter the key, every listed state must have been visited.
 	MustPassThrough map[string][]string
+	// Retention says how long what instances leave behind is kept.
+	Retention Retention
 
 	// Hash is "sha256:" and the hex digest of the canonical document: the same
 	// definition has the same hash whether written as JSON or YAML, in any key order.

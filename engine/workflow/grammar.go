@@ -59,6 +59,7 @@ var documentObject = object{
 		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox beside the transition's own validator.", `{"type":"object","additionalProperties":` + aScript + `}`},
 		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * stands for every key or element.", aPointers},
 		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
+		{"retention", "How long what instances leave behind is kept after they have ended. Only in definitions of an operator. Absent: for ever.", `{"$ref":"#/$defs/retention"}`},
 	},
 	required: []string{"name", "initialState", "states"},
 }
@@ -172,8 +173,16 @@ var stateValidatorObject = object{
 	},
 }
 
+var retentionObject = object{
+	name: "retention",
+	doc:  "How long what instances leave behind is kept after they have ended. Nothing is removed until somebody runs gavel retain.",
+	keys: []key{
+		{"events", "How long the whole history is kept after the end, such as 90d; at least 7d. After that only the event that ended the instance is left, and what an instance was before it.", aSpan},
+	},
+}
+
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*object{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject}
+var objects = []*object{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{

@@ -68,6 +68,8 @@ var lintCases = []struct {
 	{name: "freezes what is reserved", doc: machine("", "", `"freezes":["/gavel/x"]`, "", ""), issues: "reserved-key /states/a/transitions/go/freezes/0 4"},
 	{name: "requires what is reserved", doc: machine("", "", `"requiredFields":["evidence.ci"]`, "", ""), issues: "reserved-key /states/a/transitions/go/requiredFields/0 4"},
 	{name: "evidence of a stranger", doc: machine("", "", `"evidence":[{"name":"ci","source":"ci"}]`, "", ""), issues: "evidence-not-operator /states/a/transitions/go/evidence 4", says: "only for definitions of an operator"},
+	{name: "retention of a stranger", doc: machine(`"retention":{"events":"90d"}`, "", "", "", ""), issues: "retention-not-operator /retention 2", says: "only an operator"},
+	{name: "retention of an operator", doc: machine(`"retention":{"events":"90d"}`, "", "", "", ""), operator: true},
 	{name: "no way to an end", doc: strings.Replace(machine("", "", "", "", `"c":{"transitions":{"x":"d"}},"d":{"transitions":{"y":"c"}}`), `"go":{"target":"b"}`, `"go":{"target":"b"},"get":"c"`, 1), issues: "no-path-to-final /states/c 6, no-path-to-final /states/d 6"},
 	{name: "no end at all is fine", doc: `{"name":"w","initialState":"a","states":{"a":{"transitions":{"x":"b"}},"b":{"transitions":{"y":"a"}}}}`},
 	{name: "outcome of a state that is not final", doc: machine("", `"outcome":"success"`, "", "", ""), issues: "outcome-not-final /states/a/outcome 3"},

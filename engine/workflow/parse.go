@@ -150,6 +150,7 @@ func (p *parser) document(root *strictdoc.Node) *Definition {
 		d.Judge = &s
 	}
 	p.keyed(d)
+	d.Retention = p.retention(o)
 	return d
 }
 

@@ -41,7 +41,8 @@ const everything = `{
   "stateValidators": {"reviewing": {"requiredFields": ["documentId"], "schema": {"type": "object"}}},
   "transitionValidators": {"approve": "(data) => true", "draft.submit": "() => true"},
   "sensitive": ["/customer/ssn", "/list/*/key"],
-  "mustPassThrough": {"approved": ["reviewing"]}
+  "mustPassThrough": {"approved": ["reviewing"]},
+  "retention": {"events": "90d"}
 }`
 
 func TestParseEverything(t *testing.T) {
@@ -86,6 +87,7 @@ func TestParseEverything(t *testing.T) {
 		StateValidators:      map[string]workflow.StateChecks{"reviewing": {RequiredFields: []string{"documentId"}, Schema: raw(`{"type":"object"}`)}},
 		TransitionValidators: map[string]string{"approve": "(data) => true", "draft.submit": "() => true"},
 		Sensitive:            []string{"/customer/ssn", "/list/*/key"},
+		Retention:            workflow.Retention{Events: 90 * 24 * time.Hour},
 		MustPassThrough:      map[string][]string{"approved": {"reviewing"}},
 	}
 	if diff := cmp.Diff(want, d, cmpopts.IgnoreUnexported(workflow.Definition{}), cmpopts.IgnoreFields(workflow.Definition{}, "Hash", "Document")); diff != "" {
@@ -226,6 +228,10 @@ var rejected = []struct {
 	{"risk", around("", "", `"risk":"extreme"`), "value /states/a/transitions/go/risk 5", ""},
 	{"criteria", around("", "", `"criteria":"good"`), "type /states/a/transitions/go/criteria 5", ""},
 	{"empty model", around("", "", `"model":""`), "value /states/a/transitions/go/model 5", ""},
+	{"retention of a day", around(`"retention":{"events":"1d"}`, "", ""), "value /retention/events 2", "at least 7d"},
+	{"retention for a while", around(`"retention":{"events":"a while"}`, "", ""), "value /retention/events 2", "such as 90s"},
+	{"retention of something else", around(`"retention":{"event":"90d"}`, "", ""), "unknown-key /retention/event 2", `did you mean "events"?`},
+	{"retention without its object", around(`"retention":"90d"`, "", ""), "type /retention 2", ""},
 	{"must pass", around(`"mustPassThrough":{"a":"b"}`, "", ""), "type /mustPassThrough/a 2", ""},
 	{"must pass is a list", around(`"mustPassThrough":["b"]`, "", ""), "type /mustPassThrough 2", ""},
 	{"YAML anchor", "name: &x w\ninitialState: *x\nstates: {w: {final: true}}\n", "unsupported  1", "anchors"},

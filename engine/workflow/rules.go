@@ -26,6 +26,7 @@ func lintRules() []Rule {
 		{"malformed-write", e, "writes holds something that is no top-level key.", malformedWrite},
 		{"reserved-key", e, "writes, freezes or a transition's requiredFields names a key that only the gate sets.", reservedKey},
 		{"evidence-not-operator", e, "A definition that is no operator's asks for evidence.", evidenceNotOperator},
+		{"retention-not-operator", e, "A definition that is no operator's says what may be removed of its records.", retentionNotOperator},
 
 		{"unreachable-state", w, "No way leads from the initial state to this one.", unreachableState},
 		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", noPathToFinal},
