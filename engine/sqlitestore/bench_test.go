@@ -1,8 +1,7 @@
-//nolint:thelper // what takes a T here is part of the test, not a helper
-
 package sqlitestore_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,77 +18,171 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// BenchmarkAdvance measures durable advances (load, seal, commit; 1 KB of context,
-// synchronous FULL) beside the disk's own rate of fdatasync and beside one
-// transaction per write, in the same run: on a shared machine only the ratios say
-// something. One iteration is one window of about a second.
-func BenchmarkAdvance(b *testing.B) {
-	for _, writers := range []int{1, 8, 64} {
-		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) { benchmarkAdvance(b, writers) })
+// contender is one way to write, with a file of its own.
+type contender struct {
+	name   string
+	store  *sqlitestore.Store // reads, and writes unless commit says otherwise
+	commit func(context.Context, engine.Commit) error
+}
+
+// load is what the contenders are put under.
+type load struct {
+	writers   int
+	context   int // bytes
+	instances int // per writer
+	windows   int
+	window    time.Duration
+}
+
+const kilobyte = 1 << 10
+
+func document(bytes int) string {
+	return `{"title":"` + strings.Repeat("x", bytes*2/5) + `","body":"` + strings.Repeat("y", bytes*3/5) + `","n":0}`
+}
+
+// opener makes contenders; each starts with the same instances.
+type opener func(tb testing.TB, path string, l load) contender
+
+// grouped is the store as it is.
+func grouped(tb testing.TB, path string, _ load) contender {
+	tb.Helper()
+	s := openAt(tb, path)
+	tb.Cleanup(func() { s.Close() })
+	return contender{"grouped", s, s.Commit}
+}
+
+// every commits in groups and folds the log in the background after so many pages.
+func every(pages int) opener {
+	return func(tb testing.TB, path string, _ load) contender {
+		tb.Helper()
+		return checkpointed(tb, path, fmt.Sprint("background ", pages), pages, 0)
 	}
 }
 
-func benchmarkAdvance(b *testing.B, writers int) {
-	path := filepath.Join(b.TempDir(), "gavel.db")
-	s := openAt(b, path)
-	defer s.Close()
-	naive, err := sqlitestore.NewNaive(b.Context(), path)
+// auto commits in groups and leaves the log to the commit that makes it so long.
+func auto(pages int) opener {
+	return func(tb testing.TB, path string, _ load) contender {
+		tb.Helper()
+		return checkpointed(tb, path, fmt.Sprint("in the commit ", pages), 0, pages)
+	}
+}
+
+func checkpointed(tb testing.TB, path, name string, background, inCommit int) contender {
+	tb.Helper()
+	s, err := sqlitestore.OpenCheckpointing(tb.Context(), sqlitestore.Config{Path: path}, background, inCommit)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	defer naive.Close()
-	const perWriter = 8
-	doc := `{"title":"` + strings.Repeat("x", 400) + `","body":"` + strings.Repeat("y", 550) + `","n":0}`
-	for n := range writers * perWriter {
-		if err := s.Commit(b.Context(), storetest.Start(b, storetest.ID(n), doc)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	advance := func(commit func(context.Context, engine.Commit) error) func(w, i int) {
-		return func(w, i int) {
-			inst, err := s.Load(context.Background(), storetest.ID(w*perWriter+i%perWriter))
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			if err := commit(context.Background(), benchAdvance(b, inst, i)); err != nil {
-				b.Error(err)
-			}
-		}
-	}
-	disk := newProbe(b)
-	var group, single, sync []time.Duration
-	var groupRate, singleRate, syncRate float64
-	measure := func(all *[]time.Duration, rate *float64, window time.Duration, workers int, do func(w, i int)) {
-		took := during(window, workers, do)
-		*all = append(*all, took...)
-		*rate += float64(len(took)) / window.Seconds()
-	}
-	b.ResetTimer()
-	for range b.N {
-		measure(&sync, &syncRate, 300*time.Millisecond, 1, disk.sync)
-		measure(&single, &singleRate, 500*time.Millisecond, writers, advance(naive.Commit))
-		measure(&group, &groupRate, 500*time.Millisecond, writers, advance(s.Commit))
-		measure(&sync, &syncRate, 300*time.Millisecond, 1, disk.sync)
-		measure(&group, &groupRate, 500*time.Millisecond, writers, advance(s.Commit))
-	}
-	b.StopTimer()
-	windows := float64(b.N)
-	groupRate, singleRate, syncRate = groupRate/2/windows, singleRate/windows, syncRate/2/windows
-	b.ReportMetric(0, "ns/op") // a window, says nothing
-	b.ReportMetric(groupRate, "adv/s")
-	b.ReportMetric(syncRate, "fdatasync/s")
-	b.ReportMetric(groupRate/syncRate, "x-fdatasync")
-	b.ReportMetric(groupRate/singleRate, "x-naive")
-	b.ReportMetric(micros(group, 50), "p50-µs")
-	b.ReportMetric(micros(group, 99), "p99-µs")
-	b.ReportMetric(micros(single, 99), "naive-p99-µs")
-	b.ReportMetric(micros(group, 50)/micros(sync, 50), "p50-x-fdatasync")
+	tb.Cleanup(func() { s.Close() })
+	return contender{name, s, s.Commit}
 }
 
-// benchAdvance is an advance with about 600 bytes of event.
-func benchAdvance(b *testing.B, inst record.Instance, i int) engine.Commit {
-	return storetest.Advance(b, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
+// naive is one transaction per write: the baseline.
+func naive(tb testing.TB, path string, l load) contender {
+	tb.Helper()
+	c := grouped(tb, path, l)
+	n, err := sqlitestore.NewNaive(tb.Context(), path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { n.Close() })
+	return contender{"naive", c.store, n.Commit}
+}
+
+// seed gives every writer its instances.
+func (c contender) seed(tb testing.TB, l load) {
+	tb.Helper()
+	doc := document(l.context)
+	var wg sync.WaitGroup
+	for w := range l.writers {
+		wg.Go(func() {
+			for n := range l.instances {
+				if err := c.store.Commit(tb.Context(), storetest.Start(tb, storetest.ID(w*l.instances+n), doc)); err != nil {
+					tb.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// advance loads an instance and commits an event of about 600 bytes.
+func (c contender) advance(tb testing.TB, l load) func(w, i int) {
+	return func(w, i int) {
+		inst, err := c.store.Load(context.Background(), storetest.ID(w*l.instances+i%l.instances))
+		if err == nil {
+			err = c.commit(context.Background(), benchAdvance(tb, inst, i))
+		}
+		if err != nil {
+			tb.Error(err)
+		}
+	}
+}
+
+func benchAdvance(tb testing.TB, inst record.Instance, i int) engine.Commit {
+	tb.Helper()
+	return storetest.Advance(tb, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
+}
+
+// figures are what a contender did.
+type figures struct {
+	rate  float64 // per second
+	disk  float64 // rate by the disk's rate of fdatasync before and after, the median of the windows
+	took  []time.Duration
+	ratio []float64
+	p99s  []float64 // of each window, ms
+}
+
+// contest lets the contenders work in turns, window after window, with a probe of the
+// disk before and after each: on a shared machine only ratios of neighbours say
+// something.
+func contest(tb testing.TB, l load, openers ...opener) (map[string]*figures, *figures) {
+	tb.Helper()
+	all, disk, probe := map[string]*figures{}, &figures{}, newProbe(tb)
+	contenders := make([]contender, len(openers))
+	for i, open := range openers {
+		contenders[i] = open(tb, filepath.Join(tb.TempDir(), "gavel.db"), l)
+		contenders[i].seed(tb, l)
+		all[contenders[i].name] = &figures{}
+	}
+	before := disk.during(250*time.Millisecond, 1, probe.sync)
+	for range l.windows {
+		for _, c := range contenders {
+			f := all[c.name]
+			rate := f.during(l.window, l.writers, c.advance(tb, l))
+			after := disk.during(250*time.Millisecond, 1, probe.sync)
+			f.ratio = append(f.ratio, rate/((before+after)/2))
+			before = after
+		}
+	}
+	for _, f := range all {
+		f.rate /= float64(l.windows)
+		f.disk = median(f.ratio)
+	}
+	disk.rate /= float64(1 + l.windows*len(contenders))
+	return all, disk
+}
+
+// during adds a window to the figures and returns its rate.
+func (f *figures) during(window time.Duration, workers int, do func(w, i int)) float64 {
+	start := time.Now()
+	took := during(window, workers, do)
+	rate := float64(len(took)) / time.Since(start).Seconds()
+	f.p99s = append(f.p99s, micros(took, 99)/1e3)
+	f.took = append(f.took, took...)
+	f.rate += rate
+	return rate
+}
+
+// p99 is the median of the windows, in ms: one slow moment of a shared machine is not
+// the contender's.
+func (f *figures) p99() float64 { return median(f.p99s) }
+
+func (f *figures) micros(percentile int) float64 { return micros(f.took, percentile) }
+
+func median[T cmp.Ordered](all []T) T {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
 }
 
 // during lets workers call do for a while and returns how long each call took.
@@ -123,28 +216,28 @@ func micros(all []time.Duration, percentile int) float64 {
 
 // probe writes 4 KiB into a file that has its size already, and syncs it.
 type probe struct {
-	b    *testing.B
+	tb   testing.TB
 	file *os.File
 	page []byte
 }
 
 const probePages = 2048
 
-func newProbe(b *testing.B) *probe {
-	b.Helper()
-	f, err := os.Create(filepath.Join(b.TempDir(), "probe"))
+func newProbe(tb testing.TB) *probe {
+	tb.Helper()
+	f, err := os.Create(filepath.Join(tb.TempDir(), "probe"))
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	b.Cleanup(func() { f.Close() })
-	p := &probe{b, f, make([]byte, 4096)}
+	tb.Cleanup(func() { f.Close() })
+	p := &probe{tb, f, make([]byte, 4096)}
 	for i := range probePages {
 		if _, err := f.WriteAt(p.page, int64(i)*4096); err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := f.Sync(); err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	return p
 }
@@ -152,10 +245,24 @@ func newProbe(b *testing.B) *probe {
 func (p *probe) sync(_, i int) {
 	p.page[0]++
 	if _, err := p.file.WriteAt(p.page, int64(i%probePages)*4096); err != nil {
-		p.b.Error(err)
+		p.tb.Error(err)
 	}
 	if err := fdatasync(p.file); err != nil {
-		p.b.Error(err)
+		p.tb.Error(err)
+	}
+}
+
+// BenchmarkAdvance is one writer's durable advance; `make bench-store` has the table
+// with the baselines.
+func BenchmarkAdvance(b *testing.B) {
+	l := load{writers: 1, context: kilobyte, instances: 8}
+	c := grouped(b, filepath.Join(b.TempDir(), "gavel.db"), l)
+	c.seed(b, l)
+	advance, i := c.advance(b, l), 0
+	b.ReportAllocs()
+	for b.Loop() {
+		advance(0, i)
+		i++
 	}
 }
 
@@ -163,7 +270,7 @@ func (p *probe) sync(_, i int) {
 func BenchmarkLoad(b *testing.B) {
 	s := openAt(b, filepath.Join(b.TempDir(), "gavel.db"))
 	defer s.Close()
-	if err := s.Commit(b.Context(), storetest.Start(b, storetest.ID(1), `{"title":"`+strings.Repeat("x", 1000)+`"}`)); err != nil {
+	if err := s.Commit(b.Context(), storetest.Start(b, storetest.ID(1), document(kilobyte))); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()

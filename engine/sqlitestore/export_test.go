@@ -133,3 +133,13 @@ func (n *Naive) Commit(ctx context.Context, c engine.Commit) error {
 
 // Close releases the baseline.
 func (n *Naive) Close() error { return errors.Join(n.stmts.close(), n.db.Close()) }
+
+// OpenCheckpointing opens a store that folds its log in the background after so many
+// pages, or, where inCommit is not 0, in the commit that makes it so long.
+func OpenCheckpointing(ctx context.Context, cfg Config, background, inCommit int) (*Store, error) {
+	cfg.checkpointEvery, cfg.autocheckpoint = background, inCommit
+	return Open(ctx, cfg)
+}
+
+// Log returns how many pages the write-ahead log has and how many are folded.
+func (s *Store) Log() (pages, folded int, err error) { return checkpoint(s.readers, "NOOP") }

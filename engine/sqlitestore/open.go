@@ -93,8 +93,13 @@ func dsn(path string, pragmas ...string) string {
 // writerDSN leaves busy_timeout at 0: the writer itself waits for the lock, so
 // that callers and Close need not.
 func writerDSN(cfg Config) string {
-	return dsn(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint(4000)", "cache_size(-32000)",
+	return dsn(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint("+strconv.Itoa(cfg.autocheckpoint)+")", "cache_size(-32000)",
 		"journal_size_limit(67108864)", "temp_store(memory)", "foreign_keys(ON)")
+}
+
+// checkpointerDSN waits for nobody either.
+func checkpointerDSN(cfg Config) string {
+	return dsn(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint(0)", "cache_size(-256)", "journal_size_limit(67108864)")
 }
 
 func readerDSN(cfg Config) string {

@@ -37,6 +37,12 @@ type Config struct {
 
 	// fileSystem names the network file system under a directory, "" for a local one.
 	fileSystem func(dir string) string
+	// checkpointEvery is how many pages are written between two rounds of the
+	// checkpointer; 0 is the constant.
+	checkpointEvery int
+	// autocheckpoint, when not 0, lets the commit that makes the log so long fold it.
+	// It is the baseline of the benchmarks.
+	autocheckpoint int
 }
 
 // Store is an engine.Store in a SQLite file.
@@ -70,6 +76,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.fileSystem == nil {
 		cfg.fileSystem = networkFS
 	}
+	if cfg.checkpointEvery == 0 {
+		cfg.checkpointEvery = checkpointEvery
+	}
 	s, err := open(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", cfg.Path, classify(err))
@@ -96,6 +105,12 @@ func open(ctx context.Context, cfg Config) (*Store, error) {
 	s.readers.SetMaxIdleConns(n)
 	if err := s.stmts.prepare(ctx, s.readers); err != nil {
 		return nil, errors.Join(err, s.readers.Close(), w.close())
+	}
+	if cfg.autocheckpoint == 0 {
+		w.folder, err = newCheckpointer(cfg)
+		if err != nil {
+			return nil, errors.Join(err, s.stmts.close(), s.readers.Close(), w.close())
+		}
 	}
 	w.start()
 	return s, nil

@@ -62,7 +62,9 @@ type writer struct {
 	stopped  chan struct{} // closed when the goroutine has ended
 	hurrying chan struct{} // closed when the store is being closed
 	once     sync.Once
-	batch    []*request // of the transaction that is open, reused
+	batch    []*request    // of the transaction that is open, reused
+	folder   *checkpointer // nil where commits fold
+	folded   int           // pages written when it was last woken
 }
 
 func openWriter(ctx context.Context, cfg Config) (*writer, error) {
@@ -101,7 +103,12 @@ func (w *writer) close() error {
 	return errors.Join(err, w.db.Close())
 }
 
-func (w *writer) start() { go w.run() }
+func (w *writer) start() {
+	if w.folder != nil {
+		go w.folder.run()
+	}
+	go w.run()
+}
 
 // hurry shortens the waits for another process's lock.
 func (w *writer) hurry() { w.once.Do(func() { close(w.hurrying) }) }
@@ -111,12 +118,16 @@ func (w *writer) hurry() { w.once.Do(func() { close(w.hurrying) }) }
 func (w *writer) stop() error {
 	close(w.queue)
 	<-w.stopped
+	var err error
+	if w.folder != nil {
+		err = w.folder.stop()
+	}
 	ctx := context.Background()
 	// Both are upkeep: another process that reads or writes may be in their way,
 	// and the next one to open the file makes up for them.
 	_, _ = w.conn.ExecContext(ctx, "PRAGMA optimize")
 	_, _ = w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
-	return w.close()
+	return errors.Join(err, w.close())
 }
 
 // submit queues a write and waits for its outcome, or withdraws it when ctx
@@ -143,6 +154,22 @@ func (w *writer) run() {
 	defer close(w.stopped)
 	for first := range w.queue {
 		w.transact(first)
+		w.upkeep()
+	}
+}
+
+// upkeep sees to the log between two transactions, when everybody has an answer.
+// Nothing that fails here was promised to anybody.
+func (w *writer) upkeep() {
+	if w.folder == nil {
+		return
+	}
+	if w.folder.rest.CompareAndSwap(true, false) {
+		_, _, _ = checkpoint(w.conn, "PASSIVE")
+	}
+	if n, err := pagesWritten(w.conn); err == nil && n-w.folded >= w.folder.every {
+		w.folded = n
+		w.folder.wake()
 	}
 }
 

@@ -1,0 +1,120 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+
+	"modernc.org/sqlite"
+)
+
+// When the write-ahead log is folded into the file, in pages of 4 KiB.
+const (
+	// checkpointEvery is how many pages this process writes between two rounds
+	// (16 MiB): smaller logs are folded too often, larger ones make bigger waves.
+	checkpointEvery = 4000
+	// hugeLog is the size above which the log's file is cut once it is folded (64 MiB).
+	hugeLog = 16384
+)
+
+// checkpointer folds the write-ahead log into the file beside the writer, on a
+// connection of its own: a passive checkpoint waits for nobody, and nobody waits
+// for it. While it copies, the writer appends; a log starts anew only when all of
+// it is folded, so the little that came meanwhile is left to the writer, who is
+// the one that can be sure that nothing more comes.
+type checkpointer struct {
+	db      *sql.DB
+	log     *slog.Logger
+	every   int
+	due     chan struct{} // one place: a round that waits is enough
+	rest    atomic.Bool   // the writer is to fold what is left
+	stopped chan struct{}
+	warned  bool
+}
+
+func newCheckpointer(cfg Config) (*checkpointer, error) {
+	db, err := sql.Open(driverName, checkpointerDSN(cfg)) // connects when it is first needed
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	c := &checkpointer{db: db, log: cfg.Logger, every: cfg.checkpointEvery, due: make(chan struct{}, 1), stopped: make(chan struct{})}
+	return c, nil
+}
+
+// run folds whenever it is due, until stop.
+func (c *checkpointer) run() {
+	defer close(c.stopped)
+	for range c.due {
+		if err := c.fold(); err != nil && !isBusy(err) && !c.warned {
+			c.warned = true // what is acknowledged is in the log: slower, not lost
+			c.log.Warn("the write-ahead log could not be folded into the store", "error", classify(err))
+		}
+	}
+}
+
+// stop ends run, after the round in progress. wake must not be called any more.
+func (c *checkpointer) stop() error {
+	close(c.due)
+	<-c.stopped
+	return c.db.Close()
+}
+
+// wake makes a round due.
+func (c *checkpointer) wake() {
+	select {
+	case c.due <- struct{}{}:
+	default:
+	}
+}
+
+// fold copies what there is, and once more what came meanwhile, so that little is
+// left to the writer. How much that is cannot be told here: a checkpoint knows the
+// log as it was when it began.
+func (c *checkpointer) fold() error {
+	pages, folded := 0, 0
+	for range 2 {
+		var err error
+		if pages, folded, err = checkpoint(c.db, "PASSIVE"); err != nil {
+			return err
+		}
+	}
+	if pages > hugeLog && pages == folded {
+		// A long reader let it grow and is gone. The lock that this takes is held for as
+		// long as cutting the file takes.
+		_, _, err := checkpoint(c.db, "TRUNCATE")
+		return err
+	}
+	c.rest.Store(true)
+	return nil
+}
+
+// querier is what *sql.DB and *sql.Conn have in common.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// checkpoint returns how many pages the log has and how many of them are folded.
+func checkpoint(on querier, mode string) (pages, folded int, err error) {
+	var busy int
+	err = on.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint("+mode+")").Scan(&busy, &pages, &folded)
+	if err != nil || pages < 0 { // negative: another one is at it
+		return 0, 0, err
+	}
+	return pages, folded, nil
+}
+
+// pagesWritten is how many pages a connection has written so far.
+func pagesWritten(conn *sql.Conn) (n int, err error) {
+	err = conn.Raw(func(driver any) error {
+		status, ok := driver.(sqlite.DBStatus)
+		if !ok {
+			return errors.New("the driver does not count pages")
+		}
+		n, _, err = status.Status(sqlite.DBStatusCacheWrite, false)
+		return err
+	})
+	return n, err
+}
