@@ -5,7 +5,8 @@
 // It promises that the same event always has the same bytes, that the hash of an
 // event covers exactly the bytes that are stored, that no event is skipped or
 // guessed at when it is read back, and that sealing an event and folding it again
-// take the same step. Everything but LoadOrCreateKey is pure: no clock, no disk.
+// take the same step. Everything but LoadOrCreateKey and GenerateSigner is pure: no
+// clock, no disk.
 //
 // It must never decide anything: whether a move is allowed is settled before an
 // event exists.

@@ -1,0 +1,187 @@
+package record
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrAnchor is for a text or a list of heads that is not an anchor as it is written here.
+var ErrAnchor = errors.New("not an anchor")
+
+// Head is where an instance stood: its last event and the hash of it, which covers
+// all events before.
+type Head struct {
+	Instance string
+	Seq      int64
+	Hash     string // hex
+}
+
+// Anchor is what a signed note says. All anchors of a store make one Merkle tree: each
+// appends a leaf for every instance that has moved since the one before, by id, so that
+// the newest one covers everything that was ever anchored.
+type Anchor struct {
+	// Origin names the log: the name of the key.
+	Origin string
+	// Size is the number of leaves, Root the tree's.
+	Size int64
+	Root TreeHash
+	// Number counts the anchors from 1. Previous is the NoteHash of the one before, ""
+	// for the first.
+	Number   int64
+	Previous string
+	Time     time.Time
+	// Events is how many events the store had ever taken.
+	Events int64
+}
+
+// headDomain keeps leaves apart from every other use of the tree.
+const headDomain = "gavel/head/v1\x00"
+
+// Leaf returns what the tree holds of a head.
+func (h Head) Leaf() ([]byte, error) {
+	hash, err := hex.DecodeString(h.Hash)
+	if err != nil || len(hash) != sha256.Size || h.Seq < 1 || h.Instance == "" {
+		return nil, fmt.Errorf("%w: event %d of %q with the hash %q", ErrAnchor, h.Seq, h.Instance, h.Hash)
+	}
+	leaf := make([]byte, 0, len(headDomain)+8+len(h.Instance)+8+sha256.Size)
+	leaf = append(leaf, headDomain...)
+	leaf = binary.BigEndian.AppendUint64(leaf, uint64(len(h.Instance)))
+	leaf = append(leaf, h.Instance...)
+	leaf = binary.BigEndian.AppendUint64(leaf, uint64(h.Seq)) //nolint:gosec // positive
+	return append(leaf, hash...), nil
+}
+
+// NoteHash is the hex SHA-256 of a whole note: what the next anchor names it by.
+func NoteHash(note string) string {
+	sum := sha256.Sum256([]byte(note))
+	return hex.EncodeToString(sum[:])
+}
+
+// The lines of an anchor behind those of a checkpoint.
+const (
+	numberLine   = "anchor "
+	previousLine = "previous "
+	timeLine     = "time "
+	eventsLine   = "events "
+	noPrevious   = "none"
+	anchorLines  = 7
+)
+
+// Text is the anchor in the form of a C2SP tlog-checkpoint: origin, size, root, and a
+// line for each of the rest.
+func (a Anchor) Text() string {
+	previous := a.Previous
+	if previous == "" {
+		previous = noPrevious
+	}
+	return fmt.Sprintf("%s\n%d\n%s\n%s%d\n%s%s\n%s%s\n%s%d\n", a.Origin, a.Size, base64.StdEncoding.EncodeToString(a.Root[:]),
+		numberLine, a.Number, previousLine, previous, timeLine, a.Time.UTC().Format(time.RFC3339Nano), eventsLine, a.Events)
+}
+
+// ParseAnchor reads what Text wrote, and nothing else: the same anchor has one text.
+func ParseAnchor(text string) (Anchor, error) {
+	lines := strings.Split(text, "\n")
+	if len(lines) != anchorLines+1 || lines[anchorLines] != "" {
+		return Anchor{}, fmt.Errorf("%w: it has not %d lines", ErrAnchor, anchorLines)
+	}
+	a := Anchor{Origin: lines[0]}
+	var errs []error
+	number := func(line, prefix string) int64 {
+		n, err := strconv.ParseInt(strings.TrimPrefix(line, prefix), 10, 64)
+		if err != nil || n < 0 {
+			errs = append(errs, fmt.Errorf("%w: %q", ErrAnchor, line))
+		}
+		return n
+	}
+	a.Size = number(lines[1], "")
+	a.Number = number(lines[3], numberLine)
+	a.Events = number(lines[6], eventsLine)
+	root, err := base64.StdEncoding.DecodeString(lines[2])
+	errs = append(errs, err)
+	copy(a.Root[:], root)
+	if a.Previous = strings.TrimPrefix(lines[4], previousLine); a.Previous == noPrevious {
+		a.Previous = ""
+	}
+	a.Time, err = time.Parse(time.RFC3339Nano, strings.TrimPrefix(lines[5], timeLine))
+	errs = append(errs, err)
+	if err := errors.Join(errs...); err != nil {
+		return Anchor{}, fmt.Errorf("%w: %w", ErrAnchor, err)
+	}
+	if a.Number < 1 || a.Text() != text {
+		return Anchor{}, fmt.Errorf("%w: it is not written as an anchor is", ErrAnchor)
+	}
+	return a, nil
+}
+
+const headsTitle = "gavel/heads/v1"
+
+// EncodeHeads returns the heads that an anchor adds, with the tree that they lead to:
+// what the next anchor goes on from.
+func EncodeHeads(after Tree, heads []Head) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %d %d", headsTitle, after.size, len(heads))
+	for _, peak := range after.peaks {
+		b.WriteString(" " + base64.StdEncoding.EncodeToString(peak[:]))
+	}
+	b.WriteByte('\n')
+	for _, h := range heads {
+		fmt.Fprintf(&b, "%d %s %q\n", h.Seq, h.Hash, h.Instance)
+	}
+	return b.Bytes()
+}
+
+// DecodeHeads reads what EncodeHeads wrote. That it is true, only the root of a signed
+// anchor can say. ErrAnchor.
+func DecodeHeads(encoded []byte) (after Tree, heads []Head, err error) {
+	broken := func(what string) error { return fmt.Errorf("%w: its heads: %s", ErrAnchor, what) }
+	first, rest, _ := strings.Cut(string(encoded), "\n")
+	parts := strings.Split(first, " ")
+	if len(parts) < 3 || parts[0] != headsTitle {
+		return Tree{}, nil, broken("no title")
+	}
+	size, err := strconv.ParseInt(parts[1], 10, 64)
+	count, err2 := strconv.Atoi(parts[2])
+	if err != nil || err2 != nil || count < 0 || count > len(rest) {
+		return Tree{}, nil, broken("no size")
+	}
+	var peaks []TreeHash
+	for _, part := range parts[3:] {
+		raw, err := base64.StdEncoding.DecodeString(part)
+		if err != nil || len(raw) != sha256.Size {
+			return Tree{}, nil, broken("a hash")
+		}
+		peaks = append(peaks, TreeHash(raw))
+	}
+	if after, err = TreeOf(size, peaks); err != nil {
+		return Tree{}, nil, broken("its tree")
+	}
+	heads = make([]Head, 0, count)
+	for line := range strings.Lines(rest) {
+		h, ok := parseHead(line)
+		if !ok {
+			return Tree{}, nil, broken(fmt.Sprintf("line %d", len(heads)+2))
+		}
+		heads = append(heads, h)
+	}
+	if len(heads) != count {
+		return Tree{}, nil, broken(fmt.Sprintf("%d of %d are there", len(heads), count))
+	}
+	return after, heads, nil
+}
+
+func parseHead(line string) (Head, bool) {
+	line, ended := strings.CutSuffix(line, "\n")
+	seq, rest, _ := strings.Cut(line, " ")
+	hash, quoted, ok := strings.Cut(rest, " ")
+	number, err := strconv.ParseInt(seq, 10, 64)
+	id, err2 := strconv.Unquote(quoted)
+	return Head{Instance: id, Seq: number, Hash: hash}, ended && ok && err == nil && err2 == nil
+}
