@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/gavel-mcp/gavel/prompts"
 )
 
 // Fingerprint reduces an action's data to what a rewording does not change: the
@@ -61,14 +63,22 @@ func appendPrint(out []byte, value any) []byte {
 
 // gist is the letters and digits of a text. NFKC comes first: it makes wide, styled
 // and ligated forms plain, and composes letters with their accents. It comes again
-// because letters compose that something stood between (Hangul).
+// because letters compose that something stood between (Hangul). What only modifies
+// or decorates (a raised 2, an apostrophe that counts as a letter) and what nobody sees
+// (Hangul fillers are letters, too) says nothing.
 func gist(text string) string {
+	bare := strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Lm, unicode.No) || prompts.Hidden(r) {
+			return -1
+		}
+		return r
+	}, text)
 	return norm.NFKC.String(strings.Map(func(r rune) rune {
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) || prompts.Hidden(r) {
 			return -1
 		}
 		return unicode.ToLower(r)
-	}, norm.NFKC.String(text)))
+	}, norm.NFKC.String(bare)))
 }
 
 // plainNumber writes 1, 1.0 and 1e0 alike; what no float64 holds stays as it is.

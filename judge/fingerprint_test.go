@@ -30,6 +30,8 @@ func TestFingerprint(t *testing.T) {
 		{"emoji", strings.Replace(base, "match.", "match. 👍🏽", 1), true},
 		{"a bidirectional mark", strings.Replace(base, "match.", "match\\u202e.", 1), true},
 		{"a number written otherwise", strings.Replace(base, ":12", ":1.2e1", 1), true},
+		{"letters that nobody sees", strings.Replace(base, "match", "m\u3164at\u115fc\uffa0h", 1), true},
+		{"letters that only modify", strings.Replace(base, "match", "m\u02bcatch\u00b2\u02b0", 1), true},
 		{"escapes", strings.Replace(base, "All", "\\u0041ll", 1), true},
 
 		{"another word", strings.Replace(base, "twelve", "eleven", 1), false},

@@ -8,8 +8,13 @@ import (
 	"time"
 )
 
-// sample asks the model n times, at the same time and independently: every question
-// has a marker and a nonce of its own. It returns when all have answered; the error
+// samplesAtOnce is how many questions of one case are on their way at once: an endpoint
+// gives one caller half of its places, two by default, and who asks for more at once
+// is turned away.
+const samplesAtOnce = 2
+
+// sample asks the model n times, independently: every question has a marker and a nonce
+// of its own. It returns when all have answered; the error
 // means that the context ended or that the question could not be written.
 func (m *modelLayer) sample(ctx context.Context, c Case, n int) ([]Opinion, error) {
 	ops, errs := make([]Opinion, n), make([]error, n)
@@ -19,8 +24,11 @@ func (m *modelLayer) sample(ctx context.Context, c Case, n int) ([]Opinion, erro
 	}
 	var wg sync.WaitGroup
 	panics := make([]any, n)
+	slots := make(chan struct{}, samplesAtOnce)
 	for i := range n {
 		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			defer func() { panics[i] = recover() }()
 			ops[i], errs[i] = m.ask(ctx, c, i)
 		})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,21 +134,30 @@ func TestSamplesRecordAFailure(t *testing.T) {
 	}
 }
 
-// Samples are asked at the same time, each with a marker, nonce and key of its own.
+// Samples are asked two at a time (an endpoint turns away who asks for more at once),
+// each with a marker, nonce and key of its own.
 func TestSamplesAreIndependent(t *testing.T) {
 	t.Parallel()
 	c := reviewCase(func(c *Case) { c.Rubric.Samples = 3 })
 	ids := idsOf(t, c)
 	var together sync.WaitGroup
-	together.Add(3)
+	together.Add(2)
+	var begun, underWay, most atomic.Int32
 	m := &teller{tell: func(_ context.Context, req llm.Request) (llm.Reply, error) {
-		together.Done()
-		together.Wait() // all three are under way
+		most.Store(max(most.Load(), underWay.Add(1)))
+		defer underWay.Add(-1)
+		if begun.Add(1) <= 2 {
+			together.Done()
+			together.Wait() // two are under way
+		}
 		return replyOf(req, approving(ids)), nil
 	}}
 	op := opine(t, newModel(t, ModelConfig{Completer: m}), c)
 	if op.Outcome != Approve || op.Confidence != 0.8 || op.Model.Samples != 3 || op.Model.Agreeing != 3 || op.Model.Calls != 3 {
 		t.Errorf("%+v %+v", op, op.Model)
+	}
+	if most.Load() > samplesAtOnce {
+		t.Errorf("%d at once", most.Load())
 	}
 	for _, of := range []func(llm.Request) string{
 		func(r llm.Request) string { return r.Nonce },

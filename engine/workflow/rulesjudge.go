@@ -45,7 +45,7 @@ func criteriaWithoutLLM(s *subject) {
 			key string
 			is  bool
 		}{
-			{"criteria", len(t.Judge.Criteria) > 0},
+			{"criteria", len(t.Judge.Criteria) > 0 && r.RequireAssurance != judge.AssuranceHuman}, // a reviewer goes by them
 			{"reference", t.Reference != ""},
 			{"exemplars", len(t.Exemplars) > 0},
 			{"samples", t.Judge.Samples != nil},
