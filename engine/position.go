@@ -119,6 +119,9 @@ func suggestions(v judge.Verdict) []string {
 			out = append(out, f.Hint)
 		}
 	}
+	if len(out) == 0 && v.Outcome == judge.Escalate {
+		return append(out, "Wait for the person who decides this, or choose another action; asking again with the same data changes nothing.")
+	}
 	if len(out) == 0 {
 		out = append(out, "Correct what the violations name and ask again, or choose another action.")
 	}

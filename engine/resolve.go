@@ -180,6 +180,9 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 	if err != nil {
 		return ResolveResult{}, judgeError(err)
 	}
+	if lost, ok := unavailable(asked.Decision.Evidence, v.Evidence); ok {
+		return ResolveResult{}, lost
+	}
 	if name, ok := changed(asked.Decision.Evidence, v.Evidence); ok {
 		return e.void(ctx, p, row, inst, l, fmt.Sprintf("The evidence %q has changed since the review was opened.", name), &v)
 	}
@@ -242,6 +245,26 @@ func changed(before, after []judge.Evidence) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// unavailable says that evidence which was there when the review was opened cannot be
+// had now. That is no change of it: whoever approves from a process that cannot reach the
+// source must not void the review.
+func unavailable(before, after []judge.Evidence) (error, bool) { //nolint:revive // the error is the answer
+	had := map[string]bool{}
+	for _, e := range before {
+		had[e.Name] = e.Failure == ""
+	}
+	for _, e := range after {
+		if had[e.Name] && e.Failure != "" {
+			return &Error{
+				Code:    CodeUnavailable,
+				Message: fmt.Sprintf("The evidence %q has to be fetched again and cannot be had now (%s).", e.Name, e.Failure),
+				Hint:    "The review stays open; approve it where its sources are configured and can be reached.",
+			}, true
+		}
+	}
+	return nil, false
 }
 
 // void ends a review that cannot be approved any more, and says why.

@@ -190,7 +190,6 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 		name          string
 		after         time.Duration
 		then          string
-		failure       judge.EvidenceFailure
 		applied       bool
 		calls         int
 		says          string
@@ -201,22 +200,18 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 		{name: "old and the same in what counts", after: time.Hour, then: `{"v":1,"at":"night","ok":true}`, applied: true, calls: 2},
 		{name: "old and another in all that counts", after: time.Hour, then: `{"v":1,"at":"night","ok":true}`, calls: 2, says: "has changed", sameIsAllOfIt: true},
 		{name: "old and changed", after: time.Hour, then: `{"v":2,"at":"noon","ok":true}`, calls: 2, says: "has changed"},
-		{name: "old and gone", after: time.Hour, failure: judge.FailureTimeout, calls: 2, says: "has changed"},
 		{name: "old, the same, and not allowed", after: time.Hour, then: `{"v":1,"at":"noon","ok":false}`, calls: 2, says: "rules"},
 		{name: "under a clock that went back", after: -time.Hour, then: `{"v":2}`, calls: 2, says: "has changed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			calls, found, failure := 0, now, judge.EvidenceFailure("")
+			calls, found := 0, now
 			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
 				calls++
 				f := content(found)
 				var v struct{ V json.RawMessage }
 				if json.Unmarshal([]byte(found), &v) == nil && !c.sameIsAllOfIt {
 					f.Same = v.V
-				}
-				if failure != "" {
-					f = judge.Fetched{Failure: failure}
 				}
 				return f, nil
 			}), func(cfg *engine.Config) { cfg.ReviewPath = true })
@@ -231,7 +226,7 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 				row.ExpiresAt = time.Time{}
 				b.tamper(row)
 			}
-			found, failure = c.then, c.failure
+			found = c.then
 			r, err := b.resolve(rita, parked.ID, judge.Approve)
 			if err != nil || r.Applied != c.applied || calls != c.calls || !strings.Contains(r.Message, c.says) {
 				t.Errorf("applied %v after %d calls: %s (%v)", r.Applied, calls, r.Message, err)
@@ -241,6 +236,25 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 			}
 			b.verify(id)
 		})
+	}
+}
+
+// Who cannot reach a source must not void the review: it stays open for who can.
+func TestReviewWhoseEvidenceCannotBeHadNow(t *testing.T) {
+	t.Parallel()
+	w := &world{content: `{"v":1}`}
+	b := newBenchWith(t, memstore.New(), w, func(c *engine.Config) { c.ReviewPath = true })
+	b.define(operator, strings.Replace(watchedFlow, `,"maxAge":"10m"`, "", 1))
+	id := b.start(agent, "watched", `{}`).ID
+	parked := b.parked(agent, id, "go", `{}`)
+	w.failure = judge.FailureNotConfigured
+	_, err := b.resolve(rita, parked.ID, judge.Approve)
+	if e := wantCode(t, err, engine.CodeUnavailable); !strings.Contains(e.Error(), "stays open") || b.review(parked.ID).Status != record.ReviewOpen {
+		t.Errorf("%v, %+v", err, b.review(parked.ID))
+	}
+	w.failure = ""
+	if r, err := b.resolve(rita, parked.ID, judge.Approve); err != nil || !r.Applied {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
