@@ -58,6 +58,13 @@ type Anchorer interface {
 	AddAnchor(ctx context.Context, a StoredAnchor) error
 	// Anchors lists anchors above a number, oldest first.
 	Anchors(ctx context.Context, after int64) iter.Seq2[StoredAnchor, error]
+	// LastAnchor returns the one with the highest number. ErrNotFound.
+	LastAnchor(ctx context.Context) (StoredAnchor, error)
+	// LastPosition is that of the newest event: how many were ever committed. 0 is none.
+	LastPosition(ctx context.Context) (int64, error)
+	// Heads lists where the instances stand that have an event above a position, by id;
+	// 0 is all of them. Those that move meanwhile are listed as they were or as they are.
+	Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error]
 }
 
 // StoredAnchor is one anchor at rest.

@@ -24,6 +24,8 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrClosed: the store is closed or closing.
 	ErrClosed = errors.New("store closed")
+	// ErrDamaged: what is stored cannot be read as what was written.
+	ErrDamaged = errors.New("the store is damaged")
 	// ErrNewerSchema: the store was written by a newer version of this program.
 	ErrNewerSchema = errors.New("store has a newer schema")
 )

@@ -32,6 +32,7 @@ type Store struct {
 	reviews      map[string]review   // by id
 	refusals     []engine.Lesson     // in the order in which they were written
 	order        []place             // of all events, as they were committed
+	anchors      []engine.StoredAnchor
 }
 
 // history is one instance with its events, only ever appended to.
@@ -62,7 +63,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.definitions, s.judgeConfigs, s.instances, s.keys, s.reviews, s.refusals, s.order = nil, nil, nil, nil, nil, nil, nil
+	s.definitions, s.judgeConfigs, s.instances, s.keys, s.reviews, s.refusals, s.order, s.anchors = nil, nil, nil, nil, nil, nil, nil, nil
 	return nil
 }
 

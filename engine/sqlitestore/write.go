@@ -22,7 +22,7 @@ type statements struct {
 	addDefinition, addJudgeConfig *sql.Stmt
 	addRefusal, pruneRefusals     *sql.Stmt
 	forgetRefusals, clearRefusals *sql.Stmt
-	putReview                     *sql.Stmt
+	putReview, addAnchor          *sql.Stmt
 	cutEvents, cutSnapshots       *sql.Stmt
 }
 
@@ -56,6 +56,8 @@ func (s *statements) all() map[**sql.Stmt]string {
 			WHERE (?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3)`,
 		&s.cutEvents:    `DELETE FROM events WHERE n = (SELECT n FROM instances WHERE id = ?) AND seq <= ?`,
 		&s.cutSnapshots: `DELETE FROM snapshots WHERE n = (SELECT n FROM instances WHERE id = ?) AND revision < ?`,
+		&s.addAnchor: `INSERT INTO anchors (number, at, note, heads)
+			SELECT ?1, ?2, ?3, ?4 WHERE ?1 = 1 + (SELECT coalesce(max(number), 0) FROM anchors)`,
 		&s.putReview: `INSERT INTO reviews (id, place, status, instance, workflow, principal, body, data)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET place = excluded.place, status = excluded.status, instance = excluded.instance,

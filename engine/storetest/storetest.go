@@ -103,6 +103,11 @@ func Run(t *testing.T, d Driver) {
 		{"truncation is all or nothing", truncationIsAllOrNothing},
 		{"truncation outlives the process", truncationReopened},
 
+		{"anchors", anchors},
+		{"anchors race", anchorsRace},
+		{"anchors outlive the process", anchorsReopened},
+		{"heads", heads},
+
 		{"reopen", reopen},
 		{"close is final and idempotent", closing},
 		{"close drains", draining},

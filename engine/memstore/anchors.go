@@ -1,0 +1,103 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+var _ engine.Anchorer = (*Store)(nil)
+
+// AddAnchor implements engine.Anchorer.
+func (s *Store) AddAnchor(ctx context.Context, a engine.StoredAnchor) error {
+	unlock, err := s.write(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if have := int64(len(s.anchors)); a.Number != have+1 {
+		return fmt.Errorf("%w: the last anchor is %d", engine.ErrConflict, have)
+	}
+	s.anchors = append(s.anchors, apart(a))
+	return nil
+}
+
+// Anchors implements engine.Anchorer.
+func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[engine.StoredAnchor, error] {
+	return func(yield func(engine.StoredAnchor, error) bool) {
+		unlock, err := s.read(ctx)
+		if err != nil {
+			yield(engine.StoredAnchor{}, err)
+			return
+		}
+		all := s.anchors[:len(s.anchors):len(s.anchors)] // only ever appended to
+		unlock()
+		for _, a := range all {
+			if a.Number > after && !yield(apart(a), nil) {
+				return
+			}
+		}
+	}
+}
+
+// LastAnchor implements engine.Anchorer.
+func (s *Store) LastAnchor(ctx context.Context) (engine.StoredAnchor, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return engine.StoredAnchor{}, err
+	}
+	defer unlock()
+	if len(s.anchors) == 0 {
+		return engine.StoredAnchor{}, fmt.Errorf("%w: no anchor", engine.ErrNotFound)
+	}
+	return apart(s.anchors[len(s.anchors)-1]), nil
+}
+
+// apart is an anchor that shares no memory with a.
+func apart(a engine.StoredAnchor) engine.StoredAnchor {
+	a.At, a.Heads = a.At.UTC(), bytes.Clone(a.Heads)
+	return a
+}
+
+// LastPosition implements engine.Anchorer.
+func (s *Store) LastPosition(ctx context.Context) (int64, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	return int64(len(s.order)), nil
+}
+
+// Heads implements engine.Anchorer.
+func (s *Store) Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error] {
+	return func(yield func(record.Head, error) bool) {
+		unlock, err := s.read(ctx)
+		if err != nil {
+			yield(record.Head{}, err)
+			return
+		}
+		var heads []record.Head
+		seen := map[string]bool{}
+		for _, p := range s.order[min(max(above, 0), int64(len(s.order))):] {
+			if !seen[p.instance] {
+				seen[p.instance] = true
+				now := s.instances[p.instance].now
+				heads = append(heads, record.Head{Instance: now.ID, Seq: now.Seq, Hash: now.Head})
+			}
+		}
+		unlock()
+		slices.SortFunc(heads, func(a, b record.Head) int { return strings.Compare(a.Instance, b.Instance) })
+		for _, h := range heads {
+			if !yield(h, nil) {
+				return
+			}
+		}
+	}
+}

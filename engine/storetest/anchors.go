@@ -1,0 +1,155 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// anchorer is the ability of a store, or the end of the test.
+func anchorer(t *testing.T, s engine.Store) engine.Anchorer {
+	a, ok := s.(engine.Anchorer)
+	if !ok {
+		t.Skip("this driver keeps no anchors")
+	}
+	return a
+}
+
+// anchor is the n-th of a series that tells them apart.
+func anchor(n int64) engine.StoredAnchor {
+	return engine.StoredAnchor{
+		Number: n, At: Epoch.Add(time.Duration(n) * time.Minute),
+		Note: fmt.Sprintf("log\n%d\n\n— zoë x\n", n), Heads: bytes.Repeat([]byte{byte(n), 0, '\n'}, 100),
+	}
+}
+
+func anchors(t *testing.T, _ Driver, s engine.Store) {
+	a := anchorer(t, s)
+	if _, err := a.LastAnchor(t.Context()); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("the last of none: %v", err)
+	}
+	wantError(t, "the second first", a.AddAnchor(t.Context(), anchor(2)), engine.ErrConflict)
+	for n := range int64(5) {
+		given := anchor(n + 1)
+		if err := a.AddAnchor(t.Context(), given); err != nil {
+			t.Fatal(err)
+		}
+		clear(given.Heads) // it is not shared
+		wantError(t, "the same again", a.AddAnchor(t.Context(), anchor(n+1)), engine.ErrConflict)
+	}
+	wantError(t, "a gap", a.AddAnchor(t.Context(), anchor(7)), engine.ErrConflict)
+	for _, after := range []int64{0, 3, 5, 9} {
+		next := after + 1
+		for got, err := range a.Anchors(t.Context(), after) {
+			if err != nil || !reflect.DeepEqual(got, anchor(next)) {
+				t.Fatalf("above %d: got %+v, %v; want anchor %d", after, got, err, next)
+			}
+			next++
+			clear(got.Heads)
+		}
+		if next != max(6, after+1) {
+			t.Errorf("above %d: ended before %d", after, next)
+		}
+	}
+	for range a.Anchors(t.Context(), 0) {
+		break // abandoned
+	}
+	if last, err := a.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, anchor(5)) {
+		t.Errorf("the last: %+v, %v", last, err)
+	}
+}
+
+func anchorsRace(t *testing.T, _ Driver, s engine.Store) {
+	a := anchorer(t, s)
+	for n := range int64(5) {
+		var wg sync.WaitGroup
+		results := make([]error, 8)
+		for i := range results {
+			wg.Go(func() { results[i] = a.AddAnchor(t.Context(), anchor(n+1)) })
+		}
+		wg.Wait()
+		won := 0
+		for _, err := range results {
+			if err == nil {
+				won++
+			} else if !errors.Is(err, engine.ErrConflict) {
+				t.Errorf("anchor %d: %v", n+1, err)
+			}
+		}
+		if won != 1 {
+			t.Errorf("anchor %d was added %d times", n+1, won)
+		}
+	}
+}
+
+func anchorsReopened(t *testing.T, d Driver, s engine.Store) {
+	if d.Reopen == nil {
+		t.Skip("not durable")
+	}
+	if err := anchorer(t, s).AddAnchor(t.Context(), anchor(1)); err != nil {
+		t.Fatal(err)
+	}
+	shut(t, s)
+	again := d.Reopen(t, s)
+	defer shut(t, again)
+	if got, err := anchorer(t, again).LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(got, anchor(1)) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func heads(t *testing.T, _ Driver, s engine.Store) {
+	a := anchorer(t, s)
+	at := func() int64 {
+		n, err := a.LastPosition(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	list := func(above int64) (all []record.Head) {
+		for h, err := range a.Heads(t.Context(), above) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, h)
+		}
+		return all
+	}
+	headOf := func(i record.Instance) record.Head {
+		return record.Head{Instance: i.ID, Seq: i.Seq, Hash: i.Head}
+	}
+	if n, all := at(), list(0); n != 0 || len(all) != 0 {
+		t.Errorf("an empty store: %d, %v", n, all)
+	}
+	var want []record.Head
+	for n := range 5 {
+		want = append(want, headOf(grow(t, s, ID(5-n), n)))
+	}
+	slices.Reverse(want)
+	if got := list(0); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	before := at()
+	if got := list(before); before == 0 || len(got) != 0 {
+		t.Errorf("nothing has moved since %d: %v", before, got)
+	}
+	moved := must(t, s, Refuse(t, load(t, s, ID(2)), "submit"))
+	moved = must(t, s, Refuse(t, moved, "submit"))
+	added := must(t, s, Start(t, ID(9), `{}`))
+	if got := list(before); !slices.Equal(got, []record.Head{headOf(moved), headOf(added)}) {
+		t.Errorf("above %d: %v", before, got)
+	}
+	if at() <= before {
+		t.Errorf("the position stayed at %d", before)
+	}
+}
