@@ -190,6 +190,7 @@ var defineParams = []param{
 	{name: "stateValidators", kind: kindObject, help: "By state: requiredFields and schema that the merged context must satisfy on entry."},
 	{name: "transitionValidators", kind: kindObject, help: "By action or state.action: a JavaScript function (data, context) => ({ valid, confidence, reason })."},
 	{name: "sensitive", kind: kindStrings, help: "JSON pointers to values that are masked wherever they would be shown."},
+	{name: "retention", kind: kindObject, help: "How long the history of an instance is kept after its end."},
 	{name: "mustPassThrough", kind: kindObject, help: "By state: the states that must have been visited before it is entered."},
 }
 
