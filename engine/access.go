@@ -23,6 +23,7 @@ const (
 	opConfigure  operation = "configure the judge of"
 	opClear      operation = "clear refusals of"
 	opResolve    operation = "resolve a review of"
+	opRetain     operation = "remove records of"
 )
 
 // allowed is the table of which roles may ask for what at all. Ownership is
@@ -40,6 +41,7 @@ var allowed = map[operation][]Role{
 	opConfigure:  {RoleAgent, RoleOperator},
 	opClear:      {RoleOperator},
 	opResolve:    {RoleReviewer, RoleOperator},
+	opRetain:     {RoleOperator},
 }
 
 // authorize refuses a caller without an id, with an unknown role, or whose role

@@ -141,6 +141,9 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 			return judgement{parked: parked}, func() {}, err
 		}
 	}
+	if err := e.room(ctx, p, inst, l); err != nil {
+		return judgement{}, nil, err
+	}
 	overlays, hash, err := e.overlays(ctx, l.stored, inst.Owner)
 	if err != nil {
 		return judgement{}, nil, err

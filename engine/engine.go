@@ -48,12 +48,15 @@ type Limits struct {
 	Text    int // a description or reason
 	// OpenReviews is how many reviews may wait of what one principal asked for.
 	OpenReviews int
+	// Events is how many events an instance may have between two moves: then nothing more
+	// is judged or recorded of it, but for operators.
+	Events int
 }
 
 // DefaultLimits are 64 KiB of data, 256 KiB of context, 200 bytes of key and
-// 4 KiB of text, and 20 open reviews.
+// 4 KiB of text, 20 open reviews, and 1000 events between two moves.
 func DefaultLimits() Limits {
-	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10, OpenReviews: 20}
+	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10, OpenReviews: 20, Events: 1000}
 }
 
 // Config is what an Engine is made of. Store, Judge, Compiler and Digester are
@@ -99,6 +102,9 @@ func (c Config) withDefaults() Config {
 	if c.Limits.OpenReviews == 0 {
 		c.Limits.OpenReviews = d.OpenReviews
 	}
+	if c.Limits.Events == 0 {
+		c.Limits.Events = d.Events
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -119,7 +125,7 @@ func (c Config) validate() error {
 	need(c.Judge != nil, "a Judge")
 	need(c.Compiler != nil, "a Compiler")
 	need(c.Digester != nil, "a Digester")
-	need(c.Limits.Data > 0 && c.Limits.Context > 0 && c.Limits.Key > 0 && c.Limits.Text > 0 && c.Limits.OpenReviews > 0, "positive limits")
+	need(c.Limits.Data > 0 && c.Limits.Context > 0 && c.Limits.Key > 0 && c.Limits.Text > 0 && c.Limits.OpenReviews > 0 && c.Limits.Events > 0, "positive limits")
 	return errors.Join(errs...)
 }
 

@@ -27,6 +27,7 @@ const (
 	CodeInstanceEnded     Code = "instance_ended"
 	CodeUnknownReview     Code = "unknown_review"
 	CodeReviewClosed      Code = "review_closed"
+	CodeTooManyEvents     Code = "too_many_events"
 	CodeBusy              Code = "busy"
 	CodeUnavailable       Code = "unavailable"
 	CodeCancelled         Code = "cancelled"
@@ -57,6 +58,7 @@ var Codes = []CodeInfo{
 	{CodeInstanceEnded, "The instance has ended, so this cannot be done to it.", "Start a new instance.", false},
 	{CodeUnknownReview, "No review with this id is visible to the caller.", "List the reviews.", false},
 	{CodeReviewClosed, "The review has been resolved, has expired, or was overtaken.", "Look at it again; if the move is still wanted, it has to be asked for again.", false},
+	{CodeTooManyEvents, "The instance has had as many refusals, pre-checks and checkpoints since its last move as it may have; nothing more is judged or recorded.", "Do not repeat the request; ask an operator to move the instance, or cancel it.", false},
 	{CodeBusy, "The script sandbox is full or could not start, or earlier requests about the same data are still being judged; nothing was decided or recorded.", "Try again shortly.", true},
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeCancelled, "The caller cancelled the request or its deadline passed before the decision was recorded.", "Check the status before trying again, or use an idempotency key.", true},

@@ -99,6 +99,9 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if inst.Status == record.Cancelled {
 		return CheckpointResult{}, instanceEnded(inst, l, p, "checkpointed")
 	}
+	if err := e.room(ctx, p, inst, l); err != nil {
+		return CheckpointResult{}, err
+	}
 	ev := e.event(p, inst, record.Checkpointed)
 	ev.Key = key
 	ev.Checkpoint = &record.Checkpoint{

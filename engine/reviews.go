@@ -116,6 +116,11 @@ func (e *Engine) opening(ctx context.Context, instance string, seq int64) (recor
 		switch {
 		case err != nil:
 			return record.Event{}, storeError("read the history", err)
+		case ev.Seq > seq:
+			return record.Event{}, &Error{
+				Code: CodeUnknownReview, Err: ErrNotFound, Message: "What this review was about is not known any more: the beginning of the instance's history was removed.",
+				Hint: "The list of reviews still shows how it ended.",
+			}
 		case ev.Seq != seq || ev.Kind != record.Escalated:
 			return record.Event{}, internal("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
 		}

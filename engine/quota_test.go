@@ -1,0 +1,81 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+func TestAnInstanceHasOnlySoManyRefusals(t *testing.T) {
+	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Limits.Events = 5 })
+	b.define(operator, simple)
+	id := b.start(agent, "simple", `{}`).ID
+	for range 3 {
+		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
+	}
+	if _, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "nonsense", Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.load(id)
+	judged := false
+	b.judge.before = func(context.Context, judge.Case) error { judged = true; return nil }
+	for what, ask := range map[string]func() error{
+		"advance": func() error {
+			_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+			return err
+		},
+		"validate": func() error {
+			_, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+			return err
+		},
+		"checkpoint": func() error {
+			_, err := b.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: id})
+			return err
+		},
+	} {
+		e := wantCode(t, ask(), engine.CodeTooManyEvents)
+		if e.Current == nil || e.Current.State != "a" || e.Hint == "" {
+			t.Errorf("%s: %+v", what, e)
+		}
+		if b.load(id).Seq != before.Seq || judged {
+			t.Errorf("%s was judged or recorded", what)
+		}
+	}
+	b.judge.before = nil
+
+	again, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "nonsense", Key: "k"})
+	if err != nil || !again.Replayed || again.Decision.ID != first.Decision.ID {
+		t.Errorf("a replay: %+v, %v", again, err)
+	}
+	b.refused(operator, id, "nonsense", `{}`, "illegal_action") // an operator has room
+	b.moved(operator, id, "go", `{}`, "b")                      // and makes some
+	for range 5 {
+		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
+	}
+	_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+	wantCode(t, err, engine.CodeTooManyEvents)
+	if _, err := b.Cancel(t.Context(), agent, engine.CancelRequest{ID: id}); err != nil {
+		t.Errorf("the owner cannot give it up: %v", err)
+	}
+}
+
+func TestASecondInstanceHasRoom(t *testing.T) {
+	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Limits.Events = 2 })
+	b.define(operator, simple)
+	for range 2 {
+		id := b.start(agent, "simple", `{}`).ID
+		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
+		b.moved(agent, id, "go", `{}`, "b") // a move on the last place
+		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
+		b.refused(agent, id, "nonsense", `{}`, "illegal_action")
+		_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+		wantCode(t, err, engine.CodeTooManyEvents)
+	}
+}

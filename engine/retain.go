@@ -1,0 +1,343 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// RetainRequest asks to remove what definitions of operators say need not be kept.
+type RetainRequest struct {
+	// Workflow limits it to one; "" is all.
+	Workflow string
+	// DryRun says what would be removed, and removes nothing.
+	DryRun bool
+	// Limit ends after that many histories; 0 is 10000.
+	Limit int
+}
+
+// RetainResult says what was removed, or would be.
+type RetainResult struct {
+	DryRun bool `json:"dryRun"`
+	// Ended is how many ended instances of workflows with a retention were looked at.
+	Ended int `json:"ended"`
+	// Events is how many events were removed of all Histories.
+	Events    int64      `json:"events"`
+	Histories []Retained `json:"histories"` // never nil
+	// Kept counts what was left alone, by reason (see the Kept constants).
+	Kept map[string]int `json:"kept"`
+	// Broken are instances whose history does not verify: it is evidence, and stays.
+	Broken []string `json:"broken,omitempty"`
+	// More says that the limit was reached: ask again.
+	More bool `json:"more,omitempty"`
+}
+
+// Retained is one history whose beginning was removed.
+type Retained struct {
+	ID       string    `json:"workflowId"`
+	Workflow string    `json:"workflow"`
+	EndedAt  time.Time `json:"endedAt"`
+	// UpTo is the last event that was removed, Events how many were, Left how many are left.
+	UpTo   int64 `json:"upTo"`
+	Events int64 `json:"events"`
+	Left   int64 `json:"left"`
+	// Pinned says why no more was removed; "" when only the end was to be kept.
+	Pinned string `json:"pinned,omitempty"`
+}
+
+// Why a history was left as it is, or not removed further.
+const (
+	KeptNotDue     = "not_due"    // it ended too recently
+	KeptDone       = "done"       // only the end is left already
+	KeptReview     = "review"     // a review is open
+	KeptCheckpoint = "checkpoint" // a checkpoint may be rolled back to
+	KeptYoung      = "young"      // a retry may still be answered from it
+	KeptRestored   = "restored"   // a later event restores what it says
+	KeptMoved      = "moved"      // something happened to it meanwhile
+	KeptBroken     = "broken"     // it does not verify
+)
+
+// retainMost is the default of RetainRequest.Limit.
+const retainMost = 10_000
+
+// Retain removes the beginning of the histories of instances that ended longer ago than
+// the newest version of their definition lets them be kept, where that is an operator's.
+// What is left verifies and folds from a snapshot; an event says what is gone. Never
+// removed is what a checkpoint needs, the event that ended the instance, and anything
+// of an instance that runs, has an open review or does not verify.
+func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (RetainResult, error) {
+	if err := authorize(p, opRetain); err != nil {
+		return RetainResult{}, err
+	}
+	if req.Limit < 0 {
+		return RetainResult{}, &Error{Code: CodeInvalidArgument, Path: limitPath, Message: "The limit is 1 or more.", Hint: "Leave it out for the default."}
+	}
+	if req.Limit == 0 {
+		req.Limit = retainMost
+	}
+	store, ok := e.cfg.Store.(Truncator)
+	if !ok {
+		return RetainResult{}, &Error{Code: CodeUnavailable, Message: "This store removes nothing.", Hint: "Use a store that can."}
+	}
+	workflows, err := e.retentions(ctx, req.Workflow)
+	if err != nil {
+		return RetainResult{}, err
+	}
+	run := retainer{Engine: e, store: store, by: p, req: req, out: RetainResult{DryRun: req.DryRun, Histories: []Retained{}, Kept: map[string]int{}}}
+	for _, l := range workflows {
+		for _, status := range []record.Status{record.Complete, record.Cancelled} {
+			if err := run.all(ctx, l, status); err != nil {
+				return run.out, err
+			}
+		}
+	}
+	return run.out, nil
+}
+
+// retentions are the newest definitions of operators that limit what is kept.
+func (e *Engine) retentions(ctx context.Context, name string) ([]loaded, error) {
+	all, err := e.cfg.Store.Definitions(ctx)
+	if err != nil {
+		return nil, storeError("list the definitions", err)
+	}
+	var out []loaded
+	known := name == ""
+	for _, s := range all {
+		if name != "" && s.Name != name {
+			continue
+		}
+		known = true
+		l, err := e.definition(ctx, s.Name, s.Version)
+		if err != nil {
+			return nil, err
+		}
+		if s.Operator && l.def.Retention.Events > 0 {
+			out = append(out, l)
+		}
+	}
+	if !known {
+		return nil, e.unknownWorkflow(ctx, name, 0)
+	}
+	return out, nil
+}
+
+// retainer is one run of Retain.
+type retainer struct {
+	*Engine
+	store Truncator
+	by    Principal
+	req   RetainRequest
+	out   RetainResult
+}
+
+func (r *retainer) all(ctx context.Context, l loaded, status record.Status) error {
+	for inst, err := range r.cfg.Store.Instances(ctx, InstanceQuery{Workflow: l.stored.Name, Status: status}) {
+		if err != nil {
+			return storeError("list the instances", err)
+		}
+		if len(r.out.Histories) >= r.req.Limit {
+			r.out.More = true
+			return nil
+		}
+		if err := r.one(ctx, inst, l.def.Retention); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one cuts one history, or counts why not.
+func (r *retainer) one(ctx context.Context, inst record.Instance, keep workflow.Retention) error {
+	r.out.Ended++
+	now := r.now()
+	switch {
+	case len(inst.Facts.Reviews) > 0:
+		r.out.Kept[KeptReview]++
+		return nil
+	case now.Sub(inst.CreatedAt) < keep.Events: // it cannot have ended before it began
+		r.out.Kept[KeptNotDue]++
+		return nil
+	}
+	whole, err := r.survey(ctx, inst)
+	if err != nil {
+		return r.spared(inst, err)
+	}
+	end := whole.end()
+	if now.Sub(end.time) < keep.Events {
+		r.out.Kept[KeptNotDue]++
+		return nil
+	}
+	upTo, pinned := whole.cut(now.Add(-workflow.MinRetention))
+	if upTo < whole.events[0].seq {
+		r.out.Kept[pinned]++
+		return nil
+	}
+	if !r.req.DryRun {
+		if err := r.truncate(ctx, inst, whole, upTo); err != nil {
+			return r.spared(inst, err)
+		}
+	}
+	removed := upTo - whole.events[0].seq + 1
+	if pinned == KeptDone {
+		pinned = ""
+	}
+	r.out.Events += removed
+	r.out.Histories = append(r.out.Histories, Retained{
+		ID: inst.ID, Workflow: inst.Workflow, EndedAt: end.time, UpTo: upTo, Events: removed, Left: inst.Seq - upTo, Pinned: pinned,
+	})
+	return nil
+}
+
+// spared counts a history that was not cut because of what it is; other errors end the run.
+func (r *retainer) spared(inst record.Instance, err error) error {
+	switch {
+	case errors.Is(err, ErrConflict):
+		r.out.Kept[KeptMoved]++
+	case errors.Is(err, record.ErrBroken), errors.Is(err, record.ErrIllegalStep), errors.Is(err, record.ErrNoRevision),
+		errors.Is(err, record.ErrMalformed), errors.Is(err, record.ErrUnknownKind):
+		r.out.Kept[KeptBroken]++
+		r.out.Broken = append(r.out.Broken, inst.ID)
+	default:
+		return storeError("remove the beginning of a history", err)
+	}
+	return nil
+}
+
+// surveyed is a history that verifies, and what it folds from: the zero Instance unless
+// its beginning was removed before.
+type surveyed struct {
+	floor  record.Instance
+	events []surveyedEvent
+}
+
+type surveyedEvent struct {
+	seq, revision int64
+	time          time.Time
+	kind          record.Kind
+	restores      int64 // 0 when it restores nothing
+	hash          string
+}
+
+// survey reads and verifies a history up to where the instance is.
+func (r *retainer) survey(ctx context.Context, inst record.Instance) (surveyed, error) {
+	var out surveyed
+	var chain record.Chain
+	for ev, err := range r.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID}) {
+		if err != nil {
+			return out, err
+		}
+		if ev.Seq > inst.Seq {
+			return out, ErrConflict
+		}
+		if len(out.events) == 0 && ev.Seq > 1 {
+			if out.floor, err = r.floorOf(ctx, ev); err != nil {
+				return out, err
+			}
+			chain = record.ChainFrom(out.floor)
+		}
+		if err := chain.Add(ev); err != nil {
+			return out, err
+		}
+		e := surveyedEvent{seq: ev.Seq, revision: ev.Revision, time: ev.Time, kind: ev.Kind, hash: ev.Hash}
+		if ev.Rollback != nil {
+			e.restores = ev.Rollback.Restores
+		}
+		out.events = append(out.events, e)
+	}
+	if chain.Head() != inst.Head || chain.Seq() != inst.Seq {
+		return out, &record.BrokenError{Instance: inst.ID, Seq: chain.Seq() + 1, How: "the history does not end where the instance is"}
+	}
+	return out, nil
+}
+
+// floorOf is what the first event that is left follows: the snapshot that was made when
+// what came before was removed.
+func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Instance, error) {
+	var cut record.Truncation
+	for ev, err := range r.cfg.Store.Events(ctx, EventQuery{Instance: first.Instance, Kinds: []record.Kind{record.Truncated}}) {
+		if err != nil {
+			return record.Instance{}, err
+		}
+		cut = *ev.Truncation // the last one counts
+	}
+	floor, err := r.cfg.Store.Snapshot(ctx, first.Instance, cut.Revision)
+	if errors.Is(err, ErrNotFound) || err == nil && (floor.Seq != first.Seq-1 || floor.Head != first.PrevHash) {
+		return record.Instance{}, &record.BrokenError{Instance: first.Instance, Seq: first.Seq, How: "the beginning is missing, and no snapshot stands for it"}
+	}
+	return floor, err
+}
+
+// end is the event that made the instance what it is.
+func (s surveyed) end() surveyedEvent {
+	for i := len(s.events) - 1; i >= 0; i-- {
+		if s.events[i].kind.Revises() {
+			return s.events[i]
+		}
+	}
+	return s.events[0]
+}
+
+// cut is the seq of the last event that can go, and why not one more. Pure.
+func (s surveyed) cut(young time.Time) (upTo int64, pinned string) {
+	upTo, pinned = s.end().seq-1, KeptDone
+	lower := func(to int64, why string) {
+		if to < upTo {
+			upTo, pinned = to, why
+		}
+	}
+	for _, e := range s.events {
+		switch {
+		case e.kind == record.Checkpointed:
+			lower(e.seq-1, KeptCheckpoint)
+		case e.time.After(young):
+			lower(e.seq-1, KeptYoung)
+		}
+	}
+	// What a later event restores must still be there to be folded. From the end, because
+	// each event that stays for it may restore something itself.
+	for i := len(s.events) - 1; i >= 0 && s.events[i].seq > upTo; i-- {
+		if r := s.events[i].restores; r != 0 {
+			lower(s.lastOf(r), KeptRestored)
+		}
+	}
+	return upTo, pinned
+}
+
+// lastOf is the seq of the last event at or below a revision.
+func (s surveyed) lastOf(revision int64) int64 {
+	last := s.floor.Seq
+	for _, e := range s.events {
+		if e.revision <= revision {
+			last = e.seq
+		}
+	}
+	return last
+}
+
+func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole surveyed, upTo int64) error {
+	first := whole.events[0].seq
+	gone := r.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, Limit: int(upTo - first + 1)})
+	floor, err := record.FoldFrom(whole.floor, gone, 0)
+	switch {
+	case err != nil:
+		return err
+	case floor.Seq != upTo || floor.Head != whole.events[upTo-first].hash:
+		return fmt.Errorf("%w: the fold ends at event %d", ErrConflict, floor.Seq)
+	}
+	ev := r.event(r.by, inst, record.Truncated)
+	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision}
+	sealed, next, err := record.Seal(inst, ev, nil)
+	if err != nil {
+		return sealError(err)
+	}
+	c := Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next}
+	if err := r.store.Truncate(ctx, c, upTo, floor); err != nil {
+		return err
+	}
+	r.observe(ctx, sealed)
+	return nil
+}
