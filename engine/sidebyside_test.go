@@ -1,0 +1,260 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// side is an engine over one driver. Clock and ids are counters, so that two sides
+// that are asked the same answer the same, byte for byte.
+type side struct {
+	*engine.Engine
+	store engine.Store
+	open  func() (engine.Store, error) // nil: the store cannot be opened again
+	now   time.Time
+	ids   int
+}
+
+func (s *side) start(t testing.TB) {
+	t.Helper()
+	compiler := validators.NewCompiler(pool(), validators.Options{})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler, Clock: func() time.Time { return s.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Engine, err = engine.New(engine.Config{
+		Store: s.store, Judge: pipeline, Compiler: compiler, ReviewPath: true,
+		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
+		Now:      func() time.Time { s.now = s.now.Add(time.Second); return s.now },
+		NewID:    func() string { s.ids++; return fmt.Sprintf("00000000-0000-7000-8000-%012d", s.ids) },
+		Limits:   engine.Limits{OpenReviews: 2},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restart closes the store and opens it again, as a new process would.
+func (s *side) restart(t testing.TB) {
+	t.Helper()
+	if s.open == nil {
+		return
+	}
+	if err := s.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if s.store, err = s.open(); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+}
+
+// sides are the drivers that are compared.
+func sides(t testing.TB) [2]*side {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	open := func() (engine.Store, error) {
+		return sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path})
+	}
+	disk, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	both := [2]*side{{store: memstore.New(), now: epoch}, {store: disk, open: open, now: epoch}}
+	for _, s := range both {
+		s.start(t)
+	}
+	return both
+}
+
+// same asks both sides the same and fails when they do not answer the same.
+func same[T any](rt *rapid.T, both [2]*side, what string, ask func(*side) (T, error)) T {
+	var answers [2]string
+	var out T
+	for i, s := range both {
+		got, err := ask(s)
+		raw, jerr := json.Marshal(got)
+		if jerr != nil {
+			rt.Fatal(jerr)
+		}
+		answers[i] = string(raw)
+		var e *engine.Error
+		switch {
+		case errors.As(err, &e):
+			current, _ := json.Marshal(e.Current)
+			answers[i] += fmt.Sprintf(" error %s %s %s %s", e.Code, e.Error(), e.Path, current)
+		case err != nil:
+			answers[i] += " error " + err.Error()
+		}
+		out = got
+	}
+	if answers[0] != answers[1] {
+		rt.Fatalf("%s:\nmemory %s\nSQLite %s", what, answers[0], answers[1])
+	}
+	return out
+}
+
+var sideFlows = []string{
+	`{"name":"flow","initialState":"a","sensitive":["/s"],"states":{
+		"a":{"transitions":{"go":{"target":"b","requiredFields":["x"],"freezes":["/x"]},"ask":{"target":"b","requireAssurance":"human"},"stay":"a"}},
+		"b":{"transitions":{"go":[{"condition":"context.x > 1","target":"c"},{"condition":"true","target":"a"}],"back":"a"}},
+		"c":{"final":true,"outcome":"success"}}}`,
+	`{"name":"flow","initialState":"a","states":{"a":{"transitions":{"go":"c","ask":{"target":"c","requireAssurance":"human"}}},"c":{"final":true}}}`,
+	`{"name":"other","initialState":"a","mustPassThrough":{"c":["b"]},"states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"go":"c","back":"a"}},"c":{"final":true}}}`,
+}
+
+// One engine over memory and one over SQLite, asked the same in any order, with the
+// file closed and opened again in between, answer the same: results, errors, lists and
+// histories down to the hashes.
+func TestDriversSideBySide(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		both := sides(t)
+		defer func() {
+			for _, s := range both {
+				if err := s.store.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		ctx := context.Background()
+		var instances, checkpoints, reviews []string
+		who := rapid.SampledFrom([]engine.Principal{agent, agent, other, operator, rita})
+		pick := func(rt *rapid.T, from []string, label string) string {
+			return rapid.SampledFrom(append([]string{"none-such"}, from...)).Draw(rt, label)
+		}
+		data := rapid.SampledFrom([]string{`{}`, `{"x":1}`, `{"x":2,"s":"hush-hush"}`, `{"x":null}`, `{"y":[1,{"z":1.50}]}`, `{"evidence":1}`, `{"x":`})
+		key := rapid.SampledFrom([]string{"", "", "k1", "k2"})
+		revision := func(rt *rapid.T) *int64 {
+			if n := rapid.IntRange(-4, 4).Draw(rt, "revision"); n > 0 {
+				r := int64(n)
+				return &r
+			}
+			return nil
+		}
+		same(rt, both, "define", func(s *side) (engine.DefineResult, error) {
+			return s.Define(ctx, operator, engine.DefineRequest{Document: []byte(sideFlows[0])})
+		})
+		rt.Repeat(map[string]func(*rapid.T){
+			"define": func(rt *rapid.T) {
+				p, doc := who.Draw(rt, "who"), rapid.SampledFrom(sideFlows).Draw(rt, "doc")
+				same(rt, both, "define", func(s *side) (engine.DefineResult, error) {
+					return s.Define(ctx, p, engine.DefineRequest{Document: []byte(doc)})
+				})
+			},
+			"start": func(rt *rapid.T) {
+				p, k, doc := who.Draw(rt, "who"), key.Draw(rt, "key"), data.Draw(rt, "data")
+				flow := rapid.SampledFrom([]string{"flow", "flow", "other", "flwo"}).Draw(rt, "flow")
+				r := same(rt, both, "start", func(s *side) (engine.StartResult, error) {
+					return s.Start(ctx, p, engine.StartRequest{Type: flow, Context: json.RawMessage(doc), Key: k})
+				})
+				if r.ID != "" {
+					instances = append(instances, r.ID)
+				}
+			},
+			"advance": func(rt *rapid.T) {
+				p, req := who.Draw(rt, "who"), engine.AdvanceRequest{
+					ID: pick(rt, instances, "id"), Action: rapid.SampledFrom([]string{"go", "ask", "stay", "back", "fly"}).Draw(rt, "action"),
+					Data: json.RawMessage(data.Draw(rt, "data")), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt),
+				}
+				r := same(rt, both, "advance", func(s *side) (engine.AdvanceResult, error) { return s.Advance(ctx, p, req) })
+				if r.Review != nil {
+					reviews = append(reviews, r.Review.ID)
+				}
+			},
+			"validate": func(rt *rapid.T) {
+				p, req := who.Draw(rt, "who"), engine.AdvanceRequest{ID: pick(rt, instances, "id"), Action: "go", Data: json.RawMessage(data.Draw(rt, "data"))}
+				same(rt, both, "validate", func(s *side) (engine.ValidateResult, error) { return s.Validate(ctx, p, req) })
+			},
+			"resolve": func(rt *rapid.T) {
+				p, req := who.Draw(rt, "who"), engine.ResolveRequest{
+					ID: pick(rt, reviews, "review"), Decision: rapid.SampledFrom([]judge.Outcome{judge.Approve, judge.Reject}).Draw(rt, "how"),
+					Reason: "looked", Key: key.Draw(rt, "key"),
+				}
+				same(rt, both, "resolve", func(s *side) (engine.ResolveResult, error) { return s.Resolve(ctx, p, req) })
+			},
+			"checkpoint": func(rt *rapid.T) {
+				p, req := who.Draw(rt, "who"), engine.CheckpointRequest{ID: pick(rt, instances, "id"), Description: "here", Key: key.Draw(rt, "key")}
+				r := same(rt, both, "checkpoint", func(s *side) (engine.CheckpointResult, error) { return s.Checkpoint(ctx, p, req) })
+				if r.CheckpointID != "" {
+					checkpoints = append(checkpoints, r.CheckpointID)
+				}
+			},
+			"rollback": func(rt *rapid.T) {
+				p, req := who.Draw(rt, "who"), engine.RollbackRequest{ID: pick(rt, instances, "id"), CheckpointID: pick(rt, checkpoints, "checkpoint"), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
+				same(rt, both, "rollback", func(s *side) (engine.RollbackResult, error) { return s.Rollback(ctx, p, req) })
+			},
+			"cancel": func(rt *rapid.T) {
+				p, req := who.Draw(rt, "who"), engine.CancelRequest{ID: pick(rt, instances, "id"), Reason: "enough", Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
+				same(rt, both, "cancel", func(s *side) (engine.CancelResult, error) { return s.Cancel(ctx, p, req) })
+			},
+			"configure": func(rt *rapid.T) {
+				p, strict := who.Draw(rt, "who"), rapid.Bool().Draw(rt, "strict")
+				req := engine.JudgeConfigRequest{Name: "flow"}
+				req.Settings.StrictMode = &strict
+				same(rt, both, "configure", func(s *side) (engine.JudgeConfigResult, error) { return s.ConfigureJudge(ctx, p, req) })
+			},
+			"time passes": func(rt *rapid.T) {
+				days := rapid.IntRange(1, 9).Draw(rt, "days")
+				for _, s := range both {
+					s.now = s.now.Add(time.Duration(days) * 24 * time.Hour)
+				}
+				same(rt, both, "expire", func(s *side) (int, error) { return s.ExpireReviews(ctx) })
+			},
+			"restart": func(*rapid.T) {
+				for _, s := range both {
+					s.restart(t)
+				}
+			},
+			"": func(rt *rapid.T) { observe(rt, both, who.Draw(rt, "observer"), pick(rt, instances, "observed")) },
+		})
+		for _, id := range instances {
+			observe(rt, both, operator, id)
+		}
+	})
+}
+
+// observe compares what can be read.
+func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string) {
+	ctx := context.Background()
+	same(rt, both, "status", func(s *side) (engine.StatusResult, error) { return s.Status(ctx, p, id) })
+	same(rt, both, "history", func(s *side) (engine.HistoryResult, error) {
+		return s.History(ctx, p, engine.HistoryRequest{ID: id})
+	})
+	same(rt, both, "checkpoints", func(s *side) (engine.CheckpointsResult, error) { return s.ListCheckpoints(ctx, p, id) })
+	same(rt, both, "instances", func(s *side) (engine.InstancesResult, error) {
+		return s.Instances(ctx, p, engine.InstancesRequest{Limit: 3})
+	})
+	same(rt, both, "definitions", func(s *side) ([]engine.DefinitionSummary, error) { return s.List(ctx, p) })
+	same(rt, both, "definition", func(s *side) (engine.DefinitionView, error) { return s.Describe(ctx, p, "flow", 0) })
+	same(rt, both, "reviews", func(s *side) (engine.ReviewsResult, error) {
+		return s.Reviews(ctx, p, engine.ReviewsRequest{Status: "all", Limit: 2})
+	})
+	same(rt, both, "events", func(s *side) (string, error) {
+		var b strings.Builder
+		for ev, err := range s.store.Events(ctx, engine.EventQuery{Instance: id}) {
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "%d %s %s %s\n", ev.Seq, ev.Kind, ev.PrevHash, ev.Hash)
+		}
+		return b.String(), nil
+	})
+}
