@@ -7,6 +7,8 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
 // Errors of this driver beside those of engine.Store. Their texts say what to do.
@@ -14,13 +16,19 @@ var (
 	// ErrBusy: another process held the write lock longer than Config.BusyTimeout.
 	ErrBusy = errors.New("another process keeps the store locked; try again, or end that process")
 	// ErrDiskFull: nothing more can be written; what was acknowledged is safe.
-	ErrDiskFull = errors.New("the disk is full; free some space and try again")
+	ErrDiskFull = errors.New("the disk is full; free some space and try again (what was acknowledged is safe)")
 	// ErrReadOnly: the file or its directory cannot be written by this user.
 	ErrReadOnly = errors.New("the store cannot be written; mind the owner and mode of the file and its directory")
 	// ErrNotAStore: the file is something else.
 	ErrNotAStore = errors.New("this file is not a gavel store; give another path")
-	// ErrCorrupt: the file is damaged.
-	ErrCorrupt = errors.New("the store is damaged; restore a backup")
+	// ErrCorrupt: the file is damaged. It is an engine.ErrDamaged.
+	ErrCorrupt = fmt.Errorf("%w; restore a backup, or save what can still be read with gavel repair", engine.ErrDamaged)
+	// ErrGone: the file that is open has no name any more, so that what is written now
+	// would be lost with the process.
+	ErrGone = errors.New("the store was moved, replaced or deleted while it was open; put its files back and start again")
+	// ErrDisk: the operating system could not read or write.
+	ErrDisk = errors.New("the disk or file system reports an error (a failing disk, a quota, a limit of file sizes); " +
+		"the system's log says more")
 	// ErrNetworkFS: the file is on a network file system, where locks and shared
 	// memory between processes do not hold what SQLite needs.
 	ErrNetworkFS = errors.New("the store is on a network file system, which cannot keep it safe; use a local disk")
@@ -47,6 +55,17 @@ func classify(err error) error {
 	return fmt.Errorf("%w (%w)", known, err)
 }
 
+// tell classifies an error of a call, and names the file where that is what to look at.
+func (s *Store) tell(err error) error {
+	err = classify(err)
+	for _, about := range []error{ErrDiskFull, ErrReadOnly, ErrNotAStore, ErrCorrupt, ErrGone, ErrDisk} {
+		if errors.Is(err, about) {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	return err
+}
+
 func knownCode(code int) error {
 	switch code & 0xff { // without what extended codes add
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
@@ -59,6 +78,8 @@ func knownCode(code int) error {
 		return ErrNotAStore
 	case sqlite3.SQLITE_CORRUPT:
 		return ErrCorrupt
+	case sqlite3.SQLITE_IOERR:
+		return ErrDisk
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -28,16 +29,29 @@ const (
 	childName = "GAVEL_SQLITESTORE_TEST_NAME"
 )
 
-var crashRounds = flag.Int("crash.rounds", 3, "how often TestKilledProcessLosesNothing kills")
+var crashRounds = flag.Int("crash.rounds", 5, "how often TestKilledProcessLosesNothing kills")
+
+// childPages is how long the log of a process under load gets before it is folded:
+// short, so that kills meet the folding too.
+const childPages = 100
 
 // child is the main function of another process.
 func child(role string, in io.Reader, out io.Writer) int {
-	s, err := sqlitestore.Open(context.Background(), sqlitestore.Config{Path: os.Getenv(childPath)})
+	ctx, cfg := context.Background(), sqlitestore.Config{Path: os.Getenv(childPath)}
+	if isolatedChild(role, cfg, out) {
+		return 0
+	}
+	s, err := sqlitestore.OpenCheckpointing(ctx, cfg, childPages, 0)
 	if err != nil {
 		orphan{}.Fatalf("open: %v", err)
 	}
 	switch role {
 	case "load":
+		loadForever(s, out)
+	case "load without sync": // what the tests of power cuts must be able to tell
+		if _, err := s.WriterConn().ExecContext(ctx, "PRAGMA synchronous = OFF"); err != nil {
+			orphan{}.Fatalf("%v", err)
+		}
 		loadForever(s, out)
 	case "contend":
 		fmt.Fprintln(out, "ready 0 -")
@@ -116,7 +130,7 @@ type process struct {
 	stderr *bytes.Buffer
 }
 
-func spawn(t *testing.T, role, path, name string) process {
+func spawn(t *testing.T, role, path, name string, changes ...func(*exec.Cmd)) process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -124,6 +138,9 @@ func spawn(t *testing.T, role, path, name string) process {
 	}
 	cmd := exec.CommandContext(t.Context(), exe)
 	cmd.Env = append(os.Environ(), childRole+"="+role, childPath+"="+path, childName+"="+name)
+	for _, change := range changes {
+		change(cmd)
+	}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	acks, err := cmd.StdoutPipe()
@@ -164,31 +181,51 @@ func (p process) read(each func(acked)) error {
 	}
 }
 
+// roundsPerFile is how many kills one file lives through: each is followed by a look
+// at all that it holds.
+const roundsPerFile = 20
+
 // TestKilledProcessLosesNothing kills a process in the middle of its writes, again
 // and again on one file. What it had acknowledged must be there, and the rest must
 // be whole.
 func TestKilledProcessLosesNothing(t *testing.T) {
-	path := newPath(t)
-	acks := map[string][]acked{}
 	total := 0
-	for round := range *crashRounds {
-		p := spawn(t, "load", path, "")
-		count, deadline := 0, 50+rand.IntN(400)
-		err := p.read(func(a acked) {
-			acks[a.id] = append(acks[a.id], a)
-			if count++; count == deadline {
-				if err := p.Process.Kill(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		if err == nil || count < deadline {
-			t.Fatalf("round %d: the process ended by itself after %d of %d writes: %v\n%s", round, count, deadline, err, p.stderr)
+	for done := 0; done < *crashRounds; done += roundsPerFile {
+		path, acks := newPath(t), map[string][]acked{}
+		for round := range min(roundsPerFile, *crashRounds-done) {
+			total += killOnce(t, path, round, acks)
+			checkAcks(t, path, acks)
 		}
-		total += count
-		checkAcks(t, path, acks)
 	}
 	t.Logf("%d kills, %d acknowledged writes, none lost", *crashRounds, total)
+}
+
+// killOnce starts a process and kills it: some time after one of its first writes, or,
+// every fifth time, while it is starting.
+func killOnce(t *testing.T, path string, round int, acks map[string][]acked) (count int) {
+	t.Helper()
+	p := spawn(t, "load", path, "")
+	kill := func(within time.Duration) {
+		time.Sleep(rand.N(within)) // any moment will do: nothing is waited for
+		if err := p.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+	after := 1 + rand.IntN(400)
+	if round%5 == 4 {
+		after = 0
+		go kill(30 * time.Millisecond)
+	}
+	err := p.read(func(a acked) {
+		acks[a.id] = append(acks[a.id], a)
+		if count++; count == after {
+			go kill(3 * time.Millisecond)
+		}
+	})
+	if err == nil || count < after || p.stderr.Len() > 0 {
+		t.Fatalf("round %d: the process ended by itself after %d writes, to be killed after %d: %v\n%s", round, count, after, err, p.stderr)
+	}
+	return count
 }
 
 func checkAcks(t *testing.T, path string, acks map[string][]acked) {

@@ -69,7 +69,7 @@ func (s *Store) read(ctx context.Context, what string, do func(context.Context) 
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%w: %s", engine.ErrNotFound, what)
 	}
-	return fmt.Errorf("read %s: %w", what, classify(err))
+	return fmt.Errorf("read %s: %w", what, s.tell(err))
 }
 
 // Load implements engine.Store.

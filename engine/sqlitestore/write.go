@@ -119,7 +119,7 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 	if err == nil || isRefusal(err) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", what, classify(err))
+	return fmt.Errorf("%s: %w", what, s.tell(err))
 }
 
 // AddDefinition implements engine.Store.

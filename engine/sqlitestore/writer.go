@@ -62,6 +62,7 @@ type writer struct {
 	stopped  chan struct{} // closed when the goroutine has ended
 	hurrying chan struct{} // closed when the store is being closed
 	once     sync.Once
+	files    files
 	batch    []*request    // of the transaction that is open, reused
 	folder   *checkpointer // nil where commits fold
 	folded   int           // pages written when it was last woken
@@ -88,6 +89,9 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 		}
 		return w.stmts.prepare(ctx, w.conn)
 	})
+	if err == nil {
+		w.files, err = filesOf(cfg.Path)
+	}
 	if err != nil {
 		return nil, errors.Join(err, w.close())
 	}
@@ -249,6 +253,9 @@ func isRefusal(err error) bool {
 
 // begin takes the write lock of the file, waiting for other processes.
 func (w *writer) begin() error {
+	if err := w.files.present(); err != nil {
+		return err
+	}
 	start := time.Now()
 	hurry, wait, patience := w.hurrying, shortestWait, w.busy
 	for {

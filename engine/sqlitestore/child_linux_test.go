@@ -1,0 +1,116 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// isolatedChild plays the roles that need namespaces, and reports whether role is one.
+func isolatedChild(role string, cfg sqlitestore.Config, out io.Writer) bool {
+	switch role {
+	case "write once":
+		writeOnce(cfg, out)
+	case "fill the disk":
+		fillDisk(cfg, out)
+	default:
+		return false
+	}
+	return true
+}
+
+// namespaced runs a child in namespaces of its own: it may mount there what it wants
+// (as the superuser of that namespace), or has no right that modes would not give it.
+func namespaced(superuser bool) func(*exec.Cmd) {
+	id := 1000
+	if superuser {
+		id = 0
+	}
+	return func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: id, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: id, HostID: os.Getegid(), Size: 1}},
+		}
+	}
+}
+
+// needNamespaces skips a test where the kernel does not let this user have them.
+func needNamespaces(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/true")
+	namespaced(true)(cmd)
+	if err := cmd.Run(); err != nil {
+		t.Skipf("user namespaces cannot be had here: %v", err)
+	}
+}
+
+// lines is what a child wrote, by the word before the first colon.
+func lines(t *testing.T, p process) map[string]string {
+	t.Helper()
+	text, err := io.ReadAll(p.acks)
+	if err := errors.Join(err, p.Wait()); err != nil {
+		t.Fatalf("%v\n%s", err, p.stderr)
+	}
+	out := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		what, said, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		out[what] = said
+	}
+	return out
+}
+
+func say(out io.Writer, what string, err error) { fmt.Fprintf(out, "%s: %v\n", what, err) }
+
+func writeOnce(cfg sqlitestore.Config, out io.Writer) {
+	s, err := sqlitestore.Open(context.Background(), cfg)
+	if say(out, "open", err); err != nil {
+		return
+	}
+	say(out, "write", s.Commit(context.Background(), storetest.Start(orphan{}, storetest.ID(1), `{}`)))
+	say(out, "close", s.Close())
+}
+
+// fillDisk writes into a store on a file system of 2 MiB until it is full, makes room
+// and goes on.
+func fillDisk(cfg sqlitestore.Config, out io.Writer) {
+	ctx, dir := context.Background(), filepath.Dir(cfg.Path)
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
+		say(out, "mount", err)
+		return
+	}
+	filler := filepath.Join(dir, "filler")
+	say(out, "filler", os.WriteFile(filler, make([]byte, 512<<10), 0o600))
+	s, err := sqlitestore.Open(ctx, cfg)
+	if say(out, "open", err); err != nil {
+		return
+	}
+	var last record.Instance
+	big := `{"a":"` + strings.Repeat("x", 50<<10) + `"}`
+	for n := 0; err == nil && n < 100; n++ {
+		c := storetest.Start(orphan{}, storetest.ID(n), big)
+		if err = s.Commit(ctx, c); err == nil {
+			last = c.Next
+		}
+	}
+	say(out, "full", err)
+	got, err := s.Load(ctx, last.ID)
+	if err == nil && got.Head != last.Head {
+		err = errors.New("another head")
+	}
+	say(out, "read", err)
+	say(out, "room", os.Remove(filler))
+	say(out, "write", s.Commit(ctx, storetest.Advance(orphan{}, last, "reviewing", `{"n":1}`)))
+	say(out, "close", s.Close())
+}

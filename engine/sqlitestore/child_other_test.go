@@ -1,0 +1,12 @@
+//go:build !linux
+
+package sqlitestore_test
+
+import (
+	"io"
+
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+)
+
+// isolatedChild plays roles that need what only Linux has.
+func isolatedChild(string, sqlitestore.Config, io.Writer) bool { return false }
