@@ -20,6 +20,9 @@ const (
 	opCancel     operation = "cancel"
 	opCheckpoint operation = "checkpoint"
 	opRollback   operation = "rollback"
+	opUndo       operation = "undo moves of"
+	opRedo       operation = "redo moves of"
+	opMigrate    operation = "migrate instances of"
 	opConfigure  operation = "configure the judge of"
 	opClear      operation = "clear refusals of"
 	opResolve    operation = "resolve a review of"
@@ -38,6 +41,9 @@ var allowed = map[operation][]Role{
 	opCancel:     {RoleAgent, RoleOperator},
 	opCheckpoint: {RoleAgent, RoleOperator},
 	opRollback:   {RoleAgent, RoleOperator},
+	opUndo:       {RoleAgent, RoleOperator},
+	opRedo:       {RoleAgent, RoleOperator},
+	opMigrate:    {RoleOperator},
 	opConfigure:  {RoleAgent, RoleOperator},
 	opClear:      {RoleOperator},
 	opResolve:    {RoleReviewer, RoleOperator},

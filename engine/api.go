@@ -170,6 +170,8 @@ type StatusResult struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Reviews are the moves that wait for a person.
 	Reviews []ReviewSummary `json:"reviews,omitempty"`
+	// Past is set when this is how it was, and not how it is.
+	Past *Past `json:"past,omitempty"`
 }
 
 // CancelRequest ends an instance without a final state.
@@ -246,6 +248,8 @@ type HistoryRequest struct {
 	ID       string
 	AfterSeq int64 // 0 from the start
 	Limit    int   // 0 is 100; at most 1000
+	// Until ends it in the past; zero is now.
+	Until When
 }
 
 // HistoryEntry is one decision with what it was about.

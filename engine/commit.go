@@ -76,7 +76,7 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Eve
 func (e *Engine) prepare(ctx context.Context, inst record.Instance, ev record.Event, with extras) (Commit, written, error) {
 	c := Commit{
 		Expect:   inst.Seq,
-		Snapshot: ev.Kind == record.Checkpointed || ev.Kind == record.RolledBack,
+		Snapshot: ev.Kind == record.Checkpointed || ev.Rollback != nil,
 		Lesson:   with.lesson,
 	}
 	ends, rows, err := e.endings(ctx, inst, ev, with)
@@ -179,8 +179,14 @@ func closed(row StoredReview, how record.Review, cause record.Event) StoredRevie
 // overtaken says what a move did to a review that waited.
 func overtaken(ev record.Event) string {
 	switch ev.Kind {
-	case record.RolledBack, record.Undone, record.Redone:
+	case record.RolledBack:
 		return "The instance was rolled back."
+	case record.Undone:
+		return fmt.Sprintf("The move %q was undone.", ev.Action)
+	case record.Redone:
+		return fmt.Sprintf("The move %q was made again.", ev.Action)
+	case record.Migrated:
+		return fmt.Sprintf("The instance was migrated to version %d.", ev.Version)
 	case record.Cancelling:
 		return "The instance was cancelled."
 	case record.Advanced:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
@@ -143,22 +144,85 @@ func summary(l loaded) DefinitionSummary {
 // Describe returns one version of a definition, the newest for version 0, with
 // the judge configuration in force for the caller's instances.
 func (e *Engine) Describe(ctx context.Context, p Principal, name string, version int) (DefinitionView, error) {
+	return e.DescribeAt(ctx, p, DescribeRequest{Name: name, Version: version})
+}
+
+// DescribeRequest asks for a definition: by name, or the one that an instance has.
+type DescribeRequest struct {
+	// Name with a Version, or with When.At: the newest version of that time. Neither is
+	// the newest one.
+	Name    string
+	Version int
+	// ID is an instance: the version that it is pinned to, or was pinned to at When.
+	ID string
+	When
+}
+
+// DescribeAt returns a definition, also as it was: with the judge configuration that was
+// in force then, for the caller's instances or for the one that was asked about.
+func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeRequest) (DefinitionView, error) {
 	if err := authorize(p, opRead); err != nil {
 		return DefinitionView{}, err
 	}
-	if name == "" {
-		return DefinitionView{}, missing("name", "A name that list returns.")
+	if err := req.check(); err != nil {
+		return DefinitionView{}, err
 	}
-	if version < 0 {
-		return DefinitionView{}, &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
-	}
-	l, err := e.definition(ctx, name, version)
+	l, owner, until, err := e.describe(ctx, p, req)
 	if err != nil {
 		return DefinitionView{}, err
 	}
-	overlays, _, err := e.overlays(ctx, l.stored, p.ID)
+	overlays, err := e.overlaysUntil(ctx, l.stored, owner, until)
 	if err != nil {
 		return DefinitionView{}, err
 	}
 	return DefinitionView{DefinitionSummary: summary(l), Definition: l.stored.Document, Judge: l.def.Rubric(overlays)}, nil
+}
+
+func (req DescribeRequest) check() error {
+	switch {
+	case req.Name == "" && req.ID == "":
+		return missing("name", "A name that list returns; or the id of an instance.")
+	case req.Name != "" && req.ID != "":
+		return &Error{Code: CodeInvalidArgument, Path: "/id", Message: "A name and an id were both given.", Hint: "Give one: name for a workflow, id for what an instance has."}
+	case req.Version < 0:
+		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
+	case req.Version > 0 && (req.ID != "" || !req.At.IsZero()):
+		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version was given, and something else that says which one.", Hint: "Give a name with a version, a name with a time, or an id."}
+	case req.Revision != 0 && req.ID == "":
+		return &Error{Code: CodeInvalidArgument, Path: "/revision", Message: "A revision is one of an instance, and no id was given.", Hint: "Give the id, or a version of the workflow."}
+	}
+	return req.When.check()
+}
+
+// describe finds the version that is asked for, whose instances the judge configuration
+// is for, and until when that counts; zero is now.
+func (e *Engine) describe(ctx context.Context, p Principal, req DescribeRequest) (l loaded, owner string, until time.Time, err error) {
+	if req.ID == "" {
+		l, err = e.definitionAt(ctx, req.Name, req.Version, req.At)
+		return l, p.ID, req.At, err
+	}
+	inst, _, err := e.instance(ctx, p, req.ID)
+	if err != nil {
+		return loaded{}, "", time.Time{}, err
+	}
+	then, l, now, err := e.past(ctx, inst, req.When)
+	if until = req.At; !now && until.IsZero() {
+		until = then.UpdatedAt
+	}
+	return l, inst.Owner, until, err
+}
+
+// definitionAt is a version of a definition; with a time, the newest one of then.
+func (e *Engine) definitionAt(ctx context.Context, name string, version int, at time.Time) (loaded, error) {
+	l, err := e.definition(ctx, name, version)
+	for err == nil && !at.IsZero() && l.stored.CreatedAt.After(at) {
+		if l.stored.Version == 1 {
+			return loaded{}, &Error{
+				Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The workflow %q was not defined yet at %s; it was at %s.", l.stored.Name, exact(at), exact(l.stored.CreatedAt)),
+				Hint: "Give a later time.",
+			}
+		}
+		l, err = e.definition(ctx, name, l.stored.Version-1)
+	}
+	return l, err
 }

@@ -74,6 +74,9 @@ type Config struct {
 	Models []string
 	// Sources are the names of configured sources of evidence; nil when that is not known.
 	Sources []string
+	// ReadOnlySources are those of them that only look. A move with evidence from any other
+	// had an effect outside, and only an operator takes it back.
+	ReadOnlySources []string
 	// ReviewPath says that somebody can resolve escalations.
 	ReviewPath bool
 	// ClientReviews lets a person resolve a review through the agent's own client

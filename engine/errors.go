@@ -17,6 +17,8 @@ const (
 	CodeUnknownWorkflow   Code = "unknown_workflow"
 	CodeUnknownInstance   Code = "unknown_instance"
 	CodeUnknownCheckpoint Code = "unknown_checkpoint"
+	CodeUnknownRevision   Code = "unknown_revision"
+	CodeNothingToUndo     Code = "nothing_to_undo"
 	CodeInvalidDefinition Code = "invalid_definition"
 	CodeInvalidArgument   Code = "invalid_argument"
 	CodeInvalidData       Code = "invalid_data"
@@ -48,6 +50,8 @@ var Codes = []CodeInfo{
 	{CodeUnknownWorkflow, "No definition has this name.", "List the definitions, or define it first.", false},
 	{CodeUnknownInstance, "No instance with this id is visible to the caller.", "Use the id that start returned, or list your instances.", false},
 	{CodeUnknownCheckpoint, "The instance has no checkpoint with this id.", "List the instance's checkpoints.", false},
+	{CodeUnknownRevision, "The instance, or the definition, was not there at this revision or time, or its history from then was removed.", "Ask for one that the message names.", false},
+	{CodeNothingToUndo, "No move of the instance can be undone, or made again.", "Look at the status; roll back to a checkpoint to go further back.", false},
 	{CodeInvalidDefinition, "The definition does not parse or does not pass lint.", "Mend every listed issue; each names its path and line.", false},
 	{CodeInvalidArgument, "An argument is missing, unknown, or of the wrong type.", "Correct the named argument.", false},
 	{CodeInvalidData, "A document is not acceptable JSON: invalid UTF-8, duplicate keys, a number that a float64 cannot keep, too deep, or not an object.", "Send a plain JSON object; quote large numbers as strings.", false},

@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/gavel-mcp/gavel/engine/record"
+
 // Waiting counts the scopes in which somebody has a turn or waits for one.
 func (e *Engine) Waiting() int {
 	n := 0
@@ -10,3 +12,6 @@ func (e *Engine) Waiting() int {
 	}
 	return n
 }
+
+// Effect says what a move did outside.
+func (e *Engine) Effect(move record.Event) string { return e.effect(move) }

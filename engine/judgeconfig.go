@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
@@ -167,6 +168,18 @@ func (e *Engine) overlays(ctx context.Context, s StoredDefinition, owner string)
 		}
 	}
 	return inForce(s, owner, revisions), "sha256:" + digest(hashes...), nil
+}
+
+// overlaysUntil are the judge-config revisions that were in force at a time; zero is now.
+func (e *Engine) overlaysUntil(ctx context.Context, s StoredDefinition, owner string, at time.Time) ([]workflow.Overlay, error) {
+	revisions, err := e.cfg.Store.JudgeConfigs(ctx, s.Name)
+	if err != nil {
+		return nil, storeError("read the judge configuration", err)
+	}
+	if !at.IsZero() {
+		revisions = slices.DeleteFunc(revisions, func(c JudgeConfig) bool { return c.At.After(at) })
+	}
+	return inForce(s, owner, revisions), nil
 }
 
 // inForce is pure: revisions that bind everybody in their order, then the

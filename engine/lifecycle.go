@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -147,7 +146,8 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 }
 
 // Rollback restores the state, context and facts of a checkpoint. It is an event
-// like any other: nothing is erased. Only who governs the definition may.
+// like any other: nothing is erased. Only who governs the definition may, and across a
+// move with an effect outside, or a migration, only an operator: see Undo.
 func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (RollbackResult, error) {
 	if err := authorize(p, opRollback); err != nil {
 		return RollbackResult{}, err
@@ -193,8 +193,14 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err != nil {
 		return RollbackResult{}, err
 	}
+	if err := e.crosses(ctx, p, inst, cp.Revision); err != nil {
+		return RollbackResult{}, err
+	}
 	restored, err := e.instanceAt(ctx, inst.ID, cp.Revision)
 	if err != nil {
+		return RollbackResult{}, err
+	}
+	if err := e.fitsAgain(ctx, inst, restored, l); err != nil {
 		return RollbackResult{}, err
 	}
 	ev := e.event(p, inst, record.RolledBack)
@@ -244,31 +250,6 @@ func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (recor
 		out.Message = fmt.Sprintf("The instance has no checkpoint %q; did you mean %q?", id, near)
 	}
 	return record.Checkpoint{}, out
-}
-
-// instanceAt is the fold at a revision: the nearest snapshot, then the events
-// after it.
-func (e *Engine) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
-	inst, err := e.cfg.Store.Snapshot(ctx, id, revision)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return record.Instance{}, storeError("read a snapshot", err)
-	}
-	if err == nil && inst.Revision == revision {
-		return inst, nil
-	}
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}) {
-		if err != nil {
-			return record.Instance{}, storeError("read the history", err)
-		}
-		inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return e.instanceAt(ctx, id, r) })
-		if err != nil {
-			return record.Instance{}, internal("fold the history", err)
-		}
-	}
-	if inst.Revision != revision {
-		return record.Instance{}, internal("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
-	}
-	return inst, nil
 }
 
 // contextFor is an instance's context as the caller may see it.

@@ -13,13 +13,10 @@ import (
 
 // Status returns where an instance stands and its context.
 func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResult, error) {
-	if err := authorize(p, opRead); err != nil {
-		return StatusResult{}, err
-	}
-	inst, l, err := e.instance(ctx, p, id)
-	if err != nil {
-		return StatusResult{}, err
-	}
+	return e.StatusAt(ctx, p, id, When{})
+}
+
+func (e *Engine) status(ctx context.Context, p Principal, inst record.Instance, l loaded) (StatusResult, error) {
 	doc, err := e.contextFor(p, inst, l)
 	if err != nil {
 		return StatusResult{}, err
@@ -126,11 +123,18 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	if err != nil {
 		return HistoryResult{}, err
 	}
+	until, err := e.then(ctx, inst, req.Until)
+	if err != nil {
+		return HistoryResult{}, err
+	}
 	out := HistoryResult{WorkflowID: inst.ID, Decisions: []HistoryEntry{}}
-	q := EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided}
+	q := EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided, MaxRevision: until.Revision}
 	for ev, err := range e.cfg.Store.Events(ctx, q) {
 		if err != nil {
 			return HistoryResult{}, storeError("read the history", err)
+		}
+		if ev.Seq > until.Seq {
+			break
 		}
 		if ev.Decision == nil {
 			continue // a review that ended without one

@@ -142,7 +142,7 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 	case Migrated:
 		next.Version, next.DefinitionHash = e.Version, e.DefinitionHash
 		next.State, next.Status = e.To, e.Status
-		next.Facts = entered(renamed(prev.Facts, e.Migration.States), e)
+		next.Facts = entered(Renamed(prev.Facts, e.Migration.States), e)
 	case Imported:
 		next, err = imported(next, e)
 	case Reconciled:
@@ -283,9 +283,9 @@ func entered(f workflow.Facts, e Event) workflow.Facts {
 	return f
 }
 
-// renamed are the facts with visits under the states' new names: what was visited is
+// Renamed are the facts with visits under the states' new names: what was visited is
 // the state, and its old name may mean another one now.
-func renamed(f workflow.Facts, states map[string]string) workflow.Facts {
+func Renamed(f workflow.Facts, states map[string]string) workflow.Facts {
 	if len(states) == 0 {
 		return f
 	}

@@ -47,7 +47,13 @@ func runList(ctx context.Context, f *Face, _ arguments) (answer, error) {
 }
 
 func runDescribe(ctx context.Context, f *Face, a arguments) (answer, error) {
-	d, err := f.cfg.Engine.Describe(ctx, f.cfg.Principal, a.text("name"), int(a.integer("version")))
+	when, err := a.when()
+	if err != nil {
+		return answer{}, err
+	}
+	d, err := f.cfg.Engine.DescribeAt(ctx, f.cfg.Principal, engine.DescribeRequest{
+		Name: a.text("name"), Version: int(a.integer("version")), ID: a.text("id"), When: when,
+	})
 	if err != nil {
 		return answer{}, err
 	}
@@ -164,8 +170,12 @@ func runConfigure(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
+	until, err := a.when()
+	if err != nil {
+		return answer{}, err
+	}
 	r, err := f.cfg.Engine.History(ctx, f.cfg.Principal, engine.HistoryRequest{
-		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: int(a.integer("limit")),
+		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: int(a.integer("limit")), Until: until,
 	})
 	if err != nil {
 		return answer{}, err

@@ -81,5 +81,6 @@ var fieldHelp = map[string]string{
 	"parkedAt": "When it was parked, RFC 3339 UTC.", "priority": "low, normal, high or urgent.", "requestedBy": "Who asked for the move.",
 	"required": "Whether nothing is approved without it.", "resolution": "approve or reject, by a person.", "review": "What waits for a person.",
 	"reviewId": "The review's id.", "reviews": "What waits for a person.", "sameDigest": "Digest of the part that says whether it has changed.",
+	"past": "Set when this is how it was; absent when it is how it is.", "currentRevision": "The revision that it is at now.", "currentState": "The state that it is in now.",
 	"size": "Bytes.", "source": "The operator's source.", "truncated": "Only a part was kept.",
 }

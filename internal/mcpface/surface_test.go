@@ -84,7 +84,7 @@ func golden(t *testing.T, name string, got []byte) {
 // documented are the tools of the design; each must be there, and no other.
 var documented = []string{
 	"workflow.define", "workflow.list", "workflow.describe", "workflow.start", "workflow.advance", "workflow.status",
-	"workflow.cancel", "workflow.checkpoint", "workflow.rollback", "workflow.listCheckpoints", "workflow.judge.validate",
+	"workflow.cancel", "workflow.checkpoint", "workflow.rollback", "workflow.undo", "workflow.redo", "workflow.listCheckpoints", "workflow.judge.validate",
 	"workflow.judge.config", "workflow.judge.history", "workflow.instances", "workflow.canExecute", "workflow.diagram",
 }
 

@@ -43,6 +43,8 @@ var (
 	paramKey      = param{name: "idempotencyKey", kind: kindString, help: "A key of your own, at most 200 bytes: repeating the call with the same key and arguments returns the first answer and does nothing again."}
 	paramRevision = param{name: "expectedRevision", kind: kindInteger, within: &bounds{least: 0}, help: "The revision that you believe the instance is at; when it is not, nothing happens and the answer is the error conflict with the current state."}
 	paramData     = param{name: "data", kind: kindObject, help: "What the action brings: a JSON object, merged into the context by top-level key when the move is approved; null removes a key."}
+	paramPast     = param{name: "revision", kind: kindInteger, within: &bounds{least: 1}, help: "Look at the past: as it was at this revision. Leave it out for now."}
+	paramAt       = param{name: "at", kind: kindString, help: "Look at the past: as it was at this time, RFC 3339, such as 2026-01-02T15:04:05Z. Leave it out for now."}
 	paramAction   = param{name: "action", kind: kindString, required: true, help: "The action to perform; one of nextActions."}
 )
 
@@ -62,10 +64,13 @@ var tools = []tool{
 	},
 	{
 		name: "workflow.describe", title: "Describe a workflow", readOnly: true, idempotent: true, output: engine.DefinitionView{},
-		description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action demands.",
+		description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action demands. Give name for a workflow, or id for the version that an instance has; with revision or at, what it was then.",
 		params: []param{
-			{name: "name", kind: kindString, required: true, help: "The workflow's name, from list."},
+			{name: "name", kind: kindString, help: "The workflow's name, from list."},
 			{name: "version", kind: kindInteger, within: &bounds{least: 1}, help: "The version, from 1; leave it out for the newest."},
+			{name: "id", kind: kindString, help: "Instead of name: an instance's id, for the version that it has."},
+			{name: "revision", kind: kindInteger, within: &bounds{least: 1}, help: "With id: the version that the instance had at this revision."},
+			paramAt,
 		},
 		run: runDescribe,
 	},
@@ -87,8 +92,8 @@ var tools = []tool{
 	},
 	{
 		name: "workflow.status", title: "Show an instance", readOnly: true, idempotent: true, output: engine.StatusResult{},
-		description: "Show where an instance is: state, context, nextActions, progress, and whether it is complete. Use it whenever you are not sure.",
-		params:      []param{paramID}, run: runStatus,
+		description: "Show where an instance is: state, context, nextActions, progress, and whether it is complete. Use it whenever you are not sure. With revision or at it shows the past, and past.currentState where the instance is now.",
+		params:      []param{paramID, paramPast, paramAt}, run: runStatus,
 	},
 	{
 		name: "workflow.cancel", title: "Cancel an instance", destructive: true, output: engine.CancelResult{},
@@ -114,6 +119,16 @@ var tools = []tool{
 			paramID, {name: "checkpointId", kind: kindString, required: true, help: "The checkpoint's id (cp-...)."}, paramRevision, paramKey,
 		},
 		run: runRollback,
+	},
+	{
+		name: "workflow.undo", title: "Undo the last move", destructive: true, output: engine.UndoResult{},
+		description: "Take the last approved move of an instance back: state and context are again what they were before it. Call it again to take back the one before. Nothing outside is undone, and the history is kept. On an operator's workflow, and for a move that a person approved, only an operator may.",
+		params:      []param{paramID, paramRevision, paramKey}, run: runUndo,
+	},
+	{
+		name: "workflow.redo", title: "Redo the last undone move", destructive: true, output: engine.UndoResult{},
+		description: "Make the move again that was undone last, exactly as it was. Possible until another move is made. Who may is as for undo.",
+		params:      []param{paramID, paramRevision, paramKey}, run: runRedo,
 	},
 	{
 		name: "workflow.listCheckpoints", title: "List checkpoints", readOnly: true, idempotent: true, output: engine.CheckpointsResult{},
@@ -145,6 +160,8 @@ var tools = []tool{
 			paramID,
 			{name: "afterSeq", kind: kindInteger, within: &bounds{least: 0}, help: "Continue after this seq: nextAfter of the page before."},
 			{name: "limit", kind: kindInteger, within: &bounds{1, 1000}, help: "How many decisions at most, 1 to 1000; 100 when left out."},
+			{name: "revision", kind: kindInteger, within: &bounds{least: 1}, help: "Only those up to this revision."},
+			{name: "at", kind: kindString, help: "Only those up to this time, RFC 3339."},
 		},
 		run: runHistory,
 	},

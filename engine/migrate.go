@@ -1,0 +1,364 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// MigrateRequest pins running instances to another version of their definition.
+type MigrateRequest struct {
+	Workflow string
+	// FromVersion is the version that they have, 0 for any; ToVersion the one that they
+	// get, 0 for the newest.
+	FromVersion, ToVersion int
+	// States are new names by the old ones, for states whose names changed.
+	States map[string]string
+	// Instances are those to migrate; empty is all that run.
+	Instances []string
+	// DryRun says what would happen, and changes nothing.
+	DryRun bool
+}
+
+// MigrateOutcome is what became of one instance.
+type MigrateOutcome string
+
+// The outcomes.
+const (
+	Migrated MigrateOutcome = "migrated"
+	// MigrateUnchanged: it had the version already.
+	MigrateUnchanged MigrateOutcome = "unchanged"
+	MigrateRefused   MigrateOutcome = "refused"
+)
+
+// InstanceMigration is one instance's part in a migration.
+type InstanceMigration struct {
+	ID      string         `json:"id"`
+	Outcome MigrateOutcome `json:"outcome"`
+	// From and To are versions, State the state before, NewState the one after.
+	From     int    `json:"fromVersion"`
+	To       int    `json:"toVersion"`
+	State    string `json:"state"`
+	NewState string `json:"newState,omitempty"`
+	// Completes says that the new version calls the state final.
+	Completes bool `json:"completes,omitempty"`
+	// Reason says why it was refused.
+	Reason string `json:"reason,omitempty"`
+	// Stale are the reviews that waited, about what is past now.
+	Stale []string `json:"staleReviews,omitempty"`
+	// Blocked are states ahead that it can never enter any more, for want of a state that
+	// the new version wants visited before.
+	Blocked []string `json:"blocked,omitempty"`
+}
+
+// MigrateResult answers a MigrateRequest.
+type MigrateResult struct {
+	Workflow string              `json:"workflow"`
+	To       int                 `json:"toVersion"`
+	DryRun   bool                `json:"dryRun"`
+	Entries  []InstanceMigration `json:"instances"` // never nil
+	// How many of them are of each outcome.
+	Migrated  int `json:"migrated"`
+	Unchanged int `json:"unchanged"`
+	Refused   int `json:"refused"`
+}
+
+// Migrate pins instances to another version of their definition, an operator's doing:
+// each by an event and a commit of its own, so that a migration that was cut short is
+// taken up by doing it again. An instance that has the version already is unchanged.
+//
+// An instance is refused, and stays as it was, when it has ended, when the new version
+// does not have its state, or when the state's validators or mustPassThrough do not let
+// an instance with its context and history be there. Its open reviews become stale.
+//
+// The error is about the request, or about the store; what was migrated before it stays,
+// and is in the result.
+func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (MigrateResult, error) {
+	if err := authorize(p, opMigrate); err != nil {
+		return MigrateResult{}, err
+	}
+	if req.Workflow == "" {
+		return MigrateResult{}, missing("workflow", "The name of a defined workflow.")
+	}
+	to, err := e.definition(ctx, req.Workflow, max(req.ToVersion, 0))
+	if err != nil {
+		return MigrateResult{}, err
+	}
+	if err := e.checkMigrate(ctx, req, to); err != nil {
+		return MigrateResult{}, err
+	}
+	m := migration{e: e, p: p, req: req, to: to, out: MigrateResult{
+		Workflow: to.stored.Name, To: to.stored.Version, DryRun: req.DryRun, Entries: []InstanceMigration{},
+	}}
+	if len(req.Instances) > 0 {
+		err = m.named(ctx)
+	} else {
+		err = m.all(ctx)
+	}
+	return m.out, err
+}
+
+func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to loaded) error {
+	switch {
+	case req.FromVersion < 0 || req.ToVersion < 0:
+		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out: any version is migrated, to the newest."}
+	case req.FromVersion == to.stored.Version:
+		return &Error{Code: CodeInvalidArgument, Path: "/fromVersion", Message: fmt.Sprintf("Both versions are %d.", req.FromVersion), Hint: "Give two versions, or leave them out."}
+	}
+	if req.FromVersion > 0 {
+		if _, err := e.definition(ctx, req.Workflow, req.FromVersion); err != nil {
+			return err
+		}
+	}
+	for _, old := range slices.Sorted(maps.Keys(req.States)) {
+		if name := req.States[old]; to.def.States[name] == nil {
+			return unknownState("/states/"+old, name, to.def)
+		}
+		if err := e.wasState(ctx, req, old, to.stored.Version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wasState refuses a name that no version ever had, which is a slip of the pen.
+func (e *Engine) wasState(ctx context.Context, req MigrateRequest, state string, target int) error {
+	first, last := req.FromVersion, req.FromVersion
+	if first == 0 {
+		newest, err := e.definition(ctx, req.Workflow, 0)
+		if err != nil {
+			return err
+		}
+		first, last = 1, newest.stored.Version
+	}
+	var nearest loaded
+	for v := first; v <= last; v++ {
+		if v == target {
+			continue
+		}
+		l, err := e.definition(ctx, req.Workflow, v)
+		if err != nil {
+			return err
+		}
+		if l.def.States[state] != nil {
+			return nil
+		}
+		nearest = l
+	}
+	if nearest.def == nil {
+		return &Error{Code: CodeInvalidArgument, Path: "/states/" + state, Message: "There is no other version to migrate from.", Hint: "Define the new version first."}
+	}
+	return unknownState("/states/"+state, state, nearest.def)
+}
+
+// migration is one run of Migrate.
+type migration struct {
+	e   *Engine
+	p   Principal
+	req MigrateRequest
+	to  loaded
+	out MigrateResult
+}
+
+// named migrates the instances that were asked for.
+func (m *migration) named(ctx context.Context) error {
+	for _, id := range m.req.Instances {
+		inst, err := m.e.cfg.Store.Load(ctx, id)
+		one := InstanceMigration{ID: id, Outcome: MigrateRefused, To: m.to.stored.Version}
+		switch {
+		case errors.Is(err, ErrNotFound):
+			one.Reason = "There is no such instance."
+		case err != nil:
+			return storeError("load the instance", err)
+		case inst.Workflow != m.to.stored.Name:
+			one.From, one.State, one.Reason = inst.Version, inst.State, fmt.Sprintf("It is an instance of %q.", inst.Workflow)
+		default:
+			if one, err = m.one(ctx, inst); err != nil {
+				return err
+			}
+		}
+		m.add(one)
+	}
+	return nil
+}
+
+// all migrates what runs, page by page, so that no read of the store is held while
+// instances are written.
+func (m *migration) all(ctx context.Context) error {
+	q := InstanceQuery{Workflow: m.to.stored.Name, Status: record.Running, Limit: instancesMost}
+	for {
+		var page []record.Instance
+		for inst, err := range m.e.cfg.Store.Instances(ctx, q) {
+			if err != nil {
+				return storeError("list the instances", err)
+			}
+			page = append(page, inst)
+		}
+		for _, inst := range page {
+			if m.req.FromVersion > 0 && inst.Version != m.req.FromVersion && inst.Version != m.to.stored.Version {
+				continue
+			}
+			one, err := m.one(ctx, inst)
+			if err != nil {
+				return err
+			}
+			m.add(one)
+		}
+		if len(page) < q.Limit {
+			return nil
+		}
+		q.BeforeID = page[len(page)-1].ID
+	}
+}
+
+func (m *migration) add(one InstanceMigration) {
+	m.out.Entries = append(m.out.Entries, one)
+	switch one.Outcome {
+	case Migrated:
+		m.out.Migrated++
+	case MigrateUnchanged:
+		m.out.Unchanged++
+	case MigrateRefused:
+		m.out.Refused++
+	}
+}
+
+// migrateTries is how often an instance that keeps moving is tried.
+const migrateTries = 5
+
+// one migrates an instance, as it is by then: should it move meanwhile, it is looked at
+// anew.
+func (m *migration) one(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
+	for range migrateTries {
+		out, err := m.examine(ctx, inst)
+		if err != nil || out.Outcome != Migrated || m.req.DryRun {
+			return out, err
+		}
+		_, err = m.e.commit(ctx, inst, m.event(inst, out), extras{})
+		if err == nil {
+			return out, nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			return InstanceMigration{}, err
+		}
+		if inst, err = m.e.cfg.Store.Load(ctx, inst.ID); err != nil {
+			return InstanceMigration{}, storeError("load the instance", err)
+		}
+	}
+	return InstanceMigration{
+		ID: inst.ID, Outcome: MigrateRefused, From: inst.Version, To: m.to.stored.Version, State: inst.State,
+		Reason: "It keeps moving. Migrate it again when it rests.",
+	}, nil
+}
+
+// event is the migration of one instance.
+func (m *migration) event(inst record.Instance, out InstanceMigration) record.Event {
+	ev := m.e.event(m.p, inst, record.Migrated)
+	ev.Version, ev.DefinitionHash = m.to.stored.Version, m.to.stored.Hash
+	ev.To, ev.Status = out.NewState, statusIn(m.to.def, out.NewState)
+	ev.Migration = &record.Migration{FromVersion: inst.Version, FromHash: inst.DefinitionHash, States: m.req.States}
+	return ev
+}
+
+// examine says what becomes of an instance. It changes nothing.
+func (m *migration) examine(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
+	out := InstanceMigration{ID: inst.ID, Outcome: MigrateRefused, From: inst.Version, To: m.to.stored.Version, State: inst.State}
+	switch {
+	case inst.Status != record.Running:
+		out.Reason = fmt.Sprintf("It has ended: it is %s.", inst.Status)
+		return out, nil
+	case inst.Version == m.to.stored.Version:
+		out.Outcome, out.NewState = MigrateUnchanged, inst.State
+		return out, nil
+	case m.req.FromVersion > 0 && inst.Version != m.req.FromVersion:
+		out.Reason = fmt.Sprintf("It has version %d, not %d.", inst.Version, m.req.FromVersion)
+		return out, nil
+	}
+	out.NewState = inst.State
+	if name, ok := m.req.States[inst.State]; ok {
+		out.NewState = name
+	}
+	facts := record.Renamed(inst.Facts, m.req.States)
+	why, err := m.e.unfit(ctx, m.to, out.NewState, facts, inst)
+	if err != nil {
+		return InstanceMigration{}, err
+	}
+	if why != "" {
+		out.Reason, out.NewState = why, ""
+		return out, nil
+	}
+	out.Outcome = Migrated
+	out.Completes = statusIn(m.to.def, out.NewState) == record.Complete
+	out.Blocked = m.to.def.Blocked(out.NewState, facts)
+	for _, open := range inst.Facts.Reviews {
+		out.Stale = append(out.Stale, open.ID)
+	}
+	return out, nil
+}
+
+// unfit says why an instance could not be in a state of a version, with the context and
+// the facts that it has; "" when it could.
+func (e *Engine) unfit(ctx context.Context, l loaded, state string, facts workflow.Facts, inst record.Instance) (string, error) {
+	if l.def.States[state] == nil {
+		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)
+		if near := workflow.Suggest(state, l.def.StateNames); near != "" {
+			why = fmt.Sprintf("Version %d has no state %q; did it become %q?", l.stored.Version, state, near)
+		}
+		return why, nil
+	}
+	entry := l.def.Entry(state, facts)
+	findings := entry.Unmet
+	if len(entry.Entry.RequiredFields) > 0 || len(entry.Entry.Schema) > 0 {
+		set, problems, err := e.cfg.Compiler.Compile(ctx, l.owner(), entry.Entry)
+		if err != nil {
+			return "", judgeError(err)
+		}
+		if len(problems) > 0 {
+			return fmt.Sprintf("The validators of %q do not compile: %s.", state, problems[0].Message), nil
+		}
+		report, err := set.CheckSchema(ctx, inst.Context)
+		if err != nil {
+			return "", judgeError(err)
+		}
+		findings = slices.Concat(findings, set.Fields(inst.Context), report.Findings)
+	}
+	return objection(state, findings), nil
+}
+
+func objection(state string, findings []validators.Finding) string {
+	if len(findings) == 0 {
+		return ""
+	}
+	said := make([]string, len(findings))
+	for i, f := range findings {
+		said[i] = f.Message
+	}
+	return fmt.Sprintf("It cannot be in %q: %s", state, strings.Join(said, " "))
+}
+
+// fitsAgain refuses to go back, across a migration, to what the version that the
+// instance has by now would not let be.
+func (e *Engine) fitsAgain(ctx context.Context, inst, restored record.Instance, l loaded) error {
+	if restored.Version == inst.Version {
+		return nil
+	}
+	why, err := e.unfit(ctx, l, restored.State, restored.Facts, restored)
+	if err == nil && why == "" && restored.Status != statusIn(l.def, restored.State) {
+		why = fmt.Sprintf("Version %d does not agree that %q is %s.", inst.Version, restored.State, restored.Status)
+	}
+	if err != nil || why == "" {
+		return err
+	}
+	return &Error{
+		Code: CodeInvalidArgument, Path: "/checkpointId",
+		Message: fmt.Sprintf("The checkpoint is of version %d, the instance has version %d now. %s", restored.Version, inst.Version, why),
+		Hint:    fmt.Sprintf("Migrate the instance to version %d first.", restored.Version),
+	}
+}

@@ -1,0 +1,291 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// When is a point in the past: a revision of an instance, or a time. The zero value is
+// now. A time stands for everything that was recorded up to it, that moment included.
+type When struct {
+	Revision int64 // from 1; 0 for none
+	At       time.Time
+}
+
+func (w When) isNow() bool { return w.Revision == 0 && w.At.IsZero() }
+
+// check looks at the request alone.
+func (w When) check() error {
+	switch {
+	case w.Revision < 0:
+		return &Error{Code: CodeInvalidArgument, Path: "/revision", Message: "A revision is 1 or more.", Hint: "Leave it out for now."}
+	case w.Revision > 0 && !w.At.IsZero():
+		return &Error{Code: CodeInvalidArgument, Path: "/at", Message: "A revision and a time were both given.", Hint: "Give one of them."}
+	}
+	return nil
+}
+
+// Past says that an answer is about the past.
+type Past struct {
+	// Revision and State are the present ones.
+	Revision int64  `json:"currentRevision"`
+	State    string `json:"currentState"`
+}
+
+// past is an instance as it was, with the version of the definition that it had then.
+// now is true when that is how it still is.
+func (e *Engine) past(ctx context.Context, inst record.Instance, w When) (then record.Instance, l loaded, now bool, err error) {
+	if then, err = e.then(ctx, inst, w); err != nil {
+		return record.Instance{}, loaded{}, false, err
+	}
+	l, err = e.definition(ctx, then.Workflow, then.Version)
+	return then, l, then.Seq == inst.Seq, err
+}
+
+func (e *Engine) then(ctx context.Context, inst record.Instance, w When) (record.Instance, error) {
+	if err := w.check(); err != nil {
+		return record.Instance{}, err
+	}
+	switch {
+	case w.isNow(), w.Revision == inst.Revision, !w.At.IsZero() && !w.At.Before(inst.UpdatedAt):
+		return inst, nil
+	case w.Revision > inst.Revision:
+		return record.Instance{}, &Error{
+			Code: CodeUnknownRevision, Path: "/revision", Message: fmt.Sprintf("The instance has no revision %d yet; it is at %d.", w.Revision, inst.Revision),
+			Hint: fmt.Sprintf("Give one from 1 to %d.", inst.Revision),
+		}
+	case w.Revision > 0:
+		return e.instanceAt(ctx, inst.ID, w.Revision)
+	}
+	return e.instanceAtTime(ctx, inst, w.At)
+}
+
+// instanceAtTime is the fold of what was recorded up to a time.
+func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at time.Time) (record.Instance, error) {
+	cut, err := e.removed(ctx, inst.ID)
+	if err != nil {
+		return record.Instance{}, err
+	}
+	// Times grow along a history. Should a clock have been turned back, this still finds
+	// a point at which what came before is not later, and what comes after is.
+	var failed error
+	var last record.Event // the last event that is not later
+	sort.Search(int(inst.Seq-cut.UpTo), func(i int) bool {
+		if failed != nil {
+			return true
+		}
+		ev, err := e.eventAt(ctx, inst.ID, cut.UpTo+1+int64(i))
+		if err != nil {
+			failed = err
+			return true
+		}
+		later := ev.Time.After(at)
+		if !later {
+			last = ev
+		}
+		return later
+	})
+	switch {
+	case failed != nil:
+		return record.Instance{}, failed
+	case last.Seq > 0:
+		return e.foldTo(ctx, inst.ID, last.Revision, last.Seq)
+	case cut.UpTo == 0:
+		return record.Instance{}, &Error{
+			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The instance had not been started at %s; it was at %s.", exact(at), exact(inst.CreatedAt)),
+			Hint: "Give a later time.",
+		}
+	}
+	floor, err := e.foldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
+	if err != nil {
+		return record.Instance{}, err
+	}
+	if floor.UpdatedAt.After(at) {
+		return record.Instance{}, &Error{
+			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("What the instance was at %s is not known any more: its history up to %s was removed.", exact(at), exact(floor.UpdatedAt)),
+			Hint: "Give a later time.",
+		}
+	}
+	return floor, nil
+}
+
+func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// eventAt reads one event.
+func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Event, error) {
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id, AfterSeq: seq - 1, Limit: 1}) {
+		if err != nil {
+			return record.Event{}, storeError("read the history", err)
+		}
+		if ev.Seq == seq {
+			return ev, nil
+		}
+	}
+	return record.Event{}, internal("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
+}
+
+// removed says how much of the beginning of a history was removed; zero for nothing.
+func (e *Engine) removed(ctx context.Context, id string) (record.Truncation, error) {
+	var cut record.Truncation
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
+		if err != nil {
+			return cut, storeError("read the history", err)
+		}
+		cut = *ev.Truncation
+	}
+	return cut, nil
+}
+
+// instanceAt is the fold of a revision, with all that happened in it.
+func (e *Engine) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
+	return e.foldTo(ctx, id, revision, 0)
+}
+
+// foldTo is the fold up to the last event of a revision, or up to the event with a seq
+// in it: the nearest snapshot, then the events after it.
+func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
+	inst, err := e.snapshot(ctx, id, revision)
+	if err == nil && seq > 0 && inst.Seq > seq {
+		inst, err = e.snapshot(ctx, id, revision-1)
+	}
+	if err != nil || (seq > 0 && inst.Seq == seq) {
+		return inst, err
+	}
+	q := EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}
+	if seq > 0 {
+		q.Limit = int(seq - inst.Seq)
+	}
+	for ev, err := range e.cfg.Store.Events(ctx, q) {
+		if err != nil {
+			return record.Instance{}, storeError("read the history", err)
+		}
+		if inst.Seq == 0 && ev.Seq > 1 {
+			break // what it would be folded onto was removed
+		}
+		inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return e.instanceAt(ctx, id, r) })
+		if err != nil {
+			if CodeOf(err) == CodeUnknownRevision {
+				return record.Instance{}, err
+			}
+			return record.Instance{}, internal("fold the history", err)
+		}
+	}
+	if inst.Revision == revision && (seq == 0 || inst.Seq == seq) {
+		return inst, nil
+	}
+	return record.Instance{}, e.noRevision(ctx, id, revision)
+}
+
+// snapshot is the newest one at or below a revision, the zero Instance when there is none.
+func (e *Engine) snapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
+	inst, err := e.cfg.Store.Snapshot(ctx, id, revision)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return record.Instance{}, nil
+	case err != nil:
+		return record.Instance{}, storeError("read a snapshot", err)
+	}
+	return inst, nil
+}
+
+// noRevision says why a revision that must have been is not there.
+func (e *Engine) noRevision(ctx context.Context, id string, revision int64) error {
+	cut, err := e.removed(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case cut.UpTo == 0:
+		return internal("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
+	}
+	return &Error{
+		Code: CodeUnknownRevision, Path: "/revision", Err: record.ErrNoRevision,
+		Message: fmt.Sprintf("Revision %d is not known any more: the history before revision %d was removed.", revision, cut.Revision),
+		Hint:    fmt.Sprintf("Give one from %d on.", cut.Revision),
+	}
+}
+
+// StatusAt is Status of the past: where an instance stood and what it knew then, under
+// the version of the definition that it had then. Masked is what either that version or
+// the present one calls sensitive.
+//
+// The error has CodeUnknownRevision for what has not been, and for what was removed.
+func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (StatusResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return StatusResult{}, err
+	}
+	inst, present, err := e.instance(ctx, p, id)
+	if err != nil {
+		return StatusResult{}, err
+	}
+	then, l, now, err := e.past(ctx, inst, w)
+	if err != nil {
+		return StatusResult{}, err
+	}
+	if now {
+		return e.status(ctx, p, inst, present)
+	}
+	doc := then.Context
+	if !seesPlain(p, inst) {
+		if doc, err = e.maskBoth(doc, present.def, l.def); err != nil {
+			return StatusResult{}, err
+		}
+	}
+	waited, err := e.waited(ctx, then)
+	if err != nil {
+		return StatusResult{}, err
+	}
+	out := StatusResult{
+		Position: position(then, l.def, p.Role), Context: doc, Owner: then.Owner, Visited: append([]string{}, then.Facts.Visited...),
+		CreatedAt: then.CreatedAt, UpdatedAt: then.UpdatedAt, Reviews: waited,
+		Past: &Past{Revision: inst.Revision, State: inst.State},
+	}
+	out.Progress = fmt.Sprintf("As it was at revision %d; now it is %q at revision %d. %s", then.Revision, inst.State, inst.Revision, out.Progress)
+	return out, nil
+}
+
+// maskBoth masks what either of two versions of a definition calls sensitive.
+func (e *Engine) maskBoth(doc json.RawMessage, one, other *workflow.Definition) (json.RawMessage, error) {
+	made := map[string]bool{}
+	doc, err := one.Mask(doc, func(_ string, v json.RawMessage) string {
+		d := e.cfg.Digester.Digest(v)
+		made[d] = true
+		return d
+	})
+	if err == nil && one != other {
+		doc, err = other.Mask(doc, func(_ string, v json.RawMessage) string {
+			var s string
+			if json.Unmarshal(v, &s) == nil && made[s] {
+				return s // masked already
+			}
+			return e.cfg.Digester.Digest(v)
+		})
+	}
+	if err != nil {
+		return nil, internal("mask the context", err)
+	}
+	return doc, nil
+}
+
+// waited are the reviews that were open then, with what became of them. What is not
+// kept any more is left out.
+func (e *Engine) waited(ctx context.Context, then record.Instance) ([]ReviewSummary, error) {
+	var out []ReviewSummary
+	for _, open := range then.Facts.Reviews {
+		row, err := e.cfg.Store.Review(ctx, open.ID)
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return nil, storeError("read the review", err)
+		default:
+			out = append(out, *e.summary(row))
+		}
+	}
+	return out, nil
+}

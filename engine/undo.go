@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// UndoRequest takes the last move back, or makes the last undone one again.
+type UndoRequest struct {
+	ID, Key          string
+	ExpectedRevision *int64
+}
+
+// UndoResult answers an UndoRequest.
+type UndoResult struct {
+	Position
+	// Action is the move that was taken back, or made again.
+	Action   string          `json:"action"`
+	From     string          `json:"from"` // the state before
+	Context  json.RawMessage `json:"context"`
+	Message  string          `json:"message"`
+	Replayed bool            `json:"replayed,omitempty"`
+}
+
+// Undo takes the last move back: state, context and facts are again what they were
+// before it. Again, it takes the one before that back. It is an event like any other:
+// nothing is erased, and what was visited only by that move does not count as visited.
+//
+// Whoever owns the instance may, when the definition is not an operator's; an operator
+// may always. A move with an effect outside is only the operator's to take back: one
+// that a person approved in a review, or that fetched evidence from a source that does
+// more than look.
+//
+// The error has CodeNothingToUndo at the start, right after a migration, and where the
+// history before was imported or removed.
+func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
+	return e.turn(ctx, p, req, opUndo)
+}
+
+// Redo makes the last undone move again, exactly as it was: nothing is judged anew. A
+// new move, a rollback and a migration leave nothing to make again. Who may is as for
+// Undo.
+func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
+	return e.turn(ctx, p, req, opRedo)
+}
+
+func (e *Engine) turn(ctx context.Context, p Principal, req UndoRequest, op operation) (UndoResult, error) {
+	if err := authorize(p, op); err != nil {
+		return UndoResult{}, err
+	}
+	key, err := e.newKey(p, op, req.ID, req.Key, revisionText(req.ExpectedRevision))
+	if err != nil {
+		return UndoResult{}, err
+	}
+	return once(ctx, e, key,
+		func(ctx context.Context, ev record.Event) (UndoResult, error) { return e.replayTurn(ctx, p, ev) },
+		func(ctx context.Context) (UndoResult, error) { return e.turnOnce(ctx, p, req, op, key) })
+}
+
+func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op operation, key *record.Key) (UndoResult, error) {
+	inst, l, err := e.instance(ctx, p, req.ID)
+	if err != nil {
+		return UndoResult{}, err
+	}
+	if err := e.mayTurn(ctx, p, inst, l, op); err != nil {
+		return UndoResult{}, err
+	}
+	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
+		return UndoResult{}, err
+	}
+	if inst.Status == record.Cancelled {
+		return UndoResult{}, instanceEnded(inst, l, p, "changed")
+	}
+	line, err := e.line(ctx, inst.ID)
+	if err != nil {
+		return UndoResult{}, err
+	}
+	move, target, kind := undoOf(line)
+	if op == opRedo {
+		move, target, kind = redoOf(line)
+	}
+	if target == 0 {
+		return UndoResult{}, nothingToTurn(inst, l, p, op, line)
+	}
+	if why := e.effect(move.Event); why != "" && p.Role != RoleOperator {
+		return UndoResult{}, &Error{
+			Code: CodeForbidden, Message: fmt.Sprintf("The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()),
+			Hint: "Ask an operator, or go on with one of nextActions.",
+		}
+	}
+	restored, err := e.instanceAt(ctx, inst.ID, target)
+	if err != nil {
+		return UndoResult{}, err
+	}
+	ev := e.event(p, inst, kind)
+	ev.Action, ev.To, ev.Status, ev.Key = move.Event.Action, restored.State, restored.Status, key
+	ev.Rollback = &record.Rollback{Restores: target}
+	w, err := e.commit(ctx, inst, ev, extras{restored: &restored})
+	if err != nil {
+		return UndoResult{}, e.conflictFor(ctx, p, err)
+	}
+	return turned(w.event, position(w.next, l.def, p.Role), w.next.Context), nil
+}
+
+// undoOf and redoOf are what an undo and a redo would do at the end of a line; the
+// target is 0 when there is nothing.
+func undoOf(line record.Line) (move record.Move, target int64, kind record.Kind) {
+	move, _ = line.Last()
+	return move, move.Before, record.Undone
+}
+
+func redoOf(line record.Line) (move record.Move, target int64, kind record.Kind) {
+	move, _ = line.Undone()
+	return move, move.Event.Revision, record.Redone
+}
+
+func (op operation) verb() string {
+	if op == opRedo {
+		return "redo"
+	}
+	return "undo"
+}
+
+func turned(ev record.Event, pos Position, context json.RawMessage) UndoResult {
+	message := fmt.Sprintf("Undid %q: in state %q again. The history is kept.", ev.Action, pos.State)
+	if ev.Kind == record.Redone {
+		message = fmt.Sprintf("Made %q again: in state %q.", ev.Action, pos.State)
+	}
+	return UndoResult{Position: pos, Action: ev.Action, From: ev.From, Context: context, Message: message}
+}
+
+func (e *Engine) replayTurn(ctx context.Context, p Principal, ev record.Event) (UndoResult, error) {
+	pos, err := e.positionAt(ctx, p, ev)
+	if err != nil {
+		return UndoResult{}, err
+	}
+	then, err := e.instanceAt(ctx, ev.Instance, ev.Revision)
+	if err != nil {
+		return UndoResult{}, err
+	}
+	out := turned(ev, pos, then.Context)
+	out.Replayed = true
+	return out, nil
+}
+
+// mayTurn is who may undo and redo at all: an operator, and the instance's owner when
+// neither the version it is pinned to nor the newest is an operator's.
+func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance, l loaded, op operation) error {
+	if p.Role == RoleOperator {
+		return nil
+	}
+	newest, err := e.cfg.Store.Definition(ctx, inst.Workflow, 0)
+	switch {
+	case err != nil:
+		return storeError("read the definition", err)
+	case l.stored.Operator || newest.Operator:
+		return &Error{
+			Code: CodeForbidden, Message: fmt.Sprintf("The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()),
+			Hint: "Ask an operator, or go on with one of nextActions.",
+		}
+	case inst.Owner != p.ID && !governs(p, l.stored):
+		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("The instance belongs to another principal; to %s is its owner's.", op.verb()), Hint: "Ask its owner or an operator."}
+	}
+	return nil
+}
+
+// nothingToTurn says why there is nothing to undo or redo.
+func nothingToTurn(inst record.Instance, l loaded, p Principal, op operation, line record.Line) *Error {
+	pos := position(inst, l.def, p.Role)
+	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
+	switch {
+	case op == opRedo:
+		out.Message, out.Hint = "No move was undone that could be made again.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
+	case line.Migrated() > 0:
+		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", inst.Version)
+	case line.Begins() > 1:
+		out.Message = "There is no move to undo: the history before was removed."
+	}
+	return out
+}
+
+// revising are the kinds of events that a line is made of.
+var revising = []record.Kind{
+	record.Started, record.Advanced, record.RolledBack, record.Cancelling, record.Undone, record.Redone,
+	record.Migrated, record.Imported, record.Reconciled,
+}
+
+// line is what can be undone and redone of an instance.
+func (e *Engine) line(ctx context.Context, id string) (record.Line, error) {
+	line, err := record.ReadLine(e.cfg.Store.Events(ctx, EventQuery{Instance: id, Kinds: revising}))
+	if err != nil {
+		return record.Line{}, storeError("read the history", err)
+	}
+	return line, nil
+}
+
+// effect says what a move did that taking it back does not: "" for nothing. Of a source
+// that nobody knows here, the worst is believed.
+func (e *Engine) effect(move record.Event) string {
+	if move.Review != nil {
+		return "a person approved it in a review"
+	}
+	if move.Decision == nil {
+		return ""
+	}
+	for _, f := range move.Decision.Evidence {
+		switch f.Failure {
+		case judge.FailureNotConfigured, judge.FailureArgument, judge.FailureNotReadOnly:
+			continue // nothing was asked
+		default:
+		}
+		if !slices.Contains(e.cfg.ReadOnlySources, f.Source) {
+			return fmt.Sprintf("the evidence %q was fetched from a source that may do more than look", f.Name)
+		}
+	}
+	return ""
+}
+
+// crosses refuses that somebody other than an operator goes to a revision, when an
+// effect outside or a migration lies between.
+func (e *Engine) crosses(ctx context.Context, p Principal, inst record.Instance, revision int64) error {
+	if p.Role == RoleOperator {
+		return nil
+	}
+	line, err := e.line(ctx, inst.ID)
+	if err != nil {
+		return err
+	}
+	why := ""
+	if revision < line.Migrated() {
+		why = "an operator migrated the instance since"
+	}
+	for _, m := range line.Apart(revision) {
+		if effect := e.effect(m.Event); effect != "" {
+			why = fmt.Sprintf("the move %q had an effect outside: %s", m.Event.Action, effect)
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	return &Error{Code: CodeForbidden, Message: fmt.Sprintf("Rolling back there is the operator's: %s.", why), Hint: "Ask an operator, or go on with one of nextActions."}
+}
