@@ -9,12 +9,15 @@ PKG      ?= ./...
 FUZZTIME ?= 30s
 BENCH    ?= .
 COUNT    ?= 1
+ROUNDS   ?= 200
+CUTS     ?= 10
+INSTANCES ?= 1000000
 
 .PHONY: help
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s BENCH=regexp COUNT=n"
+	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n"
 
 .PHONY: build
 build: ## Build the static binary ./gavel
@@ -53,9 +56,22 @@ fuzz: ## Fuzz each target for FUZZTIME
 bench: ## Run the benchmarks (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PKG)
 
+.PHONY: bench-store
+bench-store: ## Measure the store beside the disk and one transaction per write
+	@$(GO) test -count 1 -timeout 10m -v -run 'TestBenchStore$$' ./engine/sqlitestore -store.bench | grep -vE '^(===|PASS)'
+
+.PHONY: million
+million: ## Measure the store with a million instances in its file (about 1.5 GB, minutes)
+	@$(GO) test -count 1 -timeout 60m -v -run 'TestMillion$$' ./engine/sqlitestore -store.instances $(INSTANCES) | grep -vE '^(===|PASS)'
+
 .PHONY: crash
-crash: ## Run the tests that kill the process in mid-load, COUNT times over
+crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
+	$(GO) test -count 1 -timeout 60m -v -run TestKilledProcessLosesNothing ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
 	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -E '^ *(---|ok|FAIL|panic)'
+
+.PHONY: power
+power: ## Cut the power under a store, CUTS times (as root, on loop devices)
+	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
 
 .PHONY: hostile
 hostile: ## Run the hostile scripts long: 10,000 calls, the full time limits

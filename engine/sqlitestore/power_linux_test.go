@@ -1,0 +1,250 @@
+package sqlitestore_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+)
+
+var powerRounds = flag.Int("power.rounds", 0, "how often TestPowerCut cuts (make power)")
+
+// TestPowerCut takes the power away from a store under load. The store is on a file
+// system of its own, in an image on a loop device: the process is stopped, and a copy
+// of the image is what had reached the disk at that moment, the page cache lost. The
+// copy is mounted, which replays the file system's journal, and must hold everything
+// that was acknowledged. It models no disk that lies about its own cache.
+func TestPowerCut(t *testing.T) {
+	if *powerRounds == 0 {
+		t.Skip("mounts file systems: make power, as the superuser")
+	}
+	needLoopDevices(t)
+	total := 0
+	for range *powerRounds {
+		d := newDisk(t)
+		acks, _ := d.cut(t, "load")
+		d.restart(t)
+		checkAcks(t, d.store(), acks)
+		for _, list := range acks {
+			total += len(list)
+		}
+		d.drop(t)
+	}
+	t.Logf("%d cuts, %d acknowledged writes, none lost", *powerRounds, total)
+}
+
+// A store that does not sync loses something: otherwise the test above could not tell.
+func TestPowerCutCanTell(t *testing.T) {
+	if *powerRounds == 0 {
+		t.Skip("mounts file systems: make power, as the superuser")
+	}
+	needLoopDevices(t)
+	d := newDisk(t)
+	acks, total := d.cut(t, "load without sync")
+	d.restart(t)
+	lost := 0
+	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: d.store()})
+	if err != nil {
+		lost = total
+	} else {
+		defer s.Close()
+	}
+	for id, list := range acks {
+		if err != nil {
+			break
+		}
+		there := map[int64]bool{}
+		for e, err := range s.Events(t.Context(), engine.EventQuery{Instance: id}) {
+			there[e.Seq] = err == nil
+		}
+		for _, a := range list {
+			if !there[a.seq] {
+				lost++
+			}
+		}
+	}
+	t.Logf("%d of %d acknowledged writes lost", lost, total)
+	if lost == 0 {
+		t.Error("a store that does not sync lost nothing: the cut proves nothing")
+	}
+}
+
+func needLoopDevices(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only the superuser can mount a loop device")
+	}
+	for _, tool := range []string{"mkfs.ext4", "mount", "umount"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is missing", tool)
+		}
+	}
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		t.Skip("there are no loop devices here")
+	}
+	image := filepath.Join(t.TempDir(), "image")
+	d := &disk{image: image, at: t.TempDir()}
+	if err := d.make(); err != nil {
+		t.Skipf("a loop device cannot be mounted here: %v", err)
+	}
+	d.drop(t)
+}
+
+// disk is an ext4 file system in a file.
+type disk struct {
+	image, at string
+	mounted   bool
+}
+
+const diskBytes = 192 << 20
+
+func newDisk(t *testing.T) *disk {
+	t.Helper()
+	d := &disk{image: filepath.Join(t.TempDir(), "image"), at: t.TempDir()}
+	if err := d.make(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.drop(t) })
+	return d
+}
+
+func (d *disk) store() string { return filepath.Join(d.at, "gavel.db") }
+
+func (d *disk) make() error {
+	f, err := os.Create(d.image)
+	if err == nil {
+		err = errors.Join(f.Truncate(diskBytes), f.Close())
+	}
+	if err != nil {
+		return err
+	}
+	if err := tool("mkfs.ext4", "-q", "-F", d.image); err != nil {
+		return err
+	}
+	return d.mount()
+}
+
+func (d *disk) mount() error {
+	err := tool("mount", "-o", "loop", d.image, d.at)
+	d.mounted = err == nil
+	return err
+}
+
+// drop unmounts, which frees the loop device.
+func (d *disk) drop(t *testing.T) {
+	t.Helper()
+	if !d.mounted {
+		return
+	}
+	if err := tool("umount", d.at); err != nil {
+		t.Error(err)
+	}
+	d.mounted = false
+}
+
+func tool(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
+// cut puts the store under load for a while, copies the image with the process held,
+// and returns what had been acknowledged.
+func (d *disk) cut(t *testing.T, role string) (acks map[string][]acked, total int) {
+	t.Helper()
+	p := spawn(t, role, d.store(), "")
+	acks = map[string][]acked{}
+	enough, after := make(chan struct{}), 2000+rand.IntN(4000)
+	var ended sync.WaitGroup
+	var err error
+	ended.Go(func() {
+		err = p.read(func(a acked) {
+			acks[a.id] = append(acks[a.id], a)
+			if total++; total == after {
+				close(enough)
+			}
+		})
+	})
+	select {
+	case <-enough:
+	case <-time.After(time.Minute):
+		t.Error("the process writes nothing")
+	}
+	if err := p.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitStopped(t, p.Process.Pid)
+	if err := copyFile(d.image, d.image+".cut"); err != nil {
+		t.Error(err)
+	}
+	if err := p.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	ended.Wait() // what was acknowledged before the stop is still in the pipe
+	if total < after {
+		t.Fatalf("the process ended by itself: %v\n%s", err, p.stderr)
+	}
+	return acks, total
+}
+
+// waitStopped waits until no thread of a process runs any more.
+func waitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(stats) == 0 {
+			t.Fatalf("no threads of %d: %v", pid, err)
+		}
+		stopped := 0
+		for _, name := range stats {
+			stat, _ := os.ReadFile(name)
+			if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, "T") {
+				stopped++
+			}
+		}
+		if stopped == len(stats) {
+			return
+		}
+	}
+	t.Fatal("the process did not stop")
+}
+
+// copyFile copies the image as it is now.
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// restart mounts what the cut left, in place of what it took.
+func (d *disk) restart(t *testing.T) {
+	t.Helper()
+	d.drop(t)
+	if err := os.Rename(d.image+".cut", d.image); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.mount(); err != nil {
+		t.Fatal(err)
+	}
+}
