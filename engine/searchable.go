@@ -14,9 +14,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// How decisions are found. Matches is the truth, and all that a small store needs.
+// How decisions are found. DecisionQuery.Matcher is the truth, and all that a small store needs.
 // A larger one keeps an index of terms: what DecisionTerms gives for an event, and
-// what DecisionQuery.Terms asks for. Terms narrow, Matches decides; so two things that
+// what DecisionQuery.Terms asks for. Terms narrow, the matcher decides; so two things that
 // share a term by accident cost a look and never a wrong answer.
 
 // maxWord bounds a word in characters, maxQueryTerms how many words of a query narrow.
@@ -25,22 +25,37 @@ const (
 	maxQueryTerms = 32
 )
 
-// Matches reports whether an event of an instance with this owner is a decision that
-// the query selects. Position, Limit and order are the driver's.
-func (q DecisionQuery) Matches(e record.Event, owner string) bool {
-	d := e.Decision
-	if d == nil {
-		return false
+// Matcher returns what reports whether an event of an instance with this owner is a
+// decision that the query selects. Position, Limit and order are the driver's.
+func (q DecisionQuery) Matcher() func(e record.Event, owner string) bool {
+	wanted := queryWords(q.Text)
+	return func(e record.Event, owner string) bool {
+		return e.Decision != nil && q.matchesNames(e, owner) && q.matchesRest(e) && (q.Text == "" || holdsWords(e, wanted))
 	}
+}
+
+func (q DecisionQuery) matchesNames(e record.Event, owner string) bool {
+	d := e.Decision
 	for _, f := range [...]struct{ want, have string }{
-		{q.Workflow, e.Workflow}, {q.Instance, e.Instance}, {q.Owner, owner}, {q.Principal, e.Principal},
-		{q.Action, e.Action}, {string(q.Outcome), string(d.Outcome)}, {string(q.DecidedBy), string(d.DecidedBy)},
-		{string(q.Assurance), string(d.Assurance)}, {q.Code, d.Code},
+		{q.Workflow, e.Workflow},
+		{q.Instance, e.Instance},
+		{q.Owner, owner},
+		{q.Principal, e.Principal},
+		{q.Action, e.Action},
+		{string(q.Outcome), string(d.Outcome)},
+		{string(q.DecidedBy), string(d.DecidedBy)},
+		{string(q.Assurance), string(d.Assurance)},
+		{q.Code, d.Code},
 	} {
 		if f.want != "" && f.want != f.have {
 			return false
 		}
 	}
+	return true
+}
+
+func (q DecisionQuery) matchesRest(e record.Event) bool {
+	d := e.Decision
 	switch {
 	case q.Degraded != nil && *q.Degraded != d.Degraded,
 		q.MinConfidence != nil && d.Confidence < *q.MinConfidence,
@@ -50,7 +65,7 @@ func (q DecisionQuery) Matches(e record.Event, owner string) bool {
 		len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind):
 		return false
 	}
-	return q.Text == "" || holdsWords(e, queryWords(q.Text))
+	return true
 }
 
 // holdsWords reports whether a decision's text has every word. No words are in no text.
@@ -89,8 +104,14 @@ func (q DecisionQuery) Terms() [][]string {
 		field rune
 		want  string
 	}{
-		{termOwner, q.Owner}, {termPrincipal, q.Principal}, {termCode, q.Code}, {termAction, q.Action}, {termWorkflow, q.Workflow},
-		{termDecidedBy, string(q.DecidedBy)}, {termAssurance, string(q.Assurance)}, {termOutcome, string(q.Outcome)},
+		{termOwner, q.Owner},
+		{termPrincipal, q.Principal},
+		{termCode, q.Code},
+		{termAction, q.Action},
+		{termWorkflow, q.Workflow},
+		{termDecidedBy, string(q.DecidedBy)},
+		{termAssurance, string(q.Assurance)},
+		{termOutcome, string(q.Outcome)},
 	} {
 		if f.want != "" {
 			out = append(out, []string{term(f.field, f.want)})

@@ -24,7 +24,7 @@ func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2
 		if q.Empty() {
 			return
 		}
-		given := 0
+		given, matches := 0, q.Matcher()
 		for i := len(all) - 1; i >= 0; i-- {
 			at := int64(i + 1)
 			if q.Before != 0 && at >= q.Before {
@@ -35,7 +35,7 @@ func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2
 				return
 			}
 			e, owner, there := s.ordered(all[i])
-			if !there || !q.Matches(e, owner) {
+			if !there || !matches(e, owner) {
 				continue
 			}
 			copied, err := copyEvent(e)

@@ -143,3 +143,20 @@ func OpenCheckpointing(ctx context.Context, cfg Config, background, inCommit int
 
 // Log returns how many pages the write-ahead log has and how many are folded.
 func (s *Store) Log() (pages, folded int, err error) { return checkpoint(s.readers, "NOOP") }
+
+// DecisionsQuery is the query of a page of decisions, as Decisions chooses it.
+func DecisionsQuery(q engine.DecisionQuery) Query {
+	page, all := pagesOf(q)
+	query, args := page(q, all, placed{}, pageSize)
+	return Query{query, args}
+}
+
+// SpanOf are the positions among which a search looks for indexed decisions.
+func SpanOf(ctx context.Context, s *Store, q engine.DecisionQuery) [2]int64 {
+	_, all := pagesOf(q)
+	got, err := s.between(ctx, q, all)
+	if err != nil {
+		panic(err)
+	}
+	return [2]int64{got.from, got.to}
+}

@@ -6,13 +6,17 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
 // A file of an older schema keeps what it holds, and takes what is new.
 func TestMigrate(t *testing.T) {
-	added := map[int][]string{2: {"refusals"}, 3: {"reviews"}, 4: {"anchors"}} // by schema
+	added := map[int][]string{
+		2: {"TABLE refusals"}, 3: {"TABLE reviews"}, 4: {"TABLE anchors"},
+		5: {"TRIGGER decisions_removed", "TABLE decision_terms", "TABLE decision_times", "TABLE decision_index"},
+	} // by schema
 	for schema := 1; schema <= len(added); schema++ {
 		t.Run(fmt.Sprint("from schema ", schema), func(t *testing.T) {
 			path := newPath(t)
@@ -26,8 +30,8 @@ func TestMigrate(t *testing.T) {
 			}
 			db := raw(t, path)
 			for later := schema + 1; later <= 1+len(added); later++ {
-				for _, table := range added[later] {
-					run(t, db, "DROP TABLE "+table)
+				for _, one := range added[later] {
+					run(t, db, "DROP "+one)
 				}
 			}
 			run(t, db, fmt.Sprint("PRAGMA user_version = ", schema))
@@ -61,5 +65,8 @@ func checkMigrated(t *testing.T, s *sqlitestore.Store, begun engine.Commit) {
 	}
 	if r, err := s.Review(t.Context(), storetest.ReviewID(1)); err != nil || r.Instance != inst.ID {
 		t.Errorf("the review is of %q, %v", r.Instance, err)
+	}
+	if got := found(t, s, engine.DecisionQuery{Kinds: []record.Kind{record.Started}}); len(got) != 1 {
+		t.Errorf("found %d decisions of the old file, want 1", len(got))
 	}
 }

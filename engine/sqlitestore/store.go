@@ -61,7 +61,10 @@ type Store struct {
 	closeErr error
 }
 
-var _ engine.Store = (*Store)(nil)
+var (
+	_ engine.Store    = (*Store)(nil)
+	_ engine.Searcher = (*Store)(nil)
+)
 
 // Open opens the store in a file, or creates it. Errors: ErrNotAStore,
 // engine.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,

@@ -22,6 +22,7 @@ type statements struct {
 	addDefinition, addJudgeConfig *sql.Stmt
 	addRefusal, pruneRefusals     *sql.Stmt
 	forgetRefusals, clearRefusals *sql.Stmt
+	moveIndex, addTerms, addTimes *sql.Stmt
 	putReview, addAnchor          *sql.Stmt
 	cutEvents, cutSnapshots       *sql.Stmt
 }
@@ -62,6 +63,10 @@ func (s *statements) all() map[**sql.Stmt]string {
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET place = excluded.place, status = excluded.status, instance = excluded.instance,
 				workflow = excluded.workflow, principal = excluded.principal, body = excluded.body, data = excluded.data`,
+		&s.moveIndex: `UPDATE decision_index SET pos = ? WHERE pos = ?`,
+		&s.addTerms:  `INSERT INTO decision_terms (rowid, terms) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM events WHERE pos = ?)`,
+		&s.addTimes: `INSERT INTO decision_times (block, first, last) VALUES (?, ?, ?)
+			ON CONFLICT (block) DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last)`,
 	}
 }
 

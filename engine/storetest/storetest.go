@@ -10,6 +10,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -35,12 +36,15 @@ type Driver struct {
 	Stall func(t testing.TB, s engine.Store) (release func())
 }
 
-// Run runs the suite.
-func Run(t *testing.T, d Driver) {
-	tests := []struct {
-		name string
-		run  func(t *testing.T, d Driver, s engine.Store)
-	}{
+// promise is one test of the suite, with a store of its own.
+type promise struct {
+	name string
+	run  func(t *testing.T, d Driver, s engine.Store)
+}
+
+// promises are the suite but for what is about finding decisions.
+func promises() []promise {
+	return []promise{
 		{"round trip", roundTrip},
 		{"documents come back as they were", documents},
 		{"large values", largeValues},
@@ -112,7 +116,11 @@ func Run(t *testing.T, d Driver) {
 		{"close is final and idempotent", closing},
 		{"close drains", draining},
 	}
-	for _, tt := range tests {
+}
+
+// Run runs the suite.
+func Run(t *testing.T, d Driver) {
+	for _, tt := range slices.Concat(promises(), decisionPromises) {
 		t.Run(tt.name, func(t *testing.T) {
 			ignore := goleak.IgnoreCurrent()
 			s := d.Open(t)

@@ -1,0 +1,123 @@
+package sqlitestore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// The index of decisions is behind the events. A search first brings it near them, in
+// transactions of the writer that are short, because others wait for it meanwhile; so
+// nothing is indexed while decisions are made, and everything once.
+const (
+	// indexedAtOnce is how many events one transaction indexes.
+	indexedAtOnce = 256
+	// unindexed is how many events a search rather looks through than indexes.
+	unindexed = 256
+)
+
+// index brings the index up to the events that are there now, all but the newest few,
+// and returns the position that it has reached.
+func (s *Store) index(ctx context.Context) (reached int64, err error) {
+	newest := int64(-1)
+	for {
+		var last int64
+		err := s.read(ctx, "the index of decisions", func(ctx context.Context) error {
+			const query = `SELECT pos, (SELECT coalesce(max(pos), 0) FROM events) FROM decision_index`
+			return s.readers.QueryRowContext(ctx, query).Scan(&reached, &last)
+		})
+		if err != nil {
+			return 0, err
+		}
+		if newest < 0 {
+			newest = last // what is committed while this indexes is not its affair
+		}
+		if newest-reached <= unindexed {
+			return reached, nil
+		}
+		if err := s.indexBehind(ctx, reached); err != nil && !isOvertaken(err) {
+			return 0, err
+		}
+	}
+}
+
+// indexBehind indexes the events behind a position in one transaction. Somebody else
+// who does the same meanwhile makes it an engine.ErrConflict.
+func (s *Store) indexBehind(ctx context.Context, reached int64) error {
+	b := indexBatch{from: reached, times: map[int64]span{}}
+	err := s.read(ctx, "events that are not indexed", func(ctx context.Context) error {
+		const query = `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
+			WHERE e.pos > ? ORDER BY e.pos LIMIT ?`
+		events, err := collect(ctx, s.readers, scanPlaced, query, reached, indexedAtOnce)
+		for _, e := range events {
+			b.add(e)
+		}
+		return err
+	})
+	if err != nil || b.to == 0 {
+		return err
+	}
+	return s.write(ctx, b.size, "index decisions", b.apply)
+}
+
+// indexBatch is what one transaction adds to the index.
+type indexBatch struct {
+	from, to int64
+	entries  []indexEntry
+	times    map[int64]span // by block, in nanoseconds, both ends included
+	size     int
+}
+
+type indexEntry struct {
+	pos   int64
+	terms string
+}
+
+func (b *indexBatch) add(p placed) {
+	b.to = p.Position
+	at := p.Event.Time.UnixNano()
+	block := blockOf(p.Position)
+	t, ok := b.times[block]
+	if !ok {
+		t = span{at, at}
+	}
+	b.times[block] = span{min(t.from, at), max(t.to, at)}
+	if terms := engine.DecisionTerms(p.Event, p.owner); len(terms) > 0 {
+		entry := indexEntry{p.Position, strings.Join(terms, " ")}
+		b.entries = append(b.entries, entry)
+		b.size += len(entry.terms)
+	}
+}
+
+func (b *indexBatch) apply(st *statements) error {
+	overtaken := fmt.Errorf("%w: the index of decisions is not at position %d", engine.ErrConflict, b.from)
+	if err := st.execOne(overtaken, st.moveIndex, b.to, b.from); err != nil {
+		return err
+	}
+	for _, e := range b.entries {
+		if err := st.exec(st.addTerms, e.pos, e.terms, e.pos); err != nil {
+			return err
+		}
+	}
+	for block, t := range b.times {
+		if err := st.exec(st.addTimes, block, t.from, t.to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nanos is a time as it is stored; one that does not fit is the nearest that does.
+func nanos(t time.Time) int64 {
+	const most = 1<<63 - 1
+	switch {
+	case t.Before(time.Unix(0, -most)):
+		return -most
+	case t.After(time.Unix(0, most)):
+		return most
+	}
+	return t.UnixNano()
+}

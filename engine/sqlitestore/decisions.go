@@ -1,0 +1,210 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// blockBits is how many bits of a position are within a block of decision_times.
+const blockBits = 12
+
+// decisionColumns are an event's with its place and the owner of its instance.
+const decisionColumns = `e.pos, e.seq, i.owner, ` + eventColumns
+
+// placed is an event as it is searched.
+type placed struct {
+	engine.DecisionHit
+	seq   int64
+	owner string
+}
+
+func scanPlaced(r row) (placed, error) {
+	var p placed
+	e, err := scanEvent(prefixed{r, []any{&p.Position, &p.seq, &p.owner}})
+	if err != nil && p.Position != 0 {
+		return placed{}, fmt.Errorf("%w: the event at position %d: %w", ErrCorrupt, p.Position, err)
+	}
+	p.Event = e
+	return p, err
+}
+
+// prefixed scans the first columns itself.
+type prefixed struct {
+	row
+	first []any
+}
+
+func (p prefixed) Scan(dest ...any) error { return p.row.Scan(append(p.first, dest...)...) }
+
+// span are the positions from one up to and without another.
+type span struct{ from, to int64 }
+
+func (s span) below(pos int64) span { return span{s.from, min(s.to, pos)} }
+
+func (s span) above(pos int64) span { return span{max(s.from, pos), s.to} }
+
+// Decisions implements engine.Searcher. One instance's are read along its history. All
+// others come in two parts: what was written since the last indexing is looked through,
+// and what is older is found by its terms.
+func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2[engine.DecisionHit, error] {
+	return func(yield func(engine.DecisionHit, error) bool) {
+		given, matches := 0, q.Matcher()
+		more := func(p placed, err error) bool {
+			switch {
+			case err != nil: // tells of it, and has had enough
+				yield(engine.DecisionHit{}, fmt.Errorf("find decisions: %w", err))
+				return false
+			case !matches(p.Event, p.owner):
+				return true
+			}
+			given++
+			return yield(p.DecisionHit, nil) && given != q.Limit
+		}
+		if q.Empty() {
+			return
+		}
+		page, all := pagesOf(q)
+		if q.Instance != "" {
+			s.search(ctx, q, all, page, more)
+			return
+		}
+		indexed, err := s.index(ctx)
+		if err != nil {
+			more(placed{}, err)
+			return
+		}
+		if !s.search(ctx, q, all.above(indexed+1), alongPositions, more) {
+			return
+		}
+		old, err := s.between(ctx, q, all.below(indexed+1))
+		if err != nil {
+			more(placed{}, err)
+			return
+		}
+		s.search(ctx, q, old, page, more)
+	}
+}
+
+// pagesOf says along what a query is answered, and within which positions.
+func pagesOf(q engine.DecisionQuery) (pageOf, span) {
+	all := span{1, math.MaxInt64}
+	if q.Before > 0 {
+		all.to = q.Before
+	}
+	switch {
+	case q.Instance != "":
+		return alongHistory, all
+	case len(q.Terms()) > 0:
+		return alongTerms, all
+	}
+	return alongPositions, all
+}
+
+// A pageOf is the query of the page of events below a place, which is the zero value
+// for the first page.
+type pageOf func(q engine.DecisionQuery, within span, after placed, n int) (string, []any)
+
+// search gives more what is on the pages of a span, until it has had enough, and
+// reports whether the search goes on.
+func (s *Store) search(ctx context.Context, q engine.DecisionQuery, within span, page pageOf, more func(placed, error) bool) bool {
+	n := pageSize
+	if q.Limit > 0 {
+		n = min(n, q.Limit)
+	}
+	for after := (placed{}); within.from < within.to; {
+		var found []placed
+		err := s.read(ctx, "decisions", func(ctx context.Context) (err error) {
+			query, args := page(q, within, after, n)
+			found, err = collect(ctx, s.readers, scanPlaced, query, args...)
+			return err
+		})
+		if err != nil {
+			return more(placed{}, err)
+		}
+		for _, p := range found {
+			if !more(p, nil) {
+				return false
+			}
+		}
+		if len(found) < n {
+			break
+		}
+		after = found[len(found)-1]
+		within = within.below(after.Position)
+		n = pageSize // what was found does not all match
+	}
+	return true
+}
+
+func alongHistory(q engine.DecisionQuery, within span, after placed, n int) (string, []any) {
+	var w where
+	w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
+	if after.seq != 0 {
+		w.add("e.seq < ?", after.seq)
+	}
+	w.add("e.pos < ?", within.to)
+	return `SELECT ` + decisionColumns + ` FROM events e INDEXED BY events_seq CROSS JOIN instances i ON i.n = e.n` + w.String() +
+		` ORDER BY e.seq DESC LIMIT ?`, append(w.args, n)
+}
+
+func alongPositions(_ engine.DecisionQuery, within span, _ placed, n int) (string, []any) {
+	return `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
+		WHERE e.pos >= ? AND e.pos < ? ORDER BY e.pos DESC LIMIT ?`, []any{within.from, within.to, n}
+}
+
+func alongTerms(q engine.DecisionQuery, within span, _ placed, n int) (string, []any) {
+	return `SELECT ` + decisionColumns + ` FROM decision_terms t CROSS JOIN events e ON e.pos = t.rowid CROSS JOIN instances i ON i.n = e.n
+		WHERE t.decision_terms MATCH ? AND t.rowid >= ? AND t.rowid < ? ORDER BY t.rowid DESC LIMIT ?`,
+		[]any{matchAll(q.Terms()), within.from, within.to, n}
+}
+
+// matchAll is FTS5's expression for one term of each list. Terms stand in quotes, with
+// quotes in them doubled, so nothing in them is syntax.
+func matchAll(terms [][]string) string {
+	quoted := strings.NewReplacer(`"`, `""`)
+	all := make([]string, len(terms))
+	for i, list := range terms {
+		any := make([]string, len(list))
+		for j, t := range list {
+			any[j] = `"` + quoted.Replace(t) + `"`
+		}
+		all[i] = "(" + strings.Join(any, " OR ") + ")"
+	}
+	return strings.Join(all, " AND ")
+}
+
+// between narrows a span to the blocks in which times can be that the query asks for.
+func (s *Store) between(ctx context.Context, q engine.DecisionQuery, all span) (span, error) {
+	out := all
+	err := s.read(ctx, "times of decisions", func(ctx context.Context) error {
+		if !q.Since.IsZero() {
+			const query = `SELECT coalesce(min(block), ?1) FROM decision_times WHERE last >= ?2`
+			var block int64
+			if err := s.readers.QueryRowContext(ctx, query, blockOf(math.MaxInt64), nanos(q.Since)).Scan(&block); err != nil {
+				return err
+			}
+			out = out.above(block << blockBits)
+		}
+		if !q.Until.IsZero() {
+			const query = `SELECT coalesce(max(block), -1) FROM decision_times WHERE first < ?`
+			var block int64
+			if err := s.readers.QueryRowContext(ctx, query, nanos(q.Until)).Scan(&block); err != nil {
+				return err
+			}
+			out = out.below((block + 1) << blockBits)
+		}
+		return nil
+	})
+	return out, err
+}
+
+func blockOf(pos int64) int64 { return pos >> blockBits }
+
+// isOvertaken reports whether another search indexed the same events meanwhile.
+func isOvertaken(err error) bool { return errors.Is(err, engine.ErrConflict) }

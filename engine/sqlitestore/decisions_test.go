@@ -1,0 +1,276 @@
+package sqlitestore_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// No search reads what it does not give, but for a few neighbours: every one goes along
+// an index, and none sorts.
+func TestDecisionPlans(t *testing.T) {
+	s := openAt(t, newPath(t))
+	defer s.Close()
+	const (
+		byTerms   = "SCAN t VIRTUAL TABLE INDEX"
+		byPlace   = "SEARCH e USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
+		byHistory = "SEARCH e USING INDEX events_seq (n=?"
+	)
+	yes, half := true, 0.5
+	tests := map[string]struct {
+		q    engine.DecisionQuery
+		want string
+	}{
+		"all":                  {engine.DecisionQuery{}, byPlace},
+		"before":               {engine.DecisionQuery{Before: 7}, byPlace},
+		"time":                 {engine.DecisionQuery{Since: storetest.Epoch, Until: storetest.Epoch.Add(1)}, byPlace},
+		"instance":             {engine.DecisionQuery{Instance: "i"}, byHistory},
+		"instance and text":    {engine.DecisionQuery{Instance: "i", Text: "x", Workflow: "w", Before: 9}, byHistory},
+		"workflow":             {engine.DecisionQuery{Workflow: "w"}, byTerms},
+		"owner":                {engine.DecisionQuery{Owner: "o"}, byTerms},
+		"principal":            {engine.DecisionQuery{Principal: "p"}, byTerms},
+		"action":               {engine.DecisionQuery{Action: "a"}, byTerms},
+		"outcome":              {engine.DecisionQuery{Outcome: judge.Reject}, byTerms},
+		"decided by":           {engine.DecisionQuery{DecidedBy: judge.LayerModel}, byTerms},
+		"assurance":            {engine.DecisionQuery{Assurance: judge.AssuranceLLM}, byTerms},
+		"code":                 {engine.DecisionQuery{Code: "c"}, byTerms},
+		"degraded":             {engine.DecisionQuery{Degraded: &yes}, byTerms},
+		"confidence":           {engine.DecisionQuery{MinConfidence: &half}, byTerms},
+		"kinds":                {engine.DecisionQuery{Kinds: []record.Kind{record.Refused, record.Prechecked}}, byTerms},
+		"text":                 {engine.DecisionQuery{Text: "missing field"}, byTerms},
+		"workflow and outcome": {engine.DecisionQuery{Workflow: "w", Outcome: judge.Reject, Before: 9}, byTerms},
+		"everything": {engine.DecisionQuery{
+			Workflow: "w", Owner: "o", Principal: "p", Action: "a", Outcome: judge.Reject, DecidedBy: judge.LayerModel, Code: "c",
+			Degraded: &yes, MaxConfidence: &half, Since: storetest.Epoch, Text: "missing", Limit: 5,
+		}, byTerms},
+	}
+	for what, tt := range tests {
+		steps := plan(t, s, sqlitestore.DecisionsQuery(tt.q))
+		if !strings.HasPrefix(steps[0], tt.want) && !slices.ContainsFunc(steps, func(step string) bool { return strings.HasPrefix(step, tt.want) }) {
+			t.Errorf("%s: %q, want %s", what, steps, tt.want)
+		}
+		for _, step := range steps {
+			if strings.Contains(step, "TEMP B-TREE") || strings.HasPrefix(step, "SCAN") && !strings.HasPrefix(step, byTerms) {
+				t.Errorf("%s: %s", what, step)
+			}
+		}
+	}
+}
+
+// grown is a store with n refusals of one instance.
+func grown(t *testing.T, s *sqlitestore.Store, inst record.Instance, n int) record.Instance {
+	t.Helper()
+	for range n {
+		c := storetest.Refuse(t, inst, "submit")
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		inst = c.Next
+	}
+	return inst
+}
+
+func found(t *testing.T, s *sqlitestore.Store, q engine.DecisionQuery) (positions []int64) {
+	t.Helper()
+	for h, err := range s.Decisions(t.Context(), q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		positions = append(positions, h.Position)
+	}
+	return positions
+}
+
+func number(t *testing.T, s *sqlitestore.Store, query string) (n int64) {
+	t.Helper()
+	if err := s.ReaderDB().QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+const (
+	reachedByIndex = `SELECT pos FROM decision_index`
+	indexed        = `SELECT count(*) FROM decision_terms`
+)
+
+// Writing indexes nothing, a search what is behind it but the newest, and what is there
+// before the index existed is indexed in the same way.
+func TestDecisionsAreIndexedOnSearch(t *testing.T) {
+	s := openAt(t, newPath(t))
+	defer s.Close()
+	start := storetest.Start(t, storetest.ID(1), `{}`)
+	if err := s.Commit(t.Context(), start); err != nil {
+		t.Fatal(err)
+	}
+	rejected := engine.DecisionQuery{Outcome: judge.Reject}
+	inst := grown(t, s, start.Next, 100)
+	if got := found(t, s, rejected); len(got) != 100 || number(t, s, reachedByIndex) != 0 {
+		t.Errorf("found %d, indexed up to %d; want 100 of what is not indexed", len(got), number(t, s, reachedByIndex))
+	}
+	inst = grown(t, s, inst, 899)
+	if n := number(t, s, reachedByIndex); n != 0 {
+		t.Errorf("writing indexed up to %d", n)
+	}
+	if got := found(t, s, rejected); len(got) != 999 || got[0] != 1000 || got[998] != 2 {
+		t.Errorf("found %d: %v", len(got), got)
+	}
+	if reached, n := number(t, s, reachedByIndex), number(t, s, indexed); reached < 1000-256 || n != reached {
+		t.Errorf("indexed up to %d, %d decisions", reached, n)
+	}
+	db := raw(t, s.Path())
+	defer db.Close()
+	run(t, db, `DELETE FROM decision_times; DELETE FROM decision_terms; UPDATE decision_index SET pos = 0`) // as it was before
+	grown(t, s, inst, 3)
+	if got := found(t, s, rejected); len(got) != 1002 {
+		t.Errorf("found %d of 1002 after the index began anew", len(got))
+	}
+}
+
+// What is removed from the table of events is not found any more.
+func TestRemovedDecisionsAreNotFound(t *testing.T) {
+	s := openAt(t, newPath(t))
+	defer s.Close()
+	start := storetest.Start(t, storetest.ID(1), `{}`)
+	if err := s.Commit(t.Context(), start); err != nil {
+		t.Fatal(err)
+	}
+	grown(t, s, start.Next, 600)
+	rejected := engine.DecisionQuery{Code: "required_field"}
+	if got := found(t, s, rejected); len(got) != 600 {
+		t.Fatalf("found %d", len(got))
+	}
+	before := number(t, s, indexed)
+	db := raw(t, s.Path())
+	defer db.Close()
+	run(t, db, `DELETE FROM events WHERE pos BETWEEN 101 AND 150`)
+	if got := found(t, s, rejected); len(got) != 550 {
+		t.Errorf("found %d, want 550", len(got))
+	}
+	if n := number(t, s, indexed); n != before-50 {
+		t.Errorf("%d are indexed, want %d", n, before-50)
+	}
+}
+
+// An event that cannot be read is told of by its place; nothing is found past it.
+func TestUnreadableDecision(t *testing.T) {
+	s := openAt(t, newPath(t))
+	defer s.Close()
+	start := storetest.Start(t, storetest.ID(1), `{}`)
+	if err := s.Commit(t.Context(), start); err != nil {
+		t.Fatal(err)
+	}
+	grown(t, s, start.Next, 20)
+	db := raw(t, s.Path())
+	defer db.Close()
+	run(t, db, `UPDATE events SET body = CAST('{"torn' AS BLOB) WHERE pos = 9`)
+	var got []int64
+	var told error
+	for h, err := range s.Decisions(t.Context(), engine.DecisionQuery{}) {
+		if told = err; err == nil {
+			got = append(got, h.Position)
+		}
+	}
+	if !errors.Is(told, sqlitestore.ErrCorrupt) || !strings.Contains(told.Error(), "position 9") {
+		t.Errorf("found %v and %v, want ErrCorrupt at position 9", got, told)
+	}
+}
+
+// A search by time begins at the block that it must and finds all, although clocks step.
+func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
+	s := openAt(t, newPath(t))
+	defer s.Close()
+	var inst record.Instance
+	const events, perHour = 10_000, 100
+	at := func(i int) time.Time {
+		return storetest.Epoch.Add(time.Duration(i/perHour) * time.Hour).Add(-time.Duration(i%7) * 3 * time.Hour)
+	}
+	for i := 0; i < events; {
+		c := engine.Commit{Expect: inst.Seq}
+		for range 100 {
+			one := storetest.Start(t, storetest.ID(1), `{}`, func(e *record.Event) { e.Time = at(i) })
+			if inst.Seq > 0 {
+				one = storetest.Refuse(t, inst, "submit", func(e *record.Event) { e.Time = at(i) })
+			}
+			c.Events, c.Next, inst = append(c.Events, one.Events...), one.Next, one.Next
+			i++
+		}
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, hours := range [][2]int{{0, 1}, {10, 12}, {50, 51}, {99, 200}, {0, 100}, {-9, -1}} {
+		q := engine.DecisionQuery{Since: storetest.Epoch.Add(time.Duration(hours[0]) * time.Hour), Until: storetest.Epoch.Add(time.Duration(hours[1]) * time.Hour)}
+		want := 0
+		for i := range events {
+			if t := at(i); !t.Before(q.Since) && t.Before(q.Until) {
+				want++
+			}
+		}
+		if got := found(t, s, q); len(got) != want {
+			t.Errorf("hours %v: found %d, want %d", hours, len(got), want)
+		}
+	}
+	if n := number(t, s, `SELECT count(*) FROM decision_times`); n < 2 {
+		t.Errorf("%d blocks", n)
+	}
+	since := sqlitestore.SpanOf(t.Context(), s, engine.DecisionQuery{Since: storetest.Epoch.Add(99 * time.Hour)})
+	until := sqlitestore.SpanOf(t.Context(), s, engine.DecisionQuery{Until: storetest.Epoch.Add(2 * time.Hour)})
+	if since[0] < 8000 || until[1] > 5000 {
+		t.Errorf("since looks from %d on, until up to %d", since[0], until[1])
+	}
+}
+
+// BenchmarkDecisions measures a page of a search in a store with many decisions, and
+// indexing them.
+func BenchmarkDecisions(b *testing.B) {
+	s := openAt(b, b.TempDir()+"/gavel.db")
+	defer s.Close()
+	const instances, perInstance = 500, 100
+	for n := range instances {
+		one := storetest.Start(b, storetest.ID(n), `{}`, func(e *record.Event) { e.Principal = fmt.Sprint("agent-", n%50) })
+		c := engine.Commit{Events: one.Events, Next: one.Next}
+		for range perInstance - 1 {
+			one = storetest.Refuse(b, c.Next, fmt.Sprint("action-", n%7))
+			c.Events, c.Next = append(c.Events, one.Events...), one.Next
+		}
+		if err := s.Commit(b.Context(), c); err != nil {
+			b.Fatal(err)
+		}
+	}
+	first := time.Now()
+	page := func(q engine.DecisionQuery) {
+		q.Limit = 50
+		for _, err := range s.Decisions(b.Context(), q) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	page(engine.DecisionQuery{Code: "required_field"})
+	b.Logf("indexing %d decisions took %s each", instances*perInstance, time.Since(first)/(instances*perInstance))
+	for name, q := range map[string]engine.DecisionQuery{
+		"all":                 {},
+		"outcome":             {Outcome: judge.Reject},
+		"owner and outcome":   {Owner: "agent-7", Outcome: judge.Reject},
+		"text":                {Text: "missing"},
+		"action, text, deep":  {Action: "action-3", Text: "missing", Before: 5000},
+		"nothing found":       {Outcome: judge.Reject, Text: "nowhere"},
+		"rare among frequent": {Outcome: judge.Approve, Workflow: "doc", Owner: "agent-3"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				page(q)
+			}
+		})
+	}
+}

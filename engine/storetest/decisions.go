@@ -1,0 +1,347 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// decisionPromises are about finding decisions.
+var decisionPromises = []promise{
+	{"decisions", decisions},
+	{"decisions by several conditions", decisionsCombined},
+	{"decisions page by page under writes", decisionsWalk},
+	{"decisions by text", decisionsText},
+	{"decisions of reviews", decisionsOfReviews},
+	{"decisions of what is left of a history", decisionsOfWhatIsLeft},
+	{"decisions for a caller who has gone", decisionsCancelled},
+	{"decisions outlive the process", decisionsReopened},
+	{"decisions of two stores on one set of data", decisionsBeside},
+}
+
+// searcher is a store's ability to find decisions; without it the test is skipped.
+func searcher(t *testing.T, s engine.Store) engine.Searcher {
+	t.Helper()
+	found, ok := s.(engine.Searcher)
+	if !ok {
+		t.Skip("the store finds no decisions")
+	}
+	return found
+}
+
+func findDecisions(t testing.TB, s engine.Store, q engine.DecisionQuery) []engine.DecisionHit {
+	t.Helper()
+	var out []engine.DecisionHit
+	for h, err := range s.(engine.Searcher).Decisions(t.Context(), q) {
+		if err != nil {
+			t.Fatalf("decisions %+v: %v", q, err)
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+// known is an event as the test made it, with what no event says of itself.
+type known struct {
+	event record.Event
+	owner string
+}
+
+func (k known) String() string { return fmt.Sprintf("%s #%d", k.event.Instance, k.event.Seq) }
+
+// asked is the naive reading of a query, written apart from the one that drivers use.
+// Texts are asked for by the words of texts, each of which is one word of vocabulary.
+func asked(k known, q engine.DecisionQuery) bool {
+	e, d := k.event, k.event.Decision
+	if d == nil {
+		return false
+	}
+	unequal := func(want, have string) bool { return want != "" && want != have }
+	if unequal(q.Workflow, e.Workflow) || unequal(q.Instance, e.Instance) || unequal(q.Owner, k.owner) ||
+		unequal(q.Principal, e.Principal) || unequal(q.Action, e.Action) || unequal(string(q.Outcome), string(d.Outcome)) ||
+		unequal(string(q.DecidedBy), string(d.DecidedBy)) || unequal(string(q.Assurance), string(d.Assurance)) || unequal(q.Code, d.Code) {
+		return false
+	}
+	if q.Degraded != nil && *q.Degraded != d.Degraded || q.MinConfidence != nil && *q.MinConfidence > d.Confidence ||
+		q.MaxConfidence != nil && *q.MaxConfidence < d.Confidence {
+		return false
+	}
+	if !q.Since.IsZero() && q.Since.After(e.Time) || !q.Until.IsZero() && !q.Until.After(e.Time) {
+		return false
+	}
+	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind) {
+		return false
+	}
+	said := strings.Fields(d.Reasoning)
+	for _, f := range d.Findings {
+		said = append(said, strings.Fields(f.Message)...)
+	}
+	for w := range strings.FieldsSeq(q.Text) {
+		if !slices.Contains(said, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// wantDecisions compares what a query finds with the naive reading over all events in
+// the order of their commits.
+func wantDecisions(t testing.TB, s engine.Store, all []known, q engine.DecisionQuery) {
+	t.Helper()
+	var want, got []string
+	for _, k := range slices.Backward(all) {
+		if asked(k, q) && (q.Limit == 0 || len(want) < q.Limit) {
+			want = append(want, k.String())
+		}
+	}
+	last := int64(0)
+	for _, h := range findDecisions(t, s, q) {
+		got = append(got, fmt.Sprintf("%s #%d", h.Event.Instance, h.Event.Seq))
+		if last != 0 && h.Position >= last || h.Position < 1 {
+			t.Fatalf("decisions %+v: position %d behind %d", q, h.Position, last)
+		}
+		last = h.Position
+		i := slices.IndexFunc(all, func(k known) bool { return k.event.Instance == h.Event.Instance && k.event.Seq == h.Event.Seq })
+		if i >= 0 {
+			sameEvent(t, h.Event, all[i].event)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("decisions %+v:\n got %v\nwant %v", q, got, want)
+	}
+}
+
+// What the decisions of these tests are made of. Each word is one, however words are told apart.
+var (
+	vocabulary = []string{"missing", "zoe", "拒", "🦊", "5", "αβγ", "naive", "weiß"}
+	workflows  = []string{"doc", "release", "Ärger"}
+	principals = []string{"local:agent", "ada@example.org", `"quoted" OR 1`, "日本"}
+	actions    = []string{"submit", "approve", "to AND fro"}
+	layers     = []judge.LayerName{judge.LayerFields, judge.LayerScript, judge.LayerModel}
+	assurances = []judge.Assurance{judge.AssuranceNone, judge.AssuranceStructural, judge.AssuranceValidators}
+)
+
+// judged is n events of several instances that differ in all that queries ask for.
+func judged(t testing.TB, s engine.Store, n int) []known {
+	t.Helper()
+	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same every time
+	return writeJudged(t, s, random, 0, n)
+}
+
+func writeJudged(t testing.TB, s engine.Store, random *rand.Rand, first, n int) []known {
+	t.Helper()
+	var all []known
+	var running []record.Instance
+	for i := range n {
+		if len(running) < 5 || random.IntN(20) == 0 {
+			inst := must(t, s, judgedStart(t, random, first+i))
+			running = append(running, inst)
+			all = append(all, known{lastEvent(t, s, inst), inst.Owner})
+			continue
+		}
+		at := random.IntN(len(running))
+		inst := running[at]
+		e := record.Event{Kind: record.Refused, Action: pick(random, actions), Principal: pick(random, principals), Decision: judgedDecision(random, false)}
+		switch random.IntN(6) {
+		case 0:
+			e.Kind = record.Prechecked
+		case 1:
+			e.Kind, e.To, e.Patch, e.Decision = record.Advanced, "draft", json.RawMessage(`{"n":1}`), judgedDecision(random, true)
+		case 2:
+			e = record.Event{Kind: record.Checkpointed, Checkpoint: &record.Checkpoint{ID: fmt.Sprint("cp-", i)}} // no decision
+		}
+		e.Time = Epoch.Add(time.Duration(first+i)*time.Second - time.Duration(random.IntN(5))*time.Minute) // clocks step
+		running[at] = must(t, s, Next(t, inst, e))
+		all = append(all, known{lastEvent(t, s, running[at]), inst.Owner})
+	}
+	return all
+}
+
+func judgedStart(t testing.TB, random *rand.Rand, n int) engine.Commit {
+	t.Helper()
+	return Next(t, record.Instance{}, record.Event{
+		Kind: record.Started, Instance: ID(1000 + n), Workflow: pick(random, workflows), Version: 1, DefinitionHash: "sha256:" + hexOf("doc"),
+		To: "draft", Patch: json.RawMessage(`{}`), Decision: judgedDecision(random, true), Principal: pick(random, principals),
+		Time: Epoch.Add(time.Duration(n) * time.Second),
+	})
+}
+
+func judgedDecision(random *rand.Rand, applied bool) *record.Decision {
+	d := decision(applied)
+	d.DecidedBy, d.Assurance = pick(random, layers), pick(random, assurances)
+	d.Confidence = float64(random.IntN(101)) / 100
+	d.Degraded = random.IntN(4) == 0
+	d.Reasoning = pick(random, vocabulary) + " " + pick(random, vocabulary)
+	d.Findings = nil
+	if d.Outcome == judge.Reject {
+		d.Code = pick(random, []string{"schema", "no_route"})
+		d.Findings = []validators.Finding{{Message: pick(random, vocabulary)}}
+	}
+	return d
+}
+
+func pick[T any](random *rand.Rand, of []T) T { return of[random.IntN(len(of))] }
+
+func lastEvent(t testing.TB, s engine.Store, inst record.Instance) record.Event {
+	t.Helper()
+	events := history(t, s, engine.EventQuery{Instance: inst.ID, AfterSeq: inst.Seq - 1})
+	return events[len(events)-1]
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// singleFilters are queries with one condition each.
+func singleFilters(all []known) []engine.DecisionQuery {
+	inst := all[len(all)/2].event.Instance
+	out := []engine.DecisionQuery{
+		{},
+		{Limit: 1},
+		{Limit: 7},
+		{Instance: inst},
+		{Instance: inst, Limit: 2},
+		{Instance: "wf-none"},
+		{Workflow: "none"},
+		{Degraded: ptr(true)},
+		{Degraded: ptr(false)},
+		{MinConfidence: ptr(0.5)},
+		{MaxConfidence: ptr(0.5)},
+		{MinConfidence: ptr(0.51), MaxConfidence: ptr(0.53)},
+		{MinConfidence: ptr(1.0)},
+		{MaxConfidence: ptr(0.0)},
+		{MinConfidence: ptr(0.9), MaxConfidence: ptr(0.1)},
+		{Code: "schema"},
+		{Outcome: judge.Approve},
+		{Outcome: judge.Reject},
+		{Outcome: judge.Escalate},
+		{Kinds: []record.Kind{record.Refused}},
+		{Kinds: []record.Kind{record.Prechecked, record.Started}},
+		{Kinds: []record.Kind{record.Checkpointed}},
+		{Since: all[len(all)/3].event.Time},
+		{Until: all[len(all)/3].event.Time},
+		{Since: all[len(all)/3].event.Time, Until: all[len(all)/2].event.Time},
+		{Since: Epoch.AddDate(500, 0, 0)},
+		{Until: Epoch.AddDate(-500, 0, 0)},
+		{Since: Epoch.AddDate(-500, 0, 0), Until: Epoch.AddDate(500, 0, 0)},
+	}
+	for i := range principals {
+		out = append(out, engine.DecisionQuery{Principal: principals[i]}, engine.DecisionQuery{Owner: principals[i]})
+	}
+	for i := range 3 {
+		out = append(out, engine.DecisionQuery{Workflow: workflows[i]}, engine.DecisionQuery{Action: actions[i]},
+			engine.DecisionQuery{DecidedBy: layers[i]}, engine.DecisionQuery{Assurance: assurances[i]})
+	}
+	for _, w := range vocabulary {
+		out = append(out, engine.DecisionQuery{Text: w}, engine.DecisionQuery{Text: w + " missing"})
+	}
+	return out
+}
+
+func decisions(t *testing.T, _ Driver, s engine.Store) {
+	searcher(t, s)
+	wantDecisions(t, s, nil, engine.DecisionQuery{})
+	all := judged(t, s, 900)
+	for _, q := range singleFilters(all) {
+		wantDecisions(t, s, all, q)
+	}
+}
+
+// decisionsCombined asks for every combination that a generator thinks of.
+func decisionsCombined(t *testing.T, _ Driver, s engine.Store) {
+	searcher(t, s)
+	all := judged(t, s, 700)
+	rapid.Check(t, func(r *rapid.T) {
+		maybe := func(name string, of []string) string {
+			return rapid.SampledFrom(append([]string{"", "", ""}, of...)).Draw(r, name)
+		}
+		q := engine.DecisionQuery{
+			Workflow: maybe("workflow", workflows), Owner: maybe("owner", principals), Principal: maybe("principal", principals),
+			Action: maybe("action", actions), Outcome: judge.Outcome(maybe("outcome", []string{"approve", "reject"})),
+			DecidedBy: judge.LayerName(maybe("layer", []string{"fields", "model"})), Text: maybe("text", vocabulary),
+			Code: maybe("code", []string{"schema", "no_route"}), Limit: rapid.SampledFrom([]int{0, 1, 10}).Draw(r, "limit"),
+		}
+		if rapid.Bool().Draw(r, "of one instance") {
+			q.Instance = rapid.SampledFrom(all).Draw(r, "instance").event.Instance
+		}
+		if rapid.Bool().Draw(r, "by confidence") {
+			q.MinConfidence = ptr(rapid.Float64Range(0, 1).Draw(r, "least"))
+			q.MaxConfidence = ptr(rapid.Float64Range(0, 1).Draw(r, "most"))
+		}
+		if rapid.Bool().Draw(r, "by time") {
+			q.Since = rapid.SampledFrom(all).Draw(r, "since").event.Time
+		}
+		if rapid.Bool().Draw(r, "up to a time") {
+			q.Until = rapid.SampledFrom(all).Draw(r, "until").event.Time
+		}
+		if rapid.IntRange(0, 3).Draw(r, "degraded") == 0 {
+			q.Degraded = ptr(true)
+		}
+		wantDecisions(t, s, all, q)
+	})
+}
+
+// decisionsWalk goes page by page while others write: every decision that was there at
+// the beginning comes once, in order.
+func decisionsWalk(t *testing.T, _ Driver, s engine.Store) {
+	searcher(t, s)
+	judged(t, s, 600)
+	for round, q := range []engine.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
+		var want []int64
+		for _, h := range findDecisions(t, s, q) {
+			want = append(want, h.Position)
+		}
+		random := rand.New(rand.NewPCG(5, 6)) //nolint:gosec // the same every time
+		commits := make([]engine.Commit, 300)
+		for i := range commits {
+			commits[i] = judgedStart(t, random, 1_000_000*(round+1)+i)
+		}
+		var stop atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for _, c := range commits {
+				if stop.Load() {
+					return
+				}
+				if err := s.Commit(t.Context(), c); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+		newest := want[0]
+		var got []int64
+		page := q
+		page.Limit = 37
+		for {
+			hits := findDecisions(t, s, page)
+			for _, h := range hits {
+				if h.Position <= newest {
+					got = append(got, h.Position)
+				}
+			}
+			if len(hits) < page.Limit {
+				break
+			}
+			page.Before = hits[len(hits)-1].Position
+		}
+		stop.Store(true)
+		<-done
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v: the walk gave %d decisions, the whole has %d, or in another order", q, len(got), len(want))
+		}
+	}
+}

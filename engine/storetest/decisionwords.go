@@ -1,0 +1,231 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// decisionsText: what a person types finds what was said, in any script, and nothing in
+// it is an instruction.
+func decisionsText(t *testing.T, _ Driver, s engine.Store) {
+	searcher(t, s)
+	saying := func(n int, reasoning string, findings ...validators.Finding) {
+		must(t, s, Start(t, ID(n), `{}`, func(e *record.Event) { e.Decision.Reasoning, e.Decision.Findings = reasoning, findings }))
+	}
+	saying(1, "Zoë's naïve façade – ΣΊΣΥΦΟΣ")
+	saying(2, "The field is missing.", validators.Finding{Code: "required_field", Path: "/customer/tax-id", Message: "“amount” is <missing>.", Hint: "Send it."})
+	saying(3, "発注書の金額が一致しません。 承認を拒否します。")
+	saying(4, "Done 🦊👍🏽, 100% 👨‍👩‍👧")
+	saying(5, "Страница не найдена; 가격이 틀렸습니다")
+	saying(6, `AND OR NOT NEAR("x") terms:x ^y z* "quoted'' -- ;`)
+	saying(7, strings.Repeat("long ", 5000)+strings.Repeat("x", 100))
+	for i := range 600 { // so that a store that indexes has done so
+		saying(100+i, "nothing")
+	}
+	for text, want := range map[string][]int{
+		"zoe": {1}, "ZOË": {1}, "Zoë's": {1}, "naive facade": {1}, "facade naive": {1}, "σίσυφος": {1}, "σισυφοσ": {1}, "zo": nil,
+		"missing": {2}, "amount": {2}, "tax-id": {2}, "required_field": {2}, "/customer/tax-id": {2}, "send missing": {2}, "missing zoe": nil,
+		"拒否": {3}, "拒": {3}, "金額": {3}, "承認を拒否": {3}, "否拒": nil, "金額 拒否": {3}, "注文": nil,
+		"🦊": {4}, "🦊 done": {4}, "👍": {4}, "👍🏽": {4}, "👨‍👩‍👧": {4}, "🐻": nil, "100": {4}, "100%": {4},
+		"СТРАНИЦА": {5}, "найдена": {5}, "가격": {5}, "틀렸": {5},
+		"AND": {6}, "or not": {6}, `"`: nil, `"quoted`: {6}, `x"`: {6}, "z*": {6}, "terms:x": {6}, "^y": {6}, "NEAR(": {6}, "*": nil, "--": nil, "' OR 1=1": nil, "(": nil, "nothing AND zoe": nil,
+		"long": {7}, strings.Repeat("x", 100): {7}, strings.Repeat("long ", 20000): {7}, strings.Repeat("long and ", 2000) + "other": nil,
+		"\x00": nil, "\xff\xfe": nil, "mis\x00sing": nil, "missing\x00": {2}, "\ue000doc": nil, "   ": nil, "…": nil, strings.Repeat(`"`, 100000): nil,
+	} {
+		var got []int
+		for _, h := range findDecisions(t, s, engine.DecisionQuery{Text: text}) {
+			for n := range 8 {
+				if h.Event.Instance == ID(n) {
+					got = append(got, n)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%.40q finds %v, want %v", text, got, want)
+		}
+	}
+	if got := findDecisions(t, s, engine.DecisionQuery{Text: "nothing", Workflow: "doc"}); len(got) != 600 {
+		t.Errorf("\"nothing\" finds %d decisions, want 600", len(got))
+	}
+}
+
+// decisionsOfReviews: parked moves and what a person decided are decisions like others,
+// and a review that ended without one is none.
+func decisionsOfReviews(t *testing.T, _ Driver, s engine.Store) {
+	searcher(t, s)
+	var all []known
+	note := func(inst record.Instance) { all = append(all, known{lastEvent(t, s, inst), inst.Owner}) }
+	inst := must(t, s, Start(t, ID(1), `{}`))
+	note(inst)
+	inst = must(t, s, Refuse(t, inst, "submit"))
+	note(inst)
+	inst = must(t, s, Escalate(t, inst, "approve", "rev-1"))
+	note(inst)
+	inst = must(t, s, EndReview(t, inst, "approve", &record.Review{ID: "rev-1", Status: record.ReviewStale, Reason: "moved"}))
+	note(inst)
+	inst = must(t, s, Escalate(t, inst, "approve", "rev-2"))
+	note(inst)
+	rejected := decision(false)
+	rejected.DecidedBy, rejected.Assurance, rejected.Code = "reviewer", "human", "review_rejected"
+	inst = must(t, s, EndReview(t, inst, "approve", &record.Review{ID: "rev-2", Status: record.ReviewResolved, Resolution: judge.Reject, By: "ada"},
+		func(e *record.Event) { e.Decision = rejected }))
+	note(inst)
+	inst = must(t, s, Advance(t, inst, "reviewing", `{}`))
+	note(inst)
+	then := must(t, s, CheckpointOf(t, inst))
+	note(then)
+	note(must(t, s, RollbackTo(t, then, inst)))
+	for _, q := range []engine.DecisionQuery{
+		{},
+		{Outcome: judge.Escalate},
+		{Kinds: []record.Kind{record.Reviewed}},
+		{DecidedBy: "reviewer"},
+		{Assurance: "human"},
+		{Code: "review_rejected"},
+		{Instance: ID(1), Outcome: judge.Reject},
+		{Kinds: []record.Kind{record.RolledBack}},
+	} {
+		wantDecisions(t, s, all, q)
+	}
+}
+
+func decisionsReopened(t *testing.T, d Driver, s engine.Store) {
+	searcher(t, s)
+	if d.Reopen == nil {
+		t.Skip("not durable")
+	}
+	all := judged(t, s, 400)
+	before := findDecisions(t, s, engine.DecisionQuery{})
+	shut(t, s)
+	again := d.Reopen(t, s)
+	defer shut(t, again)
+	for _, q := range singleFilters(all) {
+		wantDecisions(t, again, all, q)
+	}
+	for i, h := range findDecisions(t, again, engine.DecisionQuery{}) {
+		if h.Position != before[i].Position {
+			t.Fatalf("decision %d was at position %d and is at %d", i, before[i].Position, h.Position)
+		}
+	}
+}
+
+// decisionsBeside: two stores on one set of data that write and search at once index
+// nothing twice and leave nothing out.
+func decisionsBeside(t *testing.T, d Driver, s engine.Store) {
+	searcher(t, s)
+	if d.Beside == nil {
+		t.Skip("cannot be shared")
+	}
+	other := d.Beside(t, s)
+	defer shut(t, other)
+	var wg sync.WaitGroup
+	for w, at := range []engine.Store{s, other} {
+		random := rand.New(rand.NewPCG(7, uint64(w))) //nolint:gosec // the same every time
+		commits := make([]engine.Commit, 400)
+		for i := range commits {
+			commits[i] = judgedStart(t, random, w*100_000+i)
+		}
+		wg.Go(func() {
+			for _, c := range commits {
+				if err := at.Commit(t.Context(), c); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		for range 2 {
+			wg.Go(func() {
+				for range 20 {
+					for _, err := range at.(engine.Searcher).Decisions(t.Context(), engine.DecisionQuery{Kinds: []record.Kind{record.Started}, Limit: 70}) {
+						if err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for what, at := range map[string]engine.Store{"first": s, "second": other} {
+		for _, q := range []engine.DecisionQuery{{}, {Kinds: []record.Kind{record.Started}}} {
+			seen := map[string]int{}
+			for _, h := range findDecisions(t, at, q) {
+				seen[h.Event.Instance]++
+			}
+			if len(seen) != 800 {
+				t.Errorf("the %s store finds %d instances with %+v, want 800", what, len(seen), q)
+			}
+			for id, n := range seen {
+				if n != 1 {
+					t.Errorf("the %s store finds the start of %s %d times", what, id, n)
+				}
+			}
+		}
+	}
+}
+
+// decisionsCancelled: a caller who has gone is told so, and a consumer may stop anywhere.
+func decisionsCancelled(t *testing.T, _ Driver, s engine.Store) {
+	find := searcher(t, s)
+	judged(t, s, 300)
+	for _, err := range find.Decisions(t.Context(), engine.DecisionQuery{Outcome: judge.Reject}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var told error
+	for h, err := range find.Decisions(ctx, engine.DecisionQuery{}) {
+		if told = err; err == nil {
+			t.Errorf("found %d for a caller who has gone", h.Position)
+		}
+	}
+	if !isContextEnd(told) {
+		t.Errorf("got %v, want the context's error", told)
+	}
+	shut(t, s)
+	for _, err := range find.Decisions(t.Context(), engine.DecisionQuery{}) {
+		wantError(t, fmt.Sprintf("closed: %v", err), err, engine.ErrClosed)
+	}
+}
+
+// decisionsOfWhatIsLeft: what was removed from a history is not found, what is left is
+// found where it was.
+func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s engine.Store) {
+	searcher(t, s)
+	cutter := truncator(t, s)
+	long(t, s, ID(1))
+	inst, at := long(t, s, ID(2))
+	judged(t, s, 600) // so that a store that indexes has done so
+	all := engine.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
+	before := findDecisions(t, s, all)
+	floor := at[4]
+	if err := cutter.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, floor); err != nil {
+		t.Fatal(err)
+	}
+	want := slices.DeleteFunc(before, func(h engine.DecisionHit) bool { return h.Event.Instance == inst.ID && h.Event.Seq <= floor.Seq })
+	of := func(hits []engine.DecisionHit) (out []string) {
+		for _, h := range hits {
+			out = append(out, fmt.Sprintf("%d: %s #%d", h.Position, h.Event.Instance, h.Event.Seq))
+		}
+		return out
+	}
+	if got := findDecisions(t, s, all); len(want) == 0 || !slices.Equal(of(got), of(want)) {
+		t.Errorf("got %v\nwant %v", of(got), of(want))
+	}
+}
