@@ -1,0 +1,225 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// Contents says what is in a store.
+type Contents struct {
+	Definitions int64 `json:"definitions"` // versions
+	Instances   int64 `json:"instances"`
+	Events      int64 `json:"events"`
+	// Newest is the time of the last event, zero without one.
+	Newest time.Time `json:"newestEvent,omitzero"`
+	Bytes  int64     `json:"bytes"`
+}
+
+// Inspect reads the whole of a store and returns what is in it: pages, indexes, and the
+// chain of every history up to where its instance is. It changes nothing, and works
+// while others write. Errors: fs.ErrNotExist, ErrNotAStore, engine.ErrNewerSchema,
+// ErrCorrupt, and a *record.BrokenError for a history that does not verify.
+func Inspect(ctx context.Context, path string) (Contents, error) {
+	c, err := inspect(ctx, path)
+	if err != nil {
+		return Contents{}, fmt.Errorf("inspect the store %s: %w", path, classify(err))
+	}
+	return c, nil
+}
+
+func inspect(ctx context.Context, path string) (c Contents, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return Contents{}, err
+	case !info.Mode().IsRegular():
+		return Contents{}, fmt.Errorf("%w (not a regular file)", ErrNotAStore)
+	case info.Size() < minSize:
+		return Contents{}, fmt.Errorf("%w (%d bytes)", ErrNotAStore, info.Size())
+	}
+	db, err := openToRead(path)
+	if err != nil {
+		return Contents{}, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one state of the store, whoever writes
+	if err != nil {
+		return Contents{}, err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	in := inspector{Tx: tx}
+	for _, step := range []func(context.Context) error{in.identity, in.pages, in.count, in.chains} {
+		if err := step(ctx); err != nil {
+			return Contents{}, err
+		}
+	}
+	in.found.Bytes = info.Size()
+	return in.found, nil
+}
+
+// openToRead opens a file that may be somebody else's, to look at.
+func openToRead(path string) (*sql.DB, error) {
+	db, err := sql.Open(driverName, dsn(path, "busy_timeout(10000)", "cache_size(-8000)", "temp_store(memory)", "trusted_schema(OFF)")+"&mode=ro")
+	if err == nil {
+		db.SetMaxOpenConns(1)
+	}
+	return db, err
+}
+
+type inspector struct {
+	*sql.Tx
+	found Contents
+}
+
+func (in *inspector) identity(ctx context.Context) error {
+	var id, version int64
+	if err := in.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
+		return err
+	}
+	if id != applicationID {
+		return fmt.Errorf("%w (a SQLite file of another application)", ErrNotAStore)
+	}
+	if err := in.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	known, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	if version > int64(len(known)) {
+		return fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", engine.ErrNewerSchema, version, len(known))
+	}
+	return nil
+}
+
+// pages asks SQLite whether every page and index is as it should be.
+func (in *inspector) pages(ctx context.Context) error {
+	rows, err := in.QueryContext(ctx, "PRAGMA integrity_check(3)")
+	if err != nil {
+		return err
+	}
+	said, err := every(rows, func(r row) (s string, err error) { err = r.Scan(&s); return s, err })
+	if err != nil {
+		return err
+	}
+	if len(said) != 1 || said[0] != "ok" {
+		return fmt.Errorf("%w: %q", ErrCorrupt, said)
+	}
+	return nil
+}
+
+func (in *inspector) count(ctx context.Context) error {
+	var newest sql.NullInt64
+	err := in.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM definitions), (SELECT count(*) FROM instances),
+		(SELECT count(*) FROM events), (SELECT at FROM events ORDER BY pos DESC LIMIT 1)`).
+		Scan(&in.found.Definitions, &in.found.Instances, &in.found.Events, &newest)
+	if newest.Valid {
+		in.found.Newest = timeOf(newest.Int64)
+	}
+	return err
+}
+
+// chains verifies every history from its first event, or from where its beginning was
+// removed, up to where the instance is.
+func (in *inspector) chains(ctx context.Context) (err error) {
+	rows, err := in.QueryContext(ctx, `SELECT n, id, seq, head FROM instances ORDER BY n`)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var walked int64
+	for rows.Next() {
+		var n, seq int64
+		var id string
+		var head []byte
+		if err := rows.Scan(&n, &id, &seq, &head); err != nil {
+			return err
+		}
+		chain, events, err := in.chain(ctx, n, id)
+		if err != nil {
+			return err
+		}
+		if chain.Seq() != seq || chain.Head() != hex.EncodeToString(head) {
+			return &record.BrokenError{Instance: id, Seq: chain.Seq() + 1, How: fmt.Sprintf("the history ends here, the instance is at event %d", seq)}
+		}
+		walked += events
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if walked != in.found.Events {
+		return fmt.Errorf("%w: %d events belong to no instance", ErrCorrupt, in.found.Events-walked)
+	}
+	return nil
+}
+
+func (in *inspector) chain(ctx context.Context, n int64, id string) (chain record.Chain, events int64, err error) {
+	rows, err := in.QueryContext(ctx, `SELECT `+eventColumns+` FROM events e WHERE e.n = ? ORDER BY e.seq`, n)
+	if err != nil {
+		return chain, 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		e, err := scanEvent(rows)
+		if err != nil {
+			return chain, events, &record.BrokenError{Instance: id, Seq: chain.Seq() + 1, How: err.Error()}
+		}
+		if events == 0 && e.Seq > 1 {
+			floor, err := in.floor(ctx, n)
+			if err != nil {
+				return chain, events, err
+			}
+			chain = record.ChainFrom(floor)
+		}
+		if err := chain.Add(e); err != nil {
+			return chain, events, err
+		}
+		events++
+	}
+	if chain.Seq() > 0 && events > 0 {
+		return chain, events, rows.Err()
+	}
+	return chain, events, errors.Join(rows.Err(), &record.BrokenError{Instance: id, Seq: 1, How: "it has no events"})
+}
+
+// floor is the snapshot that stands for what was removed, the zero Instance when there
+// is none: then the chain says what is missing.
+func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance, err error) {
+	var body []byte
+	err = in.QueryRowContext(ctx, `SELECT body FROM events WHERE n = ? AND kind = ? ORDER BY seq DESC LIMIT 1`, n, string(record.Truncated)).Scan(&body)
+	if errors.Is(err, sql.ErrNoRows) {
+		return floor, nil
+	}
+	if err != nil {
+		return floor, err
+	}
+	cut, err := record.Decode(body)
+	if err != nil {
+		return floor, err
+	}
+	var doc []byte
+	err = in.QueryRowContext(ctx, `SELECT instance FROM snapshots WHERE n = ? AND revision = ?`, n, cut.Truncation.Revision).Scan(&doc)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return floor, nil
+	case err != nil:
+		return floor, err
+	}
+	if err := json.Unmarshal(doc, &floor); err != nil {
+		return record.Instance{}, fmt.Errorf("%w: a snapshot: %w", ErrCorrupt, err)
+	}
+	if floor.Seq != cut.Truncation.UpTo || floor.Head != cut.Truncation.Hash {
+		return record.Instance{}, nil // it stands for something else
+	}
+	return floor, nil
+}
