@@ -161,11 +161,16 @@ type Import struct {
 	// stood in no log.
 	Source string `json:"source"`
 	Line   int    `json:"line"`
-	// SourceHash is the hex SHA-256 of the line's bytes.
+	// SourceHash is the hex SHA-256 of the line's bytes, or of the file's.
 	SourceHash string `json:"sourceHash,omitempty"`
+	// By is the principal that imported it, At when; Principal and Time of the event are
+	// whose step it is said to be, and when.
+	By string    `json:"by,omitempty"`
+	At time.Time `json:"at,omitzero"`
 	// Counts says that an operator lets the step count toward mustPassThrough.
 	Counts bool `json:"counts,omitempty"`
-	// Extra is what the line held that has no place here, as it was.
+	// Extra is what the source held that has no place here, as it was: an object with
+	// "line", "instance" or "checkpoint".
 	Extra json.RawMessage `json:"extra,omitempty"`
 }
 

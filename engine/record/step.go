@@ -231,7 +231,7 @@ func carries(e Event) error {
 		return illegal("a %s event and its rollback do not go together", e.Kind)
 	case (e.Kind == Migrated) != (e.Migration != nil):
 		return illegal("a %s event and its migration do not go together", e.Kind)
-	case brought != (e.Import != nil):
+	case brought != (e.Import != nil) && e.Kind != Checkpointed: // a checkpoint may have been brought too
 		return illegal("a %s event and its import do not go together", e.Kind)
 	case (e.Kind == Truncated) != (e.Truncation != nil):
 		return illegal("a %s event and its truncation do not go together", e.Kind)
