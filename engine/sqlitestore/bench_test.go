@@ -109,7 +109,14 @@ func (c contender) seed(tb testing.TB, l load) {
 // advance loads an instance and commits an event of about 600 bytes.
 func (c contender) advance(tb testing.TB, l load) func(w, i int) {
 	return func(w, i int) {
-		inst, err := c.store.Load(context.Background(), storetest.ID(w*l.instances+i%l.instances))
+		c.advancing(tb, func(i int) string { return storetest.ID(w*l.instances + i%l.instances) })(w, i)
+	}
+}
+
+// advancing advances the instance that id names for each turn.
+func (c contender) advancing(tb testing.TB, id func(i int) string) func(w, i int) {
+	return func(_, i int) {
+		inst, err := c.store.Load(context.Background(), id(i))
 		if err == nil {
 			err = c.commit(context.Background(), benchAdvance(tb, inst, i))
 		}
