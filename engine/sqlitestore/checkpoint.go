@@ -15,8 +15,8 @@ const (
 	// checkpointEvery is how many pages this process writes between two rounds
 	// (16 MiB): smaller logs are folded too often, larger ones make bigger waves.
 	checkpointEvery = 4000
-	// hugeLog is the size above which the log's file is cut once it is folded (64 MiB).
-	hugeLog = 16384
+	// hugeLog is how many rounds long a log is whose file is cut once it is folded (64 MiB).
+	hugeLog = 4
 )
 
 // checkpointer folds the write-ahead log into the file beside the writer, on a
@@ -81,7 +81,7 @@ func (c *checkpointer) fold() error {
 			return err
 		}
 	}
-	if pages > hugeLog && pages == folded {
+	if pages > hugeLog*c.every && pages == folded {
 		// A long reader let it grow and is gone. The lock that this takes is held for as
 		// long as cutting the file takes.
 		_, _, err := checkpoint(c.db, "TRUNCATE")

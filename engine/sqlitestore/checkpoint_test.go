@@ -1,0 +1,121 @@
+package sqlitestore_test
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// folding opens a store whose log is folded after so many pages, and returns what
+// writes some 10 pages.
+func folding(t *testing.T, path string, pages int) (*sqlitestore.Store, func()) {
+	t.Helper()
+	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Config{Path: path}, pages, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, big := 0, `{"a":"`+strings.Repeat("x", 30<<10)+`"}`
+	return s, func() {
+		t.Helper()
+		n++
+		if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(n), big)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// until repeats a write until something holds.
+func until(t *testing.T, what string, write func(), holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); write() {
+		if time.Now().After(end) {
+			t.Fatalf("not to be seen: %s", what)
+		}
+	}
+}
+
+func logPages(t *testing.T, s *sqlitestore.Store) (pages int) {
+	t.Helper()
+	pages, _, err := s.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+// The log begins anew again and again while the writer writes, although nothing but
+// the checkpointer folds it; closing ends the checkpointer.
+func TestLogIsFoldedBesideTheWriter(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s, write := folding(t, newPath(t), 100)
+	for turn := range 3 {
+		until(t, fmt.Sprint("a long log ", turn), write, func() bool { return logPages(t, s) >= 100 })
+		until(t, fmt.Sprint("a short log ", turn), write, func() bool { return logPages(t, s) < 100 })
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	goleak.VerifyNone(t, before)
+}
+
+// A long reader lets the log grow; when it is gone, the log's file is cut.
+func TestLogIsCutAfterALongReader(t *testing.T) {
+	path := newPath(t)
+	s, write := folding(t, path, 50)
+	defer s.Close()
+	write()
+	reader, err := s.ReaderDB().BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen, again int
+	count := func(into *int) {
+		if err := reader.QueryRow("SELECT count(*) FROM instances").Scan(into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count(&seen)
+	until(t, "a huge log", write, func() bool { return logPages(t, s) > 1000 })
+	count(&again)
+	if seen != again {
+		t.Errorf("the reader saw %d instances and then %d", seen, again)
+	}
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a file that is cut", write, func() bool {
+		info, err := os.Stat(path + "-wal")
+		return err == nil && info.Size() < 1<<20
+	})
+}
+
+// Acknowledged is what a writer may read at once, whoever folds meanwhile.
+func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
+	s, write := folding(t, newPath(t), 20)
+	defer s.Close()
+	c := storetest.Start(t, storetest.ID(0), `{}`)
+	if err := s.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	var inst record.Instance
+	for i := range 100 {
+		write()
+		var err error
+		if inst, err = s.Load(t.Context(), c.Next.ID); err != nil || inst.Head != c.Next.Head {
+			t.Fatalf("write %d is not to be seen: %v", i, err)
+		}
+		c = storetest.Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
