@@ -36,8 +36,8 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.addInstance: `INSERT INTO instances (id, workflow, version, definition_hash, owner, created_at,
 			updated_at, seq, revision, state, status, head, facts)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-		&s.moveInstance: `UPDATE instances SET updated_at = ?, seq = ?, revision = ?, state = ?, status = ?, head = ?, facts = ?
-			WHERE id = ? AND seq = ? AND head = ?`,
+		&s.moveInstance: `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?, state = ?,
+			status = ?, head = ?, facts = ? WHERE id = ? AND seq = ? AND head = ?`,
 		&s.addContext: `INSERT INTO contexts (n, context) SELECT n, ? FROM instances WHERE id = ?`,
 		&s.setContext: `UPDATE contexts SET context = ? WHERE n = (SELECT n FROM instances WHERE id = ?)`,
 		&s.addEvent: `INSERT INTO events (n, seq, revision, kind, at, key_scope, prev_hash, hash, body)
@@ -303,8 +303,8 @@ func (p *pending) applyInstance(st *statements) error {
 		}
 		return st.exec(st.addContext, orEmpty(p.next.Context), i.ID)
 	}
-	if err := st.execOne(moved, st.moveInstance, i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status),
-		p.head, p.facts, i.ID, p.expect, p.from); err != nil {
+	if err := st.execOne(moved, st.moveInstance, i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State,
+		string(i.Status), p.head, p.facts, i.ID, p.expect, p.from); err != nil {
 		return err
 	}
 	if p.context == nil {

@@ -97,6 +97,15 @@ func RollbackTo(tb testing.TB, prev, then record.Instance) engine.Commit {
 	return seal(tb, prev, e, &then)
 }
 
+// MigrateTo returns the commit that pins another version.
+func MigrateTo(tb testing.TB, prev record.Instance, version int, to string, changes ...Change) engine.Commit {
+	tb.Helper()
+	return Next(tb, prev, record.Event{
+		Kind: record.Migrated, Version: version, DefinitionHash: "sha256:" + hexOf(fmt.Sprint("version ", version)), To: to,
+		Migration: &record.Migration{FromVersion: prev.Version, FromHash: prev.DefinitionHash},
+	}, changes...)
+}
+
 // Next returns the commit of one event.
 func Next(tb testing.TB, prev record.Instance, e record.Event, changes ...Change) engine.Commit {
 	tb.Helper()

@@ -228,6 +228,8 @@ func foldEqualsLoad(t *testing.T, _ Driver, s engine.Store) {
 	for i := range 40 {
 		var c engine.Commit
 		switch {
+		case i == 10 || i == 30:
+			c = MigrateTo(t, inst, inst.Version+1, "reviewing")
 		case i%7 == 6:
 			c = RollbackTo(t, inst, byRevision[1+inst.Revision/2])
 		case i%5 == 4:
