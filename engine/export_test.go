@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/gavel-mcp/gavel/engine/record"
+import (
+	"context"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
 
 // Waiting counts the scopes in which somebody has a turn or waits for one.
 func (e *Engine) Waiting() int {
@@ -15,3 +19,8 @@ func (e *Engine) Waiting() int {
 
 // Effect says what a move did outside.
 func (e *Engine) Effect(move record.Event) string { return e.effect(move) }
+
+// FoldTo is the fold up to an event of a revision.
+func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
+	return e.foldTo(ctx, id, revision, seq)
+}
