@@ -1,0 +1,246 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// DecisionsRequest looks for decisions among all that the caller may see, newest first.
+type DecisionsRequest struct {
+	// Query says which. Its Before and Limit are not read: see Cursor and Limit.
+	Query  DecisionQuery
+	Cursor string // NextCursor of the page before
+	Limit  int    // 0 is 100; at most 1000
+}
+
+// FoundDecision is a decision with the instance that it was about.
+type FoundDecision struct {
+	WorkflowID string `json:"workflowId"`
+	Workflow   string `json:"workflow"`
+	Version    int    `json:"version"`
+	HistoryEntry
+}
+
+// DecisionsResult answers a DecisionsRequest.
+type DecisionsResult struct {
+	Decisions []FoundDecision `json:"decisions"` // never nil
+	Count     int             `json:"count"`     // of this page
+	// NextCursor continues the listing, whatever was written meanwhile; "" at the end.
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+// Decisions finds decisions. An agent finds those about its own instances. What is shown
+// of each is what History shows.
+func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsRequest) (DecisionsResult, error) {
+	limit, err := pageSize(req.Limit, historyPage, historyMost)
+	if err != nil {
+		return DecisionsResult{}, err
+	}
+	q := req.Query
+	if q.Before, err = decisionCursor(req.Cursor); err != nil {
+		return DecisionsResult{}, err
+	}
+	q.Limit = limit + 1
+	hits, err := e.hits(ctx, p, q)
+	if err != nil {
+		return DecisionsResult{}, err
+	}
+	out := DecisionsResult{Decisions: []FoundDecision{}}
+	last := int64(0)
+	for h, err := range hits {
+		if err != nil {
+			return DecisionsResult{}, storeError("look for decisions", err)
+		}
+		if len(out.Decisions) == limit {
+			out.NextCursor = strconv.FormatInt(last, 10)
+			break
+		}
+		l, err := e.definition(ctx, h.Event.Workflow, h.Event.Version)
+		if err != nil {
+			return DecisionsResult{}, err
+		}
+		out.Decisions = append(out.Decisions, FoundDecision{
+			WorkflowID: h.Event.Instance, Workflow: h.Event.Workflow, Version: h.Event.Version, HistoryEntry: e.historyEntry(p, h.Event, l),
+		})
+		last = h.Position
+	}
+	out.Count = len(out.Decisions)
+	return out, nil
+}
+
+// hits checks a query, narrows it to what the caller may see, and asks the store.
+func (e *Engine) hits(ctx context.Context, p Principal, q DecisionQuery) (iter.Seq2[DecisionHit, error], error) {
+	if err := authorize(p, opRead); err != nil {
+		return nil, err
+	}
+	if err := e.checkQuery(q); err != nil {
+		return nil, err
+	}
+	store, ok := e.cfg.Store.(Searcher)
+	if !ok {
+		return nil, &Error{Code: CodeUnavailable, Message: "This store cannot look for decisions.", Hint: "Read the history of one instance instead."}
+	}
+	if q.Instance != "" {
+		if _, _, err := e.instance(ctx, p, q.Instance); err != nil {
+			return nil, err
+		}
+	}
+	if !seesAll(p.Role) {
+		if q.Owner != "" && q.Owner != p.ID {
+			return func(func(DecisionHit, error) bool) {}, nil
+		}
+		q.Owner = p.ID
+	}
+	return store.Decisions(ctx, q), nil
+}
+
+// The values that a search may ask for, as they stand in decisions.
+var (
+	// Outcomes are the outcomes of decisions.
+	Outcomes = []judge.Outcome{judge.Approve, judge.Reject, judge.Escalate}
+	// Deciders are what a decision can be settled by.
+	Deciders = []judge.LayerName{
+		judge.LayerTransition, judge.LayerFields, judge.LayerSchema, judge.LayerEvidence, judge.LayerScript, judge.LayerState,
+		judge.LayerContent, judge.LayerModel, judge.ByFallback, judge.ByPolicy, judge.ByReviewer,
+	}
+	// Assurances are what can have been examined, least first.
+	Assurances = []judge.Assurance{
+		judge.AssuranceNone, judge.AssuranceStructural, judge.AssuranceValidators, judge.AssuranceLLM,
+		judge.AssuranceLLMCalibrated, judge.AssuranceHuman,
+	}
+)
+
+// checkQuery refuses what no decision can be, because it is most likely a mistake.
+func (e *Engine) checkQuery(q DecisionQuery) error {
+	if err := oneOf("outcome", q.Outcome, Outcomes); err != nil {
+		return err
+	}
+	if err := oneOf("decidedBy", q.DecidedBy, Deciders); err != nil {
+		return err
+	}
+	if err := oneOf("assurance", q.Assurance, Assurances); err != nil {
+		return err
+	}
+	for field, c := range map[string]*float64{"minConfidence": q.MinConfidence, "maxConfidence": q.MaxConfidence} {
+		if c != nil && !(*c >= 0 && *c <= 1) { // NaN too
+			return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The %s is from 0 to 1, not %v.", field, *c), Hint: "Leave it out for any."}
+		}
+	}
+	switch {
+	case q.MinConfidence != nil && q.MaxConfidence != nil && *q.MinConfidence > *q.MaxConfidence:
+		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "The least confidence is above the greatest.", Hint: "Swap them."}
+	case !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until):
+		return &Error{Code: CodeInvalidArgument, Path: "/since", Message: "The time to begin at is not before the time to end at.", Hint: "Swap them."}
+	}
+	if err := e.text("text", q.Text); err != nil {
+		return err
+	}
+	if q.Text != "" && len(queryWords(q.Text)) == 0 {
+		return &Error{Code: CodeInvalidArgument, Path: "/text", Message: "There is no word in the text to look for.", Hint: "Give letters, digits or symbols such as emoji; punctuation is not looked for."}
+	}
+	return nil
+}
+
+// oneOf refuses a value that is given and not among those that there are.
+func oneOf[T ~string](field string, value T, of []T) error {
+	if value == "" || slices.Contains(of, value) {
+		return nil
+	}
+	names := make([]string, len(of))
+	for i, v := range of {
+		names[i] = string(v)
+	}
+	return &Error{
+		Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("There is no %s %.80q.", field, string(value)),
+		Hint: "It is one of " + strings.Join(names, ", ") + ".",
+	}
+}
+
+func decisionCursor(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 {
+		return n, nil
+	}
+	return 0, &Error{Code: CodeInvalidArgument, Path: "/cursor", Message: "The cursor is not one that a search returned.", Hint: "Use nextCursor of the page before, or leave it out."}
+}
+
+// StatisticsRequest asks for figures about decisions.
+type StatisticsRequest struct {
+	Workflow     string    // "" is all
+	Since, Until time.Time // inclusive, exclusive; zero is open
+}
+
+// StatisticsResult answers a StatisticsRequest.
+type StatisticsResult struct {
+	// Transitions by workflow, state and action. Never nil.
+	Transitions []TransitionStatistics `json:"transitions"`
+	// Decisions is how many were looked at, questions included.
+	Decisions int64 `json:"total"`
+	// NotShown counts decisions about transitions beyond the first 1000 that were met:
+	// agents ask for actions that no definition knows.
+	NotShown int64 `json:"notShown,omitempty"`
+}
+
+// TransitionStatistics are the figures of one action in one state, over the decisions
+// about it. Questions (judge.validate) are counted apart and in no other figure.
+type TransitionStatistics struct {
+	Workflow string `json:"workflow"`
+	// State and Action are empty for starts.
+	State     string `json:"state,omitempty"`
+	Action    string `json:"action,omitempty"`
+	Decisions int64  `json:"total"`
+	Prechecks int64  `json:"prechecks"`
+
+	Approved  int64 `json:"approvals"`
+	Rejected  int64 `json:"rejections"`
+	Escalated int64 `json:"escalations"`
+	Degraded  int64 `json:"degradations"`
+	// DecidedBy counts by layer, Codes the most frequent refusals, most frequent first.
+	DecidedBy []Counted `json:"decidedByCounts"`
+	Codes     []Counted `json:"codes"`
+
+	// TookMedianMs and TookP95Ms are how long decisions took, within 2 percent.
+	TookMedianMs float64 `json:"tookMedianMs"`
+	TookP95Ms    float64 `json:"tookP95Ms"`
+	// The quartiles of confidence, to three decimals.
+	ConfidenceLower  float64 `json:"confidenceLower"`
+	ConfidenceMedian float64 `json:"confidenceMedian"`
+	ConfidenceUpper  float64 `json:"confidenceUpper"`
+}
+
+// Counted is how often something was.
+type Counted struct {
+	Name  string `json:"name"`
+	Count int64  `json:"count"`
+}
+
+// Statistics computes figures per transition over all decisions that the caller may see.
+// It reads them one by one and keeps counts only.
+func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequest) (StatisticsResult, error) {
+	hits, err := e.hits(ctx, p, DecisionQuery{Workflow: req.Workflow, Since: req.Since, Until: req.Until})
+	if err != nil {
+		return StatisticsResult{}, err
+	}
+	t := tally{}
+	out := StatisticsResult{}
+	for h, err := range hits {
+		if err != nil {
+			return StatisticsResult{}, storeError("read the decisions", err)
+		}
+		out.Decisions++
+		if !t.count(h.Event) {
+			out.NotShown++
+		}
+	}
+	out.Transitions = t.transitions()
+	return out, nil
+}

@@ -1,0 +1,76 @@
+package engine //nolint:testpackage // what is kept of many decisions is not shown outside
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+func measured(action, code string, took time.Duration, confidence float64) record.Event {
+	e := record.Event{Kind: record.Refused, Workflow: "w", From: "s", Action: action, Decision: &record.Decision{Took: took}}
+	e.Decision.Confidence, e.Decision.Code = confidence, code
+	return e
+}
+
+// nearest is the quantile by the nearest rank, over all values.
+func nearest(values []float64, part float64) float64 {
+	slices.Sort(values)
+	return values[max(int(math.Ceil(part*float64(len(values))))-1, 0)]
+}
+
+func TestQuantiles(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		took := rapid.SliceOfN(rapid.Float64Range(1e4, 6e10), 1, 200).Draw(r, "took")
+		confidence := rapid.SliceOfN(rapid.Float64Range(0, 1), len(took), len(took)).Draw(r, "confidence")
+		all := tally{}
+		for i, ns := range took {
+			all.count(measured("a", "", time.Duration(ns), confidence[i]))
+		}
+		got := all.transitions()[0]
+		for what, v := range map[string][2]float64{
+			"median": {got.TookMedianMs, nearest(took, 0.5) / 1e6}, "p95": {got.TookP95Ms, nearest(took, 0.95) / 1e6},
+		} {
+			if math.Abs(v[0]-v[1]) > 0.02*v[1]+0.001 {
+				r.Fatalf("%s: %v ms, is %v ms", what, v[0], v[1])
+			}
+		}
+		for what, v := range map[string][2]float64{
+			"lower": {got.ConfidenceLower, nearest(confidence, 0.25)}, "middle": {got.ConfidenceMedian, nearest(confidence, 0.5)},
+			"upper": {got.ConfidenceUpper, nearest(confidence, 0.75)},
+		} {
+			if math.Abs(v[0]-v[1]) > 0.000501 {
+				r.Fatalf("%s quartile: %v, is %v", what, v[0], v[1])
+			}
+		}
+	})
+}
+
+// However many actions and codes somebody invents, little is kept.
+func TestStatisticsAreBounded(t *testing.T) {
+	all := tally{}
+	beyond := 0
+	for i := range 3 * mostTransitions {
+		if !all.count(measured(fmt.Sprint("action ", i), "", 0, 1)) {
+			beyond++
+		}
+		all.count(measured("action 1", fmt.Sprint("code ", i%500), 0, 1))
+	}
+	if len(all) != mostTransitions || beyond != 2*mostTransitions {
+		t.Errorf("%d transitions are kept, %d decisions are beyond", len(all), beyond)
+	}
+	one := all[transitionKey{"w", "s", "action 1"}]
+	if len(one.codes) != mostCodes || one.decisions != 3*mostTransitions+1 {
+		t.Errorf("%d codes of %d decisions", len(one.codes), one.decisions)
+	}
+	for _, s := range all.transitions() {
+		if s.Action == "action 1" && len(s.Codes) != shownCodes {
+			t.Errorf("%d codes are shown", len(s.Codes))
+		}
+	}
+}
