@@ -1,10 +1,12 @@
 package sqlitestore_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,15 +54,34 @@ func logPages(t *testing.T, s *sqlitestore.Store) (pages int) {
 	return pages
 }
 
-// The log begins anew again and again while the writer writes, although nothing but
-// the checkpointer folds it; closing ends the checkpointer.
+// The log begins anew again and again while writers write without a pause, although
+// nothing but the checkpointer folds it; closing ends the checkpointer.
 func TestLogIsFoldedBesideTheWriter(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	s, write := folding(t, newPath(t), 100)
-	for turn := range 3 {
-		until(t, fmt.Sprint("a long log ", turn), write, func() bool { return logPages(t, s) >= 100 })
-		until(t, fmt.Sprint("a short log ", turn), write, func() bool { return logPages(t, s) < 100 })
+	s, write := folding(t, newPath(t), 500)
+	var others sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range 8 {
+		others.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := s.Commit(context.Background(), storetest.Start(t, storetest.ID(1<<24+w<<20+i), document(kilobyte))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
 	}
+	for turn := range 5 {
+		until(t, fmt.Sprint("a long log ", turn), write, func() bool { return logPages(t, s) >= 500 })
+		until(t, fmt.Sprint("a short log ", turn), write, func() bool { return logPages(t, s) < 500 })
+	}
+	close(stop)
+	others.Wait()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -117,5 +138,32 @@ func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
 		if err := s.Commit(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// What is appended while the checkpointer copies, the writer folds, or under load the
+// log would never begin anew.
+func TestTheWriterFoldsTheRest(t *testing.T) {
+	s, write := folding(t, newPath(t), 1<<30)
+	defer s.Close()
+	write()
+	if rest, err := s.Fold(); err != nil || !rest {
+		t.Errorf("after a round: the writer is to fold the rest: %t, %v", rest, err)
+	}
+	for range 20 {
+		write()
+	}
+	if pages := logPages(t, s); pages < 100 {
+		t.Fatalf("the log has %d pages", pages)
+	}
+	s.LeaveRest()
+	write()
+	until(t, "a log that is folded", func() {}, func() bool {
+		pages, folded, err := s.Log()
+		return err == nil && pages == folded
+	})
+	write()
+	if pages := logPages(t, s); pages >= 100 {
+		t.Errorf("the log goes on with %d pages", pages)
 	}
 }

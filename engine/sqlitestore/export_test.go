@@ -160,3 +160,13 @@ func SpanOf(ctx context.Context, s *Store, q engine.DecisionQuery) [2]int64 {
 	}
 	return [2]int64{got.from, got.to}
 }
+
+// Fold runs a round of the checkpointer, and reports whether it left the rest to the
+// writer.
+func (s *Store) Fold() (rest bool, err error) {
+	err = s.writer.folder.fold()
+	return s.writer.folder.rest.Swap(false), err
+}
+
+// LeaveRest makes the writer fold what is left after its next transaction.
+func (s *Store) LeaveRest() { s.writer.folder.rest.Store(true) }
