@@ -163,14 +163,14 @@ func reviewed(cause record.Event, action string, how record.Review, inst record.
 	return ev
 }
 
-// closed is a row after its review has ended: without the data, which only an open one
-// needs. One that was raised waits on.
+// closed is a row after its review has ended: without the data and without what is large
+// of the evidence, which only an open one needs. One that was raised waits on.
 func closed(row StoredReview, how record.Review, cause record.Event) StoredReview {
 	if how.Status == record.ReviewOpen {
 		row.Priority, row.ExpiresAt = how.Priority, time.Time{}
 		return row
 	}
-	row.Status, row.Data = how.Status, nil
+	row.Status, row.Data, row.Evidence = how.Status, nil, kept(row.Evidence)
 	row.Resolution, row.By, row.Channel, row.Reason = how.Resolution, how.By, how.Channel, how.Reason
 	row.ClosedAt = cause.Time
 	return row

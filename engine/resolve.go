@@ -91,11 +91,11 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 	if row.Status != record.ReviewOpen {
 		return ResolveResult{}, e.reviewClosed(row, inst, l, p)
 	}
-	if err := mayResolve(p, row, inst, l.def, req.Channel); err != nil {
-		return ResolveResult{}, err
-	}
 	asked, err := e.opening(ctx, inst.ID, row.Seq)
 	if err != nil {
+		return ResolveResult{}, err
+	}
+	if err := mayResolve(p, asked, inst, l.def, req.Channel); err != nil {
 		return ResolveResult{}, err
 	}
 	if !e.bound(row, inst, asked) {
@@ -108,27 +108,27 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 }
 
 // mayResolve keeps those from resolving a review who have a part in what it is about.
-func mayResolve(p Principal, row StoredReview, inst record.Instance, d *workflow.Definition, through record.Channel) error {
+func mayResolve(p Principal, asked record.Event, inst record.Instance, d *workflow.Definition, through record.Channel) error {
 	forbidden := func(message string) error {
 		return &Error{Code: CodeForbidden, Message: message, Hint: "Leave it to another reviewer."}
 	}
 	var t *workflow.Transition
-	if s := d.States[row.From]; s != nil {
-		t = s.Transitions[row.Action]
+	if s := d.States[asked.From]; s != nil {
+		t = s.Transitions[asked.Action]
 	}
 	switch {
-	case p.ID == row.Principal:
+	case p.ID == asked.Principal:
 		return forbidden("You asked for this move yourself.")
 	case p.ID == inst.Owner:
 		return forbidden("You own this instance.")
+	case through == record.ChannelClient && asked.Decision.Rubric.Risk == judge.RiskHigh:
+		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is of high risk; it is not decided through the agent's own client.", asked.Action), Hint: "Use the command line, or a reviewer's own client."}
 	case t == nil:
 		return nil // the layers will say that the action is gone
-	case through == record.ChannelClient && t.Judge.Risk != nil && *t.Judge.Risk == judge.RiskHigh:
-		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is of high risk; it is not decided through the agent's own client.", row.Action), Hint: "Use the command line, or a reviewer's own client."}
 	}
 	for _, before := range t.NotBy {
 		if slices.Contains(inst.Facts.Performed[before], p.ID) {
-			return forbidden(fmt.Sprintf("You performed %q on this instance, and whoever did may not decide %q.", before, row.Action))
+			return forbidden(fmt.Sprintf("You performed %q on this instance, and whoever did may not decide %q.", before, asked.Action))
 		}
 	}
 	return nil

@@ -152,6 +152,15 @@ func TestReviewAttacks(t *testing.T) {
 			_, err = b.Resolve(b.t.Context(), rita, engine.ResolveRequest{ID: parked.ID, Decision: judge.Approve, Reason: "x", Channel: record.ChannelClient})
 			wantCode(b.t, err, engine.CodeForbidden)
 		},
+		"has a high risk decided in its own client": func(b *bench, _ string) {
+			b.define(operator, strings.Replace(named(guardedFlow, "risky"), `"initialState"`, `"judgeConfig":{"risk":"high"},"initialState"`, 1))
+			id := b.start(agent, "risky", `{}`).ID
+			parked := b.parked(agent, id, "release", `{"why":"a"}`)
+			_, err := b.clients().Resolve(b.t.Context(), rita, engine.ResolveRequest{ID: parked.ID, Decision: judge.Approve, Reason: "x", Channel: record.ChannelClient})
+			if e := wantCode(b.t, err, engine.CodeForbidden); !strings.Contains(e.Message, "high risk") {
+				b.t.Error(e.Message)
+			}
+		},
 		"floods": func(b *bench, _ string) {
 			limit := engine.DefaultLimits().OpenReviews
 			var parked, refused atomic.Int32
@@ -192,6 +201,17 @@ func TestReviewAttacks(t *testing.T) {
 		})
 	}
 }
+
+// clients is an engine over the same store that lets the agent's client ask a person.
+func (b *bench) clients() *engine.Engine {
+	b.t.Helper()
+	return newBenchWith(b.t, unclosed{b.store}, nil, func(c *engine.Config) { c.ReviewPath, c.ClientReviews = true, true }).Engine
+}
+
+// unclosed is a store that somebody else closes.
+type unclosed struct{ engine.Store }
+
+func (unclosed) Close() error { return nil }
 
 // tamper writes a review past the engine, as somebody with access to the store might.
 func (b *bench) tamper(row engine.StoredReview) {

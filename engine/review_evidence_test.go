@@ -310,3 +310,75 @@ func TestReviewOfAnotherTarget(t *testing.T) {
 		}
 	}
 }
+
+// However a source writes what is sensitive, it is masked; and what a validator of the
+// operator says again of it does not reach the agent.
+func TestEvidenceIsMaskedHoweverItIsWritten(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ content, want string }{
+		"as it is":            {`{"note":"the token is secret-token-77"}`, `{"note":"the token is [masked]"}`},
+		"escaped":             {`{"note":"\u0073ecret-token-77"}`, `{"note":"[masked]"}`},
+		"as a key":            {`{"s\u0065cret-token-77":1}`, `{"[masked]":1}`},
+		"with HTML escapes":   {`{"note":"a\u003cb\u003esecret"}`, `{"note":"[masked]"}`},
+		"in ASCII":            {`{"note":"Frau M\u00fcller-Q"}`, `{"note":"Frau [masked]"}`},
+		"a number":            {`{"n":123456789,"m":12}`, `{"n":"[masked]","m":12}`},
+		"where it is pointed": {`{"who":"whistleblower-ann","x":true,"y":null,"z":[1.50,{}]}`, `{"who":"[masked]","x":true,"y":null,"z":[1.50,{}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) { return content(c.content), nil }), func(*engine.Config) {})
+			b.define(operator, `{"name":"masked","initialState":"a","sensitive":["/secrets","/evidence/e/who"],"states":{
+				"a":{"transitions":{"go":{"target":"b","evidence":[{"name":"e","source":"s"}],
+					"validator":"(d, c, e) => ({valid: false, confidence: 1, reason: 'it is ' + (e.e.who || e.e.note || 'odd')})"}}},
+				"b":{"final":true}}}`)
+			id := b.start(agent, "masked", `{"secrets":["secret-token-77","a<b>secret","Müller-Q",123456789]}`).ID
+			r := b.refused(agent, id, "go", `{}`, judge.CodeValidatorRejected)
+			events := b.events(id)
+			last := events[len(events)-1]
+			if got := string(last.Decision.Evidence[0].Content); got != c.want {
+				t.Errorf("recorded as %s, want %s", got, c.want)
+			}
+			for _, secret := range []string{"secret-token-77", "a<b>secret", "whistleblower", "Müller-Q", "123456789"} {
+				if strings.Contains(r.Decision.Reasoning+strings.Join(r.Decision.Violations, ""), secret) {
+					t.Errorf("the agent reads %q", r.Decision.Reasoning)
+				}
+				for _, ev := range events[1:] {
+					if strings.Contains(string(ev.Body()), secret) {
+						t.Errorf("event %d holds %s", ev.Seq, secret)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Another reason why evidence is missing is another thing to approve.
+func TestReviewOfAnotherFailure(t *testing.T) {
+	t.Parallel()
+	w := &world{failure: judge.FailureUnavailable}
+	b := newBenchWith(t, memstore.New(), w, func(cfg *engine.Config) { cfg.ReviewPath = true })
+	b.define(operator, strings.Replace(watchedFlow, `"requireAssurance":"human","review"`, `"onEvidenceMissing":"escalate","review"`, 1))
+	id := b.start(agent, "watched", `{}`).ID
+	parked := b.parked(agent, id, "go", `{}`)
+	w.failure = judge.FailureRefused
+	if r, err := b.resolve(rita, parked.ID, judge.Approve); err != nil || r.Applied || r.Review.Status != record.ReviewStale {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A review that has ended keeps nothing large.
+func TestClosedReviewsAreSmall(t *testing.T) {
+	t.Parallel()
+	w := &world{content: `{"log":"` + strings.Repeat("x", 100<<10) + `"}`}
+	b := newBenchWith(t, memstore.New(), w, func(cfg *engine.Config) { cfg.ReviewPath = true })
+	b.define(operator, watchedFlow)
+	id := b.start(agent, "watched", `{}`).ID
+	parked := b.parked(agent, id, "go", `{}`)
+	if n := len(b.review(parked.ID).Evidence[0].Content); n < 100<<10 {
+		t.Errorf("an open one holds %d bytes", n)
+	}
+	b.parked(agent, id, "go", `{"x":1}`)
+	if ev := b.review(parked.ID).Evidence; len(ev) != 1 || ev[0].Content != nil || ev[0].Digest == "" {
+		t.Errorf("%+v", ev)
+	}
+}

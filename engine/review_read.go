@@ -221,10 +221,14 @@ func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 			due = append(due, row)
 		}
 	}
-	for i, row := range due {
+	done := 0
+	var errs []error
+	for _, row := range due { // one that cannot be ended must not keep the others waiting
 		if err := e.expire(ctx, row); err != nil {
-			return i, err
+			errs = append(errs, err)
+			continue
 		}
+		done++
 	}
-	return len(due), nil
+	return done, errors.Join(errs...)
 }

@@ -137,7 +137,10 @@ func (e *Engine) park(ctx context.Context, p Principal, j judgement, req Advance
 		return AdvanceResult{}, judgeError(ctx.Err())
 	}
 	defer release()
-	supersedes := slices.ContainsFunc(j.inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == req.Action })
+	supersedes, err := e.supersedesOwn(ctx, p, j.inst, req.Action)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
 	full, err := e.full(ctx, p)
 	if err != nil {
 		return AdvanceResult{}, err
@@ -160,6 +163,22 @@ func (e *Engine) park(ctx context.Context, p Principal, j judgement, req Advance
 		Position: position(w.next, j.loaded.def, p.Role), From: w.event.From, Action: w.event.Action,
 		Decision: decisionView(*w.event.Decision), Review: e.summary(*w.opened),
 	}, nil
+}
+
+// supersedesOwn reports whether a review of the action takes the place of one that the
+// same principal asked for: then there will not be more of them.
+func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Instance, action string) (bool, error) {
+	for _, open := range inst.Facts.Reviews {
+		if open.Action != action {
+			continue
+		}
+		row, err := e.cfg.Store.Review(ctx, open.ID)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return false, storeError("read the review", err)
+		}
+		return err == nil && row.Principal == p.ID, nil
+	}
+	return false, nil
 }
 
 // parkedBeside answers a request that another one with the same question overtook.

@@ -78,6 +78,9 @@ type Case struct {
 	// Mask replaces the sensitive values of a document, in which evidence stands as
 	// {"evidence": {name: content}}. nil means that nothing is sensitive.
 	Mask func(json.RawMessage) (json.RawMessage, error)
+	// Scrubber is Scrub for the sensitive values of another document, such as evidence in
+	// the form that Mask takes. nil means that nothing is sensitive.
+	Scrubber func(json.RawMessage) func(string) string
 	// Digest makes the keyed digest of a document that holds sensitive values; nil
 	// leaves out what it would be.
 	Digest func([]byte) string

@@ -122,7 +122,7 @@ type Evidence struct {
 func (e Evidence) Sameness() string {
 	switch {
 	case e.Failure != "":
-		return "failed"
+		return "failed:" + string(e.Failure)
 	case e.SameDigest != "":
 		return e.SameDigest
 	default:

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -127,10 +128,11 @@ func (l evidence) fetch(ctx context.Context, c Case, r EvidenceRequest) (Evidenc
 
 // holding puts in what was found: plain for scripts, masked for everybody else.
 func (e Evidence) holding(c Case, found Fetched) (Evidence, error) {
-	// In the form in which it survives being stored inside of another document.
-	found.Content = rawOf(found.Content)
+	// In one form, whatever way the source escapes: then what is sensitive is found in
+	// it, and it survives being stored inside of another document.
+	found.Content = rewritten(found.Content, func(s string) string { return s })
 	if found.Same != nil {
-		found.Same = rawOf(found.Same)
+		found.Same = rewritten(found.Same, func(s string) string { return s })
 	}
 	e.plain, e.Content, e.Size = found.Content, found.Content, len(found.Content)
 	if c.Mask != nil {
@@ -157,11 +159,7 @@ func (e Evidence) holding(c Case, found Fetched) (Evidence, error) {
 // maskedContent is content without what is sensitive: where the definition says so, and
 // wherever a sensitive value of data or context turns up again.
 func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessage, error) {
-	key, err := json.Marshal(name)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := c.Mask(slices.Concat([]byte(`{"evidence":{`), key, []byte(":"), content, []byte("}}")))
+	doc, err := c.Mask(evidenceAs(name, content))
 	if err != nil {
 		return nil, fmt.Errorf("mask the evidence %q: %w", name, err)
 	}
@@ -175,13 +173,85 @@ func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessag
 	if c.Scrub == nil {
 		return out, nil
 	}
-	if scrubbed := c.Scrub(string(out)); scrubbed != string(out) {
-		if !json.Valid([]byte(scrubbed)) {
-			return json.RawMessage(`"` + masked + `"`), nil
-		}
-		return json.RawMessage(scrubbed), nil
+	return rewritten(out, c.Scrub), nil
+}
+
+// evidenceAs is the document in which evidence is masked.
+func evidenceAs(name string, content json.RawMessage) json.RawMessage {
+	return rawOf(map[string]map[string]json.RawMessage{"evidence": {name: content}})
+}
+
+// scrubbing is c.Scrub, and removes what is sensitive in what was fetched, too: scripts
+// of an operator see it, and may say it again.
+func scrubbing(c Case) func(string) string {
+	scrub := c.Scrub
+	if c.Scrubber == nil {
+		return scrub
 	}
-	return out, nil
+	for _, e := range c.Fetched {
+		if len(e.plain) == 0 {
+			continue
+		}
+		before, more := scrub, c.Scrubber(evidenceAs(e.Name, e.plain))
+		scrub = more
+		if before != nil {
+			scrub = func(text string) string { return more(before(text)) }
+		}
+	}
+	return scrub
+}
+
+// rewritten is a JSON document with every text in it, keys and numbers included, changed
+// by change and written in one form. What is no JSON becomes masked.
+func rewritten(doc json.RawMessage, change func(string) string) json.RawMessage {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	dec.UseNumber()
+	var out bytes.Buffer
+	if err := rewrite(&out, dec, change); err != nil {
+		return json.RawMessage(`"` + masked + `"`)
+	}
+	return out.Bytes()
+}
+
+func rewrite(out *bytes.Buffer, dec *json.Decoder, change func(string) string) error {
+	token, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	switch t := token.(type) {
+	case json.Delim:
+		out.WriteString(t.String())
+		for n := 0; dec.More(); n++ {
+			if n > 0 {
+				out.WriteByte(',')
+			}
+			if t == '{' {
+				if err := rewrite(out, dec, change); err != nil {
+					return err
+				}
+				out.WriteByte(':')
+			}
+			if err := rewrite(out, dec, change); err != nil {
+				return err
+			}
+		}
+		end, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		out.WriteString(end.(json.Delim).String())
+	case string:
+		out.Write(rawOf(change(t)))
+	case json.Number:
+		if changed := change(t.String()); changed != t.String() {
+			out.Write(rawOf(changed))
+		} else {
+			out.WriteString(changed)
+		}
+	default: // true, false, null
+		out.Write(rawOf(t))
+	}
+	return nil
 }
 
 func plainDigest(content []byte) string {

@@ -132,6 +132,7 @@ func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (
 	if op.Layer == LayerEvidence {
 		c.Fetched = op.Evidence
 		c.Identity = Identified(c.Identity, c.Fetched)
+		c.Scrub = scrubbing(*c)
 	}
 	if op.Route != nil {
 		chosen := c.Candidates[*op.Route]

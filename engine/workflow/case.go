@@ -63,6 +63,7 @@ func (d *Definition) documents(c *judge.Case, in CaseInput) error {
 		}
 	}
 	c.Scrub = d.Scrubber(c.Context, c.Data)
+	c.Scrubber = func(doc json.RawMessage) func(string) string { return d.Scrubber(doc) }
 	c.Mask = func(doc json.RawMessage) (json.RawMessage, error) { return d.Mask(doc, nil) }
 	return nil
 }

@@ -84,7 +84,7 @@ func caseOf(t testing.TB, d *workflow.Definition, in workflow.CaseInput) judge.C
 func TestCaseOfAnAction(t *testing.T) {
 	d := parse(t, guarded)
 	got := caseOf(t, d, ask(nil))
-	got.Scrub, got.Mask = nil, nil
+	got.Scrub, got.Mask, got.Scrubber = nil, nil, nil
 	want := judge.Case{
 		Operation: judge.Advance, Workflow: "guarded", Version: 3, DefinitionHash: d.Hash, JudgeConfigHash: "h",
 		Instance: "wf-1", State: "reviewing", Action: "approve", Principal: "ada", Role: "agent", Owner: validators.Owner{ID: "o"},
@@ -335,7 +335,7 @@ func TestCaseIsTotalAndDeterministic(t *testing.T) {
 		if one.Scrub == nil || one.Scrub("x") != "x" {
 			rt.Fatal("no Scrub")
 		}
-		one.Scrub, two.Scrub, one.Mask, two.Mask = nil, nil, nil, nil
+		one.Scrub, two.Scrub, one.Mask, two.Mask, one.Scrubber, two.Scrubber = nil, nil, nil, nil, nil, nil
 		if diff := cmp.Diff(one, two); diff != "" {
 			rt.Fatalf("the same question twice:\n%s", diff)
 		}
