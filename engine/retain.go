@@ -329,7 +329,7 @@ func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole sur
 		return fmt.Errorf("%w: the fold ends at event %d", ErrConflict, floor.Seq)
 	}
 	ev := r.event(r.by, inst, record.Truncated)
-	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision}
+	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision, Floor: record.StateDigest(floor)}
 	sealed, next, err := record.Seal(inst, ev, nil)
 	if err != nil {
 		return sealError(err)

@@ -181,8 +181,10 @@ type Truncation struct {
 	UpTo  int64  `json:"upTo"`
 	Hash  string `json:"lastHash"`
 	Count int64  `json:"count"`
-	// Revision is the one that the snapshot at the beginning of what is left has.
-	Revision int64 `json:"revision"`
+	// Revision is the one that the snapshot at the beginning of what is left has, Floor
+	// its StateDigest: nothing else can vouch for it any more.
+	Revision int64  `json:"revision"`
+	Floor    string `json:"floor,omitempty"`
 }
 
 // Key is an idempotency key, scoped to principal, operation and instance.

@@ -45,6 +45,8 @@ func CheckTruncation(events []Event, floor Instance) error {
 		return illegal("event %d of instance %s is no truncated event", last.Seq, last.Instance)
 	case floor.ID != last.Instance || floor.Seq != t.UpTo || floor.Head != t.Hash || floor.Revision != t.Revision:
 		return illegal("the floor is event %d of instance %s, what is removed ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
+	case t.Floor != "" && t.Floor != StateDigest(floor):
+		return illegal("the floor is not the state of instance %s that the truncated event names", floor.ID)
 	case floor.Seq >= events[0].Seq:
 		return illegal("event %d of instance %s is removed before it is written", floor.Seq, floor.ID)
 	}
