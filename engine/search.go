@@ -219,8 +219,8 @@ type TransitionStatistics struct {
 
 // Counted is how often something was.
 type Counted struct {
-	Name  string `json:"name"`
-	Count int64  `json:"count"`
+	Name  string `json:"what"`
+	Count int64  `json:"times"`
 }
 
 // Statistics computes figures per transition over all decisions that the caller may see.

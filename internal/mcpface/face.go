@@ -35,6 +35,8 @@ type Engine interface {
 	ListCheckpoints(ctx context.Context, p engine.Principal, id string) (engine.CheckpointsResult, error)
 	ConfigureJudge(context.Context, engine.Principal, engine.JudgeConfigRequest) (engine.JudgeConfigResult, error)
 	History(context.Context, engine.Principal, engine.HistoryRequest) (engine.HistoryResult, error)
+	Decisions(context.Context, engine.Principal, engine.DecisionsRequest) (engine.DecisionsResult, error)
+	Statistics(context.Context, engine.Principal, engine.StatisticsRequest) (engine.StatisticsResult, error)
 	Instances(context.Context, engine.Principal, engine.InstancesRequest) (engine.InstancesResult, error)
 	CanExecute(ctx context.Context, p engine.Principal, id string, states []string) (engine.CanExecuteResult, error)
 	Diagram(context.Context, engine.Principal, engine.DiagramRequest) (engine.DiagramResult, error)

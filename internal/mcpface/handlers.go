@@ -169,24 +169,6 @@ func runConfigure(ctx context.Context, f *Face, a arguments) (answer, error) {
 	return answer{line: r.Message, content: r}, nil
 }
 
-func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
-	until, err := a.when()
-	if err != nil {
-		return answer{}, err
-	}
-	r, err := f.cfg.Engine.History(ctx, f.cfg.Principal, engine.HistoryRequest{
-		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: int(a.integer("limit")), Until: until,
-	})
-	if err != nil {
-		return answer{}, err
-	}
-	line := counted(r.Count, "decision") + ", oldest first."
-	if r.NextAfter > 0 {
-		line += fmt.Sprintf(" More with afterSeq %d.", r.NextAfter)
-	}
-	return answer{line: line, content: r}, nil
-}
-
 func runInstances(ctx context.Context, f *Face, a arguments) (answer, error) {
 	r, err := f.cfg.Engine.Instances(ctx, f.cfg.Principal, engine.InstancesRequest{
 		Workflow: a.text("workflow"), State: a.text("state"), Status: record.Status(a.text("status")),

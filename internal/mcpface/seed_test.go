@@ -29,7 +29,8 @@ var seed = []seedTool{
 	{"workflow.listCheckpoints", []string{"id"}, nil, []string{"workflowId", "checkpoints", "count"}},
 	{"workflow.judge.validate", []string{"id", "action"}, []string{"data"}, []string{"approved", "confidence", "reasoning", "violations", "suggestions"}},
 	{"workflow.judge.config", []string{"name"}, []string{"enabled", "strictMode", "minConfidence"}, []string{"success", "message", "config"}},
-	{"workflow.judge.history", []string{"id"}, nil, []string{"workflowId", "decisions", "count"}},
+	// Without an id it searches; the call with nothing is refused as the seed's is.
+	{"workflow.judge.history", nil, []string{"id"}, []string{"workflowId", "decisions", "count"}},
 }
 
 func TestSeedSchemas(t *testing.T) {

@@ -85,7 +85,7 @@ func golden(t *testing.T, name string, got []byte) {
 var documented = []string{
 	"workflow.define", "workflow.list", "workflow.describe", "workflow.start", "workflow.advance", "workflow.status",
 	"workflow.cancel", "workflow.checkpoint", "workflow.rollback", "workflow.undo", "workflow.redo", "workflow.listCheckpoints", "workflow.judge.validate",
-	"workflow.judge.config", "workflow.judge.history", "workflow.instances", "workflow.canExecute", "workflow.diagram",
+	"workflow.judge.config", "workflow.judge.history", "workflow.judge.statistics", "workflow.instances", "workflow.canExecute", "workflow.diagram",
 }
 
 func TestInventory(t *testing.T) {

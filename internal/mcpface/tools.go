@@ -153,18 +153,7 @@ var tools = []tool{
 		},
 		run: runConfigure,
 	},
-	{
-		name: "workflow.judge.history", title: "Show the decisions", readOnly: true, idempotent: true, output: engine.HistoryResult{},
-		description: "Show every decision about an instance, oldest first, refused ones and pre-checks (flagged) included: what was asked, what each layer said, with what confidence and assurance.",
-		params: []param{
-			paramID,
-			{name: "afterSeq", kind: kindInteger, within: &bounds{least: 0}, help: "Continue after this seq: nextAfter of the page before."},
-			{name: "limit", kind: kindInteger, within: &bounds{1, 1000}, help: "How many decisions at most, 1 to 1000; 100 when left out."},
-			{name: "revision", kind: kindInteger, within: &bounds{least: 1}, help: "Only those up to this revision."},
-			{name: "at", kind: kindString, help: "Only those up to this time, RFC 3339."},
-		},
-		run: runHistory,
-	},
+	historyTool, statisticsTool,
 	{
 		name: "workflow.instances", title: "List instances", readOnly: true, idempotent: true, output: engine.InstancesResult{},
 		description: "List your instances, newest first. Use it to find an instance whose id you lost.",
