@@ -26,6 +26,8 @@ const (
 	opConfigure  operation = "configure the judge of"
 	opClear      operation = "clear refusals of"
 	opResolve    operation = "resolve a review of"
+	opAnchor     operation = "anchor"
+	opVerify     operation = "verify"
 	opRetain     operation = "remove records of"
 )
 
@@ -47,6 +49,8 @@ var allowed = map[operation][]Role{
 	opConfigure:  {RoleAgent, RoleOperator},
 	opClear:      {RoleOperator},
 	opResolve:    {RoleReviewer, RoleOperator},
+	opAnchor:     {RoleOperator},
+	opVerify:     {RoleOperator, RoleAuditor},
 	opRetain:     {RoleOperator},
 }
 

@@ -82,6 +82,8 @@ type Config struct {
 	// ClientReviews lets a person resolve a review through the agent's own client
 	// (record.ChannelClient), where the transition is not of high risk.
 	ClientReviews bool
+	// Anchors signs anchors; nil when nobody anchors here.
+	Anchors Signer
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
 	// NewID returns the unique part of ids, a UUIDv7 when nil.

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// Signer signs anchors; *record.Signer implements it. Its key is never in the store.
+type Signer interface {
+	// Name goes into every anchor.
+	Name() string
+	// Sign returns the text with a signature, as a note.
+	Sign(text string) (note string, err error)
+}
+
+// AnchorResult is an anchor that was written, or the newest one when nothing had
+// happened since.
+type AnchorResult struct {
+	Number int64     `json:"number"` // 0: there is none, and nothing to anchor
+	At     time.Time `json:"at"`
+	// Instances are those that this anchor adds, Events all events that were ever taken.
+	Instances int    `json:"instances"`
+	Events    int64  `json:"events"`
+	Note      string `json:"note"`
+	// Written is false when there was nothing to add.
+	Written bool `json:"written"`
+}
+
+// anchorAttempts bounds how often an anchor is begun anew because another process has
+// just written one.
+const anchorAttempts = 5
+
+// Anchor signs where all instances stand: those that have moved since the last anchor
+// are added to the tree whose root is signed, so that the newest anchor covers all of
+// them. It is an operator's to do, and needs Config.Anchors.
+func (e *Engine) Anchor(ctx context.Context, p Principal) (AnchorResult, error) {
+	if err := authorize(p, opAnchor); err != nil {
+		return AnchorResult{}, err
+	}
+	store, err := e.anchorer()
+	if err != nil {
+		return AnchorResult{}, err
+	}
+	if e.cfg.Anchors == nil {
+		return AnchorResult{}, &Error{
+			Code: CodeUnavailable, Message: "No key to sign anchors with is configured.",
+			Hint: "Make one with gavel anchor keygen, keep it away from the store, and give it with --anchor-key.",
+		}
+	}
+	for range anchorAttempts {
+		result, err := e.anchorOnce(ctx, store)
+		if !errors.Is(err, ErrConflict) {
+			return result, err
+		}
+	}
+	return AnchorResult{}, &Error{Code: CodeBusy, Message: "Other processes write anchors all the time.", Hint: "Let one of them do it."}
+}
+
+func (e *Engine) anchorer() (Anchorer, error) {
+	if store, ok := e.cfg.Store.(Anchorer); ok {
+		return store, nil
+	}
+	return nil, &Error{Code: CodeUnavailable, Message: "This store keeps no anchors.", Hint: "Use another store."}
+}
+
+// anchorOnce writes the next anchor. ErrConflict when another process was first.
+func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, error) {
+	last, tree, err := lastAnchor(ctx, store)
+	if err != nil {
+		return AnchorResult{}, err
+	}
+	// The position is read first: what is committed from now on is the next anchor's,
+	// even where the heads show it already.
+	events, err := store.LastPosition(ctx)
+	if err != nil {
+		return AnchorResult{}, storeError("say how many events it has", err)
+	}
+	if events <= last.said.Events {
+		return AnchorResult{Number: last.said.Number, At: last.said.Time, Events: last.said.Events, Note: last.note}, nil
+	}
+	var heads []record.Head
+	for h, err := range store.Heads(ctx, last.said.Events) {
+		if err != nil {
+			return AnchorResult{}, storeError("say where the instances stand", err)
+		}
+		leaf, err := h.Leaf()
+		if err != nil {
+			return AnchorResult{}, damagedAnchors(err)
+		}
+		tree.Append(leaf)
+		heads = append(heads, h)
+	}
+	next := record.Anchor{
+		Origin: e.cfg.Anchors.Name(), Size: tree.Size(), Root: tree.Root(), Number: last.said.Number + 1,
+		Time: e.now(), Events: events,
+	}
+	if last.note != "" {
+		next.Previous = record.NoteHash(last.note)
+	}
+	note, err := e.cfg.Anchors.Sign(next.Text())
+	if err != nil {
+		return AnchorResult{}, internal("sign an anchor", err)
+	}
+	err = store.AddAnchor(ctx, StoredAnchor{Number: next.Number, At: next.Time, Note: note, Heads: record.EncodeHeads(tree, heads)})
+	if errors.Is(err, ErrConflict) {
+		return AnchorResult{}, err
+	}
+	if err != nil {
+		return AnchorResult{}, storeError("keep the anchor", err)
+	}
+	return AnchorResult{Number: next.Number, At: next.Time, Instances: len(heads), Events: events, Note: note, Written: true}, nil
+}
+
+// anchored is an anchor with what it says.
+type anchored struct {
+	note string
+	said record.Anchor
+}
+
+// lastAnchor returns the newest anchor, the zero one when there is none, and the tree
+// that it signed: a tree with the signed root is the signed one, wherever it was kept.
+func lastAnchor(ctx context.Context, store Anchorer) (anchored, record.Tree, error) {
+	stored, err := store.LastAnchor(ctx)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return anchored{}, record.Tree{}, nil
+	case err != nil:
+		return anchored{}, record.Tree{}, storeError("read the last anchor", err)
+	}
+	text, err := record.NoteText(stored.Note)
+	if err != nil {
+		return anchored{}, record.Tree{}, damagedAnchors(err)
+	}
+	said, err := record.ParseAnchor(text)
+	if err != nil {
+		return anchored{}, record.Tree{}, damagedAnchors(err)
+	}
+	tree, _, err := record.DecodeHeads(stored.Heads)
+	if err != nil {
+		return anchored{}, record.Tree{}, damagedAnchors(err)
+	}
+	if said.Number != stored.Number || tree.Size() != said.Size || tree.Root() != said.Root {
+		return anchored{}, record.Tree{}, damagedAnchors(fmt.Errorf("anchor %d is not what its note says", stored.Number))
+	}
+	return anchored{stored.Note, said}, tree, nil
+}
+
+func damagedAnchors(err error) error {
+	return &Error{
+		Code: CodeUnavailable, Message: "What the next anchor has to go on from is damaged.",
+		Hint: "Run gavel verify to see what was changed; restore a backup.", Err: err,
+	}
+}
+
+// Anchors lists the notes of all anchors above a number, oldest first: to be kept
+// outside the store.
+func (e *Engine) Anchors(ctx context.Context, p Principal, after int64) iter.Seq2[StoredAnchor, error] {
+	return func(yield func(StoredAnchor, error) bool) {
+		if err := authorize(p, opVerify); err != nil {
+			yield(StoredAnchor{}, err)
+			return
+		}
+		store, err := e.anchorer()
+		if err != nil {
+			yield(StoredAnchor{}, err)
+			return
+		}
+		for a, err := range store.Anchors(ctx, after) {
+			if err != nil {
+				yield(StoredAnchor{}, storeError("read the anchors", err))
+				return
+			}
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// Break is how something that was recorded is not as it was written.
+type Break string
+
+// The kinds of breaks.
+const (
+	// BreakEdited: an event is not what its hash says, or not the one that the next names.
+	BreakEdited Break = "edited"
+	// BreakDeleted: an event is missing from within a history, or from its beginning.
+	BreakDeleted Break = "deleted"
+	// BreakReordered: an event stands in the place of another.
+	BreakReordered Break = "reordered"
+	// BreakInserted: an event is there that was never written.
+	BreakInserted Break = "inserted"
+	// BreakTruncated: the end of a history is missing.
+	BreakTruncated Break = "truncated"
+	// BreakSwapped: a history stands where that of another instance should.
+	BreakSwapped Break = "swapped"
+	// BreakAnchor: something is not what was signed, or the signed anchors themselves
+	// are not as they were.
+	BreakAnchor Break = "anchor_mismatch"
+	// BreakRolledBack: the store is older than an anchor that was published from it.
+	BreakRolledBack Break = "rolled_back"
+	// BreakMissing: an instance that was anchored is not there.
+	BreakMissing Break = "missing_instance"
+	// BreakRow: what is kept beside the events (where an instance stands, a snapshot, a
+	// definition) is not what the events lead to.
+	BreakRow Break = "row_mismatch"
+	// BreakUnreadable: the store itself cannot be read at this place.
+	BreakUnreadable Break = "unreadable"
+)
+
+// Problem is one break.
+type Problem struct {
+	Instance string `json:"instance,omitempty"`
+	// Seq is the event at which it breaks, 0 where it is about the whole instance.
+	Seq int64 `json:"seq,omitempty"`
+	// Anchor is the number of the anchor that shows it, 0 where none is needed.
+	Anchor int64 `json:"anchor,omitempty"`
+	Kind   Break `json:"kind"`
+	// Message is one sentence.
+	Message string `json:"message"`
+}
+
+// VerifyRequest says what to verify, and against what.
+type VerifyRequest struct {
+	// Instance is the one to verify, "" for the whole store. The anchors' own chain is
+	// verified either way.
+	Instance string
+	// Keys are those that may have signed anchors; without any, signatures are not checked.
+	Keys []*record.Verifier
+	// Published are notes of anchors that were kept outside the store, in any order; nil
+	// when there are none to compare with.
+	Published []string
+	// Jobs is how many instances are verified at a time; 0 is the number of processors.
+	Jobs int
+	// Progress is told now and then what has been verified; it may be nil. Calls do not
+	// overlap.
+	Progress func(instances, events int64)
+}
+
+// VerifyReport is what was found.
+type VerifyReport struct {
+	Instances int64 `json:"instances"`
+	Events    int64 `json:"events"`
+	// Shortened counts histories whose beginning was removed, and says so.
+	Shortened int64 `json:"shortened"`
+	Anchors   int64 `json:"anchors"`
+	// Signed says that the anchors' signatures were checked.
+	Signed bool `json:"signed"`
+	// Published counts notes from outside the store that were compared with it.
+	Published int `json:"published"`
+	// AnchoredAt is the time of the newest anchor, Unanchored how many events came after
+	// it: of those, only the chain of hashes speaks.
+	AnchoredAt *time.Time `json:"anchoredAt,omitempty"`
+	Unanchored int64      `json:"unanchored"`
+	// Problems are sorted by instance and event. More counts those beyond the first 1000.
+	Problems []Problem `json:"problems"`
+	More     int64     `json:"more,omitempty"`
+}
+
+// Clean reports whether nothing is wrong.
+func (r VerifyReport) Clean() bool { return len(r.Problems) == 0 }
+
+// The bounds of a report.
+const (
+	maxProblems    = 1000
+	progressEvents = 1000
+)
+
+// Verify reads the whole store, or one instance, and looks for everything that is not
+// as it was written: every hash and the chain of them, every instance and snapshot
+// against the fold of its events, and the anchors, their signatures, their tree and
+// what they say of every history. It changes nothing, and needs no more memory than
+// the longest history's rollbacks and the changes between two anchors. A store that is
+// written to meanwhile is fine.
+//
+// It is for operators and auditors. An error means that it could not be found out; what
+// is broken is in the report.
+func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (VerifyReport, error) {
+	if err := authorize(p, opVerify); err != nil {
+		return VerifyReport{}, err
+	}
+	store, err := e.anchorer()
+	if err != nil {
+		return VerifyReport{}, err
+	}
+	v := &verification{engine: e, store: e.cfg.Store, anchors: store, req: req, broken: map[string]bool{}, definitions: map[string]string{}}
+	if v.req.Jobs < 1 {
+		v.req.Jobs = runtime.GOMAXPROCS(0)
+	}
+	if err := v.run(ctx); err != nil {
+		return VerifyReport{}, err
+	}
+	return v.result(), nil
+}
+
+// verification is one run of Verify.
+type verification struct {
+	engine  *Engine
+	store   Store
+	anchors Anchorer
+	req     VerifyRequest
+
+	instances, events, shortened atomic.Int64
+
+	mu          sync.Mutex
+	report      VerifyReport
+	broken      map[string]bool // instances with a problem
+	absent      bool            // the one instance that was asked for is not there
+	told        int64           // events at the last call of Progress
+	definitions map[string]string
+}
+
+func (v *verification) run(ctx context.Context) error {
+	if id := v.req.Instance; id != "" {
+		if err := v.instance(ctx, id); err != nil {
+			return err
+		}
+	} else if err := v.each(ctx, v.everyHead(ctx), func(ctx context.Context, h record.Head) error {
+		return v.instance(ctx, h.Instance)
+	}); err != nil {
+		return err
+	}
+	if err := v.checkAnchors(ctx); err != nil {
+		return err
+	}
+	if v.absent && v.report.Problems == nil {
+		return unknownInstance(v.req.Instance)
+	}
+	return nil
+}
+
+func (v *verification) result() VerifyReport {
+	r := v.report
+	r.Instances, r.Events, r.Shortened = v.instances.Load(), v.events.Load(), v.shortened.Load()
+	if r.Problems == nil {
+		r.Problems = []Problem{}
+	}
+	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Anchor, b.Anchor))
+	})
+	return r
+}
+
+// found notes a problem.
+func (v *verification) found(p Problem) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if p.Instance != "" {
+		v.broken[p.Instance] = true
+	}
+	if len(v.report.Problems) == maxProblems {
+		v.report.More++
+		return
+	}
+	v.report.Problems = append(v.report.Problems, p)
+}
+
+// whole reports whether no problem of an instance is known.
+func (v *verification) whole(id string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.broken[id]
+}
+
+// progressed counts what was verified and tells of it now and then.
+func (v *verification) progressed(events int64) {
+	v.instances.Add(1)
+	total := v.events.Add(events)
+	if v.req.Progress == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if total-v.told >= progressEvents || v.told == 0 {
+		v.told = total
+		v.req.Progress(v.instances.Load(), total)
+	}
+}
+
+// everyHead yields all instances; where the store cannot be read is a problem of it.
+func (v *verification) everyHead(ctx context.Context) func(yield func(record.Head) error) error {
+	return func(yield func(record.Head) error) error {
+		for h, err := range v.anchors.Heads(ctx, 0) {
+			if err != nil {
+				return v.unreadable(err, Problem{}, "the list of instances")
+			}
+			if err := yield(h); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// each does something for everything that is yielded, a few at a time. The first error
+// ends it.
+func (v *verification) each(ctx context.Context, all func(yield func(record.Head) error) error, do func(context.Context, record.Head) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan record.Head)
+	var workers sync.WaitGroup
+	for range v.req.Jobs {
+		workers.Go(func() {
+			for h := range queue {
+				if err := do(ctx, h); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	err := all(func(h record.Head) error {
+		select {
+		case queue <- h:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+	close(queue)
+	workers.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		return storeError("be verified", cause)
+	}
+	return err
+}
+
+// isDamage reports whether an error tells of what is stored, not of the way to it.
+func isDamage(err error) bool {
+	return errors.Is(err, ErrDamaged) || isUndecodable(err)
+}
+
+// isUndecodable reports whether an error is about the bytes of an event.
+func isUndecodable(err error) bool {
+	for _, known := range []error{record.ErrMalformed, record.ErrUnknownKind, record.ErrNewerSchema} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreadable makes a problem of an error that tells of damage, and returns any other.
+func (v *verification) unreadable(err error, at Problem, what string) error {
+	if !isDamage(err) {
+		return storeError("be verified", err)
+	}
+	at.Kind, at.Message = BreakUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)
+	v.found(at)
+	return nil
+}

@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// anchorCheck verifies the anchors in their order.
+type anchorCheck struct {
+	*verification
+	last anchored // the zero one behind an anchor that cannot be read
+	tree record.Tree
+	// lost says that tree is not what was signed, because something before is broken.
+	lost    bool
+	newest  anchored         // the last that could be read
+	highest int64            // the last number
+	notes   map[int64]string // the hashes of those that could be read; only what is published needs them
+}
+
+func (v *verification) checkAnchors(ctx context.Context) error {
+	c := &anchorCheck{verification: v, notes: map[int64]string{}}
+	for a, err := range v.anchors.Anchors(ctx, 0) {
+		if err != nil {
+			if err := v.unreadable(err, Problem{}, "an anchor"); err != nil {
+				return err
+			}
+			break
+		}
+		v.report.Anchors++
+		heads, ok := c.take(a)
+		if !ok {
+			continue
+		}
+		if err := c.checkHeads(ctx, a.Number, heads); err != nil {
+			return err
+		}
+	}
+	v.report.Signed = len(v.req.Keys) > 0 && v.report.Anchors > 0
+	if c.newest.note != "" {
+		v.report.AnchoredAt = &c.newest.said.Time
+	}
+	c.checkPublished()
+	events, err := v.anchors.LastPosition(ctx)
+	if err != nil {
+		return v.unreadable(err, Problem{}, "the number of events")
+	}
+	v.report.Unanchored = max(0, events-c.newest.said.Events)
+	return nil
+}
+
+func (c *anchorCheck) wrong(number int64, format string, args ...any) {
+	c.found(Problem{Anchor: number, Kind: BreakAnchor, Message: fmt.Sprintf(format, args...)})
+}
+
+// take checks one anchor: who signed it, that it follows from the one before, and that
+// the heads beside it are those that it signed. Those are returned; ok is false when
+// nothing can be said of them.
+func (c *anchorCheck) take(a StoredAnchor) (heads []record.Head, ok bool) {
+	c.highest = a.Number
+	said, err := c.read(a.Note)
+	if err != nil {
+		c.wrong(a.Number, "anchor %d: %v", a.Number, err)
+		c.last, c.tree, c.lost = anchored{}, record.Tree{}, true
+		return nil, false
+	}
+	if c.req.Published != nil {
+		c.notes[a.Number] = record.NoteHash(a.Note)
+	}
+	before := c.last
+	c.last = anchored{a.Note, said}
+	c.newest = c.last
+	switch {
+	case said.Number != a.Number:
+		c.wrong(a.Number, "anchor %d stands in the place of anchor %d", said.Number, a.Number)
+	case !a.At.Equal(said.Time):
+		c.wrong(a.Number, "anchor %d is kept with another time than it says", a.Number)
+	case a.Number > 1 && c.report.Anchors == 1:
+		c.lost = true
+		c.wrong(a.Number, "the anchors before anchor %d are missing", a.Number)
+	case before.note != "" && a.Number != before.said.Number+1:
+		c.lost = true
+		c.wrong(a.Number, "the anchors between anchor %d and anchor %d are missing", before.said.Number, a.Number)
+	case before.note != "" && said.Previous != record.NoteHash(before.note), a.Number == 1 && said.Previous != "":
+		c.wrong(a.Number, "anchor %d was written behind another anchor than the one before it", a.Number)
+	}
+	return c.grow(a, said)
+}
+
+// grow adds an anchor's heads to the tree and compares that with what was signed.
+func (c *anchorCheck) grow(a StoredAnchor, said record.Anchor) (heads []record.Head, ok bool) {
+	after, heads, err := record.DecodeHeads(a.Heads)
+	grown := c.tree.Clone()
+	for _, h := range heads {
+		leaf, bad := h.Leaf()
+		if bad != nil {
+			err = bad
+			break
+		}
+		grown.Append(leaf)
+	}
+	if err != nil {
+		c.wrong(a.Number, "anchor %d: %v", a.Number, err)
+		c.tree, c.lost = record.Tree{}, true
+		return nil, false
+	}
+	known := !c.lost
+	kept := after.Size() == said.Size && after.Root() == said.Root
+	same := grown.Size() == said.Size && grown.Root() == said.Root
+	// What comes behind this one can be checked even where this one cannot.
+	c.tree, c.lost = after, !kept
+	if same {
+		c.tree, c.lost = grown, false
+	}
+	switch {
+	case !same && known:
+		c.wrong(a.Number, "the heads kept with anchor %d are not those that were signed", a.Number)
+	case !kept:
+		c.wrong(a.Number, "the tree kept with anchor %d is not the one that was signed", a.Number)
+	}
+	return heads, same
+}
+
+// read returns what a note says, if one of the keys signed it.
+func (c *anchorCheck) read(note string) (record.Anchor, error) {
+	text, err := record.NoteText(note)
+	if err == nil && len(c.req.Keys) > 0 {
+		text, err = record.OpenNote(note, c.req.Keys...)
+	}
+	if err != nil {
+		return record.Anchor{}, err
+	}
+	return record.ParseAnchor(text)
+}
+
+// checkHeads compares heads with the histories as they are now.
+func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []record.Head) error {
+	return c.each(ctx, func(yield func(record.Head) error) error {
+		for _, h := range heads {
+			if c.req.Instance != "" && h.Instance != c.req.Instance {
+				continue
+			}
+			if err := yield(h); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(ctx context.Context, h record.Head) error { return c.checkHead(ctx, number, h) })
+}
+
+// checkHead looks for the event that an anchor names. An instance that is known to be
+// broken is passed over: what is wrong with it has been told.
+func (v *verification) checkHead(ctx context.Context, number int64, head record.Head) error {
+	if !v.whole(head.Instance) {
+		return nil
+	}
+	wrong := func(kind Break, format string, args ...any) {
+		v.found(Problem{Instance: head.Instance, Seq: head.Seq, Anchor: number, Kind: kind, Message: fmt.Sprintf(format, args...)})
+	}
+	for e, err := range v.store.Events(ctx, EventQuery{Instance: head.Instance, AfterSeq: head.Seq - 1, Limit: 1}) {
+		if err != nil {
+			return v.unreadable(err, Problem{Instance: head.Instance, Seq: head.Seq}, "the event")
+		}
+		if e.Seq == head.Seq {
+			if e.Hash != head.Hash {
+				wrong(BreakAnchor, "the event is another than the one that anchor %d was signed over: its history was rewritten", number)
+			}
+			return nil
+		}
+	}
+	row, err := v.store.Load(ctx, head.Instance)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		wrong(BreakMissing, "anchor %d was signed over event %d of it, and there is no such instance", number, head.Seq)
+		return nil
+	case err != nil:
+		return v.unreadable(err, Problem{Instance: head.Instance}, "where it stands")
+	}
+	cut, err := v.truncation(ctx, head.Instance)
+	switch {
+	case err != nil:
+		return err
+	case cut != nil && (head.Seq < cut.UpTo || head.Seq == cut.UpTo && head.Hash == cut.Hash):
+	case cut != nil && head.Seq == cut.UpTo:
+		wrong(BreakAnchor, "what was removed from the beginning ended with another event than the one that anchor %d was signed over", number)
+	default:
+		wrong(BreakTruncated, "anchor %d was signed over event %d, the history ends at event %d", number, head.Seq, row.Seq)
+	}
+	return nil
+}
+
+// checkPublished compares the notes that were kept outside with the store. One that the
+// store has not, or has otherwise, shows that an older store was put in its place.
+func (c *anchorCheck) checkPublished() {
+	var newest record.Anchor
+	told := false
+	for i, note := range c.req.Published {
+		said, err := c.read(note)
+		if err != nil {
+			c.found(Problem{Kind: BreakAnchor, Message: fmt.Sprintf("published note %d: %v", i+1, err)})
+			continue
+		}
+		c.report.Published++
+		if said.Number > newest.Number {
+			newest = said
+		}
+		stored, there := c.notes[said.Number]
+		if there && stored != record.NoteHash(note) && !told {
+			told = true
+			c.found(Problem{Anchor: said.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
+				"anchor %d was published with another text than the store has: an older store was put in place and used, or the anchor was edited", said.Number)})
+		}
+	}
+	if newest.Number > c.highest {
+		c.found(Problem{Anchor: newest.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
+			"anchor %d of %s was published over %d events, the store ends at anchor %d: an older store was put in place, or anchors were removed",
+			newest.Number, newest.Time.Format("2006-01-02 15:04:05 MST"), newest.Events, c.highest)})
+	}
+}

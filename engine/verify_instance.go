@@ -1,0 +1,350 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// instanceAttempts bounds how often an instance that seems broken is looked at again
+// because it has moved meanwhile.
+const instanceAttempts = 4
+
+// instance verifies one instance. What seems broken while it is written to is looked
+// at again: what was read before and after a write may not fit.
+func (v *verification) instance(ctx context.Context, id string) error {
+	for attempt := 1; ; attempt++ {
+		row, err := v.store.Load(ctx, id)
+		switch {
+		case errors.Is(err, ErrNotFound) && v.req.Instance != "":
+			v.absent = true
+			return nil
+		case errors.Is(err, ErrNotFound):
+			v.found(Problem{Instance: id, Kind: BreakRow, Message: "it is listed, and its context is not there"})
+			return nil
+		case err != nil:
+			return v.unreadable(err, Problem{Instance: id}, "where it stands")
+		}
+		h := &historyCheck{v: v, row: row}
+		if err := h.run(ctx); err != nil {
+			return err
+		}
+		if len(h.problems) > 0 && attempt < instanceAttempts {
+			if again, err := v.store.Load(ctx, id); err == nil && again.Seq != row.Seq {
+				continue
+			}
+		}
+		for _, p := range h.problems {
+			v.found(p)
+		}
+		if h.shortened != nil {
+			v.shortened.Add(1)
+		}
+		v.progressed(h.events)
+		return nil
+	}
+}
+
+// historyCheck verifies one instance as it was loaded.
+type historyCheck struct {
+	v        *verification
+	row      record.Instance
+	problems []Problem
+	events   int64
+
+	chain record.Chain
+	begun bool
+	// shortened is what the truncated event says, nil for a whole history.
+	shortened *record.Truncation
+
+	// inst is the fold so far. It is behind the chain while folding is false.
+	inst      record.Instance
+	folding   bool
+	restored  map[int64]bool // revisions that a rollback will ask for
+	kept      map[int64]record.Instance
+	snapshots map[int64]string // by seq
+	floor     *record.Instance // the oldest snapshot
+}
+
+func (h *historyCheck) found(kind Break, seq int64, format string, args ...any) {
+	h.problems = append(h.problems, Problem{Instance: h.row.ID, Seq: seq, Kind: kind, Message: fmt.Sprintf(format, args...)})
+}
+
+func (h *historyCheck) run(ctx context.Context) error {
+	h.folding, h.restored, h.kept = true, map[int64]bool{}, map[int64]record.Instance{}
+	if err := h.readSnapshots(ctx); err != nil {
+		return err
+	}
+	if err := h.readRollbacks(ctx); err != nil {
+		return err
+	}
+	for e, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID}) {
+		if err != nil && !isDamage(err) {
+			return storeError("be verified", err)
+		}
+		if err != nil {
+			return h.diagnose(ctx, err)
+		}
+		if !h.begun {
+			if err := h.begin(ctx, e); err != nil {
+				return err
+			}
+		}
+		if e.Instance != h.row.ID {
+			return h.diagnose(ctx, nil)
+		}
+		if err := h.chain.Add(e); err != nil {
+			return h.diagnose(ctx, err)
+		}
+		h.events++
+		h.fold(ctx, e)
+		if e.Seq == h.row.Seq {
+			break
+		}
+	}
+	return h.end(ctx)
+}
+
+// readSnapshots takes digests of all snapshots, from the newest down, and keeps the
+// oldest: a shortened history begins there.
+func (h *historyCheck) readSnapshots(ctx context.Context) error {
+	h.snapshots = map[int64]string{}
+	for revision := h.row.Revision; revision > 0; {
+		s, err := h.v.store.Snapshot(ctx, h.row.ID, revision)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return nil
+		case err != nil && isDamage(err):
+			h.found(BreakRow, 0, "a snapshot at or below revision %d cannot be read: %v", revision, err)
+			return nil
+		case err != nil:
+			return storeError("be verified", err)
+		case s.ID != h.row.ID || s.Revision < 1 || s.Revision > revision:
+			h.found(BreakRow, 0, "a snapshot at or below revision %d is of revision %d of %s", revision, s.Revision, s.ID)
+			return nil
+		}
+		h.snapshots[s.Seq] = record.StateDigest(s)
+		h.floor, revision = &s, s.Revision-1
+	}
+	return nil
+}
+
+// readRollbacks notes which revisions the fold has to keep.
+func (h *historyCheck) readRollbacks(ctx context.Context) error {
+	q := EventQuery{Instance: h.row.ID, Kinds: []record.Kind{record.RolledBack, record.Undone, record.Redone}}
+	var last int64
+	for e, err := range h.v.store.Events(ctx, q) {
+		if err != nil && !isDamage(err) {
+			return storeError("be verified", err)
+		}
+		if err != nil || e.Seq <= last { // what is broken shows when all events are read
+			return nil
+		}
+		last = e.Seq
+		if e.Rollback != nil {
+			h.restored[e.Rollback.Restores] = true
+		}
+	}
+	return nil
+}
+
+// begin finds out where a history starts: at its first event, or behind those that a
+// truncated event says were removed.
+func (h *historyCheck) begin(ctx context.Context, first record.Event) error {
+	h.begun = true
+	if first.Seq <= 1 || first.Instance != h.row.ID {
+		return nil
+	}
+	said, err := h.v.truncation(ctx, h.row.ID)
+	if err != nil || said == nil || said.UpTo != first.Seq-1 || said.Hash != first.PrevHash {
+		return err // the chain stays at the beginning, and breaks at once
+	}
+	h.shortened = said
+	h.chain = record.ChainFrom(record.Instance{ID: h.row.ID, Seq: said.UpTo, Revision: said.Revision, Head: said.Hash})
+	f := h.floor
+	switch {
+	case f == nil || f.Seq < said.UpTo:
+		h.folding = false
+		h.found(BreakRow, first.Seq, "the snapshot that its history begins with since it was shortened is not there")
+	case f.Seq == said.UpTo && record.StateDigest(*f) != said.Floor:
+		h.folding = false
+		h.found(BreakRow, first.Seq, "the snapshot that its history begins with is not the one that the truncated event names")
+	default:
+		h.inst = *f
+		h.kept[f.Revision] = *f
+		delete(h.snapshots, f.Seq)
+	}
+	return nil
+}
+
+// truncation is the newest one of an instance, nil when its history was never shortened.
+func (v *verification) truncation(ctx context.Context, id string) (*record.Truncation, error) {
+	var newest *record.Truncation
+	var last int64
+	for e, err := range v.store.Events(ctx, EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
+		if err != nil && !isDamage(err) {
+			return nil, storeError("be verified", err)
+		}
+		if err != nil || e.Seq <= last {
+			return newest, nil
+		}
+		newest, last = e.Truncation, e.Seq
+	}
+	return newest, nil
+}
+
+// fold takes the instance one step on and compares it with the snapshot of this place.
+func (h *historyCheck) fold(ctx context.Context, e record.Event) {
+	if h.folding && e.Seq == h.inst.Seq && e.Hash != h.inst.Head { // a snapshot behind the beginning
+		h.folding = false
+		h.found(BreakRow, e.Seq, "the snapshot that its history begins with is not of this event")
+	}
+	if !h.folding || e.Seq <= h.inst.Seq {
+		return
+	}
+	next, err := record.Fold(h.inst, e, func(revision int64) (record.Instance, error) { return h.restore(ctx, revision) })
+	if err != nil {
+		h.folding = false
+		h.found(BreakEdited, e.Seq, "it cannot have happened: %v", err)
+		return
+	}
+	h.inst = next
+	if h.restored[next.Revision] {
+		h.kept[next.Revision] = next
+	}
+	if want, ok := h.snapshots[e.Seq]; ok {
+		delete(h.snapshots, e.Seq)
+		if record.StateDigest(next) != want {
+			h.found(BreakRow, e.Seq, "the snapshot of revision %d is not what the events lead to", next.Revision)
+		}
+	}
+}
+
+// restore is the instance at a revision that a rollback names. Below the beginning of a
+// shortened history only a snapshot can say.
+func (h *historyCheck) restore(ctx context.Context, revision int64) (record.Instance, error) {
+	if then, ok := h.kept[revision]; ok {
+		return then, nil
+	}
+	if h.shortened != nil {
+		if s, err := h.v.store.Snapshot(ctx, h.row.ID, revision); err == nil && s.Revision == revision {
+			return s, nil
+		}
+	}
+	return record.Instance{}, record.ErrNoRevision
+}
+
+// end compares what the history led to with what is stored beside it.
+func (h *historyCheck) end(ctx context.Context) error {
+	row := h.row
+	switch seq := h.chain.Seq(); {
+	case seq < row.Seq:
+		h.found(BreakTruncated, seq+1, "the history ends at event %d, the instance is at event %d", seq, row.Seq)
+		return nil
+	case h.chain.Head() != row.Head:
+		h.found(BreakRow, row.Seq, "the instance names another hash than that of its last event")
+	}
+	if h.folding {
+		if fields := differences(h.inst, row); len(fields) > 0 {
+			h.found(BreakRow, row.Seq, "what the events lead to differs from the stored instance in %s", strings.Join(fields, ", "))
+		}
+		for seq := range h.snapshots {
+			if seq <= row.Seq {
+				h.found(BreakRow, seq, "there is a snapshot of event %d that fits no event", seq)
+			}
+		}
+	}
+	if err := h.checkDefinition(ctx); err != nil {
+		return err
+	}
+	return h.checkBeyond(ctx)
+}
+
+// checkBeyond looks for events behind the last one.
+func (h *historyCheck) checkBeyond(ctx context.Context) error {
+	for e, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID, AfterSeq: h.row.Seq, Limit: 1}) {
+		switch {
+		case err != nil && !isDamage(err):
+			return storeError("be verified", err)
+		case err != nil:
+			h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that cannot be read: %v", err)
+		case e.PrevHash == h.row.Head && e.Seq == h.row.Seq+1:
+			h.found(BreakRow, h.row.Seq, "the instance is at event %d, its history goes on", h.row.Seq)
+		default:
+			h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that does not follow from it")
+		}
+	}
+	return nil
+}
+
+// checkDefinition compares the definition that the instance is pinned to with the hash
+// that every event of it names.
+func (h *historyCheck) checkDefinition(ctx context.Context) error {
+	hash, err := h.v.definitionHash(ctx, h.row.Workflow, h.row.Version)
+	if err != nil || hash == "" || hash == h.row.DefinitionHash {
+		return err
+	}
+	h.found(BreakRow, 0, "version %d of the definition %s is not the one that its events name", h.row.Version, h.row.Workflow)
+	return nil
+}
+
+// definitionHash is the hash of a stored definition's document, "" when there is none.
+func (v *verification) definitionHash(ctx context.Context, name string, version int) (string, error) {
+	key := fmt.Sprintf("%d %s", version, name)
+	v.mu.Lock()
+	hash, known := v.definitions[key]
+	v.mu.Unlock()
+	if known {
+		return hash, nil
+	}
+	stored, err := v.store.Definition(ctx, name, version)
+	if err != nil && !errors.Is(err, ErrNotFound) && !isDamage(err) {
+		return "", storeError("be verified", err)
+	}
+	if err == nil {
+		hash = "unreadable"
+		if d, err := workflow.Parse(stored.Name, stored.Document); err == nil && d.Hash == stored.Hash {
+			hash = stored.Hash
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.definitions[key] = hash
+	return hash, nil
+}
+
+// differences names the fields in which two instances differ.
+func differences(a, b record.Instance) []string {
+	var fields []string
+	differ := func(name string, same bool) {
+		if !same {
+			fields = append(fields, name)
+		}
+	}
+	differ("workflow", a.Workflow == b.Workflow)
+	differ("version", a.Version == b.Version)
+	differ("definitionHash", a.DefinitionHash == b.DefinitionHash)
+	differ("owner", a.Owner == b.Owner)
+	differ("state", a.State == b.State)
+	differ("status", a.Status == b.Status)
+	differ("context", bytes.Equal(a.Context, b.Context))
+	differ("revision", a.Revision == b.Revision)
+	differ("facts", factsOf(a) == factsOf(b))
+	differ("createdAt", a.CreatedAt.Equal(b.CreatedAt))
+	differ("updatedAt", a.UpdatedAt.Equal(b.UpdatedAt))
+	return fields
+}
+
+func factsOf(i record.Instance) string {
+	text, err := json.Marshal(i.Facts)
+	if err != nil { // facts are strings and numbers
+		return err.Error()
+	}
+	return string(text)
+}
