@@ -168,29 +168,31 @@ func TestExampleCodeReview(t *testing.T) {
 		return agent.call("workflow.advance", object{"id": id, "action": "submit", "data": data})
 	}
 
-	refusedFor(t, submit(object{"commit": wrong}), "script", "The tests fail", "TestTotal")
+	refusedFor(t, submit(object{"commit": wrong}), "script", "The tests do not pass", "TestTotal")
 	refusedFor(t, submit(object{"commit": wrong, "evidence": object{"tests": object{"exitCode": 0}}}), "script", "TestTotal")
 	refusedFor(t, submit(object{"commit": "HEAD"}), "schema")
 	refusedFor(t, submit(object{"commit": "--output=/tmp/owned"}), "schema")
 	refusedFor(t, submit(object{"commit": strings.Repeat("0", 40)}), "script", "has no commit")
+	refusedFor(t, submit(object{"commit": s.git("rev-parse", "HEAD^{tree}")}), "script", "is no commit")
 
-	// Mended in the work tree, and not committed.
+	// What is checked out does not matter, and what is not committed does not count.
 	s.write(filepath.Join(s.repository, "price.go"), rightTotal)
-	refusedFor(t, submit(object{"commit": wrong}), "script", "Not everything is committed", "price.go")
+	refusedFor(t, submit(object{"commit": wrong, "mended": true}), "script", "TestTotal")
 	right := s.commit()
-	refusedFor(t, submit(object{"commit": wrong}), "script", "Another commit is checked out")
+	s.write(filepath.Join(s.repository, "price.go"), "no Go\n")
 	if r := submit(object{"commit": right}); r.IsError || r.field("state") != "submitted" {
 		t.Fatalf("the honest agent: %s", r.text())
 	}
 
-	// The person reads it; the agent cannot stand in for him, nor change it meanwhile.
-	merge := object{"id": id, "action": "merge", "data": object{"notes": "read both files"}}
-	refusedFor(t, agent.call("workflow.advance", merge), "transition")
+	// The person reads it; the agent cannot stand in for him, nor have him read another.
+	merge := func(by *server, commit string) toolResult {
+		return by.call("workflow.advance", object{"id": id, "action": "merge", "data": object{"reviewed": commit, "notes": "read both files"}})
+	}
+	refusedFor(t, merge(agent, right), "transition")
 	reviewer := s.serve("reviewer", "reviewer:rob")
-	s.write(filepath.Join(s.repository, "price.go"), wrongTotal)
-	refusedFor(t, reviewer.call("workflow.advance", merge), "script", "not the commit that was tested")
-	s.write(filepath.Join(s.repository, "price.go"), rightTotal)
-	if r := reviewer.call("workflow.advance", merge); r.IsError || r.field("state") != "merged" {
+	s.write(filepath.Join(s.repository, "price.go"), rightTotal+"\n// and more\n")
+	refusedFor(t, merge(reviewer, s.commit()), "script", "Handed in and tested was "+right)
+	if r := merge(reviewer, right); r.IsError || r.field("state") != "merged" {
 		t.Errorf("the reviewer: %s", r.text())
 	}
 }
