@@ -67,6 +67,20 @@ func (s *sources) names() []string {
 	return append([]string{}, s.manager.Names()...)
 }
 
+// readOnly are the names of the sources that only look; nil when that is not known.
+func (s *sources) readOnly() []string {
+	if s == nil {
+		return nil
+	}
+	var out []string
+	for _, i := range s.manager.List() {
+		if i.ReadOnly {
+			out = append(out, i.Name)
+		}
+	}
+	return out
+}
+
 // fetcher is what the judge fetches with; nil when there is none.
 func (s *sources) fetcher() judge.Fetcher {
 	if s == nil {

@@ -11,9 +11,12 @@ import (
 )
 
 type instancesCmd struct {
-	List    instancesListCmd    `cmd:"" help:"List instances, newest first."`
-	Show    instancesShowCmd    `cmd:"" help:"Show where an instance stands and what it knows."`
-	History instancesHistoryCmd `cmd:"" help:"Show every judgement of an instance, oldest first."`
+	List     instancesListCmd     `cmd:"" help:"List instances, newest first."`
+	Show     instancesShowCmd     `cmd:"" help:"Show where an instance stands and what it knows, or stood and knew."`
+	History  instancesHistoryCmd  `cmd:"" help:"Show every judgement of an instance, oldest first."`
+	Timeline instancesTimelineCmd `cmd:"" help:"Show everything that happened to an instance, oldest first."`
+	Undo     instancesUndoCmd     `cmd:"" help:"Take the last move of an instance back."`
+	Redo     instancesRedoCmd     `cmd:"" help:"Make the last undone move again."`
 }
 
 // Help says who the reader is.
@@ -81,29 +84,39 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 type instancesShowCmd struct {
 	ID   string `arg:"" name:"id" help:"The instance."`
 	JSON bool   `name:"json" help:"Print JSON."`
+	pastFlags
 	storeFlag
 }
 
 // Help shows examples.
 func (instancesShowCmd) Help() string {
-	return `Examples:
+	return `With --revision or --at it shows the past: state, context and what was known then, under the
+version of the workflow that the instance had then.
+
+Examples:
 
     gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000
+    gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000 --revision 3
+    gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000 --at 2026-01-02T15:04:05Z
     gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000 --json | jq .context`
 }
 
 // Run shows one instance.
 func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
+	when, err := c.when()
+	if err != nil {
+		return err
+	}
 	sys, err := openForReading(ctx, con.log, c.storeFlag)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	s, err := sys.engine.Status(ctx, localCLI, c.ID)
+	s, err := sys.engine.StatusAt(ctx, localCLI, c.ID, when)
 	if err != nil {
 		return engineFailure(err)
 	}
-	more, err := c.more(ctx, sys)
+	more, err := c.more(ctx, sys, when, s)
 	if err != nil {
 		return err
 	}
@@ -112,6 +125,9 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 			engine.StatusResult
 			instanceMore
 		}{s, more})
+	}
+	if s.Past != nil {
+		con.out.table([][]string{{"now", fmt.Sprintf("in %s, at revision %d", s.Past.State, s.Past.Revision)}})
 	}
 	con.out.table([][]string{
 		{"id", s.ID},
@@ -146,6 +162,7 @@ type instancesHistoryCmd struct {
 	After int64  `name:"after-seq" default:"0" placeholder:"SEQ" help:"Only events behind this number."`
 	Limit int    `name:"limit" default:"100" placeholder:"N" help:"At most this many, 1 to 1000."`
 	JSON  bool   `name:"json" help:"Print JSON, with data, findings and every layer's opinion."`
+	pastFlags
 	storeFlag
 }
 
@@ -162,12 +179,16 @@ func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
 		return misused("", "--limit is 1 to 1000, not %d", c.Limit)
 	}
+	until, err := c.when()
+	if err != nil {
+		return err
+	}
 	sys, err := openForReading(ctx, con.log, c.storeFlag)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	h, err := sys.engine.History(ctx, localCLI, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit})
+	h, err := sys.engine.History(ctx, localCLI, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
 	if err != nil {
 		return engineFailure(err)
 	}

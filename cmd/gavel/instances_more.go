@@ -23,10 +23,10 @@ type fetchedFor struct {
 	judge.Evidence
 }
 
-// more reads all of an instance's history and reviews.
-func (c *instancesShowCmd) more(ctx context.Context, sys *system) (instanceMore, error) {
+// more reads all of an instance's history and reviews, as far as the status goes.
+func (c *instancesShowCmd) more(ctx context.Context, sys *system, until engine.When, s engine.StatusResult) (instanceMore, error) {
 	out := instanceMore{Evidence: []fetchedFor{}, AllReviews: []engine.ReviewSummary{}}
-	for page := (engine.HistoryRequest{ID: c.ID, Limit: 1000}); ; {
+	for page := (engine.HistoryRequest{ID: c.ID, Limit: 1000, Until: until}); ; {
 		h, err := sys.engine.History(ctx, localCLI, page)
 		if err != nil {
 			return out, engineFailure(err)
@@ -45,7 +45,11 @@ func (c *instancesShowCmd) more(ctx context.Context, sys *system) (instanceMore,
 		if err != nil {
 			return out, engineFailure(err)
 		}
-		out.AllReviews = append(out.AllReviews, r.Reviews...)
+		for _, review := range r.Reviews {
+			if s.Past == nil || !review.ParkedAt.After(s.UpdatedAt) {
+				out.AllReviews = append(out.AllReviews, review)
+			}
+		}
 		if page.Cursor = r.NextCursor; r.NextCursor == "" {
 			return out, nil
 		}

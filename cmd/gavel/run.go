@@ -27,7 +27,8 @@ type commands struct {
 	Judge      judgeCmd      `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
-	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store."`
+	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store, also as they were."`
+	Migrate    migrateCmd    `cmd:"" help:"Pin instances to another version of their workflow."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`
 }

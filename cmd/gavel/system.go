@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
@@ -101,7 +102,7 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 	}
 	sys.engine, err = engine.New(engine.Config{
 		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key),
-		Models: with.model.names(), Sources: with.sources.names(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
+		Models: with.model.names(), Sources: with.sources.names(), ReadOnlySources: with.sources.readOnly(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
 	})
 	if err != nil {
 		return nil, err
@@ -142,6 +143,16 @@ func digestKey(path string) ([]byte, error) {
 	key := make([]byte, 32)
 	_, err := rand.Read(key)
 	return key, err
+}
+
+// badEnd is engineFailure for codes that say nothing against the command: what was asked
+// for could not be.
+func badEnd(err error, codes ...engine.Code) error {
+	failed := engineFailure(err)
+	if f, ok := errors.AsType[*failure](failed); ok && slices.Contains(codes, engine.CodeOf(err)) {
+		f.code = exitBad
+	}
+	return failed
 }
 
 // engineFailure gives an engine's error the exit code that it means on a command line.

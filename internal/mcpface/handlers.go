@@ -104,6 +104,13 @@ func runValidate(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runStatus(ctx context.Context, f *Face, a arguments) (answer, error) {
+	when, err := a.when()
+	if err != nil {
+		return answer{}, err
+	}
+	if when != (engine.When{}) {
+		return f.statusAt(ctx, a.text("id"), when)
+	}
 	r, err := f.cfg.Engine.Status(ctx, f.cfg.Principal, a.text("id"))
 	if err != nil {
 		return answer{}, err

@@ -22,6 +22,15 @@ func (a arguments) when() (engine.When, error) {
 	return w, nil
 }
 
+// statusAt shows the past; its line says nothing of reviews, which need not wait any more.
+func (f *Face) statusAt(ctx context.Context, id string, when engine.When) (answer, error) {
+	r, err := f.cfg.Engine.StatusAt(ctx, f.cfg.Principal, id, when)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{line: r.Progress, content: r}, nil
+}
+
 func undoRequest(a arguments) engine.UndoRequest {
 	return engine.UndoRequest{ID: a.text("id"), Key: a.text("idempotencyKey"), ExpectedRevision: a.revision()}
 }

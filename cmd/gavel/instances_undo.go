@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// turning is what undo and redo have in common.
+type turning struct {
+	ID       string `arg:"" name:"id" help:"The instance."`
+	Expected *int64 `name:"expected-revision" placeholder:"N" help:"Only if the instance is at this revision."`
+	Key      string `name:"idempotency-key" placeholder:"KEY" help:"The same call with the same key is answered and not repeated."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+type instancesUndoCmd struct{ turning }
+
+// Help shows examples.
+func (instancesUndoCmd) Help() string {
+	return `State and context are again what they were before the move; called again, the move before
+that is taken back. What a move did outside is not undone. The history is kept: undoing is
+an event like any other. Reviews that wait become stale.
+
+Examples:
+
+    gavel instances undo wf-01926f0e-7c1a-7000-8000-000000000000
+
+Exit codes: 0 undone, 1 there is nothing to undo, 2 wrong usage, 3 could not find out.`
+}
+
+// Run takes a move back.
+func (c *instancesUndoCmd) Run(ctx context.Context, con *console) error {
+	return c.turn(ctx, con, (*engine.Engine).Undo)
+}
+
+type instancesRedoCmd struct{ turning }
+
+// Help shows examples.
+func (instancesRedoCmd) Help() string {
+	return `The move that was undone last is made again, exactly as it was; nothing is judged anew.
+After another move, a rollback or a migration there is nothing to redo.
+
+Examples:
+
+    gavel instances redo wf-01926f0e-7c1a-7000-8000-000000000000
+
+Exit codes: 0 made again, 1 there is nothing to redo, 2 wrong usage, 3 could not find out.`
+}
+
+// Run makes an undone move again.
+func (c *instancesRedoCmd) Run(ctx context.Context, con *console) error {
+	return c.turn(ctx, con, (*engine.Engine).Redo)
+}
+
+func (c turning) turn(ctx context.Context, con *console, do func(*engine.Engine, context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)) error {
+	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	r, err := do(sys.engine, ctx, localCLI, engine.UndoRequest{ID: c.ID, Key: c.Key, ExpectedRevision: c.Expected})
+	if err != nil {
+		return badEnd(err, engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict)
+	}
+	if c.JSON {
+		return con.out.json(r)
+	}
+	con.out.printf("%s\n%s\n", r.Message, r.Progress)
+	return nil
+}

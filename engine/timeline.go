@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// TimelineEntry is one event of an instance, whatever its kind, without its documents.
+type TimelineEntry struct {
+	Seq       int64         `json:"seq"`
+	Revision  int64         `json:"revision"`
+	Time      time.Time     `json:"time"`
+	Kind      record.Kind   `json:"kind"`
+	Principal string        `json:"principal"`
+	Role      string        `json:"role"`
+	Action    string        `json:"action,omitempty"`
+	From      string        `json:"from,omitempty"`
+	To        string        `json:"to"`
+	Status    record.Status `json:"status"`
+	Version   int           `json:"version"`
+	// Outcome of the decision, where there is one.
+	Outcome judge.Outcome `json:"outcome,omitempty"`
+	// Restores is the revision that an undo, a redo or a rollback went to.
+	Restores     int64  `json:"restores,omitempty"`
+	CheckpointID string `json:"checkpointId,omitempty"`
+	ReviewID     string `json:"reviewId,omitempty"`
+	// FromVersion is the version before a migration.
+	FromVersion int `json:"fromVersion,omitempty"`
+	// Removed says, of a truncation, how many events it removed, now and before.
+	Removed int64  `json:"removed,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Hash    string `json:"hash"`
+}
+
+// TimelineResult answers Timeline.
+type TimelineResult struct {
+	WorkflowID string          `json:"workflowId"`
+	Events     []TimelineEntry `json:"events"` // never nil
+	Count      int             `json:"count"`  // of this page
+	// NextAfter continues the listing; 0 at the end.
+	NextAfter int64 `json:"nextAfter,omitempty"`
+}
+
+// Timeline lists everything that happened to an instance, oldest first: what History
+// says of decisions, and checkpoints, rollbacks, undos, migrations and all the rest
+// beside it.
+func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) (TimelineResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return TimelineResult{}, err
+	}
+	limit, err := pageSize(req.Limit, historyPage, historyMost)
+	if err != nil {
+		return TimelineResult{}, err
+	}
+	inst, _, err := e.instance(ctx, p, req.ID)
+	if err != nil {
+		return TimelineResult{}, err
+	}
+	until, err := e.then(ctx, inst, req.Until)
+	if err != nil {
+		return TimelineResult{}, err
+	}
+	out := TimelineResult{WorkflowID: inst.ID, Events: []TimelineEntry{}}
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, MaxRevision: until.Revision, Limit: limit + 1}) {
+		if err != nil {
+			return TimelineResult{}, storeError("read the history", err)
+		}
+		if ev.Seq > until.Seq {
+			break
+		}
+		if len(out.Events) == limit {
+			out.NextAfter = out.Events[limit-1].Seq
+			break
+		}
+		out.Events = append(out.Events, timelineEntry(ev))
+	}
+	out.Count = len(out.Events)
+	return out, nil
+}
+
+func timelineEntry(ev record.Event) TimelineEntry {
+	out := TimelineEntry{
+		Seq: ev.Seq, Revision: ev.Revision, Time: ev.Time, Kind: ev.Kind, Principal: ev.Principal, Role: ev.Role,
+		Action: ev.Action, From: ev.From, To: ev.To, Status: ev.Status, Version: ev.Version, Reason: ev.Reason, Hash: ev.Hash,
+	}
+	if ev.Decision != nil {
+		out.Outcome = ev.Decision.Outcome
+	}
+	if ev.Rollback != nil {
+		out.Restores, out.CheckpointID = ev.Rollback.Restores, ev.Rollback.CheckpointID
+	}
+	if ev.Checkpoint != nil {
+		out.CheckpointID, out.Reason = ev.Checkpoint.ID, ev.Checkpoint.Description
+	}
+	if ev.Review != nil {
+		out.ReviewID, out.Reason = ev.Review.ID, ev.Review.Reason
+	}
+	if ev.Migration != nil {
+		out.FromVersion = ev.Migration.FromVersion
+	}
+	if ev.Truncation != nil {
+		out.Removed = ev.Truncation.Count
+	}
+	return out
+}
