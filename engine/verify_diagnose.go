@@ -78,7 +78,7 @@ func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, err
 		case err != nil && (!isUndecodable(err) || number > h.row.Seq):
 			return append(places, place{number: number, state: placeUnreadable, how: err.Error()}), nil
 		case err != nil:
-			places = append(places, place{number: number, state: placeUndecoded, how: err.Error()})
+			places = append(places, place{number: number, state: placeUndecoded, how: clause(err)})
 		case !there:
 			return places, nil
 		default:
@@ -114,6 +114,9 @@ func clause(err error) string {
 		return "it does not follow"
 	case errors.As(err, &broken):
 		return broken.How
+	}
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
 	}
 	return err.Error()
 }

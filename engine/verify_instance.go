@@ -169,10 +169,10 @@ func (h *historyCheck) begin(ctx context.Context, first record.Event) error {
 	h.chain = record.ChainFrom(record.Instance{ID: h.row.ID, Seq: said.UpTo, Revision: said.Revision, Head: said.Hash})
 	f := h.floor
 	switch {
-	case f == nil || f.Seq < said.UpTo:
+	case f == nil:
 		h.folding = false
 		h.found(BreakRow, first.Seq, "the snapshot that its history begins with since it was shortened is not there")
-	case f.Seq == said.UpTo && record.StateDigest(*f) != said.Floor:
+	case f.Seq != said.UpTo || record.StateDigest(*f) != said.Floor:
 		h.folding = false
 		h.found(BreakRow, first.Seq, "the snapshot that its history begins with is not the one that the truncated event names")
 	default:
@@ -201,11 +201,7 @@ func (v *verification) truncation(ctx context.Context, id string) (*record.Trunc
 
 // fold takes the instance one step on and compares it with the snapshot of this place.
 func (h *historyCheck) fold(ctx context.Context, e record.Event) {
-	if h.folding && e.Seq == h.inst.Seq && e.Hash != h.inst.Head { // a snapshot behind the beginning
-		h.folding = false
-		h.found(BreakRow, e.Seq, "the snapshot that its history begins with is not of this event")
-	}
-	if !h.folding || e.Seq <= h.inst.Seq {
+	if !h.folding {
 		return
 	}
 	next, err := record.Fold(h.inst, e, func(revision int64) (record.Instance, error) { return h.restore(ctx, revision) })

@@ -1,0 +1,370 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+)
+
+func anchorBench(t testing.TB, store engine.Store, key engine.Signer) *bench {
+	t.Helper()
+	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = key })
+	b.define(operator, ledgerWorkflow)
+	return b
+}
+
+func (b *bench) anchor() engine.AnchorResult {
+	b.t.Helper()
+	a, err := b.Anchor(b.t.Context(), operator)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return a
+}
+
+func TestAnchorsCoverWhatMoved(t *testing.T) {
+	key := newSigner(t)
+	b := anchorBench(t, memstore.New(), key)
+	if a := b.anchor(); a.Written || a.Number != 0 {
+		t.Errorf("nothing has happened: %+v", a)
+	}
+	first := b.start(agent, "ledger", `{}`).ID
+	b.start(agent, "ledger", `{}`)
+	one := b.anchor()
+	if !one.Written || one.Number != 1 || one.Instances != 2 || one.Events != 2 {
+		t.Errorf("the first: %+v", one)
+	}
+	if again := b.anchor(); again.Written || again.Number != 1 || again.Note != one.Note {
+		t.Errorf("nothing has happened since: %+v", again)
+	}
+	b.advance(agent, first, "go", `{"why":"x"}`)
+	b.advance(agent, first, "back", `{}`)
+	two := b.anchor()
+	if two.Number != 2 || two.Instances != 1 || two.Events != 4 {
+		t.Errorf("the second: %+v", two)
+	}
+	text, err := record.OpenNote(two.Note, key.Verifier())
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := record.ParseAnchor(text)
+	if err != nil || said.Size != 3 || said.Number != 2 || said.Previous != record.NoteHash(one.Note) || said.Origin != "gavel-test" || !said.Time.Equal(two.At) {
+		t.Errorf("%+v, %v", said, err)
+	}
+	var notes []string
+	for a, err := range b.Anchors(t.Context(), auditor, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes = append(notes, a.Note)
+	}
+	if !slices.Equal(notes, []string{one.Note, two.Note}) {
+		t.Errorf("listed: %q", notes)
+	}
+}
+
+func TestAnchorNeedsAKeyAndAnOperator(t *testing.T) {
+	b := anchorBench(t, memstore.New(), nil)
+	b.start(agent, "ledger", `{}`)
+	_, err := b.Anchor(t.Context(), operator)
+	var e *engine.Error
+	if !errors.As(err, &e) || e.Code != engine.CodeUnavailable || !strings.Contains(e.Hint, "--anchor-key") {
+		t.Errorf("without a key: %v", err)
+	}
+	for _, p := range []engine.Principal{agent, reviewer, auditor, {}} {
+		if _, err := b.Anchor(t.Context(), p); engine.CodeOf(err) != engine.CodeForbidden {
+			t.Errorf("%s anchors: %v", p.Role, err)
+		}
+		_, err := b.Verify(t.Context(), p, engine.VerifyRequest{})
+		if allowed := p.Role == engine.RoleAuditor; allowed != (err == nil) {
+			t.Errorf("%s verifies: %v", p.Role, err)
+		}
+	}
+	for _, err := range b.Anchors(t.Context(), agent, 0) {
+		if engine.CodeOf(err) != engine.CodeForbidden {
+			t.Errorf("an agent lists anchors: %v", err)
+		}
+	}
+	// A store that cannot keep anchors says so.
+	bare := newBenchWith(t, struct{ engine.Store }{memstore.New()}, nil, func(c *engine.Config) { c.Anchors = newSigner(t) })
+	if _, err := bare.Anchor(t.Context(), operator); engine.CodeOf(err) != engine.CodeUnavailable {
+		t.Errorf("another store: %v", err)
+	}
+}
+
+// Several processes may anchor one store: every anchor is written once.
+func TestAnchorsOfSeveralProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	key := newSigner(t)
+	l := &ledger{path: path, key: key}
+	a, _ := l.open(t, path)
+	b, _ := l.open(t, path)
+	a.define(operator, ledgerWorkflow)
+	var wg sync.WaitGroup
+	for i, one := range []*bench{a, b} {
+		wg.Go(func() {
+			for range 10 {
+				id, err := one.Start(t.Context(), agent, engine.StartRequest{Type: "ledger"})
+				if err != nil {
+					t.Errorf("process %d: start: %v", i, err)
+					return
+				}
+				if _, err := one.Anchor(t.Context(), operator); err != nil && engine.CodeOf(err) != engine.CodeBusy {
+					t.Errorf("process %d, %s: %v", i, id.ID, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	a.anchor()
+	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+	if err != nil || !r.Clean() || r.Instances != 20 || r.Unanchored != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// An anchor does not go on from something that was changed.
+func TestAnchorRefusesADamagedOne(t *testing.T) {
+	store := memstore.New()
+	b := anchorBench(t, store, newSigner(t))
+	b.start(agent, "ledger", `{}`)
+	if err := store.AddAnchor(t.Context(), engine.StoredAnchor{Number: 1, Note: "nothing\n", Heads: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Anchor(t.Context(), operator)
+	var e *engine.Error
+	if !errors.As(err, &e) || e.Code != engine.CodeUnavailable || !strings.Contains(e.Hint, "gavel verify") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestVerifyWithoutKeysAndOfOneInstance(t *testing.T) {
+	key := newSigner(t)
+	b := anchorBench(t, memstore.New(), key)
+	id := b.start(agent, "ledger", `{}`).ID
+	b.start(agent, "ledger", `{}`)
+	b.anchor()
+	b.advance(agent, id, "go", `{"why":"x"}`)
+	var told int64
+	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Jobs: 3, Progress: func(instances, _ int64) { told = instances }})
+	if err != nil || !r.Clean() || r.Signed || r.Instances != 2 || r.Events != 3 || r.Anchors != 1 || r.Unanchored != 1 || r.AnchoredAt == nil {
+		t.Errorf("without keys: %+v, %v", r, err)
+	}
+	if told == 0 {
+		t.Error("no progress was told")
+	}
+	r, err = b.Verify(t.Context(), auditor, engine.VerifyRequest{Instance: id, Keys: []*record.Verifier{key.Verifier()}})
+	if err != nil || !r.Clean() || !r.Signed || r.Instances != 1 || r.Events != 2 {
+		t.Errorf("one instance: %+v, %v", r, err)
+	}
+	if _, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Instance: "wf-none"}); engine.CodeOf(err) != engine.CodeUnknownInstance {
+		t.Errorf("none: %v", err)
+	}
+	r, err = b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{newSigner(t).Verifier()}})
+	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != engine.BreakAnchor || r.Problems[0].Anchor != 1 {
+		t.Errorf("with another key: %+v, %v", r, err)
+	}
+	r, err = b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{newSigner(t).Verifier(), key.Verifier()}})
+	if err != nil || !r.Clean() {
+		t.Errorf("with an old key and a new one: %+v, %v", r, err)
+	}
+	r, err = b.Verify(t.Context(), auditor, engine.VerifyRequest{Published: []string{"nonsense"}})
+	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != engine.BreakAnchor {
+		t.Errorf("a published note that is none: %+v, %v", r, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Verify(ctx, auditor, engine.VerifyRequest{}); engine.CodeOf(err) != engine.CodeCancelled {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// What is written while it is verified is no break.
+func TestVerifyUnderWrites(t *testing.T) {
+	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := newSigner(t)
+	b := anchorBench(t, store, key)
+	var ids []string
+	for range 4 {
+		ids = append(ids, b.start(agent, "ledger", `{}`).ID)
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			id, action := ids[i%len(ids)], []string{"go", "back"}[i/len(ids)%2]
+			if _, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: []byte(`{"why":"x"}`)}); err != nil {
+				t.Errorf("advance: %v", err)
+				return
+			}
+			if i%20 == 0 {
+				if _, err := b.Anchor(context.Background(), operator); err != nil {
+					t.Errorf("anchor: %v", err)
+				}
+			}
+		}
+	}()
+	for range 15 {
+		r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+		if err != nil || !r.Clean() {
+			t.Errorf("%+v, %v", r.Problems, err)
+			break
+		}
+	}
+	close(stop)
+	<-ended
+}
+
+// Whatever happens to instances, in whatever order, and however often it is anchored:
+// what was only written verifies. What was shortened does too.
+func TestRandomHistoriesVerifyClean(t *testing.T) {
+	key := newSigner(t)
+	t.Run("memory", func(t *testing.T) {
+		rapid.Check(t, func(rt *rapid.T) { writeAndVerify(t, rt, memstore.New(), key) })
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		runs := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			if runs++; runs <= 10 { // every write waits for the disk
+				writeAndVerify(t, rt, openSQLite(t), key)
+			}
+		})
+	})
+}
+
+func writeAndVerify(t *testing.T, rt *rapid.T, store engine.Store, key *record.Signer) {
+	t.Helper()
+	b := anchorBench(t, store, key)
+	w := &writer{bench: b, rt: rt}
+	published := []string{}
+	w.start()
+	rt.Repeat(map[string]func(*rapid.T){
+		"start":      func(*rapid.T) { w.start() },
+		"advance":    func(*rapid.T) { w.advance() },
+		"checkpoint": func(*rapid.T) { w.checkpoint() },
+		"rollback":   func(*rapid.T) { w.rollback() },
+		"shorten":    func(*rapid.T) { w.shorten() },
+		"anchor": func(*rapid.T) {
+			if a := b.anchor(); a.Written {
+				published = append(published, a.Note)
+			}
+		},
+	})
+	var events int64
+	for _, id := range w.ids {
+		events += w.left(id)
+	}
+	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}, Published: published})
+	if err != nil || !r.Clean() || r.Events != events || r.Instances != int64(len(w.ids)) || r.Published != len(published) {
+		rt.Fatalf("%d events of %d instances: %+v, %v", events, len(w.ids), r, err)
+	}
+}
+
+func openSQLite(t *testing.T) engine.Store {
+	t.Helper()
+	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// writer does things to instances.
+type writer struct {
+	*bench
+	rt          *rapid.T
+	ids         []string
+	checkpoints [][2]string
+}
+
+func (w *writer) one() string { return rapid.SampledFrom(w.ids).Draw(w.rt, "instance") }
+
+func (w *writer) start() { w.ids = append(w.ids, w.bench.start(agent, "ledger", `{"title":"x"}`).ID) }
+
+func (w *writer) advance() {
+	_, err := w.Advance(context.Background(), agent, engine.AdvanceRequest{
+		ID: w.one(), Action: rapid.SampledFrom([]string{"go", "back", "end", "fly"}).Draw(w.rt, "action"),
+		Data: []byte(rapid.SampledFrom([]string{`{}`, `{"why":"<a>"}`, `{"why":null,"n":1.50}`}).Draw(w.rt, "data")),
+	})
+	if err != nil {
+		w.rt.Fatal(err)
+	}
+}
+
+func (w *writer) checkpoint() {
+	id := w.one()
+	if cp, err := w.Checkpoint(context.Background(), agent, engine.CheckpointRequest{ID: id}); err == nil {
+		w.checkpoints = append(w.checkpoints, [2]string{id, cp.CheckpointID})
+	}
+}
+
+func (w *writer) rollback() {
+	if len(w.checkpoints) == 0 {
+		w.rt.Skip("no checkpoint yet")
+	}
+	cp := rapid.SampledFrom(w.checkpoints).Draw(w.rt, "checkpoint")
+	// One that was removed with the beginning of its history is no mistake here.
+	_, err := w.Rollback(context.Background(), operator, engine.RollbackRequest{ID: cp[0], CheckpointID: cp[1]})
+	if err != nil && engine.CodeOf(err) != engine.CodeUnknownCheckpoint {
+		w.rt.Fatal(err)
+	}
+}
+
+// shorten removes a beginning that no later event goes back to.
+func (w *writer) shorten() {
+	ctx := context.Background()
+	inst := w.load(w.one())
+	var events []record.Event
+	for e, err := range w.store.Events(ctx, engine.EventQuery{Instance: inst.ID}) {
+		if err != nil {
+			w.rt.Fatal(err)
+		}
+		if e.Rollback != nil || e.Checkpoint != nil {
+			w.rt.Skip("it goes back")
+		}
+		events = append(events, e)
+	}
+	if events[0].Seq != 1 || len(events) < 2 {
+		w.rt.Skip("short already")
+	}
+	upTo := rapid.IntRange(1, len(events)-1).Draw(w.rt, "upTo")
+	sealed, next := shortened(w.t, w.bench, inst, int64(upTo))
+	cutter, ok := w.store.(engine.Truncator)
+	if !ok {
+		w.rt.Skip("this store removes nothing")
+	}
+	if err := cutter.Truncate(ctx, engine.Commit{Expect: inst.Seq, Events: sealed, Next: next}, int64(upTo), w.at(inst.ID, int64(upTo))); err != nil {
+		w.rt.Fatal(err)
+	}
+}
+
+// left is how many events of an instance are there.
+func (w *writer) left(id string) (n int64) {
+	for _, err := range w.store.Events(context.Background(), engine.EventQuery{Instance: id}) {
+		if err != nil {
+			w.rt.Fatal(fmt.Errorf("count: %w", err))
+		}
+		n++
+	}
+	return n
+}
