@@ -26,6 +26,8 @@ const (
 	opConfigure  operation = "configure the judge of"
 	opClear      operation = "clear refusals of"
 	opResolve    operation = "resolve a review of"
+	opImport     operation = "import"
+	opExport     operation = "export"
 	opAnchor     operation = "anchor"
 	opVerify     operation = "verify"
 	opRetain     operation = "remove records of"
@@ -49,6 +51,8 @@ var allowed = map[operation][]Role{
 	opConfigure:  {RoleAgent, RoleOperator},
 	opClear:      {RoleOperator},
 	opResolve:    {RoleReviewer, RoleOperator},
+	opImport:     {RoleOperator},
+	opExport:     {RoleOperator, RoleAuditor},
 	opAnchor:     {RoleOperator},
 	opVerify:     {RoleOperator, RoleAuditor},
 	opRetain:     {RoleOperator},

@@ -244,7 +244,8 @@ func carries(e Event) error {
 }
 
 // imported is an instance after a step that was made elsewhere. Nobody here saw it, so
-// it counts as visited only where an operator said so, and as performed by nobody.
+// it counts as visited only where an operator said so, and as performed by nobody. What
+// it froze is frozen all the same: that takes rights, and gives none.
 func imported(next Instance, e Event) (Instance, error) {
 	if next.ID == "" {
 		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
@@ -253,6 +254,8 @@ func imported(next Instance, e Event) (Instance, error) {
 	next.State, next.Status = e.To, e.Status
 	if e.Import.Counts {
 		next.Facts = entered(next.Facts, e)
+	} else {
+		next.Facts.Frozen = frozen(next.Facts.Frozen, e)
 	}
 	context, err := workflow.Merge(next.Context, e.Patch)
 	next.Context = context
@@ -277,10 +280,15 @@ func restore(next *Instance, e Event, restored *Instance) error {
 // entered and performed return facts that share no memory that is written.
 func entered(f workflow.Facts, e Event) workflow.Facts {
 	f.Visited = withOnce(f.Visited, e.To)
-	for _, pointer := range e.Freezes {
-		f.Frozen = withOnce(f.Frozen, pointer)
-	}
+	f.Frozen = frozen(f.Frozen, e)
 	return f
+}
+
+func frozen(pointers []string, e Event) []string {
+	for _, pointer := range e.Freezes {
+		pointers = withOnce(pointers, pointer)
+	}
+	return pointers
 }
 
 // Renamed are the facts with visits under the states' new names: what was visited is

@@ -44,7 +44,7 @@ var below5 = []string{
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
 	"internal/auth", "internal/upstream", "internal/evidence",
-	"internal/chain", "internal/telemetry", "internal/config",
+	"internal/chain", "internal/telemetry", "internal/config", "internal/folder",
 }
 
 // everything is what a program may import: only cmd wires.
@@ -101,6 +101,7 @@ var Packages = []Package{
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},
+	{Path: "internal/folder", May: below5},
 
 	// Layer 6b: faces, never one another.
 	{Path: "internal/mcpface", May: slices.Concat(below5, services)},

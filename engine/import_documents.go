@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// extraPart is a part of what an imported event keeps beside its fields.
+func extraPart(from *record.Import, part string) json.RawMessage {
+	if from == nil {
+		return nil
+	}
+	fields, err := fieldsOf(from.Extra)
+	if err != nil {
+		return nil
+	}
+	return fields[part]
+}
+
+// withExtra puts a part into what an imported event keeps; an empty one changes nothing.
+func withExtra(into *record.Import, part string, value json.RawMessage) {
+	if len(value) == 0 || string(value) == "{}" {
+		return
+	}
+	fields, err := fieldsOf(into.Extra)
+	if err != nil {
+		return
+	}
+	fields[part] = value
+	into.Extra = object(fields)
+}
+
+// object writes members in the order of their keys.
+func object(fields map[string]json.RawMessage) json.RawMessage {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(fields); err != nil {
+		return nil // only for members that are not JSON, and all were read
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func orEmptyObject(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return json.RawMessage("{}")
+	}
+	return doc
+}
+
+// same compares a context here with one of a folder, in which sensitive values may be
+// digests.
+func (im *importing) same(l loaded, here, there json.RawMessage) (bool, error) {
+	if sameDocument(here, there) {
+		return true, nil
+	}
+	masked, err := im.e.maskForExport(l.def, here, true, map[string]bool{})
+	return sameDocument(masked, there), err
+}
+
+func sameDocument(a, b json.RawMessage) bool {
+	return canonical(orEmptyObject(a)) == canonical(orEmptyObject(b))
+}
+
+// difference is the data that turns one context into another.
+func difference(from, to json.RawMessage) (json.RawMessage, error) {
+	old, err := fieldsOf(from)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := fieldsOf(to)
+	if err != nil {
+		return nil, err
+	}
+	patch := map[string]json.RawMessage{}
+	for key, value := range fields {
+		if before, ok := old[key]; !ok || canonical(before) != canonical(value) {
+			patch[key] = value
+		}
+	}
+	for key := range old {
+		if _, stays := fields[key]; !stays {
+			patch[key] = json.RawMessage("null")
+		}
+	}
+	return object(patch), nil
+}
+
+// mergedPatch is one patch and then another: unlike a context, it keeps nulls.
+func mergedPatch(one, then json.RawMessage) (json.RawMessage, error) {
+	fields, err := fieldsOf(one)
+	if err != nil {
+		return nil, err
+	}
+	later, err := fieldsOf(then)
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range later {
+		fields[key] = value
+	}
+	return object(fields), nil
+}
+
+// keysOf names the members of an object, for messages: their values may be sensitive.
+func keysOf(doc json.RawMessage) string {
+	fields, err := fieldsOf(doc)
+	if err != nil {
+		return ""
+	}
+	var keys []string
+	for key := range fields {
+		keys = append(keys, fmt.Sprintf("%.40q", key))
+	}
+	slices.Sort(keys)
+	if len(keys) > 5 {
+		keys = append(keys[:5], fmt.Sprintf("and %d more", len(keys)-5))
+	}
+	return strings.Join(keys, ", ")
+}

@@ -1,0 +1,367 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// eventsPerCommit bounds one write of an import.
+const eventsPerCommit = 1000
+
+// history is what an import needs of an instance that is here already.
+type history struct {
+	inst record.Instance
+	// keys are the idempotency scopes of its events, hashes theirs and of what was removed.
+	keys, hashes map[string]bool
+	checkpoints  map[string]bool
+	cut          bool            // its beginning was removed
+	began        record.Kind     // the kind of its first event that is left
+	native       bool            // its last revision was not imported
+	extra        json.RawMessage // what the instance's file held, as it was imported last
+}
+
+func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
+	h := history{keys: map[string]bool{}, hashes: map[string]bool{}, checkpoints: map[string]bool{}}
+	inst, err := e.cfg.Store.Load(ctx, id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return h, nil
+	case err != nil:
+		return h, storeError("load the instance", err)
+	}
+	h.inst = inst
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id}) {
+		if err != nil {
+			return h, storeError("read the history", err)
+		}
+		if h.began == "" {
+			h.began, h.cut = ev.Kind, ev.Seq > 1
+		}
+		h.hashes[ev.Hash] = true
+		if ev.Key != nil {
+			h.keys[ev.Key.Scope] = true
+		}
+		if ev.Checkpoint != nil {
+			h.checkpoints[ev.Checkpoint.ID] = true
+		}
+		if ev.Truncation != nil {
+			h.cut, h.hashes[ev.Truncation.Hash] = true, true
+		}
+		if ev.Kind.Revises() {
+			h.native = ev.Kind != record.Imported && ev.Kind != record.Reconciled
+		}
+		if extra := extraPart(ev.Import, "instance"); extra != nil {
+			h.extra = extra
+		}
+	}
+	return h, nil
+}
+
+// step is a draft of an event with what it leads to.
+type step struct {
+	ev      record.Event
+	line    int
+	state   string
+	context json.RawMessage
+	// checkpoints name the revision that the step leads to.
+	checkpoints []record.Event
+}
+
+// plan is what is to be appended to one instance. It is pure.
+type plan struct {
+	im   *importing
+	in   ImportInstance
+	l    loaded
+	here history
+	out  *InstanceImport
+
+	steps   []step
+	base    step // where the steps begin
+	at      step // where the last step led to
+	time    time.Time
+	nth     map[int]int // of each line by its number: see scope
+	commits []Commit
+}
+
+// make fills in commits, or says why the instance is refused.
+func (pl *plan) make() (reason string, err error) {
+	here := pl.here
+	pl.base = step{state: here.inst.State, context: here.inst.Context}
+	pl.base.ev.Status = here.inst.Status
+	pl.at, pl.time = pl.base, here.inst.UpdatedAt
+	lines, reason := pl.unknown()
+	if reason != "" {
+		return reason, nil
+	}
+	if here.inst.Seq > 0 {
+		if here.inst.DefinitionHash != pl.l.stored.Hash && len(lines) > 0 {
+			return "it is here with another version of its definition, and the log goes on; import it into another store", nil
+		}
+	} else if reason, err := pl.begin(lines); reason != "" || err != nil {
+		return reason, err
+	}
+	for _, line := range lines {
+		if reason, err := pl.follow(line); reason != "" || err != nil {
+			return reason, err
+		}
+	}
+	if err := pl.reconcile(len(lines) > 0); err != nil {
+		return "", err
+	}
+	if err := pl.place(); err != nil {
+		return "", err
+	}
+	if len(pl.steps) > 0 && string(pl.in.Extra) != string(here.extra) {
+		withExtra(pl.steps[0].ev.Import, "instance", pl.in.Extra)
+	}
+	return pl.seal()
+}
+
+// unknown are the lines that are not here yet; a sentence says why they cannot be told.
+func (pl *plan) unknown() ([]ImportLine, string) {
+	lines, here := pl.in.Lines, pl.here
+	if here.inst.Seq == 0 {
+		return lines, ""
+	}
+	last, missing := -1, 0
+	for i, line := range lines {
+		if here.keys[pl.scope(line)] || (line.EventHash != "" && here.hashes[line.EventHash]) {
+			missing += i - last - 1
+			last = i
+		}
+	}
+	rest := lines[last+1:]
+	switch {
+	case here.inst.Workflow != pl.in.Workflow,
+		len(lines) > 0 && last < 0 && !here.cut,
+		len(lines) == 0 && here.began == record.Started:
+		return nil, "the id is taken: the instance here did not come from this log"
+	case len(rest) > 0 && (here.native || len(here.inst.Facts.Reviews) > 0):
+		return nil, fmt.Sprintf("it went on here after it was imported, and in the folder too, from line %d of %s on; the two cannot be joined", rest[0].Number, pl.in.Log)
+	case len(rest) > 0 && last < 0:
+		return nil, "its beginning was removed here, so nothing tells whether the log is the same"
+	}
+	if missing > 0 && !here.cut {
+		remark(&pl.out.Differences, "%s: %s before line %d are not the ones that were imported", pl.in.Log, count(missing, "line", "lines"), lines[last].Number)
+	}
+	return rest, ""
+}
+
+// scope is the idempotency scope of a line: its bytes, and the how manieth of the same
+// bytes it is in its log. It is nobody's, so that whoever imports a line again finds it.
+func (pl *plan) scope(line ImportLine) string {
+	if pl.nth == nil {
+		pl.nth = make(map[int]int, len(pl.in.Lines))
+		seen := map[string]int{}
+		for _, l := range pl.in.Lines {
+			seen[l.Hash]++
+			pl.nth[l.Number] = seen[l.Hash]
+		}
+	}
+	return digest("gavel/key/v1", "", string(opImport), pl.in.ID, fmt.Sprintf("import:%s:%d", line.Hash, pl.nth[line.Number]))
+}
+
+// event is the frame of an imported event.
+func (pl *plan) event(kind record.Kind, line int, hash string) record.Event {
+	return record.Event{
+		Kind: kind, Instance: pl.in.ID, Time: pl.time, Principal: pl.im.req.Owner, Role: string(RoleAgent),
+		Workflow: pl.l.stored.Name, Version: pl.l.stored.Version, DefinitionHash: pl.l.stored.Hash,
+		Import: &record.Import{
+			Source: pl.im.req.Source, Line: line, SourceHash: hash, Counts: pl.im.req.Counts && kind == record.Imported,
+			By: pl.im.p.ID, At: pl.im.at,
+		},
+	}
+}
+
+// add appends an event that leads to a state and a context.
+func (pl *plan) add(ev record.Event, context json.RawMessage) {
+	ev.From = pl.at.state
+	pl.at = step{ev: ev, line: ev.Import.Line, state: ev.To, context: context}
+	pl.steps = append(pl.steps, pl.at)
+	pl.time = ev.Time
+}
+
+// begin writes what stands in no line: how the instance was started, when the log does
+// not say it. What no line of the log sets must have been there from the start.
+func (pl *plan) begin(lines []ImportLine) (string, error) {
+	pl.time = pl.im.at
+	created := pl.believable(pl.in.CreatedAt, time.Time{})
+	for _, line := range lines {
+		if t := pl.believable(line.Time, time.Time{}); !t.IsZero() {
+			pl.time = t
+			break
+		}
+	}
+	if !created.IsZero() && created.Before(pl.time) {
+		pl.time = created
+	}
+	if len(lines) > 0 && lines[0].From == "" {
+		// A line that tells no origin is a start, unless it is what can be done first.
+		first := pl.l.def.States[pl.l.def.InitialState].Transitions[lines[0].Action]
+		if first == nil || !slices.ContainsFunc(first.Routes, func(r workflow.Route) bool { return r.Target == lines[0].To || lines[0].To == "" }) {
+			return "", nil
+		}
+		lines[0].From = pl.l.def.InitialState
+	}
+	state, context, from := pl.in.State, pl.in.Context, pl.in.File
+	if len(lines) > 0 {
+		state = lines[0].From
+		fields, err := fieldsOf(context)
+		if err != nil {
+			return "", internal("read a context", err)
+		}
+		for _, line := range lines {
+			if line.Context != nil {
+				if fields, err = fieldsOf(line.Context); err != nil {
+					return "", internal("read a context", err)
+				}
+				from = fmt.Sprintf("%s:%d", pl.in.Log, line.Number)
+				break
+			}
+		}
+		for _, line := range lines {
+			data, err := fieldsOf(line.Data)
+			if err != nil {
+				return "", internal("read a line", err)
+			}
+			for key := range data {
+				delete(fields, key)
+			}
+			if line.Context != nil {
+				break
+			}
+		}
+		context = object(fields)
+	}
+	ev := pl.event(record.Imported, 0, pl.in.Hash)
+	ev.To, ev.Status, ev.Patch = state, pl.status("", state), orEmptyObject(context)
+	if len(lines) == 0 && pl.in.Cancelled {
+		ev.Status = record.Cancelled
+	}
+	pl.add(ev, ev.Patch)
+	if len(lines) > 0 && string(ev.Patch) != "{}" {
+		remark(&pl.out.Notes, "the log does not say how it was started: its start context is what no line sets, from %s (%s)", from, keysOf(ev.Patch))
+	}
+	if len(lines) == 0 {
+		remark(&pl.out.Notes, "there is no history, only where it stands")
+	}
+	return "", nil
+}
+
+// reconcile makes up for a difference between the history and the file that says where
+// the instance stands. What went on here says more than the file.
+func (pl *plan) reconcile(grown bool) error {
+	if pl.here.inst.Seq > 0 && !grown && (pl.here.native || len(pl.here.inst.Facts.Reviews) > 0) {
+		return nil
+	}
+	same, err := pl.im.same(pl.l, pl.at.context, pl.in.Context)
+	if err != nil {
+		return err
+	}
+	cancelled := pl.at.ev.Status == record.Cancelled
+	if pl.at.state == pl.in.State && same && cancelled == pl.in.Cancelled {
+		return nil
+	}
+	what := "the history"
+	if len(pl.in.Lines) > 0 {
+		what = pl.in.Log
+	}
+	if pl.at.state != pl.in.State {
+		remark(&pl.out.Differences, "%s ends in %q, %s says %q; the latter holds", what, pl.at.state, pl.in.File, pl.in.State)
+	}
+	if !same {
+		patch, err := difference(pl.at.context, orEmptyObject(pl.in.Context))
+		if err != nil {
+			return internal("compare contexts", err)
+		}
+		remark(&pl.out.Differences, "%s leads to another context than %s says (%s); the latter holds", what, pl.in.File, keysOf(patch))
+	}
+	if cancelled != pl.in.Cancelled {
+		remark(&pl.out.Differences, "%s and %s do not agree on whether it was cancelled; the latter holds", what, pl.in.File)
+	}
+	ev := pl.event(record.Reconciled, 0, pl.in.Hash)
+	if t := pl.believable(pl.in.UpdatedAt, pl.time); !t.IsZero() {
+		ev.Time = t
+	}
+	ev.To, ev.Status, ev.Patch = pl.in.State, pl.status("", pl.in.State), orEmptyObject(pl.in.Context)
+	if pl.in.Cancelled {
+		ev.Status = record.Cancelled
+	}
+	pl.add(ev, ev.Patch)
+	return nil
+}
+
+// seal makes commits of the steps, or says which line cannot be kept.
+func (pl *plan) seal() (string, error) {
+	inst := pl.here.inst
+	var c Commit
+	flush := func(snapshot bool) {
+		if len(c.Events) > 0 {
+			c.Next, c.Snapshot = inst, snapshot
+			pl.commits = append(pl.commits, c)
+		}
+		c = Commit{Expect: inst.Seq}
+	}
+	flush(false)
+	put := func(ev record.Event, line int) (string, error) {
+		sealed, next, err := record.Seal(inst, ev, nil)
+		switch {
+		case errors.Is(err, record.ErrTooLarge):
+			at := pl.in.File
+			if line > 0 {
+				at = fmt.Sprintf("%s:%d", pl.in.Log, line)
+			}
+			return fmt.Sprintf("%s: %v", at, err), nil
+		case err != nil:
+			return "", internal("seal an imported event", err)
+		}
+		c.Events, inst = append(c.Events, sealed), next
+		pl.out.Events++
+		return "", nil
+	}
+	for _, s := range slices.Concat([]step{pl.base}, pl.steps) {
+		if s.ev.Kind != "" {
+			if reason, err := put(s.ev, s.line); reason != "" || err != nil {
+				return reason, err
+			}
+		}
+		for _, cp := range s.checkpoints {
+			if reason, err := put(cp, 0); reason != "" || err != nil {
+				return reason, err
+			}
+			pl.out.Checkpoints++
+			flush(true)
+		}
+		if len(c.Events) >= eventsPerCommit {
+			flush(false)
+		}
+	}
+	flush(false)
+	pl.conclude(inst)
+	return "", nil
+}
+
+// conclude says what came of the instance.
+func (pl *plan) conclude(inst record.Instance) {
+	out := pl.out
+	out.State, out.Version = inst.State, inst.Version
+	switch {
+	case out.Events == 0:
+		out.Status = ImportPresent
+	case pl.here.inst.Seq > 0:
+		out.Status = ImportContinued
+	default:
+		out.Status = ImportNew
+	}
+	if out.Events == 0 || pl.im.req.Counts || inst.Status != record.Running || len(pl.l.def.MustPassThrough) == 0 {
+		return
+	}
+	remark(&out.Notes, "the definition has states that must be passed through, and what was visited elsewhere does not count")
+}

@@ -1,0 +1,199 @@
+package folder
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// Target takes the files of an export. A file is there whole or not at all.
+type Target interface {
+	// Put writes a file. Its name is a path with slashes inside the target.
+	Put(name string, content []byte) error
+}
+
+// Written counts what an export wrote.
+type Written struct {
+	Definitions int `json:"definitions"`
+	Instances   int `json:"instances"`
+	Lines       int `json:"lines"`
+	Checkpoints int `json:"checkpoints"`
+}
+
+// Write writes an export in the form of a folder: definitions first, and of each instance
+// its checkpoints, its log, and then where it stands.
+func Write(to Target, x engine.Exported) (Written, error) {
+	var out Written
+	w := &writer{to: to, taken: map[string]bool{}}
+	for _, d := range x.Definitions {
+		name := d.Name
+		if !d.Newest {
+			name += "@" + strconv.Itoa(d.Version)
+		}
+		if err := w.put(path.Join(definitionsDir, name+".json"), d.Document); err != nil {
+			return out, err
+		}
+		out.Definitions++
+	}
+	for in, err := range x.Instances {
+		if err != nil {
+			return out, err
+		}
+		stem := in.ID
+		if !strings.HasPrefix(stem, "wf-") {
+			stem = "wf-" + stem
+		}
+		for _, cp := range in.Checkpoints {
+			if err := w.put(path.Join(checkpointsDir, stem+"."+cp.ID+".json"), cp.Document); err != nil {
+				return out, err
+			}
+		}
+		if err := w.put(stem+".log", in.Lines...); err != nil {
+			return out, err
+		}
+		if err := w.put(stem+".json", in.State); err != nil {
+			return out, err
+		}
+		out.Instances++
+		out.Lines += len(in.Lines)
+		out.Checkpoints += len(in.Checkpoints)
+	}
+	return out, nil
+}
+
+// versionOf takes the name of a definition's file apart; the newest version has none.
+func versionOf(file string) (string, int) {
+	const newest = int(^uint(0) >> 1)
+	name := strings.TrimSuffix(path.Base(file), ".json")
+	at := strings.LastIndexByte(name, '@')
+	if at < 0 {
+		return name, newest
+	}
+	v, err := strconv.Atoi(name[at+1:])
+	if err != nil || v < 1 {
+		return name, newest
+	}
+	return name[:at], v
+}
+
+type writer struct {
+	to    Target
+	taken map[string]bool
+}
+
+// goodName is what a name must be, whatever ids and names made it up.
+var goodName = regexp.MustCompile(`^((definitions|checkpoints)/)?[A-Za-z0-9][A-Za-z0-9._@-]*$`)
+
+func (w *writer) put(name string, documents ...json.RawMessage) error {
+	switch {
+	case !goodName.MatchString(name) || !fs.ValidPath(name):
+		return fmt.Errorf("%q cannot be the name of a file; it was not written", name)
+	case w.taken[strings.ToLower(name)]:
+		return fmt.Errorf("two parts of the export would be %s", name)
+	}
+	w.taken[strings.ToLower(name)] = true
+	var content bytes.Buffer
+	for _, doc := range documents {
+		content.Write(doc)
+		content.WriteByte('\n')
+	}
+	if err := w.to.Put(name, content.Bytes()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// marker is the file by which an export is known again.
+const marker = ".gavel-export"
+
+// ErrForeign is the error of a target that holds what no export put there.
+var ErrForeign = errors.New("the folder is neither empty nor an earlier export")
+
+// Dir is a Target on disk.
+type Dir struct {
+	root *os.Root
+	dirs map[string]bool // those that were written to
+}
+
+// OpenDir opens a folder to export to, and makes it if need be. One that holds anything
+// else than an earlier export is ErrForeign: an export replaces files by their names.
+func OpenDir(dir string) (*Dir, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder: %w", err)
+	}
+	d := &Dir{root: root, dirs: map[string]bool{".": true}}
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err == nil && len(entries) > 0 {
+		if _, merr := root.Lstat(marker); merr != nil {
+			err = ErrForeign
+		}
+	}
+	if err == nil {
+		err = d.Put(marker, []byte("gavel export, form 1\n"))
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return d, nil
+}
+
+// Put writes a file under another name, syncs it and renames it.
+func (d *Dir) Put(name string, content []byte) error {
+	dir := path.Dir(name)
+	if !d.dirs[dir] {
+		if err := d.root.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		d.dirs[dir] = true
+	}
+	temporary := path.Join(dir, ".gavel-tmp-"+strconv.Itoa(os.Getpid()))
+	file, err := d.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = d.root.Rename(temporary, name)
+	}
+	if err != nil {
+		return errors.Join(err, d.root.Remove(temporary))
+	}
+	return nil
+}
+
+// Close makes every name durable and releases the folder.
+func (d *Dir) Close() error {
+	var errs []error
+	for dir := range d.dirs {
+		if runtime.GOOS == "windows" {
+			break // a folder cannot be synced there
+		}
+		f, err := d.root.Open(dir)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, f.Sync(), f.Close())
+	}
+	return errors.Join(append(errs, d.root.Close())...)
+}
