@@ -137,7 +137,10 @@ type figures struct {
 	disk  float64 // rate by the disk's rate of fdatasync before and after, the median of the windows
 	took  []time.Duration
 	ratio []float64
+	rates []float64 // of each window
 	p99s  []float64 // of each window, ms
+	// p50s are the p50 of each window by that of fdatasync before and after it.
+	p50s []float64
 }
 
 // contest lets the contenders work in turns, window after window, with a probe of the
@@ -152,14 +155,25 @@ func contest(tb testing.TB, l load, openers ...opener) (map[string]*figures, *fi
 		contenders[i].seed(tb, l)
 		all[contenders[i].name] = &figures{}
 	}
-	before := disk.during(250*time.Millisecond, 1, probe.sync)
+	look := func() (rate, p50 float64) {
+		var f figures
+		rate = f.during(250*time.Millisecond, 1, probe.sync)
+		disk.rate, disk.took = disk.rate+rate, append(disk.took, f.took...)
+		return rate, f.micros(50)
+	}
+	rateBefore, p50Before := look()
 	for range l.windows {
 		for _, c := range contenders {
+			var window figures
+			rate := window.during(l.window, l.writers, c.advance(tb, l))
+			rateAfter, p50After := look()
 			f := all[c.name]
-			rate := f.during(l.window, l.writers, c.advance(tb, l))
-			after := disk.during(250*time.Millisecond, 1, probe.sync)
-			f.ratio = append(f.ratio, rate/((before+after)/2))
-			before = after
+			f.rate, f.took = f.rate+rate, append(f.took, window.took...)
+			f.rates = append(f.rates, rate)
+			f.p99s = append(f.p99s, window.micros(99)/1e3)
+			f.ratio = append(f.ratio, rate/((rateBefore+rateAfter)/2))
+			f.p50s = append(f.p50s, window.micros(50)/((p50Before+p50After)/2))
+			rateBefore, p50Before = rateAfter, p50After
 		}
 	}
 	for _, f := range all {
@@ -175,7 +189,6 @@ func (f *figures) during(window time.Duration, workers int, do func(w, i int)) f
 	start := time.Now()
 	took := during(window, workers, do)
 	rate := float64(len(took)) / time.Since(start).Seconds()
-	f.p99s = append(f.p99s, micros(took, 99)/1e3)
 	f.took = append(f.took, took...)
 	f.rate += rate
 	return rate
@@ -184,6 +197,15 @@ func (f *figures) during(window time.Duration, workers int, do func(w, i int)) f
 // p99 is the median of the windows, in ms: one slow moment of a shared machine is not
 // the contender's.
 func (f *figures) p99() float64 { return median(f.p99s) }
+
+// over is the median of the rates by those of another's windows just before.
+func (f *figures) over(other *figures) float64 {
+	all := make([]float64, len(f.rates))
+	for i := range all {
+		all[i] = f.rates[i] / other.rates[i]
+	}
+	return median(all)
+}
 
 func (f *figures) micros(percentile int) float64 { return micros(f.took, percentile) }
 
