@@ -1,0 +1,91 @@
+package suite
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// The elements of a JUnit report, as continuous integration reads it.
+type (
+	junitSuites struct {
+		XMLName  xml.Name     `xml:"testsuites"`
+		Tests    int          `xml:"tests,attr"`
+		Failures int          `xml:"failures,attr"`
+		Time     string       `xml:"time,attr"`
+		Suites   []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		File     string      `xml:"file,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Errors   int         `xml:"errors,attr"`
+		Time     string      `xml:"time,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name      string        `xml:"name,attr"`
+		ClassName string        `xml:"classname,attr"`
+		File      string        `xml:"file,attr"`
+		Line      int           `xml:"line,attr"`
+		Time      string        `xml:"time,attr"`
+		Failure   *junitFailure `xml:"failure,omitempty"`
+	}
+	junitFailure struct {
+		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
+	}
+)
+
+// WriteJUnit writes reports as JUnit XML.
+func WriteJUnit(w io.Writer, reports []Report) error {
+	var all junitSuites
+	var total time.Duration
+	for _, r := range reports {
+		s := junitSuite{Name: text(r.Workflow), File: text(r.Path), Tests: len(r.Tests), Failures: r.Failed()}
+		var took time.Duration
+		for _, t := range r.Tests {
+			took += t.Took
+			c := junitCase{Name: text(t.Name), ClassName: text(r.Workflow), File: text(r.Path), Line: t.Line, Time: seconds(t.Took)}
+			if len(t.Problems) > 0 {
+				var b strings.Builder
+				for _, p := range t.Problems {
+					fmt.Fprintf(&b, "%s:%d: %s: %s\n", r.Path, p.Line, p.Step, p.Message)
+				}
+				c.Failure = &junitFailure{Message: text(t.Problems[0].Message), Text: text(b.String())}
+			}
+			s.Cases = append(s.Cases, c)
+		}
+		s.Time = seconds(took)
+		total += took
+		all.Tests += s.Tests
+		all.Failures += s.Failures
+		all.Suites = append(all.Suites, s)
+	}
+	all.Time = seconds(total)
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "  ")
+	if err := enc.Encode(all); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+
+// text leaves out what XML cannot hold.
+func text(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' || r == '\n' || r >= ' ' && r != '\uFFFE' && r != '\uFFFF' {
+			return r
+		}
+		return -1
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}

@@ -1,0 +1,275 @@
+package suite
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// Engine is what tests run against; *engine.Engine implements it.
+type Engine interface {
+	Define(context.Context, engine.Principal, engine.DefineRequest) (engine.DefineResult, error)
+	Describe(ctx context.Context, p engine.Principal, name string, version int) (engine.DefinitionView, error)
+	Start(context.Context, engine.Principal, engine.StartRequest) (engine.StartResult, error)
+	Advance(context.Context, engine.Principal, engine.AdvanceRequest) (engine.AdvanceResult, error)
+	Validate(context.Context, engine.Principal, engine.AdvanceRequest) (engine.ValidateResult, error)
+	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
+	History(context.Context, engine.Principal, engine.HistoryRequest) (engine.HistoryResult, error)
+}
+
+// Opener opens an engine over an empty store of its own. Its judge asks fetcher for
+// evidence and model last. close releases it.
+type Opener func(fetcher judge.Fetcher, model judge.Layer) (e Engine, shut func() error, err error)
+
+// Report is what came of the tests of one file.
+type Report struct {
+	Path     string       `json:"path"`
+	Workflow string       `json:"workflow"`
+	Tests    []TestReport `json:"tests"`
+	Coverage Coverage     `json:"coverage"`
+}
+
+// Failed counts the tests that failed.
+func (r Report) Failed() int {
+	n := 0
+	for _, t := range r.Tests {
+		if len(t.Problems) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// TestReport is what came of one test.
+type TestReport struct {
+	Name     string        `json:"name"`
+	Line     int           `json:"line"`
+	Steps    int           `json:"steps"` // that were run
+	Problems []Problem     `json:"problems"`
+	Took     time.Duration `json:"tookNs"`
+}
+
+// Problem is one thing that went otherwise.
+type Problem struct {
+	Line    int    `json:"line"`
+	Step    string `json:"step"` // such as "2 approve"
+	Message string `json:"message"`
+}
+
+// author defines workflows and reads what happened.
+var author = engine.Principal{ID: "test:author", Role: engine.RoleOperator}
+
+// usual asks where a test does not say who does.
+var usual = engine.Principal{ID: "test:agent", Role: engine.RoleAgent}
+
+// Run runs one file. The error means that it could not be run: the definition is not
+// valid, or the engine could not answer.
+func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, error) {
+	given := &stage{}
+	e, shut, err := open(given, given.model())
+	if err != nil {
+		return Report{}, err
+	}
+	r := Report{Path: f.Path, Tests: []TestReport{}}
+	err = func() error {
+		defined, err := e.Define(ctx, author, engine.DefineRequest{Source: f.Definition(), Document: definition})
+		if err != nil {
+			return err
+		}
+		view, err := e.Describe(ctx, author, defined.Name, 0)
+		if err != nil {
+			return err
+		}
+		r.Workflow = defined.Name
+		cover, err := newCoverage(view.Definition)
+		if err != nil {
+			return err
+		}
+		for _, t := range f.Tests {
+			run := runner{ctx: ctx, engine: e, given: given, test: t, workflow: defined.Name}
+			if err := run.all(); err != nil {
+				return fmt.Errorf("%s:%d: %s: %w", f.Path, t.Line, t.Name, err)
+			}
+			cover.add(run.seen)
+			r.Tests = append(r.Tests, run.report)
+		}
+		r.Coverage = cover.result()
+		return nil
+	}()
+	if cerr := shut(); err == nil {
+		err = cerr
+	}
+	return r, err
+}
+
+// runner runs one test.
+type runner struct {
+	ctx      context.Context //nolint:containedctx // it lives as long as one test
+	engine   Engine
+	given    *stage
+	test     Test
+	workflow string
+	report   TestReport
+	seen     []engine.HistoryEntry
+	at       string // the step, for messages
+}
+
+func (r *runner) all() error {
+	begun := time.Now()
+	r.report = TestReport{Name: r.test.Name, Line: r.test.Line, Problems: []Problem{}}
+	defer func() { r.report.Took = time.Since(begun) }()
+	who := r.test.Who
+	if who.ID == "" {
+		who = usual
+	}
+	r.at = "start"
+	r.given.set(Step{})
+	started, err := r.engine.Start(r.ctx, who, engine.StartRequest{Type: r.workflow, Context: r.test.Context})
+	if err != nil {
+		return err
+	}
+	want := Expect{Line: r.test.Line, Outcome: judge.Approve}
+	if r.test.Start != nil {
+		want = *r.test.Start
+	}
+	r.compare(want, started.Position, started.Decision)
+	if started.ID == "" {
+		if len(r.test.Steps) > 0 && len(r.report.Problems) == 0 {
+			r.problem(r.test.Line, "the start was refused, so the steps cannot be taken")
+		}
+		return nil
+	}
+	for i, s := range r.test.Steps {
+		r.at = fmt.Sprintf("%d %s", i+1, s.Action)
+		if err := r.step(who, started.ID, s); err != nil {
+			return err
+		}
+		r.report.Steps++
+	}
+	history, err := r.engine.History(r.ctx, author, engine.HistoryRequest{ID: started.ID, Limit: 1000})
+	r.seen = history.Decisions
+	return err
+}
+
+func (r *runner) step(who engine.Principal, id string, s Step) error {
+	if s.Who.ID != "" {
+		who = s.Who
+	}
+	r.given.set(s)
+	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: s.Data}
+	if s.Precheck {
+		v, err := r.engine.Validate(r.ctx, who, req)
+		if err != nil {
+			return r.refusedRequest(s, err)
+		}
+		r.compare(s.Expect, v.Position, v.Decision)
+		return r.compareContext(s.Expect, id)
+	}
+	a, err := r.engine.Advance(r.ctx, who, req)
+	if err != nil {
+		return r.refusedRequest(s, err)
+	}
+	r.compare(s.Expect, a.Position, a.Decision)
+	return r.compareContext(s.Expect, id)
+}
+
+// refusedRequest makes a problem of an error that is the request's fault.
+func (r *runner) refusedRequest(s Step, err error) error {
+	switch engine.CodeOf(err) {
+	case engine.CodeForbidden, engine.CodeInvalidArgument, engine.CodeInvalidData, engine.CodeTooLarge, engine.CodeUnknownInstance:
+		r.problem(s.Line, "could not be asked: %v", err)
+		return nil
+	default:
+		return err
+	}
+}
+
+func (r *runner) problem(line int, format string, args ...any) {
+	r.report.Problems = append(r.report.Problems, Problem{Line: line, Step: r.at, Message: fmt.Sprintf(format, args...)})
+}
+
+// compare holds what came against what was expected.
+func (r *runner) compare(want Expect, pos engine.Position, d engine.Decision) {
+	why := ""
+	if d.Reasoning != "" {
+		why = ": " + d.Reasoning
+	}
+	if want.Outcome != "" && want.Outcome != d.Outcome {
+		r.problem(want.Line, "expected %s, got %s by %s%s", want.Outcome, d.Outcome, d.DecidedBy, why)
+	}
+	if want.State != "" && want.State != pos.State {
+		r.problem(want.Line, "expected the state %q, it is %q%s", want.State, pos.State, why)
+	}
+	if want.Complete != nil && *want.Complete != pos.Complete {
+		r.problem(want.Line, "expected complete to be %v, it is %v", *want.Complete, pos.Complete)
+	}
+	if want.DecidedBy != "" && want.DecidedBy != d.DecidedBy {
+		r.problem(want.Line, "expected it to be decided by %q, it was by %q", want.DecidedBy, d.DecidedBy)
+	}
+	if want.Assurance != "" && want.Assurance != d.Assurance {
+		r.problem(want.Line, "expected the assurance %q, it is %q", want.Assurance, d.Assurance)
+	}
+	got := codes(d.Findings)
+	for _, code := range want.Codes {
+		if !slices.Contains(got, code) {
+			r.problem(want.Line, "expected a finding %q, got %s", code, listed(got))
+		}
+	}
+	if want.Says != "" && !strings.Contains(d.Reasoning+"\n"+strings.Join(d.Violations, "\n"), want.Says) {
+		r.problem(want.Line, "expected it to say %q, it says: %s", want.Says, d.Reasoning)
+	}
+}
+
+// compareContext holds the keys that were expected against the context.
+func (r *runner) compareContext(want Expect, id string) error {
+	if want.Context == nil {
+		return nil
+	}
+	status, err := r.engine.Status(r.ctx, author, id)
+	if err != nil {
+		return err
+	}
+	var keys, has map[string]json.RawMessage
+	if err := json.Unmarshal(want.Context, &keys); err != nil {
+		return fmt.Errorf("the expected context: %w", err)
+	}
+	if err := json.Unmarshal(status.Context, &has); err != nil {
+		return fmt.Errorf("the context: %w", err)
+	}
+	for _, key := range sorted(keys) {
+		got, ok := has[key]
+		switch {
+		case bytes.Equal(keys[key], []byte("null")) && !ok:
+		case !ok:
+			r.problem(want.Line, "expected %q in the context, it is not there", key)
+		case !same(keys[key], got):
+			r.problem(want.Line, "expected %q in the context to be %s, it is %s", key, keys[key], got)
+		}
+	}
+	return nil
+}
+
+func codes(findings []validators.Finding) []string {
+	var out []string
+	for _, f := range findings {
+		if !slices.Contains(out, f.Code) {
+			out = append(out, f.Code)
+		}
+	}
+	return out
+}
+
+func listed(words []string) string {
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,75 @@
+package suite
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// stage is the world in which a step is taken: the evidence and the model that the
+// file gives. Tests of one file run one after the other.
+type stage struct {
+	mu   sync.Mutex
+	step Step
+}
+
+func (s *stage) set(step Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step = step
+}
+
+func (s *stage) present() Step {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.step
+}
+
+// Fetch implements judge.Fetcher with what the file gives.
+func (s *stage) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+	if len(r.Missing) > 0 {
+		return judge.Fetched{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
+	}
+	content, ok := s.present().Evidence[r.Name]
+	if !ok {
+		return judge.Fetched{Failure: judge.FailureUnavailable, Detail: "The test gives no such evidence."}, nil
+	}
+	return judge.Fetched{Content: content}, nil
+}
+
+// model is the model layer: what the file says it says.
+func (s *stage) model() judge.Layer { return scripted{s} }
+
+type scripted struct{ stage *stage }
+
+func (scripted) Name() judge.LayerName { return judge.LayerModel }
+
+func (m scripted) Weigh(_ context.Context, _ judge.Case) (judge.Opinion, error) {
+	said := m.stage.present().Model
+	op := judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Escalate, Confidence: 0.5, Assurance: judge.AssuranceNone}
+	switch {
+	case said == nil:
+		op.Trouble, op.Reasoning = judge.TroubleNotConfigured, "The test gives no model."
+	case said.Unavailable:
+		op.Trouble, op.Reasoning = judge.TroubleUnavailable, "The model of the test does not answer."
+	case said.Outcome == judge.Escalate:
+		op.Trouble, op.Reasoning = judge.TroubleCannotAssess, "The model of the test cannot assess this."
+	default:
+		op.Outcome, op.Confidence, op.Assurance = said.Outcome, said.Confidence, judge.AssuranceLLM
+		op.Reasoning = "The model of the test says so."
+	}
+	return op, nil
+}
+
+func same(a, b json.RawMessage) bool {
+	x, errX := workflow.Canonical(a)
+	y, errY := workflow.Canonical(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,211 @@
+// Package suite runs users' tests of their workflows: given a start context, these
+// actions with these data lead to these decisions and states.
+//
+// It promises that a test passes exactly when the real engine, with the real layers,
+// answers as the file says; that what a file says and nobody reads is an error; and that
+// the coverage it reports is of what happened. Evidence and the model's answer stand in
+// the file, so that nothing outside is asked.
+//
+// It must never decide anything itself, and never leave an instance in a store that
+// somebody else reads: whoever opens the engine gives it one of its own.
+package suite
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// MaxFile is how many bytes a file of tests may have.
+const MaxFile = 1 << 20
+
+// File is one file of tests.
+type File struct {
+	Path string
+	// Workflow is the definition's file, relative to the folder of Path.
+	Workflow string
+	Tests    []Test
+}
+
+// Definition is the path of the workflow's file.
+func (f File) Definition() string {
+	if filepath.IsAbs(f.Workflow) {
+		return f.Workflow
+	}
+	return filepath.Join(filepath.Dir(f.Path), f.Workflow)
+}
+
+// Test is one instance and what is done with it.
+type Test struct {
+	Name string
+	Line int
+	// Context is the start context; Start what is expected of the start, nil: that it is
+	// approved.
+	Context json.RawMessage
+	Start   *Expect
+	Who     engine.Principal
+	Steps   []Step
+}
+
+// Step is one action.
+type Step struct {
+	Line   int
+	Action string
+	Data   json.RawMessage
+	Who    engine.Principal // zero: the test's
+	// Evidence by name; null, or a name that is absent, could not be had.
+	Evidence map[string]json.RawMessage
+	// Model is what the model says, nil when none is configured.
+	Model *Model
+	// Precheck asks without moving.
+	Precheck bool
+	Expect   Expect
+}
+
+// Model is a model's answer: to every criterion alike.
+type Model struct {
+	Outcome    judge.Outcome // approve, reject, or escalate: it cannot assess
+	Confidence float64
+	// Unavailable: it does not answer.
+	Unavailable bool
+}
+
+// Expect is what a decision must be; a zero field is not looked at.
+type Expect struct {
+	Line      int
+	Outcome   judge.Outcome
+	State     string // after the step
+	Complete  *bool
+	DecidedBy judge.LayerName
+	Assurance judge.Assurance
+	// Codes must all be among those of the findings.
+	Codes []string
+	// Says must stand in the reasoning or a violation.
+	Says string
+	// Context holds keys of the context after the step, with their values.
+	Context json.RawMessage
+}
+
+// Parse reads a file of tests, YAML or JSON. The error holds everything that is wrong
+// with it, with lines.
+func Parse(path string, doc []byte) (File, error) {
+	root, err := strictdoc.Parse(path, doc, strictdoc.Limits{Bytes: MaxFile})
+	if err != nil {
+		return File{}, err
+	}
+	o := strictdoc.NewObject(root)
+	f := File{Path: path, Workflow: o.String("workflow")}
+	o.Require("workflow", "tests")
+	items := o.Items("tests")
+	if n := o.Value("tests"); n != nil && n.Kind == strictdoc.Array && len(items) == 0 {
+		o.Fail(n, "a file of tests has at least one")
+	}
+	names := map[string]bool{}
+	for _, item := range items {
+		t := readTest(o.Sub(item), item.Line)
+		if names[t.Name] {
+			o.Fail(item, "there are two tests of the name %q", t.Name)
+		}
+		names[t.Name] = true
+		f.Tests = append(f.Tests, t)
+	}
+	o.Unknown()
+	if err := o.Err(); err != nil {
+		return File{}, err
+	}
+	return f, nil
+}
+
+func readTest(o *strictdoc.ObjectReader, line int) Test {
+	t := Test{Name: o.String("name"), Line: line, Context: readObject(o, "context"), Who: readWho(o)}
+	o.Require("name", "steps")
+	if o.Has("start") {
+		e := readExpect(o.Object("start"), o.Value("start").Line)
+		t.Start = &e
+	}
+	for _, item := range o.Items("steps") {
+		t.Steps = append(t.Steps, readStep(o.Sub(item), item.Line))
+	}
+	o.Unknown()
+	return t
+}
+
+func readStep(o *strictdoc.ObjectReader, line int) Step {
+	s := Step{
+		Line: line, Action: o.String("action"), Data: readObject(o, "data"), Who: readWho(o),
+		Precheck: o.Bool("precheck"), Model: readModel(o),
+	}
+	o.Require("action", "expect")
+	if o.Has("evidence") {
+		s.Evidence = map[string]json.RawMessage{}
+	}
+	for _, m := range o.Entries("evidence") {
+		if m.Value.Kind != strictdoc.Null {
+			s.Evidence[m.Key] = m.Value.JSON()
+		}
+	}
+	if o.Has("expect") {
+		s.Expect = readExpect(o.Object("expect"), o.Value("expect").Line)
+	}
+	o.Unknown()
+	return s
+}
+
+// readObject is a JSON object as it was written, nil when absent.
+func readObject(o *strictdoc.ObjectReader, key string) json.RawMessage {
+	if o.Object(key).Node() == nil {
+		return nil
+	}
+	return o.Raw(key)
+}
+
+func readWho(o *strictdoc.ObjectReader) engine.Principal {
+	role := o.Enum("role", string(engine.RoleAgent), string(engine.RoleReviewer), string(engine.RoleOperator))
+	p := engine.Principal{ID: o.String("principal"), Role: engine.Role(role)}
+	if p.ID != "" && p.Role == "" {
+		p.Role = engine.RoleAgent
+	}
+	if p.ID == "" && p.Role != "" {
+		p.ID = "test:" + role
+	}
+	return p
+}
+
+func readModel(o *strictdoc.ObjectReader) *Model {
+	if !o.Has("model") {
+		return nil
+	}
+	m := o.Object("model")
+	out := &Model{Outcome: judge.Outcome(m.Enum("outcome", "approve", "reject", "escalate")), Unavailable: m.Bool("unavailable"), Confidence: 0.95}
+	if c := m.FloatPtr("confidence"); c != nil {
+		out.Confidence = *c
+		if !(*c >= 0 && *c <= 1) {
+			m.Fail(m.Value("confidence"), "confidence is 0 to 1")
+		}
+	}
+	if m.Node() != nil && out.Outcome == "" && !out.Unavailable {
+		m.Require("outcome")
+	}
+	m.Unknown()
+	return out
+}
+
+func readExpect(o *strictdoc.ObjectReader, line int) Expect {
+	e := Expect{
+		Line: line, Outcome: judge.Outcome(o.Enum("outcome", "approve", "reject", "escalate")), State: o.String("state"),
+		Complete: o.BoolPtr("complete"), DecidedBy: judge.LayerName(o.String("decidedBy")), Assurance: judge.Assurance(o.String("assurance")),
+		Codes: o.OneOrMore("codes"), Says: o.String("says"), Context: readObject(o, "context"),
+	}
+	if n := o.Node(); n != nil && len(n.Members) == 0 {
+		o.Fail(n, "nothing is expected here; give at least an outcome or a state")
+	}
+	o.Unknown()
+	return e
+}
+
+// ErrNoTests says that a path holds no file of tests.
+var ErrNoTests = errors.New("suite: no file of tests")
