@@ -126,10 +126,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 			instanceMore
 		}{s, more})
 	}
-	if s.Past != nil {
-		con.out.table([][]string{{"now", fmt.Sprintf("in %s, at revision %d", s.Past.State, s.Past.Revision)}})
-	}
-	con.out.table([][]string{
+	rows := [][]string{
 		{"id", s.ID},
 		{"workflow", fmt.Sprintf("%s v%d", s.Workflow, s.Version)},
 		{"state", s.State},
@@ -141,7 +138,11 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 		{"owner", s.Owner},
 		{"started", s.CreatedAt.Format(time.RFC3339)},
 		{"updated", s.UpdatedAt.Format(time.RFC3339)},
-	})
+	}
+	if s.Past != nil {
+		rows = append(rows, []string{"now", fmt.Sprintf("in %s, at revision %d", s.Past.State, s.Past.Revision)})
+	}
+	con.out.table(rows)
 	con.out.printf("context\n")
 	if err := con.out.json(s.Context); err != nil {
 		return err

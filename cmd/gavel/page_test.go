@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// Where pages show what was printed.
-const (
-	shownBegins = "<!-- demo:begin -->\n```text\n"
-	shownEnds   = "```\n<!-- demo:end -->"
-)
+// shownBetween is where a page shows what was printed, by a name of the place.
+func shownBetween(place string) (begins, ends string) {
+	return "<!-- " + place + ":begin -->\n```text\n", "```\n<!-- " + place + ":end -->"
+}
 
 // showsDemo fails when a page does not show what a demo prints; with -update it does
 // afterwards.
@@ -33,7 +32,14 @@ func showsDemo(t *testing.T, file string, args ...string) {
 // with -update it does afterwards.
 func shows(t *testing.T, file, printed string) {
 	t.Helper()
+	showsAt(t, file, "demo", printed)
+}
+
+// showsAt is shows for a page with several places.
+func showsAt(t *testing.T, file, place, printed string) {
+	t.Helper()
 	want := steady(printed)
+	shownBegins, shownEnds := shownBetween(place)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +78,7 @@ func steady(s string) string {
 }
 
 var (
-	anyTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	anyTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	anyDuration = regexp.MustCompile(`^[0-9.]+[nµm]?s$`)
 	columns     = regexp.MustCompile(` {2,}`)
 )

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// paperV1 is a definition before it is migrated; paperV2 calls reviewing "review", and
+// wants an author there.
+const (
+	paperV1 = `{"name":"paper","initialState":"draft","states":{
+		"draft":{"transitions":{"submit":"reviewing"}},
+		"reviewing":{"transitions":{"pass":"signing","reject":"draft"}},
+		"signing":{"transitions":{"sign":"signed"}},"signed":{"final":true}}}`
+	paperV2 = `{"name":"paper","initialState":"draft","states":{
+		"draft":{"transitions":{"submit":"review"}},
+		"review":{"transitions":{"pass":"signing","reject":"draft"}},
+		"signing":{"transitions":{"sign":"signed"}},"signed":{"final":true}},
+		"stateValidators":{"review":{"requiredFields":["author"]}}}`
+)
+
+// The page on records shows what the commands print.
+func TestRecordsPageShowsThePast(t *testing.T) {
+	t.Parallel()
+	const page = "../../docs/records.md"
+	dir := t.TempDir()
+	s := &shop{t: t, gate: dir, store: filepath.Join(dir, "gavel.db")}
+	flow := filepath.Join(dir, "paper.json")
+	serve := func(document string) *server {
+		if err := os.WriteFile(flow, []byte(document), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return launch(t, "--store", s.store, "--definitions", flow)
+	}
+	agent := serve(paperV1)
+	id := agent.must("workflow.start", object{"type": "paper", "context": object{"title": "On gates"}}).field("id")
+	for _, move := range []object{{"action": "submit", "data": object{"author": "ada"}}, {"action": "pass", "data": object{"pages": 3}}} {
+		move["id"] = id
+		agent.must("workflow.advance", move)
+	}
+	anonymous := agent.must("workflow.start", object{"type": "paper"}).field("id")
+	agent.must("workflow.advance", object{"id": anonymous, "action": "submit"})
+
+	showsAt(t, page, "past", body(s.say("instances", "timeline", id)+s.say("instances", "show", id, "--revision", "2")))
+	showsAt(t, page, "undo", body(s.say("instances", "undo", id)+s.say("instances", "undo", id)+s.say("instances", "redo", id)+s.say("instances", "timeline", id)))
+
+	serve(paperV2)
+	showsAt(t, page, "migrate", body(s.bad("migrate", "paper", "--dry-run")+s.bad("migrate", "paper", "--state", "reviewing=review")))
+}
+
+// body is printed text without the empty line at its end.
+func body(printed string) string { return strings.TrimSuffix(printed, "\n") }
+
+// bad is say for a command that ends with 1.
+func (s *shop) bad(args ...string) string {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), "gavel", args...)
+	cmd.Dir = s.gate
+	cmd.Env = append(withoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
+	out, err := cmd.CombinedOutput()
+	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != exitBad {
+		s.t.Fatalf("gavel %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return "$ gavel " + strings.Join(args, " ") + "\n" + string(out) + "\n"
+}
