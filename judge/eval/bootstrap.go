@@ -1,0 +1,142 @@
+package eval
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// resample draws groups with replacement, as many as there are, times times, and hands
+// over how often each was drawn. Every resample has a stream of its own, so that the
+// n-th is the same however many are asked for. times[g] must not be kept.
+func resample(groups, times int, seed uint64, use func(drawn []uint32)) {
+	if groups <= 0 || int64(groups) > math.MaxUint32 {
+		return
+	}
+	drawn := make([]uint32, groups)
+	for i := range times {
+		clear(drawn)
+		source := rand.NewPCG(seed, uint64(i))
+		from := rand.New(source) //nolint:gosec // a bootstrap must be repeatable
+		for range groups {
+			drawn[from.Uint32N(uint32(groups))]++
+		}
+		use(drawn)
+	}
+}
+
+// sample collects a figure over resamples.
+type sample struct {
+	values    []float64
+	undefined int
+}
+
+func (s *sample) add(v *float64) {
+	if v == nil {
+		s.undefined++
+		return
+	}
+	s.values = append(s.values, *v)
+}
+
+// interval is that of percentiles, nil when more than half have no figure.
+func (s *sample) interval(confidence float64) *Interval {
+	if len(s.values) == 0 || s.undefined > len(s.values) {
+		return nil
+	}
+	slices.Sort(s.values)
+	tail := (1 - confidence) / 2
+	return &Interval{Low: quantile(s.values, tail), High: quantile(s.values, 1-tail)}
+}
+
+func (s *sample) estimate(value *float64, confidence float64) Estimate {
+	return Estimate{Value: value, Interval: s.interval(confidence), Undefined: s.undefined}
+}
+
+// quantile of sorted values, straight between neighbours (type 7 of Hyndman and Fan
+// 1996). There is at least one value.
+func quantile(sorted []float64, p float64) float64 {
+	at := p * float64(len(sorted)-1)
+	low := int(math.Floor(at))
+	if low+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
+}
+
+// classes of groups: most groups are alike, so that a resample is summed up over the
+// distinct sums of groups instead of over its cases.
+type classes[T comparable] struct {
+	of   []uint32 // group -> class
+	sums []T
+}
+
+// classify sorts groups by their sums. Its order follows that of the groups.
+func classify[T comparable](groups int, sum func(g int) T) classes[T] {
+	c := classes[T]{of: make([]uint32, groups)}
+	known := map[T]uint32{}
+	for g := range groups {
+		v := sum(g)
+		at, ok := known[v]
+		if !ok {
+			at = uint32(len(c.sums)) //nolint:gosec // fewer than groups, which fit
+			known[v] = at
+			c.sums = append(c.sums, v)
+		}
+		c.of[g] = at
+	}
+	return c
+}
+
+// count adds up how often each class was drawn; counts is as long as sums.
+func (c classes[T]) count(drawn []uint32, counts []int) {
+	clear(counts)
+	for g, times := range drawn {
+		counts[c.of[g]] += int(times)
+	}
+}
+
+// tableBootstrap are the figures that follow from the table alone.
+type tableBootstrap struct {
+	kappa, outcomeKappa, falseApprove, escalation, exact, gate sample
+}
+
+func (b *tableBootstrap) add(t *table) {
+	n := float64(t.n())
+	b.kappa.add(t.kappa())
+	b.outcomeKappa.add(t.outcomeKappa())
+	b.falseApprove.add(share(float64(t.falseOK()), float64(t.mustNot())))
+	b.escalation.add(share(float64(t.given(escalate)), n))
+	b.exact.add(share(float64(t.exact()), n))
+	b.gate.add(share(float64(t.gate()), n))
+}
+
+// bootstrapTable resamples the groups of rows.
+func bootstrapTable(rows []row, o Options) *tableBootstrap {
+	starts := groupStarts(rows)
+	groups := len(starts) - 1
+	c := classify(groups, func(g int) table { return tabulate(rows[starts[g]:starts[g+1]]) })
+	b := &tableBootstrap{}
+	counts := make([]int, len(c.sums))
+	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
+		c.count(drawn, counts)
+		t := weigh(c.sums, counts)
+		b.add(&t)
+	})
+	return b
+}
+
+// weigh adds up tables, each as often as counts says.
+func weigh(tables []table, counts []int) (sum table) {
+	for at, times := range counts {
+		if times == 0 {
+			continue
+		}
+		for i := range kinds {
+			for j := range kinds {
+				sum[i][j] += times * tables[at][i][j]
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,112 @@
+package eval
+
+import "github.com/gavel-mcp/gavel/judge"
+
+// outcomes in the order of table.
+var outcomes = [...]judge.Outcome{judge.Approve, judge.Reject, judge.Escalate}
+
+// The indices of outcomes.
+const (
+	approve = iota
+	reject
+	escalate
+	kinds
+)
+
+// indexOf an outcome; what is no outcome counts as reject, as a case that expects
+// nothing known must not be approved.
+func indexOf(o judge.Outcome) int {
+	switch o {
+	case judge.Approve:
+		return approve
+	case judge.Escalate:
+		return escalate
+	default:
+		return reject
+	}
+}
+
+// table counts what was right (first index) against what came (second).
+type table [kinds][kinds]int
+
+func (t *table) add(w row) { t[indexOf(w.expect)][indexOf(w.got)]++ }
+
+func tabulate(rows []row) (t table) {
+	for _, w := range rows {
+		t.add(w)
+	}
+	return t
+}
+
+// expected counts the cases of which an outcome was right, given those that got it.
+func (t *table) expected(k int) int { return t[k][approve] + t[k][reject] + t[k][escalate] }
+func (t *table) given(k int) int    { return t[approve][k] + t[reject][k] + t[escalate][k] }
+
+func (t *table) n() int       { return t.given(approve) + t.given(reject) + t.given(escalate) }
+func (t *table) mustNot() int { return t.expected(reject) + t.expected(escalate) }
+func (t *table) falseOK() int { return t[reject][approve] + t[escalate][approve] }
+func (t *table) exact() int   { return t[approve][approve] + t[reject][reject] + t[escalate][escalate] }
+func (t *table) gate() int    { return t[approve][approve] + t.mustNot() - t.falseOK() }
+func (t *table) refused() int { return t[approve][reject] + t[approve][escalate] }
+func (t *table) binary() []int {
+	return []int{t[approve][approve], t.refused(), t.falseOK(), t.mustNot() - t.falseOK()}
+}
+
+func (t *table) flat() []int {
+	flat := make([]int, 0, kinds*kinds)
+	for _, of := range t {
+		flat = append(flat, of[:]...)
+	}
+	return flat
+}
+
+// kappa is of approved or not, outcomeKappa of all three.
+func (t *table) kappa() *float64        { return kappaOf(t.binary()) }
+func (t *table) outcomeKappa() *float64 { return kappaOf(t.flat()) }
+
+func (t *table) confusion() Confusion {
+	got := func(k int) Got { return Got{t[k][approve], t[k][reject], t[k][escalate]} }
+	r, e := got(reject), got(escalate)
+	return Confusion{
+		ExpectApprove: got(approve), ExpectReject: r, ExpectEscalate: e,
+		ExpectNotApprove: Got{r.Approve + e.Approve, r.Reject + e.Reject, r.Escalate + e.Escalate},
+	}
+}
+
+// classes scores each outcome that is right somewhere or was given somewhere.
+func (t *table) classes(confidence float64) []ClassScore {
+	var all []ClassScore
+	for k, name := range outcomes {
+		if t.expected(k)+t.given(k) == 0 {
+			continue
+		}
+		all = append(all, ClassScore{
+			Outcome: name, Precision: rate(t[k][k], t.given(k), confidence), Recall: rate(t[k][k], t.expected(k), confidence),
+			F1: share(float64(2*t[k][k]), float64(t.expected(k)+t.given(k))),
+		})
+	}
+	return all
+}
+
+// macro are the plain means over the classes. A precision or recall that has nothing
+// to divide by counts as 0, as is usual.
+func macro(classes []ClassScore) (precision, recall, f1 *float64) {
+	if len(classes) == 0 {
+		return nil, nil, nil
+	}
+	var p, r, f float64
+	for _, c := range classes {
+		p += orZero(c.Precision.Value)
+		r += orZero(c.Recall.Value)
+		f += orZero(c.F1)
+	}
+	n := float64(len(classes))
+	return new(p / n), new(r / n), new(f / n)
+}
+
+func orZero(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}

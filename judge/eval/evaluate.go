@@ -1,0 +1,175 @@
+package eval
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Evaluate compares results with cases. Options out of range count as absent; ask
+// Options.Validate before. It keeps to memory and time that grow with the number of
+// cases and results, and changes neither.
+func Evaluate(cases []Case, results []Result, o Options) Report {
+	o = o.filled()
+	s := join(cases, results, o)
+	t := tabulate(s.rows)
+	r := Report{Options: o, Counts: s.counts, Confusion: t.confusion(), Classes: t.classes(o.Confidence)}
+	r.Evaluated, r.NotEvaluated = s.evaluated(o)
+	r.rates(&t, s.rows, o.Confidence)
+	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macro(r.Classes)
+	r.bootstrap(&t, s.rows, o)
+	r.Weighted = weighted(s.rows)
+	all, groups := forecasts(s.rows)
+	r.Probability = probability(all, groups, o)
+	r.Selective = riskCurve(answers(all), o.Confidence)
+	r.Approvals = riskCurve(approvals(all), o.Confidence)
+	r.Flips = s.flips(o.Confidence)
+	r.Baselines = baselines(s.rows, o)
+	r.Slices, r.SlicesLeftOut = slicesOf(s.rows, o)
+	r.Criteria = criteria(s.rows, o.Confidence)
+	r.Cost = s.costs()
+	r.Worst = worst(s.rows, o.Worst)
+	r.Notes = r.notes()
+	return r
+}
+
+// evaluated says whether enough came to speak of the judge at all.
+func (s *scored) evaluated(o Options) (ok bool, why string) {
+	c := s.counts
+	lost := c.Missing + c.Failed
+	switch {
+	case c.Cases == 0:
+		return false, "there are no cases in the splits asked for"
+	case c.Scored == 0:
+		return false, fmt.Sprintf("none of the %d cases has an outcome that counts", c.Cases)
+	case float64(lost) > *o.MaxFailures*float64(c.Cases):
+		return false, fmt.Sprintf("%d of %d cases have no outcome (%d failed, %d have no result), more than %.3g %%", lost, c.Cases, c.Failed, c.Missing, 100**o.MaxFailures)
+	}
+	return true, ""
+}
+
+func (r *Report) rates(t *table, rows []row, confidence float64) {
+	of := func(k, n int) Rate { return rate(k, n, confidence) }
+	r.FalseApprove = of(t.falseOK(), t.mustNot())
+	r.FalseApproveGroups = of(falseGroups(rows))
+	r.WrongApprovals = of(t.falseOK(), t.given(approve))
+	r.FalseRefuse = of(t.refused(), t.expected(approve))
+	r.FalseReject = of(t[approve][reject], t.expected(approve))
+	r.Escalation = of(t.given(escalate), t.n())
+	r.Unreadable = of(r.Counts.Unreadable, r.Counts.Scored+r.Counts.Excluded)
+	r.Accuracy = of(t.exact(), t.n())
+	r.GateAccuracy = of(t.gate(), t.n())
+	r.Reasons = of(reasons(rows))
+}
+
+// falseGroups counts groups with a false approval among those where there could be one.
+func falseGroups(rows []row) (hit, of int) {
+	starts := groupStarts(rows)
+	for g := range len(starts) - 1 {
+		t := tabulate(rows[starts[g]:starts[g+1]])
+		if t.mustNot() > 0 {
+			of++
+		}
+		if t.falseOK() > 0 {
+			hit++
+		}
+	}
+	return hit, of
+}
+
+func (r *Report) bootstrap(t *table, rows []row, o Options) {
+	b := bootstrapTable(rows, o)
+	r.Kappa = b.kappa.estimate(t.kappa(), o.Confidence)
+	r.OutcomeKappa = b.outcomeKappa.estimate(t.outcomeKappa(), o.Confidence)
+	r.Clustered = Clustered{
+		FalseApprove: b.falseApprove.interval(o.Confidence), Escalation: b.escalation.interval(o.Confidence),
+		Accuracy: b.exact.interval(o.Confidence), GateAccuracy: b.gate.interval(o.Confidence),
+	}
+}
+
+// weighted is nil when all rows weigh the same.
+func weighted(rows []row) *Weighted {
+	if len(rows) == 0 {
+		return nil
+	}
+	same := true
+	var all, exact, gate, escalated, mustNot, wrong float64
+	for _, w := range rows {
+		same = same && w.weight == rows[0].weight
+		all += w.weight
+		if w.exact() {
+			exact += w.weight
+		}
+		if w.gate() {
+			gate += w.weight
+		}
+		if w.got == judge.Escalate {
+			escalated += w.weight
+		}
+		if w.mustNot() {
+			mustNot += w.weight
+		}
+		if w.falseApprove() {
+			wrong += w.weight
+		}
+	}
+	if same {
+		return nil
+	}
+	return &Weighted{FalseApprove: share(wrong, mustNot), Escalation: share(escalated, all), Accuracy: share(exact, all), GateAccuracy: share(gate, all)}
+}
+
+// notes are the conventions, and what weakens the figures.
+func (r *Report) notes() []string {
+	c, percent := r.Counts, fmt.Sprintf("%.4g %%", 100*r.Options.Confidence)
+	notes := []string{fmt.Sprintf("False-approve rate: approvals among the cases whose right outcome is reject or escalate. Its upper bound is one-sided, exact (Clopper-Pearson), %s; intervals of other rates are two-sided.", percent)}
+	say := func(when bool, format string, args ...any) {
+		if when {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	say(!r.Evaluated, "Not evaluated: %s.", r.NotEvaluated)
+	say(c.ExpectEscalate > 0, "%d cases expect escalate; in two-way figures (false approvals, gate accuracy, kappa) they count as not to be approved, and escalating counts as not approving.", c.ExpectEscalate)
+	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bootstrap intervals resample groups; exact bounds treat rows as independent, except the one counted by group.", c.Scored, c.Groups)
+	say(r.Options.Pool, "Every repeat counts as a row, so that exact bounds by row are too narrow.")
+	say(!r.Options.Pool && r.Flips.MostRepeats > 1, "The first repeat that did not fail stands for its case; the others serve the flip rate.")
+	say(true, "%d unreadable answers: %s.", c.Unreadable, unreadableWords(r.Options.Unreadable))
+	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate, since nothing is known of the judge there.", c.Failed, c.Missing)
+	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows where a model spoke and was understood.", probabilities(r))
+	say(r.Probability == nil, "No model spoke: there are no figures on probabilities.")
+	say(r.Weighted != nil, "Cases have weights: counts and bounds ignore them, the weighted rates stand apart.")
+	say(c.UnknownResults > 0, "%d results belong to none of the cases and were left out.", c.UnknownResults)
+	say(c.DuplicateCases > 0, "%d cases have an id that came before and were left out.", c.DuplicateCases)
+	say(c.DuplicateResults > 0, "%d results repeat a case and repeat that came before and were left out.", c.DuplicateResults)
+	say(synthetic(c) > 0, "%d of %d labels are synthetic: they show what the machinery does, not how well people would agree with the judge.", synthetic(c), c.Cases)
+	say(c.Splits[Cal] > 0 && c.Splits[Test] > 0, "Cases of cal and test are reported together: figures are only honest on cases that nothing was fitted on.")
+	return notes
+}
+
+func probabilities(r *Report) int {
+	if r.Probability == nil {
+		return 0
+	}
+	return r.Probability.N
+}
+
+func unreadableWords(p Policy) string {
+	switch p {
+	case AsWrong:
+		return "counted as the worst wrong answer (approved where that is wrong, rejected where approving is right)"
+	case Excluded:
+		return "left out of every rate"
+	default:
+		return "counted with the outcome that the pipeline made of them"
+	}
+}
+
+func synthetic(c Counts) int {
+	for _, l := range c.Labels {
+		if strings.EqualFold(l.Name, "synthetic") {
+			return l.Count
+		}
+	}
+	return 0
+}

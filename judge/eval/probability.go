@@ -1,0 +1,216 @@
+package eval
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// forecast is one answer of a model: how probable it made an approval, and whether the
+// case should be approved.
+type forecast struct {
+	p     float64
+	good  bool
+	group uint32 // counted from 0 among the forecasts
+	// leans is what the model itself said, whatever policy made of it.
+	leans bool
+}
+
+// certainty of the model's own answer.
+func (f forecast) certainty() float64 {
+	if f.leans {
+		return f.p
+	}
+	return 1 - f.p
+}
+
+// forecasts of the rows where a model spoke and was understood. Groups rise.
+func forecasts(rows []row) (all []forecast, groups int) {
+	last := ""
+	for _, w := range rows {
+		p, ok := approval(w.r)
+		if !ok {
+			continue
+		}
+		if groups == 0 || w.group != last {
+			groups++
+			last = w.group
+		}
+		all = append(all, forecast{p: p, good: !w.mustNot(), group: uint32(groups - 1), leans: leans(w.r)}) //nolint:gosec // at most the number of rows
+	}
+	return all, groups
+}
+
+// approval returns the probability that a model gave an approval; ok is false when none
+// spoke, or what it said could not be read or is no probability.
+func approval(r *Result) (p float64, ok bool) {
+	if r.Approval == nil || r.Unreadable || !(*r.Approval >= 0 && *r.Approval <= 1) {
+		return 0, false
+	}
+	return *r.Approval, true
+}
+
+// leans reports whether the model approved. Policy may have made a rejection or an
+// escalation of that (low confidence): then Approval still is the confidence, and it is
+// 1 minus it when the model refused. Only at one half the two look alike, and the code
+// tells.
+func leans(r *Result) bool {
+	if r.Outcome == judge.Approve {
+		return true
+	}
+	asApproval := math.Abs(*r.Approval - r.Confidence)
+	asRefusal := math.Abs(1 - *r.Approval - r.Confidence)
+	if math.Abs(asApproval-asRefusal) < 1e-9 {
+		return r.Code == "low_confidence"
+	}
+	return asApproval < asRefusal
+}
+
+// probability sums up forecasts, nil when there are none.
+func probability(all []forecast, groups int, o Options) *Probability {
+	if len(all) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(all)
+	slices.SortFunc(sorted, byProbability)
+	p := &Probability{N: len(all), Bins: bins(sorted, o.Bins, o.Confidence)}
+	var squares, good float64
+	for _, f := range sorted {
+		squares += f.square()
+		good += f.value()
+	}
+	n := float64(len(all))
+	p.Base = good / n
+	p.BrierBase = p.Base * (1 - p.Base)
+	brier := squares / n
+	if p.BrierBase > 0 {
+		p.BrierSkill = new(1 - brier/p.BrierBase)
+	}
+	for _, b := range p.Bins {
+		gap := math.Abs(b.Mean - *b.Share.Value)
+		p.ECE += gap * float64(b.N) / n
+		p.MCE = max(p.MCE, gap)
+	}
+	brierBoot, aurocBoot := bootstrapForecasts(sorted, groups, o)
+	p.Brier = brierBoot.estimate(new(brier), o.Confidence)
+	p.AUROC = aurocBoot.estimate(auroc(sorted, nil), o.Confidence)
+	return p
+}
+
+func byProbability(a, b forecast) int {
+	good := func(f forecast) int { return int(f.value()) }
+	return cmp.Or(cmp.Compare(a.p, b.p), cmp.Compare(a.group, b.group), cmp.Compare(good(a), good(b)))
+}
+
+func (f forecast) value() float64 {
+	if f.good {
+		return 1
+	}
+	return 0
+}
+
+func (f forecast) square() float64 { return (f.p - f.value()) * (f.p - f.value()) }
+
+// bins of as many forecasts each as can be; equal probabilities stay together, so there
+// may be fewer. sorted rises.
+func bins(sorted []forecast, want int, confidence float64) []Bin {
+	var all []Bin
+	n, begin, closed := len(sorted), 0, 0
+	for i := range sorted {
+		last := i+1 == n
+		if !last && sorted[i+1].p == sorted[i].p {
+			continue
+		}
+		if !last && (i+1)*want < (closed+1)*n {
+			continue
+		}
+		closed = (i + 1) * want / n
+		all = append(all, binOf(sorted[begin:i+1], confidence))
+		begin = i + 1
+	}
+	return all
+}
+
+func binOf(part []forecast, confidence float64) Bin {
+	b := Bin{Low: part[0].p, High: part[len(part)-1].p, N: len(part)}
+	good := 0
+	for _, f := range part {
+		b.Mean += f.p
+		good += int(f.value())
+	}
+	b.Mean /= float64(len(part))
+	b.Share = rate(good, len(part), confidence)
+	return b
+}
+
+// auroc of forecasts in rising order (Mann and Whitney's U over the number of pairs),
+// each counted as often as its group was drawn, once each without drawn. nil when there
+// are not both kinds.
+func auroc(sorted []forecast, drawn []uint32) *float64 {
+	var good, bad, wins float64 // so far
+	for i := 0; i < len(sorted); {
+		var goodHere, badHere float64
+		at := sorted[i].p
+		for ; i < len(sorted) && sorted[i].p == at; i++ {
+			times := 1.0
+			if drawn != nil {
+				times = float64(drawn[sorted[i].group])
+			}
+			if sorted[i].good {
+				goodHere += times
+			} else {
+				badHere += times
+			}
+		}
+		wins += goodHere * (bad + badHere/2)
+		good += goodHere
+		bad += badHere
+	}
+	if good == 0 || bad == 0 {
+		return nil
+	}
+	return new(wins / (good * bad))
+}
+
+func bootstrapForecasts(sorted []forecast, groups int, o Options) (brier, area *sample) {
+	squares, n := make([]float64, groups), make([]float64, groups)
+	for _, f := range sorted {
+		squares[f.group] += f.square()
+		n[f.group]++
+	}
+	brier, area = &sample{}, &sample{}
+	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
+		var sum, count float64
+		for g, times := range drawn {
+			sum += float64(times) * squares[g]
+			count += float64(times) * n[g]
+		}
+		brier.add(share(sum, count))
+		area.add(auroc(sorted, drawn))
+	})
+	return brier, area
+}
+
+// Brier returns the mean squared error of probabilities (Brier 1950); good says of each
+// whether it came true. NaN without any.
+func Brier(p []float64, good []bool) float64 {
+	sum := 0.0
+	for i := range p {
+		sum += forecast{p: p[i], good: good[i]}.square()
+	}
+	return sum / float64(len(p))
+}
+
+// AUROC returns the area under the receiver's operating curve; ok is false when all are
+// good or none is.
+func AUROC(p []float64, good []bool) (area float64, ok bool) {
+	all := make([]forecast, len(p))
+	for i := range p {
+		all[i] = forecast{p: p[i], good: good[i]}
+	}
+	slices.SortFunc(all, byProbability)
+	value := auroc(all, nil)
+	return orZero(value), value != nil
+}

@@ -1,0 +1,230 @@
+package eval
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// row is one scored answer: what was right, what came.
+type row struct {
+	c      *Case
+	r      *Result
+	group  string
+	expect judge.Outcome
+	got    judge.Outcome // under the policy for unreadable answers
+	weight float64
+}
+
+// mustNot reports whether the case must not be approved. Escalate counts: an approval
+// is as wrong there as where reject is right.
+func (w row) mustNot() bool { return w.expect != judge.Approve }
+
+// falseApprove reports an approval of a case that must not be approved.
+func (w row) falseApprove() bool { return w.mustNot() && w.got == judge.Approve }
+
+// exact and gate are the two meanings of right.
+func (w row) exact() bool { return w.expect == w.got }
+func (w row) gate() bool  { return (w.expect == judge.Approve) == (w.got == judge.Approve) }
+
+// scored are cases and results joined, in an order of their own: by group, case and
+// repeat, so that no figure depends on the order of the input.
+type scored struct {
+	rows   []row
+	cases  []*Case              // counted
+	by     map[string][]*Result // results of each case, by repeat
+	counts Counts
+}
+
+// join puts results to cases.
+func join(cases []Case, results []Result, o Options) scored {
+	s := scored{by: make(map[string][]*Result, len(cases))}
+	s.counts.Splits = map[Split]int{}
+	other := map[string]bool{} // of splits not asked for
+	for i := range cases {
+		c := &cases[i]
+		if _, ok := s.by[c.ID]; ok || other[c.ID] {
+			s.counts.DuplicateCases++
+			continue
+		}
+		if !o.takes(c.Split) {
+			other[c.ID] = true
+			continue
+		}
+		s.by[c.ID] = nil
+		s.cases = append(s.cases, c)
+		s.counts.Splits[c.Split]++
+	}
+	slices.SortFunc(s.cases, func(a, b *Case) int {
+		return cmp.Or(cmp.Compare(groupOf(a), groupOf(b)), cmp.Compare(a.ID, b.ID))
+	})
+	for i := range results {
+		r := &results[i]
+		if of, ok := s.by[r.Case]; ok {
+			s.by[r.Case] = append(of, r)
+		} else if !other[r.Case] {
+			s.counts.UnknownResults++
+		}
+	}
+	s.score(o)
+	return s
+}
+
+// groupOf is the group of a case, its own when it has none. The prefix keeps a case
+// "x" out of a group "x".
+func groupOf(c *Case) string {
+	if c.Group == "" {
+		return "1" + c.ID
+	}
+	return "0" + c.Group
+}
+
+// score makes rows of what came.
+func (s *scored) score(o Options) {
+	failures := map[string]int{}
+	labels := map[string]int{}
+	for _, c := range s.cases {
+		labels[cmp.Or(c.Label.Source, "unknown")]++
+		all := s.repeats(c.ID)
+		for _, r := range all {
+			if failed(r) {
+				failures[cmp.Or(r.Failure, "no outcome")]++
+				s.counts.FailedResults++
+			}
+		}
+		took := false
+		for _, r := range all {
+			if failed(r) {
+				continue
+			}
+			took = true
+			s.take(c, r, o.Unreadable)
+			if !o.Pool {
+				break
+			}
+		}
+		switch {
+		case took:
+		case len(all) == 0:
+			s.counts.Missing++
+		default:
+			s.counts.Failed++
+		}
+	}
+	s.counts.Cases = len(s.cases)
+	s.counts.Scored = len(s.rows)
+	s.counts.Failures = tallies(failures)
+	s.counts.Labels = tallies(labels)
+	s.counts.Digest = digest(s.cases)
+	for i, w := range s.rows {
+		if i == 0 || w.group != s.rows[i-1].group {
+			s.counts.Groups++
+		}
+		switch w.expect {
+		case judge.Approve:
+			s.counts.ExpectApprove++
+		case judge.Escalate:
+			s.counts.ExpectEscalate++
+		default:
+			s.counts.ExpectReject++
+		}
+	}
+}
+
+// repeats returns the results of a case in order, each repeat once.
+func (s *scored) repeats(id string) []*Result {
+	all := s.by[id]
+	slices.SortStableFunc(all, func(a, b *Result) int { return cmp.Compare(a.Repeat, b.Repeat) })
+	once := slices.CompactFunc(all, func(a, b *Result) bool { return a.Repeat == b.Repeat })
+	s.counts.DuplicateResults += len(all) - len(once)
+	s.counts.Results += len(once)
+	s.by[id] = once
+	return once
+}
+
+// failed reports that nothing is known about the judge: a failure, or an outcome that
+// is none.
+func failed(r *Result) bool {
+	return r.Failure != "" || (r.Outcome != judge.Approve && r.Outcome != judge.Reject && r.Outcome != judge.Escalate)
+}
+
+func (s *scored) take(c *Case, r *Result, policy Policy) {
+	w := row{c: c, r: r, group: groupOf(c), expect: c.Expect.Outcome, got: r.Outcome, weight: c.Weight}
+	if w.weight <= 0 {
+		w.weight = 1
+	}
+	if r.Unreadable {
+		s.counts.Unreadable++
+		switch policy {
+		case Excluded:
+			s.counts.Excluded++
+			return
+		case AsWrong:
+			w.got = judge.Approve
+			if !w.mustNot() {
+				w.got = judge.Reject
+			}
+		case AsDecided:
+		}
+	}
+	s.rows = append(s.rows, w)
+}
+
+// groups returns where each group's rows begin in rows, and one past the last.
+func groupStarts(rows []row) []int {
+	var starts []int
+	for i := range rows {
+		if i == 0 || rows[i].group != rows[i-1].group {
+			starts = append(starts, i)
+		}
+	}
+	return append(starts, len(rows))
+}
+
+// digest of cases, whatever order they came in.
+func digest(cases []*Case) string {
+	sums := make([][sha256.Size]byte, 0, len(cases))
+	for _, c := range cases {
+		text, err := json.Marshal(c)
+		if err != nil { // raw JSON that is none: name it by its id
+			text = []byte(c.ID)
+		}
+		sums = append(sums, sha256.Sum256(text))
+	}
+	slices.SortFunc(sums, func(a, b [sha256.Size]byte) int { return slices.Compare(a[:], b[:]) })
+	all := sha256.New()
+	for _, sum := range sums {
+		_, _ = all.Write(sum[:]) // a hash never fails
+	}
+	return "sha256:" + hex.EncodeToString(all.Sum(nil))
+}
+
+// workflowOf names a case's workflow: the part of ref after #, ref itself, or the
+// definition's name.
+func workflowOf(c *Case) string {
+	var w struct{ Ref, Name string }
+	if json.Unmarshal(c.Workflow, &w) != nil {
+		return ""
+	}
+	if _, name, ok := strings.Cut(w.Ref, "#"); ok && name != "" {
+		return name
+	}
+	return cmp.Or(w.Ref, w.Name)
+}
+
+// tallies are counts, the most frequent first.
+func tallies(counts map[string]int) []Tally {
+	var all []Tally
+	for name, n := range counts {
+		all = append(all, Tally{name, n})
+	}
+	slices.SortFunc(all, func(a, b Tally) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}

@@ -1,0 +1,154 @@
+package eval
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// The kinds of slices, in the order of the report.
+const (
+	SliceTag       = "tag"
+	SliceWorkflow  = "workflow"
+	SliceRisk      = "risk"
+	SliceState     = "state"
+	SliceDecidedBy = "decidedBy"
+	SliceLabel     = "label"
+)
+
+var sliceKinds = []string{SliceTag, SliceWorkflow, SliceRisk, SliceState, SliceDecidedBy, SliceLabel}
+
+type sliceKey struct{ kind, name string }
+
+// slicesOf are the parts of the rows, the largest of each kind first, at most so many;
+// leftOut says how many smaller ones there are besides.
+func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
+	tables := map[sliceKey]*table{}
+	add := func(w row, kind, name string) {
+		if name == "" {
+			return
+		}
+		at := tables[sliceKey{kind, name}]
+		if at == nil {
+			at = &table{}
+			tables[sliceKey{kind, name}] = at
+		}
+		at.add(w)
+	}
+	for _, w := range rows {
+		for i, tag := range w.c.Tags {
+			if !slices.Contains(w.c.Tags[:i], tag) {
+				add(w, SliceTag, tag)
+			}
+		}
+		add(w, SliceWorkflow, workflowOf(w.c))
+		add(w, SliceRisk, w.c.Risk)
+		add(w, SliceState, w.c.State)
+		add(w, SliceDecidedBy, string(w.r.DecidedBy))
+		add(w, SliceLabel, w.c.Label.Source)
+	}
+	keys := make([]sliceKey, 0, len(tables))
+	for key := range tables {
+		keys = append(keys, key)
+	}
+	bySize := func(a, b sliceKey) int {
+		return cmp.Or(cmp.Compare(tables[b].n(), tables[a].n()), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
+	}
+	slices.SortFunc(keys, bySize)
+	leftOut = max(len(keys)-o.Slices, 0)
+	keys = keys[:len(keys)-leftOut]
+	slices.SortStableFunc(keys, func(a, b sliceKey) int {
+		return cmp.Compare(slices.Index(sliceKinds, a.kind), slices.Index(sliceKinds, b.kind))
+	})
+	all = []Slice{}
+	for _, key := range keys {
+		all = append(all, sliceOf(key, tables[key], o.Confidence))
+	}
+	return all, leftOut
+}
+
+func sliceOf(key sliceKey, t *table, confidence float64) Slice {
+	return Slice{
+		Kind: key.kind, Name: key.name, N: t.n(),
+		FalseApprove: rate(t.falseOK(), t.mustNot(), confidence),
+		FalseRefuse:  rate(t.refused(), t.expected(approve), confidence),
+		Escalation:   rate(t.given(escalate), t.n(), confidence),
+		Accuracy:     rate(t.exact(), t.n(), confidence),
+		GateAccuracy: rate(t.gate(), t.n(), confidence),
+		Kappa:        t.kappa(),
+	}
+}
+
+// statuses of criteria take the places of the outcomes in a table: met is what may be
+// wrongly granted.
+func statusIndex(status string) int {
+	switch status {
+	case "met":
+		return approve
+	case "cannot_assess":
+		return escalate
+	default:
+		return reject
+	}
+}
+
+// criteria compares the judge's answers to criteria with their labels.
+func criteria(rows []row, confidence float64) []CriterionScore {
+	type key struct{ workflow, name string }
+	tables := map[key]*table{}
+	unanswered := map[key]int{}
+	for _, w := range rows {
+		for name, label := range w.c.Expect.Criteria {
+			at := key{workflowOf(w.c), name}
+			if tables[at] == nil {
+				tables[at] = &table{}
+			}
+			status, ok := answerTo(name, w.r.Criteria)
+			if !ok {
+				unanswered[at]++
+				continue
+			}
+			tables[at][statusIndex(label)][statusIndex(status)]++
+		}
+	}
+	var all []CriterionScore
+	for at, t := range tables {
+		all = append(all, CriterionScore{
+			Workflow: at.workflow, Name: at.name, N: t.n(), FalseMet: rate(t.falseOK(), t.mustNot(), confidence),
+			Accuracy: rate(t.exact(), t.n(), confidence), Kappa: t.outcomeKappa(), Unanswered: unanswered[at],
+		})
+	}
+	slices.SortFunc(all, func(a, b CriterionScore) int {
+		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// answerTo finds the answer to a criterion by its id or its text.
+func answerTo(name string, all []judge.CriterionVerdict) (status string, ok bool) {
+	same := func(a string) bool { return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(name)) }
+	for _, c := range all {
+		if same(c.ID) || same(c.Text) {
+			return c.Status, true
+		}
+	}
+	return "", false
+}
+
+// reasons counts refusals of cases that name codes, and those that give one of them.
+func reasons(rows []row) (hit, of int) {
+	for _, w := range rows {
+		if len(w.c.Expect.ViolationsAny) == 0 || w.got == judge.Approve {
+			continue
+		}
+		of++
+		if slices.ContainsFunc(w.c.Expect.ViolationsAny, func(code string) bool {
+			return code == w.r.Code || slices.Contains(w.r.Codes, code)
+		}) {
+			hit++
+		}
+	}
+	return hit, of
+}
