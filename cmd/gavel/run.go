@@ -24,6 +24,7 @@ type commands struct {
 	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
 	Script     scriptCmd     `cmd:"" help:"Run and test validators in the sandbox."`
+	Test       testCmd       `cmd:"" help:"Run tests of workflows."`
 	Judge      judgeCmd      `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`

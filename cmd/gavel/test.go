@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/suite"
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+type testCmd struct {
+	Paths    []string `arg:"" name:"path" help:"Files of tests, or folders: every *.test.yaml, *.test.yml and *.test.json below them."`
+	Coverage bool     `name:"coverage" help:"Name what the tests did not reach."`
+	Least    float64  `name:"min-coverage" placeholder:"PERCENT" help:"Fail when less than this much of the transitions was made."`
+	JUnit    string   `name:"junit" placeholder:"FILE" help:"Write a JUnit report, too."`
+	JSON     bool     `name:"json" help:"Print JSON."`
+	Watch    bool     `name:"watch" short:"w" help:"Run again whenever a file changes, until you stop it."`
+}
+
+// Help shows a file of tests.
+func (testCmd) Help() string {
+	return `A file of tests names a workflow and says what its instances do. Every test runs
+through the real engine, on a store in memory that is gone afterwards. What the gate
+would fetch and what a model would say stand in the file, so nothing outside is asked.
+
+    workflow: document-review.yaml
+    tests:
+    - name: a short comment is refused
+      context: {documentId: D-1, reviewer: ada}
+      steps:
+      - action: submit
+        expect: {outcome: approve, state: reviewing}
+      - action: approve
+        data: {comments: fine}
+        expect: {outcome: reject, codes: [validator_rejected], state: reviewing}
+
+A step can also have role, principal, precheck, evidence (by name; null: it cannot be
+had) and model ({outcome: approve, confidence: 0.9} or {unavailable: true}). expect
+takes outcome, state, complete, codes, says, decidedBy, assurance and context; what is
+not given is not looked at.
+
+Examples:
+
+    gavel test flows/
+    gavel test --coverage flows/release.test.yaml
+    gavel test --junit report.xml --min-coverage 80 flows/
+    gavel test --watch flows/
+
+Exit codes: 0 all passed, 1 a test failed or too little was reached, 2 wrong usage or a
+file that is no file of tests, 3 could not find out.`
+}
+
+// Run runs every file, again and again with --watch.
+func (c *testCmd) Run(ctx context.Context, con *console) error {
+	if !c.Watch {
+		return c.once(ctx, con)
+	}
+	if c.JSON || c.JUnit != "" {
+		return misused("", "--watch is for people: it goes without --json and --junit")
+	}
+	for seen := ""; ; {
+		now := c.fingerprint()
+		if now != seen {
+			seen = now
+			if err := c.once(ctx, con); err != nil && ctx.Err() == nil {
+				con.fail(err)
+			}
+			con.out.printf("\nWatching %s; press Ctrl-C to stop.\n", strings.Join(c.Paths, " "))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+// fingerprint changes when one of the files does: tests and workflows.
+func (c *testCmd) fingerprint() string {
+	var b strings.Builder
+	files, _ := testFiles(c.Paths) // what cannot be read is told by the run
+	for _, path := range files {
+		paths := []string{path}
+		if doc, err := os.ReadFile(path); err == nil {
+			if f, err := suite.Parse(path, doc); err == nil {
+				paths = append(paths, f.Definition())
+			}
+		}
+		for _, p := range paths {
+			if info, err := os.Stat(p); err == nil {
+				fmt.Fprintf(&b, "%s %d %d\n", p, info.Size(), info.ModTime().UnixNano())
+			}
+		}
+	}
+	return b.String()
+}
+
+// testReport is what --json prints.
+type testReport struct {
+	OK     bool           `json:"ok"`
+	Tests  int            `json:"tests"`
+	Failed int            `json:"failed"`
+	Files  []suite.Report `json:"files"`
+}
+
+func (c *testCmd) once(ctx context.Context, con *console) error {
+	files, err := testFiles(c.Paths)
+	if err != nil {
+		return err
+	}
+	box, err := newSandbox(con.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = box.Close() }() // the workers hold nothing
+	report := testReport{OK: true, Files: []suite.Report{}}
+	for _, path := range files {
+		r, err := runTests(ctx, box, con.log, path)
+		if err != nil {
+			return err
+		}
+		report.Files = append(report.Files, r)
+		report.Tests += len(r.Tests)
+		report.Failed += r.Failed()
+		report.OK = report.OK && r.Failed() == 0 && r.Coverage.Transitions.Percent() >= c.Least
+	}
+	if c.JUnit != "" {
+		if err := writeJUnit(c.JUnit, report.Files); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		err = con.out.json(report)
+	} else {
+		c.print(con, report)
+	}
+	if err == nil && !report.OK {
+		return found()
+	}
+	return err
+}
+
+// runTests runs one file on a store of its own.
+func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) (suite.Report, error) {
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		return suite.Report{}, unclear("", "cannot read %s: %w", path, err)
+	}
+	f, err := suite.Parse(path, doc)
+	if err != nil {
+		var issues strictdoc.Errors
+		if errors.As(err, &issues) {
+			return suite.Report{}, misused("gavel test --help shows what a file of tests looks like", "%w", err)
+		}
+		return suite.Report{}, misused("", "%w", err)
+	}
+	definition, err := os.ReadFile(f.Definition())
+	if err != nil {
+		return suite.Report{}, misused("workflow: is a path, relative to the file of tests", "%s: cannot read its workflow: %w", path, err)
+	}
+	r, err := suite.Run(ctx, f, definition, func(fetcher judge.Fetcher, model judge.Layer) (suite.Engine, func() error, error) {
+		return openForTests(box, fetcher, model)
+	})
+	if err != nil {
+		log.Debug("tests could not be run", "file", path, "error", err)
+		return r, engineFailure(err)
+	}
+	return r, nil
+}
+
+func openForTests(box *sandbox, fetcher judge.Fetcher, model judge.Layer) (suite.Engine, func() error, error) {
+	pipeline, err := judge.New(judge.Config{Compiler: box.compiler, Fetcher: fetcher, Model: model})
+	if err != nil {
+		return nil, nil, err
+	}
+	key := make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		return nil, nil, err
+	}
+	store := memstore.New()
+	e, err := engine.New(engine.Config{
+		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key), ReviewPath: true,
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	return e, store.Close, nil
+}
+
+// print is a table: a line for every test, and below a failed one what went otherwise.
+func (c *testCmd) print(con *console, report testReport) {
+	for _, r := range report.Files {
+		con.out.printf("%s (%s)\n", clean(r.Path), clean(r.Workflow))
+		for _, t := range r.Tests {
+			verdict := "pass"
+			if len(t.Problems) > 0 {
+				verdict = "FAIL"
+			}
+			con.out.printf("  %s  %s (%s)\n", verdict, clean(t.Name), steps(t.Steps))
+			for _, p := range t.Problems {
+				con.out.printf("        line %d, step %s: %s\n", p.Line, clean(p.Step), clean(p.Message))
+			}
+		}
+		cover := r.Coverage
+		con.out.printf("  covered: states %s, transitions %s, refusals %s, validators %s\n",
+			share(cover.States), share(cover.Transitions), share(cover.Refusals), share(cover.Validators))
+		if c.Coverage {
+			for _, what := range []struct {
+				name  string
+				share suite.Share
+			}{{"states", cover.States}, {"transitions", cover.Transitions}, {"refusals", cover.Refusals}, {"validators", cover.Validators}} {
+				for _, missing := range what.share.Missing {
+					con.out.printf("  not reached (%s): %s\n", what.name, clean(missing))
+				}
+			}
+		}
+		if percent := cover.Transitions.Percent(); percent < c.Least {
+			con.out.printf("  FAIL  %.0f %% of the transitions were made, %.0f %% are asked for\n", percent, c.Least)
+		}
+	}
+	con.out.printf("%d passed, %d failed\n", report.Tests-report.Failed, report.Failed)
+}
+
+func steps(n int) string {
+	if n == 1 {
+		return "1 step"
+	}
+	return fmt.Sprintf("%d steps", n)
+}
+
+func share(s suite.Share) string { return fmt.Sprintf("%d/%d", s.Reached, s.All) }
+
+func writeJUnit(path string, reports []suite.Report) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return misused("", "cannot write the report: %w", err)
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil && cerr != nil {
+			err = unclear("", "cannot write the report: %w", cerr)
+		}
+	}()
+	if err := suite.WriteJUnit(io.Writer(f), reports); err != nil {
+		return unclear("", "cannot write the report: %w", err)
+	}
+	return nil
+}
+
+// testFiles are the files of tests at paths, and below those that are folders.
+func testFiles(paths []string) ([]string, error) {
+	var out []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, misused("", "cannot look at %s: %w", path, err)
+		}
+		if !info.IsDir() {
+			out = append(out, filepath.Clean(path))
+			continue
+		}
+		before := len(out)
+		err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && isTestFile(p) {
+				out = append(out, p)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, unclear("", "cannot look through %s: %w", path, err)
+		}
+		if len(out) == before {
+			return nil, misused("their names end in .test.yaml, .test.yml or .test.json", "%s holds no file of tests", path)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+func isTestFile(path string) bool {
+	return slices.ContainsFunc([]string{".test.yaml", ".test.yml", ".test.json"}, func(end string) bool { return strings.HasSuffix(path, end) })
+}
