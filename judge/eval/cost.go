@@ -18,9 +18,10 @@ func (s *scored) costs() Cost {
 			c.Results++
 			c.add(r)
 			switch {
+			case r.Took <= 0: // not recorded
 			case r.Calls > 0 && !r.CacheHit:
 				asked = append(asked, r.Took)
-			case r.Calls == 0 && !r.CacheHit:
+			case r.Calls == 0 && !r.CacheHit && r.Approval == nil:
 				deterministic = append(deterministic, r.Took)
 			}
 			count(rungs, r.Rung)

@@ -137,7 +137,7 @@ func (r *Report) notes() []string {
 	say(true, "%d unreadable answers: %s.", c.Unreadable, unreadableWords(r.Options.Unreadable))
 	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate, since nothing is known of the judge there.", c.Failed, c.Missing)
 	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows where a model spoke and was understood.", probabilities(r))
-	say(r.Probability == nil, "No model spoke: there are no figures on probabilities.")
+	say(r.Probability == nil, "No probabilities: no model spoke, or none said how sure it was.")
 	say(r.Weighted != nil, "Cases have weights: counts and bounds ignore them, the weighted rates stand apart.")
 	say(c.UnknownResults > 0, "%d results belong to none of the cases and were left out.", c.UnknownResults)
 	say(c.DuplicateCases > 0, "%d cases have an id that came before and were left out.", c.DuplicateCases)

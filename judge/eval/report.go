@@ -296,7 +296,7 @@ type Cost struct {
 	Degraded  int `json:"degraded"`
 	Lenient   int `json:"lenient"` // read only after mending
 	// Latency of results answered by a model without the cache, Deterministic of those
-	// that asked none.
+	// that asked none; of both where a time was recorded.
 	Latency       Latency `json:"latency"`
 	Deterministic Latency `json:"deterministic"`
 	// Known sums, and of how many of Asked they are unknown.

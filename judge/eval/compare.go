@@ -1,0 +1,259 @@
+package eval
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Comparison says how a second judge (after) differs from a first (before) on the cases
+// that both answered.
+type Comparison struct {
+	Options Options `json:"options"`
+	// Compared is false when too many cases have no outcome of one or both judges.
+	Compared    bool     `json:"compared"`
+	NotCompared string   `json:"notCompared,omitempty"`
+	Notes       []string `json:"notes"`
+	// Pairs are cases with an outcome of both, Groups their groups; Unpaired are cases
+	// with an outcome of only one or of none.
+	Pairs    int    `json:"pairs"`
+	Groups   int    `json:"groups"`
+	Unpaired int    `json:"unpaired"`
+	Digest   string `json:"digest"` // of the cases, as in Counts
+	// Right pairs whether the outcome is exactly right, FalseApprove whether a case that
+	// must not be approved was not approved: B got worse, C got better.
+	Right        McNemarTest `json:"right"`
+	FalseApprove McNemarTest `json:"falseApprove"`
+	// Differences are after minus before, with paired bootstrap intervals.
+	Differences []Difference `json:"differences"`
+	// Changed lists cases with another outcome: new false approvals first.
+	Changed        []Change `json:"changed"`
+	ChangedLeftOut int      `json:"changedLeftOut,omitempty"`
+	// Regression: significantly worse (at 1 - Confidence) in false approvals or in
+	// right outcomes. Says gives the verdict in a sentence.
+	Regression bool   `json:"regression"`
+	Says       string `json:"says"`
+}
+
+// McNemarTest is McNemar's exact test over pairs.
+type McNemarTest struct {
+	N int `json:"n"` // pairs
+	B int `json:"b"` // right before, wrong after
+	C int `json:"c"` // wrong before, right after
+	// P is two-sided; PWorse is that of "after is not worse", one-sided.
+	P      float64 `json:"p"`
+	PWorse float64 `json:"pWorse"`
+}
+
+// Difference of one figure.
+type Difference struct {
+	Name   string   `json:"name"` // falseApprove, escalation, accuracy, gateAccuracy or kappa
+	Before *float64 `json:"before,omitempty"`
+	After  *float64 `json:"after,omitempty"`
+	Change Estimate `json:"change"`
+}
+
+// Change is one case with another outcome.
+type Change struct {
+	Case     string        `json:"case"`
+	Repeat   int           `json:"repeat"`
+	Tags     []string      `json:"tags,omitempty"`
+	Expected judge.Outcome `json:"expected"`
+	Before   judge.Outcome `json:"before"`
+	After    judge.Outcome `json:"after"`
+}
+
+// McNemar returns the exact p-values of b pairs that got worse and c that got better
+// (McNemar 1947; the exact test is that of a fair coin thrown b+c times).
+func McNemar(b, c int) (twoSided, worse float64) {
+	tail := func(k int) float64 { // k or more of b+c
+		if k <= 0 {
+			return 1
+		}
+		return betaCDF(0.5, float64(k), float64(b+c-k)+1)
+	}
+	return min(1, 2*tail(max(b, c))), tail(b)
+}
+
+// Compare pairs the results of two judges on the same cases.
+func Compare(cases []Case, before, after []Result, o Options) Comparison {
+	o = o.filled()
+	first, second := join(cases, before, o), join(cases, after, o)
+	pairs := pair(first.rows, second.rows)
+	c := Comparison{Options: o, Pairs: len(pairs), Digest: first.counts.Digest}
+	rows := make([]row, 0, len(pairs))
+	answered := map[string]bool{}
+	for _, p := range pairs {
+		rows = append(rows, p.before)
+		answered[p.before.c.ID] = true
+	}
+	c.Groups = len(groupStarts(rows)) - 1
+	c.Unpaired = len(first.cases) - len(answered)
+	c.Right = mcnemar(pairs, func(row) bool { return true }, row.exact)
+	c.FalseApprove = mcnemar(pairs, row.mustNot, func(w row) bool { return !w.falseApprove() })
+	c.Differences = differences(pairs, o)
+	c.Changed, c.ChangedLeftOut = changes(pairs, o.Worst)
+	c.conclude(first.counts, second.counts)
+	return c
+}
+
+// pairing is one case with both outcomes.
+type pairing struct{ before, after row }
+
+// pair joins rows of the same case and repeat; the first repeats of both when not pooled.
+func pair(first, second []row) []pairing {
+	type key struct {
+		id string
+		at int
+	}
+	keys := func(rows []row) []key {
+		all := make([]key, len(rows))
+		for i, w := range rows {
+			all[i].id = w.c.ID
+			if i > 0 && all[i-1].id == w.c.ID {
+				all[i].at = all[i-1].at + 1
+			}
+		}
+		return all
+	}
+	at := make(map[key]int, len(second))
+	for i, k := range keys(second) {
+		at[k] = i
+	}
+	var pairs []pairing
+	for i, k := range keys(first) {
+		if j, ok := at[k]; ok {
+			pairs = append(pairs, pairing{first[i], second[j]})
+		}
+	}
+	return pairs
+}
+
+func mcnemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
+	var t McNemarTest
+	for _, p := range pairs {
+		if !counts(p.before) {
+			continue
+		}
+		t.N++
+		switch was, is := right(p.before), right(p.after); {
+		case was && !is:
+			t.B++
+		case !was && is:
+			t.C++
+		}
+	}
+	t.P, t.PWorse = McNemar(t.B, t.C)
+	return t
+}
+
+// figures of which a Comparison gives the difference.
+var figures = []struct {
+	name string
+	of   func(*table) *float64
+}{
+	{"falseApprove", func(t *table) *float64 { return share(float64(t.falseOK()), float64(t.mustNot())) }},
+	{"escalation", func(t *table) *float64 { return share(float64(t.given(escalate)), float64(t.n())) }},
+	{"accuracy", func(t *table) *float64 { return share(float64(t.exact()), float64(t.n())) }},
+	{"gateAccuracy", func(t *table) *float64 { return share(float64(t.gate()), float64(t.n())) }},
+	{"kappa", (*table).kappa},
+}
+
+func differences(pairs []pairing, o Options) []Difference {
+	before := make([]row, len(pairs))
+	for i, p := range pairs {
+		before[i] = p.before
+	}
+	starts := groupStarts(before)
+	both := func(part []pairing) (t [2]table) {
+		for _, p := range part {
+			t[0].add(p.before)
+			t[1].add(p.after)
+		}
+		return t
+	}
+	groups := len(starts) - 1
+	c := classify(groups, func(g int) [2]table { return both(pairs[starts[g]:starts[g+1]]) })
+	samples := make([]sample, len(figures))
+	counts := make([]int, len(c.sums))
+	tables := [2][]table{}
+	for _, sum := range c.sums {
+		tables[0], tables[1] = append(tables[0], sum[0]), append(tables[1], sum[1])
+	}
+	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
+		c.count(drawn, counts)
+		t := [2]table{weigh(tables[0], counts), weigh(tables[1], counts)}
+		for i, f := range figures {
+			samples[i].add(minus(f.of(&t[1]), f.of(&t[0])))
+		}
+	})
+	whole := both(pairs)
+	var all []Difference
+	for i, f := range figures {
+		d := Difference{Name: f.name, Before: f.of(&whole[0]), After: f.of(&whole[1])}
+		d.Change = samples[i].estimate(minus(d.After, d.Before), o.Confidence)
+		all = append(all, d)
+	}
+	return all
+}
+
+func minus(a, b *float64) *float64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	return new(*a - *b)
+}
+
+// changes lists other outcomes, what became a false approval first.
+func changes(pairs []pairing, most int) (all []Change, leftOut int) {
+	var other []pairing
+	for _, p := range pairs {
+		if p.before.got != p.after.got {
+			other = append(other, p)
+		}
+	}
+	slices.SortStableFunc(other, func(a, b pairing) int {
+		return cmp.Or(cmp.Compare(wrongness(b.after)-wrongness(b.before), wrongness(a.after)-wrongness(a.before)), cmp.Compare(a.before.c.ID, b.before.c.ID))
+	})
+	leftOut = max(len(other)-most, 0)
+	all = []Change{}
+	for _, p := range other[:len(other)-leftOut] {
+		all = append(all, Change{
+			Case: p.before.c.ID, Repeat: p.after.r.Repeat, Tags: p.before.c.Tags,
+			Expected: p.before.expect, Before: p.before.got, After: p.after.got,
+		})
+	}
+	return all, leftOut
+}
+
+// conclude says whether the second judge is worse.
+func (c *Comparison) conclude(before, after Counts) {
+	alpha := 1 - c.Options.Confidence
+	alpha = math.Round(alpha*1e12) / 1e12
+	lost := max(c.Unpaired-before.Excluded-after.Excluded, 0)
+	c.Compared = c.Pairs > 0 && float64(lost) <= *c.Options.MaxFailures*float64(before.Cases)
+	c.Notes = []string{
+		"Regression: McNemar's exact test, one-sided, on false approvals or on exactly right outcomes. A difference that is not significant is not the same as none.",
+		fmt.Sprintf("%d pairs in %d groups; McNemar's test treats pairs as independent, the bootstrap resamples groups. %d of %d cases have no pair.", c.Pairs, c.Groups, c.Unpaired, before.Cases),
+		fmt.Sprintf("Unreadable answers: %d before, %d after: %s.", before.Unreadable, after.Unreadable, unreadableWords(c.Options.Unreadable)),
+	}
+	if !c.Compared {
+		c.NotCompared = fmt.Sprintf("%d of %d cases have no outcome of both judges", c.Unpaired, before.Cases)
+		c.Says = "not compared: " + c.NotCompared
+		return
+	}
+	looser, worse := c.FalseApprove.PWorse <= alpha, c.Right.PWorse <= alpha
+	c.Regression = looser || worse
+	switch {
+	case looser:
+		c.Says = fmt.Sprintf("regression: %d new false approvals, %d gone (p = %.4g)", c.FalseApprove.B, c.FalseApprove.C, c.FalseApprove.PWorse)
+	case worse:
+		c.Says = fmt.Sprintf("regression: %d outcomes are no longer right, %d have become right (p = %.4g)", c.Right.B, c.Right.C, c.Right.PWorse)
+	default:
+		c.Says = fmt.Sprintf("no significant regression: %d new false approvals, %d gone (p = %.4g); %d outcomes no longer right, %d become right (p = %.4g)",
+			c.FalseApprove.B, c.FalseApprove.C, c.FalseApprove.PWorse, c.Right.B, c.Right.C, c.Right.PWorse)
+	}
+}

@@ -1,0 +1,222 @@
+package eval
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// maxForeignLine is the longest line of a file of recorded judgements, in bytes.
+const maxForeignLine = 8 << 20
+
+// maxForeignWords is what is kept of a foreign judge's words, in bytes.
+const maxForeignWords = 1200
+
+// Foreign are cases with the recorded judgements of judges that are not ours: their
+// prompts were their own, so that figures on them measure them and this machinery.
+type Foreign struct {
+	Cases  []Case
+	Judges []ForeignJudge // by name
+	// Raters[i] are the labels that each rater gave to Cases[i], in the source's words;
+	// nil where single raters are not recorded.
+	Raters [][]string
+	// Unlabelled records have no right outcome and were left out.
+	Unlabelled int
+}
+
+// ForeignJudge is one judge, with one strategy if the source tells strategies apart.
+type ForeignJudge struct {
+	Name string // judge, or judge/strategy
+	// Results: the orders in which a pair was shown are repeats, the candidate first is
+	// repeat 0. An answer that the source could not read is Unreadable and escalated.
+	Results []Result
+}
+
+// foreignRecord is one line; what else stands in it is not looked at.
+type foreignRecord struct {
+	ID        string `json:"id"`
+	Group     string `json:"group"`
+	Subset    string `json:"subset"`
+	Generator string `json:"generator"`
+	Gold      struct {
+		Verdict    string            `json:"verdict"`
+		Annotators []json.RawMessage `json:"annotators"`
+	} `json:"gold"`
+	Transition struct {
+		Workflow string          `json:"workflow"`
+		State    string          `json:"state"`
+		Action   string          `json:"action"`
+		Data     json.RawMessage `json:"data"`
+		Context  json.RawMessage `json:"context"`
+	} `json:"transition"`
+	Judgements []foreignJudgement `json:"judgements"`
+}
+
+type foreignJudgement struct {
+	Judge      string   `json:"judge"`
+	Strategy   string   `json:"strategy"`
+	Order      string   `json:"order"`
+	Completion string   `json:"completion"`
+	Reasoning  string   `json:"reasoning"`
+	Verdict    *string  `json:"verdict"` // null: the source could not read the answer
+	PApprove   *float64 `json:"p_approve"`
+}
+
+// ReadForeign reads JSON Lines, one record with its judgements each:
+//
+//	{"id": "…", "group": "…", "subset": "…", "gold": {"verdict": "approve"},
+//	 "transition": {"workflow": "…", "state": "…", "action": "…", "data": {…}},
+//	 "judgements": [{"judge": "…", "strategy": "…", "order": "ab", "verdict": "reject"}]}
+//
+// Verdicts are approve, reject or tie; a tie is escalate, both as label and as answer.
+// A verdict of null is an answer that could not be read. All cases are put into the
+// split given. The error names the line.
+func ReadForeign(from io.Reader, split Split) (Foreign, error) {
+	var f Foreign
+	byName := map[string]*ForeignJudge{}
+	lines := bufio.NewScanner(from)
+	lines.Buffer(make([]byte, 0, 64<<10), maxForeignLine)
+	seen := map[string]bool{}
+	at := 0
+	for lines.Scan() {
+		at++
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		var r foreignRecord
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d: %w", at, err)
+		}
+		if r.ID == "" || seen[r.ID] {
+			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d: the id %.60q is empty or was there before; every record needs its own", at, r.ID)
+		}
+		seen[r.ID] = true
+		if err := f.add(r, split, byName); err != nil {
+			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d (%.60s): %w", at, r.ID, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = fmt.Errorf("is longer than %d bytes", maxForeignLine)
+		}
+		return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d: %w", at+1, err)
+	}
+	for _, j := range byName {
+		f.Judges = append(f.Judges, *j)
+	}
+	slices.SortFunc(f.Judges, func(a, b ForeignJudge) int { return cmp.Compare(a.Name, b.Name) })
+	return f, nil
+}
+
+func (f *Foreign) add(r foreignRecord, split Split, byName map[string]*ForeignJudge) error {
+	expect, err := foreignOutcome(r.Gold.Verdict)
+	if err != nil {
+		f.Unlabelled++ // disputed, or nobody's label
+		return nil
+	}
+	workflow, err := json.Marshal(map[string]string{"ref": r.Transition.Workflow})
+	if err != nil {
+		return err
+	}
+	c := Case{
+		ID: r.ID, Group: r.Group, Workflow: workflow, State: r.Transition.State, Action: r.Transition.Action,
+		Context: r.Transition.Context, Data: r.Transition.Data, Expect: Expect{Outcome: expect},
+		Label: Label{Source: "adjudicated", Raters: len(r.Gold.Annotators)}, Split: split,
+	}
+	for kind, name := range map[string]string{"subset:": r.Subset, "generator:": r.Generator} {
+		if name != "" {
+			c.Tags = append(c.Tags, kind+name)
+		}
+	}
+	slices.Sort(c.Tags)
+	var raters []string
+	for _, label := range r.Gold.Annotators {
+		raters = append(raters, string(label))
+	}
+	if len(raters) > 0 {
+		c.Label.Source = "human"
+	}
+	f.Cases, f.Raters = append(f.Cases, c), append(f.Raters, raters)
+	for i, j := range r.Judgements {
+		if err := f.judgement(r.ID, j, byName); err != nil {
+			return fmt.Errorf("judgements[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (f *Foreign) judgement(id string, j foreignJudgement, byName map[string]*ForeignJudge) error {
+	if j.Judge == "" {
+		return errors.New("judge is empty; name who judged")
+	}
+	name := j.Judge
+	if j.Strategy != "" {
+		name += "/" + j.Strategy
+	}
+	of := byName[name]
+	if of == nil {
+		of = &ForeignJudge{Name: name}
+		byName[name] = of
+	}
+	r := Result{Case: id, DecidedBy: judge.LayerModel, Model: name, Reasoning: cutForeign(cmp.Or(j.Reasoning, j.Completion))}
+	if j.Order == "ba" {
+		r.Repeat = 1
+	}
+	for slices.ContainsFunc(of.Results[max(len(of.Results)-64, 0):], func(old Result) bool { return old.Case == id && old.Repeat == r.Repeat }) {
+		r.Repeat++
+	}
+	if j.Verdict == nil {
+		r.Outcome, r.Unreadable = judge.Escalate, true
+	} else {
+		outcome, err := foreignOutcome(*j.Verdict)
+		if err != nil {
+			return err
+		}
+		r.Outcome = outcome
+		if p := j.PApprove; p != nil {
+			if !(*p >= 0 && *p <= 1) {
+				return fmt.Errorf("p_approve is %v; a probability is 0 to 1", *p)
+			}
+			r.Approval = p
+			r.Confidence = *p
+			if outcome != judge.Approve {
+				r.Confidence = 1 - *p
+			}
+			r.Stated = new(r.Confidence)
+		}
+	}
+	of.Results = append(of.Results, r)
+	return nil
+}
+
+func foreignOutcome(verdict string) (judge.Outcome, error) {
+	switch verdict {
+	case "approve":
+		return judge.Approve, nil
+	case "reject":
+		return judge.Reject, nil
+	case "tie", "escalate":
+		return judge.Escalate, nil
+	}
+	return "", fmt.Errorf("the verdict %.40q is unknown; use approve, reject, tie or null", verdict)
+}
+
+// cutForeign keeps the beginning of words, whole runes only.
+func cutForeign(words string) string {
+	if len(words) <= maxForeignWords {
+		return words
+	}
+	cut := maxForeignWords
+	for cut > 0 && !utf8.RuneStart(words[cut]) {
+		cut--
+	}
+	return words[:cut] + "…"
+}
