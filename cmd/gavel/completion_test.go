@@ -20,9 +20,9 @@ func TestComplete(t *testing.T) {
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "review", "demo", "evidence", "lint", "graph", "schema", "instances", "script", "judge", "version", "completion"}},
+		{line: "", want: []string{"mcp", "review", "demo", "evidence", "lint", "graph", "schema", "instances", "script", "judge", "test", "history", "migrate", "version", "completion"}},
 		{line: "in", want: []string{"instances"}},
-		{line: "instances ", want: []string{"list", "show", "history"}},
+		{line: "instances ", want: []string{"list", "show", "history", "timeline", "undo", "redo"}},
 		{line: "instances list --st", want: []string{"--state", "--status", "--store"}},
 		{line: "instances list --status ", want: []string{"running", "complete", "cancelled"}},
 		{line: "instances list --status c", want: []string{"complete", "cancelled"}},

@@ -29,6 +29,7 @@ type commands struct {
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
 	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store, also as they were."`
+	History    historyCmd    `cmd:"" help:"Search, count and export decisions."`
 	Migrate    migrateCmd    `cmd:"" help:"Pin instances to another version of their workflow."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`

@@ -45,7 +45,7 @@ func (s *Store) index(ctx context.Context) (reached int64, err error) {
 }
 
 // indexBehind indexes the events behind a position in one transaction. Somebody else
-// who does the same meanwhile makes it an engine.ErrConflict.
+// who does the same meanwhile, or removes one of them, makes it an engine.ErrConflict.
 func (s *Store) indexBehind(ctx context.Context, reached int64) error {
 	b := indexBatch{from: reached, times: map[int64]span{}}
 	err := s.read(ctx, "events that are not indexed", func(ctx context.Context) error {
@@ -66,6 +66,7 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) error {
 // indexBatch is what one transaction adds to the index.
 type indexBatch struct {
 	from, to int64
+	events   int // that were read
 	entries  []indexEntry
 	times    map[int64]span // by block, in nanoseconds, both ends included
 	size     int
@@ -78,6 +79,7 @@ type indexEntry struct {
 
 func (b *indexBatch) add(p placed) {
 	b.to = p.Position
+	b.events++
 	at := p.Event.Time.UnixNano()
 	block := blockOf(p.Position)
 	t, ok := b.times[block]
@@ -94,11 +96,11 @@ func (b *indexBatch) add(p placed) {
 
 func (b *indexBatch) apply(st *statements) error {
 	overtaken := fmt.Errorf("%w: the index of decisions is not at position %d", engine.ErrConflict, b.from)
-	if err := st.execOne(overtaken, st.moveIndex, b.to, b.from); err != nil {
+	if err := st.execOne(overtaken, st.moveIndex, b.to, b.from, b.events); err != nil {
 		return err
 	}
-	for _, e := range b.entries {
-		if err := st.exec(st.addTerms, e.pos, e.terms, e.pos); err != nil {
+	for _, e := range b.entries { // one row each: what could fail halfway makes FTS5 write after every row
+		if err := st.exec(st.addTerms, e.pos, e.terms); err != nil {
 			return err
 		}
 	}

@@ -63,8 +63,8 @@ func (s *statements) all() map[**sql.Stmt]string {
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET place = excluded.place, status = excluded.status, instance = excluded.instance,
 				workflow = excluded.workflow, principal = excluded.principal, body = excluded.body, data = excluded.data`,
-		&s.moveIndex: `UPDATE decision_index SET pos = ? WHERE pos = ?`,
-		&s.addTerms:  `INSERT INTO decision_terms (rowid, terms) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM events WHERE pos = ?)`,
+		&s.moveIndex: `UPDATE decision_index SET pos = ?1 WHERE pos = ?2 AND ?3 = (SELECT count(*) FROM events WHERE pos > ?2 AND pos <= ?1)`,
+		&s.addTerms:  `INSERT INTO decision_terms (rowid, terms) VALUES (?, ?)`,
 		&s.addTimes: `INSERT INTO decision_times (block, first, last) VALUES (?, ?, ?)
 			ON CONFLICT (block) DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last)`,
 	}

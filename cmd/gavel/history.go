@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+type historyCmd struct {
+	Search historySearchCmd `cmd:"" help:"Find decisions, newest first."`
+	Stats  historyStatsCmd  `cmd:"" help:"Count decisions per transition."`
+	Export historyExportCmd `cmd:"" help:"Write decisions as JSON Lines."`
+}
+
+// Help says what is searched.
+func (historyCmd) Help() string {
+	return `Every judgement is recorded, refused and parked ones too, and what was only asked.
+These commands look through those of all instances; gavel instances history shows one
+instance's. Sensitive values are keyed digests everywhere.`
+}
+
+// decisionFilter is what decisions are chosen by; all that is given must hold.
+type decisionFilter struct {
+	Text      string   `name:"text" placeholder:"WORDS" help:"Only where reasoning and findings hold all of these words."`
+	Workflow  string   `name:"workflow" placeholder:"NAME" help:"Only of this workflow."`
+	Instance  string   `name:"instance" placeholder:"ID" help:"Only about this instance."`
+	Owner     string   `name:"owner" placeholder:"PRINCIPAL" help:"Only about instances that this principal started."`
+	Principal string   `name:"principal" placeholder:"PRINCIPAL" help:"Only what this principal asked for."`
+	Action    string   `name:"action" placeholder:"ACTION" help:"Only about this action."`
+	Outcome   string   `name:"outcome" enum:",approve,reject,escalate" default:"" placeholder:"OUTCOME" help:"Only approve, reject or escalate."`
+	DecidedBy string   `name:"decided-by" placeholder:"LAYER" help:"Only what this layer settled: fields, schema, script, model, reviewer, ..."`
+	Assurance string   `name:"assurance" placeholder:"ASSURANCE" help:"Only where this was examined: none, structural, validators, llm, llm_calibrated, human."`
+	Code      string   `name:"code" placeholder:"CODE" help:"Only with this code of a refusal or escalation."`
+	Kind      []string `name:"kind" placeholder:"KIND" help:"Only of these kinds: started, advanced, refused, prechecked, escalated, reviewed."`
+	Degraded  bool     `name:"degraded" help:"Only where a judgement that was asked for could not be had."`
+	Least     *float64 `name:"min-confidence" placeholder:"C" help:"Only with at least this confidence, 0 to 1."`
+	Most      *float64 `name:"max-confidence" placeholder:"C" help:"Only with at most this confidence, 0 to 1."`
+	timeFilter
+}
+
+// timeFilter is a span of time.
+type timeFilter struct {
+	Since string `name:"since" placeholder:"WHEN" help:"Only from then on: how long ago (24h, 7d), a date (2026-01-02) or a time (RFC 3339)."`
+	Until string `name:"until" placeholder:"WHEN" help:"Only before then, written as for --since."`
+}
+
+func (f timeFilter) times(now time.Time) (since, until time.Time, err error) {
+	if since, err = moments("--since", f.Since, now); err != nil {
+		return since, until, err
+	}
+	until, err = moments("--until", f.Until, now)
+	return since, until, err
+}
+
+// moments reads a time: how long before now, a date (its beginning in UTC), or RFC 3339.
+func moments(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, misused("write it as 24h, 7d, 2026-01-02 or 2026-01-02T15:04:05Z", "%s %q is no time", flag, text)
+}
+
+// query is what the engine is asked.
+func (f decisionFilter) query(now time.Time) (engine.DecisionQuery, error) {
+	q := engine.DecisionQuery{
+		Text: f.Text, Workflow: f.Workflow, Instance: f.Instance, Owner: f.Owner, Principal: f.Principal, Action: f.Action,
+		Outcome: judge.Outcome(f.Outcome), DecidedBy: judge.LayerName(f.DecidedBy), Assurance: judge.Assurance(f.Assurance),
+		Code: f.Code, MinConfidence: f.Least, MaxConfidence: f.Most,
+	}
+	if f.Degraded {
+		q.Degraded = &f.Degraded
+	}
+	for _, k := range f.Kind {
+		q.Kinds = append(q.Kinds, record.Kind(k))
+	}
+	var err error
+	q.Since, q.Until, err = f.times(now)
+	return q, err
+}
+
+type historySearchCmd struct {
+	decisionFilter
+	Limit int    `name:"limit" default:"50" placeholder:"N" help:"At most this many, 1 to 1000."`
+	After string `name:"after" placeholder:"CURSOR" help:"Continue where a list ended."`
+	JSON  bool   `name:"json" help:"Print JSON, with data, findings and every layer's opinion."`
+	storeFlag
+}
+
+// Help shows examples.
+func (historySearchCmd) Help() string {
+	return `Words are found whatever their case, accents and order. The first search after much was
+written takes longer: it brings the index up to date.
+
+Examples:
+
+    gavel history search --outcome reject --since 24h
+    gavel history search --text 'missing comments' --workflow document-review
+    gavel history search --decided-by model --max-confidence 0.7 --json | jq '.decisions[].reasoning'`
+}
+
+// Run finds decisions.
+func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
+	if c.Limit < 1 {
+		return misused("", "--limit is 1 to 1000, not %d", c.Limit)
+	}
+	q, err := c.query(time.Now())
+	if err != nil {
+		return err
+	}
+	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	found, err := sys.engine.Decisions(ctx, localCLI, engine.DecisionsRequest{Query: q, Cursor: c.After, Limit: c.Limit})
+	if err != nil {
+		return engineFailure(err)
+	}
+	if c.JSON {
+		return con.out.json(found)
+	}
+	if len(found.Decisions) == 0 {
+		con.err.printf("no such decisions\n")
+	} else {
+		con.out.table(foundRows(found.Decisions))
+	}
+	if found.NextCursor != "" {
+		con.err.printf("more with --after %s\n", found.NextCursor)
+	}
+	return nil
+}
+
+// foundRows is the table of decisions about many instances.
+func foundRows(decisions []engine.FoundDecision) [][]string {
+	rows := [][]string{{"TIME", "INSTANCE", "WORKFLOW", "ACTION", "FROM", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
+	for _, d := range decisions {
+		action := d.Action
+		if d.Kind == record.Started {
+			action = "start"
+		}
+		if d.Precheck {
+			action += " (asked only)"
+		}
+		rows = append(rows, []string{
+			moment(d.Time), d.WorkflowID, fmt.Sprintf("%s v%d", d.Workflow, d.Version), orNone(action), orNone(d.From), string(d.Outcome),
+			string(d.DecidedBy), fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), cut(reasonOf(d.HistoryEntry), 60),
+		})
+	}
+	return rows
+}
+
+type historyStatsCmd struct {
+	Workflow string `name:"workflow" placeholder:"NAME" help:"Only of this workflow."`
+	timeFilter
+	JSON bool `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help shows examples.
+func (historyStatsCmd) Help() string {
+	return `Questions (judge.validate) are counted apart, and in no other figure. TOOK is how
+long half of the decisions took at most and P95 95 of 100, within 2 percent.
+
+Examples:
+
+    gavel history stats
+    gavel history stats --workflow document-review --since 7d
+    gavel history stats --json | jq '.transitions[] | select(.rejections > .approvals)'`
+}
+
+// Run counts decisions.
+func (c *historyStatsCmd) Run(ctx context.Context, con *console) error {
+	since, until, err := c.times(time.Now())
+	if err != nil {
+		return err
+	}
+	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	stats, err := sys.engine.Statistics(ctx, localCLI, engine.StatisticsRequest{Workflow: c.Workflow, Since: since, Until: until})
+	if err != nil {
+		return engineFailure(err)
+	}
+	if c.JSON {
+		return con.out.json(stats)
+	}
+	if len(stats.Transitions) == 0 {
+		con.err.printf("no such decisions\n")
+		return nil
+	}
+	con.out.table(statsRows(stats.Transitions))
+	if stats.NotShown > 0 {
+		con.err.printf("%d decisions about further transitions are not shown\n", stats.NotShown)
+	}
+	return nil
+}
+
+func statsRows(all []engine.TransitionStatistics) [][]string {
+	rows := [][]string{{
+		"WORKFLOW", "STATE", "ACTION", "DECIDED", "APPROVED", "REJECTED", "ESCALATED", "DEGRADED", "ASKED ONLY",
+		"TOOK", "P95", "CONFIDENCE (QUARTILES)", "DECIDED BY", "REFUSED FOR",
+	}}
+	for _, t := range all {
+		action := t.Action
+		if t.State == "" && action == "" {
+			action = "start"
+		}
+		rows = append(rows, []string{
+			t.Workflow, orNone(t.State), orNone(action), fmt.Sprint(t.Decisions), fmt.Sprint(t.Approved), fmt.Sprint(t.Rejected),
+			fmt.Sprint(t.Escalated), fmt.Sprint(t.Degraded), fmt.Sprint(t.Prechecks),
+			shortMs(t.TookMedianMs), shortMs(t.TookP95Ms),
+			fmt.Sprintf("%.2f %.2f %.2f", t.ConfidenceLower, t.ConfidenceMedian, t.ConfidenceUpper),
+			tallied(t.DecidedBy), tallied(t.Codes),
+		})
+	}
+	return rows
+}
+
+func tallied(all []engine.Counted) string {
+	out := make([]string, len(all))
+	for i, c := range all {
+		out[i] = fmt.Sprintf("%s %d", c.Name, c.Count)
+	}
+	return orNone(cut(strings.Join(out, ", "), 80))
+}
+
+func shortMs(ms float64) string { return short(time.Duration(ms * float64(time.Millisecond))) }
