@@ -181,6 +181,11 @@ func TestMigrateNamedInstances(t *testing.T) {
 	if b.load(ids["reviewing"]).Version != 1 {
 		t.Error("an instance that was not named was migrated")
 	}
+	// What was visited under another name was not visited, unless the mapping says so.
+	r = b.migrate(engine.MigrateRequest{Instances: []string{ids["signing"]}})
+	if e := r.Entries[0]; e.Outcome != engine.MigrateRefused || !strings.HasPrefix(e.Reason, `It cannot be in "signing": The state "signing" may only be entered after "review"`) {
+		t.Errorf("past mustPassThrough: %+v", e)
+	}
 }
 
 func TestMigrateVersions(t *testing.T) {
