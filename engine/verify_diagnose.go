@@ -148,7 +148,9 @@ func (d *diagnosis) sort(places []place) bool {
 		return false
 	}
 	for _, p := range places {
-		d.events++
+		if p.number > d.chain.Seq() {
+			d.events++
+		}
 		switch {
 		case p.state == placeForeign:
 			d.found(BreakSwapped, p.number, "%s", p.how)

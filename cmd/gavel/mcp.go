@@ -26,6 +26,7 @@ type mcpCmd struct {
 	configFlag
 	storeFlag
 	modelFlags
+	anchorFlags
 }
 
 // Help shows examples.
@@ -49,6 +50,9 @@ gets a review id, and a reviewer decides on this machine with gavel review, or t
 server of his own on the same store: gavel mcp --reviews --role reviewer, with the same
 --config. With --elicit a client that can show forms may ask its user as well; what it
 answers is only as honest as the client, so that the record tells it apart.
+
+With --anchor-key it signs now and then where all instances stand, so that nobody without
+the key can change what was recorded unseen: gavel anchor --help.
 
 Examples:
 
@@ -105,6 +109,9 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if path == memoryStore && c.Reviews && !c.Elicit {
 		con.log.Warn("nobody can decide reviews of a store in memory: no other process sees it", "hint", "give --store a file")
 	}
+	if with.anchors, err = c.signer(con.log, path); err != nil {
+		return nil, errors.Join(err, with.Close())
+	}
 	sys, err := openSystem(ctx, con.log, path, with)
 	if err != nil {
 		return nil, errors.Join(err, with.Close())
@@ -134,6 +141,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
+	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.engine)()
 	}

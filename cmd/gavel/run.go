@@ -31,6 +31,8 @@ type commands struct {
 	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store, also as they were."`
 	History    historyCmd    `cmd:"" help:"Search, count and export decisions."`
 	Migrate    migrateCmd    `cmd:"" help:"Pin instances to another version of their workflow."`
+	Verify     verifyCmd     `cmd:"" help:"Check that what was recorded is as it was written."`
+	Anchor     anchorCmd     `cmd:"" help:"Sign what was recorded, so that nobody can change it unseen."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`
 }

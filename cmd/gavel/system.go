@@ -50,8 +50,9 @@ type system struct {
 // equipment is what a command configures beside the store. The zero value judges
 // with fields, schemas and scripts alone.
 type equipment struct {
-	model   *model   // nil when none is configured
-	sources *sources // nil without --config
+	model   *model         // nil when none is configured
+	sources *sources       // nil without --config
+	anchors *record.Signer // nil when nobody anchors
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
@@ -100,11 +101,14 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 	if err != nil {
 		return nil, err
 	}
-	sys.engine, err = engine.New(engine.Config{
+	config := engine.Config{
 		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key),
 		Models: with.model.names(), Sources: with.sources.names(), ReadOnlySources: with.sources.readOnly(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
-	})
-	if err != nil {
+	}
+	if with.anchors != nil {
+		config.Anchors = with.anchors
+	}
+	if sys.engine, err = engine.New(config); err != nil {
 		return nil, err
 	}
 	sys.equipment = with

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+type anchorCmd struct {
+	Write  anchorWriteCmd  `cmd:"" default:"withargs" help:"Sign where all instances stand now."`
+	Keygen anchorKeygenCmd `cmd:"" help:"Make a key pair that signs and verifies anchors."`
+}
+
+// Help says what anchors are for.
+func (anchorCmd) Help() string {
+	return `Every event carries the hash of the one before, so a change inside a history shows. Who
+can write the whole file could make all hashes anew: anchors show that too. An anchor is
+a signed note of where all instances stand. The key must not lie where the store does:
+whoever has both can change everything unseen. docs/verification.md says more.
+
+Examples:
+
+    gavel anchor keygen --key ~/keys/gavel.anchor
+    gavel anchor --key ~/keys/gavel.anchor --anchor-file /mnt/elsewhere/gavel.anchors
+    gavel mcp --anchor-key ~/keys/gavel.anchor --anchor-every 10m
+    gavel verify --public-key ~/keys/gavel.anchor.pub --anchor-file /mnt/elsewhere/gavel.anchors`
+}
+
+type anchorWriteCmd struct {
+	Key  string `name:"key" env:"GAVEL_ANCHOR_KEY" placeholder:"FILE" help:"The private key, from gavel anchor keygen. The variable may hold the key itself."`
+	File string `name:"anchor-file" placeholder:"FILE" help:"Append the anchor to this file too. Keep it away from the store: it shows when an older store was put back."`
+	JSON bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help shows examples.
+func (anchorWriteCmd) Help() string {
+	return `Prints the anchor, a note of a few lines, when something has happened since the last one.
+A server that has the store open does not mind.
+
+Examples:
+
+    gavel anchor --key ~/keys/gavel.anchor
+    gavel anchor --key ~/keys/gavel.anchor | mail -s anchor auditor@example.org
+
+Exit codes: 0 written, or nothing to write, 1 the store is older than its anchor file,
+2 wrong usage, 3 could not find out.`
+}
+
+// Run writes an anchor.
+func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
+	if c.Key == "" {
+		return misused("make one with gavel anchor keygen --key FILE", "to sign an anchor, give a key with --key or GAVEL_ANCHOR_KEY")
+	}
+	key, err := readSigner(con.log, c.Key, c.Store)
+	if err != nil {
+		return err
+	}
+	path, err := c.storePath(con.log, false)
+	if err != nil {
+		return err
+	}
+	sys, err := openSystem(ctx, con.log, path, equipment{anchors: key})
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	a := anchoring{engine: sys.engine, file: c.File}
+	result, err := a.anchor(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.JSON:
+		return con.out.json(result)
+	case result.Written:
+		con.out.text(result.Note)
+	case result.Number == 0:
+		con.err.printf("nothing to anchor\n")
+	default:
+		con.err.printf("nothing has happened since anchor %d of %s\n", result.Number, result.At.Format(time.RFC3339))
+	}
+	return nil
+}
+
+type anchorKeygenCmd struct {
+	Key  string `name:"key" env:"GAVEL_ANCHOR_KEY" required:"" placeholder:"FILE" help:"Where to write the private key; the public one goes to FILE.pub."`
+	Name string `name:"name" env:"GAVEL_ANCHOR_NAME" placeholder:"NAME" help:"The name in the signatures, without spaces. Default: gavel- and a random number."`
+}
+
+// Help shows examples.
+func (anchorKeygenCmd) Help() string {
+	return `The private key (Ed25519) signs anchors, and nobody else may read it. The public one
+verifies them: give it to whoever audits. Files that exist are left alone.
+
+Examples:
+
+    gavel anchor keygen --key ~/keys/gavel.anchor
+    gavel anchor keygen --key /run/secrets/anchor --name example.org/gavel`
+}
+
+// Run makes a key pair and prints the public key.
+func (c *anchorKeygenCmd) Run(con *console) error {
+	if isKeyText(c.Key) {
+		return misused("give a --key FILE to write to", "%s holds a key already", anchorKeyVariable)
+	}
+	name := c.Name
+	if name == "" {
+		number := make([]byte, 4)
+		if _, err := rand.Read(number); err != nil {
+			return unclear("", "no random numbers: %w", err)
+		}
+		name = "gavel-" + hex.EncodeToString(number)
+	}
+	key, err := record.GenerateSigner(name)
+	if err != nil {
+		return misused("", "%w", err)
+	}
+	public := key.Verifier().String()
+	if err := writeNew(c.Key, key.Export(), 0o600); err != nil {
+		return misused("give another --key, or remove the file if nothing was signed with it", "cannot write the key: %w", err)
+	}
+	if err := writeNew(c.Key+".pub", public, 0o644); err != nil {
+		return misused("remove both files and try again", "the private key was written, the public one not: %w", err)
+	}
+	con.out.printf("%s\n", public)
+	return nil
+}
+
+// anchoring writes anchors, and keeps them in a file outside the store.
+type anchoring struct {
+	engine *engine.Engine
+	file   string // "" for none
+}
+
+// anchor writes one where something has happened, and publishes what is not in the
+// file yet. It does not go on from a store that is older than the file: that would make
+// the older store look like the newer one.
+func (a anchoring) anchor(ctx context.Context) (engine.AnchorResult, error) {
+	if a.file == "" {
+		result, err := a.engine.Anchor(ctx, localCLI)
+		return result, engineFailure(err)
+	}
+	published, err := readPublished(a.file)
+	if err != nil {
+		return engine.AnchorResult{}, err
+	}
+	last, note := published.last()
+	if err := a.follows(ctx, last, note); err != nil {
+		return engine.AnchorResult{}, err
+	}
+	result, err := a.engine.Anchor(ctx, localCLI)
+	if err != nil {
+		return result, engineFailure(err)
+	}
+	var missing []string
+	for stored, err := range a.engine.Anchors(ctx, localCLI, last) {
+		if err != nil {
+			return result, engineFailure(err)
+		}
+		missing = append(missing, stored.Note)
+	}
+	return result, published.append(missing)
+}
+
+// follows checks that the store has the last anchor that was published, as it was.
+func (a anchoring) follows(ctx context.Context, last int64, note string) error {
+	if last == 0 {
+		return nil
+	}
+	for stored, err := range a.engine.Anchors(ctx, localCLI, last-1) {
+		if err != nil {
+			return engineFailure(err)
+		}
+		if stored.Number == last && stored.Note == note {
+			return nil
+		}
+		break
+	}
+	return &failure{
+		code: exitBad, err: fmt.Errorf("the store is not the one that anchor %d in %s was written from, but an older one, or another", last, a.file),
+		hint: "gavel verify says more; if it was restored on purpose, begin a new anchor file and keep the old one",
+	}
+}
+
+// anchorFlags make a server anchor while it runs.
+type anchorFlags struct {
+	AnchorKey   string        `name:"anchor-key" placeholder:"FILE" help:"Sign where all instances stand with this key, from gavel anchor keygen, while the server runs. The variable may hold the key itself."`
+	AnchorEvery time.Duration `name:"anchor-every" default:"10m" placeholder:"TIME" help:"How often, at least a second; at the end too, and only when something has happened. Default: 10m."`
+	AnchorFile  string        `name:"anchor-file" placeholder:"FILE" help:"Append every anchor to this file too. Keep it away from the store: it shows when an older store was put back."`
+}
+
+// signer is the key that the flags name, nil for none.
+func (f anchorFlags) signer(log *slog.Logger, store string) (*record.Signer, error) {
+	switch {
+	case f.AnchorKey == "" && f.AnchorFile != "":
+		return nil, misused("make a key with gavel anchor keygen, and give it with --anchor-key", "--anchor-file needs anchors to keep, and without a key there are none")
+	case f.AnchorKey == "":
+		return nil, nil //nolint:nilnil // no key is an answer
+	case f.AnchorEvery < time.Second:
+		return nil, misused("", "--anchor-every is at least 1s, not %s", f.AnchorEvery)
+	case store == memoryStore:
+		return nil, misused("give --store a file", "a store in memory is gone before anybody could verify it; there is nothing to anchor")
+	}
+	return readSigner(log, f.AnchorKey, store)
+}
+
+// lastAnchorLimit bounds the anchor at the end, so that a server ends in time. What it
+// would have covered is the next one's.
+const lastAnchorLimit = 500 * time.Millisecond
+
+// watch anchors now and then until the returned function is called, which anchors once
+// more. Without a key it does nothing.
+func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (stop func()) {
+	if sys.anchors == nil {
+		return func() {}
+	}
+	a := anchoring{engine: sys.engine, file: f.AnchorFile}
+	watching, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		again := time.NewTicker(f.AnchorEvery)
+		defer again.Stop()
+		for {
+			select {
+			case <-watching.Done():
+				return
+			case <-again.C:
+				a.tell(watching, log)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), lastAnchorLimit)
+		defer done()
+		a.tell(last, log)
+	}
+}
+
+// tell anchors, and logs what became of it.
+func (a anchoring) tell(ctx context.Context, log *slog.Logger) {
+	result, err := a.anchor(ctx)
+	var f *failure
+	switch {
+	case errors.As(err, &f):
+		log.Warn("cannot anchor; trying again", "error", f.Error(), "hint", f.hint)
+	case err != nil:
+		log.Warn("cannot anchor; trying again", "error", err)
+	case result.Written:
+		log.Info("anchored", "number", result.Number, "instances", result.Instances, "events", result.Events)
+	}
+}

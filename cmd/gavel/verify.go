@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+type verifyCmd struct {
+	Instance  string   `name:"instance" placeholder:"ID" help:"Only this instance. Default: the whole store."`
+	PublicKey []string `name:"public-key" sep:"none" placeholder:"FILE" help:"The key that anchors must be signed with: the .pub file of gavel anchor keygen. Repeatable, for keys that came one after the other."`
+	File      string   `name:"anchor-file" placeholder:"FILE" help:"Anchors that were kept outside the store: they show whether an older store was put back."`
+	Jobs      int      `name:"jobs" placeholder:"N" help:"How many instances to verify at a time. Default: one for each processor."`
+	JSON      bool     `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help says what is verified.
+func (verifyCmd) Help() string {
+	return `Computes every hash anew, folds every history and compares it with the instance that is
+stored, and checks the anchors. Prints a line for each break: where, of what kind, and how:
+
+    edited            an event is not what its hash says, or was exchanged
+    deleted           an event is missing within a history
+    reordered         an event stands in the place of another
+    inserted          an event is there that was never written
+    truncated         the end of a history is missing
+    swapped           the history of another instance stands here
+    row_mismatch      an instance, snapshot or definition is not what the events say
+    missing_instance  an instance that was anchored is gone
+    anchor_mismatch   something is not what was signed
+    rolled_back       the store is older than an anchor in --anchor-file
+    unreadable        the file itself is damaged at this place
+
+Without --public-key nothing proves who signed the anchors, and without --anchor-file
+nothing shows that an older copy of the store was put back. docs/verification.md says
+what is proved by what. A server may have the store open.
+
+Examples:
+
+    gavel verify
+    gavel verify --public-key ~/keys/gavel.anchor.pub --anchor-file /mnt/elsewhere/gavel.anchors
+    gavel verify --instance wf-01926f0e-7c1a-7000-8000-000000000000 --json
+
+Exit codes: 0 all is as it was written, 1 something is broken, 2 wrong usage, 3 could not
+find out.`
+}
+
+// Run verifies a store.
+func (c *verifyCmd) Run(ctx context.Context, con *console) error {
+	if c.Jobs < 0 {
+		return misused("", "--jobs is 1 or more, not %d", c.Jobs)
+	}
+	keys, err := readVerifiers(c.PublicKey)
+	if err != nil {
+		return err
+	}
+	req := engine.VerifyRequest{Instance: c.Instance, Keys: keys, Jobs: c.Jobs}
+	if c.File != "" {
+		if req.Published, err = c.published(con); err != nil {
+			return err
+		}
+	}
+	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if isTTY(con.err) {
+		req.Progress = func(instances, events int64) {
+			con.err.printf("\r%d instances, %d events", instances, events)
+		}
+	}
+	r, err := sys.engine.Verify(ctx, localCLI, req)
+	if req.Progress != nil {
+		con.err.printf("\r%s\r", strings.Repeat(" ", 60))
+	}
+	if err != nil {
+		return engineFailure(err)
+	}
+	if c.JSON {
+		err = con.out.json(r)
+	} else {
+		printVerified(con, r)
+		c.sayWhatIsMissing(con, r)
+	}
+	if err == nil && !r.Clean() {
+		return found()
+	}
+	return err
+}
+
+// published are the notes of the anchor file, which must be there.
+func (c *verifyCmd) published(con *console) ([]string, error) {
+	if !isFile(c.File) {
+		return nil, misused("give the file that gavel mcp --anchor-file or gavel anchor --anchor-file writes", "there is no anchor file at %s", c.File)
+	}
+	p, err := readPublished(c.File)
+	if err != nil {
+		return nil, err
+	}
+	if p.torn > 0 {
+		con.log.Warn("the anchor file holds notes without a whole signature; they say nothing", "file", c.File, "notes", p.torn)
+	}
+	return append([]string{}, p.notes...), nil
+}
+
+func isTTY(t *terminal) bool {
+	f, ok := t.w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// printVerified prints a line for each break, and one that sums up.
+func printVerified(con *console, r engine.VerifyReport) {
+	for _, p := range r.Problems {
+		where := p.Instance
+		switch {
+		case where == "" && p.Anchor > 0:
+			where = fmt.Sprintf("anchor %d", p.Anchor)
+		case where == "":
+			where = "store"
+		case p.Seq > 0:
+			where += fmt.Sprintf(" event %d", p.Seq)
+		}
+		con.out.printf("%s: %s: %s\n", where, con.out.red(string(p.Kind)), p.Message)
+	}
+	if r.More > 0 {
+		con.out.printf("and %d more\n", r.More)
+	}
+	sum := fmt.Sprintf("%s, %s, %s", count(r.Instances, "instance"), count(r.Events, "event"), count(r.Anchors, "anchor"))
+	if r.Clean() {
+		con.out.printf("%s: %s\n", sum, con.out.green("all as it was written"))
+		return
+	}
+	con.out.printf("%s: %s\n", sum, con.out.red(count(int64(len(r.Problems))+r.More, "break")))
+}
+
+// sayWhatIsMissing says what a clean report does not prove.
+func (c *verifyCmd) sayWhatIsMissing(con *console, r engine.VerifyReport) {
+	switch {
+	case r.Anchors == 0:
+		con.err.printf("no anchors: who can write the whole file could have made all hashes anew (gavel anchor --help)\n")
+	case !r.Signed:
+		con.err.printf("the anchors' signatures were not checked: give --public-key\n")
+	}
+	if r.Unanchored > 0 && r.AnchoredAt != nil {
+		con.err.printf("%s since the newest anchor, of %s\n", count(r.Unanchored, "event"), r.AnchoredAt.Format(time.RFC3339))
+	}
+}
+
+// count is a number with its noun.
+func count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
