@@ -58,7 +58,10 @@ func Wilson(k, n int, confidence float64) Interval {
 // the exact upper bound of the risk is at most target: 59 with none wrong for a target
 // of 0.05 at 0.95. Target and confidence are between 0 and 1.
 func ApprovalsNeeded(wrong int, target, confidence float64) int {
-	enough := func(n int) bool { return UpperBound(wrong, n, confidence) <= target }
+	// The bound is at most target when, at a risk of target, so few wrong ones are rare.
+	enough := func(n int) bool {
+		return n > wrong && betaCDF(1-target, float64(n-wrong), float64(wrong)+1) <= 1-confidence
+	}
 	high := wrong + 1
 	for !enough(high) {
 		if high > math.MaxInt32 {
