@@ -158,8 +158,9 @@ func compare(t *testing.T, full, small string) []target {
 }
 
 func bounded(name string, full, small, atLeast, aim float64) target {
-	return target{name + ", p50: full / small", full / small, atLeast, aim, true, fmt.Sprintf(" (%.0f and %.0f µs)", full, small),
-		"deeper trees and pages that no cache holds"}
+	const wall = "deeper trees and pages that no cache holds"
+	name += ", p50: full / small"
+	return target{name, full / small, atLeast, aim, true, fmt.Sprintf(" (%.0f and %.0f µs)", full, small), wall}
 }
 
 // turns measures two ways in short windows after each other and returns the p50 of

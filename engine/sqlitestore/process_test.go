@@ -206,7 +206,7 @@ func killOnce(t *testing.T, path string, round int, acks map[string][]acked) (co
 	t.Helper()
 	p := spawn(t, "load", path, "")
 	kill := func(within time.Duration) {
-		time.Sleep(rand.N(within)) // any moment will do: nothing is waited for
+		<-time.After(rand.N(within)) // any moment will do: nothing is waited for
 		if err := p.Process.Kill(); err != nil {
 			t.Error(err)
 		}

@@ -6,7 +6,9 @@
 // open the same file (the seq check decides who wins), and that one failing or
 // conflicting write never harms another. Writes of one process go through one
 // goroutine, which commits whatever queued up during the previous commit as one
-// transaction: no artificial delay, one fsync for many.
+// transaction: no artificial delay, one fsync for many. Another goroutine folds the
+// write-ahead log into the file meanwhile. A store whose files are moved or deleted
+// while it is open acknowledges nothing any more.
 //
 // It must never interpret what it keeps (hashes and folds live in package
 // record), and never be opened on a network file system.
@@ -68,7 +70,7 @@ var (
 
 // Open opens the store in a file, or creates it. Errors: ErrNotAStore,
 // engine.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
-// ErrNetworkFS.
+// ErrNetworkFS, ErrDisk.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
