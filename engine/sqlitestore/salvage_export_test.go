@@ -1,0 +1,4 @@
+package sqlitestore
+
+// SalvagedTables are the tables that Salvage reads.
+var SalvagedTables = salvagedTables

@@ -1,0 +1,496 @@
+package sqlitestore_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// specimen is a store with something of everything, made once: many small histories,
+// long ones, contexts of many pages, one without its beginning, one under review.
+var specimen = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "specimen")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "gavel.db")
+	s, err := sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path})
+	if err != nil {
+		panic(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same store each time
+	commit := func(c engine.Commit) record.Instance {
+		if err := s.Commit(context.Background(), c); err != nil {
+			panic(err)
+		}
+		return c.Next
+	}
+	at := make([]record.Instance, 60)
+	var floors []record.Instance
+	for n := range at {
+		at[n] = commit(storetest.Start(orphan{}, storetest.ID(n), `{"title":"a"}`))
+	}
+	for range 700 {
+		n := rng.IntN(len(at))
+		switch rng.IntN(8) {
+		case 0:
+			at[n] = commit(storetest.Refuse(orphan{}, at[n], "submit"))
+		case 1:
+			at[n] = commit(storetest.CheckpointOf(orphan{}, at[n]))
+		case 2:
+			at[n] = commit(storetest.Advance(orphan{}, at[n], "reviewing", fmt.Sprintf(`{"big":%q}`, strings.Repeat("x", rng.IntN(9000)))))
+		default:
+			at[n] = commit(storetest.Advance(orphan{}, at[n], "reviewing", fmt.Sprintf(`{"n":%d}`, rng.IntN(100)), storetest.WithKey(fmt.Sprint(n, at[n].Seq))))
+		}
+		if n == 7 {
+			floors = append(floors, at[n])
+		}
+	}
+	floor := floors[len(floors)/2]
+	c := storetest.Truncate(orphan{}, at[7], floor)
+	if err := s.Truncate(context.Background(), c, floor.Seq, floor); err != nil {
+		panic(err)
+	}
+	review := storetest.Review(9, at[9])
+	c = storetest.Escalate(orphan{}, at[9], "to-approved", review.ID)
+	review.Instance, review.Seq, review.Revision = at[9].ID, c.Next.Seq, c.Next.Revision
+	c.Reviews = []engine.StoredReview{review}
+	commit(c)
+	if err := s.Close(); err != nil {
+		panic(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		panic(err)
+	}
+	return whole
+})
+
+const page = 4096
+
+// harmed writes a file with the specimen's bytes after harm was done to them.
+func harmed(t testing.TB, harm func([]byte) []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	if err := os.WriteFile(path, harm(bytes.Clone(specimen())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// saved salvages a file and opens what came of it.
+func saved(t testing.TB, path string) (sqlitestore.Salvaged, *sqlitestore.Store) {
+	t.Helper()
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "saved.db")
+	r, err := sqlitestore.Salvage(t.Context(), path, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Fatalf("the damaged file was written to: %v", err)
+	}
+	for _, name := range names(t, out) {
+		if name != "saved.db" && (name != "saved.db.left-over.jsonl" || r.LeftOver == "") {
+			t.Fatalf("left behind: %s", name)
+		}
+	}
+	s := openAt(t, out)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r, s
+}
+
+// keep is what the store held before it was harmed.
+func keep(t testing.TB) (instances map[string]record.Instance, events map[string]record.Event) {
+	t.Helper()
+	path := harmed(t, func(b []byte) []byte { return b })
+	s := openAt(t, path)
+	defer s.Close()
+	instances, events = map[string]record.Instance{}, map[string]record.Event{}
+	for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		instances[inst.ID] = inst
+		for e, err := range s.Events(t.Context(), engine.EventQuery{Instance: inst.ID}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			events[e.Hash] = e
+		}
+	}
+	return instances, events
+}
+
+func TestSalvageOfAWholeStore(t *testing.T) {
+	instances, events := keep(t)
+	r, s := saved(t, harmed(t, func(b []byte) []byte { return b }))
+	if !r.Whole() || int(r.Contents.Instances) != len(instances) || int(r.Contents.Events) != len(events) || r.LeftOver != "" {
+		t.Errorf("got %+v", r)
+	}
+	if _, err := sqlitestore.Inspect(t.Context(), s.Path()); err != nil {
+		t.Error(err)
+	}
+	for id, want := range instances {
+		if got, err := s.Load(t.Context(), id); err != nil || got.Head != want.Head || !bytes.Equal(got.Context, want.Context) {
+			t.Errorf("%s: %+v, %v", id, got, err)
+		}
+	}
+}
+
+// TestSalvageOfRandomDamage harms pages at random. Nothing panics; every row that can be
+// read one by one is saved; nothing is saved that was not there; and what is saved
+// verifies but for the gaps that are named.
+func TestSalvageOfRandomDamage(t *testing.T) {
+	instances, events := keep(t)
+	harms := map[string]func(*rand.Rand, []byte) []byte{
+		"flipped bytes": func(rng *rand.Rand, b []byte) []byte {
+			for range 1 + rng.IntN(20) {
+				b[page+rng.IntN(len(b)-page)] ^= byte(1 + rng.IntN(255))
+			}
+			return b
+		},
+		"zeroed pages": func(rng *rand.Rand, b []byte) []byte {
+			for range 1 + rng.IntN(6) {
+				p := 1 + rng.IntN(len(b)/page-1)
+				clear(b[p*page : (p+1)*page])
+			}
+			return b
+		},
+		"pages of noise": func(rng *rand.Rand, b []byte) []byte {
+			for range 1 + rng.IntN(3) {
+				p := 1 + rng.IntN(len(b)/page-1)
+				for i := range page {
+					b[p*page+i] = byte(rng.IntN(256))
+				}
+			}
+			return b
+		},
+		"a cut file": func(rng *rand.Rand, b []byte) []byte { return b[:page*10+rng.IntN(len(b)-page*10)] },
+		"a page in two places": func(rng *rand.Rand, b []byte) []byte {
+			from, to := 1+rng.IntN(len(b)/page-1), 1+rng.IntN(len(b)/page-1)
+			copy(b[to*page:(to+1)*page], b[from*page:(from+1)*page])
+			return b
+		},
+	}
+	for name, harm := range harms {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(5) {
+				rng := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // repeatable
+				path := harmed(t, func(b []byte) []byte { return harm(rng, b) })
+				r, s := saved(t, path)
+				honest(t, fmt.Sprint("seed ", seed), r, s, instances, events)
+				kept, left := hashes(t, s), leftOver(t, r)
+				for _, hash := range readableEvents(t, path, events) {
+					if !kept[hash] && !strings.Contains(left, hash) {
+						t.Fatalf("seed %d: event %d of %s can be read and was not saved", seed, events[hash].Seq, events[hash].Instance)
+					}
+				}
+			}
+		})
+	}
+}
+
+// honest fails the test where a result or a store claims what was not there.
+func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.Store, instances map[string]record.Instance, events map[string]record.Event) {
+	t.Helper()
+	told := map[string]sqlitestore.DamagedInstance{}
+	for _, d := range r.Instances {
+		told[d.ID] = d
+	}
+	count := 0
+	for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if instances[inst.ID].ID == "" {
+			t.Fatalf("%s: an instance that never was: %+v", what, inst)
+		}
+		d, damaged := told[inst.ID]
+		if !damaged && inst.Head != instances[inst.ID].Head {
+			t.Fatalf("%s: %s is at event %d, and nothing is said of it", what, inst.ID, inst.Seq)
+		}
+		if damaged && d.Is != inst.Seq {
+			t.Fatalf("%s: %s is at event %d, it is said to be at %d", what, inst.ID, inst.Seq, d.Is)
+		}
+		if !d.Unproven && inst.Seq == instances[inst.ID].Seq && !bytes.Equal(inst.Context, instances[inst.ID].Context) {
+			t.Fatalf("%s: the context of %s is another one", what, inst.ID)
+		}
+		count += gapsOnly(t, what, s, inst, d.Missing, events)
+	}
+	if int64(count) != r.Contents.Events {
+		t.Fatalf("%s: %d events are there, %d are said to be", what, count, r.Contents.Events)
+	}
+	for id := range instances {
+		if _, err := s.Load(t.Context(), id); errors.Is(err, engine.ErrNotFound) && told[id].ID == "" && len(r.Tables) == 0 {
+			t.Fatalf("%s: %s is gone without a word", what, id)
+		}
+	}
+}
+
+// gapsOnly verifies a history but for the gaps that were named, and counts its events.
+func gapsOnly(t *testing.T, what string, s *sqlitestore.Store, inst record.Instance, missing []sqlitestore.Range, events map[string]record.Event) (n int) {
+	t.Helper()
+	lost := func(seq int64) bool {
+		return slices.ContainsFunc(missing, func(r sqlitestore.Range) bool { return r.From <= seq && seq <= r.To })
+	}
+	var before record.Event
+	for e, err := range s.Events(t.Context(), engine.EventQuery{Instance: inst.ID}) {
+		if err != nil {
+			t.Fatalf("%s: %s: %v", what, inst.ID, err)
+		}
+		n++
+		if !bytes.Equal(events[e.Hash].Body(), e.Body()) || record.Covered(e) != nil {
+			t.Fatalf("%s: event %d of %s is not what was written", what, e.Seq, inst.ID)
+		}
+		if before.Seq > 0 && !lost(e.Seq-1) && (e.Seq != before.Seq+1 || e.PrevHash != before.Hash) {
+			t.Fatalf("%s: event %d of %s follows %d, and no gap is named (%v)", what, e.Seq, inst.ID, before.Seq, missing)
+		}
+		before = e
+	}
+	if before.Hash != inst.Head && !lost(inst.Seq) {
+		t.Fatalf("%s: %s is at event %d, its history ends at %d, and no gap is named (%v)", what, inst.ID, inst.Seq, before.Seq, missing)
+	}
+	return n
+}
+
+// hashes are those of all events of a store.
+func hashes(t *testing.T, s *sqlitestore.Store) map[string]bool {
+	t.Helper()
+	rows, err := s.ReaderDB().Query(`SELECT hash FROM events`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	out := map[string]bool{}
+	for rows.Next() {
+		var hash []byte
+		if err := rows.Scan(&hash); err != nil {
+			t.Fatal(err)
+		}
+		out[hex.EncodeToString(hash)] = true
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func leftOver(t *testing.T, r sqlitestore.Salvaged) string {
+	t.Helper()
+	if r.LeftOver == "" {
+		return ""
+	}
+	b, err := os.ReadFile(r.LeftOver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// readableEvents are the hashes of the events that can be read from a damaged file if one
+// asks for them one at a time.
+func readableEvents(t *testing.T, path string, events map[string]record.Event) (hashes []string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(copied, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", "file:"+copied+"?_pragma=writable_schema(ON)&_pragma=cell_size_check(ON)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	one, err := db.Prepare(`SELECT prev_hash, hash, body FROM events WHERE pos = ?`)
+	if err != nil {
+		return nil // it does not even say what its tables are
+	}
+	defer one.Close()
+	for pos := range 900 {
+		var prev, hash, body []byte
+		if one.QueryRow(pos).Scan(&prev, &hash, &body) != nil {
+			continue
+		}
+		name := hex.EncodeToString(hash)
+		if e := events[name]; bytes.Equal(e.Body(), body) && e.PrevHash == hex.EncodeToString(prev) && len(body) > 0 {
+			hashes = append(hashes, name)
+		}
+	}
+	return hashes
+}
+
+func TestSalvageWithoutTheFirstPage(t *testing.T) {
+	instances, events := keep(t)
+	r, s := saved(t, harmed(t, func(b []byte) []byte { clear(b[:page]); return b }))
+	if !r.Schema || len(r.Tables) != 0 || len(r.Instances) != 0 || int(r.Contents.Events) != len(events) {
+		t.Errorf("got %+v", r)
+	}
+	honest(t, "without the first page", r, s, instances, events)
+}
+
+func TestSalvageRebuildsInstances(t *testing.T) {
+	instances, events := keep(t)
+	path := harmed(t, func(b []byte) []byte { return b })
+	id := func(n int) string { return fmt.Sprintf(`(SELECT n FROM instances WHERE id = '%s')`, storetest.ID(n)) }
+	for _, harm := range []string{
+		`DELETE FROM contexts WHERE n = ` + id(1),
+		`DELETE FROM contexts WHERE n = ` + id(7),           // whose beginning was removed
+		`DELETE FROM events WHERE seq = 4 AND n = ` + id(2), // a gap, the row is there
+		`DELETE FROM events WHERE seq = 4 AND n = ` + id(3), // a gap,
+		`DELETE FROM snapshots WHERE n = ` + id(3),          // no snapshot behind it,
+		`DELETE FROM contexts WHERE n = ` + id(3),           // and no context
+		`UPDATE instances SET state = 'approved' WHERE id = '` + storetest.ID(4) + `'`,
+		`DELETE FROM reviews`,
+		`DELETE FROM events WHERE seq = 1 AND n = ` + id(5), // nothing to fold from
+		`DELETE FROM snapshots WHERE n = ` + id(5),
+		`DELETE FROM instances WHERE id = '` + storetest.ID(5) + `'`,
+		`DELETE FROM instances WHERE id = '` + storetest.ID(6) + `'`,
+	} {
+		change(t, path, harm)
+	}
+	r, s := saved(t, path)
+	honest(t, "rebuilt", r, s, instances, events)
+	want := map[string]string{}
+	last := func(n int) int64 { return instances[storetest.ID(n)].Seq }
+	want[storetest.ID(1)] = fmt.Sprintf("[] was %d is %d rebuilt", last(1), last(1))
+	want[storetest.ID(7)] = fmt.Sprintf("[] was %d is %d rebuilt unproven", last(7), last(7))
+	want[storetest.ID(2)] = fmt.Sprintf("[{4 4}] was %d is %d", last(2), last(2))
+	want[storetest.ID(3)] = fmt.Sprintf("[{4 4}] was %d is 3 rebuilt, %d left over", last(3), last(3)-4)
+	want[storetest.ID(4)] = fmt.Sprintf("[] was %d is %d rebuilt", last(4), last(4))
+	want[storetest.ID(5)] = fmt.Sprintf("[{1 1}] was %d is 0, %d left over", last(5), last(5)-1)
+	want[storetest.ID(6)] = fmt.Sprintf("[] was %d is %d rebuilt", last(6), last(6))
+	for _, d := range r.Instances {
+		got := fmt.Sprintf("%v was %d is %d", d.Missing, d.Was, d.Is)
+		if d.Rebuilt {
+			got += " rebuilt"
+		}
+		if d.Unproven {
+			got += " unproven"
+		}
+		if d.LeftOver > 0 {
+			got += fmt.Sprintf(", %d left over", d.LeftOver)
+		}
+		if got != want[d.ID] {
+			t.Errorf("%s: got %q, want %q", d.ID, got, want[d.ID])
+		}
+		delete(want, d.ID)
+	}
+	if len(want) != 0 {
+		t.Errorf("nothing is said of %v", want)
+	}
+	lines := strings.Count(leftOver(t, r), "\n")
+	if lines != r.LeftOverEvents || int64(lines) != last(3)-4+last(5)-1 {
+		t.Errorf("%d lines of events that are left over, %d are said to be", lines, r.LeftOverEvents)
+	}
+	for _, n := range []int{1, 4, 6, 7} {
+		if got, err := s.Load(t.Context(), storetest.ID(n)); err != nil || got.State != instances[got.ID].State || !bytes.Equal(got.Context, instances[got.ID].Context) {
+			t.Errorf("%d: %+v, %v", n, got, err)
+		}
+	}
+	waiting := instances[storetest.ID(9)].Facts.Reviews[0]
+	if row, err := s.Review(t.Context(), waiting.ID); err != nil || row.Status != record.ReviewOpen || row.Digest != waiting.Digest || row.Data != nil || row.Seq != waiting.Seq {
+		t.Errorf("the review: %+v, %v", row, err)
+	}
+}
+
+func TestSalvageReadsTheLog(t *testing.T) {
+	path := newPath(t)
+	s := openAt(t, path)
+	defer s.Close()
+	for n := range 5 {
+		if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(n), `{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged := filepath.Join(t.TempDir(), "gavel.db") // as a crash would leave it
+	for _, suffix := range []string{"", "-wal"} {
+		b, err := os.ReadFile(path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(damaged+suffix, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, _ := saved(t, damaged); r.Contents.Events != 5 || !r.Whole() {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestSalvageRefuses(t *testing.T) {
+	dir := t.TempDir()
+	noise := filepath.Join(dir, "noise")
+	if err := os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := harmed(t, func(b []byte) []byte { return b })
+	for name, tt := range map[string]struct {
+		path, out string
+		want      error
+	}{
+		"no file":         {filepath.Join(dir, "none"), filepath.Join(dir, "out"), fs.ErrNotExist},
+		"its own place":   {store, store, sqlitestore.ErrExists},
+		"a file is there": {store, noise, sqlitestore.ErrExists},
+		"a few bytes":     {noise, filepath.Join(dir, "out"), sqlitestore.ErrCorrupt},
+	} {
+		if _, err := sqlitestore.Salvage(t.Context(), tt.path, tt.out); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %v, want %v", name, err, tt.want)
+		}
+	}
+	if got := names(t, noise); len(got) != 1 {
+		t.Errorf("left behind: %q", got)
+	}
+}
+
+// Every table is either saved or derived from what is.
+func TestSalvageKnowsEveryTable(t *testing.T) {
+	s := openAt(t, newPath(t))
+	defer s.Close()
+	derived := []string{"decision_times", "decision_index"}
+	rows, err := s.ReaderDB().Query(`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'decision_terms%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(sqlitestore.SalvagedTables, name) && !slices.Contains(derived, name) {
+			t.Errorf("the table %s is neither saved nor known to be derived", name)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
