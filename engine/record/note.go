@@ -33,6 +33,9 @@ const (
 	privatePrefix   = "PRIVATE+KEY+"
 	signaturePrefix = "— " // an em dash and a space
 	maxNote         = 64 << 10
+	// shortestSignature is that of Ed25519 behind the id of its key; every other kind is
+	// longer. A shorter one was cut.
+	shortestSignature = 4 + ed25519.SignatureSize
 	// pemName is the name of a key that came without one.
 	pemName = "gavel"
 )
@@ -267,7 +270,7 @@ func splitNote(note string) (text string, signatures []signature, err error) {
 		rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), signaturePrefix)
 		name, encoded, ok2 := strings.Cut(rest, " ")
 		raw, err := base64.StdEncoding.DecodeString(encoded)
-		if !ok || !ok2 || err != nil || len(raw) < 5 || checkKeyName(name) != nil {
+		if !ok || !ok2 || err != nil || len(raw) < shortestSignature || checkKeyName(name) != nil {
 			return "", nil, fmt.Errorf("%w: a signature that cannot be read", ErrNote)
 		}
 		signatures = append(signatures, signature{name, binary.BigEndian.Uint32(raw), raw[4:]})
