@@ -1,0 +1,266 @@
+package eval
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// slowPlatt finds the same minimum by shrinking a grid around the best point: it knows
+// Platt's targets and nothing of gradients.
+func slowPlatt(stated []float64, right []bool) (a, b float64) {
+	good := 0
+	for _, r := range right {
+		if r {
+			good++
+		}
+	}
+	bad := len(right) - good
+	loss := func(a, b float64) float64 {
+		sum := 0.0
+		for i, p := range stated {
+			p = math.Max(0.001, math.Min(0.999, p))
+			c := 1 / (1 + math.Exp(a*math.Log(p/(1-p))+b))
+			target := 1 / float64(bad+2)
+			if right[i] {
+				target = float64(good+1) / float64(good+2)
+			}
+			sum -= target*math.Log(c) + (1-target)*math.Log(1-c)
+		}
+		return sum
+	}
+	for width := 4.0; width > 1e-6; width *= 0.7 {
+		at, best := [2]float64{a, b}, loss(a, b)
+		for i := -6; i <= 6; i++ {
+			for j := -6; j <= 6; j++ {
+				x, y := a+width*float64(i)/6, b+width*float64(j)/6
+				if l := loss(x, y); l < best {
+					at, best = [2]float64{x, y}, l
+				}
+			}
+		}
+		a, b = at[0], at[1]
+	}
+	return a, b
+}
+
+func overconfident(n int, seed uint64) (stated []float64, right []bool) {
+	random := rand.New(rand.NewPCG(seed, 5))
+	for range n {
+		p := 0.5 + random.Float64()/2
+		stated = append(stated, p)
+		right = append(right, random.Float64() < 0.5+(p-0.5)*0.6)
+	}
+	return stated, right
+}
+
+func TestPlattAgainstGrid(t *testing.T) {
+	for seed := range uint64(4) {
+		stated, right := overconfident(60, seed)
+		got := FitPlatt(stated, right)
+		a, b := slowPlatt(stated, right)
+		near(t, "a", got.A, a, 1e-4)
+		near(t, "b", got.B, b, 1e-4)
+	}
+	// Separable answers must not run away: the targets are never 0 or 1.
+	got := FitPlatt([]float64{0.2, 0.3, 0.8, 0.9}, truths(0, 0, 1, 1))
+	a, b := slowPlatt([]float64{0.2, 0.3, 0.8, 0.9}, truths(0, 0, 1, 1))
+	near(t, "separable a", got.A, a, 1e-4)
+	near(t, "separable b", got.B, b, 1e-4)
+	if same := FitPlatt([]float64{0.9, 0.9, 0.9}, truths(1, 1, 0)); same.A != 0 {
+		t.Errorf("one confidence only has a slope of %v", same.A)
+	} else {
+		near(t, "share with a prior of one each", 1/(1+math.Exp(same.B)), 3.0/5, 1e-12)
+	}
+}
+
+// Worked by hand, as scikit-learn's IsotonicRegression and R's isoreg do it.
+func TestIsotonicByHand(t *testing.T) {
+	line := FitIsotonic([]float64{0.9, 0.1, 0.2, 0.3, 0.4, 0.5}, truths(1, 0, 1, 0, 0, 1))
+	got, err := json.Marshal(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"x":[0.1,0.2,0.4,0.5,0.9],"y":[0,0.3333333333333333,0.3333333333333333,1,1]}`; string(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The level at i is the largest, over starts up to i, of the smallest mean to an end
+// from i on (the min-max formulas of isotonic regression).
+func TestIsotonicMinMax(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 25).Draw(t, "n")
+		sum, count := make([]float64, 11), make([]float64, 11)
+		var stated []float64
+		var right []bool
+		for range n {
+			x, r := rapid.IntRange(0, 10).Draw(t, "x"), rapid.Bool().Draw(t, "right")
+			stated, right = append(stated, float64(x)/10), append(right, r)
+			count[x]++
+			if r {
+				sum[x]++
+			}
+		}
+		line := FitIsotonic(stated, right)
+		c := judge.Calibration{Model: "m", PromptDigest: "p", CriteriaDigest: "c", Method: judge.MethodIsotonic, Isotonic: &line, N: n}
+		if _, err := judge.NewCalibrations([]judge.Calibration{c}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 11 {
+			if count[i] == 0 {
+				continue
+			}
+			level := math.Inf(-1)
+			for from := 0; from <= i; from++ {
+				least := math.Inf(1)
+				for to := i; to <= 10; to++ {
+					s, k := 0.0, 0.0
+					for at := from; at <= to; at++ {
+						s, k = s+sum[at], k+count[at]
+					}
+					least = math.Min(least, s/k)
+				}
+				level = math.Max(level, least)
+			}
+			if got := Apply(c, float64(i)/10); math.Abs(got-level) > 1e-9 {
+				t.Fatalf("at %d/10: %v, by min and max %v (%+v)", i, got, level, line)
+			}
+		}
+	})
+}
+
+// calSet has overconfident answers on cal and test.
+func calSet(n int) (cases []Case, results []Result) {
+	stated, right := overconfident(2*n, 11)
+	for i := range stated {
+		c := golden(fmt.Sprint("c", i), judge.Approve)
+		if i%3 == 0 {
+			c.Expect.Outcome = judge.Reject
+		}
+		if i < n {
+			c.Split = Cal
+		}
+		got := judge.Approve
+		if (c.Expect.Outcome == judge.Approve) != right[i] {
+			got = judge.Reject
+		}
+		cases, results = append(cases, c), append(results, answer(c.ID, got, stated[i]))
+	}
+	return cases, results
+}
+
+func TestCalibrateHelpsOnTest(t *testing.T) {
+	cases, results := calSet(600)
+	for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
+		all, err := Calibrate(cases, results, method, "set", "2026-11-20", Options{})
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%v %+v", err, all)
+		}
+		f := all[0]
+		if f.Calibration == nil || f.Calibration.N != 600 || f.Calibration.Model != "m" || f.Fitted != 600 || f.After.N != 600 {
+			t.Fatalf("%s: %+v", method, f)
+		}
+		if f.After.Brier >= f.Before.Brier || f.After.ECE >= f.Before.ECE || f.After.LogLoss >= f.Before.LogLoss {
+			t.Errorf("%s: before %+v, after %+v", method, f.Before, f.After)
+		}
+		file, err := json.Marshal(map[string]any{"v": 1, "calibrations": []judge.Calibration{*f.Calibration}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := judge.ParseCalibrations(file); err != nil {
+			t.Errorf("%s: the judge does not read it: %v", method, err)
+		}
+	}
+}
+
+// What is fitted must not depend on the cases that are reported, nor on those to look at.
+func TestCalibrateLooksAtCalOnly(t *testing.T) {
+	cases, results := calSet(100)
+	one, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range cases {
+		if cases[i].Split == Test {
+			cases[i].Expect.Outcome = judge.Reject
+			cases = append(cases, cases[i])
+			cases[len(cases)-1].ID, cases[len(cases)-1].Split = "dev"+cases[i].ID, Dev
+			results = append(results, answer("dev"+cases[i].ID, judge.Approve, 0.99))
+		}
+	}
+	other, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *one[0].Calibration.Platt != *other[0].Calibration.Platt {
+		t.Errorf("%+v became %+v", one[0].Calibration.Platt, other[0].Calibration.Platt)
+	}
+	if one[0].Before.Brier == other[0].Before.Brier {
+		t.Error("the test cases were not looked at")
+	}
+}
+
+func TestCalibrateRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(i int, r *Result)
+		n      int
+		says   string
+	}{
+		{"too few", nil, 10, "20 are needed"},
+		{"unbound", func(_ int, r *Result) { r.CriteriaDigest = "" }, 50, "nothing can be bound"},
+		{"the surer the worse", func(_ int, r *Result) { *r.Stated = 1.5 - *r.Stated }, 400, "cannot be calibrated"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cases, results := calSet(c.n)
+			for i := range results {
+				if c.change != nil {
+					stated := *results[i].Stated
+					results[i].Stated = &stated
+					c.change(i, &results[i])
+				}
+			}
+			all, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all[0].Calibration != nil || !strings.Contains(strings.Join(all[0].Warnings, "\n"), c.says) {
+				t.Errorf("%+v", all[0])
+			}
+		})
+	}
+	if _, err := Calibrate(nil, nil, "histogram", "", "", Options{}); err == nil {
+		t.Error("an unknown method passes")
+	}
+}
+
+// A low confidence that policy made an escalation of is still the model's approval.
+func TestLeans(t *testing.T) {
+	for _, c := range []struct {
+		outcome              judge.Outcome
+		confidence, approval float64
+		code                 string
+		want                 bool
+	}{
+		{judge.Approve, 0.9, 0.9, "", true},
+		{judge.Reject, 0.9, 0.1, "", false},
+		{judge.Escalate, 0.7, 0.7, "low_confidence", true},
+		{judge.Escalate, 0.3, 0.3, "low_confidence", true},
+		{judge.Reject, 0.3, 0.7, "", false},
+		{judge.Escalate, 0.5, 0.5, "low_confidence", true},
+		{judge.Reject, 0.5, 0.5, "", false},
+	} {
+		r := Result{Outcome: c.outcome, Confidence: c.confidence, Approval: &c.approval, Code: c.code}
+		if got := leans(&r); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}

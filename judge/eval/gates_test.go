@@ -1,0 +1,67 @@
+package eval
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+func TestGates(t *testing.T) {
+	cases, results := hand()
+	for i := range cases {
+		if cases[i].Expect.Outcome == judge.Escalate {
+			cases[i].Tags = []string{"injection"}
+		}
+	}
+	r := Evaluate(cases, results, Options{})
+	for _, c := range []struct {
+		file, says string
+		passed     bool
+		figures    int
+	}{
+		{`{}`, "", true, 0},
+		{`{"max_false_approve_upper": 0.45, "min_kappa": 0.5, "max_escalation": 0.25, "max_ece": 1, "min_accuracy": 0.65, "min_cases": 20, "max_unreadable": 0, "max_false_refuse": 0.25, "max_false_approve": 0.17, "min_kappa_lower": -1, "min_auroc": 0}`, "", true, 11},
+		{`{"max_false_approve_upper": 0.43}`, "max_false_approve_upper: 0.4381 over 12 cases, must be at most 0.43", false, 1},
+		{`{"min_kappa": 0.6}`, "min_kappa: 0.5833 over 20 cases, must be at least 0.6", false, 1},
+		{`{"max_flip_rate": 0.5}`, "max_flip_rate: there is no figure", false, 1},
+		{`{"tags": {"injection": {"max_false_approvals": 0}}}`, "tags.injection.max_false_approvals: 1 over 6 cases, must be at most 0", false, 1},
+		{`{"tags": {"injection": {"max_false_approvals": 1, "max_escalation": 0.5, "min_accuracy": 0.5, "min_cases": 6}}}`, "", true, 4},
+		{`{"tags": {"gone": {"max_false_approvals": 0}}}`, "tags.gone.max_false_approvals: there is no figure", false, 1},
+		{`{"tags": {"gone": {"min_cases": 1}}}`, "tags.gone.min_cases: 0 over 0 cases", false, 1},
+	} {
+		var g Gates
+		if err := json.Unmarshal([]byte(c.file), &g); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Validate(); err != nil {
+			t.Error(err)
+		}
+		got, passed := g.Check(r)
+		if passed != c.passed || len(got) != c.figures {
+			t.Errorf("%s: passed %v: %+v", c.file, passed, got)
+		}
+		if c.says != "" && !strings.HasPrefix(got[0].Says, c.says) {
+			t.Errorf("%s: says %q", c.file, got[0].Says)
+		}
+	}
+}
+
+func TestGatesValidate(t *testing.T) {
+	for file, at := range map[string]string{
+		`{"max_ece": 1.5}`:                             "max_ece is 1.5",
+		`{"min_kappa": -2}`:                            "min_kappa is -2",
+		`{"min_cases": -1}`:                            "min_cases is -1",
+		`{"tags": {"x": {"max_escalation": -0.1}}}`:    "tags.x.max_escalation is -0.1",
+		`{"tags": {"x": {"max_false_approvals": -1}}}`: "tags.x.max_false_approvals is -1",
+	} {
+		var g Gates
+		if err := json.Unmarshal([]byte(file), &g); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Validate(); err == nil || !strings.Contains(err.Error(), at) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
