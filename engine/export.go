@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -30,7 +29,8 @@ type ExportedDefinition struct {
 	Name    string
 	Version int
 	Newest  bool
-	// Document is canonical JSON (RFC 8785).
+	// Document is compact JSON in the order of its author, in which agents see states and
+	// actions.
 	Document json.RawMessage
 }
 
@@ -99,11 +99,7 @@ func (e *Engine) exportDefinitions(ctx context.Context, name string) ([]Exported
 				continue // another owner's version of the same document
 			}
 			hashes[s.Hash] = true
-			doc, err := workflow.Canonical(s.Document)
-			if err != nil {
-				return nil, internal("write a definition", err)
-			}
-			out = append(out, ExportedDefinition{Name: s.Name, Version: v, Newest: v == newest.Version, Document: doc})
+			out = append(out, ExportedDefinition{Name: s.Name, Version: v, Newest: v == newest.Version, Document: s.Document})
 		}
 	}
 	if name != "" && !found {
@@ -150,7 +146,9 @@ type exporting struct {
 	scrub func(string) string
 	kept  map[int64]record.Instance // by revision, where something goes back to it
 	extra json.RawMessage           // what the file of an imported instance held
-	out   ExportedInstance
+	// asBrought says that nothing happened since the import.
+	asBrought bool
+	out       ExportedInstance
 }
 
 func (e *Engine) exportInstance(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
@@ -237,8 +235,10 @@ type exportedEvent struct {
 	Migration      *record.Migration  `json:"migration,omitempty"`
 	Truncation     *record.Truncation `json:"truncation,omitempty"`
 	Import         *exportedImport    `json:"import,omitempty"`
-	PrevHash       string             `json:"prevHash"`
-	Hash           string             `json:"hash"`
+	// Origin is what the line said that the event was imported from: claims, not records.
+	Origin   json.RawMessage `json:"origin,omitempty"`
+	PrevHash string          `json:"prevHash"`
+	Hash     string          `json:"hash"`
 }
 
 type exportedImport struct {
@@ -263,6 +263,7 @@ func (x *exporting) event(ctx context.Context, ev record.Event) error {
 	}
 	x.inst = next
 	x.keep()
+	x.asBrought = ev.Import != nil
 	if extra := extraPart(ev.Import, "instance"); extra != nil {
 		x.extra = extra
 	}
@@ -280,7 +281,7 @@ func (x *exporting) event(ctx context.Context, ev record.Event) error {
 
 func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 	fields := map[string]json.RawMessage{
-		"timestamp": quoted(ev.Time.UTC().Format(time.RFC3339Nano)),
+		"timestamp": timeText(ev.Time),
 		"from":      quoted(ev.From),
 		"to":        quoted(ev.To),
 	}
@@ -301,14 +302,10 @@ func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 		}
 		fields["data"] = masked
 	}
-	about, err := x.about(ev)
-	if err != nil {
+	if err := x.overlay(fields, extraPart(ev.Import, "line")); err != nil {
 		return err
 	}
-	if fields["gavel"], err = json.Marshal(about); err != nil {
-		return internal("write a line", err)
-	}
-	if err := x.overlay(fields, extraPart(ev.Import, "line")); err != nil {
+	if err := x.about(fields, ev); err != nil {
 		return err
 	}
 	doc, err := workflow.Canonical(object(fields))
@@ -319,12 +316,18 @@ func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 	return nil
 }
 
-// about is what a line says of its event.
-func (x *exporting) about(ev record.Event) (exportedEvent, error) {
+// about puts into fields what a line says of its event. What was imported from an export
+// keeps what stood there, if that says no more than that it was imported; else it stands
+// in origin.
+func (x *exporting) about(fields map[string]json.RawMessage, ev record.Event) error {
+	origin := fields["gavel"]
+	if saidOf(object(fields)).brought() {
+		return nil
+	}
 	out := exportedEvent{
 		Kind: ev.Kind, Seq: ev.Seq, Revision: ev.Revision, Status: ev.Status, Principal: ev.Principal, Role: ev.Role,
 		DefinitionHash: ev.DefinitionHash, Reason: x.clean(ev.Reason), Rollback: ev.Rollback, Migration: ev.Migration,
-		Truncation: ev.Truncation, PrevHash: ev.PrevHash, Hash: ev.Hash,
+		Truncation: ev.Truncation, PrevHash: ev.PrevHash, Hash: ev.Hash, Origin: origin,
 	}
 	if ev.Decision != nil {
 		d := decisionView(*ev.Decision)
@@ -332,7 +335,7 @@ func (x *exporting) about(ev record.Event) (exportedEvent, error) {
 		if !ev.Decision.Applied || !ev.Kind.Revises() {
 			masked, err := x.mask(ev.Decision.Data)
 			if err != nil {
-				return out, err
+				return err
 			}
 			out.Data = masked
 		}
@@ -345,7 +348,11 @@ func (x *exporting) about(ev record.Event) (exportedEvent, error) {
 	if ev.Import != nil {
 		out.Import = &exportedImport{Source: ev.Import.Source, Line: ev.Import.Line, SourceHash: ev.Import.SourceHash, By: ev.Import.By, Counts: ev.Import.Counts}
 	}
-	return out, nil
+	var err error
+	if fields["gavel"], err = json.Marshal(out); err != nil {
+		return internal("write a line", err)
+	}
+	return nil
 }
 
 // floor is a line for what was removed from the beginning of the history.
@@ -362,7 +369,7 @@ func (x *exporting) floor(cut record.Truncation) error {
 		return internal("write a line", err)
 	}
 	doc, err := workflow.Canonical(object(map[string]json.RawMessage{
-		"timestamp": quoted(x.inst.UpdatedAt.UTC().Format(time.RFC3339Nano)), "action": quoted("truncated"),
+		"timestamp": timeText(x.inst.UpdatedAt), "action": quoted("truncated"),
 		"to": quoted(x.inst.State), "data": masked, "gavel": about,
 	}))
 	if err != nil {
@@ -379,7 +386,7 @@ func (x *exporting) checkpoint(ev record.Event) error {
 	}
 	fields := map[string]json.RawMessage{
 		"checkpointId": quoted(ev.Checkpoint.ID), "workflowId": quoted(ev.Instance), "state": quoted(ev.To),
-		"context": context, "timestamp": quoted(ev.Time.UTC().Format(time.RFC3339Nano)),
+		"context": context, "timestamp": timeText(ev.Time),
 	}
 	if ev.Checkpoint.Description != "" {
 		fields["description"] = quoted(x.clean(ev.Checkpoint.Description))
@@ -389,14 +396,10 @@ func (x *exporting) checkpoint(ev record.Event) error {
 			return err
 		}
 	}
-	about, err := x.about(ev)
-	if err != nil {
+	if err := x.overlay(fields, extraPart(ev.Import, "checkpoint")); err != nil {
 		return err
 	}
-	if fields["gavel"], err = json.Marshal(about); err != nil {
-		return internal("write a checkpoint", err)
-	}
-	if err := x.overlay(fields, extraPart(ev.Import, "checkpoint")); err != nil {
+	if err := x.about(fields, ev); err != nil {
 		return err
 	}
 	doc, err := workflow.Canonical(object(fields))
@@ -416,14 +419,18 @@ func (x *exporting) state() error {
 	about := map[string]string{"definitionHash": x.inst.DefinitionHash, "status": string(x.inst.Status)}
 	fields := map[string]json.RawMessage{
 		"id": quoted(x.inst.ID), "type": quoted(x.inst.Workflow), "state": quoted(x.inst.State), "context": context,
-		"createdAt": quoted(x.inst.CreatedAt.UTC().Format(time.RFC3339Nano)),
-		"updatedAt": quoted(x.inst.UpdatedAt.UTC().Format(time.RFC3339Nano)),
+		"createdAt": timeText(x.inst.CreatedAt),
+		"updatedAt": timeText(x.inst.UpdatedAt),
 	}
 	if fields["gavel"], err = json.Marshal(about); err != nil {
 		return internal("write an instance", err)
 	}
+	updated := fields["updatedAt"]
 	if err := x.overlay(fields, x.extra); err != nil {
 		return err
+	}
+	if !x.asBrought { // the file's own time is of what it was then
+		fields["updatedAt"] = updated
 	}
 	if x.out.State, err = workflow.Canonical(object(fields)); err != nil {
 		return internal("write an instance", err)

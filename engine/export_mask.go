@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -44,6 +45,12 @@ func (x *exporting) clean(text string) string {
 
 // overlay puts what an imported part held beside its fields back into it.
 func (x *exporting) overlay(fields map[string]json.RawMessage, extra json.RawMessage) error {
+	if x.scrub != nil && len(extra) > 0 {
+		var err error
+		if extra, err = x.maskDeep(extra); err != nil {
+			return internal("read what was imported", err)
+		}
+	}
 	more, err := fieldsOf(extra)
 	if err != nil {
 		return internal("read what was imported", err)
@@ -57,6 +64,41 @@ func (x *exporting) overlay(fields map[string]json.RawMessage, extra json.RawMes
 		fields[x.clean(key)] = value
 	}
 	return nil
+}
+
+// maskDeep masks every object in a value as if it were a context: nothing says what the
+// values are that another program kept, and contexts are likely among them.
+func (x *exporting) maskDeep(value json.RawMessage) (json.RawMessage, error) {
+	switch value[0] {
+	case '{':
+		masked, err := x.mask(value)
+		if err != nil {
+			return nil, err
+		}
+		members, err := fieldsOf(masked)
+		if err != nil {
+			return nil, err
+		}
+		for name, inner := range members {
+			if members[name], err = x.maskDeep(inner); err != nil {
+				return nil, err
+			}
+		}
+		return object(members), nil
+	case '[':
+		var items []json.RawMessage
+		if err := json.Unmarshal(value, &items); err != nil {
+			return nil, err
+		}
+		for i := range items {
+			var err error
+			if items[i], err = x.maskDeep(items[i]); err != nil {
+				return nil, err
+			}
+		}
+		return json.Marshal(items)
+	}
+	return value, nil
 }
 
 // mask replaces what any version calls sensitive.
@@ -95,10 +137,11 @@ func (e *Engine) maskForExport(d *workflow.Definition, doc json.RawMessage, brou
 	return masked, nil
 }
 
-var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+// aDigest is a text that tells nothing.
+var aDigest = regexp.MustCompile(`^(hmac-sha256:|sha256:)?[0-9a-f]{64}$`)
 
 // scrubbed is a document with sensitive values removed from all its texts and numbers.
-// Hashes stay: what looks like a value in them is chance.
+// Digests stay: what looks like a value in them is chance.
 func scrubbed(doc json.RawMessage, scrub func(string) string) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.UseNumber()
@@ -112,7 +155,7 @@ func scrubbed(doc json.RawMessage, scrub func(string) string) (json.RawMessage, 
 func scrubValue(value any, scrub func(string) string) any {
 	switch v := value.(type) {
 	case string:
-		if hexDigest.MatchString(v) {
+		if aDigest.MatchString(v) {
 			return v
 		}
 		return scrub(v)
@@ -141,3 +184,5 @@ func quoted(text string) json.RawMessage {
 	}
 	return out
 }
+
+func timeText(t time.Time) json.RawMessage { return quoted(t.UTC().Format(time.RFC3339Nano)) }

@@ -73,11 +73,11 @@ type ImportLine struct {
 	Data, Context json.RawMessage
 	// CheckpointID is the checkpoint that a rollback restores.
 	CheckpointID string
-	// Kind, Status and EventHash are those of the event that an export of this program
-	// wrote the line for; "" for others.
-	Kind      record.Kind
-	Status    record.Status
-	EventHash string
+	// Kind and Status are those of the event that an export of this program wrote the line
+	// for; "" for others. EventHashes are by which it is known again.
+	Kind        record.Kind
+	Status      record.Status
+	EventHashes []string
 	// Extra holds what has no place here, as a JSON object; nil for nothing.
 	Extra json.RawMessage
 }
@@ -241,9 +241,8 @@ func (im *importing) definition(ctx context.Context, in ImportDefinition) (Defin
 	switch {
 	case errors.As(err, &known) && known.Code == CodeInvalidDefinition:
 		out.Reason, out.Issues = known.Message, known.Issues
-		if parsed, perr := workflow.Parse(in.File, in.Document); perr == nil {
-			out.Name = parsed.Name
-			im.refused[parsed.Name] = in.File
+		if out.Name = nameIn(in); out.Name != "" {
+			im.refused[out.Name] = in.File
 		}
 		return out, nil
 	case err != nil:
@@ -272,6 +271,20 @@ func (im *importing) definition(ctx context.Context, in ImportDefinition) (Defin
 	out.Version = l.stored.Version
 	im.brought[d.Name] = append(im.brought[d.Name], l)
 	return out, nil
+}
+
+// nameIn is the name in a document that is no definition, "" when it cannot be told.
+func nameIn(in ImportDefinition) string {
+	if d, err := workflow.Parse(in.File, in.Document); err == nil {
+		return d.Name
+	}
+	var named struct {
+		Name string `json:"name"`
+	}
+	if json.Unmarshal(in.Document, &named) != nil {
+		return ""
+	}
+	return named.Name
 }
 
 // stored looks for an operator's version of a definition with a hash: it has no def when

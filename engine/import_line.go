@@ -44,7 +44,7 @@ func (pl *plan) follow(line ImportLine) (string, error) {
 	pl.timed(&ev, line, extra)
 	if line.From != "" && pl.at.state != "" && line.From != pl.at.state && !still(line.Kind) {
 		remark(&pl.out.Differences, "%s:%d: it goes from %q, and the line before led to %q", pl.in.Log, line.Number, line.From, pl.at.state)
-		extra["from"], _ = json.Marshal(line.From)
+		extra["from"] = quoted(line.From)
 	}
 	withExtra(ev.Import, "line", object(extra))
 	context, reason, err := pl.leads(&ev, line)
@@ -68,7 +68,7 @@ func (pl *plan) timed(ev *record.Event, line ImportLine, extra map[string]json.R
 		return
 	}
 	if !line.Time.IsZero() {
-		extra["timestamp"], _ = json.Marshal(line.Time.UTC())
+		extra["timestamp"] = timeText(line.Time)
 		remark(&pl.out.Notes, "%s:%d: its time is before the one of the line before, or in the future; it gets %s", pl.in.Log, line.Number, exact(ev.Time))
 	}
 }
@@ -90,7 +90,7 @@ func (pl *plan) leads(ev *record.Event, line ImportLine) (json.RawMessage, strin
 		if ev.To == "" {
 			ev.To = restored.State
 		}
-		if after == nil && line.Data == nil {
+		if after == nil && line.Data == nil && line.Kind == "" { // an export says what changed
 			after = restored.Context
 		}
 	}

@@ -118,7 +118,7 @@ func (pl *plan) checkpoint(at int, cp ImportCheckpoint) record.Event {
 	case !t.IsZero() && !tooLate:
 		ev.Time = t
 	case !cp.Time.IsZero():
-		extra["timestamp"], _ = json.Marshal(cp.Time.UTC())
+		extra["timestamp"] = timeText(cp.Time)
 	}
 	withExtra(ev.Import, "checkpoint", object(extra))
 	ev.Checkpoint = &record.Checkpoint{ID: cp.ID, Description: cp.Description, Metadata: cp.Metadata}

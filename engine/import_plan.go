@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,8 @@ const eventsPerCommit = 1000
 // history is what an import needs of an instance that is here already.
 type history struct {
 	inst record.Instance
-	// keys are the idempotency scopes of its events, hashes theirs and of what was removed.
+	// keys are the idempotency scopes of its events, hashes theirs, of what was removed,
+	// and of the events that they are said to come from.
 	keys, hashes map[string]bool
 	checkpoints  map[string]bool
 	cut          bool            // its beginning was removed
@@ -60,8 +62,36 @@ func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
 		if extra := extraPart(ev.Import, "instance"); extra != nil {
 			h.extra = extra
 		}
+		for said := saidOf(extraPart(ev.Import, "line")); said != nil; said = said.Origin {
+			h.hashes[said.Hash] = true
+		}
 	}
 	return h, nil
+}
+
+// said is what a line of an export says of its event.
+type said struct {
+	Kind   record.Kind     `json:"kind"`
+	Hash   string          `json:"hash"`
+	Import json.RawMessage `json:"import"`
+	Origin *said           `json:"origin"`
+}
+
+// saidOf reads it from what an imported line keeps, nil when it says nothing.
+func saidOf(extra json.RawMessage) *said {
+	var out struct {
+		Gavel *said `json:"gavel"`
+	}
+	if len(extra) == 0 || json.Unmarshal(extra, &out) != nil {
+		return nil
+	}
+	return out.Gavel
+}
+
+// brought reports whether it says that the event was imported: then it stays as it is.
+// Everything else that it says was not seen here.
+func (s *said) brought() bool {
+	return s != nil && (s.Kind == record.Imported || s.Kind == record.Reconciled || s.Kind == record.Checkpointed && len(s.Import) > 0)
 }
 
 // step is a draft of an event with what it leads to.
@@ -118,10 +148,45 @@ func (pl *plan) make() (reason string, err error) {
 	if err := pl.place(); err != nil {
 		return "", err
 	}
-	if len(pl.steps) > 0 && string(pl.in.Extra) != string(here.extra) {
-		withExtra(pl.steps[0].ev.Import, "instance", pl.in.Extra)
+	if err := pl.keepFile(); err != nil {
+		return "", err
 	}
 	return pl.seal()
+}
+
+// keepFile keeps what the instance's file holds beside its fields, and its times where
+// the events have others.
+func (pl *plan) keepFile() error {
+	if len(pl.steps) == 0 {
+		return nil
+	}
+	extra, err := fieldsOf(pl.in.Extra)
+	if err != nil {
+		return internal("read an instance", err)
+	}
+	first, last := pl.here.inst.CreatedAt, pl.lastTime()
+	if pl.here.inst.Seq == 0 {
+		first = pl.steps[0].ev.Time
+	}
+	if t := pl.in.CreatedAt; !t.IsZero() && !t.Equal(first) {
+		extra["createdAt"] = timeText(t)
+	}
+	if t := pl.in.UpdatedAt; !t.IsZero() && !t.Equal(last) {
+		extra["updatedAt"] = timeText(t)
+	}
+	if doc := object(extra); string(doc) != string(pl.here.extra) {
+		withExtra(pl.steps[0].ev.Import, "instance", doc)
+	}
+	return nil
+}
+
+// lastTime is the time of the last event, steps and checkpoints.
+func (pl *plan) lastTime() time.Time {
+	at := pl.steps[len(pl.steps)-1]
+	if n := len(at.checkpoints); n > 0 {
+		return at.checkpoints[n-1].Time
+	}
+	return at.ev.Time
 }
 
 // unknown are the lines that are not here yet; a sentence says why they cannot be told.
@@ -132,7 +197,7 @@ func (pl *plan) unknown() ([]ImportLine, string) {
 	}
 	last, missing := -1, 0
 	for i, line := range lines {
-		if here.keys[pl.scope(line)] || (line.EventHash != "" && here.hashes[line.EventHash]) {
+		if here.keys[pl.scope(line)] || slices.ContainsFunc(line.EventHashes, func(hash string) bool { return here.hashes[hash] }) {
 			missing += i - last - 1
 			last = i
 		}
@@ -203,12 +268,9 @@ func (pl *plan) begin(lines []ImportLine) (string, error) {
 		pl.time = created
 	}
 	if len(lines) > 0 && lines[0].From == "" {
-		// A line that tells no origin is a start, unless it is what can be done first.
-		first := pl.l.def.States[pl.l.def.InitialState].Transitions[lines[0].Action]
-		if first == nil || !slices.ContainsFunc(first.Routes, func(r workflow.Route) bool { return r.Target == lines[0].To || lines[0].To == "" }) {
+		if lines[0].From = pl.origin(lines[0]); lines[0].From == "" {
 			return "", nil
 		}
-		lines[0].From = pl.l.def.InitialState
 	}
 	state, context, from := pl.in.State, pl.in.Context, pl.in.File
 	if len(lines) > 0 {
@@ -296,6 +358,21 @@ func (pl *plan) reconcile(grown bool) error {
 	}
 	pl.add(ev, ev.Patch)
 	return nil
+}
+
+// origin is where the first line of a log goes from that does not tell it, "" for a
+// start: a line that changes nothing stays where it is, and what can be done first is
+// done in the first state.
+func (pl *plan) origin(line ImportLine) string {
+	initial := pl.l.def.InitialState
+	if still(line.Kind) {
+		return cmp.Or(line.To, initial)
+	}
+	first := pl.l.def.States[initial].Transitions[line.Action]
+	if first != nil && slices.ContainsFunc(first.Routes, func(r workflow.Route) bool { return r.Target == line.To || line.To == "" }) {
+		return initial
+	}
+	return ""
 }
 
 // seal makes commits of the steps, or says which line cannot be kept.

@@ -16,3 +16,9 @@ var Workflows embed.FS
 //
 //go:embed evidence
 var Evidence embed.FS
+
+// DFA holds folders as the Generic DFA server keeps them: as its documentation says, in
+// their older shape, torn by a crash, and made by somebody who means harm.
+//
+//go:embed dfa
+var DFA embed.FS

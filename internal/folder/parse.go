@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -92,13 +91,23 @@ func ParseLine(raw []byte) (engine.ImportLine, error) {
 		Data:   f.object("data", "input", "payload"), Context: f.object("context"),
 	}
 	about := f.peek("gavel")
-	line.Kind, line.EventHash = kindOf(about.text("kind")), about.text("hash")
+	line.Kind = kindOf(about.text("kind"))
+	// An export of what was imported names its event, and the one which that came from.
+	origin := about.peek("origin")
+	if kind := kindOf(origin.text("kind")); kind != "" {
+		line.Kind = kind
+	}
+	for _, hash := range []string{about.text("hash"), origin.text("hash")} {
+		if hash != "" {
+			line.EventHashes = append(line.EventHashes, hash)
+		}
+	}
 	if record.Status(about.text("status")) == record.Cancelled {
 		line.Status = record.Cancelled
 	}
 	switch line.Action {
 	case "rollback", "restore", "rolled_back":
-		line.CheckpointID = f.text("checkpointId", "checkpoint")
+		line.CheckpointID = f.peekText("checkpointId", "checkpoint")
 	case "checkpoint", "checkpointed":
 		if line.Kind == "" {
 			line.Kind = record.Checkpointed
@@ -204,16 +213,20 @@ func compact(value json.RawMessage) json.RawMessage {
 	return out.Bytes()
 }
 
-// first is the first of the names that has a value.
+// first is the first of the names that has a value. A null is none, and is not kept.
 func (f *fields) first(names []string) string {
-	i := slices.IndexFunc(names, func(name string) bool {
+	found := ""
+	for _, name := range names {
 		value, ok := f.members[name]
-		return ok && string(value) != "null"
-	})
-	if i < 0 {
-		return ""
+		switch {
+		case !ok:
+		case string(value) == "null":
+			delete(f.members, name)
+		case found == "":
+			found = name
+		}
 	}
-	return names[i]
+	return found
 }
 
 func (f *fields) fail(format string, args ...any) {
@@ -289,6 +302,15 @@ func (f *fields) peek(name string) *fields {
 		}
 	}
 	return inner
+}
+
+// peekText is a text that stays.
+func (f *fields) peekText(names ...string) string {
+	var text string
+	if name := f.first(names); name != "" && json.Unmarshal(f.members[name], &text) != nil {
+		f.fail("%q is not a text", name)
+	}
+	return text
 }
 
 // rest is what was not taken, with the first mistake.

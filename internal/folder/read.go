@@ -84,6 +84,11 @@ func Open(fsys fs.FS) (*Folder, error) {
 	return f, nil
 }
 
+// Empty reports whether there is nothing in the folder that could be imported.
+func (f *Folder) Empty() bool {
+	return len(f.definitions) == 0 && len(f.instances) == 0 && len(f.logs) == 0 && len(f.checkpoints) == 0 && len(f.bad) == 0
+}
+
 // regular appends a name unless it is something else than a file.
 func (f *Folder) regular(list []string, entry fs.DirEntry, name string) []string {
 	if !entry.Type().IsRegular() {

@@ -1,0 +1,269 @@
+package folder_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+const secretive = `{"name":"secretive","initialState":"open","sensitive":["/customer/ssn","/token"],"states":{
+	"open":{"transitions":{"note":"open","hold":"held","close":"closed"}},
+	"held":{"transitions":{"free":"open"}},
+	"closed":{"final":true}}}`
+
+// No sensitive value is plain in an export, wherever it got to; and the digests survive
+// a store that has another key.
+func TestExportMasks(t *testing.T) {
+	const ssn, token = "078-05-1120", "tok-55512345"
+	from := files{
+		"definitions/secretive.json": secretive,
+		"wf-1.json":                  `{"id":"wf-1","type":"secretive","state":"open","context":{"customer":{"ssn":"` + ssn + `"},"n":1},"last":"` + ssn + `"}`,
+		"wf-1.log": `{"to":"open","data":{"customer":{"ssn":"` + ssn + `"}}}` + "\n" +
+			`{"from":"open","action":"note","to":"open","data":{"n":1,"token":"` + token + `"},"said":["the token is ` + token + `"]}` + "\n" +
+			`{"from":"open","action":"note","to":"open","data":{"token":null}}` + "\n",
+		"checkpoints/c.json": `{"checkpointId":"c","workflowId":"wf-1","state":"open","context":{"customer":{"ssn":"` + ssn + `"},"n":1},"description":"` + ssn + ` asked","metadata":{"for":"` + ssn + `"}}`,
+	}
+	a := newHouse(t, "a")
+	if r := a.bring(from.fs(), nil); r.Refused+r.Differed > 0 {
+		t.Fatalf("%s", text(r))
+	}
+	a.advance("wf-1", "note", `{"token":"`+token+`"}`)
+	a.advance("wf-1", "nonsense", `{"token":"`+token+`"}`)
+	if _, err := a.Cancel(t.Context(), agent, engine.CancelRequest{ID: "wf-1", Reason: "it was " + token}); err != nil {
+		t.Fatal(err)
+	}
+	first := a.export()
+	for name, content := range first {
+		if strings.Contains(content, ssn) || strings.Contains(content, token) {
+			t.Errorf("%s tells:\n%s", name, content)
+		}
+	}
+	if !strings.Contains(first["wf-1.json"], `"ssn":"hmac-sha256:`) {
+		t.Errorf("no digest in %s", first["wf-1.json"])
+	}
+	stable(t, t, first)
+	// Its own export brings nothing back to where it came from, and takes nothing away.
+	report := a.bring(first.fs(), nil)
+	if got := report.Instances[0]; got.Status != engine.ImportPresent || report.Differed > 0 {
+		t.Errorf("%s", text(report))
+	}
+	if got := string(a.load("wf-1").Context); !strings.Contains(got, ssn) {
+		t.Errorf("the import of its own export masked the store: %s", got)
+	}
+}
+
+// stable checks that what was made in one store and imported into another is exported
+// from there as from every later one.
+func stable(t *testing.T, tb interface{ Fatalf(string, ...any) }, first files) {
+	b, c := newHouse(t, "b"), newHouse(t, "c")
+	for _, round := range []struct {
+		into *house
+		from files
+	}{{b, first}, {c, nil}} {
+		if round.from == nil {
+			round.from = b.export()
+		}
+		if r := round.into.bring(round.from.fs(), nil); r.Refused+r.Differed > 0 {
+			tb.Fatalf("%s", text(r))
+		}
+		round.into.sound()
+	}
+	if d := differing(b.export(), c.export()); len(d) > 0 {
+		tb.Fatalf("the second round differs: %s", strings.Join(d, "\n"))
+	}
+}
+
+// An instance that went on in a second store comes back to the first one.
+func TestComesBack(t *testing.T) {
+	a, b := newHouse(t, "a"), newHouse(t, "b")
+	a.bring(files{"definitions/secretive.json": secretive}.fs(), nil)
+	started, err := a.Start(t.Context(), agent, engine.StartRequest{Type: "secretive", Context: json.RawMessage(`{"n":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.advance(started.ID, "hold", `{"why":"wait"}`)
+	b.bring(a.export().fs(), nil)
+	b.advance(started.ID, "free", `{"n":2}`)
+	b.advance(started.ID, "nothing", `{}`)
+	b.advance(started.ID, "close", `{}`)
+	b.sound()
+	report := a.bring(b.export().fs(), nil)
+	if got := report.Instances[0]; got.Status != engine.ImportRefused || !strings.Contains(got.Reason, "went on here") {
+		t.Errorf("a history that was made here was continued from a folder: %+v", got)
+	}
+	c := newHouse(t, "c")
+	c.bring(a.export().fs(), nil)
+	report = c.bring(b.export().fs(), nil)
+	if got := report.Instances[0]; got.Status != engine.ImportContinued || got.Events != 3 || got.State != "closed" || report.Differed > 0 {
+		t.Errorf("got %s", text(report))
+	}
+	c.sound()
+	if got := c.load(started.ID); got.Status != record.Complete || string(got.Context) != `{"n":2,"why":"wait"}` {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Whatever happened to instances, an export says it so that another store comes to the
+// same end, and exports the same bytes.
+func TestRoundTripOfRandomHistories(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		a := newHouse(t, "a")
+		a.bring(files{"definitions/secretive.json": secretive}.fs(), nil)
+		var ids []string
+		checkpoints := map[string][]string{}
+		values := rapid.SampledFrom([]string{`1`, `1.50`, `"x"`, `"<é\u2028>"`, `null`, `{"ssn":"078-05-1120","z":[1,{"a":null}]}`, `"hmac-sha256:ab"`, `[]`, `true`})
+		documents := rapid.Custom(func(rt *rapid.T) string {
+			fields := map[string]json.RawMessage{}
+			for range rapid.IntRange(0, 3).Draw(rt, "keys") {
+				fields[rapid.SampledFrom([]string{"a", "b", "customer", "token", "é"}).Draw(rt, "key")] = json.RawMessage(values.Draw(rt, "value"))
+			}
+			return text(fields)
+		})
+		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			if len(ids) == 0 || rapid.IntRange(0, 9).Draw(rt, "new") == 0 {
+				s, err := a.Start(t.Context(), agent, engine.StartRequest{Type: "secretive", Context: json.RawMessage(documents.Draw(rt, "context"))})
+				if err != nil {
+					rt.Fatal(err)
+				}
+				ids = append(ids, s.ID)
+				continue
+			}
+			id := rapid.SampledFrom(ids).Draw(rt, "id")
+			act(rt, a, id, rapid.SampledFrom([]string{"note", "note", "hold", "free", "close", "nonsense", "?validate", "?checkpoint", "?rollback", "?undo", "?redo", "?cancel"}).Draw(rt, "what"), documents.Draw(rt, "data"), checkpoints)
+		}
+		first := a.export()
+		b := newHouse(t, "b")
+		if r := b.bring(first.fs(), nil); r.Refused+r.Differed > 0 {
+			rt.Fatalf("%s\n%v", text(r), first)
+		}
+		b.sound()
+		for _, id := range ids {
+			was, is := a.load(id), b.load(id)
+			if was.State != is.State || was.Status != is.Status {
+				rt.Fatalf("%s was %s %s and is %s %s", id, was.State, was.Status, is.State, is.Status)
+			}
+		}
+		stable(t, rt, first)
+		if r := b.bring(first.fs(), nil); r.Differed+r.Refused > 0 {
+			rt.Fatalf("again: %s", text(r))
+		}
+		for _, id := range ids {
+			if got, want := len(b.events(id)), len(a.events(id)); got != want {
+				rt.Fatalf("%s has %d events, and had %d", id, got, want)
+			}
+		}
+	})
+}
+
+// act does one thing; that it may be refused is part of it.
+func act(rt *rapid.T, h *house, id, what, data string, checkpoints map[string][]string) {
+	ctx := h.t.Context()
+	var err error
+	switch what {
+	case "?validate":
+		_, err = h.Validate(ctx, agent, engine.AdvanceRequest{ID: id, Action: "note", Data: json.RawMessage(data)})
+	case "?checkpoint":
+		var cp engine.CheckpointResult
+		if cp, err = h.Checkpoint(ctx, operator, engine.CheckpointRequest{ID: id, Description: "d", Metadata: json.RawMessage(data)}); err == nil {
+			checkpoints[id] = append(checkpoints[id], cp.CheckpointID)
+		}
+	case "?rollback":
+		if all := checkpoints[id]; len(all) > 0 {
+			_, err = h.Rollback(ctx, operator, engine.RollbackRequest{ID: id, CheckpointID: rapid.SampledFrom(all).Draw(rt, "checkpoint")})
+		}
+	case "?undo":
+		_, err = h.Undo(ctx, operator, engine.UndoRequest{ID: id})
+	case "?redo":
+		_, err = h.Redo(ctx, operator, engine.UndoRequest{ID: id})
+	case "?cancel":
+		_, err = h.Cancel(ctx, agent, engine.CancelRequest{ID: id, Reason: "r"})
+	default:
+		_, err = h.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: what, Data: json.RawMessage(data)})
+	}
+	switch engine.CodeOf(err) {
+	case "", engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict:
+	default:
+		rt.Fatal(fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// A folder that another program wrote, with all that can be odd about its lines, comes
+// to the state that its files tell, and is exported the same ever after.
+func TestRoundTripOfRandomFolders(t *testing.T) {
+	states := rapid.SampledFrom([]string{"open", "held", "closed", "gone"})
+	actions := rapid.SampledFrom([]string{"start", "note", "hold", "free", "close", "rollback", "checkpoint", "x<y>", ""})
+	contexts := rapid.SampledFrom([]string{`{}`, `{"a":1}`, `{"a":1,"customer":{"ssn":"078-05-1120"}}`, `{"b":null,"token":"tok-5551234"}`})
+	times := rapid.SampledFrom([]string{`"2025-01-01T00:00:00Z"`, `"2025-01-01T00:00:01.5+01:00"`, `1735689700000`, `"2031-01-01T00:00:00Z"`, `"soon"`, `null`, `-5`})
+	line := rapid.Custom(func(rt *rapid.T) string {
+		fields := map[string]json.RawMessage{}
+		put := func(value string, names ...string) {
+			if rapid.IntRange(0, 3).Draw(rt, "there") > 0 {
+				fields[rapid.SampledFrom(names).Draw(rt, "name")] = json.RawMessage(value)
+			}
+		}
+		put(times.Draw(rt, "time"), "timestamp", "time", "at")
+		put(text(actions.Draw(rt, "action")), "action", "event")
+		put(text(states.Draw(rt, "from")), "from", "fromState")
+		fields[rapid.SampledFrom([]string{"to", "toState", "state"}).Draw(rt, "to")] = json.RawMessage(text(states.Draw(rt, "state")))
+		put(contexts.Draw(rt, "data"), "data", "payload", "context")
+		put(contexts.Draw(rt, "context"), "context", "more")
+		put(`"c1"`, "checkpointId")
+		put(`{"kind":"refused","hash":"ff","status":"cancelled"}`, "gavel", "other", "judge")
+		return text(fields)
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		from := files{"definitions/secretive.json": secretive}
+		from["wf-1.log"] = strings.Join(append(rapid.SliceOfN(line, 0, 6).Draw(rt, "lines"), ""), "\n")
+		from["wf-1.json"] = fmt.Sprintf(`{"id":"wf-1","type":"secretive","state":%s,"context":%s,"createdAt":%s,"updatedAt":%s,"kept":[1]}`,
+			text(rapid.SampledFrom([]string{"open", "held", "closed"}).Draw(rt, "now")), contexts.Draw(rt, "context"), times.Draw(rt, "created"), times.Draw(rt, "updated"))
+		from["checkpoints/c1.json"] = fmt.Sprintf(`{"checkpointId":"c1","workflowId":"wf-1","state":%s,"context":%s,"timestamp":%s}`,
+			text(states.Draw(rt, "then")), contexts.Draw(rt, "context then"), times.Draw(rt, "time then"))
+		a := newHouse(t, "a")
+		counts := rapid.Bool().Draw(rt, "counts")
+		report := a.bring(from.fs(), func(r *engine.ImportRequest) { r.Counts = counts })
+		if got := report.Instances[0]; got.Status != engine.ImportNew {
+			rt.Fatalf("%s", text(report))
+		}
+		a.sound()
+		var file struct {
+			State   string
+			Context map[string]any
+		}
+		if err := json.Unmarshal([]byte(from["wf-1.json"]), &file); err != nil {
+			rt.Fatal(err)
+		}
+		delete(file.Context, "b") // a null
+		got := a.load("wf-1")
+		var context map[string]any
+		if err := json.Unmarshal(got.Context, &context); err != nil {
+			rt.Fatal(err)
+		}
+		if got.State != file.State || text(context) != text(file.Context) || got.Status == record.Cancelled {
+			rt.Fatalf("it is %s %s, %s, and the file says %s %s", got.State, got.Context, got.Status, file.State, text(file.Context))
+		}
+		if again := a.bring(from.fs(), nil).Instances[0]; again.Events != 0 {
+			rt.Fatalf("importing it again: %s", text(again))
+		}
+		first := a.export()
+		for name, content := range first {
+			if strings.Contains(content, "078-05-1120") || strings.Contains(content, "tok-5551234") {
+				rt.Fatalf("%s tells: %s", name, content)
+			}
+		}
+		b := newHouse(t, "b")
+		b.bring(first.fs(), nil)
+		b.sound()
+		if d := differing(first, b.export()); len(d) > 0 {
+			rt.Fatalf("the second round differs: %s", strings.Join(d, "\n"))
+		}
+		if all := a.bring(first.fs(), nil).Instances[0]; all.Events != 0 {
+			rt.Fatalf("its own export brought something: %s", text(all))
+		}
+	})
+}

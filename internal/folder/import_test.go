@@ -1,0 +1,300 @@
+package folder_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+var folders = []string{"documented", "older", "torn", "hostile"}
+
+// What is said of each of the shared folders, and what importing it again says.
+func TestImportReport(t *testing.T) {
+	for _, name := range folders {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, "a")
+			dry := h.bring(dfa(t, name).fs(), func(r *engine.ImportRequest) { r.DryRun = true })
+			if got := h.export(); len(got) != 0 {
+				t.Fatalf("a dry run wrote %d files' worth", len(got))
+			}
+			first := h.bring(dfa(t, name).fs(), nil)
+			h.sound()
+			dry.DryRun = false
+			if a, b := text(dry), text(first); a != b {
+				t.Errorf("the dry run says\n%s\nand the import\n%s", a, b)
+			}
+			report, err := json.MarshalIndent(first, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+".report.json", string(report)+"\n")
+
+			before := h.export()
+			again := h.bring(dfa(t, name).fs(), nil)
+			for _, i := range again.Instances {
+				if i.Events != 0 || i.Status != engine.ImportPresent && i.Status != engine.ImportRefused {
+					t.Errorf("importing it again: %+v", i)
+				}
+			}
+			if d := differing(before, h.export()); len(d) > 0 {
+				t.Errorf("importing it again changed %s", strings.Join(d, "\n"))
+			}
+		})
+	}
+}
+
+// An export of an import is the same bytes again after another round, in a store with
+// another key; and it is what it was.
+func TestExportOfAnImportIsStable(t *testing.T) {
+	for _, name := range folders {
+		t.Run(name, func(t *testing.T) {
+			a := newHouse(t, "a")
+			a.bring(dfa(t, name).fs(), nil)
+			first := a.export()
+			var all strings.Builder
+			for _, file := range slices.Sorted(keys(first)) {
+				all.WriteString("-- " + file + " --\n" + first[file])
+			}
+			golden(t, name+".export.txt", all.String())
+
+			b := newHouse(t, "b")
+			b.clock = b.clock.Add(1000 * time.Hour)
+			report := b.bring(first.fs(), nil)
+			if report.Refused+report.Differed > 0 {
+				t.Errorf("the export is not imported cleanly: %s", text(report))
+			}
+			b.sound()
+			if d := differing(first, b.export()); len(d) > 0 {
+				t.Errorf("the second round differs: %s", strings.Join(d, "\n"))
+			}
+		})
+	}
+}
+
+func keys(f files) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for name := range f {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+func TestWhatAnImportedHistoryIs(t *testing.T) {
+	h := newHouse(t, "a")
+	h.bring(dfa(t, "documented").fs(), nil)
+	inst := h.load("wf-123")
+	if inst.State != "approved" || inst.Status != record.Complete || inst.Owner != "local:agent" || len(inst.Facts.Visited) != 0 || len(inst.Facts.Performed) != 0 {
+		t.Errorf("got %+v", inst)
+	}
+	if strings.Contains(string(inst.Context), "add tests") {
+		t.Errorf("the rollback did not take the comments back: %s", inst.Context)
+	}
+	if want := time.Date(2025, 7, 11, 9, 0, 0, 0, time.UTC); !inst.CreatedAt.Equal(want) {
+		t.Errorf("created at %s, want the first line's %s", inst.CreatedAt, want)
+	}
+	var kinds []string
+	for _, ev := range h.events("wf-123") {
+		kinds = append(kinds, string(ev.Kind)+" "+ev.To)
+		if ev.Import == nil || ev.Import.By != operator.ID || ev.Principal != agent.ID || ev.Import.Source != "dfa" {
+			t.Errorf("event %d: %+v", ev.Seq, ev.Import)
+		}
+	}
+	want := []string{"imported submitted", "imported in_review", "checkpointed in_review", "imported changes_requested", "imported in_review", "imported approved"}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("got %q, want %q", kinds, want)
+	}
+	d, err := h.Describe(t.Context(), operator, "code-review", 0)
+	if err != nil || !d.Operator || d.Owner != operator.ID {
+		t.Errorf("the definition is %+v, %v", d.DefinitionSummary, err)
+	}
+}
+
+// An imported instance goes on here as any other, and its past can be asked for.
+func TestGoesOn(t *testing.T) {
+	h := newHouse(t, "a")
+	from := dfa(t, "documented")
+	h.bring(from.fs(), nil)
+	const id = "wf-4c1d2f6e"
+	if r := h.advance(id, "approve", `{"comments":"short"}`); r.Decision.Applied {
+		t.Error("the definition's validator does not hold of an imported instance")
+	}
+	if r := h.advance(id, "reject", `{"why":"unclear"}`); r.State != "draft" {
+		t.Fatalf("got %+v", r)
+	}
+	h.sound()
+	then, err := h.StatusAt(t.Context(), operator, id, engine.When{At: time.Date(2025, 7, 12, 8, 0, 0, 500e6, time.UTC)})
+	if err != nil || then.State != "draft" || string(then.Context) != `{"title":"Käse & <Brot>"}` {
+		t.Errorf("at its start it was %s %s, %v", then.State, then.Context, err)
+	}
+	// The folder still says where it was.
+	if got := h.bring(from.fs(), nil).Instances[1]; got.Status != engine.ImportPresent || len(got.Differences) > 0 || h.load(id).State != "draft" {
+		t.Errorf("importing the folder again: %+v", got)
+	}
+	// It went on there too.
+	from[id+".log"] += `{"timestamp":"2025-07-12T09:00:00Z","from":"reviewing","action":"approve","to":"approved","data":{"comments":"twenty characters, at least"}}` + "\n"
+	from[id+".json"] = strings.Replace(from[id+".json"], `"reviewing"`, `"approved"`, 1)
+	if got := h.bring(from.fs(), nil).Instances[1]; got.Status != engine.ImportRefused || !strings.Contains(got.Reason, "line 2") {
+		t.Errorf("two histories were joined: %+v", got)
+	}
+}
+
+func TestLogThatGrew(t *testing.T) {
+	h := newHouse(t, "a")
+	from := dfa(t, "torn")
+	h.bring(from.fs(), nil)
+	// The line that was torn is whole now, and another one has come.
+	from["wf-behind.log"] += "iew\"}\n" + `{"timestamp":"2025-07-13T10:02:00Z","from":"review","action":"approve","to":"approved","data":{"by":"ann"}}` + "\n"
+	from["wf-behind.json"] = `{"id":"wf-behind","type":"approval-process","state":"approved","context":{"title":"A","by":"ann"},"touched":2}`
+	report := h.bring(from.fs(), nil)
+	got := report.Instances[1]
+	if got.Status != engine.ImportContinued || got.Events != 2 || len(got.Differences) > 0 || got.State != "approved" {
+		t.Errorf("got %+v", got)
+	}
+	h.sound()
+	if inst := h.load("wf-behind"); inst.Status != record.Complete || string(inst.Context) != `{"title":"A","by":"ann"}` {
+		t.Errorf("got %+v", inst)
+	}
+	if out := h.export()["wf-behind.json"]; !strings.Contains(out, `"touched":2`) {
+		t.Errorf("what is new in the file is lost: %s", out)
+	}
+	// A line that was imported is another one now.
+	from["wf-behind.log"] = strings.Replace(from["wf-behind.log"], `"title":"A"`, `"title":"B"`, 1)
+	if got := h.bring(from.fs(), nil).Instances[1]; got.Status != engine.ImportPresent || len(got.Differences) != 1 {
+		t.Errorf("an edited line was not noticed: %+v", got)
+	}
+}
+
+// guarded cannot be broken by its paths,
+// only by a history that nobody here saw.
+const guarded = `{"name":"guarded","initialState":"draft","mustPassThrough":{"done":["checked"]},"states":{
+	"draft":{"transitions":{"check":"checked"}},
+	"checked":{"transitions":{"ok":"ready"}},
+	"ready":{"transitions":{"finish":"done"}},
+	"done":{"final":true}}}`
+
+func TestVisitsCountOnlyWhenTheOperatorSays(t *testing.T) {
+	from := files{
+		"definitions/guarded.json": guarded,
+		"wf-1.json":                `{"id":"wf-1","type":"guarded","state":"ready","context":{}}`,
+		"wf-1.log": `{"to":"draft"}` + "\n" + `{"from":"draft","action":"check","to":"checked"}` + "\n" +
+			`{"from":"checked","action":"ok","to":"ready"}` + "\n",
+	}
+	for _, counts := range []bool{false, true} {
+		h := newHouse(t, "a")
+		report := h.bring(from.fs(), func(r *engine.ImportRequest) { r.Counts = counts })
+		if said := len(report.Instances[0].Notes) == 1; said == counts {
+			t.Errorf("counts %v: notes %q", counts, report.Instances[0].Notes)
+		}
+		r := h.advance("wf-1", "finish", `{}`)
+		if r.Decision.Applied != counts {
+			t.Errorf("counts %v: the move was %s (%s)", counts, r.Decision.Outcome, r.Decision.Code)
+		}
+	}
+}
+
+// A visit that a rollback took back does not count, whoever says so.
+func TestVisitsTakenBackDoNotCount(t *testing.T) {
+	start := `{"to":"draft"}` + "\n"
+	check := `{"from":"draft","action":"check","to":"checked"}` + "\n"
+	back := `{"from":"checked","action":"rollback","to":"draft","checkpointId":"cp-1"}` + "\n"
+	from := files{
+		"definitions/guarded.json": guarded,
+		"checkpoints/cp-1.json":    `{"checkpointId":"cp-1","workflowId":"wf-1","state":"draft","context":{}}`,
+		"wf-1.json":                `{"id":"wf-1","type":"guarded","state":"draft","context":{}}`,
+		"wf-1.log":                 start + check + back,
+	}
+	counts := func(r *engine.ImportRequest) { r.Counts = true }
+	h := newHouse(t, "a")
+	h.bring(from.fs(), counts)
+	if got := h.load("wf-1").Facts.Visited; !slices.Equal(got, []string{"draft"}) {
+		t.Errorf("visited %q", got)
+	}
+	// The rollback comes with a later import: it cannot be made good any more.
+	late := files{}
+	for name, content := range from {
+		late[name] = content
+	}
+	late["wf-1.log"], late["wf-1.json"] = start+check, `{"id":"wf-1","type":"guarded","state":"checked","context":{}}`
+	h = newHouse(t, "a")
+	h.bring(late.fs(), counts)
+	if got := h.bring(from.fs(), counts).Instances[0]; got.Status != engine.ImportRefused || !strings.Contains(got.Reason, "wf-1.log:3") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestIDsThatAreTaken(t *testing.T) {
+	h := newHouse(t, "a")
+	h.bring(files{"definitions/guarded.json": guarded}.fs(), nil)
+	started, err := h.Start(t.Context(), agent, engine.StartRequest{Type: "guarded"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, log := range map[string]string{"no log": "", "another log": `{"to":"draft","data":{"a":1}}` + "\n"} {
+		from := files{
+			"definitions/guarded.json": guarded,
+			started.ID + ".json":       `{"id":"` + started.ID + `","type":"guarded","state":"done","context":{}}`,
+			started.ID + ".log":        log,
+		}
+		got := h.bring(from.fs(), nil).Instances[0]
+		if got.Status != engine.ImportRefused || !strings.Contains(got.Reason, "taken") || h.load(started.ID).State != "draft" {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}
+
+func TestOnlyAnOperatorImports(t *testing.T) {
+	h := newHouse(t, "a")
+	for _, role := range []engine.Role{engine.RoleAgent, engine.RoleReviewer, engine.RoleAuditor} {
+		_, err := h.Import(t.Context(), engine.Principal{ID: "x", Role: role}, engine.ImportRequest{Source: "x"})
+		if engine.CodeOf(err) != engine.CodeForbidden {
+			t.Errorf("%s imports: %v", role, err)
+		}
+	}
+	if _, err := h.Export(t.Context(), agent, engine.ExportRequest{}); engine.CodeOf(err) != engine.CodeForbidden {
+		t.Errorf("an agent exports: %v", err)
+	}
+}
+
+// An agent's definition of the same text is not enough: what is imported is an operator's.
+func TestDefinitionOfAnAgentIsTakenOver(t *testing.T) {
+	h := newHouse(t, "a")
+	if _, err := h.Define(t.Context(), agent, engine.DefineRequest{Source: "x", Document: []byte(guarded)}); err != nil {
+		t.Fatal(err)
+	}
+	got := h.bring(files{"definitions/guarded.json": guarded}.fs(), nil).Definitions[0]
+	if got.Status != engine.ImportNew || got.Version != 2 {
+		t.Errorf("got %+v", got)
+	}
+}

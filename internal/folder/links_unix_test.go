@@ -1,0 +1,69 @@
+//go:build unix
+
+package folder_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/folder"
+)
+
+// Links and pipes in a folder are told and never followed, wherever they lead.
+func TestLinksAreNotFollowed(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	files{
+		"secret.json":    `{"id":"wf-1","type":"guarded","state":"draft","context":{"secret":"s3cret"}}`,
+		"secret.log":     `{"to":"draft","data":{"secret":"s3cret"}}` + "\n",
+		"inner/d.json":   guarded,
+		"inner/cp1.json": `{"checkpointId":"c","workflowId":"wf-2","state":"draft","context":{"secret":"s3cret"}}`,
+	}.write(t, outside)
+	files{
+		"wf-2.json":                `{"id":"wf-2","type":"guarded","state":"draft","context":{}}`,
+		"definitions/guarded.json": guarded,
+		"checkpoints/x/y/z.json":   `{`, // deeper than checkpoints lie
+	}.write(t, dir)
+	for from, to := range map[string]string{
+		"secret.json": "wf-1.json", "secret.log": "wf-2.log", "inner/cp1.json": "checkpoints/c.json", "inner/d.json": "definitions/d.json",
+	} {
+		if err := os.Symlink(filepath.Join(outside, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "wf-3.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	h := newHouse(t, "a")
+	report := h.bring(root.FS(), nil)
+	said := text(report)
+	for _, file := range []string{"wf-1.json", "wf-2.log", "wf-3.json", "checkpoints/c.json", "definitions/d.json"} {
+		if !strings.Contains(said, `{"file":"`+file+`","status":"refused","reason":"it is not a regular file`) {
+			t.Errorf("%s is not refused: %s", file, said)
+		}
+	}
+	for name, content := range h.export() {
+		if strings.Contains(content, "s3cret") {
+			t.Errorf("%s has what lay outside: %s", name, content)
+		}
+	}
+	// A folder that is a link is none either.
+	other := t.TempDir()
+	if err := os.Symlink(filepath.Join(outside, "inner"), filepath.Join(other, "definitions")); err != nil {
+		t.Fatal(err)
+	}
+	from, err := folder.Open(os.DirFS(other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := from.Definitions(); len(d) != 1 || d[0].Err == nil {
+		t.Errorf("got %+v", d)
+	}
+}

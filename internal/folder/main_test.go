@@ -1,0 +1,220 @@
+package folder_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/folder"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/testdata"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main()
+	code := m.Run()
+	if err := pool().Close(); err != nil {
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// pool is the one sandbox of this test binary.
+var pool = sync.OnceValue(func() *script.Pool {
+	p, err := script.NewPool(script.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return p
+})
+
+var (
+	operator = engine.Principal{ID: "op:eve", Role: engine.RoleOperator}
+	agent    = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
+)
+
+// house is an engine with a store in memory and a clock that counts.
+type house struct {
+	*engine.Engine
+	t     testing.TB
+	store engine.Store
+	clock time.Time
+	ids   int
+}
+
+// newHouse makes one whose keyed digests are those of a key.
+func newHouse(t testing.TB, key string) *house {
+	t.Helper()
+	h := &house{t: t, store: memstore.New(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	compiler := validators.NewCompiler(pool(), validators.Options{})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Engine, err = engine.New(engine.Config{
+		Store: h.store, Judge: pipeline, Compiler: compiler, Digester: record.NewDigester([]byte(key)),
+		Now:   func() time.Time { h.clock = h.clock.Add(time.Millisecond); return h.clock },
+		NewID: func() string { h.ids++; return fmt.Sprintf("%s-%04d", key, h.ids) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *house) bring(fsys fs.FS, change func(*engine.ImportRequest)) engine.ImportReport {
+	h.t.Helper()
+	from, err := folder.Open(fsys)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	req := engine.ImportRequest{Source: "dfa", Owner: agent.ID, Definitions: from.Definitions(), Instances: from.Instances()}
+	if change != nil {
+		change(&req)
+	}
+	report, err := h.Import(h.t.Context(), operator, req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return report
+}
+
+// files is a Target in memory.
+type files map[string]string
+
+func (f files) Put(name string, content []byte) error {
+	f[name] = string(content)
+	return nil
+}
+
+func (f files) fs() fs.FS {
+	out := fstest.MapFS{}
+	for name, content := range f {
+		out[name] = &fstest.MapFile{Data: []byte(content), Mode: 0o600}
+	}
+	return out
+}
+
+func (h *house) export() files {
+	h.t.Helper()
+	exported, err := h.Export(h.t.Context(), operator, engine.ExportRequest{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	out := files{}
+	if _, err := folder.Write(out, exported); err != nil {
+		h.t.Fatal(err)
+	}
+	return out
+}
+
+func (h *house) load(id string) record.Instance {
+	h.t.Helper()
+	inst, err := h.store.Load(context.Background(), id)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return inst
+}
+
+func (h *house) events(id string) []record.Event {
+	h.t.Helper()
+	var out []record.Event
+	for ev, err := range h.store.Events(context.Background(), engine.EventQuery{Instance: id}) {
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		out = append(out, ev)
+	}
+	return out
+}
+
+// sound checks that every history verifies and folds to what the store says.
+func (h *house) sound() {
+	h.t.Helper()
+	for inst, err := range h.store.Instances(context.Background(), engine.InstanceQuery{}) {
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		events := h.store.Events(context.Background(), engine.EventQuery{Instance: inst.ID})
+		if err := record.Verify(events); err != nil {
+			h.t.Errorf("%s: %v", inst.ID, err)
+		}
+		folded, err := record.FoldAt(events, 0)
+		if err != nil {
+			h.t.Errorf("%s: %v", inst.ID, err)
+		}
+		if a, b := text(folded), text(inst); a != b {
+			h.t.Errorf("%s folds to\n%s\nand is\n%s", inst.ID, a, b)
+		}
+	}
+}
+
+func (h *house) advance(id, action, data string) engine.AdvanceResult {
+	h.t.Helper()
+	r, err := h.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(data)})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return r
+}
+
+func text(v any) string {
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
+
+// dfa is one of the shared folders.
+func dfa(t testing.TB, name string) files {
+	t.Helper()
+	out := files{}
+	root := path.Join("dfa", name)
+	err := fs.WalkDir(testdata.DFA, root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(testdata.DFA, file)
+		out[strings.TrimPrefix(file, root+"/")] = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// differing names the files that two exports do not have alike.
+func differing(a, b files) []string {
+	var out []string
+	for name := range maps.Keys(a) {
+		if a[name] != b[name] {
+			out = append(out, name+":\n"+a[name]+"---\n"+b[name])
+		}
+	}
+	for name := range maps.Keys(b) {
+		if _, ok := a[name]; !ok {
+			out = append(out, name+" is new")
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,180 @@
+package folder_test
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/folder"
+)
+
+func TestParseLine(t *testing.T) {
+	at := time.Date(2025, 7, 10, 16, 0, 0, 0, time.UTC)
+	tests := map[string]struct {
+		line string
+		want engine.ImportLine
+		err  string
+	}{
+		"as documented": {
+			`{"timestamp":"2025-07-10T18:00:00+02:00","from":"a","action":"go","to":"b","data":{"n":1.50},"by":"me"}`,
+			engine.ImportLine{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1.50}`), Extra: json.RawMessage(`{"by":"me"}`)}, "",
+		},
+		"the older shape": {
+			`{"time": 1752163200000, "transition": "go", "fromState": "a", "toState": "b", "payload": {"n": 1}, "context": {"n": 1}}`,
+			engine.ImportLine{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1}`), Context: json.RawMessage(`{"n":1}`)}, "",
+		},
+		"nulls are nothing":    {`{"from":null,"to":null,"toState":"a","data":null}`, engine.ImportLine{To: "a"}, ""},
+		"no time that is one":  {`{"timestamp":"yesterday","to":"a"}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"timestamp":"yesterday"}`)}, ""},
+		"a time out of bounds": {`{"time":9e17,"to":"a"}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"time":9e17}`)}, ""},
+		"a rollback": {
+			`{"action":"rollback","to":"a","checkpointId":"cp-1"}`,
+			engine.ImportLine{Action: "rollback", To: "a", CheckpointID: "cp-1", Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)}, "",
+		},
+		"a checkpoint restores nothing": {
+			`{"action":"checkpoint","checkpointId":"cp-1"}`,
+			engine.ImportLine{Action: "checkpoint", Kind: record.Checkpointed, Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)}, "",
+		},
+		"an export": {
+			`{"to":"a","gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`,
+			engine.ImportLine{To: "a", Kind: record.Refused, Status: record.Cancelled, EventHashes: []string{"aa"}, Extra: json.RawMessage(`{"gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`)}, "",
+		},
+		"an export of an import": {
+			`{"to":"a","gavel":{"kind":"imported","hash":"bb","origin":{"kind":"refused","hash":"aa"}}}`,
+			engine.ImportLine{To: "a", Kind: record.Refused, EventHashes: []string{"bb", "aa"}, Extra: json.RawMessage(`{"gavel":{"kind":"imported","hash":"bb","origin":{"kind":"refused","hash":"aa"}}}`)}, "",
+		},
+		"an unknown kind":        {`{"to":"a","gavel":{"kind":"promoted"}}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"gavel":{"kind":"promoted"}}`)}, ""},
+		"gavel is no object":     {`{"to":"a","gavel":7}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"gavel":7}`)}, ""},
+		"not an object":          {`["go"]`, engine.ImportLine{}, "not a JSON object"},
+		"a key twice":            {`{"to":"a","to":"b"}`, engine.ImportLine{}, `"to" stands twice`},
+		"a number that breaks":   {`{"data":{"n":12345678901234567890}}`, engine.ImportLine{}, "64-bit float"},
+		"an action that is none": {`{"action":{"$ne":""}}`, engine.ImportLine{}, `"action" is not a text`},
+		"data that is none":      {`{"data":[1]}`, engine.ImportLine{}, `"data" is not an object`},
+		"not UTF-8":              {"{\"to\":\"\xff\"}", engine.ImportLine{}, "UTF-8"},
+		"too deep":               {`{"data":` + strings.Repeat(`{"a":`, 80) + `1` + strings.Repeat(`}`, 81), engine.ImportLine{}, "deep"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := folder.ParseLine([]byte(tt.line))
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got error %v, want one with %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Hash) != 64 {
+				t.Errorf("hash %q", got.Hash)
+			}
+			got.Hash = ""
+			if a, b := text(got), text(tt.want); a != b {
+				t.Errorf("got\n%s\nwant\n%s", a, b)
+			}
+		})
+	}
+}
+
+func TestReadLog(t *testing.T) {
+	const a, b = `{"to":"a"}`, `{"to":"b"}`
+	tests := map[string]struct {
+		log   string
+		lines []int
+		torn  bool
+		err   string
+	}{
+		"empty":                      {"", nil, false, ""},
+		"two":                        {a + "\n" + b + "\n", []int{1, 2}, false, ""},
+		"no newline at the end":      {a + "\n" + b, []int{1, 2}, false, ""},
+		"empty lines":                {"\n" + a + "\n \r\n" + b + "\r\n\n", []int{2, 4}, false, ""},
+		"torn":                       {a + "\n" + b[:7], []int{1}, true, ""},
+		"torn in a character":        {a + "\n{\"to\":\"\xc3", []int{1}, true, ""},
+		"torn first line":            {a[:3], nil, true, ""},
+		"torn, and a newline":        {a + "\n" + b[:7] + "\n", nil, false, ":2: it is not acceptable JSON"},
+		"bad in the middle":          {a + "\n{\n" + b + "\n", nil, false, ":2: it is not acceptable JSON"},
+		"whole but wrong at the end": {a + "\n" + `{"to":7}`, nil, false, `:2: "to" is not a text`},
+		"a long line":                {a + "\n" + `{"to":"` + strings.Repeat("x", folder.MaxLine) + `"}` + "\n", nil, false, ":2: the line has more than"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			lines, torn, err := folder.ReadLog(strings.NewReader(tt.log))
+			if tt.err != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), tt.err) {
+					t.Errorf("got error %v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var numbers []int
+			for _, l := range lines {
+				numbers = append(numbers, l.Number)
+			}
+			if !slices.Equal(numbers, tt.lines) || torn != tt.torn {
+				t.Errorf("got lines %v, torn %v", numbers, torn)
+			}
+		})
+	}
+}
+
+// endless is a log that never ends.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	p[len(p)-1] = '\n'
+	return len(p), nil
+}
+
+func TestReadLogEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 256 MiB")
+	}
+	if _, _, err := folder.ReadLog(io.Reader(endless{})); err == nil || !strings.Contains(err.Error(), "the log has more than") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Whatever a line is, it is read or refused, and what is read is JSON that can be kept.
+func FuzzParseLine(f *testing.F) {
+	for _, name := range folders {
+		for file, content := range dfa(f, name) {
+			if strings.HasSuffix(file, ".log") {
+				for line := range strings.Lines(content) {
+					f.Add([]byte(line))
+				}
+			}
+		}
+	}
+	f.Add([]byte(`{"timestamp":1e3,"data":{"a":null},"gavel":{"origin":{"kind":7}}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		line, err := folder.ParseLine(raw)
+		if err != nil {
+			return
+		}
+		for _, doc := range []json.RawMessage{line.Data, line.Context, line.Extra} {
+			if doc != nil && (!json.Valid(doc) || doc[0] != '{') {
+				t.Fatalf("%q was read as %q", raw, doc)
+			}
+		}
+		if y := line.Time.Year(); !line.Time.IsZero() && (y < 1970 || y > 2200) {
+			t.Fatalf("the time %s", line.Time)
+		}
+		// Reading what is kept again keeps it.
+		if line.Extra != nil {
+			again, err := folder.ParseLine(line.Extra)
+			if err != nil {
+				t.Fatalf("%q kept %q, which cannot be read: %v", raw, line.Extra, err)
+			}
+			_ = again
+		}
+	})
+}
