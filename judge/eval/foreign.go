@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/judge"
@@ -40,6 +41,22 @@ type ForeignJudge struct {
 	Results []Result
 }
 
+// CasesOf returns the cases that a judge was asked about: sources often have a strategy
+// judge only a part, which is no failure.
+func (f Foreign) CasesOf(j ForeignJudge) []Case {
+	asked := make(map[string]bool, len(j.Results))
+	for _, r := range j.Results {
+		asked[r.Case] = true
+	}
+	var cases []Case
+	for _, c := range f.Cases {
+		if asked[c.ID] {
+			cases = append(cases, c)
+		}
+	}
+	return cases
+}
+
 // foreignRecord is one line; what else stands in it is not looked at.
 type foreignRecord struct {
 	ID        string `json:"id"`
@@ -61,13 +78,27 @@ type foreignRecord struct {
 }
 
 type foreignJudgement struct {
-	Judge      string   `json:"judge"`
-	Strategy   string   `json:"strategy"`
-	Order      string   `json:"order"`
-	Completion string   `json:"completion"`
-	Reasoning  string   `json:"reasoning"`
-	Verdict    *string  `json:"verdict"` // null: the source could not read the answer
-	PApprove   *float64 `json:"p_approve"`
+	Judge      string       `json:"judge"`
+	Strategy   string       `json:"strategy"`
+	Order      string       `json:"order"`
+	Completion foreignWords `json:"completion"`
+	Reasoning  string       `json:"reasoning"`
+	Verdict    *string      `json:"verdict"` // null: the source could not read the answer
+	PApprove   *float64     `json:"p_approve"`
+}
+
+// foreignWords are one completion, or several as a list: a judge that rates both parts
+// of a pair answers twice.
+type foreignWords string
+
+// UnmarshalJSON takes a string or a list of strings.
+func (w *foreignWords) UnmarshalJSON(text []byte) error {
+	var many []string
+	if err := json.Unmarshal(text, &many); err == nil {
+		*w = foreignWords(strings.Join(many, "\n"))
+		return nil
+	}
+	return json.Unmarshal(text, (*string)(w))
 }
 
 // ReadForeign reads JSON Lines, one record with its judgements each:
@@ -166,7 +197,7 @@ func (f *Foreign) judgement(id string, j foreignJudgement, byName map[string]*Fo
 		of = &ForeignJudge{Name: name}
 		byName[name] = of
 	}
-	r := Result{Case: id, DecidedBy: judge.LayerModel, Model: name, Reasoning: cutForeign(cmp.Or(j.Reasoning, j.Completion))}
+	r := Result{Case: id, DecidedBy: judge.LayerModel, Model: name, Reasoning: cutForeign(cmp.Or(j.Reasoning, string(j.Completion)))}
 	if j.Order == "ba" {
 		r.Repeat = 1
 	}
