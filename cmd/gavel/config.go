@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"log/slog"
+	"os"
 
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -33,7 +34,7 @@ func (f configFlag) open(log *slog.Logger) (*sources, error) {
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	manager, err := evidence.New(declared, evidence.Options{})
+	manager, err := evidence.New(declared, evidence.Options{Watcher: thisProgram()})
 	if err != nil {
 		return nil, badConfig(err)
 	}
@@ -41,6 +42,20 @@ func (f configFlag) open(log *slog.Logger) (*sources, error) {
 		log.Warn("evidence", "config", f.Config, "issue", warning)
 	}
 	return &sources{manager}, nil
+}
+
+// thisProgram is where the running program lies; "" when that cannot be told. On Linux
+// the kernel's own link is right even after an upgrade.
+func thisProgram() string {
+	const self = "/proc/self/exe"
+	if _, err := os.Stat(self); err == nil {
+		return self
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 // badConfig tells every mistake of a configuration file, with its line.

@@ -14,20 +14,28 @@ import (
 	"time"
 )
 
-// fetching is a workflow whose only move needs evidence from the source "slow".
+// fetching is a workflow whose moves need evidence, from the source "slow" or "quick".
 const fetching = `name: fetching
 initialState: a
 states:
-  a: {transitions: {go: {target: b, evidence: [{name: slow, source: slow}]}}}
+  a:
+    transitions:
+      go: {target: b, evidence: [{name: slow, source: slow}]}
+      look: {target: a, evidence: [{name: quick, source: quick}]}
   b: {final: true}
 `
 
 // TestServerEndsWithItsFetches: a server that has to end while a command runs for it
-// ends in time, and leaves nothing running.
+// ends in time, and leaves nothing running, not even when it is killed.
 func TestServerEndsWithItsFetches(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*server) (time.Duration, error){
 		"eof": (*server).finish, "sigterm": func(s *server) (time.Duration, error) { return s.signal(syscall.SIGTERM) },
+		"kill -9": func(s *server) (time.Duration, error) {
+			err := s.cmd.Process.Kill()
+			<-s.ended
+			return 0, err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +44,7 @@ func TestServerEndsWithItsFetches(t *testing.T) {
 			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			source := fmt.Sprintf("evidence: {sources: {slow: {command: [sh, -c, 'sleep 600 & echo $$ $! >%s; wait']}}}\n", pipe)
+			source := fmt.Sprintf("evidence: {sources: {slow: {command: [sh, -c, 'sleep 600 & echo $$ $! >%s; wait']}, quick: {command: [echo, fine]}}}\n", pipe)
 			if err := errors.Join(os.WriteFile(flow, []byte(fetching), 0o600), os.WriteFile(config, []byte(source), 0o600)); err != nil {
 				t.Fatal(err)
 			}
@@ -47,6 +55,8 @@ func TestServerEndsWithItsFetches(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			other := s.must("workflow.start", object{"type": "fetching"}).field("id")
+			s.must("workflow.advance", object{"id": other, "action": "look"}) // it has gone on to other things
 			if took, err := end(s); err != nil || took > soon {
 				t.Errorf("ended after %v: %v", took, err)
 			}

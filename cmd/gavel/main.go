@@ -12,10 +12,14 @@ import (
 	"context"
 	"os"
 
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 func main() {
 	worker.Main()
+	if evidence.Watch(os.Args, os.Stdin) {
+		return
+	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

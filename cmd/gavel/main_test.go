@@ -11,10 +11,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// TestMain makes the test binary its own script worker, and the program "gavel"
+// TestMain makes the test binary its own script worker and watcher, and the program "gavel"
 // for the scripts and for every test that starts a server.
 //
 // With the race detector the program is built without it: a worker that is many
@@ -22,6 +23,9 @@ import (
 // address space. What runs in the program is raced by its own packages' tests.
 func TestMain(m *testing.M) {
 	worker.Main()
+	if evidence.Watch(os.Args, os.Stdin) {
+		return
+	}
 	if raceDetector {
 		testscript.Main(builtProgram{m}, map[string]func(){"echo-mcp": echoServer, "play": playSession})
 	}

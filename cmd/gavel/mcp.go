@@ -74,7 +74,7 @@ const closeLimit = 250 * time.Millisecond
 
 // Run serves until stdin ends or ctx does.
 func (c *mcpCmd) Run(ctx context.Context, con *console) error {
-	signal.Ignore(syscall.SIGPIPE) // a client that is gone must not end the process in mid-write
+	outliveClient()
 	principal, err := c.principal()
 	if err != nil {
 		return err
@@ -158,6 +158,13 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		return unclear("", "the connection failed: %w", err)
 	}
 	return nil
+}
+
+// outliveClient keeps a client that is gone from ending the process in mid-write. It
+// takes SIGPIPE and does not ignore it: what is ignored stays ignored in commands that
+// fetch evidence, which would write other things here than under gavel review.
+func outliveClient() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody reads it: the rest is dropped
 }
 
 // forgiveOnHangup lets every quarantined script run again whenever the operator

@@ -35,6 +35,7 @@ type command struct {
 	env     []string
 	limit   int
 	output  Output
+	watcher *watcher
 	warns   []string
 }
 
@@ -99,7 +100,7 @@ func (c *command) run(ctx context.Context, argv []string) judge.Fetched {
 	cmd := exec.CommandContext(ctx, path, argv[1:]...) //nolint:gosec // an operator declared it; arguments are arguments, whatever they hold
 	cmd.Args[0] = argv[0]
 	cmd.Dir, cmd.Env = c.folder, c.env
-	cmd.SysProcAttr = ownGroup()
+	cmd.SysProcAttr = own()
 	cmd.WaitDelay = grace
 	cmd.Cancel = func() error {
 		killed.Store(true)
@@ -132,11 +133,8 @@ func (c *command) run(ctx context.Context, argv []string) judge.Fetched {
 // in sink. The pipe is ours and not that of exec, so that the end of the command is
 // seen when something that it started still holds the pipe: that is ended too.
 func (c *command) start(cmd *exec.Cmd, sink io.Writer) (ended <-chan struct{}, err error) {
-	copied := make(chan struct{})
 	var r, w *os.File
-	if c.output == OutputNone {
-		close(copied)
-	} else {
+	if c.output != OutputNone {
 		if r, w, err = os.Pipe(); err != nil {
 			return nil, err
 		}
@@ -145,7 +143,22 @@ func (c *command) start(cmd *exec.Cmd, sink io.Writer) (ended <-chan struct{}, e
 			cmd.Stderr = w
 		}
 	}
-	err = cmd.Start()
+	started, done := make(chan error), make(chan struct{})
+	go func() {
+		defer close(done)
+		c.attend(cmd, r, w, sink, started)
+	}()
+	return done, <-started
+}
+
+// attend starts a command and is there until it has ended, always on one thread: the
+// kernel ends the command when the thread that started it is gone.
+func (c *command) attend(cmd *exec.Cmd, r, w *os.File, sink io.Writer, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	keepFiles()
+	c.watcher.ready()
+	err := cmd.Start()
 	if w != nil {
 		w.Close()
 	}
@@ -153,29 +166,29 @@ func (c *command) start(cmd *exec.Cmd, sink io.Writer) (ended <-chan struct{}, e
 		if r != nil {
 			r.Close()
 		}
-		return nil, err
+		started <- err
+		return
 	}
+	c.watcher.began(cmd.Process.Pid)
+	started <- nil
+	copied := make(chan struct{})
 	if r != nil {
 		go func() {
 			defer close(copied)
 			io.Copy(sink, r) //nolint:errcheck // a pipe that is closed is what ends it
 		}()
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		cmd.Wait()             //nolint:errcheck // ProcessState says it
-		killGroup(cmd.Process) //nolint:errcheck // mostly nobody is left
-		if r == nil {
-			return
-		}
-		select {
-		case <-copied:
-		case <-time.After(grace):
-		}
-		r.Close()
-	}()
-	return done, nil
+	cmd.Wait()             //nolint:errcheck // ProcessState says it
+	killGroup(cmd.Process) //nolint:errcheck // mostly nobody is left
+	c.watcher.ended(cmd.Process.Pid)
+	if r == nil {
+		return
+	}
+	select {
+	case <-copied:
+	case <-time.After(grace):
+	}
+	r.Close()
 }
 
 func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {

@@ -7,7 +7,9 @@
 // option. An address keeps its scheme, host, path and query keys, whatever is put
 // into it, and by default leads to no private network, however a name resolves and
 // wherever a redirect points: the check is at the dial. Everything is bounded: time,
-// memory, what is read, how many run at once; and what a command starts ends with it.
+// memory, what is read, how many run at once. A command runs in a session of its own,
+// without a terminal and without a file of gavel's, and what it starts and leaves in its
+// process group ends with it, also when this process is killed (see Watch).
 //
 // What cannot be had is a judge.Fetched with a Failure, in one sentence without
 // values of arguments and without what was fetched. Any exit code is a result: a

@@ -1,6 +1,7 @@
 package evidence_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,6 +26,9 @@ const helperMode = "EVIDENCE_TEST_COMMAND"
 const hurry = "atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
+	if evidence.Watch(os.Args, os.Stdin) {
+		return
+	}
 	if mode := os.Getenv(helperMode); mode != "" {
 		os.Exit(helper(mode))
 	}
@@ -82,12 +86,47 @@ func helper(mode string) int {
 		p, _ := os.FindProcess(os.Getpid())
 		p.Kill()
 		hang()
+	case "gate", "gate alone":
+		return gate(mode, value)
 	case "grandchild", "orphan", "escaped":
 		return parent(mode, value)
 	default:
 		return 99
 	}
 	return 0
+}
+
+// gate is a gavel that can be killed: it fetches from a command that hangs with a
+// process of its own. Both leave their numbers in files; a third file says that the
+// gate has gone on to other things.
+func gate(mode, file string) int {
+	self, err := os.Executable()
+	if err != nil {
+		return 96
+	}
+	var opts evidence.Options
+	if mode == "gate" {
+		opts.Watcher = self
+	}
+	m, err := evidence.New(evidence.Config{Sources: map[string]evidence.Source{
+		"hangs": {Command: []string{self}, Set: map[string]string{helperMode: "grandchild=" + file}, Timeout: time.Minute},
+		"quick": {Command: []string{self}, Set: map[string]string{helperMode: "print=fine"}},
+	}}, opts)
+	if err != nil {
+		return 95
+	}
+	go func() {
+		for {
+			if _, err := os.Stat(file); err == nil {
+				break
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+		_, _ = m.Fetch(context.Background(), judge.EvidenceRequest{Source: "quick"}, false)
+		_ = os.WriteFile(file+".on", []byte("1"), 0o600)
+	}()
+	_, _ = m.Fetch(context.Background(), judge.EvidenceRequest{Source: "hangs"}, false) // it is killed meanwhile
+	return 94
 }
 
 // hang is a process that does nothing; it ends by itself long after every test.
@@ -106,8 +145,10 @@ func parent(mode, file string) int {
 	if err := child.Start(); err != nil {
 		return 98
 	}
-	if err := os.WriteFile(file, []byte(strconv.Itoa(child.Process.Pid)), 0o600); err != nil {
-		return 97
+	for i, name := range []string{file + ".command", file} {
+		if err := os.WriteFile(name, []byte(strconv.Itoa([]int{os.Getpid(), child.Process.Pid}[i])), 0o600); err != nil {
+			return 97
+		}
 	}
 	if mode == "grandchild" {
 		hang()

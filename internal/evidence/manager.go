@@ -28,6 +28,10 @@ type Options struct {
 	Wait time.Duration
 	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
+	// Watcher is a program whose main begins with Watch. It is started beside the first
+	// command, and ends commands with all that they started when this process is
+	// killed. "" is none: then the kernel ends the commands themselves, on Linux.
+	Watcher string
 }
 
 // Kinds of sources.
@@ -54,6 +58,7 @@ type Manager struct {
 
 	slots   chan struct{}
 	wait    time.Duration
+	watcher *watcher
 	public  *guard
 	private *guard
 
@@ -87,6 +92,7 @@ func New(cfg Config, opts Options) (*Manager, error) {
 		sources: map[string]*source{},
 		slots:   make(chan struct{}, opts.Concurrent),
 		wait:    opts.Wait,
+		watcher: newWatcher(opts.Watcher),
 		public:  newGuard(false),
 		private: newGuard(true),
 		closing: make(chan struct{}),
@@ -119,6 +125,9 @@ func (m *Manager) add(name string, s Source, compiled *source) {
 		if a.guard = m.public; s.PrivateNetwork {
 			a.guard = m.private
 		}
+	}
+	if c, ok := compiled.kind.(*command); ok {
+		c.watcher = m.watcher
 	}
 	m.sources[name] = compiled
 	m.infos = append(m.infos, i)
@@ -254,6 +263,7 @@ func (m *Manager) Close() {
 	}
 	m.mu.Unlock()
 	m.ended.Wait()
+	m.watcher.close()
 	m.public.transport.CloseIdleConnections()
 	m.private.transport.CloseIdleConnections()
 }

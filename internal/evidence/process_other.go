@@ -8,7 +8,18 @@ import (
 	"syscall"
 )
 
-func ownGroup() *syscall.SysProcAttr { return nil }
+func own() *syscall.SysProcAttr { return nil }
+
+func alone() *syscall.SysProcAttr { return nil }
+
+func deafen() {}
+
+func keepFiles() {}
+
+// groupsEnd says that killGroupOf ends what a command has started.
+const groupsEnd = false
+
+func killGroupOf(int) error { return os.ErrProcessDone }
 
 // killGroup ends a command. What it started is not reached here: a fetch only stops
 // waiting for it.

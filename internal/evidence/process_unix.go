@@ -5,17 +5,52 @@ package evidence
 import (
 	"errors"
 	"os"
+	"os/signal"
+	"strconv"
 	"syscall"
 )
 
-// ownGroup makes a command the head of a process group, so that everything it starts
-// can be ended with it. It also keeps an interrupt from the terminal away.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// own makes a command the head of a session, and so of a process group, of its own:
+// everything it starts can be ended with it, an interrupt from a terminal stays away,
+// and there is no terminal to read from, whoever started gavel.
+func own() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true}
+	endWithUs(attr)
+	return attr
+}
+
+// groupsEnd says that killGroupOf ends what a command has started.
+const groupsEnd = true
+
+// alone is how a watcher runs: no signal that is meant for gavel reaches it.
+func alone() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+// deafen has a watcher end with its line and no sooner: a service manager tells
+// everybody to stop, and gavel still has commands to end.
+func deafen() {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+}
+
+// keepFiles keeps from commands what somebody has left open for gavel itself. What
+// gavel opens is closed in them already.
+func keepFiles() {
+	open, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return // what is not there cannot be told
+	}
+	for _, entry := range open {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
 
 // killGroup ends a command and what it started. After the command itself has ended
 // the group's number stays its own as long as somebody is in the group.
-func killGroup(p *os.Process) error {
-	err := syscall.Kill(-p.Pid, syscall.SIGKILL)
+func killGroup(p *os.Process) error { return killGroupOf(p.Pid) }
+
+func killGroupOf(pid int) error {
+	err := syscall.Kill(-pid, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) {
 		return os.ErrProcessDone
 	}

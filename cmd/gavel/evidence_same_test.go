@@ -1,0 +1,95 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// surroundings is a command that prints whatever of its surroundings could change what
+// a program does: what a closed pipe does to it, signals, files, limits, folder, terminal.
+const surroundings = `set -u
+{ yes 2>&1; echo "yes: $?" >&2; } | head -n 1
+umask; pwd; ulimit -a; env | sort
+ls -l /dev/fd/ 2>/dev/null | wc -l; grep -E '^(Sig|Shd)(Blk|Ign|Pnd)' /proc/self/status 2>/dev/null
+(: < /dev/tty) 2>&1; cat | wc -c; nice`
+
+// lookAround is a workflow that asks for what the command prints.
+const lookAround = `name: looking
+initialState: a
+states:
+  a:
+    transitions:
+      go:
+        target: b
+        evidence: [{name: around, source: around}]
+        validator: "(data, context, evidence) => ({valid: false, reason: 'seen'})"
+  b: {final: true}
+`
+
+// A review is void when evidence has changed, and the server fetches it at first and
+// the command line later: what a command gives must not depend on which of them runs it.
+func TestEvidenceIsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	flow, config, script := filepath.Join(dir, "flow.yaml"), filepath.Join(dir, "gavel.yaml"), filepath.Join(dir, "around.sh")
+	for file, text := range map[string]string{
+		flow: lookAround, script: surroundings, config: "evidence: {sources: {around: {command: [sh, around.sh]}}}\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := storeIn(t)
+	s := launch(t, "--store", store, "--definitions", flow, "--config", config, "--tool-names", "dotted")
+	id := s.must("workflow.start", object{"type": "looking"}).field("id")
+	s.call("workflow.advance", object{"id": id, "action": "go"})
+	var history struct {
+		Decisions []struct {
+			Evidence []struct{ Content, Digest json.RawMessage }
+		}
+	}
+	if err := json.Unmarshal(runGavel(t, "instances", "history", id, "--json", "--store", store), &history); err != nil {
+		t.Fatal(err)
+	}
+	served := string(history.Decisions[len(history.Decisions)-1].Evidence[0].Content)
+
+	// The command line in another folder, with a file that it was left open.
+	extra, err := os.Open(flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer extra.Close()
+	cmd := exec.CommandContext(t.Context(), "gavel", "evidence", "fetch", "around", "--config", config, "--json")
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = os.TempDir(), withoutSettings(os.Environ()), []*os.File{extra, extra}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fetched struct{ Content json.RawMessage }
+	if err := json.Unmarshal(out, &fetched); err != nil {
+		t.Fatal(err)
+	}
+	if pretty(t, served) != pretty(t, string(fetched.Content)) {
+		t.Errorf("the server gets\n%s\nand the command line\n%s", pretty(t, served), pretty(t, string(fetched.Content)))
+	}
+	if want := fmt.Sprintf("yes: %d", 128+int(syscall.SIGPIPE)); !strings.Contains(served, want) {
+		t.Errorf("a closed pipe does not end a command: no %q in %s", want, served)
+	}
+}
+
+func pretty(t *testing.T, content string) string {
+	t.Helper()
+	var v struct{ Output string }
+	if err := json.Unmarshal([]byte(content), &v); err != nil || v.Output == "" {
+		t.Fatalf("content %s: %v", content, err)
+	}
+	return v.Output
+}
