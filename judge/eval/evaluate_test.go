@@ -370,8 +370,14 @@ func TestOptionsValidate(t *testing.T) {
 		t.Error(err)
 	}
 	for _, o := range []Options{
-		{Unreadable: "ignored"}, {Confidence: 1}, {Confidence: 0.3}, {Resamples: -1}, {Bins: -1},
-		{MaxFailures: new(2.0)}, {Splits: []Split{"train"}}, {Worst: -1},
+		{Unreadable: "ignored"},
+		{Confidence: 1},
+		{Confidence: 0.3},
+		{Resamples: -1},
+		{Bins: -1},
+		{MaxFailures: new(2.0)},
+		{Splits: []Split{"train"}},
+		{Worst: -1},
 	} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%+v passes", o)
