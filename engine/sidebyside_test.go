@@ -117,7 +117,7 @@ var sideFlows = []string{
 		"b":{"transitions":{"go":[{"condition":"context.x > 1","target":"c"},{"condition":"true","target":"a"}],"back":"a"}},
 		"c":{"final":true,"outcome":"success"}}}`,
 	`{"name":"flow","initialState":"a","states":{"a":{"transitions":{"go":"c","ask":{"target":"c","requireAssurance":"human"}}},"c":{"final":true}}}`,
-	`{"name":"other","initialState":"a","mustPassThrough":{"c":["b"]},"states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"go":"c","back":"a"}},"c":{"final":true}}}`,
+	`{"name":"other","initialState":"a","retention":{"events":"8d"},"mustPassThrough":{"c":["b"]},"states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"go":"c","back":"a"}},"c":{"final":true}}}`,
 }
 
 // One engine over memory and one over SQLite, asked the same in any order, with the
@@ -201,6 +201,25 @@ func TestDriversSideBySide(t *testing.T) {
 				p, req := who.Draw(rt, "who"), engine.RollbackRequest{ID: pick(rt, instances, "id"), CheckpointID: pick(rt, checkpoints, "checkpoint"), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
 				same(rt, both, "rollback", func(s *side) (engine.RollbackResult, error) { return s.Rollback(ctx, p, req) })
 			},
+			"undo": func(rt *rapid.T) {
+				p, redo := who.Draw(rt, "who"), rapid.Bool().Draw(rt, "redo")
+				req := engine.UndoRequest{ID: pick(rt, instances, "id"), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
+				same(rt, both, "undo", func(s *side) (engine.UndoResult, error) {
+					if redo {
+						return s.Redo(ctx, p, req)
+					}
+					return s.Undo(ctx, p, req)
+				})
+			},
+			"migrate": func(rt *rapid.T) {
+				p, dry := who.Draw(rt, "who"), rapid.Bool().Draw(rt, "dry run")
+				req := engine.MigrateRequest{Workflow: "flow", States: map[string]string{"b": "a"}, DryRun: dry}
+				same(rt, both, "migrate", func(s *side) (engine.MigrateResult, error) { return s.Migrate(ctx, p, req) })
+			},
+			"retain": func(rt *rapid.T) {
+				p := who.Draw(rt, "who")
+				same(rt, both, "retain", func(s *side) (engine.RetainResult, error) { return s.Retain(ctx, p, engine.RetainRequest{}) })
+			},
 			"cancel": func(rt *rapid.T) {
 				p, req := who.Draw(rt, "who"), engine.CancelRequest{ID: pick(rt, instances, "id"), Reason: "enough", Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
 				same(rt, both, "cancel", func(s *side) (engine.CancelResult, error) { return s.Cancel(ctx, p, req) })
@@ -223,17 +242,40 @@ func TestDriversSideBySide(t *testing.T) {
 					s.restart(t)
 				}
 			},
-			"": func(rt *rapid.T) { observe(rt, both, who.Draw(rt, "observer"), pick(rt, instances, "observed")) },
+			"": func(rt *rapid.T) {
+				observe(rt, both, who.Draw(rt, "observer"), pick(rt, instances, "observed"), int64(rapid.IntRange(0, 6).Draw(rt, "then")))
+			},
 		})
 		for _, id := range instances {
-			observe(rt, both, operator, id)
+			observe(rt, both, operator, id, 0)
+		}
+		for i, s := range both {
+			report, err := s.Verify(ctx, operator, engine.VerifyRequest{})
+			if err != nil || len(report.Problems) > 0 {
+				rt.Fatalf("side %d does not verify: %+v, %v", i, report.Problems, err)
+			}
 		}
 	})
 }
 
 // observe compares what can be read.
-func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string) {
+func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string, then int64) {
 	ctx := context.Background()
+	same(rt, both, "past", func(s *side) (engine.StatusResult, error) { return s.StatusAt(ctx, p, id, engine.When{Revision: then}) })
+	same(rt, both, "timeline", func(s *side) (engine.TimelineResult, error) {
+		return s.Timeline(ctx, p, engine.HistoryRequest{ID: id})
+	})
+	same(rt, both, "decisions", func(s *side) (string, error) {
+		r, err := s.Decisions(ctx, p, engine.DecisionsRequest{Query: engine.DecisionQuery{Outcome: judge.Reject, Text: "action"}, Limit: 2})
+		var b strings.Builder
+		for _, d := range r.Decisions { // positions, and so cursors, are the driver's own
+			fmt.Fprintf(&b, "%s %d %s\n", d.WorkflowID, d.Seq, d.Code)
+		}
+		return b.String(), err
+	})
+	same(rt, both, "statistics", func(s *side) (engine.StatisticsResult, error) {
+		return s.Statistics(ctx, p, engine.StatisticsRequest{Workflow: "flow"})
+	})
 	same(rt, both, "status", func(s *side) (engine.StatusResult, error) { return s.Status(ctx, p, id) })
 	same(rt, both, "history", func(s *side) (engine.HistoryResult, error) {
 		return s.History(ctx, p, engine.HistoryRequest{ID: id})
