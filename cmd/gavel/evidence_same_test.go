@@ -16,7 +16,7 @@ import (
 // surroundings is a command that prints whatever of its surroundings could change what
 // a program does: what a closed pipe does to it, signals, files, limits, folder, terminal.
 const surroundings = `set -u
-{ yes 2>&1; echo "yes: $?" >&2; } | head -n 1
+{ yes 2>&1; echo "yes: $?" >&2; } | head -n 1 >/dev/null
 umask; pwd; ulimit -a; env | sort
 ls -l /dev/fd/ 2>/dev/null | wc -l; grep -E '^(Sig|Shd)(Blk|Ign|Pnd)' /proc/self/status 2>/dev/null
 (: < /dev/tty) 2>&1; cat | wc -c; nice`
