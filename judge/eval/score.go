@@ -175,7 +175,7 @@ func (s *scored) take(c *Case, r *Result, policy Policy) {
 	s.rows = append(s.rows, w)
 }
 
-// groups returns where each group's rows begin in rows, and one past the last.
+// groupStarts returns where each group's rows begin in rows, and one past the last.
 func groupStarts(rows []row) []int {
 	var starts []int
 	for i := range rows {
