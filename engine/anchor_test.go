@@ -135,6 +135,85 @@ func TestAnchorsOfSeveralProcesses(t *testing.T) {
 	}
 }
 
+// overtakenAnchors lets somebody else be first.
+type overtakenAnchors struct {
+	*memstore.Store
+	first func()
+}
+
+func (s *overtakenAnchors) AddAnchor(ctx context.Context, a engine.StoredAnchor) error {
+	if first := s.first; first != nil {
+		s.first = nil
+		first()
+	}
+	return s.Store.AddAnchor(ctx, a)
+}
+
+func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
+	store, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
+	b := anchorBench(t, store, key)
+	other := newBenchWith(t, store.Store, nil, func(c *engine.Config) { c.Anchors = key })
+	b.start(agent, "ledger", `{}`)
+	store.first = func() {
+		other.anchor()
+		b.start(agent, "ledger", `{}`)
+	}
+	if a := b.anchor(); !a.Written || a.Number != 2 || a.Instances != 1 {
+		t.Errorf("%+v", a)
+	}
+	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+	if err != nil || !r.Clean() || r.Anchors != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Also who has the key cannot exchange an anchor that another one names.
+func TestVerifyFollowsTheAnchors(t *testing.T) {
+	key := newSigner(t)
+	for name, change := range map[string]func(*record.Anchor){
+		"nothing":                func(*record.Anchor) {},
+		"another anchor before":  func(a *record.Anchor) { a.Previous = record.NoteHash("x") },
+		"none before":            func(a *record.Anchor) { a.Previous = "" },
+		"another number":         func(a *record.Anchor) { a.Number = 3 },
+		"another time":           func(a *record.Anchor) { a.Time = a.Time.Add(1) },
+		"another root":           func(a *record.Anchor) { a.Root[0]++ },
+		"more leaves than there": func(a *record.Anchor) { a.Size++ },
+	} {
+		store := memstore.New()
+		b := anchorBench(t, store, key)
+		b.start(agent, "ledger", `{}`)
+		one := b.anchor()
+		first, err := store.LastAnchor(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree, _, err := record.DecodeHeads(first.Heads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := record.Anchor{
+			Origin: key.Name(), Size: tree.Size(), Root: tree.Root(), Number: 2, Previous: record.NoteHash(one.Note), Time: one.At, Events: one.Events,
+		}
+		change(&said)
+		note, err := key.Sign(said.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.AddAnchor(t.Context(), engine.StoredAnchor{Number: 2, At: one.At, Note: note, Heads: record.EncodeHeads(tree, nil)}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+		if err != nil || r.Clean() != (name == "nothing") {
+			t.Errorf("%s: %+v, %v", name, r.Problems, err)
+		}
+		for _, p := range r.Problems {
+			if p.Kind != engine.BreakAnchor || p.Anchor != 2 {
+				t.Errorf("%s: %+v", name, p)
+			}
+		}
+	}
+}
+
 // An anchor does not go on from something that was changed.
 func TestAnchorRefusesADamagedOne(t *testing.T) {
 	store := memstore.New()
