@@ -94,7 +94,8 @@ func (f *Face) ask(ctx context.Context, a arguments, r engine.AdvanceResult) (an
 		return f.advanced(ctx, r, ""), nil
 	}
 	view, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, r.Review.ID)
-	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh || !f.tickets.mayAsk(view.ID) {
+	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh ||
+		!f.tickets.mayAsk(question{view.Instance, view.Action}, view.ReviewSummary.Revision) {
 		return f.advanced(ctx, r, ""), nil //nolint:nilerr // the move is parked, whatever keeps the form from being shown
 	}
 	if server.IsModernRequest(ctx) {

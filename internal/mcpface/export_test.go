@@ -22,6 +22,14 @@ func Hurry(f *Face) { f.grace, f.linger = 30*time.Millisecond, 30*time.Milliseco
 // SetTicketClock sets the clock that the questions of f expire by.
 func SetTicketClock(f *Face, now func() time.Time) { f.tickets.now = now }
 
+// MayAsk has f count a question; Counts says how many it remembers.
+func MayAsk(f *Face, instance, action string, revision int64) bool {
+	return f.tickets.mayAsk(question{instance, action}, revision)
+}
+
+// Counts is how many actions f counts questions about.
+func Counts(f *Face) int { return len(f.tickets.asked) }
+
 // Approves reports whether an answer to a form is a person's yes.
 func Approves(reply []byte) bool {
 	word, err := readForm(reply)

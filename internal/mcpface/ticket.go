@@ -15,9 +15,14 @@ const (
 	// mostTickets is how many questions may be out at once with clients that ask a
 	// person on their own time.
 	mostTickets = 32
-	// mostTimes is how often a person is asked about one review: an agent that repeats
-	// its call until somebody presses the other button gets nowhere.
+	// mostTimes is how often a person is asked about one action while the instance stands
+	// where it stands: an agent that repeats its call until somebody presses the other
+	// button gets nowhere, and neither does one that brings other data each time, which
+	// is another review.
 	mostTimes = 3
+	// mostCounts is how many actions are counted. To have one forgotten takes as many
+	// questions about others.
+	mostCounts = 1024
 )
 
 // tickets are the questions that clients of the era without server requests carry: the
@@ -30,7 +35,17 @@ type tickets struct {
 
 	mu    sync.Mutex
 	out   map[string]time.Time // until when, by nonce
-	times map[string]int       // asked so far, by review
+	asked map[question]*count
+}
+
+// question is what a person is asked about, whatever data comes with it.
+type question struct{ instance, action string }
+
+// count is how often a person was asked.
+type count struct {
+	revision int64 // of the instance, while it was counted
+	times    int
+	last     time.Time
 }
 
 // ticket is what a question was about.
@@ -46,18 +61,43 @@ type ticket struct {
 func newTickets(lasts time.Duration) *tickets {
 	key := make([]byte, sha256.Size)
 	_, _ = rand.Read(key) // it never fails: the program ends instead
-	return &tickets{key: key, lasts: lasts, now: time.Now, out: map[string]time.Time{}, times: map[string]int{}}
+	return &tickets{key: key, lasts: lasts, now: time.Now, out: map[string]time.Time{}, asked: map[question]*count{}}
 }
 
-// mayAsk counts a question about a review, and reports whether it may be asked.
-func (t *tickets) mayAsk(review string) bool {
+// mayAsk counts a question at a revision of the instance, and reports whether it may be
+// asked.
+func (t *tickets) mayAsk(q question, revision int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.times[review] >= mostTimes {
+	c := t.asked[q]
+	if c == nil {
+		if len(t.asked) >= mostCounts {
+			t.forgetOne()
+		}
+		c = &count{revision: revision}
+		t.asked[q] = c
+	}
+	if revision > c.revision {
+		c.revision, c.times = revision, 0
+	}
+	c.last = t.now()
+	if c.times >= mostTimes {
 		return false
 	}
-	t.times[review]++
+	c.times++
 	return true
+}
+
+// forgetOne drops the count that was used longest ago.
+func (t *tickets) forgetOne() {
+	var oldest question
+	var last time.Time
+	for q, c := range t.asked {
+		if last.IsZero() || c.last.Before(last) {
+			oldest, last = q, c.last
+		}
+	}
+	delete(t.asked, oldest)
 }
 
 // issue seals a ticket. It returns false while too many are out.

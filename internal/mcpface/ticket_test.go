@@ -3,6 +3,7 @@ package mcpface_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -227,6 +228,60 @@ func TestReviewEndsWhileAFormIsOpen(t *testing.T) {
 	}
 	if got := w.advance(shipData(id), answered(state, approves("x"))); !strings.HasPrefix(got.text(), `REJECTED "ship" in "built" by ann: no.`) || got.review()["resolution"] != "reject" {
 		t.Errorf("decided otherwise: %+v", got)
+	}
+}
+
+// A person is asked three times about an action, whatever data an agent brings, until
+// the instance has moved.
+func TestThreeTimesWhateverTheData(t *testing.T) {
+	w := serve(t, newEngine(t, withReviews), withForms)
+	id := w.started(release, "release")
+	ask := func(to int) bool {
+		a := w.advance(fmt.Sprintf(`{"id":%q,"action":"ship","data":{"to":"all %d"}}`, id, to), "")
+		if a.ResultType != "input_required" && !strings.HasPrefix(a.text(), "ESCALATED") {
+			t.Fatalf("got %+v", a)
+		}
+		return a.ResultType == "input_required"
+	}
+	asked := 0
+	for to := range 9 {
+		if ask(to) {
+			asked++
+		}
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+	w.call("workflow.advance", `{"id":"`+id+`","action":"fix"}`)
+	if !ask(10) {
+		t.Error("not asked about the instance as it is now")
+	}
+}
+
+// What is counted is bounded, and what is asked about most lately is not forgotten.
+func TestCountsAreBounded(t *testing.T) {
+	face, err := mcpface.New(mcpface.Config{
+		Engine: newEngine(t, withReviews), Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent},
+		Logger: slog.New(slog.DiscardHandler), Reviews: true, Elicit: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clock time.Time
+	mcpface.SetTicketClock(face, func() time.Time { clock = clock.Add(time.Second); return clock })
+	for i := range 5000 {
+		if !mcpface.MayAsk(face, fmt.Sprint("wf-", i), "ship", 1) {
+			t.Fatalf("instance %d is not asked about", i)
+		}
+		if got := mcpface.MayAsk(face, "wf-x", "ship", 1); got != (i < 3) {
+			t.Fatalf("asked after %d others: %v", i, got)
+		}
+	}
+	if n := mcpface.Counts(face); n != 1024 {
+		t.Errorf("%d are counted", n)
+	}
+	if !mcpface.MayAsk(face, "wf-x", "fix", 1) || !mcpface.MayAsk(face, "wf-x", "ship", 2) || mcpface.MayAsk(face, "wf-4999", "ship", 1) != true {
+		t.Error("another action, a later revision, or the second time is not asked about")
 	}
 }
 
