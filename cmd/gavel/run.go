@@ -33,6 +33,10 @@ type commands struct {
 	Migrate    migrateCmd    `cmd:"" help:"Pin instances to another version of their workflow."`
 	Verify     verifyCmd     `cmd:"" help:"Check that what was recorded is as it was written."`
 	Anchor     anchorCmd     `cmd:"" help:"Sign what was recorded, so that nobody can change it unseen."`
+	Backup     backupCmd     `cmd:"" help:"Copy a store while it is in use, and verify the copy."`
+	Restore    restoreCmd    `cmd:"" help:"Put a backup in place of a store."`
+	Repair     repairCmd     `cmd:"" help:"Save what can be read of a damaged store."`
+	Retain     retainCmd     `cmd:"" help:"Remove what definitions say need not be kept."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`
 }

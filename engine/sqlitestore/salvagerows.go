@@ -374,8 +374,8 @@ func (s *salvor) event(row salvagedRow) ([]any, error) {
 		return nil, err
 	}
 	e.PrevHash, e.Hash = hex.EncodeToString(row.blob("prev_hash")), hex.EncodeToString(row.blob("hash"))
-	if err := record.Covered(e); err != nil {
-		return nil, err
+	if broken, ok := errors.AsType[*record.BrokenError](record.Covered(e)); ok {
+		return nil, fmt.Errorf("event %d of %s: %s", broken.Seq, broken.Instance, broken.How)
 	}
 	n := s.ids.add(e.Instance, row.integer("n"))
 	var scope any

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+)
+
+type backupCmd struct {
+	File  string `arg:"" name:"file" help:"Where to write the backup."`
+	Force bool   `name:"force" help:"Replace a file that is there."`
+	JSON  bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help says what a backup is.
+func (backupCmd) Help() string {
+	return `Copies a store to one file, as it is at one moment, while servers go on using
+it. The copy is read whole before it gets its name: every page, every index and
+the hash chain of every history. One that is bad is deleted.
+
+Examples:
+
+    gavel backup /mnt/backups/gavel-2026-01-02.db
+    gavel backup --store /srv/gavel/gavel.db --force nightly.db`
+}
+
+// backupResult is what --json prints.
+type backupResult struct {
+	Store string `json:"store"`
+	File  string `json:"file"`
+	sqlitestore.Contents
+}
+
+// Run writes a backup.
+func (c *backupCmd) Run(ctx context.Context, con *console) error {
+	path, err := c.storePath(con.log, false)
+	if err != nil {
+		return err
+	}
+	found, err := sqlitestore.Copy(ctx, path, c.File, c.Force)
+	if err != nil {
+		return copyFailure(err, "give another name, or --force to replace it")
+	}
+	if key := filepath.Join(filepath.Dir(path), keyFile); isFile(key) {
+		con.err.printf("%s %s is not in it; keep a copy of it in another place\n", con.err.dim("note:"), key)
+	}
+	if c.JSON {
+		return con.out.json(backupResult{Store: path, File: c.File, Contents: found})
+	}
+	con.out.printf("%s holds %s, and verifies\n", c.File, holding(found))
+	return nil
+}
+
+// holding says what is in a store.
+func holding(c sqlitestore.Contents) string {
+	if c.Events == 0 {
+		return fmt.Sprintf("%s of definitions and no instance", count(c.Definitions, "version"))
+	}
+	return fmt.Sprintf("%s with %s, the newest of %s", count(c.Instances, "instance"),
+		count(c.Events, "event"), c.Newest.UTC().Format(time.RFC3339))
+}
+
+// copyFailure gives an error of copying a store the exit code that it means.
+func copyFailure(err error, existsHint string) error {
+	switch {
+	case errors.Is(err, sqlitestore.ErrExists):
+		return misused(existsHint, "cannot %w", err)
+	case errors.Is(err, engine.ErrNewerSchema):
+		return misused("use a newer gavel", "cannot %w", err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, sqlitestore.ErrNetworkFS):
+		return misused("", "cannot %w", err)
+	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, record.ErrBroken):
+		return &failure{code: exitBad, hint: "gavel verify says more; gavel repair saves what can be read", err: fmt.Errorf("cannot %w", err)}
+	}
+	return unclear("", "cannot %w", err)
+}

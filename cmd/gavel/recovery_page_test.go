@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// fadingPaper is a workflow whose histories are kept for a month.
+const fadingPaper = `{"name":"paper","initialState":"draft","retention":{"events":"30d"},"states":{
+	"draft":{"transitions":{"submit":{"target":"reviewing","requiredFields":["summary"]}}},
+	"reviewing":{"transitions":{"publish":"published","reject":"draft"}},
+	"published":{"final":true}}}`
+
+// agedStore is a store in which everything happened a hundred days ago.
+func agedStore(t *testing.T, path string) {
+	t.Helper()
+	box, err := newSandbox(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	key, err := digestKey(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	pipeline, err := judge.New(judge.Config{Compiler: box.compiler})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(-100 * 24 * time.Hour)
+	e, err := engine.New(engine.Config{
+		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key),
+		Now: func() time.Time { now = now.Add(time.Second); return now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
+	if _, err := e.Define(t.Context(), localCLI, engine.DefineRequest{Document: []byte(fadingPaper)}); err != nil {
+		t.Fatal(err)
+	}
+	move := func(id, action, data string) {
+		t.Helper()
+		if _, err := e.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func() string {
+		t.Helper()
+		s, err := e.Start(t.Context(), agent, engine.StartRequest{Type: "paper", Context: json.RawMessage(`{"title":"On gates"}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.ID
+	}
+	published, pinned, running := start(), start(), start()
+	for _, id := range []string{published, pinned, running} {
+		move(id, "submit", `{}`) // refused
+		move(id, "submit", `{"summary":"how gates are built"}`)
+	}
+	if _, err := e.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: pinned, Description: "before it was published"}); err != nil {
+		t.Fatal(err)
+	}
+	move(published, "publish", `{}`)
+	move(pinned, "publish", `{}`)
+}
+
+// The page on recovery shows what the commands print.
+func TestRecoveryPageShowsWhatIsPrinted(t *testing.T) {
+	t.Parallel()
+	const page = "../../docs/recovery.md"
+	dir := t.TempDir()
+	s := &shop{t: t, gate: dir, store: filepath.Join(dir, "gavel.db")}
+	agedStore(t, s.store)
+
+	printed := body(s.say("backup", "monday.db") + s.say("restore", "monday.db", "--force"))
+	showsAt(t, page, "backup", regexp.MustCompile(`before-restore-\w+`).ReplaceAllString(printed, "before-restore-20260102T030405Z"))
+
+	harmed, err := os.ReadFile(filepath.Join(dir, "monday.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(harmed, []byte(`"patch":{"summary":"how gates are built"`))
+	if at < 0 {
+		t.Fatal("no event to harm")
+	}
+	harmed[at+len(`"patch":{"summary":"`)] = 'H'
+	if err := os.WriteFile(filepath.Join(dir, "harmed.db"), harmed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	showsAt(t, page, "repair", body(s.bad("repair", "--store", "harmed.db", "--out", "saved.db")))
+
+	showsAt(t, page, "retain", body(s.say("retain", "--dry-run")+s.say("retain")+s.say("verify")))
+	if out := s.say("retain"); !bytes.Contains([]byte(out), []byte("removed 0 events of 0 histories")) {
+		t.Errorf("the second time: %s", out)
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+)
+
+type repairCmd struct {
+	Out  string `name:"out" required:"" placeholder:"FILE" help:"Where to write what can be saved."`
+	JSON bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help says what it does not do.
+func (repairCmd) Help() string {
+	return `Reads what can still be read of a damaged store, writes it to a new one, and says
+what is lost: which keys of which tables, which events of which instances. The
+damaged file is not written to. An event counts only if its hash covers it;
+instances are folded from their events. Nothing is made up: gavel verify finds
+exactly the gaps that are told here. A backup is better, if there is one.
+
+Exit code 0 when everything was saved, 1 when something is lost.
+
+Example:
+
+    gavel repair --store gavel.db --out saved.db`
+}
+
+// repairResult is what --json prints.
+type repairResult struct {
+	Store string `json:"store"`
+	File  string `json:"file"`
+	sqlitestore.Salvaged
+}
+
+// Run saves what can be read.
+func (c *repairCmd) Run(ctx context.Context, con *console) error {
+	path, err := c.storePath(con.log, false)
+	if err != nil {
+		return err
+	}
+	saved, err := sqlitestore.Salvage(ctx, path, c.Out)
+	switch {
+	case errors.Is(err, sqlitestore.ErrExists):
+		return misused("give another --out", "cannot %w", err)
+	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore):
+		return &failure{code: exitBad, hint: "restore a backup: gavel restore FILE --force", err: fmt.Errorf("nothing of it can be read: %w", err)}
+	case err != nil:
+		return unclear("", "cannot %w", err)
+	}
+	if c.JSON {
+		if err := con.out.json(repairResult{Store: path, File: c.Out, Salvaged: saved}); err != nil {
+			return err
+		}
+	} else {
+		printSaved(con, c.Out, saved)
+	}
+	if !saved.Whole() {
+		return found()
+	}
+	return nil
+}
+
+// mostShown bounds a list for people; --json has all of it.
+const mostShown = 20
+
+func printSaved(con *console, file string, s sqlitestore.Salvaged) {
+	con.out.printf("%s holds %s\n", file, holding(s.Contents))
+	if s.Schema {
+		con.out.printf("what the file says of its tables is lost: it was read as a store of this version\n")
+	}
+	if s.Whole() {
+		con.out.printf("nothing is lost\n")
+		return
+	}
+	for _, t := range s.Tables {
+		printTable(con, t)
+	}
+	if n := len(s.Instances); n > 0 {
+		rows := [][]string{{"INSTANCE", "EVENTS LOST", "WAS AT", "IS AT", "NOTE"}}
+		for _, i := range s.Instances[:min(n, mostShown)] {
+			rows = append(rows, []string{i.ID, orNone(ranges(i.Missing)), fmt.Sprint(i.Was), fmt.Sprint(i.Is), noteOf(i)})
+		}
+		con.out.table(rows)
+		if n > mostShown {
+			con.out.printf("and %d more instances; --json lists them\n", n-mostShown)
+		}
+	}
+	if s.LeftOver != "" {
+		con.out.printf("%s that follow nothing that was saved: %s\n", count(int64(s.LeftOverEvents), "event"), s.LeftOver)
+	}
+}
+
+func printTable(con *console, t sqlitestore.DamagedTable) {
+	if t.Missing {
+		con.out.printf("table %s: there is none\n", t.Name)
+		return
+	}
+	con.out.printf("table %s: %s saved", t.Name, count(t.Rows, "row"))
+	if len(t.Unreadable) > 0 {
+		con.out.printf(", keys that cannot be read: %s", ranges(t.Unreadable))
+	}
+	con.out.printf("\n")
+	for _, r := range t.Refused[:min(len(t.Refused), mostShown)] {
+		con.out.printf("  key %d is damaged: %s\n", r.Key, cut(r.Why, 160))
+	}
+	if n := len(t.Refused); n > mostShown {
+		con.out.printf("  and %d more; --json lists them\n", n-mostShown)
+	}
+}
+
+// ranges are numbers as a person writes them: 3-5, 9.
+func ranges(all []sqlitestore.Range) string {
+	var parts []string
+	for i, r := range all {
+		switch {
+		case i == mostShown:
+			return strings.Join(append(parts, "..."), ", ")
+		case r.From == r.To:
+			parts = append(parts, fmt.Sprint(r.From))
+		default:
+			parts = append(parts, fmt.Sprintf("%d-%d", r.From, r.To))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// noteOf says what became of an instance.
+func noteOf(i sqlitestore.DamagedInstance) string {
+	var notes []string
+	switch {
+	case i.Is == 0:
+		notes = append(notes, "could not be rebuilt")
+	case i.Rebuilt:
+		notes = append(notes, "rebuilt from its events")
+	}
+	if i.Unproven && i.Is > 0 {
+		notes = append(notes, "no events prove what it is")
+	}
+	if i.LeftOver > 0 {
+		notes = append(notes, count(int64(i.LeftOver), "event")+" left over")
+	}
+	if len(notes) == 0 {
+		return "its events verify up to each gap"
+	}
+	return strings.Join(notes, "; ")
+}

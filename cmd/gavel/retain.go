@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+type retainCmd struct {
+	Workflow string `name:"workflow" placeholder:"NAME" help:"Only instances of this workflow."`
+	DryRun   bool   `name:"dry-run" short:"n" help:"Say what would be removed, and remove nothing."`
+	Limit    int    `name:"limit" default:"10000" placeholder:"N" help:"At most this many histories."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help says what is removed and what never is.
+func (retainCmd) Help() string {
+	return `Removes what the definitions say need not be kept: the beginning of the history
+of an instance that ended longer ago than "retention" in its operator's
+definition. What is left verifies, and an event says what is gone.
+
+Never removed: anything of an instance that runs or has an open review, what a
+checkpoint needs, the event that ended the instance, anything younger than a
+week, and a history that does not verify.
+
+Examples:
+
+    gavel retain --dry-run
+    gavel retain --workflow document-review`
+}
+
+// Run removes what may go.
+func (c *retainCmd) Run(ctx context.Context, con *console) error {
+	if c.Limit < 1 {
+		return misused("", "--limit is 1 or more, not %d", c.Limit)
+	}
+	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	r, err := sys.engine.Retain(ctx, localCLI, engine.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit})
+	if err != nil {
+		return engineFailure(err)
+	}
+	if c.JSON {
+		if err := con.out.json(r); err != nil {
+			return err
+		}
+	} else {
+		printRetained(con, r)
+	}
+	if len(r.Broken) > 0 {
+		return &failure{
+			code: exitBad, hint: "gavel verify says what is wrong with it",
+			err: fmt.Errorf("%s left as it is, because it does not verify: %s", histories(len(r.Broken)), strings.Join(r.Broken, ", ")),
+		}
+	}
+	return nil
+}
+
+// keptFor are the reasons in words.
+var keptFor = map[string]string{
+	engine.KeptNotDue: "ended too recently", engine.KeptDone: "nothing left to remove", engine.KeptReview: "a review is open",
+	engine.KeptCheckpoint: "a checkpoint needs it", engine.KeptYoung: "younger than a week", engine.KeptRestored: "a later rollback needs it",
+	engine.KeptMoved: "changed meanwhile; run it again", engine.KeptBroken: "does not verify",
+}
+
+func printRetained(con *console, r engine.RetainResult) {
+	if len(r.Histories) > 0 {
+		rows := [][]string{{"ID", "WORKFLOW", "ENDED", "REMOVED", "LEFT", "BECAUSE"}}
+		for _, h := range r.Histories {
+			rows = append(rows, []string{h.ID, h.Workflow, moment(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), orNone(keptFor[h.Pinned])})
+		}
+		con.out.table(rows)
+	}
+	did := "removed"
+	if r.DryRun {
+		did = "would remove"
+	}
+	con.out.printf("%s %s of %s\n", did, count(r.Events, "event"), histories(len(r.Histories)))
+	reasons := make([]string, 0, len(r.Kept))
+	for why := range r.Kept {
+		reasons = append(reasons, why)
+	}
+	slices.Sort(reasons)
+	for _, why := range reasons {
+		con.out.printf("kept %d as they are: %s\n", r.Kept[why], keptFor[why])
+	}
+	if r.More {
+		con.err.printf("there is more; run it again\n")
+	}
+}
+
+func histories(n int) string {
+	if n == 1 {
+		return "1 history"
+	}
+	return fmt.Sprintf("%d histories", n)
+}
