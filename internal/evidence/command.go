@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -233,28 +232,4 @@ func unstarted(err error) judge.Fetched {
 // optionLike says that programs would take a text for an option.
 func optionLike(s string) bool {
 	return strings.HasPrefix(s, "-") || runtime.GOOS == "windows" && strings.HasPrefix(s, "/")
-}
-
-var (
-	shells     = regexp.MustCompile(`^(ba|da|z|k|mk|a|c|tc|fi|rba)?sh$|^busybox$|^cmd$|^pwsh$|^powershell$|^(python|perl|ruby|node|nodejs|php|lua|deno|bun|osascript|Rscript)[0-9.]*$`)
-	codeOption = regexp.MustCompile(`^-[A-Za-z]*[cer]$|^--(eval|command|execute|print)$|(?i)^/[ck]$|^-(enc|command|encodedcommand)[a-z]*$`)
-)
-
-// interpreter names the program that would run, as code, what follows argv; "" when
-// none would. The program need not come first: there are env, timeout, docker exec.
-func interpreter(argv []string) string {
-	if last := len(argv) - 1; last < 1 || !codeOption.MatchString(argv[last]) {
-		return ""
-	}
-	for _, text := range argv[:len(argv)-1] {
-		if name := programName(text); shells.MatchString(name) {
-			return name
-		}
-	}
-	return ""
-}
-
-func programName(program string) string {
-	name := program[strings.LastIndexAny(program, `/\`)+1:]
-	return strings.TrimSuffix(name, ".exe")
 }

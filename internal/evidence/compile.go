@@ -155,10 +155,10 @@ func (c *compiler) command(s Source) (*command, []string) {
 			c.fail(at, "an argument of a command holds no NUL")
 		case i == 0 && !t.fixed():
 			c.fail(at, "the program is not chosen by an argument")
-		case !t.fixed() && interpreter(s.Command[:i]) != "":
-			c.fail(at, `an argument may not stand in code that %q would run; hand it over as an argument of its own, such as "$1"`, interpreter(s.Command[:i]))
-		case !t.fixed() && programName(s.Command[0]) == "ssh" && !patterned(t, s.Arguments):
-			c.fail(at, "ssh hands its arguments to a shell on the other side; declare a pattern that leaves nothing for a shell to read")
+		case !t.fixed():
+			if problem := inCode(s.Command[:i], t, patterned(t, s.Arguments)); problem != "" {
+				c.fail(at, "%s", problem)
+			}
 		}
 		out.argv = append(out.argv, t)
 		used = append(used, t.arguments()...)

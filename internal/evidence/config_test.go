@@ -149,7 +149,28 @@ func TestConfigRefused(t *testing.T) {
 		{`{command: [/usr/bin/python3.12, -c, "print({{a}})"], arguments: {a: {}}}`, `code that "python3.12" would run`},
 		{`{command: [docker, exec, box, bash, -lc, "{{a}}"], arguments: {a: {}}}`, `code that "bash" would run`},
 		{`{command: ['C:\bin\cmd.exe', /C, "{{a}}"], arguments: {a: {}}}`, `code that "cmd" would run`},
-		{`{command: [ssh, host, "ls {{a}}"], arguments: {a: {}}}`, `a shell on the other side`},
+		{`{command: [bash, -c, --, "{{a}}"], arguments: {a: {}}}`, `/command/3: an argument may not stand in code that "bash" would run`},
+		{`{command: [bash, -c, -e, -o, pipefail, "{{a}}"], arguments: {a: {pattern: x}}}`, `code that "bash" would run`},
+		{`{command: [sh, -ec, +e, -O, extglob, --, "{{a}}"], arguments: {a: {}}}`, `code that "sh" would run`},
+		{`{command: [python3, "-c{{a}}"], arguments: {a: {}}}`, `code that "python3" would run`},
+		{`{command: [python3, -I, "-Bc{{a}}"], arguments: {a: {pattern: x}}}`, `code that "python3" would run`},
+		{`{command: [perl, "-ne{{a}}", file], arguments: {a: {}}}`, `code that "perl" would run`},
+		{`{command: [perl, -E, "{{a}}"], arguments: {a: {}}}`, `code that "perl" would run`},
+		{`{command: [perl, -e, "1;", -e, "{{a}}"], arguments: {a: {}}}`, `code that "perl" would run`},
+		{`{command: [node, "--eval={{a}}"], arguments: {a: {}}}`, `code that "node" would run`},
+		{`{command: [node, -p, "{{a}}"], arguments: {a: {}}}`, `code that "node" would run`},
+		{`{command: [deno, eval, "{{a}}"], arguments: {a: {}}}`, `code that "deno" would run`},
+		{`{command: [su, nobody, -c, "ls {{a}}"], arguments: {a: {}}}`, `code that "su" would run`},
+		{`{command: [env, -S, "ls {{a}}"], arguments: {a: {}}}`, `code that "env" would run`},
+		{`{command: [env, "--split-string=ls {{a}}"], arguments: {a: {}}}`, `code that "env" would run`},
+		{`{command: [timeout, "5", env, "-Sls {{a}}"], arguments: {a: {}}}`, `code that "env" would run`},
+		{`{command: ['C:\bin\PowerShell.EXE', -NoProfile, -Command, "{{a}}"], arguments: {a: {}}}`, `code that "powershell" would run`},
+		{`{command: [sh, "{{a}}"], arguments: {a: {}}}`, `"sh" would run the file or module that an argument names`},
+		{`{command: [env, python3, -B, -m, "{{a}}"], arguments: {a: {}}}`, `"python3" would run the file`},
+		{`{command: [ssh, host, "ls {{a}}"], arguments: {a: {}}}`, `hands its arguments to a shell`},
+		{`{command: [env, ssh, host, "test -f {{a}}"], arguments: {a: {}}}`, `hands its arguments to a shell`},
+		{`{command: [timeout, "5", /usr/bin/ssh, -T, host, test, -f, "{{a}}"], arguments: {a: {}}}`, `hands its arguments to a shell`},
+		{`{command: [watch, -n1, "{{a}}"], arguments: {a: {}}}`, `hands its arguments to a shell`},
 		{`{command: [x], environment: ["A=1"]}`, `/environment/0: a variable has a name`},
 		{`{command: [x], set: {"": "1"}}`, `/set/: a variable has a name`},
 		{`{command: [x], set: {CI: 1}}`, `/set/CI: a string is expected`},
@@ -204,6 +225,43 @@ func TestConfigRefused(t *testing.T) {
 				t.Errorf("%s: line %d of %q, want 4", c.source, i.Line, i.Source)
 			}
 		}
+	}
+}
+
+// Where an argument is one, and no code.
+func TestArgumentsBesideCode(t *testing.T) {
+	t.Parallel()
+	for _, command := range [][]string{
+		{"sh", "test-commit.sh", "{{a}}"},
+		{"sh", "-c", `grep -- "$1" notes`, "sh", "{{a}}"},
+		{"bash", "-o", "pipefail", "-c", `run "$1" | tail`, "bash", "{{a}}"},
+		{"bash", "-c", "--", `run "$1"`, "bash", "{{a}}"},
+		{"python3", "-c", "import sys", "{{a}}"},
+		{"python3", "-m", "pytest", "-q", "{{a}}"},
+		{"python3", "tool.py", "-e", "{{a}}"},
+		{"node", "tool.js", "--env={{a}}", "-r{{a}}"},
+		{"env", "CI=1", "go", "test", "-run={{a}}", "-race", "{{a}}"},
+		{"env", "CI={{a}}", "go", "test"},
+		{"docker", "run", "--rm", "-e", "SHA={{a}}", "python", "pytest", "{{a}}"},
+		{"git", "cat-file", "-e", "{{a}}^{commit}"},
+		{"timeout", "5", "make", "-e", "NAME={{a}}"},
+	} {
+		cfg := evidence.Config{Sources: map[string]evidence.Source{"it": {Command: command, Arguments: map[string]evidence.Argument{"a": {}}}}}
+		m, err := evidence.New(cfg, evidence.Options{})
+		if err != nil {
+			t.Errorf("%q: %v", command, err)
+			continue
+		}
+		m.Close()
+	}
+	for _, command := range [][]string{{"ssh", "host", "test", "-f", "{{a}}"}, {"sh", "{{a}}"}} {
+		cfg := evidence.Config{Sources: map[string]evidence.Source{"it": {Command: command, Arguments: map[string]evidence.Argument{"a": {Pattern: "[a-z]+"}}}}}
+		m, err := evidence.New(cfg, evidence.Options{})
+		if err != nil {
+			t.Errorf("%q with a pattern: %v", command, err)
+			continue
+		}
+		m.Close()
 	}
 }
 
