@@ -1,0 +1,84 @@
+package eval
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// MeasurementFormat is what a file of results begins with.
+const MeasurementFormat = "gavel-eval-1"
+
+// Measurement is one run with everything that it stands on: what the file of results
+// holds and what every rendering shows.
+type Measurement struct {
+	Format string `json:"format"` // MeasurementFormat
+	About  About  `json:"about"`
+	Report Report `json:"report"`
+	// Gates are the limits that were checked, nil when there were none.
+	Gates []GateResult `json:"gates,omitempty"`
+	// Baseline is the comparison with an earlier run, nil without one.
+	Baseline *Comparison `json:"baseline,omitempty"`
+	Cases    []Case      `json:"cases"`
+	Results  []Result    `json:"results"`
+}
+
+// About says what was run. Nothing in it depends on the machine or the time.
+type About struct {
+	// Sets are the files or folders that the cases come from, as they were named.
+	Sets []string `json:"sets"`
+	// Judge in words: "structural", or the model; Mode is that of its cassette.
+	Judge   string `json:"judge"`
+	Mode    string `json:"mode,omitempty"`
+	Repeats int    `json:"repeats"`
+	// Tags that cases had to have, any of them.
+	Tags []string `json:"tags,omitempty"`
+	// Prompts are the digests of the prompts that were put to a model.
+	Prompts []string `json:"prompts,omitempty"`
+	// Remarks are of whoever ran it: where recorded answers come from.
+	Remarks []string `json:"remarks,omitempty"`
+}
+
+// GatesPassed reports whether no gate failed.
+func (m Measurement) GatesPassed() bool {
+	for _, g := range m.Gates {
+		if !g.Passed {
+			return false
+		}
+	}
+	return true
+}
+
+// Synthetic counts the cases whose label nobody gave by looking at them, and all.
+func (m Measurement) Synthetic() (synthetic, all int) {
+	for _, t := range m.Report.Counts.Labels {
+		all += t.Count
+		if t.Name == "synthetic" {
+			synthetic += t.Count
+		}
+	}
+	return synthetic, all
+}
+
+// WriteJSON writes the file of results.
+func WriteJSON(w io.Writer, m Measurement) error {
+	m.Format = MeasurementFormat
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", " ")
+	if err := enc.Encode(m); err != nil {
+		return fmt.Errorf("eval: write the results: %w", err)
+	}
+	return nil
+}
+
+// ReadMeasurement reads a file of results.
+func ReadMeasurement(r io.Reader) (Measurement, error) {
+	var m Measurement
+	if err := json.NewDecoder(r).Decode(&m); err != nil {
+		return Measurement{}, fmt.Errorf("eval: this is no file of results: %w", err)
+	}
+	if m.Format != MeasurementFormat {
+		return Measurement{}, fmt.Errorf("eval: this is no file of results: its format is %.40q, must be %q; `gavel eval run --out FILE.json` writes one", m.Format, MeasurementFormat)
+	}
+	return m, nil
+}

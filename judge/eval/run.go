@@ -1,0 +1,208 @@
+package eval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Runner puts cases to a judge. It keeps only a window of cases at a time, so that a
+// stream may be as long as it wants, and gives the results in the order of the cases,
+// however many are judged at once. It never shows the judge what is expected.
+type Runner struct {
+	// Build makes the question out of a case; what cannot be built is a Failure of its
+	// results. It gets the case without its expectation and label. Required.
+	Build func(Case) (judge.Case, error)
+	// Decide is the judge, such as judge.Pipeline.Decide; with what the case holds
+	// beside the question (the evidence to be fetched). Required. An error means that
+	// nothing was decided: a Failure.
+	Decide func(ctx context.Context, c Case, question judge.Case) (judge.Verdict, error)
+	// Workers judge at once; 0 is one for each processor. The repeats of one case come
+	// one after the other, so that recorded answers are replayed in their order.
+	Workers int
+	// Repeats of every case; 0 is 1.
+	Repeats int
+	// Budget ends the asking, not the run: what comes after it is a Failure.
+	Budget Budget
+	// Progress is told how many cases are done, one call at a time; nil tells nobody.
+	Progress func(done int)
+}
+
+// Budget bounds what a run may spend; 0 is no bound. It is looked at before each
+// question, so that up to Workers questions more can be spent.
+type Budget struct {
+	Calls   int // of models
+	CostUSD float64
+	Time    time.Duration
+}
+
+// The failures of a Runner, as Result.Failure begins.
+const (
+	FailureBuild  = "case cannot be built"
+	FailureBudget = "budget spent"
+	FailureDecide = "nothing decided"
+	FailureModel  = "model"
+)
+
+// job is one case on its way; its results come in done, once.
+type job struct {
+	c    Case
+	done chan []Result
+}
+
+// Run judges the cases and gives each with its results, in order, to take. The error is
+// that of the stream, of take or of ctx; what was taken before it stands.
+func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func(Case, []Result) error) error {
+	if r.Build == nil || r.Decide == nil {
+		return errors.New("eval: Runner.Build and Runner.Decide are required")
+	}
+	workers := r.Workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	purse := &purse{budget: r.Budget, began: time.Now()}
+	todo, order := make(chan job), make(chan job, 4*workers)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for range workers {
+		wg.Go(func() {
+			for j := range todo {
+				j.done <- r.judge(ctx, j.c, purse)
+			}
+		})
+	}
+	var streamed error
+	wg.Go(func() {
+		defer close(order)
+		defer close(todo)
+		streamed = feed(ctx, cases, todo, order)
+	})
+	done := 0
+	for j := range order {
+		var results []Result
+		select {
+		case results = <-j.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := ctx.Err(); err != nil {
+			return err // what a worker says after the end is no finding
+		}
+		if err := take(j.c, results); err != nil {
+			return err
+		}
+		if done++; r.Progress != nil {
+			r.Progress(done)
+		}
+	}
+	return errors.Join(streamed, ctx.Err()) // order is closed after streamed was set
+}
+
+// feed hands the stream out: to whoever judges, and to whoever waits in order.
+func feed(ctx context.Context, cases iter.Seq2[Case, error], todo, order chan<- job) error {
+	for c, err := range cases {
+		if err != nil {
+			return err
+		}
+		j := job{c: c, done: make(chan []Result, 1)}
+		select {
+		case order <- j:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case todo <- j:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// RunAll is Run over cases at hand, with all results.
+func (r Runner) RunAll(ctx context.Context, cases []Case) ([]Result, error) {
+	results := make([]Result, 0, len(cases)*max(r.Repeats, 1))
+	err := r.Run(ctx, func(yield func(Case, error) bool) {
+		for _, c := range cases {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}, func(_ Case, of []Result) error {
+		results = append(results, of...)
+		return nil
+	})
+	return results, err
+}
+
+// judge asks for one case as often as wanted.
+func (r Runner) judge(ctx context.Context, c Case, p *purse) []Result {
+	blind := c
+	blind.Expect, blind.Label, blind.Notes = Expect{}, Label{}, ""
+	results := make([]Result, 0, max(r.Repeats, 1))
+	question, err := r.Build(blind)
+	for i := range max(r.Repeats, 1) {
+		if err != nil {
+			results = append(results, Result{Case: c.ID, Repeat: i, Failure: FailureBuild, Reasoning: err.Error()})
+			continue
+		}
+		if over := p.over(); over != "" {
+			results = append(results, Result{Case: c.ID, Repeat: i, Failure: FailureBudget + ": " + over})
+			continue
+		}
+		began := time.Now()
+		v, err := r.Decide(ctx, blind, question)
+		result := Result{Case: c.ID, Repeat: i, Failure: FailureDecide}
+		if err != nil {
+			result.Reasoning = err.Error()
+		} else {
+			result = ResultOf(c.ID, i, v)
+		}
+		result.Took = time.Since(began)
+		p.spend(result)
+		results = append(results, result)
+	}
+	return results
+}
+
+// purse is what has been spent.
+type purse struct {
+	budget Budget
+	began  time.Time
+
+	mu    sync.Mutex
+	calls int
+	cost  float64
+}
+
+func (p *purse) spend(r Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls += r.Calls
+	if r.CostUSD != nil {
+		p.cost += *r.CostUSD
+	}
+}
+
+// over says which bound is reached, "" while none is.
+func (p *purse) over() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch b := p.budget; {
+	case b.Calls > 0 && p.calls >= b.Calls:
+		return fmt.Sprintf("%d calls", b.Calls)
+	case b.CostUSD > 0 && p.cost >= b.CostUSD:
+		return fmt.Sprintf("%g USD", b.CostUSD)
+	case b.Time > 0 && time.Since(p.began) >= b.Time:
+		return b.Time.String()
+	}
+	return ""
+}
