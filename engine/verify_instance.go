@@ -66,7 +66,8 @@ type historyCheck struct {
 	// inst is the fold so far. It is behind the chain while folding is false.
 	inst      record.Instance
 	folding   bool
-	restored  map[int64]bool // revisions that a rollback will ask for
+	restored  map[int64]bool // revisions that a rollback will ask for, nil when that is not known
+	again     bool           // it has to be known
 	kept      map[int64]record.Instance
 	snapshots map[int64]string // by seq
 	floor     *record.Instance // the oldest snapshot
@@ -76,17 +77,35 @@ func (h *historyCheck) found(kind Break, seq int64, format string, args ...any) 
 	h.problems = append(h.problems, Problem{Instance: h.row.ID, Seq: seq, Kind: kind, Message: fmt.Sprintf(format, args...)})
 }
 
+// run verifies the history in one pass, or, where it goes back to an earlier revision,
+// in a second one that knows which revisions to keep.
 func (h *historyCheck) run(ctx context.Context) error {
-	h.folding, h.restored, h.kept = true, map[int64]bool{}, map[int64]record.Instance{}
-	if err := h.readSnapshots(ctx); err != nil {
+	if err := h.pass(ctx); err != nil || !h.again {
 		return err
 	}
-	if err := h.readRollbacks(ctx); err != nil {
+	second := &historyCheck{v: h.v, row: h.row, restored: map[int64]bool{}}
+	if err := second.readRollbacks(ctx); err != nil {
+		return err
+	}
+	err := second.pass(ctx)
+	*h = *second
+	return err
+}
+
+func (h *historyCheck) pass(ctx context.Context) error {
+	h.folding, h.kept = true, map[int64]record.Instance{}
+	if err := h.readSnapshots(ctx); err != nil {
 		return err
 	}
 	for e, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID}) {
 		if err != nil && !isDamage(err) {
 			return storeError("be verified", err)
+		}
+		if h.begun && h.chain.Seq() == h.row.Seq { // what comes behind the last one
+			if err := h.beyond(ctx, e, err); err != nil {
+				return err
+			}
+			break
 		}
 		if err != nil {
 			return h.diagnose(ctx, err)
@@ -103,9 +122,8 @@ func (h *historyCheck) run(ctx context.Context) error {
 			return h.diagnose(ctx, err)
 		}
 		h.events++
-		h.fold(ctx, e)
-		if e.Seq == h.row.Seq {
-			break
+		if h.fold(ctx, e); h.again {
+			return nil
 		}
 	}
 	return h.end(ctx)
@@ -201,6 +219,10 @@ func (v *verification) truncation(ctx context.Context, id string) (*record.Trunc
 
 // fold takes the instance one step on and compares it with the snapshot of this place.
 func (h *historyCheck) fold(ctx context.Context, e record.Event) {
+	if h.restored == nil && e.Rollback != nil {
+		h.again = true
+		return
+	}
 	if !h.folding {
 		return
 	}
@@ -256,25 +278,24 @@ func (h *historyCheck) end(ctx context.Context) error {
 			}
 		}
 	}
-	if err := h.checkDefinition(ctx); err != nil {
-		return err
-	}
-	return h.checkBeyond(ctx)
+	return h.checkDefinition(ctx)
 }
 
-// checkBeyond looks for events behind the last one.
-func (h *historyCheck) checkBeyond(ctx context.Context) error {
-	for e, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID, AfterSeq: h.row.Seq, Limit: 1}) {
-		switch {
-		case err != nil && !isDamage(err):
-			return storeError("be verified", err)
-		case err != nil:
-			h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that cannot be read: %v", err)
-		case e.PrevHash == h.row.Head && e.Seq == h.row.Seq+1:
-			h.found(BreakRow, h.row.Seq, "the instance is at event %d, its history goes on", h.row.Seq)
-		default:
-			h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that does not follow from it")
-		}
+// beyond looks at what stands behind the last event, unreadable or not: an event that
+// was written since the instance was loaded, or one that nobody wrote.
+func (h *historyCheck) beyond(ctx context.Context, e record.Event, unreadable error) error {
+	now, err := h.v.store.Load(ctx, h.row.ID)
+	if err != nil && !isDamage(err) {
+		return storeError("be verified", err)
+	}
+	switch {
+	case err == nil && now.Seq > h.row.Seq:
+	case unreadable != nil:
+		h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that cannot be read: %s", clause(unreadable))
+	case e.Instance == h.row.ID && e.PrevHash == h.row.Head && e.Seq == h.row.Seq+1:
+		h.found(BreakRow, h.row.Seq, "the instance is at event %d, its history goes on", h.row.Seq)
+	default:
+		h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that does not follow from it")
 	}
 	return nil
 }
