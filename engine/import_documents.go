@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -108,9 +109,7 @@ func mergedPatch(one, then json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	for key, value := range later {
-		fields[key] = value
-	}
+	maps.Copy(fields, later)
 	return object(fields), nil
 }
 

@@ -134,8 +134,8 @@ func (pl *plan) make() (reason string, err error) {
 		if here.inst.DefinitionHash != pl.l.stored.Hash && len(lines) > 0 {
 			return "it is here with another version of its definition, and the log goes on; import it into another store", nil
 		}
-	} else if reason, err := pl.begin(lines); reason != "" || err != nil {
-		return reason, err
+	} else if err := pl.begin(lines); err != nil {
+		return "", err
 	}
 	for _, line := range lines {
 		if reason, err := pl.follow(line); reason != "" || err != nil {
@@ -255,7 +255,7 @@ func (pl *plan) add(ev record.Event, context json.RawMessage) {
 
 // begin writes what stands in no line: how the instance was started, when the log does
 // not say it. What no line of the log sets must have been there from the start.
-func (pl *plan) begin(lines []ImportLine) (string, error) {
+func (pl *plan) begin(lines []ImportLine) error {
 	pl.time = pl.im.at
 	created := pl.believable(pl.in.CreatedAt, time.Time{})
 	for _, line := range lines {
@@ -269,38 +269,16 @@ func (pl *plan) begin(lines []ImportLine) (string, error) {
 	}
 	if len(lines) > 0 && lines[0].From == "" {
 		if lines[0].From = pl.origin(lines[0]); lines[0].From == "" {
-			return "", nil
+			return nil
 		}
 	}
 	state, context, from := pl.in.State, pl.in.Context, pl.in.File
 	if len(lines) > 0 {
 		state = lines[0].From
-		fields, err := fieldsOf(context)
-		if err != nil {
-			return "", internal("read a context", err)
+		var err error
+		if context, from, err = pl.unset(lines); err != nil {
+			return internal("read a context", err)
 		}
-		for _, line := range lines {
-			if line.Context != nil {
-				if fields, err = fieldsOf(line.Context); err != nil {
-					return "", internal("read a context", err)
-				}
-				from = fmt.Sprintf("%s:%d", pl.in.Log, line.Number)
-				break
-			}
-		}
-		for _, line := range lines {
-			data, err := fieldsOf(line.Data)
-			if err != nil {
-				return "", internal("read a line", err)
-			}
-			for key := range data {
-				delete(fields, key)
-			}
-			if line.Context != nil {
-				break
-			}
-		}
-		context = object(fields)
 	}
 	ev := pl.event(record.Imported, 0, pl.in.Hash)
 	ev.To, ev.Status, ev.Patch = state, pl.status("", state), orEmptyObject(context)
@@ -314,7 +292,7 @@ func (pl *plan) begin(lines []ImportLine) (string, error) {
 	if len(lines) == 0 {
 		remark(&pl.out.Notes, "there is no history, only where it stands")
 	}
-	return "", nil
+	return nil
 }
 
 // reconcile makes up for a difference between the history and the file that says where
@@ -358,6 +336,30 @@ func (pl *plan) reconcile(grown bool) error {
 	}
 	pl.add(ev, ev.Patch)
 	return nil
+}
+
+// unset is what no line sets, of the first context that is told, and where that is.
+func (pl *plan) unset(lines []ImportLine) (context json.RawMessage, from string, err error) {
+	context, from = pl.in.Context, pl.in.File
+	told := slices.IndexFunc(lines, func(l ImportLine) bool { return l.Context != nil })
+	if told >= 0 {
+		context, from = lines[told].Context, fmt.Sprintf("%s:%d", pl.in.Log, lines[told].Number)
+		lines = lines[:told+1]
+	}
+	fields, err := fieldsOf(context)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, line := range lines {
+		data, err := fieldsOf(line.Data)
+		if err != nil {
+			return nil, "", err
+		}
+		for key := range data {
+			delete(fields, key)
+		}
+	}
+	return object(fields), from, nil
 }
 
 // origin is where the first line of a log goes from that does not tell it, "" for a

@@ -42,7 +42,7 @@ func expand(pattern string) ([]string, error) {
 	info, err := os.Stat(pattern)
 	switch {
 	case err == nil && info.IsDir():
-		return folder(pattern)
+		return filesIn(pattern)
 	case err == nil:
 		return []string{filepath.Clean(pattern)}, nil
 	case !errors.Is(err, fs.ErrNotExist):
@@ -67,7 +67,7 @@ func expand(pattern string) ([]string, error) {
 	return files, nil
 }
 
-func folder(dir string) ([]string, error) {
+func filesIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, unclear("", "cannot read the folder: %w", err)

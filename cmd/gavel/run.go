@@ -26,11 +26,14 @@ type commands struct {
 	Script     scriptCmd     `cmd:"" help:"Run and test validators in the sandbox."`
 	Test       testCmd       `cmd:"" help:"Run tests of workflows."`
 	Judge      judgeCmd      `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
+	Eval       evalCmd       `cmd:"" help:"Measure a judge on cases whose right outcome is known."`
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
 	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store, also as they were."`
 	History    historyCmd    `cmd:"" help:"Search, count and export decisions."`
 	Migrate    migrateCmd    `cmd:"" help:"Pin instances to another version of their workflow."`
+	Import     importCmd     `cmd:"" help:"Bring a .workflows folder here: definitions, instances, histories."`
+	Export     exportCmd     `cmd:"" help:"Write definitions, instances and histories to a folder."`
 	Verify     verifyCmd     `cmd:"" help:"Check that what was recorded is as it was written."`
 	Anchor     anchorCmd     `cmd:"" help:"Sign what was recorded, so that nobody can change it unseen."`
 	Backup     backupCmd     `cmd:"" help:"Copy a store while it is in use, and verify the copy."`

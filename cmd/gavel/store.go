@@ -27,6 +27,11 @@ type storeFlag struct {
 // storePath decides where the store is. With create, the place is made ready to
 // be written; without, the file must exist.
 func (f storeFlag) storePath(log *slog.Logger, create bool) (string, error) {
+	return f.storeAt(log, create, hintLegacy)
+}
+
+// storeAt is storePath; found is told of the default folder before a store is made in it.
+func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logger, string)) (string, error) {
 	if f.Store != "" {
 		return explicitStore(f.Store, create)
 	}
@@ -45,7 +50,7 @@ func (f storeFlag) storePath(log *slog.Logger, create bool) (string, error) {
 	}
 	cause := makeWritable(storeFolder)
 	if cause == nil {
-		hintLegacy(log, storeFolder)
+		found(log, storeFolder)
 		return local, nil
 	}
 	if userErr != nil {
@@ -130,11 +135,8 @@ func hintLegacy(log *slog.Logger, dir string) {
 	if len(instances) == 0 && !hasDefinitions {
 		return
 	}
-	args := []any{"folder", dir, "instances", len(instances)}
-	if hasDefinitions {
-		args = append(args, "hint", "load its definitions with --definitions "+definitions)
-	}
-	log.Warn("the folder holds workflows of another program; they are left alone", args...)
+	log.Warn("the folder holds workflows of another program; they are left alone", "folder", dir, "instances", len(instances),
+		"hint", "see what bringing them here would do: gavel import "+dir+" --dry-run")
 }
 
 func isFile(path string) bool {

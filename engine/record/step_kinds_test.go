@@ -158,6 +158,37 @@ func TestImportedBegins(t *testing.T) {
 	}
 }
 
+// TestImportedFreezes: what an imported step froze is frozen, counted or not.
+func TestImportedFreezes(t *testing.T) {
+	for _, counts := range []bool{false, true} {
+		h := &history{tb: t}
+		begun(h)
+		e := imported("reviewing", `{"id":1}`, counts)
+		e.Freezes = []string{"/id"}
+		h.seal(e, nil)
+		if got := h.last().Facts.Frozen; !reflect.DeepEqual(got, []string{"/n", "/id"}) {
+			t.Errorf("counts %v: frozen %q", counts, got)
+		}
+	}
+}
+
+// TestImportedCheckpoint: a checkpoint may come from elsewhere, a refusal may not.
+func TestImportedCheckpoint(t *testing.T) {
+	h := &history{tb: t}
+	begun(h)
+	from := &record.Import{Source: "x"}
+	h.seal(record.Event{Kind: record.Checkpointed, Checkpoint: &record.Checkpoint{ID: "cp-1"}, Import: from}, nil)
+	cut := truncated(1, strings.Repeat("a", 64))
+	cut.Time, cut.Principal = h.last().UpdatedAt, "op:eve"
+	if _, _, err := record.Seal(h.last(), cut, nil); err != nil {
+		t.Error(err)
+	}
+	cut.Import = from
+	if _, _, err := record.Seal(h.last(), cut, nil); !errors.Is(err, record.ErrIllegalStep) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestSealRefusesIllegalRarerKinds(t *testing.T) {
 	hash := strings.Repeat("a", 64)
 	ended := func(h *history) {

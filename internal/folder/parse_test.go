@@ -22,30 +22,36 @@ func TestParseLine(t *testing.T) {
 	}{
 		"as documented": {
 			`{"timestamp":"2025-07-10T18:00:00+02:00","from":"a","action":"go","to":"b","data":{"n":1.50},"by":"me"}`,
-			engine.ImportLine{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1.50}`), Extra: json.RawMessage(`{"by":"me"}`)}, "",
+			engine.ImportLine{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1.50}`), Extra: json.RawMessage(`{"by":"me"}`)},
+			"",
 		},
 		"the older shape": {
 			`{"time": 1752163200000, "transition": "go", "fromState": "a", "toState": "b", "payload": {"n": 1}, "context": {"n": 1}}`,
-			engine.ImportLine{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1}`), Context: json.RawMessage(`{"n":1}`)}, "",
+			engine.ImportLine{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1}`), Context: json.RawMessage(`{"n":1}`)},
+			"",
 		},
 		"nulls are nothing":    {`{"from":null,"to":null,"toState":"a","data":null}`, engine.ImportLine{To: "a"}, ""},
 		"no time that is one":  {`{"timestamp":"yesterday","to":"a"}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"timestamp":"yesterday"}`)}, ""},
 		"a time out of bounds": {`{"time":9e17,"to":"a"}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"time":9e17}`)}, ""},
 		"a rollback": {
 			`{"action":"rollback","to":"a","checkpointId":"cp-1"}`,
-			engine.ImportLine{Action: "rollback", To: "a", CheckpointID: "cp-1", Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)}, "",
+			engine.ImportLine{Action: "rollback", To: "a", CheckpointID: "cp-1", Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)},
+			"",
 		},
 		"a checkpoint restores nothing": {
 			`{"action":"checkpoint","checkpointId":"cp-1"}`,
-			engine.ImportLine{Action: "checkpoint", Kind: record.Checkpointed, Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)}, "",
+			engine.ImportLine{Action: "checkpoint", Kind: record.Checkpointed, Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)},
+			"",
 		},
 		"an export": {
 			`{"to":"a","gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`,
-			engine.ImportLine{To: "a", Kind: record.Refused, Status: record.Cancelled, EventHashes: []string{"aa"}, Extra: json.RawMessage(`{"gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`)}, "",
+			engine.ImportLine{To: "a", Kind: record.Refused, Status: record.Cancelled, EventHashes: []string{"aa"}, Extra: json.RawMessage(`{"gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`)},
+			"",
 		},
 		"an export of an import": {
 			`{"to":"a","gavel":{"kind":"imported","hash":"bb","origin":{"kind":"refused","hash":"aa"}}}`,
-			engine.ImportLine{To: "a", Kind: record.Refused, EventHashes: []string{"bb", "aa"}, Extra: json.RawMessage(`{"gavel":{"kind":"imported","hash":"bb","origin":{"kind":"refused","hash":"aa"}}}`)}, "",
+			engine.ImportLine{To: "a", Kind: record.Refused, EventHashes: []string{"bb", "aa"}, Extra: json.RawMessage(`{"gavel":{"kind":"imported","hash":"bb","origin":{"kind":"refused","hash":"aa"}}}`)},
+			"",
 		},
 		"an unknown kind":        {`{"to":"a","gavel":{"kind":"promoted"}}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"gavel":{"kind":"promoted"}}`)}, ""},
 		"gavel is no object":     {`{"to":"a","gavel":7}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"gavel":7}`)}, ""},
