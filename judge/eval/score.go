@@ -190,12 +190,21 @@ func groupStarts(rows []row) []int {
 func digest(cases []*Case) string {
 	sums := make([][sha256.Size]byte, 0, len(cases))
 	for _, c := range cases {
-		text, err := json.Marshal(c)
-		if err != nil { // raw JSON that is none: name it by its id
-			text = []byte(c.ID)
-		}
-		sums = append(sums, sha256.Sum256(text))
+		sums = append(sums, digestOf(c))
 	}
+	return digestAll(sums)
+}
+
+func digestOf(c *Case) [sha256.Size]byte {
+	text, err := json.Marshal(c)
+	if err != nil { // raw JSON that is none: name it by its id
+		text = []byte(c.ID)
+	}
+	return sha256.Sum256(text)
+}
+
+// digestAll sorts sums in place.
+func digestAll(sums [][sha256.Size]byte) string {
 	slices.SortFunc(sums, func(a, b [sha256.Size]byte) int { return slices.Compare(a[:], b[:]) })
 	all := sha256.New()
 	for _, sum := range sums {

@@ -1,0 +1,276 @@
+package eval
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// The bounds of golden data. A line beyond MaxLine is an error of its own and the next
+// line is read on.
+const (
+	MaxLine     = 1 << 20 // bytes
+	MaxCases    = 1_000_000
+	maxCaseID   = 200 // bytes; so are groups, tags and names
+	maxCaseTags = 50
+)
+
+// The rules that a line can break by itself.
+const (
+	RuleSyntax       = "syntax"
+	RuleUnknownKey   = "unknown-key"
+	RuleDuplicateKey = "duplicate-key"
+	RuleBadValue     = "bad-value"
+)
+
+// Golden is a case and where it stands.
+type Golden struct {
+	Case
+	File string
+	Line int // from 1
+}
+
+// LineError is what is wrong with one line. The lines after it can still be read.
+type LineError struct {
+	File string
+	Line int
+	// Rule is one of RuleSyntax, RuleUnknownKey, RuleDuplicateKey and RuleBadValue.
+	Rule string
+	// Case is the id, when the line could be read so far.
+	Case    string
+	Message string
+}
+
+func (e *LineError) Error() string {
+	return fmt.Sprintf("%s:%d: %s [%s]", e.File, e.Line, e.Message, e.Rule)
+}
+
+// ReadCases reads JSON Lines one by one, in bounded memory; empty lines are skipped. A
+// line that is no case comes as a *LineError and reading goes on; every other error is
+// that reading failed, and the last thing that comes. file is for messages.
+func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
+	return func(yield func(Golden, error) bool) {
+		in, n := bufio.NewReaderSize(from, 64<<10), 0
+		for line := 1; ; line++ {
+			text, long, err := readLine(in)
+			if err != nil && !errors.Is(err, io.EOF) {
+				yield(Golden{}, fmt.Errorf("eval: read %s, line %d: %w", file, line, err))
+				return
+			}
+			at := Golden{File: file, Line: line}
+			switch text = bytes.TrimSpace(text); {
+			case long:
+				bad := &LineError{file, line, RuleSyntax, "", fmt.Sprintf("the line has more than %d bytes; put less into one case", MaxLine)}
+				if !yield(at, bad) {
+					return
+				}
+			case len(text) > 0:
+				if n++; n > MaxCases {
+					yield(Golden{}, fmt.Errorf("eval: %s has more than %d cases; split it", file, MaxCases))
+					return
+				}
+				var bad error
+				at.Case, bad = decodeCase(file, line, text)
+				if !yield(at, bad) {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// readLine returns the next line, or that it is too long; its rest is passed over.
+func readLine(in *bufio.Reader) (text []byte, long bool, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if !long {
+			text = append(text, part...)
+		}
+		if len(text) > MaxLine {
+			text, long = nil, true
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, long, err
+		}
+	}
+}
+
+// decodeCase returns an untyped nil error when all is well.
+func decodeCase(file string, line int, text []byte) (Case, error) {
+	bad := &LineError{File: file, Line: line}
+	if !utf8.Valid(text) {
+		bad.Rule, bad.Message = RuleSyntax, "the line is not UTF-8; save the file as UTF-8"
+		return Case{}, bad
+	}
+	if bad.Rule, bad.Message = checkKeys(text); bad.Rule != "" {
+		return Case{}, bad
+	}
+	var c Case
+	if err := json.Unmarshal(text, &c); err != nil {
+		bad.Rule, bad.Message = RuleBadValue, decodeMessage(err)
+		return Case{}, bad
+	}
+	if problem := c.problem(); problem != "" {
+		bad.Rule, bad.Case, bad.Message = RuleBadValue, c.ID, problem
+		return c, bad
+	}
+	return c, nil
+}
+
+func decodeMessage(err error) string {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Sprintf("%s is a %s; docs/evaluation.md says what it must be", kind.Field, kind.Value)
+	}
+	return err.Error()
+}
+
+// Validate says what is wrong with a case by itself; nil when nothing is.
+func (c Case) Validate() error {
+	if problem := c.problem(); problem != "" {
+		return errors.New("eval: " + problem)
+	}
+	return nil
+}
+
+// problem is the first thing wrong with the values of a case.
+func (c Case) problem() string {
+	named := []struct{ key, value string }{
+		{"id", c.ID}, {"group", c.Group}, {"state", c.State}, {"action", c.Action},
+		{"principal", c.Principal}, {"role", c.Role}, {"label.by", c.Label.By},
+	}
+	for _, n := range named {
+		if p := badName(n.value); p != "" {
+			return fmt.Sprintf("%s %s", n.key, p)
+		}
+	}
+	for _, n := range []struct{ key, value string }{{"id", c.ID}, {"state", c.State}, {"action", c.Action}} {
+		if n.value == "" {
+			return n.key + " is missing; give one"
+		}
+	}
+	if len(c.Tags) > maxCaseTags {
+		return fmt.Sprintf("tags has %d tags; give at most %d", len(c.Tags), maxCaseTags)
+	}
+	for i, tag := range c.Tags {
+		if p := badName(tag); p != "" {
+			return fmt.Sprintf("tags[%d] %s", i, p)
+		}
+	}
+	if kindOf(c.Workflow) != '{' {
+		return `workflow is no object; give {"ref": "file#name"} or a definition`
+	}
+	for i, s := range c.History {
+		if s.Action == "" || s.State == "" {
+			return fmt.Sprintf("history[%d] needs action and state", i)
+		}
+	}
+	if p := c.documentProblem(); p != "" {
+		return p
+	}
+	return c.answerProblem()
+}
+
+func (c Case) documentProblem() string {
+	for _, d := range []struct {
+		key string
+		doc json.RawMessage
+	}{{"context", c.Context}, {"data", c.Data}} {
+		if k := kindOf(d.doc); k != 0 && k != '{' {
+			return d.key + " is no JSON object; give {} or leave it out"
+		}
+	}
+	for name := range c.Evidence {
+		if p := badName(name); p != "" || name == "" {
+			return "evidence has a name that is empty or not readable"
+		}
+	}
+	return ""
+}
+
+// answerProblem is about what is right, and who says so.
+func (c Case) answerProblem() string {
+	oneOf := []struct {
+		key, value string
+		known      []string
+	}{
+		{"expect.outcome", string(c.Expect.Outcome), []string{string(judge.Approve), string(judge.Reject), string(judge.Escalate)}},
+		{"label.source", c.Label.Source, []string{"human", "adjudicated", "synthetic"}},
+		{"split", string(c.Split), []string{string(Dev), string(Cal), string(Test)}},
+		{"risk", c.Risk, []string{"", "high"}},
+	}
+	for _, o := range oneOf {
+		if !slices.Contains(o.known, o.value) {
+			return fmt.Sprintf("%s is %q; it is %s", o.key, clip(o.value), orList(o.known))
+		}
+	}
+	for id, answer := range c.Expect.Criteria {
+		if known := []string{"met", "not_met", "cannot_assess"}; !slices.Contains(known, answer) {
+			return fmt.Sprintf("expect.criteria: %q is %q; it is %s", clip(id), clip(answer), orList(known))
+		}
+	}
+	for _, code := range c.Expect.ViolationsAny {
+		if code == "" {
+			return "expect.violations_any has an empty code; take it out"
+		}
+	}
+	if a := c.Label.Agreement; a != nil && !(*a >= 0 && *a <= 1) {
+		return fmt.Sprintf("label.agreement is %v; it is 0 to 1", *a)
+	}
+	if c.Label.Raters < 0 {
+		return fmt.Sprintf("label.n_raters is %d; it is 1 or more", c.Label.Raters)
+	}
+	if c.Weight < 0 || c.Weight > 1e6 {
+		return fmt.Sprintf("weight is %v; it is above 0 and at most 1000000", c.Weight)
+	}
+	return ""
+}
+
+func badName(s string) string {
+	if len(s) > maxCaseID {
+		return fmt.Sprintf("has %d bytes; give at most %d", len(s), maxCaseID)
+	}
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return "has control characters; take them out"
+	}
+	return ""
+}
+
+// kindOf is the first byte of a JSON value, 0 when there is none.
+func kindOf(doc json.RawMessage) byte {
+	if doc = bytes.TrimSpace(doc); len(doc) > 0 {
+		return doc[0]
+	}
+	return 0
+}
+
+func orList(known []string) string {
+	var out []string
+	for _, k := range known {
+		if k == "" {
+			k = "absent"
+		}
+		out = append(out, k)
+	}
+	return strings.Join(out[:len(out)-1], ", ") + " or " + out[len(out)-1]
+}
+
+func clip(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "…"
+	}
+	return s
+}

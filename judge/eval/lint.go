@@ -1,0 +1,312 @@
+package eval
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// The rules that need more than one line, or the definition.
+const (
+	RuleDuplicateID       = "duplicate-id"
+	RuleDuplicateContent  = "duplicate-content"
+	RuleContradictory     = "contradictory-label"
+	RuleLeakedGroup       = "leaked-group"
+	RuleLeakedContent     = "leaked-content"
+	RuleLeakedText        = "leaked-text"
+	RuleUnknownWorkflow   = "unknown-workflow"
+	RuleUnknownState      = "unknown-state"
+	RuleUnknownAction     = "unknown-action"
+	RuleUnknownCriterion  = "unknown-criterion"
+	RuleSplitWithoutClass = "split-without-class"
+	RuleTwinAlone         = "twin-alone"
+	RuleEmptyTag          = "empty-tag"
+	RuleDuplicateTag      = "duplicate-tag"
+)
+
+// TagTwin marks a case that was made from another one of its group.
+const TagTwin = "twin"
+
+// minText is how long normalised data must be for its words alone to give a case away;
+// shorter data ({"ok": true}) is compared together with the context.
+const minText = 80
+
+// Issue is one thing wrong with golden data.
+type Issue struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Rule    string `json:"rule"`
+	Case    string `json:"case,omitempty"`
+	Message string `json:"message"`
+}
+
+// Known is what golden data may name of a definition.
+type Known struct {
+	// Criteria by state and action, in the order in which the judge numbers them.
+	Criteria map[string]map[string][]string
+}
+
+// Resolver finds the definition that a case names or brings. file is the one in which
+// the case stands. Its error says what is wrong with workflow.
+type Resolver func(file string, workflow json.RawMessage) (Known, error)
+
+// Linter examines golden data case by case, and keeps only digests of them.
+type Linter struct {
+	resolve Resolver
+	issues  []Issue
+	// ids, contents, texts and groups say where something stood first.
+	ids, contents, texts, groups map[string]spot
+	splits                       map[Split]*splitSeen
+	twins                        map[string][]spot // by group
+	partners                     map[string]bool   // groups with a case that is no twin
+	digests                      [][sha256.Size]byte
+	summary                      Summary
+}
+
+// Summary is what a set holds.
+type Summary struct {
+	Cases int `json:"cases"`
+	// Digest of all cases ("sha256:…"), whatever files and order they stand in: another
+	// one means other cases. A report on all of them has the same.
+	Digest   string         `json:"digest"`
+	Splits   map[Split]int  `json:"splits"`
+	Outcomes map[string]int `json:"outcomes"`
+}
+
+// spot is where a case stands, and what it says.
+type spot struct {
+	file    string
+	line    int
+	id      string
+	split   Split
+	outcome judge.Outcome
+}
+
+func (p spot) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+
+type splitSeen struct {
+	first               spot
+	approved, unallowed int
+}
+
+// NewLinter returns one that has seen nothing. With a nil resolve the rules that need a
+// definition are left out.
+func NewLinter(resolve Resolver) *Linter {
+	return &Linter{
+		resolve: resolve, issues: []Issue{},
+		ids: map[string]spot{}, contents: map[string]spot{}, texts: map[string]spot{}, groups: map[string]spot{},
+		splits: map[Split]*splitSeen{}, twins: map[string][]spot{}, partners: map[string]bool{},
+		summary: Summary{Splits: map[Split]int{}, Outcomes: map[string]int{}},
+	}
+}
+
+// Fail takes a line that is no case.
+func (l *Linter) Fail(e *LineError) {
+	l.issues = append(l.issues, Issue{e.File, e.Line, e.Rule, e.Case, e.Message})
+}
+
+// Add takes the next case.
+func (l *Linter) Add(g Golden) {
+	at := spot{g.File, g.Line, g.ID, g.Split, g.Expect.Outcome}
+	l.summary.Cases++
+	l.summary.Splits[g.Split]++
+	l.summary.Outcomes[string(g.Expect.Outcome)]++
+	l.digests = append(l.digests, digestOf(&g.Case))
+	if first, again := l.ids[g.ID]; again {
+		l.add(at, RuleDuplicateID, "the id %q stands at %s already; give every case its own", clip(g.ID), first)
+	} else {
+		l.ids[g.ID] = at
+	}
+	l.tags(g, at)
+	l.content(g, at)
+	l.group(g, at)
+	l.class(at)
+	l.definition(g, at)
+}
+
+func (l *Linter) add(at spot, rule, format string, args ...any) {
+	l.issues = append(l.issues, Issue{at.file, at.line, rule, at.id, fmt.Sprintf(format, args...)})
+}
+
+func (l *Linter) tags(g Golden, at spot) {
+	for i, tag := range g.Tags {
+		if strings.TrimSpace(tag) == "" {
+			l.add(at, RuleEmptyTag, "tag %d is empty; take it out", i+1)
+		} else if slices.Index(g.Tags, tag) < i {
+			l.add(at, RuleDuplicateTag, "the tag %q stands here twice; keep one", clip(tag))
+		}
+	}
+}
+
+// content looks for the same case, and for one whose words are the same.
+func (l *Linter) content(g Golden, at spot) {
+	key, text := contentKeys(g.Case)
+	first, again := l.contents[key]
+	switch {
+	case !again:
+		l.contents[key] = at
+	case first.outcome != at.outcome:
+		l.add(at, RuleContradictory, "this is what is judged at %s too, which is to %s and this to %s; decide which is right", first, first.outcome, at.outcome)
+	default:
+		l.add(at, RuleDuplicateContent, "this is what is judged at %s already; take one of the two out", first)
+	}
+	if again && first.split != at.split {
+		l.add(at, RuleLeakedContent, "this is what is judged at %s too, which is in the split %s and this in %s; keep it in one", first, first.split, at.split)
+	}
+	if near, seen := l.texts[text]; !seen {
+		l.texts[text] = at
+	} else if near.split != at.split && !again {
+		l.add(at, RuleLeakedText, "but for case, spacing and punctuation these are the words of %s, which is in the split %s and this in %s; keep them in one", near, near.split, at.split)
+	}
+}
+
+func (l *Linter) group(g Golden, at spot) {
+	if g.Group == "" {
+		if slices.Contains(g.Tags, TagTwin) {
+			l.add(at, RuleTwinAlone, "this is a twin and has no group; give it the group of the case that it was made from")
+		}
+		return
+	}
+	if first, seen := l.groups[g.Group]; !seen {
+		l.groups[g.Group] = at
+	} else if first.split != at.split {
+		l.add(at, RuleLeakedGroup, "the group %q is in the split %s at %s and in %s here; keep it in one", clip(g.Group), first.split, first, at.split)
+	}
+	if slices.Contains(g.Tags, TagTwin) {
+		l.twins[g.Group] = append(l.twins[g.Group], at)
+	} else {
+		l.partners[g.Group] = true
+	}
+}
+
+func (l *Linter) class(at spot) {
+	s := l.splits[at.split]
+	if s == nil {
+		s = &splitSeen{first: at}
+		l.splits[at.split] = s
+	}
+	if at.outcome == judge.Approve {
+		s.approved++
+	} else {
+		s.unallowed++
+	}
+}
+
+// definition checks what a case names against its definition.
+func (l *Linter) definition(g Golden, at spot) {
+	if l.resolve == nil {
+		return
+	}
+	known, err := l.resolve(g.File, g.Workflow)
+	if err != nil {
+		l.add(at, RuleUnknownWorkflow, "%v", err)
+		return
+	}
+	actions, ok := known.Criteria[g.State]
+	if !ok {
+		l.add(at, RuleUnknownState, "the workflow has no state %q; %s", clip(g.State), nearest(g.State, slices.Sorted(maps.Keys(known.Criteria))))
+		return
+	}
+	criteria, ok := actions[g.Action]
+	if !ok {
+		l.add(at, RuleUnknownAction, "the state %q has no action %q; %s", clip(g.State), clip(g.Action), nearest(g.Action, slices.Sorted(maps.Keys(actions))))
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(g.Expect.Criteria)) {
+		if !slices.Contains(criteria, id) && !numbered(id, len(criteria)) {
+			l.add(at, RuleUnknownCriterion, "expect.criteria names %q, and the action has %d criteria (c1 to c%[2]d, or by their text); %[3]s", clip(id), len(criteria), nearest(id, criteria))
+		}
+	}
+}
+
+// numbered reports whether id is one of c1 to cn.
+func numbered(id string, n int) bool {
+	for i := range n {
+		if id == fmt.Sprintf("c%d", i+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// Finish returns every issue, by file and line, and what the set holds. Cases may still
+// be added and Finish called again.
+func (l *Linter) Finish() ([]Issue, Summary) {
+	rest := &Linter{issues: slices.Clone(l.issues)}
+	for group, all := range l.twins {
+		for _, at := range all {
+			if !l.partners[group] {
+				rest.add(at, RuleTwinAlone, "this is a twin, and its group %q has no case that is none; add the one that it was made from", clip(group))
+			}
+		}
+	}
+	for split, s := range l.splits {
+		switch {
+		case s.approved == 0:
+			rest.add(s.first, RuleSplitWithoutClass, "the split %s, which begins here, has no case to approve; no figure on refused work can come from it", split)
+		case s.unallowed == 0:
+			rest.add(s.first, RuleSplitWithoutClass, "the split %s, which begins here, has no case to reject or escalate; no figure on wrong approvals can come from it", split)
+		}
+	}
+	slices.SortStableFunc(rest.issues, func(a, b Issue) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Rule, b.Rule))
+	})
+	sum := l.summary
+	sum.Digest = digestAll(slices.Clone(l.digests))
+	return rest.issues, sum
+}
+
+// Lint reads everything of one file. Its error is that reading failed.
+func (l *Linter) Lint(cases func(yield func(Golden, error) bool)) error {
+	for g, err := range cases {
+		var bad *LineError
+		switch {
+		case errors.As(err, &bad):
+			l.Fail(bad)
+		case err != nil:
+			return err
+		default:
+			l.Add(g)
+		}
+	}
+	return nil
+}
+
+// contentKeys digests what is judged: exactly, and by its words.
+func contentKeys(c Case) (exact, words string) {
+	head := fmt.Sprintf("%s\x00%s\x00%s\x00", sortedKeys(c.Workflow), c.State, c.Action)
+	rest, _ := json.Marshal([]any{c.Evidence, c.History, c.Principal, c.Role}) // strings and valid JSON
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s%s\x00%s\x00%s", head, sortedKeys(c.Context), sortedKeys(c.Data), sortedKeys(rest)))
+	text := judge.Fingerprint(sortedKeys(c.Data))
+	if len(text) < minText {
+		text = fmt.Appendf(text, "\x00%s\x00%s", judge.Fingerprint(sortedKeys(c.Context)), judge.Fingerprint(rest))
+	}
+	near := sha256.Sum256(append([]byte(head), text...))
+	return string(sum[:]), string(near[:])
+}
+
+// sortedKeys sorts the keys of a document; an absent one is {}.
+func sortedKeys(doc json.RawMessage) json.RawMessage {
+	if kindOf(doc) == 0 {
+		return json.RawMessage("{}")
+	}
+	in := json.NewDecoder(bytes.NewReader(doc))
+	in.UseNumber()
+	var v any
+	if in.Decode(&v) != nil {
+		return doc
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return doc
+	}
+	return text
+}
