@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"encoding/binary"
@@ -86,7 +85,7 @@ var salvagedTables = []string{
 
 // Salvage reads what can be read of a damaged store into a new one, and writes nothing
 // into the damaged one. Rows are read by ranges of their keys, halving around what
-// cannot be read. An event is saved when its hash covers it, a definition when it is
+// cannot be read; events and definitions also where nothing leads to their pages. An event is saved when its hash covers it, a definition when it is
 // what its hash says; instances are folded from their events, and what no event proves
 // is said to be unproven. The new store opens like any other; verifying it finds the
 // gaps that the result names, and nothing else.
@@ -191,6 +190,7 @@ func copyFile(from, to string) (err error) {
 
 // salvor is one run of Salvage.
 type salvor struct {
+	path     string  // of the damaged store, a copy
 	from, to *sql.DB // one connection each
 	tx       *sql.Tx // of to
 	pages    int64   // of the damaged file
@@ -201,6 +201,7 @@ type salvor struct {
 }
 
 func (s *salvor) run(ctx context.Context, damaged, part string) (err error) {
+	s.path = damaged
 	if err := s.open(ctx, damaged, part); err != nil {
 		return err
 	}
@@ -397,59 +398,4 @@ func (l *leftOver) close() error {
 		return nil
 	}
 	return errors.Join(l.f.Sync(), l.f.Close())
-}
-
-// tableLeaf is the first byte of a page that holds rows.
-const tableLeaf = 0x0d
-
-// highestKey looks through all pages for the highest key of a row. What is above most
-// is no key of a store of this size.
-func highestKey(path string, most int64) (highest int64, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	in := bufio.NewReaderSize(f, 1<<20)
-	page := make([]byte, pageSize4K)
-	for first := true; ; first = false {
-		if _, err := io.ReadFull(in, page); err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return highest, nil
-			}
-			return 0, err
-		}
-		if first || page[0] != tableLeaf {
-			continue
-		}
-		cells := int(binary.BigEndian.Uint16(page[3:]))
-		for i := range min(cells, (pageSize4K-8)/2) {
-			at := int(binary.BigEndian.Uint16(page[8+2*i:]))
-			if key, ok := keyOfCell(page, at); ok && key <= most {
-				highest = max(highest, key)
-			}
-		}
-	}
-}
-
-// keyOfCell is the second number of a cell; the first is how long the row is.
-func keyOfCell(page []byte, at int) (int64, bool) {
-	_, n := varint(page[min(at, len(page)):])
-	key, m := varint(page[min(at+n, len(page)):])
-	return key, n > 0 && m > 0
-}
-
-// varint reads one of SQLite's numbers, the first byte first, and returns its length, 0
-// for none.
-func varint(b []byte) (v int64, n int) {
-	for i, c := range b[:min(9, len(b))] {
-		if i == 8 {
-			return v<<8 | int64(c), 9
-		}
-		v = v<<7 | int64(c&0x7f)
-		if c < 0x80 {
-			return v, i + 1
-		}
-	}
-	return 0, 0
 }

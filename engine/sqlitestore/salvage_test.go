@@ -357,6 +357,61 @@ func TestSalvageWithoutTheFirstPage(t *testing.T) {
 	honest(t, "without the first page", r, s, instances, events)
 }
 
+// A page that says where rows are is damaged, and the rows are not: events and
+// definitions are found all the same, and nothing that was removed comes back.
+func TestSalvageFindsRowsThatNothingLeadsTo(t *testing.T) {
+	instances, events := keep(t)
+	path := harmed(t, func(b []byte) []byte { return b })
+	inner := innerPages(t, path)
+	r, s := saved(t, harmed(t, func(b []byte) []byte {
+		for _, n := range inner {
+			clear(b[(n-1)*page : n*page])
+		}
+		return b
+	}))
+	honest(t, "without inner pages", r, s, instances, events)
+	if int(r.Contents.Events) != len(events) || r.LeftOver != "" {
+		t.Errorf("%d of %d events", r.Contents.Events, len(events))
+	}
+	// Of the keys of events that were removed nobody can tell any more that nothing is there.
+	if slices.ContainsFunc(r.Tables, func(d sqlitestore.DamagedTable) bool {
+		return d.Name == "events" && (int(d.Rows) != len(events) || len(d.Refused) > 0 || len(d.Unreadable) > 10)
+	}) {
+		t.Errorf("tables: %+v", r.Tables)
+	}
+	for id := range instances {
+		if got, err := s.Load(t.Context(), id); err != nil || got.Head != instances[id].Head || !bytes.Equal(got.Context, instances[id].Context) {
+			t.Errorf("%s: %+v, %v", id, got, err)
+		}
+	}
+}
+
+// innerPages are the inner pages of events and of what can be folded from them.
+func innerPages(t *testing.T, path string) (inner []int) {
+	t.Helper()
+	db := raw(t, path)
+	defer db.Close()
+	rows, err := db.Query(`SELECT name, pageno FROM dbstat WHERE pagetype = 'internal' AND name IN ('events', 'instances', 'contexts')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	of := map[string]bool{}
+	for rows.Next() {
+		var name string
+		var n int
+		if err := rows.Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		of[name] = true
+		inner = append(inner, n)
+	}
+	if err := rows.Err(); err != nil || !of["events"] || !of["instances"] {
+		t.Fatalf("inner pages of %v, %v", of, err)
+	}
+	return inner
+}
+
 func TestSalvageRebuildsInstances(t *testing.T) {
 	instances, events := keep(t)
 	path := harmed(t, func(b []byte) []byte { return b })

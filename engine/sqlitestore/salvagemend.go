@@ -62,6 +62,9 @@ func (s *salvor) patient(ctx context.Context, id string) (p patient, err error) 
 	if p.events, err = every(rows, scanEvent); err != nil {
 		return p, err
 	}
+	if p.events, err = s.unremoved(ctx, p); err != nil {
+		return p, err
+	}
 	if n := len(p.events); n > 0 {
 		p.was = max(p.was, p.events[n-1].Seq)
 	}
@@ -78,6 +81,18 @@ func (s *salvor) patient(ctx context.Context, id string) (p patient, err error) 
 		return inst, err
 	})
 	return p, err
+}
+
+// unremoved takes out what was removed on purpose, and came up again from a page that
+// was not written since.
+func (s *salvor) unremoved(ctx context.Context, p patient) ([]record.Event, error) {
+	last := p.removed()
+	at := slices.IndexFunc(p.events, func(e record.Event) bool { return e.Seq > last })
+	if at <= 0 {
+		return p.events, nil
+	}
+	_, err := s.tx.ExecContext(ctx, `DELETE FROM events WHERE n = ? AND seq <= ?`, p.n, last)
+	return p.events[at:], err
 }
 
 // follows reports whether an event is the one after another.

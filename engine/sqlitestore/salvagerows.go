@@ -53,10 +53,14 @@ func (s *salvor) table(ctx context.Context, name string) error {
 		return err
 	}
 	defer func() { _ = save.Close() }() // with the transaction at the latest
+	put := func(values []any) error {
+		_, err := save.ExecContext(ctx, values...)
+		return err
+	}
 	t.take = func(key int64, values []any) error {
 		values, why := s.examine(name, columns, values)
 		if why == nil {
-			_, why = save.ExecContext(ctx, values...)
+			why = put(values)
 		}
 		switch {
 		case why == nil:
@@ -71,6 +75,12 @@ func (s *salvor) table(ctx context.Context, name string) error {
 	if err := t.all(ctx); err != nil {
 		return err
 	}
+	if t.troubled && slices.Contains(proveThemselves, name) {
+		if err := t.strays(ctx, columns, put); err != nil {
+			return err
+		}
+	}
+	t.damage.Unreadable = without(t.damage.Unreadable, t.seen)
 	if d := t.damage; len(d.Unreadable) > 0 || len(d.Refused) > 0 {
 		slices.SortFunc(d.Refused, func(a, b RefusedRow) int { return cmp.Compare(a.Key, b.Key) })
 		s.result.Tables = append(s.result.Tables, d)
@@ -147,7 +157,7 @@ func (t *tableReader) all(ctx context.Context) error {
 		return err
 	}
 	t.seen = make(keySet, to/64+1)
-	if err := t.read(ctx, 0, to); err != nil {
+	if err := t.read(ctx, 1, to); err != nil {
 		return err
 	}
 	if !t.troubled {
@@ -171,7 +181,6 @@ func (t *tableReader) all(ctx context.Context) error {
 			budget--
 		}
 	}
-	t.damage.Unreadable = slices.DeleteFunc(t.damage.Unreadable, func(r Range) bool { return r.From == r.To && t.seen.has(r.From) })
 	return nil
 }
 
