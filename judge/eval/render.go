@@ -1,0 +1,292 @@
+package eval
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The renderers are pure functions of a Measurement. They compute no statistics, and
+// what is nil they show as missing, never as 0.
+
+// missing stands for a figure that cannot be given.
+const missing = "-"
+
+// figure is a line of the summary: what, and how much with its bounds.
+type figure struct{ name, value, note string }
+
+func percent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
+
+func decimal(v *float64) string {
+	if v == nil {
+		return missing
+	}
+	return strconv.FormatFloat(*v, 'f', 3, 64)
+}
+
+// share writes a rate: 12.5 % (1 of 8).
+func (r Rate) share() string {
+	if r.Value == nil {
+		return missing
+	}
+	return fmt.Sprintf("%s (%d of %d)", percent(*r.Value), r.K, r.N)
+}
+
+func (r Rate) bounds() string {
+	if r.Value == nil {
+		return ""
+	}
+	return percent(r.Low) + " to " + percent(r.High)
+}
+
+func (e Estimate) bounds() string {
+	if e.Interval == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.3f to %.3f", e.Interval.Low, e.Interval.High)
+}
+
+// header says what was measured; synthetic labels are said plainly.
+func (m Measurement) header() []figure {
+	c, a := m.Report.Counts, m.About
+	lines := []figure{
+		{name: "set", value: orMissing(strings.Join(a.Sets, ", "))},
+		{name: "digest", value: c.Digest},
+		{name: "cases", value: fmt.Sprintf("%d scored of %d (approve %d, reject %d, escalate %d) in %d groups", c.Scored, c.Cases, c.ExpectApprove, c.ExpectReject, c.ExpectEscalate, c.Groups)},
+		{name: "splits", value: fmt.Sprintf("dev %d, cal %d, test %d", c.Splits[Dev], c.Splits[Cal], c.Splits[Test])},
+		{name: "labels", value: tallied(c.Labels)},
+		{name: "judge", value: a.Judge},
+	}
+	if len(a.Tags) > 0 {
+		lines = append(lines, figure{name: "tags", value: strings.Join(a.Tags, ", ")})
+	}
+	if a.Mode != "" {
+		lines = append(lines, figure{name: "mode", value: a.Mode})
+	}
+	if len(a.Prompts) > 0 {
+		lines = append(lines, figure{name: "prompt", value: strings.Join(a.Prompts, ", ")})
+	}
+	if a.Repeats > 1 {
+		lines = append(lines, figure{name: "repeats", value: strconv.Itoa(a.Repeats)})
+	}
+	return lines
+}
+
+// cautions are what has to be read before the figures.
+func (m Measurement) cautions() []string {
+	var out []string
+	if !m.Report.Evaluated {
+		out = append(out, "Not evaluated: "+m.Report.NotEvaluated+". The figures say nothing about the judge.")
+	}
+	if n, all := m.Synthetic(); n > 0 {
+		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from whoever wrote the case, so the figures are evidence about the machinery and not about how a judge does in the world.", n, all))
+	}
+	return append(out, m.About.Remarks...)
+}
+
+// figures are the numbers, the false-approve rate first.
+func (m Measurement) figures() []figure {
+	r := m.Report
+	confidence := percent(r.Options.Confidence)
+	lines := []figure{
+		{"false-approve rate", r.FalseApprove.share(), "at most " + percent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
+		{"… of groups", r.FalseApproveGroups.share(), "at most " + percent(r.FalseApproveGroups.Upper)},
+		{"wrong among approvals", r.WrongApprovals.share(), "at most " + percent(r.WrongApprovals.Upper)},
+		{"escalation rate", r.Escalation.share(), r.Escalation.bounds()},
+		{"false-refuse rate", r.FalseRefuse.share(), r.FalseRefuse.bounds()},
+		{"false-reject rate", r.FalseReject.share(), r.FalseReject.bounds()},
+		{"unreadable answers", r.Unreadable.share(), "policy: " + string(r.Options.Unreadable)},
+		{"accuracy, three outcomes", r.Accuracy.share(), r.Accuracy.bounds()},
+		{"accuracy, approve or not", r.GateAccuracy.share(), r.GateAccuracy.bounds()},
+		{"right reason given", r.Reasons.share(), r.Reasons.bounds()},
+		{"kappa, approve or not", decimal(r.Kappa.Value), r.Kappa.bounds()},
+		{"kappa, three outcomes", decimal(r.OutcomeKappa.Value), r.OutcomeKappa.bounds()},
+		{"macro precision", decimal(r.MacroPrecision), ""},
+		{"macro recall", decimal(r.MacroRecall), ""},
+		{"macro F1", decimal(r.MacroF1), ""},
+	}
+	if p := r.Probability; p != nil {
+		lines = append(lines,
+			figure{"Brier score", decimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.bounds(), p.BrierBase)},
+			figure{"ECE", decimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
+			figure{"AUROC", decimal(p.AUROC.Value), p.AUROC.bounds()})
+	}
+	if s := r.Selective; s != nil {
+		lines = append(lines, figure{"AURC", decimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
+	}
+	if r.Flips.MostRepeats > 1 {
+		lines = append(lines, figure{"flip rate", r.Flips.Rate.share(), r.Flips.Rate.bounds()})
+	}
+	return append(lines, r.Cost.figures()...)
+}
+
+func (c Cost) figures() []figure {
+	lines := []figure{{"without a model", fmt.Sprintf("%d of %d results", c.Results-c.Asked, c.Results), c.Deterministic.line()}}
+	if c.Asked == 0 {
+		return lines
+	}
+	return append(lines,
+		figure{"asked a model", fmt.Sprintf("%d results, %d calls", c.Asked, c.Calls), c.Latency.line()},
+		figure{"prompt tokens", c.PromptTokens.line("%.0f"), ""},
+		figure{"completion tokens", c.CompletionTokens.line("%.0f"), ""},
+		figure{"cost", c.CostUSD.line("%.4f USD"), ""},
+		figure{"forms of answers", tallied(c.Rungs), fmt.Sprintf("%d mended, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
+}
+
+func (s Sum) line(format string) string {
+	switch {
+	case s.Known == 0:
+		return "unknown"
+	case s.Unknown > 0:
+		return fmt.Sprintf(format+" (unknown for %d)", s.Total, s.Unknown)
+	}
+	return fmt.Sprintf(format, s.Total)
+}
+
+func (l Latency) line() string {
+	if l.N == 0 {
+		return ""
+	}
+	round := func(d time.Duration) time.Duration { return d.Round(max(10*time.Microsecond, d/100)) }
+	return fmt.Sprintf("p50 %v, p95 %v, max %v", round(l.P50), round(l.P95), round(l.Max))
+}
+
+func tallied(all []Tally) string {
+	parts := make([]string, 0, len(all))
+	for _, t := range all {
+		parts = append(parts, fmt.Sprintf("%s %d", orMissing(t.Name), t.Count))
+	}
+	return orMissing(strings.Join(parts, ", "))
+}
+
+func orMissing(s string) string {
+	if s == "" {
+		return missing
+	}
+	return s
+}
+
+// grid is a heading and rows for any rendering.
+type grid struct {
+	title string
+	head  []string
+	rows  [][]string
+}
+
+// tables are the parts of a report that are lists, those with nothing in them left out.
+func (m Measurement) tables() []grid {
+	r := m.Report
+	all := []grid{m.gates(), r.confusion(), r.classes(), r.baselines(), r.sliceTable(), r.criteria(), r.reliability(), r.riskTable(), r.failures()}
+	if b := m.Baseline; b != nil {
+		all = append(all, b.differences(), b.changes())
+	}
+	var out []grid
+	for _, t := range all {
+		if len(t.rows) > 0 {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (m Measurement) gates() grid {
+	t := grid{title: "Gates", head: []string{"", "gate"}}
+	for _, g := range m.Gates {
+		word := "FAILED"
+		if g.Passed {
+			word = "passed"
+		}
+		t.rows = append(t.rows, []string{word, g.Says})
+	}
+	return t
+}
+
+func (r Report) confusion() grid {
+	t := grid{title: "Confusion", head: []string{"right", "approve", "reject", "escalate"}}
+	for _, row := range []struct {
+		name string
+		got  Got
+	}{
+		{"approve", r.Confusion.ExpectApprove}, {"not approve", r.Confusion.ExpectNotApprove},
+		{"  reject", r.Confusion.ExpectReject}, {"  escalate", r.Confusion.ExpectEscalate},
+	} {
+		t.rows = append(t.rows, []string{row.name, strconv.Itoa(row.got.Approve), strconv.Itoa(row.got.Reject), strconv.Itoa(row.got.Escalate)})
+	}
+	return t
+}
+
+func (r Report) classes() grid {
+	t := grid{title: "Outcomes", head: []string{"outcome", "precision", "recall", "F1"}}
+	for _, c := range r.Classes {
+		t.rows = append(t.rows, []string{string(c.Outcome), c.Precision.share(), c.Recall.share(), decimal(c.F1)})
+	}
+	return t
+}
+
+func (r Report) baselines() grid {
+	t := grid{title: "Judges that do not look", head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
+	for _, b := range r.Baselines {
+		t.rows = append(t.rows, []string{b.Name, b.FalseApprove.share(), b.Escalation.share(), b.Accuracy.share(), b.GateAccuracy.share(), decimal(b.Kappa)})
+	}
+	return t
+}
+
+func (r Report) sliceTable() grid {
+	t := grid{title: "Slices", head: []string{"slice", "n", "false approve", "at most", "false refuse", "escalation", "accuracy"}}
+	for _, s := range r.Slices {
+		bound := missing
+		if s.FalseApprove.N > 0 {
+			bound = percent(s.FalseApprove.Upper)
+		}
+		t.rows = append(t.rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.share(), bound, s.FalseRefuse.share(), s.Escalation.share(), s.Accuracy.share()})
+	}
+	if r.SlicesLeftOut > 0 {
+		t.rows = append(t.rows, []string{fmt.Sprintf("(%d smaller ones left out)", r.SlicesLeftOut), "", "", "", "", "", ""})
+	}
+	return t
+}
+
+func (r Report) criteria() grid {
+	t := grid{title: "Criteria", head: []string{"criterion", "n", "wrongly met", "accuracy", "kappa", "unanswered"}}
+	for _, c := range r.Criteria {
+		t.rows = append(t.rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.share(), c.Accuracy.share(), decimal(c.Kappa), strconv.Itoa(c.Unanswered)})
+	}
+	return t
+}
+
+func (r Report) reliability() grid {
+	t := grid{title: "Reliability (where a model spoke)", head: []string{"stated probability", "n", "mean", "should be approved"}}
+	if r.Probability != nil {
+		for _, b := range r.Probability.Bins {
+			t.rows = append(t.rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.share()})
+		}
+	}
+	return t
+}
+
+// riskTable shows at most ten points of the curve of approvals.
+func (r Report) riskTable() grid {
+	t := grid{title: "Risk of approvals by confidence kept", head: []string{"at least", "coverage", "wrong approvals", "at most"}}
+	if r.Approvals == nil {
+		return t
+	}
+	points := r.Approvals.Points
+	step := (len(points) + 9) / 10
+	for i := 0; i < len(points); i += max(step, 1) {
+		p := points[i]
+		t.rows = append(t.rows, []string{fmt.Sprintf("%.3f", p.Threshold), percent(p.Coverage), p.Risk.share(), percent(p.Risk.Upper)})
+	}
+	return t
+}
+
+func (r Report) failures() grid {
+	t := grid{title: "Without an outcome", head: []string{"why", "results"}}
+	for _, f := range r.Counts.Failures {
+		t.rows = append(t.rows, []string{f.Name, strconv.Itoa(f.Count)})
+	}
+	if r.Counts.Missing > 0 {
+		t.rows = append(t.rows, []string{"no result at all", strconv.Itoa(r.Counts.Missing)})
+	}
+	return t
+}

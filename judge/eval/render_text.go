@@ -1,0 +1,167 @@
+package eval
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Text writes a report for a terminal. What comes from cases and models is not
+// cleaned of control characters: whoever shows it on a terminal has to.
+func Text(w io.Writer, m Measurement) error {
+	var b strings.Builder
+	pairs(&b, m.header())
+	for _, c := range m.cautions() {
+		fmt.Fprintf(&b, "\n! %s\n", c)
+	}
+	b.WriteString("\n")
+	pairs(&b, m.figures())
+	for _, t := range m.tables() {
+		textTable(&b, t)
+	}
+	textWorst(&b, m.Report.Worst)
+	if m.Baseline != nil {
+		fmt.Fprintf(&b, "\nAgainst the baseline: %s\n", m.Baseline.Says)
+	}
+	textNotes(&b, m.Report.Notes)
+	return written(w, b.String())
+}
+
+func written(w io.Writer, text string) error {
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("eval: write the report: %w", err)
+	}
+	return nil
+}
+
+func pairs(b *strings.Builder, all []figure) {
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, f := range all {
+		fmt.Fprintln(t, strings.TrimRight(f.name+"\t"+oneLine(f.value)+"\t"+f.note, "\t"))
+	}
+	_ = t.Flush() // a Builder takes everything
+}
+
+func textTable(b *strings.Builder, of grid) {
+	fmt.Fprintf(b, "\n%s\n", of.title)
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{of.head}, of.rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = oneLine(cell)
+		}
+		fmt.Fprintln(t, strings.TrimRight("  "+strings.Join(cells, "\t"), "\t"))
+	}
+	_ = t.Flush() // a Builder takes everything
+}
+
+func textWorst(b *strings.Builder, worst []WorstCase) {
+	if len(worst) == 0 {
+		return
+	}
+	b.WriteString("\nWorst cases\n")
+	for _, w := range worst {
+		fmt.Fprintf(b, "  %s: %s\n", oneLine(w.Case), w.line())
+		if w.Reasoning != "" {
+			fmt.Fprintf(b, "    %s\n", oneLine(w.Reasoning))
+		}
+	}
+}
+
+// line says what went wrong, without the judge's words.
+func (w WorstCase) line() string {
+	text := fmt.Sprintf("%s, right is %s (confidence %.2f", w.Got, w.Expected, w.Confidence)
+	if w.DecidedBy != "" {
+		text += ", decided by " + string(w.DecidedBy)
+	}
+	if w.Code != "" {
+		text += ", " + oneLine(w.Code)
+	}
+	if w.Unreadable {
+		text += ", the answer could not be read"
+	}
+	return text + ")"
+}
+
+func textNotes(b *strings.Builder, notes []string) {
+	if len(notes) == 0 {
+		return
+	}
+	b.WriteString("\nNotes\n")
+	for _, n := range notes {
+		fmt.Fprintf(b, "  - %s\n", oneLine(n))
+	}
+}
+
+// oneLine keeps words of others from making lines or columns of their own.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// TextComparison writes a comparison for a terminal.
+func TextComparison(w io.Writer, c Comparison) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", c.Says)
+	if !c.Compared {
+		fmt.Fprintf(&b, "Not compared: %s\n\n", c.NotCompared)
+	}
+	pairs(&b, []figure{
+		{"cases", fmt.Sprintf("%d pairs in %d groups, %d without a pair", c.Pairs, c.Groups, c.Unpaired), ""},
+		{"digest", c.Digest, ""},
+		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
+		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
+	})
+	for _, t := range []grid{c.differences(), c.changes()} {
+		if len(t.rows) > 0 {
+			textTable(&b, t)
+		}
+	}
+	textNotes(&b, c.Notes)
+	return written(w, b.String())
+}
+
+func (c Comparison) differences() grid {
+	t := grid{title: "Against the baseline", head: []string{"figure", "before", "after", "change", "interval"}}
+	for _, d := range c.Differences {
+		t.rows = append(t.rows, []string{d.Name, decimal(d.Before), decimal(d.After), decimal(d.Change.Value), orMissing(d.Change.bounds())})
+	}
+	return t
+}
+
+func (c Comparison) changes() grid {
+	t := grid{title: "Other outcomes than before", head: []string{"case", "right", "before", "after"}}
+	for _, d := range c.Changed {
+		t.rows = append(t.rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
+	}
+	if c.ChangedLeftOut > 0 {
+		t.rows = append(t.rows, []string{fmt.Sprintf("(%d more)", c.ChangedLeftOut), "", "", ""})
+	}
+	return t
+}
+
+// TextTuning writes what Tune found.
+func TextTuning(w io.Writer, t Tuning) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", t.Says)
+	threshold := missing
+	if t.Threshold != nil {
+		threshold = fmt.Sprintf("%.4g", *t.Threshold)
+	}
+	pairs(&b, []figure{
+		{"status", string(t.Status), ""},
+		{"target risk", percent(t.TargetRisk), "at " + percent(t.Confidence)},
+		{"minConfidence", threshold, ""},
+		{"approvals needed", fmt.Sprintf("%d with none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
+	})
+	of := grid{title: "Thresholds", head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
+	for _, c := range t.Candidates {
+		holds := "no"
+		if c.Holds {
+			holds = "holds"
+		}
+		of.rows = append(of.rows, []string{fmt.Sprintf("%.4f", c.Threshold), percent(c.Coverage), c.Risk.share(), percent(c.Bound), holds})
+	}
+	if len(of.rows) > 0 {
+		textTable(&b, of)
+	}
+	return written(w, b.String())
+}
