@@ -38,6 +38,7 @@ func (f configFlag) open(log *slog.Logger) (*sources, error) {
 	if err != nil {
 		return nil, badConfig(err)
 	}
+	hideSecrets()
 	for _, warning := range manager.Warnings() {
 		log.Warn("evidence", "config", f.Config, "issue", warning)
 	}

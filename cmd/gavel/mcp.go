@@ -75,6 +75,7 @@ const closeLimit = 250 * time.Millisecond
 // Run serves until stdin ends or ctx does.
 func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	outliveClient()
+	hideSecrets()
 	principal, err := c.principal()
 	if err != nil {
 		return err

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A command that fetches evidence gets the variables that were named, and cannot read
+// the others where the kernel shows those of gavel itself. Root could, and so a root
+// that runs the test becomes somebody else.
+func TestCommandsCannotReadTheEnvironment(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config, self := filepath.Join(dir, "gavel.yaml"), filepath.Join(dir, "gavel")
+	text := `evidence: {sources: {peek: {command: [sh, -c, 'tr "\0" "\n" < /proc/$PPID/environ; cat /proc/$PPID/mem; echo "status $?"; ls /proc/$PPID/fd'], directory: /}}}`
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil { //nolint:gosec // somebody else reads it
+		t.Fatal(err)
+	}
+	copied, err := exec.CommandContext(t.Context(), "cp", "-L", program(t), self).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, copied)
+	}
+	for _, path := range []string{self, dir, filepath.Dir(dir)} {
+		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // as above
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), self, "evidence", "fetch", "peek", "--config", config)
+	cmd.Dir, cmd.Env = "/", append(withoutSettings(os.Environ()), "LLM_API_KEY=sk-very-secret")
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if strings.Contains(string(out), "sk-very-secret") || !strings.Contains(string(out), "status 1") || strings.Count(string(out), "ermission denied") < 2 {
+		t.Errorf("the command sees %s", out)
+	}
+}
