@@ -21,8 +21,9 @@ type reviewShowCmd struct {
 
 // Help shows examples.
 func (reviewShowCmd) Help() string {
-	return `What an agent, a model or a source wrote is indented behind a bar: nothing in it comes
-from gavel.
+	return `What an agent, a model, a source or the author of the definition wrote is indented behind
+a bar: nothing there is to be taken for gavel's word. Who wrote the definition stands beside
+its name.
 
 Examples:
 
@@ -44,7 +45,11 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 	if c.JSON {
 		return con.out.json(view)
 	}
-	p := reviewPage{con.out, view}
+	definition, err := sys.engine.Describe(ctx, localCLI, view.Workflow, view.Position.Version)
+	if err != nil {
+		return engineFailure(err)
+	}
+	p := reviewPage{con.out, view, definition.DefinitionSummary}
 	p.asked()
 	p.reasons()
 	p.layers()
@@ -60,6 +65,7 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 type reviewPage struct {
 	out *terminal
 	engine.ReviewView
+	definition engine.DefinitionSummary
 }
 
 func (p reviewPage) title(text string) { p.out.printf("\n%s\n", p.out.bold(text)) }
@@ -71,12 +77,9 @@ func (p reviewPage) asked() {
 		{"status", howEnded(p.ReviewSummary)},
 		{"asked", fmt.Sprintf("%q, from %s to %s", p.Action, p.From, orNone(p.Target))},
 	}
-	if p.Description != "" {
-		rows = append(rows, []string{"meaning", p.Description})
-	}
 	rows = append(rows,
 		[]string{"asked by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Decision.Role)},
-		[]string{"workflow", fmt.Sprintf("%s v%d", p.Workflow, p.Position.Version)},
+		[]string{"workflow", fmt.Sprintf("%s v%d, defined by %s", p.Workflow, p.Position.Version, p.author())},
 		[]string{"instance", p.Instance},
 		[]string{"stands at", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
 		[]string{"priority", string(p.Priority)},
@@ -89,10 +92,25 @@ func (p reviewPage) asked() {
 	if p.Channel != "" {
 		rows = append(rows, []string{"through", string(p.Channel)})
 	}
-	if p.Reason != "" {
-		rows = append(rows, []string{"reason", p.Reason})
-	}
 	p.out.table(rows)
+	p.words("meaning, as the definition has it", p.Description)
+	p.words("reason", p.Reason)
+}
+
+// author is who wrote the definition, and whether he is one whose word counts.
+func (p reviewPage) author() string {
+	if p.definition.Operator {
+		return p.definition.Owner + " (operator)"
+	}
+	return p.definition.Owner + " (no operator)"
+}
+
+// words prints a text of somebody else's under its name, if there is one.
+func (p reviewPage) words(name, text string) {
+	if text != "" {
+		p.out.printf("%s\n", name)
+		p.quote(text)
+	}
 }
 
 // reasons says why the gate did not decide alone.
@@ -124,18 +142,23 @@ func (p reviewPage) reasons() {
 
 // layers prints what each layer said.
 func (p reviewPage) layers() {
-	rows := [][]string{{"LAYER", "SAYS", "CONFIDENCE", "ASSURANCE", "TOOK", "BECAUSE"}}
+	rows := [][]string{{"LAYER", "SAYS", "CONFIDENCE", "ASSURANCE", "TOOK"}}
+	var because []string
 	for _, op := range p.Decision.Opinions {
 		if op.Outcome == "" {
 			continue // it had nothing to check
 		}
 		rows = append(rows, []string{
-			string(op.Layer), string(op.Outcome), fmt.Sprintf("%.2f", op.Confidence), string(op.Assurance), short(op.Took), cut(op.Reasoning, 200),
+			string(op.Layer), string(op.Outcome), fmt.Sprintf("%.2f", op.Confidence), string(op.Assurance), short(op.Took),
 		})
+		if op.Reasoning != "" { // on one line, so that no layer can speak for another
+			because = append(because, fmt.Sprintf("%s: %s", op.Layer, clean(cut(op.Reasoning, 200))))
+		}
 	}
 	if len(rows) > 1 {
 		p.title("what the layers said")
 		p.out.table(rows)
+		p.words("because", strings.Join(because, "\n"))
 	}
 }
 
@@ -150,13 +173,12 @@ func (p reviewPage) criteria() {
 		judged = true
 		p.title("criteria, as the model " + op.Model.Model + " saw them")
 		for _, c := range op.Model.Criteria {
-			p.out.printf("%s  %s\n", p.out.bold(c.Status), c.Text)
+			p.out.printf("%s\n", p.out.bold(c.Status))
+			p.quote(c.Text)
 			if c.Evidence != "" {
-				p.quote(fmt.Sprintf("%s (%s)", c.Evidence, basisOf(c.Basis)))
+				p.words("quoted, "+basisOf(c.Basis), c.Evidence)
 			}
-			if c.Why != "" {
-				p.quote(c.Why)
-			}
+			p.words("why", c.Why)
 		}
 	}
 	if judged || len(p.Criteria) == 0 {
@@ -164,7 +186,7 @@ func (p reviewPage) criteria() {
 	}
 	p.title("criteria; no model has judged them")
 	for _, c := range p.Criteria {
-		p.out.printf("- %s\n", c)
+		p.quote("- " + c)
 	}
 }
 
