@@ -1,7 +1,12 @@
 package main
 
 type evalCmd struct {
-	Lint evalLintCmd `cmd:"" help:"Check golden cases before anything is measured on them."`
+	Lint      evalLintCmd      `cmd:"" help:"Check golden cases before anything is measured on them."`
+	Run       evalRunCmd       `cmd:"" help:"Measure a judge."`
+	Compare   evalCompareCmd   `cmd:"" help:"Compare two runs."`
+	Tune      evalTuneCmd      `cmd:"" help:"Find the minConfidence that keeps a risk."`
+	Calibrate evalCalibrateCmd `cmd:"" help:"Fit what the stated confidence of a model is worth."`
+	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
 }
 
 // Help says what an evaluation is.

@@ -2,13 +2,13 @@ package main
 
 import "fmt"
 
-// The exit codes, the same for every command. 4 (a regression against a
-// baseline) is kept for the commands that compare.
+// The exit codes, the same for every command.
 const (
 	exitFine    = 0 // all is well
 	exitBad     = 1 // the thing that was checked is bad
 	exitUsage   = 2 // wrong usage or configuration
 	exitUnknown = 3 // could not find out
+	exitWorse   = 4 // significantly worse than the baseline
 )
 
 // failure is an error with its exit code and what to do about it.

@@ -148,7 +148,15 @@ func (l Latency) line() string {
 	if l.N == 0 {
 		return ""
 	}
-	round := func(d time.Duration) time.Duration { return d.Round(max(10*time.Microsecond, d/100)) }
+	round := func(d time.Duration) time.Duration {
+		switch {
+		case d >= time.Second:
+			return d.Round(10 * time.Millisecond)
+		case d >= time.Millisecond:
+			return d.Round(100 * time.Microsecond)
+		}
+		return d.Round(time.Microsecond)
+	}
 	return fmt.Sprintf("p50 %v, p95 %v, max %v", round(l.P50), round(l.P95), round(l.Max))
 }
 

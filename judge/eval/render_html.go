@@ -11,10 +11,14 @@ import (
 // is escaped.
 func HTML(w io.Writer, m Measurement) error {
 	page := htmlPage{
-		Header: m.header(), Cautions: m.cautions(), Figures: m.figures(), Worst: m.Report.Worst, Notes: m.Report.Notes,
+		Header: m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes,
 	}
 	for _, t := range m.tables() {
 		page.Tables = append(page.Tables, htmlTable{Title: t.title, Head: t.head, Rows: t.rows})
+	}
+	for _, c := range m.Report.Worst {
+		c.Case, c.Reasoning, c.Notes = oneLine(c.Case), visible(c.Reasoning), visible(c.Notes)
+		page.Worst = append(page.Worst, c)
 	}
 	if m.Baseline != nil {
 		page.Baseline = m.Baseline.Says

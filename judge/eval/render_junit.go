@@ -48,16 +48,16 @@ type junitWords struct {
 func JUnit(w io.Writer, m Measurement) error {
 	gates, cases := junitSuite{Name: "gates"}, junitSuite{Name: "cases"}
 	for _, g := range m.Gates {
-		c := junitCase{Name: junitText(g.Name), Class: "gates"}
+		c := junitCase{Name: visible(g.Name), Class: "gates"}
 		if !g.Passed {
-			c.Failure = &junitWords{Message: junitText(g.Says)}
+			c.Failure = &junitWords{Message: visible(g.Says)}
 		}
 		gates.add(c)
 	}
 	if b := m.Baseline; b != nil {
 		c := junitCase{Name: "baseline", Class: "gates"}
 		if b.Regression {
-			c.Failure = &junitWords{Message: junitText(b.Says)}
+			c.Failure = &junitWords{Message: visible(b.Says)}
 		}
 		gates.add(c)
 	}
@@ -93,16 +93,16 @@ func firstResults(results []Result) map[string]*Result {
 }
 
 func junitCaseOf(c Case, r *Result) junitCase {
-	out := junitCase{Name: junitText(c.ID), Class: junitText(workflowOf(&c) + "." + c.State + "." + c.Action)}
+	out := junitCase{Name: visible(c.ID), Class: visible(workflowOf(&c) + "." + c.State + "." + c.Action)}
 	if r == nil {
 		out.Error = &junitWords{Message: "there is no result"}
 		return out
 	}
 	out.Time = fmt.Sprintf("%.6f", r.Took.Seconds())
-	words := &junitWords{Text: junitText(r.Reasoning)}
+	words := &junitWords{Text: visible(r.Reasoning)}
 	switch {
 	case failed(r):
-		words.Message, out.Error = junitText(r.Failure), words
+		words.Message, out.Error = visible(r.Failure), words
 	case r.Outcome == c.Expect.Outcome:
 	case r.Outcome == judge.Escalate:
 		words.Message, out.Skipped = "left to a person; right is "+string(c.Expect.Outcome), words
@@ -125,8 +125,8 @@ func (s *junitSuite) add(c junitCase) {
 	s.Cases = append(s.Cases, c)
 }
 
-// junitText leaves out what XML 1.0 cannot hold or what would not be seen.
-func junitText(s string) string {
+// visible leaves out what XML cannot hold and what would hide or reorder text.
+func visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return r

@@ -7,8 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// Text writes a report for a terminal. What comes from cases and models is not
-// cleaned of control characters: whoever shows it on a terminal has to.
+// Text writes a report for a terminal.
 func Text(w io.Writer, m Measurement) error {
 	var b strings.Builder
 	pairs(&b, m.header())
@@ -94,8 +93,9 @@ func textNotes(b *strings.Builder, notes []string) {
 	}
 }
 
-// oneLine keeps words of others from making lines or columns of their own.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneLine keeps words of others from making lines or columns of their own, and from
+// hiding or reordering text.
+func oneLine(s string) string { return visible(strings.Join(strings.Fields(s), " ")) }
 
 // TextComparison writes a comparison for a terminal.
 func TextComparison(w io.Writer, c Comparison) error {

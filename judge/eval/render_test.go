@@ -1,0 +1,137 @@
+package eval
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata/render")
+
+// hostileWords try to leave the place that they are shown in.
+const hostileWords = "</blockquote><script>alert(1)</script> | [x](https://example.com) ]]> # all good\nsecond line \x1b[31mred"
+
+// rendered is a small run with everything in it that a report can have.
+func rendered() Measurement {
+	cases, results := hand()
+	for i := range cases {
+		cases[i].Label.Source = "synthetic"
+		cases[i].Tags = []string{[]string{"plain", "injection"}[i%2]}
+		results[i].Reasoning, results[i].Took = hostileWords, 0
+		results[i].Confidence = 0.6 + float64(i)/100
+	}
+	results[0] = Result{Case: cases[0].ID, Failure: "model: config"}
+	o := Options{Resamples: 50, Worst: 3, MaxFailures: new(0.1), Seed: 1}
+	m := Measurement{
+		About:  About{Sets: []string{"cases.jsonl"}, Judge: "model scripted", Mode: "replay", Repeats: 1, Prompts: []string{"sha256:p"}, Remarks: []string{"The answers were written, no model gave them."}},
+		Report: Evaluate(cases, results, o), Cases: cases, Results: results,
+	}
+	m.Gates, _ = Gates{MaxFalseApproveUpper: new(0.1), MinCases: new(5)}.Check(m.Report)
+	before := append([]Result{}, results...)
+	before[3].Outcome = judge.Reject
+	m.Baseline = new(Compare(cases, before, results, o))
+	return m
+}
+
+func TestRenderings(t *testing.T) {
+	m := rendered()
+	for name, render := range map[string]func(io.Writer, Measurement) error{
+		"report.txt": Text, "report.md": Markdown, "report.html": HTML, "report.xml": JUnit, "report.json": WriteJSON,
+	} {
+		var b, again bytes.Buffer
+		if err := errors.Join(render(&b, m), render(&again, m)); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(b.Bytes(), again.Bytes()) {
+			t.Errorf("%s comes out otherwise the second time", name)
+		}
+		path := filepath.Join("testdata", "render", name)
+		if *update {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b.Bytes(), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), b.String()); diff != "" {
+			t.Errorf("%s (run with -update): %s", name, diff)
+		}
+	}
+}
+
+// Words of a model make no markup, no line and no request of their own.
+func TestRenderingsEscape(t *testing.T) {
+	m := rendered()
+	m.Cases[5].ID += hostileWords
+	for name, render := range map[string]func(io.Writer, Measurement) error{"md": Markdown, "html": HTML, "txt": Text} {
+		var b bytes.Buffer
+		if err := render(&b, m); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), "alert(1)") {
+			t.Fatalf("%s does not show the judge's words", name)
+		}
+		for line := range strings.Lines(b.String()) {
+			if name != "txt" && strings.ContainsAny(line, "\x1b") || name != "txt" && strings.Contains(line, "<script") || name == "md" && strings.Contains(line, "[x](") || strings.HasPrefix(strings.TrimSpace(line), "second line") && name != "html" {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+		if name == "html" && (strings.Contains(b.String(), "src=") || strings.Contains(b.String(), "href=") || !strings.Contains(b.String(), "<svg")) {
+			t.Error("the page asks for something else, or draws nothing")
+		}
+	}
+}
+
+func TestJUnitIsXML(t *testing.T) {
+	var b bytes.Buffer
+	if err := JUnit(&b, rendered()); err != nil {
+		t.Fatal(err)
+	}
+	var got junitSuites
+	if err := xml.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	// By hand: 20 cases, one without an outcome; wrong are 1+1 (approved), 1+1+... see
+	// hand(): approve got 1 reject and 1 escalate; reject got 1 approve and 1 escalate;
+	// escalate got 1 approve and 2 reject. One gate of two fails.
+	if got.Tests != 23 || got.Errors != 1 || got.Skipped != 2 || got.Failures != 6 {
+		t.Errorf("%d tests, %d failures, %d errors, %d skipped", got.Tests, got.Failures, got.Errors, got.Skipped)
+	}
+}
+
+func TestMeasurementIsReadBack(t *testing.T) {
+	m := rendered()
+	var b bytes.Buffer
+	if err := WriteJSON(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadMeasurement(bytes.NewReader(b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Format = MeasurementFormat
+	if diff := cmp.Diff(m.Results, got.Results); diff != "" {
+		t.Error(diff)
+	}
+	var first, second bytes.Buffer
+	if err := errors.Join(Text(&first, m), Text(&second, got)); err != nil || first.String() != second.String() {
+		t.Errorf("the report is another one: %v\n%s", err, cmp.Diff(first.String(), second.String()))
+	}
+	for _, bad := range []string{"", "[]", "{}", `{"format":"gavel-eval-9"}`} {
+		if _, err := ReadMeasurement(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q is read", bad)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package eval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// stream counts how many cases were taken out of it.
+func stream(n int, taken *atomic.Int64) func(yield func(Case, error) bool) {
+	return func(yield func(Case, error) bool) {
+		for i := range n {
+			taken.Add(1)
+			if !yield(golden(fmt.Sprint("case-", i), judge.Reject), nil) {
+				return
+			}
+		}
+	}
+}
+
+func build(Case) (judge.Case, error) { return judge.Case{}, nil }
+
+func approves(context.Context, Case, judge.Case) (judge.Verdict, error) {
+	return judge.Verdict{Outcome: judge.Approve, Confidence: 1}, nil
+}
+
+func TestRunnerKeepsTheOrderAndAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers, n = 4, 500
+		var taken atomic.Int64
+		done, told := 0, 0
+		r := Runner{Build: build, Workers: workers, Repeats: 2, Progress: func(d int) { told = d }}
+		r.Decide = func(_ context.Context, c Case, _ judge.Case) (judge.Verdict, error) {
+			if c.Expect.Outcome != "" || c.Label.Source != "" || c.Notes != "" {
+				t.Errorf("the judge sees the label of %s: %+v", c.ID, c)
+			}
+			if c.ID == "case-7" {
+				time.Sleep(time.Hour) // everybody else overtakes it
+			}
+			return judge.Verdict{Outcome: judge.Reject}, nil
+		}
+		err := r.Run(t.Context(), stream(n, &taken), func(c Case, results []Result) error {
+			if want := fmt.Sprint("case-", done); c.ID != want || c.Expect.Outcome != judge.Reject {
+				t.Fatalf("%s came where %s should", c.ID, want)
+			}
+			if len(results) != 2 || results[0].Case != c.ID || results[1].Repeat != 1 || results[1].Outcome != judge.Reject {
+				t.Fatalf("results of %s: %+v", c.ID, results)
+			}
+			done++
+			if ahead := int(taken.Load()) - done; ahead > 6*workers {
+				t.Fatalf("%d cases are held", ahead)
+			}
+			return nil
+		})
+		if err != nil || done != n || told != n {
+			t.Errorf("%d done, %d told: %v", done, told, err)
+		}
+	})
+}
+
+func TestRunnerFailures(t *testing.T) {
+	r := Runner{Decide: approves, Workers: 1}
+	r.Build = func(c Case) (judge.Case, error) {
+		if c.ID == "bad" {
+			return judge.Case{}, errors.New("no such state")
+		}
+		return judge.Case{}, nil
+	}
+	r.Decide = func(_ context.Context, c Case, _ judge.Case) (judge.Verdict, error) {
+		if c.ID == "down" {
+			return judge.Verdict{}, errors.New("the sandbox is down")
+		}
+		return judge.Verdict{Outcome: judge.Approve, Opinions: []judge.Opinion{{Layer: judge.LayerModel, Outcome: judge.Approve, Model: &judge.Asked{Calls: 2, Stated: 0.9}}}, Confidence: 0.8}, nil
+	}
+	r.Budget = Budget{Calls: 3}
+	results, err := r.RunAll(t.Context(), []Case{golden("bad", judge.Approve), golden("down", judge.Approve), golden("a", judge.Approve), golden("b", judge.Approve), golden("c", judge.Approve)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{FailureBuild, FailureDecide, "", "", FailureBudget + ": 3 calls"} {
+		if results[i].Failure != want || (results[i].Outcome == judge.Approve) != (want == "") {
+			t.Errorf("%d: %+v, want the failure %q", i, results[i], want)
+		}
+	}
+	if results[0].Reasoning != "no such state" || *results[2].Approval != 0.8 || *results[2].Stated != 0.9 {
+		t.Errorf("%+v", results)
+	}
+}
+
+func TestRunnerStops(t *testing.T) {
+	broken := errors.New("the file is torn")
+	cases := func(yield func(Case, error) bool) {
+		if yield(golden("a", judge.Approve), nil) {
+			yield(Case{}, broken)
+		}
+	}
+	took := 0
+	r := Runner{Build: build, Decide: approves}
+	err := r.Run(t.Context(), cases, func(Case, []Result) error { took++; return nil })
+	if !errors.Is(err, broken) || took != 1 {
+		t.Errorf("%d taken: %v", took, err)
+	}
+	full := errors.New("full")
+	var taken atomic.Int64
+	if err := r.Run(t.Context(), stream(1_000_000, &taken), func(Case, []Result) error { return full }); !errors.Is(err, full) || taken.Load() > 1000 {
+		t.Errorf("%d taken: %v", taken.Load(), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Decide = func(ctx context.Context, _ Case, _ judge.Case) (judge.Verdict, error) {
+		cancel()
+		<-ctx.Done()
+		return judge.Verdict{}, ctx.Err()
+	}
+	if results, err := r.RunAll(ctx, []Case{golden("a", judge.Approve)}); !errors.Is(err, context.Canceled) || len(results) != 0 {
+		t.Errorf("%+v: %v", results, err)
+	}
+}
+
+func TestResultOf(t *testing.T) {
+	with := func(outcome judge.Outcome, trouble judge.Trouble, asked judge.Asked) judge.Verdict {
+		return judge.Verdict{Outcome: judge.Escalate, Confidence: 0.7, Opinions: []judge.Opinion{{Layer: judge.LayerModel, Outcome: outcome, Trouble: trouble, Model: &asked}}}
+	}
+	missed := ResultOf("a", 0, with(judge.Escalate, judge.TroubleUnavailable, judge.Asked{Failure: "config", Detail: "not recorded"}))
+	if missed.Failure != "model: config" || missed.Outcome != "" || missed.Reasoning != "not recorded" {
+		t.Errorf("unavailable: %+v", missed)
+	}
+	if r := ResultOf("a", 0, with(judge.Escalate, judge.TroubleUnreadable, judge.Asked{})); !r.Unreadable || r.Failure != "" || r.Approval != nil {
+		t.Errorf("unreadable: %+v", r)
+	}
+	if r := ResultOf("a", 0, with(judge.Escalate, judge.TroubleCannotAssess, judge.Asked{})); r.Failure != "" || r.Unreadable || r.Approval != nil {
+		t.Errorf("cannot assess: %+v", r)
+	}
+	if r := ResultOf("a", 0, with(judge.Reject, judge.TroubleNone, judge.Asked{Stated: 0.9})); r.Approval == nil || *r.Approval > 0.31 || *r.Stated != 0.9 {
+		t.Errorf("rejected: %+v", r)
+	}
+}
+
+// A hundred thousand cases pass in seconds, and what is kept of them does not grow.
+func TestRunnerStreamsAHundredThousand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const n = 100_000
+	var taken atomic.Int64
+	var before, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	began, done := time.Now(), 0
+	err := Runner{Build: build, Decide: approves}.Run(t.Context(), stream(n, &taken), func(Case, []Result) error {
+		if done++; done%20_000 == 0 {
+			runtime.GC()
+			if runtime.ReadMemStats(&now); int64(now.HeapAlloc)-int64(before.HeapAlloc) > 16<<20 { //nolint:gosec // far below 2^63
+				t.Errorf("%d MiB are held after %d cases", (now.HeapAlloc-before.HeapAlloc)>>20, done)
+			}
+		}
+		return nil
+	})
+	if took := time.Since(began); err != nil || done != n || took > time.Minute {
+		t.Errorf("%d cases in %v: %v", done, took, err)
+	}
+}
