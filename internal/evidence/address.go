@@ -15,6 +15,7 @@ type addressTemplate struct {
 	scheme, host string
 	segments     []template
 	query        []queryPart
+	patterned    map[string]bool // the arguments whose pattern says what they may hold
 }
 
 type queryPart struct {
@@ -148,6 +149,9 @@ func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem 
 			if err != nil || plain == "" || walks(plain) {
 				return nil, fmt.Sprintf("the argument %q would lead to another path", t.arguments()[0])
 			}
+			if a.spans(t, values) {
+				return nil, fmt.Sprintf("the argument %q would be more than one segment of the path", t.arguments()[0])
+			}
 		}
 		b.WriteString("/" + segment)
 	}
@@ -165,16 +169,35 @@ func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem 
 	return u, ""
 }
 
+// spans says that what is put into a segment holds a slash, and no pattern has allowed
+// that: it is sent encoded, and servers that decode it first serve another resource.
+func (a *addressTemplate) spans(segment template, values map[string]string) bool {
+	text := ""
+	for _, name := range segment.arguments() {
+		if !a.patterned[name] {
+			text += values[name]
+		}
+	}
+	return afterDecoding(text, func(s string) bool { return strings.ContainsAny(s, `/\`) })
+}
+
 // walks says that a text would lead elsewhere if somebody on the way took it for a
 // piece of a path: as it stands, or after one of the decodings that proxies and
 // servers do once too often.
 func walks(text string) bool {
-	for range 4 {
-		parts := strings.FieldsFunc(text, func(r rune) bool { return r == '/' || r == '\\' })
-		if slices.ContainsFunc(parts, func(p string) bool {
+	return afterDecoding(text, func(s string) bool {
+		parts := strings.FieldsFunc(s, func(r rune) bool { return r == '/' || r == '\\' })
+		return slices.ContainsFunc(parts, func(p string) bool {
 			p, _, _ = strings.Cut(p, ";") // some servers cut parameters off: "..;x"
 			return p == "." || p == ".."
-		}) {
+		})
+	})
+}
+
+// afterDecoding says that a text is wrong, as it stands or after some decodings.
+func afterDecoding(text string, wrong func(string) bool) bool {
+	for range 4 {
+		if wrong(text) {
 			return true
 		}
 		next, err := url.PathUnescape(text)

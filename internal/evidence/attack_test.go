@@ -2,7 +2,10 @@ package evidence_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -104,7 +107,12 @@ func TestAttackOnAnAddress(t *testing.T) {
 	const template = "https://tickets.example.com/api/t-{{ticket}}/{{ticket}}/x?v=1&fields={{fields}}&flag"
 	for _, c := range []struct{ name, ticket, fields, want string }{
 		{"as it is meant", "OPS-1", "status", "https://tickets.example.com/api/t-OPS-1/OPS-1/x?v=1&fields=status&flag"},
-		{"a slash", "feature/x", "", "https://tickets.example.com/api/t-feature%2Fx/feature%2Fx/x?v=1&fields=&flag"},
+		{"another resource", "42/comments/7", "", ""},
+		{"a slash in the query", "42", "a/b", "https://tickets.example.com/api/t-42/42/x?v=1&fields=a%2Fb&flag"},
+		{"a slash, encoded", "42%2fcomments", "", ""},
+		{"a slash, encoded twice", "42%252Fcomments", "", ""},
+		{"a slash of Windows", `42\comments`, "", ""},
+		{"a slash at the end", "42/", "", ""},
 		{"up", "../admin", "", ""},
 		{"up, encoded", "%2e%2e", "", ""},
 		{"up, encoded twice", "%252e%252e%252fadmin", "", ""},
@@ -121,7 +129,7 @@ func TestAttackOnAnAddress(t *testing.T) {
 		{"a fragment in the query", "1", "#x+y z%00", "https://tickets.example.com/api/t-1/1/x?v=1&fields=%23x%2By+z%2500&flag"},
 		{"another host", "evil.com#", "", "https://tickets.example.com/api/t-evil.com%23/evil.com%23/x?v=1&fields=&flag"},
 		{"a user", "@evil.com", "@evil.com", "https://tickets.example.com/api/t-@evil.com/@evil.com/x?v=1&fields=%40evil.com&flag"},
-		{"an address", "//evil.com/x", "", "https://tickets.example.com/api/t-%2F%2Fevil.com%2Fx/%2F%2Fevil.com%2Fx/x?v=1&fields=&flag"},
+		{"an address", "//evil.com/x", "", ""},
 	} {
 		url, problem, err := evidence.ExpandURL(template, map[string]string{"ticket": c.ticket, "fields": c.fields})
 		if err != nil {
@@ -129,6 +137,38 @@ func TestAttackOnAnAddress(t *testing.T) {
 		}
 		if url != c.want || (problem == "") != (c.want != "") {
 			t.Errorf("%s: %q (%s), want %q", c.name, url, problem, c.want)
+		}
+	}
+}
+
+// A pattern says what an argument may be, a slash included; what leads elsewhere is
+// refused all the same.
+func TestPatternAllowsSlashes(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Value
+	server := plain(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.URL.EscapedPath())
+		fmt.Fprint(w, "1")
+	})
+	m := manager(t, evidence.Options{}, map[string]evidence.Source{"it": {
+		HTTP: server.URL + "/projects/{{project}}/x{{a}}{{b}}", PrivateNetwork: true,
+		Arguments: map[string]evidence.Argument{"project": {Pattern: "[a-z./]+"}, "a": {Optional: true}, "b": {Optional: true}},
+	}})
+	for arguments, want := range map[string]string{
+		`{"project":"group/tool"}`:                      "/projects/group%2Ftool/x",
+		`{"project":"group/tool","a":"1","b":"2"}`:      "/projects/group%2Ftool/x12",
+		`{"project":"../tool"}`:                         "",
+		`{"project":"group/tool","a":"1/2"}`:            "",
+		`{"project":"group/tool","a":"1%2","b":"Fx"}`:   "",
+		`{"project":"group/tool","a":"1%25","b":"2Fx"}`: "",
+	} {
+		asked.Store("")
+		f := fetch(t, m, arguments)
+		if got := asked.Load(); got != want {
+			t.Errorf("%s asks for %q, want %q", arguments, got, want)
+		}
+		if want == "" {
+			wantFailure(t, f, judge.FailureArgument)
 		}
 	}
 }

@@ -46,6 +46,10 @@ func (c *compiler) address(s Source) (*address, []string) {
 	if t.scheme == "http" && !s.PrivateNetwork {
 		c.fail("/http", "http:// is readable for everybody on the way; use https://, or say privateNetwork: true")
 	}
+	t.patterned = map[string]bool{}
+	for name, a := range s.Arguments {
+		t.patterned[name] = a.Pattern != ""
+	}
 	out.template = t
 	out.hosts = append(c.hosts(s.Hosts, t.scheme), reachable(t.host, t.scheme)...)
 	return out, t.arguments()

@@ -139,7 +139,7 @@ func TestHTTPRequest(t *testing.T) {
 	s := evidence.Source{
 		HTTP: server.URL + "/t/{{id}}?f={{f}}&x=1", PrivateNetwork: true, Output: evidence.OutputText,
 		Headers:   map[string]string{"authorization": "Bearer ${TOKEN}"},
-		Arguments: map[string]evidence.Argument{"id": {}, "f": {Optional: true}},
+		Arguments: map[string]evidence.Argument{"id": {Pattern: ".*"}, "f": {Optional: true}},
 	}
 	m := manager(t, evidence.Options{LookupEnv: func(name string) (string, bool) { return "s3cret", name == "TOKEN" }}, map[string]evidence.Source{"it": s})
 	f := fetch(t, m, `{"id":"a b/c","f":"1&2"}`)
