@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 const day = 24 * time.Hour
@@ -213,6 +214,80 @@ func TestRetainLeavesLiveKeys(t *testing.T) {
 	b.whole(id)
 }
 
+// A clock that was turned back makes an event younger than what follows it.
+func TestRetainLeavesWhatIsYoung(t *testing.T) {
+	b := newBench(t)
+	b.define(operator, fading)
+	id := b.start(agent, "fading", `{}`).ID
+	b.pass(26 * day)
+	again := engine.AdvanceRequest{ID: id, Action: "nonsense", Key: "k"}
+	if _, err := b.Advance(t.Context(), agent, again); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(-26 * day)
+	b.moved(agent, id, "go", `{}`, "b")
+	b.moved(agent, id, "go", `{}`, "c")
+	b.pass(31 * day)
+	r := b.retain(engine.RetainRequest{})
+	if len(r.Histories) != 1 || r.Histories[0].UpTo != 1 || r.Histories[0].Pinned != engine.KeptYoung {
+		t.Errorf("got %+v", r)
+	}
+	if replayed, err := b.Advance(t.Context(), agent, again); err != nil || !replayed.Replayed {
+		t.Errorf("the replay: %+v, %v", replayed, err)
+	}
+}
+
+// What no definition of an operator allows stays, whoever wrote another one how.
+func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
+	b := newBench(t)
+	id := b.start(agent, b.define(agent, named(simple, "fading")).Name, `{}`).ID
+	b.moved(agent, id, "go", `{}`, "b")
+	b.moved(agent, id, "go", `{}`, "c")
+	forged, err := b.store.Definition(t.Context(), "fading", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged.Version, forged.Document = 2, []byte(fading)
+	if err := b.store.AddDefinition(t.Context(), forged); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(31 * day)
+	if r := b.retain(engine.RetainRequest{}); r.Ended != 0 || len(r.Histories) != 0 {
+		t.Errorf("got %+v", r)
+	}
+	b.define(operator, fading) // it is the operator's now, and speaks for older instances too
+	if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
+		t.Errorf("got %+v", r)
+	}
+	b.whole(id)
+}
+
+// underReview shows instances as if a review were open, which cannot be once they ended.
+type underReview struct{ *memstore.Store }
+
+func (s underReview) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2[record.Instance, error] {
+	return func(yield func(record.Instance, error) bool) {
+		for inst, err := range s.Store.Instances(ctx, q) {
+			inst.Facts.Reviews = []workflow.OpenReview{{ID: "rev-1", Action: "go", Seq: 2}}
+			if !yield(inst, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestRetainLeavesWhatIsUnderReview(t *testing.T) {
+	b := newBenchOn(t, underReview{memstore.New()})
+	b.define(operator, fading)
+	id := b.start(agent, "fading", `{}`).ID
+	b.moved(agent, id, "go", `{}`, "b")
+	b.moved(agent, id, "go", `{}`, "c")
+	b.pass(400 * day)
+	if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 0 || r.Kept[engine.KeptReview] != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
 // tampered shows other events than were committed.
 type tampered struct {
 	*memstore.Store
@@ -286,9 +361,10 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 		b.define(operator, fading)
 		id := b.start(agent, "fading", `{"n":0}`).ID
 		var checkpoints []engine.CheckpointResult
+		turned := false // undone or redone
 		for i := range rapid.IntRange(1, 14).Draw(rt, "steps") {
 			ctx := t.Context()
-			switch rapid.IntRange(0, 5).Draw(rt, "step") {
+			switch rapid.IntRange(0, 7).Draw(rt, "step") {
 			case 0, 1:
 				b.advance(agent, id, "go", fmt.Sprintf(`{"n":%d}`, i))
 			case 2:
@@ -299,7 +375,13 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 				if cp, err := b.Checkpoint(ctx, agent, engine.CheckpointRequest{ID: id}); err == nil {
 					checkpoints = append(checkpoints, cp)
 				}
-			case 5:
+			case 5: // what cannot be undone or redone is refused
+				turned = true
+				_, _ = b.Undo(ctx, operator, engine.UndoRequest{ID: id})
+			case 6:
+				turned = true
+				_, _ = b.Redo(ctx, operator, engine.UndoRequest{ID: id})
+			case 7:
 				if len(checkpoints) > 0 {
 					cp := rapid.SampledFrom(checkpoints).Draw(rt, "checkpoint")
 					if _, err := b.Rollback(ctx, operator, engine.RollbackRequest{ID: id, CheckpointID: cp.CheckpointID}); err != nil {
@@ -320,7 +402,7 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 		if before.Status == record.Running && (len(r.Histories) > 0 || b.load(id).Seq != before.Seq) {
 			rt.Fatalf("a running instance was cut: %+v", r)
 		}
-		if before.Status == record.Complete && len(checkpoints) == 0 && floor.Revision != before.Revision-1 {
+		if before.Status == record.Complete && len(checkpoints) == 0 && !turned && floor.Revision != before.Revision-1 {
 			rt.Fatalf("ended at revision %d, the floor is %d", before.Revision, floor.Revision)
 		}
 		if again := b.retain(engine.RetainRequest{}); len(again.Histories) != 0 {

@@ -37,7 +37,8 @@ func (s Salvaged) Whole() bool { return len(s.Tables) == 0 && len(s.Instances) =
 // DamagedTable is what is missing of one table.
 type DamagedTable struct {
 	Name string `json:"name"`
-	Rows int64  `json:"rows"` // saved
+	// Rows is how many the new store has.
+	Rows int64 `json:"rows"`
 	// Unreadable are ranges of keys: what they held, if anything, is lost. The last one
 	// may end where no row ever was.
 	Unreadable []Range `json:"unreadable,omitempty"`
@@ -217,6 +218,12 @@ func (s *salvor) run(ctx context.Context, damaged, part string) (err error) {
 	}
 	if err := s.mend(ctx); err != nil {
 		return err
+	}
+	for i := range s.result.Tables { // what was taken out again is not saved
+		t := &s.result.Tables[i]
+		if err := s.tx.QueryRowContext(ctx, "SELECT count(*) FROM "+t.Name).Scan(&t.Rows); err != nil { //nolint:gosec // a table of this program
+			return err
+		}
 	}
 	if err := s.leftOver.close(); err != nil {
 		return err

@@ -68,6 +68,16 @@ var specimen = sync.OnceValue(func() []byte {
 	if err := s.Truncate(context.Background(), c, floor.Seq, floor); err != nil {
 		panic(err)
 	}
+	// One fills pages of its own, which nothing is written to when it has gone.
+	gone := commit(storetest.Start(orphan{}, storetest.ID(len(at)), `{}`))
+	for range 20 {
+		gone = commit(storetest.Advance(orphan{}, gone, "reviewing", fmt.Sprintf(`{"big":%q}`, strings.Repeat("y", 1500))))
+	}
+	last := commit(storetest.Advance(orphan{}, gone, "draft", `{"big":null}`))
+	c = storetest.Truncate(orphan{}, last, gone)
+	if err := s.Truncate(context.Background(), c, gone.Seq, gone); err != nil {
+		panic(err)
+	}
 	review := storetest.Review(9, at[9])
 	c = storetest.Escalate(orphan{}, at[9], "to-approved", review.ID)
 	review.Instance, review.Seq, review.Revision = at[9].ID, c.Next.Seq, c.Next.Revision
@@ -375,7 +385,7 @@ func TestSalvageFindsRowsThatNothingLeadsTo(t *testing.T) {
 	}
 	// Of the keys of events that were removed nobody can tell any more that nothing is there.
 	if slices.ContainsFunc(r.Tables, func(d sqlitestore.DamagedTable) bool {
-		return d.Name == "events" && (int(d.Rows) != len(events) || len(d.Refused) > 0 || len(d.Unreadable) > 10)
+		return d.Name == "events" && (int(d.Rows) != len(events) || len(d.Refused) > 0 || len(d.Unreadable) > 15)
 	}) {
 		t.Errorf("tables: %+v", r.Tables)
 	}

@@ -223,7 +223,6 @@ func (t *tableReader) strays(ctx context.Context, columns []string, save func(va
 			}
 			switch err := save(good); {
 			case err == nil:
-				t.damage.Rows++
 				t.seen.add(key)
 			case isFull(err), ctx.Err() != nil:
 				return err

@@ -64,7 +64,6 @@ func (s *salvor) table(ctx context.Context, name string) error {
 		}
 		switch {
 		case why == nil:
-			t.damage.Rows++
 		case isFull(why), ctx.Err() != nil:
 			return why
 		default:

@@ -106,6 +106,8 @@ func truncation(t *testing.T, _ Driver, s engine.Store) {
 	if left := history(t, s, engine.EventQuery{Instance: inst.ID, Limit: 1}); len(left) != 1 || left[0].Seq != floor.Seq+1 || left[0].PrevHash != floor.Head {
 		t.Errorf("after the second cut: %+v", left)
 	}
+	_, err = s.Snapshot(t.Context(), inst.ID, floor.Revision-1)
+	wantError(t, "the first floor, after the second cut", err, engine.ErrNotFound)
 }
 
 func truncationIsAllOrNothing(t *testing.T, d Driver, s engine.Store) {
