@@ -172,13 +172,13 @@ func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem 
 // spans says that what is put into a segment holds a slash, and no pattern has allowed
 // that: it is sent encoded, and servers that decode it first serve another resource.
 func (a *addressTemplate) spans(segment template, values map[string]string) bool {
-	text := ""
+	var b strings.Builder
 	for _, name := range segment.arguments() {
 		if !a.patterned[name] {
-			text += values[name]
+			b.WriteString(values[name])
 		}
 	}
-	return afterDecoding(text, func(s string) bool { return strings.ContainsAny(s, `/\`) })
+	return afterDecoding(b.String(), func(s string) bool { return strings.ContainsAny(s, `/\`) })
 }
 
 // walks says that a text would lead elsewhere if somebody on the way took it for a

@@ -68,7 +68,8 @@ var embedded = []struct {
 	prefix netip.Prefix
 	at     int
 }{
-	{netip.MustParsePrefix("64:ff9b::/96"), 12}, // NAT64
+	{netip.MustParsePrefix("64:ff9b::/96"), 12},    // NAT64
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // SIIT, IPv4-translated
 	{netip.MustParsePrefix("2002::/16"), 2},     // 6to4
 	{netip.MustParsePrefix("::/96"), 12},        // IPv4-compatible, long gone
 }
@@ -99,9 +100,14 @@ func prefixes(texts ...string) []netip.Prefix {
 // metadata is where clouds hand out their secrets to whoever asks from inside. No
 // private network is asked for there.
 var metadata = prefixes(
-	"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "fd00:ec2::254/128", "fd00:ec2::23/128",
-	"100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd20:ce::254/128",
+	"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "169.254.42.42/32", "169.254.0.23/32",
+	"100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+	"fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128", "fd00:a9fe:a9fe::/48",
 )
+
+// inner are the ranges of which clouds and translators make addresses that end with an
+// IPv4 address, such as fe80::a9fe:a9fe; or hold it around bits 64 to 71 (RFC 6052).
+var inner = prefixes("fe80::/10", "fc00::/7", "64:ff9b:1::/48")
 
 // special is every range that is not the public internet and that netip has no
 // question for (IANA special-purpose registries).
@@ -122,6 +128,14 @@ func within(a netip.Addr, ranges []netip.Prefix) bool {
 
 // never says that an address is not dialled, whatever is configured.
 func never(a netip.Addr) bool {
+	if within(a, inner) {
+		b := a.As16()
+		for _, v4 := range [][4]byte{{b[12], b[13], b[14], b[15]}, {b[6], b[7], b[9], b[10]}} {
+			if within(netip.AddrFrom4(v4), metadata) {
+				return true
+			}
+		}
+	}
 	return a.IsUnspecified() || a.IsMulticast() || within(a, metadata)
 }
 
