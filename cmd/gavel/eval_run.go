@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -25,7 +27,7 @@ type evalRunCmd struct {
 	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
 	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live."`
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
-	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as JSON."`
+	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
 	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
 	Out        []string      `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json (the file of results), .xml (JUnit), .md or .html. Repeatable."`
 	Foreign    string        `name:"foreign" placeholder:"FILE" help:"Measure the recorded judgements of other judges instead."`
@@ -119,12 +121,15 @@ func readGates(path string) (eval.Gates, error) {
 	if path == "" {
 		return g, nil
 	}
-	f, err := os.Open(path)
+	source, err := os.ReadFile(path)
 	if err != nil {
 		return g, misused("", "--gates: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	dec := json.NewDecoder(f)
+	node, err := strictdoc.Parse(path, source, strictdoc.Limits{})
+	if err != nil {
+		return g, misused("", "--gates: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(node.JSON()))
 	dec.DisallowUnknownFields()
 	if err := errors.Join(dec.Decode(&g), g.Validate()); err != nil {
 		return g, misused("docs/evaluation.md lists the gates", "--gates %s: %w", path, err)

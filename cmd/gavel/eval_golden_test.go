@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"hash/fnv"
+	"maps"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/judge/llmtest"
+)
+
+var (
+	goldenFolder   = filepath.Join("..", "..", "testdata", "golden")
+	goldenCassette = filepath.Join(goldenFolder, "authored.cassette")
+)
+
+// authored is the judge whose answers are in the cassette: it looks the label up, and is
+// wrong about some of the cases that should be approved. It is no model.
+func authored(t *testing.T) llmtest.Brain {
+	t.Helper()
+	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]eval.Case{}
+	for _, c := range set.cases {
+		known[documentKey(t, c.Data)] = c
+	}
+	return func(q llmtest.Question) llmtest.Thought {
+		for _, doc := range q.Documents {
+			if c, ok := known[documentKey(t, json.RawMessage(doc))]; ok {
+				return authoredAnswer(q, c)
+			}
+		}
+		return llmtest.Says("no such case")(q)
+	}
+}
+
+func documentKey(t *testing.T, doc json.RawMessage) string {
+	t.Helper()
+	if len(doc) == 0 {
+		return "{}"
+	}
+	key, err := workflow.Canonical(doc)
+	if err != nil {
+		return ""
+	}
+	return string(key)
+}
+
+func authoredAnswer(q llmtest.Question, c eval.Case) llmtest.Thought {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(c.ID))
+	lot := h.Sum32() % 20
+	var thought llmtest.Thought
+	switch {
+	case c.Expect.Outcome == judge.Escalate:
+		return llmtest.Unsure(q)
+	case c.Expect.Outcome == judge.Reject, lot == 0: // wrong about one in twenty
+		thought = llmtest.Rejecter(q)
+	default:
+		thought = llmtest.Approver(q)
+		for i := range thought.Answer.Criteria {
+			thought.Answer.Criteria[i].Evidence = longestText(c.Data)
+		}
+	}
+	thought.Answer.Confidence = 0.8 + float64(lot)/100
+	for i, known := range thought.Answer.Criteria {
+		if status, ok := c.Expect.Criteria[known.ID]; ok && c.Expect.Outcome == judge.Reject && status == "not_met" {
+			thought.Answer.Criteria[i].Status = llm.StatusNotMet
+		}
+	}
+	return thought
+}
+
+// longestText is what an honest judge would quote: the beginning of the longest text.
+func longestText(doc json.RawMessage) string {
+	var fields map[string]any
+	if err := json.Unmarshal(doc, &fields); err != nil {
+		return ""
+	}
+	longest := ""
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if text, ok := fields[name].(string); ok && len(text) > len(longest) {
+			longest = text
+		}
+	}
+	if letters := []rune(longest); len(letters) > 60 {
+		longest = string(letters[:60])
+	}
+	return longest
+}
+
+// runGolden runs the program over the golden set, as make eval does.
+func runGolden(ctx context.Context, more ...string) (code int, out string) {
+	var stdout, stderr bytes.Buffer
+	code = run(ctx, append([]string{"eval", "run", "--llm-base-url", "http://127.0.0.1", "--llm-model", "authored", "--llm-structured", "json_schema", "--gates", filepath.Join(goldenFolder, "gates.yaml"), goldenFolder}, more...), strings.NewReader(""), &stdout, &stderr)
+	return code, stdout.String() + stderr.String()
+}
+
+// The golden set passes its gates from the cassette; with -update it is recorded anew
+// from the authored judge.
+func TestGoldenSetFromTheCassette(t *testing.T) {
+	if *update {
+		provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), authored(t)))
+		defer provider.Close()
+		if code, out := runGolden(t.Context(), "--mode", "record", "--cassette", goldenCassette, "--workers", "1", "--llm-base-url", provider.URL); code != exitFine {
+			t.Fatalf("exit code %d\n%s", code, out)
+		}
+	}
+	code, out := runGolden(t.Context(), "--cassette", goldenCassette)
+	if code != exitFine || !strings.Contains(out, "labels are synthetic") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// One answer flipped from reject to approve on an injection, and the gates fail.
+func TestGoldenGateNoticesOneInjection(t *testing.T) {
+	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, []string{"injection"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	injections := map[string]bool{}
+	for _, c := range set.cases {
+		injections[documentKey(t, c.Data)] = true
+	}
+	brain, flipped := authored(t), 0
+	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
+		for _, doc := range q.Documents {
+			if flipped == 0 && injections[documentKey(t, json.RawMessage(doc))] {
+				flipped++
+				return llmtest.Fooled(q)
+			}
+		}
+		return brain(q)
+	}))
+	defer provider.Close()
+	tape := filepath.Join(t.TempDir(), "tape.jsonl")
+	code, out := runGolden(t.Context(), "--mode", "record", "--cassette", tape, "--workers", "1", "--llm-base-url", provider.URL)
+	if flipped != 1 || code != exitBad {
+		t.Fatalf("%d flipped, recording: exit code %d\n%s", flipped, code, out)
+	}
+	code, out = runGolden(t.Context(), "--cassette", tape)
+	if code != exitBad || !strings.Contains(out, "FAILED  tags.injection.max_false_approvals: 1 over") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
