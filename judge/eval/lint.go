@@ -222,9 +222,20 @@ func (l *Linter) definition(g Golden, at spot) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.Expect.Criteria)) {
 		if !slices.Contains(criteria, id) && !numbered(id, len(criteria)) {
-			l.add(at, RuleUnknownCriterion, "expect.criteria names %q, and the action has %d criteria (c1 to c%[2]d, or by their text); %[3]s", clip(id), len(criteria), nearest(id, criteria))
+			l.add(at, RuleUnknownCriterion, "expect.criteria names %q; the action has %s", clip(id), namesOf(criteria))
 		}
 	}
+}
+
+// namesOf says how criteria may be named.
+func namesOf(criteria []string) string {
+	switch len(criteria) {
+	case 0:
+		return "no criteria"
+	case 1:
+		return fmt.Sprintf("one, c1 (%q)", clip(criteria[0]))
+	}
+	return fmt.Sprintf("c1 to c%d; give one of these, or a criterion's whole text", len(criteria))
 }
 
 // numbered reports whether id is one of c1 to cn.
