@@ -149,8 +149,13 @@ func (c Case) Validate() error {
 // problem is the first thing wrong with the values of a case.
 func (c Case) problem() string {
 	named := []struct{ key, value string }{
-		{"id", c.ID}, {"group", c.Group}, {"state", c.State}, {"action", c.Action},
-		{"principal", c.Principal}, {"role", c.Role}, {"label.by", c.Label.By},
+		{"id", c.ID},
+		{"group", c.Group},
+		{"state", c.State},
+		{"action", c.Action},
+		{"principal", c.Principal},
+		{"role", c.Role},
+		{"label.by", c.Label.By},
 	}
 	for _, n := range named {
 		if p := badName(n.value); p != "" {
