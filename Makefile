@@ -67,6 +67,7 @@ million: ## Measure the store with a million instances in its file (about 1.5 GB
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
 	$(GO) test -count 1 -timeout 60m -v -run TestKilledProcessLosesNothing ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
+	$(GO) test -count 1 -timeout 60m -v -run TestKillLosesNothing ./cmd/gavel -kill.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
 	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -E '^ *(---|ok|FAIL|panic)'
 
 .PHONY: power

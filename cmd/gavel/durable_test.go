@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -12,27 +15,51 @@ import (
 const pingPong = `{"name":"ping-pong","initialState":"a","states":{
 	"a":{"transitions":{"go":"b"}},"b":{"transitions":{"back":"a","stop":"end"}},"end":{"final":true}}}`
 
-// TestKillLosesNothing kills a server in mid-load, again and again, and looks in
-// the store for every move that was acknowledged.
+// killRounds is how often TestKillLosesNothing kills; make crash asks for more.
+var killRounds = flag.Int("kill.rounds", 3, "kill a server in mid-load so many times")
+
+// TestKillLosesNothing kills a server in mid-load, again and again, looks in the store
+// for every move that was acknowledged, and has gavel verify look at all of it. At the
+// end it looks for the moves of all rounds once more.
 func TestKillLosesNothing(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
-	const instances, rounds = 8, 3
-	acked := map[string]int{} // instance -> highest acknowledged revision
-	for round := range rounds {
+	const instances = 8
+	all := map[string]int{} // instance -> highest acknowledged revision
+	for round := range *killRounds {
 		s := launch(t, "--store", store, "--tool-names", "dotted")
 		s.define(pingPong)
+		acked := map[string]int{}
 		for range instances {
 			acked[s.must("workflow.start", object{"type": "ping-pong"}).field("id")] = 1
 		}
-		loadThenKill(t, s, acked, 40*(round+1))
+		loadThenKill(t, s, acked, 40*(round%3+1))
+		verifies(t, store)
 		after := launch(t, "--store", store, "--tool-names", "dotted")
 		for id, want := range acked {
-			acked[id] = checkMoves(t, after, id, want)
+			all[id] = checkMoves(t, after, id, want)
 		}
 		if _, err := after.finish(); err != nil {
 			t.Error(err)
 		}
+	}
+	last := launch(t, "--store", store, "--tool-names", "dotted")
+	moves := 0
+	for id, want := range all {
+		moves += checkMoves(t, last, id, want) - 1
+	}
+	if _, err := last.finish(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d kills, %d moves on record, none lost", *killRounds, moves)
+}
+
+// verifies runs gavel verify over a store.
+func verifies(t *testing.T, store string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"verify", "--store", store}, strings.NewReader(""), &out, &errs); code != 0 {
+		t.Errorf("gavel verify ends with %d:\n%s%s", code, &out, &errs)
 	}
 }
 
