@@ -202,21 +202,30 @@ func (pl *plan) unknown() ([]ImportLine, string) {
 			last = i
 		}
 	}
+	if here.cut && last < 0 && pl.arrived() {
+		return nil, ""
+	}
 	rest := lines[last+1:]
 	switch {
 	case here.inst.Workflow != pl.in.Workflow,
 		len(lines) > 0 && last < 0 && !here.cut,
 		len(lines) == 0 && here.began == record.Started:
 		return nil, "the id is taken: the instance here did not come from this log"
+	case len(rest) > 0 && last < 0 && here.cut:
+		return nil, "its beginning was removed here, so nothing tells whether the log is the same"
 	case len(rest) > 0 && (here.native || len(here.inst.Facts.Reviews) > 0):
 		return nil, fmt.Sprintf("it went on here after it was imported, and in the folder too, from line %d of %s on; the two cannot be joined", rest[0].Number, pl.in.Log)
-	case len(rest) > 0 && last < 0:
-		return nil, "its beginning was removed here, so nothing tells whether the log is the same"
 	}
 	if missing > 0 && !here.cut {
 		remark(&pl.out.Differences, "%s: %s before line %d are not the ones that were imported", pl.in.Log, count(missing, "line", "lines"), lines[last].Number)
 	}
 	return rest, ""
+}
+
+// arrived reports whether the instance here is where the folder says it is.
+func (pl *plan) arrived() bool {
+	same, err := pl.im.same(pl.l, pl.here.inst.Context, pl.in.Context)
+	return err == nil && same && pl.here.inst.Workflow == pl.in.Workflow && pl.here.inst.State == pl.in.State
 }
 
 // scope is the idempotency scope of a line: its bytes, and the how manieth of the same

@@ -1,11 +1,14 @@
 package folder_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -297,4 +300,137 @@ func TestDefinitionOfAnAgentIsTakenOver(t *testing.T) {
 	if got.Status != engine.ImportNew || got.Version != 2 {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// A line has its own time where that can be: not in the future, and not before the line above.
+func TestTimes(t *testing.T) {
+	h := newHouse(t, "a")
+	from := files{
+		"definitions/guarded.json": guarded,
+		"wf-1.json":                `{"id":"wf-1","type":"guarded","state":"ready","context":{},"createdAt":"2025-01-01T00:00:00Z","updatedAt":"2025-06-01T00:00:00Z"}`,
+		"wf-1.log": `{"timestamp":"2025-01-02T00:00:00Z","to":"draft"}` + "\n" +
+			`{"timestamp":"2025-01-01T12:00:00Z","from":"draft","action":"check","to":"checked"}` + "\n" +
+			`{"timestamp":"2099-01-01T00:00:00Z","from":"checked","action":"ok","to":"ready"}` + "\n",
+	}
+	if got := h.bring(from.fs(), nil).Instances[0].Notes; len(got) != 3 { // two times, and the states that do not count
+		t.Errorf("notes %q", got)
+	}
+	for _, ev := range h.events("wf-1") {
+		if want := time.Date(2025, 1, 2, 0, 0, 0, 0, time.UTC); !ev.Time.Equal(want) {
+			t.Errorf("event %d has the time %s", ev.Seq, ev.Time)
+		}
+	}
+	out := h.export()
+	if !strings.Contains(out["wf-1.log"], `"timestamp":"2099-01-01T00:00:00Z"`) || !strings.Contains(out["wf-1.json"], `"updatedAt":"2025-06-01T00:00:00Z"`) {
+		t.Errorf("the times that were told are lost: %v", out)
+	}
+	// What happens here has the time of here.
+	h.advance("wf-1", "nonsense", `{}`)
+	if got := h.export()["wf-1.json"]; !strings.Contains(got, `"updatedAt":"2026-01-02T`) || !strings.Contains(got, `"createdAt":"2025-01-01T`) {
+		t.Errorf("got %s", got)
+	}
+}
+
+// An instance keeps the version that it had, and the older versions come along.
+func TestVersions(t *testing.T) {
+	a := newHouse(t, "a")
+	newer := strings.Replace(guarded, `"mustPassThrough":{"done":["checked"]},`, "", 1)
+	a.bring(files{"definitions/guarded.json": guarded}.fs(), nil)
+	started, err := a.Start(t.Context(), agent, engine.StartRequest{Type: "guarded"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.bring(files{"definitions/guarded.json": newer}.fs(), nil)
+	out := a.export()
+	if out["definitions/guarded@1.json"] == "" || out["definitions/guarded.json"] == "" {
+		t.Fatalf("got %v", out)
+	}
+	b := newHouse(t, "b")
+	report := b.bring(out.fs(), nil)
+	if got := report.Instances[0]; got.Version != 1 || report.Definitions[1].Version != 2 {
+		t.Errorf("got %s", text(report))
+	}
+	if d := differing(out, b.export()); len(d) != 1 || !strings.HasPrefix(d[0], started.ID+".log") {
+		t.Errorf("differs: %q", d)
+	}
+	delete(out, "definitions/guarded@1.json")
+	if got := newHouse(t, "c").bring(out.fs(), nil).Instances[0]; got.Status != engine.ImportRefused || !strings.Contains(got.Reason, "the version") {
+		t.Errorf("an instance got another version: %+v", got)
+	}
+}
+
+// A log of thousands of lines is written in parts, and one that was interrupted between
+// two of them is continued.
+func TestLongLog(t *testing.T) {
+	var log strings.Builder
+	log.WriteString(`{"to":"open"}` + "\n")
+	for range 2500 { // each of the same bytes as the others
+		log.WriteString(`{"from":"open","action":"note","to":"open","data":{"n":1}}` + "\n")
+	}
+	from := files{
+		"definitions/secretive.json": secretive, "wf-1.log": log.String(),
+		"wf-1.json": `{"id":"wf-1","type":"secretive","state":"open","context":{"n":1}}`,
+	}
+	h := newHouse(t, "a")
+	broken := &interrupted{Store: h.store, after: 1}
+	half := newHouseOn(t, "a", broken)
+	if _, err := half.Import(t.Context(), operator, half.request(from.fs())); err == nil {
+		t.Fatal("the store was not interrupted")
+	}
+	if got := h.load("wf-1").Seq; got != 1000 {
+		t.Errorf("%d events before the interruption", got)
+	}
+	if got := h.bring(from.fs(), nil).Instances[0]; got.Status != engine.ImportContinued || got.Events != 1501 || len(got.Differences) > 0 {
+		t.Errorf("got %+v", got)
+	}
+	h.sound()
+}
+
+// interrupted is a store that fails after some commits.
+type interrupted struct {
+	engine.Store
+	after int
+}
+
+func (s *interrupted) Commit(ctx context.Context, c engine.Commit) error {
+	if s.after--; s.after < 0 {
+		return errors.New("out of order")
+	}
+	return s.Store.Commit(ctx, c)
+}
+
+// A history whose beginning was removed is exported from where it begins, and is known
+// again when the folder that it came from is imported once more.
+func TestShortened(t *testing.T) {
+	for name, n := range map[string]int{"as the log says": 2, "reconciled": 3} { // then no line's event is left
+		t.Run(name, func(t *testing.T) { shortened(t, n) })
+	}
+}
+
+func shortened(t *testing.T, n int) {
+	keeping := strings.Replace(secretive, `"initialState"`, `"retention":{"events":"7d"},"initialState"`, 1)
+	from := files{
+		"definitions/secretive.json": keeping,
+		"wf-1.json":                  `{"id":"wf-1","type":"secretive","state":"closed","context":{"n":` + strconv.Itoa(n) + `,"token":"tok-5551234"}}`,
+		"wf-1.log": `{"timestamp":"2025-01-01T00:00:00Z","to":"open","data":{"token":"tok-5551234"}}` + "\n" +
+			`{"timestamp":"2025-01-01T00:00:01Z","from":"open","action":"note","to":"open","data":{"n":2}}` + "\n" +
+			`{"timestamp":"2025-01-01T00:00:02Z","from":"open","action":"close","to":"closed"}` + "\n",
+	}
+	h := newHouse(t, "a")
+	h.bring(from.fs(), nil)
+	retained, err := h.Retain(t.Context(), operator, engine.RetainRequest{})
+	if err != nil || retained.Events == 0 {
+		t.Fatalf("nothing was removed: %+v, %v", retained, err)
+	}
+	first := h.export()
+	if strings.Contains(first["wf-1.log"], "tok-5551234") || !strings.Contains(first["wf-1.log"], `"action":"truncated"`) {
+		t.Errorf("got %s", first["wf-1.log"])
+	}
+	if got := h.bring(from.fs(), nil).Instances[0]; got.Status != engine.ImportPresent || len(got.Differences) > 0 {
+		t.Errorf("the folder again: %+v", got)
+	}
+	if got := h.bring(first.fs(), nil).Instances[0]; got.Status != engine.ImportPresent || len(got.Differences) > 0 {
+		t.Errorf("its own export: %+v", got)
+	}
+	stable(t, t, first)
 }

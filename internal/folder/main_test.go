@@ -61,7 +61,12 @@ type house struct {
 // newHouse makes one whose keyed digests are those of a key.
 func newHouse(t testing.TB, key string) *house {
 	t.Helper()
-	h := &house{t: t, store: memstore.New(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	return newHouseOn(t, key, memstore.New())
+}
+
+func newHouseOn(t testing.TB, key string, store engine.Store) *house {
+	t.Helper()
+	h := &house{t: t, store: store, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	compiler := validators.NewCompiler(pool(), validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler})
 	if err != nil {
@@ -80,11 +85,7 @@ func newHouse(t testing.TB, key string) *house {
 
 func (h *house) bring(fsys fs.FS, change func(*engine.ImportRequest)) engine.ImportReport {
 	h.t.Helper()
-	from, err := folder.Open(fsys)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	req := engine.ImportRequest{Source: "dfa", Owner: agent.ID, Definitions: from.Definitions(), Instances: from.Instances()}
+	req := h.request(fsys)
 	if change != nil {
 		change(&req)
 	}
@@ -93,6 +94,15 @@ func (h *house) bring(fsys fs.FS, change func(*engine.ImportRequest)) engine.Imp
 		h.t.Fatal(err)
 	}
 	return report
+}
+
+func (h *house) request(fsys fs.FS) engine.ImportRequest {
+	h.t.Helper()
+	from, err := folder.Open(fsys)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return engine.ImportRequest{Source: "dfa", Owner: agent.ID, Definitions: from.Definitions(), Instances: from.Instances()}
 }
 
 // files is a Target in memory.
