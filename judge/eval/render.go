@@ -216,8 +216,10 @@ func (r Report) confusion() grid {
 		name string
 		got  Got
 	}{
-		{"approve", r.Confusion.ExpectApprove}, {"not approve", r.Confusion.ExpectNotApprove},
-		{"  reject", r.Confusion.ExpectReject}, {"  escalate", r.Confusion.ExpectEscalate},
+		{"approve", r.Confusion.ExpectApprove},
+		{"not approve", r.Confusion.ExpectNotApprove},
+		{"  reject", r.Confusion.ExpectReject},
+		{"  escalate", r.Confusion.ExpectEscalate},
 	} {
 		t.rows = append(t.rows, []string{row.name, strconv.Itoa(row.got.Approve), strconv.Itoa(row.got.Reject), strconv.Itoa(row.got.Escalate)})
 	}

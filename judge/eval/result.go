@@ -41,6 +41,7 @@ func (r *Result) heard(o judge.Opinion) {
 		r.Outcome, r.Failure = "", FailureModel+": "+why
 	case judge.TroubleUnreadable:
 		r.Unreadable = true
+	case judge.TroubleCannotAssess, judge.TroubleLoopGuard: // the verdict says it
 	case judge.TroubleNone:
 		if o.Outcome == "" || o.Model == nil {
 			return
