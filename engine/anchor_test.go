@@ -282,6 +282,7 @@ func TestVerifyUnderWrites(t *testing.T) {
 	for range 4 {
 		ids = append(ids, b.start(agent, "ledger", `{}`).ID)
 	}
+	b.anchor() // who verifies with a key expects one
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -353,7 +354,11 @@ func writeAndVerify(t *testing.T, rt *rapid.T, store engine.Store, key *record.S
 	for _, id := range w.ids {
 		events += w.left(id)
 	}
-	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}, Published: published})
+	req := engine.VerifyRequest{Published: published}
+	if len(published) > 0 {
+		req.Keys = []*record.Verifier{key.Verifier()}
+	}
+	r, err := b.Verify(t.Context(), auditor, req)
 	if err != nil || !r.Clean() || r.Events != events || r.Instances != int64(len(w.ids)) || r.Published != len(published) {
 		rt.Fatalf("%d events of %d instances: %+v, %v", events, len(w.ids), r, err)
 	}
@@ -449,4 +454,23 @@ func (w *writer) left(id string) (n int64) {
 		n++
 	}
 	return n
+}
+
+// A key without an anchor is no clean bill: whoever can write the store can delete all
+// of them, and make every hash anew.
+func TestVerifyWithAKeyAndNoAnchor(t *testing.T) {
+	t.Parallel()
+	key := newSigner(t)
+	b := anchorBench(t, memstore.New(), key)
+	b.define(operator, simple)
+	b.start(agent, "simple", `{}`)
+	req := engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}}
+	r, err := b.Verify(t.Context(), auditor, req)
+	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != engine.BreakAnchor || r.Signed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	b.anchor()
+	if r, err = b.Verify(t.Context(), auditor, req); err != nil || !r.Clean() || !r.Signed {
+		t.Errorf("%+v, %v", r, err)
+	}
 }

@@ -38,6 +38,9 @@ func (v *verification) checkAnchors(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(v.req.Keys) > 0 && v.report.Anchors == 0 {
+		c.wrong(0, "a key was given, and the store has no anchor: all of them were removed, or none was ever made")
+	}
 	v.report.Signed = len(v.req.Keys) > 0 && v.report.Anchors > 0
 	if c.newest.note != "" {
 		v.report.AnchoredAt = &c.newest.said.Time
