@@ -26,6 +26,10 @@ const (
 type Principal struct {
 	ID   string // for example "local:agent"
 	Role Role
+	// Workflows are the names that it may deal with, separated by spaces, each exact or
+	// with * for any run of characters ("deploy refund-*"); "" is all. What it may not
+	// deal with is to it as if it did not exist.
+	Workflows string
 }
 
 // Position is where an instance stands: part of every answer about one.

@@ -1,0 +1,65 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// Kind is how a caller proved who it is.
+type Kind string
+
+// The kinds.
+const (
+	// KindToken is a bearer token of this gavel (gavel token create).
+	KindToken Kind = "token"
+	// KindJWT is a signed token of an OIDC issuer that the operator trusts.
+	KindJWT Kind = "jwt"
+	// KindNone is --auth none: whoever reaches a loopback listener is the local agent.
+	KindNone Kind = "none"
+)
+
+// Identity is who calls, and how that is known.
+type Identity struct {
+	engine.Principal
+	Kind Kind
+	// Credential names the credential in logs and quotas: a token's id, a JWT's issuer
+	// and subject. It is not secret.
+	Credential string
+	// Expires is when the credential ends; zero when it does not.
+	Expires time.Time
+}
+
+// Errors of an Authenticator. Callers of the network are told these and no more.
+var (
+	// ErrNoCredential: the request carries none.
+	ErrNoCredential = errors.New("no credential")
+	// ErrBadCredential: it is unknown, malformed, expired, revoked, or for somebody else.
+	ErrBadCredential = errors.New("the credential is not valid")
+	// ErrUnavailable: it could not be found out now, for example because the issuer's
+	// keys cannot be fetched.
+	ErrUnavailable = errors.New("credentials cannot be checked now")
+)
+
+// Authenticator finds out whose credential it is.
+type Authenticator interface {
+	// Authenticate takes what follows "Bearer ", "" when the request carries nothing.
+	// Errors wrap ErrNoCredential, ErrBadCredential or ErrUnavailable.
+	Authenticate(ctx context.Context, bearer string) (Identity, error)
+}
+
+type contextKey struct{}
+
+// NewContext returns a context that knows who calls.
+func NewContext(ctx context.Context, id Identity) context.Context {
+	return context.WithValue(ctx, contextKey{}, id)
+}
+
+// FromContext returns who calls; false when nobody was authenticated, and then
+// nothing may be done for the caller.
+func FromContext(ctx context.Context) (Identity, bool) {
+	id, ok := ctx.Value(contextKey{}).(Identity)
+	return id, ok
+}
