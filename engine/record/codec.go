@@ -103,6 +103,7 @@ type upcaster func(body []byte) ([]byte, error)
 // upcasters holds, at version v, the step from v to v+1.
 var upcasters = map[int]upcaster{
 	1: renumbered(1), // 2 added reviews and evidence; nothing of 1 changed
+	2: renumbered(2), // 3 added the note of a truncation
 }
 
 // renumbered is the step from a version to the next one that only added to it.

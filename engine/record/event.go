@@ -49,7 +49,7 @@ const (
 
 // SchemaVersion is the version of the event format written today. Readers
 // upcast older ones; a newer one is an error.
-const SchemaVersion = 2
+const SchemaVersion = 3
 
 // Event is one entry of an instance's history. Seq, Revision, PrevHash and Hash
 // are set by Seal.
@@ -185,6 +185,8 @@ type Truncation struct {
 	// its StateDigest: nothing else can vouch for it any more.
 	Revision int64  `json:"revision"`
 	Floor    string `json:"floor,omitempty"`
+	// Note is Text, signed with the key of the anchors; "" where nothing was anchored.
+	Note string `json:"note,omitempty"`
 }
 
 // Key is an idempotency key, scoped to principal, operation and instance.

@@ -1,0 +1,36 @@
+package record
+
+import (
+	"fmt"
+)
+
+// truncationTitle begins what is signed of a truncation. The name of a key, which begins
+// an anchor, holds no space: neither passes for the other.
+const truncationTitle = "gavel truncation v1"
+
+// Text is what a note about the removal of the beginning of an instance's history says:
+// everything that must not be otherwise, so that the note is good for this cut of this
+// instance and for nothing else.
+func (t Truncation) Text(instance string) string {
+	return fmt.Sprintf("%s\ninstance %q\nup to %d\nlast hash %s\ncount %d\nrevision %d\nfloor %s\n",
+		truncationTitle, instance, t.UpTo, t.Hash, t.Count, t.Revision, t.Floor)
+}
+
+// CheckNote checks that Note was signed with one of the keys for this truncation of this
+// instance; without keys, only that it is about it. ErrNote, ErrSignature.
+func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
+	if t.Note == "" {
+		return fmt.Errorf("%w: there is none", ErrNote)
+	}
+	text, err := NoteText(t.Note)
+	if err == nil && len(keys) > 0 {
+		text, err = OpenNote(t.Note, keys...)
+	}
+	if err != nil {
+		return err
+	}
+	if text != t.Text(instance) {
+		return fmt.Errorf("%w of this removal, but of another", ErrNote)
+	}
+	return nil
+}
