@@ -24,9 +24,8 @@ var (
 	goldenCassette = filepath.Join(goldenFolder, "authored.cassette")
 )
 
-// authored is the judge whose answers are in the cassette: it looks the label up, and is
-// wrong about some of the cases that should be approved. It is no model.
-func authored(t *testing.T) llmtest.Brain {
+// askedAbout finds the golden case that a question is about, by its data.
+func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 	t.Helper()
 	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
 	if err != nil {
@@ -36,11 +35,24 @@ func authored(t *testing.T) llmtest.Brain {
 	for _, c := range set.cases {
 		known[documentKey(t, c.Data)] = c
 	}
-	return func(q llmtest.Question) llmtest.Thought {
+	return func(q llmtest.Question) (eval.Case, bool) {
 		for _, doc := range q.Documents {
 			if c, ok := known[documentKey(t, json.RawMessage(doc))]; ok {
-				return authoredAnswer(q, c)
+				return c, true
 			}
+		}
+		return eval.Case{}, false
+	}
+}
+
+// authored is the judge whose answers are in the cassette: it looks the label up, and is
+// wrong about some of the cases that should be approved. It is no model.
+func authored(t *testing.T) llmtest.Brain {
+	t.Helper()
+	about := askedAbout(t)
+	return func(q llmtest.Question) llmtest.Thought {
+		if c, ok := about(q); ok {
+			return authoredAnswer(q, c)
 		}
 		return llmtest.Says("no such case")(q)
 	}
@@ -58,10 +70,15 @@ func documentKey(t *testing.T, doc json.RawMessage) string {
 	return string(key)
 }
 
-func authoredAnswer(q llmtest.Question, c eval.Case) llmtest.Thought {
+// lotOf is a number below n that a case always draws.
+func lotOf(c eval.Case, n uint32) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.ID))
-	lot := h.Sum32() % 20
+	return h.Sum32() % n
+}
+
+func authoredAnswer(q llmtest.Question, c eval.Case) llmtest.Thought {
+	lot := lotOf(c, 20)
 	var thought llmtest.Thought
 	switch {
 	case c.Expect.Outcome == judge.Escalate:

@@ -25,7 +25,7 @@ type evalRunCmd struct {
 	Workers    int           `name:"workers" placeholder:"N" help:"Judge this many cases at once. Default: one for each processor."`
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
 	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
-	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live."`
+	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live. It counts in place of --llm-cassette-mode, here and in the environment."`
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
 	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
@@ -145,9 +145,7 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 	if c.Tape != "" {
 		c.Cassette = c.Tape
 	}
-	if c.Mode != string(llm.CassetteReplay) {
-		c.CassetteFor = c.Mode
-	}
+	c.CassetteFor = c.Mode // what the environment says is for the gate, not for a measurement
 	switch {
 	case c.Model == "":
 		return nil, misused("set LLM_JUDGE_MODEL, or ask no model with --structural", "no model is configured")
@@ -182,7 +180,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 	}
 	m.Cases, m.Results, o.Structural = set.cases, plain, plain
 	if with != nil {
-		layer, err := with.layer(nil)
+		layer, err := with.measured()
 		if err != nil {
 			return m, err
 		}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge/llmtest"
+)
+
+// smallSet writes a set of n cases that a model decides, and returns its path.
+func smallSet(t *testing.T, n int) string {
+	t.Helper()
+	dir := t.TempDir()
+	flow := `{"name": "flow", "initialState": "draft", "judgeConfig": {"useLLM": true, "criteria": ["The text is clear."]},
+		"states": {"draft": {"transitions": {"submit": "done"}}, "done": {"final": true}}}`
+	var cases strings.Builder
+	for i := range n {
+		fmt.Fprintf(&cases, `{"id": "c%d", "workflow": {"ref": "flow.json"}, "state": "draft", "action": "submit", "data": {"text": "The pump of unit %d was replaced and tested for an hour."}, "expect": {"outcome": %q}, "label": {"source": "human"}, "split": "test"}`+"\n",
+			i, i, []string{"approve", "reject"}[i%2])
+	}
+	for name, text := range map[string]string{"flow.json": flow, "cases.jsonl": cases.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "cases.jsonl")
+}
+
+// evalRun is gavel eval run against a provider.
+func evalRun(t *testing.T, url string, args ...string) (code int, out string) {
+	t.Helper()
+	var b bytes.Buffer
+	code = run(t.Context(), append([]string{"eval", "run", "--llm-base-url", url, "--llm-model", "m", "--llm-structured", "json_schema"}, args...), strings.NewReader(""), &b, &b)
+	return code, b.String()
+}
+
+// A judge that wavers is seen to waver: no answer comes out of a cache.
+func TestRepeatsAskAgain(t *testing.T) {
+	brain := func(q llmtest.Question) llmtest.Thought {
+		if q.N%2 == 0 {
+			return llmtest.Fooled(q)
+		}
+		return llmtest.Rejecter(q)
+	}
+	model := llmtest.New(llmtest.OpenAI(), brain)
+	provider := httptest.NewServer(model)
+	defer provider.Close()
+	results := filepath.Join(t.TempDir(), "r.json")
+	code, out := evalRun(t, provider.URL, "--mode", "live", "--repeat", "4", "--workers", "1", "--out", results, smallSet(t, 3))
+	if code != exitFine || model.Count() != 12 {
+		t.Fatalf("exit code %d, %d requests\n%s", code, model.Count(), out)
+	}
+	if f := reportIn(t, results).Flips; f.Rate.K != 3 || f.Rate.N != 3 || f.MostRepeats != 4 {
+		t.Errorf("flips: %+v\n%s", f, out)
+	}
+}
+
+// A judge that is garbled at first is still asked about every other case, and no budget
+// of a principal ends the measurement.
+func TestCasesAreIndependent(t *testing.T) {
+	t.Setenv("GAVEL_LLM_BUDGET", "5")
+	model := llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
+		if q.N < 40 {
+			return llmtest.Says("Looks good to me!")(q)
+		}
+		return llmtest.Fooled(q)
+	})
+	provider := httptest.NewServer(model)
+	defer provider.Close()
+	results := filepath.Join(t.TempDir(), "r.json")
+	code, out := evalRun(t, provider.URL, "--mode", "live", "--workers", "1", "--out", results, smallSet(t, 30))
+	// An answer that cannot be read is asked for once more: 20 cases take the first 40.
+	if code != exitFine || model.Count() != 50 {
+		t.Fatalf("exit code %d, %d requests\n%s", code, model.Count(), out)
+	}
+	if r := reportIn(t, results); r.Unreadable.K != 20 || r.Confusion.ExpectApprove.Approve != 5 {
+		t.Errorf("unreadable %+v, confusion %+v\n%s", r.Unreadable, r.Confusion, out)
+	}
+}
+
+// What the gate's environment says of cassettes is not for a measurement: --mode decides,
+// and its default sends nothing.
+func TestModeOverridesTheEnvironment(t *testing.T) {
+	model := llmtest.New(llmtest.OpenAI(), llmtest.Fooled)
+	provider := httptest.NewServer(model)
+	defer provider.Close()
+	cases, tape := smallSet(t, 2), filepath.Join(t.TempDir(), "tape.jsonl")
+
+	t.Setenv("GAVEL_LLM_CASSETTE_MODE", "replay")
+	if code, out := evalRun(t, provider.URL, "--mode", "record", "--cassette", tape, cases); code != exitFine || model.Count() != 2 {
+		t.Fatalf("record: exit code %d, %d requests\n%s", code, model.Count(), out)
+	}
+	for _, environment := range []string{"record", "record-missing", "live"} {
+		t.Setenv("GAVEL_LLM_CASSETTE_MODE", environment)
+		before, err := os.ReadFile(tape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, out := evalRun(t, provider.URL, "--cassette", tape, smallSet(t, 4))
+		after, err := os.ReadFile(tape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code != exitUnknown || !strings.Contains(out, "2 of 4 cases have no outcome") || !bytes.Equal(before, after) {
+			t.Errorf("replay while the environment says %s: exit code %d\n%s", environment, code, out)
+		}
+	}
+	if model.Count() != 2 {
+		t.Errorf("replaying sent %d requests", model.Count()-2)
+	}
+	t.Setenv("GAVEL_LLM_CASSETTE_MODE", "replay")
+	t.Setenv("GAVEL_LLM_CASSETTE", tape)
+	if code, out := evalRun(t, provider.URL, "--mode", "live", cases); code != exitFine || model.Count() != 4 {
+		t.Errorf("live: exit code %d, %d requests\n%s", code, model.Count(), out)
+	}
+}
