@@ -30,6 +30,7 @@ type checkpointer struct {
 	every   int
 	due     chan struct{} // one place: a round that waits is enough
 	rest    atomic.Bool   // the writer is to fold what is left
+	cut     atomic.Bool   // and to cut the log's file
 	stopped chan struct{}
 	warned  bool
 }
@@ -82,10 +83,10 @@ func (c *checkpointer) fold() error {
 		}
 	}
 	if pages > hugeLog*c.every && pages == folded {
-		// A long reader let it grow and is gone. The lock that this takes is held for as
-		// long as cutting the file takes.
-		_, _, err := checkpoint(c.db, "TRUNCATE")
-		return err
+		// A long reader let it grow and is gone. To cut the file takes the lock of writing:
+		// against a writer who never rests it would not be had from here.
+		c.cut.Store(true)
+		return nil
 	}
 	c.rest.Store(true)
 	return nil

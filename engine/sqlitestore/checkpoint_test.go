@@ -38,7 +38,7 @@ func folding(t *testing.T, path string, pages int) (*sqlitestore.Store, func()) 
 // until repeats a write until something holds.
 func until(t *testing.T, what string, write func(), holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); write() {
+	for end := time.Now().Add(2 * time.Minute); !holds(); write() {
 		if time.Now().After(end) {
 			t.Fatalf("not to be seen: %s", what)
 		}
@@ -113,10 +113,50 @@ func TestLogIsCutAfterALongReader(t *testing.T) {
 	if err := reader.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a file that is cut", write, func() bool {
-		info, err := os.Stat(path + "-wal")
-		return err == nil && info.Size() < 1<<20
-	})
+	until(t, "a file that is cut", write, func() bool { return logBytes(t, path) < 1<<20 })
+}
+
+func logBytes(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// A huge log is cut although somebody writes whenever the checkpointer looks: the writer
+// sees to it.
+func TestLogIsCutBehindTheWriter(t *testing.T) {
+	path := newPath(t)
+	s, write := folding(t, path, 50)
+	defer s.Close()
+	reader, err := s.ReaderDB().BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := reader.QueryRow("SELECT count(*) FROM instances").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a huge log", write, func() bool { return logPages(t, s) > 500 })
+	release := lock(t, path)
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for range 10 { // the last write's upkeep may take it up at once, and find the lock
+		if _, cut, err := s.Fold(); err != nil {
+			t.Fatal(err)
+		} else if cut {
+			left++
+		}
+	}
+	if left == 0 {
+		t.Error("the file of a huge log is not left to the writer to cut")
+	}
+	release()
+	until(t, "a file that is cut", func() { s.LeaveCut(); write() }, func() bool { return logBytes(t, path) < 1<<20 })
 }
 
 // Acknowledged is what a writer may read at once, whoever folds meanwhile.
@@ -147,7 +187,7 @@ func TestTheWriterFoldsTheRest(t *testing.T) {
 	s, write := folding(t, newPath(t), 1<<30)
 	defer s.Close()
 	write()
-	if rest, err := s.Fold(); err != nil || !rest {
+	if rest, _, err := s.Fold(); err != nil || !rest {
 		t.Errorf("after a round: the writer is to fold the rest: %t, %v", rest, err)
 	}
 	for range 20 {

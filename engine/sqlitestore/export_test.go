@@ -161,12 +161,36 @@ func SpanOf(ctx context.Context, s *Store, q engine.DecisionQuery) [2]int64 {
 	return [2]int64{got.from, got.to}
 }
 
-// Fold runs a round of the checkpointer, and reports whether it left the rest to the
-// writer.
-func (s *Store) Fold() (rest bool, err error) {
-	err = s.writer.folder.fold()
-	return s.writer.folder.rest.Swap(false), err
+// Fold runs a round of the checkpointer, and reports whether it left the rest, or cutting
+// the file, to the writer.
+func (s *Store) Fold() (rest, cut bool, err error) {
+	f := s.writer.folder
+	err = f.fold()
+	return f.rest.Swap(false), f.cut.Swap(false), err
 }
+
+// LeaveCut makes the writer cut the log's file after its next transaction.
+func (s *Store) LeaveCut() { s.writer.folder.cut.Store(true) }
 
 // LeaveRest makes the writer fold what is left after its next transaction.
 func (s *Store) LeaveRest() { s.writer.folder.rest.Store(true) }
+
+// FailedWhileAnsweringQueues has a writer whose file is gone answer one write after the
+// other that waits, and queues another one before it takes the second answer. It returns
+// the answers, and whether the one that came later was answered too.
+func FailedWhileAnsweringQueues(path string) (told []error, later bool) {
+	w := &writer{queue: make(chan *request, 4), files: files{path: nil}}
+	ask := func() *request { return &request{done: make(chan error)} } // unbuffered: the writer waits to be heard
+	first, second := ask(), ask()
+	w.queue <- second
+	go func() {
+		defer close(first.done)
+		w.transact(first)
+	}()
+	told = append(told, <-first.done)
+	third := &request{done: make(chan error, 1)}
+	w.queue <- third
+	told = append(told, <-second.done)
+	<-first.done // transact has ended
+	return told, third.state.Load() != waiting
+}

@@ -138,3 +138,17 @@ func TestFilePutBack(t *testing.T) {
 		t.Errorf("after it was put back: %v", err)
 	}
 }
+
+// Who writes after somebody was told that the file is gone is not told the same without
+// a look at it: the file may be back.
+func TestWhatFailedIsToldToThoseWhoWaited(t *testing.T) {
+	told, later := sqlitestore.FailedWhileAnsweringQueues(filepath.Join(t.TempDir(), "gone"))
+	for i, err := range told {
+		if !errors.Is(err, sqlitestore.ErrGone) {
+			t.Errorf("write %d: got %v, want ErrGone", i, err)
+		}
+	}
+	if later {
+		t.Error("a write that came after the answer was answered by the look before it")
+	}
+}

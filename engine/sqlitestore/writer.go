@@ -66,6 +66,7 @@ type writer struct {
 	batch    []*request    // of the transaction that is open, reused
 	folder   *checkpointer // nil where commits fold
 	folded   int           // pages written when it was last woken
+	asked    int           // how many waited in the queue when begin last tried
 }
 
 func openWriter(ctx context.Context, cfg Config) (*writer, error) {
@@ -168,7 +169,10 @@ func (w *writer) upkeep() {
 	if w.folder == nil {
 		return
 	}
-	if w.folder.rest.CompareAndSwap(true, false) {
+	switch {
+	case w.folder.cut.CompareAndSwap(true, false):
+		_, _, _ = checkpoint(w.conn, "TRUNCATE")
+	case w.folder.rest.CompareAndSwap(true, false):
 		_, _, _ = checkpoint(w.conn, "PASSIVE")
 	}
 	if n, err := pagesWritten(w.conn); err == nil && n-w.folded >= w.folder.every {
@@ -253,12 +257,14 @@ func isRefusal(err error) bool {
 
 // begin takes the write lock of the file, waiting for other processes.
 func (w *writer) begin() error {
+	w.asked = len(w.queue)
 	if err := w.files.present(); err != nil {
 		return err
 	}
 	start := time.Now()
 	hurry, wait, patience := w.hurrying, shortestWait, w.busy
 	for {
+		w.asked = len(w.queue)
 		err := w.stmts.exec(w.stmts.begin)
 		if !isBusy(err) {
 			return err
@@ -295,11 +301,17 @@ func (w *writer) finish(written bool) error {
 // already undone it by itself after some failures.
 func (w *writer) rollback() { _ = w.stmts.exec(w.stmts.rollback) }
 
-// failQueued tells everybody who waits now why nothing can be written.
+// failQueued tells those who waited already when begin tried why nothing can be
+// written. Who came later is not told: what was in the way may be gone by then,
+// and the first to be told may be the one who removed it.
 func (w *writer) failQueued(first *request, err error) {
-	for r := first; r != nil; r = w.next(0, 0) {
+	for r, left := first, w.asked; r != nil; left-- {
 		if r.take() {
 			r.done <- err
 		}
+		if left == 0 {
+			return
+		}
+		r = w.next(0, 0)
 	}
 }
