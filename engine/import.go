@@ -143,6 +143,17 @@ type InstanceImport struct {
 	Notes       []string `json:"notes,omitempty"`
 }
 
+// The bounds of what is imported of one instance. It is planned as a whole before any of
+// it is written, so that what is refused leaves nothing behind: all of this is held in
+// memory, but the context of no step other than the last one.
+const (
+	MaxImportLines       = 100_000
+	MaxImportCheckpoints = 10_000
+	// MaxImportBytes bounds its documents together, and the changes that its steps make
+	// together: a short line that restores a checkpoint can change much.
+	MaxImportBytes = 64 << 20
+)
+
 // mostRemarks bounds what is said of one instance.
 const mostRemarks = 20
 
@@ -377,6 +388,9 @@ func (im *importing) instance(ctx context.Context, in ImportInstance, bad error)
 		out.Reason = fmt.Sprintf("it is in %.80q, which is no state of %s", in.State, l.def.Name)
 		return out, nil
 	}
+	if out.Reason = tooMuch(in); out.Reason != "" {
+		return out, nil
+	}
 	if err := checkDocuments(&in); err != nil {
 		out.Reason = err.Error()
 		return out, nil
@@ -399,7 +413,7 @@ func (im *importing) append(ctx context.Context, in ImportInstance, l loaded, ou
 	attempt := *out
 	attempt.Differences, attempt.Notes = append([]string(nil), out.Differences...), append([]string(nil), out.Notes...)
 	pl := &plan{im: im, in: in, l: l, here: here, out: &attempt}
-	reason, err := pl.make()
+	reason, err := pl.make(ctx)
 	switch {
 	case err != nil:
 		return false, err
@@ -408,78 +422,13 @@ func (im *importing) append(ctx context.Context, in ImportInstance, l loaded, ou
 		return false, nil
 	}
 	if !im.req.DryRun {
-		for _, c := range pl.commits {
-			err := im.e.cfg.Store.Commit(ctx, c)
-			switch {
-			case errors.Is(err, ErrConflict), errors.Is(err, ErrKeyTaken):
-				return true, nil // somebody imports the same, or the instance went on: look again
-			case err != nil:
-				return false, storeError("record the history", err)
-			}
-			im.e.observe(ctx, c.Events...)
+		switch err := pl.commit(ctx); {
+		case errors.Is(err, ErrConflict), errors.Is(err, ErrKeyTaken):
+			return true, nil // somebody imports the same, or the instance went on: look again
+		case err != nil:
+			return false, storeError("record the history", err)
 		}
 	}
 	*out = attempt
 	return false, nil
-}
-
-// checkDocuments holds every document of an instance to what contexts may be, and makes
-// them compact. Nulls are dropped: a context has none.
-func checkDocuments(in *ImportInstance) error {
-	var err error
-	if in.Context, err = importedDocument(in.Context, false); err != nil {
-		return fmt.Errorf("%s: its context: %w", in.File, err)
-	}
-	for i := range in.Lines {
-		line := &in.Lines[i]
-		if line.Data, err = importedDocument(line.Data, true); err != nil {
-			return fmt.Errorf("%s:%d: its data: %w", in.Log, line.Number, err)
-		}
-		if line.Context, err = importedDocument(line.Context, false); err != nil {
-			return fmt.Errorf("%s:%d: its context: %w", in.Log, line.Number, err)
-		}
-	}
-	for i := range in.Checkpoints {
-		cp := &in.Checkpoints[i]
-		if cp.Context, err = importedDocument(cp.Context, false); err != nil {
-			return fmt.Errorf("%s: its context: %w", cp.File, err)
-		}
-		if cp.Metadata, err = importedDocument(cp.Metadata, true); err != nil {
-			return fmt.Errorf("%s: its metadata: %w", cp.File, err)
-		}
-	}
-	return nil
-}
-
-func importedDocument(doc json.RawMessage, nulls bool) (json.RawMessage, error) {
-	if len(doc) == 0 {
-		return nil, nil
-	}
-	doc, err := workflow.CheckDocument(doc)
-	if err != nil {
-		return nil, err
-	}
-	fields, err := fieldsOf(doc)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range workflow.ReservedKeys {
-		if _, taken := fields[key]; taken {
-			return nil, fmt.Errorf("the key %q is reserved: only the gate sets it", key)
-		}
-	}
-	if nulls {
-		return doc, nil
-	}
-	return workflow.Merge(nil, doc)
-}
-
-// fieldsOf are the top-level members of an object, as they are written.
-func fieldsOf(doc json.RawMessage) (map[string]json.RawMessage, error) {
-	fields := map[string]json.RawMessage{}
-	if len(doc) == 0 {
-		return fields, nil
-	}
-	err := json.Unmarshal(doc, &fields)
-	return fields, err
 }

@@ -9,7 +9,90 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 )
+
+// tooMuch says what an instance has too much of to be held in memory; "" for nothing.
+func tooMuch(in ImportInstance) string {
+	if n := len(in.Lines); n > MaxImportLines {
+		return fmt.Sprintf("%s has %d lines; at most %d of one instance can be imported", in.Log, n, MaxImportLines)
+	}
+	if n := len(in.Checkpoints); n > MaxImportCheckpoints {
+		return fmt.Sprintf("it has %d checkpoints; at most %d of one instance can be imported", n, MaxImportCheckpoints)
+	}
+	bytes := len(in.Context) + len(in.Extra)
+	for _, line := range in.Lines {
+		bytes += len(line.Data) + len(line.Context) + len(line.Extra)
+	}
+	for _, cp := range in.Checkpoints {
+		bytes += len(cp.Context) + len(cp.Metadata) + len(cp.Extra) + len(cp.Description)
+	}
+	if bytes > MaxImportBytes {
+		return fmt.Sprintf("its log and its checkpoints hold %d bytes; at most %d of one instance can be imported", bytes, MaxImportBytes)
+	}
+	return ""
+}
+
+// checkDocuments holds every document of an instance to what contexts may be, and makes
+// them compact. Nulls are dropped: a context has none.
+func checkDocuments(in *ImportInstance) error {
+	var err error
+	if in.Context, err = importedDocument(in.Context, false); err != nil {
+		return fmt.Errorf("%s: its context: %w", in.File, err)
+	}
+	for i := range in.Lines {
+		line := &in.Lines[i]
+		if line.Data, err = importedDocument(line.Data, true); err != nil {
+			return fmt.Errorf("%s:%d: its data: %w", in.Log, line.Number, err)
+		}
+		if line.Context, err = importedDocument(line.Context, false); err != nil {
+			return fmt.Errorf("%s:%d: its context: %w", in.Log, line.Number, err)
+		}
+	}
+	for i := range in.Checkpoints {
+		cp := &in.Checkpoints[i]
+		if cp.Context, err = importedDocument(cp.Context, false); err != nil {
+			return fmt.Errorf("%s: its context: %w", cp.File, err)
+		}
+		if cp.Metadata, err = importedDocument(cp.Metadata, true); err != nil {
+			return fmt.Errorf("%s: its metadata: %w", cp.File, err)
+		}
+	}
+	return nil
+}
+
+func importedDocument(doc json.RawMessage, nulls bool) (json.RawMessage, error) {
+	if len(doc) == 0 {
+		return nil, nil
+	}
+	doc, err := workflow.CheckDocument(doc)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := fieldsOf(doc)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range workflow.ReservedKeys {
+		if _, taken := fields[key]; taken {
+			return nil, fmt.Errorf("the key %q is reserved: only the gate sets it", key)
+		}
+	}
+	if nulls {
+		return doc, nil
+	}
+	return workflow.Merge(nil, doc)
+}
+
+// fieldsOf are the top-level members of an object, as they are written.
+func fieldsOf(doc json.RawMessage) (map[string]json.RawMessage, error) {
+	fields := map[string]json.RawMessage{}
+	if len(doc) == 0 {
+		return fields, nil
+	}
+	err := json.Unmarshal(doc, &fields)
+	return fields, err
+}
 
 // extraPart is a part of what an imported event keeps beside its fields.
 func extraPart(from *record.Import, part string) json.RawMessage {

@@ -51,9 +51,23 @@ func (pl *plan) follow(line ImportLine) (string, error) {
 	if reason != "" || err != nil {
 		return reason, err
 	}
+	if reason := pl.fits(ev, line, context); reason != "" {
+		return reason, nil
+	}
 	pl.compare(ev, line)
-	pl.add(ev, context)
-	return "", nil
+	return "", pl.add(ev, context)
+}
+
+// fits says what is too large of where a line leads to, "" for nothing.
+func (pl *plan) fits(ev record.Event, line ImportLine, context json.RawMessage) string {
+	if n := len(context); n > record.MaxContext {
+		return fmt.Sprintf("%s:%d: it leads to a context of %d bytes; the limit is %d", pl.in.Log, line.Number, n, record.MaxContext)
+	}
+	pl.bytes += len(ev.Patch) + len(ev.Import.Extra)
+	if pl.bytes > MaxImportBytes {
+		return fmt.Sprintf("%s:%d: the lines up to this one change more than %d bytes together; that is the limit for one instance", pl.in.Log, line.Number, MaxImportBytes)
+	}
+	return ""
 }
 
 // timed gives an event its line's time, or the one of the event before: then the line's
@@ -81,7 +95,7 @@ func (pl *plan) leads(ev *record.Event, line ImportLine) (json.RawMessage, strin
 		if ev.To == "" {
 			return nil, at + ": nothing can come before a start", nil
 		}
-		return pl.at.context, "", nil
+		return pl.context, "", nil
 	}
 	restored := pl.restores(line)
 	after := line.Context
@@ -106,7 +120,7 @@ func (pl *plan) leads(ev *record.Event, line ImportLine) (json.RawMessage, strin
 		return ev.Patch, "", nil
 	}
 	if after != nil {
-		patch, err := difference(pl.at.context, after)
+		patch, err := difference(pl.context, after)
 		if err != nil {
 			return nil, "", internal("compare contexts", err)
 		}
@@ -116,7 +130,7 @@ func (pl *plan) leads(ev *record.Event, line ImportLine) (json.RawMessage, strin
 	} else {
 		ev.Patch = line.Data
 	}
-	context, err := workflow.Merge(pl.at.context, ev.Patch)
+	context, err := workflow.Merge(pl.context, ev.Patch)
 	if err != nil {
 		return nil, "", internal("merge a line", err)
 	}
@@ -130,36 +144,6 @@ func (pl *plan) leads(ev *record.Event, line ImportLine) (json.RawMessage, strin
 // backward reports whether a line goes back to an earlier point.
 func backward(line ImportLine) bool {
 	return line.CheckpointID != "" || line.Action == "rollback" || line.Kind == record.RolledBack || line.Kind == record.Undone
-}
-
-// uncount takes back that the steps count which a line goes back behind.
-func (pl *plan) uncount(state string, context json.RawMessage) bool {
-	to := -1
-	for i, s := range pl.steps {
-		if s.state == state && sameDocument(s.context, context) {
-			to = i
-		}
-	}
-	if to < 0 && pl.here.inst.Seq > 0 && !(pl.base.state == state && sameDocument(pl.base.context, context)) {
-		return false
-	}
-	for i := to + 1; i < len(pl.steps); i++ {
-		pl.steps[i].ev.Import.Counts = false
-	}
-	return true
-}
-
-// restores is the checkpoint that a line goes back to, nil for none that is known.
-func (pl *plan) restores(line ImportLine) *ImportCheckpoint {
-	if line.CheckpointID == "" {
-		return nil
-	}
-	for i := range pl.in.Checkpoints {
-		if pl.in.Checkpoints[i].ID == line.CheckpointID {
-			return &pl.in.Checkpoints[i]
-		}
-	}
-	return nil
 }
 
 // target is where the definition has an action lead to, "" when that is not plain.

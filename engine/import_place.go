@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
 // place puts every checkpoint behind the step that it names: the last one with its state
 // and context that is not later.
-func (pl *plan) place() error {
+func (pl *plan) place() {
 	all := slices.Clone(pl.in.Checkpoints)
 	slices.SortStableFunc(all, func(a, b ImportCheckpoint) int {
 		if c := a.Time.Compare(b.Time); c != 0 {
@@ -32,10 +31,7 @@ func (pl *plan) place() error {
 			continue
 		}
 		taken[cp.ID] = true
-		at, err := pl.named(cp)
-		if err != nil {
-			return err
-		}
+		at := pl.named(cp)
 		if at == nowhere {
 			remark(&pl.out.Differences, "%s: the history was never in %.80q with the context of this checkpoint, or has left it behind here; it is left out", cp.File, cp.State)
 			continue
@@ -43,61 +39,6 @@ func (pl *plan) place() error {
 		behind := pl.step(at)
 		behind.checkpoints = append(behind.checkpoints, pl.checkpoint(at, cp))
 	}
-	return nil
-}
-
-// Positions of steps: from 0 on they are indexes.
-const (
-	atBase  = -1
-	nowhere = -2
-)
-
-func (pl *plan) step(at int) *step {
-	if at == atBase {
-		return &pl.base
-	}
-	return &pl.steps[at]
-}
-
-// named is the position of the step that a checkpoint names.
-func (pl *plan) named(cp ImportCheckpoint) (int, error) {
-	first, last := nowhere, nowhere
-	begins := atBase
-	if pl.here.native {
-		begins = 0 // what went on here is not what the checkpoint is about
-	}
-	for i := begins; i < len(pl.steps); i++ {
-		s := pl.step(i)
-		if _, known := pl.l.def.States[s.state]; !known || s.state != cp.State {
-			continue // from an unknown state nothing could go on
-		}
-		if cp.Context != nil {
-			same, err := pl.im.same(pl.l, s.context, cp.Context)
-			if err != nil {
-				return nowhere, err
-			}
-			if !same {
-				continue
-			}
-		}
-		if first == nowhere {
-			first = i
-		}
-		if cp.Time.IsZero() || !pl.timeOf(i).After(cp.Time) {
-			last = i
-		}
-	}
-	if last == nowhere {
-		return first, nil
-	}
-	return last, nil
-}
-
-func (pl *plan) timeOf(at int) time.Time {
-	if at == atBase {
-		return pl.here.inst.UpdatedAt
-	}
-	return pl.steps[at].ev.Time
 }
 
 // checkpoint is the event of a checkpoint that names where a step led to. Its time is

@@ -94,12 +94,12 @@ func (s *said) brought() bool {
 	return s != nil && (s.Kind == record.Imported || s.Kind == record.Reconciled || s.Kind == record.Checkpointed && len(s.Import) > 0)
 }
 
-// step is a draft of an event with what it leads to.
+// step is a draft of an event with what it leads to, but for the context: a log of a
+// megabyte would be gigabytes of those.
 type step struct {
-	ev      record.Event
-	line    int
-	state   string
-	context json.RawMessage
+	ev    record.Event
+	line  int
+	state string
 	// checkpoints name the revision that the step leads to.
 	checkpoints []record.Event
 }
@@ -113,22 +113,31 @@ type plan struct {
 	out  *InstanceImport
 
 	steps   []step
-	base    step // where the steps begin
-	at      step // where the last step led to
+	base    step            // where the steps begin
+	at      step            // where the last step led to
+	context json.RawMessage // what it led to
+	bytes   int             // of what the steps change
 	time    time.Time
 	nth     map[int]int // of each line by its number: see scope
-	commits []Commit
+	spots   spots
+	// restored are the checkpoints by their ids.
+	restored map[string]*ImportCheckpoint
+	// backs are the first steps that do not count, by the last one of those: see uncount.
+	backs map[int]int
 }
 
-// make fills in commits, or says why the instance is refused.
-func (pl *plan) make() (reason string, err error) {
+// make plans the steps, or says why the instance is refused.
+func (pl *plan) make(ctx context.Context) (reason string, err error) {
 	here := pl.here
-	pl.base = step{state: here.inst.State, context: here.inst.Context}
+	pl.base = step{state: here.inst.State}
 	pl.base.ev.Status = here.inst.Status
-	pl.at, pl.time = pl.base, here.inst.UpdatedAt
+	pl.at, pl.context, pl.time = pl.base, here.inst.Context, here.inst.UpdatedAt
 	lines, reason := pl.unknown()
 	if reason != "" {
 		return reason, nil
+	}
+	if err := pl.look(lines); err != nil {
+		return "", err
 	}
 	if here.inst.Seq > 0 {
 		if here.inst.DefinitionHash != pl.l.stored.Hash && len(lines) > 0 {
@@ -138,20 +147,22 @@ func (pl *plan) make() (reason string, err error) {
 		return "", err
 	}
 	for _, line := range lines {
+		if err := ctx.Err(); err != nil {
+			return "", storeError("read the history", err)
+		}
 		if reason, err := pl.follow(line); reason != "" || err != nil {
 			return reason, err
 		}
 	}
+	pl.settle()
 	if err := pl.reconcile(len(lines) > 0); err != nil {
 		return "", err
 	}
-	if err := pl.place(); err != nil {
-		return "", err
-	}
+	pl.place()
 	if err := pl.keepFile(); err != nil {
 		return "", err
 	}
-	return pl.seal()
+	return pl.check()
 }
 
 // keepFile keeps what the instance's file holds beside its fields, and its times where
@@ -255,11 +266,12 @@ func (pl *plan) event(kind record.Kind, line int, hash string) record.Event {
 }
 
 // add appends an event that leads to a state and a context.
-func (pl *plan) add(ev record.Event, context json.RawMessage) {
+func (pl *plan) add(ev record.Event, context json.RawMessage) error {
 	ev.From = pl.at.state
-	pl.at = step{ev: ev, line: ev.Import.Line, state: ev.To, context: context}
+	pl.at, pl.context = step{ev: ev, line: ev.Import.Line, state: ev.To}, context
 	pl.steps = append(pl.steps, pl.at)
 	pl.time = ev.Time
+	return pl.spot(len(pl.steps) - 1)
 }
 
 // begin writes what stands in no line: how the instance was started, when the log does
@@ -294,7 +306,9 @@ func (pl *plan) begin(lines []ImportLine) error {
 	if len(lines) == 0 && pl.in.Cancelled {
 		ev.Status = record.Cancelled
 	}
-	pl.add(ev, ev.Patch)
+	if err := pl.add(ev, ev.Patch); err != nil {
+		return err
+	}
 	if len(lines) > 0 && string(ev.Patch) != "{}" {
 		remark(&pl.out.Notes, "the log does not say how it was started: its start context is what no line sets, from %s (%s)", from, keysOf(ev.Patch))
 	}
@@ -310,7 +324,7 @@ func (pl *plan) reconcile(grown bool) error {
 	if pl.here.inst.Seq > 0 && !grown && (pl.here.native || len(pl.here.inst.Facts.Reviews) > 0) {
 		return nil
 	}
-	same, err := pl.im.same(pl.l, pl.at.context, pl.in.Context)
+	same, err := pl.im.same(pl.l, pl.context, pl.in.Context)
 	if err != nil {
 		return err
 	}
@@ -326,7 +340,7 @@ func (pl *plan) reconcile(grown bool) error {
 		remark(&pl.out.Differences, "%s ends in %q, %s says %q; the latter holds", what, pl.at.state, pl.in.File, pl.in.State)
 	}
 	if !same {
-		patch, err := difference(pl.at.context, orEmptyObject(pl.in.Context))
+		patch, err := difference(pl.context, orEmptyObject(pl.in.Context))
 		if err != nil {
 			return internal("compare contexts", err)
 		}
@@ -343,8 +357,7 @@ func (pl *plan) reconcile(grown bool) error {
 	if pl.in.Cancelled {
 		ev.Status = record.Cancelled
 	}
-	pl.add(ev, ev.Patch)
-	return nil
+	return pl.add(ev, ev.Patch)
 }
 
 // unset is what no line sets, of the first context that is told, and where that is.
@@ -384,72 +397,4 @@ func (pl *plan) origin(line ImportLine) string {
 		return initial
 	}
 	return ""
-}
-
-// seal makes commits of the steps, or says which line cannot be kept.
-func (pl *plan) seal() (string, error) {
-	inst := pl.here.inst
-	var c Commit
-	flush := func(snapshot bool) {
-		if len(c.Events) > 0 {
-			c.Next, c.Snapshot = inst, snapshot
-			pl.commits = append(pl.commits, c)
-		}
-		c = Commit{Expect: inst.Seq}
-	}
-	flush(false)
-	put := func(ev record.Event, line int) (string, error) {
-		sealed, next, err := record.Seal(inst, ev, nil)
-		switch {
-		case errors.Is(err, record.ErrTooLarge):
-			at := pl.in.File
-			if line > 0 {
-				at = fmt.Sprintf("%s:%d", pl.in.Log, line)
-			}
-			return fmt.Sprintf("%s: %v", at, err), nil
-		case err != nil:
-			return "", internal("seal an imported event", err)
-		}
-		c.Events, inst = append(c.Events, sealed), next
-		pl.out.Events++
-		return "", nil
-	}
-	for _, s := range slices.Concat([]step{pl.base}, pl.steps) {
-		if s.ev.Kind != "" {
-			if reason, err := put(s.ev, s.line); reason != "" || err != nil {
-				return reason, err
-			}
-		}
-		for _, cp := range s.checkpoints {
-			if reason, err := put(cp, 0); reason != "" || err != nil {
-				return reason, err
-			}
-			pl.out.Checkpoints++
-			flush(true)
-		}
-		if len(c.Events) >= eventsPerCommit {
-			flush(false)
-		}
-	}
-	flush(false)
-	pl.conclude(inst)
-	return "", nil
-}
-
-// conclude says what came of the instance.
-func (pl *plan) conclude(inst record.Instance) {
-	out := pl.out
-	out.State, out.Version = inst.State, inst.Version
-	switch {
-	case out.Events == 0:
-		out.Status = ImportPresent
-	case pl.here.inst.Seq > 0:
-		out.Status = ImportContinued
-	default:
-		out.Status = ImportNew
-	}
-	if out.Events == 0 || pl.im.req.Counts || inst.Status != record.Running || len(pl.l.def.MustPassThrough) == 0 {
-		return
-	}
-	remark(&out.Notes, "the definition has states that must be passed through, and what was visited elsewhere does not count")
 }

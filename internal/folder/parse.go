@@ -49,7 +49,9 @@ func ReadLog(r io.Reader) (lines []engine.ImportLine, torn bool, err error) {
 			case err != nil:
 				return nil, false, &lineError{number, err}
 			}
-			line.Number = number
+			if line.Number = number; len(lines) == MaxLines {
+				return nil, false, &lineError{number, fmt.Errorf("the log has more than %d lines; at most that many of one instance can be imported", MaxLines)}
+			}
 			lines = append(lines, line)
 		}
 		if !whole {

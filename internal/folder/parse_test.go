@@ -142,7 +142,7 @@ func (endless) Read(p []byte) (int, error) {
 
 func TestReadLogEnds(t *testing.T) {
 	if testing.Short() {
-		t.Skip("reads 256 MiB")
+		t.Skip("reads 64 MiB")
 	}
 	if _, _, err := folder.ReadLog(io.Reader(endless{})); err == nil || !strings.Contains(err.Error(), "the log has more than") {
 		t.Errorf("got %v", err)

@@ -21,8 +21,11 @@ const (
 	MaxDefinition = 256 << 10
 	MaxFile       = 1 << 20 // an instance or a checkpoint
 	MaxLine       = 1 << 20
-	MaxLog        = 256 << 20
+	MaxLog        = engine.MaxImportBytes // and the checkpoints of one instance together
 )
+
+// MaxLines is how many lines a log may have.
+const MaxLines = engine.MaxImportLines
 
 // The folders in a folder.
 const (
@@ -246,10 +249,19 @@ func (f *Folder) instance(file string) (engine.ImportInstance, error) {
 			return in, err
 		}
 	}
-	for _, file := range f.checkpoints[in.ID] {
+	files := f.checkpoints[in.ID]
+	if n := len(files); n > engine.MaxImportCheckpoints {
+		return in, fmt.Errorf("it has %d checkpoints; at most %d of one instance can be imported", n, engine.MaxImportCheckpoints)
+	}
+	bytes := 0
+	for _, file := range files {
 		cp, _, err := f.checkpoint(file)
 		if err != nil {
 			return in, fmt.Errorf("%s: %w", file, err)
+		}
+		bytes += len(cp.Context) + len(cp.Metadata) + len(cp.Extra) + len(cp.Description)
+		if bytes > MaxLog {
+			return in, fmt.Errorf("its checkpoints have more than %d bytes together", MaxLog)
 		}
 		in.Checkpoints = append(in.Checkpoints, cp)
 	}

@@ -1,0 +1,128 @@
+package folder_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/folder"
+)
+
+const loop = `{"name":"loop","initialState":"a","states":{"a":{"transitions":{"x":"a"}}}}`
+
+// filled is a member of an object with so many bytes in it.
+func filled(key string, bytes int) string {
+	return fmt.Sprintf("%q:%q", key, strings.Repeat("v", bytes))
+}
+
+// minute is a moment of a history.
+func minute(n int) string {
+	return time.Date(2025, 1, 1, 0, n, 0, 0, time.UTC).Format(time.RFC3339)
+}
+
+// A log of short lines behind a large context is held as what it is, not as the contexts
+// that it leads to, and no more are the checkpoints that lie between its lines.
+func TestImportHoldsNoContexts(t *testing.T) {
+	const lines, checkpoints = 2000, 200
+	var log strings.Builder
+	fmt.Fprintf(&log, `{"to":"a","data":{%s}}`+"\n", filled("one", 100<<10))
+	fmt.Fprintf(&log, `{"from":"a","action":"x","to":"a","data":{%s}}`+"\n", filled("two", 100<<10))
+	for i := range lines {
+		fmt.Fprintf(&log, `{"timestamp":%q,"from":"a","action":"x","to":"a","data":{"n":%d}}`+"\n", minute(i), i)
+	}
+	from := files{
+		"definitions/loop.json": loop,
+		"wf-1.json":             fmt.Sprintf(`{"id":"wf-1","type":"loop","state":"a","context":{%s,%s,"n":%d}}`, filled("one", 100<<10), filled("two", 100<<10), lines-1),
+		"wf-1.log":              log.String(),
+	}
+	for i := range checkpoints {
+		from[fmt.Sprintf("checkpoints/c%d.json", i)] = fmt.Sprintf(`{"checkpointId":"c%d","workflowId":"wf-1","state":"a","timestamp":%q}`, i, minute(i*lines/checkpoints))
+	}
+	h := newHouse(t, "a")
+	before := heap()
+	report := h.bring(from.fs(), func(req *engine.ImportRequest) { req.DryRun = true })
+	grown := heap() - before
+	if got := report.Instances[0]; got.Status != engine.ImportNew || got.Events != lines+2+checkpoints || got.Checkpoints != checkpoints || report.Differed > 0 {
+		t.Fatalf("%s", text(report))
+	}
+	// The contexts would be more than 400 MB.
+	if grown > 200<<20 {
+		t.Errorf("the heap grew by %d bytes for a log of %d", grown, log.Len())
+	}
+}
+
+// heap is the most that the heap ever had, roughly.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapSys)
+}
+
+// What is too large is refused with its line, before all of it is held.
+func TestImportRefusesTooMuch(t *testing.T) {
+	for name, tt := range map[string]struct {
+		from files
+		want string
+	}{
+		"a context": {files{
+			"wf-1.log": fmt.Sprintf(`{"to":"a","data":{%s}}`+"\n"+`{"from":"a","to":"a","data":{%s}}`+"\n"+`{"from":"a","to":"a","data":{%s}}`+"\n"+`{"from":"a","action":"no state","to":"a"}`,
+				filled("a", 100<<10), filled("b", 100<<10), filled("c", 100<<10)),
+		}, "wf-1.log:3: it leads to a context of "},
+		"restored changes": {files{
+			"wf-1.log":           `{"to":"a"}` + "\n" + strings.Repeat(`{"action":"rollback","checkpointId":"c"}`+"\n"+`{"action":"rollback","checkpointId":"d"}`+"\n", 1000),
+			"checkpoints/c.json": fmt.Sprintf(`{"checkpointId":"c","workflowId":"wf-1","state":"a","context":{%s}}`, filled("c", 60<<10)),
+			"checkpoints/d.json": fmt.Sprintf(`{"checkpointId":"d","workflowId":"wf-1","state":"a","context":{%s}}`, filled("d", 60<<10)),
+		}, "change more than 67108864 bytes together"},
+		"lines": {files{"wf-1.log": strings.Repeat("{}\n", folder.MaxLines+1)}, "wf-1.log:100001: the log has more than 100000 lines"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.from["definitions/loop.json"] = loop
+			tt.from["wf-1.json"] = `{"id":"wf-1","type":"loop","state":"a"}`
+			h := newHouse(t, "a")
+			got := h.bring(tt.from.fs(), nil).Instances[0]
+			if got.Status != engine.ImportRefused || !strings.Contains(got.Reason, tt.want) {
+				t.Errorf("got %s: %s; want %s", got.Status, got.Reason, tt.want)
+			}
+			if n := len(h.export()); n != 1 {
+				t.Errorf("%d files are here, not the definition alone", n)
+			}
+		})
+	}
+}
+
+// Twice as long a history takes twice the work to import, also where lines go back and
+// checkpoints name steps.
+func TestImportIsLinear(t *testing.T) {
+	allocated := func(n int) uint64 {
+		from := files{"definitions/loop.json": loop}
+		var log strings.Builder
+		log.WriteString(`{"to":"a","data":{"n":0}}` + "\n")
+		for i := range n {
+			fmt.Fprintf(&log, `{"timestamp":%q,"from":"a","action":"x","to":"a","data":{"n":%d}}`+"\n", minute(i), i+1)
+			from[fmt.Sprintf("checkpoints/c%d.json", i)] = fmt.Sprintf(`{"checkpointId":"c%d","workflowId":"wf-1","state":"a","context":{"n":%d}}`, i, i+1)
+		}
+		for i := range n {
+			fmt.Fprintf(&log, `{"timestamp":%q,"action":"rollback","checkpointId":"c%d"}`+"\n", minute(n+i), n-i-1)
+		}
+		from["wf-1.log"], from["wf-1.json"] = log.String(), `{"id":"wf-1","type":"loop","state":"a","context":{"n":1}}`
+		h := newHouse(t, "a")
+		req := h.request(from.fs())
+		req.DryRun, req.Counts = true, true
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		report, err := h.Import(t.Context(), operator, req)
+		runtime.ReadMemStats(&after)
+		if err != nil || report.Instances[0].Checkpoints != n || report.Differed > 0 {
+			t.Fatalf("%s, %v", text(report), err)
+		}
+		return after.Mallocs - before.Mallocs
+	}
+	small, large := allocated(200), allocated(800)
+	if large > 8*small {
+		t.Errorf("4 times the history took %.1f times the allocations: %d, %d", float64(large)/float64(small), small, large)
+	}
+}
