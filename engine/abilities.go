@@ -79,6 +79,34 @@ type StoredAnchor struct {
 	Heads []byte `json:"heads"`
 }
 
+// Tailer tells what was committed, in the order of commits.
+type Tailer interface {
+	// EventsAfter lists events above a position, oldest first, at most limit of them (0 is
+	// no limit). What one process committed another one finds as soon as it is durable.
+	EventsAfter(ctx context.Context, position int64, limit int) iter.Seq2[PlacedEvent, error]
+	// LastPosition is that of the newest event, 0 when there is none.
+	LastPosition(ctx context.Context) (int64, error)
+}
+
+// PlacedEvent is an event with its place among all of a store.
+type PlacedEvent struct {
+	Position int64
+	// Owner started the instance.
+	Owner string
+	Event record.Event
+}
+
+// Teacher keeps a lesson that no event goes with.
+type Teacher interface {
+	Learn(ctx context.Context, l Lesson) error
+}
+
+// Counter counts the instances of a principal that have not ended.
+type Counter interface {
+	// Running counts no further than most.
+	Running(ctx context.Context, owner string, most int) (int, error)
+}
+
 // Truncator removes the beginning of a history.
 type Truncator interface {
 	// Truncate removes the events of an instance up to and including a seq, and its

@@ -17,6 +17,7 @@ const (
 	opStart      operation = "start"
 	opAdvance    operation = "advance"
 	opValidate   operation = "validate"
+	opDecide     operation = "ask for a decision of"
 	opCancel     operation = "cancel"
 	opCheckpoint operation = "checkpoint"
 	opRollback   operation = "rollback"
@@ -42,6 +43,7 @@ var allowed = map[operation][]Role{
 	opStart:      {RoleAgent, RoleOperator},
 	opAdvance:    {RoleAgent, RoleReviewer, RoleOperator},
 	opValidate:   {RoleAgent, RoleReviewer, RoleOperator},
+	opDecide:     {RoleAgent, RoleReviewer, RoleOperator},
 	opCancel:     {RoleAgent, RoleOperator},
 	opCheckpoint: {RoleAgent, RoleOperator},
 	opRollback:   {RoleAgent, RoleOperator},
@@ -71,6 +73,12 @@ func authorize(p Principal, op operation) error {
 			Hint:    fmt.Sprintf("Roles that may: %s.", joinRoles(allowed[op])),
 		}
 	}
+	if p.Workflows != "" && wholeStore[op] {
+		return &Error{
+			Code: CodeForbidden, Message: fmt.Sprintf("To %s concerns every workflow, and the caller may deal with some only.", op),
+			Hint: "Ask somebody whose credential is not limited to some workflows.",
+		}
+	}
 	return nil
 }
 
@@ -79,7 +87,9 @@ func authorize(p Principal, op operation) error {
 func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
 
 // sees reports whether the caller may know of the instance.
-func sees(p Principal, inst record.Instance) bool { return seesAll(p.Role) || inst.Owner == p.ID }
+func sees(p Principal, inst record.Instance) bool {
+	return p.deals(inst.Workflow) && (seesAll(p.Role) || inst.Owner == p.ID)
+}
 
 // seesPlain reports whether the caller gets the context unmasked: who owns the
 // instance, and operators.

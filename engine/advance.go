@@ -26,7 +26,7 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	return once(ctx, e, scope,
+	return once(ctx, e, p, scope,
 		func(ctx context.Context, ev record.Event) (AdvanceResult, error) { return e.replayAdvance(ctx, p, ev) },
 		func(ctx context.Context) (AdvanceResult, error) { return e.advance(ctx, p, req, scope) })
 }
@@ -161,9 +161,9 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 			release()
 		}
 	}()
-	v, err := e.cfg.Judge.Decide(ctx, c)
+	v, err := e.judge(ctx, p, c)
 	if err != nil {
-		return judgement{}, nil, judgeError(err)
+		return judgement{}, nil, err
 	}
 	return judgement{inst: inst, loaded: l, data: req.Data, question: c, verdict: v}, release, nil
 }

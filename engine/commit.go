@@ -55,6 +55,7 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Eve
 		}
 		err = e.cfg.Store.Commit(ctx, c)
 		if err == nil {
+			e.ledger.recorded(c.Events)
 			e.observe(ctx, c.Events...)
 			return w, nil
 		}

@@ -21,6 +21,9 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	if err != nil {
 		return DefineResult{}, err
 	}
+	if !p.deals(d.Name) {
+		return DefineResult{}, outOfScope(p, d.Name)
+	}
 	for {
 		newest, err := e.cfg.Store.Definition(ctx, d.Name, 0)
 		if err != nil && !errors.Is(err, ErrNotFound) {
@@ -33,6 +36,9 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		// An operator takes an agent's name over even with the same document.
 		if exists && newest.Hash == d.Hash && newest.Operator == (p.Role == RoleOperator) {
 			return defineResult(newest, d, warnings, false), nil
+		}
+		if err := e.mayDefine(ctx, p, exists); err != nil {
+			return DefineResult{}, err
 		}
 		s := StoredDefinition{
 			Name: d.Name, Version: newest.Version + 1, Hash: d.Hash, Document: d.Document,
@@ -125,6 +131,9 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 	}
 	out := make([]DefinitionSummary, 0, len(all))
 	for _, s := range all {
+		if !p.deals(s.Name) {
+			continue
+		}
 		l, err := e.definition(ctx, s.Name, s.Version)
 		if err != nil {
 			return nil, err
@@ -198,6 +207,9 @@ func (req DescribeRequest) check() error {
 // is for, and until when that counts; zero is now.
 func (e *Engine) describe(ctx context.Context, p Principal, req DescribeRequest) (l loaded, owner string, until time.Time, err error) {
 	if req.ID == "" {
+		if err = e.inScope(ctx, p, req.Name); err != nil {
+			return loaded{}, "", time.Time{}, err
+		}
 		l, err = e.definitionAt(ctx, req.Name, req.Version, req.At)
 		return l, p.ID, req.At, err
 	}

@@ -70,6 +70,8 @@ type Config struct {
 	Observer Observer
 	// Limits; zero fields are DefaultLimits.
 	Limits Limits
+	// Quotas bound what each principal may take, operators apart; zero fields bound nothing.
+	Quotas Quotas
 	// Models are the names of configured models; empty means that useLLM cannot be served.
 	Models []string
 	// Sources are the names of configured sources of evidence; nil when that is not known.
@@ -142,6 +144,7 @@ type Engine struct {
 	keys        *waiters // by idempotency scope
 	guards      *waiters // by guard key
 	parking     *waiters // by who asks
+	ledger      *ledger
 }
 
 // New returns an Engine, or an error that names every missing part.
@@ -150,7 +153,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters(), parking: newWaiters()}, nil
+	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(), ledger: newLedger(cfg.Quotas, cfg.Now)}, nil
 }
 
 func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }
@@ -181,7 +184,7 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 	s, err := e.cfg.Store.Definition(ctx, name, version)
 	if err != nil {
 		if errors.Is(err, ErrNotFound) {
-			return loaded{}, e.unknownWorkflow(ctx, name, version)
+			return loaded{}, e.unknownWorkflow(ctx, Principal{}, name, version)
 		}
 		return loaded{}, storeError("read the definition", err)
 	}

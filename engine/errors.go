@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -14,26 +15,34 @@ type Code string
 
 // The codes. docs/reference/error-codes.md is generated from Codes.
 const (
-	CodeUnknownWorkflow   Code = "unknown_workflow"
-	CodeUnknownInstance   Code = "unknown_instance"
-	CodeUnknownCheckpoint Code = "unknown_checkpoint"
-	CodeUnknownRevision   Code = "unknown_revision"
-	CodeNothingToUndo     Code = "nothing_to_undo"
-	CodeInvalidDefinition Code = "invalid_definition"
-	CodeInvalidArgument   Code = "invalid_argument"
-	CodeInvalidData       Code = "invalid_data"
-	CodeTooLarge          Code = "too_large"
-	CodeForbidden         Code = "forbidden"
-	CodeConflict          Code = "conflict"
-	CodeKeyReused         Code = "idempotency_key_reused"
-	CodeInstanceEnded     Code = "instance_ended"
-	CodeUnknownReview     Code = "unknown_review"
-	CodeReviewClosed      Code = "review_closed"
-	CodeTooManyEvents     Code = "too_many_events"
-	CodeBusy              Code = "busy"
-	CodeUnavailable       Code = "unavailable"
-	CodeCancelled         Code = "cancelled"
-	CodeInternal          Code = "internal"
+	CodeUnknownWorkflow    Code = "unknown_workflow"
+	CodeUnknownInstance    Code = "unknown_instance"
+	CodeUnknownCheckpoint  Code = "unknown_checkpoint"
+	CodeUnknownRevision    Code = "unknown_revision"
+	CodeNothingToUndo      Code = "nothing_to_undo"
+	CodeInvalidDefinition  Code = "invalid_definition"
+	CodeInvalidArgument    Code = "invalid_argument"
+	CodeInvalidData        Code = "invalid_data"
+	CodeTooLarge           Code = "too_large"
+	CodeForbidden          Code = "forbidden"
+	CodeConflict           Code = "conflict"
+	CodeKeyReused          Code = "idempotency_key_reused"
+	CodeInstanceEnded      Code = "instance_ended"
+	CodeUnknownReview      Code = "unknown_review"
+	CodeReviewClosed       Code = "review_closed"
+	CodeTooManyEvents      Code = "too_many_events"
+	CodeTooManyDefinitions Code = "too_many_definitions"
+	CodeTooManyInstances   Code = "too_many_instances"
+	CodeBytesSpent         Code = "bytes_spent"
+	CodeWorkerTimeSpent    Code = "worker_time_spent"
+	CodeModelTokensSpent   Code = "model_tokens_spent"
+	CodeRateLimited        Code = "rate_limited"
+	CodeTooManyStreams     Code = "too_many_streams"
+	CodeUnauthenticated    Code = "unauthenticated"
+	CodeBusy               Code = "busy"
+	CodeUnavailable        Code = "unavailable"
+	CodeCancelled          Code = "cancelled"
+	CodeInternal           Code = "internal"
 )
 
 // CodeInfo documents one code.
@@ -63,6 +72,14 @@ var Codes = []CodeInfo{
 	{CodeUnknownReview, "No review with this id is visible to the caller.", "List the reviews.", false},
 	{CodeReviewClosed, "The review has been resolved, has expired, or was overtaken.", "Look at it again; if the move is still wanted, it has to be asked for again.", false},
 	{CodeTooManyEvents, "The instance has had as many refusals, pre-checks and checkpoints since its last move as it may have; nothing more is judged or recorded.", "Do not repeat the request; ask an operator to move the instance, or cancel it.", false},
+	{CodeTooManyDefinitions, "The caller has defined as many workflows as one principal may.", "Define a new version of one of them, or ask an operator.", false},
+	{CodeTooManyInstances, "As many instances of the caller are running as one principal may have.", "Bring some to their end or cancel them.", false},
+	{CodeBytesSpent, "The caller has had as much recorded within the hour as one principal may.", "Wait as long as the answer says, and send less.", true},
+	{CodeWorkerTimeSpent, "Scripts that judged the caller's requests have run as long within the hour as they may for one principal.", "Wait as long as the answer says.", true},
+	{CodeModelTokensSpent, "A model has read and written as much within the hour about the caller's requests as it may for one principal.", "Wait as long as the answer says.", true},
+	{CodeRateLimited, "The caller sends more requests than one principal may.", "Wait as long as the answer says.", true},
+	{CodeTooManyStreams, "The caller, or everybody together, holds as many streams or sessions as there may be.", "Close some that are not needed.", true},
+	{CodeUnauthenticated, "The request carries no credential, or one that is not valid.", "Send a valid one: Authorization: Bearer TOKEN.", false},
 	{CodeBusy, "The script sandbox is full or could not start, or earlier requests about the same data are still being judged; nothing was decided or recorded.", "Try again shortly.", true},
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeCancelled, "The caller cancelled the request or its deadline passed before the decision was recorded.", "Check the status before trying again, or use an idempotency key.", true},
@@ -80,6 +97,8 @@ type Error struct {
 	Current *Position
 	// Issues are the definition's, for CodeInvalidDefinition.
 	Issues []workflow.Issue
+	// RetryAfter is when trying again can help; 0 when unknown.
+	RetryAfter time.Duration
 	// Err is the cause; its text is for logs, not for callers.
 	Err error
 }

@@ -103,7 +103,7 @@ func (e *Engine) exportDefinitions(ctx context.Context, name string) ([]Exported
 		}
 	}
 	if name != "" && !found {
-		return nil, e.unknownWorkflow(ctx, name, 0)
+		return nil, e.unknownWorkflow(ctx, Principal{}, name, 0)
 	}
 	return out, nil
 }

@@ -130,7 +130,7 @@ func (e *Engine) text(field, s string) error {
 }
 
 // unknownWorkflow names the nearest definition.
-func (e *Engine) unknownWorkflow(ctx context.Context, name string, version int) error {
+func (e *Engine) unknownWorkflow(ctx context.Context, p Principal, name string, version int) error {
 	out := &Error{Code: CodeUnknownWorkflow, Err: ErrNotFound, Hint: "List the definitions to see what there is, or define it first."}
 	if version > 0 {
 		out.Message = fmt.Sprintf("There is no version %d of a workflow %q.", version, name)
@@ -138,9 +138,11 @@ func (e *Engine) unknownWorkflow(ctx context.Context, name string, version int) 
 	}
 	out.Message = fmt.Sprintf("There is no workflow %q.", name)
 	if all, err := e.cfg.Store.Definitions(ctx); err == nil {
-		names := make([]string, len(all))
-		for i, d := range all {
-			names[i] = d.Name
+		var names []string
+		for _, d := range all {
+			if p.deals(d.Name) {
+				names = append(names, d.Name)
+			}
 		}
 		if near := workflow.Suggest(name, names); near != "" {
 			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)

@@ -29,7 +29,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		return JudgeConfigResult{}, err
 	}
 	for {
-		l, err := e.definition(ctx, req.Name, 0)
+		l, err := e.named(ctx, p, req.Name, 0)
 		if err != nil {
 			return JudgeConfigResult{}, err
 		}

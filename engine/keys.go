@@ -45,7 +45,7 @@ func digest(parts ...string) string {
 
 // once answers a request with an idempotency key at most once: a key that was
 // used is replayed, concurrent duplicates wait for the first. Errors bind no key.
-func once[T any](ctx context.Context, e *Engine, key *record.Key,
+func once[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
 	replay func(context.Context, record.Event) (T, error), do func(context.Context) (T, error),
 ) (T, error) {
 	var zero T
@@ -58,6 +58,9 @@ func once[T any](ctx context.Context, e *Engine, key *record.Key,
 	}
 	defer release()
 	if ev, ok, err := e.answered(ctx, key); err != nil || ok {
+		if err == nil {
+			err = replayable(p, ev)
+		}
 		if err != nil {
 			return zero, err
 		}
@@ -69,7 +72,7 @@ func once[T any](ctx context.Context, e *Engine, key *record.Key,
 	}
 	// Another process may have answered the same key between our look and our
 	// write: then this is a replay, whatever our own attempt met.
-	if ev, ok, kerr := e.answered(ctx, key); kerr == nil && ok {
+	if ev, ok, kerr := e.answered(ctx, key); kerr == nil && ok && replayable(p, ev) == nil {
 		return replay(ctx, ev)
 	} else if CodeOf(kerr) == CodeKeyReused {
 		return zero, kerr

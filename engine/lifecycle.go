@@ -21,7 +21,7 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Ca
 	if err != nil {
 		return CancelResult{}, err
 	}
-	return once(ctx, e, key,
+	return once(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (CancelResult, error) {
 			pos, err := e.positionAt(ctx, p, ev)
 			return CancelResult{Position: pos, Message: cancelMessage(pos), Replayed: true}, err
@@ -81,7 +81,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if err != nil {
 		return CheckpointResult{}, err
 	}
-	return once(ctx, e, key,
+	return once(ctx, e, p, key,
 		func(_ context.Context, ev record.Event) (CheckpointResult, error) {
 			r := checkpointResult(ev)
 			r.Replayed = true
@@ -159,7 +159,7 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 	if err != nil {
 		return RollbackResult{}, err
 	}
-	return once(ctx, e, key,
+	return once(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (RollbackResult, error) {
 			return e.replayRollback(ctx, p, ev)
 		},

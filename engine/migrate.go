@@ -87,7 +87,7 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 	if req.Workflow == "" {
 		return MigrateResult{}, missing("workflow", "The name of a defined workflow.")
 	}
-	to, err := e.definition(ctx, req.Workflow, max(req.ToVersion, 0))
+	to, err := e.named(ctx, p, req.Workflow, max(req.ToVersion, 0))
 	if err != nil {
 		return MigrateResult{}, err
 	}

@@ -11,6 +11,9 @@ import (
 // last move as one may have: who asks again and again for what is refused fills a disk,
 // and costs a judgement each time. A move makes room, and operators always have it.
 func (e *Engine) room(ctx context.Context, p Principal, inst record.Instance, l loaded) error {
+	if err := e.ledger.bytesLeft(p); err != nil {
+		return err
+	}
 	most := int64(e.cfg.Limits.Events)
 	if p.Role == RoleOperator || inst.Seq <= most {
 		return nil

@@ -209,6 +209,9 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 		return InstancesResult{}, &Error{Code: CodeInvalidArgument, Path: "/status", Message: fmt.Sprintf("There is no status %q.", req.Status), Hint: "Statuses: running, complete, cancelled."}
 	}
 	q := InstanceQuery{Workflow: req.Workflow, State: req.State, Status: req.Status, BeforeID: req.Cursor, Limit: limit + 1}
+	if p.Workflows != "" {
+		q.Limit = 0 // what is out of scope is left out of what the store lists
+	}
 	if !seesAll(p.Role) {
 		q.Owner = p.ID
 	}
@@ -216,6 +219,9 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 	for inst, err := range e.cfg.Store.Instances(ctx, q) {
 		if err != nil {
 			return InstancesResult{}, storeError("list the instances", err)
+		}
+		if !p.deals(inst.Workflow) {
+			continue
 		}
 		if len(out.Instances) == limit {
 			out.NextCursor = out.Instances[limit-1].ID
@@ -261,7 +267,7 @@ func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (
 		inst, l, err = e.instance(ctx, p, req.ID)
 		marks = workflow.Marks{Current: inst.State, Visited: inst.Facts.Visited}
 	} else {
-		l, err = e.definition(ctx, req.Name, 0)
+		l, err = e.named(ctx, p, req.Name, 0)
 	}
 	if err != nil {
 		return DiagramResult{}, err

@@ -54,7 +54,7 @@ func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	return once(ctx, e, key,
+	return once(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (ResolveResult, error) { return e.replayResolve(ctx, p, ev) },
 		func(ctx context.Context) (ResolveResult, error) { return e.resolve(ctx, p, req, key) })
 }

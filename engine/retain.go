@@ -120,7 +120,7 @@ func (e *Engine) retentions(ctx context.Context, name string) ([]loaded, error) 
 		}
 	}
 	if !known {
-		return nil, e.unknownWorkflow(ctx, name, 0)
+		return nil, e.unknownWorkflow(ctx, Principal{}, name, 0)
 	}
 	return out, nil
 }

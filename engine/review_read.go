@@ -60,6 +60,9 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		return ReviewsResult{}, err
 	}
 	q := ReviewQuery{Instance: req.WorkflowID, Workflow: req.Workflow, Limit: limit + 1}
+	if p.Workflows != "" {
+		q.Limit = 0 // what is out of scope is left out of what the store lists
+	}
 	if q.Status, err = reviewStatus(req.Status); err != nil {
 		return ReviewsResult{}, err
 	}
@@ -74,7 +77,12 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		if err != nil {
 			return ReviewsResult{}, storeError("list the reviews", err)
 		}
-		rows = append(rows, row)
+		if !p.deals(row.Workflow) {
+			continue
+		}
+		if rows = append(rows, row); len(rows) > limit {
+			break
+		}
 	}
 	out := ReviewsResult{Reviews: []ReviewSummary{}}
 	for i, row := range rows {

@@ -98,7 +98,17 @@ func (e *Engine) hits(ctx context.Context, p Principal, q DecisionQuery) (iter.S
 		}
 		q.Owner = p.ID
 	}
-	return store.Decisions(ctx, q), nil
+	if p.Workflows == "" {
+		return store.Decisions(ctx, q), nil
+	}
+	q.Limit = 0 // what is out of scope is left out of what the store finds
+	return func(yield func(DecisionHit, error) bool) {
+		for h, err := range store.Decisions(ctx, q) {
+			if (err != nil || p.deals(h.Event.Workflow)) && !yield(h, err) {
+				return
+			}
+		}
+	}, nil
 }
 
 // The values that a search may ask for, as they stand in decisions.

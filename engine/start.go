@@ -27,13 +27,13 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	if err != nil {
 		return StartResult{}, err
 	}
-	return once(ctx, e, key,
+	return once(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (StartResult, error) { return e.replayStart(ctx, p, ev) },
 		func(ctx context.Context) (StartResult, error) { return e.start(ctx, p, req, key) })
 }
 
 func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *record.Key) (StartResult, error) {
-	l, err := e.definition(ctx, req.Type, 0)
+	l, err := e.named(ctx, p, req.Type, 0)
 	if err != nil {
 		return StartResult{}, err
 	}
@@ -52,9 +52,9 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 	if err != nil {
 		return StartResult{}, internal("build the case", err)
 	}
-	v, err := e.cfg.Judge.Decide(ctx, c)
+	v, err := e.judge(ctx, p, c)
 	if err != nil {
-		return StartResult{}, judgeError(err)
+		return StartResult{}, err
 	}
 	if !v.Applied {
 		return refusedStart(l, v), nil
@@ -65,8 +65,13 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 	if string(ev.Decision.Data) == string(req.Context) {
 		ev.Decision.Data = nil
 	}
+	taken, err := e.mayStart(ctx, p)
+	if err != nil {
+		return StartResult{}, err
+	}
 	w, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
+		taken.giveBack()
 		return StartResult{}, err
 	}
 	return StartResult{Position: position(w.next, l.def, p.Role), Decision: decisionView(*w.event.Decision)}, nil

@@ -57,7 +57,7 @@ func (e *Engine) turn(ctx context.Context, p Principal, req UndoRequest, op oper
 	if err != nil {
 		return UndoResult{}, err
 	}
-	return once(ctx, e, key,
+	return once(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (UndoResult, error) { return e.replayTurn(ctx, p, ev) },
 		func(ctx context.Context) (UndoResult, error) { return e.turnOnce(ctx, p, req, op, key) })
 }

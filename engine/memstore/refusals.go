@@ -35,6 +35,17 @@ func (s *Store) forget(which func(engine.Lesson) bool) int {
 	return before - len(s.refusals)
 }
 
+// Learn implements engine.Teacher.
+func (s *Store) Learn(ctx context.Context, l engine.Lesson) error {
+	unlock, err := s.write(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s.learn(&l)
+	return nil
+}
+
 // Refusals implements engine.Store.
 func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (int, error) {
 	unlock, err := s.read(ctx)

@@ -153,6 +153,31 @@ func alongHistory(q engine.DecisionQuery, within span, after placed, n int) (str
 		` ORDER BY e.seq DESC LIMIT ?`, append(w.args, n)
 }
 
+// EventsAfter implements engine.Tailer.
+func (s *Store) EventsAfter(ctx context.Context, position int64, limit int) iter.Seq2[engine.PlacedEvent, error] {
+	pages := paged(ctx, limit, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
+		from := position
+		if after != nil {
+			from = after.Position
+		}
+		err = s.read(ctx, "events in the order of commits", func(ctx context.Context) (err error) {
+			page, err = collect(ctx, s.readers, scanPlaced, eventsAfter, from, n)
+			return err
+		})
+		return page, err
+	})
+	return func(yield func(engine.PlacedEvent, error) bool) {
+		for p, err := range pages {
+			if !yield(engine.PlacedEvent{Position: p.Position, Owner: p.owner, Event: p.Event}, err) {
+				return
+			}
+		}
+	}
+}
+
+const eventsAfter = `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
+	WHERE e.pos > ? ORDER BY e.pos LIMIT ?`
+
 func alongPositions(_ engine.DecisionQuery, within span, _ placed, n int) (string, []any) {
 	return `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
 		WHERE e.pos >= ? AND e.pos < ? ORDER BY e.pos DESC LIMIT ?`, []any{within.from, within.to, n}

@@ -126,3 +126,12 @@ func instancesPage(q engine.InstanceQuery, after *record.Instance, n int) (strin
 	return `SELECT ` + instanceColumns + ` FROM instances i JOIN contexts c ON c.n = i.n` + w.String() +
 		` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
 }
+
+// Running implements engine.Counter.
+func (s *Store) Running(ctx context.Context, owner string, most int) (n int, err error) {
+	const query = `SELECT count(*) FROM (SELECT 1 FROM instances WHERE owner = ? AND status = ? LIMIT ?)`
+	err = s.read(ctx, "running instances of "+owner, func(ctx context.Context) error {
+		return s.readers.QueryRowContext(ctx, query, owner, string(record.Running), most).Scan(&n)
+	})
+	return n, err
+}

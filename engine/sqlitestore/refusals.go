@@ -35,6 +35,11 @@ func (st *statements) learn(l *engine.Lesson) error {
 	return st.exec(st.addRefusal, l.Guard, l.Identity, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
 }
 
+// Learn implements engine.Teacher.
+func (s *Store) Learn(ctx context.Context, l engine.Lesson) error {
+	return s.write(ctx, len(l.Opinion), "keep a refusal", func(st *statements) error { return st.learn(&l) })
+}
+
 // Refusals implements engine.Store.
 func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (n int, err error) {
 	err = s.read(ctx, "refusals", func(ctx context.Context) error {

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// DecideRequest asks what would be decided of an action, of no instance.
+type DecideRequest struct {
+	// Workflow names a definition that is stored; Version 0 is the newest. Or
+	Workflow string
+	Version  int
+	// Definition is one, as JSON or YAML. It is not stored.
+	Definition []byte
+	// State is the one that the action would be performed in.
+	State, Action string
+	// Data is the action's, Context the accumulated one: JSON objects, nil is {}.
+	Data, Context json.RawMessage
+	// Key, when given, lets a model's answer to exactly this be used again.
+	Key string
+}
+
+// Unchecked is a rule that needs the history of an instance, so that it was not asked.
+type Unchecked struct {
+	// What is the definition's key: state, mustPassThrough, freezes, notBy, review,
+	// evidence.
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// DecideResult answers a DecideRequest. The decision is not recorded and has no id.
+type DecideResult struct {
+	Workflow string   `json:"workflow"`
+	Version  int      `json:"version,omitempty"` // 0 when the definition came with the request
+	Hash     string   `json:"definitionHash"`
+	State    string   `json:"state"`
+	Action   string   `json:"action"`
+	Approved bool     `json:"approved"`
+	Decision Decision `json:"decision"`
+	// NotChecked lists what a decision about an instance would have examined as well.
+	NotChecked []Unchecked `json:"notChecked"` // never nil
+}
+
+// Decide judges an action of no instance, for callers that keep their own state and only
+// want the judgement. Nothing is recorded but what the loop guard counts: who is refused
+// again and again is not asked about for ever. Sources of evidence that do more than look
+// are not asked, as with Validate.
+func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (DecideResult, error) {
+	if err := authorize(p, opDecide); err != nil {
+		return DecideResult{}, err
+	}
+	if err := e.checkDecide(&req); err != nil {
+		return DecideResult{}, err
+	}
+	l, err := e.decided(ctx, p, req)
+	if err != nil {
+		return DecideResult{}, err
+	}
+	if _, ok := l.def.States[req.State]; !ok {
+		return DecideResult{}, unknownState("/state", req.State, l.def)
+	}
+	c, err := e.statelessCase(ctx, p, l, req)
+	if err != nil {
+		return DecideResult{}, err
+	}
+	release, err := e.decideTurn(ctx, c.Guard)
+	if err != nil {
+		return DecideResult{}, err
+	}
+	defer release()
+	v, err := e.judge(ctx, p, c)
+	if err != nil {
+		return DecideResult{}, err
+	}
+	if err := e.teach(ctx, lesson(c, v, false)); err != nil {
+		return DecideResult{}, err
+	}
+	v.Applied = false
+	return DecideResult{
+		Workflow: l.def.Name, Version: l.stored.Version, Hash: l.def.Hash, State: req.State, Action: req.Action,
+		Approved: v.Outcome == judge.Approve, Decision: decisionView(record.Decision{Verdict: v}), NotChecked: notChecked(l.def, req, v.Target),
+	}, nil
+}
+
+// checkDecide looks at the request alone.
+func (e *Engine) checkDecide(req *DecideRequest) error {
+	switch {
+	case (req.Workflow == "") == (len(req.Definition) == 0):
+		return &Error{Code: CodeInvalidArgument, Path: "/workflow", Message: "Give either a workflow's name or a definition.", Hint: "workflow names one that is stored; definition is one that comes with the request."}
+	case len(req.Definition) > 0 && req.Version != 0:
+		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A definition that comes with the request has no version.", Hint: "Leave the version out."}
+	case req.Version < 0:
+		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
+	case req.State == "":
+		return missing("state", "The state that the action would be performed in.")
+	case req.Action == "":
+		return missing("action", "An action of that state.")
+	case len(req.Key) > e.cfg.Limits.Key:
+		return tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key))
+	}
+	var err error
+	if req.Data, err = e.document("data", req.Data, e.cfg.Limits.Data); err != nil {
+		return err
+	}
+	req.Context, err = e.document("context", req.Context, e.cfg.Limits.Context)
+	return err
+}
+
+// decided is the definition that is asked about.
+func (e *Engine) decided(ctx context.Context, p Principal, req DecideRequest) (loaded, error) {
+	if req.Workflow != "" {
+		return e.named(ctx, p, req.Workflow, req.Version)
+	}
+	if !slices.Contains(allowed[opDefine], p.Role) {
+		return loaded{}, &Error{
+			Code: CodeForbidden, Path: "/definition", Message: fmt.Sprintf("The role %q may not bring a definition of its own.", p.Role),
+			Hint: "Give the name of a workflow that is defined.",
+		}
+	}
+	d, _, err := e.examine(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
+	if err != nil {
+		return loaded{}, err
+	}
+	if !p.deals(d.Name) {
+		return loaded{}, outOfScope(p, d.Name)
+	}
+	return loaded{def: d, stored: StoredDefinition{Name: d.Name, Hash: d.Hash, Owner: p.ID, Operator: p.Role == RoleOperator}}, nil
+}
+
+// statelessCase is the case of an action without a history. What only a history can
+// show is taken as given, and told in NotChecked.
+func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req DecideRequest) (judge.Case, error) {
+	var overlays []workflow.Overlay
+	var hash string
+	if l.stored.Version != 0 {
+		var err error
+		if overlays, hash, err = e.overlays(ctx, l.stored, p.ID); err != nil {
+			return judge.Case{}, err
+		}
+	}
+	id := ""
+	if req.Key != "" { // without one no answer is used again
+		id = "decide:" + digest("gavel/decide/v1", p.ID, req.Key)
+	}
+	inst := record.Instance{
+		ID: id, Workflow: l.def.Name, Version: l.stored.Version, DefinitionHash: l.def.Hash,
+		State: req.State, Status: record.Running, Context: req.Context, Owner: p.ID,
+		Facts: workflow.Facts{Visited: l.def.StateNames},
+	}
+	c, err := e.question(inst, l, p, AdvanceRequest{Action: req.Action, Data: req.Data},
+		workflow.CaseInput{Precheck: true, Overlays: overlays, JudgeConfigHash: hash})
+	c.ReviewPath = false // nothing of it could be moved by a person
+	return c, err
+}
+
+// decideTurn is takeTurn for what has no instance that could move meanwhile.
+func (e *Engine) decideTurn(ctx context.Context, guard string) (release func(), err error) {
+	if guard == "" {
+		return func() {}, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, longestTurn)
+	defer cancel()
+	release, _ = e.guards.acquire(bounded.Done(), guard)
+	switch {
+	case release != nil:
+		return release, nil
+	case ctx.Err() != nil:
+		return nil, judgeError(ctx.Err())
+	}
+	return nil, &Error{Code: CodeBusy, Message: "Earlier requests about the same data are still being judged.", Hint: "Try again when they are answered; nothing was recorded."}
+}
+
+// teach writes a lesson that no event goes with.
+func (e *Engine) teach(ctx context.Context, l *Lesson) error {
+	if l == nil {
+		return nil
+	}
+	store, ok := e.cfg.Store.(Teacher)
+	if !ok {
+		return storeError("count the refusal", errors.ErrUnsupported)
+	}
+	if err := store.Learn(ctx, *l); err != nil {
+		return storeError("count the refusal", err)
+	}
+	return nil
+}
+
+// notChecked lists what a history would have been asked for. Pure.
+func notChecked(d *workflow.Definition, req DecideRequest, target string) []Unchecked {
+	out := []Unchecked{{"state", fmt.Sprintf("Whether anything is in the state %q now is the caller's to know.", req.State)}}
+	add := func(when bool, what, why string) {
+		if when {
+			out = append(out, Unchecked{what, why})
+		}
+	}
+	add(len(d.MustPassThrough[target]) > 0, "mustPassThrough", fmt.Sprintf("Which states were visited before %q is not known without an instance.", target))
+	freezes := false
+	for _, s := range d.States {
+		for _, t := range s.Transitions {
+			freezes = freezes || len(t.Freezes) > 0
+		}
+	}
+	add(freezes, "freezes", "Which fields earlier transitions froze is not known without an instance.")
+	t := d.States[req.State].Transitions[req.Action]
+	if t == nil {
+		return out
+	}
+	add(len(t.NotBy) > 0, "notBy", "Who performed earlier actions is not known without an instance.")
+	add(len(t.Evidence) > 0, "evidence", "Only sources that do no more than look were asked.")
+	return out
+}

@@ -1,0 +1,280 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Quotas bound what one principal may take. A zero field bounds nothing; operators are
+// not bound. What is counted by the hour is counted by each process for itself.
+type Quotas struct {
+	Definitions int           // workflows that it owns
+	Running     int           // instances of it that have not ended
+	Bytes       int64         // recorded within an hour
+	WorkerTime  time.Duration // of scripts about its requests, within an hour
+	ModelTokens int64         // read and written by models about its requests, within an hour
+}
+
+// accountTime is how long what is spent counts.
+const accountTime = time.Hour
+
+// mostAccounts bounds how many principals are remembered at once.
+const mostAccounts = 10_000
+
+// recountAfter is how soon running instances are counted again that were too many.
+const recountAfter = time.Second
+
+// ledger counts what principals take. It is safe for concurrent use.
+type ledger struct {
+	quotas Quotas
+	now    func() time.Time
+
+	mu       sync.Mutex
+	accounts map[string]*account
+}
+
+// account is what one principal took since a time.
+type account struct {
+	since  time.Time
+	bytes  int64
+	worker time.Duration
+	tokens int64
+	// places are starts that need no count: so many were free when it was counted last.
+	places  int
+	counted time.Time
+}
+
+func newLedger(q Quotas, now func() time.Time) *ledger {
+	return &ledger{quotas: q, now: now, accounts: map[string]*account{}}
+}
+
+// of is a principal's account. The caller holds the lock.
+func (l *ledger) of(principal string) *account {
+	now := l.now()
+	a := l.accounts[principal]
+	if a == nil {
+		if len(l.accounts) >= mostAccounts {
+			l.forget(now)
+		}
+		a = &account{since: now}
+		l.accounts[principal] = a
+	}
+	if now.Sub(a.since) >= accountTime || now.Before(a.since) {
+		a.since, a.bytes, a.worker, a.tokens = now, 0, 0, 0
+	}
+	return a
+}
+
+// forget drops accounts whose hour is over, and any one when there is none.
+func (l *ledger) forget(now time.Time) {
+	before, last := len(l.accounts), ""
+	for name, a := range l.accounts {
+		if last = name; now.Sub(a.since) >= accountTime {
+			delete(l.accounts, name)
+		}
+	}
+	if len(l.accounts) == before {
+		delete(l.accounts, last)
+	}
+}
+
+// spent is the refusal of who has used up what an hour allows.
+func (l *ledger) spent(a *account, code Code, what string) error {
+	wait := max(a.since.Add(accountTime).Sub(l.now()), time.Second)
+	return &Error{
+		Code: code, RetryAfter: wait, Message: what,
+		Hint: fmt.Sprintf("Wait %s, or ask an operator for more.", wait.Round(time.Second)),
+	}
+}
+
+// bytesLeft refuses what would be recorded for somebody who had too much recorded.
+func (l *ledger) bytesLeft(p Principal) error {
+	if l.quotas.Bytes == 0 || p.Role == RoleOperator {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.of(p.ID); a.bytes >= l.quotas.Bytes {
+		return l.spent(a, CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", a.bytes, l.quotas.Bytes))
+	}
+	return nil
+}
+
+// affords refuses a question whose answer would take what the caller has no more of.
+func (l *ledger) affords(p Principal, c judge.Case) error {
+	if p.Role == RoleOperator {
+		return nil
+	}
+	if err := l.bytesLeft(p); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.of(p.ID)
+	scripts := len(c.Checks.Validators)+len(c.Checks.Routes) > 0
+	switch {
+	case scripts && l.quotas.WorkerTime > 0 && a.worker >= l.quotas.WorkerTime:
+		return l.spent(a, CodeWorkerTimeSpent, fmt.Sprintf("Scripts have run %s within the hour for your requests; the quota is %s.", a.worker.Round(time.Millisecond), l.quotas.WorkerTime))
+	case c.Rubric.Enabled && c.Rubric.UseLLM && l.quotas.ModelTokens > 0 && a.tokens >= l.quotas.ModelTokens:
+		return l.spent(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, l.quotas.ModelTokens))
+	}
+	return nil
+}
+
+// judged counts what a judgement took.
+func (l *ledger) judged(p Principal, v judge.Verdict) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.of(p.ID)
+	for _, o := range v.Opinions {
+		if o.Layer == judge.LayerScript {
+			a.worker += o.Took
+		}
+		if o.Model != nil && !o.Model.CacheHit && !o.Model.Reused {
+			a.tokens += orNone(o.Model.PromptTokens) + orNone(o.Model.CompletionTokens)
+		}
+	}
+}
+
+func orNone(n *int) int64 {
+	if n == nil {
+		return 0
+	}
+	return int64(*n)
+}
+
+// recorded counts what was written.
+func (l *ledger) recorded(events []record.Event) {
+	if l.quotas.Bytes == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ev := range events {
+		l.of(ev.Principal).bytes += int64(len(ev.Body()))
+	}
+}
+
+// judge asks the judge for a caller that can afford it.
+func (e *Engine) judge(ctx context.Context, p Principal, c judge.Case) (judge.Verdict, error) {
+	if err := e.ledger.affords(p, c); err != nil {
+		return judge.Verdict{}, err
+	}
+	v, err := e.cfg.Judge.Decide(ctx, c)
+	if err != nil {
+		return judge.Verdict{}, judgeError(err)
+	}
+	e.ledger.judged(p, v)
+	return v, nil
+}
+
+// mayDefine refuses a new name to who owns as many as it may.
+func (e *Engine) mayDefine(ctx context.Context, p Principal, exists bool) error {
+	most := e.cfg.Quotas.Definitions
+	if exists || most == 0 || p.Role == RoleOperator {
+		return nil
+	}
+	all, err := e.cfg.Store.Definitions(ctx)
+	if err != nil {
+		return storeError("count the definitions", err)
+	}
+	own := 0
+	for _, d := range all {
+		if d.Owner == p.ID && !d.Operator {
+			own++
+		}
+	}
+	if own >= most {
+		return &Error{
+			Code: CodeTooManyDefinitions, Path: "/name", Message: fmt.Sprintf("You have defined %d workflows; the quota is %d.", own, most),
+			Hint: "Define a new version of one of them, or ask an operator.",
+		}
+	}
+	return nil
+}
+
+// startPlace is a start that was counted.
+type startPlace struct {
+	l     *ledger
+	owner string
+}
+
+// giveBack makes a place free again whose start failed.
+func (p startPlace) giveBack() {
+	if p.l == nil {
+		return
+	}
+	p.l.mu.Lock()
+	defer p.l.mu.Unlock()
+	p.l.of(p.owner).places++
+}
+
+// mayStart takes a place for one more running instance. The store is asked how many there
+// are only when the places are used up that were free then: who ends instances gets
+// them back with the next count.
+func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) {
+	most := e.cfg.Quotas.Running
+	store, ok := e.cfg.Store.(Counter)
+	if most == 0 || p.Role == RoleOperator || !ok {
+		return startPlace{}, nil
+	}
+	l := e.ledger
+	if l.take(p.ID) {
+		return startPlace{l, p.ID}, nil
+	}
+	if l.countedNow(p.ID) {
+		return startPlace{}, tooManyRunning(most)
+	}
+	n, err := store.Running(ctx, p.ID, most)
+	if err != nil {
+		return startPlace{}, storeError("count the instances", err)
+	}
+	l.found(p.ID, most-n)
+	if l.take(p.ID) {
+		return startPlace{l, p.ID}, nil
+	}
+	return startPlace{}, tooManyRunning(most)
+}
+
+func tooManyRunning(most int) error {
+	return &Error{
+		Code: CodeTooManyInstances, RetryAfter: recountAfter, Message: fmt.Sprintf("%d of your instances are running, which is the quota.", most),
+		Hint: "Bring some to their end or cancel them, or ask an operator.",
+	}
+}
+
+func (l *ledger) take(owner string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.of(owner)
+	if a.places <= 0 {
+		return false
+	}
+	a.places--
+	return true
+}
+
+// countedNow reports whether a count that found no place free is too fresh for another.
+func (l *ledger) countedNow(owner string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.of(owner)
+	return !a.counted.IsZero() && l.now().Sub(a.counted) < recountAfter
+}
+
+// found notes how many places a count found free.
+func (l *ledger) found(owner string, places int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.of(owner)
+	if a.places = places; places <= 0 {
+		a.counted = l.now()
+	} else {
+		a.counted = time.Time{}
+	}
+}

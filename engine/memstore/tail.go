@@ -1,0 +1,65 @@
+package memstore
+
+import (
+	"context"
+	"iter"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+var (
+	_ engine.Tailer  = (*Store)(nil)
+	_ engine.Teacher = (*Store)(nil)
+	_ engine.Counter = (*Store)(nil)
+)
+
+// EventsAfter implements engine.Tailer.
+func (s *Store) EventsAfter(ctx context.Context, position int64, limit int) iter.Seq2[engine.PlacedEvent, error] {
+	return func(yield func(engine.PlacedEvent, error) bool) {
+		unlock, err := s.read(ctx)
+		if err != nil {
+			yield(engine.PlacedEvent{}, err)
+			return
+		}
+		all := s.order[:len(s.order):len(s.order)] // only ever appended to
+		unlock()
+		given := 0
+		for i := max(position, 0); i < int64(len(all)); i++ {
+			if err := ctx.Err(); err != nil {
+				yield(engine.PlacedEvent{}, err)
+				return
+			}
+			e, owner, there := s.ordered(all[i])
+			if !there {
+				continue
+			}
+			copied, err := copyEvent(e)
+			if !yield(engine.PlacedEvent{Position: i + 1, Owner: owner, Event: copied}, err) || err != nil {
+				return
+			}
+			if given++; given == limit {
+				return
+			}
+		}
+	}
+}
+
+// Running implements engine.Counter.
+func (s *Store) Running(ctx context.Context, owner string, most int) (int, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	n := 0
+	for _, h := range s.instances {
+		if n == most {
+			break
+		}
+		if h.now.Owner == owner && h.now.Status == record.Running {
+			n++
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// EventView is an event of any kind as callers see it: what happened, without context
+// and data.
+type EventView struct {
+	// Position orders all events of a store; it never changes.
+	Position   int64         `json:"position"`
+	WorkflowID string        `json:"workflowId"`
+	Workflow   string        `json:"workflow"`
+	Version    int           `json:"version"`
+	Seq        int64         `json:"seq"`
+	Revision   int64         `json:"revision"`
+	Time       time.Time     `json:"time"`
+	Kind       record.Kind   `json:"kind"`
+	Principal  string        `json:"principal"`
+	Role       string        `json:"role"`
+	Action     string        `json:"action,omitempty"`
+	From       string        `json:"from,omitempty"`
+	To         string        `json:"to,omitempty"`
+	Status     record.Status `json:"status"`
+	// Decision goes with events that carry one.
+	Decision *Decision `json:"decision,omitempty"`
+	// ReviewID is the review that the event opened or ended, ReviewStatus what it is then.
+	ReviewID     string              `json:"reviewId,omitempty"`
+	ReviewStatus record.ReviewStatus `json:"reviewStatus,omitempty"`
+	Hash         string              `json:"hash"`
+}
+
+// TailRequest asks for events in the order in which they were committed.
+type TailRequest struct {
+	// After excludes events up to and including a position; 0 is from the first one that
+	// is kept. Negative is from the end: none of what was committed before.
+	After int64
+	Limit int // 0 is 100; at most 1000
+	// WorkflowID, when not "", leaves only the events of one instance, Workflow those of
+	// one workflow.
+	WorkflowID, Workflow string
+}
+
+// TailResult answers a TailRequest.
+type TailResult struct {
+	Events []EventView `json:"events"` // never nil
+	// Next is After of the request that continues, also when the caller may see nothing of
+	// what was committed.
+	Next int64 `json:"next"`
+	// More says that there is more already.
+	More bool `json:"more"`
+}
+
+// Tail returns what was committed after a position, by this process or another one. An
+// agent sees the events of its own instances.
+func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailResult, error) {
+	if err := authorize(p, opRead); err != nil {
+		return TailResult{}, err
+	}
+	limit, err := pageSize(req.Limit, historyPage, historyMost)
+	if err != nil {
+		return TailResult{}, err
+	}
+	store, ok := e.cfg.Store.(Tailer)
+	if !ok {
+		return TailResult{}, &Error{Code: CodeUnavailable, Message: "This store does not tell what was committed last.", Hint: "Read the history of one instance instead."}
+	}
+	if req.WorkflowID != "" {
+		if _, _, err := e.instance(ctx, p, req.WorkflowID); err != nil {
+			return TailResult{}, err
+		}
+	}
+	out := TailResult{Events: []EventView{}, Next: req.After}
+	if req.After < 0 {
+		out.Next, err = store.LastPosition(ctx)
+		if err != nil {
+			return TailResult{}, storeError("find the last event", err)
+		}
+		return out, nil
+	}
+	seen := 0
+	for ev, err := range store.EventsAfter(ctx, req.After, mostTailed) {
+		if err != nil {
+			return TailResult{}, storeError("read the events", err)
+		}
+		if len(out.Events) == limit {
+			out.More = true
+			return out, nil
+		}
+		seen++
+		out.Next = ev.Position
+		if !e.tells(p, req, ev) {
+			continue
+		}
+		view, err := e.eventView(ctx, p, ev)
+		if err != nil {
+			return TailResult{}, err
+		}
+		out.Events = append(out.Events, view)
+	}
+	out.More = seen == mostTailed
+	return out, nil
+}
+
+// mostTailed bounds how many events one request looks through.
+const mostTailed = 5000
+
+// tells reports whether an event is of those that were asked for and may be seen.
+func (e *Engine) tells(p Principal, req TailRequest, ev PlacedEvent) bool {
+	return (seesAll(p.Role) || ev.Owner == p.ID) && p.deals(ev.Event.Workflow) &&
+		(req.WorkflowID == "" || ev.Event.Instance == req.WorkflowID) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
+}
+
+func (e *Engine) eventView(ctx context.Context, p Principal, at PlacedEvent) (EventView, error) {
+	ev := at.Event
+	out := EventView{
+		Position: at.Position, WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, Seq: ev.Seq, Revision: ev.Revision,
+		Time: ev.Time, Kind: ev.Kind, Principal: ev.Principal, Role: ev.Role, Action: ev.Action, From: ev.From, To: ev.To, Status: ev.Status, Hash: ev.Hash,
+	}
+	if ev.Review != nil {
+		out.ReviewID, out.ReviewStatus = ev.Review.ID, ev.Review.Status
+	}
+	if ev.Decision == nil {
+		return out, nil
+	}
+	l, err := e.definition(ctx, ev.Workflow, ev.Version)
+	if err != nil {
+		return EventView{}, err
+	}
+	d := e.historyEntry(p, ev, l).Decision
+	d.Evidence = bare(d.Evidence)
+	out.Decision = &d
+	return out, nil
+}
