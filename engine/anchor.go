@@ -10,12 +10,14 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// Signer signs anchors; *record.Signer implements it. Its key is never in the store.
+// Signer signs anchors and removals; *record.Signer implements it. Its key is never in the store.
 type Signer interface {
 	// Name goes into every anchor.
 	Name() string
 	// Sign returns the text with a signature, as a note.
 	Sign(text string) (note string, err error)
+	// Verifier is the public half.
+	Verifier() *record.Verifier
 }
 
 // AnchorResult is an anchor that was written, or the newest one when nothing had
@@ -152,7 +154,7 @@ func lastAnchor(ctx context.Context, store Anchorer) (anchored, record.Tree, err
 
 func damagedAnchors(err error) error {
 	return &Error{
-		Code: CodeUnavailable, Message: "What the next anchor has to go on from is damaged.",
+		Code: CodeUnavailable, Message: "The anchors in this store are damaged, and nothing can go on from them.",
 		Hint: "Run gavel verify to see what was changed; restore a backup.", Err: err,
 	}
 }

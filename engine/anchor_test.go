@@ -335,8 +335,8 @@ func TestRandomHistoriesVerifyClean(t *testing.T) {
 func writeAndVerify(t *testing.T, rt *rapid.T, store engine.Store, key *record.Signer) {
 	t.Helper()
 	b := anchorBench(t, store, key)
-	w := &writer{bench: b, rt: rt}
-	published := []string{}
+	w := &writer{bench: b, rt: rt, key: key}
+	var published []string
 	w.start()
 	rt.Repeat(map[string]func(*rapid.T){
 		"start":      func(*rapid.T) { w.start() },
@@ -354,9 +354,9 @@ func writeAndVerify(t *testing.T, rt *rapid.T, store engine.Store, key *record.S
 	for _, id := range w.ids {
 		events += w.left(id)
 	}
-	req := engine.VerifyRequest{Published: published}
+	var req engine.VerifyRequest
 	if len(published) > 0 {
-		req.Keys = []*record.Verifier{key.Verifier()}
+		req.Published, req.Keys = published, []*record.Verifier{key.Verifier()}
 	}
 	r, err := b.Verify(t.Context(), auditor, req)
 	if err != nil || !r.Clean() || r.Events != events || r.Instances != int64(len(w.ids)) || r.Published != len(published) {
@@ -377,6 +377,7 @@ func openSQLite(t *testing.T) engine.Store {
 type writer struct {
 	*bench
 	rt          *rapid.T
+	key         *record.Signer
 	ids         []string
 	checkpoints [][2]string
 }
@@ -435,7 +436,7 @@ func (w *writer) shorten() {
 	if w.at(inst.ID, int64(upTo)).Revision == inst.Revision {
 		w.rt.Skip("a checkpoint would take the place of what the rest begins with")
 	}
-	sealed, next := shortened(w.t, w.bench, inst, int64(upTo))
+	sealed, next := shortened(w.t, w.bench, inst, int64(upTo), w.key)
 	cutter, ok := w.store.(engine.Truncator)
 	if !ok {
 		w.rt.Skip("this store removes nothing")
@@ -471,6 +472,18 @@ func TestVerifyWithAKeyAndNoAnchor(t *testing.T) {
 	}
 	b.anchor()
 	if r, err = b.Verify(t.Context(), auditor, req); err != nil || !r.Clean() || !r.Signed {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Somebody who empties what was published hides that an older store was put back.
+func TestVerifyAgainstNothingPublished(t *testing.T) {
+	t.Parallel()
+	b := anchorBench(t, memstore.New(), newSigner(t))
+	b.start(agent, "ledger", `{}`)
+	b.anchor()
+	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Published: []string{}})
+	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != engine.BreakAnchor || r.Published != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -57,8 +57,9 @@ const (
 	KeptCheckpoint = "checkpoint" // a checkpoint may be rolled back to
 	KeptYoung      = "young"      // a retry may still be answered from it
 	KeptRestored   = "restored"   // a later event restores what it says
+	KeptRemoval    = "removal"    // an event says what was removed before
 	KeptMoved      = "moved"      // something happened to it meanwhile
-	KeptBroken     = "broken"     // it does not verify
+	KeptBroken     = "broken"     // it does not verify, or is not what was anchored
 )
 
 // retainMost is the default of RetainRequest.Limit.
@@ -69,6 +70,11 @@ const retainMost = 10_000
 // What is left verifies and folds from a snapshot; an event says what is gone. Never
 // removed is what a checkpoint needs, the event that ended the instance, and anything
 // of an instance that runs, has an open review or does not verify.
+//
+// What is removed is signed with Config.Anchors: without such a note nobody could tell it
+// from the work of somebody who can write the store. A store that has anchors is left
+// alone without the key (CodeUnavailable), and so is an instance that is not what they
+// say. A dry run needs no key.
 func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (RetainResult, error) {
 	if err := authorize(p, opRetain); err != nil {
 		return RetainResult{}, err
@@ -83,6 +89,9 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 	if !ok {
 		return RetainResult{}, &Error{Code: CodeUnavailable, Message: "This store removes nothing.", Hint: "Use a store that can."}
 	}
+	if err := e.mayRemove(ctx, req.DryRun); err != nil {
+		return RetainResult{}, err
+	}
 	workflows, err := e.retentions(ctx, req.Workflow)
 	if err != nil {
 		return RetainResult{}, err
@@ -95,7 +104,7 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 			}
 		}
 	}
-	return run.out, nil
+	return run.out, run.removeDue(ctx)
 }
 
 // retentions are the newest definitions of operators that limit what is kept.
@@ -132,14 +141,32 @@ type retainer struct {
 	by    Principal
 	req   RetainRequest
 	out   RetainResult
+	// due are histories that are to be cut, together because all anchors have to be read
+	// for them; dueEvents counts their events.
+	due       []dueHistory
+	dueEvents int
 }
+
+// dueHistory is a history that can be cut, and why no further.
+type dueHistory struct {
+	inst   record.Instance
+	whole  surveyed
+	upTo   int64
+	pinned string
+}
+
+// The bounds of what is cut together.
+const (
+	dueMost       = 1000
+	dueEventsMost = 100_000
+)
 
 func (r *retainer) all(ctx context.Context, l loaded, status record.Status) error {
 	for inst, err := range r.cfg.Store.Instances(ctx, InstanceQuery{Workflow: l.stored.Name, Status: status}) {
 		if err != nil {
 			return storeError("list the instances", err)
 		}
-		if len(r.out.Histories) >= r.req.Limit {
+		if len(r.out.Histories)+len(r.due) >= r.req.Limit {
 			r.out.More = true
 			return nil
 		}
@@ -150,7 +177,7 @@ func (r *retainer) all(ctx context.Context, l loaded, status record.Status) erro
 	return nil
 }
 
-// one cuts one history, or counts why not.
+// one has one history cut, or counts why not.
 func (r *retainer) one(ctx context.Context, inst record.Instance, keep workflow.Retention) error {
 	r.out.Ended++
 	now := r.now()
@@ -176,20 +203,46 @@ func (r *retainer) one(ctx context.Context, inst record.Instance, keep workflow.
 		r.out.Kept[pinned]++
 		return nil
 	}
-	if !r.req.DryRun {
-		if err := r.truncate(ctx, inst, whole, upTo); err != nil {
-			return r.spared(inst, err)
+	r.due = append(r.due, dueHistory{inst, whole, upTo, pinned})
+	if r.dueEvents += len(whole.events); len(r.due) < dueMost && r.dueEvents < dueEventsMost {
+		return nil
+	}
+	return r.removeDue(ctx)
+}
+
+// removeDue cuts what is due, unless it is not what was anchored.
+func (r *retainer) removeDue(ctx context.Context) error {
+	heads, err := r.anchoredHeads(ctx, r.due)
+	if err != nil {
+		return err
+	}
+	for _, d := range r.due {
+		err := d.whole.isWhatWasAnchored(d.inst.ID, heads[d.inst.ID])
+		if err == nil && !r.req.DryRun {
+			err = r.truncate(ctx, d.inst, d.whole, d.upTo)
 		}
+		if err != nil {
+			if err := r.spared(d.inst, err); err != nil {
+				return err
+			}
+			continue
+		}
+		r.removed(d)
 	}
-	removed := upTo - whole.events[0].seq + 1
-	if pinned == KeptDone {
-		pinned = ""
-	}
-	r.out.Events += removed
-	r.out.Histories = append(r.out.Histories, Retained{
-		ID: inst.ID, Workflow: inst.Workflow, EndedAt: end.time, UpTo: upTo, Events: removed, Left: inst.Seq - upTo, Pinned: pinned,
-	})
+	r.due, r.dueEvents = nil, 0
 	return nil
+}
+
+// removed notes what was cut.
+func (r *retainer) removed(d dueHistory) {
+	gone := d.upTo - d.whole.events[0].seq + 1
+	if d.pinned == KeptDone {
+		d.pinned = ""
+	}
+	r.out.Events += gone
+	r.out.Histories = append(r.out.Histories, Retained{
+		ID: d.inst.ID, Workflow: d.inst.Workflow, EndedAt: d.whole.end().time, UpTo: d.upTo, Events: gone, Left: d.inst.Seq - d.upTo, Pinned: d.pinned,
+	})
 }
 
 // spared counts a history that was not cut because of what it is; other errors end the run.
@@ -293,6 +346,8 @@ func (s surveyed) cut(young time.Time) (upTo int64, pinned string) {
 		switch {
 		case e.kind == record.Checkpointed:
 			lower(e.seq-1, KeptCheckpoint)
+		case e.kind == record.Truncated: // a removal that nobody signed must not go with a signed one
+			lower(e.seq-1, KeptRemoval)
 		case e.time.After(young):
 			lower(e.seq-1, KeptYoung)
 		}
@@ -330,6 +385,11 @@ func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole sur
 	}
 	ev := r.event(r.by, inst, record.Truncated)
 	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision, Floor: record.StateDigest(floor)}
+	if key := r.cfg.Anchors; key != nil {
+		if ev.Truncation.Note, err = key.Sign(ev.Truncation.Text(inst.ID)); err != nil {
+			return internal("sign what is removed", err)
+		}
+	}
 	sealed, next, err := record.Seal(inst, ev, nil)
 	if err != nil {
 		return sealError(err)

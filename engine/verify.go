@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"runtime"
 	"slices"
 	"sync"
@@ -65,7 +66,7 @@ type VerifyRequest struct {
 	// Keys are those that may have signed anchors; without any, signatures are not checked.
 	Keys []*record.Verifier
 	// Published are notes of anchors that were kept outside the store, in any order; nil
-	// when there are none to compare with.
+	// when they are not asked about. That there are none where there should be is a problem.
 	Published []string
 	// Jobs is how many instances are verified at a time; 0 is the number of processors.
 	Jobs int
@@ -85,8 +86,8 @@ type VerifyReport struct {
 	Signed bool `json:"signed"`
 	// Published counts notes from outside the store that were compared with it.
 	Published int `json:"published"`
-	// AnchoredAt is the time of the newest anchor, Unanchored how many events came after
-	// it: of those, only the chain of hashes speaks.
+	// AnchoredAt is the time of the newest anchor, Unanchored how many events of what was
+	// verified no anchor covers: of those, only the chain of hashes speaks.
 	AnchoredAt *time.Time `json:"anchoredAt,omitempty"`
 	Unanchored int64      `json:"unanchored"`
 	// Problems are sorted by instance and event. More counts those beyond the first 1000.
@@ -107,8 +108,8 @@ const (
 // as it was written: every hash and the chain of them, every instance and snapshot
 // against the fold of its events, and the anchors, their signatures, their tree and
 // what they say of every history. It changes nothing, and needs no more memory than
-// the longest history's rollbacks and the changes between two anchors. A store that is
-// written to meanwhile is fine.
+// the longest history's rollbacks, the changes between two anchors and some fifty bytes
+// for each instance. A store that is written to meanwhile is fine.
 //
 // It is for operators and auditors. An error means that it could not be found out; what
 // is broken is in the report.
@@ -120,7 +121,10 @@ func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (Ve
 	if err != nil {
 		return VerifyReport{}, err
 	}
-	v := &verification{engine: e, store: e.cfg.Store, anchors: store, req: req, broken: map[string]bool{}, definitions: map[string]string{}}
+	v := &verification{
+		engine: e, store: e.cfg.Store, anchors: store, req: req, broken: map[string]bool{}, definitions: map[string]string{},
+		unsigned: map[string][]int64{}, reached: map[uint64]reach{}, seed: maphash.MakeSeed(),
+	}
 	if v.req.Jobs < 1 {
 		v.req.Jobs = runtime.GOMAXPROCS(0)
 	}
@@ -145,7 +149,13 @@ type verification struct {
 	absent      bool            // the one instance that was asked for is not there
 	told        int64           // events at the last call of Progress
 	definitions map[string]string
+	unsigned    map[string][]int64 // the truncated events of instances that no key vouches for
+	reached     map[uint64]reach   // how far histories go, by a hash of the instance's id: there are many
+	seed        maphash.Seed
 }
+
+// reach is how far a history goes, and how far anchors cover it.
+type reach struct{ stands, anchored int64 }
 
 func (v *verification) run(ctx context.Context) error {
 	if id := v.req.Instance; id != "" {
@@ -197,6 +207,50 @@ func (v *verification) whole(id string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.broken[id]
+}
+
+// stands notes how far a history goes, and which of its truncated events nobody signed.
+func (v *verification) stands(row record.Instance, unsigned []int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key := maphash.String(v.seed, row.ID)
+	r := v.reached[key]
+	r.stands = row.Seq
+	v.reached[key] = r
+	if len(unsigned) > 0 {
+		v.unsigned[row.ID] = unsigned
+	}
+}
+
+// anchoredUpTo notes a head that was signed.
+func (v *verification) anchoredUpTo(h record.Head) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key := maphash.String(v.seed, h.Instance)
+	if r, known := v.reached[key]; known { // what is not there has nothing that is not anchored
+		r.anchored = max(r.anchored, h.Seq)
+		v.reached[key] = r
+	}
+}
+
+// unanchored is how many events no anchor covers.
+func (v *verification) unanchored() (n int64) {
+	for _, r := range v.reached {
+		n += max(0, r.stands-r.anchored)
+	}
+	return n
+}
+
+// unsignedAbove is a truncated event above a head that nobody signed, 0 when there is none.
+func (v *verification) unsignedAbove(h record.Head) int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, seq := range v.unsigned[h.Instance] {
+		if seq > h.Seq {
+			return seq
+		}
+	}
+	return 0
 }
 
 // progressed counts what was verified and tells of it now and then.

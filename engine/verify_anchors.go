@@ -46,11 +46,7 @@ func (v *verification) checkAnchors(ctx context.Context) error {
 		v.report.AnchoredAt = &c.newest.said.Time
 	}
 	c.checkPublished()
-	events, err := v.anchors.LastPosition(ctx)
-	if err != nil {
-		return v.unreadable(err, Problem{}, "the number of events")
-	}
-	v.report.Unanchored = max(0, events-c.newest.said.Events)
+	v.report.Unanchored = v.unanchored()
 	return nil
 }
 
@@ -142,6 +138,7 @@ func (c *anchorCheck) read(note string) (record.Anchor, error) {
 func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []record.Head) error {
 	return c.each(ctx, func(yield func(record.Head) error) error {
 		for _, h := range heads {
+			c.anchoredUpTo(h)
 			if c.req.Instance != "" && h.Instance != c.req.Instance {
 				continue
 			}
@@ -159,17 +156,15 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	if !v.whole(head.Instance) {
 		return nil
 	}
-	wrong := func(kind Break, format string, args ...any) {
+	wrong := wronger(func(kind Break, format string, args ...any) {
 		v.found(Problem{Instance: head.Instance, Seq: head.Seq, Anchor: number, Kind: kind, Message: fmt.Sprintf(format, args...)})
-	}
+	})
 	for e, err := range v.store.Events(ctx, EventQuery{Instance: head.Instance, AfterSeq: head.Seq - 1, Limit: 1}) {
 		if err != nil {
 			return v.unreadable(err, Problem{Instance: head.Instance, Seq: head.Seq}, "the event")
 		}
 		if e.Seq == head.Seq {
-			if e.Hash != head.Hash {
-				wrong(BreakAnchor, "the event is another than the one that anchor %d was signed over: its history was rewritten", number)
-			}
+			v.checkFound(e, head, number, wrong)
 			return nil
 		}
 	}
@@ -185,18 +180,42 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	switch {
 	case err != nil:
 		return err
-	case cut != nil && (head.Seq < cut.UpTo || head.Seq == cut.UpTo && head.Hash == cut.Hash):
-	case cut != nil && head.Seq == cut.UpTo:
-		wrong(BreakAnchor, "what was removed from the beginning ended with another event than the one that anchor %d was signed over", number)
-	default:
+	case cut == nil || head.Seq > cut.UpTo:
 		wrong(BreakTruncated, "anchor %d was signed over event %d, the history ends at event %d", number, head.Seq, row.Seq)
+	case head.Seq == cut.UpTo && head.Hash != cut.Hash:
+		wrong(BreakAnchor, "what was removed from the beginning ended with another event than the one that anchor %d was signed over", number)
+	default: // the event is gone, as it should be if the key says so
+		v.checkRemovals(head, number, wrong)
 	}
 	return nil
+}
+
+// wronger tells of a problem of a head.
+type wronger func(kind Break, format string, args ...any)
+
+// checkFound checks the event that an anchor names.
+func (v *verification) checkFound(e record.Event, head record.Head, number int64, wrong wronger) {
+	if e.Hash != head.Hash {
+		wrong(BreakAnchor, "the event is another than the one that anchor %d was signed over: its history was rewritten", number)
+		return
+	}
+	v.checkRemovals(head, number, wrong)
+}
+
+// checkRemovals asks for a signature of every removal that was made after a history was
+// anchored: the anchor covers what came before the event that it names, too.
+func (v *verification) checkRemovals(head record.Head, number int64, wrong wronger) {
+	if seq := v.unsignedAbove(head); seq > 0 {
+		wrong(BreakAnchor, "event %d removes what was anchored by anchor %d, and the key of the anchors did not sign the removal", seq, number)
+	}
 }
 
 // checkPublished compares the notes that were kept outside with the store. One that the
 // store has not, or has otherwise, shows that an older store was put in its place.
 func (c *anchorCheck) checkPublished() {
+	if c.req.Published != nil && len(c.req.Published) == 0 {
+		c.wrong(0, "what was published holds no whole anchor, so it cannot be compared: it was emptied, or it is another file")
+	}
 	var newest record.Anchor
 	told := false
 	for i, note := range c.req.Published {

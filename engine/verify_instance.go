@@ -46,6 +46,7 @@ func (v *verification) instance(ctx context.Context, id string) error {
 		if h.shortened != nil {
 			v.shortened.Add(1)
 		}
+		v.stands(row, h.unsigned)
 		v.progressed(h.events)
 		return nil
 	}
@@ -62,6 +63,7 @@ type historyCheck struct {
 	begun bool
 	// shortened is what the truncated event says, nil for a whole history.
 	shortened *record.Truncation
+	unsigned  []int64 // the truncated events that no key vouches for
 
 	// inst is the fold so far. It is behind the chain while folding is false.
 	inst      record.Instance
@@ -122,6 +124,9 @@ func (h *historyCheck) pass(ctx context.Context) error {
 			return h.diagnose(ctx, err)
 		}
 		h.events++
+		if cut := e.Truncation; cut != nil && cut.CheckNote(e.Instance, h.v.req.Keys...) != nil {
+			h.unsigned = append(h.unsigned, e.Seq)
+		}
 		if h.fold(ctx, e); h.again {
 			return nil
 		}

@@ -257,13 +257,21 @@ func (b *bench) at(id string, seq int64) record.Instance {
 	return at
 }
 
-// shortened is the event that removes all up to a seq, and what it leads to.
-func shortened(t testing.TB, b *bench, inst record.Instance, upTo int64) ([]record.Event, record.Instance) {
+// shortened is the event that removes all up to a seq, and what it leads to. It is signed
+// unless the key is nil.
+func shortened(t testing.TB, b *bench, inst record.Instance, upTo int64, key *record.Signer) ([]record.Event, record.Instance) {
 	t.Helper()
 	floor := b.at(inst.ID, upTo)
+	cut := record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.StateDigest(floor)}
+	if key != nil {
+		note, err := key.Sign(cut.Text(inst.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut.Note = note
+	}
 	sealed, next, err := record.Seal(inst, record.Event{
-		Kind: record.Truncated, Time: inst.UpdatedAt, Principal: operator.ID, Role: string(operator.Role),
-		Truncation: &record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.StateDigest(floor)},
+		Kind: record.Truncated, Time: inst.UpdatedAt, Principal: operator.ID, Role: string(operator.Role), Truncation: &cut,
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

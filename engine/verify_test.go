@@ -346,7 +346,7 @@ func TestVerifyShortenedHistories(t *testing.T) {
 	l := newLedger(t)
 	b, closing := l.open(t, l.path)
 	inst := b.load(l.ids[2])
-	sealed, next := shortened(t, b, inst, 3)
+	sealed, next := shortened(t, b, inst, 3, l.key)
 	if err := b.store.(engine.Truncator).Truncate(t.Context(), engine.Commit{Expect: inst.Seq, Events: sealed, Next: next}, 3, b.at(inst.ID, 3)); err != nil {
 		t.Fatal(err)
 	}

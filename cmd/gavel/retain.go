@@ -13,6 +13,7 @@ type retainCmd struct {
 	Workflow string `name:"workflow" placeholder:"NAME" help:"Only instances of this workflow."`
 	DryRun   bool   `name:"dry-run" short:"n" help:"Say what would be removed, and remove nothing."`
 	Limit    int    `name:"limit" default:"10000" placeholder:"N" help:"At most this many histories."`
+	Key      string `name:"anchor-key" placeholder:"FILE" help:"Sign what is removed with this key, the one that signs the anchors. Needed where the store has any. The variable may hold the key itself."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	storeFlag
 }
@@ -25,12 +26,15 @@ definition. What is left verifies, and an event says what is gone.
 
 Never removed: anything of an instance that runs or has an open review, what a
 checkpoint needs, the event that ended the instance, anything younger than a
-week, and a history that does not verify.
+week, and a history that does not verify or is not what was anchored.
+
+Where a store is anchored, a removal has to be signed with the same key: without that
+gavel verify cannot tell it from tampering, and reports it. A dry run needs no key.
 
 Examples:
 
     gavel retain --dry-run
-    gavel retain --workflow document-review`
+    gavel retain --workflow document-review --anchor-key ~/keys/gavel.anchor`
 }
 
 // Run removes what may go.
@@ -38,7 +42,19 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
 		return misused("", "--limit is 1 or more, not %d", c.Limit)
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	var with equipment
+	if c.Key != "" {
+		key, err := readSigner(con.log, c.Key, c.Store)
+		if err != nil {
+			return err
+		}
+		with.anchors = key
+	}
+	path, err := c.storePath(con.log, false)
+	if err != nil {
+		return err
+	}
+	sys, err := openSystem(ctx, con.log, path, with)
 	if err != nil {
 		return err
 	}
@@ -66,7 +82,7 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 // keptFor are the reasons in words.
 var keptFor = map[string]string{
 	engine.KeptNotDue: "ended too recently", engine.KeptDone: "nothing left to remove", engine.KeptReview: "a review is open",
-	engine.KeptCheckpoint: "a checkpoint needs it", engine.KeptYoung: "younger than a week", engine.KeptRestored: "a later rollback needs it",
+	engine.KeptCheckpoint: "a checkpoint needs it", engine.KeptYoung: "younger than a week", engine.KeptRestored: "a later rollback needs it", engine.KeptRemoval: "says what was removed before",
 	engine.KeptMoved: "changed meanwhile; run it again", engine.KeptBroken: "does not verify",
 }
 

@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// mayRemove refuses to remove anything of an anchored store without the key: nobody
+// could tell afterwards who removed it.
+func (e *Engine) mayRemove(ctx context.Context, dryRun bool) error {
+	store, ok := e.cfg.Store.(Anchorer)
+	if !ok || dryRun || e.cfg.Anchors != nil {
+		return nil
+	}
+	_, err := store.LastAnchor(ctx)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return storeError("read the last anchor", err)
+	}
+	return &Error{
+		Code: CodeUnavailable, Message: "This store is anchored, and without the key that signs its anchors a removal cannot be told from tampering.",
+		Hint: "Give the key with --anchor-key or in GAVEL_ANCHOR_KEY.",
+	}
+}
+
+// anchoredHeads are the heads of histories that anchors name, by instance. They are what
+// the newest anchor was signed over: what is signed here must not hide that a history was
+// written anew since. nil where nothing is signed.
+func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[string][]record.Head, error) {
+	store, ok := r.cfg.Store.(Anchorer)
+	if !ok || r.cfg.Anchors == nil || len(due) == 0 {
+		return nil, nil //nolint:nilnil // nothing is anchored
+	}
+	heads := make(map[string][]record.Head, len(due))
+	for _, d := range due {
+		heads[d.inst.ID] = nil
+	}
+	var tree record.Tree
+	var newest StoredAnchor
+	for a, err := range store.Anchors(ctx, 0) {
+		if err != nil {
+			return nil, storeError("read the anchors", err)
+		}
+		_, all, err := record.DecodeHeads(a.Heads)
+		if err != nil {
+			return nil, damagedAnchors(err)
+		}
+		for _, h := range all {
+			leaf, err := h.Leaf()
+			if err != nil {
+				return nil, damagedAnchors(err)
+			}
+			tree.Append(leaf)
+			if known, ok := heads[h.Instance]; ok {
+				heads[h.Instance] = append(known, h)
+			}
+		}
+		newest = a
+	}
+	if newest.Number == 0 {
+		return heads, nil
+	}
+	return heads, r.signedOver(newest, tree)
+}
+
+// signedOver checks that the key signed an anchor over exactly this tree.
+func (r *retainer) signedOver(newest StoredAnchor, tree record.Tree) error {
+	text, err := record.OpenNote(newest.Note, r.cfg.Anchors.Verifier())
+	if errors.Is(err, record.ErrSignature) {
+		return &Error{
+			Code: CodeUnavailable, Message: "The newest anchor was not signed with this key.",
+			Hint: "Give the key that signs this store's anchors. If this is a new one, run gavel verify with the old one's public key, then gavel anchor with the new one.", Err: err,
+		}
+	}
+	var said record.Anchor
+	if err == nil {
+		said, err = record.ParseAnchor(text)
+	}
+	switch {
+	case err != nil:
+		return damagedAnchors(err)
+	case said.Size != tree.Size() || said.Root != tree.Root():
+		return damagedAnchors(fmt.Errorf("the heads kept with the anchors are not those that anchor %d was signed over", said.Number))
+	}
+	return nil
+}
+
+// isWhatWasAnchored checks a history against the anchored heads of it. One below what
+// was removed before is for Verify to judge, with the event that says so.
+func (s surveyed) isWhatWasAnchored(id string, heads []record.Head) error {
+	first := s.events[0].seq
+	for _, h := range heads {
+		switch at := h.Seq - first; {
+		case at < 0:
+		case at >= int64(len(s.events)):
+			return &record.BrokenError{Instance: id, Seq: h.Seq, How: "it was anchored and is missing"}
+		case s.events[at].hash != h.Hash:
+			return &record.BrokenError{Instance: id, Seq: h.Seq, How: "it is another event than the one that was anchored"}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package engine_test
+
+import (
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+)
+
+// forge shortens a history as somebody can who writes the store without the key.
+func (b *bench) forge(id string, upTo int64, change func(*record.Truncation)) {
+	b.t.Helper()
+	inst, floor := b.load(id), b.at(id, upTo)
+	cut := record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.StateDigest(floor)}
+	change(&cut)
+	sealed, next, err := record.Seal(inst, record.Event{
+		Kind: record.Truncated, Time: inst.UpdatedAt, Principal: operator.ID, Role: string(operator.Role), Truncation: &cut,
+	}, nil)
+	if err == nil {
+		c := engine.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next}
+		err = b.store.(engine.Truncator).Truncate(b.t.Context(), c, upTo, floor)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// noted signs a truncation as if it were that of an instance and of another cut.
+func noted(t *testing.T, key *record.Signer, id string, change func(*record.Truncation)) func(*record.Truncation) {
+	return func(cut *record.Truncation) {
+		t.Helper()
+		other := *cut
+		change(&other)
+		note, err := key.Sign(other.Text(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut.Note = note
+	}
+}
+
+// Somebody who can write the store, but has not the key, removes anchored history behind
+// an event that says so. The next anchor signs what is left; it stays found.
+func TestVerifyFindsAForgedRemoval(t *testing.T) {
+	l := newLedger(t)
+	same := func(*record.Truncation) {}
+	forgeries := map[string]func(*record.Truncation){
+		"without a note":         same,
+		"nonsense":               func(cut *record.Truncation) { cut.Note = "gone\n" },
+		"with another key":       noted(t, newSigner(t), l.ids[0], same),
+		"note of another":        noted(t, l.key, l.ids[1], same),
+		"note of another cut":    noted(t, l.key, l.ids[0], func(cut *record.Truncation) { cut.UpTo, cut.Count = 2, 2 }),
+		"note of another floor":  noted(t, l.key, l.ids[0], func(cut *record.Truncation) { cut.Floor = record.NoteHash("x") }),
+		"note of another ending": noted(t, l.key, l.ids[0], func(cut *record.Truncation) { cut.Hash = record.NoteHash("x") }),
+		"signed":                 noted(t, l.key, l.ids[0], same),
+	}
+	// The anchors name events 6 and 8: both are left, one is, none is.
+	for upTo, want := range map[int64]wantBreak{3: {engine.BreakAnchor, 0, 6}, 7: {engine.BreakAnchor, 0, 6}, 8: {engine.BreakAnchor, 0, 6}} {
+		for name, forgery := range forgeries {
+			path := filepath.Join(t.TempDir(), "gavel.db")
+			copyFile(t, l.path, path)
+			b, closing := l.open(t, path)
+			if upTo == 8 { // the floor is the newest but one
+				b.advance(agent, l.ids[0], "nonsense", `{}`)
+			}
+			b.forge(l.ids[0], upTo, forgery)
+			for _, laundered := range []bool{false, true} {
+				if laundered {
+					b.anchor()
+				}
+				r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: l.notes})
+				if err != nil {
+					t.Fatal(err)
+				}
+				wants := []wantBreak{want}
+				if name == "signed" {
+					wants = nil
+				}
+				t.Run(name, func(t *testing.T) { l.check(t, r, wants) })
+			}
+			closing()
+		}
+	}
+}
+
+// What was removed before the first anchor needs no note: nothing spoke of it.
+func TestVerifyLetsOlderRemovalsBe(t *testing.T) {
+	key := newSigner(t)
+	b := anchorBench(t, memstore.New(), key)
+	id := b.start(agent, "ledger", `{}`).ID
+	b.advance(agent, id, "go", `{"why":"x"}`)
+	b.advance(agent, id, "end", `{}`)
+	b.forge(id, 2, func(*record.Truncation) {})
+	b.anchor()
+	b.advance(agent, id, "end", `{}`)
+	b.anchor()
+	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+	if err != nil || !r.Clean() || r.Shortened != 1 || r.Unanchored != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// fadingBench is a bench of a workflow that keeps histories for a month.
+func fadingBench(t *testing.T, store engine.Store, key engine.Signer) *bench {
+	t.Helper()
+	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = key })
+	b.define(operator, fading)
+	return b
+}
+
+// faded is an instance that ended.
+func (b *bench) faded() string {
+	b.t.Helper()
+	id := b.start(agent, "fading", `{"n":1}`).ID
+	b.moved(agent, id, "go", `{}`, "b")
+	b.moved(agent, id, "go", `{}`, "c")
+	return id
+}
+
+// What the engine removes itself verifies, whatever was anchored before and after.
+func TestVerifyAfterRetain(t *testing.T) {
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			key := newSigner(t)
+			b := fadingBench(t, store, key)
+			first := b.start(agent, "fading", `{}`).ID
+			b.anchor()
+			b.moved(agent, first, "go", `{}`, "b")
+			b.anchor()
+			b.moved(agent, first, "go", `{}`, "c")
+			b.faded()
+			b.anchor()
+			b.pass(10 * day)
+			b.faded()
+			b.pass(31 * day)
+			check := func(when string, shortened, unanchored int64) {
+				t.Helper()
+				r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+				if err != nil || !r.Clean() || r.Shortened != shortened || r.Unanchored != unanchored {
+					t.Errorf("%s: %+v, %v", when, r, err)
+				}
+			}
+			check("before", 0, 3)
+			if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 3 || r.Events != 6 || len(r.Broken) != 0 {
+				t.Fatalf("%+v", r)
+			}
+			check("after", 3, 6)
+			b.anchor()
+			check("anchored", 3, 0)
+			cut := b.events(first)[1].Truncation
+			if cut == nil || cut.CheckNote(first, key.Verifier()) != nil {
+				t.Errorf("it is not signed: %+v", cut)
+			}
+		})
+	}
+}
+
+func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
+	key, store := newSigner(t), memstore.New()
+	b := fadingBench(t, store, key)
+	b.faded()
+	b.anchor()
+	b.pass(31 * day)
+	refused := func(name string, as engine.Signer, hint string) {
+		t.Helper()
+		other := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = as })
+		other.pass(31 * day)
+		if r, err := other.Retain(t.Context(), operator, engine.RetainRequest{DryRun: true}); as == nil && (err != nil || len(r.Histories) != 1) {
+			t.Errorf("%s, a dry run: %+v, %v", name, r, err)
+		}
+		_, err := other.Retain(t.Context(), operator, engine.RetainRequest{})
+		var e *engine.Error
+		if !errors.As(err, &e) || e.Code != engine.CodeUnavailable || !strings.Contains(e.Hint, hint) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	refused("no key", nil, "--anchor-key")
+	refused("another key", newSigner(t), "signs this store's anchors")
+	if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
+		t.Errorf("the key: %+v", r)
+	}
+}
+
+// Retain does not sign away that a history was written anew: neither as it is, nor with
+// the heads beside the anchors changed for as long as it looks.
+func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
+	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
+	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: l.path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := fadingBench(t, store, l.key)
+	l.ids = []string{b.faded(), b.faded()}
+	b.anchor()
+	db, err := sql.Open("sqlite", l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	f := file{t, db, l}
+	f.rewrite(0, fromSeq(2, "agent:eve"))
+	b.pass(31 * day)
+	r := b.retain(engine.RetainRequest{})
+	if len(r.Histories) != 1 || r.Histories[0].ID != l.ids[1] || len(r.Broken) != 1 || r.Broken[0] != l.ids[0] {
+		t.Errorf("rewritten: %+v", r)
+	}
+	var heads []byte
+	if err := db.QueryRow("SELECT heads FROM anchors WHERE number = 1").Scan(&heads); err != nil {
+		t.Fatal(err)
+	}
+	var tree record.Tree
+	anew := []record.Head{}
+	for i, id := range l.ids {
+		last := f.history(i)[0]
+		anew = append(anew, record.Head{Instance: id, Seq: last.Seq, Hash: last.Hash})
+		leaf, err := anew[i].Leaf()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree.Append(leaf)
+	}
+	f.run("UPDATE anchors SET heads = ?", record.EncodeHeads(tree, anew))
+	_, err = b.Retain(t.Context(), operator, engine.RetainRequest{})
+	var e *engine.Error
+	if !errors.As(err, &e) || e.Code != engine.CodeUnavailable || !strings.Contains(e.Hint, "gavel verify") {
+		t.Errorf("with other heads: %v", err)
+	}
+}
+
+// A forged removal is not removed by a signed one.
+func TestRetainKeepsWhatSaysOfARemoval(t *testing.T) {
+	key := newSigner(t)
+	b := fadingBench(t, memstore.New(), key)
+	id := b.faded()
+	b.anchor()
+	b.forge(id, 1, func(*record.Truncation) {})
+	if _, err := b.Undo(t.Context(), operator, engine.UndoRequest{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	b.moved(agent, id, "back", `{}`, "a")
+	b.moved(agent, id, "go", `{}`, "b")
+	b.moved(agent, id, "go", `{}`, "c")
+	b.pass(31 * day)
+	r := b.retain(engine.RetainRequest{})
+	for _, h := range r.Histories {
+		if h.UpTo >= 4 {
+			t.Errorf("the forged event was removed: %+v", h)
+		}
+	}
+	v, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+	if err != nil || len(v.Problems) != 1 || v.Problems[0].Kind != engine.BreakAnchor {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
