@@ -20,11 +20,11 @@ import (
 func runAdvance(ctx context.Context, f *Face, a arguments) (answer, error) {
 	repeated := a.again.RequestState != "" || len(a.again.InputResponses) > 0
 	if repeated && f.cfg.Elicit {
-		if t, ok := f.tickets.redeem(a.again.RequestState, f.cfg.Principal.ID, callDigest(a.raw)); ok {
+		if t, ok := f.tickets.redeem(a.again.RequestState, callerOf(ctx).ID, callDigest(a.raw)); ok {
 			return f.repeated(ctx, t, a.again.InputResponses)
 		}
 	}
-	r, err := f.cfg.Engine.Advance(ctx, f.cfg.Principal, advanceRequest(a))
+	r, err := f.cfg.Engine.Advance(ctx, callerOf(ctx), advanceRequest(a))
 	switch {
 	case err != nil:
 		return answer{}, err
@@ -93,14 +93,14 @@ func (f *Face) ask(ctx context.Context, a arguments, r engine.AdvanceResult) (an
 	if !s.showsForms(ctx) {
 		return f.advanced(ctx, r, ""), nil
 	}
-	view, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, r.Review.ID)
+	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), r.Review.ID)
 	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh ||
 		!f.tickets.mayAsk(question{view.Instance, view.Action}, view.ReviewSummary.Revision) {
 		return f.advanced(ctx, r, ""), nil //nolint:nilerr // the move is parked, whatever keeps the form from being shown
 	}
 	if server.IsModernRequest(ctx) {
 		state, ok := f.tickets.issue(ticket{
-			Review: view.ID, Revision: view.ReviewSummary.Revision, Principal: f.cfg.Principal.ID, Call: callDigest(a.raw),
+			Review: view.ID, Revision: view.ReviewSummary.Revision, Principal: callerOf(ctx).ID, Call: callDigest(a.raw),
 		})
 		if !ok {
 			return f.advanced(ctx, r, ""), nil
@@ -118,7 +118,7 @@ func (f *Face) ask(ctx context.Context, a arguments, r engine.AdvanceResult) (an
 
 // repeated goes on with a call that was answered with a form.
 func (f *Face) repeated(ctx context.Context, t ticket, replies mcp.InputResponses) (answer, error) {
-	view, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, t.Review)
+	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.Review)
 	if err != nil {
 		return answer{}, err
 	}
@@ -141,7 +141,7 @@ func (f *Face) heard(ctx context.Context, view engine.ReviewView, raw json.RawMe
 	case word.decision == "":
 		return f.decided(ctx, view, view.Decision.Decision, "The person who was asked through the client did not decide it.")
 	}
-	person := engine.Principal{ID: string(record.ChannelClient) + ":" + f.cfg.Principal.ID, Role: engine.RoleReviewer}
+	person := engine.Principal{ID: string(record.ChannelClient) + ":" + callerOf(ctx).ID, Role: engine.RoleReviewer}
 	r, err := f.cfg.Engine.Resolve(ctx, person, engine.ResolveRequest{
 		ID: view.ID, Decision: word.decision, Reason: word.reason, Channel: record.ChannelClient,
 	})
@@ -156,7 +156,7 @@ func (f *Face) heard(ctx context.Context, view engine.ReviewView, raw json.RawMe
 
 // decided answers with a review as it is now.
 func (f *Face) decided(ctx context.Context, was engine.ReviewView, d engine.Decision, note string) (answer, error) {
-	now, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, was.ID)
+	now, err := f.cfg.Engine.Review(ctx, callerOf(ctx), was.ID)
 	if err != nil {
 		return answer{}, err
 	}

@@ -60,7 +60,7 @@ func (f finder) safely(ctx context.Context) (values []string, more bool, err err
 }
 
 func (c completer) workflows(ctx context.Context) ([]string, bool, error) {
-	all, err := c.face.cfg.Engine.List(ctx, c.face.cfg.Principal)
+	all, err := c.face.cfg.Engine.List(ctx, callerOf(ctx))
 	names := make([]string, len(all))
 	for i, d := range all {
 		names[i] = d.Name
@@ -72,7 +72,7 @@ func (c completer) workflows(ctx context.Context) ([]string, bool, error) {
 const completionPage = 500
 
 func (c completer) instances(ctx context.Context, workflow string) ([]string, bool, error) {
-	page, err := c.face.cfg.Engine.Instances(ctx, c.face.cfg.Principal, engine.InstancesRequest{Workflow: workflow, Limit: completionPage})
+	page, err := c.face.cfg.Engine.Instances(ctx, callerOf(ctx), engine.InstancesRequest{Workflow: workflow, Limit: completionPage})
 	ids := make([]string, len(page.Instances))
 	for i, instance := range page.Instances {
 		ids[i] = instance.ID
@@ -82,7 +82,7 @@ func (c completer) instances(ctx context.Context, workflow string) ([]string, bo
 
 // reviews are those that wait.
 func (c completer) reviews(ctx context.Context) ([]string, bool, error) {
-	page, err := c.face.cfg.Engine.Reviews(ctx, c.face.cfg.Principal, engine.ReviewsRequest{Limit: completionPage})
+	page, err := c.face.cfg.Engine.Reviews(ctx, callerOf(ctx), engine.ReviewsRequest{Limit: completionPage})
 	ids := make([]string, len(page.Reviews))
 	for i, r := range page.Reviews {
 		ids[i] = r.ID

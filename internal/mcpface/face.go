@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -45,21 +44,25 @@ type Engine interface {
 	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
 }
 
-// Config is what a Face is made of. Engine, Principal and Logger are required.
+// Config is what a Face is made of. Engine and Logger are required, and Principal to
+// serve stdio.
 type Config struct {
 	Engine    Engine
-	Principal engine.Principal // who the client is
+	Principal engine.Principal // who the client is over stdio; over HTTP each request says
 	ToolNames ToolNames        // Auto when empty
 	Version   string           // of the program, for serverInfo
 	Logger    *slog.Logger
-	// MaxLine bounds one message on stdin in bytes; 0 is DefaultMaxLine.
+	// MaxLine bounds one message from the client in bytes; 0 is DefaultMaxLine.
 	MaxLine int
 	// MaxInFlight bounds the requests that wait for an answer; 0 is DefaultMaxInFlight.
 	MaxInFlight int
+	// HTTP bounds what callers of Handler may hold at once.
+	HTTP Limits
 	// Reviews offers the tools and resources of reviews.
 	Reviews bool
 	// Elicit puts a parked move to a person through the client, when that can show
-	// forms and the transition is not of high risk. The engine must allow it too.
+	// forms and the transition is not of high risk. The engine must allow it too. It
+	// counts over stdio only.
 	Elicit bool
 	// ElicitTimeout is how long such a form waits; 0 is 2 minutes.
 	ElicitTimeout time.Duration
@@ -87,13 +90,14 @@ func (c Config) withDefaults() Config {
 	if c.Poll == 0 {
 		c.Poll = defaultPoll
 	}
+	c.HTTP = c.HTTP.withDefaults()
 	return c
 }
 
 func (c Config) validate() error {
 	var errs []error
-	if c.Engine == nil || c.Logger == nil || c.Principal.ID == "" {
-		errs = append(errs, errors.New("mcpface: config needs Engine, Logger and Principal"))
+	if c.Engine == nil || c.Logger == nil {
+		errs = append(errs, errors.New("mcpface: config needs Engine and Logger"))
 	}
 	if !c.ToolNames.known() {
 		errs = append(errs, fmt.Errorf("mcpface: no style of tool names %q (auto, dotted, underscore)", c.ToolNames))
@@ -107,17 +111,15 @@ func (c Config) validate() error {
 	if c.Elicit && !c.Reviews {
 		errs = append(errs, errors.New("mcpface: Elicit is a way to decide reviews, so it needs Reviews"))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.HTTP.validate())...)
 }
 
-// Face serves one engine to one client.
+// Face serves one engine: to one client over stdio, or to many over HTTP.
 type Face struct {
-	cfg     Config
-	server  *server.MCPServer
-	tools   catalog
-	tickets *tickets
-	// dotless is true once the client turned out to refuse dots in names.
-	dotless  atomic.Bool
+	cfg      Config
+	server   *server.MCPServer
+	tools    catalog
+	tickets  *tickets
 	rewriter *strings.Replacer // of tool names in texts
 	// At the end: how long requests in flight may still be answered, and how long
 	// they may take to notice that they were cancelled.
@@ -167,8 +169,9 @@ An ESCALATED advance has not happened: it waits for a person as a review. Tell y
 func (f *Face) hooks() *server.Hooks {
 	h := &server.Hooks{}
 	h.AddAfterInitialize(func(ctx context.Context, _ any, req *mcp.InitializeRequest, result *mcp.InitializeResult) {
-		f.dotless.Store(refusesDots(req.Params.ClientInfo.Name))
 		if s := sessionOf(ctx); s != nil {
+			name := req.Params.ClientInfo.Name
+			s.dotless.Store(refusesDots(name) || s.remote && name == "")
 			s.forms.Store(hasForms(&req.Params.Capabilities))
 		}
 		result.Instructions = f.styled(ctx, result.Instructions)
@@ -187,7 +190,7 @@ func (f *Face) hooks() *server.Hooks {
 // listTools leaves out what the caller's role is not told of, and puts names into the
 // client's style.
 func (f *Face) listTools(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
-	told := f.tools.listed(f.cfg.Principal.Role)
+	told := f.tools.listed(callerOf(ctx).Role)
 	listed := make([]mcp.Tool, 0, len(result.Tools))
 	for _, t := range result.Tools {
 		if !slices.Contains(told, t.Name) {

@@ -14,7 +14,7 @@ import (
 )
 
 func runDefine(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Define(ctx, f.cfg.Principal, engine.DefineRequest{Source: "workflow.define", Document: a.raw})
+	r, err := f.cfg.Engine.Define(ctx, callerOf(ctx), engine.DefineRequest{Source: "workflow.define", Document: a.raw})
 	if err != nil {
 		return answer{}, err
 	}
@@ -31,7 +31,7 @@ func runDefine(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runList(ctx context.Context, f *Face, _ arguments) (answer, error) {
-	all, err := f.cfg.Engine.List(ctx, f.cfg.Principal)
+	all, err := f.cfg.Engine.List(ctx, callerOf(ctx))
 	if err != nil {
 		return answer{}, err
 	}
@@ -51,7 +51,7 @@ func runDescribe(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	d, err := f.cfg.Engine.DescribeAt(ctx, f.cfg.Principal, engine.DescribeRequest{
+	d, err := f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{
 		Name: a.text("name"), Version: int(a.integer("version")), ID: a.text("id"), When: when,
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func runDescribe(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runStart(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Start(ctx, f.cfg.Principal, engine.StartRequest{
+	r, err := f.cfg.Engine.Start(ctx, callerOf(ctx), engine.StartRequest{
 		Type: a.text("type"), Context: a.doc("context"), Key: a.text("idempotencyKey"),
 	})
 	if err != nil {
@@ -83,7 +83,7 @@ func advanceRequest(a arguments) engine.AdvanceRequest {
 
 // runValidate is never a refusal: it was a question.
 func runValidate(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Validate(ctx, f.cfg.Principal, advanceRequest(a))
+	r, err := f.cfg.Engine.Validate(ctx, callerOf(ctx), advanceRequest(a))
 	if err != nil {
 		return answer{}, err
 	}
@@ -111,7 +111,7 @@ func runStatus(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if when != (engine.When{}) {
 		return f.statusAt(ctx, a.text("id"), when)
 	}
-	r, err := f.cfg.Engine.Status(ctx, f.cfg.Principal, a.text("id"))
+	r, err := f.cfg.Engine.Status(ctx, callerOf(ctx), a.text("id"))
 	if err != nil {
 		return answer{}, err
 	}
@@ -124,7 +124,7 @@ func runStatus(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runCancel(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Cancel(ctx, f.cfg.Principal, engine.CancelRequest{
+	r, err := f.cfg.Engine.Cancel(ctx, callerOf(ctx), engine.CancelRequest{
 		ID: a.text("id"), Reason: a.text("reason"), Key: a.text("idempotencyKey"), ExpectedRevision: a.revision(),
 	})
 	if err != nil {
@@ -134,7 +134,7 @@ func runCancel(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runCheckpoint(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Checkpoint(ctx, f.cfg.Principal, engine.CheckpointRequest{
+	r, err := f.cfg.Engine.Checkpoint(ctx, callerOf(ctx), engine.CheckpointRequest{
 		ID: a.text("id"), Description: a.text("description"), Metadata: a.doc("metadata"), Key: a.text("idempotencyKey"),
 	})
 	if err != nil {
@@ -144,7 +144,7 @@ func runCheckpoint(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runRollback(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Rollback(ctx, f.cfg.Principal, engine.RollbackRequest{
+	r, err := f.cfg.Engine.Rollback(ctx, callerOf(ctx), engine.RollbackRequest{
 		ID: a.text("id"), CheckpointID: a.text("checkpointId"), Key: a.text("idempotencyKey"), ExpectedRevision: a.revision(),
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func runRollback(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runListCheckpoints(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.ListCheckpoints(ctx, f.cfg.Principal, a.text("id"))
+	r, err := f.cfg.Engine.ListCheckpoints(ctx, callerOf(ctx), a.text("id"))
 	if err != nil {
 		return answer{}, err
 	}
@@ -162,7 +162,7 @@ func runListCheckpoints(ctx context.Context, f *Face, a arguments) (answer, erro
 }
 
 func runConfigure(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.ConfigureJudge(ctx, f.cfg.Principal, engine.JudgeConfigRequest{
+	r, err := f.cfg.Engine.ConfigureJudge(ctx, callerOf(ctx), engine.JudgeConfigRequest{
 		Name: a.text("name"),
 		Settings: workflow.JudgeSettings{
 			Enabled: optional[bool](a, "enabled"), StrictMode: optional[bool](a, "strictMode"),
@@ -177,7 +177,7 @@ func runConfigure(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runInstances(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Instances(ctx, f.cfg.Principal, engine.InstancesRequest{
+	r, err := f.cfg.Engine.Instances(ctx, callerOf(ctx), engine.InstancesRequest{
 		Workflow: a.text("workflow"), State: a.text("state"), Status: record.Status(a.text("status")),
 		Cursor: a.text("cursor"), Limit: int(a.integer("limit")),
 	})
@@ -192,7 +192,7 @@ func runInstances(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runCanExecute(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.CanExecute(ctx, f.cfg.Principal, a.text("id"), a.strings("states"))
+	r, err := f.cfg.Engine.CanExecute(ctx, callerOf(ctx), a.text("id"), a.strings("states"))
 	if err != nil {
 		return answer{}, err
 	}
@@ -204,7 +204,7 @@ func runCanExecute(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runDiagram(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Diagram(ctx, f.cfg.Principal, engine.DiagramRequest{
+	r, err := f.cfg.Engine.Diagram(ctx, callerOf(ctx), engine.DiagramRequest{
 		Name: a.text("name"), ID: a.text("id"), Format: a.text("format"),
 	})
 	if err != nil {

@@ -75,7 +75,7 @@ func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if a.fields[paramID.name] == nil {
 		return answer{}, wrong(paramID.name, fmt.Sprintf("The argument %q is missing.", paramID.name), paramID.help)
 	}
-	r, err := f.cfg.Engine.History(ctx, f.cfg.Principal, engine.HistoryRequest{
+	r, err := f.cfg.Engine.History(ctx, callerOf(ctx), engine.HistoryRequest{
 		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: int(a.integer("limit")),
 	})
 	if err != nil {
@@ -102,7 +102,7 @@ func runSearch(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if q.Since, q.Until, err = a.times(); err != nil {
 		return answer{}, err
 	}
-	r, err := f.cfg.Engine.Decisions(ctx, f.cfg.Principal, engine.DecisionsRequest{Query: q, Cursor: a.text("cursor"), Limit: int(a.integer("limit"))})
+	r, err := f.cfg.Engine.Decisions(ctx, callerOf(ctx), engine.DecisionsRequest{Query: q, Cursor: a.text("cursor"), Limit: int(a.integer("limit"))})
 	if err != nil {
 		return answer{}, err
 	}
@@ -118,7 +118,7 @@ func runStatistics(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	r, err := f.cfg.Engine.Statistics(ctx, f.cfg.Principal, engine.StatisticsRequest{Workflow: a.text("workflow"), Since: since, Until: until})
+	r, err := f.cfg.Engine.Statistics(ctx, callerOf(ctx), engine.StatisticsRequest{Workflow: a.text("workflow"), Since: since, Until: until})
 	if err != nil {
 		return answer{}, err
 	}

@@ -46,10 +46,14 @@ func (f *Face) underscores(ctx context.Context) bool {
 	if f.cfg.ToolNames != Auto {
 		return f.cfg.ToolNames == Underscore
 	}
-	if info := server.RequestProtocolInfoFromContext(ctx); info != nil && info.ClientInfo != nil {
+	s := sessionOf(ctx)
+	if info := server.RequestProtocolInfoFromContext(ctx); info != nil && info.Modern {
+		if info.ClientInfo == nil { // anybody may call over HTTP, and underscores suit everybody
+			return s != nil && s.remote
+		}
 		return refusesDots(info.ClientInfo.Name)
 	}
-	return f.dotless.Load()
+	return s != nil && s.dotless.Load()
 }
 
 // styled puts the names of tools in a text into the client's style.

@@ -24,7 +24,7 @@ func (a arguments) when() (engine.When, error) {
 
 // statusAt shows the past; its line says nothing of reviews, which need not wait any more.
 func (f *Face) statusAt(ctx context.Context, id string, when engine.When) (answer, error) {
-	r, err := f.cfg.Engine.StatusAt(ctx, f.cfg.Principal, id, when)
+	r, err := f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, when)
 	if err != nil {
 		return answer{}, err
 	}
@@ -36,7 +36,7 @@ func undoRequest(a arguments) engine.UndoRequest {
 }
 
 func runUndo(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Undo(ctx, f.cfg.Principal, undoRequest(a))
+	r, err := f.cfg.Engine.Undo(ctx, callerOf(ctx), undoRequest(a))
 	if err != nil {
 		return answer{}, err
 	}
@@ -44,7 +44,7 @@ func runUndo(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runRedo(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Redo(ctx, f.cfg.Principal, undoRequest(a))
+	r, err := f.cfg.Engine.Redo(ctx, callerOf(ctx), undoRequest(a))
 	if err != nil {
 		return answer{}, err
 	}

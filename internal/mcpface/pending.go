@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -116,13 +118,32 @@ func (p *pending) drain(d time.Duration) {
 // float would change, a string that the answer's id is turned back from.
 func standIn(id json.RawMessage) json.RawMessage {
 	if id[0] == '"' {
+		if strings.HasPrefix(keyText(id), standInPrefix) { // not to be taken for one
+			return slices.Concat(standInString, id[1:])
+		}
 		return id
 	}
 	const exact = 1 << 53
 	if n, err := strconv.ParseInt(string(id), 10, 64); err == nil && -exact <= n && n <= exact && strconv.FormatInt(n, 10) == string(id) {
 		return id
 	}
-	return json.RawMessage(`"gavel.id:` + string(id) + `"`)
+	return json.RawMessage(`"` + standInPrefix + string(id) + `"`)
+}
+
+const standInPrefix = "gavel.id:"
+
+var standInString = json.RawMessage(`"` + standInPrefix + `s:`)
+
+// original is the id that a stand-in was made of; any other id is itself.
+func original(passed json.RawMessage) json.RawMessage {
+	if rest, ok := bytes.CutPrefix(passed, standInString); ok {
+		return slices.Concat(json.RawMessage(`"`), rest)
+	}
+	rest, ok := bytes.CutPrefix(passed, []byte(`"`+standInPrefix))
+	if !ok {
+		return passed
+	}
+	return bytes.TrimSuffix(rest, []byte(`"`))
 }
 
 // idKey tells ids apart: strings by what they say, however they are escaped, and

@@ -33,14 +33,14 @@ func (f *Face) begin(ctx context.Context, workflow, id string) (text string, err
 	defer caught(&err)
 	switch {
 	case id != "":
-		s, err := f.cfg.Engine.Status(ctx, f.cfg.Principal, id)
+		s, err := f.cfg.Engine.Status(ctx, callerOf(ctx), id)
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
 		return fmt.Sprintf(f.styled(ctx, "Go on with the instance %q of the workflow %q. %s Call workflow.describe with name %q to see what each action demands."),
 			s.ID, s.Workflow, s.Progress, s.Workflow), nil
 	case workflow != "":
-		d, err := f.cfg.Engine.Describe(ctx, f.cfg.Principal, workflow, 0)
+		d, err := f.cfg.Engine.Describe(ctx, callerOf(ctx), workflow, 0)
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}

@@ -3,12 +3,14 @@ package mcpface
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/strictdoc"
 )
 
@@ -23,7 +25,7 @@ type lineReader struct {
 	asks    *asker
 	ended   <-chan struct{} // closed when the server stops
 	tools   catalog
-	listed  []string // the tools that the client is told of
+	role    engine.Role // of the client
 }
 
 // run reads until the end of in. A last line without a newline counts.
@@ -91,13 +93,13 @@ func (r *lineReader) pass(line []byte) error {
 	case m.id == nil:
 		return r.write(line)
 	}
-	if f := r.unknownTool(m); f != nil {
+	if f := r.tools.unknown(m, r.role); f != nil {
 		r.answers.refuse(m.id, f)
 		return nil
 	}
 	passed := standIn(m.id)
 	if m.method == methodListen && !bytes.Equal(passed, m.id) {
-		r.answers.refuse(m.id, invalid("The id names the subscription in every notification, and a 64-bit float would change it.", "Send a string, or a smaller integer."))
+		r.answers.refuse(m.id, badStreamID())
 		return nil
 	}
 	c, err := r.pending.add(passed, m)
@@ -117,6 +119,11 @@ func (r *lineReader) pass(line []byte) error {
 	return nil
 }
 
+// badStreamID refuses an id that names a subscription and would not survive.
+func badStreamID() *fault {
+	return invalid("The id names the subscription in every notification, and a 64-bit float would change it.", "Send a string, or a smaller integer.")
+}
+
 // passCancel marks the request before the server hears of it: from then on its
 // answer is not written.
 func (r *lineReader) passCancel(m message) error {
@@ -125,7 +132,12 @@ func (r *lineReader) passCancel(m message) error {
 	}
 	passed := standIn(m.cancels)
 	r.pending.cancel(passed)
-	return r.write([]byte(`{"jsonrpc":"2.0","method":"` + methodCancelled + `","params":{"requestId":` + string(passed) + `}}`))
+	return r.write(cancelLine(passed))
+}
+
+// cancelLine is notifications/cancelled for a request that was passed on.
+func cancelLine(passed json.RawMessage) []byte {
+	return []byte(`{"jsonrpc":"2.0","method":"` + methodCancelled + `","params":{"requestId":` + string(passed) + `}}`)
 }
 
 // write passes a line on. White space may hold line ends within JSON.
@@ -159,13 +171,13 @@ func (r *lineReader) notNow(err error) *fault {
 	}
 }
 
-// unknownTool is the one trouble with a tool that the protocol answers with an
-// error of its own.
-func (r *lineReader) unknownTool(m message) *fault {
-	if m.method != methodCallTool || m.tool == "" || r.tools.has(m.tool) {
+// unknown is the one trouble with a tool that the protocol answers with an error of
+// its own. The role's tools are named.
+func (c catalog) unknown(m message, role engine.Role) *fault {
+	if m.method != methodCallTool || m.tool == "" || c.has(m.tool) {
 		return nil
 	}
-	names := slices.Clone(r.listed)
+	names := c.listed(role)
 	if strings.Contains(m.tool, "_") && !strings.Contains(m.tool, ".") { // the style that the client was told
 		for i, name := range names {
 			names[i] = underscored(name)

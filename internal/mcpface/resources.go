@@ -25,32 +25,32 @@ func (f *Face) addResources() {
 	f.server.AddResource(
 		mcp.NewResource(definitions, "Workflows", mcp.WithResourceDescription("Every defined workflow."), mcp.WithMIMEType(typeJSON)),
 		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
-			all, err := f.cfg.Engine.List(ctx, f.cfg.Principal)
+			all, err := f.cfg.Engine.List(ctx, callerOf(ctx))
 			return document(listAnswer{Workflows: all, Count: len(all)}, err)
 		}))
 	f.server.AddResource(
 		mcp.NewResource(instances, "Instances", mcp.WithResourceDescription("Your instances, newest first."), mcp.WithMIMEType(typeJSON)),
 		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
-			return document(f.cfg.Engine.Instances(ctx, f.cfg.Principal, engine.InstancesRequest{}))
+			return document(f.cfg.Engine.Instances(ctx, callerOf(ctx), engine.InstancesRequest{}))
 		}))
 	templates := []template{
 		{definitions + "/{name}", "Workflow", "One workflow in full.", typeJSON, func(ctx context.Context, name string) (string, error) {
-			return document(f.cfg.Engine.Describe(ctx, f.cfg.Principal, name, 0))
+			return document(f.cfg.Engine.Describe(ctx, callerOf(ctx), name, 0))
 		}},
 		{instances + "/{id}", "Instance", "Where an instance stands.", typeJSON, func(ctx context.Context, id string) (string, error) {
-			return document(f.cfg.Engine.Status(ctx, f.cfg.Principal, id))
+			return document(f.cfg.Engine.Status(ctx, callerOf(ctx), id))
 		}},
 		{instances + "/{id}/history", "Decisions", "The decisions about an instance, oldest first.", typeJSON, func(ctx context.Context, id string) (string, error) {
-			return document(f.cfg.Engine.History(ctx, f.cfg.Principal, engine.HistoryRequest{ID: id}))
+			return document(f.cfg.Engine.History(ctx, callerOf(ctx), engine.HistoryRequest{ID: id}))
 		}},
 		{instances + "/{id}/diagram", "Diagram", "The workflow with the instance's state and path marked.", typeMermaid, func(ctx context.Context, id string) (string, error) {
-			d, err := f.cfg.Engine.Diagram(ctx, f.cfg.Principal, engine.DiagramRequest{ID: id})
+			d, err := f.cfg.Engine.Diagram(ctx, callerOf(ctx), engine.DiagramRequest{ID: id})
 			return d.Diagram, err
 		}},
 	}
 	if f.cfg.Reviews {
 		templates = append(templates, template{reviews + "/{id}", "Review", "A move that waits for a person: what was asked, what keeps the judge from deciding, and how it ended.", typeJSON, func(ctx context.Context, id string) (string, error) {
-			return document(f.cfg.Engine.Review(ctx, f.cfg.Principal, id))
+			return document(f.cfg.Engine.Review(ctx, callerOf(ctx), id))
 		}})
 	}
 	for _, t := range templates {

@@ -50,7 +50,7 @@ func runReviews(ctx context.Context, f *Face, a arguments) (answer, error) {
 		if len(a.fields) > 1 {
 			return answer{}, wrong("reviewId", "The argument \"reviewId\" goes without the others.", "Leave it out for a list.")
 		}
-		r, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, id)
+		r, err := f.cfg.Engine.Review(ctx, callerOf(ctx), id)
 		if err != nil {
 			return answer{}, err
 		}
@@ -60,7 +60,7 @@ func runReviews(ctx context.Context, f *Face, a arguments) (answer, error) {
 		}
 		return answer{line: line, content: r}, nil
 	}
-	r, err := f.cfg.Engine.Reviews(ctx, f.cfg.Principal, engine.ReviewsRequest{
+	r, err := f.cfg.Engine.Reviews(ctx, callerOf(ctx), engine.ReviewsRequest{
 		Status: a.text("status"), WorkflowID: a.text("workflowId"), Workflow: a.text("workflow"), Cursor: a.text("cursor"), Limit: int(a.integer("limit")),
 	})
 	if err != nil {
@@ -88,7 +88,7 @@ func reviewLabel(r engine.ReviewSummary) string {
 }
 
 func runResolve(ctx context.Context, f *Face, a arguments) (answer, error) {
-	r, err := f.cfg.Engine.Resolve(ctx, f.cfg.Principal, engine.ResolveRequest{
+	r, err := f.cfg.Engine.Resolve(ctx, callerOf(ctx), engine.ResolveRequest{
 		ID: a.text("reviewId"), Decision: judge.Outcome(a.text("decision")), Reason: a.text("reason"),
 		Channel: record.ChannelMCP, Key: a.text("idempotencyKey"),
 	})

@@ -6,17 +6,41 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
-// session is what belongs to one client's connection.
+// session is what belongs to one client's connection, over HTTP to its protocol
+// session, or to one request of a client that has none.
 type session struct {
-	asks  *asker
+	asks  *asker // nil over HTTP, where no person is asked
 	watch *watch
+	// remote is true over HTTP.
+	remote bool
+	// dotless is true once a client of the era with initialize turned out to refuse
+	// dots in names.
+	dotless atomic.Bool
 	// forms is true once a client of the era with initialize said that it shows forms.
 	forms atomic.Bool
 }
 
-type sessionKey struct{}
+type (
+	sessionKey struct{}
+	callerKey  struct{}
+)
+
+// withCaller returns a context that knows on whose behalf the engine is asked.
+func withCaller(ctx context.Context, p engine.Principal) context.Context {
+	return context.WithValue(ctx, callerKey{}, p)
+}
+
+// callerOf is on whose behalf the engine is asked: over HTTP who the request was
+// authenticated as, over stdio whom the configuration names. Without one it is nobody,
+// whom the engine refuses everything.
+func callerOf(ctx context.Context) engine.Principal {
+	p, _ := ctx.Value(callerKey{}).(engine.Principal)
+	return p
+}
 
 // sessionOf is the connection that a request came over, nil when there is none.
 func sessionOf(ctx context.Context) *session {
@@ -27,10 +51,13 @@ func sessionOf(ctx context.Context) *session {
 // showsForms reports whether the client of a request can show a form to a person.
 // Clients of the era without initialize say so in each request.
 func (s *session) showsForms(ctx context.Context) bool {
+	if s == nil || s.remote {
+		return false // whoever holds the credential would answer in the person's place
+	}
 	if server.IsModernRequest(ctx) {
 		return hasForms(server.RequestProtocolInfoFromContext(ctx).ClientCapabilities)
 	}
-	return s != nil && s.forms.Load()
+	return s.forms.Load()
 }
 
 // hasForms reads a client's capabilities: elicitation without a mode means forms.
@@ -47,15 +74,20 @@ func (f *Face) join(s *session) server.StdioContextFunc {
 		if !ok {
 			return ctx
 		}
-		return f.server.WithContext(ctx, subscriber{stdioSession: inner, check: func(uri string) error {
-			if err := s.watch.room(); err != nil {
-				return f.rpc(ctx, uri, err)
-			}
-			if _, err := f.mark(ctx, uri); err != nil {
-				return f.rpcNotFound(ctx, uri, err)
-			}
-			return nil
-		}})
+		return f.server.WithContext(ctx, subscriber{stdioSession: inner, check: f.subscribable(ctx, s)})
+	}
+}
+
+// subscribable says whether a session can subscribe to one more resource.
+func (f *Face) subscribable(ctx context.Context, s *session) func(uri string) error {
+	return func(uri string) error {
+		if err := s.watch.room(); err != nil {
+			return f.rpc(ctx, uri, err)
+		}
+		if _, err := f.mark(ctx, uri); err != nil {
+			return f.rpcNotFound(ctx, uri, err)
+		}
+		return nil
 	}
 }
 

@@ -38,7 +38,10 @@ const (
 // error is nil at the end of in, ctx's error when that ended first, else why the
 // connection failed. One process serves one stdio client.
 func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	serveCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	if f.cfg.Principal.ID == "" {
+		return errors.New("serve stdio: mcpface: config has no Principal, which says who the client is")
+	}
+	serveCtx, stop := context.WithCancel(withCaller(context.WithoutCancel(ctx), f.cfg.Principal))
 	defer stop()
 	pending := newPending(f.cfg.MaxInFlight)
 	answers := newLineWriter(out, pending)
@@ -47,7 +50,7 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 	reader := &lineReader{
 		in: bufio.NewReaderSize(in, 64<<10), max: f.cfg.MaxLine, feed: feed,
 		answers: answers, pending: pending, asks: client.asks, ended: serveCtx.Done(),
-		tools: f.tools, listed: f.tools.listed(f.cfg.Principal.Role),
+		tools: f.tools, role: f.cfg.Principal.Role,
 	}
 	stdio := server.NewStdioServer(f.server)
 	server.WithQueueSize(queueSize)(stdio)

@@ -116,6 +116,16 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
+// again has everything announced once more: what was written to a connection that broke
+// may not have arrived.
+func (w *watch) again() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, last := range w.subs {
+		*last = sight{seen: true}
+	}
+}
+
 func (w *watch) watched() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,7 +195,7 @@ func (f *Face) mark(ctx context.Context, uri string) (mark string, err error) {
 	switch {
 	case id == "" || !strings.HasPrefix(uri, scheme) || !followed(uri):
 	case kind == "instances":
-		s, err := f.cfg.Engine.Status(ctx, f.cfg.Principal, id)
+		s, err := f.cfg.Engine.Status(ctx, callerOf(ctx), id)
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
@@ -195,7 +205,7 @@ func (f *Face) mark(ctx context.Context, uri string) (mark string, err error) {
 		}
 		return fmt.Sprintln(parts...), nil
 	case kind == "reviews" && f.cfg.Reviews:
-		r, err := f.cfg.Engine.Review(ctx, f.cfg.Principal, id)
+		r, err := f.cfg.Engine.Review(ctx, callerOf(ctx), id)
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}

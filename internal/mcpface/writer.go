@@ -40,17 +40,24 @@ func (w *lineWriter) Write(line []byte) (int, error) {
 		if c != nil && c.cancelled {
 			return n, nil
 		}
-		switch line = restored(line, at); {
-		case len(line) > maxAnswer:
-			line = tooLong(line, at, c)
-		case c != nil && !bytes.Equal(c.id, at.of(line)):
-			line = slices.Concat(line[:at.start], c.id, line[at.end:])
-		}
+		line = finished(line, at, c)
 	}
 	if err := w.write(line); err != nil {
 		return 0, err
 	}
 	return n, nil
+}
+
+// finished is an answer as the client gets it: with the error that it carries, and
+// with the id of the call that it answers.
+func finished(line []byte, at span, c *call) []byte {
+	switch line = restored(line, at); {
+	case len(line) > maxAnswer:
+		return tooLong(line, at, c)
+	case c != nil && !bytes.Equal(c.id, at.of(line)):
+		return slices.Concat(line[:at.start], c.id, line[at.end:])
+	}
+	return line
 }
 
 // tooLong is what is answered instead of a line that is too long.
@@ -101,6 +108,13 @@ func (w *lineWriter) failure() error {
 // refuse answers a message that was not passed on. A client that is gone is
 // noticed by whoever waits for broken.
 func (w *lineWriter) refuse(id json.RawMessage, f *fault) {
+	if line := f.line(id); line != nil {
+		_ = w.write(append(line, '\n')) // kept as w.err
+	}
+}
+
+// line is the answer to a message that was not passed on.
+func (f *fault) line(id json.RawMessage) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
@@ -109,9 +123,10 @@ func (w *lineWriter) refuse(id json.RawMessage, f *fault) {
 		ID      json.RawMessage `json:"id"`
 		Error   rpcError        `json:"error"`
 	}{"2.0", id, rpcError{Code: f.code, Message: f.message + " " + f.hint, Data: rpcData{Code: f.name, Message: f.message, Hint: f.hint}}})
-	if err == nil {
-		_ = w.write(append(line, '\n')) // kept as w.err
+	if err != nil {
+		return nil
 	}
+	return line
 }
 
 // rpcError is a JSON-RPC error with what a program needs. As an error it carries

@@ -1,0 +1,251 @@
+package mcpface
+
+import (
+	"bytes"
+	"errors"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// writePatience is how long a client may take to read what is written to it. One that
+// reads nothing must not keep a stream's lock, nor its place.
+const writePatience = 30 * time.Second
+
+var (
+	errReplyOver = errors.New("the response is over")
+	eventEnd     = []byte("\n\n")
+	dataStart    = []byte("data: ")
+)
+
+// reply is the response to one HTTP request on its way out of the library: every message
+// in it passes edit, an error that the library words as text becomes JSON-RPC, and a
+// stream takes messages of this package between those of the library.
+type reply struct {
+	w    http.ResponseWriter
+	edit func(message []byte) []byte
+	id   []byte // of the request, for errors; nil when it has none
+
+	mu      sync.Mutex
+	status  int
+	events  bool     // it is a stream of events
+	held    []byte   // the body so far, or the event so far
+	waiting [][]byte // messages that came before the stream's first
+	begun   bool     // an event was written
+	over    bool
+	failed  error
+}
+
+func newReply(w http.ResponseWriter, id []byte, edit func([]byte) []byte) *reply {
+	return &reply{w: w, id: id, edit: edit}
+}
+
+// Header is the response's.
+func (r *reply) Header() http.Header { return r.w.Header() }
+
+// Unwrap is for http.ResponseController.
+func (r *reply) Unwrap() http.ResponseWriter { return r.w }
+
+// WriteHeader passes on the header of a stream; any other waits for its body.
+func (r *reply) WriteHeader(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status != 0 || r.over {
+		return
+	}
+	r.status = status
+	if r.w.Header().Get("Content-Type") != "text/event-stream" {
+		return
+	}
+	r.events = true
+	r.w.Header().Set("X-Accel-Buffering", "no") // proxies hold events back otherwise
+	c := http.NewResponseController(r.w)
+	// A stream outlasts the limits of a request. Where they cannot be lifted, it ends
+	// with them, and the client opens another.
+	_ = c.SetReadDeadline(time.Time{})
+	_ = c.SetWriteDeadline(time.Now().Add(writePatience))
+	r.w.WriteHeader(status)
+	_ = c.Flush()
+	if r.id == nil {
+		r.sendWaiting()
+	}
+}
+
+// sendWaiting sends what came too early; mu is held.
+func (r *reply) sendWaiting() {
+	for _, message := range r.waiting {
+		_ = r.send(eventOf(message)) // kept as r.failed
+	}
+	r.waiting = nil
+}
+
+// Write takes a part of the body, or of an event.
+func (r *reply) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.over:
+		return 0, errReplyOver
+	case r.failed != nil:
+		return 0, r.failed
+	}
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	r.held = append(r.held, p...)
+	if !r.events {
+		return len(p), nil
+	}
+	for {
+		event, rest, ok := bytes.Cut(r.held, eventEnd)
+		if !ok {
+			return len(p), nil
+		}
+		err := r.send(r.edited(event))
+		r.held = append([]byte(nil), rest...)
+		if err != nil {
+			return 0, err
+		}
+		r.begun = true
+		r.sendWaiting()
+	}
+}
+
+// Flush does nothing: events are sent when they are whole, and bodies at the end.
+func (r *reply) Flush() {}
+
+// edited is an event with its message as the client gets it.
+func (r *reply) edited(event []byte) []byte {
+	at := bytes.Index(event, dataStart)
+	if at < 0 {
+		return event
+	}
+	at += len(dataStart)
+	return append(bytes.Clone(event[:at]), bytes.TrimSpace(r.edit(event[at:]))...)
+}
+
+func eventOf(message []byte) []byte {
+	return append([]byte("event: message\ndata: "), bytes.TrimSpace(message)...)
+}
+
+// send writes one event; mu is held.
+func (r *reply) send(event []byte) error {
+	if r.failed != nil {
+		return r.failed
+	}
+	c := http.NewResponseController(r.w)
+	_ = c.SetWriteDeadline(time.Now().Add(writePatience)) // without it, the connection's own limit holds
+	if _, err := r.w.Write(append(event, eventEnd...)); err != nil {
+		r.failed = err
+		return err //nolint:wrapcheck // whoever serves the request knows what it was
+	}
+	if err := c.Flush(); err != nil {
+		r.failed = err
+	}
+	return r.failed
+}
+
+// inject sends a message of this package over a stream. What comes before the stream's
+// own first message waits for it.
+func (r *reply) inject(message []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.over:
+		return errReplyOver
+	case !r.events, r.id != nil && !r.begun: // what answers a request begins with the library's word
+		r.waiting = append(r.waiting, bytes.Clone(message))
+		return nil
+	}
+	return r.send(eventOf(message))
+}
+
+// comment keeps a quiet stream alive: proxies close those that say nothing, and only a
+// write tells that a client is gone.
+func (r *reply) comment() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || !r.events {
+		return nil
+	}
+	return r.send([]byte(":"))
+}
+
+// finish sends what was held back, and takes nothing more.
+func (r *reply) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	r.over = true
+	if r.events {
+		return
+	}
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	h := r.w.Header()
+	body := bytes.TrimSpace(r.held)
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	switch {
+	case len(body) == 0:
+	case kind == "application/json":
+		body = bytes.TrimSpace(r.edit(body))
+	case r.status >= http.StatusBadRequest:
+		body = plainFault(r.status, string(body)).line(r.id)
+		h.Set("Content-Type", "application/json")
+	}
+	seal(h, len(body))
+	if r.status == http.StatusAccepted || r.status == http.StatusNoContent {
+		h.Del("Content-Type")
+	}
+	r.w.WriteHeader(r.status)
+	_, _ = r.w.Write(body) // a client that is gone needs no answer
+}
+
+// seal sets what every answer with a body says of it.
+func seal(h http.Header, length int) {
+	h.Set("Content-Length", strconv.Itoa(length))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+}
+
+// plainFault is the library's refusal of a request, which it words as text.
+func plainFault(status int, text string) *fault {
+	name := "invalid_request"
+	switch status {
+	case http.StatusNotFound:
+		name = "unknown_session"
+	case http.StatusMethodNotAllowed:
+		name = "method_not_allowed"
+	case http.StatusInternalServerError:
+		return &fault{codeInternal, "internal", "An internal error kept gavel from answering.", "The log has the details."}
+	}
+	return invalid(strings.TrimSuffix(clippedText(text), ".")+".", "See the transport of the Model Context Protocol.").named(name)
+}
+
+func clippedText(s string) string {
+	const most = 300
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}
+
+// named is the fault under another stable name.
+func (f *fault) named(name string) *fault {
+	f.name = name
+	return f
+}
+
+// nowhere takes what nobody is to see.
+type nowhere struct{ header http.Header }
+
+func (n nowhere) Header() http.Header         { return n.header }
+func (n nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (n nowhere) WriteHeader(int)             {}
+func (n nowhere) Flush()                      {}
