@@ -112,6 +112,10 @@ func promises() []promise {
 		{"anchors outlive the process", anchorsReopened},
 		{"heads", heads},
 
+		{"events in the order of commits", tail},
+		{"lessons without an event", lessons},
+		{"running instances", running},
+
 		{"reopen", reopen},
 		{"close is final and idempotent", closing},
 		{"close drains", draining},

@@ -1,0 +1,158 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+func quotaBench(t *testing.T, q engine.Quotas) *bench {
+	t.Helper()
+	return newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Quotas = q })
+}
+
+func TestQuotaOfDefinitions(t *testing.T) {
+	b := quotaBench(t, engine.Quotas{Definitions: 2})
+	b.define(agent, named(simple, "one"))
+	b.define(agent, named(simple, "two"))
+	_, err := b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(named(simple, "three"))})
+	wantCode(t, err, engine.CodeTooManyDefinitions)
+	b.define(agent, strings.Replace(named(simple, "two"), "success", "failure", 1)) // a version of its own is none more
+	b.define(other, named(simple, "three"))
+	for i := range 3 {
+		b.define(operator, named(simple, fmt.Sprintf("op-%d", i)))
+	}
+}
+
+func TestQuotaOfRunningInstances(t *testing.T) {
+	b := quotaBench(t, engine.Quotas{Running: 3})
+	b.define(operator, simple)
+	var last string
+	for range 3 {
+		last = b.start(agent, "simple", "").ID
+	}
+	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"})
+	if e := wantCode(t, err, engine.CodeTooManyInstances); e.RetryAfter <= 0 {
+		t.Error("it is not said when to try again")
+	}
+	b.start(other, "simple", "") // others have places of their own
+	for range 4 {
+		b.start(operator, "simple", "") // operators are not counted
+	}
+	if _, err := b.Cancel(t.Context(), agent, engine.CancelRequest{ID: last}); err != nil {
+		t.Fatal(err)
+	}
+	b.later(2 * time.Second)
+	b.start(agent, "simple", "")
+	_, err = b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"})
+	wantCode(t, err, engine.CodeTooManyInstances)
+}
+
+// later moves the clock.
+func (b *bench) later(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = b.now.Add(d)
+}
+
+func TestQuotaOfBytes(t *testing.T) {
+	b := quotaBench(t, engine.Quotas{Bytes: 20_000})
+	b.define(operator, simple)
+	id := b.start(agent, "simple", "").ID
+	data := json.RawMessage(`{"text":"` + strings.Repeat("x", 6000) + `"}`)
+	var err error
+	moves := 0
+	for action := "go"; err == nil && moves < 20; moves++ {
+		_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: data})
+		action = map[string]string{"go": "back", "back": "go"}[action]
+	}
+	e := wantCode(t, err, engine.CodeBytesSpent)
+	if moves < 3 || moves > 5 || e.RetryAfter <= 0 || e.RetryAfter > time.Hour {
+		t.Errorf("spent after %d moves, try again after %s", moves, e.RetryAfter)
+	}
+	_, err = b.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: id})
+	wantCode(t, err, engine.CodeBytesSpent)
+	b.start(other, "simple", "")
+	b.later(e.RetryAfter)
+	b.advance(agent, id, "back", "")
+}
+
+// costly is a judge whose script and model took something.
+type costly struct{ engine.Judge }
+
+func (c costly) Decide(ctx context.Context, k judge.Case) (judge.Verdict, error) {
+	v, err := c.Judge.Decide(ctx, k)
+	tokens := 400
+	v.Opinions = append(v.Opinions,
+		judge.Opinion{Layer: judge.LayerScript, Took: 4 * time.Second},
+		judge.Opinion{Layer: judge.LayerModel, Model: &judge.Asked{PromptTokens: &tokens, CompletionTokens: &tokens}})
+	return v, err
+}
+
+func TestQuotasOfJudging(t *testing.T) {
+	const scripted = `{"name":"scripted","initialState":"a","states":{"a":{"transitions":{
+		"go":{"target":"a","validator":"() => ({valid:true, confidence:1})"},"free":"a"}}}}`
+	const modelled = `{"name":"modelled","initialState":"a","states":{"a":{"transitions":{
+		"go":{"target":"a","useLLM":true,"criteria":["it is so"]},"free":{"target":"a"}}}}}`
+	for _, c := range []struct {
+		name, doc string
+		quotas    engine.Quotas
+		code      engine.Code
+	}{
+		{"worker time", scripted, engine.Quotas{WorkerTime: 6 * time.Second}, engine.CodeWorkerTimeSpent},
+		{"model tokens", modelled, engine.Quotas{ModelTokens: 1200}, engine.CodeModelTokensSpent},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBenchWith(t, memstore.New(), nil, func(cfg *engine.Config) {
+				cfg.Quotas, cfg.Judge = c.quotas, costly{cfg.Judge}
+			})
+			name := b.define(operator, c.doc).Name
+			id := b.start(agent, name, "").ID
+			b.advance(agent, id, "go", "") // with the start before it, it has spent more than there is
+			_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+			e := wantCode(t, err, c.code)
+			_, err = b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+			wantCode(t, err, c.code)
+			_, err = b.Decide(t.Context(), agent, engine.DecideRequest{Workflow: name, State: "a", Action: "go"})
+			wantCode(t, err, c.code)
+			b.advance(agent, id, "free", "") // what costs nothing of it is still possible
+			b.advance(operator, id, "go", "")
+			b.later(e.RetryAfter)
+			if _, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"}); err != nil {
+				t.Errorf("after the time that was told: %v", err)
+			}
+		})
+	}
+}
+
+// A start that the store did not take gives its place back.
+func TestQuotaOfFailedStarts(t *testing.T) {
+	store := &failing{Store: memstore.New()}
+	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Running: 1} })
+	b.define(operator, simple)
+	store.fail = true
+	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"})
+	wantCode(t, err, engine.CodeUnavailable)
+	store.fail = false
+	b.start(agent, "simple", "")
+}
+
+type failing struct {
+	*memstore.Store
+	fail bool
+}
+
+func (f *failing) Commit(ctx context.Context, c engine.Commit) error {
+	if f.fail {
+		return errors.New("the disk is gone")
+	}
+	return f.Store.Commit(ctx, c)
+}

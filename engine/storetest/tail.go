@@ -1,0 +1,112 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// tailer is the ability of a store, or the end of the test.
+func tailer(t *testing.T, s engine.Store) engine.Tailer {
+	a, ok := s.(engine.Tailer)
+	if !ok {
+		t.Skip("this driver does not tell what was committed last")
+	}
+	return a
+}
+
+// Every event once, in the order of commits, from wherever one goes on.
+func tail(t *testing.T, _ Driver, s engine.Store) {
+	a := tailer(t, s)
+	if n, err := a.LastPosition(t.Context()); n != 0 || err != nil {
+		t.Errorf("the last position of none: %d, %v", n, err)
+	}
+	const n = 150 // more than a page
+	for i := range n {
+		wantNone(t, s.Commit(t.Context(), Start(t, ID(i+1), `{}`)))
+	}
+	for _, step := range []int{1, 7, 64, 65, 0} {
+		var got []string
+		after := int64(0)
+		for {
+			found := 0
+			for ev, err := range a.EventsAfter(t.Context(), after, step) {
+				wantNone(t, err)
+				if ev.Position <= after || ev.Owner == "" {
+					t.Fatalf("position %d of %q after %d", ev.Position, ev.Owner, after)
+				}
+				after = ev.Position
+				found++
+				got = append(got, ev.Event.Instance)
+			}
+			if step != 0 && found > step {
+				t.Fatalf("%d events where %d were asked for", found, step)
+			}
+			if found == 0 || step == 0 {
+				break
+			}
+		}
+		if len(got) != n {
+			t.Fatalf("by %d: %d events, want %d", step, len(got), n)
+		}
+		for i, id := range got {
+			if id != ID(i+1) {
+				t.Fatalf("by %d: event %d is of %s, want %s", step, i, id, ID(i+1))
+			}
+		}
+		if last, err := a.LastPosition(t.Context()); last != after || err != nil {
+			t.Errorf("the last position is %d (%v), want %d", last, err, after)
+		}
+	}
+}
+
+// A lesson without an event counts like one with it.
+func lessons(t *testing.T, _ Driver, s engine.Store) {
+	a, ok := s.(engine.Teacher)
+	if !ok {
+		t.Skip("this driver keeps no lessons without an event")
+	}
+	for i := range 3 {
+		wantNone(t, a.Learn(t.Context(), *refusal("a", "case", i)))
+	}
+	n, err := s.Refusals(t.Context(), "a", time.Time{})
+	if n != 3 || err != nil {
+		t.Errorf("%d refusals (%v), want 3", n, err)
+	}
+	wantNone(t, a.Learn(t.Context(), engine.Lesson{Guard: "a", Cleared: true, At: Epoch}))
+	if n, err = s.Refusals(t.Context(), "a", time.Time{}); n != 0 || err != nil {
+		t.Errorf("%d refusals (%v) after they were cleared", n, err)
+	}
+}
+
+// What runs is counted for each owner, no further than was asked.
+func running(t *testing.T, _ Driver, s engine.Store) {
+	a, ok := s.(engine.Counter)
+	if !ok {
+		t.Skip("this driver does not count")
+	}
+	owner := ""
+	for i := range 5 {
+		c := Start(t, ID(i+1), `{}`)
+		owner = c.Next.Owner
+		wantNone(t, s.Commit(t.Context(), c))
+	}
+	for most, want := range map[int]int{1: 1, 4: 4, 5: 5, 100: 5} {
+		if n, err := a.Running(t.Context(), owner, most); n != want || err != nil {
+			t.Errorf("up to %d: %d (%v), want %d", most, n, err, want)
+		}
+	}
+	if n, err := a.Running(t.Context(), owner+"x", 10); n != 0 || err != nil {
+		t.Errorf("of somebody else: %d, %v", n, err)
+	}
+}
+
+func wantNone(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("unexpected: %v", err)
+	}
+}
