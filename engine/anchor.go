@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"time"
 
@@ -82,24 +83,25 @@ func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, 
 	if err != nil {
 		return AnchorResult{}, storeError("say how many events it has", err)
 	}
-	if events <= last.said.Events {
+	heads, err := e.moved(ctx, store, last.said.Number)
+	if err != nil {
+		return AnchorResult{}, err
+	}
+	if len(heads) == 0 {
+		e.anchored.Store(&anchorMark{number: last.said.Number, position: events})
 		return AnchorResult{Number: last.said.Number, At: last.said.Time, Events: last.said.Events, Note: last.note}, nil
 	}
-	var heads []record.Head
-	for h, err := range store.Heads(ctx, last.said.Events) {
-		if err != nil {
-			return AnchorResult{}, storeError("say where the instances stand", err)
-		}
+	for _, h := range heads {
 		leaf, err := h.Leaf()
 		if err != nil {
 			return AnchorResult{}, damagedAnchors(err)
 		}
 		tree.Append(leaf)
-		heads = append(heads, h)
 	}
+	counted := max(events, last.said.Events) // a repair may have lost the newest events
 	next := record.Anchor{
 		Origin: e.cfg.Anchors.Name(), Size: tree.Size(), Root: tree.Root(), Number: last.said.Number + 1,
-		Time: e.now(), Events: events,
+		Time: e.now(), Events: counted,
 	}
 	if last.note != "" {
 		next.Previous = record.NoteHash(last.note)
@@ -115,7 +117,49 @@ func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, 
 	if err != nil {
 		return AnchorResult{}, storeError("keep the anchor", err)
 	}
-	return AnchorResult{Number: next.Number, At: next.Time, Instances: len(heads), Events: events, Note: note, Written: true}, nil
+	e.anchored.Store(&anchorMark{number: next.Number, position: events})
+	return AnchorResult{Number: next.Number, At: next.Time, Instances: len(heads), Events: counted, Note: note, Written: true}, nil
+}
+
+// anchorMark says up to where this process has seen that everything is anchored.
+type anchorMark struct{ number, position int64 }
+
+// moved are the heads that no anchor up to the last one names, by id. What an instance's
+// newest anchored head is, the anchors say: positions alone may have been used twice, in
+// a store that was repaired, or be what somebody wrote there. They save the first look
+// at everything from then on, which is one for each process.
+func (e *Engine) moved(ctx context.Context, store Anchorer, last int64) ([]record.Head, error) {
+	var seen anchorMark
+	if mark := e.anchored.Load(); mark != nil && mark.number <= last {
+		seen = *mark
+	}
+	seed := maphash.MakeSeed()
+	newest := map[uint64]uint64{} // heads by instance: hashes, because there may be a million
+	for a, err := range store.Anchors(ctx, seen.number) {
+		if err != nil {
+			return nil, storeError("read the anchors", err)
+		}
+		if a.Number > last { // somebody was faster
+			return nil, ErrConflict
+		}
+		_, heads, err := record.DecodeHeads(a.Heads)
+		if err != nil {
+			continue // what it named is anchored once more
+		}
+		for _, h := range heads {
+			newest[maphash.String(seed, h.Instance)] = maphash.Comparable(seed, h)
+		}
+	}
+	var out []record.Head
+	for h, err := range store.Heads(ctx, seen.position) {
+		if err != nil {
+			return nil, storeError("say where the instances stand", err)
+		}
+		if known, ok := newest[maphash.String(seed, h.Instance)]; !ok || known != maphash.Comparable(seed, h) {
+			out = append(out, h)
+		}
+	}
+	return out, nil
 }
 
 // anchored is an anchor with what it says.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -145,6 +146,7 @@ type Engine struct {
 	guards      *waiters // by guard key
 	parking     *waiters // by who asks
 	ledger      *ledger
+	anchored    atomic.Pointer[anchorMark] // nil until something was anchored
 }
 
 // New returns an Engine, or an error that names every missing part.
