@@ -26,10 +26,42 @@ func (s *salvor) mend(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := s.tx.ExecContext(ctx, `DELETE FROM contexts WHERE n NOT IN (SELECT n FROM instances);
-		DELETE FROM snapshots WHERE n NOT IN (SELECT n FROM instances)`) // of nobody
+	if _, err := s.tx.ExecContext(ctx, `DELETE FROM contexts WHERE n NOT IN (SELECT n FROM instances);
+		DELETE FROM snapshots WHERE n NOT IN (SELECT n FROM instances)`); err != nil { // of nobody
+		return err
+	}
+	return s.goOn(ctx)
+}
+
+// goOn gives the newest event the position that the newest anchor was written at, if it
+// is below: positions that were lost must not be used again, because anchors say by them
+// what they cover.
+func (s *salvor) goOn(ctx context.Context) error {
+	rows, err := s.tx.QueryContext(ctx, `SELECT note FROM anchors`)
+	if err != nil {
+		return err
+	}
+	notes, err := every(rows, func(r row) (note string, err error) { return note, r.Scan(&note) })
+	if err != nil {
+		return err
+	}
+	var covered int64
+	for _, note := range notes {
+		text, err := record.NoteText(note)
+		if err != nil {
+			continue // Verify says what is wrong with it
+		}
+		if a, err := record.ParseAnchor(text); err == nil && a.Events < mostPositions {
+			covered = max(covered, a.Events)
+		}
+	}
+	_, err = s.tx.ExecContext(ctx, `UPDATE events SET pos = ?1 WHERE pos = (SELECT max(pos) FROM events) AND pos < ?1`, covered)
 	return err
 }
+
+// mostPositions bounds what a note is believed: behind the highest of all numbers there
+// would be no position left.
+const mostPositions = 1 << 53
 
 // patient is what was saved of one instance.
 type patient struct {
