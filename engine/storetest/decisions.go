@@ -135,6 +135,18 @@ var (
 	assurances = []judge.Assurance{judge.AssuranceNone, judge.AssuranceStructural, judge.AssuranceValidators}
 )
 
+// indexing is more events than a store leaves unindexed.
+const indexing = 320
+
+// many is n, or with the race detector just so many that a store that indexes does so:
+// one goroutine writes and searches, and the run without the detector covers the rest.
+func many(n int) int {
+	if raced {
+		return min(n, indexing)
+	}
+	return n
+}
+
 // judged is n events of several instances that differ in all that queries ask for.
 func judged(t testing.TB, s engine.Store, n int) []known {
 	t.Helper()
@@ -253,7 +265,7 @@ func singleFilters(all []known) []engine.DecisionQuery {
 func decisions(t *testing.T, _ Driver, s engine.Store) {
 	searcher(t, s)
 	wantDecisions(t, s, nil, engine.DecisionQuery{})
-	all := judged(t, s, 900)
+	all := judged(t, s, many(900))
 	for _, q := range singleFilters(all) {
 		wantDecisions(t, s, all, q)
 	}
@@ -262,7 +274,7 @@ func decisions(t *testing.T, _ Driver, s engine.Store) {
 // decisionsCombined asks for every combination that a generator thinks of.
 func decisionsCombined(t *testing.T, _ Driver, s engine.Store) {
 	searcher(t, s)
-	all := judged(t, s, 700)
+	all := judged(t, s, many(700))
 	rapid.Check(t, func(r *rapid.T) {
 		maybe := func(name string, of []string) string {
 			return rapid.SampledFrom(append([]string{"", "", ""}, of...)).Draw(r, name)
@@ -297,7 +309,7 @@ func decisionsCombined(t *testing.T, _ Driver, s engine.Store) {
 // the beginning comes once, in order.
 func decisionsWalk(t *testing.T, _ Driver, s engine.Store) {
 	searcher(t, s)
-	judged(t, s, 600)
+	judged(t, s, many(600))
 	for round, q := range []engine.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
 		var want []int64
 		for _, h := range findDecisions(t, s, q) {

@@ -31,7 +31,8 @@ func decisionsText(t *testing.T, _ Driver, s engine.Store) {
 	saying(5, "Страница не найдена; 가격이 틀렸습니다")
 	saying(6, `AND OR NOT NEAR("x") terms:x ^y z* "quoted'' -- ;`)
 	saying(7, strings.Repeat("long ", 5000)+strings.Repeat("x", 100))
-	for i := range 600 { // so that a store that indexes has done so
+	nothing := many(600)
+	for i := range nothing { // so that a store that indexes has done so
 		saying(100+i, "nothing")
 	}
 	for text, want := range map[string][]int{
@@ -56,8 +57,8 @@ func decisionsText(t *testing.T, _ Driver, s engine.Store) {
 			t.Errorf("%.40q finds %v, want %v", text, got, want)
 		}
 	}
-	if got := findDecisions(t, s, engine.DecisionQuery{Text: "nothing", Workflow: "doc"}); len(got) != 600 {
-		t.Errorf("\"nothing\" finds %d decisions, want 600", len(got))
+	if got := findDecisions(t, s, engine.DecisionQuery{Text: "nothing", Workflow: "doc"}); len(got) != nothing {
+		t.Errorf("\"nothing\" finds %d decisions, want %d", len(got), nothing)
 	}
 }
 
@@ -106,7 +107,7 @@ func decisionsReopened(t *testing.T, d Driver, s engine.Store) {
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
-	all := judged(t, s, 400)
+	all := judged(t, s, many(400))
 	before := findDecisions(t, s, engine.DecisionQuery{})
 	shut(t, s)
 	again := d.Reopen(t, s)
@@ -211,7 +212,7 @@ func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s engine.Store) {
 	cutter := truncator(t, s)
 	long(t, s, ID(1))
 	inst, at := long(t, s, ID(2))
-	judged(t, s, 600) // so that a store that indexes has done so
+	judged(t, s, many(600)) // so that a store that indexes has done so
 	all := engine.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
 	before := findDecisions(t, s, all)
 	floor := at[4]
