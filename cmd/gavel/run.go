@@ -19,6 +19,8 @@ type commands struct {
 	LogLevel string `name:"log-level" enum:"debug,info,warn,error" default:"warn" placeholder:"LEVEL" help:"Least important message to write to stderr: debug, info, warn (the default) or error."`
 
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
+	Serve      serveCmd      `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
+	Token      tokenCmd      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
 	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
 	Lint       lintCmd       `cmd:"" help:"Check workflow definitions."`
 	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+)
+
+type tokenCmd struct {
+	Create tokenCreateCmd `cmd:"" help:"Make a token and print it, once."`
+	List   tokenListCmd   `cmd:"" help:"List tokens, without what they are."`
+	Revoke tokenRevokeCmd `cmd:"" help:"End a token, at once."`
+}
+
+// Help says what tokens are for.
+func (tokenCmd) Help() string {
+	return `Callers of gavel serve show a bearer token: it says who they are, in which role, and for which
+workflows. Only its digest is kept, in gavel.tokens beside the store. A running server
+knows of a new or revoked token from the next request on.
+
+Examples:
+
+    gavel token create ci --role agent --workflows 'deploy release-*' --expires 720h
+    gavel token create anna --role reviewer > anna.token
+    gavel token revoke 0f3c5a7e9b1d2c4f`
+}
+
+// tokensFlag says where the tokens are.
+type tokensFlag struct {
+	TokenFile string `name:"token-file" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens beside the store."`
+}
+
+// path is the file of tokens; "" for a store in memory, whose tokens end with it.
+func (f tokensFlag) path(store string) string {
+	switch {
+	case f.TokenFile != "":
+		return f.TokenFile
+	case store == memoryStore:
+		return ""
+	}
+	return filepath.Join(filepath.Dir(store), auth.TokensFile)
+}
+
+// tokensAt opens the tokens that a command works on.
+func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.Tokens, error) {
+	path := f.TokenFile
+	if path == "" {
+		if store.Store == memoryStore {
+			return nil, misused("give --token-file, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
+		}
+		at, err := store.storePath(con.log, create)
+		if err != nil {
+			return nil, err
+		}
+		path = f.path(at)
+	}
+	tokens, err := auth.OpenTokens(path)
+	if err != nil {
+		return nil, misused("", "%w", err)
+	}
+	return tokens, nil
+}
+
+type tokenCreateCmd struct {
+	Name      string `arg:"" name:"name" help:"What to call it: letters, digits, dots, hyphens, underscores. Several may have one name, while one takes over from another."`
+	Role      string `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What its bearer may do: agent, reviewer, operator or auditor. Default: agent."`
+	Principal string `name:"principal" placeholder:"ID" help:"Who its bearer is, for ownership and the record. Default: token: and the name."`
+	Workflows string `name:"workflows" placeholder:"NAMES" help:"The only workflows that it is for: names separated by spaces, with * for any run of characters. Default: all."`
+	Expires   string `name:"expires" placeholder:"WHEN" help:"When it ends: a time such as 2027-01-31T00:00:00Z, or how long from now, such as 720h. Default: never."`
+	JSON      bool   `name:"json" help:"Print JSON."`
+	tokensFlag
+	storeFlag
+}
+
+// Help shows examples.
+func (tokenCreateCmd) Help() string {
+	return `The token is the only thing on stdout. It cannot be shown again: what is kept is its digest.
+
+Examples:
+
+    gavel token create ci --workflows 'deploy release-*' --expires 720h
+    gavel token create anna --role reviewer > anna.token
+    gavel token create ops --role operator --principal team:platform --json | jq -r .token`
+}
+
+// Run makes a token.
+func (c *tokenCreateCmd) Run(con *console) error {
+	ends, err := tokenEnd(c.Expires, time.Now())
+	if err != nil {
+		return err
+	}
+	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, true)
+	if err != nil {
+		return err
+	}
+	bearers, made, err := tokens.Create(auth.NewToken{
+		Name: c.Name, Principal: c.Principal, Role: engine.Role(c.Role), Workflows: c.Workflows, Expires: ends,
+	})
+	if err != nil {
+		return tokenFailure(err)
+	}
+	if c.JSON {
+		return con.out.json(struct {
+			Token string `json:"token"`
+			shownToken
+		}{bearers[0], shown(made[0])})
+	}
+	con.out.printf("%s\n", bearers[0])
+	con.err.printf("token %s of %s, role %s; it is shown this once\n", made[0].ID, made[0].Principal, string(made[0].Role))
+	return nil
+}
+
+// tokenEnd is a time, or one that is some time away; zero for never.
+func tokenEnd(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	span, err := time.ParseDuration(text)
+	if err != nil || span <= 0 {
+		return time.Time{}, misused("give a time such as 2027-01-31T00:00:00Z, or how long from now, such as 720h", "--expires %q is neither", text)
+	}
+	return now.Add(span), nil
+}
+
+// tokenFailure tells mistakes of the caller from those of the disk.
+func tokenFailure(err error) error {
+	if errors.Is(err, auth.ErrBadToken) {
+		return misused("", "%w", err)
+	}
+	return unclear("", "%w", err)
+}
+
+type tokenListCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+	tokensFlag
+	storeFlag
+}
+
+// Help shows examples.
+func (tokenListCmd) Help() string {
+	return `Examples:
+
+    gavel token list
+    gavel token list --json | jq -r '.tokens[] | select(.status == "valid") | .id'`
+}
+
+// shownToken is a token as commands show it.
+type shownToken struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Principal string     `json:"principal"`
+	Role      string     `json:"role"`
+	Workflows string     `json:"workflows,omitempty"`
+	Status    string     `json:"status"`
+	CreatedAt time.Time  `json:"createdAt"`
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	RevokedAt *time.Time `json:"revokedAt,omitempty"`
+	LastUsed  *time.Time `json:"lastUsed,omitempty"`
+}
+
+func shown(t auth.Token) shownToken {
+	return shownToken{
+		ID: t.ID, Name: t.Name, Principal: t.Principal, Role: string(t.Role), Workflows: t.Workflows, Status: t.Status(time.Now()),
+		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt, LastUsed: t.LastUsed,
+	}
+}
+
+// Run lists tokens.
+func (c *tokenListCmd) Run(con *console) error {
+	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, false)
+	if err != nil {
+		return err
+	}
+	all, err := tokens.List()
+	if err != nil {
+		return tokenFailure(err)
+	}
+	list := make([]shownToken, len(all))
+	for i, t := range all {
+		list[i] = shown(t)
+	}
+	if c.JSON {
+		return con.out.json(map[string]any{"tokens": list})
+	}
+	if len(list) == 0 {
+		con.err.printf("no tokens\n")
+		return nil
+	}
+	rows := [][]string{{"ID", "NAME", "PRINCIPAL", "ROLE", "WORKFLOWS", "STATUS", "EXPIRES", "LAST USED"}}
+	for _, t := range list {
+		rows = append(rows, []string{t.ID, t.Name, t.Principal, t.Role, orAll(t.Workflows), t.Status, orNever(t.ExpiresAt), orNever(t.LastUsed)})
+	}
+	con.out.table(rows)
+	return nil
+}
+
+func orAll(workflows string) string {
+	if workflows == "" {
+		return "all"
+	}
+	return workflows
+}
+
+func orNever(at *time.Time) string {
+	if at == nil {
+		return "never"
+	}
+	return at.Format(time.RFC3339)
+}
+
+type tokenRevokeCmd struct {
+	IDs    []string `arg:"" name:"id" help:"The tokens' ids, from gavel token list."`
+	Forget bool     `name:"forget" help:"Remove them from the file as well. Without it the list goes on to show them."`
+	JSON   bool     `name:"json" help:"Print JSON."`
+	tokensFlag
+	storeFlag
+}
+
+// Help shows examples.
+func (tokenRevokeCmd) Help() string {
+	return `A server refuses them from its next request on. To revoke a token again is fine.
+
+Examples:
+
+    gavel token revoke 0f3c5a7e9b1d2c4f
+    gavel token revoke --forget 0f3c5a7e9b1d2c4f 77aa0c1be2d93f40`
+}
+
+// Run ends tokens.
+func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
+	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, false)
+	if err != nil {
+		return err
+	}
+	list := []shownToken{}
+	for _, id := range c.IDs {
+		// Whoever gives the whole token wants it gone all the more; its id is in it.
+		if parts := strings.SplitN(id, "_", 3); len(parts) == 3 && parts[0] == "gvl" {
+			id = parts[1]
+		}
+		t, err := tokens.Revoke(id)
+		if errors.Is(err, auth.ErrNoToken) {
+			return &failure{code: exitUsage, err: errors.New("there is no token " + id), hint: "gavel token list shows them"}
+		}
+		if err != nil {
+			return tokenFailure(err)
+		}
+		if c.Forget {
+			if err := tokens.Forget(id); err != nil {
+				return tokenFailure(err)
+			}
+		}
+		list = append(list, shown(t))
+	}
+	if c.JSON {
+		return con.out.json(map[string]any{"tokens": list})
+	}
+	return nil
+}

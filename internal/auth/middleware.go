@@ -1,0 +1,119 @@
+package auth
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Options of Middleware.
+type Options struct {
+	// ResourceMetadata is the address of the protected-resource document (RFC 9728) for a
+	// request; nil, or "", leaves it out.
+	ResourceMetadata func(*http.Request) string
+	// MaxFailures is how many bad credentials one address may send in a minute before it is
+	// told 429; 0 is 30. Whoever has a good one is never kept out.
+	MaxFailures int
+	Logger      *slog.Logger // required
+}
+
+// Middleware lets only requests through whose credential the authenticator knows. The
+// handler finds the Identity in the request's context, and the credential nowhere.
+func Middleware(a Authenticator, o Options) func(http.Handler) http.Handler {
+	if o.MaxFailures == 0 {
+		o.MaxFailures = 30
+	}
+	return func(next http.Handler) http.Handler {
+		return &gatekeeper{authenticator: a, options: o, next: next, failures: newFailures(o.MaxFailures, time.Minute)}
+	}
+}
+
+type gatekeeper struct {
+	authenticator Authenticator
+	options       Options
+	next          http.Handler
+	failures      *failures
+}
+
+// maxCredential is the longest credential in bytes.
+const maxCredential = 16 << 10
+
+// ServeHTTP implements http.Handler.
+func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	bearer, wellFormed := bearerOf(r)
+	if !wellFormed {
+		g.challenge(w, r, `error="invalid_request"`)
+		refuse(w, http.StatusBadRequest, "invalid_request", "Send one Authorization header, with the scheme Bearer and a token.")
+		return
+	}
+	id, err := g.authenticator.Authenticate(r.Context(), bearer)
+	switch {
+	case err == nil:
+		r = r.WithContext(NewContext(r.Context(), id))
+		r.Header = maps.Clone(r.Header)
+		r.Header.Del("Authorization")
+		g.next.ServeHTTP(w, r)
+	case errors.Is(err, ErrNoCredential):
+		g.challenge(w, r, "")
+		refuse(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
+	case errors.Is(err, ErrUnavailable):
+		g.options.Logger.Error("credentials cannot be checked", "error", err)
+		w.Header().Set("Retry-After", "5")
+		refuse(w, http.StatusServiceUnavailable, "unavailable", "Credentials cannot be checked now. Try again later.")
+	default:
+		if wait := g.failures.count(addressOf(r.RemoteAddr), time.Now()); wait > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+			refuse(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later, with a good one.")
+			return
+		}
+		g.challenge(w, r, `error="invalid_token"`)
+		refuse(w, http.StatusUnauthorized, "invalid_token", "The token is not valid.")
+	}
+}
+
+// bearerOf is the credential of a request, "" for none; false when the header is not one
+// of RFC 6750. Only the header counts: addresses end up in logs.
+func bearerOf(r *http.Request) (bearer string, wellFormed bool) {
+	values := r.Header.Values("Authorization")
+	if len(values) == 0 {
+		return "", true
+	}
+	scheme, bearer, found := strings.Cut(values[0], " ")
+	bearer = strings.Trim(bearer, " ")
+	if len(values) > 1 || !found || !strings.EqualFold(scheme, "Bearer") || bearer == "" || len(bearer) > maxCredential {
+		return "", false
+	}
+	return bearer, !strings.ContainsFunc(bearer, func(c rune) bool { return c <= ' ' || c > '~' || c == ',' })
+}
+
+// challenge says what kind of credential is wanted (RFC 6750, RFC 9728).
+func (g *gatekeeper) challenge(w http.ResponseWriter, r *http.Request, more string) {
+	parts := []string{`realm="gavel"`}
+	if g.options.ResourceMetadata != nil {
+		if address := g.options.ResourceMetadata(r); address != "" {
+			parts = append(parts, fmt.Sprintf("resource_metadata=%q", address))
+		}
+	}
+	if more != "" {
+		parts = append(parts, more)
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(parts, ", "))
+}
+
+// refuse answers as RFC 9457 has it. The detail never has anything of the request in it.
+func refuse(w http.ResponseWriter, status int, code, detail string) {
+	body, err := json.Marshal(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail})
+	if err != nil { // strings and a number: cannot be
+		panic(err)
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a caller that is gone needs no answer
+}

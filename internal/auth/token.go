@@ -1,0 +1,166 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// Token is what is kept of a bearer token: everything but the token.
+type Token struct {
+	ID        string      `json:"id"`
+	Name      string      `json:"name"`
+	Principal string      `json:"principal"`
+	Role      engine.Role `json:"role"`
+	// Workflows as in engine.Principal; "" is all.
+	Workflows string    `json:"workflows,omitempty"`
+	CreatedAt time.Time `json:"createdAt"`
+	// ExpiresAt, RevokedAt and LastUsed are nil for never. LastUsed is a hint: it is
+	// written now and then, not at every use.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	RevokedAt *time.Time `json:"revokedAt,omitempty"`
+	LastUsed  *time.Time `json:"lastUsed,omitempty"`
+	// Digest is SHA-256 of the whole token, in hex. A token has 256 random bits, so that
+	// a slow digest would protect nothing more.
+	Digest string `json:"sha256"`
+}
+
+// Valid reports whether the token may be used at the given time.
+func (t Token) Valid(now time.Time) bool {
+	return t.RevokedAt == nil && (t.ExpiresAt == nil || now.Before(*t.ExpiresAt))
+}
+
+// Status is valid, expired or revoked.
+func (t Token) Status(now time.Time) string {
+	switch {
+	case t.RevokedAt != nil:
+		return "revoked"
+	case !t.Valid(now):
+		return "expired"
+	}
+	return "valid"
+}
+
+func (t Token) identity() Identity {
+	id := Identity{
+		Principal: engine.Principal{ID: t.Principal, Role: t.Role, Workflows: t.Workflows},
+		Kind:      KindToken, Credential: t.ID,
+	}
+	if t.ExpiresAt != nil {
+		id.Expires = *t.ExpiresAt
+	}
+	return id
+}
+
+// NewToken says what a fresh token is for.
+type NewToken struct {
+	// Name is for people: 1 to 64 letters, digits, dots, hyphens and underscores.
+	// Several tokens may have the same, while one takes over from another.
+	Name string
+	// Principal is who its bearer is, "token:" and the name when empty. Those of this
+	// machine (local:...) are for Local only.
+	Principal string
+	Role      engine.Role
+	Workflows string
+	// Expires is when it ends; zero is never.
+	Expires time.Time
+	// Local allows principals of this machine: those that gavel mcp and the command line
+	// act as.
+	Local bool
+}
+
+var (
+	tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	scope     = regexp.MustCompile(`^[A-Za-z0-9._*-]{1,64}$`)
+	tokenForm = regexp.MustCompile(`^gvl_([0-9a-f]{16})_[A-Za-z0-9_-]{43}$`)
+)
+
+// roles are those that a token may give.
+var roles = []engine.Role{engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator, engine.RoleAuditor}
+
+// maxPrincipal is the longest id of a principal in bytes.
+const maxPrincipal = 200
+
+// ErrBadToken: a token cannot be made as asked.
+var ErrBadToken = errors.New("no such token can be made")
+
+// check wraps ErrBadToken.
+func (n NewToken) check(now time.Time) error {
+	if what := n.wrong(now); what != "" {
+		return badToken{what}
+	}
+	return nil
+}
+
+type badToken struct{ what string }
+
+func (b badToken) Error() string      { return b.what }
+func (badToken) Is(target error) bool { return target == ErrBadToken }
+
+// wrong says what is wrong, "" for nothing.
+func (n NewToken) wrong(now time.Time) string {
+	switch {
+	case !tokenName.MatchString(n.Name):
+		return fmt.Sprintf("a token's name is 1 to 64 letters, digits, dots, hyphens and underscores, not %q", n.Name)
+	case !slices.Contains(roles, n.Role):
+		return fmt.Sprintf("no role %q: it is agent, reviewer, operator or auditor", n.Role)
+	case len(n.Principal) > maxPrincipal || strings.ContainsFunc(n.Principal, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }):
+		return fmt.Sprintf("a principal is at most %d bytes of printable text", maxPrincipal)
+	case !n.Local && strings.HasPrefix(strings.ToLower(n.Principal), "local:"):
+		return fmt.Sprintf("a token cannot be for %q: local principals are those of programs on this machine", n.Principal)
+	case !n.Expires.IsZero() && !n.Expires.After(now):
+		return fmt.Sprintf("a token cannot end before it begins: %s is over", n.Expires.Format(time.RFC3339))
+	}
+	for _, pattern := range strings.Fields(n.Workflows) {
+		if !scope.MatchString(pattern) {
+			return fmt.Sprintf("%q names no workflows: give names, with * for any run of characters, separated by spaces", pattern)
+		}
+	}
+	return ""
+}
+
+// mint makes a token. The first result is what its bearer gets, once.
+func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
+	if err := n.check(now); err != nil {
+		return "", Token{}, err
+	}
+	random := make([]byte, 8+32)
+	if _, err := rand.Read(random); err != nil {
+		return "", Token{}, fmt.Errorf("no random numbers: %w", err)
+	}
+	id := hex.EncodeToString(random[:8])
+	bearer = "gvl_" + id + "_" + base64.RawURLEncoding.EncodeToString(random[8:])
+	t = Token{
+		ID: id, Name: n.Name, Principal: n.Principal, Role: n.Role,
+		Workflows: strings.Join(strings.Fields(n.Workflows), " "), CreatedAt: now.UTC().Truncate(time.Second), Digest: digest(bearer),
+	}
+	if t.Principal == "" {
+		t.Principal = "token:" + n.Name
+	}
+	if !n.Expires.IsZero() {
+		at := n.Expires.UTC().Truncate(time.Second)
+		t.ExpiresAt = &at
+	}
+	return bearer, t, nil
+}
+
+func digest(bearer string) string {
+	sum := sha256.Sum256([]byte(bearer))
+	return hex.EncodeToString(sum[:])
+}
+
+// matches compares in constant time.
+func (t Token) matches(digest string) bool {
+	return subtle.ConstantTimeCompare([]byte(t.Digest), []byte(digest)) == 1
+}

@@ -1,0 +1,106 @@
+package listen
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// answer is the ResponseWriter of a handler: every write has its own deadline, so that
+// a reader who does not read holds neither memory nor a goroutine for ever.
+type answer struct {
+	http.ResponseWriter
+	server  *Server
+	request *http.Request
+	control *http.ResponseController
+	body    *body
+	cancel  func() // of the request
+	begun   bool
+	// refused: a problem was written in the handler's place.
+	refused bool
+	// leave gives the place back that the request takes; nil when it takes none.
+	leave func()
+}
+
+var errRefused = errors.New("the answer was given by the listener")
+
+// Unwrap implements what http.ResponseController looks for.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// extend gives the next write its time.
+func (a *answer) extend() {
+	_ = a.control.SetWriteDeadline(time.Now().Add(a.server.cfg.WriteTimeout)) // what cannot have one is no network connection
+}
+
+// WriteHeader implements http.ResponseWriter. An answer to a body that was not all read
+// is the listener's, and so is one to a stream too many.
+func (a *answer) WriteHeader(status int) {
+	if a.begun || a.refused {
+		return
+	}
+	a.extend()
+	if status < http.StatusOK {
+		a.ResponseWriter.WriteHeader(status)
+		return
+	}
+	a.begun = true
+	if p := a.body.failure.Load(); p != nil {
+		a.refuse(*p)
+		return
+	}
+	if !a.becomeStream(status) {
+		a.refuse(tooManyFlows)
+		return
+	}
+	if status >= http.StatusBadRequest && a.request.ProtoMajor == 1 && !a.body.ended.Load() {
+		a.Header().Set("Connection", "close") // or the answer would wait for a body that nobody wants
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) refuse(p problem) {
+	a.begun, a.refused = true, true
+	for _, name := range []string{"Etag", "Location", "Mcp-Session-Id", "Set-Cookie", "Trailer", "Transfer-Encoding"} {
+		a.Header().Del(name)
+	}
+	p.write(a.ResponseWriter)
+	a.cancel() // nobody gets what the handler might still say
+}
+
+// becomeStream notices event streams that answer a GET: they count for MaxStreams instead
+// of MaxRequests, and end when the server does. One that answers a POST is a request in
+// flight, which is finished.
+func (a *answer) becomeStream(status int) bool {
+	if a.request.Method != http.MethodGet || status != http.StatusOK || !strings.HasPrefix(a.Header().Get("Content-Type"), "text/event-stream") {
+		return true
+	}
+	return a.openStream()
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) {
+	if !a.begun {
+		a.WriteHeader(http.StatusOK)
+	}
+	if a.refused {
+		return 0, errRefused
+	}
+	a.extend()
+	return a.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (a *answer) Flush() { _ = a.FlushError() }
+
+// FlushError is what http.ResponseController calls.
+func (a *answer) FlushError() error {
+	if !a.begun {
+		a.WriteHeader(http.StatusOK)
+	}
+	if a.refused {
+		return errRefused
+	}
+	a.extend()
+	return a.control.Flush()
+}

@@ -1,0 +1,68 @@
+package listen
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// body bounds what a handler reads, in bytes and in time. What went wrong decides the
+// answer, whatever the handler makes of the error: see answer.
+type body struct {
+	io.ReadCloser
+	left    int64
+	control *http.ResponseController
+	ended   atomic.Bool
+	failure atomic.Pointer[problem]
+}
+
+var errBody = errors.New("the body is too large or too slow")
+
+// leftovers is how long what a handler did not read may still take to come.
+const leftovers = 2 * time.Second
+
+func newBody(r *http.Request, control *http.ResponseController, limit int64, within time.Duration) *body {
+	b := &body{ReadCloser: r.Body, left: limit, control: control}
+	if r.Body == nil || r.Body == http.NoBody {
+		b.ReadCloser = http.NoBody
+		b.ended.Store(true)
+		return b
+	}
+	_ = control.SetReadDeadline(time.Now().Add(within)) // what cannot have one is no network connection
+	return b
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.failure.Load() != nil {
+		return 0, errBody
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	switch {
+	case b.left < 0:
+		b.failure.Store(&bigBody)
+		return 0, errBody
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.failure.Store(&slowBody)
+		return n, errBody
+	case errors.Is(err, io.EOF) && !b.ended.Swap(true):
+		// The connection is listened to from here on, to notice a caller who leaves: a
+		// deadline would look like one.
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// leave is for after the handler.
+func (b *body) leave() {
+	if !b.ended.Load() {
+		_ = b.control.SetReadDeadline(time.Now().Add(leftovers))
+	}
+}

@@ -1,0 +1,127 @@
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// The defaults of Config.
+const (
+	DefaultAddr              = "127.0.0.1:4285"
+	DefaultMaxBody           = 4 << 20
+	DefaultMaxHeader         = 32 << 10
+	DefaultMaxConns          = 4096
+	DefaultMaxRequests       = 2048
+	DefaultMaxStreams        = 2048
+	DefaultReadHeaderTimeout = 10 * time.Second
+	DefaultBodyTimeout       = 30 * time.Second
+	DefaultWriteTimeout      = 30 * time.Second
+	DefaultIdleTimeout       = 2 * time.Minute
+	DefaultDrainTimeout      = 30 * time.Second
+)
+
+// Config is what a Server is made of. Handler and Logger are required.
+type Config struct {
+	// Addr is host:port, or "" for DefaultAddr. Port 0 takes a free one: see Server.Addr.
+	Addr string
+	// Listener is served instead of one made for Addr. The Server closes it.
+	Listener net.Listener
+	Handler  http.Handler
+	Logger   *slog.Logger
+	// OnDrain is called when the end begins, before anything is waited for; nil is nothing.
+	// Handlers that keep something open for its caller's sake end it then.
+	OnDrain func()
+
+	// CertFile and KeyFile (PEM) make it HTTPS; both or none. They are read again when
+	// they change. ClientCAFile (PEM) demands a client's certificate that it signed.
+	CertFile, KeyFile, ClientCAFile string
+
+	// AllowedHosts are names, with or without a port, that a request may ask for beyond
+	// those that are always right: loopback names, and the address that was connected to
+	// when the listener is not a loopback one.
+	AllowedHosts []string
+	// AllowedOrigins (scheme://host[:port]) are those whose pages in a browser may call
+	// and read the answers. Pages of the very host that is called may always call, and
+	// of loopback ones when the listener is one; without being listed they read nothing.
+	AllowedOrigins []string
+
+	// MaxBody is in bytes; what is longer gets 413. A body that the Handler does not read
+	// is not read here either.
+	MaxBody int64
+	// MaxHeader is all of a request's headers in bytes, at least 1 KiB; more gets 431.
+	MaxHeader int
+	// MaxConns, MaxRequests and MaxStreams are how many connections, requests in flight
+	// and event streams (answers to GET) there may be; more get 503.
+	MaxConns, MaxRequests, MaxStreams int
+	// Unlimited are paths that do not count for MaxRequests: those that ask whether all is well.
+	Unlimited []string
+
+	// ReadHeaderTimeout is for the headers of a request; too slow ones are cut off.
+	ReadHeaderTimeout time.Duration
+	// BodyTimeout is for all of a body, from when the headers are there; too slow ones get 408.
+	BodyTimeout time.Duration
+	// WriteTimeout is for each write of an answer, not for the whole of it: an event stream
+	// lasts as long as its reader reads.
+	WriteTimeout time.Duration
+	// IdleTimeout is how long a connection without a request stays open.
+	IdleTimeout time.Duration
+	// DrainTimeout is how long requests in flight may go on once the end was asked for.
+	DrainTimeout time.Duration
+}
+
+func orDefault[T comparable](value *T, fallback T) {
+	var zero T
+	if *value == zero {
+		*value = fallback
+	}
+}
+
+func (c Config) withDefaults() Config {
+	orDefault(&c.Addr, DefaultAddr)
+	orDefault(&c.MaxBody, DefaultMaxBody)
+	orDefault(&c.MaxHeader, DefaultMaxHeader)
+	orDefault(&c.MaxConns, DefaultMaxConns)
+	orDefault(&c.MaxRequests, DefaultMaxRequests)
+	orDefault(&c.MaxStreams, DefaultMaxStreams)
+	orDefault(&c.ReadHeaderTimeout, DefaultReadHeaderTimeout)
+	orDefault(&c.BodyTimeout, DefaultBodyTimeout)
+	orDefault(&c.WriteTimeout, DefaultWriteTimeout)
+	orDefault(&c.IdleTimeout, DefaultIdleTimeout)
+	orDefault(&c.DrainTimeout, DefaultDrainTimeout)
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("listen: "+format, args...))
+		}
+	}
+	check(c.Handler != nil && c.Logger != nil, "config needs Handler and Logger")
+	check((c.CertFile == "") == (c.KeyFile == ""), "a certificate and its key go together")
+	check(c.ClientCAFile == "" || c.CertFile != "", "certificates of clients need TLS, so a certificate and a key")
+	check(c.MaxBody > 0 && c.MaxConns > 0 && c.MaxRequests > 0 && c.MaxStreams > 0, "limits are positive")
+	check(c.MaxHeader >= 1<<10, "the limit of headers is at least 1024 bytes, not %d", c.MaxHeader)
+	for _, d := range []time.Duration{c.ReadHeaderTimeout, c.BodyTimeout, c.WriteTimeout, c.IdleTimeout, c.DrainTimeout} {
+		check(d > 0, "time limits are positive, not %s", d)
+	}
+	for _, h := range c.AllowedHosts {
+		check(hostOf(h) != "", "%q is no host: give a name or an address, with or without a port", h)
+	}
+	for _, o := range c.AllowedOrigins {
+		check(validOrigin(o), "%q is no origin: give scheme://host or scheme://host:port", o)
+	}
+	return errors.Join(errs...)
+}
+
+func validOrigin(o string) bool {
+	u, err := url.Parse(o)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.EqualFold(u.Scheme+"://"+u.Host, o)
+}

@@ -1,0 +1,184 @@
+package listen
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// methods are those that anything behind a listener may know.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+var methodList = strings.Join(methods, ", ")
+
+// The longest address, and the most header fields. No caller of ours comes near.
+const (
+	maxAddress = 8 << 10
+	maxFields  = 100
+)
+
+// examine says why a request is refused before anything else is done with it.
+func (s *Server) examine(r *http.Request) (problem, bool) {
+	switch {
+	case !slices.Contains(methods, r.Method):
+		p := badMethod
+		p.closing = true // CONNECT and PRI would go on with another protocol
+		return p, false
+	case r.TLS == nil && r.ProtoMajor != 1:
+		return badVersion, false
+	case len(r.RequestURI) > maxAddress:
+		return longAddress, false
+	case !s.fits(r):
+		return bigHeader, false
+	case !s.hostAllowed(r):
+		return badHost, false
+	case !s.originAllowed(r):
+		return badOrigin, false
+	case !plainPath(r):
+		return badPath, false
+	case r.ContentLength > s.cfg.MaxBody:
+		return bigBody, false
+	case r.Header.Get("Content-Encoding") != "":
+		return badEncoding, false
+	}
+	return problem{}, true
+}
+
+// fits counts the headers. net/http has its own, coarser limit behind this one, which
+// keeps their memory bounded.
+func (s *Server) fits(r *http.Request) bool {
+	size, fields := len(r.RequestURI)+len(r.Host), 0
+	for name, values := range r.Header {
+		fields += len(values)
+		for _, v := range values {
+			size += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return size <= s.cfg.MaxHeader && fields <= maxFields
+}
+
+// plainPath refuses every path that could mean another one to somebody else: a proxy's
+// rule, a file system, a router that cleans. Nothing is ever rewritten.
+func plainPath(r *http.Request) bool {
+	if r.URL.Path == "*" && r.Method == http.MethodOptions {
+		return true
+	}
+	if !strings.HasPrefix(r.URL.Path, "/") || strings.ContainsFunc(r.URL.Path, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' }) {
+		return false
+	}
+	raw := strings.ToLower(r.URL.EscapedPath())
+	if strings.Contains(raw, "%2f") || strings.Contains(raw, "%5c") || strings.Contains(raw, "%25") || strings.Contains(raw, ";") {
+		return false
+	}
+	segments := strings.Split(r.URL.Path[1:], "/")
+	for i, segment := range segments {
+		if segment == "." || segment == ".." || (segment == "" && i < len(segments)-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// hostOf is the host of host[:port] in lower case, without brackets and a last dot; ""
+// when it is none.
+func hostOf(hostport string) string {
+	host := hostport
+	if h, port, err := net.SplitHostPort(hostport); err == nil {
+		if !digits(port) {
+			return ""
+		}
+		host = h
+	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if strings.ContainsAny(host, "/@?#\\ \t%[]") || (strings.Contains(host, ":") && !isAddress(host)) {
+		return ""
+	}
+	return host
+}
+
+func digits(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' })
+}
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// loopbackName reports whether a host is this machine and can be nothing else: no name
+// service is asked for it, so that it cannot be rebound.
+func loopbackName(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// hostAllowed keeps out pages whose name was rebound to this address: their browser
+// still sends their name.
+func (s *Server) hostAllowed(r *http.Request) bool {
+	host := hostOf(r.Host)
+	switch {
+	case host == "":
+		return false
+	case loopbackName(host) || s.hosts[strings.ToLower(r.Host)] || s.hosts[host]:
+		return true
+	case s.loopback:
+		return false
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	asked, err := netip.ParseAddr(host)
+	return err == nil && asked.Unmap() == local.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// originAllowed looks at who wrote the page that calls. Callers other than browsers send
+// no Origin.
+func (s *Server) originAllowed(r *http.Request) bool {
+	origins := r.Header.Values("Origin")
+	if len(origins) == 0 {
+		return true
+	}
+	if len(origins) > 1 || !validOrigin(origins[0]) {
+		return false // "null" too: sandboxed frames and files
+	}
+	origin := strings.ToLower(origins[0])
+	if s.origins[origin] {
+		return true
+	}
+	_, hostport, _ := strings.Cut(origin, "://")
+	if strings.EqualFold(hostport, r.Host) {
+		return true
+	}
+	return s.loopback && loopbackName(hostOf(hostport))
+}
+
+// cors lets pages of listed origins read the answers, and reports whether the request
+// only asked whether it may (a preflight, which is answered then).
+func (s *Server) cors(w http.ResponseWriter, r *http.Request) (answered bool) {
+	origin := r.Header.Get("Origin")
+	if origin == "" || !s.origins[strings.ToLower(origin)] {
+		return false
+	}
+	h := w.Header()
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "ETag, Location, Mcp-Session-Id, Retry-After, WWW-Authenticate")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", methodList)
+	h.Set("Access-Control-Allow-Headers", "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id")
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}

@@ -1,0 +1,76 @@
+package listen
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
+
+// problem is a refusal as RFC 9457 has it. What it says was not sent by the caller.
+type problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	// Code is stable.
+	Code string `json:"code"`
+
+	retryAfter int  // in seconds
+	closing    bool // the connection is of no more use
+}
+
+// The refusals of a listener.
+var (
+	badPath      = refusal(http.StatusBadRequest, "bad_path", "The path is not in its plain form: no empty, . or .. segments, no encoded slashes, no control characters.")
+	badMethod    = refusal(http.StatusMethodNotAllowed, "method_not_allowed", "This server does not know the method.")
+	badVersion   = closes(refusal(http.StatusHTTPVersionNotSupported, "version_not_supported", "Speak HTTP/1.1, or HTTP/2 over TLS."))
+	badHost      = refusal(http.StatusForbidden, "host_not_allowed", "The request asks for a host that this server does not answer for. Its operator can allow it (--allow-host).")
+	badOrigin    = refusal(http.StatusForbidden, "origin_not_allowed", "The request comes from a web page that may not call this server. Its operator can allow the page's origin (--allow-origin).")
+	bigHeader    = closes(refusal(http.StatusRequestHeaderFieldsTooLarge, "header_too_large", "The headers are too many or too large."))
+	longAddress  = closes(refusal(http.StatusRequestURITooLong, "address_too_long", "The address is too long."))
+	bigBody      = closes(refusal(http.StatusRequestEntityTooLarge, "body_too_large", "The body is too large."))
+	slowBody     = closes(refusal(http.StatusRequestTimeout, "body_too_slow", "The body did not arrive in time."))
+	badEncoding  = closes(refusal(http.StatusUnsupportedMediaType, "encoding_not_supported", "Send the body as it is: without Content-Encoding."))
+	tooManyConns = closes(busy("The server has too many connections. Try again later."))
+	tooMany      = busy("The server has too many requests in flight. Try again later.")
+	tooManyFlows = busy("The server has too many event streams open. Try again later.")
+	failed       = refusal(http.StatusInternalServerError, "internal", "The server made a mistake. Its log says more.")
+)
+
+func refusal(status int, code, detail string) problem {
+	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+}
+
+func busy(detail string) problem {
+	p := refusal(http.StatusServiceUnavailable, "overloaded", detail)
+	p.retryAfter = 1
+	return p
+}
+
+func closes(p problem) problem {
+	p.closing = true
+	return p
+}
+
+// write answers with the problem.
+func (p problem) write(w http.ResponseWriter) {
+	body, err := json.Marshal(p)
+	if err != nil { // strings and numbers: cannot be
+		panic(err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Del("Content-Encoding")
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	if p.closing {
+		h.Set("Connection", "close")
+	}
+	if p.Status == http.StatusMethodNotAllowed {
+		h.Set("Allow", methodList)
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // a caller that is gone needs no answer
+}

@@ -1,0 +1,232 @@
+package listen
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// linger is how long handlers may take to notice that they were cut off.
+const linger = 2 * time.Second
+
+// Server is one listener.
+type Server struct {
+	cfg      Config
+	tls      *tls.Config
+	listener *counted
+	addr     net.Addr
+	loopback bool
+	hosts    map[string]bool // in lower case
+	origins  map[string]bool
+
+	requests chan struct{} // one for each in flight
+	streams  chan struct{}
+	draining chan struct{}
+	inFlight sync.WaitGroup
+}
+
+// New returns a Server that listens already, so that its address is known: connections
+// wait until Serve. An error names what cannot be used.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	secure, err := newTLS(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	inner := cfg.Listener
+	if inner == nil {
+		if inner, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+	}
+	s := &Server{
+		cfg: cfg, tls: secure, listener: &counted{Listener: inner, limit: int64(cfg.MaxConns)}, addr: inner.Addr(),
+		hosts: map[string]bool{}, origins: map[string]bool{},
+		requests: make(chan struct{}, cfg.MaxRequests), streams: make(chan struct{}, cfg.MaxStreams),
+		draining: make(chan struct{}),
+	}
+	s.loopback = loopbackAddr(s.addr)
+	for _, h := range cfg.AllowedHosts {
+		s.hosts[strings.ToLower(h)] = true
+	}
+	for _, o := range cfg.AllowedOrigins {
+		s.origins[strings.ToLower(o)] = true
+	}
+	return s, nil
+}
+
+func loopbackAddr(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// URL is the address for callers of this machine: http://127.0.0.1:4285.
+func (s *Server) URL() string {
+	scheme := "http://"
+	if s.tls != nil {
+		scheme = "https://"
+	}
+	if tcp, ok := s.addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		return scheme + net.JoinHostPort("localhost", fmt.Sprint(tcp.Port))
+	}
+	return scheme + s.addr.String()
+}
+
+// Close ends a Server that was never served.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Serve answers until ctx ends. Then it takes no connection any more, tells event streams
+// to end, lets requests in flight finish for DrainTimeout, cuts off the rest, and returns
+// nil. It may be called once.
+func (s *Server) Serve(ctx context.Context) error {
+	base, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	base = WithDraining(base, s.draining)
+	srv := &http.Server{
+		Handler: http.HandlerFunc(s.serve), TLSConfig: s.tls,
+		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout,
+		// Beyond twice what is allowed nothing is read at all.
+		MaxHeaderBytes:               2 * s.cfg.MaxHeader,
+		DisableGeneralOptionsHandler: true,
+		BaseContext:                  func(net.Listener) context.Context { return base },
+		ConnContext:                  markOver,
+		ErrorLog:                     slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() {
+		if s.tls != nil {
+			ended <- srv.ServeTLS(s.listener, "", "")
+		} else {
+			ended <- srv.Serve(s.listener)
+		}
+	}()
+	select {
+	case err := <-ended:
+		close(s.draining)
+		cut()
+		s.inFlight.Wait()
+		return fmt.Errorf("listen: %w", err)
+	case <-ctx.Done():
+	}
+	err := s.drain(srv, cut)
+	<-ended
+	return err
+}
+
+func (s *Server) drain(srv *http.Server, cut func()) error {
+	close(s.draining)
+	if s.cfg.OnDrain != nil {
+		s.cfg.OnDrain()
+	}
+	limit, done := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+	defer done()
+	err := srv.Shutdown(limit)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.cfg.Logger.Warn("requests did not finish in time and were cut off", "waited", s.cfg.DrainTimeout)
+		err = nil
+	}
+	cut()
+	err = errors.Join(err, ignoreClosed(srv.Close()))
+	finished := make(chan struct{})
+	go func() {
+		s.inFlight.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-time.After(linger):
+		s.cfg.Logger.Warn("ended without waiting for requests that do not notice that they were cut off")
+	}
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// serve is what every request goes through.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	s.inFlight.Add(1)
+	defer s.inFlight.Done()
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(s.cfg.BodyTimeout + s.cfg.WriteTimeout)) // the last request's is over
+	harden(w.Header())
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	r = r.WithContext(ctx)
+	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+		// Whoever stands before us may have counted another length: then what follows on
+		// this connection is not what it looks like.
+		w.Header().Set("Connection", "close")
+	}
+	b := newBody(r, control, s.cfg.MaxBody, s.cfg.BodyTimeout)
+	defer b.leave()
+	r.Body = b
+	a := &answer{ResponseWriter: w, server: s, request: r, control: control, body: b, cancel: cancel}
+	defer a.end()
+	if over, _ := ctx.Value(overKey{}).(bool); over {
+		a.refuse(tooManyConns)
+		return
+	}
+	if p, fine := s.examine(r); !fine {
+		a.refuse(p)
+		return
+	}
+	if s.cors(a, r) {
+		return
+	}
+	if !slices.Contains(s.cfg.Unlimited, r.URL.Path) {
+		if !a.enter() {
+			a.refuse(tooMany)
+			return
+		}
+	}
+	defer s.survive(a)
+	s.cfg.Handler.ServeHTTP(a, r)
+}
+
+// harden sets what holds for every answer unless a handler knows better.
+func harden(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+}
+
+// survive answers in place of a handler that panicked.
+func (s *Server) survive(a *answer) {
+	cause := recover()
+	switch {
+	case cause == nil:
+		return
+	case cause == http.ErrAbortHandler: //nolint:errorlint // a sentinel by contract, never wrapped
+		panic(cause)
+	}
+	s.cfg.Logger.Error("a request's handler panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	if a.begun {
+		panic(http.ErrAbortHandler) // cut off, so that nobody takes half an answer for a whole one
+	}
+	a.refuse(failed)
+}

@@ -1,0 +1,89 @@
+package listen
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// newTLS is nil without a certificate.
+func newTLS(c Config) (*tls.Config, error) {
+	if c.CertFile == "" {
+		return nil, nil //nolint:nilnil // plain HTTP is an answer
+	}
+	keep := &certificate{certFile: c.CertFile, keyFile: c.KeyFile, log: c.Logger}
+	if err := keep.load(); err != nil {
+		return nil, fmt.Errorf("the certificate cannot be used: %w", err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: keep.get, NextProtos: []string{"h2", "http/1.1"}}
+	if c.ClientCAFile != "" {
+		pem, err := os.ReadFile(c.ClientCAFile)
+		if err != nil {
+			return nil, fmt.Errorf("the certificates that clients are checked with cannot be read: %w", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no certificate in PEM", c.ClientCAFile)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return config, nil
+}
+
+// certificate reads its files again when they change, so that it can be renewed without
+// a new start.
+type certificate struct {
+	certFile, keyFile string
+	log               *slog.Logger
+
+	mu      sync.Mutex
+	current *tls.Certificate
+	changed [2]time.Time // of the files
+}
+
+func (c *certificate) times() (out [2]time.Time, err error) {
+	for i, file := range []string{c.certFile, c.keyFile} {
+		info, statErr := os.Stat(file)
+		if statErr != nil {
+			return out, statErr
+		}
+		out[i] = info.ModTime()
+	}
+	return out, nil
+}
+
+func (c *certificate) load() error {
+	changed, err := c.times()
+	if err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	c.changed = changed // a bad one is not read for every handshake
+	if err != nil {
+		return err
+	}
+	c.current = &pair
+	return nil
+}
+
+// get implements tls.Config.GetCertificate. A bad new certificate leaves the old one.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if changed, err := c.times(); err == nil && changed != c.changed {
+		if err := c.load(); err != nil {
+			c.log.Warn("the new certificate cannot be used; the old one stays", "error", err)
+		} else {
+			c.log.Info("the certificate was renewed")
+		}
+	}
+	if c.current == nil {
+		return nil, errors.New("no certificate")
+	}
+	return c.current, nil
+}
