@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"sync"
@@ -23,10 +24,14 @@ var evaluationTime = time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
 // evaluationPrincipal asks where a case names nobody.
 const evaluationPrincipal = "eval:agent"
 
-// goldenSet are the cases of a run and the files that they stand in.
+// goldenSet is what of the files is asked for. The cases stay in the files and are read
+// anew by all: a set may be larger than the memory.
 type goldenSet struct {
-	cases []eval.Case
-	file  map[string]string // by the case's id: what a workflow.ref is relative to
+	files  []string
+	splits []eval.Split
+	tags   []string
+	file   map[string]string // by the case's id: what a workflow.ref is relative to
+	n      int               // cases asked for
 }
 
 // readGolden reads what of the files is asked for. A set with mistakes is not measured.
@@ -35,41 +40,82 @@ func readGolden(ctx context.Context, paths []string, splits []eval.Split, tags [
 	if err != nil {
 		return goldenSet{}, err
 	}
-	set := goldenSet{file: map[string]string{}}
+	set := goldenSet{files: files, splits: splits, tags: tags, file: map[string]string{}}
 	for _, file := range files {
-		if err := set.read(ctx, file, splits, tags); err != nil {
+		if err := set.check(ctx, file); err != nil {
 			return goldenSet{}, err
 		}
 	}
-	if len(set.cases) == 0 {
+	if set.n == 0 {
 		return goldenSet{}, misused("look at --split and --tags", "no case is left to judge")
 	}
 	return set, nil
 }
 
-func (s *goldenSet) read(ctx context.Context, file string, splits []eval.Split, tags []string) error {
-	in, err := os.Open(file)
-	if err != nil {
-		return unclear("", "cannot read the cases: %w", err)
+func (s *goldenSet) check(ctx context.Context, file string) error {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return misused("save them in a file first", "%s is no file: cases are read more than once", file)
 	}
-	defer func() { _ = in.Close() }() // it was only read
-	for g, err := range eval.ReadCases(file, in) {
-		if err := cmp.Or(err, ctx.Err()); err != nil {
-			return misused("gavel eval lint lists every mistake", "%w", err)
+	for g, err := range readCases(ctx, file) {
+		if err != nil {
+			return err
 		}
 		if other, twice := s.file[g.ID]; twice {
 			return misused("gavel eval lint lists every mistake", "%s:%d: the case %q is in %s already", file, g.Line, g.ID, other)
 		}
 		s.file[g.ID] = file
-		if len(splits) > 0 && !slices.Contains(splits, g.Split) {
-			continue
+		if s.takes(g.Case) {
+			s.n++
 		}
-		if len(tags) > 0 && !slices.ContainsFunc(tags, func(t string) bool { return slices.Contains(g.Tags, t) }) {
-			continue
-		}
-		s.cases = append(s.cases, g.Case)
 	}
 	return nil
+}
+
+func (s *goldenSet) takes(c eval.Case) bool {
+	return (len(s.splits) == 0 || slices.Contains(s.splits, c.Split)) &&
+		(len(s.tags) == 0 || slices.ContainsFunc(s.tags, func(t string) bool { return slices.Contains(c.Tags, t) }))
+}
+
+// all reads the cases once more. The error is the last thing that comes.
+func (s *goldenSet) all(ctx context.Context) iter.Seq2[eval.Case, error] {
+	return func(yield func(eval.Case, error) bool) {
+		n := 0
+		for _, file := range s.files {
+			for g, err := range readCases(ctx, file) {
+				if err == nil && !s.takes(g.Case) {
+					continue
+				}
+				if n++; !yield(g.Case, err) || err != nil {
+					return
+				}
+			}
+		}
+		if n != s.n {
+			yield(eval.Case{}, unclear("", "the files of cases changed while they were read: %d cases, %d before", n, s.n))
+		}
+	}
+}
+
+// readCases reads one file. An error is the last thing that comes.
+func readCases(ctx context.Context, file string) iter.Seq2[eval.Golden, error] {
+	return func(yield func(eval.Golden, error) bool) {
+		in, err := os.Open(file)
+		if err != nil {
+			yield(eval.Golden{}, unclear("", "cannot read the cases: %w", err))
+			return
+		}
+		defer func() { _ = in.Close() }() // it was only read
+		for g, err := range eval.ReadCases(file, in) {
+			if err != nil {
+				err = misused("gavel eval lint lists every mistake", "%w", err)
+			} else if ctx.Err() != nil {
+				err = unclear("", "the reading of cases was stopped: %w", ctx.Err())
+			}
+			if !yield(g, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // caseBuilder makes questions of cases, as the engine does of what agents ask.

@@ -24,15 +24,27 @@ var (
 	goldenCassette = filepath.Join(goldenFolder, "authored.cassette")
 )
 
-// askedAbout finds the golden case that a question is about, by its data.
-func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
+// goldenCases are those of the set, or those with one of the tags.
+func goldenCases(t *testing.T, tags ...string) (cases []eval.Case) {
 	t.Helper()
-	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, tags)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for c, err := range set.all(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// askedAbout finds the golden case that a question is about, by its data.
+func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
+	t.Helper()
 	known := map[string]eval.Case{}
-	for _, c := range set.cases {
+	for _, c := range goldenCases(t) {
 		known[documentKey(t, c.Data)] = c
 	}
 	return func(q llmtest.Question) (eval.Case, bool) {
@@ -143,12 +155,8 @@ func TestGoldenSetFromTheCassette(t *testing.T) {
 
 // One answer flipped from reject to approve on an injection, and the gates fail.
 func TestGoldenGateNoticesOneInjection(t *testing.T) {
-	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, []string{"injection"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	injections := map[string]bool{}
-	for _, c := range set.cases {
+	for _, c := range goldenCases(t, "injection") {
 		injections[documentKey(t, c.Data)] = true
 	}
 	brain, flipped := authored(t), 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,20 +40,27 @@ func printReport(con *console, m eval.Measurement) error {
 
 func writeReports(paths []string, m eval.Measurement) error {
 	for _, path := range paths {
-		var b bytes.Buffer
-		if err := reportFormats[filepath.Ext(path)](&b, m); err != nil {
-			return err
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return unclear("", "cannot write the report: %w", err)
 		}
-		if filepath.Ext(path) == ".txt" { // somebody will print it
-			clean := cleanLines(b.String())
-			b.Reset()
-			b.WriteString(clean)
-		}
-		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		if err := errors.Join(writeReport(f, filepath.Ext(path), m), f.Close()); err != nil {
 			return unclear("", "cannot write the report: %w", err)
 		}
 	}
 	return nil
+}
+
+func writeReport(w io.Writer, format string, m eval.Measurement) error {
+	if format != ".txt" {
+		return reportFormats[format](w, m)
+	}
+	var b bytes.Buffer
+	if err := eval.Text(&b, m); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, cleanLines(b.String())) // somebody will print it
+	return err
 }
 
 // readResults reads what --out FILE.json wrote.

@@ -169,17 +169,25 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 	defer func() { _ = box.Close() }()                                                        // the workers hold nothing
 	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
-	runner := eval.Runner{Build: builder.build, Decide: decideEval(box.compiler, nil), Workers: c.Workers, Progress: progressOf(con, len(set.cases))}
+	runner := eval.Runner{Build: builder.build, Decide: decideEval(box.compiler, nil), Workers: c.Workers, Progress: progressOf(con, set.n)}
 	if with == nil {
 		runner.Repeats = c.Repeat
 		runner.Budget.Time = c.MaxTime
 	}
-	plain, err := runner.RunAll(ctx, set.cases)
-	if err != nil {
-		return m, unclear("", "the run was stopped, nothing is reported: %w", err)
+	var ledger eval.Ledger
+	if err := runner.Run(ctx, set.all(ctx), func(of eval.Case, results []eval.Result) error {
+		if with == nil {
+			ledger.Add(of, results)
+			return nil
+		}
+		o.Structural = append(o.Structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
+		return nil
+	}); err != nil {
+		return m, stopped(err)
 	}
-	m.Cases, m.Results, o.Structural = set.cases, plain, plain
-	if with != nil {
+	if with == nil {
+		o.Structural = ledger.Results
+	} else {
 		layer, err := with.measured()
 		if err != nil {
 			return m, err
@@ -187,13 +195,26 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 		m.About.Judge, m.About.Mode = "model "+c.Model, c.CassetteFor
 		runner.Decide, runner.Repeats = decideEval(box.compiler, layer), c.Repeat
 		runner.Budget = eval.Budget{Calls: c.MaxCalls, CostUSD: c.MaxCost, Time: c.MaxTime}
-		if m.Results, err = runner.RunAll(ctx, set.cases); err != nil {
-			return m, unclear("", "the run was stopped, nothing is reported: %w", err)
+		if err := runner.Run(ctx, set.all(ctx), func(of eval.Case, results []eval.Result) error {
+			ledger.Add(of, results)
+			return nil
+		}); err != nil {
+			return m, stopped(err)
 		}
 	}
+	m.Cases, m.Results = ledger.Cases, ledger.Results
 	m.About.Prompts = promptsOf(m.Results)
 	m.Report = eval.Evaluate(m.Cases, m.Results, o)
 	return m, nil
+}
+
+// stopped keeps what is said of files; everything else ended the run from outside.
+func stopped(err error) error {
+	var said *failure
+	if errors.As(err, &said) {
+		return err
+	}
+	return unclear("", "the run was stopped, nothing is reported: %w", err)
 }
 
 func promptsOf(results []eval.Result) []string {

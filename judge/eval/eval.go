@@ -57,6 +57,9 @@ type Case struct {
 	Risk      string  `json:"risk,omitempty"`   // high, for slices
 	Split     Split   `json:"split"`
 	Notes     string  `json:"notes,omitempty"`
+	// Digest of the whole case, SHA-256 in hex, where a Ledger kept only a part of it; ""
+	// otherwise. A golden case has no such key.
+	Digest string `json:"-"`
 }
 
 // Step is one move of a case's history.

@@ -197,7 +197,7 @@ func (f *Foreign) judgement(id string, j foreignJudgement, byName map[string]*Fo
 		of = &ForeignJudge{Name: name}
 		byName[name] = of
 	}
-	r := Result{Case: id, DecidedBy: judge.LayerModel, Model: name, Reasoning: cutForeign(cmp.Or(j.Reasoning, string(j.Completion)))}
+	r := Result{Case: id, DecidedBy: judge.LayerModel, Model: name, Reasoning: cut(cmp.Or(j.Reasoning, string(j.Completion)), maxForeignWords)}
 	if j.Order == "ba" {
 		r.Repeat = 1
 	}
@@ -240,14 +240,13 @@ func foreignOutcome(verdict string) (judge.Outcome, error) {
 	return "", fmt.Errorf("the verdict %.40q is unknown; use approve, reject, tie or null", verdict)
 }
 
-// cutForeign keeps the beginning of words, whole runes only.
-func cutForeign(words string) string {
-	if len(words) <= maxForeignWords {
+// cut keeps the beginning of words, whole runes only.
+func cut(words string, most int) string {
+	if len(words) <= most {
 		return words
 	}
-	cut := maxForeignWords
-	for cut > 0 && !utf8.RuneStart(words[cut]) {
-		cut--
+	for most > 0 && !utf8.RuneStart(words[most]) {
+		most--
 	}
-	return words[:cut] + "…"
+	return words[:most] + "…"
 }

@@ -1,7 +1,10 @@
 package eval
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -60,25 +63,68 @@ func (m Measurement) Synthetic() (synthetic, all int) {
 	return synthetic, all
 }
 
-// WriteJSON writes the file of results.
+// caseOnFile is a case in a file of results.
+type caseOnFile struct {
+	Case
+	Digest string `json:"digest,omitempty"`
+}
+
+// WriteJSON writes the file of results, a line for each case and each result.
 func WriteJSON(w io.Writer, m Measurement) error {
 	m.Format = MeasurementFormat
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", " ")
-	if err := enc.Encode(m); err != nil {
+	head, err := json.MarshalIndent(struct {
+		Measurement
+		Cases   *int `json:"cases,omitempty"` // in place of those of the Measurement
+		Results *int `json:"results,omitempty"`
+	}{Measurement: m}, "", " ")
+	if err != nil {
+		return fmt.Errorf("eval: write the results: %w", err)
+	}
+	b := bufio.NewWriterSize(w, 64<<10)
+	_, _ = b.Write(bytes.TrimSuffix(head, []byte("\n}"))) // Flush tells
+	err = errors.Join(
+		writeList(b, "cases", m.Cases, func(c Case) any { return caseOnFile{c, c.Digest} }),
+		writeList(b, "results", m.Results, func(r Result) any { return r }),
+	)
+	_, _ = b.WriteString("\n}\n")
+	if err := errors.Join(err, b.Flush()); err != nil {
 		return fmt.Errorf("eval: write the results: %w", err)
 	}
 	return nil
 }
 
+func writeList[V any](b *bufio.Writer, key string, all []V, as func(V) any) error {
+	_, _ = fmt.Fprintf(b, ",\n %q: [", key) // Flush tells
+	for i, v := range all {
+		line, err := json.Marshal(as(v))
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			_ = b.WriteByte(',')
+		}
+		_, _ = b.WriteString("\n  ")
+		_, _ = b.Write(line)
+	}
+	_, err := b.WriteString("\n ]")
+	return err
+}
+
 // ReadMeasurement reads a file of results.
 func ReadMeasurement(r io.Reader) (Measurement, error) {
-	var m Measurement
+	var m struct {
+		Measurement
+		Cases []caseOnFile `json:"cases"`
+	}
 	if err := json.NewDecoder(r).Decode(&m); err != nil {
 		return Measurement{}, fmt.Errorf("eval: this is no file of results: %w", err)
 	}
 	if m.Format != MeasurementFormat {
 		return Measurement{}, fmt.Errorf("eval: this is no file of results: its format is %.40q, must be %q; `gavel eval run --out FILE.json` writes one", m.Format, MeasurementFormat)
 	}
-	return m, nil
+	for _, c := range m.Cases {
+		c.Case.Digest = c.Digest
+		m.Measurement.Cases = append(m.Measurement.Cases, c.Case)
+	}
+	return m.Measurement, nil
 }

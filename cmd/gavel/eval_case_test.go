@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge/eval"
+)
+
+// Cases are read again for each pass; a file that has changed in between is no finding
+// about the judge.
+func TestGoldenSetIsReadAgain(t *testing.T) {
+	path := smallSet(t, 4)
+	set, err := readGolden(t.Context(), []string{path}, []eval.Split{eval.Test}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		var ids []string
+		for c, err := range set.all(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, c.ID)
+		}
+		if got := strings.Join(ids, " "); got != "c0 c1 c2 c3" {
+			t.Fatalf("cases: %s", got)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	for name, changed := range map[string]string{"shorter": first + "\n", "broken": first + "\n{", "gone": ""} {
+		if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var last error
+		for _, err := range set.all(t.Context()) {
+			last = err
+		}
+		if said := new(failure); !errors.As(last, &said) || said.code == exitFine {
+			t.Errorf("%s: %v", name, last)
+		}
+	}
+}
+
+// What can be read only once cannot be measured.
+func TestGoldenSetIsAFile(t *testing.T) {
+	if _, err := os.Stat(os.DevNull); err != nil || filepath.Separator != '/' {
+		t.Skip("there is no file here that is none")
+	}
+	var said *failure
+	if _, err := readGolden(t.Context(), []string{os.DevNull}, nil, nil); !errors.As(err, &said) || said.code != exitUsage || !strings.Contains(err.Error(), "more than once") {
+		t.Errorf("a device: %v", err)
+	}
+}

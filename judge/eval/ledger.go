@@ -1,0 +1,203 @@
+package eval
+
+import (
+	"cmp"
+	"container/heap"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Ledger keeps of a run what its figures need, and no more: of each case a small record
+// without context, data and evidence, of each result no quotes, and words (the judge's,
+// and the notes of cases) only up to a bound, those of the worst outcomes first. The
+// figures over a Ledger are those over everything, the digest of the cases included.
+//
+// The zero Ledger is empty. It is not safe for concurrent use.
+type Ledger struct {
+	Cases   []Case
+	Results []Result
+
+	texts     map[string]string // what comes again and again, once
+	workflows map[string]json.RawMessage
+	lists     map[string][]string
+	labels    map[string]map[string]string
+	words     spokenHeap
+	bytes     int // of words
+}
+
+// The bounds of the words in a Ledger, in bytes: of one result or note, and of all; and
+// of how many different texts one is looked for that was there before.
+const (
+	maxWord   = 4 << 10
+	maxWords  = 4 << 20
+	maxTexts  = 10_000
+	separator = "\x00"
+)
+
+// Add takes a case with its results.
+func (l *Ledger) Add(c Case, results []Result) {
+	kept := l.small(c)
+	said := spoken{at: len(l.Cases), first: len(l.Results), n: len(results), bytes: len(kept.Notes)}
+	for _, r := range results {
+		r = l.said(kept, r)
+		said.bytes += len(r.Reasoning)
+		said.rank(&kept, &r)
+		l.Results = append(l.Results, r)
+	}
+	l.Cases = append(l.Cases, kept)
+	if said.bytes == 0 {
+		return
+	}
+	heap.Push(&l.words, said)
+	for l.bytes += said.bytes; l.bytes > maxWords; {
+		l.forget(heap.Pop(&l.words).(spoken)) //nolint:forcetypeassert // the heap holds nothing else
+	}
+}
+
+func (l *Ledger) forget(s spoken) {
+	l.bytes -= s.bytes
+	l.Cases[s.at].Notes = ""
+	for i := range s.n {
+		l.Results[s.first+i].Reasoning = ""
+	}
+}
+
+// small is a case without what only a judge looks at.
+func (l *Ledger) small(c Case) Case {
+	sum := digestOf(&c)
+	c.Workflow = l.workflow(&c)
+	c.Context, c.Data, c.Evidence, c.History = nil, nil, nil, nil
+	c.Tags, c.Expect.ViolationsAny, c.Expect.Criteria = l.list(c.Tags), l.list(c.Expect.ViolationsAny), l.label(c.Expect.Criteria)
+	for _, text := range []*string{&c.State, &c.Action, &c.Principal, &c.Role, (*string)(&c.Expect.Outcome), &c.Label.Source, &c.Label.By, &c.Risk, (*string)(&c.Split)} {
+		*text = l.once(*text)
+	}
+	c.Notes = cut(c.Notes, maxWord)
+	c.Digest = hex.EncodeToString(sum[:])
+	return c
+}
+
+// said is a result without quotes, with the answers to labelled criteria only.
+func (l *Ledger) said(c Case, r Result) Result {
+	r.Case, r.Reasoning = c.ID, cut(r.Reasoning, maxWord)
+	r.Codes = l.list(r.Codes)
+	for _, text := range []*string{&r.Failure, &r.Code, (*string)(&r.DecidedBy), (*string)(&r.Assurance), &r.Model, &r.PromptDigest, &r.CriteriaDigest, &r.Rung} {
+		*text = l.once(*text)
+	}
+	var answers []judge.CriterionVerdict
+	for _, a := range r.Criteria {
+		if answers == nil && len(c.Expect.Criteria) > 0 {
+			answers = make([]judge.CriterionVerdict, 0, len(c.Expect.Criteria))
+		}
+		for name := range c.Expect.Criteria {
+			if _, names := answerTo(name, []judge.CriterionVerdict{a}); names {
+				answers = append(answers, judge.CriterionVerdict{ID: l.once(a.ID), Text: l.once(a.Text), Status: l.once(a.Status)})
+				break
+			}
+		}
+	}
+	r.Criteria = answers
+	return r
+}
+
+// once returns the same text for equal ones.
+func (l *Ledger) once(text string) string {
+	return remembered(&l.texts, text, func() string { return text })
+}
+
+func (l *Ledger) list(all []string) []string {
+	if len(all) == 0 {
+		return nil
+	}
+	return remembered(&l.lists, strings.Join(all, separator), func() []string { return all })
+}
+
+func (l *Ledger) label(criteria map[string]string) map[string]string {
+	if len(criteria) == 0 {
+		return nil
+	}
+	var key strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(criteria)) {
+		key.WriteString(name + separator + criteria[name] + separator)
+	}
+	return remembered(&l.labels, key.String(), func() map[string]string { return criteria })
+}
+
+// workflow keeps a reference, and the name of a definition.
+func (l *Ledger) workflow(c *Case) json.RawMessage {
+	var w struct{ Ref, Name string }
+	if json.Unmarshal(c.Workflow, &w) != nil {
+		return nil
+	}
+	return remembered(&l.workflows, w.Ref+separator+w.Name, func() json.RawMessage {
+		key, name := "ref", w.Ref
+		if w.Ref == "" {
+			key, name = "name", w.Name
+		}
+		out, err := json.Marshal(map[string]string{key: name})
+		if err != nil {
+			return nil // a text can always be written
+		}
+		return out
+	})
+}
+
+// remembered is what was made for the key before; it stops remembering more at maxTexts.
+func remembered[V any](known *map[string]V, key string, value func() V) V {
+	if v, ok := (*known)[key]; ok {
+		return v
+	}
+	v := value()
+	if *known == nil {
+		*known = map[string]V{}
+	}
+	if len(*known) < maxTexts {
+		(*known)[key] = v
+	}
+	return v
+}
+
+// spoken are the words of a case and its results: what is forgotten together.
+type spoken struct {
+	at, first, n int // the case, its first result, how many
+	bytes        int
+	worth        int // as wrongness, and 1 more; 1 is a failure, 0 all right
+	confidence   float64
+}
+
+// rank makes s worth what its worst result is.
+func (s *spoken) rank(c *Case, r *Result) {
+	worth := 1
+	if !failed(r) {
+		if worth = wrongness(row{c: c, r: r, expect: c.Expect.Outcome, got: r.Outcome}); worth > 0 {
+			worth++
+		}
+	}
+	if worth > s.worth || worth == s.worth && r.Confidence > s.confidence {
+		s.worth, s.confidence = worth, r.Confidence
+	}
+}
+
+// spokenHeap has what is worth least on top; among equals, what came last.
+type spokenHeap []spoken
+
+func (h spokenHeap) Len() int      { return len(h) }
+func (h spokenHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h spokenHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	return cmp.Or(cmp.Compare(a.worth, b.worth), cmp.Compare(a.confidence, b.confidence), cmp.Compare(b.at, a.at)) < 0
+}
+
+// Push implements heap.Interface.
+func (h *spokenHeap) Push(v any) { *h = append(*h, v.(spoken)) } //nolint:forcetypeassert // the heap holds nothing else
+
+// Pop implements heap.Interface.
+func (h *spokenHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
