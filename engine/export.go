@@ -285,7 +285,7 @@ func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 		"from":      quoted(ev.From),
 		"to":        quoted(ev.To),
 	}
-	action := ev.Action
+	action := x.action(ev.Action)
 	if action == "" && (ev.Import == nil || ev.Import.Line == 0) {
 		action = string(ev.Kind)
 	}
@@ -331,6 +331,9 @@ func (x *exporting) about(fields map[string]json.RawMessage, ev record.Event) er
 	}
 	if ev.Decision != nil {
 		d := decisionView(*ev.Decision)
+		if x.scrub != nil {
+			d = scrubbedDecision(d, x.scrub)
+		}
 		out.Decision = &d
 		if !ev.Decision.Applied || !ev.Kind.Revises() {
 			masked, err := x.mask(ev.Decision.Data)

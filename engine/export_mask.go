@@ -17,6 +17,9 @@ func (x *exporting) scrubs(events []record.Event) {
 	docs := []json.RawMessage{x.inst.Context}
 	for _, ev := range events {
 		docs = append(docs, ev.Patch)
+		if ev.Decision != nil {
+			docs = append(docs, ev.Decision.Data) // plain where the version of then did not call it sensitive
+		}
 	}
 	var all []func(string) string
 	for _, v := range slices.Sorted(maps.Keys(x.versions)) {
@@ -41,6 +44,14 @@ func (x *exporting) clean(text string) string {
 		return text
 	}
 	return x.scrub(text)
+}
+
+// action is one as an export shows it.
+func (x *exporting) action(action string) string {
+	if x.scrub == nil || action == "" {
+		return action
+	}
+	return scrubbedAction(action, x.scrub, slices.Collect(maps.Values(x.versions))...)
 }
 
 // overlay puts what an imported part held beside its fields back into it.

@@ -110,7 +110,8 @@ const (
 )
 
 // History returns the decisions of an instance, oldest first, pre-checks
-// flagged. Sensitive values in data are keyed digests for everybody.
+// flagged. Sensitive values in data are keyed digests for everybody, and texts are without
+// them: what the version of then calls sensitive, and what the present one does.
 func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (HistoryResult, error) {
 	if err := authorize(p, opRead); err != nil {
 		return HistoryResult{}, err
@@ -128,6 +129,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 		return HistoryResult{}, err
 	}
 	out := HistoryResult{WorkflowID: inst.ID, Decisions: []HistoryEntry{}}
+	var found []record.Event
 	q := EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided, MaxRevision: until.Revision}
 	for ev, err := range e.cfg.Store.Events(ctx, q) {
 		if err != nil {
@@ -139,34 +141,22 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 		if ev.Decision == nil {
 			continue // a review that ended without one
 		}
-		if len(out.Decisions) == limit {
-			out.NextAfter = out.Decisions[limit-1].Seq
+		if len(found) == limit {
+			out.NextAfter = found[limit-1].Seq
 			break
 		}
-		out.Decisions = append(out.Decisions, e.historyEntry(p, ev, l))
+		found = append(found, ev)
+	}
+	show := e.showing(p).about(inst, l)
+	for _, ev := range found { // not while the store is read: this reads it too
+		entry, err := show.entry(ctx, ev)
+		if err != nil {
+			return HistoryResult{}, err
+		}
+		out.Decisions = append(out.Decisions, entry)
 	}
 	out.Count = len(out.Decisions)
 	return out, nil
-}
-
-func (e *Engine) historyEntry(p Principal, ev record.Event, l loaded) HistoryEntry {
-	data := ev.Decision.Data
-	if data == nil && ev.Patch != nil {
-		data = e.maskForRecord(l.def, ev.Patch)
-	}
-	shown := decisionView(*ev.Decision)
-	if seesAll(p.Role) {
-		shown.Evidence = ev.Decision.Evidence
-	}
-	out := HistoryEntry{
-		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
-		Principal: ev.Principal, Role: ev.Role, Action: ev.Action, From: ev.From, To: ev.To, Data: data,
-		Decision: shown, Opinions: opinionsFor(p, l.stored, ev.Decision.Opinions), Hash: ev.Hash,
-	}
-	if ev.Review != nil {
-		out.ReviewID = ev.Review.ID
-	}
-	return out
 }
 
 // opinionsFor are a decision's opinions as a caller may see them. How a model is

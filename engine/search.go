@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -18,6 +19,9 @@ type DecisionsRequest struct {
 	Query  DecisionQuery
 	Cursor string // NextCursor of the page before
 	Limit  int    // 0 is 100; at most 1000
+	// BareEvidence leaves out what evidence holds, for whoever asks: that it was fetched,
+	// when, and its digest remain. It is for what leaves the house.
+	BareEvidence bool
 }
 
 // FoundDecision is a decision with the instance that it was about.
@@ -53,23 +57,30 @@ func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsReques
 		return DecisionsResult{}, err
 	}
 	out := DecisionsResult{Decisions: []FoundDecision{}}
+	var found []record.Event
 	last := int64(0)
 	for h, err := range hits {
 		if err != nil {
 			return DecisionsResult{}, storeError("look for decisions", err)
 		}
-		if len(out.Decisions) == limit {
+		if len(found) == limit {
 			out.NextCursor = strconv.FormatInt(last, 10)
 			break
 		}
-		l, err := e.definition(ctx, h.Event.Workflow, h.Event.Version)
+		found, last = append(found, h.Event), h.Position
+	}
+	show := e.showing(p)
+	for _, ev := range found { // not while the store is read: this reads it too
+		entry, err := show.entry(ctx, ev)
 		if err != nil {
 			return DecisionsResult{}, err
 		}
+		if req.BareEvidence {
+			entry.Evidence = bare(entry.Evidence)
+		}
 		out.Decisions = append(out.Decisions, FoundDecision{
-			WorkflowID: h.Event.Instance, Workflow: h.Event.Workflow, Version: h.Event.Version, HistoryEntry: e.historyEntry(p, h.Event, l),
+			WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, HistoryEntry: entry,
 		})
-		last = h.Position
 	}
 	out.Count = len(out.Decisions)
 	return out, nil

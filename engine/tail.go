@@ -81,27 +81,31 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 		}
 		return out, nil
 	}
+	var found []PlacedEvent
 	seen := 0
 	for ev, err := range store.EventsAfter(ctx, req.After, mostTailed) {
 		if err != nil {
 			return TailResult{}, storeError("read the events", err)
 		}
-		if len(out.Events) == limit {
-			out.More = true
-			return out, nil
+		if out.More = len(found) == limit; out.More {
+			break
 		}
 		seen++
 		out.Next = ev.Position
 		if !e.tells(p, req, ev) {
 			continue
 		}
-		view, err := e.eventView(ctx, p, ev)
+		found = append(found, ev)
+	}
+	out.More = out.More || seen == mostTailed
+	show := e.showing(p)
+	for _, ev := range found { // not while the store is read: this reads it too
+		view, err := eventView(ctx, show, ev)
 		if err != nil {
 			return TailResult{}, err
 		}
 		out.Events = append(out.Events, view)
 	}
-	out.More = seen == mostTailed
 	return out, nil
 }
 
@@ -114,7 +118,7 @@ func (e *Engine) tells(p Principal, req TailRequest, ev PlacedEvent) bool {
 		(req.WorkflowID == "" || ev.Event.Instance == req.WorkflowID) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
 }
 
-func (e *Engine) eventView(ctx context.Context, p Principal, at PlacedEvent) (EventView, error) {
+func eventView(ctx context.Context, show *showing, at PlacedEvent) (EventView, error) {
 	ev := at.Event
 	out := EventView{
 		Position: at.Position, WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, Seq: ev.Seq, Revision: ev.Revision,
@@ -126,12 +130,12 @@ func (e *Engine) eventView(ctx context.Context, p Principal, at PlacedEvent) (Ev
 	if ev.Decision == nil {
 		return out, nil
 	}
-	l, err := e.definition(ctx, ev.Workflow, ev.Version)
+	entry, err := show.entry(ctx, ev)
 	if err != nil {
 		return EventView{}, err
 	}
-	d := e.historyEntry(p, ev, l).Decision
-	d.Evidence = bare(d.Evidence)
+	d := entry.Decision
+	d.Evidence, out.Action = bare(d.Evidence), entry.Action
 	out.Decision = &d
 	return out, nil
 }

@@ -28,7 +28,8 @@ type historyExportCmd struct {
 // Help says what is written.
 func (historyExportCmd) Help() string {
 	return `One decision per line as JSON, newest first, with the same fields in the same order each
-time. Sensitive values are keyed digests; there is no way to have them plain.
+time. Sensitive values are keyed digests; there is no way to have them plain. Of evidence
+there is that it was fetched, when, and its digest.
 
 Examples:
 
@@ -61,7 +62,7 @@ func exportDecisions(ctx context.Context, e *engine.Engine, q engine.DecisionQue
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
-	for req := (engine.DecisionsRequest{Query: q, Limit: exportPage}); ; {
+	for req := (engine.DecisionsRequest{Query: q, Limit: exportPage, BareEvidence: true}); ; {
 		page, err := e.Decisions(ctx, localCLI, req)
 		if err != nil {
 			return engineFailure(err)

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// showing shows recorded decisions. What the version that an instance had then calls
+// sensitive is masked, and what its present one does: when a definition learns that
+// something is sensitive, what was said before is no less so.
+type showing struct {
+	e *Engine
+	p Principal
+	// The instance that was asked for last, as it is now. It is the zero Instance when it
+	// is gone: then its own version must do.
+	id   string
+	inst record.Instance
+	now  loaded
+	// What it knew at a revision of the past, the one asked for last.
+	revision int64
+	knew     json.RawMessage
+}
+
+func (e *Engine) showing(p Principal) *showing { return &showing{e: e, p: p} }
+
+// about says what the instance is now, for who has loaded it.
+func (s *showing) about(inst record.Instance, now loaded) *showing {
+	s.id, s.inst, s.now, s.revision, s.knew = inst.ID, inst, now, 0, nil
+	return s
+}
+
+func (s *showing) load(ctx context.Context, id string) error {
+	if s.id == id {
+		return nil
+	}
+	inst, err := s.e.cfg.Store.Load(ctx, id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		s.about(record.Instance{ID: id}, loaded{})
+		return nil
+	case err != nil:
+		return storeError("load the instance", err)
+	}
+	now, err := s.e.definition(ctx, inst.Workflow, inst.Version)
+	if err != nil {
+		return err
+	}
+	s.about(inst, now)
+	return nil
+}
+
+// entry is a decision as the caller may see it. ev has one.
+func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
+	if err := s.load(ctx, ev.Instance); err != nil {
+		return HistoryEntry{}, err
+	}
+	was, err := s.e.definition(ctx, ev.Workflow, ev.Version)
+	if err != nil {
+		return HistoryEntry{}, err
+	}
+	now := s.now
+	if now.def == nil {
+		now = was
+	}
+	data := ev.Decision.Data
+	if data != nil {
+		data, err = s.e.maskRecorded(data, was.def, now.def)
+	} else if ev.Patch != nil {
+		data, err = s.e.maskBoth(ev.Patch, was.def, now.def)
+	}
+	if err != nil {
+		return HistoryEntry{}, err
+	}
+	scrub, err := s.scrubber(ctx, ev, was.def, now.def)
+	if err != nil {
+		return HistoryEntry{}, err
+	}
+	governed := was.stored
+	if governs(s.p, governed) {
+		governed = now.stored
+	}
+	shown, opinions := decisionView(*ev.Decision), opinionsFor(s.p, governed, ev.Decision.Opinions)
+	if seesAll(s.p.Role) {
+		shown.Evidence = slices.Clone(ev.Decision.Evidence)
+	}
+	action := ev.Action
+	if scrub != nil {
+		shown, opinions = scrubbedDecision(shown, scrub), scrubbedOpinions(opinions, scrub)
+		action = scrubbedAction(action, scrub, was.def, now.def)
+	}
+	out := HistoryEntry{
+		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
+		Principal: ev.Principal, Role: ev.Role, Action: action, From: ev.From, To: ev.To, Data: data,
+		Decision: shown, Opinions: opinions, Hash: ev.Hash,
+	}
+	if ev.Review != nil {
+		out.ReviewID = ev.Review.ID
+	}
+	return out, nil
+}
+
+// scrubber removes what either version calls sensitive from texts: of what the instance
+// knows now, of what it was told then, and, when the versions do not agree, of what it
+// knew then. It is nil when they call nothing so.
+func (s *showing) scrubber(ctx context.Context, ev record.Event, was, now *workflow.Definition) (func(string) string, error) {
+	if len(was.Sensitive)+len(now.Sensitive) == 0 {
+		return nil, nil //nolint:nilnil // nothing is to be removed
+	}
+	docs := []json.RawMessage{s.inst.Context, ev.Patch, ev.Decision.Data}
+	if !slices.Equal(was.Sensitive, now.Sensitive) {
+		knew, err := s.contextBefore(ctx, ev)
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, knew)
+	}
+	then := was.Scrubber(docs...)
+	if slices.Equal(was.Sensitive, now.Sensitive) {
+		return then, nil
+	}
+	later := now.Scrubber(docs...)
+	return func(text string) string { return later(then(text)) }, nil
+}
+
+// contextBefore is the context in which an event was decided; nil when that was removed.
+func (s *showing) contextBefore(ctx context.Context, ev record.Event) (json.RawMessage, error) {
+	revision := ev.Revision
+	if ev.Kind.Revises() {
+		revision--
+	}
+	if revision == 0 || revision == s.revision {
+		return s.knew, nil
+	}
+	then, err := s.e.instanceAt(ctx, ev.Instance, revision)
+	if err != nil && CodeOf(err) != CodeUnknownRevision {
+		return nil, err
+	}
+	s.revision, s.knew = revision, then.Context
+	return s.knew, nil
+}
+
+// maskRecorded masks data of a record, in which what the version of then calls sensitive
+// is digests already.
+func (e *Engine) maskRecorded(data json.RawMessage, was, now *workflow.Definition) (json.RawMessage, error) {
+	made := map[string]bool{}
+	data, err := e.maskForExport(was, data, true, made)
+	if err != nil || was == now {
+		return data, err
+	}
+	// What has the form of a digest is one here, too: it was masked under was.
+	return e.maskForExport(now, data, true, made)
+}
+
+// scrubbedDecision is a decision without sensitive values in its texts.
+func scrubbedDecision(d Decision, scrub func(string) string) Decision {
+	d.Reasoning, d.Violations, d.Findings = scrub(d.Reasoning), scrubbedTexts(d.Violations, scrub), scrubbedFindings(d.Findings, scrub)
+	d.Suggestions, d.Warnings = scrubbedTexts(d.Suggestions, scrub), scrubbedTexts(d.Warnings, scrub)
+	d.Evidence = slices.Clone(d.Evidence)
+	for i := range d.Evidence {
+		ev := &d.Evidence[i]
+		ev.Detail = scrub(ev.Detail)
+		ev.Content, ev.Arguments = scrubbedOrNone(ev.Content, scrub), scrubbedOrNone(ev.Arguments, scrub)
+	}
+	return d
+}
+
+// scrubbedOpinions are opinions without sensitive values in their texts.
+func scrubbedOpinions(opinions []judge.Opinion, scrub func(string) string) []judge.Opinion {
+	out := slices.Clone(opinions)
+	for i := range out {
+		op := &out[i]
+		op.Reasoning, op.Findings, op.Suggestions = scrub(op.Reasoning), scrubbedFindings(op.Findings, scrub), scrubbedTexts(op.Suggestions, scrub)
+		if op.Model == nil {
+			continue
+		}
+		asked := *op.Model
+		asked.Detail, asked.Criteria = scrub(asked.Detail), slices.Clone(asked.Criteria)
+		for j := range asked.Criteria {
+			c := &asked.Criteria[j]
+			c.Text, c.Evidence, c.Why = scrub(c.Text), scrub(c.Evidence), scrub(c.Why)
+		}
+		op.Model = &asked
+	}
+	return out
+}
+
+func scrubbedFindings(findings []validators.Finding, scrub func(string) string) []validators.Finding {
+	out := slices.Clone(findings)
+	for i := range out {
+		f := &out[i]
+		f.Path, f.Message, f.Hint = scrub(f.Path), scrub(f.Message), scrub(f.Hint)
+	}
+	return out
+}
+
+func scrubbedTexts(texts []string, scrub func(string) string) []string {
+	out := slices.Clone(texts)
+	for i := range out {
+		out[i] = scrub(out[i])
+	}
+	return out
+}
+
+// scrubbedOrNone is a document without sensitive values; one that cannot be read is left
+// out.
+func scrubbedOrNone(doc json.RawMessage, scrub func(string) string) json.RawMessage {
+	if len(doc) == 0 {
+		return doc
+	}
+	out, err := scrubbed(doc, scrub)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// scrubbedAction is an action without sensitive values: anything can be asked for. One
+// that a definition has is no secret.
+func scrubbedAction(action string, scrub func(string) string, known ...*workflow.Definition) string {
+	for _, d := range known {
+		for _, s := range d.States {
+			if _, ok := s.Transitions[action]; ok {
+				return action
+			}
+		}
+	}
+	return scrub(action)
+}

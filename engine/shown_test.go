@@ -1,0 +1,148 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// talkativeFlow says again what it is given, and what it fetched.
+const talkativeFlow = `{"name":"talkative","initialState":"a","states":{
+	"a":{"transitions":{"note":"a","tell":{"target":"b",
+		"evidence":[{"name":"file","source":"file","arguments":{"who":"{{data.who}}"}}],
+		"validator":"(data, context) => ({valid: false, confidence: 1, reason: 'not for ' + context.ssn + ', says ' + data.pass, suggestions: ['ask ' + context.ssn]})"}}},
+	"b":{"final":true}}}`
+
+// What a definition calls sensitive only later is not told by what was said before, to
+// nobody who reads the past: not by data, not by the words of a script or of whoever
+// asked, and not after the value is gone.
+func TestThePastKeepsLaterSecrets(t *testing.T) {
+	t.Parallel()
+	const ssn, pass, token = "078-05-1120", "hunter-22", "tok-55512345"
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+		return content(`{"holder":"` + ssn + `"}`), nil
+	}), func(*engine.Config) {})
+	b.define(operator, talkativeFlow)
+	id := b.start(agent, "talkative", `{"ssn":"`+ssn+`"}`).ID
+	b.moved(agent, id, "note", `{"token":"`+token+`"}`, "a")
+	b.refused(agent, id, "tell", `{"who":"ada","pass":"`+pass+`"}`, judge.CodeValidatorRejected)
+	b.refused(agent, id, "phone "+ssn, `{"pass":"`+pass+`"}`, "illegal_action")
+	b.moved(agent, id, "note", `{"ssn":null,"token":null}`, "a")
+
+	before := told(t, b, id)
+	for _, secret := range []string{ssn, pass, token} {
+		if !strings.Contains(before["history"], secret) {
+			t.Fatalf("nobody said %s before:\n%s", secret, before["history"])
+		}
+	}
+	b.define(operator, strings.Replace(talkativeFlow, `"states"`, `"sensitive":["/ssn","/pass","/token"],"states"`, 1))
+	if r, err := b.Migrate(t.Context(), operator, engine.MigrateRequest{Workflow: "talkative"}); err != nil || r.Migrated != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b.moved(agent, id, "note", `{"n":1}`, "a")
+	for who, text := range told(t, b, id) {
+		for _, secret := range []string{ssn, pass, token} {
+			if at := strings.Index(text, secret); at >= 0 {
+				t.Errorf("the %s tells %s: ...%s", who, secret, text[max(0, at-120):min(len(text), at+40)])
+			}
+		}
+		if !strings.Contains(text, "[masked]") {
+			t.Errorf("the %s has no text left: %s", who, text)
+		}
+	}
+}
+
+// told is what the ways to read the past say of an instance, but for its present context.
+func told(t *testing.T, b *bench, id string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	tell := func(who string, answer any, err error) {
+		t.Helper()
+		text, failed := json.Marshal(answer)
+		if err != nil || failed != nil {
+			t.Fatal(err, failed)
+		}
+		out[who] = string(text)
+	}
+	h, err := b.History(t.Context(), operator, engine.HistoryRequest{ID: id})
+	tell("history", h.Decisions, err)
+	h, err = b.History(t.Context(), agent, engine.HistoryRequest{ID: id, AfterSeq: 2})
+	tell("owner's page of the history", h.Decisions, err)
+	found, err := b.Decisions(t.Context(), operator, engine.DecisionsRequest{})
+	tell("search", found.Decisions, err)
+	tail, err := b.Tail(t.Context(), operator, engine.TailRequest{WorkflowID: id})
+	tell("stream of events", tail.Events, err)
+	exported, err := b.Export(t.Context(), operator, engine.ExportRequest{Instance: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for x, err := range exported.Instances {
+		tell("export", x, err)
+	}
+	return out
+}
+
+// What was masked when it was recorded is the same digest afterwards, whatever else
+// became sensitive.
+func TestThePastKeepsItsDigests(t *testing.T) {
+	t.Parallel()
+	const flow = `{"name":"learns","initialState":"a","sensitive":["/pass"],"states":{"a":{"transitions":{"note":"a","end":"b"}},"b":{"final":true}}}`
+	b := newBench(t)
+	b.define(operator, flow)
+	id := b.start(agent, "learns", `{}`).ID
+	b.refused(agent, id, "nothing", `{"pass":"hunter-22","pin":"55512345"}`, "illegal_action")
+	pass := digestIn(t, b, id, "pass")
+	b.define(operator, strings.Replace(flow, `"/pass"`, `"/pass","/pin"`, 1))
+	if _, err := b.Migrate(t.Context(), operator, engine.MigrateRequest{Workflow: "learns"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := digestIn(t, b, id, "pass"); got != pass {
+		t.Errorf("the digest was %s, and is %s", pass, got)
+	}
+	if got := digestIn(t, b, id, "pin"); got == pass {
+		t.Errorf("one digest for two values: %s", got)
+	}
+}
+
+// digestIn is what the history shows of a field of the refusal.
+func digestIn(t *testing.T, b *bench, id, field string) string {
+	t.Helper()
+	h, err := b.History(t.Context(), operator, engine.HistoryRequest{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data map[string]string
+	for _, d := range h.Decisions {
+		if d.Kind == record.Refused {
+			if err := json.Unmarshal(d.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !strings.HasPrefix(data[field], "hmac-sha256:") {
+		t.Fatalf("no digest: %v", data)
+	}
+	return data[field]
+}
+
+// Who asks for bare evidence gets that of it which agents see, whatever the role.
+func TestBareEvidence(t *testing.T) {
+	t.Parallel()
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+		return content(`{"exitCode":1,"output":"FAIL TestPay"}`), nil
+	}), func(*engine.Config) {})
+	b.define(operator, testedFlow)
+	id := b.start(agent, "tested", `{}`).ID
+	b.refused(agent, id, "merge", `{"claim":"all tests pass","sha":"abc"}`, judge.CodeValidatorRejected)
+	for _, asks := range []bool{false, true} {
+		got := b.find(operator, engine.DecisionsRequest{BareEvidence: asks}).Decisions[0].Evidence
+		if len(got) != 1 || got[0].Digest == "" || (got[0].Content == nil) != asks || (got[0].Arguments == nil) != asks {
+			t.Errorf("bare %v: %+v", asks, got)
+		}
+	}
+}
