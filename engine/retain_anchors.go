@@ -74,7 +74,7 @@ func (r *retainer) signedOver(newest StoredAnchor, tree record.Tree) error {
 	if errors.Is(err, record.ErrSignature) {
 		return &Error{
 			Code: CodeUnavailable, Message: "The newest anchor was not signed with this key.",
-			Hint: "Give the key that signs this store's anchors. If this is a new one, run gavel verify with the old one's public key, then gavel anchor with the new one.", Err: err,
+			Hint: "Give the key that signs this store's anchors: the old one, until a new one has signed an anchor.", Err: err,
 		}
 	}
 	var said record.Anchor
