@@ -57,6 +57,9 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Eve
 		if err == nil {
 			e.ledger.recorded(c.Events)
 			e.observe(ctx, c.Events...)
+			if o, ok := e.cfg.Observer.(InstanceObserver); ok {
+				o.Changed(ctx, c.Next)
+			}
 			return w, nil
 		}
 		if !errors.Is(err, ErrConflict) || inst.Seq == 0 {

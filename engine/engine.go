@@ -41,6 +41,12 @@ type Observer interface {
 	Committed(ctx context.Context, events []record.Event)
 }
 
+// InstanceObserver is what an Observer may be as well: told of each instance as a commit
+// left it. It must not keep or change what it gets.
+type InstanceObserver interface {
+	Changed(ctx context.Context, inst record.Instance)
+}
+
 // Limits bound what callers may send and what instances may hold. All are bytes.
 type Limits struct {
 	Data    int // one action's data, and a start context

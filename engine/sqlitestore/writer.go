@@ -66,6 +66,8 @@ type writer struct {
 	batch    []*request    // of the transaction that is open, reused
 	folder   *checkpointer // nil where commits fold
 	folded   int           // pages written when it was last woken
+	batches  atomic.Uint64 // transactions committed
+	writes   atomic.Uint64 // writes in them
 	asked    int           // how many waited in the queue when begin last tried
 }
 
@@ -209,6 +211,7 @@ func (w *writer) transact(first *request) {
 		w.singly(w.batch)
 		return
 	}
+	w.count(written)
 	for _, r := range w.batch {
 		r.done <- r.err
 	}
@@ -242,8 +245,8 @@ func (w *writer) singly(batch []*request) {
 		err := r.apply(&w.stmts)
 		if err != nil {
 			w.rollback()
-		} else {
-			err = w.finish(true)
+		} else if err = w.finish(true); err == nil {
+			w.count(1)
 		}
 		r.done <- err
 	}

@@ -1,0 +1,120 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Part is one thing that gavel needs to serve.
+type Part struct {
+	Name string
+	// Check says why the part does not work; nil when it does. It must obey ctx.
+	Check func(ctx context.Context) error
+	// Optional parts are shown, and do not keep gavel from being ready.
+	Optional bool
+}
+
+// checkTime bounds one look at all parts, freshTime is how long its result is used: a
+// probe costs the store nothing, however often somebody asks.
+const (
+	checkTime = 2 * time.Second
+	freshTime = time.Second
+)
+
+// Health tells whether gavel can serve.
+type Health struct {
+	parts []Part
+	log   *slog.Logger
+
+	mu    sync.Mutex
+	at    time.Time
+	last  report
+	ended bool
+}
+
+// NewHealth looks at these parts. What is wrong with one goes into the log, once for each
+// change, and not into an answer: anybody may ask.
+func NewHealth(log *slog.Logger, parts ...Part) *Health { return &Health{parts: parts, log: log} }
+
+// Drain makes gavel not ready for good: it is ending.
+func (h *Health) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+}
+
+type report struct {
+	Ready    bool         `json:"ready"`
+	Draining bool         `json:"draining,omitempty"`
+	Parts    []partReport `json:"parts"`
+}
+
+type partReport struct {
+	Name     string `json:"name"`
+	OK       bool   `json:"ok"`
+	Optional bool   `json:"optional,omitempty"`
+}
+
+// Live answers 200 as long as the process answers at all.
+func (h *Health) Live(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, map[string]bool{"ok": true})
+}
+
+// Ready answers 200 when every part that is needed works, else 503, with the parts.
+func (h *Health) Ready(w http.ResponseWriter, r *http.Request) {
+	rep := h.look(r.Context())
+	code := http.StatusOK
+	if !rep.Ready {
+		code = http.StatusServiceUnavailable
+	}
+	answer(w, code, rep)
+}
+
+func (h *Health) look(ctx context.Context) report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.at.IsZero() || time.Since(h.at) >= freshTime {
+		// One caller's leaving must not be told to the next as a failure.
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime)
+		defer cancel()
+		h.last, h.at = h.examine(bounded), time.Now()
+	}
+	rep := h.last
+	if h.ended {
+		rep.Ready, rep.Draining = false, true
+	}
+	return rep
+}
+
+func (h *Health) examine(ctx context.Context) report {
+	rep := report{Ready: true, Parts: make([]partReport, len(h.parts))}
+	errs := make([]error, len(h.parts))
+	var wait sync.WaitGroup
+	for i, p := range h.parts {
+		wait.Go(func() { errs[i] = p.Check(ctx) })
+	}
+	wait.Wait()
+	for i, p := range h.parts {
+		ok := errs[i] == nil
+		rep.Parts[i] = partReport{p.Name, ok, p.Optional}
+		rep.Ready = rep.Ready && (ok || p.Optional)
+		switch was := i < len(h.last.Parts) && !h.last.Parts[i].OK; {
+		case !ok && !was:
+			h.log.Error("a part does not work", "part", p.Name, "error", errs[i])
+		case ok && was:
+			h.log.Info("a part works again", "part", p.Name)
+		}
+	}
+	return rep
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // whoever asked is gone
+}

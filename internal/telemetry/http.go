@@ -1,0 +1,88 @@
+package telemetry
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Instrument counts the requests that next serves.
+func (m *Metrics) Instrument(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began, route := time.Now(), routeOf(r.URL.Path)
+		m.inFlight.Inc()
+		seen := &seenWriter{ResponseWriter: w}
+		defer func() {
+			m.inFlight.Dec()
+			m.requests.WithLabelValues(route, methodOf(r.Method), strconv.Itoa(seen.answered())).Inc()
+			if !seen.stream {
+				m.served.WithLabelValues(route).Observe(time.Since(began).Seconds())
+			}
+		}()
+		next.ServeHTTP(seen, r)
+	})
+}
+
+// Routes that are told apart; every other path is "other", whatever a caller sends.
+var routes = []string{
+	"/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console",
+	"/v1/definitions", "/v1/instances", "/v1/decisions", "/v1/events", "/v1/reviews", "/v1/decide", "/v1/evidence", "/v1/statistics", "/v1/whoami",
+}
+
+func routeOf(path string) string {
+	for _, route := range routes {
+		if rest, ok := strings.CutPrefix(path, route); ok && (rest == "" || rest[0] == '/') {
+			return route
+		}
+	}
+	return "other"
+}
+
+func methodOf(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+// seenWriter remembers what was answered.
+type seenWriter struct {
+	http.ResponseWriter
+	code   int
+	stream bool
+}
+
+func (w *seenWriter) WriteHeader(code int) {
+	if w.code == 0 && code >= http.StatusOK {
+		w.code = code
+		w.stream = strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *seenWriter) Write(b []byte) (int, error) {
+	if w.code == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Flush sends what was written: handlers of streams look for it.
+func (w *seenWriter) Flush() {
+	if w.code == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer that cannot flush has nothing to send early
+}
+
+// Unwrap lets http.ResponseController find the writer below.
+func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *seenWriter) answered() int {
+	if w.code == 0 {
+		return http.StatusOK // what net/http sends for a handler that wrote nothing
+	}
+	return w.code
+}

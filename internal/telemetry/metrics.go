@@ -1,0 +1,152 @@
+package telemetry
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// Sources are where figures are pulled from; a nil one is left out.
+type Sources struct {
+	Model   func() llm.Stats
+	Sandbox func() script.Stats
+	Store   func() StoreStats
+	// Streams is how many event streams and protocol sessions are held.
+	Streams func() int
+}
+
+// StoreStats is what a store tells of itself.
+type StoreStats struct {
+	Batches, Writes uint64 // transactions, and writes in them
+	Queued          int    // writes that wait now
+	Bytes, LogBytes int64  // the file, and the log beside it
+}
+
+// Metrics counts. It is an engine.Observer and engine.InstanceObserver.
+type Metrics struct {
+	registry  *prometheus.Registry
+	decisions *prometheus.CounterVec
+	degraded  prometheus.Counter
+	faults    prometheus.Counter
+	took      *prometheus.HistogramVec
+	layers    *prometheus.HistogramVec
+	events    *prometheus.CounterVec
+	eventSize prometheus.Histogram
+	context   prometheus.Histogram
+	requests  *prometheus.CounterVec
+	served    *prometheus.HistogramVec
+	inFlight  prometheus.Gauge
+}
+
+// The buckets: decisions take from 50 us (fields and schema) to a minute (a model), sizes
+// go from 64 bytes to 1 MiB.
+var (
+	decisionBuckets = []float64{.00005, .0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
+	sizeBuckets     = prometheus.ExponentialBuckets(64, 4, 8)
+)
+
+// NewMetrics registers everything with a registry of its own. version is the
+// program's.
+func NewMetrics(version string, from Sources) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		decisions: counter("decisions_total", "Decisions recorded, by what was asked, what came of it, and which layer settled it.",
+			"asked", "outcome", "decided_by"),
+		degraded: single("decisions_degraded_total", "Decisions made without a judge that the definition asks for."),
+		faults:   single("decisions_faulted_total", "Decisions in which an examiner failed, such as a script that threw."),
+		took:     histogram("decision_seconds", "How long the layers of a decision took together.", decisionBuckets, "asked"),
+		layers:   histogram("layer_seconds", "How long one layer took.", decisionBuckets, "layer"),
+		events:   counter("events_total", "Events committed.", "kind"),
+		eventSize: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "event_bytes", Help: "Size of committed events.", Buckets: sizeBuckets,
+		}),
+		context: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "context_bytes", Help: "Size of an instance's context after a commit.", Buckets: sizeBuckets,
+		}),
+		requests: counter("http_requests_total", "HTTP requests answered.", "route", "method", "code"),
+		served:   histogram("http_request_seconds", "How long an HTTP request took until its answer ended; streams are left out.", prometheus.DefBuckets, "route"),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "http_requests_in_flight", Help: "HTTP requests being served, streams included."}),
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	info.Set(1)
+	m.registry.MustRegister(m.decisions, m.degraded, m.faults, m.took, m.layers, m.events, m.eventSize, m.context,
+		m.requests, m.served, m.inFlight, info, pulled{from},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+const namespace = "gavel"
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+func single(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
+}
+
+func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+// Handler serves the metrics in the formats that Prometheus reads.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
+}
+
+// Committed implements engine.Observer.
+func (m *Metrics) Committed(_ context.Context, events []record.Event) {
+	for i := range events {
+		ev := &events[i]
+		m.events.WithLabelValues(string(ev.Kind)).Inc()
+		m.eventSize.Observe(float64(len(ev.Body())))
+		if ev.Decision != nil {
+			m.decided(asked(ev.Kind), ev.Decision)
+		}
+	}
+}
+
+// Changed implements engine.InstanceObserver.
+func (m *Metrics) Changed(_ context.Context, inst record.Instance) {
+	m.context.Observe(float64(len(inst.Context)))
+}
+
+func (m *Metrics) decided(asked string, d *record.Decision) {
+	m.decisions.WithLabelValues(asked, string(d.Outcome), string(d.DecidedBy)).Inc()
+	m.took.WithLabelValues(asked).Observe(d.Took.Seconds())
+	if d.Degraded {
+		m.degraded.Inc()
+	}
+	if d.Fault {
+		m.faults.Inc()
+	}
+	for i := range d.Opinions {
+		if o := &d.Opinions[i]; o.Outcome != "" || o.Layer == judge.LayerModel {
+			m.layers.WithLabelValues(string(o.Layer)).Observe(o.Took.Seconds())
+		}
+	}
+}
+
+// asked is what a decision was about, in the words of the operations.
+func asked(k record.Kind) string {
+	switch k {
+	case record.Started:
+		return "start"
+	case record.Prechecked:
+		return "validate"
+	case record.Reviewed:
+		return "review"
+	default:
+		return "advance"
+	}
+}

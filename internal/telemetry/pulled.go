@@ -1,0 +1,108 @@
+package telemetry
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// pulled collects what others count, when somebody looks.
+type pulled struct{ from Sources }
+
+// Describe implements prometheus.Collector: what there is depends on what is configured.
+func (pulled) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (p pulled) Collect(ch chan<- prometheus.Metric) {
+	tell := func(name, help string, kind prometheus.ValueType, value float64, labels ...string) {
+		names, values := []string{}, []string{}
+		for i := 0; i+1 < len(labels); i += 2 {
+			names, values = append(names, labels[i]), append(values, labels[i+1])
+		}
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(namespace+"_"+name, help, names, nil), kind, value, values...)
+	}
+	if p.from.Model != nil {
+		tellModel(tell, p.from.Model())
+	}
+	if p.from.Sandbox != nil {
+		tellSandbox(tell, p.from.Sandbox())
+	}
+	if p.from.Store != nil {
+		tellStore(tell, p.from.Store())
+	}
+	if p.from.Streams != nil {
+		tell("streams", "Event streams and protocol sessions that are held.", prometheus.GaugeValue, float64(p.from.Streams()))
+	}
+}
+
+type telling func(name, help string, kind prometheus.ValueType, value float64, labels ...string)
+
+// The states of a breaker; exactly one of them is 1.
+var breakerStates = []string{"closed", "half-open", "open"}
+
+func tellModel(tell telling, s llm.Stats) {
+	const counts, now = prometheus.CounterValue, prometheus.GaugeValue
+	tell("model_questions_total", "Questions put to the model client.", counts, float64(s.Questions))
+	tell("model_calls_total", "HTTP requests to model endpoints.", counts, float64(s.Calls))
+	tell("model_retries_total", "HTTP requests made again after a failure.", counts, float64(s.Retries))
+	tell("model_reasks_total", "Questions put again because the answer could not be read.", counts, float64(s.Reasked))
+	tell("model_cache_hits_total", "Questions answered without asking.", counts, float64(s.CacheHits))
+	tell("model_tokens_total", "Tokens that endpoints counted.", counts, float64(s.PromptTokens), "direction", "prompt")
+	tell("model_tokens_total", "Tokens that endpoints counted.", counts, float64(s.CompletionTokens), "direction", "completion")
+	tell("model_cost_usd_total", "What the tokens cost by the configured prices.", counts, s.CostUSD)
+	for _, class := range slices.Sorted(maps.Keys(s.Errors)) {
+		tell("model_errors_total", "Questions that came to no usable answer, by class.", counts, float64(s.Errors[class]), "class", string(class))
+	}
+	for _, m := range s.Models {
+		for _, state := range breakerStates {
+			tell("model_breaker", "1 for the state that the model's breaker is in.", now, truth(m.Breaker == state), "model", m.Name, "state", state)
+		}
+		tell("model_latched", "1 while the model is not asked because of its configuration or quota.", now, truth(m.Latched != ""), "model", m.Name)
+		tell("model_seconds", "Quantiles of the last 128 requests to the model.", now, m.P50.Seconds(), "model", m.Name, "quantile", "0.5")
+		tell("model_seconds", "Quantiles of the last 128 requests to the model.", now, m.P95.Seconds(), "model", m.Name, "quantile", "0.95")
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func tellSandbox(tell telling, s script.Stats) {
+	const counts, now = prometheus.CounterValue, prometheus.GaugeValue
+	for _, c := range []struct {
+		name, help string
+		n          uint64
+	}{
+		{"calls", "Batches of scripts, checks and validations asked for.", s.Calls},
+		{"scripts", "Scripts that ended, however.", s.Scripts},
+		{"timeouts", "Scripts interrupted at the soft time limit.", s.Timeouts},
+		{"memory_stops", "Scripts interrupted at the memory limit.", s.Memory},
+		{"kills", "Workers killed at the hard time limit.", s.Kills},
+		{"deaths", "Workers that ended unasked.", s.Deaths},
+		{"starts", "Workers started.", s.Starts},
+		{"refusals", "Calls that found the queue full.", s.Refused},
+		{"quarantined", "Scripts not run because of a quarantine.", s.Quarantined},
+	} {
+		tell("sandbox_"+c.name+"_total", c.help, counts, float64(c.n))
+	}
+	tell("sandbox_queue_seconds_total", "Time spent waiting for a worker, all calls together.", counts, s.QueueTime.Seconds())
+	tell("sandbox_waiting", "Calls that wait for a worker now.", now, float64(s.Waiting))
+	tell("sandbox_workers", "Worker processes now.", now, float64(s.Workers))
+	tell("sandbox_peak_bytes", "Greatest resident size of a worker that was seen; 0 where the platform does not tell.", now, float64(s.PeakMemory))
+}
+
+func tellStore(tell telling, s StoreStats) {
+	const counts, now = prometheus.CounterValue, prometheus.GaugeValue
+	tell("store_batches_total", "Transactions committed by the writer.", counts, float64(s.Batches))
+	tell("store_writes_total", "Writes in them.", counts, float64(s.Writes))
+	tell("store_queued", "Writes that wait for the writer now.", now, float64(s.Queued))
+	tell("store_bytes", "Size of the store.", now, float64(s.Bytes), "part", "file")
+	tell("store_bytes", "Size of the store.", now, float64(s.LogBytes), "part", "log")
+}
