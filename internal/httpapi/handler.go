@@ -1,0 +1,191 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+)
+
+// The headers that the face reads and writes beside the usual ones.
+const (
+	headerETag           = "ETag"
+	headerIfMatch        = "If-Match"
+	headerIfNoneMatch    = "If-None-Match"
+	headerIdempotencyKey = "Idempotency-Key"
+	headerReplayed       = "Idempotency-Replayed"
+	headerRequestID      = "X-Request-Id"
+)
+
+// Prefix is what every path of the API begins with; DocumentPath is where its
+// description is.
+const (
+	Prefix       = "/v1/"
+	DocumentPath = "/openapi.json"
+)
+
+// Handler serves the API. It is to be given the requests whose path is DocumentPath or
+// begins with Prefix, with the caller's identity in their context (internal/auth).
+type Handler struct {
+	cfg     Config
+	mux     *http.ServeMux
+	streams *streams
+	pulse   pulse
+	drain   chan struct{} // closed when streams have to end
+	drained sync.Once
+}
+
+// New returns a Handler, or an error that names what is wrong with the configuration.
+func New(cfg Config) (*Handler, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	h := &Handler{cfg: cfg, mux: http.NewServeMux(), drain: make(chan struct{})}
+	h.streams = newStreams(cfg.MaxStreams, cfg.MaxAllStreams)
+	methods := map[string][]string{}
+	for _, op := range operations() {
+		about := op.route()
+		methods[about.Path] = append(methods[about.Path], about.Method)
+		h.mux.HandleFunc(about.Method+" "+about.Path, func(w http.ResponseWriter, r *http.Request) { op.serve(h, w, r) })
+	}
+	methods[DocumentPath] = []string{http.MethodGet}
+	h.mux.HandleFunc("GET "+DocumentPath, h.serveDocument)
+	for at, allowed := range methods {
+		h.mux.HandleFunc(at, h.otherMethod(allowed))
+	}
+	h.mux.HandleFunc("/", h.unknownPath)
+	return h, nil
+}
+
+// Drain ends every stream and lets no new one begin. Requests in flight are not touched:
+// waiting for them is the server's (http.Server.Shutdown).
+func (h *Handler) Drain() { h.drained.Do(func() { close(h.drain) }) }
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get(headerRequestID)
+	if !usableRequestID.MatchString(id) {
+		id = newRequestID()
+	}
+	w.Header().Set(headerRequestID, id)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
+	defer h.caught(w, r)
+	switch {
+	case !clean(r.URL.Path):
+		h.unknownPath(w, r)
+	case r.URL.Path != DocumentPath && !known(r):
+		h.fail(w, r, "who calls", &engine.Error{Code: CodeUnauthenticated, Message: "The request says not who calls.", Hint: "Send Authorization: Bearer with a token."})
+	default:
+		h.mux.ServeHTTP(w, r)
+	}
+}
+
+func known(r *http.Request) bool {
+	id, ok := auth.FromContext(r.Context())
+	return ok && id.ID != ""
+}
+
+// clean reports whether a path is written the one way that it can be.
+func clean(at string) bool {
+	return strings.HasPrefix(at, "/") && path.Clean(at) == at
+}
+
+// caught turns a panic into an answer, so that one defect costs one request and its text
+// stays in the log.
+func (h *Handler) caught(w http.ResponseWriter, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p) // how net/http is told to give a connection up
+	}
+	h.fail(w, r, r.Method+" "+r.Pattern, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+}
+
+func (h *Handler) unknownPath(w http.ResponseWriter, r *http.Request) {
+	h.fail(w, r, "an unknown path", &engine.Error{
+		Code: CodeUnknownPath, Message: fmt.Sprintf("Nothing is served at %.200q.", r.URL.Path), Hint: "Look into " + DocumentPath + " for the paths.",
+	})
+}
+
+// otherMethod answers the methods that a path does not have.
+func (h *Handler) otherMethod(methods []string) http.HandlerFunc {
+	allowed := slices.Clone(methods)
+	if slices.Contains(allowed, http.MethodGet) {
+		allowed = append(allowed, http.MethodHead)
+	}
+	allowed = append(allowed, http.MethodOptions)
+	slices.Sort(allowed)
+	list := strings.Join(allowed, ", ")
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", list)
+		if r.Method == http.MethodOptions {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		h.fail(w, r, "another method", &engine.Error{
+			Code: CodeMethodNotAllowed, Message: fmt.Sprintf("The method %.20q is not one of this path.", r.Method), Hint: "It takes " + list + ".",
+		})
+	}
+}
+
+// write sends a whole answer. A HEAD gets what a GET would, without the body.
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, code int, media string, body []byte) {
+	w.Header().Set("Content-Type", media)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	if r.Method == http.MethodHead {
+		return
+	}
+	if _, err := w.Write(body); err != nil {
+		h.cfg.Logger.DebugContext(r.Context(), "the caller was gone before it was answered", "cause", err.Error(), "request", requestID(r.Context()))
+	}
+}
+
+// encode is compact JSON that leaves <, > and & as they are.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode the answer: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+type requestKey struct{}
+
+// requestID names the request in logs and problems.
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestKey{}).(string)
+	return id
+}
+
+// usableRequestID is what a caller's own id may look like: it goes into logs.
+var usableRequestID = regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{1,128}$`)
+
+func newRequestID() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "unknown" // without randomness; the request is answered all the same
+	}
+	return id.String()
+}

@@ -1,0 +1,202 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main()
+	flag.Parse()
+	code := m.Run()
+	if err := pool().Close(); err != nil {
+		code = 1
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+var pool = sync.OnceValue(func() *script.Pool {
+	p, err := script.NewPool(script.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return p
+})
+
+// newEngine is the real engine in memory.
+func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
+	t.Helper()
+	compiler := validators.NewCompiler(pool(), validators.Options{})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler, Clock: func() time.Time { return time.Time{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := engine.Config{
+		Store: memstore.New(), Judge: pipeline, Compiler: compiler, ReviewPath: true,
+		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
+	}
+	for _, o := range options {
+		o(&cfg)
+	}
+	e, err := engine.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// The callers of the tests.
+var (
+	agent    = engine.Principal{ID: "ann", Role: engine.RoleAgent}
+	stranger = engine.Principal{ID: "sam", Role: engine.RoleAgent}
+	reviewer = engine.Principal{ID: "rita", Role: engine.RoleReviewer}
+	operator = engine.Principal{ID: "otto", Role: engine.RoleOperator}
+	auditor  = engine.Principal{ID: "ada", Role: engine.RoleAuditor}
+)
+
+// signedIn gives a handler requests of the caller whose id is the bearer token.
+func signedIn(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		bearer := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		for _, p := range []engine.Principal{agent, stranger, reviewer, operator, auditor} {
+			if p.ID == bearer {
+				r = r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: p, Kind: auth.KindToken, Credential: "tok-" + p.ID}))
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// api is a handler with callers.
+type api struct {
+	t       testing.TB
+	engine  *engine.Engine
+	handler *httpapi.Handler
+	http    http.Handler
+}
+
+func newAPI(t testing.TB, options ...func(*httpapi.Config)) *api {
+	t.Helper()
+	e := newEngine(t)
+	cfg := httpapi.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)}
+	for _, o := range options {
+		o(&cfg)
+	}
+	h, err := httpapi.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &api{t: t, engine: e, handler: h, http: signedIn(h)}
+}
+
+// answer is what came back.
+type answer struct {
+	t      testing.TB
+	status int
+	header http.Header
+	body   []byte
+}
+
+// ask sends a request: "POST /v1/instances", a body ("" for none), and headers in pairs.
+func (a *api) ask(who engine.Principal, what, body string, pairs ...string) answer {
+	a.t.Helper()
+	method, target, _ := strings.Cut(what, " ")
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+who.ID)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		r.Header.Set(pairs[i], pairs[i+1])
+	}
+	w := httptest.NewRecorder()
+	a.http.ServeHTTP(w, r)
+	body2, err := io.ReadAll(w.Result().Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	out := answer{t: a.t, status: w.Code, header: w.Result().Header, body: body2}
+	conforms(a.t, r, out)
+	return out
+}
+
+// is fails the test unless the answer has this status.
+func (a answer) is(status int) answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
+	}
+	return a
+}
+
+// into decodes the answer.
+func into[T any](a answer) T {
+	a.t.Helper()
+	var v T
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		a.t.Fatalf("%v: %s", err, a.body)
+	}
+	return v
+}
+
+// problem decodes a problem with this code.
+func (a answer) problem(code engine.Code) httpapi.Problem {
+	a.t.Helper()
+	p := into[httpapi.Problem](a)
+	if got := a.header.Get("Content-Type"); got != httpapi.ProblemType || p.Code != code || p.Status != a.status {
+		a.t.Fatalf("%d %s, want a problem %s: %s", a.status, got, code, a.body)
+	}
+	return p
+}
+
+// paper is a workflow with all that the tests need.
+const paper = `{
+  "name": "paper", "initialState": "draft", "sensitive": ["/secret"],
+  "states": {
+    "draft":     {"transitions": {"submit": {"target": "reviewing", "requiredFields": ["title"]}, "drop": "dropped"}},
+    "reviewing": {"transitions": {"publish": {"target": "published", "risk": "high"}, "back": "draft"}},
+    "published": {"final": true, "outcome": "success"},
+    "dropped":   {"final": true}
+  }}`
+
+func (a *api) define(who engine.Principal, document string) {
+	a.t.Helper()
+	a.ask(who, "POST /v1/definitions", document).is(http.StatusCreated)
+}
+
+// start starts a paper and returns its id.
+func (a *api) start(who engine.Principal) string {
+	a.t.Helper()
+	return into[engine.StartResult](a.ask(who, "POST /v1/instances", `{"type":"paper"}`).is(http.StatusCreated)).ID
+}
+
+func compact(b []byte) string { return string(bytes.TrimSpace(b)) }

@@ -1,0 +1,217 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDocumentIsFresh holds that the served document is what the table and the types say.
+func TestDocumentIsFresh(t *testing.T) {
+	made, err := json.MarshalIndent(document(t), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh(t, "openapi.json", append(made, '\n'))
+}
+
+// fresh compares a generated file with what it should be.
+func fresh(t *testing.T, file string, want []byte) {
+	t.Helper()
+	if *Update {
+		if err := os.WriteFile(file, want, 0o644); err != nil { //nolint:gosec // a file of the repository
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s is out of date: go test ./internal/httpapi -update, and read the diff", file)
+	}
+}
+
+// document is the OpenAPI document of the table.
+func document(t testing.TB) object {
+	s := &schemas{source: &source{t: t, packages: map[string]*words{}}, components: object{}, types: map[string]reflect.Type{}}
+	paths := object{}
+	for _, op := range operations() {
+		about := op.route()
+		if paths[about.Path] == nil {
+			paths[about.Path] = object{}
+		}
+		paths[about.Path].(object)[strings.ToLower(about.Method)] = s.operation(op)
+	}
+	problem := s.of(reflect.TypeFor[Problem]())
+	return object{
+		"openapi":           "3.1.0",
+		"jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
+		"info": object{
+			"title": "gavel", "version": "1",
+			"summary":     "An LLM judge and validation gateway: workflow instances whose every move is judged before it happens.",
+			"description": "A refused or parked move is an answer: 200 with the decision. What could not be decided is a problem (RFC 9457) whose code is stable. New members may appear in answers at any time; requests with members or parameters that nobody reads are refused.",
+			"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+		},
+		"paths":    paths,
+		"tags":     tags,
+		"security": []any{object{"bearer": []string{}}},
+		"components": object{
+			"schemas":         s.components,
+			"headers":         responseHeaders,
+			"securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer", "description": "A token of this gavel, or a JWT of an issuer that the operator trusts."}},
+			"responses": object{"Problem": object{
+				"description": "Why it could not be decided or done.",
+				"headers":     object{"X-Request-Id": headerRef("RequestId"), "Retry-After": headerRef("RetryAfter")},
+				"content":     object{ProblemType: object{"schema": problem}},
+			}},
+		},
+	}
+}
+
+// tags are the groups of operations, in the order of the reference.
+var tags = []object{
+	{"name": "definitions", "description": "Workflows: what states there are, and what is demanded of each move."},
+	{"name": "judge", "description": "How strictly moves are judged."},
+	{"name": "instances", "description": "Workflows that run."},
+	{"name": "history", "description": "What was decided, and why."},
+	{"name": "reviews", "description": "Moves that wait for a person."},
+	{"name": "decide", "description": "Judgement without an instance."},
+	{"name": "evidence", "description": "Facts that the gate fetches itself."},
+	{"name": "identity", "description": "Who calls."},
+}
+
+var responseHeaders = object{
+	"RequestId":  object{"description": "Names the request in the log: the caller's own, or a new one.", "schema": object{"type": "string"}},
+	"RetryAfter": object{"description": "Seconds to wait, where the same request may succeed later.", "schema": object{"type": "integer"}},
+	"ETag":       object{"description": "Begins with the revision; If-Match takes it.", "schema": object{"type": "string"}},
+	"Location":   object{"description": "Where it can be read.", "schema": object{"type": "string", "format": "uri-reference"}},
+	"Link":       object{"description": "rel=\"next\" is the next page; absent on the last one.", "schema": object{"type": "string"}},
+	"Replayed":   object{"description": "true when this is the answer to an earlier request with the same Idempotency-Key.", "schema": object{"type": "string", "enum": []string{"true"}}},
+}
+
+func headerRef(name string) object { return object{"$ref": "#/components/headers/" + name} }
+
+// operation is one operation object.
+func (s *schemas) operation(op operation) object {
+	about := op.route()
+	req, res := op.types()
+	p := planOf(req)
+	ok := s.success(about, p, res)
+	responses := object{"200": ok, "default": object{"$ref": "#/components/responses/Problem"}}
+	if about.Created {
+		created := maps.Clone(ok)
+		created["description"] = "It was created."
+		created["headers"] = maps.Clone(ok["headers"].(object))
+		created["headers"].(object)["Location"] = headerRef("Location")
+		responses["201"] = created
+	}
+	if about.Tagged && about.Method == http.MethodGet {
+		responses["304"] = object{"description": "What If-None-Match names is still what it is."}
+	}
+	if slices.Contains(p.names(inHeader), headerIfMatch) {
+		responses["412"] = object{"$ref": "#/components/responses/Problem"}
+	}
+	out := object{
+		"operationId": about.ID, "summary": about.Summary, "description": about.Description, "tags": []string{about.Tag},
+		"responses": responses,
+	}
+	if params := s.parameters(about, req, p); len(params) > 0 {
+		out["parameters"] = params
+	}
+	if body := s.body(about, req, p); body != nil {
+		out["requestBody"] = body
+	}
+	return out
+}
+
+func (s *schemas) success(about Route, p plan, res reflect.Type) object {
+	content := object{jsonType: object{"schema": s.of(res)}}
+	if about.Events {
+		content[eventStream] = object{"schema": object{"type": "string", "description": "Server-sent events: id is what Last-Event-ID takes, event the kind, data one event as in the pages."}}
+	}
+	said := object{"X-Request-Id": headerRef("RequestId")}
+	if about.Tagged {
+		said["ETag"] = headerRef("ETag")
+	}
+	if slices.Contains(p.names(inHeader), headerIdempotencyKey) {
+		said["Idempotency-Replayed"] = headerRef("Replayed")
+	}
+	if names := p.names(inQuery); slices.Contains(names, "limit") {
+		said["Link"] = headerRef("Link")
+	}
+	return object{"description": "The answer.", "headers": said, "content": content}
+}
+
+// parameters are those of the path, the query and the headers.
+func (s *schemas) parameters(about Route, req reflect.Type, p plan) []object {
+	var out []object
+	for _, at := range []place{inPath, inQuery, inHeader} {
+		for _, f := range p[at] {
+			schema := s.input(f.of)
+			if f.name == headerIfMatch {
+				schema = object{"type": "string"}
+			}
+			one := object{"name": f.name, "in": string(at), "schema": schema, "description": s.aboutInput(req, f)}
+			if f.required {
+				one["required"] = true
+			}
+			out = append(out, one)
+		}
+	}
+	if about.Tagged && about.Method == http.MethodGet {
+		out = append(out, object{"name": headerIfNoneMatch, "in": "header", "schema": object{"type": "string"}, "description": "ETags that the caller has."})
+	}
+	return out
+}
+
+func (s *schemas) aboutInput(req reflect.Type, f field) string {
+	return s.source.aboutField(req, req.FieldByIndex(f.index), f.name)
+}
+
+// input is the schema of a value in a request: what it can be is closed there.
+func (s *schemas) input(t reflect.Type) object {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.String || t.PkgPath() == "" {
+		return s.of(t)
+	}
+	out := object{"type": "string"}
+	if values := s.source.valuesOf(t); len(values) > 0 {
+		out["enum"] = values
+	}
+	return out
+}
+
+func (s *schemas) body(about Route, req reflect.Type, p plan) object {
+	if len(p[inBody]) > 0 {
+		content := object{jsonType: object{"schema": object{"type": "object", "description": "A definition; see the reference of definitions."}}}
+		if about.YAML {
+			content[yamlType] = object{"schema": object{"type": "string", "description": "The same as YAML."}}
+		}
+		return object{"required": true, "content": content}
+	}
+	if len(p[inJSON]) == 0 {
+		return nil
+	}
+	properties, required := object{}, []string{}
+	for _, f := range p[inJSON] {
+		properties[f.name] = described(s.input(f.of), s.aboutInput(req, f))
+		if f.required {
+			required = append(required, f.name)
+		}
+	}
+	schema := object{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+	return object{"required": len(required) > 0, "content": object{jsonType: object{"schema": schema}}}
+}

@@ -1,0 +1,169 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Codes of what can be wrong with a request before the engine is asked.
+const (
+	CodeUnauthenticated  engine.Code = "unauthenticated"
+	CodeUnknownPath      engine.Code = "unknown_path"
+	CodeMethodNotAllowed engine.Code = "method_not_allowed"
+	CodeNotAcceptable    engine.Code = "not_acceptable"
+	CodeUnsupportedMedia engine.Code = "unsupported_media_type"
+	CodeTooManyStreams   engine.Code = "too_many_streams"
+	CodeDraining         engine.Code = "draining"
+)
+
+// Codes documents the codes above, as engine.Codes does its own.
+var Codes = []engine.CodeInfo{
+	{Code: CodeUnauthenticated, Meaning: "The request carries no credential, or none that is valid.", Do: "Send Authorization: Bearer with a token."},
+	{Code: CodeUnknownPath, Meaning: "Nothing is served at this path.", Do: "Look into /openapi.json for the paths."},
+	{Code: CodeMethodNotAllowed, Meaning: "The path does not take this method.", Do: "Use one that the Allow header names."},
+	{Code: CodeNotAcceptable, Meaning: "The answer cannot be had in the media types that Accept names.", Do: "Accept application/json; for events also text/event-stream."},
+	{Code: CodeUnsupportedMedia, Meaning: "The body is of a media type that this operation does not read.", Do: "Send Content-Type: application/json; for definitions also application/yaml."},
+	{Code: CodeTooManyStreams, Meaning: "The caller, or all callers together, have as many event streams open as they may.", Do: "Close one, or read events as pages.", Retryable: true},
+	{Code: CodeDraining, Meaning: "The server is about to end and opens no event stream any more.", Do: "Connect again shortly, with Last-Event-ID.", Retryable: true},
+}
+
+// statuses says which HTTP status an error has. A test holds that every code is here.
+var statuses = map[engine.Code]int{
+	engine.CodeUnknownWorkflow:   http.StatusNotFound,
+	engine.CodeUnknownInstance:   http.StatusNotFound,
+	engine.CodeUnknownCheckpoint: http.StatusNotFound,
+	engine.CodeUnknownRevision:   http.StatusNotFound,
+	engine.CodeUnknownReview:     http.StatusNotFound,
+	engine.CodeNothingToUndo:     http.StatusConflict,
+	engine.CodeInvalidDefinition: http.StatusUnprocessableEntity,
+	engine.CodeInvalidArgument:   http.StatusBadRequest,
+	engine.CodeInvalidData:       http.StatusBadRequest,
+	engine.CodeTooLarge:          http.StatusRequestEntityTooLarge,
+	engine.CodeForbidden:         http.StatusForbidden,
+	engine.CodeConflict:          http.StatusConflict, // 412 where the request said If-Match
+	engine.CodeKeyReused:         http.StatusUnprocessableEntity,
+	engine.CodeInstanceEnded:     http.StatusConflict,
+	engine.CodeReviewClosed:      http.StatusConflict,
+	engine.CodeTooManyEvents:     http.StatusConflict, // not 429: trying again does not help
+	engine.CodeBusy:              http.StatusServiceUnavailable,
+	engine.CodeUnavailable:       http.StatusServiceUnavailable,
+	engine.CodeCancelled:         http.StatusGatewayTimeout,
+	engine.CodeInternal:          http.StatusInternalServerError,
+
+	CodeUnauthenticated:  http.StatusUnauthorized,
+	CodeUnknownPath:      http.StatusNotFound,
+	CodeMethodNotAllowed: http.StatusMethodNotAllowed,
+	CodeNotAcceptable:    http.StatusNotAcceptable,
+	CodeUnsupportedMedia: http.StatusUnsupportedMediaType,
+	CodeTooManyStreams:   http.StatusTooManyRequests,
+	CodeDraining:         http.StatusServiceUnavailable,
+}
+
+// retryAfter is how many seconds a caller should wait before it tries again what may
+// succeed later.
+const retryAfter = 1
+
+// problemType is where the codes are documented; the code follows.
+const problemType = "https://github.com/gavel-mcp/gavel/blob/main/docs/reference/error-codes.md#"
+
+// ProblemType is the media type of a Problem.
+const ProblemType = "application/problem+json"
+
+// Problem says why something could not be decided or done (RFC 9457).
+type Problem struct {
+	// Type is a URI that names the code and leads to its documentation.
+	Type string `json:"type"`
+	// Title is what the code means, in one sentence.
+	Title string `json:"title"`
+	// Status is the HTTP status.
+	Status int `json:"status"`
+	// Detail is what happened, in one sentence.
+	Detail string `json:"detail"`
+	// Instance is the path that was asked for.
+	Instance string `json:"instance"`
+	// Code is stable and for programs.
+	Code engine.Code `json:"code"`
+	// Hint says what to do next.
+	Hint string `json:"hint,omitempty"`
+	// Path is a JSON pointer to the offending part of the request.
+	Path string `json:"path,omitempty"`
+	// Retryable says that the same request may succeed later without a change.
+	Retryable bool `json:"retryable"`
+	// Current is where the instance is, for a conflict.
+	Current *engine.Position `json:"current,omitempty"`
+	// Issues are the definition's.
+	Issues []workflow.Issue `json:"issues,omitempty"`
+	// RequestID finds the request in the server's log.
+	RequestID string `json:"requestId,omitempty"`
+}
+
+// info documents a code; one that nobody knows is a defect.
+func info(code engine.Code) engine.CodeInfo {
+	for _, all := range [][]engine.CodeInfo{engine.Codes, Codes} {
+		if i := slices.IndexFunc(all, func(c engine.CodeInfo) bool { return c.Code == code }); i >= 0 {
+			return all[i]
+		}
+	}
+	return engine.CodeInfo{Code: code, Meaning: "An error without a description."}
+}
+
+// status is the HTTP status of a code.
+func status(code engine.Code) int {
+	if s, ok := statuses[code]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// explain is the one mapping of errors to what a caller sees. The text of an error that
+// is not an *engine.Error stays in the log.
+func (h *Handler) explain(ctx context.Context, what string, err error) *engine.Error {
+	var e *engine.Error
+	if !errors.As(err, &e) {
+		e = &engine.Error{Code: engine.CodeOf(err), Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: err}
+		if e.Code == engine.CodeCancelled {
+			e.Message, e.Hint = "The request ended before gavel could answer.", "Look at the status before trying again."
+		}
+	}
+	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable {
+		h.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", string(e.Code), "cause", fmt.Sprint(e.Err), "request", requestID(ctx))
+	}
+	return e
+}
+
+// fail answers with a problem.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err error) {
+	e := h.explain(r.Context(), what, err)
+	known := info(e.Code)
+	code := status(e.Code)
+	if e.Code == engine.CodeConflict && r.Header.Get(headerIfMatch) != "" {
+		code = http.StatusPreconditionFailed
+	}
+	p := Problem{
+		Type: problemType + string(e.Code), Title: known.Meaning, Status: code, Detail: e.Message, Instance: r.URL.EscapedPath(),
+		Code: e.Code, Hint: e.Hint, Path: e.Path, Retryable: known.Retryable, Current: e.Current, Issues: e.Issues,
+		RequestID: requestID(r.Context()),
+	}
+	if known.Retryable {
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	}
+	if e.Current != nil {
+		w.Header().Set(headerETag, entityTag(e.Current.Revision))
+	}
+	if code == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="gavel"`)
+	}
+	body, err := encode(p)
+	if err != nil { // a position and issues always encode
+		h.cfg.Logger.ErrorContext(r.Context(), "encode a problem", "cause", err.Error())
+		body = []byte(`{"title":"An internal error.","status":500}`)
+	}
+	h.write(w, r, code, ProblemType, body)
+}

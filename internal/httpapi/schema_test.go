@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// object is a JSON object of the document.
+type object = map[string]any
+
+// schemas collects the schemas of named types.
+type schemas struct {
+	source     *source
+	components object
+	types      map[string]reflect.Type
+}
+
+// of is the schema of a type as encoding/json writes it: a reference to a component for a
+// named one.
+func (s *schemas) of(t reflect.Type) object {
+	switch {
+	case t == reflect.TypeFor[json.RawMessage]():
+		return object{"type": "object"}
+	case t == reflect.TypeFor[time.Time]():
+		return object{"type": "string", "format": "date-time"}
+	case t == reflect.TypeFor[time.Duration]():
+		return object{"type": "integer", "description": "In nanoseconds."}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.of(t.Elem())
+	case reflect.Struct:
+		return s.component(t)
+	case reflect.String:
+		if t.PkgPath() != "" {
+			return s.component(t)
+		}
+		return object{"type": "string"}
+	case reflect.Slice:
+		return object{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": s.of(t.Elem())}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return object{"type": "integer"}
+	case reflect.Float64:
+		return object{"type": "number"}
+	}
+	panic(fmt.Sprintf("no schema for %s", t))
+}
+
+// component is a reference to the schema of a named type.
+func (s *schemas) component(t reflect.Type) object {
+	name := t.Name()
+	if known, ok := s.types[name]; ok && known != t { // the second one has its package before it
+		pkg := path.Base(t.PkgPath())
+		name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
+	}
+	if known, ok := s.types[name]; ok && known != t {
+		panic(fmt.Sprintf("%s and %s have the same name", known, t))
+	}
+	if _, ok := s.types[name]; !ok {
+		s.types[name] = t
+		made := object{}
+		s.components[name] = made
+		if t.Kind() == reflect.String {
+			made["type"] = "string"
+		} else {
+			properties, required := object{}, []string{}
+			s.fields(t, properties, &required)
+			made["type"], made["properties"] = "object", properties
+			if len(required) > 0 {
+				slices.Sort(required)
+				made["required"] = required
+			}
+		}
+		made["description"] = s.describe(t)
+	}
+	return object{"$ref": "#/components/schemas/" + name}
+}
+
+// describe says what a type is. The values of a string are listed in words: more may come,
+// and a client must not fail then.
+func (s *schemas) describe(t reflect.Type) string {
+	text := s.source.aboutType(t)
+	if t.Kind() != reflect.String {
+		return text
+	}
+	values := s.source.valuesOf(t)
+	if t == reflect.TypeFor[engine.Code]() {
+		values = nil // those are in the reference of errors
+	}
+	if len(values) > 0 {
+		text += " Known values: " + strings.Join(values, ", ") + "."
+	}
+	return strings.TrimSpace(text)
+}
+
+func (s *schemas) fields(t reflect.Type, properties object, required *[]string) {
+	for f := range t.Fields() {
+		if f.Anonymous && f.Tag.Get("json") == "" {
+			s.fields(f.Type, properties, required) // first, so that what is nearer wins
+		}
+	}
+	for f := range t.Fields() {
+		tag := f.Tag.Get("json")
+		name, options, _ := strings.Cut(tag, ",")
+		if tag == "-" || !f.IsExported() || (f.Anonymous && tag == "") {
+			continue
+		}
+		if name == "" {
+			panic(fmt.Sprintf("%s.%s has no name in JSON", t, f.Name))
+		}
+		properties[name] = described(s.freed(t, f, s.of(f.Type)), s.source.aboutField(t, f, name))
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") && !slices.Contains(*required, name) {
+			*required = append(*required, name)
+		}
+	}
+}
+
+// freed is the schema of a field whose JSON can be of any type.
+func (s *schemas) freed(t reflect.Type, f reflect.StructField, schema object) object {
+	if t.Name() == "Evidence" && f.Name == "Content" {
+		return object{} // whatever the source says
+	}
+	return schema
+}
+
+// described adds a description. It stands beside a reference, as OpenAPI 3.1 allows.
+func described(schema object, text string) object {
+	if text != "" {
+		schema["description"] = strings.TrimSpace(text + " " + str(schema["description"]))
+	}
+	return schema
+}
+
+func str(v any) string {
+	s, _ := v.(string)
+	return s
+}
