@@ -62,8 +62,9 @@ type Isotonic struct {
 	Y []float64 `json:"y"`
 }
 
-// apply returns the calibrated confidence, 0..1, of a valid Calibration.
-func (c Calibration) apply(stated float64) float64 {
+// Apply returns the calibrated confidence, 0..1, that a valid Calibration makes of a
+// stated one; what is stated outside of 0..1 counts as the nearer end.
+func (c Calibration) Apply(stated float64) float64 {
 	if c.Method == MethodPlatt {
 		return 1 / (1 + math.Exp(c.Platt.A*logit(stated)+c.Platt.B))
 	}
@@ -214,7 +215,7 @@ func (c *Calibrations) Hash() string {
 func (c *Calibrations) confidence(asked Asked) (confidence float64, digest string) {
 	if c != nil {
 		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
-			return tidy(one.apply(asked.Stated)), one.digest
+			return tidy(one.Apply(asked.Stated)), one.digest
 		}
 	}
 	return shrunk(asked.Stated), ""

@@ -145,7 +145,7 @@ func TestPlattSigns(t *testing.T) {
 	t.Parallel()
 	c := Calibration{Method: MethodPlatt, Platt: &Platt{A: -0.5, B: 1}}
 	// 1/(1+exp(-0.5*ln(9)+1)) = 1/(1+e/3)
-	if got, want := c.apply(0.9), 1/(1+math.E/3); math.Abs(got-want) > 1e-12 {
+	if got, want := c.Apply(0.9), 1/(1+math.E/3); math.Abs(got-want) > 1e-12 {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -219,7 +219,7 @@ func TestConfidenceRises(t *testing.T) {
 		}
 		low := rapid.Float64Range(0, 1).Draw(t, "low")
 		high := rapid.Float64Range(low, 1).Draw(t, "high")
-		for _, of := range []func(float64) float64{c.apply, shrunk} {
+		for _, of := range []func(float64) float64{c.Apply, shrunk} {
 			a, b := of(low), of(high)
 			if !(a >= 0 && b <= 1) || b < a-1e-12 {
 				t.Fatalf("%v gives %v, %v gives %v", low, a, high, b)

@@ -161,7 +161,7 @@ func (f *Fitting) measure(test []statement, o Options) {
 	f.Before = scoreConfidence(test, func(p float64) float64 { return p }, o)
 	if f.Calibration != nil {
 		c := *f.Calibration
-		f.After = scoreConfidence(test, func(p float64) float64 { return Apply(c, p) }, o)
+		f.After = scoreConfidence(test, c.Apply, o)
 		if f.After.Brier > f.Before.Brier {
 			f.Warnings = append(f.Warnings, fmt.Sprintf("on the split test it makes the Brier score worse: %.4g before, %.4g after", f.Before.Brier, f.After.Brier))
 		}
@@ -194,31 +194,13 @@ func scoreConfidence(all []statement, confidence func(float64) float64, o Option
 	return s
 }
 
-// least keeps log-odds finite, as judge.Platt says.
+// least keeps log-odds finite, as judge.Platt says: what is fitted on must be what the
+// judge applies it to. A test holds the two together.
 const least = 0.001
 
 func logOdds(p float64) float64 {
 	p = min(max(p, least), 1-least)
 	return math.Log(p / (1 - p))
-}
-
-// Apply returns the confidence that a valid calibration makes of a stated one, 0..1,
-// as judge does.
-func Apply(c judge.Calibration, stated float64) float64 {
-	if c.Method == judge.MethodPlatt {
-		return 1 / (1 + math.Exp(c.Platt.A*logOdds(stated)+c.Platt.B))
-	}
-	xs, ys := c.Isotonic.X, c.Isotonic.Y
-	i, exact := slices.BinarySearch(xs, stated)
-	switch {
-	case exact:
-		return ys[i]
-	case i == 0:
-		return ys[0]
-	case i == len(xs):
-		return ys[i-1]
-	}
-	return ys[i-1] + (stated-xs[i-1])/(xs[i]-xs[i-1])*(ys[i]-ys[i-1])
 }
 
 // FitIsotonic returns the rising line closest to the shares of right answers, by

@@ -81,6 +81,17 @@ func TestPlattAgainstGrid(t *testing.T) {
 	}
 }
 
+// The log-odds that are fitted on are those that the judge applies the fit to.
+func TestLogOddsAreTheJudges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := rapid.Float64Range(0, 1).Draw(t, "p")
+		c := judge.Calibration{Method: judge.MethodPlatt, Platt: &judge.Platt{A: -rapid.Float64Range(0, 5).Draw(t, "a"), B: rapid.Float64Range(-5, 5).Draw(t, "b")}}
+		if got, want := c.Apply(p), 1/(1+math.Exp(c.Platt.A*logOdds(p)+c.Platt.B)); math.Abs(got-want) > 1e-12 {
+			t.Fatalf("stated %v: the judge makes %v of it, the fit means %v", p, got, want)
+		}
+	})
+}
+
 // Worked by hand, as scikit-learn's IsotonicRegression and R's isoreg do it.
 func TestIsotonicByHand(t *testing.T) {
 	line := FitIsotonic([]float64{0.9, 0.1, 0.2, 0.3, 0.4, 0.5}, truths(1, 0, 1, 0, 0, 1))
@@ -130,7 +141,7 @@ func TestIsotonicMinMax(t *testing.T) {
 				}
 				level = math.Max(level, least)
 			}
-			if got := Apply(c, float64(i)/10); math.Abs(got-level) > 1e-9 {
+			if got := c.Apply(float64(i) / 10); math.Abs(got-level) > 1e-9 {
 				t.Fatalf("at %d/10: %v, by min and max %v (%+v)", i, got, level, line)
 			}
 		}
