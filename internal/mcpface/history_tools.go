@@ -45,6 +45,8 @@ var historyTool = tool{
 		{name: paramID.name, kind: kindString, help: paramID.help + " Needed unless you search."},
 		{name: "afterSeq", kind: kindInteger, within: &bounds{least: 0}, help: "Continue after this seq: nextAfter of the page before. Not for a search."},
 		{name: "limit", kind: kindInteger, within: &bounds{1, 1000}, help: "How many decisions at most, 1 to 1000; 100 when left out."},
+		{name: paramPast.name, kind: kindInteger, within: &bounds{least: 1}, help: "Look at the past: the decisions up to this revision. Leave it out for now. Not for a search."},
+		{name: paramAt.name, kind: kindString, help: "Look at the past: the decisions up to this time, RFC 3339 (2026-01-02T15:04:05Z). Not for a search."},
 	}, searchParams),
 	run: runHistory,
 }
@@ -75,8 +77,12 @@ func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
 	if a.fields[paramID.name] == nil {
 		return answer{}, wrong(paramID.name, fmt.Sprintf("The argument %q is missing.", paramID.name), paramID.help)
 	}
+	until, err := a.when()
+	if err != nil {
+		return answer{}, err
+	}
 	r, err := f.cfg.Engine.History(ctx, callerOf(ctx), engine.HistoryRequest{
-		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: int(a.integer("limit")),
+		ID: a.text("id"), AfterSeq: a.integer("afterSeq"), Limit: int(a.integer("limit")), Until: until,
 	})
 	if err != nil {
 		return answer{}, err
@@ -89,8 +95,14 @@ func runHistory(ctx context.Context, f *Face, a arguments) (answer, error) {
 }
 
 func runSearch(ctx context.Context, f *Face, a arguments) (answer, error) {
-	if a.fields["afterSeq"] != nil {
-		return answer{}, wrong("afterSeq", "The argument \"afterSeq\" goes without those of a search.", "A search continues with cursor.")
+	for _, other := range [][2]string{
+		{"afterSeq", "A search continues with cursor."},
+		{paramPast.name, "A search ends in the past with until."},
+		{paramAt.name, "A search ends in the past with until."},
+	} {
+		if a.fields[other[0]] != nil {
+			return answer{}, wrong(other[0], fmt.Sprintf("The argument %q goes without those of a search.", other[0]), other[1])
+		}
 	}
 	q := engine.DecisionQuery{
 		Instance: a.text("id"), Workflow: a.text("workflow"), Principal: a.text("principal"), Action: a.text("action"),
