@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
@@ -37,12 +38,35 @@ func TestPowerCut(t *testing.T) {
 		acks, _ := d.cut(t, "load")
 		d.restart(t)
 		checkAcks(t, d.store(), acks)
+		checkVerifies(t, d.store(), len(acks))
 		for _, list := range acks {
 			total += len(list)
 		}
 		d.drop(t)
 	}
 	t.Logf("%d cuts, %d acknowledged writes, none lost", *powerRounds, total)
+}
+
+// checkVerifies lets the engine verify the store, as gavel verify does.
+func checkVerifies(t *testing.T, path string, instances int) {
+	t.Helper()
+	s := openAt(t, path)
+	defer s.Close()
+	idle := struct {
+		engine.Judge
+		engine.Compiler
+	}{} // nothing is judged
+	e, err := engine.New(engine.Config{Store: s, Judge: idle, Compiler: idle, Digester: record.NewDigester(make([]byte, 32))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Definition(t.Context(), "doc", 1); err != nil {
+		t.Error(err)
+	}
+	r, err := e.Verify(t.Context(), engine.Principal{ID: "local:cli", Role: engine.RoleOperator}, engine.VerifyRequest{})
+	if err != nil || !r.Clean() || r.Instances < int64(instances) {
+		t.Errorf("%d instances were acknowledged: %+v, %v", instances, r, err)
+	}
 }
 
 // A store that does not sync loses something: otherwise the test above could not tell.

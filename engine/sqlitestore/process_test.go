@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // The other processes are this test binary again, told by the environment what
@@ -76,13 +77,31 @@ func ack(out io.Writer, i record.Instance) { fmt.Fprintf(out, "%s %d %s\n", i.ID
 
 const loaders = 16
 
+// loadWorkflow is the definition that the instances under load name: verification
+// compares it with what their events say.
+const loadWorkflow = `{"name":"doc","initialState":"draft","states":{
+	"draft":{"transitions":{"to-reviewing":"reviewing"}},"reviewing":{"transitions":{"to-reviewing":"reviewing"}}}}`
+
+// defined stores the definition unless it is there, and returns what its instances say.
+func defined(s *sqlitestore.Store) storetest.Change {
+	d, err := workflow.Parse("test", []byte(loadWorkflow))
+	if err == nil {
+		err = s.AddDefinition(context.Background(), engine.StoredDefinition{Name: d.Name, Version: 1, Hash: d.Hash, Document: []byte(loadWorkflow), CreatedAt: storetest.Epoch})
+	}
+	if err != nil && !errors.Is(err, engine.ErrConflict) {
+		orphan{}.Fatalf("define: %v", err)
+	}
+	return func(e *record.Event) { e.DefinitionHash = d.Hash }
+}
+
 func loadForever(s *sqlitestore.Store, out io.Writer) {
+	definition := defined(s)
 	var wg sync.WaitGroup
 	for n := range loaders {
 		wg.Go(func() {
 			inst, err := s.Load(context.Background(), storetest.ID(n))
 			for {
-				c := storetest.Start(orphan{}, storetest.ID(n), `{}`)
+				c := storetest.Start(orphan{}, storetest.ID(n), `{}`, definition)
 				switch {
 				case err == nil && inst.Seq%10 == 5:
 					c = storetest.CheckpointOf(orphan{}, inst)
