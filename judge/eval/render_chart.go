@@ -25,7 +25,7 @@ type dot struct {
 
 // The corners of the drawing inside of the square.
 const (
-	chartLeft, chartRight = 40.0, 310.0
+	chartLeft, chartRight = 56.0, 310.0
 	chartTop, chartBottom = 10.0, 280.0
 )
 

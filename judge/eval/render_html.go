@@ -76,12 +76,15 @@ body { margin: 0 auto; padding: 1rem; max-width: 62rem; font: 16px/1.5 system-ui
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
-td { min-width: 4rem; }
+th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+.grid th, .grid td { white-space: nowrap; } .grid td:last-child { white-space: normal; min-width: 9rem; }
+.pairs th { white-space: nowrap; } .pairs td { overflow-wrap: anywhere; min-width: 6rem; }
+@media (max-width: 40rem) { .pairs tr { display: block; padding: .35rem 0; border-bottom: 1px solid var(--line); } .pairs th, .pairs td { display: block; border: 0; padding: 0; } }
+.failed td:first-child { color: var(--bad); font-weight: 700; }
 th { color: var(--soft); font-weight: 600; }
 .caution { background: var(--warn); padding: .6rem .8rem; border-radius: .4rem; }
 .first td { font-size: 1.15rem; font-weight: 700; }
-.charts { display: flex; flex-wrap: wrap; gap: 1rem; } figure { margin: 0; flex: 1 1 17rem; max-width: 24rem; }
+.charts { display: flex; flex-wrap: wrap; gap: 1rem; } figure { margin: 1rem 0 0; flex: 1 1 17rem; max-width: 24rem; }
 svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; } .axis { stroke: var(--line); fill: none; } .ideal { stroke: var(--soft); stroke-dasharray: 4 4; fill: none; }
 .curve { stroke: var(--mark); stroke-width: 2; fill: none; } .dot { fill: var(--mark); } .whisker { stroke: var(--mark); opacity: .5; }
 article { border-left: 3px solid var(--bad); padding-left: .8rem; margin: 1rem 0; } blockquote { margin: .4rem 0 0; color: var(--soft); white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -89,25 +92,25 @@ article { border-left: 3px solid var(--bad); padding-left: .8rem; margin: 1rem 0
 </head>
 <body>
 <h1>How good the judge is</h1>
-<div class="scroll"><table>{{range .Header}}<tr><th>{{.Name}}</th><td>{{.Value}}</td></tr>
-{{end}}</table></div>
+<table class="pairs">{{range .Header}}<tr><th>{{.Name}}</th><td>{{.Value}}</td></tr>
+{{end}}</table>
 {{range .Cautions}}<p class="caution">{{.}}</p>
 {{end}}<h2>Figures</h2>
-<div class="scroll"><table>{{range $i, $f := .Figures}}<tr{{if eq $i 0}} class="first"{{end}}><th>{{.Name}}</th><td>{{.Value}}</td><td>{{.Note}}</td></tr>
-{{end}}</table></div>
+<table class="pairs">{{range $i, $f := .Figures}}<tr{{if eq $i 0}} class="first"{{end}}><th>{{.Name}}</th><td>{{.Value}}</td><td>{{.Note}}</td></tr>
+{{end}}</table>
 {{if .Baseline}}<p>Against the baseline: {{.Baseline}}</p>
 {{end}}{{if .Charts}}<div class="charts">
 {{range .Charts}}<figure><svg viewBox="0 0 320 320" role="img" aria-label="{{.Title}}">
-<path class="axis" d="M40 10V280H310"/>
+<path class="axis" d="M56 10V280H310"/>
 {{range .Ticks}}<text x="{{.X}}" y="{{.Y}}" text-anchor="{{.Anchor}}">{{.Text}}</text>{{end}}
-<text x="175" y="314" text-anchor="middle">{{.Across}}</text><text x="12" y="145" text-anchor="middle" transform="rotate(-90 12 145)">{{.Up}}</text>
+<text x="183" y="314" text-anchor="middle">{{.Across}}</text><text x="12" y="145" text-anchor="middle" transform="rotate(-90 12 145)">{{.Up}}</text>
 {{if .Ideal}}<path class="ideal" d="{{.Ideal}}"/>{{end}}{{if .Curve}}<path class="curve" d="{{.Curve}}"/>{{end}}
 {{range .Dots}}<path class="whisker" d="{{.Whisker}}"/><circle class="dot" cx="{{.X}}" cy="{{.Y}}" r="4"><title>{{.Title}}</title></circle>{{end}}
 </svg><figcaption>{{.Title}}</figcaption></figure>
 {{end}}</div>
 {{end}}{{range .Tables}}<h2>{{.Title}}</h2>
-<div class="scroll"><table><tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr>
-{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+<div class="scroll" tabindex="0"><table class="grid"><tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr>
+{{range .Rows}}<tr{{if eq (index . 0) "FAILED"}} class="failed"{{end}}>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table></div>
 {{end}}{{if .Worst}}<h2>Worst cases</h2>
 {{range .Worst}}<article><strong>{{.Case}}</strong>: {{.Line}}{{if .Notes}}<br>{{.Notes}}{{end}}{{if .Reasoning}}<blockquote>{{.Reasoning}}</blockquote>{{end}}</article>
