@@ -189,6 +189,9 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if inst.Status == record.Cancelled {
 		return RollbackResult{}, instanceEnded(inst, l, p, "rolled back")
 	}
+	if err := e.room(ctx, p, inst, l); err != nil {
+		return RollbackResult{}, err
+	}
 	cp, err := e.findCheckpoint(ctx, inst.ID, req.CheckpointID)
 	if err != nil {
 		return RollbackResult{}, err

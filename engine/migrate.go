@@ -350,6 +350,9 @@ func (e *Engine) fitsAgain(ctx context.Context, inst, restored record.Instance, 
 		return nil
 	}
 	why, err := e.unfit(ctx, l, restored.State, restored.Facts, restored)
+	if err == nil && why == "" {
+		why, err = e.renamed(ctx, inst, restored)
+	}
 	if err == nil && why == "" && restored.Status != statusIn(l.def, restored.State) {
 		why = fmt.Sprintf("Version %d does not agree that %q is %s.", inst.Version, restored.State, restored.Status)
 	}
@@ -361,4 +364,32 @@ func (e *Engine) fitsAgain(ctx context.Context, inst, restored record.Instance, 
 		Message: fmt.Sprintf("The checkpoint is of version %d, the instance has version %d now. %s", restored.Version, inst.Version, why),
 		Hint:    fmt.Sprintf("Migrate the instance to version %d first.", restored.Version),
 	}
+}
+
+// renamed says which state, of those that a restored instance has or has visited, got
+// another name since: under the old one it may be another state of the version that the
+// instance has by now. "" is none.
+func (e *Engine) renamed(ctx context.Context, inst, restored record.Instance) (string, error) {
+	names := append(slices.Clip(restored.Facts.Visited), restored.State)
+	now := map[string]string{}
+	for _, name := range names {
+		now[name] = name
+	}
+	since := EventQuery{Instance: inst.ID, AfterSeq: restored.Seq, Kinds: []record.Kind{record.Migrated}}
+	for ev, err := range e.cfg.Store.Events(ctx, since) {
+		if err != nil {
+			return "", storeError("read the history", err)
+		}
+		for name, until := range now {
+			if next := ev.Migration.States[until]; next != "" {
+				now[name] = next
+			}
+		}
+	}
+	for _, name := range names {
+		if now[name] != name {
+			return fmt.Sprintf("What was %q then is %q now.", name, now[name]), nil
+		}
+	}
+	return "", nil
 }

@@ -79,3 +79,50 @@ func TestASecondInstanceHasRoom(t *testing.T) {
 		wantCode(t, err, engine.CodeTooManyEvents)
 	}
 }
+
+// Undo, redo and rollback are no moves: back and forth they fill a quota like refusals,
+// but an operator's make room.
+func TestBackAndForthMakesNoRoom(t *testing.T) {
+	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Limits.Events = 6 })
+	b.define(agent, simple)
+	id := b.start(agent, "simple", `{}`).ID
+	cp := b.checkpoint(agent, id)
+	b.moved(agent, id, "go", `{}`, "b") // the last event that is a move
+	turn := func(i int) error {
+		var err error
+		switch i % 3 {
+		case 0:
+			_, err = b.Undo(t.Context(), agent, engine.UndoRequest{ID: id})
+		case 1:
+			_, err = b.Redo(t.Context(), agent, engine.UndoRequest{ID: id})
+		case 2:
+			_, err = b.Rollback(t.Context(), agent, engine.RollbackRequest{ID: id, CheckpointID: cp})
+			if err == nil {
+				_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+			}
+		}
+		return err
+	}
+	fill := func() {
+		t.Helper()
+		for i := range 6 {
+			if err := turn(i % 2); err != nil {
+				t.Fatalf("turn %d: %v", i, err)
+			}
+		}
+	}
+	fill()
+	before := b.load(id).Seq
+	for i := range 3 {
+		wantCode(t, turn(i), engine.CodeTooManyEvents)
+	}
+	if got := b.load(id).Seq; got != before {
+		t.Errorf("%d events were recorded", got-before)
+	}
+	if _, err := b.Undo(t.Context(), operator, engine.UndoRequest{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if err := turn(1); err != nil {
+		t.Errorf("after an operator made room: %v", err)
+	}
+}

@@ -36,8 +36,10 @@ type UndoResult struct {
 // that a person approved in a review, or that fetched evidence from a source that does
 // more than look.
 //
-// The error has CodeNothingToUndo at the start, right after a migration, and where the
-// history before was imported or removed.
+// The error has CodeNothingToUndo at the start, right after a migration, where the
+// history before was imported or removed, and where no move is among the last 10,000
+// events. It has CodeTooManyEvents when there were Limits.Events events since the last
+// move: to undo and redo is none.
 func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
 	return e.turn(ctx, p, req, opUndo)
 }
@@ -76,7 +78,10 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if inst.Status == record.Cancelled {
 		return UndoResult{}, instanceEnded(inst, l, p, "changed")
 	}
-	line, err := e.line(ctx, inst.ID)
+	if err := e.room(ctx, p, inst, l); err != nil {
+		return UndoResult{}, err
+	}
+	line, err := e.line(ctx, inst)
 	if err != nil {
 		return UndoResult{}, err
 	}
@@ -178,6 +183,8 @@ func nothingToTurn(inst record.Instance, l loaded, p Principal, op operation, li
 		out.Message, out.Hint = "No move was undone that could be made again.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
 	case line.Migrated() > 0:
 		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", inst.Version)
+	case inst.Seq > lineReach:
+		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; no older one is undone.", lineReach)
 	case line.Begins() > 1:
 		out.Message = "There is no move to undo: the history before was removed."
 	}
@@ -190,9 +197,14 @@ var revising = []record.Kind{
 	record.Migrated, record.Imported, record.Reconciled,
 }
 
+// lineReach is how many events back undo and redo look: what they find is in memory.
+const lineReach = 10_000
+
 // line is what can be undone and redone of an instance.
-func (e *Engine) line(ctx context.Context, id string) (record.Line, error) {
-	line, err := record.ReadLine(e.cfg.Store.Events(ctx, EventQuery{Instance: id, Kinds: revising}))
+func (e *Engine) line(ctx context.Context, inst record.Instance) (record.Line, error) {
+	line, err := record.ReadLine(e.cfg.Store.Events(ctx, EventQuery{
+		Instance: inst.ID, Kinds: revising, AfterSeq: max(0, inst.Seq-lineReach),
+	}))
 	if err != nil {
 		return record.Line{}, storeError("read the history", err)
 	}
@@ -227,11 +239,14 @@ func (e *Engine) crosses(ctx context.Context, p Principal, inst record.Instance,
 	if p.Role == RoleOperator {
 		return nil
 	}
-	line, err := e.line(ctx, inst.ID)
+	line, err := e.line(ctx, inst)
 	if err != nil {
 		return err
 	}
 	why := ""
+	if inst.Seq > lineReach && (revision < line.Begins() || line.Lost()) {
+		why = fmt.Sprintf("what it takes back lies more than %d events behind", lineReach)
+	}
 	if revision < line.Migrated() {
 		why = "an operator migrated the instance since"
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // Line is what can be taken back at the end of a history, and made again: the moves
@@ -18,11 +20,13 @@ type Line struct {
 	at           map[int64]*link // what each revision stands on, since the last migration
 	first        int64           // the lowest revision that is known
 	migrated     int64           // the revision of the last migration, 0 for none
+	lost         bool            // something before the first revision was restored
 }
 
 // Move is an applied move on a line.
 type Move struct {
-	// Event is the move as it was made.
+	// Event is the move as it was made, but of its patch and its decision only who
+	// fetched what: a line is held in memory.
 	Event Event
 	// Before is the revision that it started from.
 	Before int64
@@ -54,12 +58,15 @@ func ReadLine(events iter.Seq2[Event, error]) (Line, error) {
 }
 
 func (l *Line) add(e Event) {
-	e.seal = seal{} // the bytes are not needed
+	e = slim(e)
 	if l.first == 0 {
 		l.first = e.Revision
 		if e.Seq > 1 { // what came before was removed
 			l.first = e.Revision - 1
 		}
+	}
+	if e.Rollback != nil && e.Rollback.Restores < l.first {
+		l.lost = true
 	}
 	switch e.Kind {
 	case Advanced:
@@ -90,6 +97,22 @@ func (l *Line) add(e Event) {
 	l.at[e.Revision] = l.done
 }
 
+// slim is an event without what no line needs: its bytes, what it changed, and what was
+// said about it.
+func slim(e Event) Event {
+	e.seal, e.Patch, e.Freezes = seal{}, nil, nil
+	if e.Decision == nil {
+		return e
+	}
+	var fetched []judge.Evidence
+	for _, f := range e.Decision.Evidence {
+		fetched = append(fetched, judge.Evidence{Name: f.Name, Source: f.Source, Failure: f.Failure})
+	}
+	e.Decision = &Decision{}
+	e.Decision.Evidence = fetched
+	return e
+}
+
 // Last is the move that an undo takes back; false when there is none.
 func (l Line) Last() (Move, bool) { return l.done.first() }
 
@@ -102,6 +125,10 @@ func (l Line) Migrated() int64 { return l.migrated }
 // Begins is the lowest revision that is known: what was before it was removed, unless
 // it is 1.
 func (l Line) Begins() int64 { return l.first }
+
+// Lost reports whether the history went back to before Begins: then the line may be
+// shorter than it was, and Apart does not know all.
+func (l Line) Lost() bool { return l.lost }
 
 // Apart are the moves that only one of two revisions stands on, the present one and
 // another: what going there takes back or makes again. Of what lies behind the last

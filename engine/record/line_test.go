@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // restoring is an event that goes back to a revision.
@@ -218,4 +220,86 @@ func TestLineIsTwoStacks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLineOfTheNewest: the newest events alone tell nothing that all of them do not.
+func TestLineOfTheNewest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := &history{tb: t}
+		h.seal(started(`{}`), nil)
+		for i, op := range rapid.SliceOfN(rapid.SampledFrom([]string{"move", "move", "undo", "undo", "redo", "rollback", "refuse", "migrate"}), 1, 30).Draw(t, "ops") {
+			line := h.line()
+			switch op {
+			case "move":
+				h.seal(advanced(fmt.Sprint("go-", i), "b", `{}`), nil)
+			case "undo":
+				if last, ok := line.Last(); ok {
+					h.back(record.Undone, last.Before)
+				}
+			case "redo":
+				if undone, ok := line.Undone(); ok {
+					h.back(record.Redone, undone.Event.Revision)
+				}
+			case "rollback":
+				if r := rapid.Int64Range(1, h.last().Revision).Draw(t, "revision"); r >= line.Migrated() {
+					h.back(record.RolledBack, r)
+				}
+			case "refuse":
+				h.seal(refused("go", `{}`), nil)
+			case "migrate":
+				e := migrated("b")
+				e.Version, e.Migration.FromVersion = h.last().Version+1, h.last().Version
+				h.seal(e, nil)
+			}
+		}
+		whole := h.line()
+		from := rapid.IntRange(0, len(h.events)-1).Draw(t, "from")
+		newest, err := record.ReadLine(each(h.events[from:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := func(what string, got, want record.Move, ok bool) {
+			if ok && (got.Event.Hash != want.Event.Hash || got.Before != want.Before) {
+				t.Fatalf("%s: %s of the newest, %s of all", what, got.Event.Action, want.Event.Action)
+			}
+		}
+		got, ok := newest.Last()
+		want, _ := whole.Last()
+		same("the last move", got, want, ok)
+		got, ok = newest.Undone()
+		want, _ = whole.Undone()
+		same("the last undone move", got, want, ok)
+		if newest.Lost() || newest.Migrated() > 0 {
+			return
+		}
+		for r := newest.Begins(); r > 0 && r <= h.last().Revision; r++ {
+			if got, want := actions(newest.Apart(r)), actions(whole.Apart(r)); !slices.Equal(got, want) {
+				t.Fatalf("apart from %d: %v of the newest, %v of all", r, got, want)
+			}
+		}
+	})
+}
+
+// actions are those of moves, sorted.
+func actions(moves []record.Move) (out []string) {
+	for _, m := range moves {
+		out = append(out, m.Event.Action)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// A line is held in memory, so it has nothing of what moves carried but who fetched what.
+func TestLineHoldsLittle(t *testing.T) {
+	h := &history{tb: t}
+	h.seal(started(`{}`), nil)
+	e := advanced("go", "b", `{"big":"x"}`)
+	e.Decision.Reasoning = "at length"
+	e.Decision.Evidence = []judge.Evidence{{Name: "n", Source: "s", Failure: judge.FailureArgument, Arguments: []byte(`"fetched"`)}}
+	h.seal(e, nil)
+	m, _ := h.line().Last()
+	want := []judge.Evidence{{Name: "n", Source: "s", Failure: judge.FailureArgument}}
+	if m.Event.Patch != nil || m.Event.Decision.Reasoning != "" || !reflect.DeepEqual(m.Event.Decision.Evidence, want) || len(m.Event.Body()) != 0 {
+		t.Errorf("got %+v, %+v", m.Event, m.Event.Decision)
+	}
 }
