@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 )
 
@@ -26,6 +27,7 @@ type routes struct {
 
 	mux      atomic.Pointer[http.ServeMux] // nil until mount
 	endpoint *mcpface.Endpoint
+	api      *httpapi.Handler
 	draining atomic.Bool
 }
 
@@ -38,10 +40,15 @@ func (r *routes) mount(who auth.Authenticator) error {
 	if err != nil {
 		return misused("", "cannot set up the server: %w", err)
 	}
+	if r.api, err = httpapi.New(httpapi.Config{Engine: r.sys.engine, Logger: r.log, Sources: declared(r.sys.sources)}); err != nil {
+		return misused("", "cannot set up the server: %w", err)
+	}
 	r.endpoint = face.Handler()
 	known := auth.Middleware(who, auth.Options{Logger: r.log})
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", known(r.endpoint))
+	mux.Handle(httpapi.Prefix, known(r.api))
+	mux.Handle(httpapi.DocumentPath, r.api) // no secret: the same for everybody
 	mux.HandleFunc("GET /healthz", r.health)
 	mux.HandleFunc("GET /readyz", r.ready)
 	mux.HandleFunc("/", notFound)
@@ -63,8 +70,9 @@ func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // drain is told when the end begins.
 func (r *routes) drain() {
 	r.draining.Store(true)
-	if r.endpoint != nil {
+	if r.mux.Load() != nil {
 		r.endpoint.EndStreams()
+		r.api.Drain()
 	}
 }
 
@@ -112,4 +120,18 @@ func sayJSON(w http.ResponseWriter, status int, body any) {
 func say(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // a caller that is gone needs no answer
+}
+
+// declared lists the sources of evidence for callers: what they are called, not where
+// they are.
+func declared(s *sources) func() []httpapi.Source {
+	return func() (list []httpapi.Source) {
+		if s == nil {
+			return nil
+		}
+		for _, i := range s.manager.List() {
+			list = append(list, httpapi.Source{Name: i.Name, Kind: i.Kind, Description: i.Description, ReadOnly: i.ReadOnly})
+		}
+		return list
+	}
 }
