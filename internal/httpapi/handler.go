@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/google/uuid"
 
@@ -45,8 +44,6 @@ type Handler struct {
 	mux     *http.ServeMux
 	streams *streams
 	pulse   pulse
-	drain   chan struct{} // closed when streams have to end
-	drained sync.Once
 }
 
 // New returns a Handler, or an error that names what is wrong with the configuration.
@@ -55,7 +52,7 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	h := &Handler{cfg: cfg, mux: http.NewServeMux(), drain: make(chan struct{})}
+	h := &Handler{cfg: cfg, mux: http.NewServeMux()}
 	h.streams = newStreams(cfg.MaxStreams, cfg.MaxAllStreams)
 	methods := map[string][]string{}
 	for _, op := range operations() {
@@ -72,10 +69,6 @@ func New(cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// Drain ends every stream and lets no new one begin. Requests in flight are not touched:
-// waiting for them is the server's (http.Server.Shutdown).
-func (h *Handler) Drain() { h.drained.Do(func() { close(h.drain) }) }
-
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(headerRequestID)
@@ -91,7 +84,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !clean(r.URL.Path):
 		h.unknownPath(w, r)
 	case r.URL.Path != DocumentPath && !known(r):
-		h.fail(w, r, "who calls", &engine.Error{Code: CodeUnauthenticated, Message: "The request says not who calls.", Hint: "Send Authorization: Bearer with a token."})
+		h.fail(w, r, "who calls", &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls.", Hint: "Send Authorization: Bearer with a token."})
 	default:
 		h.mux.ServeHTTP(w, r)
 	}

@@ -118,6 +118,12 @@ func newAPI(t testing.TB, options ...func(*httpapi.Config)) *api {
 	return &api{t: t, engine: e, handler: h, http: signedIn(h)}
 }
 
+// in reports to a subtest.
+func (a api) in(t testing.TB) *api {
+	a.t = t
+	return &a
+}
+
 // answer is what came back.
 type answer struct {
 	t      testing.TB

@@ -22,7 +22,7 @@ func (o Operation[Req, Res]) negotiate(r *http.Request) (string, error) {
 			return eventStream, nil
 		}
 	}
-	if plain > 0 || quality(accept, ProblemType) > 0 {
+	if plain > 0 {
 		return jsonType, nil
 	}
 	hint := "It is " + jsonType + "."

@@ -78,7 +78,7 @@ func (o Operation[Req, Res]) serve(h *Handler, w http.ResponseWriter, r *http.Re
 func (o Operation[Req, Res]) answer(h *Handler, w http.ResponseWriter, r *http.Request) error {
 	who, ok := auth.FromContext(r.Context())
 	if !ok {
-		return &engine.Error{Code: CodeUnauthenticated, Message: "The request says not who calls."}
+		return &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls."}
 	}
 	media, err := o.negotiate(r)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -14,23 +15,19 @@ import (
 
 // Codes of what can be wrong with a request before the engine is asked.
 const (
-	CodeUnauthenticated  engine.Code = "unauthenticated"
 	CodeUnknownPath      engine.Code = "unknown_path"
 	CodeMethodNotAllowed engine.Code = "method_not_allowed"
 	CodeNotAcceptable    engine.Code = "not_acceptable"
 	CodeUnsupportedMedia engine.Code = "unsupported_media_type"
-	CodeTooManyStreams   engine.Code = "too_many_streams"
 	CodeDraining         engine.Code = "draining"
 )
 
 // Codes documents the codes above, as engine.Codes does its own.
 var Codes = []engine.CodeInfo{
-	{Code: CodeUnauthenticated, Meaning: "The request carries no credential, or none that is valid.", Do: "Send Authorization: Bearer with a token."},
 	{Code: CodeUnknownPath, Meaning: "Nothing is served at this path.", Do: "Look into /openapi.json for the paths."},
 	{Code: CodeMethodNotAllowed, Meaning: "The path does not take this method.", Do: "Use one that the Allow header names."},
 	{Code: CodeNotAcceptable, Meaning: "The answer cannot be had in the media types that Accept names.", Do: "Accept application/json; for events also text/event-stream."},
 	{Code: CodeUnsupportedMedia, Meaning: "The body is of a media type that this operation does not read.", Do: "Send Content-Type: application/json; for definitions also application/yaml."},
-	{Code: CodeTooManyStreams, Meaning: "The caller, or all callers together, have as many event streams open as they may.", Do: "Close one, or read events as pages.", Retryable: true},
 	{Code: CodeDraining, Meaning: "The server is about to end and opens no event stream any more.", Do: "Connect again shortly, with Last-Event-ID.", Retryable: true},
 }
 
@@ -52,23 +49,42 @@ var statuses = map[engine.Code]int{
 	engine.CodeInstanceEnded:     http.StatusConflict,
 	engine.CodeReviewClosed:      http.StatusConflict,
 	engine.CodeTooManyEvents:     http.StatusConflict, // not 429: trying again does not help
-	engine.CodeBusy:              http.StatusServiceUnavailable,
-	engine.CodeUnavailable:       http.StatusServiceUnavailable,
-	engine.CodeCancelled:         http.StatusGatewayTimeout,
-	engine.CodeInternal:          http.StatusInternalServerError,
+	// Quotas: what passes by itself is 429, what the caller has to mend is a conflict.
+	engine.CodeTooManyDefinitions: http.StatusConflict,
+	engine.CodeTooManyInstances:   http.StatusConflict,
+	engine.CodeBytesSpent:         http.StatusTooManyRequests,
+	engine.CodeWorkerTimeSpent:    http.StatusTooManyRequests,
+	engine.CodeModelTokensSpent:   http.StatusTooManyRequests,
+	engine.CodeRateLimited:        http.StatusTooManyRequests,
+	engine.CodeTooManyStreams:     http.StatusTooManyRequests,
+	engine.CodeUnauthenticated:    http.StatusUnauthorized,
+	engine.CodeBusy:               http.StatusServiceUnavailable,
+	engine.CodeUnavailable:        http.StatusServiceUnavailable,
+	engine.CodeCancelled:          http.StatusGatewayTimeout,
+	engine.CodeInternal:           http.StatusInternalServerError,
 
-	CodeUnauthenticated:  http.StatusUnauthorized,
 	CodeUnknownPath:      http.StatusNotFound,
 	CodeMethodNotAllowed: http.StatusMethodNotAllowed,
 	CodeNotAcceptable:    http.StatusNotAcceptable,
 	CodeUnsupportedMedia: http.StatusUnsupportedMediaType,
-	CodeTooManyStreams:   http.StatusTooManyRequests,
 	CodeDraining:         http.StatusServiceUnavailable,
 }
 
-// retryAfter is how many seconds a caller should wait before it tries again what may
-// succeed later.
-const retryAfter = 1
+// retryAfter is how long a caller should wait before it tries again what may succeed
+// later, when the error does not say.
+const retryAfter = time.Second
+
+// wait is how long, in whole seconds; "" for what will not succeed.
+func wait(e *engine.Error) string {
+	after := e.RetryAfter
+	if after <= 0 && info(e.Code).Retryable {
+		after = retryAfter
+	}
+	if after <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10)
+}
 
 // problemType is where the codes are documented; the code follows.
 const problemType = "https://github.com/gavel-mcp/gavel/blob/main/docs/reference/error-codes.md#"
@@ -151,8 +167,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err 
 		Code: e.Code, Hint: e.Hint, Path: e.Path, Retryable: known.Retryable, Current: e.Current, Issues: e.Issues,
 		RequestID: requestID(r.Context()),
 	}
-	if known.Retryable {
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	if seconds := wait(e); seconds != "" {
+		w.Header().Set("Retry-After", seconds)
 	}
 	if e.Current != nil {
 		w.Header().Set(headerETag, entityTag(e.Current.Revision))

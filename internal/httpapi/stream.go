@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
 // reconnect is how long a client should wait before it takes a stream up again.
@@ -35,7 +36,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 		return wrong("limit", "A stream has no pages, so it has no limit.", "Leave it out.")
 	}
 	select {
-	case <-h.drain:
+	case <-listen.Draining(r.Context()):
 		return &engine.Error{Code: CodeDraining, Message: "The server is about to end.", Hint: "Connect again shortly."}
 	default:
 	}
@@ -128,7 +129,7 @@ func (f *feed) wait(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-f.h.drain:
+		case <-listen.Draining(ctx):
 			_ = f.send([]byte(": the server is about to end\n\n")) // it ends either way
 			return false
 		case <-tick.C:

@@ -25,7 +25,7 @@ func (s *streams) enter(principal string) (done func(), err error) {
 	defer s.mu.Unlock()
 	if s.by[principal] >= s.each || s.open >= s.all {
 		return nil, &engine.Error{
-			Code: CodeTooManyStreams, Message: "As many event streams are open as may be.",
+			Code: engine.CodeTooManyStreams, Message: "As many event streams are open as may be.",
 			Hint: "Close one, or read events as pages.",
 		}
 	}
