@@ -50,29 +50,30 @@ func position(inst record.Instance, d *workflow.Definition, role Role) Position 
 }
 
 // progress is one sentence that says where the instance is and what can be done.
+// What it counts are changes, as the revision does: an undo takes a move back and is one
+// more of them, and so is a cancel.
 func progress(p Position) string {
-	moves := p.Revision - 1
 	switch {
 	case p.Status == record.Cancelled:
-		return fmt.Sprintf("Cancelled in %q after %s.", p.State, steps(moves))
+		return fmt.Sprintf("Cancelled in %q after %s.", p.State, changes(p.Revision-1))
 	case p.Complete && p.Outcome != "":
-		return fmt.Sprintf("Complete: reached %q (%s) after %s.", p.State, p.Outcome, steps(moves))
+		return fmt.Sprintf("Complete: reached %q (%s) after %s.", p.State, p.Outcome, changes(p.Revision-1))
 	case p.Complete:
-		return fmt.Sprintf("Complete: reached %q after %s.", p.State, steps(moves))
+		return fmt.Sprintf("Complete: reached %q after %s.", p.State, changes(p.Revision-1))
 	case len(p.NextActions) == 0:
-		return fmt.Sprintf("In %q after %s. No action is open to this role.", p.State, steps(moves))
-	case moves == 0:
+		return fmt.Sprintf("In %q after %s. No action is open to this role.", p.State, changes(p.Revision-1))
+	case p.Revision == 1:
 		return fmt.Sprintf("Started in %q. Next: %s.", p.State, strings.Join(p.NextActions, ", "))
 	default:
-		return fmt.Sprintf("In %q after %s. Next: %s.", p.State, steps(moves), strings.Join(p.NextActions, ", "))
+		return fmt.Sprintf("In %q after %s. Next: %s.", p.State, changes(p.Revision-1), strings.Join(p.NextActions, ", "))
 	}
 }
 
-func steps(n int64) string {
+func changes(n int64) string {
 	if n == 1 {
-		return "1 step"
+		return "1 change"
 	}
-	return fmt.Sprintf("%d steps", n)
+	return fmt.Sprintf("%d changes", n)
 }
 
 // positionAt is the position right after an event, for replays.
