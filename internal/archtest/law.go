@@ -44,7 +44,7 @@ var below5 = []string{
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
 	"internal/auth", "internal/upstream", "internal/evidence",
-	"internal/chain", "internal/telemetry", "internal/config", "internal/folder", "internal/listen",
+	"internal/chain", "internal/telemetry", "internal/config", "internal/folder", "internal/listen", "internal/egress",
 }
 
 // everything is what a program may import: only cmd wires.
@@ -95,9 +95,10 @@ var Packages = []Package{
 	{Path: "engine/mcpgate", May: below5},
 
 	// Layer 6a: services.
-	{Path: "internal/auth", May: below5},
+	{Path: "internal/egress"},
+	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress"})},
 	{Path: "internal/upstream", May: below5},
-	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream"})},
+	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress"})},
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},

@@ -6,25 +6,22 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/gavel-mcp/gavel/internal/egress"
 )
 
 // Rewire lets the public transport of a Manager trust roots, ask resolver for names,
 // and dial the addresses of tests, which are all private. Everything else is as it is.
 func Rewire(m *Manager, roots *x509.CertPool, resolver *net.Resolver, exempt ...string) {
-	for _, g := range []*guard{m.public, m.private} {
-		g.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-		g.resolver = resolver
-		g.exempt = map[netip.AddrPort]bool{}
+	for _, g := range []*egress.Guard{m.public, m.private} {
+		g.Transport().TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		g.Resolver = resolver
+		g.Exempt = map[netip.AddrPort]bool{}
 		for _, e := range exempt {
-			g.exempt[netip.MustParseAddrPort(e)] = true
+			g.Exempt[netip.MustParseAddrPort(e)] = true
 		}
 	}
 }
-
-// Public and Never are what the guard decides by.
-func Public(a netip.Addr) bool { return public(plainAddr(a)) && !never(plainAddr(a)) }
-
-func Never(a netip.Addr) bool { return never(plainAddr(a)) }
 
 // Clean makes text of what a program wrote.
 var Clean = clean

@@ -11,12 +11,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 const (
-	maxRedirects       = 3
-	maxResponseHeaders = 64 << 10
+	maxRedirects = 3
 )
 
 // address is a source that reads an address.
@@ -27,7 +27,7 @@ type address struct {
 	accept   []int
 	limit    int
 	output   Output
-	guard    *guard
+	guard    *egress.Guard
 }
 
 func (a *address) warnings() []string { return nil }
@@ -83,7 +83,7 @@ func (a *address) get(ctx context.Context, u *url.URL, home bool) (*http.Respons
 	if request.Header.Get("User-Agent") == "" {
 		request.Header.Set("User-Agent", "gavel")
 	}
-	return a.guard.transport.RoundTrip(request)
+	return a.guard.Transport().RoundTrip(request)
 }
 
 func (a *address) read(ctx context.Context, response *http.Response) judge.Fetched {
@@ -124,7 +124,7 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 func unreached(ctx context.Context, err error) judge.Fetched {
 	var dns *net.DNSError
 	switch {
-	case errors.Is(err, errBlocked):
+	case errors.Is(err, egress.ErrBlocked):
 		return failed(judge.FailureRefused, "the address leads into a private or special network, which the source does not allow")
 	case ctx.Err() != nil:
 		return failed(judge.FailureTimeout, "")

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -59,8 +60,8 @@ type Manager struct {
 	slots   chan struct{}
 	wait    time.Duration
 	watcher *watcher
-	public  *guard
-	private *guard
+	public  *egress.Guard
+	private *egress.Guard
 
 	closing chan struct{}
 	mu      sync.Mutex // guards closed and running
@@ -93,8 +94,8 @@ func New(cfg Config, opts Options) (*Manager, error) {
 		slots:   make(chan struct{}, opts.Concurrent),
 		wait:    opts.Wait,
 		watcher: newWatcher(opts.Watcher),
-		public:  newGuard(false),
-		private: newGuard(true),
+		public:  egress.NewGuard(false),
+		private: egress.NewGuard(true),
 		closing: make(chan struct{}),
 		running: map[*context.CancelFunc]bool{},
 	}
@@ -264,6 +265,6 @@ func (m *Manager) Close() {
 	m.mu.Unlock()
 	m.ended.Wait()
 	m.watcher.close()
-	m.public.transport.CloseIdleConnections()
-	m.private.transport.CloseIdleConnections()
+	m.public.Transport().CloseIdleConnections()
+	m.private.Transport().CloseIdleConnections()
 }

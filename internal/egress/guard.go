@@ -1,4 +1,4 @@
-package evidence
+package egress
 
 import (
 	"context"
@@ -10,32 +10,37 @@ import (
 	"time"
 )
 
+// maxResponseHeaders bounds the headers of an answer in bytes.
+const maxResponseHeaders = 64 << 10
+
 // dialTimeout bounds one connection, and one handshake.
 const dialTimeout = 10 * time.Second
 
-// errBlocked is why a dial ended.
-var errBlocked = errors.New("evidence: the address may not be dialled")
+// ErrBlocked is why a dial ended.
+var ErrBlocked = errors.New("the address may not be dialled: it belongs to a private or special network")
 
-// guard decides which addresses are dialled. It sees what a name resolved to, at the
+// Guard decides which addresses are dialled. It sees what a name resolved to, at the
 // moment of the dial: there is no time between check and use, and no way around it
 // for a redirect.
-type guard struct {
+type Guard struct {
 	private   bool
 	transport *http.Transport // whose dials it watches
-	// Tests have servers and names of their own.
-	exempt   map[netip.AddrPort]bool
-	resolver *net.Resolver
+	// Exempt may be dialled whatever they are, and Resolver is asked instead of the
+	// system's: tests have servers and names of their own. Neither may change while the
+	// guard is used.
+	Exempt   map[netip.AddrPort]bool
+	Resolver *net.Resolver
 }
 
-// newGuard makes a guard and its transport, which no variable of the environment
-// sends through a proxy: behind one the guard would see the proxy only.
-func newGuard(private bool) *guard {
-	g := &guard{private: private}
+// NewGuard makes a guard with a transport. With private, private networks and this
+// machine may be dialled; where clouds keep their secrets never.
+func NewGuard(private bool) *Guard {
+	g := &Guard{private: private}
 	g.transport = &http.Transport{
 		Proxy:                  nil,
 		DialContext:            g.dial,
 		TLSHandshakeTimeout:    dialTimeout,
-		DisableCompression:     true, // the limit is for what is read
+		DisableCompression:     true, // limits are for what is read
 		MaxIdleConnsPerHost:    2,
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: maxResponseHeaders,
@@ -43,22 +48,25 @@ func newGuard(private bool) *guard {
 	return g
 }
 
-func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout, Control: g.control, Resolver: g.resolver}
+// Transport is the one whose dials the guard watches.
+func (g *Guard) Transport() *http.Transport { return g.transport }
+
+func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTimeout, Control: g.control, Resolver: g.Resolver}
 	return d.DialContext(ctx, network, address)
 }
 
 // control is a net.Dialer's.
-func (g *guard) control(network, address string, _ syscall.RawConn) error {
+func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {
-		return errBlocked
+		return ErrBlocked
 	}
-	if g.exempt[ap] {
+	if g.Exempt[ap] {
 		return nil
 	}
-	if a := plainAddr(ap.Addr()); never(a) || !g.private && !public(a) {
-		return errBlocked
+	if a := ap.Addr(); Never(a) || !g.private && !Public(a) {
+		return ErrBlocked
 	}
 	return nil
 }
@@ -126,7 +134,12 @@ func within(a netip.Addr, ranges []netip.Prefix) bool {
 	return false
 }
 
-// never says that an address is not dialled, whatever is configured.
+// Never says that an address is not dialled, whatever is configured.
+func Never(a netip.Addr) bool { return never(plainAddr(a)) }
+
+// Public says that an address belongs to the public internet.
+func Public(a netip.Addr) bool { return public(plainAddr(a)) && !Never(a) }
+
 func never(a netip.Addr) bool {
 	if within(a, inner) {
 		b := a.As16()
@@ -139,7 +152,6 @@ func never(a netip.Addr) bool {
 	return a.IsUnspecified() || a.IsMulticast() || within(a, metadata)
 }
 
-// public says that an address belongs to the public internet.
 func public(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !within(a, special)
 }

@@ -1,0 +1,246 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/egress"
+)
+
+// Issuer is an OIDC or OAuth issuer whose signed tokens are taken (RFC 9068, RFC 7519).
+type Issuer struct {
+	// Name stands before the subject in the principal's id ("corp:alice"): letters, digits
+	// and hyphens, and not "local" or "token".
+	Name string
+	// URL is the issuer's, exactly as in the claim iss. https, or http on a loopback
+	// address with PrivateNetwork.
+	URL string
+	// JWKS is where its keys are; "" asks the issuer (OpenID Connect Discovery).
+	JWKS string
+	// Audiences of which the claim aud must name one: this server's address, usually. A
+	// token that was made for somebody else is not taken (RFC 8707).
+	Audiences []string
+	// Algorithms that signatures may have; nil is DefaultAlgorithms.
+	Algorithms []string
+	// SubjectClaim is "sub" when empty.
+	SubjectClaim string
+	// RoleClaim is the claim, a string or a list, whose values Roles turns into roles; of
+	// several the strongest counts. Without a match DefaultRole does, and with "" the token
+	// is not taken.
+	RoleClaim   string
+	Roles       map[string]engine.Role
+	DefaultRole engine.Role
+	// WorkflowsClaim, when given, is the claim (a string or a list) with the workflows that
+	// the caller may deal with. A token without it is not taken.
+	WorkflowsClaim string
+	// PrivateNetwork lets the issuer be on a private network or this machine.
+	PrivateNetwork bool
+	// Roots are trusted instead of the system's; nil for those.
+	Roots *x509.CertPool
+}
+
+// DefaultAlgorithms are those with a public key that are in use. A shared secret (HS256)
+// or none can never be allowed: the former would have to be known here, the latter is no
+// signature.
+var DefaultAlgorithms = []string{oidc.RS256, oidc.ES256, oidc.PS256, oidc.EdDSA, oidc.RS384, oidc.RS512, oidc.ES384, oidc.ES512, oidc.PS384, oidc.PS512}
+
+// ErrIssuer is why an Issuer cannot be used.
+var ErrIssuer = errors.New("the issuer cannot be used")
+
+var issuerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,31}$`)
+
+// wrong says what keeps an issuer from being used, "" when nothing does.
+func (i Issuer) wrong() string {
+	switch u, err := url.Parse(i.URL); {
+	case !issuerName.MatchString(i.Name) || i.Name == "local" || i.Name == "token":
+		return fmt.Sprintf("its name %q is not letters, digits and hyphens, or is one that gavel uses itself", i.Name)
+	case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return fmt.Sprintf("its address %q is not one", i.URL)
+	case !i.mayFetch(u):
+		return fmt.Sprintf("its address %s is not https", i.URL)
+	case len(i.Audiences) == 0 || slices.Contains(i.Audiences, ""):
+		return "no audience is given: tokens that were made for somebody else would be taken"
+	case i.RoleClaim == "" && i.DefaultRole == "":
+		return "neither a claim with roles nor a default role is given, so no token could be taken"
+	}
+	for _, a := range i.Algorithms {
+		if !slices.Contains(DefaultAlgorithms, a) {
+			return fmt.Sprintf("the algorithm %q has no public key, or is not known", a)
+		}
+	}
+	for _, r := range append(slices.Collect(mapValues(i.Roles)), i.DefaultRole) {
+		if r != "" && !slices.Contains(strength, r) {
+			return fmt.Sprintf("there is no role %q", r)
+		}
+	}
+	if i.JWKS != "" {
+		if u, err := url.Parse(i.JWKS); err != nil || u.Host == "" || !i.mayFetch(u) {
+			return fmt.Sprintf("the address of its keys %q is not https", i.JWKS)
+		}
+	}
+	return ""
+}
+
+func mapValues(m map[string]engine.Role) func(func(engine.Role) bool) {
+	return func(yield func(engine.Role) bool) {
+		for _, r := range m {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// mayFetch: keys that came in plain text could be anybody's.
+func (i Issuer) mayFetch(u *url.URL) bool {
+	host := u.Hostname()
+	return u.Scheme == "https" || u.Scheme == "http" && i.PrivateNetwork && (host == "localhost" || host == "127.0.0.1" || host == "::1")
+}
+
+// strength orders roles for callers that have several.
+var strength = []engine.Role{engine.RoleAuditor, engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator}
+
+// JWT takes tokens that an issuer signed.
+type JWT struct {
+	issuer   Issuer
+	verifier *oidc.IDTokenVerifier
+	keys     *keySet
+	now      func() time.Time
+}
+
+// NewJWT checks the issuer's settings; nothing is fetched before the first token comes, so
+// that an issuer which is away keeps nobody from starting. The error wraps ErrIssuer.
+func NewJWT(i Issuer) (*JWT, error) {
+	if what := i.wrong(); what != "" {
+		return nil, fmt.Errorf("%w: %s", ErrIssuer, what)
+	}
+	if i.SubjectClaim == "" {
+		i.SubjectClaim = "sub"
+	}
+	if i.Algorithms == nil {
+		i.Algorithms = DefaultAlgorithms
+	}
+	guard := egress.NewGuard(i.PrivateNetwork)
+	if i.Roots != nil {
+		guard.Transport().TLSClientConfig = &tls.Config{RootCAs: i.Roots, MinVersion: tls.VersionTLS12}
+	}
+	j := &JWT{issuer: i, now: time.Now}
+	j.keys = newKeySet(i, &http.Client{Transport: capped{guard.Transport()}, Timeout: fetchTime, CheckRedirect: i.redirect})
+	j.verifier = oidc.NewVerifier(i.URL, j.keys, &oidc.Config{
+		SkipClientIDCheck:    true, // an access token names audiences, which are checked here
+		SupportedSigningAlgs: i.Algorithms,
+		Now:                  func() time.Time { return j.now() },
+	})
+	return j, nil
+}
+
+// redirect follows no more than a few, and none out of https.
+func (i Issuer) redirect(r *http.Request, via []*http.Request) error {
+	if len(via) > 3 || !i.mayFetch(r.URL) {
+		return errors.New("the issuer redirects too often, or to plain text")
+	}
+	return nil
+}
+
+// Authenticate implements Authenticator.
+func (j *JWT) Authenticate(ctx context.Context, bearer string) (Identity, error) {
+	if bearer == "" {
+		return Identity{}, ErrNoCredential
+	}
+	if strings.Count(bearer, ".") != 2 { // not a JWS: some other authenticator's
+		return Identity{}, ErrBadCredential
+	}
+	var away error // the library makes text of a key set's error
+	token, err := j.verifier.Verify(context.WithValue(ctx, awayKey{}, &away), bearer)
+	switch {
+	case away != nil:
+		return Identity{}, away
+	case err != nil:
+		return Identity{}, fmt.Errorf("%w: %w", ErrBadCredential, err)
+	}
+	id, err := j.identity(token)
+	if err != nil {
+		return Identity{}, fmt.Errorf("%w: %w", ErrBadCredential, err)
+	}
+	return id, nil
+}
+
+// maxID is the longest principal in bytes.
+const maxID = 200
+
+// identity is who a verified token is about.
+func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
+	if !slices.ContainsFunc(t.Audience, func(a string) bool { return slices.Contains(j.issuer.Audiences, a) }) {
+		return Identity{}, errors.New("the token was made for somebody else")
+	}
+	if t.Expiry.IsZero() {
+		return Identity{}, errors.New("the token does not expire")
+	}
+	var claims map[string]json.RawMessage
+	if err := t.Claims(&claims); err != nil {
+		return Identity{}, err
+	}
+	subject := words(claims[j.issuer.SubjectClaim])
+	if len(subject) != 1 || subject[0] == "" || strings.ContainsFunc(subject[0], unprintable) {
+		return Identity{}, fmt.Errorf("the claim %q names nobody", j.issuer.SubjectClaim)
+	}
+	id := Identity{
+		Principal: engine.Principal{ID: j.issuer.Name + ":" + subject[0], Role: j.role(claims)},
+		Kind:      KindJWT, Credential: j.issuer.URL + "#" + subject[0], Expires: t.Expiry,
+	}
+	if id.Role == "" {
+		return Identity{}, errors.New("the token gives no role")
+	}
+	if len(id.ID) > maxID {
+		return Identity{}, errors.New("the subject is too long")
+	}
+	if j.issuer.WorkflowsClaim != "" {
+		scope := words(claims[j.issuer.WorkflowsClaim])
+		if id.Workflows = strings.Join(scope, " "); strings.TrimSpace(id.Workflows) == "" {
+			return Identity{}, fmt.Errorf("the claim %q names no workflow", j.issuer.WorkflowsClaim)
+		}
+	}
+	return id, nil
+}
+
+func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }
+
+// role is the strongest that the token's claim gives.
+func (j *JWT) role(claims map[string]json.RawMessage) engine.Role {
+	best := -1
+	if j.issuer.RoleClaim != "" {
+		for _, value := range words(claims[j.issuer.RoleClaim]) {
+			best = max(best, slices.Index(strength, j.issuer.Roles[value]))
+		}
+	}
+	if best < 0 {
+		return j.issuer.DefaultRole
+	}
+	return strength[best]
+}
+
+// words is a claim that is a string, or a list of strings; nil for anything else.
+func words(claim json.RawMessage) []string {
+	var one string
+	if json.Unmarshal(claim, &one) == nil && one != "" {
+		return []string{one}
+	}
+	var list []string
+	if json.Unmarshal(claim, &list) == nil {
+		return list
+	}
+	return nil
+}

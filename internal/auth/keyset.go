@@ -1,0 +1,207 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	// fetchTime bounds one request to an issuer, maxDocument what it may answer in bytes.
+	fetchTime   = 10 * time.Second
+	maxDocument = 1 << 20
+	// keysFor is how long keys are used without asking again: an issuer that withdraws one
+	// is heard within this time.
+	keysFor = 10 * time.Minute
+	// staleFor is how long they are used when the issuer cannot be asked.
+	staleFor = time.Hour
+	// refetchAfter bounds how often a token with an unknown key, which anybody can make,
+	// leads to a request.
+	refetchAfter = 10 * time.Second
+)
+
+// awayKey is where a context holds the *error that a keySet fills in when the keys cannot be
+// had.
+type awayKey struct{}
+
+// keySet is an issuer's keys, fetched when they are needed. It implements oidc.KeySet.
+type keySet struct {
+	issuer Issuer
+	client *http.Client
+	now    func() time.Time
+
+	mu      sync.Mutex
+	keys    []jose.JSONWebKey
+	fetched time.Time     // when keys came
+	tried   time.Time     // when they were last asked for
+	failed  error         // what came of that
+	asking  chan struct{} // closed when the request that is under way has ended; nil for none
+}
+
+func newKeySet(i Issuer, client *http.Client) *keySet {
+	return &keySet{issuer: i, client: client, now: time.Now}
+}
+
+// VerifySignature implements oidc.KeySet. An error wraps ErrUnavailable when keys that
+// might fit cannot be had.
+func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	algorithms := make([]jose.SignatureAlgorithm, len(k.issuer.Algorithms))
+	for i, a := range k.issuer.Algorithms {
+		algorithms[i] = jose.SignatureAlgorithm(a)
+	}
+	signed, err := jose.ParseSigned(token, algorithms)
+	if err != nil {
+		return nil, err
+	}
+	if len(signed.Signatures) != 1 {
+		return nil, errors.New("a token has one signature")
+	}
+	keyID := signed.Signatures[0].Header.KeyID
+	for _, refresh := range []bool{false, true} {
+		keys, err := k.get(ctx, refresh)
+		if err != nil {
+			if away, ok := ctx.Value(awayKey{}).(*error); ok {
+				*away = err
+			}
+			return nil, err
+		}
+		known := false
+		for i := range keys {
+			if key := &keys[i]; keyID == "" || key.KeyID == keyID {
+				known = true
+				if payload, err := signed.Verify(key); err == nil {
+					return payload, nil
+				}
+			}
+		}
+		if known { // a new key would have a new name
+			break
+		}
+	}
+	return nil, errors.New("no key of the issuer signed the token")
+}
+
+// get returns the keys; with refresh, ones that are newer than those that did not fit,
+// unless they were asked for just now.
+func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, error) {
+	for {
+		k.mu.Lock()
+		now := k.now()
+		fresh := !k.fetched.IsZero() && now.Sub(k.fetched) < keysFor
+		recent := !k.tried.IsZero() && now.Sub(k.tried) < refetchAfter
+		switch {
+		case fresh && (!refresh || recent):
+			defer k.mu.Unlock()
+			return k.keys, nil
+		case recent && k.asking == nil && k.failed != nil:
+			defer k.mu.Unlock()
+			if !k.fetched.IsZero() && now.Sub(k.fetched) < staleFor {
+				return k.keys, nil
+			}
+			return nil, k.failed
+		case k.asking == nil:
+			k.asking = make(chan struct{})
+			go k.fetch(context.WithoutCancel(ctx)) // others may wait for it when this caller has left
+		}
+		asking := k.asking
+		k.mu.Unlock()
+		select {
+		case <-asking:
+			refresh = false
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+		}
+	}
+}
+
+// fetch asks the issuer once.
+func (k *keySet) fetch(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*fetchTime)
+	defer cancel()
+	keys, err := k.ask(ctx)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tried = k.now(); err == nil {
+		k.keys, k.fetched, k.failed = keys, k.tried, nil
+	} else {
+		k.failed = fmt.Errorf("%w: the keys of %s: %w", ErrUnavailable, k.issuer.URL, err)
+	}
+	close(k.asking)
+	k.asking = nil
+}
+
+func (k *keySet) ask(ctx context.Context) ([]jose.JSONWebKey, error) {
+	address := k.issuer.JWKS
+	if address == "" {
+		provider, err := oidc.NewProvider(oidc.ClientContext(ctx, k.client), k.issuer.URL)
+		if err != nil {
+			return nil, err
+		}
+		var told struct {
+			JWKS string `json:"jwks_uri"`
+		}
+		if err := provider.Claims(&told); err != nil {
+			return nil, err
+		}
+		if address = told.JWKS; address == "" {
+			return nil, errors.New("the issuer does not say where its keys are")
+		}
+	}
+	if u, err := url.Parse(address); err != nil || !k.issuer.mayFetch(u) {
+		return nil, errors.New("the address of the keys is not https")
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := k.client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", answer.StatusCode)
+	}
+	var set jose.JSONWebKeySet
+	if err := json.NewDecoder(answer.Body).Decode(&set); err != nil {
+		return nil, err
+	}
+	return public(set.Keys), nil
+}
+
+// public leaves out what is no key to check signatures with: a shared secret in a public
+// document is everybody's.
+func public(all []jose.JSONWebKey) []jose.JSONWebKey {
+	var out []jose.JSONWebKey
+	for _, key := range all {
+		if key.Valid() && key.IsPublic() && key.Use != "enc" {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// capped bounds what is read of an answer.
+type capped struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (c capped) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := c.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(answer.Body, maxDocument), answer.Body}
+	return answer, nil
+}
