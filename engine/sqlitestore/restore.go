@@ -21,6 +21,9 @@ type RestoreRequest struct {
 	Replace bool
 	// Now names what is kept.
 	Now time.Time
+
+	// before is asked before each step that changes what is at To; an error ends it there.
+	before func(step string) error
 }
 
 // Restored says what was restored.
@@ -32,7 +35,10 @@ type Restored struct {
 }
 
 // Restore puts a copy of a store at a path. Everything that can go wrong with the copy
-// goes wrong before what is there is touched; then one rename makes the difference.
+// goes wrong before what is there is touched. What is there gets a second name, and then
+// one rename makes the difference: at any moment one of the two stores is at the path.
+// Where that fails, the one that was there is there again. (A file system without hard
+// links knows no second names: there the path is free for a moment.)
 //
 // Errors: ErrExists without Replace, ErrInUse, and those of Copy.
 func Restore(ctx context.Context, req RestoreRequest) (Restored, error) {
@@ -65,10 +71,8 @@ func restore(ctx context.Context, req RestoreRequest) (out Restored, err error) 
 		return Restored{}, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if out.Kept, err = setAside(req.To, req.Now); err != nil {
-		return Restored{}, err
-	}
-	if err := os.Rename(part, req.To); err != nil {
+	out.Kept, err = exchange(part, req)
+	if err != nil {
 		return Restored{}, err
 	}
 	return out, syncDir(dir)
@@ -131,28 +135,87 @@ func lockWhole(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// setAside renames the files of a store, and what is left of one: a write-ahead log
-// without its file would be played into the next file of that name.
-func setAside(path string, now time.Time) (kept []string, err error) {
+// exchange puts a finished store in place of what is there, and returns the names under
+// which that is kept.
+func exchange(part string, req RestoreRequest) (kept []string, err error) {
+	step := func(name string, do func() error) error {
+		if req.before != nil {
+			if err := req.before(name); err != nil {
+				return err
+			}
+		}
+		return do()
+	}
+	aside := unusedName(req.To, req.Now)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, putBack(req.To, aside))
+		}
+	}()
+	for _, suffix := range storeFiles {
+		err := step("keep "+suffix, func() error { return keepAs(req.To+suffix, aside+suffix) })
+		switch {
+		case err == nil:
+			kept = append(kept, aside+suffix)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	if err := step("sync", func() error { return syncDir(filepath.Dir(req.To)) }); err != nil {
+		return nil, err
+	}
+	// A write-ahead log would be played into the next file of that name. There is one only
+	// where the file could not be read.
+	for _, suffix := range storeFiles[1:] {
+		err := step("clear "+suffix, func() error { return os.Remove(req.To + suffix) })
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return kept, step("rename", func() error { return os.Rename(part, req.To) })
+}
+
+// storeFiles are what the names of a store's files end in; the store itself comes first.
+var storeFiles = []string{"", "-wal", "-shm", "-journal"}
+
+// keepAs gives a file a second name, or another one where a file can have but one.
+func keepAs(path, aside string) error {
+	err := os.Link(path, aside)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(path, aside)
+}
+
+// putBack gives what was kept the names again that it had.
+func putBack(path, aside string) error {
+	var all error
+	for _, suffix := range storeFiles {
+		if _, err := os.Lstat(aside + suffix); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		// Where both names are the same file, a rename does nothing.
+		all = errors.Join(all, os.Rename(aside+suffix, path+suffix))
+		if err := os.Remove(aside + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			all = errors.Join(all, err)
+		}
+	}
+	return all
+}
+
+// unusedName is a name for what is kept.
+func unusedName(path string, now time.Time) string {
 	base := path + ".before-restore-" + now.UTC().Format("20060102T150405Z")
 	aside := base
 	for n := 2; anyOf(aside); n++ {
 		aside = fmt.Sprintf("%s-%d", base, n)
 	}
-	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
-		switch err := os.Rename(path+suffix, aside+suffix); {
-		case err == nil:
-			kept = append(kept, aside+suffix)
-		case !errors.Is(err, fs.ErrNotExist):
-			return kept, err
-		}
-	}
-	return kept, nil
+	return aside
 }
 
 // anyOf reports whether a store of this name, or a part of one, is there.
 func anyOf(path string) bool {
-	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+	for _, suffix := range storeFiles {
 		if _, err := os.Lstat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
 			return true
 		}
