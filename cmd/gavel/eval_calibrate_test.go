@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/judge/llmtest"
+)
+
+// overconfidentSet writes n cases, two thirds of them to fit on and the rest to report,
+// for a judge that approves all of them, the surer the more often rightly, and never as
+// often as it says.
+func overconfidentSet(t *testing.T, n int) (path string, brain llmtest.Brain) {
+	t.Helper()
+	path = smallSet(t, 1)
+	var cases strings.Builder
+	sure := make([]float64, n)
+	for i := range n {
+		// Of ten cases, the share that is right rises with what is stated.
+		sure[i] = []float64{0.6, 0.8, 0.95}[i%3]
+		right, split := "reject", "cal"
+		if i/3%10 < []int{3, 5, 7}[i%3] {
+			right = "approve"
+		}
+		if i >= n*2/3 {
+			split = "test"
+		}
+		fmt.Fprintf(&cases, `{"id": "c%d", "workflow": {"ref": "flow.json"}, "state": "draft", "action": "submit", "data": {"unit": %d, "text": "The pump was replaced and tested for an hour."}, "expect": {"outcome": %q}, "label": {"source": "human"}, "split": %q}`+"\n", i, i, right, split)
+	}
+	if err := os.WriteFile(path, []byte(cases.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, func(q llmtest.Question) llmtest.Thought {
+		thought := llmtest.Fooled(q)
+		for _, text := range q.Documents {
+			var doc struct{ Unit *int }
+			if json.Unmarshal([]byte(text), &doc) == nil && doc.Unit != nil {
+				thought.Answer.Confidence = sure[*doc.Unit]
+			}
+		}
+		return thought
+	}
+}
+
+// What eval calibrate fits is what eval run then judges with: the confidences of the
+// same recorded answers come near the shares that are right.
+func TestFittedCalibrationIsUsed(t *testing.T) {
+	cases, brain := overconfidentSet(t, 360)
+	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), brain))
+	defer provider.Close()
+	dir := t.TempDir()
+	tape, results := filepath.Join(dir, "tape.jsonl"), filepath.Join(dir, "results.json")
+	if code, out := evalRun(t, provider.URL, "--mode", "record", "--cassette", tape, "--out", results, cases); code != exitFine {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	plain := filepath.Join(dir, "plain.json")
+	if code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--out", plain, cases); code != exitFine {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	before := reportIn(t, plain)
+	for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
+		file, fitted := filepath.Join(dir, string(method)+".json"), filepath.Join(dir, "fitted.json")
+		var b bytes.Buffer
+		if code := run(t.Context(), []string{"eval", "calibrate", results, "--method", string(method), "--date", "2026-01-15", "--out", file}, strings.NewReader(""), &b, &b); code != exitFine {
+			t.Fatalf("%s: exit code %d\n%s", method, code, b.String())
+		}
+		if !strings.Contains(b.String(), "120 of 240 answers right on cal") || !strings.Contains(b.String(), "on test (120): Brier ") {
+			t.Errorf("%s: %s", method, b.String())
+		}
+		code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--llm-calibration", file, "--out", fitted, cases)
+		if code != exitFine {
+			t.Fatalf("%s: exit code %d\n%s", method, code, out)
+		}
+		after := reportIn(t, fitted)
+		if got := after.Cost.Assurance; len(got) != 1 || got[0] != (eval.Tally{Name: string(judge.AssuranceLLMCalibrated), Count: 120}) {
+			t.Errorf("%s: assurances %v", method, got)
+		}
+		if after.Probability.ECE > 0.06 || after.Probability.ECE >= before.Probability.ECE || *after.Probability.Brier.Value >= *before.Probability.Brier.Value {
+			t.Errorf("%s: ECE %v, shrunk %v; Brier %v, shrunk %v", method, after.Probability.ECE, before.Probability.ECE, *after.Probability.Brier.Value, *before.Probability.Brier.Value)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal is a terminal: what is written to it is read from the other end.
+func openTerminal(t *testing.T) (tty, other *os.File) {
+	t.Helper()
+	other, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	unlocked := 0
+	if err := unix.IoctlSetPointerInt(int(other.Fd()), unix.TIOCSPTLCK, unlocked); err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	n, err := unix.IoctlGetInt(int(other.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = tty.Close() })
+	return tty, other
+}
+
+// Progress is for a terminal: nothing of it is in a file.
+func TestEvalProgress(t *testing.T) {
+	dir := t.TempDir()
+	manyCases(t, dir, 40)
+	args := []string{"eval", "run", "--structural", filepath.Join(dir, "cases.jsonl")}
+
+	tty, other := openTerminal(t)
+	var out bytes.Buffer
+	if code := run(t.Context(), args, strings.NewReader(""), &out, tty); code != exitFine {
+		t.Fatalf("exit code %d\n%s", code, out.String())
+	}
+	if _, err := io.WriteString(tty, "END"); err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	for part := make([]byte, 4096); !strings.HasSuffix(shown.String(), "END"); {
+		n, err := other.Read(part)
+		if err != nil {
+			t.Fatalf("%v after %q", err, shown.String())
+		}
+		shown.Write(part[:n])
+	}
+	if got := shown.String(); !strings.HasSuffix(got, "\r40 of 40 cases\r\nEND") {
+		t.Errorf("the terminal shows %q", got)
+	}
+	if strings.Contains(out.String(), "of 40 cases\n") {
+		t.Errorf("progress on stdout\n%s", out.String())
+	}
+
+	file, err := os.Create(filepath.Join(dir, "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := run(t.Context(), args, strings.NewReader(""), &out, file); code != exitFine {
+		t.Fatalf("exit code %d\n%s", code, out.String())
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(file.Name()); err != nil || len(text) > 0 {
+		t.Errorf("a file gets %q, %v", text, err)
+	}
+}
