@@ -1,0 +1,161 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// keys knows fixed credentials.
+type keys map[string]error
+
+func (k keys) Authenticate(_ context.Context, bearer string) (Identity, error) {
+	if bearer == "" {
+		return Identity{}, ErrNoCredential
+	}
+	err, known := k[bearer]
+	if !known {
+		err = fmt.Errorf("%w: inner detail of %s", ErrBadCredential, bearer)
+	}
+	return Identity{Principal: engine.Principal{ID: "p:" + bearer, Role: engine.RoleAgent}, Kind: KindToken}, err
+}
+
+func gate(t *testing.T, a Authenticator, o Options) http.Handler {
+	t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	return Middleware(a, o)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, ok := FromContext(r.Context())
+		if !ok || r.Header.Get("Authorization") != "" {
+			t.Errorf("the handler sees %v %v, Authorization %q", id, ok, r.Header.Get("Authorization"))
+		}
+		_, _ = w.Write([]byte(id.ID))
+	}))
+}
+
+func TestMiddleware(t *testing.T) {
+	t.Parallel()
+	metadata := func(*http.Request) string { return "https://g.example/.well-known/oauth-protected-resource/mcp" }
+	h := gate(t, keys{"good": nil, "down": fmt.Errorf("%w: the reason", ErrUnavailable)}, Options{ResourceMetadata: metadata})
+	const about = `Bearer realm="gavel", resource_metadata="https://g.example/.well-known/oauth-protected-resource/mcp"`
+	for _, tt := range []struct {
+		name      string
+		header    []string
+		query     string
+		status    int
+		challenge string
+	}{
+		{"good", []string{"Bearer good"}, "", 200, ""},
+		{"scheme in lower case", []string{"bearer good"}, "", 200, ""},
+		{"several spaces", []string{"Bearer   good "}, "", 200, ""},
+		{"none", nil, "", 401, about},
+		{"in the address", nil, "?access_token=good", 401, about},
+		{"bad", []string{"Bearer bad"}, "", 401, about + `, error="invalid_token"`},
+		{"bad, and good in the address", []string{"Bearer bad"}, "?access_token=good", 401, about + `, error="invalid_token"`},
+		{"two", []string{"Bearer good", "Bearer good"}, "", 400, about + `, error="invalid_request"`},
+		{"two in one", []string{"Bearer good, Bearer bad"}, "", 400, about + `, error="invalid_request"`},
+		{"other scheme", []string{"Basic Z29vZDpnb29k"}, "", 400, about + `, error="invalid_request"`},
+		{"no scheme", []string{"good"}, "", 400, about + `, error="invalid_request"`},
+		{"no token", []string{"Bearer "}, "", 400, about + `, error="invalid_request"`},
+		{"empty", []string{""}, "", 400, about + `, error="invalid_request"`},
+		{"beyond ASCII", []string{"Bearer gööd"}, "", 400, about + `, error="invalid_request"`},
+		{"long", []string{"Bearer " + strings.Repeat("x", 17<<10)}, "", 400, about + `, error="invalid_request"`},
+		{"cannot tell", []string{"Bearer down"}, "", 503, ""},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/mcp"+tt.query, http.NoBody)
+		r.Header["Authorization"] = tt.header
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != tt.status || w.Header().Get("WWW-Authenticate") != tt.challenge {
+			t.Errorf("%s: %d %q, want %d %q", tt.name, w.Code, w.Header().Get("WWW-Authenticate"), tt.status, tt.challenge)
+		}
+		if w.Code == http.StatusOK {
+			continue
+		}
+		var p struct {
+			Status       int
+			Code, Detail string
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Status != w.Code || p.Code == "" || p.Detail == "" || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: not a problem: %s %v", tt.name, w.Body, err)
+		}
+		if strings.Contains(w.Body.String(), "inner") || strings.Contains(w.Body.String(), "reason") {
+			t.Errorf("%s: tells too much: %s", tt.name, w.Body)
+		}
+	}
+}
+
+// TestFailuresAreLimited: by address, and never for whoever has a good credential.
+func TestFailuresAreLimited(t *testing.T) {
+	t.Parallel()
+	h := gate(t, keys{"good": nil}, Options{MaxFailures: 3})
+	ask := func(bearer, from string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for i := range 5 {
+		want := http.StatusUnauthorized
+		if i >= 3 {
+			want = http.StatusTooManyRequests
+		}
+		if w := ask("bad", fmt.Sprintf("[2001:db8::%d]:1", i)); w.Code != want || (want == http.StatusTooManyRequests) != (w.Header().Get("Retry-After") != "") {
+			t.Errorf("failure %d: %d %v", i+1, w.Code, w.Header())
+		}
+	}
+	if w := ask("good", "[2001:db8::1]:1"); w.Code != http.StatusOK {
+		t.Errorf("a good credential is kept out: %d", w.Code)
+	}
+	if w := ask("bad", "192.0.2.1:1"); w.Code != http.StatusUnauthorized {
+		t.Errorf("another address suffers: %d", w.Code)
+	}
+}
+
+func TestFailuresAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFailures(1, time.Minute)
+	now := time.Now()
+	from := addressOf("192.0.2.1:99")
+	if wait := f.count(from, now); wait != 0 {
+		t.Errorf("the first waits %s", wait)
+	}
+	if wait := f.count(from, now.Add(20*time.Second)); wait != 40*time.Second {
+		t.Errorf("the second waits %s", wait)
+	}
+	if wait := f.count(from, now.Add(time.Minute)); wait != 0 {
+		t.Errorf("a minute later waits %s", wait)
+	}
+	for i := range 3 * maxAddresses {
+		f.count(addressOf(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255)), now)
+	}
+	if len(f.seen) > maxAddresses {
+		t.Errorf("%d addresses are kept", len(f.seen))
+	}
+}
+
+func TestAny(t *testing.T) {
+	t.Parallel()
+	down := fmt.Errorf("%w: down", ErrUnavailable)
+	both := Any(keys{"a": nil, "x": down}, keys{"b": nil})
+	for bearer, want := range map[string]error{"a": nil, "b": nil, "c": ErrBadCredential, "x": ErrUnavailable, "": ErrNoCredential} {
+		id, err := both.Authenticate(t.Context(), bearer)
+		if !errors.Is(err, want) || (err == nil && id.ID != "p:"+bearer) || (err != nil && id.ID != "") {
+			t.Errorf("%q: %v %v, want %v", bearer, id, err, want)
+		}
+	}
+	one := Local(engine.Principal{ID: "local:agent", Role: engine.RoleAgent})
+	if id, err := one.Authenticate(t.Context(), "anything"); err != nil || id.ID != "local:agent" || id.Kind != KindNone {
+		t.Errorf("%v %v", id, err)
+	}
+}

@@ -1,0 +1,131 @@
+package listen_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/gavel-mcp/gavel/internal/listen"
+)
+
+// pipes is a listener in memory, so that time can be a test's own.
+type pipes struct {
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4285} }
+
+// bench is a server over pipes. Its methods are for use inside of a synctest bubble.
+type bench struct {
+	t     *testing.T
+	pipes *pipes
+	stop  func()
+	ended chan error
+	// handle answers requests; what it waits for has to be made inside of the bubble.
+	handle http.HandlerFunc
+}
+
+func inBubble(t *testing.T, cfg listen.Config, h http.HandlerFunc, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, pipes: &pipes{conns: make(chan net.Conn), done: make(chan struct{})}, ended: make(chan error, 1), handle: h}
+		cfg.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.handle(w, r) })
+		cfg.Listener, cfg.Logger = b.pipes, slog.New(slog.DiscardHandler)
+		ctx, stop := context.WithCancel(t.Context())
+		b.stop = stop
+		s, err := listen.New(ctx, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.ended <- s.Serve(ctx) }()
+		test(b)
+		stop()
+		if err := <-b.ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+}
+
+// caller is the client's side of a connection.
+type caller struct {
+	net.Conn
+	t      *testing.T
+	reader *bufio.Reader
+}
+
+func (b *bench) dial() *caller {
+	here, there := net.Pipe()
+	b.pipes.conns <- there
+	b.t.Cleanup(func() { _ = here.Close() })
+	return &caller{Conn: here, t: b.t, reader: bufio.NewReader(here)}
+}
+
+// send writes in the background: a pipe has no buffer, and a server that refuses reads
+// no further.
+func (c *caller) send(text string) *caller {
+	go func() { _, _ = io.WriteString(c, text) }()
+	return c
+}
+
+// answer reads one answer; nil when the connection ended instead.
+func (c *caller) answer() *http.Response {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.reader, nil)
+	if err != nil {
+		return nil
+	}
+	return resp
+}
+
+// code is the code of a problem, which the answer has to be.
+func code(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	if resp == nil {
+		t.Fatal("the connection ended without an answer")
+	}
+	if got := resp.Header.Get("Content-Type"); got != "application/problem+json" {
+		t.Fatalf("%s: Content-Type %q, want a problem", resp.Status, got)
+	}
+	var p struct {
+		Type, Title, Detail, Code string
+		Status                    int
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Status != resp.StatusCode || p.Title == "" || p.Detail == "" || p.Type != "about:blank" {
+		t.Errorf("%s: not a whole problem: %+v", resp.Status, p)
+	}
+	return p.Code
+}
+
+// get is a request without a body; more are header lines.
+func get(path string, more ...string) string {
+	return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + strings.Join(append(more, ""), "\r\n") + "\r\n"
+}
+
+func fine(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fine") }

@@ -1,0 +1,236 @@
+package listen_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/internal/listen"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// issuer signs certificates for a test.
+type issuer struct {
+	t    *testing.T
+	dir  string
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	next int64
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{t: t, dir: t.TempDir(), key: key, next: 1}
+	i.cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "issuer"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, i.cert, i.cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	i.write("ca.pem", "CERTIFICATE", der)
+	return i
+}
+
+func (i *issuer) path(name string) string { return filepath.Join(i.dir, name) }
+
+func (i *issuer) write(name, kind string, der []byte) {
+	i.t.Helper()
+	if err := os.WriteFile(i.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// issue writes NAME.crt and NAME.key.
+func (i *issuer) issue(name string) {
+	i.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.next++
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(i.next), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, i.cert, key.Public(), i.key)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.write(name+".crt", "CERTIFICATE", der)
+	i.write(name+".key", "PRIVATE KEY", raw)
+}
+
+// client trusts the issuer, and shows the named certificate; "" is none.
+func (i *issuer) client(name string) *http.Client {
+	i.t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(i.cert)
+	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	if name != "" {
+		pair, err := tls.LoadX509KeyPair(i.path(name+".crt"), i.path(name+".key"))
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+	i.t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// start serves on a loopback port until the test ends.
+func start(t *testing.T, cfg listen.Config) *listen.Server {
+	t.Helper()
+	cfg.Addr, cfg.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	ctx, stop := context.WithCancel(context.Background())
+	s, err := listen.New(ctx, cfg)
+	if err != nil {
+		stop()
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return s
+}
+
+func ask(c *http.Client, url string) (*http.Response, string, error) {
+	resp, err := c.Get(url)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp, string(body), err
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	i.issue("server")
+	s := start(t, listen.Config{Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key")})
+	resp, body, err := ask(i.client(""), s.URL())
+	if err != nil || body != "fine" || resp.ProtoMajor != 2 {
+		t.Fatalf("%v %q %v", resp, body, err)
+	}
+	// A renewed certificate is used without a new start; a bad one is not.
+	i.issue("server")
+	later := time.Now().Add(time.Minute)
+	for _, name := range []string{"server.crt", "server.key"} {
+		if err := os.Chtimes(i.path(name), later, later); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resp, _, err = ask(i.client(""), s.URL())
+	if err != nil || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != i.next {
+		t.Errorf("the renewed certificate is not used: %v", err)
+	}
+	if err := os.WriteFile(i.path("server.crt"), []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resp, _, err = ask(i.client(""), s.URL())
+	if err != nil || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != i.next {
+		t.Errorf("a bad certificate took the place of the good one: %v", err)
+	}
+}
+
+func TestMutualTLS(t *testing.T) {
+	t.Parallel()
+	i, stranger := newIssuer(t), newIssuer(t)
+	i.issue("server")
+	i.issue("client")
+	stranger.issue("client")
+	stranger.cert = i.cert // it trusts the server, and is not trusted
+	s := start(t, listen.Config{
+		Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key"), ClientCAFile: i.path("ca.pem"),
+	})
+	if _, body, err := ask(i.client("client"), s.URL()); err != nil || body != "fine" {
+		t.Errorf("%q %v", body, err)
+	}
+	for name, c := range map[string]*http.Client{"none": i.client(""), "a stranger's": stranger.client("client")} {
+		if resp, _, err := ask(c, s.URL()); err == nil {
+			t.Errorf("with the certificate %s: %s", name, resp.Status)
+		}
+	}
+}
+
+// TestPlainOnTLS: whoever speaks HTTP to an HTTPS port learns that, and nothing else.
+func TestPlainOnTLS(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	i.issue("server")
+	s := start(t, listen.Config{Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key")})
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, body, err := ask(c, "http"+strings.TrimPrefix(s.URL(), "https"))
+	if err != nil || resp.StatusCode != http.StatusBadRequest || strings.Contains(body, "fine") {
+		t.Errorf("%v %q %v", resp, body, err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	good := listen.Config{Addr: "127.0.0.1:0", Handler: http.HandlerFunc(fine), Logger: slog.New(slog.DiscardHandler)}
+	for name, tt := range map[string]struct {
+		change func(*listen.Config)
+		want   string
+	}{
+		"no handler":      {func(c *listen.Config) { c.Handler = nil }, "Handler"},
+		"half a pair":     {func(c *listen.Config) { c.CertFile = "x" }, "go together"},
+		"no certificate":  {func(c *listen.Config) { c.CertFile, c.KeyFile = "nowhere", "nowhere" }, "nowhere"},
+		"CA alone":        {func(c *listen.Config) { c.ClientCAFile = "x" }, "need TLS"},
+		"small headers":   {func(c *listen.Config) { c.MaxHeader = 10 }, "1024"},
+		"negative limit":  {func(c *listen.Config) { c.MaxRequests = -1 }, "positive"},
+		"negative time":   {func(c *listen.Config) { c.BodyTimeout = -1 }, "positive"},
+		"host with path":  {func(c *listen.Config) { c.AllowedHosts = []string{"a/b"} }, "a/b"},
+		"host as address": {func(c *listen.Config) { c.AllowedHosts = []string{"https://a"} }, "https://a"},
+		"origin as host":  {func(c *listen.Config) { c.AllowedOrigins = []string{"a.example"} }, "a.example"},
+		"origin and path": {func(c *listen.Config) { c.AllowedOrigins = []string{"https://a/"} }, "https://a/"},
+		"star":            {func(c *listen.Config) { c.AllowedOrigins = []string{"*"} }, "*"},
+		"address":         {func(c *listen.Config) { c.Addr = "127.0.0.1:99999" }, "99999"},
+	} {
+		cfg := good
+		tt.change(&cfg)
+		if s, err := listen.New(t.Context(), cfg); err == nil {
+			_ = s.Close()
+			t.Errorf("%s: accepted", name)
+		} else if !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v does not name %s", name, err, tt.want)
+		}
+	}
+}
