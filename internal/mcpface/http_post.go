@@ -147,6 +147,7 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, who auth.Iden
 	}
 	ctx := context.WithValue(r.Context(), sessionKey{}, s.session)
 	out := newReply(w, p.id, edited(p.call))
+	out.modern = p.modern
 	if p.method == methodListen && p.modern && p.call != nil {
 		e.listen(out, r.WithContext(ctx), who, p, s, body)
 		return
@@ -158,7 +159,9 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, who auth.Iden
 		}
 		defer e.calls.give(who.ID)
 	}
+	ctx, sent := withOutlet(ctx, p.modern, out)
 	e.http.ServeHTTP(out, e.clean(r.WithContext(ctx), body))
+	sent()
 	e.checkBegun(out, p)
 	out.finish()
 }
@@ -172,7 +175,7 @@ func (e *Endpoint) checkBegun(out *reply, p *posted) {
 	defer out.mu.Unlock()
 	body := bytes.TrimSpace(out.held)
 	if at := responseID(body); at.empty() || !bytes.HasPrefix(body[at.end:], []byte(`,"result":`)) {
-		out.w.Header().Del(server.HeaderKeySessionID)
+		out.header.Del(server.HeaderKeySessionID)
 	}
 }
 
@@ -188,7 +191,9 @@ func (e *Endpoint) listen(out *reply, r *http.Request, who auth.Identity, p *pos
 	s.watch.write = out.inject
 	wait := e.background(ctx, end, s.watch.run)
 	waitAlive := e.background(ctx, end, func(ctx context.Context) { e.keepAlive(ctx, end, out) })
+	ctx, sent := withOutlet(ctx, true, out)
 	e.http.ServeHTTP(out, e.clean(r.WithContext(ctx), body))
+	sent()
 	wait()
 	waitAlive()
 	out.finish()
@@ -250,34 +255,3 @@ func metaVersion(body []byte) string {
 	}
 	return m.Params.Meta.ProtocolVersion()
 }
-
-// join gives the library a session that refuses subscriptions to what announces nothing.
-func (e *Endpoint) join(ctx context.Context, _ *http.Request) context.Context {
-	s := sessionOf(ctx)
-	inner, ok := server.ClientSessionFromContext(ctx).(networkSession)
-	if !ok || s == nil || e.check == nil {
-		return ctx
-	}
-	return e.server.WithContext(ctx, networkSubscriber{inner, subscriber{check: e.check(ctx, s)}})
-}
-
-// networkSession is what the library's session over HTTP can do, of what a face needs.
-type networkSession interface {
-	stdioSession
-	server.SessionWithStreamableHTTPConfig
-	server.SessionWithSubscriptionFilter
-}
-
-// networkSubscriber is subscriber over HTTP.
-type networkSubscriber struct {
-	networkSession
-	check subscriber
-}
-
-func (s networkSubscriber) SubscribeToResourceErr(uri string) error { return s.check.check(uri) }
-func (networkSubscriber) SubscribeToResource(string)                {}
-func (networkSubscriber) UnsubscribeFromResource(string)            {}
-func (networkSubscriber) SubscribedResources() []string             { return nil }
-func (networkSubscriber) IsSubscribedToResource(string) bool        { return false }
-
-var _ server.SessionWithResourceSubscriptionsErr = networkSubscriber{}

@@ -3,12 +3,15 @@ package mcpface
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"mime"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
 )
 
 // writePatience is how long a client may take to read what is written to it. One that
@@ -25,41 +28,58 @@ var (
 // in it passes edit, an error that the library words as text becomes JSON-RPC, and a
 // stream takes messages of this package between those of the library.
 type reply struct {
-	w    http.ResponseWriter
-	edit func(message []byte) []byte
-	id   []byte // of the request, for errors; nil when it has none
+	w http.ResponseWriter
+	// header is the library's: another goroutine may begin a stream meanwhile.
+	header http.Header
+	edit   func(message []byte) []byte
+	id     []byte // of the request, for errors; nil when it has none
+	// modern has the status tell what kind of error an answer is, as the era without
+	// sessions demands.
+	modern bool
+	// before waits until all that belongs before the answer is written.
+	before func()
 
 	mu      sync.Mutex
 	status  int
-	events  bool     // it is a stream of events
-	held    []byte   // the body so far, or the event so far
-	waiting [][]byte // messages that came before the stream's first
-	begun   bool     // an event was written
+	events  bool      // it is a stream of events
+	held    []byte    // the body so far, or the event so far
+	waiting [][]byte  // messages that came before the stream's first
+	begun   bool      // an event was written
+	last    time.Time // when the last event was written
 	over    bool
 	failed  error
 }
 
 func newReply(w http.ResponseWriter, id []byte, edit func([]byte) []byte) *reply {
-	return &reply{w: w, id: id, edit: edit}
+	return &reply{w: w, header: http.Header{}, id: id, edit: edit, before: func() {}}
 }
 
 // Header is the response's.
-func (r *reply) Header() http.Header { return r.w.Header() }
+func (r *reply) Header() http.Header { return r.header }
 
 // Unwrap is for http.ResponseController.
 func (r *reply) Unwrap() http.ResponseWriter { return r.w }
 
 // WriteHeader passes on the header of a stream; any other waits for its body.
 func (r *reply) WriteHeader(status int) {
+	events := r.header.Get("Content-Type") == "text/event-stream"
+	if !events {
+		r.before()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.status != 0 || r.over {
 		return
 	}
 	r.status = status
-	if r.w.Header().Get("Content-Type") != "text/event-stream" {
-		return
+	if events {
+		maps.Copy(r.w.Header(), r.header)
+		r.stream()
 	}
+}
+
+// stream begins a stream; mu is held.
+func (r *reply) stream() {
 	r.events = true
 	r.w.Header().Set("X-Accel-Buffering", "no") // proxies hold events back otherwise
 	c := http.NewResponseController(r.w)
@@ -67,7 +87,7 @@ func (r *reply) WriteHeader(status int) {
 	// with them, and the client opens another.
 	_ = c.SetReadDeadline(time.Time{})
 	_ = c.SetWriteDeadline(time.Now().Add(writePatience))
-	r.w.WriteHeader(status)
+	r.w.WriteHeader(r.status)
 	_ = c.Flush()
 	if r.id == nil {
 		r.sendWaiting()
@@ -84,6 +104,9 @@ func (r *reply) sendWaiting() {
 
 // Write takes a part of the body, or of an event.
 func (r *reply) Write(p []byte) (int, error) {
+	if bytes.Contains(p, responseStart) {
+		r.before()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -104,6 +127,7 @@ func (r *reply) Write(p []byte) (int, error) {
 		if !ok {
 			return len(p), nil
 		}
+		r.breathe(event)
 		err := r.send(r.edited(event))
 		r.held = append([]byte(nil), rest...)
 		if err != nil {
@@ -111,6 +135,27 @@ func (r *reply) Write(p []byte) (int, error) {
 		}
 		r.begun = true
 		r.sendWaiting()
+	}
+}
+
+// apart is the time between a notification and the answer that follows it.
+const apart = 5 * time.Millisecond
+
+// breathe keeps an answer from reaching the client in one piece with the notification
+// before it: the TypeScript SDK forgets who waits for progress when it reads the answer,
+// before it hands out what stood in front of it in the same piece.
+func (r *reply) breathe(event []byte) {
+	at := bytes.Index(event, dataStart)
+	if at < 0 || responseID(event[at+len(dataStart):]).empty() {
+		return
+	}
+	r.pause()
+}
+
+// pause waits until the last event is a while ago; mu is held.
+func (r *reply) pause() {
+	if d := apart - time.Since(r.last); d > 0 {
+		<-time.After(d)
 	}
 }
 
@@ -145,6 +190,7 @@ func (r *reply) send(event []byte) error {
 	if err := c.Flush(); err != nil {
 		r.failed = err
 	}
+	r.last = time.Now()
 	return r.failed
 }
 
@@ -161,6 +207,26 @@ func (r *reply) inject(message []byte) error {
 		return nil
 	}
 	return r.send(eventOf(message))
+}
+
+// push sends a notification that belongs to the request, whose answer becomes a stream
+// by it.
+func (r *reply) push(message []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || r.status != 0 && !r.events {
+		return errReplyOver
+	}
+	if r.status == 0 {
+		r.status = http.StatusOK
+		r.w.Header().Set("Content-Type", "text/event-stream")
+		r.w.Header().Set("Cache-Control", "no-cache")
+		r.stream()
+	}
+	err := r.send(eventOf(message))
+	r.begun = true
+	r.sendWaiting()
+	return err
 }
 
 // comment keeps a quiet stream alive: proxies close those that say nothing, and only a
@@ -183,18 +249,26 @@ func (r *reply) finish() {
 	}
 	r.over = true
 	if r.events {
+		if len(bytes.TrimSpace(r.held)) > 0 { // an answer of which the library did not know that a stream had begun
+			r.pause()
+			_ = r.send(eventOf(r.edit(r.held))) // a client that is gone needs no answer
+		}
 		return
 	}
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
 	h := r.w.Header()
+	maps.Copy(h, r.header)
 	body := bytes.TrimSpace(r.held)
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	switch {
 	case len(body) == 0:
 	case kind == "application/json":
 		body = bytes.TrimSpace(r.edit(body))
+		if r.modern {
+			r.status = statusOf(body, r.status)
+		}
 	case r.status >= http.StatusBadRequest:
 		body = plainFault(r.status, string(body)).line(r.id)
 		h.Set("Content-Type", "application/json")
@@ -205,6 +279,28 @@ func (r *reply) finish() {
 	}
 	r.w.WriteHeader(r.status)
 	_, _ = r.w.Write(body) // a client that is gone needs no answer
+}
+
+// statusOf is the status for an answer that may be an error: the library has set it
+// before the error was restored.
+func statusOf(body []byte, status int) int {
+	at := responseID(body)
+	if at.empty() || !bytes.HasPrefix(body[at.end:], errorStart) {
+		return status
+	}
+	start := at.end + len(errorStart)
+	code, err := strconv.Atoi(string(body[start:skipValue(body, start)]))
+	if err != nil {
+		return status
+	}
+	switch code {
+	case codeMethodNotFound:
+		return http.StatusNotFound
+	case codeParse, codeInvalidRequest, codeInvalidParams, mcp.HEADER_MISMATCH, mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, mcp.UNSUPPORTED_PROTOCOL_VERSION:
+		return http.StatusBadRequest
+	default:
+		return status
+	}
 }
 
 // seal sets what every answer with a body says of it.
