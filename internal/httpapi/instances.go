@@ -70,7 +70,8 @@ type AdvanceRequest struct {
 	ID string `path:"id"`
 	// Key makes a retry safe: the same key is answered and not repeated.
 	Key string `header:"Idempotency-Key"`
-	// ExpectedRevision must be the instance's.
+	// ExpectedRevision is the ETag of what was read, or a revision in double quotes:
+	// the answer is 412 when it is not the instance's any more.
 	ExpectedRevision *int64 `header:"If-Match"`
 	// Action is one of nextActions.
 	Action string `json:"action" required:"true"`
@@ -82,7 +83,8 @@ type AdvanceRequest struct {
 type ValidateRequest struct {
 	// ID of the instance.
 	ID string `path:"id"`
-	// ExpectedRevision must be the instance's.
+	// ExpectedRevision is the ETag of what was read, or a revision in double quotes:
+	// the answer is 412 when it is not the instance's any more.
 	ExpectedRevision *int64 `header:"If-Match"`
 	// Action is one of nextActions.
 	Action string `json:"action" required:"true"`
@@ -96,7 +98,8 @@ type CancelRequest struct {
 	ID string `path:"id"`
 	// Key makes a retry safe: the same key is answered and not repeated.
 	Key string `header:"Idempotency-Key"`
-	// ExpectedRevision must be the instance's.
+	// ExpectedRevision is the ETag of what was read, or a revision in double quotes:
+	// the answer is 412 when it is not the instance's any more.
 	ExpectedRevision *int64 `header:"If-Match"`
 	// Reason is one sentence for the record.
 	Reason string `json:"reason"`
@@ -108,7 +111,8 @@ type UndoRequest struct {
 	ID string `path:"id"`
 	// Key makes a retry safe: the same key is answered and not repeated.
 	Key string `header:"Idempotency-Key"`
-	// ExpectedRevision must be the instance's.
+	// ExpectedRevision is the ETag of what was read, or a revision in double quotes:
+	// the answer is 412 when it is not the instance's any more.
 	ExpectedRevision *int64 `header:"If-Match"`
 }
 
@@ -130,7 +134,8 @@ type RollbackRequest struct {
 	ID string `path:"id"`
 	// Key makes a retry safe: the same key is answered and not repeated.
 	Key string `header:"Idempotency-Key"`
-	// ExpectedRevision must be the instance's.
+	// ExpectedRevision is the ETag of what was read, or a revision in double quotes:
+	// the answer is 412 when it is not the instance's any more.
 	ExpectedRevision *int64 `header:"If-Match"`
 	// CheckpointID is one that checkpoints lists.
 	CheckpointID string `json:"checkpointId" required:"true"`

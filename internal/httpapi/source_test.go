@@ -111,22 +111,28 @@ func said(doc *ast.CommentGroup) string {
 // aboutType is the comment of a type without its name, which readers of JSON do not know.
 func (s *source) aboutType(t reflect.Type) string {
 	text := s.of(t.PkgPath()).types[t.Name()]
-	text = strings.TrimPrefix(text, t.Name()+" ")
-	return sentenceOf(text)
+	return sentenceOf(withoutName(text, t.Name()))
 }
 
 // aboutField is the comment of a field, with the name that it has in JSON.
 func (s *source) aboutField(t reflect.Type, f reflect.StructField, name string) string {
 	text := s.of(t.PkgPath()).fields[t.Name()+"."+f.Name]
-	if rest, ok := strings.CutPrefix(text, f.Name+" "); ok {
-		text = rest
-		for _, verb := range []string{"is ", "are "} {
-			text = strings.TrimPrefix(text, verb)
-		}
-	}
-	text = strings.TrimPrefix(text, f.Name+": ")
+	text = strings.TrimPrefix(withoutName(text, f.Name), f.Name+": ")
 	text = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(text, name)
 	return sentenceOf(text)
+}
+
+// withoutName turns "State is where it is" into "where it is", and leaves "Data of the
+// action" as it is.
+func withoutName(text, name string) string {
+	rest, ok := strings.CutPrefix(text, name+" ")
+	if !ok || strings.HasPrefix(rest, "of ") || strings.HasPrefix(rest, "in ") || strings.HasPrefix(rest, "and ") || strings.HasPrefix(rest, "with ") {
+		return text
+	}
+	for _, verb := range []string{"is ", "are "} {
+		rest = strings.TrimPrefix(rest, verb)
+	}
+	return rest
 }
 
 func (s *source) valuesOf(t reflect.Type) []string { return s.of(t.PkgPath()).values[t.Name()] }

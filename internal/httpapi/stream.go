@@ -40,17 +40,17 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 		return &engine.Error{Code: CodeDraining, Message: "The server is about to end.", Hint: "Connect again shortly."}
 	default:
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), h.life(who))
+	defer cancel()
+	first, err := h.cfg.Engine.Tail(ctx, who.Principal, req)
+	if err != nil {
+		return err //nolint:wrapcheck // an *engine.Error
+	}
 	leave, err := h.streams.enter(who.ID)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(r.Context(), h.life(who))
-	defer cancel()
-	first, err := h.cfg.Engine.Tail(ctx, who.Principal, req)
-	if err != nil {
-		return err
-	}
 	f := &feed{h: h, w: w, out: http.NewResponseController(w), who: who, req: req}
 	f.open()
 	f.run(ctx, first)
