@@ -70,16 +70,23 @@ func (l *ledger) of(principal string) *account {
 	return a
 }
 
-// forget drops accounts whose hour is over, and any one when there is none.
+// forget drops accounts whose hour is over, and an eighth of all when there is none of
+// them: not one at a time, each after a look at everybody.
 func (l *ledger) forget(now time.Time) {
-	before, last := len(l.accounts), ""
 	for name, a := range l.accounts {
-		if last = name; now.Sub(a.since) >= accountTime {
+		if now.Sub(a.since) >= accountTime {
 			delete(l.accounts, name)
 		}
 	}
-	if len(l.accounts) == before {
-		delete(l.accounts, last)
+	if len(l.accounts) < mostAccounts {
+		return
+	}
+	n := mostAccounts / 8
+	for name := range l.accounts {
+		if n--; n < 0 {
+			return
+		}
+		delete(l.accounts, name)
 	}
 }
 

@@ -82,14 +82,22 @@ func (l *limiter) take(id Identity, now time.Time) time.Duration {
 	return 0
 }
 
+// makeRoom forgets who has not called for a while, and an eighth of all when nobody is
+// left of them: not one at a time, each after a look at everybody.
 func (l *limiter) makeRoom(now time.Time) {
-	last := ""
 	for id, b := range l.buckets {
-		if last = id; now.Sub(b.used) >= idleBucket {
+		if now.Sub(b.used) >= idleBucket {
 			delete(l.buckets, id)
 		}
 	}
-	if len(l.buckets) >= mostBuckets {
-		delete(l.buckets, last)
+	if len(l.buckets) < mostBuckets {
+		return
+	}
+	n := mostBuckets / 8
+	for id := range l.buckets {
+		if n--; n < 0 {
+			return
+		}
+		delete(l.buckets, id)
 	}
 }
