@@ -20,8 +20,8 @@ const gate = `{"name":"gate","initialState":"open","states":{
 		"close":"shut"}},
 	"shut":{"final":true}}}`
 
-// soon is a second with the slack that a shared machine needs.
-const soon = 5 * time.Second
+// soon is a second with the slack that a shared machine under the race detector needs.
+const soon = patience
 
 func storeIn(t *testing.T) string {
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 
 // patience bounds every wait of these tests; a machine that is merely slow never
 // reaches it.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // server is a real `gavel mcp` process, driven with JSON-RPC lines. Whatever it
 // writes to stdout that is not a JSON-RPC line fails the test.

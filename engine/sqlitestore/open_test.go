@@ -243,7 +243,7 @@ func TestLockedByAnotherProcess(t *testing.T) {
 	}
 	release()
 	// 50 ms can pass on a busy machine before a lock that is gone is seen to be.
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		err := s.Commit(t.Context(), c)
 		if err == nil {
 			break
@@ -256,7 +256,10 @@ func TestLockedByAnotherProcess(t *testing.T) {
 
 func TestCloseDoesNotWaitForAnotherProcess(t *testing.T) {
 	path := newPath(t)
-	s := openAt(t, path) // waits 10 s for locks
+	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path, BusyTimeout: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
 	release := lock(t, path)
 	defer release()
 	errs := make(chan error, 2)
@@ -283,7 +286,7 @@ func TestCloseDoesNotWaitForAnotherProcess(t *testing.T) {
 	if busy == 0 {
 		t.Error("no write was told that the store is locked")
 	}
-	if took := time.Since(start); took > 8*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("closing took %s", took)
 	}
 }

@@ -110,12 +110,16 @@ func reviewsQuery(t *testing.T, _ Driver, s engine.Store) {
 		places = append(places, &engine.ReviewCursor{Rank: rank}, &engine.ReviewCursor{Rank: rank, ID: "zzz"})
 	}
 	places = append(places, &engine.ReviewCursor{Rank: 1, ID: ReviewID(100) + "-"})
+	n := 0
 	for _, instance := range []string{"", ID(2)} {
 		for _, workflow := range []string{"", "form"} {
 			for _, principal := range []string{"", "local:b"} {
 				for _, status := range []record.ReviewStatus{"", record.ReviewOpen, record.ReviewStale} {
 					for _, after := range places {
 						for _, limit := range []int{0, 1, 9} {
+							if n++; raced && n%7 != 0 { // prime to how many of each there are
+								continue
+							}
 							q := engine.ReviewQuery{
 								Instance: instance, Workflow: workflow, Principal: principal, Status: status, After: after, Limit: limit,
 							}
