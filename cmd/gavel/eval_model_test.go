@@ -50,13 +50,15 @@ func TestRepeatsAskAgain(t *testing.T) {
 	model := llmtest.New(llmtest.OpenAI(), brain)
 	provider := httptest.NewServer(model)
 	defer provider.Close()
-	results := filepath.Join(t.TempDir(), "r.json")
-	code, out := evalRun(t, provider.URL, "--mode", "live", "--repeat", "4", "--workers", "1", "--out", results, smallSet(t, 3))
-	if code != exitFine || model.Count() != 12 {
-		t.Fatalf("exit code %d, %d requests\n%s", code, model.Count(), out)
-	}
-	if f := reportIn(t, results).Flips; f.Rate.K != 3 || f.Rate.N != 3 || f.MostRepeats != 4 {
-		t.Errorf("flips: %+v\n%s", f, out)
+	results, tape, cases := filepath.Join(t.TempDir(), "r.json"), filepath.Join(t.TempDir(), "tape.jsonl"), smallSet(t, 3)
+	for i, from := range [][]string{{"live"}, {"record", "--cassette", tape}, {"replay", "--cassette", tape}} {
+		code, out := evalRun(t, provider.URL, append([]string{"--repeat", "4", "--workers", "1", "--out", results, cases, "--mode"}, from...)...)
+		if want := min(i+1, 2) * 12; code != exitFine || model.Count() != want {
+			t.Fatalf("%s: exit code %d, %d requests, want %d\n%s", from[0], code, model.Count(), want, out)
+		}
+		if f := reportIn(t, results).Flips; f.Rate.K != 3 || f.Rate.N != 3 || f.MostRepeats != 4 {
+			t.Errorf("%s: flips: %+v\n%s", from[0], f, out)
+		}
 	}
 }
 
@@ -80,6 +82,27 @@ func TestCasesAreIndependent(t *testing.T) {
 	}
 	if r := reportIn(t, results); r.Unreadable.K != 20 || r.Confusion.ExpectApprove.Approve != 5 {
 		t.Errorf("unreadable %+v, confusion %+v\n%s", r.Unreadable, r.Confusion, out)
+	}
+}
+
+// What may be spent is bounded by calls and by money; what comes after is not evaluated.
+func TestBudgetsOfARun(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		calls int
+		says  string
+	}{
+		{[]string{"--max-calls", "3"}, 3, "budget spent: 3 calls"},
+		// An answer of the scripted model is 800 tokens in and 100 out: 0.001 USD.
+		{[]string{"--llm-price-in", "1", "--llm-price-out", "2", "--max-cost", "0.0035"}, 4, "budget spent: 0.0035 USD"},
+	} {
+		model := llmtest.New(llmtest.OpenAI(), llmtest.Fooled)
+		provider := httptest.NewServer(model)
+		code, out := evalRun(t, provider.URL, append(c.args, "--mode", "live", "--workers", "1", smallSet(t, 8))...)
+		provider.Close()
+		if code != exitUnknown || model.Count() != c.calls || !strings.Contains(out, c.says) {
+			t.Errorf("%v: exit code %d, %d requests\n%s", c.args, code, model.Count(), out)
+		}
 	}
 }
 
@@ -117,5 +140,8 @@ func TestModeOverridesTheEnvironment(t *testing.T) {
 	t.Setenv("GAVEL_LLM_CASSETTE", tape)
 	if code, out := evalRun(t, provider.URL, "--mode", "live", cases); code != exitFine || model.Count() != 4 {
 		t.Errorf("live: exit code %d, %d requests\n%s", code, model.Count(), out)
+	}
+	if code, out := evalRun(t, provider.URL, "--mode", "record-missing", "--cassette", tape, smallSet(t, 5)); code != exitFine || model.Count() != 7 {
+		t.Errorf("record-missing: exit code %d, %d requests\n%s", code, model.Count(), out)
 	}
 }

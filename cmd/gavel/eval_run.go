@@ -152,6 +152,9 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 	case c.Cassette == "" && c.CassetteFor != string(llm.CassetteLive):
 		return nil, misused("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.CassetteFor)
 	}
+	if c.MaxCost > 0 && (c.PriceIn == nil || c.PriceOut == nil) {
+		return nil, misused("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
+	}
 	return c.open(con.log)
 }
 
