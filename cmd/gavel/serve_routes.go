@@ -72,7 +72,6 @@ func (r *routes) drain() {
 	r.draining.Store(true)
 	if r.mux.Load() != nil {
 		r.endpoint.EndStreams()
-		r.api.Drain()
 	}
 }
 
