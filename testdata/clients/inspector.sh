@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# Drives a server with the command line of the MCP inspector, over stdio.
+# Drives a server with the command line of the MCP inspector, over stdio or HTTP.
 #
 #   inspector.sh COMMAND ARGS...
+#   inspector.sh URL
 #
-# Every call of the inspector starts the server anew, so the calls that follow one
-# another show that the store keeps what was done. COMMAND gets "--store FILE" added.
+# Every call of the inspector starts the server anew, or begins a new session, so the
+# calls that follow one another show that the store keeps what was done. COMMAND gets
+# "--store FILE" added; the store behind URL must be new.
 # Prints one line for each step and closes with "N passed, N failed".
 set -euo pipefail
-[ $# -gt 0 ] || { echo "usage: inspector.sh COMMAND ARGS..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: inspector.sh (COMMAND ARGS... | URL)" >&2; exit 2; }
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-server=("$@" --store "$dir/gavel.db")
+case $1 in
+  http://* | https://*) server=("$1" --transport http) ;;
+  *) server=("$@" --store "$dir/gavel.db") ;;
+esac
 inspector=("$here/node_modules/.bin/mcp-inspector" --cli "${server[@]}" --method)
 passed=0 failed=0
 

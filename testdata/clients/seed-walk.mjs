@@ -3,16 +3,19 @@
 // (code-review) and "Document Review with Validation", with a restart in the middle.
 //
 //   node seed-walk.mjs -- COMMAND ARGS...
+//   node seed-walk.mjs -- URL
 //
-// COMMAND is the server; its store must be a file, and new. Prints one line for each
+// COMMAND is the server, or URL is where it listens; its store must be a file, and new.
+// Prints one line for each
 // step and closes with "N passed, N failed"; exits 0 when nothing failed.
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import assert from 'node:assert/strict';
 
 const [command, ...args] = process.argv.slice(process.argv.indexOf('--') + 1);
 if (!command || !process.argv.includes('--')) {
-  console.error('usage: node seed-walk.mjs -- COMMAND ARGS...');
+  console.error('usage: node seed-walk.mjs -- (COMMAND ARGS... | URL)');
   process.exit(2);
 }
 
@@ -22,8 +25,13 @@ let client;
 let log = ''; // what the server said on stderr, shown when something failed
 
 async function connect() {
-  const transport = new StdioClientTransport({ command, args, stderr: 'pipe' });
-  transport.stderr.on('data', (chunk) => { log += chunk; });
+  let transport;
+  if (/^https?:/.test(command)) {
+    transport = new StreamableHTTPClientTransport(new URL(command));
+  } else {
+    transport = new StdioClientTransport({ command, args, stderr: 'pipe' });
+    transport.stderr.on('data', (chunk) => { log += chunk; });
+  }
   client = new Client({ name: 'seed-walk', version: '1.0.0' });
   await client.connect(transport);
   return (await client.listTools()).tools; // from here on the SDK checks answers against their schemas
