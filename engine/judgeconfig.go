@@ -161,13 +161,22 @@ func (e *Engine) overlays(ctx context.Context, s StoredDefinition, owner string)
 	if len(revisions) == 0 {
 		return nil, "", nil
 	}
+	return inForce(s, owner, revisions), configsHash(owner, revisions), nil
+}
+
+// configsHash names the judge-config revisions that bind an owner's instances; "" when
+// there are none at all.
+func configsHash(owner string, revisions []JudgeConfig) string {
+	if len(revisions) == 0 {
+		return ""
+	}
 	hashes := []string{"gavel/judge-configs/v1"}
 	for _, r := range revisions {
 		if r.Scope == "" || r.Scope == owner {
 			hashes = append(hashes, r.Hash)
 		}
 	}
-	return inForce(s, owner, revisions), "sha256:" + digest(hashes...), nil
+	return "sha256:" + digest(hashes...)
 }
 
 // overlaysUntil are the judge-config revisions that were in force at a time; zero is now.

@@ -50,7 +50,7 @@ var services = []string{
 // everything is what a program may import: only cmd wires.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
-	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/suite", "engine/mcpgate",
+	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/suite", "engine/replay", "engine/mcpgate",
 	"internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
 	"testdata",
 })
@@ -92,6 +92,7 @@ var Packages = []Package{
 	{Path: "engine/pgstore", May: below5},
 	{Path: "engine/storetest", May: below5, TestOnly: true},
 	{Path: "engine/suite", May: below5},
+	{Path: "engine/replay", May: below5},
 	{Path: "engine/mcpgate", May: below5},
 
 	// Layer 6a: services.

@@ -1,0 +1,386 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/replay"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/prompts"
+)
+
+type replayCmd struct {
+	Workflow string `name:"workflow" placeholder:"NAME" help:"Only decisions of this workflow."`
+	timeFilter
+	Definition  []string `name:"definition" placeholder:"FILE" help:"Judge under the definition in this file instead of the one of then; only decisions of its workflow. Repeatable."`
+	Least       *float64 `name:"min-confidence" placeholder:"C" help:"Judge with this minConfidence, 0 to 1; it only warns where strictMode is off."`
+	Strict      bool     `name:"strict" help:"Judge with strictMode."`
+	Mode        string   `name:"mode" enum:"recorded,replay,record,record-missing,live" default:"recorded" placeholder:"MODE" help:"Where the model's answers come from: recorded (the default; what it answered then), replay (the cassette alone), record, record-missing, or live."`
+	Ask         string   `name:"model" placeholder:"NAME" help:"Ask this model, also where a definition names another one. Default: --llm-model."`
+	Prompt      string   `name:"prompt" placeholder:"ID" help:"Let recorded answers count only if they were asked for with this prompt, as it is today."`
+	Tape        string   `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
+	MaxFlips    *int64   `name:"max-flips" placeholder:"N" help:"Exit with 4 when more decisions than this come out otherwise."`
+	MaxApproved *int64   `name:"max-new-approvals" placeholder:"N" help:"Exit with 4 when more than this are approved now that were not then."`
+	MaxLeft     string   `name:"max-not-replayed" placeholder:"SHARE" help:"Exit with 3 when a larger share than this cannot be judged again."`
+	Shadow      bool     `name:"shadow" help:"Judge nothing; only sum up what was decided in shadow mode."`
+	List        int      `name:"list" default:"100" placeholder:"N" help:"List this many flips of each direction. Default: 100."`
+	Workers     int      `name:"workers" placeholder:"N" help:"Judge this many at once. Default: one for each processor."`
+	Out         []string `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json or .md. Repeatable."`
+	JSON        bool     `name:"json" help:"Print JSON."`
+	storeFlag
+	modelFlags
+}
+
+// Help says what is judged, and how.
+func (replayCmd) Help() string {
+	return `Puts recorded decisions to the judge once more, each exactly as it was put: context, facts,
+data, rights and the evidence that was fetched. What comes out otherwise is listed, moves
+that would be approved now and were not then first. Without a change, nothing should.
+
+The store is only read; nothing is fetched, counted or cached. What a model answered then
+is its answer now, unless --mode asks it anew. What cannot be judged again is counted with
+the reason. docs/replay.md has the reasons and the limits of all this.
+
+Examples:
+
+    gavel replay
+    gavel replay --definition flows/review.yaml --max-new-approvals 0
+    gavel replay --workflow review --since 30d --min-confidence 0.9 --json
+    gavel replay --mode live --model gpt-5-mini --workflow review --max-flips 5
+    gavel replay --shadow
+
+Exit codes: 0 fine, 1 the definition is bad, 2 wrong usage, 3 could not find out, 4 more
+flips or new approvals than allowed.`
+}
+
+// Run judges again.
+func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
+	cfg, about, err := c.settings()
+	if err != nil {
+		return err
+	}
+	path, err := c.storePath(con.log, false)
+	if err != nil {
+		return err
+	}
+	about.Store = path
+	store, err := openArchive(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	cfg.From = store
+	if cfg.Query.Digester, err = c.digester(con, path); err != nil {
+		return err
+	}
+	box, err := newSandbox(con.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = box.Close() }() // the workers hold nothing
+	cfg.Compiler = box.compiler
+	if err := c.redefine(ctx, box, &cfg, &about); err != nil {
+		return err
+	}
+	if err := c.known(ctx, store, cfg.Change.Definitions); err != nil {
+		return err
+	}
+	asked, err := c.openModel(con, &cfg, &about)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, asked.Close()) }()
+	if isTTY(con.err) {
+		cfg.Progress = replayProgress(con)
+	}
+	r, err := replay.Run(ctx, cfg)
+	if cfg.Progress != nil {
+		con.err.printf("\r%s\r", strings.Repeat(" ", 40))
+	}
+	if err != nil {
+		return engineFailure(err)
+	}
+	return c.conclude(con, about, r)
+}
+
+// settings are what the flags alone say; a mistake in them is found before anything runs.
+func (c *replayCmd) settings() (cfg replay.Config, about replay.About, err error) {
+	about = replay.About{Changed: []string{}, Selected: []string{}, Answers: "as they were recorded"}
+	since, until, err := c.times(time.Now())
+	if err != nil {
+		return cfg, about, err
+	}
+	cfg.Query = engine.QuestionQuery{Workflow: c.Workflow, Since: since, Until: until}
+	cfg.ShadowOnly, cfg.Workers, cfg.Listed = c.Shadow, c.Workers, c.List
+	cfg.Gates = replay.Gates{MaxFlips: c.MaxFlips, MaxNewApprovals: c.MaxApproved}
+	if c.MaxLeft != "" {
+		share, err := parseShare(c.MaxLeft)
+		if err != nil {
+			return cfg, about, misused("", "--max-not-replayed: %w", err)
+		}
+		cfg.Gates.MaxNotReplayed = &share
+	}
+	if err := cfg.Gates.Validate(); err != nil {
+		return cfg, about, misused("", "%w", err)
+	}
+	for flag, text := range map[string]string{"workflow": c.Workflow, "since": c.Since, "until": c.Until} {
+		if text != "" {
+			about.Selected = append(about.Selected, flag+" "+text)
+		}
+	}
+	slices.Sort(about.Selected)
+	if c.List < 1 || c.Workers < 0 || c.Workers > 1000 {
+		return cfg, about, misused("", "--list is 1 or more, --workers 0 to 1000")
+	}
+	for _, path := range c.Out {
+		if !slices.Contains([]string{".txt", ".json", ".md"}, filepath.Ext(path)) {
+			return cfg, about, misused("", "--out %s: the name must end in .txt, .json or .md", path)
+		}
+	}
+	return cfg, about, c.change(&cfg, &about)
+}
+
+// change takes what is to be otherwise from the flags.
+func (c *replayCmd) change(cfg *replay.Config, about *replay.About) error {
+	if c.Shadow {
+		if c.Least != nil || c.Strict || c.Prompt != "" || c.Ask != "" || len(c.Definition) > 0 || cfg.Gates.Any() || c.Mode != "recorded" {
+			return misused("leave --shadow out to judge again", "--shadow only sums up what was decided; it goes without changes and limits")
+		}
+		return nil
+	}
+	if c.Least != nil {
+		if !(*c.Least >= 0 && *c.Least <= 1) {
+			return misused("", "--min-confidence is %v, must be 0 to 1", *c.Least)
+		}
+		cfg.Change.MinConfidence = c.Least
+		about.Changed = append(about.Changed, fmt.Sprintf("minConfidence %v", *c.Least))
+	}
+	if c.Strict {
+		cfg.Change.StrictMode = &c.Strict
+		about.Changed = append(about.Changed, "strictMode")
+	}
+	if c.Prompt != "" {
+		p, err := prompts.Render(c.Prompt, prompts.Input{})
+		if err != nil {
+			return misused("", "--prompt: %w", err)
+		}
+		if c.Mode == "recorded" {
+			cfg.Change.PromptDigest = p.Digest
+		}
+		about.Changed = append(about.Changed, "prompt "+p.ID+" "+p.Digest)
+	}
+	return nil
+}
+
+// openArchive opens a store so that nothing can be written.
+func openArchive(ctx context.Context, path string) (*sqlitestore.Reader, error) {
+	store, err := sqlitestore.OpenReader(ctx, path)
+	switch {
+	case errors.Is(err, engine.ErrNewerSchema):
+		return nil, misused("use a newer gavel, or another --store", "%w", err)
+	case errors.Is(err, sqlitestore.ErrOlderSchema):
+		return nil, misused("gavel instances list brings it up to date", "%w", err)
+	case err != nil:
+		return nil, unclear("is it a store of gavel, and may you read it?", "cannot %w", err)
+	}
+	return store, nil
+}
+
+// digester makes the store's digests, by which contexts are checked. No key is made.
+func (*replayCmd) digester(con *console, path string) (engine.Digester, error) {
+	file := filepath.Join(filepath.Dir(path), keyFile)
+	if !isFile(file) {
+		con.log.Warn("the store's key is not there; contexts are not held against their digests", "key", file)
+		return nil, nil
+	}
+	key, err := record.LoadOrCreateKey(file)
+	if err != nil {
+		return nil, misused("", "cannot use the key file: %w", err)
+	}
+	return record.NewDigester(key), nil
+}
+
+// redefine reads the other definitions; one with errors is not judged by.
+func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Config, about *replay.About) error {
+	files, err := definitionFiles(c.Definition)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		linted, err := lintOne(ctx, box, nil, file)
+		if err != nil {
+			return err
+		}
+		bad := &failure{code: exitBad, err: fmt.Errorf("%s cannot be judged by", file)}
+		for _, issue := range linted.Issues {
+			if issue.Severity == workflow.SeverityError {
+				bad.lines = append(bad.lines, issueLine(file, issue))
+			}
+		}
+		if len(bad.lines) > 0 {
+			return bad
+		}
+		document, err := readDefinition(file)
+		if err != nil {
+			return err
+		}
+		d, err := workflow.Parse(file, document)
+		if err != nil {
+			return unparsable(file, err)
+		}
+		if cfg.Change.Definitions == nil {
+			cfg.Change.Definitions = map[string]*workflow.Definition{}
+		}
+		if cfg.Change.Definitions[d.Name] != nil {
+			return misused("", "%s defines %q, which another file defines already", file, d.Name)
+		}
+		if c.Workflow != "" && c.Workflow != d.Name {
+			return misused("", "%s defines %q, and --workflow is %q", file, d.Name, c.Workflow)
+		}
+		cfg.Change.Definitions[d.Name] = d
+		cfg.Query.Workflow = d.Name
+		about.Changed = append(about.Changed, fmt.Sprintf("definition %s %s", d.Name, d.Hash))
+	}
+	if len(cfg.Change.Definitions) > 1 {
+		cfg.Query.Workflow = ""
+	}
+	return nil
+}
+
+// known refuses workflows that the store does not have: a limit on them would always hold.
+func (c *replayCmd) known(ctx context.Context, store engine.Archive, definitions map[string]*workflow.Definition) error {
+	names := []string{}
+	if c.Workflow != "" {
+		names = append(names, c.Workflow)
+	}
+	for name := range definitions {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		_, err := store.Definition(ctx, name, 0)
+		switch {
+		case errors.Is(err, engine.ErrNotFound):
+			return misused("gavel history stats lists what was decided", "the store has no workflow %q", name)
+		case err != nil:
+			return unclear("", "cannot read the definition: %w", err)
+		}
+	}
+	return nil
+}
+
+// openModel is the model that is asked now; nil where recorded answers count.
+func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.About) (*model, error) {
+	switch {
+	case c.Mode == "recorded" && (c.Ask != "" || c.Tape != ""):
+		return nil, misused("--mode live asks it, --mode replay --cassette FILE plays its answers back", "recorded decisions hold the answers of the models that were asked then; --model and --cassette need another --mode")
+	case c.Mode == "recorded" || c.Shadow:
+		return nil, nil
+	}
+	if c.Ask != "" {
+		c.Model, cfg.Change.DefaultModel = c.Ask, true
+		about.Changed = append(about.Changed, "model "+c.Ask)
+	}
+	if c.Tape != "" {
+		c.Cassette = c.Tape
+	}
+	c.CassetteFor, c.Budget = c.Mode, 0 // what a principal may ask for is about moves
+	switch {
+	case c.Model == "":
+		return nil, misused("give --model, or set LLM_JUDGE_MODEL", "--mode %s needs a model", c.Mode)
+	case c.Cassette == "" && c.Mode != string(llm.CassetteLive):
+		return nil, misused("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.Mode)
+	}
+	m, err := c.open(con.log)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Model, err = m.layer(nil); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	about.Answers = c.Mode + ", model " + c.Model
+	return m, nil
+}
+
+func replayProgress(con *console) func(int64) {
+	var last time.Time
+	return func(done int64) {
+		if time.Since(last) >= 100*time.Millisecond {
+			last = time.Now()
+			con.err.printf("\r%d decisions", done)
+		}
+	}
+}
+
+// replayed is what --json prints.
+type replayed struct {
+	About replay.About `json:"about"`
+	replay.Report
+}
+
+// shadowed is what --shadow --json prints.
+type shadowed struct {
+	About replay.About `json:"about"`
+	replay.Shadow
+}
+
+// conclude prints and writes the report, and gives the exit code.
+func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) error {
+	render := map[string]func(io.Writer) error{
+		".txt":  func(w io.Writer) error { return replay.Text(w, about, r) },
+		".md":   func(w io.Writer) error { return replay.Markdown(w, about, r) },
+		".json": func(w io.Writer) error { return writeIndented(w, replayed{about, r}) },
+	}
+	doc := any(replayed{about, r})
+	if c.Shadow {
+		doc = shadowed{about, r.Shadow}
+		render = map[string]func(io.Writer) error{
+			".txt":  func(w io.Writer) error { return replay.TextShadow(w, about, r.Shadow) },
+			".md":   func(w io.Writer) error { return replay.MarkdownShadow(w, about, r.Shadow) },
+			".json": func(w io.Writer) error { return writeIndented(w, doc) },
+		}
+	}
+	if err := printOr(con, c.JSON, doc, render[".txt"]); err != nil {
+		return err
+	}
+	for _, path := range c.Out {
+		var b bytes.Buffer
+		if err := render[filepath.Ext(path)](&b); err != nil {
+			return err
+		}
+		text := b.String()
+		if filepath.Ext(path) != ".json" { // somebody will print it
+			text = cleanLines(text)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return unclear("", "cannot write the report: %w", err)
+		}
+	}
+	switch {
+	case r.Regression:
+		return &failure{code: exitWorse}
+	case !r.Evaluated:
+		return &failure{code: exitUnknown}
+	}
+	return nil
+}
+
+func writeIndented(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,416 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Archive is the part of a Store that Questions reads.
+type Archive interface {
+	Definition(ctx context.Context, name string, version int) (StoredDefinition, error)
+	JudgeConfigs(ctx context.Context, workflow string) ([]JudgeConfig, error)
+	Instances(ctx context.Context, q InstanceQuery) iter.Seq2[record.Instance, error]
+	Events(ctx context.Context, q EventQuery) iter.Seq2[record.Event, error]
+	Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error)
+	Review(ctx context.Context, id string) (StoredReview, error)
+}
+
+// Missing says why a question cannot be put again as it was put; "" when it can.
+type Missing string
+
+// What can be missing.
+const (
+	// MissingSensitive: sensitive values of the data are kept as keyed digests only.
+	MissingSensitive Missing = "sensitive_digests"
+	// MissingData: the data could not be recorded at all.
+	MissingData Missing = "data_not_kept"
+	// MissingHistory: the beginning of the history was removed. Question.Removed says how
+	// many events; which of them were decisions, nobody knows any more.
+	MissingHistory Missing = "history_shortened"
+	// MissingContext: what the instance was then cannot be folded from what is left.
+	MissingContext Missing = "context_not_available"
+	// MissingSameContext: the fold gives another context than the one that was examined.
+	MissingSameContext Missing = "context_differs"
+	// MissingDefinition: the version of the definition is not there, does not parse, or is
+	// another one than the event names.
+	MissingDefinition Missing = "definition_unknown"
+	// MissingJudgeConfig: the judge-config revisions that were in force cannot be found.
+	MissingJudgeConfig Missing = "judge_config_unknown"
+	// MissingPerson: nobody was asked but a person, or a review ended without a decision.
+	MissingPerson Missing = "decided_by_person"
+	// MissingEvidence: it was fetched, and was too large to be kept.
+	MissingEvidence Missing = "evidence_not_kept"
+	// MissingEvidenceMasked: it was fetched, and is kept without its sensitive values only.
+	MissingEvidenceMasked Missing = "evidence_masked"
+)
+
+// QuestionQuery selects recorded decisions.
+type QuestionQuery struct {
+	// Workflow "" is all.
+	Workflow string
+	// Since is inclusive, Until exclusive; zero is no bound.
+	Since, Until time.Time
+	// Digester, when not nil, is the store's: then the context of each question is held
+	// against the digest that the decision recorded.
+	Digester Digester
+}
+
+// Question is a recorded decision with what it was about, as it was put to the judge.
+type Question struct {
+	// Event recorded the decision. Of MissingHistory only its instance and workflow are set.
+	Event   record.Event
+	Missing Missing
+	// Removed is how many events are gone, with MissingHistory.
+	Removed int64
+	// Definition is the version that was in force, and Stored how it is kept.
+	Definition *workflow.Definition
+	Stored     StoredDefinition
+	// Input is what Definition.Case needs.
+	Input workflow.CaseInput
+	// Evidence is what was fetched.
+	Evidence []HeldEvidence
+	// By is the person on whose word the judge was asked again; nil for none.
+	By *judge.Review
+}
+
+// HeldEvidence is a piece of evidence with what is left of it.
+type HeldEvidence struct {
+	judge.Evidence
+	// Content as it was fetched; nil with a Failure, or when it is Missing.
+	Content json.RawMessage
+	Missing Missing
+}
+
+// Questions yields every recorded decision as the question that was put to the judge:
+// instance by instance, the newest first, and each along its history. It writes nothing,
+// judges nothing, and holds one instance at a time. What a question lacks, it says.
+//
+// It checks no rights: it is for whoever holds the store itself. Input and contents hold
+// sensitive values.
+func Questions(ctx context.Context, from Archive, q QuestionQuery) iter.Seq2[Question, error] {
+	return func(yield func(Question, error) bool) {
+		a := asker{ctx: ctx, from: from, query: q, definitions: newDefinitionCache(256), configs: map[string][]JudgeConfig{}}
+		for inst, err := range from.Instances(ctx, InstanceQuery{Workflow: q.Workflow}) {
+			if err != nil {
+				yield(Question{}, storeError("list the instances", err))
+				return
+			}
+			if !q.Since.IsZero() && inst.UpdatedAt.Before(q.Since) || !q.Until.IsZero() && !inst.CreatedAt.Before(q.Until) {
+				continue
+			}
+			if !a.instance(inst, yield) {
+				return
+			}
+		}
+	}
+}
+
+// asker is one run of Questions.
+type asker struct {
+	ctx         context.Context //nolint:containedctx // it lives as long as one iteration
+	from        Archive
+	query       QuestionQuery
+	definitions *definitionCache
+	configs     map[string][]JudgeConfig
+}
+
+// instance yields the questions of one instance and reports whether to go on.
+func (a *asker) instance(inst record.Instance, yield func(Question, error) bool) bool {
+	var at record.Instance // before the event
+	lost := false          // at is not known any more
+	for ev, err := range a.from.Events(a.ctx, EventQuery{Instance: inst.ID}) {
+		if err != nil {
+			yield(Question{}, storeError("read the history", err))
+			return false
+		}
+		if at.Seq == 0 && ev.Seq > 1 && !lost {
+			if at, err = a.floor(ev); err != nil {
+				yield(Question{}, err)
+				return false
+			}
+			lost = at.Seq == 0
+			if (lost || !at.UpdatedAt.Before(a.query.Since)) && !yield(a.shortened(inst, ev.Seq-1), nil) {
+				return false
+			}
+		}
+		if ev.Decision != nil && a.selects(ev) {
+			question, err := a.question(at, ev, lost)
+			if !yield(question, err) || err != nil {
+				return false
+			}
+		}
+		if !lost {
+			next, err := record.Fold(at, ev, func(r int64) (record.Instance, error) { return a.at(ev.Instance, r) })
+			lost = err != nil
+			at = next
+		}
+	}
+	return true
+}
+
+func (a *asker) selects(ev record.Event) bool {
+	return (a.query.Since.IsZero() || !ev.Time.Before(a.query.Since)) && (a.query.Until.IsZero() || ev.Time.Before(a.query.Until))
+}
+
+func (a *asker) shortened(inst record.Instance, removed int64) Question {
+	return Question{
+		Event:   record.Event{Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version},
+		Missing: MissingHistory, Removed: removed,
+	}
+}
+
+// floor is the instance right before the first event that is left, the zero Instance
+// when no snapshot says what it was.
+func (a *asker) floor(first record.Event) (record.Instance, error) {
+	for _, revision := range []int64{first.Revision, first.Revision - 1} {
+		inst, err := a.snapshot(first.Instance, revision)
+		if err != nil || inst.Seq == first.Seq-1 {
+			return inst, err
+		}
+	}
+	return record.Instance{}, nil
+}
+
+// snapshot is the newest one at or below a revision, the zero Instance for none.
+func (a *asker) snapshot(id string, revision int64) (record.Instance, error) {
+	inst, err := a.from.Snapshot(a.ctx, id, revision)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return record.Instance{}, nil
+	case err != nil:
+		return record.Instance{}, storeError("read a snapshot", err)
+	}
+	return inst, nil
+}
+
+// at is the fold of a revision, for a rollback to it.
+func (a *asker) at(id string, revision int64) (record.Instance, error) {
+	inst, err := a.snapshot(id, revision)
+	if err != nil {
+		return record.Instance{}, err
+	}
+	for ev, err := range a.from.Events(a.ctx, EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}) {
+		if err != nil {
+			return record.Instance{}, storeError("read the history", err)
+		}
+		if inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return a.at(id, r) }); err != nil {
+			return record.Instance{}, err
+		}
+	}
+	if inst.Revision != revision {
+		return record.Instance{}, fmt.Errorf("%w: %d", record.ErrNoRevision, revision)
+	}
+	return inst, nil
+}
+
+// question rebuilds one. The error is of the store.
+func (a *asker) question(at record.Instance, ev record.Event, lost bool) (Question, error) {
+	q := Question{Event: ev}
+	if ev.Kind == record.Reviewed {
+		q.Missing = MissingPerson
+		return q, nil
+	}
+	l, known, err := a.definition(ev)
+	if err != nil {
+		return q, err
+	}
+	q.Definition, q.Stored = l.def, l.stored
+	switch {
+	case !known:
+		q.Missing = MissingDefinition
+		return q, nil
+	case lost:
+		q.Missing = MissingContext
+		return q, nil
+	}
+	owner := at.Owner
+	if ev.Kind == record.Started {
+		owner = ev.Principal
+	}
+	overlays, known, err := a.overlays(l.stored, owner, ev.JudgeConfigHash)
+	if err != nil {
+		return q, err
+	}
+	if !known {
+		q.Missing = MissingJudgeConfig
+		return q, nil
+	}
+	q.Input = inputOf(at, ev, l)
+	q.Input.Overlays = overlays
+	if ev.Review != nil && ev.Kind == record.Advanced {
+		q.By = &judge.Review{By: ev.Review.By, Reason: ev.Review.Reason}
+	}
+	open, err := a.openReview(ev)
+	if err != nil {
+		return q, err
+	}
+	q.Evidence = heldEvidence(ev.Decision.Evidence, open.Evidence)
+	if q.Input.Data, q.Missing = dataOf(ev, l.def, open.Data); q.Missing == "" && !a.sameContext(q) {
+		q.Missing = MissingSameContext
+	}
+	return q, nil
+}
+
+// definition is the version that an event names; not known when it is not that any more.
+func (a *asker) definition(ev record.Event) (l loaded, known bool, err error) {
+	l, cached := a.definitions.get(ev.Workflow, ev.Version)
+	if !cached {
+		stored, err := a.from.Definition(a.ctx, ev.Workflow, ev.Version)
+		if errors.Is(err, ErrNotFound) {
+			return loaded{}, false, nil
+		}
+		if err != nil {
+			return loaded{}, false, storeError("read the definition", err)
+		}
+		def, err := workflow.Parse(stored.Name, stored.Document)
+		if err != nil {
+			return loaded{}, false, nil //nolint:nilerr // it was written by another program, or changed
+		}
+		l = loaded{stored: stored, def: def}
+		a.definitions.put(l)
+	}
+	return l, l.stored.Hash == ev.DefinitionHash && l.def.Hash == ev.DefinitionHash, nil
+}
+
+// overlays are the judge-config revisions that a hash names.
+func (a *asker) overlays(s StoredDefinition, owner, hash string) ([]workflow.Overlay, bool, error) {
+	if hash == "" {
+		return nil, true, nil
+	}
+	revisions, cached := a.configs[s.Name]
+	if !cached {
+		var err error
+		if revisions, err = a.from.JudgeConfigs(a.ctx, s.Name); err != nil {
+			return nil, false, storeError("read the judge configuration", err)
+		}
+		if len(a.configs) == 256 {
+			clear(a.configs)
+		}
+		a.configs[s.Name] = revisions
+	}
+	for n := len(revisions); n > 0; n-- {
+		if configsHash(owner, revisions[:n]) == hash {
+			return inForce(s, owner, revisions[:n]), true, nil
+		}
+	}
+	delete(a.configs, s.Name) // a revision may have been made since
+	return nil, false, nil
+}
+
+// openReview is the review that an event opened, while it still waits: then it holds
+// what events do not. The zero StoredReview otherwise.
+func (a *asker) openReview(ev record.Event) (StoredReview, error) {
+	if ev.Kind != record.Escalated {
+		return StoredReview{}, nil
+	}
+	row, err := a.from.Review(a.ctx, ev.Review.ID)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return StoredReview{}, nil
+	case err != nil:
+		return StoredReview{}, storeError("read the review", err)
+	case row.Status != record.ReviewOpen || row.Instance != ev.Instance || row.Seq != ev.Seq:
+		return StoredReview{}, nil
+	}
+	return row, nil
+}
+
+// sameContext holds the context against the digest that was recorded of it.
+func (a *asker) sameContext(q Question) bool {
+	was := q.Event.Decision.ContextDigest
+	if a.query.Digester == nil || was == "" {
+		return true
+	}
+	doc := q.Input.Context
+	if len(doc) == 0 {
+		doc = json.RawMessage("{}") // as it stands in a judge.Case
+	}
+	return a.query.Digester.Digest(doc) == was
+}
+
+// inputOf is what Case was given, but for data and overlays. Pure.
+func inputOf(at record.Instance, ev record.Event, l loaded) workflow.CaseInput {
+	in := workflow.CaseInput{
+		Operation: judge.Advance, Precheck: ev.Kind == record.Prechecked, Version: ev.Version, Owner: l.owner(),
+		Instance: at.ID, State: at.State, Ended: ended(at), Action: ev.Action, Context: at.Context,
+		Principal: ev.Principal, Role: ev.Role, Facts: at.Facts, JudgeConfigHash: ev.JudgeConfigHash,
+		ReviewPath: reviewPath(ev.Decision), Now: ev.Time, Seed: seed(at.ID, at.Revision, ev.Action),
+	}
+	if ev.Kind == record.Started {
+		in = workflow.CaseInput{
+			Operation: judge.Start, Version: ev.Version, Owner: l.owner(), Principal: ev.Principal, Role: ev.Role,
+			JudgeConfigHash: ev.JudgeConfigHash, ReviewPath: true, Now: ev.Time, Seed: seed(ev.Workflow, int64(ev.Version), "start"),
+		}
+	}
+	return in
+}
+
+// reviewPath says whether a person could have been asked, as far as the decision shows:
+// a refusal that is no layer's, nor onJudgeUnavailable's, was an escalation to nobody.
+// Where nothing can be told it made no difference to the decision, and somebody is assumed.
+func reviewPath(d *record.Decision) bool {
+	if d.Outcome != judge.Reject || d.Code == judge.CodeReviewLimit {
+		return true
+	}
+	if d.DecidedBy != judge.ByPolicy {
+		return slices.ContainsFunc(d.Opinions, func(op judge.Opinion) bool { return op.Outcome == judge.Reject })
+	}
+	return d.Rubric.OnJudgeUnavailable == judge.UnavailableReject && slices.ContainsFunc(d.Opinions, func(op judge.Opinion) bool {
+		return op.Trouble == judge.TroubleNotConfigured || op.Trouble == judge.TroubleUnavailable
+	})
+}
+
+// dataOf is the action's data as it was judged: in the patch of a move that was made,
+// in a review that still waits, or in the decision where nothing was sensitive.
+func dataOf(ev record.Event, d *workflow.Definition, open json.RawMessage) (json.RawMessage, Missing) {
+	switch {
+	case ev.Kind == record.Started || ev.Kind == record.Advanced:
+		return ev.Patch, ""
+	case len(open) > 0:
+		return open, ""
+	case len(ev.Decision.Data) == 0:
+		return nil, MissingData
+	}
+	sensitive := false
+	_, err := d.Mask(ev.Decision.Data, func(string, json.RawMessage) string { sensitive = true; return "" })
+	switch {
+	case err != nil:
+		return nil, MissingData
+	case sensitive:
+		return nil, MissingSensitive
+	}
+	return ev.Decision.Data, ""
+}
+
+// heldEvidence is the recorded evidence with its contents, of which an open review keeps
+// also the large ones.
+func heldEvidence(recorded, open []judge.Evidence) []HeldEvidence {
+	var out []HeldEvidence
+	for _, e := range recorded {
+		h := HeldEvidence{Evidence: e}
+		if e.Failure == "" {
+			h.Missing = MissingEvidence
+			for _, kept := range append([]judge.Evidence{e}, open...) {
+				if kept.Name != e.Name || len(kept.Content) == 0 {
+					continue
+				}
+				if _, same := e.With(kept.Content); same {
+					h.Content, h.Missing = kept.Content, ""
+					break
+				}
+				h.Missing = MissingEvidenceMasked
+			}
+		}
+		out = append(out, h)
+	}
+	return out
+}
