@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -25,6 +26,15 @@ type Document struct {
 	// Media is its media type: JSON or YAML.
 	Media string
 	Bytes []byte
+}
+
+// DocumentOf is a document whose name says what it is: .yaml and .yml are YAML.
+func DocumentOf(name string, text []byte) Document {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".yaml", ".yml":
+		return Document{Media: yamlType, Bytes: text}
+	}
+	return Document{Media: jsonType, Bytes: text}
 }
 
 // deepestBody bounds the nesting of a body: that of a document, and of what is around it.

@@ -1,0 +1,226 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+)
+
+// Config says which server, and who calls it.
+type Config struct {
+	// Server is its address: https://gavel.example, http://127.0.0.1:4285.
+	Server string
+	// Token is the bearer token; "" for a server without authentication.
+	Token string
+	// CAFile holds PEM certificates to trust instead of the system's; "" for the system's.
+	CAFile string
+	// PlainHTTP lets the token go over http:// to a server on another machine.
+	PlainHTTP bool
+	// Tries is how often a request is sent at most that is safe to repeat; 0 is 3.
+	Tries int
+	// Timeout bounds one try; 0 is a minute.
+	Timeout time.Duration
+}
+
+// Client calls one server. Its methods are those of *engine.Engine; the principal that
+// they take is not read, because the server knows who calls from the token.
+type Client struct {
+	base    *url.URL
+	token   string
+	http    *http.Client
+	tries   int
+	timeout time.Duration
+}
+
+// New returns a Client; it does not connect yet. The error says what is wrong with the
+// configuration.
+func New(cfg Config) (*Client, error) {
+	base, err := url.Parse(cfg.Server)
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+		return nil, errors.New("the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
+	}
+	if base.Scheme == "http" && cfg.Token != "" && !cfg.PlainHTTP && !loopback(base.Hostname()) {
+		return nil, fmt.Errorf("a token would go over plain HTTP to %s, where anybody on the way can read it", base.Host)
+	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16,
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute,
+		DialContext:     (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	}
+	if cfg.CAFile != "" {
+		if transport.TLSClientConfig.RootCAs, err = authorities(cfg.CAFile); err != nil {
+			return nil, err
+		}
+	}
+	c := &Client{base: base, token: cfg.Token, tries: cfg.Tries, timeout: cfg.Timeout, http: &http.Client{
+		Transport: transport,
+		// A redirect would take the token, or the request, to where nobody asked for.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	if c.tries == 0 {
+		c.tries = 3
+	}
+	if c.timeout == 0 {
+		c.timeout = time.Minute
+	}
+	return c, nil
+}
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+func authorities(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificates: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", file)
+	}
+	return pool, nil
+}
+
+// maxAnswer bounds an answer in bytes.
+const maxAnswer = 64 << 20
+
+// longestWait is how long the client waits before it tries again; what takes longer is the
+// caller's to wait for.
+const longestWait = 5 * time.Second
+
+// call sends a request, again where that is safe, and decodes the answer.
+func call[Req, Res any](ctx context.Context, c *Client, op httpapi.Operation[Req, Res], req Req) (Res, error) {
+	for try := 1; ; try++ {
+		res, safe, err := once(ctx, c, op, req)
+		if err == nil {
+			return res, nil
+		}
+		var e *engine.Error
+		if !safe || try >= c.tries || !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > longestWait {
+			return res, err
+		}
+		pause := time.NewTimer(e.RetryAfter)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return res, err
+		case <-pause.C:
+		}
+	}
+}
+
+// once sends a request once. safe says that it may be sent again.
+func once[Req, Res any](ctx context.Context, c *Client, op httpapi.Operation[Req, Res], req Req) (res Res, safe bool, err error) {
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	r, err := op.NewRequest(within, c.base, req)
+	if err != nil {
+		return res, false, err
+	}
+	safe = r.Method == http.MethodGet || r.Method == http.MethodPut || r.Header.Get("Idempotency-Key") != ""
+	resp, err := c.send(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			safe = false
+		}
+		return res, safe, err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end, or given up
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return res, safe, unreachable(c.base.Host, err)
+	case len(body) > maxAnswer:
+		return res, false, &engine.Error{Code: engine.CodeTooLarge, Message: "The server's answer is too large.", Hint: "Ask for fewer entries."}
+	case resp.StatusCode >= http.StatusMultipleChoices:
+		return res, safe, refused(c.base.Host, resp, body)
+	}
+	if err := json.Unmarshal(body, &res); err != nil {
+		return res, false, &engine.Error{
+			Code: engine.CodeInternal, Message: fmt.Sprintf("The answer of %s is not one of a gavel server.", c.base.Host), Hint: "Look at the address.", Err: err,
+		}
+	}
+	return res, safe, nil
+}
+
+// send sends a request with the token.
+func (c *Client) send(r *http.Request) (*http.Response, error) {
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return nil, unreachable(c.base.Host, err)
+	}
+	return resp, nil
+}
+
+// pause is how long to wait after an error that says nothing of it.
+const pause = 200 * time.Millisecond
+
+func unreachable(host string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return &engine.Error{Code: engine.CodeCancelled, Message: "The request was cancelled.", Hint: "Look at the status before trying again.", Err: err}
+	}
+	var lasting *tls.CertificateVerificationError
+	after := pause
+	if errors.As(err, &lasting) {
+		after = 0
+	}
+	var op *url.Error // whose text has the whole address in it
+	cause := err
+	if errors.As(err, &op) {
+		cause = op.Err
+	}
+	return &engine.Error{
+		Code: engine.CodeUnavailable, Message: fmt.Sprintf("The server at %s could not be reached: %s.", host, cause),
+		Hint: "Look whether it runs, and at its address.", RetryAfter: after, Err: err,
+	}
+}
+
+// refused turns an answer that is no success into the error that it was.
+func refused(host string, resp *http.Response, body []byte) error {
+	var p httpapi.Problem
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if media != httpapi.ProblemType || json.Unmarshal(body, &p) != nil || p.Code == "" {
+		code := engine.CodeInternal
+		if resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusGatewayTimeout {
+			code = engine.CodeUnavailable
+		}
+		return &engine.Error{
+			Code: code, Message: fmt.Sprintf("%s answered %s, and not as a gavel server does.", host, resp.Status),
+			Hint: "Look at the address, and at what stands between.", RetryAfter: retryAfter(resp),
+		}
+	}
+	return &engine.Error{
+		Code: p.Code, Message: p.Detail, Hint: p.Hint, Path: p.Path, Current: p.Current, Issues: p.Issues, RetryAfter: retryAfter(resp),
+	}
+}
+
+func retryAfter(resp *http.Response) time.Duration {
+	n, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return time.Duration(n) * time.Second
+}

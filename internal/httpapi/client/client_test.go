@@ -1,0 +1,433 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+// A client can stand where an engine does.
+var (
+	_ httpapi.Engine = (*client.Client)(nil)
+	_ httpapi.Engine = (*engine.Engine)(nil)
+)
+
+func TestMain(m *testing.M) {
+	worker.Main()
+	flag.Parse()
+	code := m.Run()
+	if err := pool().Close(); err != nil {
+		code = 1
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+var pool = sync.OnceValue(func() *script.Pool {
+	p, err := script.NewPool(script.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return p
+})
+
+// newEngine is the real engine in memory, with a clock and ids that repeat.
+func newEngine(t testing.TB) *engine.Engine {
+	t.Helper()
+	compiler := validators.NewCompiler(pool(), validators.Options{})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler, Clock: func() time.Time { return time.Time{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	ids, now := 0, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	e, err := engine.New(engine.Config{
+		Store: memstore.New(), Judge: pipeline, Compiler: compiler, ReviewPath: true,
+		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
+		Now: func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			now = now.Add(time.Second)
+			return now
+		},
+		NewID: func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			ids++
+			return fmt.Sprintf("00000000-0000-7000-8000-%012d", ids)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+var (
+	operator = engine.Principal{ID: "otto", Role: engine.RoleOperator}
+	agent    = engine.Principal{ID: "ann", Role: engine.RoleAgent}
+	reviewer = engine.Principal{ID: "rita", Role: engine.RoleReviewer}
+)
+
+// handler serves an engine to callers whose id is their token.
+func handler(t testing.TB, e httpapi.Engine) http.Handler {
+	t.Helper()
+	h, err := httpapi.New(httpapi.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, p := range []engine.Principal{operator, agent, reviewer} {
+			if r.Header.Get("Authorization") == "Bearer "+p.ID {
+				r = r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: p, Kind: auth.KindToken}))
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func newClient(t testing.TB, cfg client.Config) *client.Client {
+	t.Helper()
+	c, err := client.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+const paper = `{
+  "name": "paper", "initialState": "draft", "sensitive": ["/secret"],
+  "states": {
+    "draft":     {"transitions": {"submit": {"target": "reviewing", "requiredFields": ["title"]}, "drop": "dropped"}},
+    "reviewing": {"transitions": {"publish": {"target": "published", "risk": "high"}, "back": "draft"}},
+    "published": {"final": true, "outcome": "success"},
+    "dropped":   {"final": true}
+  }}`
+
+// TestSameAsEngine: over the network, the same is answered as by the engine itself, errors
+// included, to the letter.
+func TestSameAsEngine(t *testing.T) {
+	direct := newEngine(t)
+	s := httptest.NewServer(handler(t, newEngine(t)))
+	defer s.Close()
+	remote := map[string]httpapi.Engine{}
+	for _, p := range []engine.Principal{operator, agent, reviewer} {
+		remote[p.ID] = newClient(t, client.Config{Server: s.URL, Token: p.ID})
+	}
+	const id = "wf-00000000-0000-7000-8000-000000000001"
+	one, stale := int64(1), int64(7)
+	yes, least := true, 0.9
+	at := time.Date(2026, 1, 2, 3, 4, 7, 0, time.UTC)
+	type call func(context.Context, httpapi.Engine, engine.Principal) (any, error)
+	steps := []struct {
+		who engine.Principal
+		do  call
+	}{
+		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Define(ctx, p, engine.DefineRequest{Source: "body.json", Document: []byte(paper)})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Define(ctx, p, engine.DefineRequest{Source: "body.yaml", Document: []byte("name: x\ninitialState: y\nstates: {}\n")})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) { return e.List(ctx, p) }},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Start(ctx, p, engine.StartRequest{Type: "paper", Context: json.RawMessage(`{"secret":"<s>","n":1.50}`), Key: "k"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Start(ctx, p, engine.StartRequest{Type: "paper", Context: json.RawMessage(`{"secret":"<s>","n":1.50}`), Key: "k"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Start(ctx, p, engine.StartRequest{Type: "nothing"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "submit"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "submit", ExpectedRevision: &stale})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Validate(ctx, p, engine.AdvanceRequest{ID: id, Action: "submit", Data: json.RawMessage(`{"title":"T"}`)})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "submit", Data: json.RawMessage(`{"title":"<T>"}`), ExpectedRevision: &one, Key: "m"})
+		}},
+		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Checkpoint(ctx, p, engine.CheckpointRequest{ID: id, Description: "here", Metadata: json.RawMessage(`{"a":1}`)})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.ListCheckpoints(ctx, p, id)
+		}},
+		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Undo(ctx, p, engine.UndoRequest{ID: id})
+		}},
+		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Redo(ctx, p, engine.UndoRequest{ID: id})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "publish"})
+		}},
+		{reviewer, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Reviews(ctx, p, engine.ReviewsRequest{Status: "all", Workflow: "paper", WorkflowID: id, Limit: 5})
+		}},
+		{reviewer, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			all, err := e.Reviews(ctx, p, engine.ReviewsRequest{})
+			if err != nil || len(all.Reviews) != 1 {
+				return all, err
+			}
+			view, err := e.Review(ctx, p, all.Reviews[0].ID)
+			if err != nil {
+				return view, err
+			}
+			done, err := e.Resolve(ctx, p, engine.ResolveRequest{ID: view.ID, Decision: judge.Reject, Reason: "No."})
+			return []any{view, done}, err
+		}},
+		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Rollback(ctx, p, engine.RollbackRequest{ID: id, CheckpointID: "none"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Status(ctx, p, id)
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.StatusAt(ctx, p, id, engine.When{Revision: 1})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.StatusAt(ctx, p, id, engine.When{At: at})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.CanExecute(ctx, p, id, []string{"draft", "reviewing"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Instances(ctx, p, engine.InstancesRequest{Workflow: "paper", State: "reviewing", Status: record.Running, Limit: 3})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.History(ctx, p, engine.HistoryRequest{ID: id, AfterSeq: 1, Limit: 2, Until: engine.When{Revision: 2}})
+		}},
+		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Timeline(ctx, p, engine.HistoryRequest{ID: id})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Decisions(ctx, p, engine.DecisionsRequest{Limit: 3, Query: engine.DecisionQuery{
+				Workflow: "paper", Degraded: new(bool), MaxConfidence: &least, Since: at, Kinds: []record.Kind{record.Refused, record.Advanced},
+			}})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Decisions(ctx, p, engine.DecisionsRequest{Query: engine.DecisionQuery{Outcome: "maybe"}})
+		}},
+		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Statistics(ctx, p, engine.StatisticsRequest{Workflow: "paper"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Tail(ctx, p, engine.TailRequest{Limit: 2})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Tail(ctx, p, engine.TailRequest{After: -1, WorkflowID: id})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Decide(ctx, p, engine.DecideRequest{Workflow: "paper", State: "draft", Action: "submit", Data: json.RawMessage(`{"title":"T"}`)})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.DescribeAt(ctx, p, engine.DescribeRequest{Name: "paper", Version: 1})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.DescribeAt(ctx, p, engine.DescribeRequest{ID: id})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Diagram(ctx, p, engine.DiagramRequest{ID: id, Format: "dot"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Diagram(ctx, p, engine.DiagramRequest{Name: "paper"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.ConfigureJudge(ctx, p, engine.JudgeConfigRequest{Name: "paper", Settings: workflow.JudgeSettings{StrictMode: &yes, MinConfidence: &least}})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.ConfigureJudge(ctx, p, engine.JudgeConfigRequest{Name: "paper", Settings: workflow.JudgeSettings{Enabled: new(bool)}})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Cancel(ctx, p, engine.CancelRequest{ID: id, Reason: "done"})
+		}},
+		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
+			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "back"})
+		}},
+	}
+	for i, s := range steps {
+		want, wantErr := s.do(t.Context(), direct, s.who)
+		got, err := s.do(t.Context(), remote[s.who.ID], engine.Principal{})
+		if diff := cmp.Diff(told(t, want, wantErr), told(t, got, err)); diff != "" {
+			t.Errorf("step %d, by the engine (-) and over the network (+):\n%s", i, diff)
+		}
+	}
+}
+
+// told is a result with its error as text.
+func told(t *testing.T, v any, err error) string {
+	t.Helper()
+	out := map[string]any{"result": v}
+	if err != nil {
+		var e *engine.Error
+		if !errors.As(err, &e) {
+			t.Fatalf("not an *engine.Error: %v", err)
+		}
+		told := *e
+		told.Err, told.RetryAfter = nil, 0
+		out = map[string]any{"error": told}
+	}
+	text, err := json.MarshalIndent(out, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestRetries: what is safe is tried again, and nothing else.
+func TestRetries(t *testing.T) {
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) < 3 {
+			w.Header().Set("Content-Type", httpapi.ProblemType)
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"code":"busy","detail":"Full.","hint":"Again."}`))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"workflowId":"x"}`))
+	}))
+	defer s.Close()
+	c := newClient(t, client.Config{Server: s.URL, Token: "t"})
+	for name, test := range map[string]struct {
+		do    func() error
+		tries int64
+	}{
+		"a question": {func() error { _, err := c.List(t.Context(), agent); return err }, 3},
+		"with a key": {func() error {
+			_, err := c.Start(t.Context(), agent, engine.StartRequest{Type: "x", Key: "k"})
+			return err
+		}, 3},
+		"without one": {func() error { _, err := c.Start(t.Context(), agent, engine.StartRequest{Type: "x"}); return err }, 1},
+		"judge config": {func() error {
+			_, err := c.ConfigureJudge(t.Context(), agent, engine.JudgeConfigRequest{Name: "x"})
+			return err
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked.Store(0)
+			err := test.do()
+			if n := asked.Load(); n != test.tries {
+				t.Errorf("%d tries", n)
+			}
+			if (err == nil) != (test.tries == 3) {
+				t.Errorf("%v", err)
+			}
+			if e := (*engine.Error)(nil); err != nil && (!errors.As(err, &e) || e.Code != engine.CodeBusy || e.RetryAfter != time.Second) {
+				t.Errorf("%#v", err)
+			}
+		})
+	}
+}
+
+// TestStrangeServers: whatever answers, the error is one, and says what to do.
+func TestStrangeServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		code    engine.Code
+		says    string
+	}{
+		"a proxy": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("<h1>Bad Gateway</h1>"))
+		}, engine.CodeUnavailable, "502 Bad Gateway"},
+		"another program": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, engine.CodeInternal, "not one of a gavel server"},
+		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://elsewhere.example/", http.StatusFound)
+		}, engine.CodeInternal, "302 Found"},
+		"a listener": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", httpapi.ProblemType)
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"type":"about:blank","code":"invalid_token","detail":"The token is not valid."}`))
+		}, "invalid_token", "The token is not valid."},
+		"a cut": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, engine.CodeUnavailable, "could not be reached"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(c.handler)
+			defer s.Close()
+			_, err := newClient(t, client.Config{Server: s.URL, Token: "top-secret", Tries: 1}).List(t.Context(), agent)
+			if engine.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "top-secret") {
+				t.Errorf("%s: %v", engine.CodeOf(err), err)
+			}
+		})
+	}
+}
+
+// TestConfig: what is wrong with it is said before anything is sent.
+func TestConfig(t *testing.T) {
+	for server, says := range map[string]string{
+		"gavel.example": "is to be like", "ftp://gavel.example": "is to be like", "https://me:pw@gavel.example": "without user", "http://gavel.example": "plain HTTP", "": "is to be like",
+	} {
+		if _, err := client.New(client.Config{Server: server, Token: "t"}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", server, err)
+		}
+	}
+	for _, cfg := range []client.Config{
+		{Server: "http://localhost:1", Token: "t"}, {Server: "http://[::1]:1", Token: "t"}, {Server: "http://gavel.example", Token: "t", PlainHTTP: true}, {Server: "http://gavel.example"},
+	} {
+		newClient(t, cfg)
+	}
+	if _, err := client.New(client.Config{Server: "https://gavel.example", CAFile: filepath.Join(t.TempDir(), "none")}); err == nil {
+		t.Error("a file of certificates that is not there")
+	}
+}
+
+// TestCAFile: only the certificates in the file are trusted.
+func TestCAFile(t *testing.T) {
+	s := httptest.NewUnstartedServer(handler(t, newEngine(t)))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.StartTLS()
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	who, err := newClient(t, client.Config{Server: s.URL, Token: agent.ID, CAFile: file}).WhoAmI(t.Context())
+	if err != nil || who.Principal != agent.ID {
+		t.Errorf("%+v, %v", who, err)
+	}
+	if _, err := newClient(t, client.Config{Server: s.URL, Token: agent.ID}).WhoAmI(t.Context()); engine.CodeOf(err) != engine.CodeUnavailable {
+		t.Errorf("a server that nobody vouches for: %v", err)
+	}
+}
