@@ -259,7 +259,14 @@ func singleFilters(all []known) []engine.DecisionQuery {
 	for _, w := range vocabulary {
 		out = append(out, engine.DecisionQuery{Text: w}, engine.DecisionQuery{Text: w + " missing"})
 	}
-	return out
+	if !raced {
+		return out
+	}
+	var some []engine.DecisionQuery
+	for third := range slices.Chunk(out, 3) {
+		some = append(some, third[0])
+	}
+	return some
 }
 
 func decisions(t *testing.T, _ Driver, s engine.Store) {
