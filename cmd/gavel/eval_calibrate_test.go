@@ -53,7 +53,7 @@ func overconfidentSet(t *testing.T, n int) (path string, brain llmtest.Brain) {
 // What eval calibrate fits is what eval run then judges with: the confidences of the
 // same recorded answers come near the shares that are right.
 func TestFittedCalibrationIsUsed(t *testing.T) {
-	cases, brain := overconfidentSet(t, 360)
+	cases, brain := overconfidentSet(t, 180)
 	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), brain))
 	defer provider.Close()
 	dir := t.TempDir()
@@ -72,7 +72,7 @@ func TestFittedCalibrationIsUsed(t *testing.T) {
 		if code := run(t.Context(), []string{"eval", "calibrate", results, "--method", string(method), "--date", "2026-01-15", "--out", file}, strings.NewReader(""), &b, &b); code != exitFine {
 			t.Fatalf("%s: exit code %d\n%s", method, code, b.String())
 		}
-		if !strings.Contains(b.String(), "120 of 240 answers right on cal") || !strings.Contains(b.String(), "on test (120): Brier ") {
+		if !strings.Contains(b.String(), "60 of 120 answers right on cal") || !strings.Contains(b.String(), "on test (60): Brier ") {
 			t.Errorf("%s: %s", method, b.String())
 		}
 		code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--llm-calibration", file, "--out", fitted, cases)
@@ -80,7 +80,7 @@ func TestFittedCalibrationIsUsed(t *testing.T) {
 			t.Fatalf("%s: exit code %d\n%s", method, code, out)
 		}
 		after := reportIn(t, fitted)
-		if got := after.Cost.Assurance; len(got) != 1 || got[0] != (eval.Tally{Name: string(judge.AssuranceLLMCalibrated), Count: 120}) {
+		if got := after.Cost.Assurance; len(got) != 1 || got[0] != (eval.Tally{Name: string(judge.AssuranceLLMCalibrated), Count: 60}) {
 			t.Errorf("%s: assurances %v", method, got)
 		}
 		if after.Probability.ECE > 0.06 || after.Probability.ECE >= before.Probability.ECE || *after.Probability.Brier.Value >= *before.Probability.Brier.Value {
