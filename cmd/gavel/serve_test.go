@@ -26,7 +26,7 @@ type served struct {
 	owner   string // of the operator
 	client  *http.Client
 	stderr  *lockedBuffer
-	stdout  *lockedBuffer
+	told    bool // to end; a second time would be at once
 	ended   chan struct{}
 	problem error // after ended
 }
@@ -39,10 +39,15 @@ func serveGavel(t *testing.T, args ...string) *served {
 
 func serveStore(t *testing.T, store string, args ...string) *served {
 	t.Helper()
-	s := &served{t: t, store: store, stderr: &lockedBuffer{}, stdout: &lockedBuffer{}, ended: make(chan struct{})}
+	s := &served{t: t, store: store, stderr: &lockedBuffer{}, ended: make(chan struct{})}
 	s.cmd = exec.Command("gavel", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", store}, args...)...)
 	s.cmd.Env = withoutSettings(os.Environ())
-	s.cmd.Stdout = s.stdout
+	printed, err := os.Create(filepath.Join(t.TempDir(), "stdout")) // a file: what is printed before the last line of stderr is in it then
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer printed.Close()
+	s.cmd.Stdout = printed
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -71,13 +76,25 @@ func serveStore(t *testing.T, store string, args ...string) *served {
 	case <-time.After(patience):
 		t.Fatalf("gavel serve does not say where it serves\n%s", s.stderr)
 	}
-	s.agent = strings.TrimSpace(s.stdout.String())
+	raw, err := os.ReadFile(printed.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.agent = strings.TrimSpace(string(raw))
 	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(store), operatorTokenFile)); err == nil {
 		s.owner = strings.TrimSpace(string(raw))
 	}
 	s.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}, Timeout: patience}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
+}
+
+// term tells the server to end.
+func (s *served) term() {
+	if !s.told {
+		s.told = true
+		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	}
 }
 
 // stop ends the server as a service manager would, and fails the test when it does not
@@ -88,7 +105,7 @@ func (s *served) stop() {
 		return
 	default:
 	}
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	s.term()
 	select {
 	case <-s.ended:
 		if s.problem != nil {
@@ -206,9 +223,11 @@ func TestTokensCount(t *testing.T) {
 	s := serveGavel(t)
 	token := s.token("ci", "--role", "auditor")
 	s.must(token, http.MethodGet, "/v1/whoami", "")
-	var list struct{ Tokens []struct{ ID, Name, Status string } }
+	var list struct {
+		Tokens []struct{ ID, Name, Status string }
+	}
 	raw := runGavel(t, "token", "list", "--json", "--store", s.store)
-	if err := json.Unmarshal(raw, &list); err != nil || len(list.Tokens) != 3 || bytes.Contains(raw, []byte(strings.Split(token, "_")[2])) {
+	if err := json.Unmarshal(raw, &list); err != nil || len(list.Tokens) != 3 || bytes.Contains(raw, []byte(strings.SplitN(token, "_", 3)[2])) {
 		t.Fatalf("%s %v", raw, err)
 	}
 	runGavel(t, "token", "revoke", "--store", s.store, strings.Split(token, "_")[1])

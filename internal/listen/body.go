@@ -52,10 +52,14 @@ func (b *body) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.failure.Store(&slowBody)
 		return n, errBody
-	case errors.Is(err, io.EOF) && !b.ended.Swap(true):
-		// The connection is listened to from here on, to notice a caller who leaves: a
-		// deadline would look like one.
-		_ = b.control.SetReadDeadline(time.Time{})
+	case errors.Is(err, io.EOF):
+		if !b.ended.Swap(true) {
+			// The connection is listened to from here on, to notice a caller who leaves: a
+			// deadline would look like one.
+			_ = b.control.SetReadDeadline(time.Time{})
+		}
+	case err != nil:
+		b.failure.Store(&brokenBody)
 	}
 	return n, err
 }

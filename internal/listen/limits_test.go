@@ -77,6 +77,7 @@ func TestRefusals(t *testing.T) {
 		{"long body, announced only", post + "Content-Length: 9000000000\r\n\r\n", 413, "body_too_large"},
 		{"chunked body", post + "Transfer-Encoding: chunked\r\n\r\n3e8\r\n" + strings.Repeat("x", 1000) + "\r\n0\r\n\r\n", 200, ""},
 		{"long chunked body", post + "Transfer-Encoding: chunked\r\n\r\n3e9\r\n" + strings.Repeat("x", 1001) + "\r\n0\r\n\r\n", 413, "body_too_large"},
+		{"bad chunk", post + "Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n", 400, "body_broken"},
 		{"packed body", post + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", 415, "encoding_not_supported"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -30,6 +30,7 @@ var (
 	longAddress  = closes(refusal(http.StatusRequestURITooLong, "address_too_long", "The address is too long."))
 	bigBody      = closes(refusal(http.StatusRequestEntityTooLarge, "body_too_large", "The body is too large."))
 	slowBody     = closes(refusal(http.StatusRequestTimeout, "body_too_slow", "The body did not arrive in time."))
+	brokenBody   = closes(refusal(http.StatusBadRequest, "body_broken", "The body broke off, or is not in pieces as HTTP has them."))
 	badEncoding  = closes(refusal(http.StatusUnsupportedMediaType, "encoding_not_supported", "Send the body as it is: without Content-Encoding."))
 	tooManyConns = closes(busy("The server has too many connections. Try again later."))
 	tooMany      = busy("The server has too many requests in flight. Try again later.")

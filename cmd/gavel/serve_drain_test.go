@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// mover moves one instance of ping-pong back and forth.
+type mover struct {
+	id       string
+	revision int  // of the last answer
+	unsure   bool // the last request got no answer
+}
+
+// run moves until the server does not take requests any more. acked is called for every
+// answer.
+func (m *mover) run(s *served, acked func()) {
+	for {
+		action := []string{"back", "go"}[m.revision%2]
+		status, answer, err := s.try(s.agent, http.MethodPost, "/v1/instances/"+m.id+"/advance", fmt.Sprintf(`{"action":%q,"data":{"n":%d}}`, action, m.revision))
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED):
+			return
+		case err != nil: // closed while the request was on its way
+			m.unsure = true
+			return
+		case status != http.StatusOK:
+			s.t.Errorf("%s: %d %v", m.id, status, answer)
+			return
+		}
+		m.revision++
+		acked()
+	}
+}
+
+// TestTermInTheMiddle ends a server while many moves are under way: every one that was
+// answered is on record, and nothing is there that nobody asked for.
+func TestTermInTheMiddle(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t)
+	s.must(s.owner, http.MethodPost, "/v1/definitions", pingPong)
+	movers := make([]*mover, 16)
+	for i := range movers {
+		movers[i] = &mover{id: s.begin(s.agent, "ping-pong"), revision: 1}
+	}
+	stream := s.connect("GET /v1/events HTTP/1.1\r\nHost: {HOST}\r\nAccept: text/event-stream\r\nAuthorization: Bearer " + s.agent + "\r\n\r\n")
+	half := s.begin(s.agent, "ping-pong")
+	const body = `{"action":"go"}`
+	pending := s.connect(fmt.Sprintf("POST /v1/instances/%s/advance HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", half, s.agent, len(body), body[:5]))
+
+	enough := make(chan struct{})
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	total := 0
+	for _, m := range movers {
+		all.Go(func() {
+			m.run(s, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				if total++; total == 100 {
+					close(enough)
+				}
+			})
+		})
+	}
+	select {
+	case <-enough:
+	case <-time.After(4 * patience):
+		t.Fatal("no moves")
+	}
+	s.term()
+	all.Wait()
+	if _, err := io.ReadAll(stream); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the stream does not end: %v", err)
+	}
+	finish(t, pending, body[5:])
+	s.stop()
+	if _, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://")); err == nil {
+		t.Error("somebody still listens")
+	}
+	verifies(t, s.store)
+	after := serveStore(t, s.store)
+	after.agent = s.agent
+	for _, m := range movers {
+		got := after.revisionOf(m.id)
+		if got != m.revision && !(m.unsure && got == m.revision+1) {
+			t.Errorf("%s is at revision %d; %d was acknowledged (unsure: %v)", m.id, got, m.revision, m.unsure)
+		}
+	}
+	if got := after.revisionOf(half); got != 2 {
+		t.Errorf("what was begun is at revision %d, not 2", got)
+	}
+}
+
+// finish sends the rest of a request that was begun before the end, and has it answered.
+func finish(t *testing.T, conn net.Conn, rest string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, rest); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("what was begun is not answered: %v", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("what was begun: %s %s %v", resp.Status, answer, err)
+	}
+}
+
+func (s *served) revisionOf(id string) int {
+	s.t.Helper()
+	var revision int
+	if _, err := fmt.Sscan(fmt.Sprint(s.must(s.agent, http.MethodGet, "/v1/instances/"+id, "")["revision"]), &revision); err != nil {
+		s.t.Fatal(err)
+	}
+	return revision
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// connect opens a connection to a server and sends something on it.
+func (s *served) connect(text string) net.Conn {
+	s.t.Helper()
+	conn, err := new(net.Dialer).DialContext(s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, strings.ReplaceAll(text, "{HOST}", strings.TrimPrefix(s.url, "http://"))); err != nil {
+		s.t.Fatal(err)
+	}
+	return conn
+}
+
+// eventually asks until the status is the wanted one.
+func (s *served) eventually(token, path string, want int) {
+	s.t.Helper()
+	limit := time.After(2 * patience)
+	for {
+		status, _, err := s.try(token, http.MethodGet, path, "")
+		if err == nil && status == want {
+			return
+		}
+		select {
+		case <-limit:
+			s.t.Fatalf("%s: %d %v, want %d", path, status, err, want)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// TestSlowHTTP: who sends slowly is cut off, however many do it, and others are served
+// meanwhile.
+func TestSlowHTTP(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t, "--read-header-timeout", "3s", "--body-timeout", "3s")
+	var headers, bodies []net.Conn
+	for range 30 {
+		headers = append(headers, s.connect("GET /healthz HTTP/1.1\r\nHost: {HOST}\r\nX-Slow: "))
+		bodies = append(bodies, s.connect("POST /v1/instances HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nAuthorization: Bearer "+s.agent+"\r\nContent-Length: 1000\r\n\r\n{"))
+	}
+	s.eventually(s.agent, "/v1/whoami", http.StatusOK)
+	for _, conn := range headers {
+		if answer, err := io.ReadAll(conn); err != nil || len(answer) > 0 {
+			t.Errorf("slow headers: %q %v, want an end without an answer", answer, err)
+		}
+	}
+	for _, conn := range bodies {
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("slow body: %v", err)
+			continue
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(body), `"body_too_slow"`) {
+			t.Errorf("slow body: %s %s", resp.Status, body)
+		}
+	}
+	s.eventually(s.agent, "/v1/whoami", http.StatusOK)
+}
+
+// stream opens an event stream and returns its status.
+func (s *served) stream(token string) (net.Conn, int) {
+	s.t.Helper()
+	conn := s.connect("GET /v1/events HTTP/1.1\r\nHost: {HOST}\r\nAccept: text/event-stream\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return conn, resp.StatusCode
+}
+
+// TestStreamHoarding: nobody gets streams without end, and everything else goes on.
+func TestStreamHoarding(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t, "--max-streams", "12")
+	other, third := s.token("other"), s.token("third")
+	hoard := func(token string) (open []net.Conn) {
+		for range 20 {
+			conn, status := s.stream(token)
+			if status != http.StatusOK {
+				if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
+					t.Errorf("one stream too many: %d", status)
+				}
+				return open
+			}
+			open = append(open, conn)
+		}
+		t.Error("no limit")
+		return open
+	}
+	first := hoard(s.agent)
+	if len(first) == 0 || len(first) >= 12 {
+		t.Errorf("one principal has %d of 12 streams", len(first))
+	}
+	hoard(other) // the rest
+	if _, status := s.stream(third); status != http.StatusServiceUnavailable {
+		t.Errorf("the thirteenth stream: %d", status)
+	}
+	for _, token := range []string{s.agent, third} {
+		s.must(token, http.MethodGet, "/v1/whoami", "")
+	}
+	for _, conn := range first {
+		_ = conn.Close()
+	}
+	for limit := time.Now().Add(2 * patience); ; {
+		if _, status := s.stream(third); status == http.StatusOK {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatal("streams that ended keep their places")
+		}
+	}
+}
+
+// TestConnectionHoarding: connections are bounded, and free again when they end.
+func TestConnectionHoarding(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t, "--max-conns", "10")
+	var open []net.Conn
+	refused := false
+	for range 25 {
+		open = append(open, s.connect(""))
+	}
+	if status, _, err := s.try("", http.MethodGet, "/healthz", ""); err != nil || status == http.StatusServiceUnavailable {
+		refused = true
+	}
+	if !refused {
+		t.Error("connections without end")
+	}
+	for _, conn := range open {
+		_ = conn.Close()
+	}
+	s.client.CloseIdleConnections()
+	s.eventually("", "/healthz", http.StatusOK)
+}
