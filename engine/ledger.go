@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -31,7 +32,7 @@ const recountAfter = time.Second
 
 // ledger counts what principals take. It is safe for concurrent use.
 type ledger struct {
-	quotas Quotas
+	quotas atomic.Pointer[Quotas]
 	now    func() time.Time
 
 	mu       sync.Mutex
@@ -50,7 +51,21 @@ type account struct {
 }
 
 func newLedger(q Quotas, now func() time.Time) *ledger {
-	return &ledger{quotas: q, now: now, accounts: map[string]*account{}}
+	l := &ledger{now: now, accounts: map[string]*account{}}
+	l.quotas.Store(&q)
+	return l
+}
+
+// SetQuotas replaces Config.Quotas. What was spent before counts on; running instances are
+// counted anew.
+func (e *Engine) SetQuotas(q Quotas) {
+	l := e.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quotas.Store(&q)
+	for _, a := range l.accounts {
+		a.places, a.counted = 0, time.Time{}
+	}
 }
 
 // of is a principal's account. The caller holds the lock.
@@ -101,13 +116,14 @@ func (l *ledger) spent(a *account, code Code, what string) error {
 
 // bytesLeft refuses what would be recorded for somebody who had too much recorded.
 func (l *ledger) bytesLeft(p Principal) error {
-	if l.quotas.Bytes == 0 || p.Role == RoleOperator {
+	most := l.quotas.Load().Bytes
+	if most == 0 || p.Role == RoleOperator {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.of(p.ID); a.bytes >= l.quotas.Bytes {
-		return l.spent(a, CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", a.bytes, l.quotas.Bytes))
+	if a := l.of(p.ID); a.bytes >= most {
+		return l.spent(a, CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", a.bytes, most))
 	}
 	return nil
 }
@@ -122,13 +138,13 @@ func (l *ledger) affords(p Principal, c judge.Case) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.of(p.ID)
+	a, most := l.of(p.ID), l.quotas.Load()
 	scripts := len(c.Checks.Validators)+len(c.Checks.Routes) > 0
 	switch {
-	case scripts && l.quotas.WorkerTime > 0 && a.worker >= l.quotas.WorkerTime:
-		return l.spent(a, CodeWorkerTimeSpent, fmt.Sprintf("Scripts have run %s within the hour for your requests; the quota is %s.", a.worker.Round(time.Millisecond), l.quotas.WorkerTime))
-	case c.Rubric.Enabled && c.Rubric.UseLLM && l.quotas.ModelTokens > 0 && a.tokens >= l.quotas.ModelTokens:
-		return l.spent(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, l.quotas.ModelTokens))
+	case scripts && most.WorkerTime > 0 && a.worker >= most.WorkerTime:
+		return l.spent(a, CodeWorkerTimeSpent, fmt.Sprintf("Scripts have run %s within the hour for your requests; the quota is %s.", a.worker.Round(time.Millisecond), most.WorkerTime))
+	case c.Rubric.Enabled && c.Rubric.UseLLM && most.ModelTokens > 0 && a.tokens >= most.ModelTokens:
+		return l.spent(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, most.ModelTokens))
 	}
 	return nil
 }
@@ -157,7 +173,7 @@ func orNone(n *int) int64 {
 
 // recorded counts what was written.
 func (l *ledger) recorded(events []record.Event) {
-	if l.quotas.Bytes == 0 {
+	if l.quotas.Load().Bytes == 0 {
 		return
 	}
 	l.mu.Lock()
@@ -182,7 +198,7 @@ func (e *Engine) judge(ctx context.Context, p Principal, c judge.Case) (judge.Ve
 
 // mayDefine refuses a new name to who owns as many as it may.
 func (e *Engine) mayDefine(ctx context.Context, p Principal, exists bool) error {
-	most := e.cfg.Quotas.Definitions
+	most := e.ledger.quotas.Load().Definitions
 	if exists || most == 0 || p.Role == RoleOperator {
 		return nil
 	}
@@ -225,7 +241,7 @@ func (p startPlace) giveBack() {
 // are only when the places are used up that were free then: who ends instances gets
 // them back with the next count.
 func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) {
-	most := e.cfg.Quotas.Running
+	most := e.ledger.quotas.Load().Running
 	store, ok := e.cfg.Store.(Counter)
 	if most == 0 || p.Role == RoleOperator || !ok {
 		return startPlace{}, nil

@@ -156,3 +156,20 @@ func (f *failing) Commit(ctx context.Context, c engine.Commit) error {
 	}
 	return f.Store.Commit(ctx, c)
 }
+
+// TestSetQuotas: other quotas count from the next request on, and what was spent stays spent.
+func TestSetQuotas(t *testing.T) {
+	b := quotaBench(t, engine.Quotas{Running: 3, Bytes: 1 << 20})
+	b.define(operator, simple)
+	id := b.start(agent, "simple", "").ID
+	b.start(agent, "simple", "")
+	b.SetQuotas(engine.Quotas{Running: 2})
+	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"}) // a place was free a moment ago
+	wantCode(t, err, engine.CodeTooManyInstances)
+	b.SetQuotas(engine.Quotas{Bytes: 1})
+	_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+	wantCode(t, err, engine.CodeBytesSpent)
+	b.SetQuotas(engine.Quotas{})
+	b.advance(agent, id, "go", "")
+	b.start(agent, "simple", "")
+}
