@@ -42,3 +42,10 @@ func (s *streams) leave(principal string) {
 		delete(s.by, principal)
 	}
 }
+
+// OpenStreams is how many event streams are open.
+func (h *Handler) OpenStreams() int {
+	h.streams.mu.Lock()
+	defer h.streams.mu.Unlock()
+	return h.streams.open
+}
