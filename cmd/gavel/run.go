@@ -12,11 +12,14 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
 
 // commands is the whole command line; every command has its own file.
 type commands struct {
-	LogLevel string `name:"log-level" enum:"debug,info,warn,error" default:"warn" placeholder:"LEVEL" help:"Least important message to write to stderr: debug, info, warn (the default) or error."`
+	LogLevel  string `name:"log-level" enum:"debug,info,warn,error" default:"warn" placeholder:"LEVEL" help:"Least important message to write to stderr: debug, info, warn (the default) or error."`
+	LogFormat string `name:"log-format" enum:"text,json" default:"text" placeholder:"FORMAT" help:"How messages are written to stderr: text (the default), or json, one object a line."`
 
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
 	Serve      serveCmd      `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
@@ -55,6 +58,7 @@ type console struct {
 	err    *terminal // everything else that a person reads
 	rawOut io.Writer // for protocols; never for people
 	log    *slog.Logger
+	level  *slog.LevelVar // of log
 }
 
 // run is the program: it parses args, runs one command and returns the exit
@@ -106,7 +110,9 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	if err != nil {
 		return usageError(err, args)
 	}
-	con.log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: logLevel(cmds.LogLevel)}))
+	con.level = new(slog.LevelVar)
+	con.level.Set(logLevel(cmds.LogLevel))
+	con.log = telemetry.NewLogger(stderr, con.level, cmds.LogFormat == "json")
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return parsed.Run(con)
 }

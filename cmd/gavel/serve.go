@@ -16,7 +16,11 @@ type serveCmd struct {
 	Reviews     bool     `name:"reviews" default:"true" negatable:"" help:"Let moves that need a person wait for one; reviewers decide them over MCP, over REST, or here with gavel review. --no-reviews refuses such moves. Default: on."`
 	Elicit      bool     `name:"elicit" help:"Let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
 	authFlags
+	issuerFlags
 	listenFlags
+	rateFlags
+	quotaFlags
+	telemetryFlags
 	configFlag
 	storeFlag
 	modelFlags
@@ -71,7 +75,7 @@ func (c *serveCmd) check(ctx context.Context) error {
 	if c.Elicit && !c.Reviews {
 		return misused("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
 	}
-	return c.listenFlags.check(ctx, c.Auth)
+	return errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.quotaFlags.check(), c.listenFlags.check(ctx, c.Auth))
 }
 
 // open opens the store with all that the flags configure.
@@ -87,6 +91,7 @@ func (c *serveCmd) open(ctx context.Context, con *console, path string) (*system
 	if with.anchors, err = c.signer(con.log, path); err != nil {
 		return nil, errors.Join(err, with.Close())
 	}
+	with.quotas, with.metered = c.quotas(), newMetered(with)
 	sys, err := openSystem(ctx, con.log, path, with)
 	if err != nil {
 		return nil, errors.Join(err, with.Close())
@@ -102,9 +107,17 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
-	r := &routes{sys: sys, log: con.log, toolNames: c.ToolNames, reviews: c.Reviews, elicit: c.Elicit}
+	issuers, err := c.issuersFor(c.Auth)
+	if err != nil {
+		return err
+	}
+	r := &routes{
+		sys: sys, log: con.log, toolNames: c.ToolNames, reviews: c.Reviews, elicit: c.Elicit,
+		issuerFlags: c.issuerFlags, telemetryFlags: c.telemetryFlags, rate: c.rateFlags,
+		health: newHealth(con.log, sys, func() error { return nil }),
+	}
 	cfg := c.listenFlags.config(con.log)
-	cfg.Handler, cfg.OnDrain, cfg.Unlimited = r, r.drain, healthPaths
+	cfg.Handler, cfg.OnDrain, cfg.Unlimited = sys.metered.metrics.Instrument(r), r.drain, healthPaths
 	server, err := listen.New(ctx, cfg)
 	if err != nil {
 		return misused("", "cannot serve: %w", err)
@@ -114,11 +127,15 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 			err = errors.Join(err, server.Close())
 		}
 	}()
-	who, err := c.authFlags.open(con, sys.path, server.Addr())
+	who, err := c.authFlags.open(con, sys.path, server.Addr(), len(issuers) > 0)
 	if err != nil {
 		return err
 	}
-	if err := r.mount(who.authenticator); err != nil {
+	known, err := newCallers(who.authenticator, issuers)
+	if err != nil {
+		return err
+	}
+	if err := r.mount(known, c.Auth == authNone); err != nil {
 		return err
 	}
 	defer r.close()

@@ -1,19 +1,19 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
-	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
+
+// mcpPath is where MCP is.
+const mcpPath = "/mcp"
 
 // healthPaths answer without a credential, and however busy the server is.
 var healthPaths = []string{"/healthz", "/readyz"}
@@ -24,15 +24,20 @@ type routes struct {
 	log             *slog.Logger
 	toolNames       string
 	reviews, elicit bool
+	issuerFlags
+	telemetryFlags
+	rate   rateFlags
+	health *telemetry.Health
 
+	throttle *throttle
 	mux      atomic.Pointer[http.ServeMux] // nil until mount
 	endpoint *mcpface.Endpoint
 	api      *httpapi.Handler
-	draining atomic.Bool
 }
 
 // mount makes the faces. Until then every request is told that the server is not ready.
-func (r *routes) mount(who auth.Authenticator) error {
+// With open everybody is the local agent, and reads the figures.
+func (r *routes) mount(who *callers, open bool) error {
 	face, err := mcpface.New(mcpface.Config{
 		Engine: r.sys.engine, ToolNames: mcpface.ToolNames(r.toolNames),
 		Version: readBuild().Version, Logger: r.log, Reviews: r.reviews, Elicit: r.elicit,
@@ -44,15 +49,29 @@ func (r *routes) mount(who auth.Authenticator) error {
 		return misused("", "cannot set up the server: %w", err)
 	}
 	r.endpoint = face.Handler()
-	known := auth.Middleware(who, auth.Options{Logger: r.log})
+	metrics := r.sys.metered.metrics.Handler()
+	inside := http.NewServeMux()
+	inside.Handle(mcpPath, r.endpoint)
+	inside.Handle(httpapi.Prefix, r.api)
+	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
+	r.throttle = newThrottle(inside, r.rate)
+	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.issuerFlags)})(r.throttle)
+
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", known(r.endpoint))
-	mux.Handle(httpapi.Prefix, known(r.api))
+	for _, path := range []string{mcpPath, httpapi.Prefix, metricsPath} {
+		mux.Handle(path, known)
+	}
+	if open || r.MetricsOpen {
+		mux.Handle("GET "+metricsPath, metrics)
+	}
 	mux.Handle(httpapi.DocumentPath, r.api) // no secret: the same for everybody
-	mux.HandleFunc("GET /healthz", r.health)
-	mux.HandleFunc("GET /readyz", r.ready)
+	mux.HandleFunc("GET "+resourcePath, who.resource(r.issuerFlags))
+	mux.HandleFunc("GET "+resourcePath+mcpPath, who.resource(r.issuerFlags))
+	mux.HandleFunc("GET /healthz", r.health.Live)
+	mux.HandleFunc("GET /readyz", r.health.Ready)
 	mux.HandleFunc("/", notFound)
 	r.mux.Store(mux)
+	r.sys.metered.holding(func() int { return r.endpoint.Held() + r.api.OpenStreams() })
 	return nil
 }
 
@@ -69,7 +88,7 @@ func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // drain is told when the end begins.
 func (r *routes) drain() {
-	r.draining.Store(true)
+	r.health.Drain()
 	if r.mux.Load() != nil {
 		r.endpoint.EndStreams()
 	}
@@ -77,30 +96,6 @@ func (r *routes) drain() {
 
 // close ends the faces once nothing is in flight any more.
 func (r *routes) close() { r.endpoint.Close() }
-
-// health says that the process answers.
-func (r *routes) health(w http.ResponseWriter, _ *http.Request) {
-	sayJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-}
-
-// readyLimit bounds the question whether the store answers.
-const readyLimit = 2 * time.Second
-
-// ready says whether moves can be decided and recorded now.
-func (r *routes) ready(w http.ResponseWriter, req *http.Request) {
-	if r.draining.Load() {
-		sayJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "draining"})
-		return
-	}
-	ctx, done := context.WithTimeout(req.Context(), readyLimit)
-	defer done()
-	if _, err := r.sys.store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, engine.ErrNotFound) {
-		r.log.Error("the store does not answer", "error", err)
-		sayJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "unavailable", "store": "unavailable"})
-		return
-	}
-	sayJSON(w, http.StatusOK, map[string]string{"status": "ready", "store": "ok"})
-}
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
 	sayProblem(w, http.StatusNotFound, "not_found", "There is nothing at this address. MCP is at /mcp, REST at /v1.")

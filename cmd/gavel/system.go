@@ -56,6 +56,8 @@ type equipment struct {
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
+	metered                *metered // nil where nobody looks at figures
+	quotas                 engine.Quotas
 }
 
 // Close ends what is asked of models and sources.
@@ -107,6 +109,10 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 	}
 	if with.anchors != nil {
 		config.Anchors = with.anchors
+	}
+	config.Quotas = with.quotas
+	if with.metered != nil {
+		config.Observer, with.metered.sys = with.metered.metrics, sys
 	}
 	if sys.engine, err = engine.New(config); err != nil {
 		return nil, err

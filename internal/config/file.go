@@ -18,6 +18,8 @@ const MaxBytes = 1 << 20
 const (
 	// SectionEvidence declares the sources of evidence.
 	SectionEvidence = "evidence"
+	// SectionAuth declares whose callers are known.
+	SectionAuth = "auth"
 )
 
 // File is a configuration file that was read.
@@ -41,7 +43,7 @@ func Load(path string) (*File, error) {
 		return nil, err
 	}
 	top := strictdoc.NewObject(root)
-	top.Unknown(SectionEvidence)
+	top.Unknown(SectionEvidence, SectionAuth)
 	if err := top.Err(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// metricsPath is where figures are.
+const metricsPath = "/metrics"
+
+// telemetryFlags configure what those see who watch over a server.
+type telemetryFlags struct {
+	MetricsOpen bool `name:"metrics-open" help:"Let anybody read /metrics who reaches the address. Without it, operators and auditors may, with their tokens."`
+}
+
+// metered counts what a system does; sys is nil until it is open.
+type metered struct {
+	metrics *telemetry.Metrics
+	sys     *system
+	held    atomic.Pointer[func() int]
+}
+
+// newMetered makes the counters that the engine tells of what it commits.
+func newMetered(with equipment) *metered {
+	m := &metered{}
+	m.holding(func() int { return 0 })
+	from := telemetry.Sources{
+		Sandbox: func() script.Stats { return m.sys.pool.Stats() },
+		Store:   func() telemetry.StoreStats { return storeStats(m.sys.store) },
+		Streams: func() int { return (*m.held.Load())() },
+	}
+	if with.model != nil {
+		from.Model = with.model.client.Stats
+	}
+	m.metrics = telemetry.NewMetrics(readBuild().Version, from)
+	return m
+}
+
+// holding sets who knows what callers hold.
+func (m *metered) holding(f func() int) { m.held.Store(&f) }
+
+// storeStats are a store's figures; a store in memory has none.
+func storeStats(store engine.Store) telemetry.StoreStats {
+	s, ok := store.(*sqlitestore.Store)
+	if !ok {
+		return telemetry.StoreStats{}
+	}
+	n := s.Stats()
+	return telemetry.StoreStats{Batches: n.Batches, Writes: n.Writes, Queued: n.Queued, Bytes: n.Bytes, LogBytes: n.LogBytes}
+}
+
+// watchers are the roles that may look at figures.
+var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
+
+// watchersOnly lets operators and auditors through. It stands behind authentication.
+func watchersOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, ok := auth.FromContext(r.Context()); !ok || !slices.Contains(watchers, id.Role) {
+			sayProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "Operators and auditors may read the figures.")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newHealth looks at all that is needed to decide and to record. definitions says why the
+// folders of definitions are not in force as they are.
+func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemetry.Health {
+	parts := []telemetry.Part{
+		{Name: "store", Check: func(ctx context.Context) error {
+			_, err := sys.store.Load(ctx, "wf-readiness")
+			if errors.Is(err, engine.ErrNotFound) {
+				return nil
+			}
+			return err
+		}},
+		{Name: "sandbox", Check: (&sandboxProbe{pool: sys.pool}).check},
+		{Name: "definitions", Optional: true, Check: func(context.Context) error { return definitions() }},
+	}
+	if sys.model != nil {
+		parts = append(parts, telemetry.Part{Name: "model", Optional: true, Check: func(context.Context) error { return modelTrouble(sys.model.client.Stats()) }})
+	}
+	return telemetry.NewHealth(log, parts...)
+}
+
+// sandboxProbe finds out whether workers can be started and answer. It asks one when that
+// is not known, or when one ended since it was: an idle server is left alone.
+type sandboxProbe struct {
+	pool *script.Pool
+
+	mu    sync.Mutex
+	works bool
+	ended uint64
+}
+
+func (s *sandboxProbe) check(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ended := s.pool.Stats().Deaths; s.works && ended == s.ended {
+		return nil
+	}
+	problems, err := s.pool.Check(ctx, operatorOwner.ID, []script.Script{{Name: "readiness", Source: "() => true", Kind: script.Validator}})
+	if err == nil && len(problems) > 0 {
+		err = errors.New("the sandbox does not take a plain script")
+	}
+	s.works, s.ended = err == nil, s.pool.Stats().Deaths
+	return err
+}
+
+// modelTrouble says why no model would be asked now; nil when one would.
+func modelTrouble(s llm.Stats) error {
+	for _, m := range s.Models {
+		if m.Breaker != "open" && m.Latched == "" && m.NotBefore.IsZero() {
+			return nil
+		}
+	}
+	return errors.New("every model is kept from being asked: its breaker is open, its quota is spent or its configuration is refused")
+}

@@ -1,0 +1,92 @@
+package auth
+
+import (
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/strictdoc"
+)
+
+// Config is the section "auth" of the configuration file.
+type Config struct {
+	// Issuers whose signed tokens are taken, in the order of the file.
+	Issuers []Issuer
+}
+
+// ParseConfig reads the section; a nil one is the zero Config. Certificates are read from
+// files, whose relative paths begin in dir. All mistakes are told at once, with their
+// lines, as strictdoc.Errors.
+func ParseConfig(section *strictdoc.Node, dir string) (Config, error) {
+	if section == nil {
+		return Config{}, nil
+	}
+	var c Config
+	top := strictdoc.NewObject(section)
+	names := map[string]bool{}
+	for _, item := range top.Items("issuers") {
+		o := top.Sub(item)
+		i := readIssuer(o, dir)
+		o.Unknown()
+		if top.Err() != nil {
+			continue // what is wrong with its keys says enough
+		}
+		if what := i.wrong(); what != "" {
+			top.Fail(item, "%s", "the issuer cannot be used: "+what)
+		} else if names[i.Name] {
+			top.Fail(o.Value("name"), "two issuers have this name, so that one could speak for callers of the other")
+		}
+		names[i.Name] = true
+		c.Issuers = append(c.Issuers, i)
+	}
+	top.Unknown()
+	if err := top.Err(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+var roleNames = []string{string(engine.RoleAgent), string(engine.RoleReviewer), string(engine.RoleOperator), string(engine.RoleAuditor)}
+
+func readIssuer(o *strictdoc.ObjectReader, dir string) Issuer {
+	i := Issuer{
+		Name: o.String("name"), URL: o.String("url"), JWKS: o.String("jwks"),
+		Audiences: o.OneOrMore("audiences"), Algorithms: o.Strings("algorithms"),
+		SubjectClaim: o.String("subjectClaim"), RoleClaim: o.String("roleClaim"),
+		DefaultRole: engine.Role(o.Enum("defaultRole", roleNames...)), WorkflowsClaim: o.String("workflowsClaim"),
+		PrivateNetwork: o.Bool("privateNetwork"),
+	}
+	o.Require("name", "url", "audiences")
+	given := o.Object("roles")
+	for _, m := range o.Entries("roles") {
+		if i.Roles == nil {
+			i.Roles = map[string]engine.Role{}
+		}
+		i.Roles[m.Key] = engine.Role(given.Enum(m.Key, roleNames...))
+	}
+	if file := o.String("caFile"); file != "" {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(dir, file)
+		}
+		var err error
+		if i.Roots, err = readRoots(file); err != nil {
+			o.Fail(o.Value("caFile"), "%s", err.Error())
+		}
+	}
+	return i
+}
+
+// readRoots are the certificates of a file.
+func readRoots(file string) (*x509.CertPool, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("the certificates cannot be read: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("the file has no certificate in PEM form")
+	}
+	return pool, nil
+}
