@@ -44,7 +44,11 @@ func (a *asker) ask(ctx context.Context, method string, params any) (json.RawMes
 		return nil, err
 	}
 	defer a.close(id)
-	if err := a.write(rpcLine(map[string]any{"id": id, "method": method, "params": params})); err != nil {
+	write := a.write
+	if out := replyOf(ctx); out != nil { // over HTTP a question goes to whoever made the call that it is about
+		write = out.push
+	}
+	if err := write(rpcLine(map[string]any{"id": id, "method": method, "params": params})); err != nil {
 		return nil, err
 	}
 	select {
@@ -57,7 +61,7 @@ func (a *asker) ask(ctx context.Context, method string, params any) (json.RawMes
 		return nil, errAskEnded
 	case <-ctx.Done():
 		// If this cannot be written, whoever serves the connection knows.
-		_ = a.write(rpcLine(map[string]any{"method": methodCancelled, "params": map[string]any{"requestId": id, "reason": "The answer did not come in time."}}))
+		_ = write(rpcLine(map[string]any{"method": methodCancelled, "params": map[string]any{"requestId": id, "reason": "The answer did not come in time."}}))
 		return nil, context.Cause(ctx)
 	}
 }
@@ -88,20 +92,21 @@ func (a *asker) close(id string) {
 	delete(a.waiting, id)
 }
 
-// answered takes an answer. One that nobody waits for is dropped.
-func (a *asker) answered(m message) {
+// answered takes an answer, and is false for one that nobody waits for.
+func (a *asker) answered(m message) bool {
 	if len(m.id) == 0 || m.id[0] != '"' {
-		return
+		return false
 	}
 	id := keyText(m.id)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	reply := a.waiting[id]
 	if reply == nil {
-		return
+		return false
 	}
 	delete(a.waiting, id) // a second answer is one that nobody waits for
 	reply <- m.result
+	return true
 }
 
 // end tells those who wait that nobody can answer any more.

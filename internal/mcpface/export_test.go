@@ -55,7 +55,7 @@ func NewTable(l Limits) Table { return Table{newTable(l)} }
 
 // Begin adds a session that nobody uses.
 func (t Table) Begin(principal string) string {
-	s := &remoteSession{session: &session{}, principal: principal}
+	s := &remoteSession{session: &session{asks: newAsker(nil)}, principal: principal}
 	t.t.quota.take(principal)
 	id := t.t.add(s)
 	t.t.done(s)

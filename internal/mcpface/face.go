@@ -61,8 +61,7 @@ type Config struct {
 	// Reviews offers the tools and resources of reviews.
 	Reviews bool
 	// Elicit puts a parked move to a person through the client, when that can show
-	// forms and the transition is not of high risk. The engine must allow it too. It
-	// counts over stdio only.
+	// forms and the transition is not of high risk. The engine must allow it too.
 	Elicit bool
 	// ElicitTimeout is how long such a form waits; 0 is 2 minutes.
 	ElicitTimeout time.Duration

@@ -38,6 +38,8 @@ type Endpoint struct {
 	refuse  func(m message, p engine.Principal) *fault
 	session func(write func([]byte) error) *session
 	check   func(ctx context.Context, s *session) func(uri string) error
+	// elicits: a call may wait for a person.
+	elicits bool
 
 	ending  context.Context //nolint:containedctx // no request's: it ends when streams shall
 	endAll  context.CancelFunc
@@ -49,9 +51,10 @@ func (f *Face) Handler() *Endpoint {
 	e := newEndpoint(f.server, f.cfg)
 	e.refuse = func(m message, p engine.Principal) *fault { return f.tools.unknown(m, p.Role) }
 	e.session = func(write func([]byte) error) *session {
-		return &session{remote: true, watch: newWatch(f.cfg.Poll, f.mark, write)}
+		return &session{remote: true, asks: newAsker(write), watch: newWatch(f.cfg.Poll, f.mark, write)}
 	}
 	e.check = f.subscribable
+	e.elicits = f.cfg.Elicit
 	return e
 }
 
@@ -67,7 +70,7 @@ func newEndpoint(s *server.MCPServer, cfg Config) *Endpoint {
 		refuse: func(message, engine.Principal) *fault { return nil },
 		session: func(func([]byte) error) *session {
 			nothing := func(context.Context, string) (string, error) { return "", errNothingToSee }
-			return &session{remote: true, watch: newWatch(defaultPoll, nothing, func([]byte) error { return nil })}
+			return &session{remote: true, asks: newAsker(nil), watch: newWatch(defaultPoll, nothing, func([]byte) error { return nil })}
 		},
 	}
 	e.ending, e.endAll = context.WithCancel(context.Background())
@@ -84,14 +87,18 @@ func newEndpoint(s *server.MCPServer, cfg Config) *Endpoint {
 
 var errNothingToSee = errors.New("nothing announces changes here")
 
-// EndStreams ends every stream and takes no new session or stream; other requests are
-// still answered. It is what a server does first when it was told to stop.
-func (e *Endpoint) EndStreams() { e.endAll() }
+// EndStreams ends every stream, and the wait for people who were asked, and takes no new
+// session or stream; other requests are still answered. It is what a server does first
+// when it was told to stop.
+func (e *Endpoint) EndStreams() {
+	e.endAll()
+	e.sessions.endAsking()
+}
 
 // Close ends streams and sessions. Requests in flight are the listener's to wait for
 // before it is called.
 func (e *Endpoint) Close() {
-	e.endAll()
+	e.EndStreams()
 	e.running.Wait()
 	for _, id := range e.sessions.all() {
 		e.end(id)

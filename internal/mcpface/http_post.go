@@ -56,10 +56,16 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, who auth.Identit
 	case m.method == methodInitialize:
 		e.initialize(w, r, who, p)
 	default:
-		if s := e.named(w, r, who, m.id); s != nil {
-			defer e.sessions.done(s)
-			e.request(w, r, who, p, s)
+		s := e.named(w, r, who, m.id)
+		if s == nil {
+			return
 		}
+		defer e.sessions.done(s)
+		if m.response && s.asks.answered(m) {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		e.request(w, r, who, p, s)
 	}
 }
 
@@ -125,6 +131,9 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, who auth.I
 		return
 	}
 	e.sessions.done(s)
+	if e.ending.Err() != nil {
+		s.asks.end() // it came too late for EndStreams
+	}
 	if w.Header().Get(server.HeaderKeySessionID) == "" {
 		e.end(s.id)
 	}
@@ -160,6 +169,11 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, who auth.Iden
 		defer e.calls.give(who.ID)
 	}
 	ctx, sent := withOutlet(ctx, p.modern, out)
+	if e.elicits && p.method == methodCallTool && !p.modern {
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(context.WithValue(ctx, replyKey{}, out))
+		defer e.background(ctx, end, func(ctx context.Context) { e.keepAlive(ctx, end, out) })()
+	}
 	e.http.ServeHTTP(out, e.clean(r.WithContext(ctx), body))
 	sent()
 	e.checkBegun(out, p)

@@ -2,6 +2,7 @@ package mcpface
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"maps"
 	"mime"
@@ -48,6 +49,14 @@ type reply struct {
 	last    time.Time // when the last event was written
 	over    bool
 	failed  error
+}
+
+type replyKey struct{}
+
+// replyOf is the response to the request of ctx, for those that may become a stream.
+func replyOf(ctx context.Context) *reply {
+	r, _ := ctx.Value(replyKey{}).(*reply)
+	return r
 }
 
 func newReply(w http.ResponseWriter, id []byte, edit func([]byte) []byte) *reply {
@@ -190,6 +199,7 @@ func (r *reply) send(event []byte) error {
 	if err := c.Flush(); err != nil {
 		r.failed = err
 	}
+	_ = c.SetWriteDeadline(time.Time{}) // over HTTP/2 it would end a stream that is merely quiet
 	r.last = time.Now()
 	return r.failed
 }

@@ -97,8 +97,18 @@ func (t *table) remove(id string) {
 		return
 	}
 	t.quota.give(s.principal)
+	s.asks.end()
 	if l != nil {
 		l.end()
+	}
+}
+
+// endAsking ends every wait for a person.
+func (t *table) endAsking() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.of {
+		s.asks.end()
 	}
 }
 

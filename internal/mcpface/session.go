@@ -13,7 +13,7 @@ import (
 // session is what belongs to one client's connection, over HTTP to its protocol
 // session, or to one request of a client that has none.
 type session struct {
-	asks  *asker // nil over HTTP, where no person is asked
+	asks  *asker
 	watch *watch
 	// remote is true over HTTP.
 	remote bool
@@ -51,8 +51,8 @@ func sessionOf(ctx context.Context) *session {
 // showsForms reports whether the client of a request can show a form to a person.
 // Clients of the era without initialize say so in each request.
 func (s *session) showsForms(ctx context.Context) bool {
-	if s == nil || s.remote {
-		return false // whoever holds the credential would answer in the person's place
+	if s == nil {
+		return false
 	}
 	if server.IsModernRequest(ctx) {
 		return hasForms(server.RequestProtocolInfoFromContext(ctx).ClientCapabilities)
