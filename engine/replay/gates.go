@@ -14,6 +14,10 @@ type Gates struct {
 	MaxNotReplayed *float64
 }
 
+// mostFailed is the share of decisions for which judging may fail before a report with
+// limits shows nothing: a model that is away must not pass for one that agrees.
+const mostFailed = 0.01
+
 // Any reports whether there is a limit.
 func (g Gates) Any() bool {
 	return g.MaxFlips != nil || g.MaxNewApprovals != nil || g.MaxNotReplayed != nil
@@ -55,8 +59,12 @@ func (g Gates) check(r *Report) {
 	count("maxNewApprovals", g.MaxNewApprovals, r.NewApprovals)
 	count("maxFlips", g.MaxFlips, r.Flips)
 	r.Evaluated = true
-	if g.Any() && r.Replayed == 0 {
+	switch {
+	case !g.Any():
+	case r.Replayed == 0:
 		r.Evaluated, r.NotEvaluated = false, "no decision was judged again, so no limit was put to the test"
+	case float64(r.Failed) > mostFailed*float64(r.Replayed+r.Failed):
+		r.Evaluated, r.NotEvaluated = false, fmt.Sprintf("judging failed for %d of %d decisions", r.Failed, r.Replayed+r.Failed)
 	}
 	if g.MaxNotReplayed == nil {
 		return

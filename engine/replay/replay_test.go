@@ -138,8 +138,12 @@ func TestModelAskedNow(t *testing.T) {
 		b.advance(agent, b.start(agent, "flow", `{}`), "do", data)
 	}
 	r := b.run(func(cfg *replay.Config) { cfg.Model = contrary{} })
-	if r.NewApprovals != 1 || r.NewRefusals != 1 || r.Answers.Asked != 2 || reasons(r)[replay.ReasonModel] != 1 {
+	if r.Failed != 1 || !r.Evaluated || r.NewApprovals != 1 || r.NewRefusals != 1 || r.Answers.Asked != 2 || reasons(r)[replay.ReasonModel] != 1 {
 		t.Fatalf("got %+v", r)
+	}
+	many := int64(9)
+	if limited := b.run(func(cfg *replay.Config) { cfg.Model, cfg.Gates.MaxFlips = contrary{}, &many }); limited.Evaluated || limited.Regression {
+		t.Errorf("a model that is away passes for one that agrees: %+v", limited)
 	}
 	if r.Listed[0].Before.Outcome != judge.Reject || r.Listed[0].After.Outcome != judge.Approve {
 		t.Errorf("a new approval does not stand first: %+v", r.Listed)

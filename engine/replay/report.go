@@ -13,6 +13,9 @@ type Report struct {
 	Decisions int64 `json:"decisions"`
 	AskedOnly int64 `json:"askedOnly"`
 	Replayed  int64 `json:"replayed"`
+	// Failed of those in NotReplayed failed now (ReasonModel, ReasonUndecided): another run
+	// may judge them.
+	Failed int64 `json:"failed"`
 	// RemovedEvents are no longer there: decisions among them are in no other figure.
 	RemovedEvents int64 `json:"removedEvents"`
 

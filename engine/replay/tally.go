@@ -181,6 +181,9 @@ func (t *tally) notReplayed(q engine.Question, got result) {
 		return
 	}
 	u.Count++
+	if got.reason == ReasonModel || got.reason == ReasonUndecided {
+		t.r.Failed++
+	}
 }
 
 func (t *tally) addShadow(ev record.Event) {
