@@ -92,21 +92,21 @@ var roles = []engine.Role{engine.RoleAgent, engine.RoleReviewer, engine.RoleOper
 // maxPrincipal is the longest id of a principal in bytes.
 const maxPrincipal = 200
 
-// ErrBadToken: a token cannot be made as asked.
+// ErrBadToken is for a token that cannot be made as asked.
 var ErrBadToken = errors.New("no such token can be made")
 
 // check wraps ErrBadToken.
 func (n NewToken) check(now time.Time) error {
 	if what := n.wrong(now); what != "" {
-		return badToken{what}
+		return mintError{what}
 	}
 	return nil
 }
 
-type badToken struct{ what string }
+type mintError struct{ what string }
 
-func (b badToken) Error() string      { return b.what }
-func (badToken) Is(target error) bool { return target == ErrBadToken }
+func (e mintError) Error() string      { return e.what }
+func (mintError) Is(target error) bool { return target == ErrBadToken }
 
 // wrong says what is wrong, "" for nothing.
 func (n NewToken) wrong(now time.Time) string {
@@ -122,7 +122,7 @@ func (n NewToken) wrong(now time.Time) string {
 	case !n.Expires.IsZero() && !n.Expires.After(now):
 		return fmt.Sprintf("a token cannot end before it begins: %s is over", n.Expires.Format(time.RFC3339))
 	}
-	for _, pattern := range strings.Fields(n.Workflows) {
+	for pattern := range strings.FieldsSeq(n.Workflows) {
 		if !scope.MatchString(pattern) {
 			return fmt.Sprintf("%q names no workflows: give names, with * for any run of characters, separated by spaces", pattern)
 		}

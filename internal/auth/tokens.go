@@ -25,7 +25,7 @@ const MaxTokens = 10_000
 // maxTokensFile bounds what is read, in bytes.
 const maxTokensFile = 16 << 20
 
-// ErrNoToken: there is no token with that id.
+// ErrNoToken is for an id that no token has.
 var ErrNoToken = errors.New("there is no such token")
 
 // Tokens are the bearer tokens of one file, which several processes may read and change at

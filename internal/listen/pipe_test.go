@@ -91,18 +91,28 @@ func (c *caller) send(text string) *caller {
 	return c
 }
 
+// answered is an answer whose body need not be closed: the connection ends with the test.
+type answered struct {
+	StatusCode int
+	Status     string
+	Header     http.Header
+	Close      bool
+	Body       io.Reader
+}
+
 // answer reads one answer; nil when the connection ended instead.
-func (c *caller) answer() *http.Response {
+func (c *caller) answer() *answered {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.reader, nil)
 	if err != nil {
 		return nil
 	}
-	return resp
+	c.t.Cleanup(func() { _ = resp.Body.Close() })
+	return &answered{resp.StatusCode, resp.Status, resp.Header, resp.Close, resp.Body}
 }
 
 // code is the code of a problem, which the answer has to be.
-func code(t *testing.T, resp *http.Response) string {
+func code(t *testing.T, resp *answered) string {
 	t.Helper()
 	if resp == nil {
 		t.Fatal("the connection ended without an answer")

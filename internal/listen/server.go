@@ -124,7 +124,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	err := s.drain(srv, cut)
-	<-ended
+	if failed := <-ended; !errors.Is(failed, http.ErrServerClosed) {
+		err = errors.Join(err, failed)
+	}
 	return err
 }
 

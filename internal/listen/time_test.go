@@ -88,7 +88,7 @@ func TestLongAnswers(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
 		for range 3 {
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			if r.Context().Err() != nil {
 				return
 			}
@@ -172,7 +172,7 @@ func TestKeepAliveAfterLongPause(t *testing.T) {
 				t.Fatalf("%v", resp)
 			}
 			_, _ = io.Copy(io.Discard, resp.Body)
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 		}
 	})
 }
@@ -214,7 +214,7 @@ func TestDrain(t *testing.T) {
 		}
 		<-told
 		_, _ = io.Copy(io.Discard, posted.Body)
-		time.Sleep(listen.DefaultDrainTimeout / 2)
+		<-time.After(listen.DefaultDrainTimeout / 2)
 		close(goOn)
 		resp := work.answer()
 		if resp == nil || resp.StatusCode != http.StatusOK {

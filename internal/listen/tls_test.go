@@ -130,14 +130,25 @@ func start(t *testing.T, cfg listen.Config) *listen.Server {
 	return s
 }
 
-func ask(c *http.Client, url string) (*http.Response, string, error) {
+// answer is what came back: its body, and who served it.
+type answer struct {
+	status, proto int
+	text          string
+	serial        int64 // of the certificate
+}
+
+func ask(c *http.Client, url string) (answer, error) {
 	resp, err := c.Get(url)
 	if err != nil {
-		return nil, "", err
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	return resp, string(body), err
+	a := answer{status: resp.StatusCode, proto: resp.ProtoMajor, text: string(body)}
+	if resp.TLS != nil {
+		a.serial = resp.TLS.PeerCertificates[0].SerialNumber.Int64()
+	}
+	return a, err
 }
 
 func TestTLS(t *testing.T) {
@@ -145,9 +156,9 @@ func TestTLS(t *testing.T) {
 	i := newIssuer(t)
 	i.issue("server")
 	s := start(t, listen.Config{Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key")})
-	resp, body, err := ask(i.client(""), s.URL())
-	if err != nil || body != "fine" || resp.ProtoMajor != 2 {
-		t.Fatalf("%v %q %v", resp, body, err)
+	got, err := ask(i.client(""), s.URL())
+	if err != nil || got.text != "fine" || got.proto != 2 {
+		t.Fatalf("%+v %v", got, err)
 	}
 	// A renewed certificate is used without a new start; a bad one is not.
 	i.issue("server")
@@ -157,15 +168,15 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	resp, _, err = ask(i.client(""), s.URL())
-	if err != nil || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != i.next {
+	got, err = ask(i.client(""), s.URL())
+	if err != nil || got.serial != i.next {
 		t.Errorf("the renewed certificate is not used: %v", err)
 	}
 	if err := os.WriteFile(i.path("server.crt"), []byte("nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	resp, _, err = ask(i.client(""), s.URL())
-	if err != nil || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != i.next {
+	got, err = ask(i.client(""), s.URL())
+	if err != nil || got.serial != i.next {
 		t.Errorf("a bad certificate took the place of the good one: %v", err)
 	}
 }
@@ -180,12 +191,12 @@ func TestMutualTLS(t *testing.T) {
 	s := start(t, listen.Config{
 		Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key"), ClientCAFile: i.path("ca.pem"),
 	})
-	if _, body, err := ask(i.client("client"), s.URL()); err != nil || body != "fine" {
-		t.Errorf("%q %v", body, err)
+	if got, err := ask(i.client("client"), s.URL()); err != nil || got.text != "fine" {
+		t.Errorf("%+v %v", got, err)
 	}
 	for name, c := range map[string]*http.Client{"none": i.client(""), "a stranger's": stranger.client("client")} {
-		if resp, _, err := ask(c, s.URL()); err == nil {
-			t.Errorf("with the certificate %s: %s", name, resp.Status)
+		if got, err := ask(c, s.URL()); err == nil {
+			t.Errorf("with the certificate %s: %+v", name, got)
 		}
 	}
 }
@@ -197,9 +208,9 @@ func TestPlainOnTLS(t *testing.T) {
 	i.issue("server")
 	s := start(t, listen.Config{Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key")})
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, body, err := ask(c, "http"+strings.TrimPrefix(s.URL(), "https"))
-	if err != nil || resp.StatusCode != http.StatusBadRequest || strings.Contains(body, "fine") {
-		t.Errorf("%v %q %v", resp, body, err)
+	got, err := ask(c, "http"+strings.TrimPrefix(s.URL(), "https"))
+	if err != nil || got.status != http.StatusBadRequest || strings.Contains(got.text, "fine") {
+		t.Errorf("%+v %v", got, err)
 	}
 }
 
