@@ -13,7 +13,7 @@ type graphCmd struct {
 	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
 	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"What to write: mermaid, the default, or dot."`
 	JSON     bool   `name:"json" help:"Print JSON."`
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -46,12 +46,12 @@ func (c *graphCmd) draw(ctx context.Context, con *console) (engine.DiagramResult
 	if c.Subject != "" && (isFile(c.Subject) || looksLikeFile(c.Subject)) {
 		return drawFile(c.Subject, c.Format)
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return engine.DiagramResult{}, err
 	}
-	defer sys.Close()
-	result, err := sys.engine.Diagram(ctx, localCLI, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
+	defer done()
+	result, err := g.Diagram(ctx, localCLI, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
 	return result, engineFailure(err)
 }
 

@@ -102,7 +102,7 @@ type historySearchCmd struct {
 	Limit int    `name:"limit" default:"50" placeholder:"N" help:"At most this many, 1 to 1000."`
 	After string `name:"after" placeholder:"CURSOR" help:"Continue where a list ended."`
 	JSON  bool   `name:"json" help:"Print JSON, with data, findings and every layer's opinion."`
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -126,12 +126,12 @@ func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	found, err := sys.engine.Decisions(ctx, localCLI, engine.DecisionsRequest{Query: q, Cursor: c.After, Limit: c.Limit})
+	defer done()
+	found, err := g.Decisions(ctx, localCLI, engine.DecisionsRequest{Query: q, Cursor: c.After, Limit: c.Limit})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -172,7 +172,7 @@ type historyStatsCmd struct {
 	Workflow string `name:"workflow" placeholder:"NAME" help:"Only of this workflow."`
 	timeFilter
 	JSON bool `name:"json" help:"Print JSON."`
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -193,12 +193,12 @@ func (c *historyStatsCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	stats, err := sys.engine.Statistics(ctx, localCLI, engine.StatisticsRequest{Workflow: c.Workflow, Since: since, Until: until})
+	defer done()
+	stats, err := g.Statistics(ctx, localCLI, engine.StatisticsRequest{Workflow: c.Workflow, Since: since, Until: until})
 	if err != nil {
 		return engineFailure(err)
 	}

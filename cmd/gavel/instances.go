@@ -22,7 +22,8 @@ type instancesCmd struct {
 // Help says who the reader is.
 func (instancesCmd) Help() string {
 	return `Whoever can run this on the store's machine is its operator (local:cli) and
-sees every instance. Reading a store that a server has open is fine.`
+sees every instance. Reading a store that a server has open is fine. With --server
+the server is asked, and you see what your token lets you see.`
 }
 
 type instancesListCmd struct {
@@ -32,7 +33,7 @@ type instancesListCmd struct {
 	Limit    int    `name:"limit" default:"50" placeholder:"N" help:"At most this many, 1 to 500."`
 	After    string `name:"after" placeholder:"ID" help:"Continue below this instance."`
 	JSON     bool   `name:"json" help:"Print JSON."`
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -41,6 +42,7 @@ func (instancesListCmd) Help() string {
 
     gavel instances list
     gavel instances list --workflow document-review --status running
+    gavel instances list --server https://gavel.example --token-file ~/.gavel-token
     gavel instances list --json | jq -r '.instances[].id'`
 }
 
@@ -49,12 +51,12 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
 		return misused("", "--limit is 1 to 500, not %d", c.Limit)
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	result, err := sys.engine.Instances(ctx, localCLI, engine.InstancesRequest{
+	defer done()
+	result, err := g.Instances(ctx, localCLI, engine.InstancesRequest{
 		Workflow: c.Workflow, State: c.State, Status: record.Status(c.Status), Cursor: c.After, Limit: c.Limit,
 	})
 	if err != nil {
@@ -85,7 +87,7 @@ type instancesShowCmd struct {
 	ID   string `arg:"" name:"id" help:"The instance."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	pastFlags
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -107,16 +109,16 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	s, err := sys.engine.StatusAt(ctx, localCLI, c.ID, when)
+	defer done()
+	s, err := g.StatusAt(ctx, localCLI, c.ID, when)
 	if err != nil {
 		return engineFailure(err)
 	}
-	more, err := c.more(ctx, sys, when, s)
+	more, err := c.more(ctx, g, when, s)
 	if err != nil {
 		return err
 	}
@@ -164,7 +166,7 @@ type instancesHistoryCmd struct {
 	Limit int    `name:"limit" default:"100" placeholder:"N" help:"At most this many, 1 to 1000."`
 	JSON  bool   `name:"json" help:"Print JSON, with data, findings and every layer's opinion."`
 	pastFlags
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -184,12 +186,12 @@ func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	h, err := sys.engine.History(ctx, localCLI, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
+	defer done()
+	h, err := g.History(ctx, localCLI, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
 	if err != nil {
 		return engineFailure(err)
 	}

@@ -24,10 +24,10 @@ type fetchedFor struct {
 }
 
 // more reads all of an instance's history and reviews, as far as the status goes.
-func (c *instancesShowCmd) more(ctx context.Context, sys *system, until engine.When, s engine.StatusResult) (instanceMore, error) {
+func (c *instancesShowCmd) more(ctx context.Context, g answerer, until engine.When, s engine.StatusResult) (instanceMore, error) {
 	out := instanceMore{Evidence: []fetchedFor{}, AllReviews: []engine.ReviewSummary{}}
 	for page := (engine.HistoryRequest{ID: c.ID, Limit: 1000, Until: until}); ; {
-		h, err := sys.engine.History(ctx, localCLI, page)
+		h, err := g.History(ctx, localCLI, page)
 		if err != nil {
 			return out, engineFailure(err)
 		}
@@ -41,7 +41,7 @@ func (c *instancesShowCmd) more(ctx context.Context, sys *system, until engine.W
 		}
 	}
 	for page := (engine.ReviewsRequest{WorkflowID: c.ID, Status: "all", Limit: 500}); ; {
-		r, err := sys.engine.Reviews(ctx, localCLI, page)
+		r, err := g.Reviews(ctx, localCLI, page)
 		if err != nil {
 			return out, engineFailure(err)
 		}

@@ -39,7 +39,7 @@ type instancesTimelineCmd struct {
 	Limit int    `name:"limit" default:"100" placeholder:"N" help:"At most this many, 1 to 1000."`
 	JSON  bool   `name:"json" help:"Print JSON."`
 	pastFlags
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -63,12 +63,12 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	all, err := sys.engine.Timeline(ctx, localCLI, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
+	defer done()
+	all, err := g.Timeline(ctx, localCLI, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
 	if err != nil {
 		return engineFailure(err)
 	}

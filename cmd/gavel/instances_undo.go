@@ -12,7 +12,7 @@ type turning struct {
 	Expected *int64 `name:"expected-revision" placeholder:"N" help:"Only if the instance is at this revision."`
 	Key      string `name:"idempotency-key" placeholder:"KEY" help:"The same call with the same key is answered and not repeated."`
 	JSON     bool   `name:"json" help:"Print JSON."`
-	storeFlag
+	placeFlags
 }
 
 type instancesUndoCmd struct{ turning }
@@ -32,7 +32,7 @@ Exit codes: 0 undone, 1 there is nothing to undo, 2 wrong usage, 3 could not fin
 
 // Run takes a move back.
 func (c *instancesUndoCmd) Run(ctx context.Context, con *console) error {
-	return c.turn(ctx, con, (*engine.Engine).Undo)
+	return c.turn(ctx, con, answerer.Undo)
 }
 
 type instancesRedoCmd struct{ turning }
@@ -51,16 +51,16 @@ Exit codes: 0 made again, 1 there is nothing to redo, 2 wrong usage, 3 could not
 
 // Run makes an undone move again.
 func (c *instancesRedoCmd) Run(ctx context.Context, con *console) error {
-	return c.turn(ctx, con, (*engine.Engine).Redo)
+	return c.turn(ctx, con, answerer.Redo)
 }
 
-func (c turning) turn(ctx context.Context, con *console, do func(*engine.Engine, context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)) error {
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+func (c turning) turn(ctx context.Context, con *console, do func(answerer, context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)) error {
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	r, err := do(sys.engine, ctx, localCLI, engine.UndoRequest{ID: c.ID, Key: c.Key, ExpectedRevision: c.Expected})
+	defer done()
+	r, err := do(g, ctx, localCLI, engine.UndoRequest{ID: c.ID, Key: c.Key, ExpectedRevision: c.Expected})
 	if err != nil {
 		return badEnd(err, engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict)
 	}

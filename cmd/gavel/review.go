@@ -22,7 +22,8 @@ asked: data, context, evidence, definition and revision. It is decided once. Whe
 instance moves on, or what was fetched has changed, the review is void.
 
 Servers park such moves when they were started with gavel mcp --reviews. Whoever can run
-this on the store's machine is its operator; a server may have the store open meanwhile.`
+this on the store's machine is its operator; a server may have the store open meanwhile.
+With --server the server is asked, and who decides is who the token says.`
 }
 
 type reviewListCmd struct {
@@ -32,7 +33,7 @@ type reviewListCmd struct {
 	Limit    int    `name:"limit" default:"50" placeholder:"N" help:"At most this many, 1 to 500."`
 	After    string `name:"after" placeholder:"CURSOR" help:"Continue where a list ended."`
 	JSON     bool   `name:"json" help:"Print JSON."`
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -49,15 +50,17 @@ func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
 		return misused("", "--limit is 1 to 500, not %d", c.Limit)
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	if _, err := sys.engine.ExpireReviews(ctx); err != nil {
-		return engineFailure(err)
+	defer done()
+	if local, ok := g.(*engine.Engine); ok { // a server does it itself
+		if _, err := local.ExpireReviews(ctx); err != nil {
+			return engineFailure(err)
+		}
 	}
-	result, err := sys.engine.Reviews(ctx, localCLI, engine.ReviewsRequest{
+	result, err := g.Reviews(ctx, localCLI, engine.ReviewsRequest{
 		Status: c.Status, Workflow: c.Workflow, WorkflowID: c.Instance, Cursor: c.After, Limit: c.Limit,
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ type resolving struct {
 	Principal string `name:"principal" env:"GAVEL_REVIEWER" default:"local:cli" placeholder:"ID" help:"Who decides, for the record. Default: local:cli."`
 	Key       string `name:"idempotency-key" placeholder:"KEY" help:"The same decision with the same key is answered and not repeated."`
 	JSON      bool   `name:"json" help:"Print JSON."`
-	storeFlag
+	placeFlags
 }
 
 type reviewApproveCmd struct {
@@ -48,6 +48,9 @@ func (c *reviewApproveCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	if c.Server != "" {
+		return c.resolveThere(ctx, con, judge.Approve)
+	}
 	declared, err := c.configFlag.open(con.log)
 	if err != nil {
 		return err
@@ -73,6 +76,9 @@ func (c *reviewRejectCmd) Run(ctx context.Context, con *console) error {
 	who, err := c.check(judge.Reject)
 	if err != nil {
 		return err
+	}
+	if c.Server != "" {
+		return c.resolveThere(ctx, con, judge.Reject)
 	}
 	return c.resolve(ctx, con, who, judge.Reject, nil)
 }
@@ -106,6 +112,23 @@ func (r resolving) resolve(ctx context.Context, con *console, who engine.Princip
 	result, err := sys.engine.Resolve(ctx, who, engine.ResolveRequest{
 		ID: r.ID, Decision: decision, Reason: r.Reason, Channel: record.ChannelCLI, Key: r.Key,
 	})
+	if err != nil {
+		return reviewFailure(err)
+	}
+	return r.tell(con, decision, result)
+}
+
+// resolveThere has a server decide the review: it has the sources, and knows who asks.
+func (r resolving) resolveThere(ctx context.Context, con *console, decision judge.Outcome) error {
+	if r.Principal != localCLI.ID {
+		return misused("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
+	}
+	g, done, err := r.open(ctx, con)
+	if err != nil {
+		return err
+	}
+	defer done()
+	result, err := g.Resolve(ctx, localCLI, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
 	if err != nil {
 		return reviewFailure(err)
 	}

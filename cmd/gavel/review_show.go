@@ -16,7 +16,7 @@ import (
 type reviewShowCmd struct {
 	ID   string `arg:"" name:"id" help:"The review."`
 	JSON bool   `name:"json" help:"Print JSON, with all of data and context."`
-	storeFlag
+	placeFlags
 }
 
 // Help shows examples.
@@ -33,19 +33,19 @@ Examples:
 
 // Run shows one review.
 func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	g, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	view, err := sys.engine.Review(ctx, localCLI, c.ID)
+	defer done()
+	view, err := g.Review(ctx, localCLI, c.ID)
 	if err != nil {
 		return engineFailure(err)
 	}
 	if c.JSON {
 		return con.out.json(view)
 	}
-	definition, err := sys.engine.Describe(ctx, localCLI, view.Workflow, view.Position.Version)
+	definition, err := g.Describe(ctx, localCLI, view.Workflow, view.Position.Version)
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -57,7 +57,7 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 	p.document("data", view.Data)
 	p.document("context", view.Context)
 	p.evidence()
-	p.decide(c.storeFlag)
+	p.decide(c.placeFlags)
 	return nil
 }
 
@@ -253,18 +253,15 @@ func (p reviewPage) evidence() {
 // content prints what a source gave: the text in it as text.
 func (p reviewPage) content(raw json.RawMessage) { printContent(p.out, raw) }
 
-func (p reviewPage) decide(flag storeFlag) {
+func (p reviewPage) decide(place placeFlags) {
 	if p.Status != record.ReviewOpen {
 		p.title("it is closed")
 		p.out.printf("%s\n", p.Next)
 		return
 	}
-	more := ""
-	if flag.Store != "" {
-		more = " --store " + shellWord(flag.Store)
-	}
+	more := place.again()
 	config := ""
-	if len(p.Decision.Evidence) > 0 {
+	if len(p.Decision.Evidence) > 0 && place.Server == "" {
 		config = " --config FILE"
 	}
 	p.title("to decide")

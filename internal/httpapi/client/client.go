@@ -193,8 +193,8 @@ func unreachable(host string, err error) error {
 		cause = op.Err
 	}
 	return &engine.Error{
-		Code: engine.CodeUnavailable, Message: fmt.Sprintf("The server at %s could not be reached: %s.", host, cause),
-		Hint: "Look whether it runs, and at its address.", RetryAfter: after, Err: err,
+		Code: engine.CodeUnavailable, Message: fmt.Sprintf("The server at %s could not be reached.", host),
+		Hint: "Look whether it runs, and at its address.", RetryAfter: after, Err: cause,
 	}
 }
 

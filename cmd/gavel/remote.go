@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+)
+
+// answerer is what commands ask that can also be asked of a server: *engine.Engine over a
+// store, or *client.Client, which does not read the principal.
+type answerer interface {
+	Instances(context.Context, engine.Principal, engine.InstancesRequest) (engine.InstancesResult, error)
+	StatusAt(ctx context.Context, p engine.Principal, id string, w engine.When) (engine.StatusResult, error)
+	History(context.Context, engine.Principal, engine.HistoryRequest) (engine.HistoryResult, error)
+	Timeline(context.Context, engine.Principal, engine.HistoryRequest) (engine.TimelineResult, error)
+	Undo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
+	Redo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
+	Decisions(context.Context, engine.Principal, engine.DecisionsRequest) (engine.DecisionsResult, error)
+	Statistics(context.Context, engine.Principal, engine.StatisticsRequest) (engine.StatisticsResult, error)
+	Describe(ctx context.Context, p engine.Principal, name string, version int) (engine.DefinitionView, error)
+	Diagram(context.Context, engine.Principal, engine.DiagramRequest) (engine.DiagramResult, error)
+	Reviews(context.Context, engine.Principal, engine.ReviewsRequest) (engine.ReviewsResult, error)
+	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
+	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
+}
+
+// serverFlags name a server to ask. There is no flag for the token itself: command lines
+// are seen by everybody on the machine.
+type serverFlags struct {
+	Server    string `name:"server" placeholder:"URL" help:"Ask the gavel that serves there (gavel serve), instead of opening a store. You are who the token says."`
+	TokenFile string `name:"token-file" placeholder:"FILE" help:"A file with the token to show the server. Or set GAVEL_TOKEN."`
+	CAFile    string `name:"ca-file" placeholder:"FILE" help:"Trust only these certificates (PEM) of the server."`
+	Plain     bool   `name:"insecure-plain-http" help:"Send the token over http:// to another machine. Whoever listens on the way gets it."`
+}
+
+// tokenVariable holds the token where no file does.
+const tokenVariable = "GAVEL_TOKEN"
+
+// placeFlags choose between a store and a server.
+type placeFlags struct {
+	storeFlag
+	serverFlags
+}
+
+// open returns what to ask, and what to call at the end.
+func (f placeFlags) open(ctx context.Context, con *console) (answerer, func(), error) {
+	if f.Server != "" {
+		c, err := f.connect(con.stdin)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, c.Close, nil
+	}
+	sys, err := openForReading(ctx, con.log, f.storeFlag)
+	if err != nil {
+		return nil, nil, err
+	}
+	return sys.engine, func() { sys.Close() }, nil
+}
+
+// connect returns a client of the server. It does not connect yet.
+func (f placeFlags) connect(stdin io.Reader) (*client.Client, error) {
+	if f.Store != "" {
+		return nil, misused("give one of them; look for GAVEL_SERVER and GAVEL_STORE too", "--server and --store were both given")
+	}
+	token, err := f.token(stdin)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(client.Config{Server: f.Server, Token: token, CAFile: f.CAFile, PlainHTTP: f.Plain})
+	if err != nil {
+		return nil, misused("", "--server: %w", err)
+	}
+	return c, nil
+}
+
+// maxToken is the longest file of a token, in bytes.
+const maxToken = 16 << 10
+
+// token reads the token: from a file, - for stdin, or from the environment.
+func (f serverFlags) token(stdin io.Reader) (string, error) {
+	if f.TokenFile == "" {
+		return os.Getenv(tokenVariable), nil
+	}
+	in := stdin
+	if f.TokenFile != "-" {
+		file, err := os.Open(f.TokenFile)
+		if err != nil {
+			return "", misused("", "--token-file: %w", err)
+		}
+		defer func() { _ = file.Close() }() // it was only read
+		in = file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxToken+1))
+	if err != nil {
+		return "", misused("", "--token-file: %w", err)
+	}
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 || len(text) > maxToken || bytes.ContainsAny(text, " \t\r\n") {
+		return "", misused("it holds the token and nothing else", "--token-file %s holds no token", f.TokenFile)
+	}
+	return string(text), nil
+}
+
+// again is how the same place is named on another command line.
+func (f placeFlags) again() string {
+	out := ""
+	add := func(flag, value string) {
+		if value != "" {
+			out += fmt.Sprintf(" --%s %s", flag, shellWord(value))
+		}
+	}
+	add("store", f.Store)
+	add("server", f.Server)
+	add("token-file", f.TokenFile)
+	add("ca-file", f.CAFile)
+	return out
+}

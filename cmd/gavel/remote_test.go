@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// reviewed is a workflow with a move that only a person can approve.
+const reviewed = `{"name":"reviewed","initialState":"a","states":{
+  "a":{"transitions":{"go":{"target":"b","risk":"high"},"on":"c"}},"b":{"final":true},"c":{"transitions":{"back":"a"}}}}`
+
+// TestServerInsteadOfStore: asked of a server, commands print what they print of its store.
+func TestServerInsteadOfStore(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t)
+	s.must(s.owner, http.MethodPost, "/v1/definitions", reviewed)
+	id := s.begin(s.agent, "reviewed")
+	s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"on"}`)
+	s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"back","data":{"n":1.50}}`)
+	s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
+	token := tokenFile(t, s.owner)
+	there := []string{"--server", s.url, "--token-file", token}
+	list := s.must(s.owner, http.MethodGet, "/v1/reviews", "")
+	review, _ := list["reviews"].([]any)[0].(map[string]any)["reviewId"].(string)
+
+	for _, command := range [][]string{
+		{"instances", "list"},
+		{"instances", "list", "--json", "--workflow", "reviewed", "--status", "running"},
+		{"instances", "show", id},
+		{"instances", "show", id, "--json", "--revision", "2"},
+		{"instances", "history", id},
+		{"instances", "history", id, "--json", "--limit", "2"},
+		{"instances", "timeline", id, "--json"},
+		{"history", "search", "--json", "--outcome", "escalate"},
+		{"history", "search", "--text", "person"},
+		{"history", "stats", "--json"},
+		{"review", "list"},
+		{"review", "list", "--json", "--status", "all"},
+		{"review", "show", review, "--json"},
+		{"graph", "--instance", id},
+		{"graph", "reviewed", "--format", "dot", "--json"},
+	} {
+		here := runGavel(t, append(command[:len(command):len(command)], "--store", s.store)...)
+		over := runGavel(t, append(command[:len(command):len(command)], there...)...)
+		if !bytes.Equal(here, over) || len(here) == 0 {
+			t.Errorf("gavel %s\nof the store:\n%s\nof the server:\n%s", strings.Join(command, " "), here, over)
+		}
+	}
+	shown := string(runGavel(t, append([]string{"review", "show", review}, there...)...))
+	if want := "gavel review approve " + review + " --reason '...' --server " + s.url + " --token-file " + token; !strings.Contains(shown, want) {
+		t.Errorf("it does not say %q:\n%s", want, shown)
+	}
+	runGavel(t, append([]string{"instances", "undo", id}, there...)...)
+	runGavel(t, append([]string{"instances", "redo", id}, there...)...)
+	if out, code := gavelFails(t, nil, append([]string{"review", "approve", review, "--reason", "Late."}, there...)...); code != exitBad {
+		t.Errorf("a stale review: %d %s", code, out)
+	}
+	s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
+	list = s.must(s.owner, http.MethodGet, "/v1/reviews", "")
+	review, _ = list["reviews"].([]any)[0].(map[string]any)["reviewId"].(string)
+	out := string(runGavel(t, append([]string{"review", "approve", review, "--reason", "Looked at it."}, there...)...))
+	if !strings.Contains(out, "is in state b") {
+		t.Errorf("an approval: %s", out)
+	}
+	row, _ := s.must(s.owner, http.MethodGet, "/v1/reviews?status=resolved", "")["reviews"].([]any)[0].(map[string]any)
+	if row["by"] != "local:operator" || row["channel"] != "api" {
+		t.Errorf("who decided is not who the token says: %v", row)
+	}
+}
+
+// TestServerRefuses: every way to name a server wrongly, or to be nobody there.
+func TestServerRefuses(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t)
+	good := tokenFile(t, s.agent)
+	for name, c := range map[string]struct {
+		env  []string
+		args []string
+		code int
+		says string
+	}{
+		"no token":          {nil, []string{"--server", s.url}, exitUsage, "Send a token"},
+		"a bad token":       {[]string{"GAVEL_TOKEN=gvl_bad"}, []string{"--server", s.url}, exitUsage, "not valid"},
+		"no server":         {nil, []string{"--server", "http://127.0.0.1:1", "--token-file", good}, exitUnknown, "could not be reached"},
+		"no address":        {nil, []string{"--server", "gavel.example", "--token-file", good}, exitUsage, "to be like"},
+		"plain elsewhere":   {nil, []string{"--server", "http://gavel.example", "--token-file", good}, exitUsage, "plain HTTP"},
+		"store and server":  {nil, []string{"--server", s.url, "--store", s.store}, exitUsage, "both"},
+		"no file":           {nil, []string{"--server", s.url, "--token-file", good + "x"}, exitUsage, "--token-file"},
+		"two words in file": {nil, []string{"--server", s.url, "--token-file", tokenFile(t, "two words")}, exitUsage, "holds no token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, code := gavelFails(t, c.env, append([]string{"instances", "list"}, c.args...)...)
+			if code != c.code || !strings.Contains(out, c.says) {
+				t.Errorf("%d, want %d and %q: %s", code, c.code, c.says, out)
+			}
+		})
+	}
+	if out, code := gavelFails(t, nil, "review", "approve", "rev-x", "--reason", "r", "--principal", "me", "--server", s.url, "--token-file", good); code != exitUsage || !strings.Contains(out, "who the token says") {
+		t.Errorf("another principal: %d %s", code, out)
+	}
+	// The token of an agent: only its own, and no reviews of its own.
+	if out, code := gavelFails(t, []string{"GAVEL_TOKEN=" + s.agent}, "review", "approve", "rev-x", "--reason", "r", "--server", s.url); code != exitUsage || !strings.Contains(out, "may not") {
+		t.Errorf("an agent approves: %d %s", code, out)
+	}
+}
+
+func tokenFile(t *testing.T, token string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// gavelFails runs a command that has to fail, and returns what it says and its exit code.
+func gavelFails(t *testing.T, env []string, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "gavel", args...)
+	cmd.Env = append(withoutSettings(os.Environ()), env...)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Errorf("gavel %s succeeds: %s", strings.Join(args, " "), out)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
