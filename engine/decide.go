@@ -131,6 +131,9 @@ func (e *Engine) decided(ctx context.Context, p Principal, req DecideRequest) (l
 	if !p.deals(d.Name) {
 		return loaded{}, outOfScope(p, d.Name)
 	}
+	if err := e.mayBeNamed(ctx, p, d.Name, true); err != nil {
+		return loaded{}, err
+	}
 	return loaded{def: d, stored: StoredDefinition{Name: d.Name, Hash: d.Hash, Owner: p.ID, Operator: p.Role == RoleOperator}}, nil
 }
 

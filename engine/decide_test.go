@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 			t.Run(fmt.Sprintf("%s inline=%v", c.name, inline), func(t *testing.T) {
 				req := engine.DecideRequest{State: c.state, Action: c.action, Data: json.RawMessage(c.data), Context: json.RawMessage(c.context)}
 				if req.Workflow = "steps"; inline {
-					req.Workflow, req.Definition = "", []byte(strictSteps)
+					req.Workflow, req.Definition = "", []byte(named(strictSteps, "mine"))
 				}
 				r, err := b.Decide(t.Context(), agent, req)
 				if err != nil {

@@ -37,7 +37,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		if exists && newest.Hash == d.Hash && newest.Operator == (p.Role == RoleOperator) {
 			return defineResult(newest, d, warnings, false), nil
 		}
-		if err := e.mayDefine(ctx, p, exists); err != nil {
+		if err := e.mayDefine(ctx, p, d.Name, exists); err != nil {
 			return DefineResult{}, err
 		}
 		s := StoredDefinition{

@@ -196,10 +196,17 @@ func (e *Engine) judge(ctx context.Context, p Principal, c judge.Case) (judge.Ve
 	return v, nil
 }
 
-// mayDefine refuses a new name to who owns as many as it may.
-func (e *Engine) mayDefine(ctx context.Context, p Principal, exists bool) error {
+// mayDefine refuses a new name to who owns as many as it may, and one that could be taken
+// for an operator's.
+func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists bool) error {
+	if exists || p.Role == RoleOperator {
+		return nil
+	}
+	if err := e.mayBeNamed(ctx, p, name, false); err != nil {
+		return err
+	}
 	most := e.ledger.quotas.Load().Definitions
-	if exists || most == 0 || p.Role == RoleOperator {
+	if most == 0 {
 		return nil
 	}
 	all, err := e.cfg.Store.Definitions(ctx)

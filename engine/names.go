@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// alike maps what is read as something else, to people and to models, onto what it is
+// read as; what is only there for looks is left out. Names have no other characters than
+// ASCII letters, digits, dot, underscore and hyphen.
+var alike = strings.NewReplacer(
+	"0", "o", "1", "l", "i", "l", "|", "l", "5", "s", "2", "z", "8", "b", "rn", "m", "vv", "w",
+	".", "", "_", "", "-", "",
+)
+
+// looks is what a name looks like at a glance.
+func looks(name string) string { return alike.Replace(strings.ToLower(name)) }
+
+// mayBeNamed refuses a name that could be taken for an operator's: whoever reads
+// "refund" is to know whose rules were passed. same says whether the very same name
+// counts as well.
+func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same bool) error {
+	if p.Role == RoleOperator {
+		return nil
+	}
+	all, err := e.cfg.Store.Definitions(ctx)
+	if err != nil {
+		return storeError("list the definitions", err)
+	}
+	own := looks(name)
+	for _, d := range all {
+		if !d.Operator || looks(d.Name) != own || d.Name == name && !same {
+			continue
+		}
+		shown := "an operator's workflow"
+		if p.deals(d.Name) {
+			shown = fmt.Sprintf("the operator's workflow %q", d.Name)
+		}
+		return &Error{
+			Code: CodeForbidden, Path: "/name", Message: fmt.Sprintf("The name %q could be taken for %s.", name, shown),
+			Hint: "Choose a name that nobody confuses with it.",
+		}
+	}
+	return nil
+}
