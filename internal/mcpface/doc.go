@@ -9,6 +9,11 @@
 // passed on, that ids come back as they were sent, that a cancelled request is
 // not answered, and that the end of a connection takes less than a second.
 //
+// Over HTTP it promises the same of every message, to both protocol eras at one address:
+// that nothing is done for a caller whom nobody authenticated, that a session's id is
+// worth nothing to anybody but the principal that began it, that no notification between
+// a call and its answer is lost, and that what callers hold at once is bounded.
+//
 // A client that subscribed to an instance or a review hears of changes within a
 // moment, whichever process made them. Where an operator allowed it, a move that waits
 // for a person is put to one through the client; only an answer that chose to approve,
