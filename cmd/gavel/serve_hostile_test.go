@@ -169,6 +169,7 @@ func (a *attack) throw(request string, answers int) (statuses []int, bodies []st
 			break
 		}
 		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
 		statuses, bodies = append(statuses, resp.StatusCode), append(bodies, string(body))
 	}
 	return statuses, bodies
