@@ -58,13 +58,11 @@ func TestHTTPLosesNoProgress(t *testing.T) {
 					if len(events) == 0 || !strings.Contains(events[len(events)-1], `"result":`) {
 						t.Errorf("call %d does not end with its answer: %d %s", n, a.status, a.body)
 					}
-					if era == "2026-07-28" { // before it, notifications may take any stream of the session
-						if got := strings.Count(string(a.body), `"progressToken":"p`+strconv.Itoa(n)+`"`); got != each {
-							t.Errorf("call %d: %d of %d frames", n, got, each)
-						}
+					if got := strings.Count(string(a.body), `"progressToken":"p`+strconv.Itoa(n)+`"`); got != each {
+						t.Errorf("call %d: %d of %d frames", n, got, each)
 					}
 				})
-				if era == "2025-11-25" {
+				if era == "2025-11-25" { // in which calls at the same time share the streams of their session
 					all.Wait()
 				}
 			}

@@ -82,6 +82,7 @@ func TestHTTPRefusals(t *testing.T) {
 		"too large":                 {"POST", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("a", 2000) + `"}}`, legacy, 413, "too_large"},
 		"initialize without id":     {"POST", `{"jsonrpc":"2.0","method":"initialize","params":{}}`, nil, 400, "invalid_request"},
 		"unknown tool":              {"POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.start!","arguments":{}}}`, legacy, 200, "unknown_tool"},
+		"unknown tool, modern":      {"POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{` + modernMeta + `},"name":"nothing"}}`, []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "nothing"}, 400, "unknown_tool"},
 		"resume what is not there":  {"GET", "", append(legacy, "Last-Event-ID", "17"), 400, "invalid_request"},
 		"an answer to no question":  {"POST", `{"jsonrpc":"2.0","id":1,"result":{"x":1}}`, legacy, 400, "invalid_request"},
 	} {
@@ -97,6 +98,29 @@ func TestHTTPRefusals(t *testing.T) {
 	}
 	if a := ann.ask(ping); a.status != http.StatusOK || string(a.body) != `{"jsonrpc":"2.0","id":1,"result":{}}` {
 		t.Errorf("afterwards: %d %s", a.status, a.body)
+	}
+}
+
+// What one era has not is not there in it.
+func TestHTTPErasAreApart(t *testing.T) {
+	s := serveHTTP(t, newEngine(t))
+	ann := s.hello()
+	if a := ann.ask(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["workflow://instances/x"]}}}`); a.status != http.StatusOK || !strings.Contains(string(a.body), `"code":-32601`) {
+		t.Errorf("listen: %d %s", a.status, a.body)
+	}
+	for _, method := range []string{"ping", "initialize", "resources/subscribe"} {
+		if a := s.do(s.modernRequest("1", method, "", "")); a.status != http.StatusNotFound || !strings.Contains(string(a.body), `"code":-32601`) {
+			t.Errorf("%s: %d %s", method, a.status, a.body)
+		}
+	}
+	if a := s.do(s.modernRequest("1", "tools/list", "", "", "Mcp-Session-Id", ann.headers[1])); a.status != http.StatusOK || a.header.Get("Mcp-Session-Id") != "" {
+		t.Errorf("a session where there is none: %d %s", a.status, a.body)
+	}
+	mixed := s.modernRequest("1", "tools/list", "", "")
+	mixed.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+	mixed.Header.Set("Mcp-Session-Id", ann.headers[1])
+	if a := s.do(mixed); a.status != http.StatusBadRequest {
+		t.Errorf("header and message of two eras: %d %s", a.status, a.body)
 	}
 }
 
