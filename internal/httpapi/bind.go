@@ -217,8 +217,9 @@ func setScalar(to reflect.Value, text string) error {
 			return errors.New("neither true nor false")
 		}
 		return nil
+	default:
+		panic(fmt.Sprintf("httpapi: no text is a %s", to.Type())) // a mistake of this program, met by its first test
 	}
-	panic(fmt.Sprintf("httpapi: no text is a %s", to.Type())) // a mistake of this program, met by its first test
 }
 
 // wanted says what text a type is read from.

@@ -99,7 +99,7 @@ func (o Operation[Req, Res]) answer(h *Handler, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return err
 	}
-	h.send(w, r, o.Route, o.headersOf(req, res), body)
+	h.send(w, r, o.headersOf(req, res), body)
 	return nil
 }
 
@@ -111,7 +111,7 @@ func (o Operation[Req, Res]) headersOf(req Req, res Res) headers {
 }
 
 // send answers with a result.
-func (h *Handler) send(w http.ResponseWriter, r *http.Request, o Route, about headers, body []byte) {
+func (h *Handler) send(w http.ResponseWriter, r *http.Request, about headers, body []byte) {
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if about.revision > 0 {
 		tag := entityTag(about.revision)
@@ -160,7 +160,7 @@ func representationTag(revision int64, body []byte) string {
 
 // noneMatches compares weakly, as RFC 9110 says of If-None-Match.
 func noneMatches(values []string, tag string) bool {
-	for _, one := range strings.Split(strings.Join(values, ","), ",") {
+	for one := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
 			return true
 		}
