@@ -30,7 +30,7 @@ func TestComplete(t *testing.T) {
 		{line: "instances list --status = c", want: []string{"complete", "cancelled"}}, // bash splits at =
 		{line: "instances list --status =", want: []string{"running", "complete", "cancelled"}},
 		{line: "instances list --store ", files: true},
-		{line: "instances list --json --lo", want: []string{"--log-level"}},
+		{line: "instances list --json --lo", want: []string{"--log-format", "--log-level"}},
 		{line: "--log-level debug mcp --role a", want: []string{"agent", "auditor"}},
 		{line: "lint ", files: true},
 		{line: "lint a.json ", files: true},
@@ -45,7 +45,7 @@ func TestComplete(t *testing.T) {
 		{line: "evidence list --config ", files: true},
 		{line: "nonsense "},
 		{line: "lint --nope="},
-		{line: "version --", want: []string{"--help", "--log-level", "--json"}},
+		{line: "version --", want: []string{"--help", "--log-format", "--log-level", "--json"}},
 	} {
 		got, files := complete(parser.Model, strings.Split(tt.line, " "))
 		var words []string
