@@ -13,6 +13,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
 // Engine is what the face asks; *engine.Engine implements it.
@@ -58,6 +59,10 @@ type Config struct {
 	MaxInFlight int
 	// HTTP bounds what callers of Handler may hold at once.
 	HTTP Limits
+	// StillValid is asked, as often as Limits.Alive, about the credential that an open
+	// stream was opened with; the stream ends when it is false. nil: it is valid until it
+	// expires.
+	StillValid func(context.Context, auth.Identity) bool
 	// Reviews offers the tools and resources of reviews.
 	Reviews bool
 	// Elicit puts a parked move to a person through the client, when that can show

@@ -38,6 +38,8 @@ type Endpoint struct {
 	refuse  func(m message, p engine.Principal) *fault
 	session func(write func([]byte) error) *session
 	check   func(ctx context.Context, s *session) func(uri string) error
+	// valid says whether a stream may go on.
+	valid func(context.Context, auth.Identity) bool
 	// elicits: a call may wait for a person.
 	elicits bool
 
@@ -55,6 +57,9 @@ func (f *Face) Handler() *Endpoint {
 	}
 	e.check = f.subscribable
 	e.elicits = f.cfg.Elicit
+	if f.cfg.StillValid != nil {
+		e.valid = f.cfg.StillValid
+	}
 	return e
 }
 
@@ -68,6 +73,7 @@ func newEndpoint(s *server.MCPServer, cfg Config) *Endpoint {
 		server: s, log: cfg.Logger, limits: cfg.HTTP, max: cfg.MaxLine, sessions: newTable(cfg.HTTP),
 		streams: newQuota(cfg.HTTP.Streams, cfg.HTTP.StreamsEach), calls: newQuota(cfg.MaxInFlight, each),
 		refuse: func(message, engine.Principal) *fault { return nil },
+		valid:  func(context.Context, auth.Identity) bool { return true },
 		session: func(func([]byte) error) *session {
 			nothing := func(context.Context, string) (string, error) { return "", errNothingToSee }
 			return &session{remote: true, asks: newAsker(nil), watch: newWatch(defaultPoll, nothing, func([]byte) error { return nil })}
@@ -218,7 +224,7 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, who auth.Identity
 		}
 		defer e.background(ctx, end, s.watch.run)()
 	}
-	defer e.background(ctx, end, func(ctx context.Context) { e.keepAlive(ctx, end, out) })()
+	defer e.background(ctx, end, func(ctx context.Context) { e.keepAlive(ctx, end, out, who) })()
 	e.http.ServeHTTP(out, e.clean(r.WithContext(ctx), nil))
 	out.finish()
 }
@@ -259,8 +265,9 @@ func (e *Endpoint) background(ctx context.Context, end func(), run func(context.
 	}
 }
 
-// keepAlive writes to a stream that is quiet, and ends it when the client is gone.
-func (e *Endpoint) keepAlive(ctx context.Context, end func(), out *reply) {
+// keepAlive writes to a stream that is quiet, and ends it when the client is gone or its
+// credential is not good any more.
+func (e *Endpoint) keepAlive(ctx context.Context, end func(), out *reply, who auth.Identity) {
 	t := time.NewTicker(e.limits.Alive)
 	defer t.Stop()
 	for {
@@ -268,7 +275,7 @@ func (e *Endpoint) keepAlive(ctx context.Context, end func(), out *reply) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			if out.comment() != nil {
+			if out.comment() != nil || !e.valid(ctx, who) {
 				end()
 				return
 			}

@@ -27,6 +27,9 @@ func authenticated(next http.Handler) http.Handler {
 			if role := r.Header.Get("Role"); role != "" {
 				id.Role = engine.Role(role)
 			}
+			if d, err := time.ParseDuration(r.Header.Get("Expires-In")); err == nil {
+				id.Expires = time.Now().Add(d)
+			}
 			r = r.WithContext(auth.NewContext(r.Context(), id))
 		}
 		next.ServeHTTP(w, r)

@@ -172,7 +172,7 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, who auth.Iden
 	if e.elicits && p.method == methodCallTool && !p.modern {
 		var end context.CancelFunc
 		ctx, end = context.WithCancel(context.WithValue(ctx, replyKey{}, out))
-		defer e.background(ctx, end, func(ctx context.Context) { e.keepAlive(ctx, end, out) })()
+		defer e.background(ctx, end, func(ctx context.Context) { e.keepAlive(ctx, end, out, who) })()
 	}
 	e.http.ServeHTTP(out, e.clean(r.WithContext(ctx), body))
 	sent()
@@ -204,7 +204,7 @@ func (e *Endpoint) listen(out *reply, r *http.Request, who auth.Identity, p *pos
 	defer end()
 	s.watch.write = out.inject
 	wait := e.background(ctx, end, s.watch.run)
-	waitAlive := e.background(ctx, end, func(ctx context.Context) { e.keepAlive(ctx, end, out) })
+	waitAlive := e.background(ctx, end, func(ctx context.Context) { e.keepAlive(ctx, end, out, who) })
 	ctx, sent := withOutlet(ctx, true, out)
 	e.http.ServeHTTP(out, e.clean(r.WithContext(ctx), body))
 	sent()

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 )
 
@@ -104,6 +106,27 @@ func TestHTTPUpdatesOfTheModernEra(t *testing.T) {
 	s.endpoint.EndStreams()
 	if got := l.next(); got != "" {
 		t.Errorf("the stream goes on: %s", got)
+	}
+}
+
+// A stream does not outlive the credential that opened it: not its time, nor a revocation.
+func TestHTTPStreamsEndWithTheCredential(t *testing.T) {
+	var revoked atomic.Bool
+	s := serveHTTP(t, newEngine(t), func(c *mcpface.Config) {
+		c.HTTP.Alive = 10 * time.Millisecond
+		c.StillValid = func(_ context.Context, who auth.Identity) bool { return who.ID != "ann" || !revoked.Load() }
+	})
+	ann, bob := s.hello(), s.hello("Who", "bob")
+	hers, his := ann.open(ann.request(http.MethodGet, "", ann.headers...)), bob.open(bob.request(http.MethodGet, "", append(bob.headers, "Expires-In", "50ms")...))
+	if hers.status != http.StatusOK || his.status != http.StatusOK {
+		t.Fatal(hers.status, his.status)
+	}
+	revoked.Store(true)
+	if got := hers.next(); got != "" {
+		t.Errorf("ann's goes on: %s", got)
+	}
+	if got := his.next(); got != "" {
+		t.Errorf("bob's goes on: %s", got)
 	}
 }
 
