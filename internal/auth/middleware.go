@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +21,10 @@ type Options struct {
 	// MaxFailures is how many bad credentials one address may send in a minute before it is
 	// told 429; 0 is 30. Whoever has a good one is never kept out.
 	MaxFailures int
-	Logger      *slog.Logger // required
+	// Recheck is how often the credential of an event stream (a GET that accepts one) is
+	// looked at again, so that the stream ends soon after a credential does; 0 is 10 seconds.
+	Recheck time.Duration
+	Logger  *slog.Logger // required
 }
 
 // Middleware lets only requests through whose credential the authenticator knows. The
@@ -28,6 +32,9 @@ type Options struct {
 func Middleware(a Authenticator, o Options) func(http.Handler) http.Handler {
 	if o.MaxFailures == 0 {
 		o.MaxFailures = 30
+	}
+	if o.Recheck == 0 {
+		o.Recheck = 10 * time.Second
 	}
 	return func(next http.Handler) http.Handler {
 		return &gatekeeper{authenticator: a, options: o, next: next, failures: newFailures(o.MaxFailures, time.Minute)}
@@ -58,6 +65,11 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(NewContext(r.Context(), id))
 		r.Header = maps.Clone(r.Header)
 		r.Header.Del("Authorization")
+		if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+			ctx, stop := g.whileValid(r.Context(), bearer)
+			defer stop()
+			r = r.WithContext(ctx)
+		}
 		g.next.ServeHTTP(w, r)
 	case errors.Is(err, ErrNoCredential):
 		g.challenge(w, r, "")
@@ -74,6 +86,32 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		g.challenge(w, r, `error="invalid_token"`)
 		refuse(w, http.StatusUnauthorized, "invalid_token", "The token is not valid.")
+	}
+}
+
+// whileValid is a context that ends when the credential is not valid any more. When that
+// cannot be told, it goes on: the stream was let in once.
+func (g *gatekeeper) whileValid(parent context.Context, bearer string) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		again := time.NewTicker(g.options.Recheck)
+		defer again.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+				if _, err := g.authenticator.Authenticate(ctx, bearer); errors.Is(err, ErrBadCredential) {
+					cancel()
+				}
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-ended
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -142,6 +143,40 @@ func TestFailuresAreForgotten(t *testing.T) {
 	if len(f.seen) > maxAddresses {
 		t.Errorf("%d addresses are kept", len(f.seen))
 	}
+}
+
+// TestStreamsEndWithTheirCredential: a stream that was let in ends soon after its token.
+func TestStreamsEndWithTheirCredential(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tokens := open(t, "")
+		bearer, token := create(t, tokens, NewToken{Name: "a"})
+		h := Middleware(tokens, Options{Logger: slog.New(slog.DiscardHandler)})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		}))
+		r := httptest.NewRequest(http.MethodGet, "/v1/events", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		r.Header.Set("Accept", "text/event-stream")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		<-time.After(time.Hour)
+		select {
+		case <-ended:
+			t.Fatal("the stream of a valid token ended")
+		default:
+		}
+		if _, err := tokens.Revoke(token.ID); err != nil {
+			t.Fatal(err)
+		}
+		revoked := time.Now()
+		<-ended
+		if took := time.Since(revoked); took > 10*time.Second {
+			t.Errorf("it went on for %s", took)
+		}
+	})
 }
 
 func TestAny(t *testing.T) {
