@@ -134,7 +134,7 @@ func matrixRows() []matrixRow {
 // Every operation, asked by everybody, over REST and over MCP.
 func TestAccessOverBothFaces(t *testing.T) {
 	t.Parallel()
-	s := serveGavel(t)
+	s := serveGavel(t, "--quota-definitions", "0", "--quota-instances", "0", "--rate", "0")
 	tokens := make([]string, len(matrixCallers))
 	for i, c := range matrixCallers {
 		if c.role == "" {
