@@ -30,12 +30,13 @@ type answerer interface {
 }
 
 // serverFlags name a server to ask. There is no flag for the token itself: command lines
-// are seen by everybody on the machine.
+// are seen by everybody on the machine. Some variables have names of their own, because
+// gavel serve has flags of these names that mean something else.
 type serverFlags struct {
 	Server    string `name:"server" placeholder:"URL" help:"Ask the gavel that serves there (gavel serve), instead of opening a store. You are who the token says."`
-	TokenFile string `name:"token-file" placeholder:"FILE" help:"A file with the token to show the server. Or set GAVEL_TOKEN."`
-	CAFile    string `name:"ca-file" placeholder:"FILE" help:"Trust only these certificates (PEM) of the server."`
-	Plain     bool   `name:"insecure-plain-http" help:"Send the token over http:// to another machine. Whoever listens on the way gets it."`
+	TokenFile string `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server. Or set GAVEL_TOKEN."`
+	CAFile    string `name:"ca-file" env:"GAVEL_SERVER_CA_FILE" placeholder:"FILE" help:"Trust only these certificates (PEM) of the server."`
+	Plain     bool   `name:"insecure-plain-http" env:"GAVEL_SERVER_INSECURE_PLAIN_HTTP" help:"Send the token over http:// to another machine. Whoever listens on the way gets it."`
 }
 
 // tokenVariable holds the token where no file does.
