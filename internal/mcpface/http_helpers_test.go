@@ -44,9 +44,13 @@ type site struct {
 	client   *http.Client
 }
 
+func quietConfig(e mcpface.Engine) mcpface.Config {
+	return mcpface.Config{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond}
+}
+
 func serveHTTP(t testing.TB, e mcpface.Engine, options ...option) *site {
 	t.Helper()
-	cfg := mcpface.Config{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond}
+	cfg := quietConfig(e)
 	for _, o := range options {
 		o(&cfg)
 	}
