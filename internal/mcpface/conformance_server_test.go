@@ -3,7 +3,6 @@ package mcpface_test
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 )
 
@@ -24,7 +24,7 @@ const conformanceAddress = "MCPFACE_CONFORMANCE"
 
 // TestConformanceServer is no test of its own: with MCPFACE_CONFORMANCE=127.0.0.1:3102 it
 // serves, at /mcp and until it is told to stop, the fixtures of the protocol's conformance
-// suite over the code that serves gavel. .ci/run conformance asks the suite.
+// suite over the listener and the code that serve gavel. .ci/run conformance asks the suite.
 func TestConformanceServer(t *testing.T) {
 	address := os.Getenv(conformanceAddress)
 	if address == "" {
@@ -32,25 +32,18 @@ func TestConformanceServer(t *testing.T) {
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	endpoint := mcpface.NewEndpoint(conformanceServer(), mcpface.Config{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	endpoint := mcpface.NewEndpoint(conformanceServer(), mcpface.Config{Logger: log})
+	defer endpoint.Close()
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", loopbackOnly(anybody(endpoint)))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	l, err := net.Listen("tcp", address)
+	mux.Handle("/mcp", anybody(endpoint))
+	s, err := listen.New(ctx, listen.Config{Addr: address, Handler: mux, Logger: log, OnDrain: endpoint.EndStreams})
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	<-ctx.Done()
-	endpoint.EndStreams()
-	late, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := s.Shutdown(late); err != nil {
+	if err := s.Serve(ctx); err != nil {
 		t.Error(err)
 	}
-	endpoint.Close()
-	<-served
 }
 
 // anybody authenticates everybody: the suite has no credentials.
@@ -58,21 +51,6 @@ func anybody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := auth.Identity{Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, Kind: auth.KindNone}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
-	})
-}
-
-// loopbackOnly stands for the listener, whose own tests show that it refuses more.
-func loopbackOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			http.Error(w, "this host is not served here", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
 	})
 }
 
