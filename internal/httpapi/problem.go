@@ -87,7 +87,7 @@ func wait(e *engine.Error) string {
 }
 
 // problemType is where the codes are documented; the code follows.
-const problemType = "https://github.com/gavel-mcp/gavel/blob/main/docs/reference/error-codes.md#"
+const problemType = "https://github.com/gavel-mcp/gavel/blob/main/docs/reference/rest.md#"
 
 // ProblemType is the media type of a Problem.
 const ProblemType = "application/problem+json"

@@ -143,7 +143,7 @@ func (p *page) problems() {
 	all := slices.Concat(engine.Codes, Codes)
 	slices.SortStableFunc(all, func(a, b engine.CodeInfo) int { return statuses[a.Code] - statuses[b.Code] })
 	for _, c := range all {
-		p.line("| %d | `%s` | %s | %s |", statuses[c.Code], c.Code, cell(c.Meaning), cell(c.Do))
+		p.line("| %d | <a id=\"%s\"></a>`%s` | %s | %s |", statuses[c.Code], c.Code, c.Code, cell(c.Meaning), cell(c.Do))
 	}
 }
 

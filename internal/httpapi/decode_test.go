@@ -1,0 +1,226 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// heard is an engine that remembers what it was asked, and decides nothing.
+type heard struct {
+	httpapi.Engine
+	advance   *engine.AdvanceRequest
+	decisions *engine.DecisionsRequest
+}
+
+func (h *heard) Advance(_ context.Context, _ engine.Principal, req engine.AdvanceRequest) (engine.AdvanceResult, error) {
+	h.advance = &req
+	return engine.AdvanceResult{}, nil
+}
+
+func (h *heard) Decisions(_ context.Context, _ engine.Principal, req engine.DecisionsRequest) (engine.DecisionsResult, error) {
+	h.decisions = &req
+	return engine.DecisionsResult{}, nil
+}
+
+// hear serves a request to an engine that only listens.
+func hear(t testing.TB, r *http.Request) (*heard, *httptest.ResponseRecorder) {
+	t.Helper()
+	e := &heard{}
+	h, err := httpapi.New(httpapi.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: agent})))
+	return e, w
+}
+
+// FuzzBody: a body either says one thing, whoever reads it, or it is refused with a
+// problem; nothing makes the handler fail.
+func FuzzBody(f *testing.F) {
+	for _, seed := range []string{
+		`{"action":"go","data":{"n":1.50}}`, `{"action":"go","data":null}`, `{}`, `[]`, `{"action":"a","Action":"b"}`, `{"action":"\ud800"}`,
+		`{"action":"a","data":{"a":1,"a":2}}`, "{\"action\":\"\xff\"}", `{"action":1e999}`, ` {"action" : "x" } `, "\xEF\xBB\xBF{}", `{"action":"a"}{}`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r := httptest.NewRequest(http.MethodPost, "/v1/instances/wf-1/advance", strings.NewReader(string(body)))
+		r.Header.Set("Content-Type", "application/json")
+		e, w := hear(t, r)
+		if e.advance == nil {
+			var p httpapi.Problem
+			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code < 400 || w.Code >= 500 || p.Status != w.Code || p.Detail == "" {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+			return
+		}
+		var read map[string]json.RawMessage
+		if err := json.Unmarshal(body, &read); err != nil {
+			t.Fatalf("it was taken, and is no JSON: %v", err)
+		}
+		var action string
+		if err := json.Unmarshal(read["action"], &action); err != nil || action != e.advance.Action {
+			t.Fatalf("the action is %q, %q was asked", action, e.advance.Action)
+		}
+		if data := read["data"]; string(data) != string(e.advance.Data) && string(data) != "null" {
+			t.Fatalf("the data are %s, %s were asked", data, e.advance.Data)
+		}
+		for key := range read {
+			if key != "action" && key != "data" {
+				t.Fatalf("the member %q was passed over", key)
+			}
+		}
+	})
+}
+
+// TestRequestsComeThrough: what a client writes with NewRequest is what the engine is asked.
+func TestRequestsComeThrough(t *testing.T) {
+	base, err := url.Parse("http://gavel.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		text := rapid.StringMatching(`[^\x00-\x1f\x7f]{1,20}`)
+		revision := rapid.Int64Range(1, 1<<53).Draw(rt, "revision")
+		ask := httpapi.AdvanceRequest{
+			ID: "wf-" + text.Draw(rt, "id"), Action: text.Draw(rt, "action"), ExpectedRevision: &revision,
+			Key:  rapid.StringMatching(`[a-zA-Z0-9!#$%&'()*+,./:;<=>?@\[\]^_{|}~-]{1,40}`).Draw(rt, "key"),
+			Data: json.RawMessage(`{"n":1.50,"t":` + quoted(text.Draw(rt, "data")) + `}`),
+		}
+		r, err := httpapi.Advance.NewRequest(t.Context(), base, ask)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		e, w := hear(t, r)
+		want := engine.AdvanceRequest{ID: ask.ID, Action: ask.Action, Key: ask.Key, ExpectedRevision: &revision, Data: ask.Data}
+		if e.advance == nil {
+			rt.Fatalf("%d %s", w.Code, w.Body)
+		}
+		if diff := cmp.Diff(want, *e.advance); diff != "" {
+			rt.Fatal(diff)
+		}
+	})
+	yes, least, most := true, 0.125, 1.0
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("", 2*60*60))
+	ask := httpapi.DecisionsRequest{
+		Workflow: "a&b", Instance: "wf 1", Owner: "o", Principal: "p", Action: "ä/ö", Outcome: judge.Approve, DecidedBy: judge.LayerModel,
+		Assurance: judge.AssuranceLLM, Code: "c", Degraded: &yes, MinConfidence: &least, MaxConfidence: &most, Since: at, Until: at,
+		Kinds: []string{"started", "refused"}, Text: "x + y", Cursor: "7", Limit: 3,
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(ask)) {
+		if reflect.ValueOf(ask).FieldByIndex(f.Index).IsZero() {
+			t.Errorf("%s is not tried", f.Name)
+		}
+	}
+	r, err := httpapi.Decisions.NewRequest(t.Context(), base, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, w := hear(t, r)
+	want := engine.DecisionsRequest{Cursor: "7", Limit: 3, Query: engine.DecisionQuery{
+		Workflow: ask.Workflow, Instance: ask.Instance, Owner: ask.Owner, Principal: ask.Principal, Action: ask.Action, Outcome: ask.Outcome,
+		DecidedBy: ask.DecidedBy, Assurance: ask.Assurance, Code: ask.Code, Degraded: ask.Degraded, MinConfidence: &least, MaxConfidence: &most,
+		Since: at, Until: at, Kinds: []record.Kind{"started", "refused"}, Text: ask.Text,
+	}}
+	if e.decisions == nil {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if diff := cmp.Diff(want, *e.decisions); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func quoted(text string) string {
+	b, err := json.Marshal(text)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// broken is an engine with defects.
+type broken struct{ httpapi.Engine }
+
+func (broken) List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error) {
+	panic("a secret of the inside")
+}
+
+func (broken) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+	return engine.StatusResult{}, context.DeadlineExceeded
+}
+
+func (broken) Review(context.Context, engine.Principal, string) (engine.ReviewView, error) {
+	return engine.ReviewView{}, &engine.Error{Code: engine.CodeRateLimited, Message: "Too fast.", RetryAfter: 1500 * time.Millisecond}
+}
+
+// TestDefects: a defect costs one answer, and tells nothing of itself but in the log.
+func TestDefects(t *testing.T) {
+	var log strings.Builder
+	h, err := httpapi.New(httpapi.Config{Engine: broken{}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		status int
+		code   engine.Code
+		retry  string
+	}{
+		"/v1/definitions":     {http.StatusInternalServerError, engine.CodeInternal, ""},
+		"/v1/instances/wf-1":  {http.StatusGatewayTimeout, engine.CodeCancelled, "1"},
+		"/v1/reviews/rev-1":   {http.StatusTooManyRequests, engine.CodeRateLimited, "2"},
+		"/v1/definitions/../": {http.StatusNotFound, httpapi.CodeUnknownPath, ""},
+	} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: agent})))
+		var p httpapi.Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != want.status || p.Code != want.code || w.Header().Get("Retry-After") != want.retry {
+			t.Errorf("%s: %d %q %s", path, w.Code, w.Header().Get("Retry-After"), w.Body)
+		}
+		if strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("it tells of itself: %s", w.Body)
+		}
+	}
+	if !strings.Contains(log.String(), "a secret of the inside") {
+		t.Errorf("the log does not: %s", log.String())
+	}
+}
+
+// TestNewRefuses: a configuration that cannot work is not taken.
+func TestNewRefuses(t *testing.T) {
+	fine := httpapi.Config{Engine: broken{}, Logger: slog.New(slog.DiscardHandler)}
+	for name, change := range map[string]func(*httpapi.Config){
+		"no engine":  func(c *httpapi.Config) { c.Engine = nil },
+		"no logger":  func(c *httpapi.Config) { c.Logger = nil },
+		"tiny body":  func(c *httpapi.Config) { c.MaxBody = 1 },
+		"no streams": func(c *httpapi.Config) { c.MaxStreams = -1 },
+		"no time":    func(c *httpapi.Config) { c.Poll = -1 },
+	} {
+		cfg := fine
+		change(&cfg)
+		if _, err := httpapi.New(cfg); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	if _, err := httpapi.New(fine); err != nil {
+		t.Error(err)
+	}
+}
