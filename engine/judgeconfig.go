@@ -77,12 +77,21 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, 
 			return JudgeConfig{}, err
 		}
 	}
-	body, err := json.Marshal(s)
-	if err != nil {
+	var err error
+	if c.Hash, err = c.digest(); err != nil {
 		return JudgeConfig{}, internal("encode the judge configuration", err)
 	}
-	c.Hash = "sha256:" + digest("gavel/judge-config/v1", c.Workflow, strconv.Itoa(c.Revision), c.Principal, c.Role, c.Scope, string(body), c.At.Format("2006-01-02T15:04:05.000000Z07:00"))
 	return c, nil
+}
+
+// digest is what Hash has to be.
+func (c JudgeConfig) digest() (string, error) {
+	body, err := json.Marshal(c.Settings)
+	if err != nil {
+		return "", err
+	}
+	return "sha256:" + digest("gavel/judge-config/v1", c.Workflow, strconv.Itoa(c.Revision), c.Principal, c.Role, c.Scope, string(body),
+		c.At.Format("2006-01-02T15:04:05.000000Z07:00")), nil
 }
 
 // checkSettings looks at the values alone.

@@ -123,6 +123,7 @@ func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (Ve
 	}
 	v := &verification{
 		engine: e, store: e.cfg.Store, anchors: store, req: req, broken: map[string]bool{}, definitions: map[string]string{},
+		configs:  map[string]bool{},
 		unsigned: map[string][]int64{}, reached: map[uint64]reach{}, seed: maphash.MakeSeed(),
 	}
 	if v.req.Jobs < 1 {
@@ -145,10 +146,11 @@ type verification struct {
 
 	mu          sync.Mutex
 	report      VerifyReport
-	broken      map[string]bool // instances with a problem
+	broken      map[string]bool // instances whose history has a problem
 	absent      bool            // the one instance that was asked for is not there
 	told        int64           // events at the last call of Progress
 	definitions map[string]string
+	configs     map[string]bool    // whether judge configurations that events name are there
 	unsigned    map[string][]int64 // the truncated events of instances that no key vouches for
 	reached     map[uint64]reach   // how far histories go, by a hash of the instance's id: there are many
 	seed        maphash.Seed
@@ -165,6 +167,8 @@ func (v *verification) run(ctx context.Context) error {
 	} else if err := v.each(ctx, v.everyHead(ctx), func(ctx context.Context, h record.Head) error {
 		return v.instance(ctx, h.Instance)
 	}); err != nil {
+		return err
+	} else if err := v.checkDefinitions(ctx); err != nil {
 		return err
 	}
 	if err := v.checkAnchors(ctx); err != nil {
@@ -192,7 +196,7 @@ func (v *verification) result() VerifyReport {
 func (v *verification) found(p Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if p.Instance != "" {
+	if p.Instance != "" && p.Kind != BreakRow { // that says nothing of the events
 		v.broken[p.Instance] = true
 	}
 	if len(v.report.Problems) == maxProblems {
@@ -202,7 +206,7 @@ func (v *verification) found(p Problem) {
 	v.report.Problems = append(v.report.Problems, p)
 }
 
-// whole reports whether no problem of an instance is known.
+// whole reports whether no problem of an instance's history is known.
 func (v *verification) whole(id string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -50,10 +51,34 @@ func (h *historyCheck) diagnose(ctx context.Context, why error) error {
 		return nil
 	}
 	d.run()
-	if len(h.problems) == before { // whatever was noticed is not to be lost
+	if len(h.problems) > before {
+		return nil
+	}
+	stray, err := h.strays(ctx)
+	switch {
+	case err != nil:
+		return err
+	case stray:
+		h.found(BreakInserted, 0, "an event is kept below the place of the first one")
+	default: // whatever was noticed is not to be lost
 		h.found(BreakEdited, h.chain.Seq()+1, "%s", clause(why))
 	}
 	return nil
+}
+
+// strays reports whether something is kept below the place of event 1, where it could
+// pass for another event.
+func (h *historyCheck) strays(ctx context.Context) (bool, error) {
+	var n [2]int
+	for i, after := range []int64{math.MinInt64, 0} {
+		for _, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID, AfterSeq: after}) {
+			if err != nil && !isDamage(err) {
+				return false, storeError("be verified", err)
+			}
+			n[i]++
+		}
+	}
+	return n[0] > n[1], nil
 }
 
 // readPlaces asks for every place by itself: what stands behind a place, when asked for

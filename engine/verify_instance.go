@@ -6,15 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // instanceAttempts bounds how often an instance that seems broken is looked at again
 // because it has moved meanwhile.
-const instanceAttempts = 4
+const instanceAttempts = 10
 
 // instance verifies one instance. What seems broken while it is written to is looked
 // at again: what was read before and after a write may not fit.
@@ -73,6 +73,7 @@ type historyCheck struct {
 	kept      map[int64]record.Instance
 	snapshots map[int64]string // by seq
 	floor     *record.Instance // the oldest snapshot
+	named     named
 }
 
 func (h *historyCheck) found(kind Break, seq int64, format string, args ...any) {
@@ -96,10 +97,12 @@ func (h *historyCheck) run(ctx context.Context) error {
 
 func (h *historyCheck) pass(ctx context.Context) error {
 	h.folding, h.kept = true, map[int64]record.Instance{}
+	h.named = newNamed()
 	if err := h.readSnapshots(ctx); err != nil {
 		return err
 	}
-	for e, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID}) {
+	// From the very beginning, because what is kept below event 1 is shown to others too.
+	for e, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID, AfterSeq: math.MinInt64}) {
 		if err != nil && !isDamage(err) {
 			return storeError("be verified", err)
 		}
@@ -138,6 +141,7 @@ func (h *historyCheck) pass(ctx context.Context) error {
 // oldest: a shortened history begins there.
 func (h *historyCheck) readSnapshots(ctx context.Context) error {
 	h.snapshots = map[int64]string{}
+	above := h.row.Seq + 1
 	for revision := h.row.Revision; revision > 0; {
 		s, err := h.v.store.Snapshot(ctx, h.row.ID, revision)
 		switch {
@@ -151,9 +155,12 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 		case s.ID != h.row.ID || s.Revision < 1 || s.Revision > revision:
 			h.found(BreakRow, 0, "a snapshot at or below revision %d is of revision %d of %s", revision, s.Revision, s.ID)
 			return nil
+		case s.Seq < 1 || s.Seq >= above: // they are as old as they say, or would hide another
+			h.found(BreakRow, 0, "the snapshot of revision %d says that it is of event %d", s.Revision, s.Seq)
+			return nil
 		}
 		h.snapshots[s.Seq] = record.StateDigest(s)
-		h.floor, revision = &s, s.Revision-1
+		h.floor, revision, above = &s, s.Revision-1, s.Seq
 	}
 	return nil
 }
@@ -238,6 +245,7 @@ func (h *historyCheck) fold(ctx context.Context, e record.Event) {
 		return
 	}
 	h.inst = next
+	h.named.add(next, e)
 	if h.restored[next.Revision] {
 		h.kept[next.Revision] = next
 	}
@@ -278,12 +286,10 @@ func (h *historyCheck) end(ctx context.Context) error {
 			h.found(BreakRow, row.Seq, "what the events lead to differs from the stored instance in %s", strings.Join(fields, ", "))
 		}
 		for seq := range h.snapshots {
-			if seq <= row.Seq {
-				h.found(BreakRow, seq, "there is a snapshot of event %d that fits no event", seq)
-			}
+			h.found(BreakRow, seq, "there is a snapshot of event %d that fits no event", seq)
 		}
 	}
-	return h.checkDefinition(ctx)
+	return h.checkNamed(ctx)
 }
 
 // beyond looks at what stands behind the last event, unreadable or not: an event that
@@ -303,42 +309,6 @@ func (h *historyCheck) beyond(ctx context.Context, e record.Event, unreadable er
 		h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that does not follow from it")
 	}
 	return nil
-}
-
-// checkDefinition compares the definition that the instance is pinned to with the hash
-// that every event of it names.
-func (h *historyCheck) checkDefinition(ctx context.Context) error {
-	hash, err := h.v.definitionHash(ctx, h.row.Workflow, h.row.Version)
-	if err != nil || hash == "" || hash == h.row.DefinitionHash {
-		return err
-	}
-	h.found(BreakRow, 0, "version %d of the definition %s is not the one that its events name", h.row.Version, h.row.Workflow)
-	return nil
-}
-
-// definitionHash is the hash of a stored definition's document, "" when there is none.
-func (v *verification) definitionHash(ctx context.Context, name string, version int) (string, error) {
-	key := fmt.Sprintf("%d %s", version, name)
-	v.mu.Lock()
-	hash, known := v.definitions[key]
-	v.mu.Unlock()
-	if known {
-		return hash, nil
-	}
-	stored, err := v.store.Definition(ctx, name, version)
-	if err != nil && !errors.Is(err, ErrNotFound) && !isDamage(err) {
-		return "", storeError("be verified", err)
-	}
-	if err == nil {
-		hash = "unreadable"
-		if d, err := workflow.Parse(stored.Name, stored.Document); err == nil && d.Hash == stored.Hash {
-			hash = stored.Hash
-		}
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.definitions[key] = hash
-	return hash, nil
 }
 
 // differences names the fields in which two instances differ.

@@ -233,7 +233,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 		"the end cut":             {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq > 6", f.n(0)) }, []wantBreak{{engine.BreakTruncated, 0, 7}}},
 		"everything cut":          {func(f file) { f.run("DELETE FROM events WHERE n = ?", f.n(0)) }, []wantBreak{{engine.BreakTruncated, 0, 1}}},
 		"cut, and the row too":    {func(f file) { f.cut(0, 7) }, []wantBreak{{engine.BreakTruncated, 0, 8}}},
-		"cut below both anchors":  {func(f file) { f.cut(0, 3) }, []wantBreak{{engine.BreakTruncated, 0, 6}}},
+		"cut below both anchors":  {func(f file) { f.cut(0, 3) }, []wantBreak{{engine.BreakRow, 0, 0}, {engine.BreakTruncated, 0, 6}}},
 		"cut of the third":        {func(f file) { f.cut(2, 5) }, []wantBreak{{engine.BreakTruncated, 2, 6}}},
 		"the instance is deleted": {func(f file) { f.remove(2) }, []wantBreak{{engine.BreakMissing, 2, 6}}},
 
@@ -290,7 +290,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 			func(f file) {
 				f.run(`UPDATE definitions SET document = CAST(replace(CAST(document AS TEXT), '["why"]', '[]') AS BLOB)`)
 			},
-			[]wantBreak{{engine.BreakRow, 0, 0}, {engine.BreakRow, 1, 0}, {engine.BreakRow, 2, 0}},
+			[]wantBreak{{engine.BreakRow, none, 0}, {engine.BreakRow, 0, 0}, {engine.BreakRow, 1, 0}, {engine.BreakRow, 2, 0}},
 		},
 
 		"a rewritten history":           {func(f file) { f.rewrite(2, func(e *record.Event) { e.Principal = "agent:eve" }) }, []wantBreak{{engine.BreakAnchor, 2, 6}}},

@@ -70,6 +70,8 @@ func (s *Store) Queries() []Query {
 	} {
 		add(instancesPage(q, nil, pageSize))
 	}
+	add(eventsAfter, []any{7, pageSize})
+	add(runningOf, []any{"o", string(record.Running), 5})
 	out = append(out, Query{s.stmts.all()[&s.stmts.review], []any{"id"}})
 	for _, q := range []engine.ReviewQuery{{}, {Workflow: "w"}, {Limit: 5, After: &engine.ReviewCursor{Rank: 1, ID: "id"}}} {
 		out = append(out, ReviewsQuery(q))

@@ -72,7 +72,7 @@ func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[recor
 	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
 		err = s.read(ctx, "events of "+q.Instance, func(ctx context.Context) (err error) {
 			query, args := eventsPage(q, after, n)
-			page, err = collect(ctx, s.readers, scanEvent, query, args...)
+			page, err = collect(ctx, s.readers, scanFiled, query, args...)
 			return err
 		})
 		return page, err
@@ -97,7 +97,7 @@ func eventsPage(q engine.EventQuery, after *record.Event, n int) (string, []any)
 		}
 		w.add("e.kind IN (?"+strings.Repeat(", ?", len(kinds)-1)+")", kinds...)
 	}
-	return `SELECT ` + eventColumns + ` FROM events e` + w.String() + ` ORDER BY e.seq LIMIT ?`, append(w.args, n)
+	return `SELECT ` + filedColumns + ` FROM events e` + w.String() + ` ORDER BY e.seq LIMIT ?`, append(w.args, n)
 }
 
 // Instances implements engine.Store.
@@ -127,11 +127,12 @@ func instancesPage(q engine.InstanceQuery, after *record.Instance, n int) (strin
 		` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
 }
 
+const runningOf = `SELECT count(*) FROM (SELECT 1 FROM instances WHERE owner = ? AND status = ? LIMIT ?)`
+
 // Running implements engine.Counter.
 func (s *Store) Running(ctx context.Context, owner string, most int) (n int, err error) {
-	const query = `SELECT count(*) FROM (SELECT 1 FROM instances WHERE owner = ? AND status = ? LIMIT ?)`
 	err = s.read(ctx, "running instances of "+owner, func(ctx context.Context) error {
-		return s.readers.QueryRowContext(ctx, query, owner, string(record.Running), most).Scan(&n)
+		return s.readers.QueryRowContext(ctx, runningOf, owner, string(record.Running), most).Scan(&n)
 	})
 	return n, err
 }

@@ -126,6 +126,30 @@ func scanEvent(r row) (record.Event, error) {
 	return e, nil
 }
 
+// filedColumns are an event's, and by what it is found.
+const filedColumns = `e.revision, e.kind, e.at, e.key_scope, ` + eventColumns
+
+// scanFiled scans an event that is kept under what it says: one that is not would be
+// left out where it belongs, and be given where it does not.
+func scanFiled(r row) (record.Event, error) {
+	var revision, at int64
+	var kind string
+	var scope []byte
+	e, err := scanEvent(prefixed{r, []any{&revision, &kind, &at, &scope}})
+	if err != nil {
+		return record.Event{}, err
+	}
+	own := ""
+	if e.Key != nil {
+		own = e.Key.Scope
+	}
+	if revision != e.Revision || kind != string(e.Kind) || at != e.Time.UnixNano() || hex.EncodeToString(scope) != own {
+		return record.Event{}, fmt.Errorf("%w: %w: event %d of %s is kept under another kind, revision, time or key than its own",
+			ErrCorrupt, record.ErrMalformed, e.Seq, e.Instance)
+	}
+	return e, nil
+}
+
 // Snapshot implements engine.Store.
 func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst record.Instance, err error) {
 	err = s.read(ctx, fmt.Sprintf("snapshot of %s at revision %d", id, revision), func(ctx context.Context) error {

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// unreadableHash stands for a definition that is not what its own hash says.
+const unreadableHash = "unreadable"
+
+// named is what the events of a history name that is kept beside it.
+type named struct {
+	definitions map[int]string // the hash of the document, by version
+	configs     map[string]int64
+}
+
+func newNamed() named { return named{map[int]string{}, map[string]int64{}} }
+
+// add notes what an event names, and the instance after it.
+func (n named) add(i record.Instance, e record.Event) {
+	n.definitions[i.Version] = i.DefinitionHash
+	if _, known := n.configs[e.JudgeConfigHash]; !known && e.JudgeConfigHash != "" {
+		n.configs[e.JudgeConfigHash] = e.Seq
+	}
+}
+
+// checkNamed compares the definitions that the instance was pinned to with the hashes that
+// its events name, and looks for the judge configurations that they name.
+func (h *historyCheck) checkNamed(ctx context.Context) error {
+	h.named.definitions[h.row.Version] = h.row.DefinitionHash
+	for version, named := range h.named.definitions {
+		hash, err := h.v.definitionHash(ctx, h.row.Workflow, version)
+		switch {
+		case err != nil:
+			return err
+		case hash == "":
+			h.found(BreakRow, 0, "version %d of the definition %s, which its events name, is not there", version, h.row.Workflow)
+		case hash != named:
+			h.found(BreakRow, 0, "version %d of the definition %s is not the one that its events name", version, h.row.Workflow)
+		}
+	}
+	for hash, seq := range h.named.configs {
+		known, err := h.v.knowsConfig(ctx, h.row.Workflow, h.row.Owner, hash)
+		switch {
+		case err != nil:
+			return err
+		case !known:
+			h.found(BreakRow, seq, "the judge configuration of %s is not the one that the event names", h.row.Workflow)
+		}
+	}
+	return nil
+}
+
+// definitionHash is the hash of a stored definition's document, "" when there is none.
+func (v *verification) definitionHash(ctx context.Context, name string, version int) (string, error) {
+	key := fmt.Sprintf("%d %s", version, name)
+	v.mu.Lock()
+	hash, known := v.definitions[key]
+	v.mu.Unlock()
+	if known {
+		return hash, nil
+	}
+	stored, err := v.store.Definition(ctx, name, version)
+	switch {
+	case errors.Is(err, ErrNotFound):
+	case err != nil && !isDamage(err):
+		return "", storeError("be verified", err)
+	default:
+		hash = unreadableHash
+		if err != nil || stored.Name != name || stored.Version != version {
+			break
+		}
+		if d, err := workflow.Parse(stored.Name, stored.Document); err == nil && d.Hash == stored.Hash {
+			hash = stored.Hash
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.definitions[key] = hash
+	return hash, nil
+}
+
+// mostConfigs bounds what is remembered of judge configurations: owners have their own.
+const mostConfigs = 10_000
+
+// knowsConfig reports whether the revisions that are stored lead to a hash that an event names.
+func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash string) (bool, error) {
+	key := fmt.Sprintf("%q %q %s", workflow, owner, hash)
+	v.mu.Lock()
+	known, cached := v.configs[key]
+	v.mu.Unlock()
+	if cached {
+		return known, nil
+	}
+	revisions, err := v.store.JudgeConfigs(ctx, workflow)
+	if err != nil && !isDamage(err) {
+		return false, storeError("be verified", err)
+	}
+	for n := len(revisions); n > 0 && !known; n-- {
+		known = configsHash(owner, revisions[:n]) == hash
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.configs) >= mostConfigs {
+		clear(v.configs)
+	}
+	v.configs[key] = known
+	return known, nil
+}
+
+// checkDefinitions compares every definition and every judge configuration with its own
+// hash: those, too, that no instance is pinned to yet.
+func (v *verification) checkDefinitions(ctx context.Context) error {
+	all, err := v.store.Definitions(ctx)
+	if err != nil {
+		return v.unreadable(err, Problem{}, "the list of definitions")
+	}
+	for _, newest := range all {
+		for version := 1; version <= newest.Version; version++ {
+			hash, err := v.definitionHash(ctx, newest.Name, version)
+			if err != nil {
+				return err
+			}
+			if hash == unreadableHash {
+				v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("version %d of the definition %s is not what its hash says", version, newest.Name)})
+			}
+		}
+		if err := v.checkConfigs(ctx, newest.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkConfigs compares the judge configurations of a workflow with their hashes.
+func (v *verification) checkConfigs(ctx context.Context, workflow string) error {
+	revisions, err := v.store.JudgeConfigs(ctx, workflow)
+	if err != nil {
+		return v.unreadable(err, Problem{}, "the judge configuration of "+workflow)
+	}
+	for i, c := range revisions {
+		if hash, err := c.digest(); err != nil || hash != c.Hash || c.Revision != i+1 {
+			v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("revision %d of the judge configuration of %s is not what its hash says", c.Revision, workflow)})
+		}
+	}
+	return nil
+}
