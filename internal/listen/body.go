@@ -53,11 +53,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.failure.Store(&slowBody)
 		return n, errBody
 	case errors.Is(err, io.EOF):
-		if !b.ended.Swap(true) {
-			// The connection is listened to from here on, to notice a caller who leaves: a
-			// deadline would look like one.
-			_ = b.control.SetReadDeadline(time.Time{})
-		}
+		b.ended.Store(true) // and net/http takes the deadline back
 	case err != nil:
 		b.failure.Store(&brokenBody)
 	}

@@ -182,7 +182,7 @@ func TestTooManyConnections(t *testing.T) {
 		b.dial()
 		synctest.Wait() // what was over is closed, and one more waits
 		b.dial()        // the fourth
-		if resp := b.dial().answer(); resp != nil {
+		if resp := b.dial().send(get("/")).answer(); resp != nil {
 			t.Errorf("twice the limit got an answer: %v", resp)
 		}
 		_ = second.Close()

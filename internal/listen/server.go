@@ -172,7 +172,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Done()
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(s.cfg.BodyTimeout + s.cfg.WriteTimeout)) // the last request's is over
 	harden(w.Header())
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

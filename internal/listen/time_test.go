@@ -93,8 +93,13 @@ func TestLongAnswers(t *testing.T) {
 				return
 			}
 			_, _ = io.WriteString(w, "data: x\n\n")
+			<-time.After(time.Hour)
 			w.(http.Flusher).Flush()
+			<-time.After(time.Hour)
+			_, _ = w.Write(make([]byte, 64<<10)) // more than is kept back
 		}
+		_, _ = io.WriteString(w, "data: y\n\n") // kept back until the handler has returned
+		<-time.After(time.Hour)
 	}
 	inBubble(t, listen.Config{}, slow, func(b *bench) {
 		for _, request := range []string{get("/"), "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"} {
@@ -102,8 +107,8 @@ func TestLongAnswers(t *testing.T) {
 			if resp == nil {
 				t.Fatal("no answer")
 			}
-			if all, err := io.ReadAll(resp.Body); err != nil || strings.Count(string(all), "data: x") != 3 {
-				t.Errorf("%.4s: %q, %v", request, all, err)
+			if all, err := io.ReadAll(resp.Body); err != nil || strings.Count(string(all), "data: x") != 3 || !strings.Contains(string(all), "data: y") {
+				t.Errorf("%.4s: %d bytes, %v", request, len(all), err)
 			}
 		}
 	})
