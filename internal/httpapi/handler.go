@@ -81,7 +81,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
 	defer h.caught(w, r)
 	switch {
-	case !clean(r.URL.Path):
+	case !clean(r.URL.EscapedPath()):
 		h.unknownPath(w, r)
 	case r.URL.Path != DocumentPath && !known(r):
 		h.fail(w, r, "who calls", &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls.", Hint: "Send Authorization: Bearer with a token."})
