@@ -33,6 +33,14 @@ func (a *answer) extend() {
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.server.cfg.WriteTimeout)) // what cannot have one is no network connection
 }
 
+// written takes the time back. Over HTTP/2 it would go on to run between writes, and end a
+// stream that is merely quiet.
+func (a *answer) written() {
+	if a.request.ProtoMajor > 1 {
+		_ = a.control.SetWriteDeadline(time.Time{})
+	}
+}
+
 // WriteHeader implements http.ResponseWriter. An answer to a body that was not all read
 // is the listener's, and so is one to a stream too many.
 func (a *answer) WriteHeader(status int) {
@@ -40,6 +48,7 @@ func (a *answer) WriteHeader(status int) {
 		return
 	}
 	a.extend()
+	defer a.written()
 	if status < http.StatusOK {
 		a.ResponseWriter.WriteHeader(status)
 		return
@@ -87,6 +96,7 @@ func (a *answer) Write(p []byte) (int, error) {
 		return 0, errRefused
 	}
 	a.extend()
+	defer a.written()
 	return a.ResponseWriter.Write(p)
 }
 
@@ -102,5 +112,6 @@ func (a *answer) FlushError() error {
 		return errRefused
 	}
 	a.extend()
+	defer a.written()
 	return a.control.Flush()
 }

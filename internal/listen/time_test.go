@@ -1,8 +1,10 @@
 package listen_test
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -109,6 +111,38 @@ func TestLongAnswers(t *testing.T) {
 			}
 			if all, err := io.ReadAll(resp.Body); err != nil || strings.Count(string(all), "data: x") != 3 || !strings.Contains(string(all), "data: y") {
 				t.Errorf("%.4s: %d bytes, %v", request, len(all), err)
+			}
+		}
+	})
+}
+
+// TestQuietStreamOverHTTP2: a stream that says nothing for a while is no stuck one.
+func TestQuietStreamOverHTTP2(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	i.issue("server")
+	quiet := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range 3 {
+			_, _ = io.WriteString(w, "data: x\n\n")
+			w.(http.Flusher).Flush()
+			select {
+			case <-time.After(time.Hour):
+			case <-r.Context().Done():
+				return
+			}
+		}
+		_, _ = io.WriteString(w, "data: y\n\n")
+	}
+	inBubble(t, listen.Config{CertFile: i.path("server.crt"), KeyFile: i.path("server.key")}, quiet, func(b *bench) {
+		c := i.client("")
+		c.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return b.dial().Conn, nil }
+		defer c.CloseIdleConnections()
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			got, err := askWith(c, method, "https://localhost/", map[string]string{http.MethodPost: "abc"}[method])
+			if err != nil || got.proto != 2 || strings.Count(got.text, "data: x") != 3 || !strings.Contains(got.text, "data: y") {
+				t.Errorf("%s: %+v %v", method, got, err)
 			}
 		}
 	})

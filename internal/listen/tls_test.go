@@ -27,6 +27,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// begin is before the time in a bubble.
+var begin = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // issuer signs certificates for a test.
 type issuer struct {
 	t    *testing.T
@@ -45,7 +48,7 @@ func newIssuer(t *testing.T) *issuer {
 	i := &issuer{t: t, dir: t.TempDir(), key: key, next: 1}
 	i.cert = &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "issuer"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: begin, NotAfter: begin.AddDate(200, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, i.cert, i.cert, key.Public(), key)
 	if err != nil {
@@ -77,7 +80,7 @@ func (i *issuer) issue(name string) {
 	i.next++
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(i.next), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: begin, NotAfter: begin.AddDate(200, 0, 0),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, i.cert, key.Public(), i.key)
 	if err != nil {
@@ -137,8 +140,14 @@ type answer struct {
 	serial        int64 // of the certificate
 }
 
-func ask(c *http.Client, url string) (answer, error) {
-	resp, err := c.Get(url)
+func ask(c *http.Client, url string) (answer, error) { return askWith(c, http.MethodGet, url, "") }
+
+func askWith(c *http.Client, method, url, sent string) (answer, error) {
+	r, err := http.NewRequest(method, url, strings.NewReader(sent))
+	if err != nil {
+		return answer{}, err
+	}
+	resp, err := c.Do(r)
 	if err != nil {
 		return answer{}, err
 	}
