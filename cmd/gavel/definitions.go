@@ -157,37 +157,46 @@ func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, pattern
 	var bad []string
 	from := map[string]string{} // workflow name -> file
 	for _, file := range files {
-		document, err := readDefinition(file)
+		_, issues, err := defineFile(ctx, log, eng, file, from)
 		if err != nil {
 			return err
 		}
-		if other, twice := from[definitionName(file, document)]; twice {
-			bad = append(bad, fmt.Sprintf("%s: error: %s defines the same workflow; give one of them another name", file, other))
-			continue
-		}
-		result, err := eng.Define(ctx, localCLI, engine.DefineRequest{Source: file, Document: document})
-		var known *engine.Error
-		switch {
-		case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0:
-			sortIssues(known.Issues)
-			for _, issue := range known.Issues {
-				bad = append(bad, issueLine(file, issue))
-			}
-			continue
-		case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition:
-			bad = append(bad, file+": error: "+known.Message)
-			continue
-		case err != nil:
-			return unclear("", "cannot load %s: %w", file, err)
-		}
-		from[result.Name] = file
-		for _, w := range result.Warnings {
-			if w.Rule != ruleNoModel { // said once for all of them, see warnMissing
-				log.Warn("definition", "issue", issueLine(file, w))
-			}
-		}
+		bad = append(bad, issues...)
 	}
 	return loadFailure(bad)
+}
+
+// defineFile registers a file's definition as the operator's, or says line by line why that
+// cannot be. from knows which file each workflow came from.
+func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string, from map[string]string) (result engine.DefineResult, bad []string, err error) {
+	document, err := readDefinition(file)
+	if err != nil {
+		return result, nil, err
+	}
+	if other, twice := from[definitionName(file, document)]; twice {
+		return result, []string{fmt.Sprintf("%s: error: %s defines the same workflow; give one of them another name", file, other)}, nil
+	}
+	result, err = eng.Define(ctx, localCLI, engine.DefineRequest{Source: file, Document: document})
+	var known *engine.Error
+	switch {
+	case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0:
+		sortIssues(known.Issues)
+		for _, issue := range known.Issues {
+			bad = append(bad, issueLine(file, issue))
+		}
+		return result, bad, nil
+	case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition:
+		return result, []string{file + ": error: " + known.Message}, nil
+	case err != nil:
+		return result, nil, unclear("", "cannot load %s: %w", file, err)
+	}
+	from[result.Name] = file
+	for _, w := range result.Warnings {
+		if w.Rule != ruleNoModel { // said once for all of them, see warnMissing
+			log.Warn("definition", "issue", issueLine(file, w))
+		}
+	}
+	return result, nil, nil
 }
 
 func loadFailure(bad []string) error {

@@ -32,6 +32,7 @@ func TestReferencePages(t *testing.T) {
 		"error-codes.md": writeErrorCodes,
 		"lint-rules.md":  writeLintRules,
 		"cli.md":         func(b *bytes.Buffer) { writeCLI(t, b) },
+		"config.md":      func(b *bytes.Buffer) { writeConfig(t, b) },
 	}
 	for name, write := range pages {
 		var b bytes.Buffer

@@ -23,6 +23,7 @@ type commands struct {
 
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
 	Serve      serveCmd      `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
+	Config     configCmd     `cmd:"" help:"Look at the settings, and check the file that has them."`
 	Token      tokenCmd      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
 	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
 	Lint       lintCmd       `cmd:"" help:"Check workflow definitions."`
@@ -59,6 +60,9 @@ type console struct {
 	rawOut io.Writer // for protocols; never for people
 	log    *slog.Logger
 	level  *slog.LevelVar // of log
+
+	args     []string      // of the program
+	settings *fileSettings // what the configuration file had for them
 }
 
 // run is the program: it parses args, runs one command and returns the exit
@@ -99,7 +103,7 @@ func dropEmptySettings() {
 func execute(ctx context.Context, con *console, args []string, stderr io.Writer) error {
 	var cmds commands
 	ended := false
-	parser, err := newParser(&cmds, con.out, con.err, func(int) { ended = true })
+	parser, settings, err := newProgram(&cmds, con.out, con.err, func(int) { ended = true })
 	if err != nil {
 		return fmt.Errorf("build the command line: %w", err)
 	}
@@ -107,9 +111,14 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	if ended { // --help has printed what was asked for
 		return nil
 	}
+	if settings.err != nil {
+		return settings.err
+	}
 	if err != nil {
 		return usageError(err, args)
 	}
+	settings.list = settings.effective(parsed)
+	con.args, con.settings = args, settings
 	con.level = new(slog.LevelVar)
 	con.level.Set(logLevel(cmds.LogLevel))
 	con.log = telemetry.NewLogger(stderr, con.level, cmds.LogFormat == "json")
@@ -119,8 +128,8 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 
 // newParser is the command line without its arguments: run, the completions and
 // the generated reference page share it.
-func newParser(cmds *commands, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
-	return kong.New(cmds,
+func newParser(cmds *commands, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
+	return kong.New(cmds, append([]kong.Option{
 		kong.Name("gavel"),
 		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
 		kong.DefaultEnvars("GAVEL"),
@@ -128,7 +137,14 @@ func newParser(cmds *commands, stdout, stderr io.Writer, exit func(int)) (*kong.
 		kong.Exit(exit),
 		kong.Help(printHelp),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
-	)
+	}, more...)...)
+}
+
+// newProgram is the command line, with what the configuration file says for it.
+func newProgram(cmds *commands, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, *fileSettings, error) {
+	settings := &fileSettings{}
+	parser, err := newParser(cmds, stdout, stderr, exit, kong.Resolvers(settings))
+	return parser, settings, err
 }
 
 // helpWhenAsked turns a bare `gavel` and `gavel help COMMAND` into --help.

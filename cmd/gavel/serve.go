@@ -75,6 +75,9 @@ func (c *serveCmd) check(ctx context.Context) error {
 	if c.Elicit && !c.Reviews {
 		return misused("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
 	}
+	if _, err := c.issuersFor(c.Auth); err != nil {
+		return err
+	}
 	return errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.quotaFlags.check(), c.listenFlags.check(ctx, c.Auth))
 }
 
@@ -101,7 +104,8 @@ func (c *serveCmd) open(ctx context.Context, con *console, path string) (*system
 
 // serve answers until ctx ends, and returns when what was begun is finished.
 func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err error) {
-	if err := loadDefinitions(ctx, con.log, sys.engine, c.Definitions); err != nil {
+	watch := newDefinitionWatch(sys.engine, con.log, c.Definitions)
+	if err := watch.start(ctx); err != nil {
 		return err
 	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
@@ -114,7 +118,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	r := &routes{
 		sys: sys, log: con.log, toolNames: c.ToolNames, reviews: c.Reviews, elicit: c.Elicit,
 		issuerFlags: c.issuerFlags, telemetryFlags: c.telemetryFlags, rate: c.rateFlags,
-		health: newHealth(con.log, sys, func() error { return nil }),
+		health: newHealth(con.log, sys, watch.trouble),
 	}
 	cfg := c.listenFlags.config(con.log)
 	cfg.Handler, cfg.OnDrain, cfg.Unlimited = sys.metered.metrics.Instrument(r), r.drain, healthPaths
@@ -145,6 +149,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		defer watchReviews(ctx, con.log, sys.engine)()
 	}
 	defer forgiveOnHangup(con.log, sys.pool)()
+	defer newReloader(con, c, r, known, watch).run(ctx)()
 	con.err.printf("gavel: serving %s (store %s)\n", server.URL(), sys.path)
 	con.log.Info("serving", "address", server.URL(), "store", sys.path, "auth", c.Auth, "models", strings.Join(sys.model.names(), ", "))
 	if err := server.Serve(ctx); err != nil {

@@ -14,13 +14,32 @@ import (
 // MaxBytes is how long a configuration file may be.
 const MaxBytes = 1 << 20
 
-// The sections.
+// The sections. What stands in them is read by whoever it is for.
 const (
-	// SectionEvidence declares the sources of evidence.
-	SectionEvidence = "evidence"
-	// SectionAuth declares whose callers are known.
-	SectionAuth = "auth"
+	SectionAnchors  = "anchors"  // signs what was recorded
+	SectionAuth     = "auth"     // whose callers are known
+	SectionEvidence = "evidence" // where evidence is fetched from
+	SectionMCP      = "mcp"      // gavel mcp
+	SectionModel    = "model"    // the model that judges
+	SectionQuotas   = "quotas"   // what one principal may take
+	SectionServe    = "serve"    // gavel serve
 )
+
+// The keys at the top of the file that hold one setting each.
+const (
+	KeyDefinitions = "definitions"
+	KeyLogFormat   = "logFormat"
+	KeyLogLevel    = "logLevel"
+	KeyStore       = "store"
+)
+
+// names are all that may stand at the top of the file.
+func names() []string {
+	return []string{
+		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionAnchors,
+	}
+}
 
 // File is a configuration file that was read.
 type File struct {
@@ -43,7 +62,7 @@ func Load(path string) (*File, error) {
 		return nil, err
 	}
 	top := strictdoc.NewObject(root)
-	top.Unknown(SectionEvidence, SectionAuth)
+	top.Unknown(names()...)
 	if err := top.Err(); err != nil {
 		return nil, err
 	}

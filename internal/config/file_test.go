@@ -30,7 +30,7 @@ func TestLoad(t *testing.T) {
 		{"json", "gavel.json", `{"evidence":{"sources":{}}}`, ""},
 		{"sniffed", "gavelrc", `{"evidence":{"sources":{}}}`, ""},
 		{"a slip", "gavel.yaml", "evidence:\n  sources: {}\nevidense: {}\n", `gavel.yaml:3:1: /evidense: unknown key "evidense"; did you mean "evidence"?`},
-		{"nothing near", "gavel.yaml", "\nstore: memory\n", `gavel.yaml:2:1: /store: unknown key "store"; known keys are "evidence"`},
+		{"nothing near", "gavel.yaml", "\nbananas: 1\n", `gavel.yaml:2:1: /bananas: unknown key "bananas"; known keys are "store", "definitions",`},
 		{"twice", "gavel.json", "{\"evidence\":{},\n\"evidence\":{}}", `gavel.json:2:1: /evidence: the key "evidence" stands twice`},
 		{"a list", "gavel.yaml", "- evidence\n", `gavel.yaml:1:1: an object is expected, found an array`},
 		{"no yaml", "gavel.yaml", "evidence: [\n", "gavel.yaml:"},

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/config"
+)
+
+// sectionWords introduce the sections on the reference page.
+var sectionWords = []struct{ section, words string }{
+	{"", "At the top of the file, for every command."},
+	{config.SectionServe, "What only `gavel serve` has."},
+	{config.SectionMCP, "What only `gavel mcp` has."},
+	{config.SectionQuotas, "What one principal may take from `gavel serve`."},
+	{config.SectionModel, "The model that judges. Its key is never in the file: it is in `LLM_API_KEY`, or in the file that `keyFile` names."},
+	{config.SectionAnchors, "Signing what was recorded."},
+}
+
+// writeConfig is the reference page of the configuration file.
+func writeConfig(t *testing.T, b *bytes.Buffer) {
+	t.Helper()
+	var cmds commands
+	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(b, `# Configuration file
+
+One YAML or JSON file, named by `+"`--config` or `GAVEL_CONFIG`"+`. Every key is a flag and an environment
+variable too: the flag counts first, then the variable, then the file, then the default.
+[Configuration](../configuration.md) shows a whole file.
+
+Places (files, folders, patterns) are seen from the folder that the file lies in. Keys marked "at
+once" count from the moment when a running server has read the changed file; the others
+when it is started again.
+`)
+	all := bindings(parser.Model)
+	for _, s := range sectionWords {
+		title := s.section
+		if title == "" {
+			title = "Top"
+		}
+		fmt.Fprintf(b, "\n## %s\n\n%s\n\n| key | value | flag | environment | taken over | meaning |\n|---|---|---|---|---|---|\n", title, s.words)
+		for _, setting := range all {
+			if setting.Section != s.section {
+				continue
+			}
+			value := string(setting.Form)
+			if setting.Choices != nil {
+				value = strings.Join(setting.Choices, ", ")
+			}
+			when := "at the next start"
+			if reloadable(setting.Name()) {
+				when = "at once"
+			}
+			fmt.Fprintf(b, "| `%s` | %s | `--%s` | `%s` | %s | %s |\n", setting.Key, value, setting.flag.Name, setting.flag.Envs[0], when, setting.flag.Help)
+		}
+	}
+	fmt.Fprint(b, `
+## auth
+
+`+"`issuers`"+` is a list of those whose signed tokens `+"`gavel serve`"+` takes, beside its own. A change is taken over at once.
+
+| key | value | meaning |
+|---|---|---|
+| `+"`name`"+` | text | Stands before the subject in the principal (`+"`corp:alice`"+`). Letters, digits, hyphens; not local or token. |
+| `+"`url`"+` | text | The issuer, exactly as in the claim iss. https; http on loopback with privateNetwork. |
+| `+"`audiences`"+` | list | The claim aud has to name one of these. |
+| `+"`defaultRole`"+` | agent, reviewer, operator, auditor | The role where roleClaim gives none. Without one, such a token is refused. |
+| `+"`roleClaim`"+` | text | The claim with the caller's groups or roles. |
+| `+"`roles`"+` | object | Its values and the roles they come to; of several the strongest counts. |
+| `+"`workflowsClaim`"+` | text | The claim with the workflows that the caller is limited to; a token without it is refused. |
+| `+"`subjectClaim`"+` | text | The claim with who it is. Default: sub. |
+| `+"`algorithms`"+` | list | The signatures that are taken. Default: all of RS, PS, ES and EdDSA; never none or HS. |
+| `+"`jwks`"+` | text | Where the keys are. Default: asked from the issuer (OpenID Connect Discovery). |
+| `+"`caFile`"+` | text | Certificates (PEM) to trust for the issuer instead of the system's. |
+| `+"`privateNetwork`"+` | true or false | Let the issuer be on a private network or this machine. |
+
+## evidence
+
+Sources of evidence: [Evidence](../evidence.md).
+`)
+}
+
+// TestEveryKeyIsOnThePage: sections and bindings cannot drift apart.
+func TestEveryKeyIsOnThePage(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	writeConfig(t, &b)
+	var cmds commands
+	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, setting := range bindings(parser.Model) {
+		if !strings.Contains(b.String(), "| `"+setting.Key+"` |") {
+			t.Errorf("%s is not on the page", setting.Name())
+		}
+		names = append(names, setting.Name())
+	}
+	for _, command := range parser.Model.Children {
+		if !slices.Contains(servers, command.Name) {
+			continue
+		}
+		for _, f := range command.Flags {
+			if _, ok := bind(command.Name, f); !ok && f.Name != "config" {
+				t.Errorf("%s --%s has no key in the file", command.Name, f.Name)
+			}
+		}
+	}
+	for name := range reloadables() {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is reloadable and no setting", name)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/config"
+)
+
+// lookEvery is how often files are looked at that a server was configured with.
+const lookEvery = time.Second
+
+// reloader keeps a running server as its configuration is. What it reads is first checked
+// whole: a mistake changes nothing.
+type reloader struct {
+	con     *console
+	routes  *routes
+	callers *callers
+	watch   *definitionWatch
+
+	inForce  []effective
+	issuers  string // the section auth
+	evidence string // the section evidence
+	path     string // of the file, "" for none
+	seen     stamp  // the file as it was read last
+	last     stamp  // at the look before
+	notTaken map[string]bool
+}
+
+// reloadables are the settings that a running server takes over, with how.
+func reloadables() map[string]func(r *reloader, c *commands) {
+	quotas := func(r *reloader, c *commands) { r.routes.sys.engine.SetQuotas(c.Serve.quotas()) }
+	rate := func(r *reloader, c *commands) { r.routes.throttle.set(c.Serve.rateFlags) }
+	return map[string]func(*reloader, *commands){
+		"logLevel":    func(r *reloader, c *commands) { r.con.level.Set(logLevel(c.LogLevel)) },
+		"definitions": func(r *reloader, c *commands) { r.watch.patterns = c.Serve.Definitions },
+		"serve.rate":  rate, "serve.rateBurst": rate,
+		"quotas.definitions": quotas, "quotas.instances": quotas, "quotas.bytes": quotas, "quotas.workerTime": quotas, "quotas.modelTokens": quotas,
+	}
+}
+
+// reloadable reports whether a running server takes a setting over.
+func reloadable(name string) bool { return reloadables()[name] != nil }
+
+// newReloader watches from now on.
+func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch) *reloader {
+	return &reloader{
+		con: con, routes: r, callers: known, watch: watch, path: c.Config,
+		inForce: slices.Clone(con.settings.list), notTaken: map[string]bool{},
+		issuers: con.settings.section(config.SectionAuth), evidence: con.settings.section(config.SectionEvidence),
+	}
+}
+
+// run looks at the files until the returned function is called; SIGHUP has them read at once.
+func (r *reloader) run(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer close(ended)
+		again := time.NewTicker(lookEvery)
+		defer again.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangups:
+				r.settings(ctx, true)
+				r.watch.look(ctx, true)
+				r.con.log.Info("the configuration was read", "cause", "SIGHUP")
+			case <-again.C:
+				r.settings(ctx, false)
+				r.watch.look(ctx, false)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		cancel()
+		<-ended
+	}
+}
+
+// settings reads the file again when it was changed and is not being written any more.
+func (r *reloader) settings(ctx context.Context, atOnce bool) {
+	if r.path == "" {
+		return
+	}
+	now := stampOf(r.path)
+	whole := now.equal(r.last)
+	r.last = now
+	if !atOnce && (now.equal(r.seen) || !whole) {
+		return
+	}
+	r.seen = now
+	if err := r.reload(ctx, atOnce); err != nil && ctx.Err() == nil {
+		r.con.log.Error("the changed configuration is refused; the one before stays in force", "config", r.path, "issue", oneLine(err))
+	}
+}
+
+// oneLine is all that an error says to a person.
+func oneLine(err error) string {
+	return strings.Join(append(slices.DeleteFunc(issuesOf(err), func(line string) bool { return line == err.Error() }), err.Error()), "; ")
+}
+
+// reload reads flags, environment and file as the start did, and takes over what it can.
+func (r *reloader) reload(ctx context.Context, again bool) error {
+	if err := checkConfig(r.path); err != nil {
+		return err
+	}
+	var cmds commands
+	settings, err := parseAgain(&cmds, r.con.args)
+	if err != nil {
+		return err
+	}
+	if err := cmds.Serve.check(ctx); err != nil {
+		return err
+	}
+	issuers, err := cmds.Serve.issuersFor(cmds.Serve.Auth)
+	if err != nil {
+		return err
+	}
+	if text := settings.section(config.SectionAuth); text != r.issuers || again {
+		if err := r.callers.trust(issuers); err != nil {
+			return err
+		}
+		if text != r.issuers {
+			r.con.log.Info("issuers are taken over", "issuers", len(issuers))
+		}
+		r.issuers = text
+	}
+	r.take(&cmds, settings.list)
+	if text := settings.section(config.SectionEvidence); text != r.evidence {
+		r.later(config.SectionEvidence, text)
+	}
+	return nil
+}
+
+// parseAgain reads the command line once more, with the file as it is now.
+func parseAgain(cmds *commands, args []string) (*fileSettings, error) {
+	parser, settings, err := newProgram(cmds, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := parser.Parse(args)
+	switch {
+	case settings.err != nil:
+		return nil, settings.err
+	case err != nil:
+		return nil, usageError(err, args)
+	}
+	settings.list = settings.effective(parsed)
+	return settings, nil
+}
+
+// take takes over what changed, and says what only a new start would.
+func (r *reloader) take(c *commands, next []effective) {
+	apply := reloadables()
+	for i, e := range next {
+		if i >= len(r.inForce) || r.inForce[i].Key != e.Key || reflect.DeepEqual(r.inForce[i].Value, e.Value) {
+			continue
+		}
+		if f := apply[e.Key]; f != nil {
+			f(r, c)
+			r.con.log.Info("a setting is taken over", "key", e.Key, "value", valueText(e.Value), "was", valueText(r.inForce[i].Value))
+			r.inForce[i] = e
+		} else {
+			r.later(e.Key, e.Value)
+		}
+	}
+}
+
+// later says once of each value that it needs a new start.
+func (r *reloader) later(key string, value any) {
+	if said := fmt.Sprint(key, "=", value); !r.notTaken[said] {
+		r.notTaken[said] = true
+		r.con.log.Warn("a changed setting counts from the next start on", "key", key)
+	}
+}
+
+// section is the text of a section that holds more than settings, "" for none.
+func (s *fileSettings) section(name string) string { return string(s.file.Section(name).JSON()) }

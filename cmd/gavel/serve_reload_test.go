@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// sees waits until the server has written a line.
+func (s *served) sees(text string) {
+	s.t.Helper()
+	for end := time.Now().Add(2 * patience); !strings.Contains(s.stderr.String(), text); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("the server never says %q:\n%s", text, s.stderr)
+		}
+	}
+}
+
+// hangUp has the server read its configuration, and waits until it has.
+func (s *served) hangUp() {
+	s.t.Helper()
+	const said = "the configuration was read"
+	before := strings.Count(s.stderr.String(), said)
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		s.t.Fatal(err)
+	}
+	for end := time.Now().Add(2 * patience); strings.Count(s.stderr.String(), said) == before; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("the server does not read its configuration again:\n%s", s.stderr)
+		}
+	}
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// strict and loose are two versions of a workflow.
+const (
+	strict = `{"name":"guarded","initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","requiredFields":["proof"]}}},"b":{"final":true}}}`
+	loose  = `{"name":"guarded","initialState":"a","states":{"a":{"transitions":{"go":{"target":"b"}}},"b":{"final":true}}}`
+)
+
+// TestReloadOfDefinitions: changed files make new versions for new instances, refused ones
+// change nothing, and an instance stays pinned to what it began with.
+func TestReloadOfDefinitions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "guarded.json")
+	put(t, file, strict)
+	s := serveGavel(t, "--definitions", dir, "--log-level", "info")
+	old := s.begin(s.agent, "guarded")
+
+	put(t, file, loose)
+	s.sees("a changed definition is in force for new instances")
+	if got := s.go_(old); got != "reject" {
+		t.Errorf("an instance of the strict version: %s", got)
+	}
+	if got := s.go_(s.begin(s.agent, "guarded")); got != "approve" {
+		t.Errorf("an instance of the loose version: %s", got)
+	}
+
+	put(t, file, strings.Replace(loose, `"final":true`, `"finale":true`, 1))
+	s.sees("a changed definition is refused")
+	s.sees("finale")
+	_, ready := s.ask("", http.MethodGet, "/readyz", "")
+	if text := fmt.Sprint(ready); !strings.Contains(text, "ready:true") {
+		t.Errorf("a bad file of definitions keeps the server from being ready: %v", ready)
+	}
+	if got := s.go_(s.begin(s.agent, "guarded")); got != "approve" {
+		t.Errorf("after a refused file: %s", got)
+	}
+
+	put(t, filepath.Join(dir, "more.yaml"), "name: more\ninitialState: a\nstates: {a: {transitions: {go: b}}, b: {final: true}}\n")
+	s.hangUp()
+	s.begin(s.agent, "more")
+	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	s.sees("the workflow stays defined")
+	s.begin(s.agent, "more")
+}
+
+// go_ asks for the move of the workflow guarded, and returns the outcome.
+func (s *served) go_(id string) string {
+	s.t.Helper()
+	answer := s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
+	outcome, _ := answer["outcome"].(string)
+	if d, ok := answer["decision"].(object); ok && outcome == "" {
+		outcome, _ = d["outcome"].(string)
+	}
+	return outcome
+}
+
+// TestReloadOfSettings: what a running server can take over it does, of the rest it says so,
+// and a file with a mistake changes nothing.
+func TestReloadOfSettings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gavel.yaml")
+	put(t, filepath.Join(dir, "flows", "guarded.json"), loose)
+	base := "logLevel: info\ndefinitions: flows\n"
+	put(t, file, base)
+	s := serveGavel(t, "--config", file, "--quota-definitions", "50")
+	s.begin(s.agent, "guarded")
+	s.begin(s.agent, "guarded")
+
+	put(t, file, base+"quotas: {instances: 1, definitions: 1}\nserve: {maxConns: 7}\n")
+	s.sees("key=quotas.instances value=1")
+	s.sees(`level=WARN msg="a changed setting counts from the next start on" key=serve.maxConns`)
+	status, problem := s.ask(s.agent, http.MethodPost, "/v1/instances", `{"type":"guarded"}`)
+	if status != http.StatusConflict || problem["code"] != "too_many_instances" {
+		t.Errorf("%d %v", status, problem)
+	}
+	if strings.Contains(s.stderr.String(), "key=quotas.definitions") {
+		t.Error("the file counts more than a flag")
+	}
+
+	put(t, file, base+"quotas: {instances: 0, bites: 1}\n")
+	s.sees(`level=ERROR msg="the changed configuration is refused`)
+	s.sees("did you mean")
+	if status, problem := s.ask(s.agent, http.MethodPost, "/v1/instances", `{"type":"guarded"}`); status != http.StatusConflict {
+		t.Errorf("a refused file is in force: %d %v", status, problem)
+	}
+
+	put(t, file, base+"quotas: {instances: 0}\n")
+	s.hangUp()
+	s.begin(s.agent, "guarded")
+
+	put(t, filepath.Join(dir, "others", "other.json"), strings.Replace(loose, "guarded", "other", 1))
+	put(t, file, "logLevel: info\ndefinitions: [flows, others]\nserve: {rate: 0.001, rateBurst: 2}\n")
+	s.hangUp()
+	s.begin(s.agent, "other")
+	s.must(s.agent, http.MethodGet, "/v1/whoami", "")
+	if status, problem := s.ask(s.agent, http.MethodGet, "/v1/whoami", ""); status != http.StatusTooManyRequests || problem["code"] != "rate_limited" {
+		t.Errorf("%d %v", status, problem)
+	}
+	s.must(s.owner, http.MethodGet, "/v1/whoami", "") // operators are not limited
+}
