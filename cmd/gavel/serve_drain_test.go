@@ -126,3 +126,41 @@ func (s *served) revisionOf(id string) int {
 	}
 	return revision
 }
+
+// stuck is a server with a request in flight that does not end by itself, which was told
+// to end.
+func stuck(t *testing.T, args ...string) *served {
+	t.Helper()
+	s := serveGavel(t, append([]string{"--body-timeout", "1h"}, args...)...)
+	s.connect("POST /v1/instances HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nAuthorization: Bearer " + s.agent + "\r\nContent-Length: 10\r\n\r\n{")
+	s.must(s.agent, http.MethodGet, "/v1/whoami", "") // begun later, so that the other has begun
+	s.term()
+	return s
+}
+
+// TestDrainTimeout: what does not end is cut off, and that is a good end.
+func TestDrainTimeout(t *testing.T) {
+	t.Parallel()
+	stuck(t, "--drain-timeout", "1s").stop()
+}
+
+// TestSecondSignal ends a server at once, whatever is in flight.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	s := stuck(t, "--drain-timeout", "24h")
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for limit := time.After(2 * patience); ; {
+		select {
+		case <-s.ended:
+			if s.problem == nil || !strings.Contains(s.problem.Error(), "terminated") {
+				t.Errorf("ended with %v", s.problem)
+			}
+			return
+		case <-again.C:
+			_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		case <-limit:
+			t.Fatal("the second signal does nothing")
+		}
+	}
+}

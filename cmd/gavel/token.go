@@ -53,17 +53,37 @@ func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.T
 		if store.Store == memoryStore {
 			return nil, misused("give --token-file, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
 		}
-		at, err := store.storePath(con.log, create)
-		if err != nil {
-			return nil, err
+		if path = existingTokens(f, store); create || path == "" {
+			at, err := store.storePath(con.log, create)
+			if err != nil {
+				return nil, err
+			}
+			path = f.path(at)
 		}
-		path = f.path(at)
 	}
 	tokens, err := auth.OpenTokens(path)
 	if err != nil {
 		return nil, misused("", "%w", err)
 	}
 	return tokens, nil
+}
+
+// existingTokens is where the tokens of a store are that is there, or was not made yet: then
+// tokens are all there is. It is "" where neither is.
+func existingTokens(f tokensFlag, store storeFlag) string {
+	places := []string{store.Store}
+	if store.Store == "" {
+		places = []string{filepath.Join(storeFolder, storeFile)}
+		if user, err := userStore(); err == nil {
+			places = append(places, user)
+		}
+	}
+	for _, place := range places {
+		if path := f.path(place); isFile(place) || isFile(path) {
+			return path
+		}
+	}
+	return ""
 }
 
 type tokenCreateCmd struct {
