@@ -1,0 +1,42 @@
+# gavel in a container: one static file, no shell, no root, nothing to write to but /data.
+#
+#   docker build -t gavel .
+#
+# A release gives the builder by digest: --build-arg GO_IMAGE=golang:1.26.8-bookworm@sha256:...
+ARG GO_IMAGE=golang:1.26.8-bookworm
+
+FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ARG TARGETOS TARGETARCH
+RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} GOTOOLCHAIN=local \
+      go build -trimpath -buildvcs=false -ldflags '-s -w' -o /out/gavel ./cmd/gavel \
+ && mkdir /out/data /out/tmp
+
+FROM scratch
+# For models, issuers and evidence over HTTPS.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /src/LICENSE /LICENSE
+COPY --from=build /out/gavel /gavel
+COPY --from=build --chown=65532:65532 --chmod=0700 /out/data /data
+COPY --from=build --chown=65532:65532 --chmod=0700 /out/tmp /tmp
+LABEL io.modelcontextprotocol.server.name="io.github.gavel-mcp/gavel" \
+      org.opencontainers.image.source="https://github.com/gavel-mcp/gavel" \
+      org.opencontainers.image.licenses="Apache-2.0"
+
+# By number: there is no /etc/passwd, and Kubernetes' runAsNonRoot looks at the number.
+USER 65532:65532
+# The store is where gavel is started: /data/.workflows/gavel.db, its tokens beside it.
+WORKDIR /data
+ENV GAVEL_LISTEN=0.0.0.0:4285 \
+    GAVEL_INSECURE_PLAIN_HTTP=true
+VOLUME ["/data"]
+EXPOSE 4285
+# gavel stops taking requests and finishes what it began; its own limit for that is 30 s.
+STOPSIGNAL SIGTERM
+# No HEALTHCHECK: /readyz answers without a token, but to a program that is not in here.
+# compose.yaml has one with a token; Kubernetes asks /readyz by itself (docs/container.md).
+ENTRYPOINT ["/gavel"]
+CMD ["serve"]
