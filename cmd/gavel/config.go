@@ -14,7 +14,7 @@ import (
 // configFlag is the --config flag of every command that judges, or looks at what a
 // judgement needs.
 type configFlag struct {
-	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON). Its section evidence declares what may be fetched."`
+	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, issuers. See gavel config."`
 }
 
 // sources are the declared sources of evidence. A nil one stands for no --config.

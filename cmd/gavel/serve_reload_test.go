@@ -11,14 +11,26 @@ import (
 	"time"
 )
 
+// until waits for something that the server comes to.
+func (s *served) until(what string, done func() bool) {
+	s.t.Helper()
+	tick, late := time.NewTicker(20*time.Millisecond), time.After(2*patience)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-s.ended:
+			s.t.Fatalf("the server ended before %s: %v\n%s", what, s.problem, s.stderr)
+		case <-late:
+			s.t.Fatalf("the server never came to this: %s\n%s", what, s.stderr)
+		}
+	}
+}
+
 // sees waits until the server has written a line.
 func (s *served) sees(text string) {
 	s.t.Helper()
-	for end := time.Now().Add(2 * patience); !strings.Contains(s.stderr.String(), text); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Fatalf("the server never says %q:\n%s", text, s.stderr)
-		}
-	}
+	s.until(text, func() bool { return strings.Contains(s.stderr.String(), text) })
 }
 
 // hangUp has the server read its configuration, and waits until it has.
@@ -29,11 +41,7 @@ func (s *served) hangUp() {
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		s.t.Fatal(err)
 	}
-	for end := time.Now().Add(2 * patience); strings.Count(s.stderr.String(), said) == before; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Fatalf("the server does not read its configuration again:\n%s", s.stderr)
-		}
-	}
+	s.until(said, func() bool { return strings.Count(s.stderr.String(), said) > before })
 }
 
 func put(t *testing.T, path, text string) {
@@ -64,10 +72,10 @@ func TestReloadOfDefinitions(t *testing.T) {
 
 	put(t, file, loose)
 	s.sees("a changed definition is in force for new instances")
-	if got := s.go_(old); got != "reject" {
+	if got := s.move(old); got != "reject" {
 		t.Errorf("an instance of the strict version: %s", got)
 	}
-	if got := s.go_(s.begin(s.agent, "guarded")); got != "approve" {
+	if got := s.move(s.begin(s.agent, "guarded")); got != "approve" {
 		t.Errorf("an instance of the loose version: %s", got)
 	}
 
@@ -78,7 +86,7 @@ func TestReloadOfDefinitions(t *testing.T) {
 	if text := fmt.Sprint(ready); !strings.Contains(text, "ready:true") {
 		t.Errorf("a bad file of definitions keeps the server from being ready: %v", ready)
 	}
-	if got := s.go_(s.begin(s.agent, "guarded")); got != "approve" {
+	if got := s.move(s.begin(s.agent, "guarded")); got != "approve" {
 		t.Errorf("after a refused file: %s", got)
 	}
 
@@ -92,8 +100,8 @@ func TestReloadOfDefinitions(t *testing.T) {
 	s.begin(s.agent, "more")
 }
 
-// go_ asks for the move of the workflow guarded, and returns the outcome.
-func (s *served) go_(id string) string {
+// move asks for the move of the workflow guarded, and returns the outcome.
+func (s *served) move(id string) string {
 	s.t.Helper()
 	answer := s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
 	outcome, _ := answer["outcome"].(string)
