@@ -367,7 +367,10 @@ type stuck struct {
 	http.ResponseWriter
 	mu       sync.Mutex
 	deadline time.Time
+	dropped  bool // a write took as long as it may
 }
+
+var errForEver = errors.New("a write without a deadline would last for ever")
 
 func (s *stuck) SetWriteDeadline(at time.Time) error {
 	s.mu.Lock()
@@ -378,9 +381,13 @@ func (s *stuck) SetWriteDeadline(at time.Time) error {
 
 func (s *stuck) Write([]byte) (int, error) {
 	s.mu.Lock()
-	wait := time.Until(s.deadline)
+	deadline := s.deadline
 	s.mu.Unlock()
-	<-time.After(wait)
+	if deadline.IsZero() {
+		return 0, errForEver
+	}
+	<-time.After(time.Until(deadline))
+	s.dropped = true
 	return 0, os.ErrDeadlineExceeded
 }
 
@@ -393,9 +400,10 @@ func TestSlowReader(t *testing.T) {
 		r.Header.Set("Accept", "text/event-stream")
 		r.Header.Set("Authorization", "Bearer "+agent.ID)
 		w := httptest.NewRecorder()
-		a.http.ServeHTTP(&stuck{ResponseWriter: w}, r) // returns
-		if w.Code != http.StatusOK {
-			t.Errorf("%d: the place of the one before is not free", w.Code)
+		reader := &stuck{ResponseWriter: w}
+		a.http.ServeHTTP(reader, r) // returns
+		if w.Code != http.StatusOK || !reader.dropped {
+			t.Errorf("%d, dropped %v: no deadline, or the place of the one before is not free", w.Code, reader.dropped)
 		}
 	}
 }
