@@ -64,6 +64,10 @@ bench-store: ## Measure the store beside the disk and one transaction per write
 million: ## Measure the store with a million instances in its file (about 1.5 GB, minutes)
 	@$(GO) test -count 1 -timeout 60m -v -run 'TestMillion$$' ./engine/sqlitestore -store.instances $(INSTANCES) | grep -vE '^(===|PASS)'
 
+.PHONY: figures
+figures: ## Measure a release binary: its size, its start, its memory when idle (Linux)
+	@$(GO) test -count 1 -v -run 'TestReleaseFigures$$' ./cmd/gavel -figures | grep -vE '^(===|PASS)'
+
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
 	$(GO) test -count 1 -timeout 60m -v -run TestKilledProcessLosesNothing ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'

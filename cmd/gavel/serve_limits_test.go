@@ -85,8 +85,10 @@ func TestQuotasOfAServer(t *testing.T) {
 	}{
 		{
 			code: "too_many_definitions", status: http.StatusConflict, flags: []string{"--quota-definitions", "1"},
-			use:  func(s *served) { s.must(s.agent, http.MethodPut, "/v1/definitions/one", mine("one")) },
-			rest: func(s *served, token string) (int, object) { return s.ask(token, http.MethodPut, "/v1/definitions/two", mine("two")) },
+			use: func(s *served) { s.must(s.agent, http.MethodPut, "/v1/definitions/one", mine("one")) },
+			rest: func(s *served, token string) (int, object) {
+				return s.ask(token, http.MethodPut, "/v1/definitions/two", mine("two"))
+			},
 			tool: "workflow.define", args: mine("three"),
 		},
 		{
