@@ -47,8 +47,8 @@ func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	if len(words) == 0 || flag.Name == "help" || flag.Name == "config" || flag.Name == "json" {
 		return "", "", false
 	}
-	if words[0] == "token" && flag.Name == "token-file" {
-		return config.SectionServe, "tokenFile", true
+	if words[0] == "token" && flag.Name == "tokens" {
+		return config.SectionServe, "tokens", true
 	}
 	if last := words[len(words)-1]; slices.Contains(servers, last) {
 		return last, camel(flag.Name), true

@@ -32,14 +32,14 @@ Examples:
 
 // tokensFlag says where the tokens are.
 type tokensFlag struct {
-	TokenFile string `name:"token-file" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens beside the store."`
+	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens beside the store."`
 }
 
 // path is the file of tokens; "" for a store in memory, whose tokens end with it.
 func (f tokensFlag) path(store string) string {
 	switch {
-	case f.TokenFile != "":
-		return f.TokenFile
+	case f.Tokens != "":
+		return f.Tokens
 	case store == memoryStore:
 		return ""
 	}
@@ -48,10 +48,10 @@ func (f tokensFlag) path(store string) string {
 
 // tokensAt opens the tokens that a command works on.
 func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.Tokens, error) {
-	path := f.TokenFile
+	path := f.Tokens
 	if path == "" {
 		if store.Store == memoryStore {
-			return nil, misused("give --token-file, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
+			return nil, misused("give --tokens, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
 		}
 		if path = existingTokens(f, store); create || path == "" {
 			at, err := store.storePath(con.log, create)
