@@ -1,0 +1,60 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+)
+
+// TestStreamOfOthers: a stream tells what another process committed to the same store, in
+// one order with what this one did.
+func TestStreamOfOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	open := func() *engine.Engine {
+		store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return newEngine(t, func(c *engine.Config) { c.Store = store })
+	}
+	here, there := open(), open()
+	cfg := httpapi.Config{Engine: here, Logger: slog.New(slog.DiscardHandler)}
+	quick(&cfg)
+	h, err := httpapi.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &api{t: t, engine: here, handler: h, http: signedIn(h)}
+	a.define(operator, paper)
+	stream := listenTo(t, a.server(), agent, "/v1/events", "")
+	defer stream.close()
+	var want, got []string
+	for i := range 6 {
+		e := here
+		if i%2 == 1 {
+			e = there
+		}
+		r, err := e.Start(t.Context(), agent, engine.StartRequest{Type: "paper"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, r.ID)
+	}
+	events, _ := stream.events(t, len(want))
+	for _, ev := range events {
+		got = append(got, ev.WorkflowID)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("told %v, committed %v", got, want)
+	}
+}
