@@ -102,7 +102,9 @@ type httpAnswer struct {
 
 func (s *site) do(r *http.Request) httpAnswer {
 	s.t.Helper()
-	res, err := s.client.Do(r)
+	ctx, end := context.WithTimeout(r.Context(), patience)
+	defer end()
+	res, err := s.client.Do(r.WithContext(ctx))
 	if err != nil {
 		s.t.Fatal(err)
 	}
