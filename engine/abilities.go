@@ -54,7 +54,8 @@ type DecisionHit struct {
 // Anchorer keeps signed anchors: what all histories were at a time.
 type Anchorer interface {
 	// AddAnchor appends anchor a.Number, which must be the highest present one plus 1;
-	// else ErrConflict.
+	// else ErrConflict. So is the first one where the beginning of a history was removed
+	// above the position a.Seen: its heads may be of before.
 	AddAnchor(ctx context.Context, a StoredAnchor) error
 	// Anchors lists anchors above a number, oldest first.
 	Anchors(ctx context.Context, after int64) iter.Seq2[StoredAnchor, error]
@@ -77,6 +78,8 @@ type StoredAnchor struct {
 	// Heads are the instances that it covers with their last event, as the engine encoded
 	// them: what the root in Note is computed from.
 	Heads []byte `json:"heads"`
+	// Seen is LastPosition from before Heads were read. It is not kept.
+	Seen int64 `json:"-"`
 }
 
 // Tailer tells what was committed, in the order of commits.

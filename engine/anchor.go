@@ -110,7 +110,7 @@ func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, 
 	if err != nil {
 		return AnchorResult{}, internal("sign an anchor", err)
 	}
-	err = store.AddAnchor(ctx, StoredAnchor{Number: next.Number, At: next.Time, Note: note, Heads: record.EncodeHeads(tree, heads)})
+	err = store.AddAnchor(ctx, StoredAnchor{Number: next.Number, At: next.Time, Note: note, Heads: record.EncodeHeads(tree, heads), Seen: events})
 	if errors.Is(err, ErrConflict) {
 		return AnchorResult{}, err
 	}

@@ -394,7 +394,7 @@ func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole sur
 	if err != nil {
 		return sealError(err)
 	}
-	c := Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next}
+	c := Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Unanchored: r.cfg.Anchors == nil}
 	if err := r.store.Truncate(ctx, c, upTo, floor); err != nil {
 		return err
 	}

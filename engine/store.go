@@ -125,6 +125,9 @@ type Commit struct {
 	Lesson *Lesson
 	// Reviews are written with the events, each replacing the one with its ID.
 	Reviews []StoredReview
+	// Unanchored makes a Truncate an ErrConflict where the store has an anchor: whoever
+	// removes without the key looked for one before, and may have been overtaken.
+	Unanchored bool
 }
 
 // EventQuery selects a part of one instance's history.

@@ -258,3 +258,41 @@ func TestRetainKeepsWhatSaysOfARemoval(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 }
+
+// A first anchor of another process during a removal without the key, and the removal
+// during that anchor: either way what is left verifies.
+func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
+	check := func(t *testing.T, b *bench, key *record.Signer, shortened int64) {
+		t.Helper()
+		r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+		if err != nil || !r.Clean() || r.Shortened != shortened || r.Anchors != 1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	t.Run("the anchor is first", func(t *testing.T) {
+		store, key := &overtaken{Store: memstore.New()}, newSigner(t)
+		b := fadingBench(t, store, nil)
+		anchorer := newBenchWith(t, store.Store, nil, func(c *engine.Config) { c.Anchors = key })
+		b.faded()
+		b.pass(31 * day)
+		store.before = func() { anchorer.anchor() }
+		if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 0 || r.Kept[engine.KeptMoved] != 1 {
+			t.Errorf("%+v", r)
+		}
+		check(t, anchorer, key, 0)
+	})
+	t.Run("the removal is first", func(t *testing.T) {
+		store, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
+		b := fadingBench(t, store.Store, nil)
+		anchorer := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = key })
+		b.faded()
+		b.pass(31 * day)
+		store.first = func() {
+			if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
+				t.Errorf("%+v", r)
+			}
+		}
+		anchorer.anchor()
+		check(t, anchorer, key, 1)
+	})
+}

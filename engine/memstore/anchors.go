@@ -24,8 +24,21 @@ func (s *Store) AddAnchor(ctx context.Context, a engine.StoredAnchor) error {
 	if have := int64(len(s.anchors)); a.Number != have+1 {
 		return fmt.Errorf("%w: the last anchor is %d", engine.ErrConflict, have)
 	}
+	if a.Number == 1 && s.cutSince(a.Seen) {
+		return fmt.Errorf("%w: the beginning of a history was removed meanwhile", engine.ErrConflict)
+	}
 	s.anchors = append(s.anchors, apart(a))
 	return nil
+}
+
+// cutSince reports whether the beginning of a history was removed above a position.
+func (s *Store) cutSince(position int64) bool {
+	for _, p := range s.order[min(max(position, 0), int64(len(s.order))):] {
+		if e, _, there := s.placed(p); there && e.Kind == record.Truncated {
+			return true
+		}
+	}
+	return false
 }
 
 // Anchors implements engine.Anchorer.
@@ -61,7 +74,7 @@ func (s *Store) LastAnchor(ctx context.Context) (engine.StoredAnchor, error) {
 
 // apart is an anchor that shares no memory with a.
 func apart(a engine.StoredAnchor) engine.StoredAnchor {
-	a.At, a.Heads = a.At.UTC(), bytes.Clone(a.Heads)
+	a.At, a.Heads, a.Seen = a.At.UTC(), bytes.Clone(a.Heads), 0
 	return a
 }
 

@@ -60,6 +60,11 @@ type place struct {
 func (s *Store) ordered(p place) (e record.Event, owner string, there bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	return s.placed(p)
+}
+
+// placed is ordered for who holds the lock.
+func (s *Store) placed(p place) (e record.Event, owner string, there bool) {
 	h := s.instances[p.instance]
 	if h == nil || len(h.events) == 0 {
 		return record.Event{}, "", false

@@ -230,6 +230,9 @@ func (s *Store) commit(ctx context.Context, c engine.Commit, and func(*history))
 			return engine.ErrKeyTaken
 		}
 	}
+	if c.Unanchored && len(s.anchors) > 0 {
+		return fmt.Errorf("%w: there is an anchor", engine.ErrConflict)
+	}
 	h := s.instances[c.Next.ID]
 	if h == nil {
 		h = &history{}

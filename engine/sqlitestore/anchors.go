@@ -17,9 +17,9 @@ const headsPage = 1024
 
 // AddAnchor implements engine.Anchorer.
 func (s *Store) AddAnchor(ctx context.Context, a engine.StoredAnchor) error {
-	refused := fmt.Errorf("%w: anchor %d is not the next", engine.ErrConflict, a.Number)
+	refused := fmt.Errorf("%w: anchor %d is not the next, or a history was shortened meanwhile", engine.ErrConflict, a.Number)
 	return s.write(ctx, len(a.Note)+len(a.Heads), "add an anchor", func(st *statements) error {
-		return st.execOne(refused, st.addAnchor, a.Number, a.At.UnixNano(), a.Note, orEmpty(a.Heads))
+		return st.execOne(refused, st.addAnchor, a.Number, a.At.UnixNano(), a.Note, orEmpty(a.Heads), a.Seen, string(record.Truncated))
 	})
 }
 

@@ -2,6 +2,8 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -27,6 +29,11 @@ func (s *Store) Truncate(ctx context.Context, c engine.Commit, upTo int64, floor
 		return err
 	}
 	return s.write(ctx, p.size+len(floor.Context), "remove the beginning of a history", func(st *statements) error {
+		if c.Unanchored {
+			if err := st.checkUnanchored(); err != nil {
+				return err
+			}
+		}
 		if err := p.apply(st); err != nil {
 			return err
 		}
@@ -38,4 +45,17 @@ func (s *Store) Truncate(ctx context.Context, c engine.Commit, upTo int64, floor
 		}
 		return st.exec(st.addSnapshot, floor.Revision, snapshot, orEmpty(floor.Context), floor.ID)
 	})
+}
+
+// checkUnanchored refuses where there is an anchor.
+func (st *statements) checkUnanchored() error {
+	var one int
+	err := st.anyAnchor.QueryRowContext(context.Background()).Scan(&one)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: there is an anchor", engine.ErrConflict)
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	}
+	return err
 }

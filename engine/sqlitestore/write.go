@@ -24,6 +24,7 @@ type statements struct {
 	forgetRefusals, clearRefusals *sql.Stmt
 	moveIndex, addTerms, addTimes *sql.Stmt
 	putReview, addAnchor          *sql.Stmt
+	anyAnchor                     *sql.Stmt
 	cutEvents, cutSnapshots       *sql.Stmt
 }
 
@@ -58,7 +59,9 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.cutEvents:    `DELETE FROM events WHERE n = (SELECT n FROM instances WHERE id = ?) AND seq <= ?`,
 		&s.cutSnapshots: `DELETE FROM snapshots WHERE n = (SELECT n FROM instances WHERE id = ?) AND revision < ?`,
 		&s.addAnchor: `INSERT INTO anchors (number, at, note, heads)
-			SELECT ?1, ?2, ?3, ?4 WHERE ?1 = 1 + (SELECT coalesce(max(number), 0) FROM anchors)`,
+			SELECT ?1, ?2, ?3, ?4 WHERE ?1 = 1 + (SELECT coalesce(max(number), 0) FROM anchors)
+				AND (?1 > 1 OR NOT EXISTS (SELECT 1 FROM events WHERE pos > ?5 AND kind = ?6))`,
+		&s.anyAnchor: `SELECT 1 FROM anchors LIMIT 1`,
 		&s.putReview: `INSERT INTO reviews (id, place, status, instance, workflow, principal, body, data)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET place = excluded.place, status = excluded.status, instance = excluded.instance,

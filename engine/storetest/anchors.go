@@ -156,3 +156,44 @@ func heads(t *testing.T, _ Driver, s engine.Store) {
 		t.Errorf("the position stayed at %d", before)
 	}
 }
+
+// A removal without the key and the first anchor may overtake each other: one of them
+// gives way, so that no anchor names what was removed unsigned after it was seen.
+func anchorsAndRemovals(t *testing.T, _ Driver, s engine.Store) {
+	a, cutter := anchorer(t, s), truncator(t, s)
+	inst, at := long(t, s, ID(1))
+	seen, err := a.LastPosition(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Truncate(t, inst, at[1])
+	c.Unanchored = true
+	if err := cutter.Truncate(t.Context(), c, at[1].Seq, at[1]); err != nil {
+		t.Fatal(err)
+	}
+	first := anchor(1)
+	first.Seen = seen
+	wantError(t, "an anchor over what was there before", a.AddAnchor(t.Context(), first), engine.ErrConflict)
+	if first.Seen, err = a.LastPosition(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.AddAnchor(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := a.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, anchor(1)) {
+		t.Errorf("kept as %+v, %v", last, err)
+	}
+	again := Truncate(t, c.Next, at[4])
+	again.Unanchored = true
+	wantError(t, "a removal behind an anchor", cutter.Truncate(t.Context(), again, at[4].Seq, at[4]), engine.ErrConflict)
+	same(t, "what is left", load(t, s, inst.ID), c.Next)
+	again.Unanchored = false
+	if err := cutter.Truncate(t.Context(), again, at[4].Seq, at[4]); err != nil {
+		t.Fatal(err)
+	}
+	next := anchor(2)
+	next.Seen = seen
+	if err := a.AddAnchor(t.Context(), next); err != nil {
+		t.Errorf("the second anchor: %v", err)
+	}
+}

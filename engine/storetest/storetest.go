@@ -109,6 +109,7 @@ func promises() []promise {
 
 		{"anchors", anchors},
 		{"anchors race", anchorsRace},
+		{"anchors and removals", anchorsAndRemovals},
 		{"anchors outlive the process", anchorsReopened},
 		{"heads", heads},
 
