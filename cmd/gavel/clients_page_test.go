@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	codeBlock = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+	argList   = regexp.MustCompile(`command['"]?: ['"]gavel['"], ['"]?args['"]?: (\[[^\]]*\])`)
+	gavelLine = regexp.MustCompile(`(?m)(?:^|-- |^npx )(gavel(?:-mcp)? (?:[a-z].*|--help))$`)
+)
+
+// blocks are a page's code blocks of one language.
+func blocks(t *testing.T, file, language string) []string {
+	t.Helper()
+	text, ok := pages(t)[file]
+	if !ok {
+		t.Fatalf("no page %s", file)
+	}
+	var out []string
+	for _, m := range codeBlock.FindAllStringSubmatch(text, -1) {
+		if m[1] == language {
+			out = append(out, m[2])
+		}
+	}
+	return out
+}
+
+// parses fails when gavel does not understand a command line. Nothing is run.
+func parses(t *testing.T, args []string) {
+	t.Helper()
+	var cmds commands
+	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(args); err != nil {
+		t.Errorf("gavel %s: %v", strings.Join(args, " "), err)
+	}
+}
+
+// words splits a line as a shell does that meets nothing but words, quotes and a comment.
+func words(line string) []string {
+	line, _, _ = strings.Cut(line, " #")
+	line, _, _ = strings.Cut(line, " > ")
+	line, _, _ = strings.Cut(line, " | ")
+	var out []string
+	for _, m := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(line, -1) {
+		out = append(out, strings.Trim(m, `'"`))
+	}
+	return out
+}
+
+// clientConfig is a client's configuration: what of it is about servers.
+type clientConfig struct {
+	Servers, MCPServers map[string]struct {
+		Type, Command, URL string
+		Args               []string
+		Env, Headers       map[string]string
+	}
+	Inputs []struct{ Type, ID string }
+}
+
+// What readers of the page on clients copy is JSON, names flags that are there and the
+// address that serve listens at; what a client would start starts and answers.
+func TestClientsPage(t *testing.T) {
+	t.Parallel()
+	const page = "../../docs/clients.md"
+	var stdio, http int
+	for _, block := range blocks(t, page, "json") {
+		var c clientConfig
+		if err := json.Unmarshal([]byte(block), &c); err != nil {
+			t.Errorf("%v in\n%s", err, block)
+			continue
+		}
+		servers := c.Servers
+		if servers == nil {
+			servers = c.MCPServers
+		}
+		s, ok := servers["gavel"]
+		switch {
+		case !ok:
+			t.Errorf("no server gavel in\n%s", block)
+		case s.Command == "gavel":
+			stdio++
+			parses(t, s.Args)
+			starts(t, s.Args)
+		default:
+			http++
+			if url := "http://127.0.0.1:4285" + mcpPath; s.URL != url && !strings.Contains(strings.Join(s.Args, " "), " "+url+" ") {
+				t.Errorf("%s is not called in\n%s", url, block)
+			}
+			if !strings.Contains(block, "Bearer $") && !strings.Contains(block, "Bearer gvl_...") {
+				t.Errorf("no token in\n%s", block)
+			}
+			if len(c.Inputs) > 0 && s.Headers["Authorization"] != "Bearer ${input:"+c.Inputs[0].ID+"}" {
+				t.Errorf("the input is not used in\n%s", block)
+			}
+		}
+	}
+	if stdio != 4 || http != 5 {
+		t.Errorf("%d configurations for stdio and %d for HTTP", stdio, http)
+	}
+	for _, language := range []string{"ts", "python"} {
+		lists := argList.FindAllStringSubmatch(strings.Join(blocks(t, page, language), "\n"), -1)
+		if len(lists) != 1 {
+			t.Errorf("%d command lines in %s", len(lists), language)
+		}
+		for _, m := range lists {
+			var args []string
+			if err := json.Unmarshal([]byte(strings.ReplaceAll(m[1], "'", `"`)), &args); err != nil {
+				t.Errorf("%s: %v", m[1], err)
+			}
+			parses(t, args)
+			starts(t, args)
+		}
+	}
+}
+
+// starts says hello to what a client would start, with definitions and a store that are there.
+func starts(t *testing.T, args []string) {
+	t.Helper()
+	args = slices.Clone(args)
+	for i, arg := range args {
+		switch arg {
+		case "/home/me/flows":
+			args[i] = filepath.Join("..", "..", "testdata", "workflows")
+		case "--store":
+			args[i+1] = filepath.Join(t.TempDir(), "gavel.db")
+		}
+	}
+	if !slices.Contains(args, "--store") {
+		args = append(args, "--store", memoryStore)
+	}
+	s := launch(t, args[1:]...)
+	if got := s.must("workflow.list", object{}).text(); !strings.Contains(got, "document-review") {
+		t.Errorf("gavel %s lists %s", strings.Join(args, " "), got)
+	}
+}
+
+// Every command line of these pages is one that gavel understands.
+func TestPagesNameCommandsThatAreThere(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"clients.md", "container.md"} {
+		var lines int
+		for _, block := range blocks(t, "../../docs/"+page, "sh") {
+			for _, m := range gavelLine.FindAllStringSubmatch(strings.ReplaceAll(block, "run --rm gavel", "run --rm -- gavel"), -1) {
+				lines++
+				parses(t, words(m[1])[1:])
+			}
+		}
+		if lines < 2 {
+			t.Errorf("%s: %d command lines", page, lines)
+		}
+	}
+}
