@@ -90,7 +90,7 @@ func TestClientsPage(t *testing.T) {
 		case s.Command == "gavel":
 			stdio++
 			parses(t, s.Args)
-			starts(t, s.Args)
+			clientStarts(t, s.Args)
 		default:
 			http++
 			if url := "http://127.0.0.1:4285" + mcpPath; s.URL != url && !strings.Contains(strings.Join(s.Args, " "), " "+url+" ") {
@@ -118,13 +118,13 @@ func TestClientsPage(t *testing.T) {
 				t.Errorf("%s: %v", m[1], err)
 			}
 			parses(t, args)
-			starts(t, args)
+			clientStarts(t, args)
 		}
 	}
 }
 
-// starts says hello to what a client would start, with definitions and a store that are there.
-func starts(t *testing.T, args []string) {
+// clientStarts says hello to what a client would start, with definitions and a store that are there.
+func clientStarts(t *testing.T, args []string) {
 	t.Helper()
 	args = slices.Clone(args)
 	for i, arg := range args {
