@@ -17,12 +17,15 @@ const (
 	indexedAtOnce = 256
 	// unindexed is how many events a search rather looks through than indexes.
 	unindexed = 256
+	// indexFor is how long one search indexes before it looks through what is left, from
+	// the newest: the first search of a large store must not take a minute.
+	indexFor = 3 * time.Second
 )
 
-// index brings the index up to the events that are there now, all but the newest few,
-// and returns the position that it has reached.
+// index brings the index towards the events that are there now, all but the newest few,
+// for a bounded time, and returns the position that it has reached.
 func (s *Store) index(ctx context.Context) (reached int64, err error) {
-	newest := int64(-1)
+	newest, until := int64(-1), time.Time{}
 	for {
 		var last int64
 		err := s.read(ctx, "the index of decisions", func(ctx context.Context) error {
@@ -34,6 +37,9 @@ func (s *Store) index(ctx context.Context) (reached int64, err error) {
 		}
 		if newest < 0 {
 			newest = last // what is committed while this indexes is not its affair
+			until = time.Now().Add(s.indexFor)
+		} else if time.Now().After(until) {
+			return reached, nil
 		}
 		if newest-reached <= unindexed {
 			return reached, nil

@@ -233,6 +233,30 @@ func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
 	}
 }
 
+// A search ends in bounded time, however much there is to index: it looks through the
+// rest, and the next one goes on.
+func TestDecisionsAreIndexedForABoundedTime(t *testing.T) {
+	s, err := sqlitestore.OpenIndexing(t.Context(), sqlitestore.Config{Path: newPath(t)}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	start := storetest.Start(t, storetest.ID(1), `{}`)
+	if err := s.Commit(t.Context(), start); err != nil {
+		t.Fatal(err)
+	}
+	grown(t, s, start.Next, 999)
+	for _, want := range []int64{256, 512, 768, 768} {
+		got := found(t, s, engine.DecisionQuery{Outcome: judge.Reject})
+		if len(got) != 999 || got[0] != 1000 || got[998] != 2 {
+			t.Errorf("found %d: %v", len(got), got)
+		}
+		if reached := number(t, s, reachedByIndex); reached != want {
+			t.Errorf("indexed up to %d, want %d", reached, want)
+		}
+	}
+}
+
 // BenchmarkDecisions measures a page of a search in a store with many decisions, and
 // indexing them.
 func BenchmarkDecisions(b *testing.B) {

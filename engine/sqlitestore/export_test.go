@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -140,6 +141,13 @@ func (n *Naive) Close() error { return errors.Join(n.stmts.close(), n.db.Close()
 // pages, or, where inCommit is not 0, in the commit that makes it so long.
 func OpenCheckpointing(ctx context.Context, cfg Config, background, inCommit int) (*Store, error) {
 	cfg.checkpointEvery, cfg.autocheckpoint = background, inCommit
+	return Open(ctx, cfg)
+}
+
+// OpenIndexing opens a store each search of which indexes for so long, and one batch at
+// the least.
+func OpenIndexing(ctx context.Context, cfg Config, indexFor time.Duration) (*Store, error) {
+	cfg.indexFor = indexFor
 	return Open(ctx, cfg)
 }
 

@@ -45,6 +45,8 @@ type Config struct {
 	// autocheckpoint, when not 0, lets the commit that makes the log so long fold it.
 	// It is the baseline of the benchmarks.
 	autocheckpoint int
+	// indexFor bounds how long one search indexes; 0 is the constant.
+	indexFor time.Duration
 }
 
 // Store is an engine.Store in a SQLite file.
@@ -54,6 +56,8 @@ type Store struct {
 	writer  *writer
 	readers *sql.DB
 	stmts   readStatements
+	// indexFor bounds how long one search indexes.
+	indexFor time.Duration
 
 	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
 	closed bool
@@ -84,6 +88,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.checkpointEvery == 0 {
 		cfg.checkpointEvery = checkpointEvery
 	}
+	if cfg.indexFor == 0 {
+		cfg.indexFor = indexFor
+	}
 	s, err := open(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", cfg.Path, classify(err))
@@ -101,7 +108,7 @@ func open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, log: cfg.Logger, writer: w}
+	s := &Store{path: path, log: cfg.Logger, writer: w, indexFor: cfg.indexFor}
 	if s.readers, err = sql.Open(driverName, readerDSN(cfg)); err != nil {
 		return nil, errors.Join(err, w.close())
 	}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -41,7 +42,7 @@ func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "a store?#
 
 func openAt(t testing.TB, path string) *sqlitestore.Store {
 	t.Helper()
-	s, err := sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path})
+	s, err := sqlitestore.OpenIndexing(context.Background(), sqlitestore.Config{Path: path}, time.Hour) // whatever else the machine does
 	if err != nil {
 		t.Fatal(err)
 	}
