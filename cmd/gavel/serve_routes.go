@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -41,6 +42,7 @@ func (r *routes) mount(who *callers, open bool) error {
 	face, err := mcpface.New(mcpface.Config{
 		Engine: r.sys.engine, ToolNames: mcpface.ToolNames(r.toolNames),
 		Version: readBuild().Version, Logger: r.log, Reviews: r.reviews, Elicit: r.elicit,
+		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	})
 	if err != nil {
 		return misused("", "cannot set up the server: %w", err)

@@ -50,7 +50,18 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Identity, error)
 }
 
-type contextKey struct{}
+// StillValid reports whether the credential that a request came with is valid now: for
+// what outlives the request's beginning, such as streams. When that cannot be told, it is:
+// the request was let in once. So it is of a context that Middleware has not made.
+func StillValid(ctx context.Context) bool {
+	again, ok := ctx.Value(againKey{}).(func(context.Context) error)
+	return !ok || !errors.Is(again(ctx), ErrBadCredential)
+}
+
+type (
+	contextKey struct{}
+	againKey   struct{}
+)
 
 // NewContext returns a context that knows who calls.
 func NewContext(ctx context.Context, id Identity) context.Context {

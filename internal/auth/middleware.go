@@ -62,11 +62,15 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, err := g.authenticator.Authenticate(r.Context(), bearer)
 	switch {
 	case err == nil:
-		r = r.WithContext(NewContext(r.Context(), id))
+		again := func(ctx context.Context) error {
+			_, err := g.authenticator.Authenticate(ctx, bearer)
+			return err
+		}
+		r = r.WithContext(context.WithValue(NewContext(r.Context(), id), againKey{}, again))
 		r.Header = maps.Clone(r.Header)
 		r.Header.Del("Authorization")
 		if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
-			ctx, stop := g.whileValid(r.Context(), bearer)
+			ctx, stop := g.whileValid(r.Context())
 			defer stop()
 			r = r.WithContext(ctx)
 		}
@@ -91,7 +95,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // whileValid is a context that ends when the credential is not valid any more. When that
 // cannot be told, it goes on: the stream was let in once.
-func (g *gatekeeper) whileValid(parent context.Context, bearer string) (ctx context.Context, stop func()) {
+func (g *gatekeeper) whileValid(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	ended := make(chan struct{})
 	go func() {
@@ -103,7 +107,7 @@ func (g *gatekeeper) whileValid(parent context.Context, bearer string) (ctx cont
 			case <-ctx.Done():
 				return
 			case <-again.C:
-				if _, err := g.authenticator.Authenticate(ctx, bearer); errors.Is(err, ErrBadCredential) {
+				if !StillValid(ctx) {
 					cancel()
 				}
 			}
