@@ -61,7 +61,15 @@ func newDefinitionWatch(eng definer, log *slog.Logger, patterns []string) *defin
 
 // start loads all files, or says why the server cannot start with them.
 func (w *definitionWatch) start(ctx context.Context) error {
-	files, err := definitionFiles(w.patterns)
+	var patterns []string
+	for _, p := range w.patterns {
+		if emptyFolder(p) {
+			w.log.Warn("the folder has no definition yet; it is watched", "folder", p)
+			continue
+		}
+		patterns = append(patterns, p)
+	}
+	files, err := definitionFiles(patterns)
 	if err != nil {
 		return err
 	}
@@ -77,6 +85,18 @@ func (w *definitionWatch) start(ctx context.Context) error {
 	}
 	w.last = maps.Clone(w.taken)
 	return loadFailure(bad)
+}
+
+// emptyFolder reports whether a pattern is a folder in which there is no definition: one
+// that something else will fill.
+func emptyFolder(pattern string) bool {
+	info, err := os.Stat(pattern)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	_, err = os.ReadDir(pattern)
+	files, none := filesIn(pattern)
+	return err == nil && none != nil && len(files) == 0
 }
 
 // trouble says why a file is not in force as it is; nil when all are.

@@ -30,7 +30,7 @@ type serveCmd struct {
 // Help shows examples.
 func (serveCmd) Help() string {
 	return `One listener: /mcp for MCP clients (streamable HTTP), /v1 and /openapi.json for other programs,
-/healthz and /readyz for what watches over it. docs/serve.md is the whole story.
+/healthz, /readyz and /metrics for what watches over it. docs/serve.md is the whole story.
 
 Every caller shows a bearer token, made with gavel token create. At the first start there is
 none: then serve writes an operator's token to operator.token beside the store, for you, and
@@ -39,6 +39,10 @@ agent: that is for loopback addresses only.
 
 A request has to name this host: a loopback name, or what --allow-host adds. On an address that
 others can reach give a certificate, or put a proxy that has one before it (--insecure-plain-http).
+
+Every flag is a key of one file too (--config): gavel config. Changes of that file and of the
+definitions are taken over while it runs, at once with SIGHUP; what has a mistake is refused,
+and running instances stay with the version that they began with.
 
 SIGTERM and SIGINT end it: no new connection, event streams end at once, and what was begun is
 finished within --drain-timeout. A second one ends it at once.

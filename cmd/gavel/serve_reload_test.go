@@ -82,10 +82,10 @@ func TestReloadOfDefinitions(t *testing.T) {
 	put(t, file, strings.Replace(loose, `"final":true`, `"finale":true`, 1))
 	s.sees("a changed definition is refused")
 	s.sees("finale")
-	_, ready := s.ask("", http.MethodGet, "/readyz", "")
-	if text := fmt.Sprint(ready); !strings.Contains(text, "ready:true") {
-		t.Errorf("a bad file of definitions keeps the server from being ready: %v", ready)
-	}
+	s.until("the part definitions is not well, and the server is ready", func() bool {
+		status, ready := s.ask("", http.MethodGet, "/readyz", "")
+		return status == http.StatusOK && strings.Contains(fmt.Sprint(ready), "name:definitions ok:false")
+	})
 	if got := s.move(s.begin(s.agent, "guarded")); got != "approve" {
 		t.Errorf("after a refused file: %s", got)
 	}
@@ -155,4 +155,14 @@ func TestReloadOfSettings(t *testing.T) {
 		t.Errorf("%d %v", status, problem)
 	}
 	s.must(s.owner, http.MethodGet, "/v1/whoami", "") // operators are not limited
+}
+
+// TestFolderThatFills: a server can be started before its definitions are there.
+func TestFolderThatFills(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := serveGavel(t, "--definitions", dir, "--log-level", "info")
+	put(t, filepath.Join(dir, "guarded.json"), loose)
+	s.sees("a changed definition is in force for new instances")
+	s.begin(s.agent, "guarded")
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -100,23 +101,55 @@ func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemet
 type sandboxProbe struct {
 	pool *script.Pool
 
-	mu    sync.Mutex
-	works bool
-	ended uint64
+	mu     sync.Mutex
+	works  bool
+	err    error  // of the last try
+	ended  uint64 // workers that had ended unasked at the last try
+	trying chan struct{}
 }
+
+// probeTime is how long a worker may take: longer than whoever asks waits, so that a slow
+// machine does not begin anew with each question.
+const probeTime = 30 * time.Second
 
 func (s *sandboxProbe) check(ctx context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ended := s.pool.Stats().Deaths; s.works && ended == s.ended {
+	if s.works && s.pool.Stats().Deaths == s.ended {
+		s.mu.Unlock()
 		return nil
 	}
+	if s.trying == nil {
+		s.trying = make(chan struct{})
+		go s.try(context.WithoutCancel(ctx))
+	}
+	tried := s.trying
+	s.mu.Unlock()
+	select {
+	case <-tried:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.err
+	case <-ctx.Done():
+		return errors.New("no worker of the sandbox has answered yet")
+	}
+}
+
+func (s *sandboxProbe) try(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
 	problems, err := s.pool.Check(ctx, operatorOwner.ID, []script.Script{{Name: "readiness", Source: "() => true", Kind: script.Validator}})
 	if err == nil && len(problems) > 0 {
 		err = errors.New("the sandbox does not take a plain script")
 	}
-	s.works, s.ended = err == nil, s.pool.Stats().Deaths
-	return err
+	now := s.pool.Stats()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.works && now.Waiting > 0 {
+		err = nil // it works for others; there was no place for one more
+	}
+	s.works, s.err, s.ended = err == nil, err, now.Deaths
+	close(s.trying)
+	s.trying = nil
 }
 
 // modelTrouble says why no model would be asked now; nil when one would.

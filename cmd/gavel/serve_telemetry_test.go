@@ -79,10 +79,20 @@ func TestFiguresForEverybody(t *testing.T) {
 	}
 }
 
+// untilReady waits for the sandbox, which takes its time on a busy machine.
+func (s *served) untilReady() {
+	s.t.Helper()
+	s.until("ready", func() bool {
+		status, _ := s.ask("", http.MethodGet, "/readyz", "")
+		return status == http.StatusOK
+	})
+}
+
 // TestPartsOfReadiness names what is looked at.
 func TestPartsOfReadiness(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--llm-model", "m", "--llm-base-url", "http://127.0.0.1:9/v1")
+	s.untilReady()
 	ready := s.must("", http.MethodGet, "/readyz", "")
 	var got []string
 	parts, _ := ready["parts"].([]any)

@@ -204,6 +204,7 @@ func TestFirstStart(t *testing.T) {
 			t.Errorf("%v, want %v", who, want)
 		}
 	}
+	s.untilReady()
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/openapi.json": 200, "/nothing": 404, "/v1/whoami": 401, "/mcp": 401} {
 		if status, _ := s.ask("", http.MethodGet, path, ""); status != want {
 			t.Errorf("%s: %d, want %d", path, status, want)

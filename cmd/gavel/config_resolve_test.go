@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+)
+
+// TestPrecedence: of everything that sets a value the strongest does, and says so. Not in
+// parallel: it sets the environment.
+func TestPrecedence(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gavel.yaml")
+	put(t, file, "store: here.db\ndefinitions: [a, /b]\nserve: {maxConns: 5, elicit: true, idleTimeout: 90m, rate: 1.5}\nmodel: {name: filed, also: [x, 'y,z']}\n")
+	for _, c := range []struct {
+		name, key string
+		env       [2]string // a variable, and what it is set to
+		flags     []string
+		want      string
+		origin    string
+		where     string
+	}{
+		{name: "default", key: "serve.maxBody", want: "4194304", origin: fromDefault},
+		{name: "default of nothing", key: "model.keyFile", want: "", origin: fromDefault},
+		{name: "file, whole", key: "serve.maxConns", want: "5", origin: fromFile, where: file + ":3"},
+		{name: "file, switch", key: "serve.elicit", want: "true", origin: fromFile, where: file + ":3"},
+		{name: "file, span", key: "serve.idleTimeout", want: "1h30m", origin: fromFile, where: file + ":3"},
+		{name: "file, number", key: "serve.rate", want: "1.5", origin: fromFile, where: file + ":3"},
+		{name: "file, place", key: "store", want: filepath.Join(dir, "here.db"), origin: fromFile, where: file + ":1"},
+		{name: "file, places", key: "definitions", want: filepath.Join(dir, "a") + ", /b", origin: fromFile, where: file + ":2"},
+		{name: "file, list as it stands", key: "model.also", want: "x, y,z", origin: fromFile, where: file + ":4"},
+		{name: "variable", key: "serve.maxConns", env: [2]string{"GAVEL_MAX_CONNS", "6"}, want: "6", origin: fromEnvironment, where: "GAVEL_MAX_CONNS"},
+		{name: "variable that says no", key: "serve.elicit", env: [2]string{"GAVEL_ELICIT", "false"}, want: "false", origin: fromEnvironment, where: "GAVEL_ELICIT"},
+		{name: "variable of others", key: "model.name", env: [2]string{"LLM_JUDGE_MODEL", "set"}, want: "set", origin: fromEnvironment, where: "LLM_JUDGE_MODEL"},
+		{name: "second variable", key: "model.name", env: [2]string{"GAVEL_LLM_MODEL", "set"}, want: "set", origin: fromEnvironment, where: "GAVEL_LLM_MODEL"},
+		{name: "flag before file", key: "serve.maxConns", flags: []string{"--max-conns", "7"}, want: "7", origin: fromFlag, where: "--max-conns"},
+		{name: "flag before variable", key: "serve.maxConns", env: [2]string{"GAVEL_MAX_CONNS", "6"}, flags: []string{"--max-conns=7"}, want: "7", origin: fromFlag, where: "--max-conns"},
+		{name: "flag that says the default", key: "serve.maxConns", flags: []string{"--max-conns", "4096"}, want: "4096", origin: fromFlag, where: "--max-conns"},
+		{name: "flag that says no", key: "serve.reviews", flags: []string{"--no-reviews"}, want: "false", origin: fromFlag, where: "--reviews"},
+		{name: "flag for a list", key: "definitions", flags: []string{"--definitions", "c"}, want: "c", origin: fromFlag, where: "--definitions"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.env[0] != "" {
+				t.Setenv(c.env[0], c.env[1])
+			}
+			var cmds commands
+			settings, err := parseAgain(&cmds, append([]string{"serve", "--config", file}, c.flags...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range settings.list {
+				if e.Key == c.key {
+					if got := valueText(e.Value); got != c.want || e.Origin != c.origin || e.Where != c.where {
+						t.Errorf("%s from %s %s, want %s from %s %s", got, e.Origin, e.Where, c.want, c.origin, c.where)
+					}
+					return
+				}
+			}
+			t.Errorf("there is no setting %s", c.key)
+		})
+	}
+}
+
+// TestFileReachesTheFlags: what is printed is what a command gets.
+func TestFileReachesTheFlags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gavel.yaml")
+	put(t, file, "store: memory\nserve: {reviews: false, rate: 0, allowHost: [a.example, b.example]}\nmodel: {priceIn: 0.15, refusals: -1}\nmcp: {role: auditor}\n")
+	var serving, speaking, demo commands
+	for _, c := range []struct {
+		into *commands
+		args []string
+	}{{&serving, []string{"serve", "--config", file}}, {&speaking, []string{"mcp", "--config", file}}, {&demo, []string{"demo"}}} {
+		if _, err := parseAgain(c.into, c.args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := serving.Serve
+	if got := fmt.Sprintf("%v %v %v %v %v %v %v", s.Store, s.Reviews, s.Rate, s.AllowHost, *s.PriceIn, s.Refusals, s.MaxConns); got != "memory false 0 [a.example b.example] 0.15 -1 4096" {
+		t.Error(got)
+	}
+	if m := speaking.MCP; m.Role != "auditor" || m.Store != "memory" || m.Refusals != -1 {
+		t.Errorf("%+v", m)
+	}
+	if demo.Demo.Store != "" {
+		t.Errorf("the demonstration would write to %s", demo.Demo.Store)
+	}
+}
