@@ -76,6 +76,22 @@ func (s *goldenSet) takes(c eval.Case) bool {
 		(len(s.tags) == 0 || slices.ContainsFunc(s.tags, func(t string) bool { return slices.Contains(c.Tags, t) }))
 }
 
+// sameAs refuses a baseline of which a case asked for has another right outcome, before
+// anything is spent on a comparison that cannot be made.
+func (s *goldenSet) sameAs(ctx context.Context, before *eval.Measurement) error {
+	if before == nil {
+		return nil
+	}
+	var now eval.Measurement
+	for c, err := range s.all(ctx) {
+		if err != nil {
+			return err
+		}
+		now.Cases = append(now.Cases, eval.Case{ID: c.ID, Expect: eval.Expect{Outcome: c.Expect.Outcome}})
+	}
+	return sameCases(*before, now)
+}
+
 // all reads the cases once more. The error is the last thing that comes.
 func (s *goldenSet) all(ctx context.Context) iter.Seq2[eval.Case, error] {
 	return func(yield func(eval.Case, error) bool) {

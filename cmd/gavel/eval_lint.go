@@ -56,6 +56,9 @@ func (c *evalLintCmd) Run(ctx context.Context, con *console) error {
 		}
 	}
 	issues, summary := linter.Finish()
+	if summary.Cases == 0 && len(issues) == 0 {
+		return misused("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(c.Paths, " "))
+	}
 	report := evalLintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
 	if err := c.print(con, report); err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,6 +93,27 @@ func sameCases(before, after eval.Measurement) error {
 	return nil
 }
 
+// compareRuns compares, and says of how many cases more than the answer changed.
+func compareRuns(before, after eval.Measurement) eval.Comparison {
+	c := eval.Compare(after.Cases, before.Results, after.Results, after.Report.Options)
+	was := map[string]string{}
+	for _, of := range before.Cases {
+		was[of.ID] = of.Digest
+	}
+	changed, first := 0, ""
+	for _, of := range after.Cases {
+		if old := was[of.ID]; old != "" && of.Digest != "" && old != of.Digest {
+			if changed++; changed == 1 {
+				first = of.ID
+			}
+		}
+	}
+	if changed > 0 {
+		c.Says += fmt.Sprintf("; %d of the cases are not what they were before (the first is %s), so a difference may come from them and not from the judge", changed, first)
+	}
+	return c
+}
+
 type evalCompareCmd struct {
 	Before string `arg:"" name:"before" help:"Results of the first run (.json)."`
 	After  string `arg:"" name:"after" help:"Results of the second run."`
@@ -123,7 +145,7 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 	if err := sameCases(before, after); err != nil {
 		return err
 	}
-	compared := eval.Compare(after.Cases, before.Results, after.Results, after.Report.Options)
+	compared := compareRuns(before, after)
 	if err := printOr(con, c.JSON, compared, func(w io.Writer) error { return eval.TextComparison(w, compared) }); err != nil {
 		return err
 	}
@@ -220,7 +242,7 @@ func (c *evalCalibrateCmd) Run(_ context.Context, con *console) error {
 	}
 	var all []judge.Calibration
 	for _, f := range fittings {
-		con.out.printf("%s, prompt %s: %d of %d answers right on cal\n", f.Model, f.PromptDigest, f.Right, f.Fitted)
+		con.out.printf("%s, prompt %s, criteria %s: %d of %d answers right on cal\n", f.Model, cmp.Or(f.PromptDigest, "unknown"), cmp.Or(f.CriteriaDigest, "unknown"), f.Right, f.Fitted)
 		if f.Before != nil && f.After != nil {
 			con.out.printf("  on test (%d): Brier %.3f before, %.3f after; ECE %.3f before, %.3f after\n", f.Before.N, f.Before.Brier, f.After.Brier, f.Before.ECE, f.After.ECE)
 		}

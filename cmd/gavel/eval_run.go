@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -67,8 +65,12 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
 	if err := knownFormats(c.Out); err != nil {
 		return err
 	}
+	before, err := c.readBaseline()
+	if err != nil {
+		return err
+	}
 	if c.Foreign != "" {
-		return c.runForeign(con, options, gates)
+		return c.runForeign(con, options, gates, before)
 	}
 	if len(c.Paths) == 0 {
 		return misused("gavel eval run --help has examples", "which cases? name files or folders")
@@ -77,11 +79,23 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	if err := set.sameAs(ctx, before); err != nil {
+		return err
+	}
 	m, err := c.measure(ctx, con, set, options)
 	if err != nil {
 		return err
 	}
-	return c.conclude(con, m, gates)
+	return c.conclude(con, m, gates, before)
+}
+
+// readBaseline reads the earlier run, nil for none, before anything is spent on this one.
+func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
+	if c.Baseline == "" {
+		return nil, nil
+	}
+	m, err := readResults(c.Baseline)
+	return &m, err
 }
 
 // settings are the options and limits; a mistake in them is found before anything runs.
@@ -92,6 +106,9 @@ func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 	}
 	if c.Repeat < 1 || c.Repeat > 1000 || c.Workers < 0 || c.Workers > 1000 {
 		return eval.Options{}, eval.Gates{}, misused("", "--repeat is 1 to 1000, --workers 0 to 1000")
+	}
+	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
+		return eval.Options{}, eval.Gates{}, misused("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
 	}
 	o := eval.Options{Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
 	for _, s := range c.Split {
@@ -129,9 +146,7 @@ func readGates(path string) (eval.Gates, error) {
 	if err != nil {
 		return g, misused("", "--gates: %w", err)
 	}
-	dec := json.NewDecoder(bytes.NewReader(node.JSON()))
-	dec.DisallowUnknownFields()
-	if err := errors.Join(dec.Decode(&g), g.Validate()); err != nil {
+	if g, err = eval.ParseGates(node.JSON()); err != nil {
 		return g, misused("docs/evaluation.md lists the gates", "--gates %s: %w", path, err)
 	}
 	return g, nil
@@ -250,25 +265,19 @@ func progressOf(con *console, all int) func(int) {
 }
 
 // conclude compares, checks the gates, writes the reports and gives the exit code.
-func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates) error {
-	if c.Baseline != "" {
-		before, err := readResults(c.Baseline)
-		if err != nil {
+func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
+	if before != nil {
+		if err := sameCases(*before, m); err != nil {
 			return err
 		}
-		if err := sameCases(before, m); err != nil {
-			return err
-		}
-		m.Baseline = new(eval.Compare(m.Cases, before.Results, m.Results, m.Report.Options))
+		m.Baseline = new(compareRuns(*before, m))
 	}
 	passed := true
 	if c.Gates != "" {
 		m.Gates, passed = gates.Check(m.Report)
 	}
-	if err := printReport(con, m); err != nil {
-		return err
-	}
-	if err := writeReports(c.Out, m); err != nil {
+	// Files come first: whoever reads the text may stop reading, and end this program.
+	if err := errors.Join(writeReports(c.Out, m), printReport(con, m)); err != nil {
 		return err
 	}
 	switch {
@@ -283,7 +292,10 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 }
 
 // runForeign measures recorded judgements: all judges in a table, or one in full.
-func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates) error {
+func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, before *eval.Measurement) error {
+	if len(c.Paths) > 0 {
+		return misused("", "--foreign FILE stands for the cases; leave %s out", c.Paths[0])
+	}
 	in, err := os.Open(c.Foreign)
 	if err != nil {
 		return misused("", "--foreign: %w", err)
@@ -292,6 +304,9 @@ func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates) 
 	foreign, err := eval.ReadForeign(in, eval.Test)
 	if err != nil {
 		return misused("docs/evaluation.md describes the form", "--foreign %s: %w", c.Foreign, err)
+	}
+	if len(foreign.Judges) == 0 {
+		return misused("docs/evaluation.md describes the form", "--foreign %s: there is no judgement of a record with a right outcome", c.Foreign)
 	}
 	rows := [][]string{{"JUDGE", "CASES", "FALSE APPROVE", "UNREADABLE", "ACCURACY", "KAPPA"}}
 	for _, j := range foreign.Judges {
@@ -304,7 +319,7 @@ func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates) 
 					Remarks: append([]string{"These judgements were recorded elsewhere, with prompts of their own: they say nothing about the judge of gavel."}, c.Remarks...),
 				},
 				Cases: cases, Results: j.Results, Report: r,
-			}, gates)
+			}, gates, before)
 		}
 		rows = append(rows, []string{j.Name, strconv.Itoa(r.Counts.Scored), rateText(r.FalseApprove), rateText(r.Unreadable), rateText(r.Accuracy), numberText(r.Kappa.Value)})
 	}

@@ -353,9 +353,21 @@ func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) 
 			".json": func(w io.Writer) error { return writeIndented(w, doc) },
 		}
 	}
-	if err := printOr(con, c.JSON, doc, render[".txt"]); err != nil {
+	// Files come first: whoever reads the text may stop reading, and end this program.
+	if err := errors.Join(c.writeFiles(render), printOr(con, c.JSON, doc, render[".txt"])); err != nil {
 		return err
 	}
+	switch {
+	case r.Regression:
+		return &failure{code: exitWorse}
+	case !r.Evaluated:
+		return &failure{code: exitUnknown}
+	}
+	return nil
+}
+
+// writeFiles writes the report where --out says.
+func (c *replayCmd) writeFiles(render map[string]func(io.Writer) error) error {
 	for _, path := range c.Out {
 		var b bytes.Buffer
 		if err := render[filepath.Ext(path)](&b); err != nil {
@@ -368,12 +380,6 @@ func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) 
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return unclear("", "cannot write the report: %w", err)
 		}
-	}
-	switch {
-	case r.Regression:
-		return &failure{code: exitWorse}
-	case !r.Evaluated:
-		return &failure{code: exitUnknown}
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -66,6 +65,9 @@ file that is no file of tests, 3 could not find out.`
 
 // Run runs every file, again and again with --watch.
 func (c *testCmd) Run(ctx context.Context, con *console) error {
+	if !(c.Least >= 0 && c.Least <= 100) {
+		return misused("", "--min-coverage is %v, must be 0 to 100", c.Least)
+	}
 	if !c.Watch {
 		return c.once(ctx, con)
 	}
@@ -139,12 +141,10 @@ func (c *testCmd) once(ctx context.Context, con *console) error {
 		report.OK = report.OK && r.Failed() == 0 && r.Coverage.Transitions.Percent() >= c.Least
 	}
 	if c.JUnit != "" {
-		if err := writeJUnit(c.JUnit, report.Files); err != nil {
-			return err
-		}
+		err = writeJUnit(c.JUnit, report.Files, c.Least)
 	}
 	if c.JSON {
-		err = con.out.json(report)
+		err = errors.Join(err, con.out.json(report))
 	} else {
 		c.print(con, report)
 	}
@@ -244,17 +244,17 @@ func steps(n int) string {
 
 func share(s suite.Share) string { return fmt.Sprintf("%d/%d", s.Reached, s.All) }
 
-func writeJUnit(path string, reports []suite.Report) (err error) {
+func writeJUnit(path string, reports []suite.Report, least float64) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
-		return misused("", "cannot write the report: %w", err)
+		return unclear("", "cannot write the report: %w", err)
 	}
 	defer func() {
 		if cerr := f.Close(); err == nil && cerr != nil {
 			err = unclear("", "cannot write the report: %w", cerr)
 		}
 	}()
-	if err := suite.WriteJUnit(io.Writer(f), reports); err != nil {
+	if err := suite.WriteJUnit(f, reports, least); err != nil {
 		return unclear("", "cannot write the report: %w", err)
 	}
 	return nil

@@ -55,7 +55,8 @@ func TestSuites(t *testing.T) {
 	for _, s := range suites.Suites {
 		n += len(s.Cases)
 	}
-	if suites.Tests != report.Tests || n != report.Tests || suites.Failures != 0 || len(suites.Suites) != len(report.Files) {
+	// Beside the tests, each file has a case that holds its coverage against the limit.
+	if want := report.Tests + len(report.Files); suites.Tests != want || n != want || suites.Failures != 0 || len(suites.Suites) != len(report.Files) {
 		t.Errorf("JUnit has %d tests in %d cases, %d failures, %d suites", suites.Tests, n, suites.Failures, len(suites.Suites))
 	}
 }

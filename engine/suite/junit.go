@@ -40,8 +40,9 @@ type (
 	}
 )
 
-// WriteJUnit writes reports as JUnit XML.
-func WriteJUnit(w io.Writer, reports []Report) error {
+// WriteJUnit writes reports as JUnit XML. With least above 0, which is a percentage, each
+// suite ends with a case of its own that fails when fewer of the transitions were made.
+func WriteJUnit(w io.Writer, reports []Report, least float64) error {
 	var all junitSuites
 	var total time.Duration
 	for _, r := range reports {
@@ -58,6 +59,9 @@ func WriteJUnit(w io.Writer, reports []Report) error {
 				c.Failure = &junitFailure{Message: text(t.Problems[0].Message), Text: text(b.String())}
 			}
 			s.Cases = append(s.Cases, c)
+		}
+		if least > 0 {
+			s.cover(r, least)
 		}
 		s.Time = seconds(took)
 		total += took
@@ -76,6 +80,20 @@ func WriteJUnit(w io.Writer, reports []Report) error {
 	}
 	_, err := io.WriteString(w, "\n")
 	return err
+}
+
+// cover adds what the coverage is held against.
+func (s *junitSuite) cover(r Report, least float64) {
+	c := junitCase{Name: "coverage", ClassName: s.Name, File: s.File, Line: 1, Time: seconds(0)}
+	s.Tests++
+	if made := r.Coverage.Transitions; made.Percent() < least {
+		s.Failures++
+		c.Failure = &junitFailure{
+			Message: fmt.Sprintf("%.0f %% of the transitions were made, %v %% are asked for", made.Percent(), least),
+			Text:    text("not made: " + strings.Join(made.Missing, ", ")),
+		}
+	}
+	s.Cases = append(s.Cases, c)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }

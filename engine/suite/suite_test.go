@@ -185,7 +185,7 @@ func TestWriteJUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := suite.WriteJUnit(&b, []suite.Report{r}); err != nil {
+	if err := suite.WriteJUnit(&b, []suite.Report{r}, 0); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -206,6 +206,27 @@ func TestWriteJUnit(t *testing.T) {
 	cases := got.Suites[0].Cases
 	if got.Tests != 2 || got.Failures != 1 || cases[0].Failure != nil || cases[1].Name != "bad <&>" || !strings.Contains(cases[1].Failure.Message, "reviewing") {
 		t.Errorf("%s", b.String())
+	}
+}
+
+// Too little coverage is a case of its own, so that a build server shows why it is red.
+func TestWriteJUnitCoverage(t *testing.T) {
+	r, err := run(t, "- name: good\n  steps:\n  - {action: submit, data: {documentId: 1}, expect: {state: reviewing}}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := r.Coverage.Transitions.Percent()
+	if made <= 0 || made >= 100 {
+		t.Fatalf("%v %% were made", made)
+	}
+	for least, failures := range map[float64]string{0: `tests="1" failures="0"`, made: `tests="2" failures="0"`, 100: `tests="2" failures="1"`} {
+		var b strings.Builder
+		if err := suite.WriteJUnit(&b, []suite.Report{r}, least); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); strings.Count(got, failures) != 2 || strings.Contains(got, "are asked for") != (least == 100) || strings.Contains(got, r.Coverage.Transitions.Missing[0]) != (least == 100) {
+			t.Errorf("%v: %s", least, got)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package eval
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,6 +50,49 @@ type GateResult struct {
 	Value  *float64 `json:"value,omitempty"` // nil: there is no such figure
 	N      int      `json:"n"`               // cases behind it
 	Says   string   `json:"says"`
+}
+
+// ParseGates reads limits from JSON. A key that is unknown or spelt otherwise, one that
+// is empty, and limits that limit nothing are errors, as is what Validate refuses: a gate
+// that checks nothing must not pass for one that holds.
+func ParseGates(document []byte) (Gates, error) {
+	var g Gates
+	dec := json.NewDecoder(bytes.NewReader(document))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&g); err != nil {
+		return g, fmt.Errorf("eval: gates: %w", err)
+	}
+	text, err := json.Marshal(g)
+	if err != nil {
+		return g, fmt.Errorf("eval: gates: %w", err)
+	}
+	var given, kept map[string]any
+	if err := errors.Join(json.Unmarshal(document, &given), json.Unmarshal(text, &kept)); err != nil {
+		return g, fmt.Errorf("eval: gates: %w", err)
+	}
+	return g, errors.Join(lostGates("", given, kept), g.Validate())
+}
+
+// lostGates says what was given and limits nothing. The decoder leaves out what is null,
+// and takes a key in capitals for the one in small letters.
+func lostGates(at string, given, kept map[string]any) error {
+	if len(given) == 0 {
+		return fmt.Errorf("eval: gates: %sthere is no limit; give one, or leave it out", at)
+	}
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		of, isMap := given[key].(map[string]any)
+		left, has := kept[key].(map[string]any)
+		switch {
+		case given[key] == nil:
+			errs = append(errs, fmt.Errorf("eval: gates: %s%s is empty; give it a value, or leave it out", at, key))
+		case isMap && (has || len(of) == 0):
+			errs = append(errs, lostGates(at+key+": ", of, left))
+		case kept[key] == nil:
+			errs = append(errs, fmt.Errorf("eval: gates: %s%s is no key; write keys in small letters", at, key))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Validate says which limits mean nothing.

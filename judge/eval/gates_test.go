@@ -65,3 +65,30 @@ func TestGatesValidate(t *testing.T) {
 		}
 	}
 }
+
+// A file of gates that limits nothing, or less than it seems to, is refused.
+func TestParseGates(t *testing.T) {
+	for file, says := range map[string]string{
+		`null`:                                "there is no limit",
+		`{}`:                                  "there is no limit",
+		`{"min_kappa": null}`:                 "min_kappa is empty",
+		`{"tags": null}`:                      "tags is empty",
+		`{"tags": {}}`:                        "tags: there is no limit",
+		`{"tags": {"x": null}}`:               "tags: x is empty",
+		`{"tags": {"x": {}}}`:                 "tags: x: there is no limit",
+		`{"MIN_KAPPA": 0.5}`:                  "MIN_KAPPA is no key",
+		`{"Tags": {"x": {"min_cases": 1}}}`:   "Tags is no key",
+		`{"tags": {"x": {"Min_cases": 1}}}`:   "Min_cases is no key",
+		`{"min_kapa": 0.5}`:                   `unknown field "min_kapa"`,
+		`{"min_kappa": 7}`:                    "min_kappa is 7",
+		`{"min_kappa": 0.5, "max_ece": null}`: "max_ece is empty",
+	} {
+		if _, err := ParseGates([]byte(file)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	g, err := ParseGates([]byte(`{"max_false_approve": 0, "tags": {"X": {"max_false_approvals": 0}}}`))
+	if err != nil || g.MaxFalseApprove == nil || g.Tags["X"].MaxFalseApprovals == nil {
+		t.Errorf("%+v, %v", g, err)
+	}
+}

@@ -43,6 +43,7 @@ func TestReadCasesTellsWhatIsWrong(t *testing.T) {
 		{"raters", `"n_raters":2`, `"n_raters":-2`, RuleBadValue, "n_raters"},
 		{"weight", `"split"`, `"weight":-1,"split"`, RuleBadValue, "weight"},
 		{"risk", `"split"`, `"risk":"low","split"`, RuleBadValue, "risk"},
+		{"bom", `{"id"`, "\ufeff{\"id\"", RuleSyntax, "byte order mark"},
 		{"data", `"data":{"text":"all done"}`, `"data":[]`, RuleBadValue, "data is no JSON object"},
 		{"workflow", `"workflow":{"ref":"f.yaml#flow"}`, `"workflow":"f"`, RuleBadValue, "workflow is no object"},
 		{"step", `{"action":"go","state":"s"}`, `{"action":"go"}`, RuleBadValue, "history[0]"},

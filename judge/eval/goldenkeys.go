@@ -33,6 +33,9 @@ type keyChecker struct {
 func checkKeys(text []byte) (rule, says string) {
 	k := &keyChecker{in: json.NewDecoder(bytes.NewReader(text))}
 	k.in.UseNumber()
+	if bytes.HasPrefix(text, []byte("\ufeff")) {
+		return RuleSyntax, "the file begins with a byte order mark; save it as UTF-8 without one"
+	}
 	if kindOf(text) != '{' {
 		return RuleSyntax, "the line is no JSON object; a case is one object on one line"
 	}
@@ -66,7 +69,7 @@ func (k *keyChecker) token() json.Token {
 func (k *keyChecker) value(path string, depth int) {
 	t := k.token()
 	if depth > maxNesting {
-		k.fail(RuleSyntax, "%s is nested deeper than %d", path, maxNesting)
+		k.fail(RuleSyntax, "%s is nested deeper than %d", clip(path), maxNesting)
 	}
 	switch {
 	case k.rule != "":

@@ -2,31 +2,19 @@ package eval
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-type junitSuites struct {
-	XMLName  xml.Name     `xml:"testsuites"`
-	Tests    int          `xml:"tests,attr"`
-	Failures int          `xml:"failures,attr"`
-	Errors   int          `xml:"errors,attr"`
-	Skipped  int          `xml:"skipped,attr"`
-	Suites   []junitSuite `xml:"testsuite"`
-}
-
-type junitSuite struct {
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Errors   int         `xml:"errors,attr"`
-	Skipped  int         `xml:"skipped,attr"`
-	Cases    []junitCase `xml:"testcase"`
-}
+// junitCount is what the head of a suite says.
+type junitCount struct{ tests, failures, errors, skipped int }
 
 type junitCase struct {
 	Name    string      `xml:"name,attr"`
@@ -45,39 +33,75 @@ type junitWords struct {
 // JUnit writes a report for a build server: a suite of the gates and one of the cases.
 // A wrong outcome is a failure, a case of which nothing is known an error, and one that
 // was left to a person although it needed none is skipped.
+//
+// Cases are written one by one: they are counted first, since the head says how many.
 func JUnit(w io.Writer, m Measurement) error {
-	gates, cases := junitSuite{Name: "gates"}, junitSuite{Name: "cases"}
-	for _, g := range m.Gates {
-		c := junitCase{Name: visible(g.Name), Class: "gates"}
-		if !g.Passed {
-			c.Failure = &junitWords{Message: visible(g.Says)}
+	suites := []struct {
+		name  string
+		cases iter.Seq[junitCase]
+	}{{"gates", m.junitGates()}, {"cases", m.junitCases()}}
+	counts, all := make([]junitCount, len(suites)), junitCount{}
+	for i, s := range suites {
+		for c := range s.cases {
+			counts[i].add(c)
+			all.add(c)
 		}
-		gates.add(c)
 	}
-	if b := m.Baseline; b != nil {
-		c := junitCase{Name: "baseline", Class: "gates"}
-		if b.Regression {
-			c.Failure = &junitWords{Message: visible(b.Says)}
-		}
-		gates.add(c)
-	}
-	first := firstResults(m.Results)
-	for _, c := range m.Cases {
-		if !m.Report.Options.takes(c.Split) {
-			continue
-		}
-		cases.add(junitCaseOf(c, first[c.ID]))
-	}
-	all := junitSuites{}
-	for _, s := range []junitSuite{gates, cases} {
-		all.Tests, all.Failures, all.Errors, all.Skipped = all.Tests+s.Tests, all.Failures+s.Failures, all.Errors+s.Errors, all.Skipped+s.Skipped
-		all.Suites = append(all.Suites, s)
-	}
-	out, err := xml.MarshalIndent(all, "", " ")
-	if err != nil {
+	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return fmt.Errorf("eval: write the report: %w", err)
 	}
-	return written(w, xml.Header+string(out)+"\n")
+	enc := xml.NewEncoder(w)
+	enc.Indent("", " ")
+	root := all.start("testsuites", "")
+	err := enc.EncodeToken(root)
+	for i, s := range suites {
+		head := counts[i].start("testsuite", s.name)
+		err = errors.Join(err, enc.EncodeToken(head))
+		for c := range s.cases {
+			if err == nil {
+				err = enc.EncodeElement(c, xml.StartElement{Name: xml.Name{Local: "testcase"}})
+			}
+		}
+		err = errors.Join(err, enc.EncodeToken(head.End()))
+	}
+	if err = errors.Join(err, enc.EncodeToken(root.End()), enc.Flush()); err != nil {
+		return fmt.Errorf("eval: write the report: %w", err)
+	}
+	return written(w, "\n")
+}
+
+// junitGates are the limits and the baseline.
+func (m Measurement) junitGates() iter.Seq[junitCase] {
+	return func(yield func(junitCase) bool) {
+		for _, g := range m.Gates {
+			c := junitCase{Name: visible(g.Name), Class: "gates"}
+			if !g.Passed {
+				c.Failure = &junitWords{Message: visible(g.Says)}
+			}
+			if !yield(c) {
+				return
+			}
+		}
+		if b := m.Baseline; b != nil {
+			c := junitCase{Name: "baseline", Class: "gates"}
+			if b.Regression {
+				c.Failure = &junitWords{Message: visible(b.Says)}
+			}
+			yield(c)
+		}
+	}
+}
+
+// junitCases are those of the splits asked for.
+func (m Measurement) junitCases() iter.Seq[junitCase] {
+	first := firstResults(m.Results)
+	return func(yield func(junitCase) bool) {
+		for _, c := range m.Cases {
+			if m.Report.Options.takes(c.Split) && !yield(junitCaseOf(c, first[c.ID])) {
+				return
+			}
+		}
+	}
 }
 
 // firstResults are what stands for each case: the first repeat that did not fail.
@@ -112,17 +136,32 @@ func junitCaseOf(c Case, r *Result) junitCase {
 	return out
 }
 
-func (s *junitSuite) add(c junitCase) {
-	s.Tests++
+func (n *junitCount) add(c junitCase) {
+	n.tests++
 	switch {
 	case c.Failure != nil:
-		s.Failures++
+		n.failures++
 	case c.Error != nil:
-		s.Errors++
+		n.errors++
 	case c.Skipped != nil:
-		s.Skipped++
+		n.skipped++
 	}
-	s.Cases = append(s.Cases, c)
+}
+
+// start is the head of a suite; the one of all has no name.
+func (n *junitCount) start(element, name string) xml.StartElement {
+	e := xml.StartElement{Name: xml.Name{Local: element}}
+	attr := func(key, value string) {
+		e.Attr = append(e.Attr, xml.Attr{Name: xml.Name{Local: key}, Value: value})
+	}
+	if name != "" {
+		attr("name", name)
+	}
+	attr("tests", strconv.Itoa(n.tests))
+	attr("failures", strconv.Itoa(n.failures))
+	attr("errors", strconv.Itoa(n.errors))
+	attr("skipped", strconv.Itoa(n.skipped))
+	return e
 }
 
 // visible leaves out what XML cannot hold and what would hide or reorder text.

@@ -99,7 +99,16 @@ func TestJUnitIsXML(t *testing.T) {
 	if err := JUnit(&b, rendered()); err != nil {
 		t.Fatal(err)
 	}
-	var got junitSuites
+	var got struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+		Errors   int `xml:"errors,attr"`
+		Skipped  int `xml:"skipped,attr"`
+		Suites   []struct {
+			Tests int        `xml:"tests,attr"`
+			Cases []struct{} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
 	if err := xml.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +117,13 @@ func TestJUnitIsXML(t *testing.T) {
 	// escalate got 1 approve and 2 reject. One gate of two fails.
 	if got.Tests != 23 || got.Errors != 1 || got.Skipped != 2 || got.Failures != 6 {
 		t.Errorf("%d tests, %d failures, %d errors, %d skipped", got.Tests, got.Failures, got.Errors, got.Skipped)
+	}
+	if len(got.Suites) != 2 || got.Suites[0].Tests != 3 || len(got.Suites[0].Cases) != 3 || got.Suites[1].Tests != 20 || len(got.Suites[1].Cases) != 20 {
+		t.Errorf("suites: %+v", got.Suites)
+	}
+	// A disk that is full is told.
+	if err := JUnit(failing{}, rendered()); err == nil {
+		t.Error("no error although nothing was written")
 	}
 }
 
@@ -135,3 +151,8 @@ func TestMeasurementIsReadBack(t *testing.T) {
 		}
 	}
 }
+
+// failing is a writer on a full disk.
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }

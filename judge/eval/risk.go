@@ -150,14 +150,17 @@ type Candidate struct {
 // maxCandidates bounds how often the error probability is shared.
 const maxCandidates = 10
 
+// leastTarget is a risk that takes three million approvals without a wrong one to show.
+const leastTarget = 1e-6
+
 // Tune looks for the lowest threshold at which the share of wrong ones among the
 // approvals is at most target, on cases of the split Cal, and certifies it on those of
-// Test when there are any. Target is between 0 and 1; the error says what is out of
+// Test when there are any. Target is from 1e-6 to below 1; the error says what is out of
 // range. It looks at the model's own approvals: minConfidence is what the threshold is
 // for.
 func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, error) {
-	if !(target > 0 && target < 1) {
-		return Tuning{}, fmt.Errorf("eval: target risk is %v; give a share between 0 and 1, such as 0.05", target)
+	if !(target >= leastTarget && target < 1) {
+		return Tuning{}, fmt.Errorf("eval: target risk is %v; give a share from %v to below 1, such as 0.05", target, leastTarget)
 	}
 	if err := o.Validate(); err != nil {
 		return Tuning{}, err

@@ -117,7 +117,7 @@ func TestTuneKeepsItsWord(t *testing.T) {
 }
 
 func TestTuneRefusesTargets(t *testing.T) {
-	for _, target := range []float64{0, 1, -1, math.NaN()} {
+	for _, target := range []float64{0, 1, -1, 1e-9, math.NaN()} {
 		if _, err := Tune(nil, nil, target, Options{}); err == nil {
 			t.Errorf("target %v passes", target)
 		}
