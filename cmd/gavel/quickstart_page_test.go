@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
+	anyToken     = regexp.MustCompile(`gvl_[0-9a-f]{16}_[A-Za-z0-9_-]{43}`)
+	anyTokenID   = regexp.MustCompile(`(?m)^(token )?[0-9a-f]{16}\b`)
+)
+
+// steadyToken stands on pages for every token.
+const steadyToken = "gvl_0123456789abcdef_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
+
+// The quick start prints what it shows: its commands are typed into one shell, in a folder
+// that has the files of the page, beside the server that it starts.
+func TestQuickstart(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"bash", "curl", "jq"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("the page needs %s: %v", program, err)
+		}
+	}
+	const page = "../../docs/quickstart.md"
+	text := pages(t)[page]
+	dir := t.TempDir()
+	for _, file := range fileBlock.FindAllStringSubmatch(text, -1) {
+		name := filepath.Join(dir, file[1])
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(file[2]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shell := beginShell(t, dir)
+	var blocks []string
+	for _, block := range consoleBlock.FindAllStringSubmatch(text, -1) {
+		blocks = append(blocks, shell.block(block[1]))
+	}
+	if len(blocks) < 6 {
+		t.Fatalf("%d blocks of commands", len(blocks))
+	}
+	n := -1
+	want := consoleBlock.ReplaceAllStringFunc(text, func(string) string {
+		n++
+		return "```console\n" + blocks[n] + "```"
+	})
+	if want == text {
+		return
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Errorf("%s is stale; run: go test ./cmd/gavel -run TestQuickstart -update\nit should show:\n%s", page, want)
+}
+
+// shellSession is one shell, and the server beside it once a command has started one.
+type shellSession struct {
+	t      *testing.T
+	dir    string
+	stdin  io.Writer
+	lines  *bufio.Scanner // what commands print, stdout and stderr alike
+	served *served
+}
+
+func beginShell(t *testing.T, dir string) *shellSession {
+	t.Helper()
+	cmd := exec.Command("bash", "--norc")
+	cmd.Dir = dir
+	cmd.Env = append(withoutSettings(os.Environ()), "NO_PROXY=*", "no_proxy=*", "NO_COLOR=1")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close() // which ends it
+		_ = cmd.Wait()    // it ends as its last command did
+	})
+	return &shellSession{t: t, dir: dir, stdin: stdin, lines: bufio.NewScanner(printed)}
+}
+
+// block is a block of commands with what they print.
+func (s *shellSession) block(text string) string {
+	s.t.Helper()
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			out.WriteString(line + s.steady(s.run(strings.TrimSpace(command))))
+		}
+	}
+	return out.String()
+}
+
+func (s *shellSession) run(command string) string {
+	s.t.Helper()
+	if args, ok := strings.CutPrefix(command, "gavel serve "); ok {
+		return s.serve(strings.Fields(args))
+	}
+	if s.served != nil {
+		command = strings.ReplaceAll(command, "http://127.0.0.1:4285", s.served.url)
+		command = strings.ReplaceAll(command, steadyToken, s.served.agent)
+	}
+	const mark = "-- that ended with "
+	if _, err := fmt.Fprintf(s.stdin, "{ %s\n} </dev/null\necho \"%s$?\"\n", command, mark); err != nil {
+		s.t.Fatal(err)
+	}
+	var out strings.Builder
+	for s.lines.Scan() {
+		if code, ok := strings.CutPrefix(s.lines.Text(), mark); ok {
+			if code != "0" {
+				s.t.Errorf("%s: exit code %s\n%s", command, code, out.String())
+			}
+			return out.String()
+		}
+		out.WriteString(s.lines.Text() + "\n")
+	}
+	s.t.Fatalf("the shell ended at %s\n%s", command, out.String())
+	return ""
+}
+
+// serve starts the server, and returns what its terminal shows.
+func (s *shellSession) serve(args []string) string {
+	s.t.Helper()
+	for i, arg := range args {
+		if !strings.HasPrefix(arg, "-") {
+			args[i] = filepath.Join(s.dir, arg)
+		}
+	}
+	s.served = serveStore(s.t, filepath.Join(s.dir, ".workflows", "gavel.db"), args...)
+	const before = "shown this once, on stdout:\n"
+	return strings.Replace(s.served.stderr.String(), before, before+s.served.agent+"\n", 1)
+}
+
+// steady replaces what differs from run to run.
+func (s *shellSession) steady(printed string) string {
+	if s.served != nil {
+		printed = strings.ReplaceAll(printed, s.served.url, "http://127.0.0.1:4285")
+	}
+	printed = strings.ReplaceAll(printed, s.dir+string(filepath.Separator), "")
+	printed = anyToken.ReplaceAllString(printed, steadyToken)
+	return steady(anyTokenID.ReplaceAllString(printed, "${1}0123456789abcdef"))
+}
