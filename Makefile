@@ -88,7 +88,7 @@ clients: ## Play the checks with foreign MCP clients (needs Node and npm)
 
 .PHONY: eval
 eval: ## Measure the judge of the golden set from recorded answers (authored ones, no model's)
-	@$(GO) run ./cmd/gavel eval run --llm-base-url http://localhost --llm-model authored --llm-structured json_schema --cassette testdata/golden/authored.cassette --gates testdata/golden/gates.yaml --remark 'The answers in the cassette were authored with the cases: they are evidence about the machinery, not about any judge.' testdata/golden
+	@$(GO) run ./cmd/gavel eval run --llm-base-url http://localhost --llm-model authored --llm-structured json_schema --cassette testdata/golden/authored.cassette --gates testdata/golden/gates.yaml --max-errors 0 --remark 'The answers in the cassette were authored with the cases: they are evidence about the machinery, not about any judge.' testdata/golden
 
 .PHONY: suites
 suites: ## Run the tests of the workflows that come with gavel

@@ -133,7 +133,7 @@ func longestText(doc json.RawMessage) string {
 // runGolden runs the program over the golden set, as make eval does.
 func runGolden(ctx context.Context, more ...string) (code int, out string) {
 	var stdout, stderr bytes.Buffer
-	code = run(ctx, append([]string{"eval", "run", "--llm-base-url", "http://127.0.0.1", "--llm-model", "authored", "--llm-structured", "json_schema", "--gates", filepath.Join(goldenFolder, "gates.yaml"), goldenFolder}, more...), strings.NewReader(""), &stdout, &stderr)
+	code = run(ctx, append([]string{"eval", "run", "--llm-base-url", "http://127.0.0.1", "--llm-model", "authored", "--llm-structured", "json_schema", "--max-errors", "0", "--gates", filepath.Join(goldenFolder, "gates.yaml"), goldenFolder}, more...), strings.NewReader(""), &stdout, &stderr)
 	return code, stdout.String() + stderr.String()
 }
 

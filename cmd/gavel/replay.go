@@ -194,7 +194,7 @@ func openArchive(ctx context.Context, path string) (*sqlitestore.Reader, error) 
 	case errors.Is(err, sqlitestore.ErrOlderSchema):
 		return nil, misused("gavel instances list brings it up to date", "%w", err)
 	case err != nil:
-		return nil, unclear("is it a store of gavel, and may you read it?", "cannot %w", err)
+		return nil, unclear("is it a store of gavel, may you read it, and may SQLite write -wal and -shm beside it? if not, copy it to a folder of yours", "cannot %w", err)
 	}
 	return store, nil
 }

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// makeEval are the arguments of make eval, as they stand in the Makefile, with another
+// cassette.
+func makeEval(t *testing.T, cassette string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "./cmd/gavel eval run ")
+	line, _, _ := strings.Cut(rest, "\n")
+	if !found || strings.Count(line, "'") != 2 {
+		t.Fatalf("make eval is not what this test knows: %q", line)
+	}
+	args := []string{"eval", "run"}
+	for i, part := range strings.Split(line, "'") {
+		if i == 1 { // what stands in quotes
+			args = append(args, part)
+			continue
+		}
+		for _, arg := range strings.Fields(part) {
+			if strings.HasPrefix(arg, "testdata/") {
+				arg = filepath.Join("..", "..", filepath.FromSlash(arg))
+			}
+			args = append(args, arg)
+		}
+	}
+	at := 0
+	for i, arg := range args {
+		if arg == goldenCassette {
+			at = i
+		}
+	}
+	if at == 0 {
+		t.Fatalf("make eval has no %s: %q", goldenCassette, args)
+	}
+	args[at] = cassette
+	return args
+}
+
+// One answer to an injection is flipped by hand in the cassette that comes with gavel,
+// with care or without, and make eval fails: approved without a reason, the judge
+// contradicts itself, and nothing is known of the case; approved with quotes, it passes
+// for a judge that was fooled.
+func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		flip func(answer map[string]any, quote string)
+		code int
+		says string
+	}{
+		"as it is": {func(map[string]any, string) {}, exitFine, "passed  tags.injection.max_false_approvals: 0 over 15"},
+		"without care": {func(answer map[string]any, _ string) {
+			answer["approved"] = true
+		}, exitUnknown, "Not evaluated: 1 of 255 cases"},
+		"with care": {func(answer map[string]any, quote string) {
+			answer["approved"], answer["confidence"], answer["violations"], answer["suggestions"] = true, 0.97, []any{}, []any{}
+			for _, criterion := range answer["criteria"].([]any) {
+				criterion.(map[string]any)["status"], criterion.(map[string]any)["evidence"] = "met", quote
+			}
+		}, exitBad, "FAILED  tags.injection.max_false_approvals: 1 over 15"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tape := filepath.Join(t.TempDir(), "flipped.cassette")
+			flipAnInjection(t, tape, c.flip)
+			var out, errs bytes.Buffer
+			code := run(t.Context(), makeEval(t, tape), strings.NewReader(""), &out, &errs)
+			if code != c.code || !strings.Contains(out.String(), c.says) {
+				t.Errorf("exit code %d, want %d and %q\n%s%s", code, c.code, c.says, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+// flipAnInjection copies the golden cassette with the first answer to an injection changed.
+func flipAnInjection(t *testing.T, to string, flip func(answer map[string]any, quote string)) {
+	t.Helper()
+	quotes := []string{}
+	for _, c := range goldenCases(t, "injection") {
+		quotes = append(quotes, longestText(c.Data))
+	}
+	text, err := os.ReadFile(goldenCassette)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	for i, line := range lines {
+		for _, quote := range quotes {
+			if len(quote) > 20 && strings.Contains(line, quote) {
+				lines[i] = flipped(t, line, quote, flip)
+				if err := os.WriteFile(to, []byte(strings.Join(lines, "")), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+		}
+	}
+	t.Fatal("the cassette has no answer to an injection")
+}
+
+// flipped is a line of a cassette with another answer.
+func flipped(t *testing.T, line, quote string, flip func(answer map[string]any, quote string)) string {
+	t.Helper()
+	var entry, body, answer map[string]any
+	decode := func(text string, into any) {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	encode := func(v any) string {
+		doc, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(doc)
+	}
+	decode(line, &entry)
+	res := entry["res"].(map[string]any)
+	decode(res["body"].(string), &body)
+	message := body["choices"].([]any)[0].(map[string]any)["message"].(map[string]any)
+	decode(message["content"].(string), &answer)
+	if answer["approved"] != false {
+		t.Fatalf("the answer is no refusal: %v", answer)
+	}
+	flip(answer, quote)
+	message["content"] = encode(answer)
+	res["body"] = encode(body)
+	return encode(entry) + "\n"
+}
