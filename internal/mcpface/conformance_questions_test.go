@@ -17,7 +17,8 @@ func conformanceQuestions(s *server.MCPServer) {
 			ask.Method = string(mcp.MethodSamplingCreateMessage)
 			ask.MaxTokens = 100
 			ask.Messages = []mcp.SamplingMessage{{Role: mcp.RoleUser, Content: mcp.NewTextContent(r.GetString("prompt", ""))}}
-			said, err := s.RequestSampling(ctx, ask) //nolint:staticcheck // the eras before 2026-07-28 have it
+			//lint:ignore SA1019 the eras before 2026-07-28 have it
+			said, err := s.RequestSampling(ctx, ask) //nolint:staticcheck // as above
 			if err != nil {
 				return mcp.NewToolResultError(err.Error()), nil
 			}
