@@ -106,6 +106,29 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 	return out, nil
 }
 
+// words are the action of an event and what was said with it, as the caller may see them.
+func (s *showing) words(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
+	if ev.Action == "" && said == "" {
+		return "", "", nil
+	}
+	if err := s.load(ctx, ev.Instance); err != nil {
+		return "", "", err
+	}
+	was, err := s.e.definition(ctx, ev.Workflow, ev.Version)
+	if err != nil {
+		return "", "", err
+	}
+	now := s.now
+	if now.def == nil {
+		now = was
+	}
+	scrub, err := s.scrubber(ctx, ev, was.def, now.def)
+	if err != nil || scrub == nil {
+		return ev.Action, said, err
+	}
+	return scrubbedAction(ev.Action, scrub, was.def, now.def), scrub(said), nil
+}
+
 // scrubber removes what either version calls sensitive from texts: of what the instance
 // knows now, of what it was told then, and, when the versions do not agree, of what it
 // knew then. It is nil when they call nothing so.
@@ -113,7 +136,10 @@ func (s *showing) scrubber(ctx context.Context, ev record.Event, was, now *workf
 	if len(was.Sensitive)+len(now.Sensitive) == 0 {
 		return nil, nil //nolint:nilnil // nothing is to be removed
 	}
-	docs := []json.RawMessage{s.inst.Context, ev.Patch, ev.Decision.Data}
+	docs := []json.RawMessage{s.inst.Context, ev.Patch}
+	if ev.Decision != nil {
+		docs = append(docs, ev.Decision.Data)
+	}
 	if !slices.Equal(was.Sensitive, now.Sensitive) {
 		knew, err := s.contextBefore(ctx, ev)
 		if err != nil {

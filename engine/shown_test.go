@@ -77,6 +77,8 @@ func told(t *testing.T, b *bench, id string) map[string]string {
 	tell("search", found.Decisions, err)
 	tail, err := b.Tail(t.Context(), operator, engine.TailRequest{WorkflowID: id})
 	tell("stream of events", tail.Events, err)
+	timeline, err := b.Timeline(t.Context(), operator, engine.HistoryRequest{ID: id})
+	tell("timeline", timeline.Events, err)
 	exported, err := b.Export(t.Context(), operator, engine.ExportRequest{Instance: id})
 	if err != nil {
 		t.Fatal(err)

@@ -128,7 +128,9 @@ func eventView(ctx context.Context, show *showing, at PlacedEvent) (EventView, e
 		out.ReviewID, out.ReviewStatus = ev.Review.ID, ev.Review.Status
 	}
 	if ev.Decision == nil {
-		return out, nil
+		var err error
+		out.Action, _, err = show.words(ctx, ev, "")
+		return out, err
 	}
 	entry, err := show.entry(ctx, ev)
 	if err != nil {

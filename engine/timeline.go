@@ -55,7 +55,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 	if err != nil {
 		return TimelineResult{}, err
 	}
-	inst, _, err := e.instance(ctx, p, req.ID)
+	inst, now, err := e.instance(ctx, p, req.ID)
 	if err != nil {
 		return TimelineResult{}, err
 	}
@@ -64,6 +64,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 		return TimelineResult{}, err
 	}
 	out := TimelineResult{WorkflowID: inst.ID, Events: []TimelineEntry{}}
+	var found []record.Event
 	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, MaxRevision: until.Revision, Limit: limit + 1}) {
 		if err != nil {
 			return TimelineResult{}, storeError("read the history", err)
@@ -71,11 +72,19 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 		if ev.Seq > until.Seq {
 			break
 		}
-		if len(out.Events) == limit {
-			out.NextAfter = out.Events[limit-1].Seq
+		if len(found) == limit {
+			out.NextAfter = found[limit-1].Seq
 			break
 		}
-		out.Events = append(out.Events, timelineEntry(ev))
+		found = append(found, ev)
+	}
+	show := e.showing(p).about(inst, now)
+	for _, ev := range found { // not while the store is read: this reads it too
+		entry := timelineEntry(ev)
+		if entry.Action, entry.Reason, err = show.words(ctx, ev, entry.Reason); err != nil {
+			return TimelineResult{}, err
+		}
+		out.Events = append(out.Events, entry)
 	}
 	out.Count = len(out.Events)
 	return out, nil
