@@ -21,8 +21,9 @@ type Options struct {
 	// MaxFailures is how many bad credentials one address may send in a minute before it is
 	// told 429; 0 is 30. Whoever has a good one is never kept out.
 	MaxFailures int
-	// Recheck is how often the credential of an event stream (a GET that accepts one) is
-	// looked at again, so that the stream ends soon after a credential does; 0 is 10 seconds.
+	// Recheck is how often the credential of a GET that is still answered, an event stream
+	// then, is looked at again, so that it ends soon after the credential does; 0 is 10
+	// seconds.
 	Recheck time.Duration
 	Logger  *slog.Logger // required
 }
@@ -69,7 +70,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(context.WithValue(NewContext(r.Context(), id), againKey{}, again))
 		r.Header = maps.Clone(r.Header)
 		r.Header.Del("Authorization")
-		if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		if r.Method == http.MethodGet { // whichever way Accept asks for a stream
 			ctx, stop := g.whileValid(r.Context())
 			defer stop()
 			r = r.WithContext(ctx)

@@ -145,38 +145,46 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// TestStreamsEndWithTheirCredential: a stream that was let in ends soon after its token.
+// TestStreamsEndWithTheirCredential: a stream that was let in ends soon after its token,
+// however its caller asked for it.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tokens := open(t, "")
-		bearer, token := create(t, tokens, NewToken{Name: "a"})
-		h := Middleware(tokens, Options{Logger: slog.New(slog.DiscardHandler)})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-		}))
-		r := httptest.NewRequest(http.MethodGet, "/v1/events", http.NoBody)
-		r.Header.Set("Authorization", "Bearer "+bearer)
-		r.Header.Set("Accept", "text/event-stream")
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			h.ServeHTTP(httptest.NewRecorder(), r)
-		}()
-		<-time.After(time.Hour)
-		select {
-		case <-ended:
-			t.Fatal("the stream of a valid token ended")
-		default:
-		}
-		if _, err := tokens.Revoke(token.ID); err != nil {
-			t.Fatal(err)
-		}
-		revoked := time.Now()
-		<-ended
-		if took := time.Since(revoked); took > 10*time.Second {
-			t.Errorf("it went on for %s", took)
-		}
-	})
+	for _, accept := range [][]string{{"text/event-stream"}, {"Text/Event-Stream"}, {"text/*"}, {"application/json;q=0.1", "text/event-stream"}, nil} {
+		synctest.Test(t, func(t *testing.T) { streamEndsWithItsCredential(t, accept) })
+	}
+}
+
+func streamEndsWithItsCredential(t *testing.T, accept []string) {
+	t.Helper()
+	tokens := open(t, "")
+	bearer, token := create(t, tokens, NewToken{Name: "a"})
+	h := Middleware(tokens, Options{Logger: slog.New(slog.DiscardHandler)})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events", http.NoBody)
+	r.Header.Set("Authorization", "Bearer "+bearer)
+	r.Header["Accept"] = accept
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	<-time.After(time.Hour)
+	select {
+	case <-ended:
+		t.Fatal("the stream of a valid token ended")
+	default:
+	}
+	if _, err := tokens.Revoke(token.ID); err != nil {
+		t.Fatal(err)
+	}
+	revoked := time.Now()
+	<-ended
+	if took := time.Since(revoked); took > 10*time.Second {
+		t.Errorf("Accept %q: it went on for %s", accept, took)
+	}
 }
 
 func TestAny(t *testing.T) {

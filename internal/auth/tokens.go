@@ -73,11 +73,15 @@ func (t *Tokens) refresh() error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("the tokens cannot be read: %w", err)
-	case t.seen != nil && os.SameFile(t.seen, info) && t.seen.ModTime().Equal(info.ModTime()) && t.seen.Size() == info.Size():
+	case t.seen != nil && os.SameFile(t.seen, info) && t.seen.ModTime().Equal(info.ModTime()) && t.seen.Size() == info.Size() && t.seen.Mode() == info.Mode():
 		return t.failed
 	}
 	t.seen = info
 	t.byID, t.failed = readTokens(t.path, info)
+	var unread *fs.PathError
+	if errors.As(t.failed, &unread) { // nothing is known of the file yet: try again
+		t.seen = nil
+	}
 	return t.failed
 }
 

@@ -210,6 +210,17 @@ func TestBadFiles(t *testing.T) {
 	if _, err := OpenTokens(path + "2"); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("others may read it: %v", err)
 	}
+	for _, turn := range []struct {
+		mode os.FileMode
+		want error
+	}{{0o644, ErrUnavailable}, {0o600, nil}} { // a server that runs notices both
+		if err := os.Chmod(path, turn.mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.Authenticate(t.Context(), bearer); !errors.Is(err, turn.want) {
+			t.Errorf("mode %o: %v", turn.mode, err)
+		}
+	}
 }
 
 // TestManyWriters: no change of any process is lost.
