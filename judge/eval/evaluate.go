@@ -27,6 +27,7 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	r.Flips = s.flips(o.Confidence)
 	r.Baselines = baselines(s.rows, o)
 	r.Slices, r.SlicesLeftOut = slicesOf(s.rows, o)
+	lostIn(r.Slices, s.lost)
 	r.Criteria = criteria(s.rows, o.Confidence)
 	r.Cost = s.costs()
 	r.Worst = worst(s.rows, o.Worst)

@@ -272,6 +272,9 @@ type Slice struct {
 	Accuracy     Rate     `json:"accuracy"`
 	GateAccuracy Rate     `json:"gateAccuracy"`
 	Kappa        *float64 `json:"kappa,omitempty"`
+	// Lost is, of a tag, how many cases that must not be approved have no outcome. They
+	// are in no other figure.
+	Lost int `json:"lost,omitempty"`
 }
 
 // CriterionScore compares what the judge answered to one criterion with its labels.

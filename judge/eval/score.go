@@ -39,6 +39,7 @@ type scored struct {
 	cases  []*Case              // counted
 	by     map[string][]*Result // results of each case, by repeat
 	counts Counts
+	lost   []*Case // no outcome is known of them
 }
 
 // join puts results to cases.
@@ -107,6 +108,9 @@ func (s *scored) score(o Options) {
 			if !o.Pool {
 				break
 			}
+		}
+		if !took {
+			s.lost = append(s.lost, c)
 		}
 		switch {
 		case took:

@@ -69,6 +69,20 @@ func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
 	return all, leftOut
 }
 
+// lostIn counts, for each tag, the cases that must not be approved and have no outcome.
+func lostIn(all []Slice, lost []*Case) {
+	for i := range all {
+		if all[i].Kind != SliceTag {
+			continue
+		}
+		for _, c := range lost {
+			if c.Expect.Outcome != judge.Approve && slices.Contains(c.Tags, all[i].Name) {
+				all[i].Lost++
+			}
+		}
+	}
+}
+
 func sliceOf(key sliceKey, t *table, confidence float64) Slice {
 	return Slice{
 		Kind: key.kind, Name: key.name, N: t.n(),
