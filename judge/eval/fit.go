@@ -91,12 +91,39 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 		}
 		f.fit(cal[key], method, dataset, fitted)
 		f.measure(test[key], o)
+		if says := sharedGroups(cases); says != "" {
+			f.Warnings = append(f.Warnings, says)
+		}
 		all = append(all, f)
 	}
 	slices.SortFunc(all, func(a, b Fitting) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.PromptDigest, b.PromptDigest), cmp.Compare(a.CriteriaDigest, b.CriteriaDigest))
 	})
 	return all, nil
+}
+
+// sharedGroups says how many groups have cases in both Cal and Test: what is fitted on
+// the one has then seen some of the other. "" when none has.
+func sharedGroups(cases []Case) string {
+	in := map[Split]map[string]bool{Cal: {}, Test: {}}
+	shared := 0
+	for _, c := range cases {
+		of, other := in[c.Split], in[Cal]
+		if c.Split == Cal {
+			other = in[Test]
+		}
+		if c.Group == "" || of == nil || of[c.Group] {
+			continue
+		}
+		of[c.Group] = true
+		if other[c.Group] {
+			shared++
+		}
+	}
+	if shared == 0 {
+		return ""
+	}
+	return fmt.Sprintf("groups in both cal and test: %d; the test cases are not new, and figures on them are too good (gavel eval lint lists them)", shared)
 }
 
 // statements sorts what models stated by what a calibration is bound to.

@@ -275,3 +275,34 @@ func TestLeans(t *testing.T) {
 		}
 	}
 }
+
+// What was fitted on relatives of the test cases says so.
+func TestSharedGroupsAreTold(t *testing.T) {
+	var cases []Case
+	var results []Result
+	for i := range 200 {
+		right := []judge.Outcome{judge.Approve, judge.Approve, judge.Reject}[i%3]
+		of := Case{ID: fmt.Sprint(i), Group: fmt.Sprint("g", i/2), Split: []Split{Cal, Test}[i/2%2], Expect: Expect{Outcome: right}}
+		p := 0.6 + float64(i%4)/10
+		cases = append(cases, of)
+		results = append(results, Result{Case: of.ID, Outcome: judge.Approve, Confidence: p, Approval: &p, Stated: &p, Model: "m", PromptDigest: "p", CriteriaDigest: "c"})
+	}
+	check := func(want bool) {
+		t.Helper()
+		tuning, err := Tune(cases, results, 0.05, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fits, err := Calibrate(cases, results, judge.MethodPlatt, "d", "", Options{})
+		if err != nil || len(fits) != 1 {
+			t.Fatal(fits, err)
+		}
+		const says = "groups in both cal and test: 1;"
+		if got := strings.Join(fits[0].Warnings, " "); strings.Contains(got, says) != want || strings.Contains(tuning.Says, says) != (want && tuning.HeldOut) || !tuning.HeldOut {
+			t.Errorf("want %v: %s; %s", want, got, tuning.Says)
+		}
+	}
+	check(false)
+	cases[1].Split = Test // its group began in cal
+	check(true)
+}

@@ -174,7 +174,11 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 	}
 	cal, all := part(Cal)
 	test, _ := part(Test)
-	return tune(cal, all, test, target, o.Confidence), nil
+	t := tune(cal, all, test, target, o.Confidence)
+	if says := sharedGroups(cases); says != "" && t.HeldOut {
+		t.Says += "; " + says
+	}
+	return t, nil
 }
 
 // tune works on approvals, the surest first; all is how many answers there were.
