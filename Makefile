@@ -68,6 +68,10 @@ million: ## Measure the store with a million instances in its file (about 1.5 GB
 figures: ## Measure a release binary: its size, its start, its memory when idle (Linux)
 	@$(GO) test -count 1 -v -run 'TestReleaseFigures$$' ./cmd/gavel -figures | grep -vE '^(===|PASS)'
 
+.PHONY: load
+load: ## A thousand clients over HTTP for a minute, then SIGTERM in the middle (Linux)
+	@$(GO) test -count 1 -parallel 1 -timeout 20m -v -run 'Test(Load|TermUnderLoad)$$' ./cmd/gavel -load.clients 1000 -load.time 1m | grep -vE '^(===|PASS)'
+
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
 	$(GO) test -count 1 -timeout 60m -v -run TestKilledProcessLosesNothing ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
