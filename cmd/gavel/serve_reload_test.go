@@ -142,6 +142,12 @@ func TestReloadOfSettings(t *testing.T) {
 		t.Errorf("a refused file is in force: %d %v", status, problem)
 	}
 
+	put(t, file, base+"quotas: {instances: 0}\nevidence: {sorces: {}}\n") // no setting, and refused as well
+	s.sees("sorces")
+	if status, problem := s.ask(s.agent, http.MethodPost, "/v1/instances", `{"type":"guarded"}`); status != http.StatusConflict {
+		t.Errorf("a half of a refused file is in force: %d %v", status, problem)
+	}
+
 	put(t, file, base+"quotas: {instances: 0}\n")
 	s.hangUp()
 	s.begin(s.agent, "guarded")
