@@ -147,8 +147,9 @@ func (r *reply) Write(p []byte) (int, error) {
 	}
 }
 
-// apart is the time between a notification and the answer that follows it.
-const apart = 5 * time.Millisecond
+// apart is the time between a notification and the answer that follows it: enough for a
+// client on a busy machine to have read the former.
+const apart = 25 * time.Millisecond
 
 // breathe keeps an answer from reaching the client in one piece with the notification
 // before it: the TypeScript SDK forgets who waits for progress when it reads the answer,
