@@ -40,6 +40,9 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		if err := e.mayDefine(ctx, p, d.Name, exists); err != nil {
 			return DefineResult{}, err
 		}
+		if err := e.ledger.bytesLeft(p); err != nil {
+			return DefineResult{}, err
+		}
 		s := StoredDefinition{
 			Name: d.Name, Version: newest.Version + 1, Hash: d.Hash, Document: d.Document,
 			Owner: p.ID, Operator: p.Role == RoleOperator, CreatedAt: e.now(),
@@ -47,6 +50,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		err = e.cfg.Store.AddDefinition(ctx, s)
 		switch {
 		case err == nil:
+			e.ledger.wrote(p, len(d.Document))
 			e.definitions.put(loaded{stored: s, def: d})
 			return defineResult(s, d, warnings, true), nil
 		case !errors.Is(err, ErrConflict):
@@ -64,6 +68,11 @@ func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*
 		}
 		return nil, nil, &Error{Code: CodeInvalidDefinition, Message: err.Error(), Err: err}
 	}
+	if err := e.ledger.workerLeft(p); err != nil {
+		return nil, nil, err
+	}
+	began := time.Now()
+	defer func() { e.ledger.linted(p, time.Since(began)) }()
 	issues, err := d.Lint(ctx, workflow.LintOptions{
 		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources,
 	})

@@ -32,6 +32,7 @@ const (
 	CodeReviewClosed       Code = "review_closed"
 	CodeTooManyEvents      Code = "too_many_events"
 	CodeTooManyDefinitions Code = "too_many_definitions"
+	CodeTooManyConfigs     Code = "too_many_configurations"
 	CodeTooManyInstances   Code = "too_many_instances"
 	CodeBytesSpent         Code = "bytes_spent"
 	CodeWorkerTimeSpent    Code = "worker_time_spent"
@@ -73,9 +74,10 @@ var Codes = []CodeInfo{
 	{CodeReviewClosed, "The review has been resolved, has expired, or was overtaken.", "Look at it again; if the move is still wanted, it has to be asked for again.", false},
 	{CodeTooManyEvents, "The instance has had as many refusals, pre-checks and checkpoints since its last move as it may have; nothing more is judged or recorded.", "Do not repeat the request; ask an operator to move the instance, or cancel it.", false},
 	{CodeTooManyDefinitions, "The caller has defined as many workflows as one principal may.", "Define a new version of one of them, or ask an operator.", false},
+	{CodeTooManyConfigs, "The caller has configured the judge of this workflow as often as one principal may.", "Ask an operator to change it; the present configuration stays.", false},
 	{CodeTooManyInstances, "As many instances of the caller are running as one principal may have.", "Bring some to their end or cancel them.", false},
 	{CodeBytesSpent, "The caller has had as much recorded within the hour as one principal may.", "Wait as long as the answer says, and send less.", true},
-	{CodeWorkerTimeSpent, "Scripts that judged the caller's requests have run as long within the hour as they may for one principal.", "Wait as long as the answer says.", true},
+	{CodeWorkerTimeSpent, "The sandbox has worked as long within the hour on the caller's requests and definitions as it may for one principal.", "Wait as long as the answer says.", true},
 	{CodeModelTokensSpent, "A model has read and written as much within the hour about the caller's requests as it may for one principal.", "Wait as long as the answer says.", true},
 	{CodeRateLimited, "The caller sends more requests than one principal may.", "Wait as long as the answer says.", true},
 	{CodeTooManyStreams, "The caller, or everybody together, holds as many streams or sessions as there may be.", "Close some that are not needed.", true},

@@ -77,11 +77,37 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, 
 			return JudgeConfig{}, err
 		}
 	}
+	if err := mayConfigureAgain(p, revisions); err != nil {
+		return JudgeConfig{}, err
+	}
 	var err error
 	if c.Hash, err = c.digest(); err != nil {
 		return JudgeConfig{}, internal("encode the judge configuration", err)
 	}
 	return c, nil
+}
+
+// mostConfigsEach is how often one principal that is no operator may configure the judge of
+// one workflow: every decision of everybody there reads all that was configured.
+const mostConfigsEach = 200
+
+func mayConfigureAgain(p Principal, revisions []JudgeConfig) error {
+	if p.Role == RoleOperator {
+		return nil
+	}
+	own := 0
+	for _, r := range revisions {
+		if r.Principal == p.ID && Role(r.Role) != RoleOperator {
+			own++
+		}
+	}
+	if own < mostConfigsEach {
+		return nil
+	}
+	return &Error{
+		Code: CodeTooManyConfigs, Message: fmt.Sprintf("You have configured the judge of this workflow %d times, which is as often as one may.", own),
+		Hint: "Look at the present configuration; it stays. Ask an operator to change it, or define your own workflow anew under another name.",
+	}
 }
 
 // digest is what Hash has to be.

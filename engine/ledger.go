@@ -17,7 +17,7 @@ type Quotas struct {
 	Definitions int           // workflows that it owns
 	Running     int           // instances of it that have not ended
 	Bytes       int64         // recorded within an hour
-	WorkerTime  time.Duration // of scripts about its requests, within an hour
+	WorkerTime  time.Duration // of the sandbox about its requests and definitions, within an hour
 	ModelTokens int64         // read and written by models about its requests, within an hour
 }
 
@@ -128,6 +128,45 @@ func (l *ledger) bytesLeft(p Principal) error {
 	return nil
 }
 
+// workerLeft refuses what the sandbox has to look at for somebody who has used it up.
+func (l *ledger) workerLeft(p Principal) error {
+	most := l.quotas.Load().WorkerTime
+	if most == 0 || p.Role == RoleOperator {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.of(p.ID); a.worker >= most {
+		return l.workerSpent(a, most)
+	}
+	return nil
+}
+
+func (l *ledger) workerSpent(a *account, most time.Duration) error {
+	return l.spent(a, CodeWorkerTimeSpent, fmt.Sprintf("The sandbox has worked %s within the hour on your requests and definitions; the quota is %s.", a.worker.Round(time.Millisecond), most))
+}
+
+// linted counts the time of a look at a definition: the sandbox compiles what is in it, and
+// whoever is refused can send another.
+func (l *ledger) linted(p Principal, took time.Duration) {
+	if l.quotas.Load().WorkerTime == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(p.ID).worker += took
+}
+
+// wrote counts what was written that is no event.
+func (l *ledger) wrote(p Principal, bytes int) {
+	if l.quotas.Load().Bytes == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(p.ID).bytes += int64(bytes)
+}
+
 // affords refuses a question whose answer would take what the caller has no more of.
 func (l *ledger) affords(p Principal, c judge.Case) error {
 	if p.Role == RoleOperator {
@@ -139,10 +178,10 @@ func (l *ledger) affords(p Principal, c judge.Case) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, most := l.of(p.ID), l.quotas.Load()
-	scripts := len(c.Checks.Validators)+len(c.Checks.Routes) > 0
+	scripts := len(c.Checks.Validators)+len(c.Checks.Routes) > 0 || !c.Owner.Trusted && len(c.Checks.Schema) > 0
 	switch {
 	case scripts && most.WorkerTime > 0 && a.worker >= most.WorkerTime:
-		return l.spent(a, CodeWorkerTimeSpent, fmt.Sprintf("Scripts have run %s within the hour for your requests; the quota is %s.", a.worker.Round(time.Millisecond), most.WorkerTime))
+		return l.workerSpent(a, most.WorkerTime)
 	case c.Rubric.Enabled && c.Rubric.UseLLM && most.ModelTokens > 0 && a.tokens >= most.ModelTokens:
 		return l.spent(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, most.ModelTokens))
 	}
@@ -150,12 +189,12 @@ func (l *ledger) affords(p Principal, c judge.Case) error {
 }
 
 // judged counts what a judgement took.
-func (l *ledger) judged(p Principal, v judge.Verdict) {
+func (l *ledger) judged(p Principal, c judge.Case, v judge.Verdict) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.of(p.ID)
 	for _, o := range v.Opinions {
-		if o.Layer == judge.LayerScript {
+		if o.Layer == judge.LayerScript || o.Layer == judge.LayerSchema && !c.Owner.Trusted { // a stranger's schema runs there too
 			a.worker += o.Took
 		}
 		if o.Model != nil && !o.Model.CacheHit && !o.Model.Reused {
@@ -192,7 +231,7 @@ func (e *Engine) judge(ctx context.Context, p Principal, c judge.Case) (judge.Ve
 	if err != nil {
 		return judge.Verdict{}, judgeError(err)
 	}
-	e.ledger.judged(p, v)
+	e.ledger.judged(p, c, v)
 	return v, nil
 }
 

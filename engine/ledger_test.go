@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -95,6 +96,66 @@ func (c costly) Decide(ctx context.Context, k judge.Case) (judge.Verdict, error)
 		judge.Opinion{Layer: judge.LayerScript, Took: 4 * time.Second},
 		judge.Opinion{Layer: judge.LayerModel, Model: &judge.Asked{PromptTokens: &tokens, CompletionTokens: &tokens}})
 	return v, err
+}
+
+// What is defined counts as well: the versions of one's own workflows, which are kept for
+// ever, and the sandbox's look at what is only asked about.
+func TestQuotasOfDefining(t *testing.T) {
+	version := func(n int) []byte {
+		return []byte(fmt.Sprintf(`{"name":"one","comment":"%d %s","initialState":"a","states":{"a":{"final":true}}}`, n, strings.Repeat("x", 6000)))
+	}
+	t.Run("bytes", func(t *testing.T) {
+		b := quotaBench(t, engine.Quotas{Bytes: 20_000})
+		var err error
+		n := 0
+		for ; err == nil && n < 20; n++ {
+			_, err = b.Define(t.Context(), agent, engine.DefineRequest{Document: version(n)})
+		}
+		e := wantCode(t, err, engine.CodeBytesSpent)
+		if n != 5 {
+			t.Errorf("refused at version %d", n)
+		}
+		b.define(agent, string(version(3))) // nothing new
+		b.define(other, named(simple, "theirs"))
+		b.define(operator, named(simple, "op"))
+		b.later(e.RetryAfter)
+		b.define(agent, string(version(4)))
+	})
+	t.Run("worker time", func(t *testing.T) {
+		b := quotaBench(t, engine.Quotas{WorkerTime: 1})
+		b.define(agent, string(version(0)))
+		_, err := b.Define(t.Context(), agent, engine.DefineRequest{Document: version(1)})
+		wantCode(t, err, engine.CodeWorkerTimeSpent)
+		_, err = b.Decide(t.Context(), agent, engine.DecideRequest{Definition: version(1), State: "a", Action: "go"})
+		wantCode(t, err, engine.CodeWorkerTimeSpent)
+		b.define(operator, named(simple, "op"))
+	})
+}
+
+// Every decision reads all that was configured beside a definition, so nobody can configure
+// it without end; operators always can.
+func TestJudgeIsNotConfiguredWithoutEnd(t *testing.T) {
+	b := newBench(t)
+	b.define(operator, simple)
+	yes := true
+	configure := func(p engine.Principal) error {
+		_, err := b.ConfigureJudge(t.Context(), p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{Enabled: &yes}})
+		return err
+	}
+	var err error
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		err = configure(agent)
+	}
+	wantCode(t, err, engine.CodeTooManyConfigs)
+	if n != 201 {
+		t.Errorf("refused at %d", n)
+	}
+	for _, p := range []engine.Principal{other, operator} {
+		if err := configure(p); err != nil {
+			t.Errorf("%s: %v", p.ID, err)
+		}
+	}
 }
 
 func TestQuotasOfJudging(t *testing.T) {

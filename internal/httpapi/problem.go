@@ -51,6 +51,7 @@ var statuses = map[engine.Code]int{
 	engine.CodeTooManyEvents:     http.StatusConflict, // not 429: trying again does not help
 	// Quotas: what passes by itself is 429, what the caller has to mend is a conflict.
 	engine.CodeTooManyDefinitions: http.StatusConflict,
+	engine.CodeTooManyConfigs:     http.StatusConflict,
 	engine.CodeTooManyInstances:   http.StatusConflict,
 	engine.CodeBytesSpent:         http.StatusTooManyRequests,
 	engine.CodeWorkerTimeSpent:    http.StatusTooManyRequests,
