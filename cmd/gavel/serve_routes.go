@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel/internal/auth"
@@ -71,6 +72,7 @@ func (r *routes) mount(who *callers, open bool) error {
 	mux.HandleFunc("GET "+resourcePath+mcpPath, who.resource(r.issuerFlags))
 	mux.HandleFunc("GET /healthz", r.health.Live)
 	mux.HandleFunc("GET /readyz", r.health.Ready)
+	mux.HandleFunc(strings.TrimSuffix(httpapi.Prefix, "/"), notFound) // nothing is sent elsewhere
 	mux.HandleFunc("/", notFound)
 	r.mux.Store(mux)
 	r.sys.metered.holding(func() int { return r.endpoint.Held() + r.api.OpenStreams() })

@@ -205,7 +205,7 @@ func TestFirstStart(t *testing.T) {
 		}
 	}
 	s.untilReady()
-	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/openapi.json": 200, "/nothing": 404, "/v1/whoami": 401, "/mcp": 401} {
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/openapi.json": 200, "/nothing": 404, "/v1": 404, "/v1/whoami": 401, "/mcp": 401} {
 		if status, _ := s.ask("", http.MethodGet, path, ""); status != want {
 			t.Errorf("%s: %d, want %d", path, status, want)
 		}
