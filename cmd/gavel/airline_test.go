@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,110 +18,30 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// airlineRecord is one recorded write of an agent. Only transition reaches the gate.
-type airlineRecord struct {
-	ID         string `json:"id"`
-	Group      string `json:"group"`
-	Transition struct {
-		State   string                     `json:"state"`
-		Action  string                     `json:"action"`
-		Data    json.RawMessage            `json:"data"`
-		Context map[string]json.RawMessage `json:"context"`
-	} `json:"transition"`
-	Gold struct {
-		Verdict   string  `json:"verdict"`
-		Why       string  `json:"why"`
-		ToolError *string `json:"tool_error"`
-	} `json:"gold"`
-	// Validators are what the simple rules said, for the comparison only.
-	Validators struct {
-		Deterministic []string `json:"deterministic"`
-	} `json:"validators"`
-}
-
-func (r airlineRecord) stratum() string {
-	switch {
-	case r.Transition.Action == "transfer_to_human_agents":
-		return "transfers"
-	case r.Gold.Verdict == "disputed":
-		return "disputed"
-	case r.Gold.ToolError != nil:
-		return "environment errors"
-	}
-	return "executed writes"
-}
-
-type airlineRoute struct {
-	Origin      string `json:"origin"`
-	Destination string `json:"destination"`
-}
-
-// airlineTimetable is where flights go, as the reservations of the records show it: what
-// the booking system knows of every flight.
-func airlineTimetable(t *testing.T, records []airlineRecord) map[string]airlineRoute {
+// airlineCases imports records.
+func airlineCases(t *testing.T, records []eval.TauRecord) []eval.Case {
 	t.Helper()
-	routes := map[string]airlineRoute{}
-	for _, r := range records {
-		var reservation struct {
-			Flights []struct {
-				airlineRoute
-				Number string `json:"flight_number"`
-			} `json:"flights"`
-		}
-		raw := r.Transition.Context["reservation"]
-		if raw == nil {
-			continue
-		}
-		if err := json.Unmarshal(raw, &reservation); err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range reservation.Flights {
-			routes[f.Number] = f.airlineRoute
-		}
-	}
-	return routes
-}
-
-// airlineCase imports a record. The label goes where a report looks for it, and nowhere
-// else.
-func airlineCase(t *testing.T, r airlineRecord, routes map[string]airlineRoute) eval.Case {
-	t.Helper()
-	snapshot := map[string]any{"timetable": routes}
-	for _, key := range []string{"user", "reservation", "flight_status", "last_user_message", "dialog_tail"} {
-		snapshot[key] = r.Transition.Context[key]
-	}
-	raw, err := json.Marshal(snapshot)
+	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: "../../testdata/workflows/airline.yaml", All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return eval.Case{
-		ID: r.ID, Group: r.Group, Tags: []string{r.stratum()}, State: r.Transition.State, Action: r.Transition.Action,
-		Workflow: json.RawMessage(`{"ref": "../../testdata/workflows/airline.yaml"}`), Context: raw, Data: r.Transition.Data,
-		Expect: eval.Expect{Outcome: judge.Outcome(r.Gold.Verdict)}, Label: eval.Label{Source: "adjudicated"}, Split: eval.Dev,
-	}
+	return cases
 }
 
 // airlineRecords reads the dev part, which is not part of the sources.
-func airlineRecords(t *testing.T) []airlineRecord {
+func airlineRecords(t *testing.T) []eval.TauRecord {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "data", "tau_airline", "transitions.dev.jsonl"))
+	file := filepath.Join("..", "..", "..", "shared", "data", "tau_airline", "transitions.dev.jsonl")
+	in, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("the recorded transitions are not here")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []airlineRecord
-	in := bufio.NewScanner(bytes.NewReader(raw))
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		var r airlineRecord
-		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, r)
-	}
-	if err := in.Err(); err != nil {
+	defer in.Close()
+	out, err := eval.ReadTau(file, in)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -137,15 +54,19 @@ func airlineBuilder() *caseBuilder {
 // Whatever the labels say, the gate is asked the same question.
 func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 	records := airlineRecords(t)
-	routes, build := airlineTimetable(t, records), airlineBuilder()
-	for _, r := range records {
-		question, err := build.build(airlineCase(t, r, routes))
+	cases, build := airlineCases(t, records), airlineBuilder()
+	blind := slices.Clone(records)
+	for i := range blind {
+		blind[i] = eval.TauRecord{ID: records[i].ID, Group: records[i].Group, Transition: records[i].Transition}
+		blind[i].Gold.Verdict = "another"
+	}
+	unlabelled := airlineCases(t, blind)
+	for i, r := range records {
+		question, err := build.build(cases[i])
 		if err != nil {
 			t.Fatal(r.ID, err)
 		}
-		bare := airlineRecord{ID: r.ID, Group: r.Group, Transition: r.Transition}
-		bare.Gold.Verdict = "another"
-		again, err := build.build(airlineCase(t, bare, routes))
+		again, err := build.build(unlabelled[i])
 		if err != nil {
 			t.Fatal(r.ID, err)
 		}
@@ -155,7 +76,7 @@ func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 		if !reflect.DeepEqual(question, again) {
 			t.Errorf("%s: the question depends on the label", r.ID)
 		}
-		shown := fmt.Sprintf("%+v %s %s", question, airlineCase(t, r, routes).Context, r.Transition.Data)
+		shown := fmt.Sprintf("%+v %s %s", question, cases[i].Context, r.Transition.Data)
 		secrets := append([]string{r.Gold.Why, "in_gold", "trajectory_reward", "tool_error"}, r.Validators.Deterministic...)
 		if r.Gold.ToolError != nil {
 			secrets = append(secrets, *r.Gold.ToolError)
@@ -193,11 +114,11 @@ var airlineRule = regexp.MustCompile(`\bR\d\d\b`)
 
 func TestAirlineGate(t *testing.T) {
 	records := airlineRecords(t)
-	routes, build := airlineTimetable(t, records), airlineBuilder()
+	cases, build := airlineCases(t, records), airlineBuilder()
 	decide := decideEval(plainSandbox(t), nil)
 	strata, hits, unseen := map[string]*airlineCount{}, map[string]int{}, []string(nil)
-	for _, r := range records {
-		c := airlineCase(t, r, routes)
+	for i, r := range records {
+		c := cases[i]
 		question, err := build.build(c)
 		if err != nil {
 			t.Fatal(r.ID, err)
@@ -207,7 +128,7 @@ func TestAirlineGate(t *testing.T) {
 			t.Fatal(r.ID, err)
 		}
 		refused := verdict.Outcome != judge.Approve
-		s := r.stratum()
+		s := r.Stratum()
 		if strata[s] == nil {
 			strata[s] = &airlineCount{}
 		}
@@ -238,7 +159,7 @@ func TestAirlineGate(t *testing.T) {
 		t.Logf("hits of %s: %d", rule, hits[rule])
 	}
 	t.Logf("wrong, and no rule sees it: %d\n%s", len(unseen), strings.Join(unseen, "\n"))
-	if c := strata["executed writes"]; c == nil || c.rejects == 0 || c.right == 0 {
+	if c := strata[eval.StratumExecuted]; c == nil || c.rejects == 0 || c.right == 0 {
 		t.Error("no executed writes were judged")
 	}
 }

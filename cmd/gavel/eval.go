@@ -7,6 +7,7 @@ type evalCmd struct {
 	Tune      evalTuneCmd      `cmd:"" help:"Find the minConfidence that keeps a risk."`
 	Calibrate evalCalibrateCmd `cmd:"" help:"Fit what the stated confidence of a model is worth."`
 	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
+	Import    evalImportCmd    `cmd:"" help:"Turn recorded writes of an agent into golden cases."`
 }
 
 // Help says what an evaluation is.

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/gavel-mcp/gavel/judge/eval"
+)
+
+type evalImportCmd struct {
+	Format   string `arg:"" name:"format" enum:"tau-airline" help:"What the file is: tau-airline, recorded writes of an airline's agent (tau-bench)."`
+	File     string `arg:"" name:"file" help:"The records, JSON Lines."`
+	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`
+	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
+}
+
+// Help shows examples.
+func (evalImportCmd) Help() string {
+	return `Recorded writes become golden cases, on stdout. Of a record only what was known before the
+write reaches a case's data and context; the label goes into expect, and whether the write
+was executed or failed becomes a tag. Records without a right answer are left out.
+
+Examples:
+
+    gavel eval import tau-airline transitions.jsonl --workflow testdata/workflows/airline.yaml > airline.jsonl
+    gavel eval run --structural airline.jsonl
+
+Exit codes: 0 done, 1 the file is none of that format, 2 wrong usage, 3 could not find out.`
+}
+
+// Run prints the cases.
+func (c *evalImportCmd) Run(con *console) error {
+	in, err := os.Open(c.File)
+	if err != nil {
+		return misused("", "%w", err)
+	}
+	defer in.Close()
+	records, err := eval.ReadTau(c.File, in)
+	if err != nil {
+		return &failure{code: exitBad, err: err}
+	}
+	if len(records) == 0 {
+		return &failure{code: exitBad, hint: "a record is a line", err: fmt.Errorf("there is no record in %s", c.File)}
+	}
+	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: eval.Split(c.Split)})
+	if err != nil {
+		return &failure{code: exitBad, err: err}
+	}
+	if left := len(records) - len(cases); left > 0 {
+		con.err.printf("gavel: %d of %d records have no right answer and were left out\n", left, len(records))
+	}
+	for _, one := range cases {
+		line, err := json.Marshal(one)
+		if err != nil {
+			return unclear("", "write case %s: %w", one.ID, err)
+		}
+		con.out.printf("%s\n", line)
+	}
+	return nil
+}
