@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -29,6 +30,7 @@ type provider struct {
 	*httptest.Server
 	asked atomic.Int32 // for its keys
 	down  atomic.Bool
+	hang  atomic.Pointer[chan struct{}] // answers wait until it is closed
 	mu    sync.Mutex
 	keys  []jose.JSONWebKey
 	moved string // where the keys are said to be, "" for here
@@ -47,6 +49,9 @@ func newProvider(t *testing.T, keys ...jose.JSONWebKey) *provider {
 	})
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
 		p.asked.Add(1)
+		if hanging := p.hang.Load(); hanging != nil {
+			<-*hanging
+		}
 		if p.down.Load() {
 			w.WriteHeader(http.StatusBadGateway)
 			return
@@ -356,5 +361,31 @@ func TestIssuersThatAreRefused(t *testing.T) {
 		if _, err := auth.NewJWT(i); !errors.Is(err, auth.ErrIssuer) {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+}
+
+// An issuer that hangs keeps nobody waiting for long whose key was known a moment ago.
+func TestJWTHangingIssuer(t *testing.T) {
+	t.Parallel()
+	good := key("1", ecKey())
+	p := newProvider(t, good)
+	j := newJWT(t, p.issuer())
+	clock := auth.FakeClock(j)
+	token := sign(t, jose.ES256, good, p.claims(map[string]any{"exp": time.Now().Add(24 * time.Hour).Unix()}))
+	if _, err := j.Authenticate(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	p.hang.Store(&release)
+	defer close(release)
+	clock.Add(11 * time.Minute)
+	asked := p.asked.Load()
+	patient, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than a request to the issuer may take
+	defer cancel()
+	if _, err := j.Authenticate(patient, token); err != nil {
+		t.Errorf("while the issuer hangs: %v", err)
+	}
+	if p.asked.Load() == asked {
+		t.Error("the issuer was not asked for new keys")
 	}
 }

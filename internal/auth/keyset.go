@@ -24,6 +24,8 @@ const (
 	keysFor = 10 * time.Minute
 	// staleFor is how long they are used when the issuer cannot be asked.
 	staleFor = time.Hour
+	// patience is how long a caller waits for new keys where old ones can still be used.
+	patience = 2 * time.Second
 	// refetchAfter bounds how often a token with an unknown key, which anybody can make,
 	// leads to a request.
 	refetchAfter = 10 * time.Second
@@ -112,11 +114,20 @@ func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, erro
 			k.asking = make(chan struct{})
 			go k.fetch(context.WithoutCancel(ctx)) // others may wait for it when this caller has left
 		}
-		asking := k.asking
+		asking, stale := k.asking, k.keys
+		if k.fetched.IsZero() || now.Sub(k.fetched) >= staleFor {
+			stale = nil
+		}
 		k.mu.Unlock()
+		var enough <-chan time.Time // of waiting, where there are keys to go on with
+		if stale != nil {
+			enough = time.After(patience)
+		}
 		select {
 		case <-asking:
 			refresh = false
+		case <-enough:
+			return stale, nil
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 		}

@@ -50,10 +50,12 @@ type Endpoint struct {
 
 // Handler returns the face over HTTP. Call Close when it is not needed any more.
 func (f *Face) Handler() *Endpoint {
-	e := newEndpoint(f.server, f.cfg)
+	e, turn := newEndpoint(f.server, f.cfg), make(chan struct{}, 1)
 	e.refuse = func(m message, p engine.Principal) *fault { return f.tools.unknown(m, p.Role) }
 	e.session = func(write func([]byte) error) *session {
-		return &session{remote: true, asks: newAsker(write), watch: newWatch(f.cfg.Poll, f.mark, write)}
+		watching := newWatch(f.cfg.Poll, f.mark, write)
+		watching.turn = turn
+		return &session{remote: true, asks: newAsker(write), watch: watching}
 	}
 	e.check = f.subscribable
 	e.elicits = f.cfg.Elicit

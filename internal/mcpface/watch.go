@@ -26,6 +26,9 @@ type watch struct {
 	mark  func(ctx context.Context, uri string) (string, error)
 	write func(line []byte) error
 	every time.Duration
+	// turn is taken for every look at one resource: those of all clients together take one
+	// processor at most. nil for a watch that has it for itself.
+	turn chan struct{}
 
 	mu    sync.Mutex
 	subs  map[subscription]*sight
@@ -99,19 +102,26 @@ func (w *watch) end(stream any) {
 	}
 }
 
+// restful is how many times as long as a look took, waiting for turns included, it is
+// until the next one: however much is subscribed to, looking takes a part of a processor.
+const restful = 4
+
 // run looks until ctx ends.
 func (w *watch) run(ctx context.Context) {
+	wait := w.every
 	for {
 		var next <-chan time.Time // never, while nothing is subscribed to
 		if w.watched() > 0 {
-			next = time.After(w.every)
+			next = time.After(wait)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.added:
 		case <-next:
+			began := time.Now()
 			w.look(ctx)
+			wait = max(w.every, restful*time.Since(began))
 		}
 	}
 }
@@ -141,7 +151,7 @@ func (w *watch) look(ctx context.Context) {
 	}
 	w.mu.Unlock()
 	for uri := range uris {
-		mark, err := w.mark(ctx, uri)
+		mark, err := w.markInTurn(ctx, uri)
 		if err != nil { // it may be readable again the next time
 			delete(uris, uri)
 			continue
@@ -153,6 +163,19 @@ func (w *watch) look(ctx context.Context) {
 			return // whoever serves the connection knows
 		}
 	}
+}
+
+// markInTurn is mark, not at the same time as those of other clients.
+func (w *watch) markInTurn(ctx context.Context, uri string) (string, error) {
+	if w.turn != nil {
+		select {
+		case w.turn <- struct{}{}:
+			defer func() { <-w.turn }()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	return w.mark(ctx, uri)
 }
 
 // changed takes what resources look like now and returns what is to be said of it.
