@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,7 +139,7 @@ func (t *Tokens) Authenticate(_ context.Context, bearer string) (Identity, error
 	return token.identity(), nil
 }
 
-// List returns all tokens, the oldest first.
+// List returns all tokens, the oldest first; of the same second by name.
 func (t *Tokens) List() ([]Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,13 +155,7 @@ func (t *Tokens) sorted() []Token {
 		out = append(out, token)
 	}
 	slices.SortFunc(out, func(a, b Token) int {
-		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
-			return c
-		}
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 	return out
 }

@@ -36,6 +36,34 @@ func create(t *testing.T, tokens *Tokens, n NewToken) (string, Token) {
 	return bearers[0], made[0]
 }
 
+// TestListOrder: the oldest first, and by name what was made in the same second.
+func TestListOrder(t *testing.T) {
+	t.Parallel()
+	tokens := open(t, filepath.Join(t.TempDir(), TokensFile))
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	tokens.now = func() time.Time { return at }
+	var asked []NewToken
+	for _, name := range []string{"h", "c", "a", "g", "b", "e", "d", "f"} {
+		asked = append(asked, NewToken{Name: name, Role: engine.RoleAgent})
+	}
+	if _, _, err := tokens.Create(asked...); err != nil {
+		t.Fatal(err)
+	}
+	at = at.Add(-time.Hour)
+	create(t, tokens, NewToken{Name: "z"})
+	all, err := tokens.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := ""
+	for _, token := range all {
+		names += token.Name
+	}
+	if names != "zabcdefgh" {
+		t.Errorf("the order is %s", names)
+	}
+}
+
 // TestTwoProcesses: what one opener of a file does counts for another at once.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
