@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
@@ -48,6 +51,16 @@ type placeFlags struct {
 	serverFlags
 }
 
+// AfterApply forgets a store that the environment or the configuration file names where a
+// server is to be asked: only who gives both on the command line contradicts himself.
+func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // kong wants an error
+	given := slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "store" && !p.Resolved })
+	if f.Server != "" && !given {
+		f.Store = ""
+	}
+	return nil
+}
+
 // open returns what to ask, and what to call at the end.
 func (f placeFlags) open(ctx context.Context, con *console) (answerer, func(), error) {
 	if f.Server != "" {
@@ -67,7 +80,7 @@ func (f placeFlags) open(ctx context.Context, con *console) (answerer, func(), e
 // connect returns a client of the server. It does not connect yet.
 func (f placeFlags) connect(stdin io.Reader) (*client.Client, error) {
 	if f.Store != "" {
-		return nil, misused("give one of them; look for GAVEL_SERVER and GAVEL_STORE too", "--server and --store were both given")
+		return nil, misused("give one of them; look for GAVEL_SERVER in the environment too", "--server and --store were both given")
 	}
 	token, err := f.token(stdin)
 	if err != nil {

@@ -84,14 +84,15 @@ func TestServerRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"no token":          {nil, []string{"--server", s.url}, exitUsage, "Send a token"},
-		"a bad token":       {[]string{"GAVEL_TOKEN=gvl_bad"}, []string{"--server", s.url}, exitUsage, "not valid"},
-		"no server":         {nil, []string{"--server", "http://127.0.0.1:1", "--token-file", good}, exitUnknown, "could not be reached"},
-		"no address":        {nil, []string{"--server", "gavel.example", "--token-file", good}, exitUsage, "to be like"},
-		"plain elsewhere":   {nil, []string{"--server", "http://gavel.example", "--token-file", good}, exitUsage, "plain HTTP"},
-		"store and server":  {nil, []string{"--server", s.url, "--store", s.store}, exitUsage, "both"},
-		"no file":           {nil, []string{"--server", s.url, "--token-file", good + "x"}, exitUsage, "--token-file"},
-		"two words in file": {nil, []string{"--server", s.url, "--token-file", tokenFile(t, "two words")}, exitUsage, "holds no token"},
+		"no token":           {nil, []string{"--server", s.url}, exitUsage, "Send a token"},
+		"a bad token":        {[]string{"GAVEL_TOKEN=gvl_bad"}, []string{"--server", s.url}, exitUsage, "not valid"},
+		"no server":          {nil, []string{"--server", "http://127.0.0.1:1", "--token-file", good}, exitUnknown, "could not be reached"},
+		"no address":         {nil, []string{"--server", "gavel.example", "--token-file", good}, exitUsage, "to be like"},
+		"plain elsewhere":    {nil, []string{"--server", "http://gavel.example", "--token-file", good}, exitUsage, "plain HTTP"},
+		"store for a server": {[]string{"GAVEL_SERVER=" + s.url}, []string{"--store", s.store}, exitUsage, "both"},
+		"store and server":   {nil, []string{"--server", s.url, "--store", s.store}, exitUsage, "both"},
+		"no file":            {nil, []string{"--server", s.url, "--token-file", good + "x"}, exitUsage, "--token-file"},
+		"two words in file":  {nil, []string{"--server", s.url, "--token-file", tokenFile(t, "two words")}, exitUsage, "holds no token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, code := gavelFails(t, c.env, append([]string{"instances", "list"}, c.args...)...)
@@ -106,6 +107,34 @@ func TestServerRefuses(t *testing.T) {
 	// The token of an agent: only its own, and no reviews of its own.
 	if out, code := gavelFails(t, []string{"GAVEL_TOKEN=" + s.agent}, "review", "approve", "rev-x", "--reason", "r", "--server", s.url); code != exitUsage || !strings.Contains(out, "may not") {
 		t.Errorf("an agent approves: %d %s", code, out)
+	}
+}
+
+// TestServerBeforeStoreOfEnvironment: a store that only the environment or the file of the
+// settings names does not keep a command from asking a server.
+func TestServerBeforeStoreOfEnvironment(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t)
+	s.must(s.owner, http.MethodPost, "/v1/definitions", reviewed)
+	id := s.begin(s.agent, "reviewed")
+	settings := filepath.Join(t.TempDir(), "gavel.yaml")
+	if err := os.WriteFile(settings, []byte("store: elsewhere.db\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--server", s.url, "--token-file", tokenFile(t, s.owner)}
+	for name, c := range map[string]struct {
+		env, flags []string
+	}{
+		"the environment":      {[]string{"GAVEL_STORE=elsewhere.db"}, flags},
+		"the file":             {[]string{"GAVEL_CONFIG=" + settings}, flags},
+		"both in environment":  {[]string{"GAVEL_STORE=elsewhere.db", "GAVEL_SERVER=" + s.url, "GAVEL_TOKEN=" + s.owner}, nil},
+		"nothing but a server": {nil, flags},
+	} {
+		cmd := exec.CommandContext(t.Context(), "gavel", append([]string{"instances", "show", id, "--json"}, c.flags...)...)
+		cmd.Env = append(withoutSettings(os.Environ()), c.env...)
+		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte(id)) {
+			t.Errorf("%s: %v %s", name, err, out)
+		}
 	}
 }
 
