@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	defer context.AfterFunc(ctx, stop)()
 
 	con := &console{
-		stdin: stdin, rawOut: stdout,
+		stdin: patientReader(stdin), rawOut: patientWriter(stdout),
 		out: newTerminal(stdout), err: newTerminal(stderr),
 	}
 	if len(args) > 0 && args[0] == completeCommand {

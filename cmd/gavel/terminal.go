@@ -29,14 +29,18 @@ import (
 // nothing left to tell it to.
 type terminal struct {
 	w      io.Writer
+	tty    bool // somebody looks at it
 	colour bool
 }
 
 func newTerminal(w io.Writer) *terminal {
 	f, ok := w.(*os.File)
-	colour := ok && isatty.IsTerminal(f.Fd()) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	return &terminal{w: w, colour: colour}
+	tty := ok && isatty.IsTerminal(f.Fd())
+	colour := tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return &terminal{w: patientWriter(w), tty: tty, colour: colour}
 }
+
+func isTTY(t *terminal) bool { return t.tty }
 
 // Write cleans p too, so that a library that prints cannot get around the rule.
 func (t *terminal) Write(p []byte) (int, error) {

@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
-
-	"github.com/mattn/go-isatty"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -109,11 +106,6 @@ func (c *verifyCmd) published(con *console) ([]string, error) {
 		con.log.Warn("the anchor file holds notes without a whole signature; they say nothing", "file", c.File, "notes", p.torn)
 	}
 	return append([]string{}, p.notes...), nil
-}
-
-func isTTY(t *terminal) bool {
-	f, ok := t.w.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd())
 }
 
 // printVerified prints a line for each break, and one that sums up.

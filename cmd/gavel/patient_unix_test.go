@@ -1,0 +1,139 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketPair is two ends that block; the second is for a child.
+func socketPair(t *testing.T) (ours, theirs *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.CloseOnExec(fds[0])
+	unix.CloseOnExec(fds[1])
+	ours, theirs = os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
+	return ours, theirs
+}
+
+// TestSharedPipeTurnsNonBlocking: a process that shares gavel's stdin and stdout makes them
+// non-blocking while gavel reads. It serves on, also answers that do not fit into the
+// socket at once, and ends within a second with its input.
+func TestSharedPipeTurnsNonBlocking(t *testing.T) {
+	t.Parallel()
+	toIn, in := socketPair(t)
+	fromOut, out := socketPair(t)
+	var stderr lockedBuffer
+	cmd := exec.Command("gavel", "mcp", "--store", "memory")
+	cmd.Env = withoutSettings(os.Environ())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	if err := out.Close(); err != nil { // else the end of the answers is never seen
+		t.Fatal(err)
+	}
+	send := func(line string) {
+		t.Helper()
+		if _, err := io.WriteString(toIn, line+"\n"); err != nil {
+			t.Fatalf("%v\n%s", err, stderr.String())
+		}
+	}
+	lines := bufio.NewReaderSize(fromOut, 1<<20)
+	hear := func(want string) {
+		t.Helper()
+		line, err := lines.ReadString('\n')
+		if err != nil || !strings.Contains(line, want) {
+			t.Fatalf("%v, %.300q instead of %s\n%s", err, line, want, stderr.String())
+		}
+	}
+
+	send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	hear(`"id":0`)
+	if err := unix.SetNonblock(int(in.Fd()), true); err != nil { // shared with the process
+		t.Fatal(err)
+	}
+	for range 3 { // the read that blocks ends with the first of them
+		send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		hear(`"id":1`)
+	}
+
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := toIn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatalf("it ends with %v\n%s", err, stderr.String())
+	}
+}
+
+// TestPatientFileWaits: what is read comes later, and what is written does not fit at once.
+func TestPatientFileWaits(t *testing.T) {
+	t.Parallel()
+	ours, theirs := socketPair(t)
+	if err := unix.SetNonblock(int(theirs.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := theirs.Read(make([]byte, 1)); err == nil {
+		t.Fatal("the end does not turn non-blocking: this tests nothing")
+	}
+	in, out := patientReader(theirs), patientWriter(theirs)
+	sent := bytes.Repeat([]byte("gavel"), 1<<20) // far more than a socket holds
+	wrote := make(chan error, 1)
+	go func() {
+		n, err := out.Write(sent)
+		if err == nil && n != len(sent) {
+			err = io.ErrShortWrite
+		}
+		wrote <- err
+	}()
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(ours, got); err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("%v, or other bytes than were written", err)
+	}
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string, 1)
+	go func() {
+		raw, err := io.ReadAll(in)
+		if err != nil {
+			raw = []byte(err.Error())
+		}
+		read <- string(raw)
+	}()
+	for _, word := range []string{"one ", "two"} {
+		if _, err := io.WriteString(ours, word); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ours.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text := <-read; text != "one two" {
+		t.Errorf("read %q", text)
+	}
+	plain := strings.NewReader("x")
+	if patientReader(plain) != io.Reader(plain) {
+		t.Error("a reader that is no file is not left as it is")
+	}
+}
