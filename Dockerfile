@@ -36,7 +36,8 @@ VOLUME ["/data"]
 EXPOSE 4285
 # gavel stops taking requests and finishes what it began; its own limit for that is 30 s.
 STOPSIGNAL SIGTERM
-# No HEALTHCHECK: /readyz answers without a token, but to a program that is not in here.
-# compose.yaml has one with a token; Kubernetes asks /readyz by itself (docs/container.md).
+# Asks /readyz where GAVEL_LISTEN says; with TLS, or another --listen, give the address as an
+# argument (docs/container.md). Kubernetes asks /readyz by itself.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=10s --retries=3 CMD ["/gavel", "health"]
 ENTRYPOINT ["/gavel"]
 CMD ["serve"]

@@ -30,8 +30,8 @@ inside() { # in namespaces of its own: mounts, network and processes end with it
   in_there "$ops"
   "${IN[@]}" serve --definitions /definitions 2>"$LOG" &
   server=$!
-  for _ in $(seq 300); do # the health check of compose.yaml
-    "${IN[@]}" instances list --limit 1 --server http://127.0.0.1:4285 >/dev/null 2>&1 && break
+  for _ in $(seq 300); do # the health check of the image
+    "${IN[@]}" health >/dev/null 2>&1 && break
     kill -0 $server || { cat "$LOG"; return 1; }
     sleep 0.1
   done

@@ -161,6 +161,7 @@ func TestDockerfile(t *testing.T) {
 	text := read(t, "../Dockerfile")
 	for spoiled, by := range map[string]string{
 		"\nUSER 65532:65532": "", "FROM scratch": "FROM alpine", `ENTRYPOINT ["/gavel"]`: "ENTRYPOINT /gavel", "CGO_ENABLED=0": "CGO_ENABLED=1",
+		`CMD ["/gavel", "health"]`:        "CMD /gavel health",
 		"GO_IMAGE=golang:1.26.8-bookworm": "GO_IMAGE=golang", "COPY --from=build /out/gavel /gavel": "ADD https://example.org/gavel /gavel",
 	} {
 		if !strings.Contains(text, spoiled) || len(faults(stages(t, strings.Replace(text, spoiled, by, -1)))) == 0 {
@@ -197,6 +198,8 @@ func faults(all []stage) []string {
 		form := image.all(instruction)
 		complain(len(form) != 1 || json.Unmarshal([]byte(form[0]), &words) != nil || len(words) == 0, instruction+" must be in exec form: there is no shell")
 	}
+	check := image.all("HEALTHCHECK")
+	complain(len(check) != 1 || !strings.HasSuffix(check[0], ` CMD ["/gavel", "health"]`), "HEALTHCHECK must ask gavel, without a shell")
 	complain(len(image.all("RUN")) > 0, "RUN in an image without a shell")
 	complain(!slices.ContainsFunc(image.all("COPY"), func(c string) bool { return strings.HasSuffix(c, "ca-certificates.crt") }), "no certificates of authorities")
 	complain(!strings.Contains(strings.Join(build.all("RUN"), " "), "CGO_ENABLED=0"), "the binary must be static")
@@ -313,7 +316,7 @@ func TestCompose(t *testing.T) {
 		"the image's user":                   slices.Contains(stagesOf(t).all("USER"), s.User),
 		"memory and processes bounded":       s.MemLimit != "" && s.PidsLimit > 0,
 		"time to finish":                     s.Grace != "",
-		"a health check without a shell":     len(s.Healthcheck.Test) > 2 && s.Healthcheck.Test[0] == "CMD" && s.Healthcheck.Test[1] == "/gavel",
+		"the health check, without a shell":  slices.Equal(s.Healthcheck.Test, []string{"CMD", "/gavel", "health"}),
 		"the volume":                         slices.Contains(s.Volumes, "data:/data") && len(file.Volumes) == 1,
 	} {
 		if !holds {

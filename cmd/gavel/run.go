@@ -23,6 +23,7 @@ type commands struct {
 
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
 	Serve      serveCmd      `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
+	Health     healthCmd     `cmd:"" help:"Ask a server whether it is ready; for health checks."`
 	Config     configCmd     `cmd:"" help:"Look at the settings, and check the file that has them."`
 	Token      tokenCmd      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
 	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`

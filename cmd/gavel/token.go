@@ -166,7 +166,10 @@ type tokenListCmd struct {
 
 // Help shows examples.
 func (tokenListCmd) Help() string {
-	return `Examples:
+	return `The oldest token first. A running server notes when tokens were used last every five
+minutes and when it ends: until then LAST USED shows what was noted before, or never.
+
+Examples:
 
     gavel token list
     gavel token list --json | jq -r '.tokens[] | select(.status == "valid") | .id'`

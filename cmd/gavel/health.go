@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+type healthCmd struct {
+	URL     string        `arg:"" name:"url" optional:"" help:"The server. Default: http:// and the address of GAVEL_LISTEN, or of 127.0.0.1:4285."`
+	Timeout time.Duration `name:"timeout" env:"GAVEL_HEALTH_TIMEOUT" default:"3s" placeholder:"TIME" help:"How long the answer may take. Default: 3s."`
+	CAFile  string        `name:"ca-file" env:"GAVEL_SERVER_CA_FILE" placeholder:"FILE" help:"Trust only these certificates (PEM) of the server."`
+	JSON    bool          `name:"json" help:"Print JSON."`
+}
+
+// Help says what is asked.
+func (healthCmd) Help() string {
+	return `Asks /readyz of a gavel serve: whether moves can be decided and recorded there now. It takes
+no token. Where GAVEL_LISTEN is an address of all interfaces, this machine is asked. A
+container without a shell has its health check in it.
+
+Examples:
+
+    gavel health
+    gavel health https://gavel.example --ca-file ca.pem
+    gavel health --json --timeout 1s | jq -r '.parts[] | select(.ok | not) | .name'
+
+Exit codes: 0 ready, 1 not ready, 2 wrong usage, 3 not reached, or no gavel answers there.`
+}
+
+// readiness is what /readyz answers.
+type readiness struct {
+	Server   string `json:"server"` // who was asked
+	Ready    bool   `json:"ready"`
+	Draining bool   `json:"draining,omitempty"` // it is ending
+	Parts    []struct {
+		Name     string `json:"name"`
+		OK       bool   `json:"ok"`
+		Optional bool   `json:"optional,omitempty"`
+	} `json:"parts"`
+}
+
+// Run asks once.
+func (c *healthCmd) Run(ctx context.Context, con *console) error {
+	if c.Timeout <= 0 {
+		return misused("give a time such as 3s", "--timeout is above 0")
+	}
+	server := c.URL
+	if server == "" {
+		var err error
+		if server, err = listening(os.Getenv("GAVEL_LISTEN")); err != nil {
+			return err
+		}
+	}
+	r, err := askReady(ctx, server, c.CAFile, c.Timeout)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		if err := con.out.json(r); err != nil {
+			return err
+		}
+	} else {
+		con.out.printf("%s: %s\n", server, r.summary())
+	}
+	if !r.Ready {
+		return found()
+	}
+	return nil
+}
+
+// summary is one line for people.
+func (r readiness) summary() string {
+	switch {
+	case r.Ready:
+		return "ready"
+	case r.Draining:
+		return "not ready: it is ending"
+	}
+	var failing []string
+	for _, p := range r.Parts {
+		if !p.OK && !p.Optional {
+			failing = append(failing, p.Name)
+		}
+	}
+	return "not ready: " + strings.Join(failing, ", ")
+}
+
+// listening is how a server that listens on an address, "" for the default, is called on
+// its own machine.
+func listening(address string) (string, error) {
+	if address == "" {
+		address = "127.0.0.1:4285"
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", misused("give HOST:PORT, such as 127.0.0.1:4285, or the address of the server as argument", "GAVEL_LISTEN: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip != nil && ip.To4() == nil {
+			host = "::1"
+		}
+	}
+	return "http://" + net.JoinHostPort(host, port), nil
+}
+
+// mostReadiness bounds the answer, in bytes.
+const mostReadiness = 64 << 10
+
+// askReady asks a server once.
+func askReady(ctx context.Context, server, caFile string, timeout time.Duration) (readiness, error) {
+	at, err := url.Parse(server)
+	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || at.User != nil || at.RawQuery != "" || at.Fragment != "" {
+		return readiness{}, misused("", "the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
+	}
+	client, err := healthClient(caFile)
+	if err != nil {
+		return readiness{}, err
+	}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath("readyz").String(), nil) //nolint:gosec // whoever runs the command says what it asks
+	if err != nil {
+		return readiness{}, misused("", "the address of the server: %w", err)
+	}
+	answer, err := client.Do(request) //nolint:gosec // likewise
+	if err != nil {
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return readiness{}, unclear("look whether it runs, and at its address", "%s could not be reached: %w", server, err)
+	}
+	defer func() { _ = answer.Body.Close() }() // it was only read
+	raw, err := io.ReadAll(io.LimitReader(answer.Body, mostReadiness))
+	if err != nil {
+		return readiness{}, unclear("", "the answer of %s could not be read: %w", server, err)
+	}
+	return readReady(server, answer, raw)
+}
+
+// readReady reads an answer of /readyz, and refuses what a gavel does not answer.
+func readReady(server string, answer *http.Response, raw []byte) (readiness, error) {
+	r := readiness{Server: server}
+	ready := answer.StatusCode == http.StatusOK
+	if !ready && answer.StatusCode != http.StatusServiceUnavailable {
+		return r, unclear("look at the address, and at what stands between", "%s answered %s", server, answer.Status)
+	}
+	if err := json.Unmarshal(raw, &r); err != nil || r.Ready != ready || r.Parts == nil {
+		return r, unclear("look at the address, and at what stands between", "what answers at %s is no gavel: %s", server, answer.Status)
+	}
+	r.Server = server
+	return r, nil
+}
+
+// healthClient follows no redirect: where it leads, another answers.
+func healthClient(caFile string) (*http.Client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, misused("", "--ca-file: %w", err)
+		}
+		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, misused("", "--ca-file %s holds no certificate in PEM", caFile)
+		}
+	}
+	return &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: config},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}

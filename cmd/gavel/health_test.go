@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestHealthOfServer asks a real one, in each of the ways to name it, without a token.
+func TestHealthOfServer(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		env  string
+		args []string
+	}{
+		"its address":              {"GAVEL_LISTEN=", []string{s.url}},
+		"a slash after it":         {"GAVEL_LISTEN=", []string{s.url + "/"}},
+		"where it listens":         {"GAVEL_LISTEN=127.0.0.1:" + port, nil},
+		"it listens on all":        {"GAVEL_LISTEN=0.0.0.0:" + port, nil},
+		"it listens on any":        {"GAVEL_LISTEN=:" + port, nil},
+		"the argument comes first": {"GAVEL_LISTEN=127.0.0.1:1", []string{s.url}},
+	} {
+		cmd := exec.CommandContext(t.Context(), "gavel", append([]string{"health", "--timeout", "1m"}, c.args...)...)
+		cmd.Env = append(withoutSettings(os.Environ()), c.env)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), ": ready\n") {
+			t.Errorf("%s: %v %s", name, err, out)
+		}
+	}
+	var r readiness
+	if err := json.Unmarshal(runGavel(t, "health", s.url, "--json", "--timeout", "1m"), &r); err != nil || !r.Ready || r.Server != s.url || len(r.Parts) == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestHealthExitCodes: not ready is another answer than none.
+func TestHealthExitCodes(t *testing.T) {
+	t.Parallel()
+	answering := func(code int, body string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "" {
+				t.Errorf("it asks %s with %v", r.URL, r.Header)
+			}
+			w.Header().Set("Location", "https://elsewhere.invalid/")
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(hanging.Close)
+	const broken = `{"ready":false,"parts":[{"name":"store","ok":false},{"name":"model","ok":false,"optional":true}]}`
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"a part is broken":    {[]string{answering(503, broken)}, exitBad, "not ready: store\n"},
+		"broken, as JSON":     {[]string{answering(503, broken), "--json"}, exitBad, `"ready": false`},
+		"it is ending":        {[]string{answering(503, `{"ready":false,"draining":true,"parts":[]}`)}, exitBad, "it is ending"},
+		"nobody there":        {[]string{"http://127.0.0.1:1"}, exitUnknown, "could not be reached"},
+		"no answer in time":   {[]string{hanging.URL, "--timeout", "100ms"}, exitUnknown, "could not be reached"},
+		"a proxy's 503":       {[]string{answering(503, "no upstream")}, exitUnknown, "is no gavel"},
+		"another server":      {[]string{answering(200, `{"status":"ok"}`)}, exitUnknown, "is no gavel"},
+		"it says two things":  {[]string{answering(200, broken)}, exitUnknown, "is no gavel"},
+		"not found":           {[]string{answering(404, "")}, exitUnknown, "404"},
+		"led elsewhere":       {[]string{answering(302, "")}, exitUnknown, "302"},
+		"no address":          {[]string{"gavel.example"}, exitUsage, "to be like"},
+		"no time":             {[]string{"http://127.0.0.1:1", "--timeout", "0s"}, exitUsage, "above 0"},
+		"no file of the CA":   {[]string{"https://127.0.0.1:1", "--ca-file", "nothing.pem"}, exitUsage, "--ca-file"},
+		"no certificates yet": {[]string{"https://127.0.0.1:1", "--ca-file", "health_test.go"}, exitUsage, "no certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, code := gavelFails(t, nil, append([]string{"health", "--timeout", "1m"}, c.args...)...)
+			if code != c.code || !strings.Contains(out, c.says) {
+				t.Errorf("%d, want %d and %q: %s", code, c.code, c.says, out)
+			}
+		})
+	}
+	if out, code := gavelFails(t, []string{"GAVEL_LISTEN=4285"}, "health"); code != exitUsage || !strings.Contains(out, "GAVEL_LISTEN") {
+		t.Errorf("no address to listen on: %d %s", code, out)
+	}
+}
+
+func TestListening(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"": "http://127.0.0.1:4285", "0.0.0.0:1": "http://127.0.0.1:1", "[::]:1": "http://[::1]:1", ":1": "http://127.0.0.1:1",
+		"gavel.example:1": "http://gavel.example:1", "[::1]:1": "http://[::1]:1", "10.1.2.3:1": "http://10.1.2.3:1",
+	} {
+		if got, err := listening(address); err != nil || got != want {
+			t.Errorf("%q is asked at %s, %v; want %s", address, got, err, want)
+		}
+	}
+}
