@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -28,7 +29,7 @@ var pool *script.Pool
 func TestMain(m *testing.M) {
 	worker.Main()
 	var err error
-	if pool, err = script.NewPool(script.Config{}); err != nil {
+	if pool, err = script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second}); err != nil {
 		panic(err)
 	}
 	code := m.Run()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // compiler is the real one, over one sandbox of this test binary.
 var compiler = sync.OnceValue(func() *validators.Compiler {
-	pool, err := script.NewPool(script.Config{})
+	pool, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second})
 	if err != nil {
 		panic(err)
 	}

@@ -215,7 +215,9 @@ func (j *job) died(why cause, cause error) error {
 		j.pool.stats.retries.Add(1)
 		return nil
 	}
-	if code == Timeout && j.secondChance(i, false) {
+	// Checks are rare, and what a definition is refused for is remembered long: a kill may
+	// have been the machine's fault once.
+	if code == Timeout && j.secondChance(i, j.op == OpCheck) {
 		return nil
 	}
 	j.pool.strike(j.owner, j.scripts[i], why.String())

@@ -1,6 +1,9 @@
 package script
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 // A timeout that the machine is to blame for says nothing yet: the script is
 // asked about once more, whoever wrote it.
@@ -28,6 +31,32 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 		}
 		if got := p.Stats().Retries - before; (got == 1) != late {
 			t.Errorf("late %t: %d retries", late, got)
+		}
+	}
+}
+
+// A worker that was killed at a check is the script's fault when it happens again: what a
+// definition is refused for is remembered long.
+func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	p, err := NewPool(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	for _, op := range []Op{OpCheck, OpRun} {
+		j := p.newJob(op, "o", nil, []Script{{Name: "n", Kind: Validator, Source: "() => true"}})
+		tries := 0
+		for ; j.next(); tries++ {
+			if tries == 5 {
+				t.Fatal("it is asked again and again")
+			}
+			if err := j.died(outOfTime, errors.New("killed")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := map[Op]int{OpCheck: 2, OpRun: 1}[op]; tries != want || j.results[0].Code != Timeout {
+			t.Errorf("%v: asked %d times, want %d: %+v", op, tries, want, j.results[0])
 		}
 	}
 }

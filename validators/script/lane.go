@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -116,6 +117,11 @@ func (p *Pool) start(ctx context.Context, l *lane) (*process, error) {
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
 	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.saw)
+	if errors.Is(err, io.EOF) && ctx.Err() == nil {
+		// It ended before its first word: a machine that is out of processes or memory for a
+		// moment does that. A program that is no worker does it again.
+		w, err = startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.saw)
+	}
 	switch {
 	case p.life.Err() != nil && w == nil:
 		return nil, errClosed
