@@ -61,13 +61,14 @@ func TestEvidenceIsTheSameEverywhere(t *testing.T) {
 	}
 	served := string(history.Decisions[len(history.Decisions)-1].Evidence[0].Content)
 
-	// The command line in another folder, with a file that it was left open.
+	// The command line in another folder, with a file that it was left open, and deaf to
+	// signals as under nohup.
 	extra, err := os.Open(flow)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer extra.Close()
-	cmd := exec.CommandContext(t.Context(), "gavel", "evidence", "fetch", "around", "--config", config, "--json")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' HUP INT QUIT USR1; exec gavel evidence fetch around --json --config "$0"`, config)
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = os.TempDir(), withoutSettings(os.Environ()), []*os.File{extra, extra}
 	out, err := cmd.Output()
 	if err != nil {

@@ -156,6 +156,7 @@ func (c *command) attend(cmd *exec.Cmd, r, w *os.File, sink io.Writer, started c
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	keepFiles()
+	keepSignals()
 	c.watcher.ready()
 	err := cmd.Start()
 	if w != nil {

@@ -16,6 +16,8 @@ func deafen() {}
 
 func keepFiles() {}
 
+func keepSignals() {}
+
 // groupsEnd says that killGroupOf ends what a command has started.
 const groupsEnd = false
 

@@ -45,6 +45,18 @@ func keepFiles() {
 	}
 }
 
+// keepSignals keeps from commands that gavel was started deaf to a signal, by nohup or by
+// a shell in the background: what is ignored stays ignored in a command, and what is
+// taken does not (execve(2)). gavel itself goes on as if nothing came. Of other signals
+// Go takes what matters at the start of a program.
+func keepSignals() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s) // nobody reads it: the rest is dropped
+		}
+	}
+}
+
 // killGroup ends a command and what it started. After the command itself has ended
 // the group's number stays its own as long as somebody is in the group.
 func killGroup(p *os.Process) error { return killGroupOf(p.Pid) }
