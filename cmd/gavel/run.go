@@ -84,10 +84,25 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) == 1 && args[0] == demoTestsCommand {
 		return demoTests(ctx, shopFile, stdout)
 	}
-	if err := execute(ctx, con, args, stderr); err != nil {
+	if err := con.arrived(execute(ctx, con, args, stderr)); err != nil {
 		return con.fail(err)
 	}
 	return exitFine
+}
+
+// arrived is err, or that what a command has said on stdout did not arrive there.
+func (c *console) arrived(err error) error {
+	lost := c.out.w.failed()
+	if lost == nil {
+		return err
+	}
+	if err == nil {
+		return unclear("", "the answer could not be written: %w", lost)
+	}
+	if f := new(failure); errors.As(err, &f) && f.err == nil { // all that there was to say was on stdout
+		return &failure{code: f.code, err: fmt.Errorf("the findings could not be written: %w", lost)}
+	}
+	return err
 }
 
 // dropEmptySettings makes an empty variable count as one that is not set: that is

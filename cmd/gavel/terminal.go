@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"unicode"
 	"unicode/utf8"
@@ -25,10 +26,10 @@ import (
 //     not when NO_COLOR is set or TERM is dumb.
 //   - JSON is printed with the same characters escaped, so that it means the same.
 
-// terminal prints for people. A failed write is remembered by nobody: there is
-// nothing left to tell it to.
+// terminal prints for people. It remembers the first write that failed, and run asks
+// for it at the end: an answer that did not arrive is no success.
 type terminal struct {
-	w      io.Writer
+	w      *remembering
 	tty    bool // somebody looks at it
 	colour bool
 }
@@ -37,7 +38,31 @@ func newTerminal(w io.Writer) *terminal {
 	f, ok := w.(*os.File)
 	tty := ok && isatty.IsTerminal(f.Fd())
 	colour := tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	return &terminal{w: patientWriter(w), tty: tty, colour: colour}
+	return &terminal{w: &remembering{w: patientWriter(w)}, tty: tty, colour: colour}
+}
+
+// remembering is a writer with the first error that it had.
+type remembering struct {
+	mu  sync.Mutex
+	w   io.Writer
+	err error
+}
+
+func (r *remembering) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, err := r.w.Write(p)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
+}
+
+// failed is the first error, or nil.
+func (r *remembering) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }
 
 func isTTY(t *terminal) bool { return t.tty }

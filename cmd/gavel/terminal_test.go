@@ -79,7 +79,7 @@ func TestColourIsForTerminalsOnly(t *testing.T) {
 		t.Errorf("colour on something that is no terminal: %q", b.String())
 	}
 	b.Reset()
-	coloured := &terminal{w: &b, colour: true}
+	coloured := &terminal{w: &remembering{w: &b}, colour: true}
 	coloured.printf("%s", coloured.red("x\x1b[2J"))
 	if got := b.String(); got != "\x1b[31mx\\x1b[2J\x1b[0m" {
 		t.Errorf("got %q", got)
