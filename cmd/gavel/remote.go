@@ -93,30 +93,34 @@ func (f placeFlags) connect(stdin io.Reader) (*client.Client, error) {
 	return c, nil
 }
 
-// maxToken is the longest file of a token, in bytes.
+// maxToken is the longest token that is read, in bytes.
 const maxToken = 16 << 10
 
 // token reads the token: from a file, - for stdin, or from the environment.
 func (f serverFlags) token(stdin io.Reader) (string, error) {
-	if f.TokenFile == "" {
-		return os.Getenv(tokenVariable), nil
+	text, place := []byte(os.Getenv(tokenVariable)), tokenVariable
+	if f.TokenFile == "" && len(text) == 0 {
+		return "", nil // a server without authentication
 	}
-	in := stdin
-	if f.TokenFile != "-" {
-		file, err := os.Open(f.TokenFile)
-		if err != nil {
+	if f.TokenFile != "" {
+		in := stdin
+		if f.TokenFile != "-" {
+			file, err := os.Open(f.TokenFile)
+			if err != nil {
+				return "", misused("", "--token-file: %w", err)
+			}
+			defer func() { _ = file.Close() }() // it was only read
+			in = file
+		}
+		var err error
+		if text, err = io.ReadAll(io.LimitReader(in, maxToken+1)); err != nil {
 			return "", misused("", "--token-file: %w", err)
 		}
-		defer func() { _ = file.Close() }() // it was only read
-		in = file
-	}
-	text, err := io.ReadAll(io.LimitReader(in, maxToken+1))
-	if err != nil {
-		return "", misused("", "--token-file: %w", err)
+		place = "--token-file " + f.TokenFile
 	}
 	text = bytes.TrimSpace(text)
-	if len(text) == 0 || len(text) > maxToken || bytes.ContainsAny(text, " \t\r\n") {
-		return "", misused("it holds the token and nothing else", "--token-file %s holds no token", f.TokenFile)
+	if len(text) == 0 || len(text) > maxToken || bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", misused("it holds the token and nothing else", "%s holds no token", place)
 	}
 	return string(text), nil
 }

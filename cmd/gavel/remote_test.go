@@ -93,6 +93,7 @@ func TestServerRefuses(t *testing.T) {
 		"store and server":   {nil, []string{"--server", s.url, "--store", s.store}, exitUsage, "both"},
 		"no file":            {nil, []string{"--server", s.url, "--token-file", good + "x"}, exitUsage, "--token-file"},
 		"two words in file":  {nil, []string{"--server", s.url, "--token-file", tokenFile(t, "two words")}, exitUsage, "holds no token"},
+		"two words":          {[]string{"GAVEL_TOKEN=two\nwords"}, []string{"--server", s.url}, exitUsage, "GAVEL_TOKEN holds no token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, code := gavelFails(t, c.env, append([]string{"instances", "list"}, c.args...)...)
