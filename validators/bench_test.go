@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 const reviewSchema = `{"type":"object","required":["documentId","title","reviewer","comments"],"properties":{
@@ -51,7 +52,7 @@ func BenchmarkFieldsAndSchema(b *testing.B) {
 		})
 	}
 	run("operator", operator, validators.NewCompiler(nil, validators.Options{}))
-	run("stranger_in_sandbox", stranger, validators.NewCompiler(sandbox(b), validators.Options{}))
+	run("stranger_in_sandbox", stranger, validators.NewCompiler(sandbox(b, script.Config{}), validators.Options{}))
 	b.Run("baseline_json.Unmarshal", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -12,9 +12,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-func sandbox(t testing.TB) *script.Pool {
+// patient are limits that a busy machine keeps.
+var patient = script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second}
+
+func sandbox(t testing.TB, limits script.Config) *script.Pool {
 	t.Helper()
-	pool, err := script.NewPool(script.Config{})
+	pool, err := script.NewPool(limits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +33,7 @@ func sandbox(t testing.TB) *script.Pool {
 // it says.
 func TestSameFindingsHereAndThere(t *testing.T) {
 	t.Parallel()
-	c := validators.NewCompiler(sandbox(t), validators.Options{})
+	c := validators.NewCompiler(sandbox(t, patient), validators.Options{})
 	checks := validators.Checks{Schema: json.RawMessage(`{"required":["a","é/~"],"properties":{"n":{"type":"integer"},"d":{"format":"date"}},"additionalProperties":false}`)}
 	doc := json.RawMessage(`{"n":"1","d":"tomorrow","x":{}}`)
 	var reports []validators.SchemaReport
@@ -59,7 +62,7 @@ func TestSameFindingsHereAndThere(t *testing.T) {
 
 func TestBadSchemaHereAndThere(t *testing.T) {
 	t.Parallel()
-	c := validators.NewCompiler(sandbox(t), validators.Options{})
+	c := validators.NewCompiler(sandbox(t, patient), validators.Options{})
 	for _, schema := range []string{`{"properties":{"a":{"type":"strnig"}}}`, `{"$ref":"https://example.com/x"}`, `{"properties":{"a":{"pattern":"(?=x)"}}}`, `{"items":{"minimum":"1"}}`} {
 		var got [][]validators.Problem
 		for _, owner := range []validators.Owner{operator, stranger} {
@@ -81,7 +84,7 @@ func TestHostileSchemaCannotHurt(t *testing.T) {
 	t.Parallel()
 	schema := strings.Repeat(`{"anyOf":[{"not":`, 14) + `{"type":"string"}` + strings.Repeat(`},{"not":{"required":["zz"]}}],"oneOf":[{"$ref":"#"},{}]}`, 14)
 	schema = strings.ReplaceAll(schema, `{"$ref":"#"},`, `{"allOf":[{"properties":{"a":{"$ref":"#"}}},{"properties":{"a":{"$ref":"#"}}}]},`)
-	c := validators.NewCompiler(sandbox(t), validators.Options{})
+	c := validators.NewCompiler(sandbox(t, script.Config{}), validators.Options{})
 	began := time.Now()
 	for _, owner := range []validators.Owner{operator, stranger} {
 		set, problems, err := c.Compile(t.Context(), owner, validators.Checks{Schema: json.RawMessage(schema)})

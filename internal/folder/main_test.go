@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // pool is the one sandbox of this test binary.
 var pool = sync.OnceValue(func() *script.Pool {
-	p, err := script.NewPool(script.Config{})
+	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second}) // a busy machine keeps them
 	if err != nil {
 		panic(err)
 	}
