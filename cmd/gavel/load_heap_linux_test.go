@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What may be left in the server's heap when clients are gone, of all together and of each. A
+// third of them leave a session, some 23 KB, for nobody ends it; the rest is what the pools and
+// caches of a server have grown to, which a second round finds there already.
+const (
+	keptOnce     = 8 << 20
+	keptAgain    = 4 << 20
+	keptOfClient = 12 << 10
+	keptRoutines = 16 // of the store's connections and the sandbox's workers
+)
+
+// held is what an idle server holds.
+type held struct {
+	heap, routines float64 // bytes; goroutines
+}
+
+// nothing is no bound.
+var nothing = held{1 << 40, 1 << 20}
+
+func (h held) String() string {
+	return fmt.Sprintf("%.1f MB and %.0f goroutines", h.heap/(1<<20), h.routines)
+}
+
+// and is what may be there after a round of load.
+func (h held) and(all, each int) held {
+	return held{h.heap + float64(all+*loadClients*each), h.routines + keptRoutines}
+}
+
+// settled waits until an idle server holds no more than most, and says what it holds: the
+// least that was seen once everything was collected twice, because what pools keep goes with
+// the second time. To be asked for figures makes garbage, so that the collections come.
+func (l *load) settled(most held) held {
+	l.t.Helper()
+	first, least := -1.0, nothing
+	for limit := time.After(5 * patience); ; {
+		_, got := l.figures(l.owner)
+		collected := numberIn(l.t, got, "go_gc_duration_seconds_count")
+		if first < 0 {
+			first = collected
+		}
+		if collected >= first+2 {
+			least.heap = min(least.heap, numberIn(l.t, got, "go_memstats_heap_alloc_bytes"))
+			least.routines = min(least.routines, numberIn(l.t, got, "go_goroutines"))
+			if collected >= first+3 && least.heap <= most.heap && least.routines <= most.routines {
+				return least
+			}
+		}
+		select {
+		case <-limit:
+			l.t.Fatalf("an idle server holds %v; %v were to be expected at most", least, most)
+		default:
+		}
+	}
+}
+
+// numberIn finds a figure without labels.
+func numberIn(t *testing.T, text, name string) float64 {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("no figure %s in %.300q", name, text)
+	return 0
+}
