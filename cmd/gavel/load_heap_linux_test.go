@@ -41,7 +41,7 @@ func (h held) and(all, each int) held {
 func (l *load) settled(most held) held {
 	l.t.Helper()
 	first, least := -1.0, nothing
-	for limit := time.After(5 * patience); ; {
+	for limit := time.After(3 * patience); ; {
 		_, got := l.figures(l.owner)
 		collected := numberIn(l.t, got, "go_gc_duration_seconds_count")
 		if first < 0 {
