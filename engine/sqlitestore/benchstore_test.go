@@ -104,7 +104,7 @@ func (r *rows) print(head ...string) {
 const (
 	cpuWall   = "the processors, not the disk: some 70 µs of them per advance"
 	batchWall = "half of the writers prepare while the others commit, so a batch has 4"
-	oneWall   = "half of it is no disk: the load, the seal, six statements and the way to the writer and back"
+	oneWall   = "half of it is no disk: the load, the seal, six statements, and ten writes into the log"
 )
 
 func benchWriters(t *testing.T, raw *rows) []target {

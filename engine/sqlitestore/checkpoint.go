@@ -82,7 +82,7 @@ func (c *checkpointer) fold() error {
 			return err
 		}
 	}
-	if pages > hugeLog*c.every && pages == folded {
+	if c.huge(pages, folded) {
 		// A long reader let it grow and is gone. To cut the file takes the lock of writing:
 		// against a writer who never rests it would not be had from here.
 		c.cut.Store(true)
@@ -91,6 +91,14 @@ func (c *checkpointer) fold() error {
 	c.rest.Store(true)
 	return nil
 }
+
+// huge reports whether a log is one to cut: a long one, of which all is folded.
+func (c *checkpointer) huge(pages, folded int) bool {
+	return pages > hugeLog*c.every && pages == folded
+}
+
+// left reports whether something was left to the writer.
+func (c *checkpointer) left() bool { return c.cut.Load() || c.rest.Load() }
 
 // querier is what *sql.DB and *sql.Conn have in common.
 type querier interface {

@@ -159,6 +159,23 @@ func TestLogIsCutBehindTheWriter(t *testing.T) {
 	until(t, "a file that is cut", func() { s.LeaveCut(); write() }, func() bool { return logBytes(t, path) < 1<<20 })
 }
 
+// A huge log of which the writer has folded the rest is cut too: it would begin anew, and its
+// file would stay as long as it was.
+func TestRestOfAHugeLogIsCut(t *testing.T) {
+	path := newPath(t)
+	s, write := folding(t, path, 50)
+	defer s.Close()
+	s.NeverFold()
+	until(t, "a huge log", write, func() bool { return logPages(t, s) > 1000 })
+	s.LeaveRest()
+	write()
+	for end := time.Now().Add(time.Minute); logBytes(t, path) > 1<<20; <-time.After(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the file of a huge log stays as it is once all of it is folded")
+		}
+	}
+}
+
 // Acknowledged is what a writer may read at once, whoever folds meanwhile.
 func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
 	s, write := folding(t, newPath(t), 20)

@@ -1,9 +1,12 @@
 package sqlitestore
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
+	"math"
+	"runtime"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -18,6 +21,28 @@ func (s *Store) ReaderDB() *sql.DB { return s.readers }
 
 // Queued is how many writes wait behind the one in the writer's hands.
 func (s *Store) Queued() int { return len(s.writer.queue) }
+
+// Alone makes callers write themselves, as after a while in which nobody else wrote.
+func (s *Store) Alone() { s.writer.lonely.Store(lonelyEnough) }
+
+// WritesItself makes a write that changes nothing, and reports whether the caller did it.
+func (s *Store) WritesItself(ctx context.Context) (itself bool, err error) {
+	err = s.writer.submit(ctx, 1, func(*statements) error {
+		stack := make([]byte, 1<<16)
+		itself = bytes.Contains(stack[:runtime.Stack(stack, false)], []byte("WritesItself("))
+		return nil
+	})
+	return itself, err
+}
+
+// Writing reports whether somebody has his turn.
+func (s *Store) Writing() bool {
+	free := s.writer.turn.TryLock()
+	if free {
+		s.writer.turn.Unlock()
+	}
+	return !free
+}
 
 // Enter begins a call that goes on until leave; write writes within it.
 func (s *Store) Enter(ctx context.Context) (write func(engine.Commit) error, leave func(), err error) {
@@ -177,6 +202,13 @@ func (s *Store) Fold() (rest, cut bool, err error) {
 	f := s.writer.folder
 	err = f.fold()
 	return f.rest.Swap(false), f.cut.Swap(false), err
+}
+
+// NeverFold keeps the checkpointer from being woken.
+func (s *Store) NeverFold() {
+	s.writer.turn.Lock()
+	defer s.writer.turn.Unlock()
+	s.writer.folded = math.MaxInt
 }
 
 // LeaveCut makes the writer cut the log's file after its next transaction.

@@ -16,14 +16,25 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-func TestConformance(t *testing.T) {
-	storetest.Run(t, storetest.Driver{
-		Open: func(t testing.TB) engine.Store { return openAt(t, newPath(t)) },
+func TestConformance(t *testing.T) { storetest.Run(t, driver(openAt)) }
+
+// TestConformanceOfALoneWriter is the suite where callers write themselves from the start.
+func TestConformanceOfALoneWriter(t *testing.T) {
+	storetest.Run(t, driver(func(t testing.TB, path string) *sqlitestore.Store {
+		s := openAt(t, path)
+		s.Alone()
+		return s
+	}))
+}
+
+func driver(open func(t testing.TB, path string) *sqlitestore.Store) storetest.Driver {
+	return storetest.Driver{
+		Open: func(t testing.TB) engine.Store { return open(t, newPath(t)) },
 		Reopen: func(t testing.TB, closed engine.Store) engine.Store {
-			return openAt(t, closed.(*sqlitestore.Store).Path())
+			return open(t, closed.(*sqlitestore.Store).Path())
 		},
 		Beside: func(t testing.TB, first engine.Store) engine.Store {
-			return openAt(t, first.(*sqlitestore.Store).Path())
+			return open(t, first.(*sqlitestore.Store).Path())
 		},
 		Poison: func(t testing.TB, s engine.Store, action string) {
 			db := raw(t, s.(*sqlitestore.Store).Path())
@@ -34,7 +45,7 @@ func TestConformance(t *testing.T) {
 		Stall: func(t testing.TB, s engine.Store) func() {
 			return lock(t, s.(*sqlitestore.Store).Path())
 		},
-	})
+	}
 }
 
 // newPath is a path with the characters that file names in URIs trip over.

@@ -52,24 +52,34 @@ func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
 // abandon withdraws the request unless it was taken.
 func (r *request) abandon() bool { return r.state.CompareAndSwap(waiting, abandoned) }
 
-// writer is the one goroutine that writes, with its connection.
+// writer is the one goroutine that writes, with its connection. Where nobody else writes,
+// a caller takes its turn instead of waiting for it.
 type writer struct {
 	db       *sql.DB
-	conn     *sql.Conn
-	stmts    statements
 	busy     time.Duration
 	queue    chan *request
+	chores   chan struct{} // one place: there is upkeep to be done
 	stopped  chan struct{} // closed when the goroutine has ended
 	hurrying chan struct{} // closed when the store is being closed
 	once     sync.Once
 	files    files
-	batch    []*request    // of the transaction that is open, reused
-	folder   *checkpointer // nil where commits fold
-	folded   int           // pages written when it was last woken
 	batches  atomic.Uint64 // transactions committed
 	writes   atomic.Uint64 // writes in them
-	asked    int           // how many waited in the queue when begin last tried
+	lonely   atomic.Int32  // transactions of one write in a row
+
+	turn   sync.Mutex // whoever holds it writes; what follows is his
+	conn   *sql.Conn
+	stmts  statements
+	batch  []*request    // of the transaction that is open, reused
+	folder *checkpointer // nil where commits fold
+	folded int           // pages written when it was last woken
+	asked  int           // how many waited in the queue when begin last tried
 }
+
+// lonelyEnough is after how many transactions of one write in a row a caller writes
+// itself. With two writers already they are rare, and to wait for the others makes
+// batches; a writer alone is spared two changes of goroutine (decision 0019).
+const lonelyEnough = 8
 
 func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	db, err := sql.Open(driverName, writerDSN(cfg))
@@ -78,7 +88,7 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	}
 	db.SetMaxOpenConns(1)
 	w := &writer{
-		db: db, busy: cfg.BusyTimeout, queue: make(chan *request, 4*maxBatch),
+		db: db, busy: cfg.BusyTimeout, queue: make(chan *request, 4*maxBatch), chores: make(chan struct{}, 1),
 		stopped: make(chan struct{}), hurrying: make(chan struct{}),
 	}
 	err = patiently(ctx, w.busy, func() (err error) {
@@ -137,10 +147,13 @@ func (w *writer) stop() error {
 	return errors.Join(err, w.close())
 }
 
-// submit queues a write and waits for its outcome, or withdraws it when ctx
+// submit writes, or queues a write and waits for its outcome, or withdraws it when ctx
 // ends before it was taken into a transaction.
 func (w *writer) submit(ctx context.Context, size int, apply func(*statements) error) error {
 	r := &request{apply: apply, size: size, done: make(chan error, 1)}
+	if w.direct(r) {
+		return <-r.done
+	}
 	select {
 	case w.queue <- r:
 	case <-ctx.Done():
@@ -157,11 +170,44 @@ func (w *writer) submit(ctx context.Context, size int, apply func(*statements) e
 	}
 }
 
+// direct writes on the caller's goroutine where nobody else has written for a while, and
+// reports whether it did. Whatever is in the way is left to the queue, which has patience.
+func (w *writer) direct(r *request) bool {
+	if w.lonely.Load() < lonelyEnough || len(w.queue) > 0 || !w.turn.TryLock() {
+		return false
+	}
+	defer w.turn.Unlock()
+	if w.tryBegin() != nil {
+		return false
+	}
+	w.commit(r)
+	if w.folder != nil && w.folder.left() {
+		select {
+		case w.chores <- struct{}{}: // the caller does not wait for it
+		default:
+		}
+	}
+	w.wakeFolder()
+	return true
+}
+
 func (w *writer) run() {
 	defer close(w.stopped)
-	for first := range w.queue {
-		w.transact(first)
-		w.upkeep()
+	for {
+		select {
+		case first, ok := <-w.queue:
+			if !ok {
+				return
+			}
+			w.turn.Lock()
+			w.transact(first)
+			w.upkeep()
+			w.turn.Unlock()
+		case <-w.chores:
+			w.turn.Lock()
+			w.upkeep()
+			w.turn.Unlock()
+		}
 	}
 }
 
@@ -171,11 +217,21 @@ func (w *writer) upkeep() {
 	if w.folder == nil {
 		return
 	}
-	switch {
-	case w.folder.cut.CompareAndSwap(true, false):
+	cut := w.folder.cut.CompareAndSwap(true, false)
+	if !cut && w.folder.rest.CompareAndSwap(true, false) {
+		pages, folded, err := checkpoint(w.conn, "PASSIVE")
+		cut = err == nil && w.folder.huge(pages, folded) // it begins anew from here, and would stay as long as it was
+	}
+	if cut {
 		_, _, _ = checkpoint(w.conn, "TRUNCATE")
-	case w.folder.rest.CompareAndSwap(true, false):
-		_, _, _ = checkpoint(w.conn, "PASSIVE")
+	}
+	w.wakeFolder()
+}
+
+// wakeFolder has the log folded once enough was written.
+func (w *writer) wakeFolder() {
+	if w.folder == nil {
+		return
 	}
 	if n, err := pagesWritten(w.conn); err == nil && n-w.folded >= w.folder.every {
 		w.folded = n
@@ -189,6 +245,11 @@ func (w *writer) transact(first *request) {
 		w.failQueued(first, err)
 		return
 	}
+	w.commit(first)
+}
+
+// commit ends the transaction that is open, with first and whatever is queued.
+func (w *writer) commit(first *request) {
 	w.batch = w.batch[:0]
 	size, written := 0, 0
 	for r := first; r != nil; r = w.next(len(w.batch), size) {
@@ -212,10 +273,20 @@ func (w *writer) transact(first *request) {
 		return
 	}
 	w.count(written)
+	w.meet(len(w.batch))
 	for _, r := range w.batch {
 		r.done <- r.err
 	}
 	clear(w.batch)
+}
+
+// meet notes how many writes came together.
+func (w *writer) meet(writes int) {
+	if writes > 1 {
+		w.lonely.Store(0)
+	} else if w.lonely.Load() < lonelyEnough {
+		w.lonely.Add(1)
+	}
 }
 
 // next returns a queued request that still fits, nil when there is none: what
@@ -260,15 +331,10 @@ func isRefusal(err error) bool {
 
 // begin takes the write lock of the file, waiting for other processes.
 func (w *writer) begin() error {
-	w.asked = len(w.queue)
-	if err := w.files.present(); err != nil {
-		return err
-	}
 	start := time.Now()
 	hurry, wait, patience := w.hurrying, shortestWait, w.busy
 	for {
-		w.asked = len(w.queue)
-		err := w.stmts.exec(w.stmts.begin)
+		err := w.tryBegin()
 		if !isBusy(err) {
 			return err
 		}
@@ -284,6 +350,15 @@ func (w *writer) begin() error {
 			patience, hurry = min(patience, time.Since(start)+closingWait), nil
 		}
 	}
+}
+
+// tryBegin takes the write lock of the file, or says what is in the way.
+func (w *writer) tryBegin() error {
+	w.asked = len(w.queue)
+	if err := w.files.present(); err != nil {
+		return err
+	}
+	return w.stmts.exec(w.stmts.begin)
 }
 
 // finish commits, or undoes a transaction in which nothing was written. An

@@ -1,0 +1,86 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// A writer alone does not wait for another goroutine; where writes came together, they
+// are left to it again, for a while.
+func TestALoneWriterWritesItself(t *testing.T) {
+	path := newPath(t)
+	s := openAt(t, path)
+	defer s.Close()
+	itself := func() bool {
+		t.Helper()
+		itself, err := s.WritesItself(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return itself
+	}
+	for i := range 8 {
+		if itself() {
+			t.Errorf("write %d was made by its caller already", i)
+		}
+	}
+	for tries := 0; !itself(); tries++ { // the other goroutine may still see to the log
+		if tries > 1000 {
+			t.Fatal("a writer that has been alone still waits for another goroutine")
+		}
+	}
+
+	release := lock(t, path)
+	errs := make(chan error, 2)
+	for i := range cap(errs) {
+		c := storetest.Start(t, storetest.ID(i), `{}`)
+		go func() { errs <- s.Commit(t.Context(), c) }()
+	}
+	for s.Queued() == 0 { // one waits for the lock, and the other behind it
+		runtime.Gosched()
+	}
+	release()
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if itself() {
+		t.Error("a writer that is not alone does not queue")
+	}
+}
+
+// Who writes itself can still be called off while another process has the lock.
+func TestALoneWriterCanBeCalledOff(t *testing.T) {
+	path := newPath(t)
+	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path, BusyTimeout: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Alone()
+	release := lock(t, path)
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	c := storetest.Start(t, storetest.ID(1), `{}`)
+	go func() { done <- s.Commit(ctx, c) }()
+	for !s.Writing() {
+		runtime.Gosched()
+	}
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a write that was called off still waits for the lock")
+	}
+}
