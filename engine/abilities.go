@@ -94,9 +94,10 @@ type Tailer interface {
 // PlacedEvent is an event with its place among all of a store.
 type PlacedEvent struct {
 	Position int64
-	// Owner started the instance.
-	Owner string
-	Event record.Event
+	// Owner started the instance, and Version of its workflow is what it is pinned to now.
+	Owner   string
+	Version int
+	Event   record.Event
 }
 
 // Teacher keeps a lesson that no event goes with.

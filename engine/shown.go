@@ -23,6 +23,7 @@ type showing struct {
 	id   string
 	inst record.Instance
 	now  loaded
+	bare bool // of inst nothing but its id is known, and now
 	// What it knew at a revision of the past, the one asked for last.
 	revision int64
 	knew     json.RawMessage
@@ -32,12 +33,43 @@ func (e *Engine) showing(p Principal) *showing { return &showing{e: e, p: p} }
 
 // about says what the instance is now, for who has loaded it.
 func (s *showing) about(inst record.Instance, now loaded) *showing {
-	s.id, s.inst, s.now, s.revision, s.knew = inst.ID, inst, now, 0, nil
+	s.id, s.inst, s.now, s.bare, s.revision, s.knew = inst.ID, inst, now, false, 0, nil
 	return s
 }
 
-func (s *showing) load(ctx context.Context, id string) error {
+// place prepares for an event whose instance need not be loaded: what is shown of it depends
+// on the versions alone, as long as neither calls anything sensitive. Streams read pages of
+// events of as many instances.
+func (s *showing) place(ctx context.Context, at PlacedEvent) error {
+	if s.id == at.Event.Instance && !s.bare {
+		return nil
+	}
+	was, err := s.e.definition(ctx, at.Event.Workflow, at.Event.Version)
+	if err != nil {
+		return err
+	}
+	now, err := s.e.definition(ctx, at.Event.Workflow, at.Version)
+	if err != nil {
+		return err
+	}
+	if len(was.def.Sensitive)+len(now.def.Sensitive) > 0 {
+		return s.load(ctx, at.Event.Instance)
+	}
+	s.about(record.Instance{ID: at.Event.Instance}, now).bare = true
+	return nil
+}
+
+// know loads the instance unless enough is known of it.
+func (s *showing) know(ctx context.Context, id string) error {
 	if s.id == id {
+		return nil
+	}
+	return s.load(ctx, id)
+}
+
+// load loads the instance with all that it knows.
+func (s *showing) load(ctx context.Context, id string) error {
+	if s.id == id && !s.bare {
 		return nil
 	}
 	inst, err := s.e.cfg.Store.Load(ctx, id)
@@ -58,7 +90,7 @@ func (s *showing) load(ctx context.Context, id string) error {
 
 // entry is a decision as the caller may see it. ev has one.
 func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
-	if err := s.load(ctx, ev.Instance); err != nil {
+	if err := s.know(ctx, ev.Instance); err != nil {
 		return HistoryEntry{}, err
 	}
 	was, err := s.e.definition(ctx, ev.Workflow, ev.Version)
@@ -111,7 +143,7 @@ func (s *showing) words(ctx context.Context, ev record.Event, said string) (acti
 	if ev.Action == "" && said == "" {
 		return "", "", nil
 	}
-	if err := s.load(ctx, ev.Instance); err != nil {
+	if err := s.know(ctx, ev.Instance); err != nil {
 		return "", "", err
 	}
 	was, err := s.e.definition(ctx, ev.Workflow, ev.Version)
@@ -135,6 +167,9 @@ func (s *showing) words(ctx context.Context, ev record.Event, said string) (acti
 func (s *showing) scrubber(ctx context.Context, ev record.Event, was, now *workflow.Definition) (func(string) string, error) {
 	if len(was.Sensitive)+len(now.Sensitive) == 0 {
 		return nil, nil //nolint:nilnil // nothing is to be removed
+	}
+	if err := s.load(ctx, ev.Instance); err != nil { // where only its version is known
+		return nil, err
 	}
 	docs := []json.RawMessage{s.inst.Context, ev.Patch}
 	if ev.Decision != nil {

@@ -100,6 +100,9 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 	out.More = out.More || seen == mostTailed
 	show := e.showing(p)
 	for _, ev := range found { // not while the store is read: this reads it too
+		if err := show.place(ctx, ev); err != nil {
+			return TailResult{}, err
+		}
 		view, err := eventView(ctx, show, ev)
 		if err != nil {
 			return TailResult{}, err

@@ -34,8 +34,8 @@ func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2
 				yield(engine.DecisionHit{}, err)
 				return
 			}
-			e, owner, there := s.ordered(all[i])
-			if !there || !matches(e, owner) {
+			e, of, there := s.ordered(all[i])
+			if !there || !matches(e, of.Owner) {
 				continue
 			}
 			copied, err := copyEvent(e)
@@ -57,21 +57,21 @@ type place struct {
 }
 
 // ordered returns an event with the owner of its instance, and whether it is still there.
-func (s *Store) ordered(p place) (e record.Event, owner string, there bool) {
+func (s *Store) ordered(p place) (e record.Event, of record.Instance, there bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.placed(p)
 }
 
 // placed is ordered for who holds the lock.
-func (s *Store) placed(p place) (e record.Event, owner string, there bool) {
+func (s *Store) placed(p place) (e record.Event, of record.Instance, there bool) {
 	h := s.instances[p.instance]
 	if h == nil || len(h.events) == 0 {
-		return record.Event{}, "", false
+		return record.Event{}, record.Instance{}, false
 	}
 	i := p.seq - h.events[0].Seq
 	if i < 0 || i >= int64(len(h.events)) {
-		return record.Event{}, "", false
+		return record.Event{}, record.Instance{}, false
 	}
-	return h.events[i], h.now.Owner, true
+	return h.events[i], h.now, true
 }

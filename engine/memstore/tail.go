@@ -30,12 +30,12 @@ func (s *Store) EventsAfter(ctx context.Context, position int64, limit int) iter
 				yield(engine.PlacedEvent{}, err)
 				return
 			}
-			e, owner, there := s.ordered(all[i])
+			e, of, there := s.ordered(all[i])
 			if !there {
 				continue
 			}
 			copied, err := copyEvent(e)
-			if !yield(engine.PlacedEvent{Position: i + 1, Owner: owner, Event: copied}, err) || err != nil {
+			if !yield(engine.PlacedEvent{Position: i + 1, Owner: of.Owner, Version: of.Version, Event: copied}, err) || err != nil {
 				return
 			}
 			if given++; given == limit {

@@ -14,19 +14,20 @@ import (
 // blockBits is how many bits of a position are within a block of decision_times.
 const blockBits = 12
 
-// decisionColumns are an event's with its place and the owner of its instance.
-const decisionColumns = `e.pos, e.seq, i.owner, ` + eventColumns
+// decisionColumns are an event's with its place, and owner and version of its instance.
+const decisionColumns = `e.pos, e.seq, i.owner, i.version, ` + eventColumns
 
 // placed is an event as it is searched.
 type placed struct {
 	engine.DecisionHit
-	seq   int64
-	owner string
+	seq     int64
+	owner   string
+	version int // of the workflow, now
 }
 
 func scanPlaced(r row) (placed, error) {
 	var p placed
-	e, err := scanEvent(prefixed{r, []any{&p.Position, &p.seq, &p.owner}})
+	e, err := scanEvent(prefixed{r, []any{&p.Position, &p.seq, &p.owner, &p.version}})
 	if err != nil && p.Position != 0 {
 		return placed{}, fmt.Errorf("%w: the event at position %d: %w", ErrCorrupt, p.Position, err)
 	}
@@ -168,7 +169,7 @@ func (s *Store) EventsAfter(ctx context.Context, position int64, limit int) iter
 	})
 	return func(yield func(engine.PlacedEvent, error) bool) {
 		for p, err := range pages {
-			if !yield(engine.PlacedEvent{Position: p.Position, Owner: p.owner, Event: p.Event}, err) {
+			if !yield(engine.PlacedEvent{Position: p.Position, Owner: p.owner, Version: p.version, Event: p.Event}, err) {
 				return
 			}
 		}

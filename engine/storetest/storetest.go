@@ -114,6 +114,7 @@ func promises() []promise {
 		{"heads", heads},
 
 		{"events in the order of commits", tail},
+		{"the present version of an event's instance", tailVersions},
 		{"lessons without an event", lessons},
 		{"running instances", running},
 

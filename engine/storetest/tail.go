@@ -3,6 +3,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -35,8 +36,8 @@ func tail(t *testing.T, _ Driver, s engine.Store) {
 			found := 0
 			for ev, err := range a.EventsAfter(t.Context(), after, step) {
 				wantNone(t, err)
-				if ev.Position <= after || ev.Owner == "" {
-					t.Fatalf("position %d of %q after %d", ev.Position, ev.Owner, after)
+				if ev.Position <= after || ev.Owner == "" || ev.Version != 1 {
+					t.Fatalf("position %d of %q, version %d, after %d", ev.Position, ev.Owner, ev.Version, after)
 				}
 				after = ev.Position
 				found++
@@ -60,6 +61,22 @@ func tail(t *testing.T, _ Driver, s engine.Store) {
 		if last, err := a.LastPosition(t.Context()); last != after || err != nil {
 			t.Errorf("the last position is %d (%v), want %d", last, err, after)
 		}
+	}
+}
+
+// The version of an event's instance is the present one, whichever the event was made under.
+func tailVersions(t *testing.T, _ Driver, s engine.Store) {
+	a := tailer(t, s)
+	c := Start(t, ID(1), `{}`)
+	wantNone(t, s.Commit(t.Context(), c))
+	wantNone(t, s.Commit(t.Context(), MigrateTo(t, c.Next, 2, c.Next.State)))
+	var was, is []int
+	for ev, err := range a.EventsAfter(t.Context(), 0, 0) {
+		wantNone(t, err)
+		was, is = append(was, ev.Event.Version), append(is, ev.Version)
+	}
+	if !slices.Equal(was, []int{1, 2}) || !slices.Equal(is, []int{2, 2}) {
+		t.Errorf("events of versions %v, their instance now %v", was, is)
 	}
 }
 

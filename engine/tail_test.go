@@ -1,0 +1,51 @@
+package engine_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// loadsStore counts whole instances that are loaded.
+type loadsStore struct {
+	*memstore.Store
+	loads int
+}
+
+func (s *loadsStore) Load(ctx context.Context, id string) (record.Instance, error) {
+	s.loads++
+	return s.Store.Load(ctx, id) //nolint:wrapcheck // what it counts for
+}
+
+// A stream reads events of as many instances, beside everybody who waits for the store: it
+// loads none of them, unless there is something sensitive in what was said.
+func TestTailLoadsNoInstances(t *testing.T) {
+	t.Parallel()
+	s := &loadsStore{Store: memstore.New()}
+	b := newBenchOn(t, s)
+	b.define(agent, `{"name":"open","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)
+	b.define(agent, `{"name":"secret","sensitive":["/pin"],"initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)
+	for range 5 {
+		b.moved(agent, b.start(agent, "open", `{}`).ID, "go", `{"pin":"4711-0815"}`, "a")
+	}
+	s.loads = 0
+	plain, err := b.Tail(t.Context(), operator, engine.TailRequest{})
+	if err != nil || len(plain.Events) != 10 || s.loads != 0 {
+		t.Errorf("%d events with %d loads: %v", len(plain.Events), s.loads, err)
+	}
+	id := b.start(agent, "secret", `{"pin":"4711-0815"}`).ID
+	b.moved(agent, id, "go", `{"note":"4711-0815"}`, "a")
+	b.advance(agent, id, "4711-0815", `{}`)
+	s.loads = 0
+	secret, err := b.Tail(t.Context(), operator, engine.TailRequest{After: plain.Next})
+	if err != nil || len(secret.Events) != 3 || s.loads != 1 {
+		t.Fatalf("%d events with %d loads: %v", len(secret.Events), s.loads, err)
+	}
+	if last := secret.Events[2]; strings.Contains(last.Action+last.Decision.Reasoning, "4711") {
+		t.Errorf("the secret is told: %+v", last)
+	}
+}
