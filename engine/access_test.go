@@ -193,7 +193,7 @@ func TestJudgeConfiguration(t *testing.T) {
 	}
 	running := b.start(agent, "op", "").ID
 	r, err := configure(agent, workflow.JudgeSettings{StrictMode: new(true), MinConfidence: new(0.9)})
-	if err != nil || !r.Success || !r.Config.StrictMode || r.Config.MinConfidence != 0.9 {
+	if err != nil || !r.Success || !r.Config.StrictMode || r.Config.MinConfidence != nil {
 		t.Fatalf("tighten: %+v %v", r, err)
 	}
 	b.refused(agent, running, "go", "", "low_confidence") // running instances included

@@ -114,7 +114,17 @@ type DefinitionView struct {
 	DefinitionSummary
 	Definition json.RawMessage `json:"definition"`
 	// Judge is the judge configuration in force, revisions applied.
-	Judge judge.Rubric `json:"judge"`
+	Judge RubricView `json:"judge"`
+	// Withheld names the settings of the judge that only those are told who may change the
+	// definition, or see everybody's instances. They are in neither Definition nor Judge.
+	Withheld []string `json:"withheld,omitempty"`
+}
+
+// RubricView is a judge configuration as a caller may see it.
+type RubricView struct {
+	judge.Rubric
+	// MinConfidence is 0..1; it is absent where it is withheld.
+	MinConfidence *float64 `json:"minConfidence,omitempty"`
 }
 
 // StartRequest starts an instance.
@@ -240,11 +250,11 @@ type JudgeConfigRequest struct {
 // JudgeConfigResult answers a JudgeConfigRequest. A refusal is an *Error with
 // CodeForbidden.
 type JudgeConfigResult struct {
-	Success  bool         `json:"success"`
-	Message  string       `json:"message"`
-	Config   judge.Rubric `json:"config"` // in force for the caller's instances from the next decision
-	Revision int          `json:"revision"`
-	Hash     string       `json:"hash"`
+	Success  bool       `json:"success"`
+	Message  string     `json:"message"`
+	Config   RubricView `json:"config"` // in force for the caller's instances from the next decision
+	Revision int        `json:"revision"`
+	Hash     string     `json:"hash"`
 }
 
 // HistoryRequest asks for the decisions of an instance, oldest first.

@@ -193,7 +193,7 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 	if err != nil {
 		return DefinitionView{}, err
 	}
-	return DefinitionView{DefinitionSummary: summary(l), Definition: l.stored.Document, Judge: l.def.Rubric(overlays)}, nil
+	return definitionView(p, l, overlays)
 }
 
 func (req DescribeRequest) check() error {

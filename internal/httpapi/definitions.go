@@ -12,7 +12,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/strictdoc"
-	"github.com/gavel-mcp/gavel/judge"
 )
 
 // DefineRequest registers a definition: the body is it.
@@ -80,9 +79,9 @@ type DefinitionList struct {
 
 // JudgeView is the judge configuration in force for the caller's instances.
 type JudgeView struct {
-	Name    string       `json:"name"`
-	Version int          `json:"version"`
-	Config  judge.Rubric `json:"config"`
+	Name    string            `json:"name"`
+	Version int               `json:"version"`
+	Config  engine.RubricView `json:"config"`
 }
 
 // The operations on definitions.
@@ -126,7 +125,7 @@ var (
 	GetDefinition = Operation[DefinitionRequest, engine.DefinitionView]{
 		Route: Route{
 			Method: http.MethodGet, Path: "/v1/definitions/{name}", ID: "getDefinition", Tag: "definitions",
-			Summary: "Show a workflow", Description: "The whole definition: the newest version, the one with a number, or the one of a time.",
+			Summary: "Show a workflow", Description: "The definition: the newest version, the one with a number, or the one of a time. How its judge is set up (`withheld`) is told to who may change it, and to reviewers and auditors.",
 		},
 		run: func(ctx context.Context, h *Handler, who auth.Identity, req DefinitionRequest) (engine.DefinitionView, error) {
 			return h.cfg.Engine.DescribeAt(ctx, who.Principal, engine.DescribeRequest{Name: req.Name, Version: req.Version, When: engine.When{At: req.At}})

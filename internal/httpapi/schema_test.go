@@ -120,7 +120,8 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 			panic(fmt.Sprintf("%s.%s has no name in JSON", t, f.Name))
 		}
 		properties[name] = described(s.freed(t, f, s.of(f.Type)), s.source.aboutField(t, f, name))
-		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") && !slices.Contains(*required, name) {
+		*required = slices.DeleteFunc(*required, func(further string) bool { return further == name })
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			*required = append(*required, name)
 		}
 	}

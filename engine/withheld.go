@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// withheld are settings of the judge that are nothing for those who are judged by somebody
+// else's definition: where the cut-off lies, how often the model is asked, and the answers
+// that others are compared with. Criteria are told, for they are what is demanded.
+var withheld = []string{"minConfidence", "samples", "reference", "exemplars"}
+
+// told reports whether the caller is told how the judge of a definition is set up.
+func told(p Principal, s StoredDefinition) bool { return governs(p, s) || seesAll(p.Role) }
+
+func definitionView(p Principal, l loaded, overlays []workflow.Overlay) (DefinitionView, error) {
+	out := DefinitionView{DefinitionSummary: summary(l), Definition: l.stored.Document, Judge: rubricView(p, l, overlays)}
+	if told(p, l.stored) {
+		return out, nil
+	}
+	open, cut, err := workflow.Withhold(l.stored.Document, withheld...)
+	if err != nil {
+		return DefinitionView{}, internal(fmt.Sprintf("stored definition %s version %d does not parse", l.stored.Name, l.stored.Version), err)
+	}
+	out.Definition, out.Withheld = open, cut
+	if !slices.Contains(cut, withheld[0]) { // there is one for every definition
+		out.Withheld = append([]string{withheld[0]}, cut...)
+	}
+	return out, nil
+}
+
+// rubricView is what is in force, for the caller.
+func rubricView(p Principal, l loaded, overlays []workflow.Overlay) RubricView {
+	r := l.def.Rubric(overlays)
+	if told(p, l.stored) {
+		return RubricView{Rubric: r, MinConfidence: &r.MinConfidence}
+	}
+	r.MinConfidence, r.Samples, r.Reference, r.Exemplars = 0, 0, "", nil
+	return RubricView{Rubric: r}
+}
