@@ -193,7 +193,11 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 	if err != nil {
 		return DefinitionView{}, err
 	}
-	return definitionView(p, l, overlays)
+	known, err := e.told(ctx, p, l.stored)
+	if err != nil {
+		return DefinitionView{}, err
+	}
+	return definitionView(known, l, overlays)
 }
 
 func (req DescribeRequest) check() error {

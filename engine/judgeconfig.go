@@ -50,7 +50,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		}
 		in := inForce(l.stored, p.ID, append(revisions, c))
 		return JudgeConfigResult{
-			Success: true, Message: configMessage(c), Config: rubricView(p, l, in), Revision: c.Revision, Hash: c.Hash,
+			Success: true, Message: configMessage(c), Config: rubricView(told(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
 		}, nil
 	}
 }

@@ -41,7 +41,10 @@ func (s *showing) about(inst record.Instance, now loaded) *showing {
 // on the versions alone, as long as neither calls anything sensitive. Streams read pages of
 // events of as many instances.
 func (s *showing) place(ctx context.Context, at PlacedEvent) error {
-	if s.id == at.Event.Instance && !s.bare {
+	switch {
+	case at.Event.Decision == nil && at.Event.Action == "": // nothing of it needs a definition
+		return nil
+	case s.id == at.Event.Instance && !s.bare:
 		return nil
 	}
 	was, err := s.e.definition(ctx, at.Event.Workflow, at.Event.Version)

@@ -10,6 +10,40 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
+// lossyStore has lost its definitions.
+type lossyStore struct {
+	*memstore.Store
+	lost bool
+}
+
+func (s *lossyStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+	if s.lost {
+		return engine.StoredDefinition{}, engine.ErrNotFound
+	}
+	return s.Store.Definition(ctx, name, version) //nolint:wrapcheck // what it loses
+}
+
+// What needs no definition is told without one: else nobody gets past it.
+func TestTailNeedsNoDefinitionForWhatNobodySaid(t *testing.T) {
+	t.Parallel()
+	s := &lossyStore{Store: memstore.New()}
+	b := newBenchOn(t, s)
+	b.define(agent, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)
+	id := b.start(agent, "w", `{}`).ID
+	first, err := b.Tail(t.Context(), operator, engine.TailRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	s.lost = true
+	got, err := newBenchOn(t, s).Tail(t.Context(), operator, engine.TailRequest{After: first.Next})
+	if err != nil || len(got.Events) != 1 || got.Events[0].Kind != record.Checkpointed {
+		t.Errorf("%+v, %v", got.Events, err)
+	}
+}
+
 // loadsStore counts whole instances that are loaded.
 type loadsStore struct {
 	*memstore.Store

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -15,9 +16,19 @@ var withheld = []string{"minConfidence", "samples", "reference", "exemplars"}
 // told reports whether the caller is told how the judge of a definition is set up.
 func told(p Principal, s StoredDefinition) bool { return governs(p, s) || seesAll(p.Role) }
 
-func definitionView(p Principal, l loaded, overlays []workflow.Overlay) (DefinitionView, error) {
-	out := DefinitionView{DefinitionSummary: summary(l), Definition: l.stored.Document, Judge: rubricView(p, l, overlays)}
-	if told(p, l.stored) {
+// told is the same for a version that may not be the newest: what an operator configured since
+// he took the name over counts for the old ones, too.
+func (e *Engine) told(ctx context.Context, p Principal, s StoredDefinition) (bool, error) {
+	if !told(p, s) || seesAll(p.Role) {
+		return told(p, s), nil
+	}
+	newest, err := e.definition(ctx, s.Name, 0)
+	return err == nil && governs(p, newest.stored), err
+}
+
+func definitionView(known bool, l loaded, overlays []workflow.Overlay) (DefinitionView, error) {
+	out := DefinitionView{DefinitionSummary: summary(l), Definition: l.stored.Document, Judge: rubricView(known, l, overlays)}
+	if known {
 		return out, nil
 	}
 	open, cut, err := workflow.Withhold(l.stored.Document, withheld...)
@@ -32,9 +43,9 @@ func definitionView(p Principal, l loaded, overlays []workflow.Overlay) (Definit
 }
 
 // rubricView is what is in force, for the caller.
-func rubricView(p Principal, l loaded, overlays []workflow.Overlay) RubricView {
+func rubricView(known bool, l loaded, overlays []workflow.Overlay) RubricView {
 	r := l.def.Rubric(overlays)
-	if told(p, l.stored) {
+	if known {
 		return RubricView{Rubric: r, MinConfidence: &r.MinConfidence}
 	}
 	r.MinConfidence, r.Samples, r.Reference, r.Exemplars = 0, 0, "", nil

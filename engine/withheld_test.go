@@ -87,6 +87,25 @@ func wantTold(t *testing.T, answer any, told bool) {
 	}
 }
 
+// Who owned a name before an operator took it over is not told what the operator demands.
+func TestFormerOwnersAreNotTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(agent, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}}}`)
+	id := b.start(agent, "w", `{}`).ID
+	b.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","minConfidence":0.8456}}},"b":{"final":true}}}`)
+	if _, err := b.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "w", Settings: workflow.JudgeSettings{MinConfidence: new(0.8123)}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, req := range []engine.DescribeRequest{{Name: "w"}, {Name: "w", Version: 1}, {Name: "w", Version: 2}, {ID: id}} {
+		view, err := b.DescribeAt(t.Context(), agent, req)
+		if err != nil || len(view.Withheld) == 0 {
+			t.Errorf("%+v: %q, %v", req, view.Withheld, err)
+		}
+		wantTold(t, view, false)
+	}
+}
+
 // The cut-off of a definition that sets none is withheld like any other.
 func TestDefaultCutOffIsWithheldToo(t *testing.T) {
 	t.Parallel()
