@@ -6,7 +6,9 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 )
 
@@ -45,17 +47,18 @@ func keepFiles() {
 	}
 }
 
-// keepSignals keeps from commands that gavel was started deaf to a signal, by nohup or by
-// a shell in the background: what is ignored stays ignored in a command, and what is
-// taken does not (execve(2)). gavel itself goes on as if nothing came. Of other signals
-// Go takes what matters at the start of a program.
-func keepSignals() {
-	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
-		if signal.Ignored(s) {
-			signal.Notify(make(chan os.Signal, 1), s) // nobody reads it: the rest is dropped
-		}
+// deaf are the signals that gavel was started deaf to, by nohup or by a shell in the
+// background. They are looked for at the start: once somebody has taken a signal and let it
+// go, Go no longer tells. Of others Go takes what matters when a program starts.
+var deaf = slices.DeleteFunc([]os.Signal{syscall.SIGHUP, syscall.SIGINT}, func(s os.Signal) bool { return !signal.Ignored(s) })
+
+// keepSignals keeps that from commands: what is ignored stays ignored in a command, and what
+// is taken does not (execve(2)). gavel itself goes on as if nothing came.
+var keepSignals = sync.OnceFunc(func() {
+	if len(deaf) > 0 { // no signals would be all of them
+		signal.Notify(make(chan os.Signal, 1), deaf...) // nobody reads it: the rest is dropped
 	}
-}
+})
 
 // killGroup ends a command and what it started. After the command itself has ended
 // the group's number stays its own as long as somebody is in the group.
