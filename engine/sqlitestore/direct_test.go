@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,15 @@ func TestALoneWriterWritesItself(t *testing.T) {
 	}
 	if itself() {
 		t.Error("a writer that is not alone does not queue")
+	}
+}
+
+// A panic in the middle of a write ends the process, whoever survives panics around it: the
+// transaction would stay open, and nobody could write any more.
+func TestPanicOfALoneWriterEndsTheProcess(t *testing.T) {
+	p := spawn(t, "panic", newPath(t), "")
+	if err := p.Wait(); err == nil || !strings.Contains(p.stderr.String(), "in the middle of a write") {
+		t.Errorf("%v: %s", err, p.stderr)
 	}
 }
 

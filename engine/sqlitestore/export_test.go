@@ -35,6 +35,12 @@ func (s *Store) WritesItself(ctx context.Context) (itself bool, err error) {
 	return itself, err
 }
 
+// PanicAlone makes a caller panic while it writes itself.
+func (s *Store) PanicAlone(ctx context.Context) {
+	s.Alone()
+	_ = s.writer.submit(ctx, 1, func(*statements) error { panic("in the middle of a write") })
+}
+
 // Writing reports whether somebody has his turn.
 func (s *Store) Writing() bool {
 	free := s.writer.turn.TryLock()

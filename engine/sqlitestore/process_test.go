@@ -54,6 +54,11 @@ func child(role string, in io.Reader, out io.Writer) int {
 			orphan{}.Fatalf("%v", err)
 		}
 		loadForever(s, out)
+	case "panic":
+		func() {
+			defer func() { _ = recover() }() // as whoever serves requests does
+			s.PanicAlone(ctx)
+		}()
 	case "contend":
 		fmt.Fprintln(out, "ready 0 -")
 		_, _ = io.Copy(io.Discard, in) // until the parent lets all go at once

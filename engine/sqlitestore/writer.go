@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -180,7 +181,7 @@ func (w *writer) direct(r *request) bool {
 	if w.tryBegin() != nil {
 		return false
 	}
-	w.commit(r)
+	w.fatally(func() { w.commit(r) })
 	if w.folder != nil && w.folder.left() {
 		select {
 		case w.chores <- struct{}{}: // the caller does not wait for it
@@ -189,6 +190,19 @@ func (w *writer) direct(r *request) bool {
 	}
 	w.wakeFolder()
 	return true
+}
+
+// fatally ends the process when f panics, as a panic on the writer's own goroutine does. The
+// caller may be somebody who survives one, with a transaction that nobody ends.
+func (w *writer) fatally(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			stack := debug.Stack()
+			go panic(fmt.Sprintf("%v\n%s", p, stack))
+			select {}
+		}
+	}()
+	f()
 }
 
 func (w *writer) run() {
