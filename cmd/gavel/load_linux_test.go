@@ -58,7 +58,7 @@ func startLoad(t *testing.T, args ...string) *load {
 	s.must(s.owner, http.MethodPost, "/v1/definitions", pingPong)
 	s.untilReady()
 	l := &load{served: s, times: map[string][]time.Duration{}}
-	l.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * *loadClients}, Timeout: 2 * patience}
+	l.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * *loadClients}, Timeout: 6 * patience} // some are held back
 	t.Cleanup(l.http.CloseIdleConnections)
 	return l
 }
@@ -371,7 +371,7 @@ func TestLoad(t *testing.T) {
 func TestTermUnderLoad(t *testing.T) {
 	t.Parallel()
 	gate := newBarrier(t)
-	l := startLoad(t, append(gate.args, "--drain-timeout", "2m")...)
+	l := startLoad(t, append(gate.args, "--drain-timeout", "10m")...)
 	strict := &load{served: l.served, http: l.http, times: map[string][]time.Duration{}}
 	within, answered := strict.inside(gate)
 	all, wait := l.clients(t.Context())
