@@ -74,7 +74,7 @@ func gist(text string) string {
 		return r
 	}, text)
 	return norm.NFKC.String(strings.Map(func(r rune) rune {
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) || prompts.Hidden(r) {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) || unicode.Is(unicode.Lm, r) || prompts.Hidden(r) {
 			return -1
 		}
 		return unicode.ToLower(r)

@@ -8,6 +8,8 @@ import (
 	"unicode"
 
 	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/prompts"
 )
 
 func TestFingerprint(t *testing.T) {
@@ -112,6 +114,14 @@ func TestFingerprintOfMuch(t *testing.T) {
 	}
 }
 
+// What NFKC takes apart may hold a sign that says nothing.
+func TestFingerprintOfTakenApart(t *testing.T) {
+	t.Parallel()
+	if a, b := Fingerprint([]byte(`"\u3300"`)), Fingerprint([]byte(`"アパート"`)); string(a) != string(b) {
+		t.Errorf("%s and %s", a, b)
+	}
+}
+
 func TestFingerprintForgetsOnlyWording(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -119,8 +129,13 @@ func TestFingerprintForgetsOnlyWording(t *testing.T) {
 		noise := rapid.SampledFrom([]string{" ", "!", "\n", "\u200b", "…", "—", "\""}).Draw(t, "noise")
 		at := rapid.IntRange(0, len([]rune(text))).Draw(t, "at")
 		runes := []rune(text)
-		// A mark may compose with the letter before it: noise between them is no noise.
-		if at < len(runes) && unicode.IsMark(runes[at]) {
+		// A mark may compose with the letter before it, also when what stands between says
+		// nothing: noise between them is no noise.
+		next := at
+		for next < len(runes) && (unicode.In(runes[next], unicode.Lm, unicode.No) || prompts.Hidden(runes[next])) {
+			next++
+		}
+		if next < len(runes) && unicode.IsMark(runes[next]) {
 			return
 		}
 		noisy := string(runes[:at]) + noise + string(runes[at:])
