@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"strings"
 
@@ -75,18 +76,26 @@ func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[recor
 			page, err = collect(ctx, s.readers, scanFiled, query, args...)
 			return err
 		})
+		// What an event says of its place may not be where it is kept. Then the next page could be this one again.
+		if from := startOf(q, after); err == nil && len(page) == pageSize && page[pageSize-1].Seq <= from {
+			err = fmt.Errorf("%w: events of %s behind number %d lead back", ErrCorrupt, q.Instance, from)
+		}
 		return page, err
 	})
+}
+
+// startOf is the number behind which a page begins.
+func startOf(q engine.EventQuery, after *record.Event) int64 {
+	if after != nil {
+		return after.Seq
+	}
+	return q.AfterSeq
 }
 
 func eventsPage(q engine.EventQuery, after *record.Event, n int) (string, []any) {
 	var w where
 	w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
-	from := q.AfterSeq
-	if after != nil {
-		from = after.Seq
-	}
-	w.add("e.seq > ?", from)
+	w.add("e.seq > ?", startOf(q, after))
 	if q.MaxRevision != 0 {
 		w.add("e.revision <= ?", q.MaxRevision) // revisions never fall along a history
 	}
