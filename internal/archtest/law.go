@@ -37,7 +37,7 @@ type Door struct {
 // without the sandbox's inside, which only a program links, and without support
 // code for tests.
 var below5 = []string{
-	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/strictdoc",
+	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/strictdoc", "internal/fairshare",
 	"validators", "judge", "judge/eval", "engine/workflow", "engine/record", "engine",
 }
 
@@ -60,10 +60,11 @@ var everything = slices.Concat(below5, services, []string{
 // package does not exist yet is fine.
 var Packages = []Package{
 	// Layer 0: knows nothing of this module.
+	{Path: "internal/fairshare"},
 	{Path: "prompts"},
 	{Path: "validators/schema"},
-	{Path: "validators/script"},
-	{Path: "judge/llm"},
+	{Path: "validators/script", May: []string{"internal/fairshare"}},
+	{Path: "judge/llm", May: []string{"internal/fairshare"}},
 	{Path: "internal/strictdoc"},
 	{Path: "internal/archtest"},
 	{Path: "testdata", TestOnly: true},
@@ -85,7 +86,7 @@ var Packages = []Package{
 
 	// Layer 4: the state machine.
 	{Path: "engine/record", May: []string{"judge", "engine/workflow"}},
-	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record"}},
+	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "internal/fairshare"}},
 
 	// Layer 5: what plugs into the engine.
 	{Path: "engine/memstore", May: below5},
@@ -105,7 +106,7 @@ var Packages = []Package{
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},
 	{Path: "internal/folder", May: below5},
-	{Path: "internal/listen"},
+	{Path: "internal/listen", May: []string{"internal/fairshare"}},
 
 	// Layer 6b: faces, never one another.
 	{Path: "internal/mcpface", May: slices.Concat(below5, services)},

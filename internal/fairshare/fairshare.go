@@ -1,0 +1,354 @@
+// Package fairshare shares a fixed number of permits among callers.
+//
+// It promises that no caller holds more than its share, that waiting callers are served
+// by the time they have used (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996),
+// and that a caller with a short line is never refused because of the long line of
+// another: when the line is full, the newest call of the longest line is dropped.
+//
+// Callers are identified by who calls, never by who owns what is called. The package
+// must never know what a permit is for, and imports nothing of this module.
+package fairshare
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+var (
+	// ErrBusy says that too many calls of this caller are waiting. The call may be repeated.
+	ErrBusy = errors.New("too many calls are waiting")
+	// ErrClosed says that the queue is closed.
+	ErrClosed = errors.New("the queue is closed")
+)
+
+// DefaultWaiting is the Waiting of a zero Config.
+const DefaultWaiting = 256
+
+// grantCost is charged for each permit in addition to the time it is held, so that
+// callers whose calls take no measurable time are served in turn.
+const grantCost = time.Microsecond
+
+// maxIdle bounds the idle callers whose used time is remembered.
+const maxIdle = 4096
+
+// Config sizes a Queue.
+type Config struct {
+	// Permits is how many permits there are; values below 1 mean 1.
+	Permits int
+	// PerCaller is how many permits one caller may hold at once; 0 is half of Permits,
+	// rounded up. With PerCaller equal to Permits a lone caller may hold them all; others
+	// then wait for a release.
+	PerCaller int
+	// Waiting is how many calls may wait, of all callers together; 0 is DefaultWaiting.
+	Waiting int
+}
+
+// Queue hands out permits. It is safe for concurrent use.
+type Queue struct {
+	perCaller  int
+	maxWaiting int
+
+	mu      sync.Mutex
+	free    int
+	permits int
+	closed  bool
+	busy    uint64
+	// virtual is the used time of the caller that was served last, when it was served. A
+	// caller that arrives starts there: it neither pays for the past nor profits from it.
+	virtual time.Duration
+	epoch   time.Time
+	callers map[string]*account
+	waiting []*account // callers with a line, in no order
+	queued  int        // calls in all lines
+	arrived uint64
+}
+
+// account is what the queue knows of one caller.
+type account struct {
+	name string
+	line []*ticket // oldest first
+	held int
+	used time.Duration
+	// started is the sum of the start times of the permits held, since the epoch.
+	started time.Duration
+}
+
+type ticket struct {
+	number  uint64
+	settled chan struct{} // closed when the rest is set
+	err     error         // nil: granted
+	start   time.Duration // when it was granted, since the epoch
+}
+
+// New makes a Queue.
+func New(c Config) *Queue {
+	c.Permits = max(1, c.Permits)
+	if c.PerCaller <= 0 {
+		c.PerCaller = (c.Permits + 1) / 2
+	}
+	if c.Waiting <= 0 {
+		c.Waiting = DefaultWaiting
+	}
+	return &Queue{
+		perCaller: min(c.PerCaller, c.Permits), maxWaiting: c.Waiting,
+		free: c.Permits, permits: c.Permits, epoch: time.Now(), callers: map[string]*account{},
+	}
+}
+
+// Acquire waits for a permit. release gives it back; calling it again does nothing.
+// Errors: ErrBusy, ErrClosed, and the cause of ctx.
+func (q *Queue) Acquire(ctx context.Context, caller string) (release func(), err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return nil, ErrClosed
+	}
+	a := q.account(caller)
+	if q.canHold(a) && len(a.line) == 0 {
+		release = q.grant(a)
+		q.mu.Unlock()
+		return release, nil
+	}
+	t := q.enqueue(a)
+	q.mu.Unlock()
+	if t == nil {
+		return nil, ErrBusy
+	}
+
+	select {
+	case <-t.settled:
+	case <-ctx.Done():
+		if q.withdraw(a, t) {
+			return nil, context.Cause(ctx)
+		}
+	}
+	if t.err != nil {
+		return nil, t.err
+	}
+	return q.releaser(a, t.start), nil
+}
+
+// TryAcquire takes a permit if one is free for the caller now.
+func (q *Queue) TryAcquire(caller string) (release func(), ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, false
+	}
+	a := q.account(caller)
+	if !q.canHold(a) || len(a.line) > 0 {
+		q.busy++
+		q.forget(a)
+		return nil, false
+	}
+	return q.grant(a), true
+}
+
+// Close refuses all calls that wait and all that come. Permits that are held may still
+// be released.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	for _, a := range q.waiting {
+		for _, t := range a.line {
+			t.settle(ErrClosed)
+		}
+		a.line = nil
+	}
+	q.waiting, q.queued = nil, 0
+}
+
+// Stats counts what a Queue does.
+type Stats struct {
+	Held, Waiting int    // permits held and calls waiting, now
+	Busy          uint64 // calls refused or dropped since the start
+}
+
+// Stats returns the present counts.
+func (q *Queue) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return Stats{Held: q.permits - q.free, Waiting: q.queued, Busy: q.busy}
+}
+
+// --- under the lock -----------------------------------------------------------------
+
+func (q *Queue) account(caller string) *account {
+	a := q.callers[caller]
+	if a == nil {
+		if len(q.callers) >= maxIdle {
+			q.forgetIdle()
+		}
+		a = &account{name: caller}
+		q.callers[caller] = a
+	}
+	if a.held == 0 && len(a.line) == 0 {
+		a.used = max(a.used, q.virtual)
+	}
+	return a
+}
+
+func (q *Queue) canHold(a *account) bool { return q.free > 0 && a.held < q.perCaller }
+
+// grant gives a permit to a caller.
+func (q *Queue) grant(a *account) (release func()) {
+	return q.releaser(a, q.take(a))
+}
+
+// take books a permit and returns when that was.
+func (q *Queue) take(a *account) time.Duration {
+	now := time.Since(q.epoch)
+	q.virtual = max(q.virtual, a.usedAt(now))
+	q.free--
+	a.held++
+	a.started += now
+	a.used += grantCost
+	return now
+}
+
+func (q *Queue) releaser(a *account, start time.Duration) func() {
+	return sync.OnceFunc(func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.free++
+		a.held--
+		a.used += time.Since(q.epoch) - start
+		a.started -= start
+		q.serve()
+		q.forget(a)
+	})
+}
+
+// enqueue adds a ticket to the caller's line; nil when the call has to be refused.
+func (q *Queue) enqueue(a *account) *ticket {
+	if q.queued >= q.maxWaiting {
+		q.busy++
+		longest := q.longest()
+		if longest == nil || len(longest.line) <= len(a.line)+1 {
+			q.forget(a)
+			return nil
+		}
+		newest := longest.line[len(longest.line)-1]
+		q.remove(longest, newest)
+		newest.settle(ErrBusy)
+	}
+	q.arrived++
+	t := &ticket{number: q.arrived, settled: make(chan struct{})}
+	if len(a.line) == 0 {
+		q.waiting = append(q.waiting, a)
+	}
+	a.line = append(a.line, t)
+	q.queued++
+	return t
+}
+
+func (q *Queue) longest() *account {
+	var longest *account
+	for _, a := range q.waiting {
+		if longest == nil || len(a.line) > len(longest.line) {
+			longest = a
+		}
+	}
+	return longest
+}
+
+// serve grants free permits to waiting callers, least used time first.
+func (q *Queue) serve() {
+	for q.free > 0 {
+		now := time.Since(q.epoch)
+		var next *account
+		for _, a := range q.waiting {
+			if q.canHold(a) && (next == nil || a.isBefore(next, now)) {
+				next = a
+			}
+		}
+		if next == nil {
+			return
+		}
+		t := next.line[0]
+		t.start = q.take(next)
+		q.remove(next, t)
+		t.settle(nil)
+	}
+}
+
+// withdraw takes a ticket out of its line; false when it was settled meanwhile.
+func (q *Queue) withdraw(a *account, t *ticket) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ok := q.remove(a, t)
+	q.forget(a)
+	return ok
+}
+
+func (q *Queue) remove(a *account, t *ticket) bool {
+	for i, other := range a.line {
+		if other != t {
+			continue
+		}
+		a.line = append(a.line[:i:i], a.line[i+1:]...)
+		q.queued--
+		if len(a.line) == 0 {
+			q.stopWaiting(a)
+		}
+		return true
+	}
+	return false
+}
+
+func (q *Queue) stopWaiting(a *account) {
+	for i, other := range q.waiting {
+		if other == a {
+			last := len(q.waiting) - 1
+			q.waiting[i], q.waiting[last] = q.waiting[last], nil
+			q.waiting = q.waiting[:last]
+			return
+		}
+	}
+}
+
+// forget drops an idle caller that owes nothing, and everybody's debts once the queue
+// is idle.
+func (q *Queue) forget(a *account) {
+	if q.free == q.permits && q.queued == 0 {
+		clear(q.callers)
+		q.virtual = 0
+		return
+	}
+	if a.isIdle() && a.used <= q.virtual && q.callers[a.name] == a {
+		delete(q.callers, a.name)
+	}
+}
+
+func (q *Queue) forgetIdle() {
+	for name, a := range q.callers {
+		if a.isIdle() {
+			delete(q.callers, name)
+		}
+	}
+}
+
+func (a *account) isIdle() bool { return a.held == 0 && len(a.line) == 0 }
+
+// usedAt is the caller's used time with that of the permits it still holds.
+func (a *account) usedAt(now time.Duration) time.Duration {
+	return a.used + time.Duration(a.held)*now - a.started
+}
+
+func (a *account) isBefore(b *account, now time.Duration) bool {
+	if ua, ub := a.usedAt(now), b.usedAt(now); ua != ub {
+		return ua < ub
+	}
+	return a.line[0].number < b.line[0].number
+}
+
+func (t *ticket) settle(err error) {
+	t.err = err
+	close(t.settled)
+}
