@@ -151,7 +151,22 @@ type exporting struct {
 	out       ExportedInstance
 }
 
+// exportInstance reads an instance again when its beginning was removed meanwhile.
 func (e *Engine) exportInstance(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
+	for {
+		out, err := e.exportOnce(ctx, inst)
+		if err == nil {
+			return out, nil
+		}
+		now, lerr := e.cfg.Store.Load(ctx, inst.ID)
+		if lerr != nil || now.Seq == inst.Seq {
+			return ExportedInstance{}, err
+		}
+		inst = now
+	}
+}
+
+func (e *Engine) exportOnce(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
 	x := &exporting{e: e, out: ExportedInstance{ID: inst.ID}, versions: map[int]*workflow.Definition{}, kept: map[int64]record.Instance{}}
 	events, err := x.read(ctx, inst)
 	if err != nil {
@@ -206,6 +221,9 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 	}
 	if x.inst, err = x.e.foldTo(ctx, inst.ID, cut.Revision, cut.UpTo); err != nil {
 		return nil, err
+	}
+	if first := events[0].Seq; first != cut.UpTo+1 {
+		return nil, internal("read the history", fmt.Errorf("instance %s begins at event %d, and was cut behind %d", inst.ID, first, cut.UpTo))
 	}
 	x.scrubs(events)
 	x.keep()

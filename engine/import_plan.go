@@ -43,6 +43,9 @@ func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
 		if err != nil {
 			return h, storeError("read the history", err)
 		}
+		if ev.Seq > inst.Seq {
+			break // it was recorded after the instance was loaded
+		}
 		if h.began == "" {
 			h.began, h.cut = ev.Kind, ev.Seq > 1
 		}

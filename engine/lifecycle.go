@@ -196,6 +196,9 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err != nil {
 		return RollbackResult{}, err
 	}
+	if cp.Revision > inst.Revision { // it was made after the instance was loaded
+		return RollbackResult{}, e.conflictFor(ctx, p, &conflict{inst.ID})
+	}
 	if err := e.crosses(ctx, p, inst, cp.Revision); err != nil {
 		return RollbackResult{}, err
 	}

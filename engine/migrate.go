@@ -375,7 +375,7 @@ func (e *Engine) renamed(ctx context.Context, inst, restored record.Instance) (s
 	for _, name := range names {
 		now[name] = name
 	}
-	since := EventQuery{Instance: inst.ID, AfterSeq: restored.Seq, Kinds: []record.Kind{record.Migrated}}
+	since := EventQuery{Instance: inst.ID, AfterSeq: restored.Seq, MaxRevision: inst.Revision, Kinds: []record.Kind{record.Migrated}}
 	for ev, err := range e.cfg.Store.Events(ctx, since) {
 		if err != nil {
 			return "", storeError("read the history", err)

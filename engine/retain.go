@@ -191,7 +191,7 @@ func (r *retainer) one(ctx context.Context, inst record.Instance, keep workflow.
 	}
 	whole, err := r.survey(ctx, inst)
 	if err != nil {
-		return r.spared(inst, err)
+		return r.spared(ctx, inst, err)
 	}
 	end := whole.end()
 	if now.Sub(end.time) < keep.Events {
@@ -222,7 +222,7 @@ func (r *retainer) removeDue(ctx context.Context) error {
 			err = r.truncate(ctx, d.inst, d.whole, d.upTo)
 		}
 		if err != nil {
-			if err := r.spared(d.inst, err); err != nil {
+			if err := r.spared(ctx, d.inst, err); err != nil {
 				return err
 			}
 			continue
@@ -246,18 +246,26 @@ func (r *retainer) removed(d dueHistory) {
 }
 
 // spared counts a history that was not cut because of what it is; other errors end the run.
-func (r *retainer) spared(inst record.Instance, err error) error {
+func (r *retainer) spared(ctx context.Context, inst record.Instance, err error) error {
+	broken := errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrIllegalStep) || errors.Is(err, record.ErrNoRevision) ||
+		errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind)
 	switch {
-	case errors.Is(err, ErrConflict):
+	case errors.Is(err, ErrConflict), broken && r.changed(ctx, inst):
 		r.out.Kept[KeptMoved]++
-	case errors.Is(err, record.ErrBroken), errors.Is(err, record.ErrIllegalStep), errors.Is(err, record.ErrNoRevision),
-		errors.Is(err, record.ErrMalformed), errors.Is(err, record.ErrUnknownKind):
+	case broken:
 		r.out.Kept[KeptBroken]++
 		r.out.Broken = append(r.out.Broken, inst.ID)
 	default:
 		return storeError("remove the beginning of a history", err)
 	}
 	return nil
+}
+
+// changed reports whether something was recorded of an instance since it was loaded. Then
+// its history may have been cut while it was read, and only looked broken.
+func (r *retainer) changed(ctx context.Context, inst record.Instance) bool {
+	now, err := r.cfg.Store.Load(ctx, inst.ID)
+	return err == nil && now.Seq != inst.Seq
 }
 
 // surveyed is a history that verifies, and what it folds from: the zero Instance unless

@@ -128,6 +128,17 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 			return ev, nil
 		}
 	}
+	cut, err := e.removed(ctx, id)
+	switch {
+	case err != nil:
+		return record.Event{}, err
+	case seq <= cut.UpTo:
+		return record.Event{}, &Error{
+			Code: CodeUnknownRevision, Path: "/at", Err: record.ErrNoRevision,
+			Message: fmt.Sprintf("The history before revision %d was removed.", cut.Revision),
+			Hint:    "Give a later time.",
+		}
+	}
 	return record.Event{}, internal("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
 }
 
@@ -166,7 +177,7 @@ func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (re
 		if err != nil {
 			return record.Instance{}, storeError("read the history", err)
 		}
-		if inst.Seq == 0 && ev.Seq > 1 {
+		if ev.Seq != inst.Seq+1 {
 			break // what it would be folded onto was removed
 		}
 		inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return e.instanceAt(ctx, id, r) })

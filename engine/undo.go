@@ -200,10 +200,11 @@ var revising = []record.Kind{
 // lineReach is how many events back undo and redo look: what they find is in memory.
 const lineReach = 10_000
 
-// line is what can be undone and redone of an instance.
+// line is what can be undone and redone of an instance, as it was loaded: events that
+// were committed since are not on it.
 func (e *Engine) line(ctx context.Context, inst record.Instance) (record.Line, error) {
 	line, err := record.ReadLine(e.cfg.Store.Events(ctx, EventQuery{
-		Instance: inst.ID, Kinds: revising, AfterSeq: max(0, inst.Seq-lineReach),
+		Instance: inst.ID, Kinds: revising, AfterSeq: max(0, inst.Seq-lineReach), MaxRevision: inst.Revision,
 	}))
 	if err != nil {
 		return record.Line{}, storeError("read the history", err)
