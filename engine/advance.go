@@ -37,8 +37,8 @@ func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, k
 		return AdvanceResult{}, err
 	}
 	defer done()
-	if j.parked != nil {
-		return *j.parked, nil
+	if j.waits != nil {
+		return e.join(ctx, p, j.inst, j.loaded, *j.waits, key)
 	}
 	if j.verdict.Outcome == judge.Escalate && !j.verdict.Applied {
 		return e.park(ctx, p, j, req, key)
@@ -62,17 +62,17 @@ func (e *Engine) settle(ctx context.Context, p Principal, j judgement, req Advan
 	}, nil
 }
 
-// replayAdvance rebuilds the answer that was given when ev was committed.
+// replayAdvance rebuilds the answer that was given when ev was committed. A move that was
+// parked is answered with what became of it.
 func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event) (AdvanceResult, error) {
+	if ev.Review != nil {
+		return e.replayParked(ctx, p, ev)
+	}
 	pos, err := e.positionAt(ctx, p, ev)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	out := AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(*ev.Decision), Replayed: true}
-	if ev.Kind == record.Escalated { // what became of it is more use than what was
-		out.Review = e.reviewNow(ctx, ev)
-	}
-	return out, nil
+	return AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(*ev.Decision), Replayed: true}, nil
 }
 
 // Validate asks what Advance would say, without moving. The answer is recorded
@@ -120,8 +120,8 @@ type judgement struct {
 	data     json.RawMessage
 	question judge.Case
 	verdict  judge.Verdict
-	// parked is set instead of a verdict when exactly this waits for a person already.
-	parked *AdvanceResult
+	// waits is set instead of a verdict when exactly this waits for a person already.
+	waits *StoredReview
 }
 
 // judgeAction loads the instance, builds the case and asks the judge. It is the
@@ -136,9 +136,9 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 		return judgement{}, nil, err
 	}
 	if !precheck {
-		var parked *AdvanceResult
-		if inst, parked, err = e.parkedAlready(ctx, p, inst, l, req); parked != nil || err != nil {
-			return judgement{parked: parked}, func() {}, err
+		var waits *StoredReview
+		if inst, waits, err = e.parkedAlready(ctx, p, inst, req); waits != nil || err != nil {
+			return judgement{inst: inst, loaded: l, waits: waits}, func() {}, err
 		}
 	}
 	if err := e.room(ctx, p, inst, l); err != nil {

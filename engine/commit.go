@@ -16,6 +16,7 @@ type extras struct {
 	lesson   *Lesson          // what a judgement taught
 	opens    *StoredReview    // the review that an escalated event opens
 	resolves *resolution      // the review that the event, or the move, resolves
+	joins    string           // the open review that the event binds a key to
 }
 
 // resolution is how a review ends by the event that is committed, or right before it.
@@ -126,9 +127,10 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 		events = append(events, reviewed(ev, open.Action, how, inst))
 		return nil
 	}
-	resolved := false
+	resolved, joined := false, false
 	for _, open := range inst.Facts.Reviews {
 		var err error
+		joined = joined || open.ID == with.joins
 		switch {
 		case with.resolves != nil && open.ID == with.resolves.row.ID:
 			resolved = true
@@ -150,6 +152,9 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 	}
 	if with.resolves != nil && !resolved {
 		return nil, nil, &reviewClosedError{with.resolves.row.ID}
+	}
+	if with.joins != "" && !joined {
+		return nil, nil, &reviewClosedError{with.joins}
 	}
 	return events, rows, nil
 }

@@ -99,7 +99,7 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 		return ResolveResult{}, err
 	}
 	if !e.bound(row, inst, asked) {
-		return e.void(ctx, p, row, inst, l, "What is stored of this review is not what was asked; it may have been changed.", nil)
+		return e.void(ctx, p, key, row, inst, l, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
 	if req.Decision == judge.Reject {
 		return e.rejectReview(ctx, p, req, key, row, inst, l)
@@ -184,13 +184,13 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 		return ResolveResult{}, lost
 	}
 	if name, ok := changed(asked.Decision.Evidence, v.Evidence); ok {
-		return e.void(ctx, p, row, inst, l, fmt.Sprintf("The evidence %q has changed since the review was opened.", name), &v)
+		return e.void(ctx, p, key, row, inst, l, fmt.Sprintf("The evidence %q has changed since the review was opened.", name), &v)
 	}
 	if !v.Applied {
-		return e.void(ctx, p, row, inst, l, "The rules of the workflow do not allow the move any more: "+v.Reasoning, &v)
+		return e.void(ctx, p, key, row, inst, l, "The rules of the workflow do not allow the move any more: "+v.Reasoning, &v)
 	}
 	if was := asked.Decision.Target; was != "" && was != v.Target {
-		return e.void(ctx, p, row, inst, l, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
+		return e.void(ctx, p, key, row, inst, l, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
 	}
 	end := record.Review{ID: row.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: p.ID, Channel: req.Channel, Reason: req.Reason}
 	j := judgement{inst: inst, loaded: l, data: row.Data, question: c, verdict: v}
@@ -268,7 +268,7 @@ func unavailable(before, after []judge.Evidence) (error, bool) { //nolint:revive
 }
 
 // void ends a review that cannot be approved any more, and says why.
-func (e *Engine) void(ctx context.Context, p Principal, row StoredReview, inst record.Instance, l loaded, why string, v *judge.Verdict) (ResolveResult, error) {
+func (e *Engine) void(ctx context.Context, p Principal, key *record.Key, row StoredReview, inst record.Instance, l loaded, why string, v *judge.Verdict) (ResolveResult, error) {
 	if n := e.cfg.Limits.Text; len(why) > n {
 		why = strings.ToValidUTF8(why[:n], "")
 	}
@@ -278,7 +278,7 @@ func (e *Engine) void(ctx context.Context, p Principal, row StoredReview, inst r
 		d = &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: *v, ContextDigest: e.cfg.Digester.Digest(inst.Context)}
 		d.Applied, d.Evidence = false, kept(v.Evidence)
 	}
-	w, err := e.endIt(ctx, p, inst, row, end, d)
+	w, err := e.endReview(ctx, p, key, inst, row, end, d)
 	if err != nil {
 		return ResolveResult{}, e.resolveError(ctx, p, row, err)
 	}
@@ -290,14 +290,9 @@ func (e *Engine) void(ctx context.Context, p Principal, row StoredReview, inst r
 }
 
 // endReview ends a review by an event of its own.
-func (e *Engine) endReview(ctx context.Context, p Principal, inst record.Instance, row StoredReview, end record.Review, d *record.Decision) error {
-	_, err := e.endIt(ctx, p, inst, row, end, d)
-	return err
-}
-
-func (e *Engine) endIt(ctx context.Context, p Principal, inst record.Instance, row StoredReview, end record.Review, d *record.Decision) (written, error) {
+func (e *Engine) endReview(ctx context.Context, p Principal, key *record.Key, inst record.Instance, row StoredReview, end record.Review, d *record.Decision) (written, error) {
 	ev := e.reviewEvent(p, inst, row, end)
-	ev.Decision = d
+	ev.Decision, ev.Key = d, key
 	return e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}})
 }
 
@@ -354,8 +349,15 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 	if err != nil {
 		return ResolveResult{}, storeError("read the review", err)
 	}
-	return ResolveResult{
-		Position: pos, Review: *e.summary(row), Applied: ev.Kind == record.Advanced, Decision: decisionView(*ev.Decision),
-		Message: "This was resolved before.", Replayed: true,
-	}, nil
+	out := ResolveResult{
+		Position: pos, Review: *e.summary(row), Applied: ev.Kind == record.Advanced, Message: "This was resolved before.", Replayed: true,
+	}
+	var d record.Decision
+	if ev.Decision != nil {
+		d = *ev.Decision
+	}
+	if out.Decision = decisionView(d); ev.Review.Status == record.ReviewStale {
+		out.Message = "Not approved: " + ev.Review.Reason
+	}
+	return out, nil
 }

@@ -210,7 +210,7 @@ func (e *Engine) expire(ctx context.Context, row StoredReview) error {
 	if row.OnExpire == workflow.ExpireRaise {
 		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "Nobody decided it in time."}
 	}
-	err = e.endReview(ctx, clock, inst, row, end, nil)
+	_, err = e.endReview(ctx, clock, nil, inst, row, end, nil)
 	if _, ok := errors.AsType[*reviewClosedError](err); ok || errors.Is(err, ErrConflict) {
 		return nil // somebody else has ended it
 	}

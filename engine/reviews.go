@@ -68,10 +68,10 @@ func (e *Engine) binding(inst record.Instance, who, action string, data json.Raw
 	return e.cfg.Digester.Digest([]byte(digest(parts...)))
 }
 
-// parkedAlready answers a request whose move waits for a person already: the same data
-// get the same review, without judging again. It returns the instance as it is then:
-// a review that nobody decided in time ends here.
-func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, l loaded, req AdvanceRequest) (record.Instance, *AdvanceResult, error) {
+// parkedAlready finds the review of a request whose move waits for a person already: the
+// same data get the same review, without judging again. It returns the instance as it is
+// then: a review that nobody decided in time ends here.
+func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, req AdvanceRequest) (record.Instance, *StoredReview, error) {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == req.Action })
 	if at < 0 {
 		return inst, nil, nil
@@ -91,23 +91,7 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 	case row.Principal != p.ID || canonical(row.Data) != canonical(req.Data):
 		return inst, nil, nil // other data supersede it
 	}
-	out, err := e.parked(ctx, p, inst, l, row)
-	if err != nil {
-		return inst, nil, err
-	}
-	return inst, &out, nil
-}
-
-// parked answers with a review that waits, and the decision that opened it.
-func (e *Engine) parked(ctx context.Context, p Principal, inst record.Instance, l loaded, row StoredReview) (AdvanceResult, error) {
-	ev, err := e.opening(ctx, inst.ID, row.Seq)
-	if err != nil {
-		return AdvanceResult{}, err
-	}
-	return AdvanceResult{
-		Position: position(inst, l.def, p.Role), From: ev.From, Action: ev.Action,
-		Decision: decisionView(*ev.Decision), Review: e.summary(row),
-	}, nil
+	return inst, &row, nil
 }
 
 // opening is the escalated event of a review.
@@ -154,7 +138,7 @@ func (e *Engine) park(ctx context.Context, p Principal, j judgement, req Advance
 	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
 	w, err := e.commit(ctx, j.inst, ev, extras{lesson: lesson(j.question, j.verdict, true), opens: &row})
 	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
-		return e.parkedBeside(ctx, p, req.ID, same.review)
+		return e.joinNewer(ctx, p, req.ID, same.review, key)
 	}
 	if err != nil {
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
@@ -179,19 +163,6 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 		return err == nil && row.Principal == p.ID, nil
 	}
 	return false, nil
-}
-
-// parkedBeside answers a request that another one with the same question overtook.
-func (e *Engine) parkedBeside(ctx context.Context, p Principal, instance, review string) (AdvanceResult, error) {
-	inst, l, err := e.instance(ctx, p, instance)
-	if err != nil {
-		return AdvanceResult{}, err
-	}
-	row, err := e.cfg.Store.Review(ctx, review)
-	if err != nil {
-		return AdvanceResult{}, storeError("read the review", err)
-	}
-	return e.parked(ctx, p, inst, l, row)
 }
 
 // row is the review of a judgement, as it is stored.
@@ -253,19 +224,6 @@ func (e *Engine) waiting(ctx context.Context, inst record.Instance) ([]ReviewSum
 	return out, nil
 }
 
-// reviewNow is what became of the review that an event opened, nil when that cannot be
-// told.
-func (e *Engine) reviewNow(ctx context.Context, ev record.Event) *ReviewSummary {
-	if ev.Review == nil {
-		return nil
-	}
-	row, err := e.cfg.Store.Review(ctx, ev.Review.ID)
-	if err != nil {
-		return nil
-	}
-	return e.summary(row)
-}
-
 // summary is a review as it is at this moment.
 func (e *Engine) summary(row StoredReview) *ReviewSummary {
 	s := &ReviewSummary{
@@ -293,12 +251,12 @@ func next(s ReviewSummary) string {
 	case s.Status == record.ReviewResolved && s.Resolution == judge.Approve:
 		return "It was approved, and the move was made."
 	case s.Status == record.ReviewResolved:
-		return "It was rejected. Correct what the reason names before you ask again."
+		return "It was rejected. Correct what the reason names before you ask again, with a new idempotency key if you use one."
 	case s.Status == record.ReviewExpired:
-		return "Nobody decided it in time. Ask for the action again if it is still wanted."
+		return "Nobody decided it in time. Ask for the action again if it is still wanted, with a new idempotency key if you use one."
 	case s.Status == record.ReviewSuperseded:
 		return "A later request with other data took its place."
 	default:
-		return "What it was about has changed. Ask for the action again if it is still wanted."
+		return "What it was about has changed. Ask for the action again if it is still wanted, with a new idempotency key if you use one."
 	}
 }

@@ -44,8 +44,8 @@ func (f *Face) advanced(ctx context.Context, r engine.AdvanceResult, note string
 		return answer{line: verdictLine(what, r.Decision, r.Position), content: r, refused: !r.Decision.Applied}
 	}
 	line, moved := f.reviewed(ctx, what, *r.Review)
-	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is older than that
-		line += " " + f.styled(ctx, "The rest of this answer is that of the first call; workflow.status shows where the instance is now.")
+	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
+		line += " " + f.styled(ctx, "It has ended; workflow.status shows where the instance is now.")
 		return answer{line: line, content: r, refused: !moved}
 	}
 	for _, more := range []string{note, r.Progress} {

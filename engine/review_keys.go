@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// join answers a request with the review that waits for exactly this already, and the
+// decision that opened it. An idempotency key is bound to the review by an event of its
+// own: otherwise a retry after the review has ended would be a new request.
+func (e *Engine) join(ctx context.Context, p Principal, inst record.Instance, l loaded, row StoredReview, key *record.Key) (AdvanceResult, error) {
+	asked, err := e.opening(ctx, inst.ID, row.Seq)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
+	if key != nil {
+		if err := e.room(ctx, p, inst, l); err != nil {
+			return AdvanceResult{}, err
+		}
+		ev := e.reviewEvent(p, inst, row, record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: row.Priority, ExpiresAt: row.ExpiresAt})
+		ev.Key = key
+		w, err := e.commit(ctx, inst, ev, extras{joins: row.ID})
+		if _, ended := errors.AsType[*reviewClosedError](err); ended {
+			err = &conflict{inst.ID} // nothing is bound: asking again is judged anew
+		}
+		if err != nil {
+			return AdvanceResult{}, e.conflictFor(ctx, p, err)
+		}
+		inst = w.next
+	}
+	return AdvanceResult{
+		Position: position(inst, l.def, p.Role), From: asked.From, Action: asked.Action,
+		Decision: decisionView(*asked.Decision), Review: e.summary(row),
+	}, nil
+}
+
+// joinNewer answers a request that another one with the same question overtook.
+func (e *Engine) joinNewer(ctx context.Context, p Principal, instance, review string, key *record.Key) (AdvanceResult, error) {
+	inst, l, err := e.instance(ctx, p, instance)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
+	row, err := e.cfg.Store.Review(ctx, review)
+	if err != nil {
+		return AdvanceResult{}, storeError("read the review", err)
+	}
+	return e.join(ctx, p, inst, l, row, key)
+}
+
+// replayParked answers a key that is bound to a parked move: with the decision that a
+// person's word led to, else with the one that parked it, and the review as it is now.
+// ev opened the review or joined it.
+func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event) (AdvanceResult, error) {
+	row, err := e.cfg.Store.Review(ctx, ev.Review.ID)
+	if err != nil {
+		return AdvanceResult{}, storeError("read the review", err)
+	}
+	asked := ev
+	if ev.Kind != record.Escalated {
+		if asked, err = e.opening(ctx, ev.Instance, row.Seq); err != nil {
+			return AdvanceResult{}, err
+		}
+	}
+	last := ev
+	if row.Status != record.ReviewOpen {
+		if last, err = e.closing(ctx, ev); err != nil {
+			return AdvanceResult{}, err
+		}
+	}
+	pos, err := e.positionAt(ctx, p, last)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
+	d := asked.Decision
+	if last.Decision != nil && last.Review.Status == record.ReviewResolved {
+		d = last.Decision
+	}
+	return AdvanceResult{
+		Position: pos, From: asked.From, Action: asked.Action, Decision: decisionView(*d), Review: e.summary(row), Replayed: true,
+	}, nil
+}
+
+// closing is the event that ended a review, or the move that its approval made; ev itself
+// when the history does not tell.
+func (e *Engine) closing(ctx context.Context, ev record.Event) (record.Event, error) {
+	last := ev
+	q := EventQuery{Instance: ev.Instance, AfterSeq: ev.Seq, Kinds: []record.Kind{record.Reviewed, record.Advanced}}
+	for next, err := range e.cfg.Store.Events(ctx, q) {
+		if err != nil {
+			return record.Event{}, storeError("read the history", err)
+		}
+		if next.Review == nil || next.Review.ID != ev.Review.ID || next.Review.Status == record.ReviewOpen {
+			continue
+		}
+		last = next
+		if next.Kind == record.Advanced || next.Review.Resolution != judge.Approve { // an approval's move follows it
+			break
+		}
+	}
+	return last, nil
+}
