@@ -141,7 +141,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 			return judgement{inst: inst, loaded: l, waits: waits}, func() {}, err
 		}
 	}
-	if err := e.room(ctx, p, inst, l); err != nil {
+	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return judgement{}, nil, err
 	}
 	overlays, hash, err := e.overlays(ctx, l.stored, inst.Owner)

@@ -55,13 +55,15 @@ type Limits struct {
 	Text    int // a description or reason
 	// OpenReviews is how many reviews may wait of what one principal asked for.
 	OpenReviews int
-	// Events is how many events an instance may have between two moves: then nothing more
-	// is judged or recorded of it, but for operators.
+	// Events is how many events of an instance one principal may have recorded between two
+	// moves: then nothing more of it is judged or recorded for that principal. Operators
+	// have no limit.
 	Events int
 }
 
 // DefaultLimits are 64 KiB of data, 256 KiB of context, 200 bytes of key and
-// 4 KiB of text, 20 open reviews, and 1000 events between two moves.
+// 4 KiB of text, 20 open reviews, and 1000 events of each principal between
+// two moves.
 func DefaultLimits() Limits {
 	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10, OpenReviews: 20, Events: 1000}
 }
@@ -152,6 +154,7 @@ type Engine struct {
 	guards      *waiters // by guard key
 	parking     *waiters // by who asks
 	ledger      *ledger
+	eventCounts *eventCounts
 	anchored    atomic.Pointer[anchorMark] // nil until something was anchored
 }
 
@@ -161,7 +164,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(), ledger: newLedger(cfg.Quotas, cfg.Now)}, nil
+	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(), ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: newEventCounts()}, nil
 }
 
 func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }

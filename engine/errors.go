@@ -72,7 +72,7 @@ var Codes = []CodeInfo{
 	{CodeInstanceEnded, "The instance has ended, so this cannot be done to it.", "Start a new instance.", false},
 	{CodeUnknownReview, "No review with this id is visible to the caller.", "List the reviews.", false},
 	{CodeReviewClosed, "The review has been resolved, has expired, or was overtaken.", "Look at it again; if the move is still wanted, it has to be asked for again.", false},
-	{CodeTooManyEvents, "The instance has had as many refusals, pre-checks and checkpoints since its last move as it may have; nothing more is judged or recorded.", "Do not repeat the request; ask an operator to move the instance, or cancel it.", false},
+	{CodeTooManyEvents, "As many refusals, pre-checks and checkpoints of the caller were recorded since the last move of the instance as may be; no more are judged or recorded.", "Do not repeat the request; ask an operator to move the instance, or cancel it.", false},
 	{CodeTooManyDefinitions, "The caller has defined as many workflows as one principal may.", "Define a new version of one of them, or ask an operator.", false},
 	{CodeTooManyConfigs, "The caller has configured the judge of this workflow as often as one principal may.", "Ask an operator to change it; the present configuration stays.", false},
 	{CodeTooManyInstances, "As many instances of the caller are running as one principal may have.", "Bring some to their end or cancel them.", false},

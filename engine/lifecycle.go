@@ -98,7 +98,7 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if inst.Status == record.Cancelled {
 		return CheckpointResult{}, instanceEnded(inst, l, p, "checkpointed")
 	}
-	if err := e.room(ctx, p, inst, l); err != nil {
+	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return CheckpointResult{}, err
 	}
 	ev := e.event(p, inst, record.Checkpointed)
@@ -189,7 +189,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if inst.Status == record.Cancelled {
 		return RollbackResult{}, instanceEnded(inst, l, p, "rolled back")
 	}
-	if err := e.room(ctx, p, inst, l); err != nil {
+	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return RollbackResult{}, err
 	}
 	cp, err := e.findCheckpoint(ctx, inst.ID, req.CheckpointID)

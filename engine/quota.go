@@ -3,41 +3,159 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// makesRoom are the kinds of events behind which an instance has room again. What goes
-// back and forth is among them when it is an operator's: others could do it for ever.
-var makesRoom = []record.Kind{
+// resetKinds are the kinds of events that may reset the event quotas of an instance: see
+// resetsQuota.
+var resetKinds = []record.Kind{
 	record.Started, record.Advanced, record.Migrated, record.Imported, record.Reconciled,
 	record.RolledBack, record.Undone, record.Redone,
 }
 
-// room refuses what would be recorded when an instance has had as many events since its
-// last move as one may have: who asks again and again for what is refused, or takes back
-// and makes again, fills a disk, and costs a judgement each time. A move makes room, and
-// operators always have it.
-func (e *Engine) room(ctx context.Context, p Principal, inst record.Instance, l loaded) error {
+// resetsQuota reports whether everyone's event quota starts anew behind an event of one of
+// resetKinds. What goes back and forth resets only when an operator did it: others could
+// do it forever.
+func resetsQuota(ev record.Event) bool {
+	return ev.Rollback == nil || ev.Role == string(RoleOperator)
+}
+
+// checkEventQuota refuses what would be recorded of an instance for a principal that has
+// had Limits.Events events of it recorded since its last move: repeating what is refused,
+// or undoing and redoing, fills a disk and costs a judgement each time. Each principal has
+// a quota of its own, so no one uses up what the owner needs to move. Operators have none.
+func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.Instance, l loaded) error {
 	if err := e.ledger.bytesLeft(p); err != nil {
 		return err
 	}
-	most := int64(e.cfg.Limits.Events)
-	if p.Role == RoleOperator || inst.Seq <= most {
+	most := e.cfg.Limits.Events
+	if p.Role == RoleOperator || inst.Seq <= int64(most) {
 		return nil
 	}
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: inst.Seq - most, Kinds: makesRoom}) {
-		switch {
-		case err != nil:
-			return storeError("read the history", err)
-		case ev.Rollback == nil || ev.Role == string(RoleOperator):
-			return nil
-		}
+	n, err := e.countEvents(ctx, inst, p.ID)
+	if err != nil || n < most {
+		return err
 	}
 	pos := position(inst, l.def, p.Role)
 	return &Error{
 		Code: CodeTooManyEvents, Current: &pos,
-		Message: fmt.Sprintf("The instance has had %d refusals and other events since its last move; nothing more is judged or recorded.", most),
+		Message: fmt.Sprintf("%d refusals and other events of yours were recorded since the last move of this instance, which is the limit; no more are judged or recorded.", n),
 		Hint:    "Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.",
 	}
+}
+
+// countEvents is how many events of an instance a principal has had recorded since the
+// last move. Where a move is among the last Limits.Events events, it is only known to be
+// fewer than that, and 0 is returned.
+func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principal string) (int, error) {
+	known, ok := e.eventCounts.get(inst.ID)
+	if !ok {
+		from, near, err := e.lastReset(ctx, inst)
+		if err != nil || near {
+			return 0, err
+		}
+		known.seq = from
+	}
+	if known.seq < inst.Seq {
+		var err error
+		if known, err = e.countOn(ctx, inst, known); err != nil {
+			return 0, err
+		}
+		e.eventCounts.put(inst.ID, known)
+	}
+	return known.of[principal], nil
+}
+
+// lastReset is the seq of the last event of an instance that resets quotas. near says that
+// it is among the last Limits.Events events; then it need not be the last one.
+func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64, near bool, err error) {
+	window := int64(e.cfg.Limits.Events)
+	for to := inst.Seq; to > 0; to -= window {
+		found := int64(0)
+		for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: max(0, to-window), Kinds: resetKinds}) {
+			switch {
+			case err != nil:
+				return 0, false, storeError("read the history", err)
+			case ev.Seq > to || !resetsQuota(ev):
+			case to == inst.Seq:
+				return ev.Seq, true, nil
+			default:
+				found = ev.Seq
+			}
+			if ev.Seq >= to {
+				break
+			}
+		}
+		if found > 0 {
+			return found, false, nil
+		}
+	}
+	return 0, false, nil
+}
+
+// countOn adds the events behind those that were counted before.
+func (e *Engine) countOn(ctx context.Context, inst record.Instance, known eventCount) (eventCount, error) {
+	out := eventCount{seq: inst.Seq, of: maps.Clone(known.of)}
+	if out.of == nil {
+		out.of = map[string]int{}
+	}
+	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: known.seq, MaxRevision: inst.Revision}) {
+		switch {
+		case err != nil:
+			return eventCount{}, storeError("read the history", err)
+		case ev.Seq > inst.Seq:
+			return out, nil
+		case ev.Kind.Revises() && ev.Kind != record.Cancelling && resetsQuota(ev):
+			clear(out.of)
+		default:
+			out.of[ev.Principal]++
+		}
+	}
+	return out, nil
+}
+
+// eventCount is how many events each principal has of an instance, up to a seq, since the
+// last event that reset the quotas.
+type eventCount struct {
+	seq int64
+	of  map[string]int // never written once it is cached
+}
+
+// mostEventCounts bounds how many instances are counted at once.
+const mostEventCounts = 1000
+
+// eventCounts remembers the counts of instances with many events since their last move. It
+// is safe for concurrent use.
+type eventCounts struct {
+	mu sync.Mutex
+	m  map[string]eventCount
+}
+
+func newEventCounts() *eventCounts { return &eventCounts{m: map[string]eventCount{}} }
+
+func (c *eventCounts) get(instance string) (eventCount, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out, ok := c.m[instance]
+	return out, ok
+}
+
+// put keeps a count, unless a later one is kept already.
+func (c *eventCounts) put(instance string, n eventCount) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, ok := c.m[instance]
+	if ok && old.seq >= n.seq {
+		return
+	}
+	if !ok && len(c.m) >= mostEventCounts {
+		for other := range c.m { // any: it is counted again when it is asked for
+			delete(c.m, other)
+			break
+		}
+	}
+	c.m[instance] = n
 }

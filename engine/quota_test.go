@@ -6,7 +6,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
 )
 
 func TestAnInstanceHasOnlySoManyRefusals(t *testing.T) {
@@ -125,4 +127,63 @@ func TestBackAndForthMakesNoRoom(t *testing.T) {
 	if err := turn(1); err != nil {
 		t.Errorf("after an operator made room: %v", err)
 	}
+}
+
+// One principal's events use up nothing of another's quota: a reviewer cannot keep the
+// owner from moving, and the owner's refusals do not stop a reviewer.
+func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, s engine.Store) {
+		const most = 5
+		b := newBenchWith(t, s, nil, func(c *engine.Config) { c.Limits.Events = most })
+		b.define(operator, simple)
+		id := b.start(agent, "simple", `{}`).ID
+		second := engine.Principal{ID: "rev:sue", Role: engine.RoleReviewer}
+		check := func(p engine.Principal) error {
+			_, err := b.Validate(t.Context(), p, engine.AdvanceRequest{ID: id, Action: "go"})
+			return err
+		}
+		fill := func(p engine.Principal) {
+			t.Helper()
+			for range most {
+				if err := check(p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := b.load(id).Seq
+			wantCode(t, check(p), engine.CodeTooManyEvents)
+			if got := b.load(id).Seq; got != before {
+				t.Errorf("%d events were recorded of what was refused", got-before)
+			}
+		}
+		fill(reviewer)
+		fill(second)
+		for range 3 * most { // an operator's do not count for anyone
+			if err := check(operator); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range most - 1 {
+			b.refused(agent, id, "nonsense", `{}`, "illegal_action")
+		}
+		b.moved(agent, id, "go", `{}`, "b")
+		fill(agent)
+		fill(reviewer) // the move has reset its quota
+		b.moved(operator, id, "back", `{}`, "a")
+		fill(second)
+		fill(agent)
+
+		fresh, err := engine.New(engine.Config{ // what another process counts
+			Store: s, Judge: b.judge, Compiler: validators.NewCompiler(pool(), validators.Options{}),
+			Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")), Limits: engine.Limits{Events: most},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fresh.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+		wantCode(t, err, engine.CodeTooManyEvents)
+		if _, err := fresh.Validate(t.Context(), reviewer, engine.AdvanceRequest{ID: id, Action: "go"}); err != nil {
+			t.Errorf("a reviewer without events: %v", err)
+		}
+	})
 }

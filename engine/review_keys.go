@@ -17,7 +17,7 @@ func (e *Engine) join(ctx context.Context, p Principal, inst record.Instance, l 
 		return AdvanceResult{}, err
 	}
 	if key != nil {
-		if err := e.room(ctx, p, inst, l); err != nil {
+		if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 			return AdvanceResult{}, err
 		}
 		ev := e.reviewEvent(p, inst, row, record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: row.Priority, ExpiresAt: row.ExpiresAt})

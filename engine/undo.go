@@ -38,8 +38,8 @@ type UndoResult struct {
 //
 // The error has CodeNothingToUndo at the start, right after a migration, where the
 // history before was imported or removed, and where no move is among the last 10,000
-// events. It has CodeTooManyEvents when there were Limits.Events events since the last
-// move: to undo and redo is none.
+// events. It has CodeTooManyEvents when the caller had Limits.Events events recorded since
+// the last move: to undo and redo is none.
 func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
 	return e.turn(ctx, p, req, opUndo)
 }
@@ -78,7 +78,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if inst.Status == record.Cancelled {
 		return UndoResult{}, instanceEnded(inst, l, p, "changed")
 	}
-	if err := e.room(ctx, p, inst, l); err != nil {
+	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return UndoResult{}, err
 	}
 	line, err := e.line(ctx, inst)
