@@ -227,6 +227,7 @@ func (e *Engine) judge(ctx context.Context, p Principal, c judge.Case) (judge.Ve
 	if err := e.ledger.affords(p, c); err != nil {
 		return judge.Verdict{}, err
 	}
+	c.Caller = p.ID
 	v, err := e.cfg.Judge.Decide(ctx, c)
 	if err != nil {
 		return judge.Verdict{}, judgeError(err)

@@ -175,7 +175,7 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	c.Held = e.young(row, asked)
+	c.Held, c.Caller = e.young(row, asked), p.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: p.ID, Reason: req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)

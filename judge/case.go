@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -38,6 +39,9 @@ type Case struct {
 	About     About
 	Principal string
 	Role      string
+	// Caller is who calls, by which everything shared is accounted; "" is Principal. It
+	// differs where a reviewer resolves what another principal asked for.
+	Caller string
 	// Owner wrote the definition; its schemas and scripts are run as that
 	// stranger's unless Owner.Trusted.
 	Owner validators.Owner
@@ -104,6 +108,9 @@ type Case struct {
 	Now  time.Time
 	Seed int64
 }
+
+// caller is who calls.
+func (c Case) caller() string { return cmp.Or(c.Caller, c.Principal) }
 
 // About is what the definition says of the things that a case names; each may be
 // empty.

@@ -16,6 +16,9 @@ var ErrBusy = errors.New("judge: evidence cannot be fetched now")
 type EvidenceRequest struct {
 	// Name is what scripts, the model and the record know it by.
 	Name string
+	// Caller is the principal that calls; fetches are accounted to it. The Pipeline fills
+	// it in.
+	Caller string
 	// Source names what an operator declared: a command, an address.
 	Source string
 	// Arguments is a JSON object of strings, numbers and booleans, never nil. Which

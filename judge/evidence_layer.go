@@ -110,6 +110,7 @@ func (l evidence) fetch(ctx context.Context, c Case, r EvidenceRequest) (Evidenc
 		e.Failure, e.Detail = FailureNotConfigured, "No source of evidence is configured."
 		return e, nil
 	}
+	r.Caller = c.caller()
 	begun := l.clock()
 	found, err := l.fetcher.Fetch(ctx, r, c.Precheck)
 	e.Took = max(l.clock().Sub(begun), 0)

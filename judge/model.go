@@ -150,7 +150,7 @@ func (m *modelLayer) ask(ctx context.Context, c Case, sample int) (Opinion, erro
 	reply, err := m.Completer.Complete(ctx, llm.Request{
 		Model:  c.Rubric.Model,
 		System: q.prompt.System, User: q.prompt.User, Shape: q.prompt.Shape, Schema: q.prompt.Schema,
-		Nonce: nonce, Key: m.cacheKey(c, q, sample), Caller: c.Principal,
+		Nonce: nonce, Key: m.cacheKey(c, q, sample), Caller: c.caller(),
 		Check: func(a llm.Answer) error { return contradiction(q, a) },
 	})
 	if ended := ctx.Err(); ended != nil {

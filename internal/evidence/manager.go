@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/egress"
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -23,9 +24,10 @@ const (
 
 // Options are the settings of a Manager. The zero value is fine.
 type Options struct {
-	// Concurrent is how many fetches run at once; 0 is DefaultConcurrent.
+	// Concurrent is how many fetches run at once; 0 is DefaultConcurrent. One caller has
+	// at most half of them.
 	Concurrent int
-	// Wait is how long a fetch waits for its turn; 0 is DefaultWait.
+	// Wait is how long a fetch waits for a permit; 0 is DefaultWait.
 	Wait time.Duration
 	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
@@ -57,7 +59,7 @@ type Manager struct {
 	infos    []Info
 	warnings []string
 
-	slots   chan struct{}
+	permits *fairshare.Queue
 	wait    time.Duration
 	watcher *watcher
 	public  *egress.Guard
@@ -91,7 +93,7 @@ func New(cfg Config, opts Options) (*Manager, error) {
 	}
 	m := &Manager{
 		sources: map[string]*source{},
-		slots:   make(chan struct{}, opts.Concurrent),
+		permits: fairshare.New(fairshare.Config{Permits: opts.Concurrent}),
 		wait:    opts.Wait,
 		watcher: newWatcher(opts.Watcher),
 		public:  egress.NewGuard(false),
@@ -168,7 +170,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	if problem != "" {
 		return failed(judge.FailureArgument, "%s", problem), nil
 	}
-	fctx, end, err := m.begin(ctx)
+	fctx, end, err := m.begin(ctx, r.Caller)
 	if err != nil {
 		return judge.Fetched{}, err
 	}
@@ -218,8 +220,8 @@ func (m *Manager) ending(ctx context.Context) error {
 	}
 }
 
-// begin waits for a turn. end gives it back.
-func (m *Manager) begin(ctx context.Context) (fctx context.Context, end func(), err error) {
+// begin waits in line for a permit of the caller. end gives it back.
+func (m *Manager) begin(ctx context.Context, caller string) (fctx context.Context, end func(), err error) {
 	fctx, cancel := context.WithCancel(ctx)
 	m.mu.Lock()
 	if m.closed {
@@ -237,18 +239,17 @@ func (m *Manager) begin(ctx context.Context) (fctx context.Context, end func(), 
 		m.mu.Unlock()
 		m.ended.Done()
 	}
-	turn := time.NewTimer(m.wait)
-	defer turn.Stop()
-	select {
-	case m.slots <- struct{}{}:
-		return fctx, func() { <-m.slots; leave() }, nil
-	case <-fctx.Done():
-		err = m.ending(ctx)
-	case <-turn.C:
-		err = fmt.Errorf("%w: %d fetches are under way; try again in a moment", judge.ErrBusy, cap(m.slots))
+	waiting, stop := context.WithTimeout(fctx, m.wait)
+	defer stop()
+	release, err := m.permits.Acquire(waiting, caller)
+	if err == nil {
+		return fctx, func() { release(); leave() }, nil
 	}
 	leave()
-	return nil, nil, err
+	if ended := m.ending(ctx); ended != nil {
+		return nil, nil, ended
+	}
+	return nil, nil, fmt.Errorf("%w: %d fetches are running; try again in a moment", judge.ErrBusy, m.permits.Stats().Held)
 }
 
 // Close ends what is being fetched, whose callers are told that nothing can be said,
@@ -258,6 +259,7 @@ func (m *Manager) Close() {
 	if !m.closed {
 		m.closed = true
 		close(m.closing)
+		m.permits.Close()
 		for cancel := range m.running {
 			(*cancel)()
 		}

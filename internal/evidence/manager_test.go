@@ -34,36 +34,70 @@ func hold(t *testing.T) *held {
 	return h
 }
 
-func TestBulkhead(t *testing.T) {
+func TestTooManyFetches(t *testing.T) {
 	t.Parallel()
 	h := hold(t)
 	m := manager(t, evidence.Options{Concurrent: 2, Wait: 50 * time.Millisecond}, map[string]evidence.Source{"it": h.source})
+	fetch := func(ctx context.Context, source, caller string) (judge.Fetched, error) {
+		return m.Fetch(ctx, judge.EvidenceRequest{Source: source, Caller: caller}, false)
+	}
 	var all sync.WaitGroup
-	for range 2 {
+	for _, caller := range []string{"a", "b"} {
 		all.Go(func() {
-			if f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it"}, false); err != nil || f.Failure != "" {
+			if f, err := fetch(t.Context(), "it", caller); err != nil || f.Failure != "" {
 				t.Errorf("held: %+v, %v", f, err)
 			}
 		})
 		<-h.arrived
 	}
-	if _, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it"}, false); !errors.Is(err, judge.ErrBusy) {
+	if _, err := fetch(t.Context(), "it", "c"); !errors.Is(err, judge.ErrBusy) {
 		t.Errorf("the third: %v, want busy", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := m.Fetch(ctx, judge.EvidenceRequest{Source: "it"}, false); !errors.Is(err, context.Canceled) {
-		t.Errorf("whoever has gone: %v, want the context's error", err)
+	if _, err := fetch(ctx, "it", "c"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that left: %v, want the context's error", err)
 	}
-	// What needs no turn is answered.
-	if f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "other"}, false); err != nil || f.Failure != judge.FailureNotConfigured {
+	// What needs no permit is answered.
+	if f, err := fetch(t.Context(), "other", "c"); err != nil || f.Failure != judge.FailureNotConfigured {
 		t.Errorf("another: %+v, %v", f, err)
 	}
 	close(h.release)
 	all.Wait()
-	if f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it"}, false); err != nil || f.Failure != "" {
+	if f, err := fetch(t.Context(), "it", "c"); err != nil || f.Failure != "" {
 		t.Errorf("afterwards: %+v, %v", f, err)
 	}
+}
+
+// However many slow fetches one caller starts, half of the permits stay free for others:
+// an honest caller is served at once, again and again, and never told busy.
+func TestNoisyNeighbour(t *testing.T) {
+	t.Parallel()
+	const permits, flood, honest = 16, 64, 20
+	slow, quick := hold(t), plain(t, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("1")) })
+	m := manager(t, evidence.Options{Concurrent: permits, Wait: time.Minute}, map[string]evidence.Source{
+		"slow": slow.source, "quick": {HTTP: quick.URL, PrivateNetwork: true},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var noise sync.WaitGroup
+	for range flood {
+		noise.Go(func() {
+			_, _ = m.Fetch(ctx, judge.EvidenceRequest{Source: "slow", Caller: "noisy"}, false)
+		})
+	}
+	for range permits / 2 {
+		<-slow.arrived
+	}
+	for range honest {
+		if f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "quick", Caller: "honest"}, false); err != nil || f.Failure != "" {
+			t.Fatalf("honest: %+v, %v", f, err)
+		}
+	}
+	if n := len(slow.arrived); n > 0 { // no grant was needed for the honest caller, and none went to the flood
+		t.Errorf("the flood has %d permits more than half", n)
+	}
+	stop()
+	noise.Wait()
 }
 
 // Close ends what runs, and what waits for its turn.
