@@ -32,7 +32,7 @@ func TestCallerHoldsAtMostItsShare(t *testing.T) {
 		defer acquire(t, q, "greedy")()
 	}
 	if _, ok := q.TryAcquire("greedy"); ok {
-		t.Error("one caller got a third permit of four")
+		t.Fatal("one caller got a third permit of four")
 	}
 	for range 2 {
 		defer acquire(t, q, "honest")()
