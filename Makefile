@@ -7,6 +7,7 @@ SHELL := bash
 GO       ?= go
 PKG      ?= ./...
 FUZZTIME ?= 30s
+COSTTIME ?= 10m
 BENCH    ?= .
 COUNT    ?= 1
 ROUNDS   ?= 200
@@ -17,7 +18,7 @@ INSTANCES ?= 1000000
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n"
+	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n"
 
 .PHONY: build
 build: ## Build the static binary ./gavel
@@ -51,6 +52,13 @@ lint: ## Format, vet, staticcheck, golangci-lint
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) .ci/run fuzz
+
+.PHONY: fuzz-cost
+fuzz-cost: ## Fuzz what hostile documents and scripts cost, each kind for COSTTIME
+	@grep -rlE '^func FuzzCost' --include='*_test.go' . | while read -r file; do \
+	  for target in $$(sed -nE 's/^func (FuzzCost[A-Za-z]*)\(.*/\1/p' "$$file"); do \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(COSTTIME) -fuzzminimizetime 10x -timeout 0 "./$$(dirname "$$file")" || exit 1; \
+	  done; done
 
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp)

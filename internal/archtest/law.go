@@ -68,6 +68,7 @@ var Packages = []Package{
 	{Path: "internal/strictdoc"},
 	{Path: "internal/archtest"},
 	{Path: "testdata", TestOnly: true},
+	{Path: "internal/costtest", TestOnly: true},
 	{Path: "packaging", TestOnly: true}, // tests only: what gavel is shipped in
 	{Path: "validators/script/worker", May: []string{"validators/schema", "validators/script"}},
 

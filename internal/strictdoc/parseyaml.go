@@ -1,88 +1,137 @@
 package strictdoc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
 )
 
-// parseYAML reads YAML in three steps: the tokens are checked for what is not
-// supported and for what would cost the library too much, the library builds its
-// tree, and the tree is turned into ours under the rules of JSON.
+// parseYAML reads YAML in two steps: the library builds its tree, in time linear
+// in the length of the text, and the tree is turned into ours under the rules of
+// JSON.
 func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	defer func() {
-		// The library is known to have panicked on malformed text (its issues 191,
-		// 479, 540). Nothing outlives the call, so a panic is a syntax error.
+		// Nothing outlives the call, so a panic of the library is a syntax error.
 		if recover() != nil {
 			n, issue = nil, &Issue{Rule: RuleSyntax, Message: "this is not well-formed YAML"}
 		}
 	}()
-	text := string(src)
-	lines := strings.SplitAfter(text, "\n")
-	if issue := checkCost(lines); issue != nil {
+	if issue := refuseDirectives(src); issue != nil {
 		return nil, issue
 	}
-	tokens := lexer.Tokenize(text)
-	guard := tokenGuard{maxDepth: limits.Depth}
-	if issue := guard.check(tokens); issue != nil {
-		return nil, issue
-	}
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	depth := &depthGuard{most: 2*limits.Depth + 16}
+	loader, err := yaml.NewLoader(bytes.NewReader(src), yaml.WithPlugin(depth))
 	if err != nil {
-		return nil, yamlSyntax(err)
+		return nil, &Issue{Rule: RuleSyntax, Message: err.Error()}
 	}
-	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
+	var doc, second yaml.Node
+	if err := loader.Load(&doc); errors.Is(err, io.EOF) {
 		return nil, &Issue{Rule: RuleSyntax, Line: 1, Column: 1, Message: "the document is empty"}
+	} else if err != nil {
+		return nil, yamlSyntax(err, depth, limits)
 	}
-	if len(file.Docs) > 1 {
-		return nil, at(file.Docs[1].GetToken(), RuleUnsupported, "there is a second document; one file holds one")
+	if err := loader.Load(&second); err == nil {
+		return nil, at(&second, RuleUnsupported, "there is a second document; one file holds one")
+	} else if !errors.Is(err, io.EOF) {
+		return nil, yamlSyntax(err, depth, limits)
 	}
-	b := yamlBuilder{lines: lines, depth: limits.Depth, maxDepth: limits.Depth}
-	if n = b.value(file.Docs[0].Body); n == nil {
+	b := yamlBuilder{src: src, depth: limits.Depth, maxDepth: limits.Depth, line: 1, column: 1}
+	if n = b.value(doc.Content[0]); n == nil {
 		return nil, b.issue()
 	}
 	return n, nil
 }
 
-// yamlSyntax words an error of the library.
-func yamlSyntax(err error) *Issue {
-	var known interface {
-		error
-		GetToken() *token.Token
-		GetMessage() string
+// refuseDirectives refuses text that begins with a directive: the library looks
+// at each %TAG for each other one.
+func refuseDirectives(src []byte) *Issue {
+	for line := 1; len(src) > 0; line++ {
+		this, rest, _ := bytes.Cut(src, []byte("\n"))
+		if len(this) > 0 && this[0] == '%' {
+			return &Issue{Rule: RuleUnsupported, Line: line, Column: 1, Message: "directives (%NAME) are not supported"}
+		}
+		if text := bytes.TrimSpace(this); len(text) > 0 && text[0] != '#' {
+			return nil
+		}
+		src = rest
 	}
+	return nil
+}
+
+// depthGuard stops the library from descending further than the limit could
+// allow, and remembers that it did.
+type depthGuard struct {
+	most     int
+	exceeded bool
+}
+
+var errDepth = errors.New("nested too deep")
+
+// CheckDepth implements yaml.LoaderLimitsPlugin.
+func (g *depthGuard) CheckDepth(depth int, _ *yaml.DepthContext) error {
+	if depth > g.most {
+		g.exceeded = true
+		return errDepth
+	}
+	return nil
+}
+
+// CheckAlias implements yaml.LoaderLimitsPlugin. Aliases are refused anyway.
+func (g *depthGuard) CheckAlias(int, int) error { return nil }
+
+// yamlSyntax words an error of the library.
+func yamlSyntax(err error, depth *depthGuard, limits Limits) *Issue {
+	var known *yaml.LoadError
 	if !errors.As(err, &known) {
 		return &Issue{Rule: RuleSyntax, Message: "this is not well-formed YAML"}
 	}
-	return at(known.GetToken(), RuleSyntax, "not well-formed YAML: "+known.GetMessage())
+	mark := known.Mark
+	if known.ContextMark.Line > 0 && !strings.Contains(known.ContextMsg, "block") {
+		mark = known.ContextMark // where the quotes or brackets open; a block may be the whole document
+	}
+	issue := &Issue{Rule: RuleSyntax, Line: mark.Line, Column: mark.Column, Message: "not well-formed YAML: " + known.Message}
+	switch {
+	case depth.exceeded:
+		issue.Rule, issue.Message = RuleDepth, depthMessage(limits.Depth)
+		issue.Line, issue.Column = known.Mark.Line, known.Mark.Column
+	case known.Stage == yaml.ComposerStage: // the only thing that it looks up
+		issue.Rule, issue.Message = RuleUnsupported, aliasMessage
+	}
+	return issue
 }
 
-// at makes an issue at a token.
-func at(tk *token.Token, rule Rule, message string) *Issue {
-	i := &Issue{Rule: rule, Message: message}
-	if tk != nil && tk.Position != nil {
-		i.Line, i.Column = tk.Position.Line, max(tk.Position.Column, 1)
-	}
-	return i
+// at makes an issue at a node of the library.
+func at(v *yaml.Node, rule Rule, message string) *Issue {
+	return &Issue{Rule: rule, Line: v.Line, Column: v.Column, Message: message}
 }
+
+// What JSON cannot express.
+const (
+	anchorMessage = "anchors (&name) are not supported; write the value where it is needed"
+	aliasMessage  = "aliases (*name) are not supported; write the value where it is needed, or put the text in quotes"
+	mergeMessage  = "merge keys (<<) are not supported; write the keys where they are needed"
+	tagMessage    = "tags (!name) are not supported; put the text in quotes if it is one"
+)
 
 // yamlBuilder turns the library's tree into ours.
 type yamlBuilder struct {
-	lines           []string // of the source, with their ends
-	depth, maxDepth int      // depth counts down
+	src             []byte // from offset on; that is at line and column
+	offset          int
+	line, column    int
+	depth, maxDepth int // depth counts down
 	fault           *Issue
 	trail           []string
 }
 
 // refuse records a fault. It returns false so that callers can return it.
-func (b *yamlBuilder) refuse(tk *token.Token, rule Rule, format string, args ...any) bool {
-	b.fault = at(tk, rule, fmt.Sprintf(format, args...))
+func (b *yamlBuilder) refuse(v *yaml.Node, rule Rule, format string, args ...any) bool {
+	b.fault = at(v, rule, fmt.Sprintf(format, args...))
 	return false
 }
 
@@ -94,24 +143,21 @@ func (b *yamlBuilder) issue() *Issue {
 }
 
 // value converts one value, nil when it was refused.
-func (b *yamlBuilder) value(v ast.Node) *Node {
-	n := &Node{}
+func (b *yamlBuilder) value(v *yaml.Node) *Node {
+	n := &Node{Line: v.Line, Column: v.Column}
+	if !b.supports(v) {
+		return nil
+	}
 	ok := false
-	switch v := v.(type) {
-	case *ast.MappingNode:
-		ok = b.mapping(n, v.Start, v.Values)
-	case *ast.MappingValueNode:
-		ok = b.mapping(n, v.Start, []*ast.MappingValueNode{v})
-	case *ast.SequenceNode:
+	switch v.Kind {
+	case yaml.MappingNode:
+		ok = b.mapping(n, v)
+	case yaml.SequenceNode:
 		ok = b.sequence(n, v)
-	case *ast.LiteralNode:
-		n.Kind, n.Text = String, v.Value.Value
-		n.locate(v.Start)
-		ok = b.text(n, v.Start)
-	case ast.ScalarNode:
-		ok = b.scalar(n, v.GetToken())
+	case yaml.ScalarNode:
+		ok = b.scalar(n, v)
 	default:
-		b.refuse(v.GetToken(), RuleUnsupported, "JSON cannot express this")
+		b.refuse(v, RuleUnsupported, "JSON cannot express this")
 	}
 	if !ok {
 		return nil
@@ -120,36 +166,58 @@ func (b *yamlBuilder) value(v ast.Node) *Node {
 	return n
 }
 
-// locate sets the position from a token.
-func (n *Node) locate(tk *token.Token) {
-	if tk != nil && tk.Position != nil {
-		n.Line, n.Column = tk.Position.Line, tk.Position.Column
+// supports refuses what JSON cannot express.
+func (b *yamlBuilder) supports(v *yaml.Node) bool {
+	switch {
+	case v.Kind == yaml.AliasNode:
+		return b.refuse(v, RuleUnsupported, aliasMessage)
+	case v.Anchor != "":
+		return b.refuse(v, RuleUnsupported, anchorMessage)
+	case v.Style&yaml.TaggedStyle != 0, b.first(v) == '!': // a lone "!" is not in the style
+		return b.refuse(v, RuleUnsupported, tagMessage)
 	}
+	return true
 }
 
-func (b *yamlBuilder) enter(tk *token.Token) bool {
+// first is the byte with which a node begins. Nodes are asked about in the order
+// of the text.
+func (b *yamlBuilder) first(v *yaml.Node) byte {
+	for b.offset < len(b.src) && (b.line < v.Line || b.line == v.Line && b.column < v.Column) {
+		c := b.src[b.offset]
+		b.offset++
+		switch {
+		case c == '\n', c == '\r' && (b.offset == len(b.src) || b.src[b.offset] != '\n'):
+			b.line, b.column = b.line+1, 1
+		case b.offset == len(b.src) || utf8.RuneStart(b.src[b.offset]):
+			b.column++
+		}
+	}
+	if b.offset == len(b.src) || b.line != v.Line || b.column != v.Column {
+		return 0
+	}
+	return b.src[b.offset]
+}
+
+func (b *yamlBuilder) enter(v *yaml.Node) bool {
 	if b.depth == 0 {
-		return b.refuse(tk, RuleDepth, "%s", depthMessage(b.maxDepth))
+		return b.refuse(v, RuleDepth, "%s", depthMessage(b.maxDepth))
 	}
 	b.depth--
 	return true
 }
 
-func (b *yamlBuilder) mapping(n *Node, start *token.Token, pairs []*ast.MappingValueNode) bool {
+func (b *yamlBuilder) mapping(n *Node, v *yaml.Node) bool {
 	n.Kind = Object
-	n.locate(start)
-	if !b.enter(start) {
+	if !b.enter(v) {
 		return false
 	}
-	for i, pair := range pairs {
-		m, ok := b.key(pair.Key)
+	n.Members = make([]Member, 0, len(v.Content)/2)
+	for i := 0; i+1 < len(v.Content); i += 2 {
+		m, ok := b.key(v.Content[i])
 		if !ok {
 			return false
 		}
-		if i == 0 && (start == nil || start.Type != token.MappingStartType) {
-			n.Line, n.Column = m.Line, m.Column // a block mapping begins at its first key
-		}
-		if m.Value = b.value(pair.Value); m.Value == nil {
+		if m.Value = b.value(v.Content[i+1]); m.Value == nil {
 			b.trail = append(b.trail, m.Key)
 			return false
 		}
@@ -157,7 +225,7 @@ func (b *yamlBuilder) mapping(n *Node, start *token.Token, pairs []*ast.MappingV
 	}
 	if i := duplicate(n.Members); i >= 0 {
 		key := n.Members[i].Key
-		b.refuse(pairs[i].Key.GetToken(), RuleDuplicateKey, "%s", duplicateMessage(key))
+		b.refuse(v.Content[2*i], RuleDuplicateKey, "%s", duplicateMessage(key))
 		b.fault.Key = key
 		b.trail = append(b.trail, key)
 		return false
@@ -166,26 +234,30 @@ func (b *yamlBuilder) mapping(n *Node, start *token.Token, pairs []*ast.MappingV
 	return true
 }
 
-func (b *yamlBuilder) key(k ast.MapKeyNode) (Member, bool) {
-	tk := k.GetToken()
+func (b *yamlBuilder) key(v *yaml.Node) (Member, bool) {
 	var n Node
-	if !b.scalar(&n, tk) {
+	switch {
+	case v.Kind == yaml.MappingNode, v.Kind == yaml.SequenceNode:
+		return Member{}, b.refuse(v, RuleUnsupported, "a key must be a string, found an object or array")
+	case !b.supports(v):
 		return Member{}, false
-	}
-	if n.Kind != String {
-		b.refuse(tk, RuleUnsupported, "a key must be a string, found %s; put it in quotes", n.Kind)
+	case v.Value == "<<" && v.Style == 0:
+		return Member{}, b.refuse(v, RuleUnsupported, mergeMessage)
+	case !b.scalar(&n, v):
 		return Member{}, false
+	case n.Kind != String:
+		return Member{}, b.refuse(v, RuleUnsupported, "a key must be a string, found %s; put it in quotes", n.Kind)
 	}
-	return Member{Key: n.Text, Line: n.Line, Column: n.Column}, true
+	return Member{Key: n.Text, Line: v.Line, Column: v.Column}, true
 }
 
-func (b *yamlBuilder) sequence(n *Node, v *ast.SequenceNode) bool {
+func (b *yamlBuilder) sequence(n *Node, v *yaml.Node) bool {
 	n.Kind = Array
-	n.locate(v.Start)
-	if !b.enter(v.Start) {
+	if !b.enter(v) {
 		return false
 	}
-	for i, item := range v.Values {
+	n.Items = make([]*Node, 0, len(v.Content))
+	for i, item := range v.Content {
 		child := b.value(item)
 		if child == nil {
 			b.trail = append(b.trail, strconv.Itoa(i))

@@ -17,13 +17,15 @@ func TestYAML(t *testing.T) {
 		{"block scalar", "v: |\n  (data) => {\n    // why\n    return data.a: \"x\";\n  }\nw: >-\n  folded\n  text\n", `{"v":"(data) => {\n  // why\n  return data.a: \"x\";\n}\n","w":"folded text"}`},
 		{"block scalar keeps and strips", "a: |+\n  x\n\nb: |-\n  x\n", `{"a":"x\n\n","b":"x"}`},
 		{"plain over lines", "a: one\n  two\n", `{"a":"one two"}`},
-		{"quotes", `a: 'it''s \n'` + "\nb: \"\\u00e9\\ud83d\\ude00\\x41\\t\\\"\"\n", `{"a":"it's \\n","b":"é😀A\t\""}`},
+		{"quotes", `a: 'it''s \n'` + "\nb: \"\\u00e9\\U0001f600\\/\\x41\\t\\\"\"\n", `{"a":"it's \\n","b":"é😀/A\t\""}`},
 		{"nesting", "s:\n  d:\n    t:\n      go: next\n      list:\n      - a\n      - b: 1\n        c: [1, {x: y}]\n", `{"s":{"d":{"t":{"go":"next","list":["a",{"b":1,"c":[1,{"x":"y"}]}]}}}}`},
 		{"comments", "# top\na: 1 # side\n# between\nb: 'x # y'\n", `{"a":1,"b":"x # y"}`},
 		{"marker", "---\na: 1\n...\n", `{"a":1}`},
 		{"line ends", "a: 'x'\r\nb: |\r\n  l1\r\n  l2\r\n", `{"a":"x","b":"l1\nl2\n"}`},
 		{"byte order mark", "\xef\xbb\xbfa: 1", `{"a":1}`},
 		{"JSON is YAML", `{"a":[1,"x",null],"b":{"c":true}}`, `{"a":[1,"x",null],"b":{"c":true}}`},
+		{"explicit key", "? a\n: b", `{"a":"b"}`},
+		{"tab behind the indent of a block", "a: |\n  \tx\n", `{"a":"\tx\n"}`},
 		{"scalar document", "just text", `"just text"`},
 	}
 	for _, c := range cases {
@@ -55,13 +57,16 @@ func TestYAMLRefuses(t *testing.T) {
 		{"infinity", "a: -.inf", RuleUnsupported, "/a", 1, 4},
 		{"not a number", "a: .NaN", RuleUnsupported, "/a", 1, 4},
 		{"inexact number", "a:\n  - 9007199254740993", RuleNumber, "/a/0", 2, 5},
-		{"anchor", "a: &x 1", RuleUnsupported, "", 1, 4},
+		{"anchor", "a: &x 1", RuleUnsupported, "/a", 1, 4},
 		{"alias", "a: *x", RuleUnsupported, "", 1, 4},
 		{"merge", "<<: {a: 1}", RuleUnsupported, "", 1, 1},
-		{"tag", "a: !!binary x", RuleUnsupported, "", 1, 4},
-		{"explicit key", "? a\n: b", RuleUnsupported, "", 1, 1},
+		{"tag", "a: !!binary x", RuleUnsupported, "/a", 1, 4},
+		{"lone tag", "b: é\na: [x, ! 1]", RuleUnsupported, "/a/1", 2, 8},
+		{"object as a key", "[a]: b", RuleUnsupported, "", 1, 1},
+		{"no key", ": b", RuleUnsupported, "", 1, 1},
+		{"alias of nothing", "a: &b x\nc: *hunter2", RuleUnsupported, "", 2, 4},
 		{"directive", "%YAML 1.2\n---\na: 1", RuleUnsupported, "", 1, 1},
-		{"two documents", "---\na: 1\n---\nb: 2", RuleUnsupported, "", 4, 2},
+		{"two documents", "---\na: 1\n---\nb: 2", RuleUnsupported, "", 3, 1},
 		{"number as a key", "a:\n  1: x", RuleUnsupported, "/a", 2, 3},
 		{"boolean as a key", "true: x", RuleUnsupported, "", 1, 1},
 		{"duplicate", "a:\n  b: 1\n  \"b\": 2", RuleDuplicateKey, "/a/b", 3, 3},
@@ -70,18 +75,21 @@ func TestYAMLRefuses(t *testing.T) {
 		{"NUL", "a: \x00", RuleNUL, "", 1, 4},
 		{"control", "a: \x1b", RuleSyntax, "", 1, 4},
 		{"invalid UTF-8", "b: é\na: \xff", RuleUTF8, "", 2, 4},
-		{"low surrogate", `a: "\udc00"`, RuleUTF8, "/a", 1, 4},
-		{"high surrogate", `a: "\ud800"` + "\nb: some more text", RuleSyntax, "", 1, 5},
-		{"bad hexadecimal", `a: ["é", "x\xZZ"]`, RuleUTF8, "/a/1", 1, 10},
-		{"beyond Unicode", `a: "\U00110000"`, RuleUTF8, "/a", 1, 4},
+		{"low surrogate", `a: "\udc00"`, RuleSyntax, "", 1, 4},
+		{"high surrogate", `a: "\ud800"` + "\nb: some more text", RuleSyntax, "", 1, 4},
+		{"bad hexadecimal", `a: ["é", "x\xZZ"]`, RuleSyntax, "", 1, 10},
+		{"beyond Unicode", `a: "\U00110000"`, RuleSyntax, "", 1, 4},
+		{"surrogate pair", `a: "\ud83d\ude00"`, RuleSyntax, "", 1, 4},
+		{"line break of other readers", "a: \"é\u2028x\"", RuleUnsupported, "", 1, 6},
+		{"no character", "a: \uFFFE", RuleSyntax, "", 1, 4},
 		{"unclosed", "a: [1", RuleSyntax, "", 1, 4},
 		{"tab indent", "a:\n\t- b", RuleSyntax, "", 2, 1},
-		{"bad indent", "a: 1\n  b: 2", RuleSyntax, "", 1, 4},
+		{"bad indent", "a: 1\n  b: 2", RuleSyntax, "", 2, 4},
+		{"bad dedent", "x: 1\ny:\n    z: 2\n  k: 3\n", RuleSyntax, "", 4, 3},
 		{"empty", "# nothing\n", RuleSyntax, "", 1, 1},
 		{"flow depth", strings.Repeat("[", 65) + strings.Repeat("]", 65), RuleDepth, strings.Repeat("/0", 64), 1, 65},
 		{"block depth", strings.Repeat("- ", 65) + "x", RuleDepth, strings.Repeat("/0", 64), 1, 129},
 		{"hostile depth", strings.Repeat("- ", 120_000) + "x", RuleDepth, "", 1, 289},
-		{"many keys", strings.Repeat("a: b\n", 2001), RuleSize, "", 2001, 2},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -92,56 +100,6 @@ func TestYAMLRefuses(t *testing.T) {
 			}
 			if issue.Rule != c.rule || issue.Path != c.path || issue.Line != c.line || issue.Column != c.column {
 				t.Errorf("got %q %q %d:%d, want %q %q %d:%d: %v", issue.Rule, issue.Path, issue.Line, issue.Column, c.rule, c.path, c.line, c.column, err)
-			}
-		})
-	}
-}
-
-// TestHostileYAMLIsCheap bounds what text of the greatest length can cost: each
-// case took the library alone seconds or gigabytes.
-func TestHostileYAMLIsCheap(t *testing.T) {
-	fill := func(s string) string { return strings.Repeat(s, (DefaultBytes-64)/len(s)) }
-	var nested strings.Builder
-	for i := range 60 {
-		nested.WriteString(strings.Repeat(" ", i) + strings.Repeat("k", 1000) + ":\n")
-	}
-	nested.WriteString(strings.Repeat(strings.Repeat(" ", 60)+"- 1\n", 2900))
-	var same strings.Builder
-	for i := range 60 {
-		fmt.Fprintf(&same, "%s- %s:\n", strings.Repeat("  ", i), strings.Repeat("k", 1000))
-	}
-	same.WriteString(strings.Repeat(strings.Repeat("  ", 60)+"- 1\n", 1400))
-	for name, in := range map[string]string{
-		"tabs in quotes":          `a: "` + fill("\t") + `"`,
-		"angles":                  fill("<"),
-		"one mapping":             fill("a: b\n"),
-		"empty values":            fill("a:\n"),
-		"null entries":            fill("-\n"),
-		"null in entries":         fill("- a:\n"),
-		"flow keys without value": "{" + fill("a,") + "}",
-		"flow nulls":              "{" + fill("a: ,") + "}",
-		"block scalars":           fill("a: |\n"),
-		"brackets":                fill("["),
-		"dashes":                  fill("- "),
-		"aliases":                 fill("&a "),
-		"long paths":              nested.String(),
-		"long paths in sequences": same.String(),
-	} {
-		t.Run(name, func(t *testing.T) {
-			start := time.Now()
-			_, err := Parse("x.yaml", []byte(in), Limits{})
-			var issue *Issue
-			if long := strings.HasPrefix(name, "long paths"); long && (!errors.As(err, &issue) || issue.Rule != RuleSize) {
-				t.Errorf("got %v", err) // it costs memory, not time
-			}
-			// Ten times what a quiet machine takes and less than the library alone;
-			// the race detector is ten times slower again.
-			limit := 3 * time.Second
-			if raceDetector {
-				limit *= 10
-			}
-			if took := time.Since(start); took > limit {
-				t.Errorf("took %v", took)
 			}
 		})
 	}

@@ -1,0 +1,116 @@
+// Package costtest measures what reading a text costs, for tests that bound it.
+// It promises a figure that a busy machine does not blow up: processor time where
+// the system tells it, and the memory in use, not what was allocated and freed.
+package costtest
+
+import (
+	"bytes"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"time"
+)
+
+// What one text may cost: so much for each unit of its length, and never less
+// than a quarter of that.
+const (
+	unit   = 64 << 10
+	Time   = 2 * time.Second // for each unit
+	Memory = 64 << 20        // bytes in use at once, for each unit
+)
+
+// T is the part of testing.TB that is needed.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// Cost is what a call took.
+type Cost struct {
+	Time   time.Duration
+	Memory uint64 // the most that was in use at once, beyond what was before
+}
+
+// Bound fails the test when read costs more than a text of size bytes may. A
+// single slow round is repeated: it may be the machine's.
+func Bound(t T, size int, read func()) {
+	t.Helper()
+	share := max(float64(size)/unit, 0.25)
+	mostTime, mostMemory := time.Duration(share*float64(Time)), uint64(share*float64(Memory))
+	var least Cost
+	for round := range 3 {
+		c := measure(read)
+		if round == 0 {
+			least = c
+		}
+		least = Cost{Time: min(c.Time, least.Time), Memory: min(c.Memory, least.Memory)}
+		if least.Time <= mostTime && least.Memory <= mostMemory {
+			return
+		}
+	}
+	t.Errorf("%d bytes cost %v and %d KiB; at most %v and %d KiB are allowed", size, least.Time, least.Memory>>10, mostTime, mostMemory>>10)
+}
+
+var one sync.Mutex // measures one at a time: both figures are of the process
+
+func measure(read func()) Cost {
+	one.Lock()
+	defer one.Unlock()
+	allocated := func() uint64 {
+		sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	before := allocated()
+	cpu, began := cpuTime(), time.Now()
+	read()
+	c := Cost{Time: time.Since(began), Memory: allocated() - before}
+	if used := cpuTime() - cpu; cpu > 0 {
+		c.Time = min(c.Time, used)
+	}
+	if c.Memory > Memory/4 { // what was allocated bounds what is in use; only a large figure is looked into
+		c.Memory = min(c.Memory, peak(read))
+	}
+	return c
+}
+
+// peak is the most memory in use while read runs, garbage of up to a quarter included.
+func peak(read func()) uint64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(25))
+	runtime.GC()
+	inUse := func() uint64 {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	before := inUse()
+	most := before
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			most = max(most, inUse())
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	read()
+	close(done)
+	<-stopped
+	return most - before
+}
+
+// Repeat makes a text of about size bytes: head, then unit as often as it fits,
+// then tail. A fault whose cost grows faster than the length shows in any of its
+// repetitions, so a fuzzer that chooses the three finds it with short inputs.
+func Repeat(head, unit, tail []byte, size int) []byte {
+	n := 0
+	if len(unit) > 0 {
+		n = max(size-len(head)-len(tail), 0) / len(unit)
+	}
+	return bytes.Join([][]byte{head, bytes.Repeat(unit, n), tail}, nil)
+}
