@@ -234,7 +234,7 @@ var rejected = []struct {
 	{"retention without its object", around(`"retention":"90d"`, "", ""), "type /retention 2", ""},
 	{"must pass", around(`"mustPassThrough":{"a":"b"}`, "", ""), "type /mustPassThrough/a 2", ""},
 	{"must pass is a list", around(`"mustPassThrough":["b"]`, "", ""), "type /mustPassThrough 2", ""},
-	{"YAML anchor", "name: &x w\ninitialState: *x\nstates: {w: {final: true}}\n", "unsupported  1", "anchors"},
+	{"YAML anchor", "name: &x w\ninitialState: *x\nstates: {w: {final: true}}\n", "unsupported /name 1", "anchors"},
 	{"YAML line", "name: w\ninitialState: a\nstates:\n  a:\n    final: yes\n", "type /states/a/final 5", ""},
 	{"many at once", around(`"x":1,"tags":1`, `"final":1`, `"roles":1,"risk":"x"`), "type /tags 2, unknown-key /x 2, type /states/a/final 4, type /states/a/transitions/go/roles 5, value /states/a/transitions/go/risk 5", ""},
 }
