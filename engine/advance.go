@@ -183,7 +183,7 @@ func (e *Engine) question(inst record.Instance, l loaded, p Principal, req Advan
 	if n := len(c.Merged); n > e.cfg.Limits.Context {
 		return judge.Case{}, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
 	}
-	c.Digest = e.cfg.Digester.Digest
+	c.Digest = e.digestEvidence(inst, nil)
 	e.identify(&c)
 	return c, nil
 }
@@ -197,12 +197,12 @@ func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind rec
 	ev.Action, ev.From, ev.To, ev.Status, ev.Key = action, j.inst.State, j.inst.State, j.inst.Status, key
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
-		ContextDigest: e.cfg.Digester.Digest(j.question.Context),
+		ContextDigest: e.digestContext(j.inst, j.question.Context),
 	}
 	for _, o := range j.verdict.Opinions {
 		d.Took += o.Took
 	}
-	d.Data = e.maskForRecord(j.loaded.def, j.data)
+	d.Data = e.maskForRecord(j.inst.Owner, j.loaded.def, j.data)
 	d.Evidence = kept(d.Evidence)
 	switch kind {
 	case record.Advanced:
@@ -238,17 +238,6 @@ func (e *Engine) event(p Principal, inst record.Instance, kind record.Kind) reco
 		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
 		From: inst.State, To: inst.State, Status: inst.Status,
 	}
-}
-
-// maskForRecord replaces sensitive values by keyed digests: what a record keeps
-// of data that may never be part of the context. A document that cannot be
-// masked is not kept.
-func (e *Engine) maskForRecord(d *workflow.Definition, doc json.RawMessage) json.RawMessage {
-	masked, err := d.Mask(doc, func(_ string, value json.RawMessage) string { return e.cfg.Digester.Digest(value) })
-	if err != nil {
-		return nil
-	}
-	return masked
 }
 
 // statusIn is the status of an instance that is in a state.

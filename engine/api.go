@@ -277,7 +277,7 @@ type HistoryEntry struct {
 	Action    string          `json:"action,omitempty"`
 	From      string          `json:"from,omitempty"`
 	To        string          `json:"to,omitempty"`
-	Data      json.RawMessage `json:"data,omitempty"` // sensitive values as keyed digests
+	Data      json.RawMessage `json:"data,omitempty"` // sensitive values masked
 	Decision
 	// Opinions of the layers that spoke, with their times.
 	Opinions []judge.Opinion `json:"opinions"`

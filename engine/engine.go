@@ -32,7 +32,13 @@ type Compiler interface {
 
 // Digester makes keyed digests of sensitive values; record.Digester implements it.
 type Digester interface {
+	// Digest is the same in every scope: it is for what no caller ever gets.
 	Digest(value []byte) string
+	// DigestIn is the digest in a scope, and Matches compares with one of any form.
+	DigestIn(s record.Scope, value []byte) string
+	Matches(digest string, s record.Scope, value []byte) bool
+	// Salt makes of a digest one that can be compared within one export only.
+	Salt(salt, text string) string
 }
 
 // Observer is told of what was committed, after it is durable and before the

@@ -35,7 +35,8 @@ type ExportedDefinition struct {
 }
 
 // ExportedInstance is one instance in the form of a .workflows folder. Documents are
-// canonical JSON (RFC 8785); sensitive values are keyed digests in all of them.
+// canonical JSON (RFC 8785); sensitive values are keyed digests in all of them, with a salt
+// of the export: equal ones can be told within one export, owner, workflow and path only.
 type ExportedInstance struct {
 	ID string
 	// State says where the instance stands and what it knows, Lines how it got there.
@@ -74,7 +75,7 @@ func (e *Engine) Export(ctx context.Context, p Principal, req ExportRequest) (Ex
 	if err != nil {
 		return Exported{}, err
 	}
-	return Exported{Definitions: definitions, Instances: e.exportInstances(ctx, req)}, nil
+	return Exported{Definitions: definitions, Instances: e.exportInstances(ctx, req, record.NewSalt())}, nil
 }
 
 func (e *Engine) exportDefinitions(ctx context.Context, name string) ([]ExportedDefinition, error) {
@@ -108,7 +109,7 @@ func (e *Engine) exportDefinitions(ctx context.Context, name string) ([]Exported
 	return out, nil
 }
 
-func (e *Engine) exportInstances(ctx context.Context, req ExportRequest) iter.Seq2[ExportedInstance, error] {
+func (e *Engine) exportInstances(ctx context.Context, req ExportRequest, salt string) iter.Seq2[ExportedInstance, error] {
 	return func(yield func(ExportedInstance, error) bool) {
 		if req.Instance != "" {
 			inst, err := e.cfg.Store.Load(ctx, req.Instance)
@@ -116,7 +117,7 @@ func (e *Engine) exportInstances(ctx context.Context, req ExportRequest) iter.Se
 				yield(ExportedInstance{}, storeError("load the instance", err))
 				return
 			}
-			yield(e.exportInstance(ctx, inst))
+			yield(e.exportInstance(ctx, inst, salt))
 			return
 		}
 		for inst, err := range e.cfg.Store.Instances(ctx, InstanceQuery{Workflow: req.Workflow}) {
@@ -124,7 +125,7 @@ func (e *Engine) exportInstances(ctx context.Context, req ExportRequest) iter.Se
 				yield(ExportedInstance{}, storeError("list the instances", err))
 				return
 			}
-			out, err := e.exportInstance(ctx, inst)
+			out, err := e.exportInstance(ctx, inst, salt)
 			if !yield(out, err) || err != nil {
 				return
 			}
@@ -135,6 +136,7 @@ func (e *Engine) exportInstances(ctx context.Context, req ExportRequest) iter.Se
 // exporting is the export of one instance.
 type exporting struct {
 	e    *Engine
+	salt string          // of the digests of this export
 	inst record.Instance // the fold so far
 	// versions are all that the instance ever had: what one of them calls sensitive is
 	// masked everywhere.
@@ -152,9 +154,9 @@ type exporting struct {
 }
 
 // exportInstance reads an instance again when its beginning was removed meanwhile.
-func (e *Engine) exportInstance(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
+func (e *Engine) exportInstance(ctx context.Context, inst record.Instance, salt string) (ExportedInstance, error) {
 	for {
-		out, err := e.exportOnce(ctx, inst)
+		out, err := e.exportOnce(ctx, inst, salt)
 		if err == nil {
 			return out, nil
 		}
@@ -166,8 +168,8 @@ func (e *Engine) exportInstance(ctx context.Context, inst record.Instance) (Expo
 	}
 }
 
-func (e *Engine) exportOnce(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
-	x := &exporting{e: e, out: ExportedInstance{ID: inst.ID}, versions: map[int]*workflow.Definition{}, kept: map[int64]record.Instance{}}
+func (e *Engine) exportOnce(ctx context.Context, inst record.Instance, salt string) (ExportedInstance, error) {
+	x := &exporting{e: e, salt: salt, out: ExportedInstance{ID: inst.ID}, versions: map[int]*workflow.Definition{}, kept: map[int64]record.Instance{}}
 	events, err := x.read(ctx, inst)
 	if err != nil {
 		return ExportedInstance{}, err
@@ -352,9 +354,12 @@ func (x *exporting) about(fields map[string]json.RawMessage, ev record.Event) er
 		if x.scrub != nil {
 			d = scrubbedDecision(d, x.scrub)
 		}
+		for i := range d.Evidence { // decisionView has made a copy
+			d.Evidence[i].Digest, d.Evidence[i].SameDigest = x.salted(d.Evidence[i].Digest), x.salted(d.Evidence[i].SameDigest)
+		}
 		out.Decision = &d
 		if !ev.Decision.Applied || !ev.Kind.Revises() {
-			masked, err := x.mask(ev.Decision.Data)
+			masked, err := x.maskRecorded(ev.Decision.Data)
 			if err != nil {
 				return err
 			}
@@ -363,7 +368,7 @@ func (x *exporting) about(fields map[string]json.RawMessage, ev record.Event) er
 	}
 	if ev.Review != nil {
 		r := *ev.Review
-		r.Reason = x.clean(r.Reason)
+		r.Reason, r.Digest = x.clean(r.Reason), x.salted(r.Digest)
 		out.Review = &r
 	}
 	if ev.Import != nil {

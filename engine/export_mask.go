@@ -112,44 +112,93 @@ func (x *exporting) maskDeep(value json.RawMessage) (json.RawMessage, error) {
 	return value, nil
 }
 
-// mask replaces what any version calls sensitive.
+// mask replaces what any version calls sensitive. Where an import brought values, those
+// that are digests stay: their plain values are not here.
 func (x *exporting) mask(doc json.RawMessage) (json.RawMessage, error) {
-	made := map[string]bool{}
+	return x.maskAll(doc, func(string) bool { return x.brought })
+}
+
+// maskRecorded does so in data of a record, in which digests of this store stand for
+// sensitive values already. They are salted, too.
+func (x *exporting) maskRecorded(doc json.RawMessage) (json.RawMessage, error) {
+	return x.maskAll(doc, func(salt string) bool { return x.brought && salt != "" })
+}
+
+func (x *exporting) maskAll(doc json.RawMessage, keep func(salt string) bool) (json.RawMessage, error) {
+	m := x.e.maskExport(x.inst.Owner, x.inst.Workflow, x.salt)
+	m.keep = keep
 	for _, v := range slices.Sorted(maps.Keys(x.versions)) {
-		d := x.versions[v]
 		var err error
-		if doc, err = x.e.maskForExport(d, doc, x.brought, made); err != nil {
+		if doc, err = m.mask(x.versions[v], doc); err != nil {
 			return nil, err
 		}
 	}
 	return doc, nil
 }
 
-// keyedDigest is what stands in an export for a sensitive value.
-var keyedDigest = regexp.MustCompile(`^"hmac-sha256:[0-9a-f]{64}"$`)
+// salted is a keyed digest of this store as the export shows it.
+func (x *exporting) salted(text string) string {
+	if salt, ok := record.IsDigest(text); ok && salt == "" {
+		return x.e.cfg.Digester.Salt(x.salt, text)
+	}
+	return text
+}
 
-// maskForExport replaces sensitive values by keyed digests and remembers them in made,
-// so that they are not digested again. With brought, every value that has the form of
-// one stays: it came from an export, and its plain value is not here.
-func (e *Engine) maskForExport(d *workflow.Definition, doc json.RawMessage, brought bool, made map[string]bool) (json.RawMessage, error) {
-	masked, err := d.Mask(doc, func(_ string, value json.RawMessage) string {
-		if keyedDigest.Match(value) {
-			if text := string(value[1 : len(value)-1]); brought || made[text] {
-				return text
-			}
-		}
-		text := e.cfg.Digester.Digest(value)
-		made[text] = true
-		return text
-	})
+// exportMask makes the digests that stand for sensitive values in an export.
+type exportMask struct {
+	digester Digester
+	scope    record.Scope
+	salt     string // "" makes those of exports by older versions, which had none
+	keep     func(salt string) bool
+	made     map[string]bool // not digested again
+}
+
+func (e *Engine) maskExport(owner, workflow, salt string) exportMask {
+	return exportMask{
+		digester: e.cfg.Digester, scope: scopeOf(purposeValue, owner, workflow), salt: salt,
+		keep: func(string) bool { return true }, made: map[string]bool{},
+	}
+}
+
+func (m exportMask) mask(d *workflow.Definition, doc json.RawMessage) (json.RawMessage, error) {
+	masked, err := d.Mask(doc, m.digest)
 	if err != nil {
 		return nil, internal("mask a document", err)
 	}
 	return masked, nil
 }
 
-// aDigest is a text that tells nothing.
-var aDigest = regexp.MustCompile(`^(hmac-sha256:|sha256:)?[0-9a-f]{64}$`)
+func (m exportMask) digest(path string, value json.RawMessage) string {
+	m.scope.Path = path
+	text := ""
+	if json.Unmarshal(value, &text) == nil {
+		if salt, ok := record.IsDigest(text); ok {
+			switch {
+			case m.made[text] || m.keep(salt):
+				return text
+			case salt == "" && m.salt != "": // it is in a record of this store
+				return m.remember(m.digester.Salt(m.salt, text))
+			}
+		}
+	}
+	if m.salt == "" {
+		return m.remember(m.digester.Digest(value))
+	}
+	return m.remember(m.digester.Salt(m.salt, m.digester.DigestIn(m.scope, value)))
+}
+
+func (m exportMask) remember(text string) string {
+	m.made[text] = true
+	return text
+}
+
+// aHash is a text that tells nothing.
+var aHash = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$`)
+
+func aDigest(text string) bool {
+	_, keyed := record.IsDigest(text)
+	return keyed || aHash.MatchString(text)
+}
 
 // scrubbed is a document with sensitive values removed from all its texts and numbers.
 // Digests stay: what looks like a value in them is chance.
@@ -166,7 +215,7 @@ func scrubbed(doc json.RawMessage, scrub func(string) string) (json.RawMessage, 
 func scrubValue(value any, scrub func(string) string) any {
 	switch v := value.(type) {
 	case string:
-		if aDigest.MatchString(v) {
+		if aDigest(v) {
 			return v
 		}
 		return scrub(v)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -144,15 +145,49 @@ func orEmptyObject(doc json.RawMessage) json.RawMessage {
 	return doc
 }
 
-// same compares a context here with one of a folder, in which sensitive values may be
-// digests.
-func (im *importing) same(l loaded, here, there json.RawMessage) (bool, error) {
+// same compares a context of an instance here with one of a folder, in which sensitive
+// values may be digests that an export of this store made.
+func (pl *plan) same(here, there json.RawMessage) (bool, error) {
 	if sameDocument(here, there) {
 		return true, nil
 	}
-	masked, err := im.e.maskForExport(l.def, here, true, map[string]bool{})
-	return sameDocument(masked, there), err
+	for _, salt := range saltsIn(there) {
+		masked, err := pl.masked(salt, here)
+		if err != nil {
+			return false, err
+		}
+		if sameDocument(masked, there) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
+
+// masked is a context here as an export with a salt shows it.
+func (pl *plan) masked(salt string, context json.RawMessage) (json.RawMessage, error) {
+	return pl.im.e.maskExport(pl.here.inst.Owner, pl.l.def.Name, salt).mask(pl.l.def, context)
+}
+
+// mostSalts bounds how many exports the digests in one folder may come from that are
+// recognised: looking for each costs as much as the import.
+const mostSalts = 4
+
+// saltsIn are the salts of the digests in documents, "" for digests without one.
+func saltsIn(docs ...json.RawMessage) []string {
+	var out []string
+	for _, doc := range docs {
+		for _, m := range digestIn.FindAllSubmatch(doc, -1) {
+			if salt, ok := record.IsDigest(string(m[1])); ok && !slices.Contains(out, salt) {
+				if out = append(out, salt); len(out) == mostSalts {
+					return out
+				}
+			}
+		}
+	}
+	return out
+}
+
+var digestIn = regexp.MustCompile(`"(hmac-sha256[-:0-9a-fv]*)"`)
 
 func sameDocument(a, b json.RawMessage) bool {
 	return canonical(orEmptyObject(a)) == canonical(orEmptyObject(b))

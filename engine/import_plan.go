@@ -238,7 +238,7 @@ func (pl *plan) unknown() ([]ImportLine, string) {
 
 // arrived reports whether the instance here is where the folder says it is.
 func (pl *plan) arrived() bool {
-	same, err := pl.im.same(pl.l, pl.here.inst.Context, pl.in.Context)
+	same, err := pl.same(pl.here.inst.Context, pl.in.Context)
 	return err == nil && same && pl.here.inst.Workflow == pl.in.Workflow && pl.here.inst.State == pl.in.State
 }
 
@@ -327,7 +327,7 @@ func (pl *plan) reconcile(grown bool) error {
 	if pl.here.inst.Seq > 0 && !grown && (pl.here.native || len(pl.here.inst.Facts.Reviews) > 0) {
 		return nil
 	}
-	same, err := pl.im.same(pl.l, pl.context, pl.in.Context)
+	same, err := pl.same(pl.context, pl.in.Context)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ type spot struct {
 // spots are where steps led to, by digests: what goes back to one, or names one, is found
 // without the contexts and without looking at every step. Positions are in order.
 type spots struct {
-	wanted bool // somebody will ask
+	wanted bool     // somebody will ask
+	salts  []string // of the digests in the folder
 	// plain are by the context, masked by the one that an export shows where that differs.
 	plain, masked map[spot][]int
 	states        map[string][]int
@@ -24,7 +25,10 @@ type spots struct {
 	of            json.RawMessage
 }
 
-type digests struct{ plain, masked [sha256.Size]byte }
+type digests struct {
+	plain  [sha256.Size]byte
+	masked [][sha256.Size]byte // by salt
+}
 
 func digestOf(doc json.RawMessage) [sha256.Size]byte {
 	return sha256.Sum256([]byte(canonical(orEmptyObject(doc))))
@@ -44,6 +48,13 @@ func (pl *plan) look(lines []ImportLine) error {
 	for i := 0; pl.im.req.Counts && !pl.spots.wanted && i < len(lines); i++ {
 		pl.spots.wanted = backward(lines[i])
 	}
+	if len(pl.l.def.Sensitive) > 0 {
+		docs := []json.RawMessage{pl.in.Context}
+		for _, cp := range pl.in.Checkpoints {
+			docs = append(docs, cp.Context)
+		}
+		pl.spots.salts = saltsIn(docs...)
+	}
 	if pl.here.inst.Seq == 0 {
 		return nil
 	}
@@ -57,23 +68,24 @@ func (pl *plan) spot(at int) error {
 		return nil
 	}
 	if s.of == nil || string(s.of) != string(pl.context) {
-		masked, err := pl.im.e.maskForExport(pl.l.def, pl.context, true, map[string]bool{})
-		if err != nil {
-			return err
-		}
-		s.of, s.last.plain = pl.context, digestOf(pl.context)
-		s.last.masked = s.last.plain
-		if len(pl.l.def.Sensitive) > 0 {
-			s.last.masked = digestOf(masked)
+		s.of, s.last = pl.context, digests{plain: digestOf(pl.context)}
+		for _, salt := range s.salts {
+			masked, err := pl.masked(salt, pl.context)
+			if err != nil {
+				return err
+			}
+			s.last.masked = append(s.last.masked, digestOf(masked))
 		}
 	}
 	state := pl.at.state
 	s.states[state] = append(s.states[state], at)
 	plain := spot{state, s.last.plain}
 	s.plain[plain] = append(s.plain[plain], at)
-	if s.last.masked != s.last.plain {
-		masked := spot{state, s.last.masked}
-		s.masked[masked] = append(s.masked[masked], at)
+	for _, context := range s.last.masked {
+		if context != s.last.plain {
+			masked := spot{state, context}
+			s.masked[masked] = append(s.masked[masked], at)
+		}
 	}
 	return nil
 }

@@ -254,7 +254,7 @@ func (a *asker) question(at record.Instance, ev record.Event, lost bool) (Questi
 		return q, err
 	}
 	q.Evidence = heldEvidence(ev.Decision.Evidence, open.Evidence)
-	if q.Input.Data, q.Missing = dataOf(ev, l.def, open.Data); q.Missing == "" && !a.sameContext(q) {
+	if q.Input.Data, q.Missing = dataOf(ev, l.def, open.Data); q.Missing == "" && !a.sameContext(q, owner) {
 		q.Missing = MissingSameContext
 	}
 	return q, nil
@@ -325,7 +325,7 @@ func (a *asker) openReview(ev record.Event) (StoredReview, error) {
 }
 
 // sameContext holds the context against the digest that was recorded of it.
-func (a *asker) sameContext(q Question) bool {
+func (a *asker) sameContext(q Question, owner string) bool {
 	was := q.Event.Decision.ContextDigest
 	if a.query.Digester == nil || was == "" {
 		return true
@@ -334,7 +334,7 @@ func (a *asker) sameContext(q Question) bool {
 	if len(doc) == 0 {
 		doc = json.RawMessage("{}") // as it stands in a judge.Case
 	}
-	return a.query.Digester.Digest(doc) == was
+	return a.query.Digester.Matches(was, scopeOf(purposeContext, owner, q.Event.Workflow), doc)
 }
 
 // inputOf is what Case was given, but for data and overlays. Pure.

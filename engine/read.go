@@ -110,7 +110,7 @@ const (
 )
 
 // History returns the decisions of an instance, oldest first, pre-checks
-// flagged. Sensitive values in data are keyed digests for everybody, and texts are without
+// flagged. Sensitive values in data are masked for everybody, and texts are without
 // them: what the version of then calls sensitive, and what the present one does.
 func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (HistoryResult, error) {
 	if err := authorize(p, opRead); err != nil {

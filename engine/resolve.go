@@ -141,14 +141,14 @@ func (e *Engine) bound(row StoredReview, inst record.Instance, asked record.Even
 	if at < 0 || asked.Review == nil || asked.Review.ID != row.ID {
 		return false
 	}
-	digest := e.binding(inst, asked.Principal, asked.Action, row.Data, asked.Decision.Evidence)
-	return digest == asked.Review.Digest && digest == inst.Facts.Reviews[at].Digest
+	scope, question := binding(inst, asked.Principal, asked.Action, row.Data, asked.Decision.Evidence)
+	return asked.Review.Digest == inst.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(asked.Review.Digest, scope, question)
 }
 
 // rejectReview records a person's no.
 func (e *Engine) rejectReview(ctx context.Context, p Principal, req ResolveRequest, key *record.Key, row StoredReview, inst record.Instance, l loaded) (ResolveResult, error) {
 	why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", req.Reason)}
-	d := record.Decision{ID: "dec-" + e.cfg.NewID(), ContextDigest: e.cfg.Digester.Digest(inst.Context), Verdict: judge.Verdict{
+	d := record.Decision{ID: "dec-" + e.cfg.NewID(), ContextDigest: e.digestContext(inst, inst.Context), Verdict: judge.Verdict{
 		Outcome: judge.Reject, Proposed: judge.Reject, Code: why.Code, Target: row.Target, Confidence: 1, Assurance: judge.AssuranceHuman,
 		DecidedBy: judge.ByReviewer, Mode: judge.Enforce, Reasoning: why.Message, Findings: []validators.Finding{why},
 		Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: judge.Reject, Confidence: 1, Assurance: judge.AssuranceHuman, Reasoning: req.Reason}},
@@ -175,7 +175,7 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	c.Held, c.Caller = e.young(row, asked), p.ID
+	c.Digest, c.Held, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.young(row, asked), p.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: p.ID, Reason: req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)
@@ -275,7 +275,7 @@ func (e *Engine) void(ctx context.Context, p Principal, key *record.Key, row Sto
 	end := record.Review{ID: row.ID, Status: record.ReviewStale, Reason: why}
 	var d *record.Decision
 	if v != nil {
-		d = &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: *v, ContextDigest: e.cfg.Digester.Digest(inst.Context)}
+		d = &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: *v, ContextDigest: e.digestContext(inst, inst.Context)}
 		d.Applied, d.Evidence = false, kept(v.Evidence)
 	}
 	w, err := e.endReview(ctx, p, key, inst, row, end, d)

@@ -164,7 +164,7 @@ func TestEvidenceIsMasked(t *testing.T) {
 	id := b.start(agent, "tested", `{}`).ID
 	parked := b.parked(agent, id, "merge", `{"claim":"x","sha":"y"}`)
 	v, err := b.Review(t.Context(), operator, parked.ID)
-	if err != nil || string(v.Decision.Evidence[0].Content) != `{"exitCode":0,"token":"[masked]"}` || !strings.HasPrefix(v.Decision.Evidence[0].Digest, "hmac-sha256:") {
+	if err != nil || string(v.Decision.Evidence[0].Content) != `{"exitCode":0,"token":"[masked]"}` || !strings.HasPrefix(v.Decision.Evidence[0].Digest, "hmac-sha256-v2:") {
 		t.Errorf("%s, %v", v.Decision.Evidence[0].Content, err)
 	}
 	for _, ev := range b.events(id) {

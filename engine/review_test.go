@@ -378,7 +378,7 @@ func TestReviewIsShownWhole(t *testing.T) {
 	}
 	v, err := b.Review(t.Context(), rita, parked.ID)
 	var data map[string]string
-	if err != nil || json.Unmarshal(v.Data, &data) != nil || data["why"] != "it is time" || !strings.HasPrefix(data["token"], "hmac-sha256:") {
+	if err != nil || json.Unmarshal(v.Data, &data) != nil || data["why"] != "it is time" || data["token"] != "[masked]" {
 		t.Errorf("a reviewer sees %s, %v", v.Data, err)
 	}
 	_, err = b.Review(t.Context(), other, parked.ID)

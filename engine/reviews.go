@@ -54,10 +54,10 @@ func kept(all []judge.Evidence) []judge.Evidence {
 	return out
 }
 
-// binding is the digest that ties a review to exactly what was asked: who asked for
-// what, with which data, about which context and evidence, of which revision and
-// definition.
-func (e *Engine) binding(inst record.Instance, who, action string, data json.RawMessage, evidence []judge.Evidence) string {
+// binding is what ties a review to exactly what was asked: who asked for what, with which
+// data, about which context and evidence, of which revision and definition. It is kept as
+// a digest in its scope.
+func binding(inst record.Instance, who, action string, data json.RawMessage, evidence []judge.Evidence) (record.Scope, []byte) {
 	parts := []string{
 		"gavel/review/v1", inst.ID, fmt.Sprint(inst.Revision), inst.State, inst.DefinitionHash, who, action,
 		canonical(data), canonical(inst.Context),
@@ -65,7 +65,7 @@ func (e *Engine) binding(inst record.Instance, who, action string, data json.Raw
 	for _, ev := range evidence {
 		parts = append(parts, ev.Name, ev.Sameness())
 	}
-	return e.cfg.Digester.Digest([]byte(digest(parts...)))
+	return scopeOf(purposeReview, inst.Owner, inst.Workflow), []byte(digest(parts...))
 }
 
 // parkedAlready finds the review of a request whose move waits for a person already: the
@@ -168,11 +168,12 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 // row is the review of a judgement, as it is stored.
 func (e *Engine) row(p Principal, j judgement, req AdvanceRequest) StoredReview {
 	s := j.loaded.def.Review(j.inst.State, req.Action)
+	scope, question := binding(j.inst, p.ID, req.Action, req.Data, j.verdict.Evidence)
 	row := StoredReview{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
 		Instance: j.inst.ID, Workflow: j.inst.Workflow, Version: j.inst.Version, DefinitionHash: j.inst.DefinitionHash,
 		Principal: p.ID, Role: string(p.Role), Action: req.Action, From: j.inst.State, Target: j.verdict.Target,
-		Digest:   e.binding(j.inst, p.ID, req.Action, req.Data, j.verdict.Evidence),
+		Digest:   e.cfg.Digester.DigestIn(scope, question),
 		Priority: record.Priority(s.Priority), ParkedAt: j.question.Now, OnExpire: s.OnExpire,
 		Data: req.Data, Evidence: j.verdict.Evidence,
 	}

@@ -200,7 +200,7 @@ func TestSensitiveValues(t *testing.T) {
 		if text, _ := json.Marshal(refusal); strings.Contains(string(text), ssn) {
 			t.Errorf("%s: a refusal keeps the plain value: %s", name, text)
 		}
-		if !strings.Contains(string(refusal.Decision.Data), "hmac-sha256:") {
+		if !strings.Contains(string(refusal.Decision.Data), "hmac-sha256-v2:") {
 			t.Errorf("%s: no keyed digest in %s", name, refusal.Decision.Data)
 		}
 		h, err := b.History(t.Context(), agent, engine.HistoryRequest{ID: id})

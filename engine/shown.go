@@ -105,12 +105,10 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 		now = was
 	}
 	data := ev.Decision.Data
-	if data != nil {
-		data, err = s.e.maskRecorded(data, was.def, now.def)
-	} else if ev.Patch != nil {
-		data, err = s.e.maskBoth(ev.Patch, was.def, now.def)
+	if data == nil {
+		data = ev.Patch
 	}
-	if err != nil {
+	if data, err = maskBoth(data, was.def, now.def); err != nil {
 		return HistoryEntry{}, err
 	}
 	scrub, err := s.scrubber(ctx, ev, was.def, now.def)
@@ -208,18 +206,6 @@ func (s *showing) contextBefore(ctx context.Context, ev record.Event) (json.RawM
 	}
 	s.revision, s.knew = revision, then.Context
 	return s.knew, nil
-}
-
-// maskRecorded masks data of a record, in which what the version of then calls sensitive
-// is digests already.
-func (e *Engine) maskRecorded(data json.RawMessage, was, now *workflow.Definition) (json.RawMessage, error) {
-	made := map[string]bool{}
-	data, err := e.maskForExport(was, data, true, made)
-	if err != nil || was == now {
-		return data, err
-	}
-	// What has the form of a digest is one here, too: it was masked under was.
-	return e.maskForExport(now, data, true, made)
 }
 
 // scrubbedDecision is a decision without sensitive values in its texts.

@@ -42,7 +42,7 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 		return StartResult{}, err
 	}
 	inst := record.Instance{
-		ID: "wf-" + e.cfg.NewID(), Workflow: l.stored.Name, Version: l.stored.Version, DefinitionHash: l.stored.Hash,
+		ID: "wf-" + e.cfg.NewID(), Owner: p.ID, Workflow: l.stored.Name, Version: l.stored.Version, DefinitionHash: l.stored.Hash,
 	}
 	c, err := l.def.Case(workflow.CaseInput{
 		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Data: req.Context,

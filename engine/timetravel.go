@@ -244,7 +244,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	}
 	doc := then.Context
 	if !seesPlain(p, inst) {
-		if doc, err = e.maskBoth(doc, present.def, l.def); err != nil {
+		if doc, err = maskBoth(doc, present.def, l.def); err != nil {
 			return StatusResult{}, err
 		}
 	}
@@ -262,24 +262,13 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 }
 
 // maskBoth masks what either of two versions of a definition calls sensitive.
-func (e *Engine) maskBoth(doc json.RawMessage, one, other *workflow.Definition) (json.RawMessage, error) {
-	made := map[string]bool{}
-	doc, err := one.Mask(doc, func(_ string, v json.RawMessage) string {
-		d := e.cfg.Digester.Digest(v)
-		made[d] = true
-		return d
-	})
+func maskBoth(doc json.RawMessage, one, other *workflow.Definition) (json.RawMessage, error) {
+	doc, err := one.Mask(doc, nil)
 	if err == nil && one != other {
-		doc, err = other.Mask(doc, func(_ string, v json.RawMessage) string {
-			var s string
-			if json.Unmarshal(v, &s) == nil && made[s] {
-				return s // masked already
-			}
-			return e.cfg.Digester.Digest(v)
-		})
+		doc, err = other.Mask(doc, nil)
 	}
 	if err != nil {
-		return nil, internal("mask the context", err)
+		return nil, internal("mask a document", err)
 	}
 	return doc, nil
 }

@@ -22,7 +22,7 @@ type historyCmd struct {
 func (historyCmd) Help() string {
 	return `Every judgement is recorded, refused and parked ones too, and what was only asked.
 These commands look through those of all instances; gavel instances history shows one
-instance's. Sensitive values are keyed digests everywhere.`
+instance's. Sensitive values are masked everywhere.`
 }
 
 // decisionFilter is what decisions are chosen by; all that is given must hold.

@@ -28,7 +28,7 @@ type historyExportCmd struct {
 // Help says what is written.
 func (historyExportCmd) Help() string {
 	return `One decision per line as JSON, newest first, with the same fields in the same order each
-time. Sensitive values are keyed digests; there is no way to have them plain. Of evidence
+time. Sensitive values are masked; there is no way to have them plain. Of evidence
 there is that it was fetched, when, and its digest.
 
 Examples:

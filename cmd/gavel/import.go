@@ -180,7 +180,7 @@ func (exportCmd) Help() string {
 	return `Writes definitions, instances, histories and checkpoints in the form of a .workflows
 folder: canonical JSON, one event a line, with the hashes of the chain. What was imported
 keeps everything that its lines held, and exporting an import of an export writes the same
-bytes. Sensitive values are keyed digests. Files appear whole or not at all.
+bytes. Sensitive values are keyed digests, salted anew by each export. Files appear whole or not at all.
 
 Examples:
 

@@ -11,25 +11,89 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strings"
 )
 
 // keySize is the size of a digest key in bytes.
 const keySize = 32
 
-// Digester makes keyed digests: the same value has the same digest under one
-// key, and without the key a short value cannot be guessed from it. It is safe
-// for concurrent use.
+// Digester makes keyed digests: without the key a short value cannot be guessed from
+// one. It is safe for concurrent use.
 type Digester struct{ key []byte }
+
+// Scope is what a digest is about. Every scope has a key of its own, so that a caller who
+// gets digests of values of his choice learns nothing about digests in another scope.
+type Scope struct {
+	Purpose string // a constant of the form "gavel/what/v1"
+	// Owner is the principal that the instance belongs to; Path points to the value in its
+	// document, "" for all of it.
+	Owner, Workflow, Path string
+}
+
+// The forms of digests as text, before the hex digits. A salted one has its salt, 32 hex
+// digits and a colon, between the two.
+const (
+	unscopedForm = "hmac-sha256:"
+	scopedForm   = "hmac-sha256-v2:"
+)
+
+// digestText is every form of a keyed digest; the first group is the salt of a salted one.
+var digestText = regexp.MustCompile(`^hmac-sha256(?:-v2:([0-9a-f]{32})|-v2)?:[0-9a-f]{64}$`)
+
+// IsDigest reports whether a text has the form of a keyed digest, and with which salt; ""
+// for none.
+func IsDigest(text string) (salt string, ok bool) {
+	m := digestText.FindStringSubmatch(text)
+	if m == nil {
+		return "", false
+	}
+	return m[1], true
+}
+
+// IsUnscoped reports whether a text has the form that Digest makes.
+func IsUnscoped(text string) bool { return strings.HasPrefix(text, unscopedForm) }
+
+// NewSalt returns 32 random hex digits.
+func NewSalt() string {
+	salt := make([]byte, 16)
+	_, _ = rand.Read(salt) // never fails
+	return hex.EncodeToString(salt)
+}
 
 // NewDigester returns a Digester with a key, as LoadOrCreateKey returns it.
 func NewDigester(key []byte) *Digester { return &Digester{key: bytes.Clone(key)} }
 
-// Digest returns "hmac-sha256:" and the hex digest of value.
-func (d *Digester) Digest(value []byte) string {
-	mac := hmac.New(sha256.New, d.key)
+// Digest returns "hmac-sha256:" and the hex digest of value, the same in every scope. It
+// is for digests that stores hold already, and for what no caller ever gets.
+func (d *Digester) Digest(value []byte) string { return unscopedForm + hexMAC(d.key, value) }
+
+// DigestIn returns "hmac-sha256-v2:" and the hex digest of value in a scope.
+func (d *Digester) DigestIn(s Scope, value []byte) string {
+	return scopedForm + hexMAC(DeriveKey(d.key, s.Purpose, s.Owner, s.Workflow, s.Path), value)
+}
+
+// Salt returns a digest of text that can be compared only with digests of the same salt,
+// which is part of it.
+func (d *Digester) Salt(salt, text string) string {
+	return scopedForm + salt + ":" + hexMAC(DeriveKey(d.key, "gavel/salt/v1", salt), []byte(text))
+}
+
+// Matches reports whether a digest is that of value in a scope, in the form in which it
+// was made.
+func (d *Digester) Matches(digest string, s Scope, value []byte) bool {
+	now := d.DigestIn(s, value)
+	if IsUnscoped(digest) {
+		now = d.Digest(value)
+	}
+	return hmac.Equal([]byte(now), []byte(digest))
+}
+
+func hexMAC(key, value []byte) string {
+	mac := hmac.New(sha256.New, key)
 	mac.Write(value)
-	return "hmac-sha256:" + hex.EncodeToString(mac.Sum(nil))
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // LoadOrCreateKey returns the 32-byte key in a file, which holds it as one line

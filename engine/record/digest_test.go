@@ -28,6 +28,43 @@ func TestDigestIsKeyedHMAC(t *testing.T) {
 	}
 }
 
+func TestDigestsOfScopes(t *testing.T) {
+	d := record.NewDigester([]byte("a key"))
+	scope := record.Scope{Purpose: "gavel/value/v1", Owner: "agent:ada", Workflow: "bank", Path: "/pin"}
+	value := []byte(`"1234"`)
+	seen := map[string]string{"unscoped": d.Digest(value)}
+	for name, change := range map[string]func(*record.Scope){
+		"the scope": func(*record.Scope) {}, "purpose": func(s *record.Scope) { s.Purpose = "gavel/review/v2" },
+		"owner": func(s *record.Scope) { s.Owner = "agent:bob" }, "workflow": func(s *record.Scope) { s.Workflow = "guess" },
+		"path": func(s *record.Scope) { s.Path = "/code" }, "moved": func(s *record.Scope) { s.Workflow, s.Path = "bank/", "pin" },
+	} {
+		s := scope
+		change(&s)
+		got := d.DigestIn(s, value)
+		for other, was := range seen {
+			if was == got {
+				t.Errorf("%s and %s have one digest", name, other)
+			}
+		}
+		seen[name] = got
+		if salt, ok := record.IsDigest(got); !ok || salt != "" || record.IsUnscoped(got) {
+			t.Errorf("%s: %s is not recognised", name, got)
+		}
+		if !d.Matches(got, s, value) || !d.Matches(seen["unscoped"], s, value) || d.Matches(got, s, []byte(`"1235"`)) || name != "the scope" && d.Matches(got, scope, value) {
+			t.Errorf("%s: %s does not compare", name, got)
+		}
+	}
+	// What was made once is in stores.
+	if got, want := seen["the scope"], "hmac-sha256-v2:050e1c040742d815ac6fb1bc635aed1d70a4e012cc5fcb662c2dcd27c37b73c1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	salt := record.NewSalt()
+	salted := d.Salt(salt, seen["the scope"])
+	if got, ok := record.IsDigest(salted); !ok || got != salt || salted == d.Salt(record.NewSalt(), seen["the scope"]) || salted != d.Salt(salt, seen["the scope"]) {
+		t.Errorf("salted: %s", salted)
+	}
+}
+
 func TestKeyIsCreatedOnceByMany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "digest.key")
 	keys := make([]string, 16)

@@ -3,6 +3,7 @@ package folder_test
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -44,7 +45,7 @@ func TestExportMasks(t *testing.T) {
 			t.Errorf("%s tells:\n%s", name, content)
 		}
 	}
-	if !strings.Contains(first["wf-1.json"], `"ssn":"hmac-sha256:`) {
+	if !strings.Contains(first["wf-1.json"], `"ssn":"hmac-sha256-v2:`) {
 		t.Errorf("no digest in %s", first["wf-1.json"])
 	}
 	stable(t, t, first)
@@ -266,4 +267,29 @@ func TestRoundTripOfRandomFolders(t *testing.T) {
 			rt.Fatalf("its own export brought something: %s", text(all))
 		}
 	})
+}
+
+// Exports by versions whose digests had no salt are recognised as well.
+func TestAnExportWithoutSaltsIsRecognised(t *testing.T) {
+	const ssn = `"078-05-1120"`
+	a := newHouse(t, "a")
+	a.bring(files{"definitions/secretive.json": secretive}.fs(), nil)
+	started, err := a.Start(t.Context(), agent, engine.StartRequest{Type: "secretive", Context: json.RawMessage(`{"customer":{"ssn":` + ssn + `}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: started.ID}); err != nil {
+		t.Fatal(err)
+	}
+	salted := regexp.MustCompile(`hmac-sha256-v2:[0-9a-f]{32}:[0-9a-f]{64}`)
+	old := files{}
+	replaced := 0
+	for name, content := range a.export() {
+		replaced += len(salted.FindAllString(content, -1))
+		old[name] = salted.ReplaceAllString(content, record.NewDigester([]byte("a")).Digest([]byte(ssn)))
+	}
+	report := a.bring(old.fs(), nil)
+	if got := report.Instances[0]; replaced < 3 || got.Status != engine.ImportPresent || report.Differed > 0 {
+		t.Errorf("%d digests: %s", replaced, text(report))
+	}
 }

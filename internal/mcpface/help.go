@@ -12,7 +12,7 @@ var fieldHelp = map[string]string{
 	"config":     "The judge's settings in force.", "context": "All data accumulated so far.", "count": "How many entries this answer has.",
 	"created": "False when this definition was there already.", "createdAt": "When it was created, RFC 3339 UTC.",
 	"criteria": "What a model judges one by one.", "current": "Where the instance is now.",
-	"data": "The action's data; sensitive values as keyed digests.", "decidedBy": "The layer that settled it.",
+	"data": "The action's data; sensitive values are masked.", "decidedBy": "The layer that settled it.",
 	"decision": "What the judge decided.", "decisionId": "The recorded decision's id.", "decisions": "Decisions: of one instance oldest first, of a search newest first.",
 	"definition": "The definition as it was given.", "degraded": "A judgement that was asked for could not be had, and the rest decided.",
 	"description": "What it is for.", "diagram": "The diagram's text.", "enabled": "Whether thresholds and model count.",

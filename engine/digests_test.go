@@ -1,0 +1,116 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+var keyedDigests = regexp.MustCompile(`hmac-sha256[-:0-9a-fv]*`)
+
+// An agent that has the same value digested in a workflow of its own, or in an instance of
+// the same workflow, finds none of its digests in what belongs to somebody else.
+func TestDigestsAreNoOracle(t *testing.T) {
+	t.Parallel()
+	const flow = `{"name":"bank","initialState":"a","sensitive":["/pin","/alt"],"states":{"a":{"transitions":{"note":"a"}}}}`
+	const data = `{"pin":"4711","alt":"4711"}`
+	b := newBench(t)
+	b.define(operator, flow)
+	b.define(agent, named(flow, "guess"))
+	digestsOf := func(text string) map[string]bool {
+		out := map[string]bool{}
+		for _, d := range keyedDigests.FindAllString(text, -1) {
+			out[d] = true
+		}
+		return out
+	}
+	stored := func(p engine.Principal, workflow string) (id string, digests map[string]bool) {
+		id = b.start(p, workflow, data).ID
+		b.refused(p, id, "nothing", data, "illegal_action")
+		var all strings.Builder
+		for _, ev := range b.events(id) {
+			all.Write(ev.Body())
+		}
+		return id, digestsOf(all.String())
+	}
+	exported := func(id string) map[string]bool {
+		x, err := b.Export(t.Context(), operator, engine.ExportRequest{Instance: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for in, err := range x.Instances {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(in.State)
+			for _, line := range in.Lines {
+				all.Write(line)
+			}
+		}
+		return digestsOf(all.String())
+	}
+	victim, victims := stored(other, "bank")
+	own, owns := stored(agent, "guess")
+	_, sames := stored(agent, "bank")
+	first, again := exported(victim), exported(victim)
+	for name, pair := range map[string][2]map[string]bool{
+		"workflows in the store": {victims, owns}, "owners in the store": {victims, sames},
+		"store and export": {victims, first}, "two exports": {first, again}, "exports of two workflows": {first, exported(own)},
+	} {
+		if len(pair[0]) < 2 || len(pair[1]) < 2 {
+			t.Errorf("%s: %v, %v: one digest for two paths", name, pair[0], pair[1])
+		}
+		for d := range pair[0] {
+			if pair[1][d] {
+				t.Errorf("%s share %s", name, d)
+			}
+		}
+	}
+	for _, p := range []engine.Principal{other, reviewer, auditor, operator} {
+		h, err := b.History(t.Context(), p, engine.HistoryRequest{ID: victim})
+		text, _ := json.Marshal(h)
+		if err != nil || len(digestsOf(string(text))) > 0 || !strings.Contains(string(text), `"pin":"[masked]"`) {
+			t.Errorf("the history for %s: %v, %s", p.Role, err, text)
+		}
+	}
+}
+
+// olderDigester makes digests as older versions did.
+type olderDigester struct{ *record.Digester }
+
+func (d olderDigester) DigestIn(_ record.Scope, value []byte) string { return d.Digest(value) }
+
+// What a store written before holds is compared as before.
+func TestOlderDigestsAreRecognised(t *testing.T) {
+	t.Parallel()
+	w := &world{content: `{"token":"very-secret"}`}
+	store := memstore.New()
+	older := newBenchWith(t, store, w, func(c *engine.Config) {
+		c.ReviewPath, c.Digester = true, olderDigester{c.Digester.(*record.Digester)}
+	})
+	older.define(operator, strings.Replace(watchedFlow, `"name":"watched"`, `"name":"watched","sensitive":["/evidence/e/token"]`, 1))
+	id := older.start(agent, "watched", `{"n":1}`).ID
+	review := older.parked(agent, id, "go", `{}`)
+	if events := older.events(id); !record.IsUnscoped(events[1].Review.Digest) || !record.IsUnscoped(events[1].Decision.Evidence[0].Digest) {
+		t.Fatalf("not as older versions wrote: %s", events[1].Body())
+	}
+	now := newBenchWith(t, store, w, func(c *engine.Config) { c.ReviewPath = true })
+	now.pass(20 * time.Minute) // so that the evidence is fetched again
+	for q, err := range engine.Questions(t.Context(), store, engine.QuestionQuery{Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))}) {
+		if err != nil || q.Missing != "" {
+			t.Errorf("%s: %s, %v", q.Event.Kind, q.Missing, err)
+		}
+	}
+	if r, err := now.resolve(rita, review.ID, judge.Approve); err != nil || !r.Applied {
+		t.Errorf("%+v, %v", r, err)
+	}
+	now.verify(id)
+}
