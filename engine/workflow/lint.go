@@ -78,11 +78,14 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
-	s := &subject{Definition: d, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
+	s := &subject{Definition: d, ended: ctx.Err, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
 	for _, r := range lintRules() {
 		s.rule = r
 		s.found = map[string]bool{}
 		r.check(s)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("lint workflow %q: %w", d.Name, context.Cause(ctx))
+		}
 	}
 	sortIssues(s.issues)
 	return s.issues, nil
@@ -91,6 +94,7 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 // subject is a definition under examination. The rules only read it and call add.
 type subject struct {
 	*Definition
+	ended    func() error // the caller's context's
 	graph    *graph
 	models   []string
 	sources  []string
@@ -172,10 +176,13 @@ func (s *subject) known(name string, names []string) string {
 	return didYouMean(name, names)
 }
 
+// mostCompared is how many known names a wrong one is compared with.
+const mostCompared = 500
+
 // didYouMean ends a message about an unknown name: with the nearest known one,
 // else with all of them.
 func didYouMean(name string, known []string) string {
-	if near := strictdoc.Suggest(name, known); near != "" {
+	if near := strictdoc.Suggest(name, known[:min(len(known), mostCompared)]); near != "" {
 		return "; did you mean " + shown(near) + "?"
 	}
 	return "; known are " + shownList(known)

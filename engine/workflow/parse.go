@@ -30,7 +30,7 @@ func Parse(source string, doc []byte) (*Definition, error) {
 	d := p.document(root)
 	if issues := append(issuesOf(p.Err()), p.issues...); len(issues) > 0 {
 		sortIssues(issues)
-		return nil, &ParseError{Source: source, Issues: atMost(issues)}
+		return nil, &ParseError{Source: source, Issues: atMost(issues, p.dropped)}
 	}
 	sum := sha256.Sum256(root.Canonical())
 	d.Hash = "sha256:" + hex.EncodeToString(sum[:])
@@ -76,24 +76,40 @@ func issuesOf(err error) []Issue {
 // maxIssues bounds a report; what comes after is counted, not listed.
 const maxIssues = 50
 
-func atMost(issues []Issue) []Issue {
-	if len(issues) <= maxIssues {
-		return issues
+func atMost(issues []Issue, dropped int) []Issue {
+	listed := issues[:min(len(issues), maxIssues):min(len(issues), maxIssues)]
+	if dropped += len(issues) - len(listed); dropped == 0 {
+		return listed
 	}
-	rest := Issue{Rule: "size", Severity: SeverityError, Message: fmt.Sprintf("and %d more", len(issues)-maxIssues)}
-	return append(issues[:maxIssues:maxIssues], rest)
+	return append(listed, Issue{Rule: "size", Severity: SeverityError, Message: fmt.Sprintf("and %d more", dropped)})
 }
 
 // parser reads one document. The reader collects what is of the wrong kind,
 // issues what else is wrong.
 type parser struct {
 	*strictdoc.ObjectReader
-	issues []Issue
+	issues  []Issue
+	dropped int // issues that nobody would read
 }
 
+// mostFound bounds the issues that are collected: more than are listed, so that
+// those of the first lines are among them.
+const mostFound = 4 * maxIssues
+
+// longestPath is how long the path of an issue may be before its keys are cut.
+const longestPath = 1 << 10
+
 func (p *parser) add(rule string, n *strictdoc.Node, line int, format string, args ...any) {
+	if len(p.issues) == mostFound {
+		p.dropped++
+		return
+	}
+	path := n.Path()
+	if len(path) > longestPath {
+		path = n.ShownPath()
+	}
 	p.issues = append(p.issues, Issue{
-		Rule: rule, Severity: SeverityError, Path: n.Path(), Line: line, Message: fmt.Sprintf(format, args...),
+		Rule: rule, Severity: SeverityError, Path: path, Line: line, Message: fmt.Sprintf(format, args...),
 	})
 }
 

@@ -43,6 +43,14 @@ func lintRules() []Rule {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
 func unknownInitialState(s *subject) {
 	if s.States[s.InitialState] == nil {
 		s.add("/initialState", "there is no state %s%s", shown(s.InitialState), s.known(s.InitialState, s.StateNames))
@@ -83,8 +91,9 @@ func unknownValidator(s *subject) {
 		}
 	}
 	known := s.validatorKeys()
+	exists := setOf(known)
 	for _, key := range sortedKeys(s.TransitionValidators) {
-		if !slices.Contains(known, key) {
+		if !exists[key] {
 			s.add(joinPointer("/transitionValidators", key), "there is no action (or state.action) %s%s", shown(key), s.known(key, known))
 		}
 	}
@@ -112,10 +121,11 @@ func (d *Definition) actions() []string {
 
 func unknownNotBy(s *subject) {
 	known := s.actions()
+	exists := setOf(known)
 	s.eachTransition(func(from *State, t *Transition) {
 		path := joinPointer(transitionPath(from.Name, t.Action), "notBy")
 		for i, before := range t.NotBy {
-			if !slices.Contains(known, before) {
+			if !exists[before] {
 				s.add(s.element(path, i), "there is no action %s%s", shown(before), s.known(before, known))
 			}
 		}
@@ -134,12 +144,24 @@ func unknownMustPass(s *subject) {
 }
 
 func mustPassThrough(s *subject) {
+	if s.graph.initial == nowhere || len(s.MustPassThrough) == 0 {
+		return // other rules speak about unknown states
+	}
+	known := newDominators(s.graph)
 	for _, target := range sortedKeys(s.MustPassThrough) {
 		to := s.graph.find(target)
+		if to == nowhere || !known.reaches(to) {
+			continue
+		}
+		looked := map[int]bool{}
 		for _, name := range s.MustPassThrough[target] {
 			through := s.graph.find(name)
-			if to == nowhere || through == nowhere || s.graph.initial == nowhere {
-				continue // other rules speak about these
+			if through == nowhere || looked[through] || through != to && known.dominates(through, to) {
+				continue
+			}
+			looked[through] = true
+			if len(s.found) > maxIssues || s.ended() != nil {
+				return
 			}
 			if way, ok := s.graph.bypass(to, through); ok {
 				s.add(joinPointer("/mustPassThrough", target), "%s can be entered without passing through %s: %s", shown(target), shown(name), way)

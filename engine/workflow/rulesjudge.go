@@ -119,8 +119,9 @@ func requiredNotWritable(s *subject) {
 		if t.Writes == nil {
 			return
 		}
+		writes := setOf(t.Writes)
 		for i, name := range t.RequiredFields {
-			if !slices.Contains(t.Writes, firstField(name)) && !slices.Contains(t.Writes, name) {
+			if !writes[firstField(name)] && !writes[name] {
 				s.add(joinPointer(transitionPath(from.Name, t.Action), "requiredFields", strconv.Itoa(i)),
 					"%s is required and %s may not be written: no data can satisfy both; add it to writes", shown(name), shown(firstField(name)))
 			}

@@ -43,6 +43,7 @@ type Node struct {
 	parent *Node
 	place  int // index in parent's Items or Members
 	source string
+	index  map[string]int // of Members by key, where there are more than fewKeys
 }
 
 // Member is one pair of an object.
@@ -66,8 +67,8 @@ func (n *Node) Source() string {
 // Path is the JSON pointer of the value, "" for the whole document.
 func (n *Node) Path() string { return n.path(func(key string) string { return key }) }
 
-// clippedPath is a path for messages.
-func clippedPath(n *Node) string { return n.path(clip) }
+// ShownPath is Path for messages: very long keys in it are cut.
+func (n *Node) ShownPath() string { return n.path(clip) }
 
 func (n *Node) path(shorten func(string) string) string {
 	var tokens []string
@@ -115,6 +116,12 @@ func (n *Node) Keys() []string {
 
 func (n *Node) find(key string) int {
 	if n == nil {
+		return -1
+	}
+	if n.index != nil {
+		if i, ok := n.index[key]; ok {
+			return i
+		}
 		return -1
 	}
 	return slices.IndexFunc(n.Members, func(m Member) bool { return m.Key == key })
@@ -230,24 +237,25 @@ func (n *Node) adopt() {
 	}
 }
 
-// duplicate returns the index of the first member whose key stands twice, -1.
-func duplicate(members []Member) int {
-	if len(members) <= fewKeys {
-		for i := range members {
+// indexMembers prepares find. It returns the index of the first member whose key
+// stands twice, -1 when there is none.
+func (n *Node) indexMembers() int {
+	if len(n.Members) <= fewKeys {
+		for i := range n.Members {
 			for j := range i {
-				if members[i].Key == members[j].Key {
+				if n.Members[i].Key == n.Members[j].Key {
 					return i
 				}
 			}
 		}
 		return -1
 	}
-	seen := make(map[string]bool, len(members))
-	for i, m := range members {
-		if seen[m.Key] {
+	n.index = make(map[string]int, len(n.Members))
+	for i, m := range n.Members {
+		if _, ok := n.index[m.Key]; ok {
 			return i
 		}
-		seen[m.Key] = true
+		n.index[m.Key] = i
 	}
 	return -1
 }

@@ -17,9 +17,10 @@ import (
 // so optional sections need no special case. An explicit null is not absent: it
 // is of the wrong type.
 type ObjectReader struct {
-	node   *Node
-	report *report
-	known  []string
+	node    *Node
+	report  *report
+	known   []string
+	isKnown map[string]bool // of known, where there are more than fewKeys
 }
 
 // NewObject reads n, which should be an object; when it is not, that is the first
@@ -55,10 +56,24 @@ func (o *ObjectReader) Value(key string) *Node {
 	if o == nil {
 		return nil
 	}
-	if !slices.Contains(o.known, key) {
-		o.known = append(o.known, key)
-	}
+	o.learn(key)
 	return o.node.Get(key)
+}
+
+func (o *ObjectReader) learn(key string) {
+	if o.isKnown == nil && len(o.known) > fewKeys {
+		o.isKnown = make(map[string]bool, len(o.known))
+		for _, k := range o.known {
+			o.isKnown[k] = true
+		}
+	}
+	if o.isKnown[key] || o.isKnown == nil && slices.Contains(o.known, key) {
+		return
+	}
+	o.known = append(o.known, key)
+	if o.isKnown != nil {
+		o.isKnown[key] = true
+	}
 }
 
 // Has says whether a key is there.
@@ -313,7 +328,7 @@ func (r *report) err() error {
 }
 
 func newIssue(n *Node, rule Rule, message string) *Issue {
-	i := &Issue{Rule: rule, Message: message, Path: clippedPath(n)}
+	i := &Issue{Rule: rule, Message: message, Path: n.ShownPath()}
 	if n != nil {
 		i.Line, i.Column = n.Line, n.Column
 	}

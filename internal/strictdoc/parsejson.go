@@ -118,7 +118,7 @@ func (p *jsonParser) object(n *Node) bool {
 			return false
 		}
 	}
-	if i := duplicate(n.Members); i >= 0 {
+	if i := n.indexMembers(); i >= 0 {
 		key := n.Members[i].Key
 		p.refuse(RuleDuplicateKey, offsets[i], duplicateMessage(key))
 		p.fault.Key = key

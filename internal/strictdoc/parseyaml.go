@@ -223,7 +223,7 @@ func (b *yamlBuilder) mapping(n *Node, v *yaml.Node) bool {
 		}
 		n.Members = append(n.Members, m)
 	}
-	if i := duplicate(n.Members); i >= 0 {
+	if i := n.indexMembers(); i >= 0 {
 		key := n.Members[i].Key
 		b.refuse(v.Content[2*i], RuleDuplicateKey, "%s", duplicateMessage(key))
 		b.fault.Key = key
