@@ -27,7 +27,7 @@ type Judge interface {
 // Compiler compiles a definition's schemas and scripts; *validators.Compiler
 // implements it.
 type Compiler interface {
-	Compile(ctx context.Context, owner validators.Owner, c validators.Checks) (*validators.Set, []validators.Problem, error)
+	Compile(ctx context.Context, caller string, owner validators.Owner, c validators.Checks) (*validators.Set, []validators.Problem, error)
 }
 
 // Digester makes keyed digests of sensitive values; record.Digester implements it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -77,9 +78,16 @@ func sealError(err error) error {
 // judgeError classifies why the judge could not decide.
 func judgeError(err error) error {
 	var known *Error
+	var held *validators.QuarantineError
 	switch {
 	case errors.As(err, &known):
 		return err
+	case errors.As(err, &held):
+		return &Error{
+			Code: CodeBusy, RetryAfter: held.RetryAfter, Err: err,
+			Message: "This workflow's scripts are not run for you now: they passed the hard limits of the sandbox on data of yours repeatedly.",
+			Hint:    fmt.Sprintf("Wait %s, then send less data; nothing was recorded.", held.RetryAfter.Round(time.Second)),
+		}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: CodeCancelled, Message: "The request ended before a decision was reached.", Hint: "Try again; nothing was recorded.", Err: err}
 	case errors.Is(err, judge.ErrBusy):

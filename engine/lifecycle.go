@@ -206,7 +206,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err != nil {
 		return RollbackResult{}, err
 	}
-	if err := e.fitsAgain(ctx, inst, restored, l); err != nil {
+	if err := e.fitsAgain(ctx, p, inst, restored, l); err != nil {
 		return RollbackResult{}, err
 	}
 	ev := e.event(p, inst, record.RolledBack)

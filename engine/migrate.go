@@ -286,7 +286,7 @@ func (m *migration) examine(ctx context.Context, inst record.Instance) (Instance
 		out.NewState = name
 	}
 	facts := record.Renamed(inst.Facts, m.req.States)
-	why, err := m.e.unfit(ctx, m.to, out.NewState, facts, inst)
+	why, err := m.e.unfit(ctx, m.p, m.to, out.NewState, facts, inst)
 	if err != nil {
 		return InstanceMigration{}, err
 	}
@@ -305,7 +305,7 @@ func (m *migration) examine(ctx context.Context, inst record.Instance) (Instance
 
 // unfit says why an instance could not be in a state of a version, with the context and
 // the facts that it has; "" when it could.
-func (e *Engine) unfit(ctx context.Context, l loaded, state string, facts workflow.Facts, inst record.Instance) (string, error) {
+func (e *Engine) unfit(ctx context.Context, p Principal, l loaded, state string, facts workflow.Facts, inst record.Instance) (string, error) {
 	if l.def.States[state] == nil {
 		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)
 		if near := workflow.Suggest(state, l.def.StateNames); near != "" {
@@ -316,14 +316,14 @@ func (e *Engine) unfit(ctx context.Context, l loaded, state string, facts workfl
 	entry := l.def.Entry(state, facts)
 	findings := entry.Unmet
 	if len(entry.Entry.RequiredFields) > 0 || len(entry.Entry.Schema) > 0 {
-		set, problems, err := e.cfg.Compiler.Compile(ctx, l.owner(), entry.Entry)
+		set, problems, err := e.cfg.Compiler.Compile(ctx, p.ID, l.owner(), entry.Entry)
 		if err != nil {
 			return "", judgeError(err)
 		}
 		if len(problems) > 0 {
 			return fmt.Sprintf("The validators of %q do not compile: %s.", state, problems[0].Message), nil
 		}
-		report, err := set.CheckSchema(ctx, inst.Context)
+		report, err := set.CheckSchema(ctx, p.ID, inst.Context)
 		if err != nil {
 			return "", judgeError(err)
 		}
@@ -345,11 +345,11 @@ func objection(state string, findings []validators.Finding) string {
 
 // fitsAgain refuses to go back, across a migration, to what the version that the
 // instance has by now would not let be.
-func (e *Engine) fitsAgain(ctx context.Context, inst, restored record.Instance, l loaded) error {
+func (e *Engine) fitsAgain(ctx context.Context, p Principal, inst, restored record.Instance, l loaded) error {
 	if restored.Version == inst.Version {
 		return nil
 	}
-	why, err := e.unfit(ctx, l, restored.State, restored.Facts, restored)
+	why, err := e.unfit(ctx, p, l, restored.State, restored.Facts, restored)
 	if err == nil && why == "" {
 		why, err = e.renamed(ctx, inst, restored)
 	}

@@ -30,7 +30,7 @@ func (instant) Run(context.Context, script.Batch) (script.Reply, error) {
 	return script.Reply{Route: -1, Results: []script.Result{agrees(1)}}, nil
 }
 
-func (instant) Check(context.Context, string, []script.Script) ([]script.Problem, error) {
+func (instant) Check(context.Context, string, script.Owner, []script.Script) ([]script.Problem, error) {
 	return nil, nil
 }
 
@@ -67,7 +67,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	b.Run("baseline: the compiled fields and schema", func(b *testing.B) {
 		c := newCase(structural...)
-		set, problems, err := validators.NewCompiler(&runner{}, validators.Options{}).Compile(b.Context(), c.Owner, c.Checks)
+		set, problems, err := validators.NewCompiler(&runner{}, validators.Options{}).Compile(b.Context(), c.Principal, c.Owner, c.Checks)
 		if err != nil || problems != nil {
 			b.Fatal(err, problems)
 		}
@@ -76,7 +76,7 @@ func BenchmarkDecide(b *testing.B) {
 			if found := set.Fields(c.Data); found != nil {
 				b.Fatal(found)
 			}
-			if found, err := set.Schema(b.Context(), c.Data); err != nil || len(found) > 0 {
+			if found, err := set.Schema(b.Context(), c.Principal, c.Data); err != nil || len(found) > 0 {
 				b.Fatal(err, found)
 			}
 		}

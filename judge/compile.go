@@ -17,8 +17,8 @@ const ownersFault = "This is a fault of the workflow, not of the data; tell its 
 // A definition is compiled before it is accepted, so a problem here is rare (the
 // limits of the sandbox changed, or the case was not made from an accepted
 // definition). It blocks the move and is told apart from a refusal as a fault.
-func compile(ctx context.Context, compiler *validators.Compiler, owner validators.Owner, layer LayerName, checks validators.Checks) (*validators.Set, *Opinion, error) {
-	set, problems, err := compiler.Compile(ctx, owner, checks)
+func compile(ctx context.Context, compiler *validators.Compiler, c Case, layer LayerName, checks validators.Checks) (*validators.Set, *Opinion, error) {
+	set, problems, err := compiler.Compile(ctx, c.caller(), c.Owner, checks)
 	if err != nil {
 		return nil, nil, fmt.Errorf("judge: compile the checks of the %s layer: %w", layer, err)
 	}

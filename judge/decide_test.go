@@ -34,7 +34,7 @@ func (r *runner) Run(_ context.Context, b script.Batch) (script.Reply, error) {
 	return r.reply, r.err
 }
 
-func (r *runner) Check(context.Context, string, []script.Script) ([]script.Problem, error) {
+func (r *runner) Check(context.Context, string, script.Owner, []script.Script) ([]script.Problem, error) {
 	return r.problems, nil
 }
 
@@ -524,7 +524,7 @@ func TestScriptsSeeWhatTheirOwnerMay(t *testing.T) {
 		if leaked := strings.Contains(got, "123") || strings.Contains(got, "456"); leaked != trusted {
 			t.Errorf("trusted %v: scripts saw %s", trusted, got)
 		}
-		if b := r.asked[0]; b.Owner != "operator" || !b.Now.Equal(c.Now) || b.Seed != c.Seed {
+		if b := r.asked[0]; b.Owner.ID != "operator" || b.Owner.Trusted != trusted || b.Caller != c.Principal || !b.Now.Equal(c.Now) || b.Seed != c.Seed {
 			t.Errorf("batch: %+v", b)
 		}
 	}

@@ -17,7 +17,7 @@ func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if len(names) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compile(ctx, l.compiler, c.Owner, LayerFields, validators.Checks{RequiredFields: names})
+	set, fault, err := compile(ctx, l.compiler, c, LayerFields, validators.Checks{RequiredFields: names})
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}

@@ -16,11 +16,11 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if len(c.Checks.Schema) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compile(ctx, l.compiler, c.Owner, LayerSchema, validators.Checks{Schema: c.Checks.Schema})
+	set, fault, err := compile(ctx, l.compiler, c, LayerSchema, validators.Checks{Schema: c.Checks.Schema})
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
-	report, err := set.CheckSchema(ctx, c.Data)
+	report, err := set.CheckSchema(ctx, c.caller(), c.Data)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: look at the data: %w", err)
 	}

@@ -20,12 +20,12 @@ func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if len(checks.Routes) == 0 && len(checks.Validators) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compile(ctx, l.compiler, c.Owner, LayerScript, checks)
+	set, fault, err := compile(ctx, l.compiler, c, LayerScript, checks)
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
 	// What a stranger wrote does not see what is sensitive.
-	in := validators.Input{Data: c.MaskedData, Context: c.MaskedContext, Evidence: contents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
+	in := validators.Input{Caller: c.caller(), Data: c.MaskedData, Context: c.MaskedContext, Evidence: contents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
 	if c.Owner.Trusted {
 		in.Data, in.Context, in.Evidence = c.Data, c.Context, contents(c.Fetched, true)
 	}

@@ -26,7 +26,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	}
 	var report validators.SchemaReport
 	if examines {
-		set, fault, err := compile(ctx, l.compiler, c.Owner, LayerState, entry)
+		set, fault, err := compile(ctx, l.compiler, c, LayerState, entry)
 		if err != nil {
 			return Opinion{}, err
 		}
@@ -35,7 +35,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 			return *fault, nil
 		}
 		findings = append(findings, set.Fields(c.Merged)...)
-		if report, err = set.CheckSchema(ctx, c.Merged); err != nil {
+		if report, err = set.CheckSchema(ctx, c.caller(), c.Merged); err != nil {
 			return Opinion{}, fmt.Errorf("judge: look at the context: %w", err)
 		}
 		findings = append(findings, report.Findings...)

@@ -23,9 +23,4 @@ type Checks struct {
 
 // Owner is who wrote the checks. What a stranger wrote never runs in this
 // process unguarded.
-type Owner struct {
-	// ID names the owner for fair queues and quarantine ("operator", or a principal).
-	ID string
-	// Trusted is true for definitions that an operator loaded.
-	Trusted bool
-}
+type Owner = script.Owner

@@ -18,6 +18,10 @@ import (
 // be retried and says nothing about the checks.
 var ErrUnavailable = script.ErrUnavailable
 
+// QuarantineError reports a caller whose data got workers killed in a trusted owner's
+// scripts; it wraps ErrUnavailable.
+type QuarantineError = script.QuarantineError
+
 // DefaultCacheEntries is how many compiled Sets a Compiler keeps.
 const DefaultCacheEntries = 1024
 
@@ -80,9 +84,9 @@ func NewCompiler(runner script.Runner, o Options) *Compiler {
 }
 
 // Compile returns the Set of checks, or the problems that keep it from being
-// one. The error is the sandbox's (ErrUnavailable) or ctx's: nothing was learnt
+// one. Where the sandbox is needed, it works for caller. The error is the sandbox's (ErrUnavailable) or ctx's: nothing was learnt
 // about the checks then.
-func (c *Compiler) Compile(ctx context.Context, owner Owner, checks Checks) (*Set, []Problem, error) {
+func (c *Compiler) Compile(ctx context.Context, caller string, owner Owner, checks Checks) (*Set, []Problem, error) {
 	key := c.cache.key(owner, checks)
 	if set, problems, hit := c.cache.get(key, owner, checks); hit {
 		return set, problems, nil
@@ -90,12 +94,12 @@ func (c *Compiler) Compile(ctx context.Context, owner Owner, checks Checks) (*Se
 	checks = keep(checks)
 	set := &Set{owner: owner, runner: c.runner, validators: checks.Validators, routes: checks.Routes}
 	lasting := set.compileFields(checks.RequiredFields)
-	found, passing, err := c.compileSchema(ctx, set, checks.Schema)
+	found, passing, err := c.compileSchema(ctx, caller, set, checks.Schema)
 	if err != nil {
 		return nil, nil, err
 	}
 	lasting = append(lasting, found...)
-	found, err = c.checkScripts(ctx, owner, slices.Concat(checks.Routes, checks.Validators))
+	found, err = c.checkScripts(ctx, caller, owner, slices.Concat(checks.Routes, checks.Validators))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,7 +140,7 @@ func (s *Set) compileFields(names []string) []Problem {
 
 // compileSchema compiles a schema where it may run. Problems are lasting when
 // this process found them.
-func (c *Compiler) compileSchema(ctx context.Context, set *Set, raw json.RawMessage) (lasting, passing []Problem, err error) {
+func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, raw json.RawMessage) (lasting, passing []Problem, err error) {
 	if len(raw) == 0 {
 		return nil, nil, nil
 	}
@@ -150,7 +154,7 @@ func (c *Compiler) compileSchema(ctx context.Context, set *Set, raw json.RawMess
 		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox to run in, and there is none: do not nest anyOf, oneOf, allOf, not or if within one another, and avoid recursive $ref and uniqueItems"}}, nil, nil
 	}
 	source := script.Script{Name: PartSchema, Kind: script.Schema, Source: string(raw)}
-	found, err := runner.Check(ctx, set.owner.ID, []script.Script{source})
+	found, err := runner.Check(ctx, caller, set.owner, []script.Script{source})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -185,14 +189,14 @@ func (p Problem) placed() Problem {
 	return p
 }
 
-func (c *Compiler) checkScripts(ctx context.Context, owner Owner, scripts []script.Script) ([]Problem, error) {
+func (c *Compiler) checkScripts(ctx context.Context, caller string, owner Owner, scripts []script.Script) ([]Problem, error) {
 	if len(scripts) == 0 {
 		return nil, nil
 	}
 	if c.runner == nil {
 		return nil, ErrUnavailable
 	}
-	found, err := c.runner.Check(ctx, owner.ID, scripts)
+	found, err := c.runner.Check(ctx, caller, owner, scripts)
 	if err != nil {
 		return nil, err
 	}

@@ -24,16 +24,18 @@ var (
 type scripted struct {
 	mu       sync.Mutex
 	checks   [][]script.Script
-	owners   []string
+	callers  []string // of checks and schemas
+	owners   []script.Owner
 	problems []script.Problem
 	err      error
 	batches  []script.Batch
 }
 
-func (r *scripted) Check(_ context.Context, owner string, scripts []script.Script) ([]script.Problem, error) {
+func (r *scripted) Check(_ context.Context, caller string, owner script.Owner, scripts []script.Script) ([]script.Problem, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.checks = append(r.checks, scripts)
+	r.callers = append(r.callers, caller)
 	r.owners = append(r.owners, owner)
 	return r.problems, r.err
 }
@@ -58,7 +60,8 @@ type schemed struct {
 	docs  []string
 }
 
-func (r *schemed) Validate(_ context.Context, _ string, _ []script.Script, doc json.RawMessage) (script.SchemaReply, error) {
+func (r *schemed) Validate(_ context.Context, caller string, _ script.Owner, _ []script.Script, doc json.RawMessage) (script.SchemaReply, error) {
+	r.callers = append(r.callers, caller)
 	r.docs = append(r.docs, string(doc))
 	return r.reply, r.err
 }
@@ -97,7 +100,7 @@ func TestWhereSchemasRun(t *testing.T) {
 			if !c.sandbox {
 				runner = &both.scripted
 			}
-			set, problems, err := validators.NewCompiler(runner, validators.Options{}).Compile(t.Context(), c.owner, validators.Checks{Schema: json.RawMessage(c.schema)})
+			set, problems, err := validators.NewCompiler(runner, validators.Options{}).Compile(t.Context(), "caller", c.owner, validators.Checks{Schema: json.RawMessage(c.schema)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +113,7 @@ func TestWhereSchemasRun(t *testing.T) {
 			if len(problems) > 0 || !set.HasSchema() || set.Sandboxed() != c.there {
 				t.Fatalf("problems %v, sandboxed %v", problems, set.Sandboxed())
 			}
-			if _, err := set.Schema(t.Context(), json.RawMessage(`{"a":1}`)); err != nil {
+			if _, err := set.Schema(t.Context(), "caller", json.RawMessage(`{"a":1}`)); err != nil {
 				t.Fatal(err)
 			}
 			if got := len(both.docs) + both.asked(); (got > 0) != c.there {
@@ -123,14 +126,14 @@ func TestWhereSchemasRun(t *testing.T) {
 func TestSchemaFindings(t *testing.T) {
 	t.Parallel()
 	compile := func(r script.Runner, owner validators.Owner, schema string) *validators.Set {
-		set, problems, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), owner, validators.Checks{Schema: json.RawMessage(schema)})
+		set, problems, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), "caller", owner, validators.Checks{Schema: json.RawMessage(schema)})
 		if err != nil || len(problems) > 0 {
 			t.Fatal(problems, err)
 		}
 		return set
 	}
 	want := validators.SchemaReport{Findings: []validators.Finding{{Code: "schema", Path: "/a", Keyword: "required", Message: `"/a" is required`}}}
-	here, err := compile(&scripted{}, operator, simple).CheckSchema(t.Context(), json.RawMessage(`{}`))
+	here, err := compile(&scripted{}, operator, simple).CheckSchema(t.Context(), "caller", json.RawMessage(`{}`))
 	if diff := cmp.Diff(want, here); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
@@ -140,31 +143,31 @@ func TestSchemaFindings(t *testing.T) {
 		Unhardened: []string{"landlock"},
 	}}
 	want.Unhardened = []string{"landlock"}
-	there, err := compile(r, stranger, simple).CheckSchema(t.Context(), json.RawMessage(`{}`))
+	there, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", json.RawMessage(`{}`))
 	if diff := cmp.Diff(want, there); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 
 	r.reply.Results[0] = script.SchemaResult{Code: script.Timeout, Detail: "it took too long"}
-	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), json.RawMessage(`{}`))
+	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", json.RawMessage(`{}`))
 	if err != nil || !fault.Fault || len(fault.Findings) != 1 || fault.Findings[0].Code != "validator_error" || !strings.Contains(fault.Findings[0].Message, "it took too long") {
 		t.Errorf("a fault of the schema gives %+v, %v", fault, err)
 	}
 
 	r.reply.Results = nil
-	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), json.RawMessage(`{}`)); !errors.Is(err, validators.ErrUnavailable) {
+	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", json.RawMessage(`{}`)); !errors.Is(err, validators.ErrUnavailable) {
 		t.Errorf("a sandbox that does not answer gives %v", err)
 	}
 	r.err = validators.ErrUnavailable
-	if _, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), stranger, validators.Checks{Schema: json.RawMessage(simple)}); !errors.Is(err, validators.ErrUnavailable) {
+	if _, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), "caller", stranger, validators.Checks{Schema: json.RawMessage(simple)}); !errors.Is(err, validators.ErrUnavailable) {
 		t.Errorf("a sandbox that is down gives %v", err)
 	}
 
 	loop := compile(&scripted{}, operator, `{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`)
-	if report, err := loop.CheckSchema(t.Context(), json.RawMessage(`{}`)); err != nil || !report.Fault {
+	if report, err := loop.CheckSchema(t.Context(), "caller", json.RawMessage(`{}`)); err != nil || !report.Fault {
 		t.Errorf("a schema that recurses without end gives %+v, %v", report, err)
 	}
-	if report, err := compile(&scripted{}, operator, ``).CheckSchema(t.Context(), nil); err != nil || report.Fault || report.Findings != nil {
+	if report, err := compile(&scripted{}, operator, ``).CheckSchema(t.Context(), "caller", nil); err != nil || report.Fault || report.Findings != nil {
 		t.Errorf("no schema gives %+v, %v", report, err)
 	}
 }
@@ -173,21 +176,21 @@ func TestProblemsSayWhere(t *testing.T) {
 	t.Parallel()
 	r := &schemed{scripted: scripted{problems: []script.Problem{{Name: "schema", Message: "at /properties/a/pattern: this pattern does not compile: x"}}}}
 	c := validators.NewCompiler(r, validators.Options{})
-	set, problems, err := c.Compile(t.Context(), stranger, validators.Checks{Schema: json.RawMessage(`{"properties":{"a":{"pattern":"("}}}`)})
+	set, problems, err := c.Compile(t.Context(), "caller", stranger, validators.Checks{Schema: json.RawMessage(`{"properties":{"a":{"pattern":"("}}}`)})
 	if diff := cmp.Diff([]validators.Problem{{Part: "schema", Path: "/properties/a/pattern", Message: "this pattern does not compile: x"}}, problems); diff != "" || set != nil || err != nil {
 		t.Error(diff, set, err)
 	}
-	_, problems, err = c.Compile(t.Context(), operator, validators.Checks{RequiredFields: []string{""}, Schema: json.RawMessage(`{"properties":{"a":{"pattern":"("}}}`)})
+	_, problems, err = c.Compile(t.Context(), "caller", operator, validators.Checks{RequiredFields: []string{""}, Schema: json.RawMessage(`{"properties":{"a":{"pattern":"("}}}`)})
 	if err != nil || len(problems) != 2 || problems[0].Part != "requiredFields" || problems[1].Path != "/properties/a/pattern" {
 		t.Errorf("got %v, %v", problems, err)
 	}
 	r.problems = []script.Problem{{Name: "v", Line: 2, Column: 3, Message: "unexpected token"}}
-	_, problems, err = c.Compile(t.Context(), stranger, validators.Checks{Validators: validator("(")})
+	_, problems, err = c.Compile(t.Context(), "caller", stranger, validators.Checks{Validators: validator("(")})
 	if err != nil || len(problems) != 1 || problems[0].String() != "v line 2:3: unexpected token" {
 		t.Errorf("got %v, %v", problems, err)
 	}
-	if r.owners[0] != stranger.ID {
-		t.Errorf("asked in the name of %q", r.owners[0])
+	if r.owners[0] != stranger || r.callers[0] != "caller" {
+		t.Errorf("asked about %+v for %q", r.owners[0], r.callers[0])
 	}
 }
 
@@ -197,7 +200,7 @@ func TestCache(t *testing.T) {
 	c := validators.NewCompiler(r, validators.Options{CacheEntries: 2})
 	compile := func(owner validators.Owner, source string) *validators.Set {
 		t.Helper()
-		set, problems, err := c.Compile(t.Context(), owner, validators.Checks{Validators: validator(source)})
+		set, problems, err := c.Compile(t.Context(), "caller", owner, validators.Checks{Validators: validator(source)})
 		if err != nil || len(problems) > 0 {
 			t.Fatal(problems, err)
 		}
@@ -227,15 +230,15 @@ func TestCacheKeepsWhatWasCompiled(t *testing.T) {
 	t.Parallel()
 	c := validators.NewCompiler(&scripted{}, validators.Options{})
 	raw := json.RawMessage(`{"required":["a"]}`)
-	if _, _, err := c.Compile(t.Context(), operator, validators.Checks{Schema: raw}); err != nil {
+	if _, _, err := c.Compile(t.Context(), "caller", operator, validators.Checks{Schema: raw}); err != nil {
 		t.Fatal(err)
 	}
 	raw[14] = 'b' // the caller's buffer, used again
-	set, _, err := c.Compile(t.Context(), operator, validators.Checks{Schema: raw})
+	set, _, err := c.Compile(t.Context(), "caller", operator, validators.Checks{Schema: raw})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := set.Schema(t.Context(), json.RawMessage(`{}`)); err != nil || len(found) != 1 || found[0].Path != "/b" {
+	if found, err := set.Schema(t.Context(), "caller", json.RawMessage(`{}`)); err != nil || len(found) != 1 || found[0].Path != "/b" {
 		t.Errorf("got %v, %v", found, err)
 	}
 }
@@ -246,18 +249,18 @@ func TestPassingTroubleIsNotCached(t *testing.T) {
 	r := &scripted{problems: []script.Problem{{Name: "v", Message: "quarantined"}}}
 	c := validators.NewCompiler(r, validators.Options{})
 	checks := validators.Checks{Validators: validator("a")}
-	if set, problems, err := c.Compile(t.Context(), stranger, checks); set != nil || len(problems) != 1 || err != nil {
+	if set, problems, err := c.Compile(t.Context(), "caller", stranger, checks); set != nil || len(problems) != 1 || err != nil {
 		t.Fatalf("got %v, %v, %v", set, problems, err)
 	}
 	r.problems, r.err = nil, validators.ErrUnavailable
-	if _, _, err := c.Compile(t.Context(), stranger, checks); !errors.Is(err, validators.ErrUnavailable) {
+	if _, _, err := c.Compile(t.Context(), "caller", stranger, checks); !errors.Is(err, validators.ErrUnavailable) {
 		t.Fatalf("got %v", err)
 	}
 	r.err = nil
-	if set, problems, err := c.Compile(t.Context(), stranger, checks); set == nil || len(problems) > 0 || err != nil {
+	if set, problems, err := c.Compile(t.Context(), "caller", stranger, checks); set == nil || len(problems) > 0 || err != nil {
 		t.Errorf("got %v, %v, %v", set, problems, err)
 	}
-	if _, _, err := validators.NewCompiler(nil, validators.Options{}).Compile(t.Context(), stranger, checks); !errors.Is(err, validators.ErrUnavailable) {
+	if _, _, err := validators.NewCompiler(nil, validators.Options{}).Compile(t.Context(), "caller", stranger, checks); !errors.Is(err, validators.ErrUnavailable) {
 		t.Errorf("without a sandbox: %v", err)
 	}
 }
@@ -270,7 +273,7 @@ func TestCompilerIsSafeForConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for i := range 200 {
 				name := fmt.Sprintf("f%d", (g+i)%12)
-				set, _, err := c.Compile(t.Context(), operator, validators.Checks{RequiredFields: []string{name}, Schema: json.RawMessage(simple)})
+				set, _, err := c.Compile(t.Context(), "caller", operator, validators.Checks{RequiredFields: []string{name}, Schema: json.RawMessage(simple)})
 				if err != nil || len(set.Fields(json.RawMessage(`{"a":1}`))) != 1 {
 					t.Errorf("%v", err)
 					return
@@ -285,19 +288,19 @@ func TestScriptSendsEverythingInOneTrip(t *testing.T) {
 	t.Parallel()
 	r := &scripted{}
 	checks := validators.Checks{Validators: validator("v"), Routes: []script.Script{{Name: "r", Kind: script.Condition, Source: "true"}}}
-	set, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), stranger, checks)
+	set, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), "caller", stranger, checks)
 	if err != nil || !set.HasValidators() || !set.HasRoutes() || set.HasFields() || set.HasSchema() {
 		t.Fatal(set, err)
 	}
-	in := validators.Input{Data: json.RawMessage(`{"d":1}`), Context: json.RawMessage(`{"c":1}`), Seed: 7}
+	in := validators.Input{Caller: "caller", Data: json.RawMessage(`{"d":1}`), Context: json.RawMessage(`{"c":1}`), Seed: 7}
 	if _, err := set.Script(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
 	b := r.batches[0]
-	if b.Owner != stranger.ID || len(b.Routes) != 1 || len(b.Validators) != 1 || string(b.Data) != `{"d":1}` || string(b.Context) != `{"c":1}` || b.Seed != 7 {
+	if b.Owner != stranger || b.Caller != "caller" || len(b.Routes) != 1 || len(b.Validators) != 1 || string(b.Data) != `{"d":1}` || string(b.Context) != `{"c":1}` || b.Seed != 7 {
 		t.Errorf("sent %+v", b)
 	}
-	none, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), stranger, validators.Checks{})
+	none, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), "caller", stranger, validators.Checks{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func Example() {
 	defer pool.Close()
 	compiler := validators.NewCompiler(pool, validators.Options{})
 
-	set, problems, err := compiler.Compile(context.Background(), validators.Owner{ID: "operator", Trusted: true}, validators.Checks{
+	set, problems, err := compiler.Compile(context.Background(), "agent-7", validators.Owner{ID: "operator", Trusted: true}, validators.Checks{
 		RequiredFields: []string{"comments", "document.id"},
 		Schema:         json.RawMessage(`{"properties": {"score": {"type": "integer", "maximum": 5}}}`),
 		Validators: []script.Script{{
@@ -35,7 +35,7 @@ func Example() {
 	for _, f := range set.Fields(data) {
 		fmt.Println(f.Code, f.Path, f.Message)
 	}
-	violations, err := set.Schema(context.Background(), data)
+	violations, err := set.Schema(context.Background(), "agent-7", data)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -43,7 +43,7 @@ func Example() {
 	for _, f := range violations {
 		fmt.Println(f.Code, f.Path, f.Message)
 	}
-	reply, err := set.Script(context.Background(), validators.Input{Data: data})
+	reply, err := set.Script(context.Background(), validators.Input{Caller: "agent-7", Data: data})
 	if err != nil {
 		fmt.Println(err)
 		return

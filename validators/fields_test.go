@@ -42,7 +42,7 @@ func TestFields(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			set, problems, err := NewCompiler(nil, Options{}).Compile(context.Background(), Owner{ID: "o"}, Checks{RequiredFields: []string{name}})
+			set, problems, err := NewCompiler(nil, Options{}).Compile(context.Background(), "caller", Owner{ID: "o"}, Checks{RequiredFields: []string{name}})
 			if err != nil || len(problems) > 0 {
 				t.Fatal(problems, err)
 			}
@@ -65,7 +65,7 @@ func TestFields(t *testing.T) {
 
 func TestFieldsKeepTheOrderOfTheDefinition(t *testing.T) {
 	t.Parallel()
-	set, _, err := NewCompiler(nil, Options{}).Compile(context.Background(), Owner{}, Checks{RequiredFields: []string{"z", "a", "m"}})
+	set, _, err := NewCompiler(nil, Options{}).Compile(context.Background(), "caller", Owner{}, Checks{RequiredFields: []string{"z", "a", "m"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestFieldsKeepTheOrderOfTheDefinition(t *testing.T) {
 
 func TestFieldNamesThatDoNotCompile(t *testing.T) {
 	t.Parallel()
-	set, problems, err := NewCompiler(nil, Options{}).Compile(context.Background(), Owner{}, Checks{RequiredFields: []string{"ok", "", "/a~", "/a~2"}})
+	set, problems, err := NewCompiler(nil, Options{}).Compile(context.Background(), "caller", Owner{}, Checks{RequiredFields: []string{"ok", "", "/a~", "/a~2"}})
 	if err != nil || set != nil {
 		t.Fatalf("got a set %v, %v", set, err)
 	}

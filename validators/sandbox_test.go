@@ -38,14 +38,14 @@ func TestSameFindingsHereAndThere(t *testing.T) {
 	doc := json.RawMessage(`{"n":"1","d":"tomorrow","x":{}}`)
 	var reports []validators.SchemaReport
 	for _, owner := range []validators.Owner{operator, stranger} {
-		set, problems, err := c.Compile(t.Context(), owner, checks)
+		set, problems, err := c.Compile(t.Context(), "caller", owner, checks)
 		if err != nil || len(problems) > 0 {
 			t.Fatal(problems, err)
 		}
 		if set.Sandboxed() == owner.Trusted {
 			t.Fatalf("%s: sandboxed is %v", owner.ID, set.Sandboxed())
 		}
-		r, err := set.CheckSchema(t.Context(), doc)
+		r, err := set.CheckSchema(t.Context(), "caller", doc)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestBadSchemaHereAndThere(t *testing.T) {
 	for _, schema := range []string{`{"properties":{"a":{"type":"strnig"}}}`, `{"$ref":"https://example.com/x"}`, `{"properties":{"a":{"pattern":"(?=x)"}}}`, `{"items":{"minimum":"1"}}`} {
 		var got [][]validators.Problem
 		for _, owner := range []validators.Owner{operator, stranger} {
-			set, problems, err := c.Compile(t.Context(), owner, validators.Checks{Schema: json.RawMessage(schema)})
+			set, problems, err := c.Compile(t.Context(), "caller", owner, validators.Checks{Schema: json.RawMessage(schema)})
 			if err != nil || set != nil || len(problems) != 1 {
 				t.Fatal(set, problems, err)
 			}
@@ -87,7 +87,7 @@ func TestHostileSchemaCannotHurt(t *testing.T) {
 	c := validators.NewCompiler(sandbox(t, script.Config{}), validators.Options{})
 	began := time.Now()
 	for _, owner := range []validators.Owner{operator, stranger} {
-		set, problems, err := c.Compile(t.Context(), owner, validators.Checks{Schema: json.RawMessage(schema)})
+		set, problems, err := c.Compile(t.Context(), "caller", owner, validators.Checks{Schema: json.RawMessage(schema)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestHostileSchemaCannotHurt(t *testing.T) {
 			continue // refused at once is as good
 		}
 		doc := json.RawMessage(strings.Repeat(`{"a":`, 40) + `1` + strings.Repeat(`}`, 40))
-		r, err := set.CheckSchema(t.Context(), doc)
+		r, err := set.CheckSchema(t.Context(), "caller", doc)
 		if err != nil || !set.Sandboxed() {
 			t.Fatalf("sandboxed %v: %v", set.Sandboxed(), err)
 		}

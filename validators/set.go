@@ -61,20 +61,20 @@ type SchemaReport struct {
 }
 
 // Schema returns the findings of CheckSchema.
-func (s *Set) Schema(ctx context.Context, doc json.RawMessage) ([]Finding, error) {
-	r, err := s.CheckSchema(ctx, doc)
+func (s *Set) Schema(ctx context.Context, caller string, doc json.RawMessage) ([]Finding, error) {
+	r, err := s.CheckSchema(ctx, caller, doc)
 	return r.Findings, err
 }
 
-// CheckSchema applies the schema to doc, a JSON value without duplicate keys. The
-// error is the sandbox's (ErrUnavailable) or ctx's; what the schema can cause is
+// CheckSchema applies the schema to doc, a JSON value without duplicate keys, for the
+// principal who calls. The error is the sandbox's (ErrUnavailable) or ctx's; what the schema can cause is
 // in the report.
-func (s *Set) CheckSchema(ctx context.Context, doc json.RawMessage) (SchemaReport, error) {
+func (s *Set) CheckSchema(ctx context.Context, caller string, doc json.RawMessage) (SchemaReport, error) {
 	switch {
 	case s.schema != nil:
 		return s.schemaHere(doc)
 	case len(s.remote) > 0:
-		return s.schemaThere(ctx, doc)
+		return s.schemaThere(ctx, caller, doc)
 	}
 	return SchemaReport{}, nil
 }
@@ -94,8 +94,8 @@ func (s *Set) schemaHere(doc json.RawMessage) (SchemaReport, error) {
 	return r, nil
 }
 
-func (s *Set) schemaThere(ctx context.Context, doc json.RawMessage) (SchemaReport, error) {
-	reply, err := s.schemas.Validate(ctx, s.owner.ID, s.remote, doc)
+func (s *Set) schemaThere(ctx context.Context, caller string, doc json.RawMessage) (SchemaReport, error) {
+	reply, err := s.schemas.Validate(ctx, caller, s.owner, s.remote, doc)
 	if err != nil {
 		return SchemaReport{}, fmt.Errorf("apply the schema: %w", err)
 	}
@@ -130,6 +130,8 @@ func faultReport(why string) SchemaReport {
 
 // Input is what scripts see. The documents are JSON objects; nil is {}.
 type Input struct {
+	// Caller is the principal who calls; scripts do not see it.
+	Caller                  string
 	Data, Context, Evidence json.RawMessage
 	// Now and Seed fix the clock and the random source.
 	Now  time.Time
@@ -144,7 +146,7 @@ func (s *Set) Script(ctx context.Context, in Input) (script.Reply, error) {
 		return script.Reply{Route: -1}, nil
 	}
 	return s.runner.Run(ctx, script.Batch{
-		Owner: s.owner.ID, Now: in.Now, Seed: in.Seed, Routes: s.routes, Validators: s.validators,
+		Caller: in.Caller, Owner: s.owner, Now: in.Now, Seed: in.Seed, Routes: s.routes, Validators: s.validators,
 		Data: in.Data, Context: in.Context, Evidence: in.Evidence,
 	})
 }

@@ -73,7 +73,7 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer func() { _ = box.Close() }() // its workers hold nothing
 	reply, err := box.pool.Run(ctx, script.Batch{
-		Owner: localCLI.ID, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched,
+		Caller: localCLI.ID, Owner: operatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched,
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
 	})
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 func (d *Definition) compile(ctx context.Context, o LintOptions) ([]problem, error) {
 	var out []problem
 	for _, part := range d.parts() {
-		_, found, err := o.Compiler.Compile(ctx, o.Owner, part.checks)
+		_, found, err := o.Compiler.Compile(ctx, o.Owner.ID, o.Owner, part.checks)
 		if err != nil {
 			return nil, err
 		}

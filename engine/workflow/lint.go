@@ -12,14 +12,14 @@ import (
 // Compiler compiles schemas and scripts where they can do no harm;
 // *validators.Compiler implements it.
 type Compiler interface {
-	Compile(ctx context.Context, owner validators.Owner, checks validators.Checks) (*validators.Set, []validators.Problem, error)
+	Compile(ctx context.Context, caller string, owner validators.Owner, checks validators.Checks) (*validators.Set, []validators.Problem, error)
 }
 
 // LintOptions are what Lint needs beside the definition.
 type LintOptions struct {
 	// Compiler tells whether schemas and scripts compile. Required.
 	Compiler Compiler
-	// Owner is who wrote the definition.
+	// Owner is who wrote the definition, and who asks.
 	Owner validators.Owner
 	// Models are the names of the models that an operator configured. None means
 	// that useLLM cannot be served.

@@ -172,7 +172,7 @@ func TestEveryRuleIsTested(t *testing.T) {
 // failing is a compiler whose sandbox is down.
 type failing struct{ err error }
 
-func (f failing) Compile(context.Context, validators.Owner, validators.Checks) (*validators.Set, []validators.Problem, error) {
+func (f failing) Compile(context.Context, string, validators.Owner, validators.Checks) (*validators.Set, []validators.Problem, error) {
 	return nil, nil, f.err
 }
 
@@ -189,7 +189,7 @@ func TestLintTellsWhenItCouldNotFindOut(t *testing.T) {
 // counting is a compiler that says yes and counts.
 type counting struct{ calls, scripts int }
 
-func (c *counting) Compile(_ context.Context, _ validators.Owner, checks validators.Checks) (*validators.Set, []validators.Problem, error) {
+func (c *counting) Compile(_ context.Context, _ string, _ validators.Owner, checks validators.Checks) (*validators.Set, []validators.Problem, error) {
 	c.calls++
 	c.scripts += len(checks.Validators) + len(checks.Routes)
 	return nil, nil, nil

@@ -87,7 +87,7 @@ func tellSandbox(tell telling, s script.Stats) {
 		{"kills", "Workers killed at the hard time limit.", s.Kills},
 		{"deaths", "Workers that ended unasked.", s.Deaths},
 		{"starts", "Workers started.", s.Starts},
-		{"refusals", "Calls that found the queue full.", s.Refused},
+		{"refusals", "Calls that got no worker in time, or for which too many waited.", s.Refused},
 		{"quarantined", "Scripts not run because of a quarantine.", s.Quarantined},
 	} {
 		tell("sandbox_"+c.name+"_total", c.help, counts, float64(c.n))

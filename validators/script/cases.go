@@ -220,9 +220,9 @@ func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, 
 // runOne evaluates one script, a condition as if it were the only route, a schema
 // on the data.
 func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Result, error) {
-	b := Batch{Owner: owner, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence}
+	b := Batch{Caller: owner, Owner: Owner{ID: owner}, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence}
 	if s.Kind == Schema {
-		reply, err := p.Validate(ctx, owner, []Script{s}, c.Data)
+		reply, err := p.Validate(ctx, owner, Owner{ID: owner}, []Script{s}, c.Data)
 		if err != nil {
 			return Result{}, err
 		}

@@ -16,13 +16,19 @@ type Config struct {
 	// worker.Main(). Default: the running program.
 	WorkerPath string
 	// Workers is how many worker processes evaluate scripts at most, 1..256.
-	// They start on first use. Default 2: more do not help on two cores, one
-	// would let a hostile script block everybody else until it is killed.
+	// They start on first use. Default 3: one caller keeps two processors busy,
+	// and another still finds a worker free.
 	Workers int
-	// Queue is how many calls may wait for a worker, all owners together; one
-	// owner may hold half of it. A call beyond that fails at once with
-	// ErrUnavailable. Default 64.
+	// PerCaller is how many workers one caller may use at once, 1..Workers.
+	// Default: all but one.
+	PerCaller int
+	// Queue is how many calls may wait for a worker, of all callers together. A
+	// lone caller may fill it; when another comes, the newest call of the longest
+	// line fails with ErrUnavailable. Default 2048.
 	Queue int
+	// Wait is how long a call may wait for a worker before it fails with
+	// ErrUnavailable. Default 10s.
+	Wait time.Duration
 	// Soft is the time one script may run before it is interrupted. Default 50ms.
 	Soft time.Duration
 	// Hard is the time one script may take before its worker is killed, which
@@ -55,9 +61,11 @@ type Config struct {
 	Recycle int
 	// ScriptStrikes and OwnerStrikes are how many times within StrikeWindow a
 	// script (of an owner) or all scripts of an owner may get a worker killed
-	// before they are quarantined for QuarantineFor. Defaults 3, 10, 10min, 1h.
-	ScriptStrikes, OwnerStrikes int
-	StrikeWindow, QuarantineFor time.Duration
+	// before they are quarantined for QuarantineFor. Where the owner is trusted,
+	// the caller whose data did it answers instead: those scripts are not run for
+	// that caller, for CallerQuarantineFor. Defaults 3, 10, 10min, 1h, 1min.
+	ScriptStrikes, OwnerStrikes                      int
+	StrikeWindow, QuarantineFor, CallerQuarantineFor time.Duration
 	// Warm makes NewPool start the first worker at once, in the background.
 	Warm bool
 	// Logger hears what an operator should know: protections that are missing
@@ -69,8 +77,10 @@ type Config struct {
 
 // WithDefaults returns c with every zero field set to its default.
 func (c Config) WithDefaults() Config {
-	def(&c.Workers, 2)
-	def(&c.Queue, 64)
+	def(&c.Workers, 3)
+	def(&c.PerCaller, max(1, c.Workers-1))
+	def(&c.Queue, 2048)
+	def(&c.Wait, 10*time.Second)
 	def(&c.Soft, 50*time.Millisecond)
 	def(&c.Hard, 200*time.Millisecond)
 	def(&c.Total, time.Second)
@@ -86,6 +96,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.OwnerStrikes, 10)
 	def(&c.StrikeWindow, 10*time.Minute)
 	def(&c.QuarantineFor, time.Hour)
+	def(&c.CallerQuarantineFor, time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -112,7 +123,9 @@ func (c Config) validate() error {
 	}
 	ms := func(d time.Duration) int64 { return int64(d / time.Millisecond) }
 	within("Workers", int64(c.Workers), 1, 256)
+	within("PerCaller", int64(c.PerCaller), 1, int64(c.Workers))
 	within("Queue", int64(c.Queue), 1, 1<<20)
+	within("Wait in ms", ms(c.Wait), 1, 3_600_000)
 	within("Soft in ms", ms(c.Soft), 1, 60_000)
 	within("Hard in ms", ms(c.Hard), 2*ms(c.Soft), 600_000)
 	within("Total in ms", ms(c.Total), ms(c.Hard), 3_600_000)
@@ -128,6 +141,7 @@ func (c Config) validate() error {
 	within("OwnerStrikes", int64(c.OwnerStrikes), 1, 1<<30)
 	within("StrikeWindow in ms", ms(c.StrikeWindow), 1, 1<<40)
 	within("QuarantineFor in ms", ms(c.QuarantineFor), 1, 1<<40)
+	within("CallerQuarantineFor in ms", ms(c.CallerQuarantineFor), 1, 1<<40)
 	return errors.Join(errs...)
 }
 

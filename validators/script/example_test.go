@@ -16,8 +16,8 @@ func Example() {
 	}
 	defer pool.Close()
 	reply, err := pool.Run(context.Background(), script.Batch{
-		Owner: "docs",
-		Data:  json.RawMessage(`{"comments": "ok"}`),
+		Caller: "docs", Owner: script.Owner{ID: "docs"},
+		Data: json.RawMessage(`{"comments": "ok"}`),
 		Validators: []script.Script{
 			{Name: "comments", Kind: script.Validator, Source: "(data) => ({ valid: data.comments.length >= 20, reason: 'say more' })"},
 			{Name: "endless", Kind: script.Validator, Source: "(data) => { for (;;); }"},

@@ -29,7 +29,7 @@ func FuzzSource(f *testing.F) {
 	}
 	p := newPool(f, script.Config{Soft: 5 * time.Millisecond, Hard: 20 * time.Millisecond, ScriptStrikes: 1 << 30, OwnerStrikes: 1 << 30})
 	f.Fuzz(func(t *testing.T, source string, condition bool) {
-		b := script.Batch{Owner: "o", Data: json.RawMessage(`{"n":3,"tags":["a"]}`)}
+		b := script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Data: json.RawMessage(`{"n":3,"tags":["a"]}`)}
 		if condition {
 			b.Routes = conditions(source)
 		} else {

@@ -61,7 +61,7 @@ func FuzzGate(f *testing.F) {
 
 func TestConfigRefusesWhatCannotWork(t *testing.T) {
 	for name, c := range map[string]Config{
-		"workers": {Workers: -1}, "queue": {Queue: -1}, "soft": {Soft: -1}, "hard below soft": {Soft: 100e6, Hard: 150e6},
+		"workers": {Workers: -1}, "per caller": {Workers: 2, PerCaller: 3}, "queue": {Queue: -1}, "wait": {Wait: -1}, "soft": {Soft: -1}, "hard below soft": {Soft: 100e6, Hard: 150e6},
 		"total below hard": {Total: 100e6}, "tiny memory": {ScriptMemory: 1}, "worker below script": {WorkerMemory: 40 << 20},
 		"source": {MaxSource: 2 << 20}, "input": {MaxInput: 64 << 20}, "recycle": {Recycle: -5}, "scripts": {MaxScripts: 10_000},
 	} {
@@ -73,7 +73,7 @@ func TestConfigRefusesWhatCannotWork(t *testing.T) {
 	if err := (Config{}).WithDefaults().validate(); err != nil {
 		t.Error(err)
 	}
-	if got := (Config{Workers: 7}).WithDefaults(); got.Workers != 7 || got.Queue != 64 || got.Logger == nil || got.Now == nil {
+	if got := (Config{Workers: 7}).WithDefaults(); got.Workers != 7 || got.Queue != 2048 || got.Logger == nil || got.Now == nil {
 		t.Errorf("defaults: %+v", got)
 	}
 }

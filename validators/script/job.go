@@ -10,7 +10,8 @@ import (
 // script that ran is charged, the rest is asked again of another worker.
 type job struct {
 	pool    *Pool
-	owner   string
+	caller  string
+	party   party // that answers for lost workers
 	op      Op
 	scripts []Script // routes, then validators
 	routes  int
@@ -33,22 +34,26 @@ type job struct {
 
 type place struct{ line, column int }
 
-func (p *Pool) newJob(op Op, owner string, routes, validators []Script) *job {
+// newJob settles what no worker need be asked about. The error is a *QuarantineError.
+func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Script) (*job, error) {
 	n := len(routes) + len(validators)
 	j := &job{
-		pool: p, owner: owner, op: op, routes: len(routes), route: -1, fault: -1,
+		pool: p, caller: caller, party: answerable(caller, owner), op: op, routes: len(routes), route: -1, fault: -1,
 		scripts: make([]Script, 0, n), results: make([]Result, n), began: time.Now(),
 	}
 	j.scripts = append(append(j.scripts, routes...), validators...)
 	for i, s := range j.scripts {
 		if wrong := gate(s, p.cfg.MaxSource, p.cfg.MaxSchema); wrong != "" {
 			j.settle(i, Result{Code: BadSource, Detail: wrong})
-		} else if until, all := p.quarantine.holds(owner, s); !until.IsZero() {
-			j.settle(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})
+		} else if until, all := p.quarantine.holds(j.party, s); !until.IsZero() {
 			p.stats.quarantined.Add(1)
+			if j.party.caller {
+				return nil, &QuarantineError{RetryAfter: until.Sub(p.cfg.Now())}
+			}
+			j.settle(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})
 		}
 	}
-	return j
+	return j, nil
 }
 
 // settle records what is known of a script.
@@ -101,8 +106,12 @@ func (j *job) nextRoutes() bool {
 	return len(j.asked) > 0
 }
 
+// mostPerTrip is how many scripts a worker is asked about at once: as many as end within
+// Total if each uses up its time, so that nobody holds a worker for long.
+func (p *Pool) mostPerTrip() int { return max(1, int(p.cfg.Total/p.cfg.Soft)) }
+
 func (j *job) add(i int) {
-	if j.results[i].Code != "" {
+	if j.results[i].Code != "" || len(j.asked) >= j.pool.mostPerTrip() {
 		return
 	}
 	j.asked = append(j.asked, i)
@@ -129,7 +138,7 @@ func (j *job) accept(o *Outcome) {
 		j.pool.stats.memory.Add(1)
 		o.Detail = j.pool.describe(Memory, kind, false)
 	case Internal:
-		j.pool.strike(j.owner, j.scripts[i], "interpreter failed")
+		j.pool.strike(j.party, j.scripts[i], "interpreter failed")
 		o.Detail = j.pool.describe(Internal, kind, false)
 	case OK:
 		j.pool.proven.add(j.scripts[i])
@@ -220,7 +229,7 @@ func (j *job) died(why cause, cause error) error {
 	if code == Timeout && j.secondChance(i, j.op == OpCheck) {
 		return nil
 	}
-	j.pool.strike(j.owner, j.scripts[i], why.String())
+	j.pool.strike(j.party, j.scripts[i], why.String())
 	j.settle(i, Result{Code: code, Detail: j.pool.describe(code, j.scripts[i].Kind, true)})
 	if i < j.routes && j.op == OpRun {
 		j.fault = i

@@ -5,6 +5,15 @@ import (
 	"testing"
 )
 
+func newJob(t *testing.T, p *Pool, op Op, scripts ...Script) *job {
+	t.Helper()
+	j, err := p.newJob(op, "o", Owner{ID: "o"}, nil, scripts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
 // A timeout that the machine is to blame for says nothing yet: the script is
 // asked about once more, whoever wrote it.
 func TestAStarvedScriptIsAskedAgain(t *testing.T) {
@@ -15,7 +24,7 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 	}
 	defer func() { _ = p.Close() }()
 	for _, late := range []bool{true, false} {
-		j := p.newJob(OpRun, "o", nil, []Script{{Name: "n", Kind: Validator, Source: "() => true"}})
+		j := newJob(t, p, OpRun, Script{Name: "n", Kind: Validator, Source: "() => true"})
 		before := p.Stats().Retries
 		for try := range 2 {
 			if again := j.next(); !again {
@@ -45,7 +54,7 @@ func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
 	}
 	defer func() { _ = p.Close() }()
 	for _, op := range []Op{OpCheck, OpRun} {
-		j := p.newJob(op, "o", nil, []Script{{Name: "n", Kind: Validator, Source: "() => true"}})
+		j := newJob(t, p, op, Script{Name: "n", Kind: Validator, Source: "() => true"})
 		tries := 0
 		for ; j.next(); tries++ {
 			if tries == 5 {

@@ -8,11 +8,15 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
+
+var errClosed = errors.New("the pool is closed")
 
 // lane is a set of workers with a queue of its own.
 type lane struct {
-	queue   *queue
+	queue   *fairshare.Queue
 	size    int // workers wanted; one more is kept warm once a script has killed one
 	mu      sync.Mutex
 	idle    []*process // most recently used last
@@ -20,44 +24,60 @@ type lane struct {
 	warming bool
 }
 
-// lease waits for the owner's turn and takes a worker, starting one if need be.
-func (p *Pool) lease(ctx context.Context, l *lane, owner string) (*process, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+// lease waits in the caller's line and takes a worker. release gives the caller's place
+// back.
+func (p *Pool) lease(ctx context.Context, l *lane, caller string) (w *process, release func(), err error) {
+	release, err = p.wait(ctx, l, caller)
+	if err != nil {
+		return nil, nil, err
 	}
-	began := time.Now()
-	err := l.queue.acquire(ctx, owner)
-	p.stats.queueTime.Add(int64(time.Since(began)))
-	switch {
-	case errors.Is(err, errBusy):
-		p.stats.refused.Add(1)
-		return nil, fmt.Errorf("%w: %w; try again in a moment", ErrUnavailable, err)
-	case errors.Is(err, errClosed):
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case err != nil:
-		return nil, err
+	if w, err = p.take(ctx, l); err != nil {
+		release()
+		return nil, nil, err
 	}
-	for {
-		w := l.pop()
-		if w == nil {
-			break
-		}
+	return w, release, nil
+}
+
+// take takes an idle worker, or starts one.
+func (p *Pool) take(ctx context.Context, l *lane) (*process, error) {
+	for w := l.pop(); w != nil; w = l.pop() {
 		select {
 		case <-w.exited: // somebody killed it while it had nothing to do
-			p.bury(l, w, w.buried(vanished), nil, "")
+			p.bury(l, w, w.buried(vanished), nil, party{})
 		default:
 			return w, nil
 		}
 	}
 	w, err := p.start(ctx, l)
-	if err != nil {
-		l.queue.release(owner)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	switch {
+	case err == nil:
+		return w, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	}
-	return w, nil
+	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// errWaited ends a wait that took as long as Config.Wait.
+var errWaited = errors.New("no worker became free in time")
+
+// wait waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
+func (p *Pool) wait(ctx context.Context, l *lane, caller string) (release func(), err error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, p.cfg.Wait, errWaited)
+	defer cancel()
+	began := time.Now()
+	release, err = l.queue.Acquire(bounded, caller)
+	p.stats.queueTime.Add(int64(time.Since(began)))
+	switch {
+	case err == nil:
+		return release, nil
+	case errors.Is(err, fairshare.ErrBusy), errors.Is(err, errWaited):
+		p.stats.refused.Add(1)
+		return nil, fmt.Errorf("%w: %w; try again in a moment", ErrUnavailable, err)
+	case errors.Is(err, fairshare.ErrClosed):
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
+	}
+	return nil, ctx.Err()
 }
 
 func (l *lane) pop() *process {
@@ -72,7 +92,7 @@ func (l *lane) pop() *process {
 }
 
 // giveBack returns a worker that answered, or replaces it when it is due.
-func (p *Pool) giveBack(l *lane, w *process, owner string) {
+func (p *Pool) giveBack(l *lane, w *process) {
 	if w.leaving || w.calls >= p.cfg.Recycle {
 		p.stats.recycled.Add(1)
 		w.kill(discarded)
@@ -80,7 +100,6 @@ func (p *Pool) giveBack(l *lane, w *process, owner string) {
 	} else {
 		l.putBack(w)
 	}
-	l.queue.release(owner)
 }
 
 func (l *lane) putBack(w *process) {
@@ -151,13 +170,13 @@ func (p *Pool) start(ctx context.Context, l *lane) (*process, error) {
 }
 
 // bury takes a dead worker off the books.
-func (p *Pool) bury(l *lane, w *process, why cause, err error, owner string) {
+func (p *Pool) bury(l *lane, w *process, why cause, err error, who party) {
 	switch why {
 	case outOfTime:
 		p.stats.kills.Add(1)
 	case outOfSpace, garbled, crashed, vanished:
 		p.stats.deaths.Add(1)
-		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), slog.String("owner", owner),
+		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), who.attr(),
 			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.words), slog.Any("error", err))
 	}
 	p.discard(l, w)

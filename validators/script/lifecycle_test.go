@@ -92,7 +92,7 @@ func TestAWorkerKilledFromOutside(t *testing.T) {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		r, err := p.Run(context.Background(), script.Batch{Owner: "o", Validators: validators("() => { for (let i = 0; i < 2e6; i++); return true }")})
+		r, err := p.Run(context.Background(), script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Validators: validators("() => { for (let i = 0; i < 2e6; i++); return true }")})
 		done <- answer{r, err}
 	}()
 	eventually(t, "it runs", func() bool { return p.Stats().Trips > trips })
@@ -122,7 +122,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				r, err := p.Run(context.Background(), script.Batch{
-					Owner: strconv.Itoa(g), Routes: conditions("data.a", "data.b"), Validators: validators(yes, no, "(d) => ({ valid: true, reason: d.c })"),
+					Caller: strconv.Itoa(g), Owner: script.Owner{ID: strconv.Itoa(g)}, Routes: conditions("data.a", "data.b"), Validators: validators(yes, no, "(d) => ({ valid: true, reason: d.c })"),
 					Data: []byte(fmt.Sprintf(`{"a":false,"b":%t,"c":"%d"}`, n%2 == 0, n)),
 				})
 				switch {
@@ -160,27 +160,27 @@ func TestTheCallerMayLeave(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	_, err := p.Run(ctx, script.Batch{Owner: "o", Validators: validators(hang)})
+	_, err := p.Run(ctx, script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Validators: validators(hang)})
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("while it runs: %v", err)
 	}
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("it took %v to leave", took)
 	}
-	if _, err := p.Run(ctx, script.Batch{Owner: "o", Validators: validators(yes)}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := p.Run(ctx, script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Validators: validators(yes)}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("before it runs: %v", err)
 	}
 	ctx, cancel = context.WithCancel(context.Background())
 	trips := p.Stats().Trips
 	busy := make(chan error, 1)
 	go func() {
-		_, err := p.Run(context.Background(), script.Batch{Owner: "p", Validators: validators("() => { for (let i = 0; i < 3e6; i++); return true }")})
+		_, err := p.Run(context.Background(), script.Batch{Caller: "p", Owner: script.Owner{ID: "p"}, Validators: validators("() => { for (let i = 0; i < 3e6; i++); return true }")})
 		busy <- err
 	}()
 	eventually(t, "the worker is taken", func() bool { return p.Stats().Trips > trips })
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := p.Run(ctx, script.Batch{Owner: "q", Validators: validators(yes)})
+		_, err := p.Run(ctx, script.Batch{Caller: "q", Owner: script.Owner{ID: "q"}, Validators: validators(yes)})
 		waiting <- err
 	}()
 	eventually(t, "a call waits", func() bool { return p.Stats().Waiting == 1 })
@@ -201,7 +201,7 @@ func TestClose(t *testing.T) {
 	errs := make(chan error, 2)
 	for range 2 {
 		go func() {
-			_, err := p.Run(context.Background(), script.Batch{Owner: "o", Validators: validators(hang)})
+			_, err := p.Run(context.Background(), script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Validators: validators(hang)})
 			errs <- err
 		}()
 	}
@@ -221,7 +221,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("a call in flight: %v", err)
 		}
 	}
-	if _, err := p.Run(context.Background(), script.Batch{Owner: "o", Validators: validators(yes)}); !errors.Is(err, script.ErrUnavailable) {
+	if _, err := p.Run(context.Background(), script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Validators: validators(yes)}); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("a call after close: %v", err)
 	}
 	for _, pid := range pids {
@@ -244,11 +244,11 @@ func TestNoWorkerToBeHad(t *testing.T) {
 			continue
 		}
 		p := newPool(t, script.Config{WorkerPath: path})
-		_, err := p.Run(context.Background(), script.Batch{Owner: "o", Validators: validators(yes)})
+		_, err := p.Run(context.Background(), script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Validators: validators(yes)})
 		if !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
-		if _, err := p.Check(context.Background(), "o", validators(yes)); !errors.Is(err, script.ErrUnavailable) {
+		if _, err := p.Check(context.Background(), "o", script.Owner{ID: "o"}, validators(yes)); !errors.Is(err, script.ErrUnavailable) {
 			t.Errorf("%s, check: %v", path, err)
 		}
 	}
@@ -259,10 +259,12 @@ func TestQueueFull(t *testing.T) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	for i := range 3 {
-		wg.Go(func() { _, _ = p.Run(ctx, script.Batch{Owner: strconv.Itoa(i), Validators: validators(hang)}) })
+		wg.Go(func() {
+			_, _ = p.Run(ctx, script.Batch{Caller: strconv.Itoa(i), Owner: script.Owner{ID: strconv.Itoa(i)}, Validators: validators(hang)})
+		})
 	}
 	eventually(t, "the queue is full", func() bool { return p.Stats().Waiting == 2 })
-	_, err := p.Run(context.Background(), script.Batch{Owner: "late", Validators: validators(yes)})
+	_, err := p.Run(context.Background(), script.Batch{Caller: "late", Owner: script.Owner{ID: "late"}, Validators: validators(yes)})
 	if !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), "try again") {
 		t.Error(err)
 	}
@@ -276,7 +278,7 @@ func TestQueueFull(t *testing.T) {
 func TestQuarantine(t *testing.T) {
 	p := newPool(t, script.Config{Soft: 5 * time.Millisecond, Hard: 10 * time.Millisecond})
 	ask := func(owner, source string) script.Result {
-		r, err := p.Run(context.Background(), script.Batch{Owner: owner, Validators: validators(source)})
+		r, err := p.Run(context.Background(), script.Batch{Caller: owner, Owner: script.Owner{ID: owner}, Validators: validators(source)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +308,7 @@ func TestQuarantine(t *testing.T) {
 	if got := ask("o", yes); got.Code != script.Quarantined || !strings.Contains(got.Detail, "author") {
 		t.Errorf("the owner: %+v", got)
 	}
-	if problems, err := p.Check(context.Background(), "o", validators(yes)); err != nil || len(problems) != 1 {
+	if problems, err := p.Check(context.Background(), "o", script.Owner{ID: "o"}, validators(yes)); err != nil || len(problems) != 1 {
 		t.Errorf("check: %v, %v", problems, err)
 	}
 	p.ResetQuarantine("o")
@@ -340,7 +342,7 @@ func TestHonestCallersAreServed(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = p.Run(ctx, script.Batch{Owner: "hostile", Validators: validators(hang)})
+				_, _ = p.Run(ctx, script.Batch{Caller: "hostile", Owner: script.Owner{ID: "hostile"}, Validators: validators(hang)})
 			}
 		})
 	}
@@ -375,7 +377,7 @@ func TestHostDoesNotGrow(t *testing.T) {
 	hostile := func(from, to int) {
 		for i := from; i < to; i++ {
 			source := sources[i%len(sources)] + " // " + strconv.Itoa(i)
-			if _, err := p.Run(context.Background(), script.Batch{Owner: strconv.Itoa(i), Validators: validators(source)}); err != nil {
+			if _, err := p.Run(context.Background(), script.Batch{Caller: strconv.Itoa(i), Owner: script.Owner{ID: strconv.Itoa(i)}, Validators: validators(source)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -408,7 +410,7 @@ func TestHostDoesNotGrow(t *testing.T) {
 
 func TestUnhardenedIsReported(t *testing.T) {
 	p := newPool(t, script.Config{})
-	r, err := p.Run(context.Background(), script.Batch{Owner: "o", Validators: validators(yes)})
+	r, err := p.Run(context.Background(), script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Validators: validators(yes)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
 var _ SchemaRunner = (*Pool)(nil)
@@ -60,22 +62,13 @@ func NewPool(cfg Config) (*Pool, error) {
 		},
 	}
 	p.life, p.end = context.WithCancel(context.Background())
-	p.eval.queue = newQueue(cfg.Workers, cfg.Queue, p.share)
-	p.check.queue = newQueue(1, cfg.Queue, func(string) int { return 1 })
+	p.eval.queue = fairshare.New(fairshare.Config{Permits: cfg.Workers, PerCaller: cfg.PerCaller, Waiting: cfg.Queue})
+	p.check.queue = fairshare.New(fairshare.Config{Permits: 1, Waiting: cfg.Queue})
 	p.eval.size, p.check.size = cfg.Workers, 1
 	if cfg.Warm {
 		p.warm(&p.eval)
 	}
 	return p, nil
-}
-
-// share is how many workers an owner may use at once: all but one, once a script
-// of theirs has got a worker killed lately.
-func (p *Pool) share(owner string) int {
-	if p.quarantine.suspect(owner) {
-		return max(1, p.cfg.Workers-1)
-	}
-	return p.cfg.Workers
 }
 
 // Run evaluates a batch: routes in order until one is true, then all validators.
@@ -92,7 +85,10 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	if err := p.checkCount(len(b.Routes) + len(b.Validators)); err != nil {
 		return Reply{}, err
 	}
-	j := p.newJob(OpRun, b.Owner, b.Routes, b.Validators)
+	j, err := p.newJob(OpRun, b.Caller, b.Owner, b.Routes, b.Validators)
+	if err != nil {
+		return Reply{}, err
+	}
 	if b.Now.IsZero() {
 		b.Now = p.cfg.Now()
 	}
@@ -110,7 +106,7 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 
 // Validate checks one JSON document against all schemas, each a Script of kind
 // Schema. The error wraps ErrUnavailable or ErrInput, or is ctx's.
-func (p *Pool) Validate(ctx context.Context, owner string, schemas []Script, document json.RawMessage) (SchemaReply, error) {
+func (p *Pool) Validate(ctx context.Context, caller string, owner Owner, schemas []Script, document json.RawMessage) (SchemaReply, error) {
 	if err := errors.Join(checkInput("the document", document, p.cfg.MaxInput), p.checkCount(len(schemas))); err != nil {
 		return SchemaReply{}, err
 	}
@@ -119,7 +115,10 @@ func (p *Pool) Validate(ctx context.Context, owner string, schemas []Script, doc
 			return SchemaReply{}, fmt.Errorf("%w: %s is not a schema", ErrInput, Clean(s.Name, MaxNote))
 		}
 	}
-	j := p.newJob(OpRun, owner, nil, schemas)
+	j, err := p.newJob(OpRun, caller, owner, nil, schemas)
+	if err != nil {
+		return SchemaReply{}, err
+	}
 	j.request.Data = document
 	unhardened, err := p.do(ctx, &p.eval, j)
 	if err != nil {
@@ -141,10 +140,13 @@ func (p *Pool) checkCount(n int) error {
 // Check compiles scripts and calls each once with empty objects, in a worker set
 // apart for it; schemas are compiled. What a script answers to empty input does not matter; that it
 // ends within its limits does. The error wraps ErrUnavailable, ErrInput or is ctx's.
-func (p *Pool) Check(ctx context.Context, owner string, scripts []Script) ([]Problem, error) {
+func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []Script) ([]Problem, error) {
 	var problems []Problem
 	for part := range slices.Chunk(scripts, p.cfg.MaxScripts) {
-		j := p.newJob(OpCheck, owner, nil, part)
+		j, err := p.newJob(OpCheck, caller, owner, nil, part)
+		if err != nil {
+			return nil, err
+		}
 		if _, err := p.do(ctx, &p.check, j); err != nil {
 			return nil, err
 		}
@@ -185,24 +187,24 @@ func (p *Pool) do(ctx context.Context, l *lane, j *job) (unhardened []string, er
 
 // trip asks one worker once.
 func (p *Pool) trip(ctx context.Context, l *lane, j *job) ([]string, error) {
-	w, err := p.lease(ctx, l, j.owner)
+	w, release, err := p.lease(ctx, l, j.caller)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	p.stats.trips.Add(1)
 	began := time.Now()
 	why, cause := w.ask(ctx, &j.request, p.cfg.Hard, j.accept)
 	j.spent += time.Since(began)
 	p.stats.scripts.Add(uint64(j.reached)) //nolint:gosec // a count
 	if why == alive {
-		p.giveBack(l, w, j.owner)
+		p.giveBack(l, w)
 		if j.badInput != "" {
 			return nil, fmt.Errorf("%w: %s", ErrInput, j.badInput)
 		}
 		return w.unhardened, nil
 	}
-	p.bury(l, w, why, cause, j.owner)
-	l.queue.release(j.owner)
+	p.bury(l, w, why, cause, j.party)
 	switch why {
 	case cancelled:
 		return nil, ctx.Err()
@@ -224,16 +226,16 @@ func (p *Pool) enter() error {
 	return nil
 }
 
-// strike charges a script and its owner with the loss of a worker.
-func (p *Pool) strike(owner string, s Script, why string) {
-	if p.quarantine.strike(owner, s) {
-		p.cfg.Logger.Warn("script quarantined", slog.String("owner", owner), slog.String("script", s.Name), slog.String("cause", why))
+// strike charges the loss of a worker to the party that answers for the script.
+func (p *Pool) strike(who party, s Script, why string) {
+	if p.quarantine.strike(who, s) {
+		p.cfg.Logger.Warn("script quarantined", who.attr(), slog.String("script", s.Name), slog.String("cause", why))
 	}
 }
 
-// ResetQuarantine forgives an owner and all their scripts, every owner for "": an
-// operator's way out.
-func (p *Pool) ResetQuarantine(owner string) { p.quarantine.reset(owner) }
+// ResetQuarantine forgives a principal, as owner and as caller, and everybody for "":
+// an operator's way out.
+func (p *Pool) ResetQuarantine(id string) { p.quarantine.reset(id) }
 
 // Close kills all workers, waits until they are reaped and until calls in flight
 // have returned ErrUnavailable. It may be called more than once.
@@ -246,8 +248,8 @@ func (p *Pool) Close() error {
 	}
 	p.mu.Unlock()
 	p.end()
-	p.eval.queue.close()
-	p.check.queue.close()
+	p.eval.queue.Close()
+	p.check.queue.Close()
 	for _, w := range procs {
 		w.kill(discarded)
 	}

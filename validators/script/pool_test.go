@@ -63,7 +63,7 @@ func conditions(sources ...string) []script.Script {
 func one(t testing.TB, p *script.Pool, source, data string) script.Result {
 	t.Helper()
 	r, err := p.Run(context.Background(), script.Batch{
-		Owner: t.Name(), Now: time.Unix(1_700_000_000, 0), Validators: validators(source),
+		Caller: t.Name(), Owner: script.Owner{ID: t.Name()}, Now: time.Unix(1_700_000_000, 0), Validators: validators(source),
 		Data: json.RawMessage(data), Context: json.RawMessage(`{"state":"draft"}`),
 	})
 	if err != nil {
@@ -146,7 +146,7 @@ func TestRoutes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := p.Stats().Trips
 			r, err := p.Run(context.Background(), script.Batch{
-				Owner: t.Name(), Routes: conditions(c.routes...), Validators: validators(yes, no), Data: json.RawMessage(`{"n":3}`),
+				Caller: t.Name(), Owner: script.Owner{ID: t.Name()}, Routes: conditions(c.routes...), Validators: validators(yes, no), Data: json.RawMessage(`{"n":3}`),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -173,7 +173,7 @@ func TestRoutes(t *testing.T) {
 func TestBlame(t *testing.T) {
 	p := newPool(t, script.Config{})
 	r, err := p.Run(context.Background(), script.Batch{
-		Owner: "o", Routes: conditions("false", "true"),
+		Caller: "o", Owner: script.Owner{ID: "o"}, Routes: conditions("false", "true"),
 		Validators: validators(yes, hang, no, explode, panics, "nonsense(", spin, yes),
 	})
 	if err != nil {
@@ -195,7 +195,7 @@ func TestBlame(t *testing.T) {
 	if s := p.Stats(); s.Kills != 1 || s.Deaths != 1 || s.Timeouts-s.Retries != 1 || s.Recycled != 1 {
 		t.Errorf("%+v", s)
 	}
-	r, err = p.Run(context.Background(), script.Batch{Owner: "p", Routes: conditions("true", "false", "false"), Validators: validators(hang, yes)})
+	r, err = p.Run(context.Background(), script.Batch{Caller: "p", Owner: script.Owner{ID: "p"}, Routes: conditions("true", "false", "false"), Validators: validators(hang, yes)})
 	if err != nil || r.Route != 0 || !reflect.DeepEqual(codes(r.Results), []script.Code{script.Timeout, script.OK}) {
 		t.Errorf("death behind a route that was not the last: %+v, %v", r, err)
 	}
@@ -218,7 +218,7 @@ func TestGrowthIsInterrupted(t *testing.T) {
 func TestTotalBoundsABatch(t *testing.T) {
 	p := newPool(t, script.Config{Soft: 20 * time.Millisecond, Hard: 50 * time.Millisecond, Total: 100 * time.Millisecond})
 	began := time.Now()
-	r, err := p.Run(context.Background(), script.Batch{Owner: "o", Validators: validators(hang, hang, hang, hang, hang, hang, hang, hang, yes)})
+	r, err := p.Run(context.Background(), script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Validators: validators(hang, hang, hang, hang, hang, hang, hang, hang, yes)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestTotalBoundsABatch(t *testing.T) {
 func TestSameInputSameVerdict(t *testing.T) {
 	p := newPool(t, script.Config{})
 	ask := func(now time.Time, seed int64) string {
-		r, err := p.Run(context.Background(), script.Batch{Owner: "o", Now: now, Seed: seed, Validators: validators(
+		r, err := p.Run(context.Background(), script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Now: now, Seed: seed, Validators: validators(
 			"() => ({ valid: true, reason: [Math.random(), Math.random(), Date.now(), new Date().toString(), new Date(2020, 5, 1).getTime()].join() })")})
 		if err != nil {
 			t.Fatal(err)
@@ -290,7 +290,7 @@ func TestNothingToAsk(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	p := newPool(t, script.Config{})
-	problems, err := p.Check(context.Background(), "o", append(append(
+	problems, err := p.Check(context.Background(), "o", script.Owner{ID: "o"}, append(append(
 		validators("(d) => d.n > 2", "(d) => d.x.y", "(d) => undefined", "(d) =>\n  {{{", hang, explode, "", "async () => true"),
 		conditions("data.n > 2", "data.n >")...),
 		script.Script{Name: "s", Kind: script.Schema, Source: `{"type":"object"}`},
@@ -332,7 +332,7 @@ func TestValidate(t *testing.T) {
 		exponential += fmt.Sprintf(`,"d%d":{"anyOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i+1, i, i)
 	}
 	exponential += "}}"
-	r, err := p.Validate(context.Background(), "o", []script.Script{
+	r, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, []script.Script{
 		schema("fits", `{"type":"object","required":["n"]}`),
 		schema("does not", `{"required":["m"],"properties":{"n":{"type":"string"}}}`),
 		schema("broken", `{"type":"banana"}`),
@@ -358,10 +358,10 @@ func TestValidate(t *testing.T) {
 	if !strings.Contains(r.Results[3].Detail, "do not nest anyOf") {
 		t.Errorf("%+v", r.Results[3])
 	}
-	if _, err := p.Validate(context.Background(), "o", validators(yes), nil); !errors.Is(err, script.ErrInput) {
+	if _, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, validators(yes), nil); !errors.Is(err, script.ErrInput) {
 		t.Errorf("a function as schema: %v", err)
 	}
-	if _, err := p.Validate(context.Background(), "o", []script.Script{schema("s", "true")}, json.RawMessage(`{`)); !errors.Is(err, script.ErrInput) {
+	if _, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, []script.Script{schema("s", "true")}, json.RawMessage(`{`)); !errors.Is(err, script.ErrInput) {
 		t.Errorf("no JSON: %v", err)
 	}
 }
@@ -375,7 +375,7 @@ func TestConcurrentCallers(t *testing.T) {
 				want := g*1000 + n
 				raw, _ := json.Marshal(map[string]int{"n": want})
 				r, err := p.Run(context.Background(), script.Batch{
-					Owner: string(rune('a' + g)), Validators: validators("(d) => ({ valid: true, reason: String(d.n) })"), Data: raw,
+					Caller: string(rune('a' + g)), Owner: script.Owner{ID: string(rune('a' + g))}, Validators: validators("(d) => ({ valid: true, reason: String(d.n) })"), Data: raw,
 				})
 				if err != nil {
 					t.Error(err)
@@ -389,7 +389,7 @@ func TestConcurrentCallers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s := p.Stats(); s.Workers > 2 || s.Calls != 800 {
+	if s := p.Stats(); s.Workers > 3 || s.Calls != 800 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -1,26 +1,52 @@
 package script
 
 import (
+	"hash/maphash"
+	"log/slog"
 	"sync"
 	"time"
 )
 
-// quarantine remembers who got workers killed. Scripts are told apart by owner
-// and text: nobody can have another owner's script locked away by copying it.
+// quarantine remembers who got workers killed, and by which script.
 type quarantine struct {
 	now                         func() time.Time
 	scriptStrikes, ownerStrikes int
-	window, sentence            time.Duration
+	window                      time.Duration
+	ownerSentence               time.Duration
+	callerSentence              time.Duration
+	seed                        maphash.Seed
 
 	mu      sync.Mutex
 	records map[culprit]*record
 }
 
-// culprit is a script of an owner, or with empty text the owner.
+// party answers for a lost worker: the owner of the script, or the caller where the
+// owner is trusted. Nobody can have another owner's script locked away by copying it,
+// or a trusted owner's by feeding it.
+type party struct {
+	id     string
+	caller bool
+}
+
+func answerable(caller string, owner Owner) party {
+	if owner.Trusted {
+		return party{id: caller, caller: true}
+	}
+	return party{id: owner.ID}
+}
+
+// attr names the party in the log.
+func (p party) attr() slog.Attr {
+	if p.caller {
+		return slog.String("caller", p.id)
+	}
+	return slog.String("owner", p.id)
+}
+
+// culprit is a party with one script, or with all of them.
 type culprit struct {
-	owner string
-	kind  Kind
-	text  string
+	party
+	script uint64 // keyed hash of kind and text, 0 for all scripts
 }
 
 type record struct {
@@ -34,22 +60,33 @@ const maxRecords = 4096
 func newQuarantine(c Config) *quarantine {
 	return &quarantine{
 		now: c.Now, scriptStrikes: c.ScriptStrikes, ownerStrikes: c.OwnerStrikes,
-		window: c.StrikeWindow, sentence: c.QuarantineFor, records: map[culprit]*record{},
+		window: c.StrikeWindow, ownerSentence: c.QuarantineFor, callerSentence: c.CallerQuarantineFor,
+		seed: maphash.MakeSeed(), records: map[culprit]*record{},
 	}
 }
 
-// strike counts a worker killed by a script against it and its owner, and says
-// whether either is quarantined now.
-func (q *quarantine) strike(owner string, s Script) bool {
+// strike counts a worker killed by a script against the party that answers for it, for
+// this script and for all scripts, and says whether either is quarantined now.
+func (q *quarantine) strike(who party, s Script) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
 	if len(q.records) >= maxRecords {
 		q.prune(now)
 	}
-	a := q.count(culprit{owner, s.Kind, s.Source}, q.scriptStrikes, now)
-	b := q.count(culprit{owner: owner}, q.ownerStrikes, now)
+	a := q.count(culprit{who, q.hash(s)}, q.scriptStrikes, now)
+	b := q.count(culprit{who, 0}, q.ownerStrikes, now)
 	return a || b
+}
+
+// hash is never 0. It keeps what is remembered small, and holds on to no text.
+func (q *quarantine) hash(s Script) uint64 {
+	var h maphash.Hash
+	h.SetSeed(q.seed)
+	_, _ = h.WriteString(string(s.Kind))
+	_ = h.WriteByte(0)
+	_, _ = h.WriteString(s.Source)
+	return max(h.Sum64(), 1)
 }
 
 func (q *quarantine) count(c culprit, allowed int, now time.Time) bool {
@@ -66,65 +103,58 @@ func (q *quarantine) count(c culprit, allowed int, now time.Time) bool {
 		return false
 	}
 	r.strikes = nil
-	r.until = now.Add(q.sentence)
+	r.until = now.Add(q.ownerSentence)
+	if c.caller {
+		r.until = now.Add(q.callerSentence)
+	}
 	return true
 }
 
 // prune forgets what no longer matters, and then whatever it takes to make room,
-// owners last.
+// parties last.
 func (q *quarantine) prune(now time.Time) {
 	for c, r := range q.records {
 		if now.After(r.until) && (len(r.strikes) == 0 || now.Sub(r.strikes[len(r.strikes)-1]) > q.window) {
 			delete(q.records, c)
 		}
 	}
-	for _, owners := range []bool{false, true} {
+	for _, parties := range []bool{false, true} {
 		for c := range q.records {
 			if len(q.records) < maxRecords/2 {
 				return
 			}
-			if owners || c.text != "" {
+			if parties || c.script != 0 {
 				delete(q.records, c)
 			}
 		}
 	}
 }
 
-// holds says until when a script or its owner is quarantined; zero: neither is.
-func (q *quarantine) holds(owner string, s Script) (until time.Time, wholeOwner bool) {
+// holds says until when a script is not run for the party that answers for it, and
+// whether none of its scripts is; zero: it is run.
+func (q *quarantine) holds(who party, s Script) (until time.Time, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.records) == 0 { // the usual case costs no hashing of sources
 		return time.Time{}, false
 	}
 	now := q.now()
-	if r := q.records[culprit{owner: owner}]; r != nil && now.Before(r.until) {
+	if r := q.records[culprit{who, 0}]; r != nil && now.Before(r.until) {
 		return r.until, true
 	}
-	if r := q.records[culprit{owner, s.Kind, s.Source}]; r != nil && now.Before(r.until) {
+	if r := q.records[culprit{who, q.hash(s)}]; r != nil && now.Before(r.until) {
 		return r.until, false
 	}
 	return time.Time{}, false
 }
 
-// suspect says whether an owner had a worker killed lately.
-func (q *quarantine) suspect(owner string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	r := q.records[culprit{owner: owner}]
-	if r == nil {
-		return false
-	}
-	now := q.now()
-	return now.Before(r.until) || len(r.strikes) > 0 && now.Sub(r.strikes[len(r.strikes)-1]) <= q.window
-}
-
-// reset forgets everything about an owner, about all of them for "".
-func (q *quarantine) reset(owner string) {
+// reset forgets everything about a principal as owner and as caller, about all of them
+// for "".
+func (q *quarantine) reset(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for c := range q.records {
-		if owner == "" || c.owner == owner {
+		if id == "" || c.id == id {
 			delete(q.records, c)
 		}
 	}

@@ -14,12 +14,12 @@ func newClock() *clock                { return &clock{time.Unix(1_700_000_000, 0
 func at(c *clock) *quarantine         { return newQuarantine(Config{Now: c.now}.WithDefaults()) }
 
 func held(q *quarantine, owner, source string) bool {
-	until, _ := q.holds(owner, Script{Kind: Validator, Source: source})
+	until, _ := q.holds(party{id: owner}, Script{Kind: Validator, Source: source})
 	return !until.IsZero()
 }
 
 func strike(q *quarantine, owner, source string) bool {
-	return q.strike(owner, Script{Kind: Validator, Source: source})
+	return q.strike(party{id: owner}, Script{Kind: Validator, Source: source})
 }
 
 func TestQuarantineOfAScript(t *testing.T) {
@@ -64,20 +64,17 @@ func TestQuarantineOfAnOwner(t *testing.T) {
 	c := newClock()
 	q := at(c)
 	for i := range 10 {
-		if !q.suspect("o") != (i == 0) {
-			t.Errorf("suspect after %d strikes: %t", i, q.suspect("o"))
-		}
 		strike(q, "o", fmt.Sprint("bad", i))
 	}
-	until, whole := q.holds("o", Script{Kind: Condition, Source: "never seen"})
+	until, whole := q.holds(party{id: "o"}, Script{Kind: Condition, Source: "never seen"})
 	if until.IsZero() || !whole {
 		t.Error("the owner is not held after ten strikes")
 	}
-	if held(q, "honest", "x") || q.suspect("honest") {
+	if held(q, "honest", "x") {
 		t.Error("another owner is held")
 	}
 	q.reset("o")
-	if held(q, "o", "bad1") || q.suspect("o") {
+	if held(q, "o", "bad1") {
 		t.Error("still held after reset")
 	}
 	for range 3 {
@@ -111,5 +108,38 @@ func TestQuarantineIsBounded(t *testing.T) {
 	}
 	if n := len(q.records); n > maxRecords+2 {
 		t.Errorf("%d records", n)
+	}
+}
+
+// A trusted owner's scripts are held for the caller whose data did it, for a while, and
+// for nobody else; the caller's own scripts are another matter.
+func TestQuarantineOfACaller(t *testing.T) {
+	c := newClock()
+	q := at(c)
+	operator := Owner{ID: "operator", Trusted: true}
+	s := Script{Kind: Validator, Source: "slow"}
+	heldFor := func(caller string, owner Owner, s Script) bool {
+		until, _ := q.holds(answerable(caller, owner), s)
+		return !until.IsZero()
+	}
+	for range 3 {
+		q.strike(answerable("agent", operator), s)
+	}
+	if !heldFor("agent", operator, s) {
+		t.Error("the caller is not held after three strikes")
+	}
+	other := Script{Kind: Validator, Source: "other"}
+	if heldFor("agent", operator, other) || heldFor("honest", operator, s) || heldFor("operator", operator, s) || heldFor("honest", Owner{ID: "agent"}, s) {
+		t.Error("more is held than one script for one caller")
+	}
+	c.pass(time.Minute)
+	if heldFor("agent", operator, s) {
+		t.Error("the caller is held for more than a minute")
+	}
+	for i := range 10 {
+		q.strike(answerable("agent", operator), Script{Kind: Validator, Source: fmt.Sprint(i)})
+	}
+	if !heldFor("agent", operator, other) || heldFor("honest", operator, other) || heldFor("agent", Owner{ID: "agent"}, other) {
+		t.Error("after ten strikes not exactly the trusted scripts are held for the caller")
 	}
 }

@@ -4,14 +4,28 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 )
 
 // ErrUnavailable reports that the sandbox itself could not give an answer: no
-// worker could be started, the queue was full, or a worker died within its
-// limits through no fault of the script. The call may be retried; it says
+// worker could be started, the caller waited too long for one, or a worker died within
+// its limits through no fault of the script. The call may be retried; it says
 // nothing about the script. Anything that the script can cause is a Result.
 var ErrUnavailable = errors.New("script sandbox unavailable")
+
+// QuarantineError reports that a trusted owner's script is not run for a caller whose
+// data got workers killed in it. It wraps ErrUnavailable.
+type QuarantineError struct {
+	RetryAfter time.Duration // above 0
+}
+
+func (e *QuarantineError) Error() string {
+	return fmt.Sprintf("%v: data of this caller got workers killed repeatedly; try again in %v", ErrUnavailable, e.RetryAfter.Round(time.Second))
+}
+
+// Unwrap makes it match ErrUnavailable.
+func (e *QuarantineError) Unwrap() error { return ErrUnavailable }
 
 // Kind says how the source of a Script is read.
 type Kind string
@@ -38,12 +52,23 @@ type Script struct {
 	Source string `json:"source"`
 }
 
+// Owner is who wrote scripts.
+type Owner struct {
+	ID string // a principal
+	// Trusted is true for what an operator loaded. A trusted owner never answers for the
+	// data of a caller.
+	Trusted bool
+}
+
 // Batch is everything that one transition asks of the sandbox, in one round
 // trip: the routes, tried in order until one is true, and the validators, all of
 // which run. Every script gets a fresh runtime.
 type Batch struct {
-	// Owner is who wrote the scripts. Queue fairness and quarantine are per owner.
-	Owner string
+	// Caller is the principal who calls: it waits in its own line for a worker, and
+	// answers for what its data does to a trusted owner's scripts.
+	Caller string
+	// Owner wrote the scripts, and answers for them unless it is trusted.
+	Owner Owner
 	// Now and Seed fix the clock and the random source that scripts see, so that
 	// the same input gives the same verdict.
 	Now  time.Time
@@ -69,7 +94,7 @@ const (
 	Timeout     Code = "timeout"     // soft or hard time limit
 	Memory      Code = "memory"      // memory limit
 	Internal    Code = "internal"    // it made the interpreter itself fail
-	Quarantined Code = "quarantined" // it (or its owner) killed workers repeatedly and is not run for now
+	Quarantined Code = "quarantined" // it (or its owner, never a trusted one) killed workers repeatedly and is not run for now
 )
 
 // Result is what one script said. Strings in it are data from a stranger:
@@ -120,7 +145,7 @@ type Runner interface {
 	Run(ctx context.Context, b Batch) (Reply, error)
 	// Check compiles scripts without running them on real input (the dry run of
 	// registration). Problems are the scripts' faults; the error is the sandbox's.
-	Check(ctx context.Context, owner string, scripts []Script) ([]Problem, error)
+	Check(ctx context.Context, caller string, owner Owner, scripts []Script) ([]Problem, error)
 }
 
 // SchemaRunner is a Runner that also applies JSON Schemas in the sandbox, where
@@ -129,7 +154,7 @@ type SchemaRunner interface {
 	Runner
 	// Validate checks one JSON document (nil is {}) against schemas (Scripts of
 	// kind Schema), all of them. The error wraps ErrUnavailable or ErrInput, or is ctx's.
-	Validate(ctx context.Context, owner string, schemas []Script, document json.RawMessage) (SchemaReply, error)
+	Validate(ctx context.Context, caller string, owner Owner, schemas []Script, document json.RawMessage) (SchemaReply, error)
 }
 
 // SchemaReply answers Validate.

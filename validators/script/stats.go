@@ -20,7 +20,7 @@ type Stats struct {
 	Retries     uint64        // questions asked again of another worker
 	Starts      uint64        // workers started
 	Recycled    uint64        // workers replaced for age or after a fault
-	Refused     uint64        // calls that found the queue full
+	Refused     uint64        // calls that got no worker in time, or whose line was too long
 	Quarantined uint64        // scripts not run because of a quarantine
 	QueueTime   time.Duration // spent waiting for a worker, all calls together
 	Waiting     int           // calls waiting now
@@ -55,7 +55,7 @@ func (p *Pool) Stats() Stats {
 		Calls: c.calls.Load(), Trips: c.trips.Load(), Scripts: c.scripts.Load(), Timeouts: c.timeouts.Load(), Memory: c.memory.Load(),
 		Kills: c.kills.Load(), Deaths: c.deaths.Load(), Retries: c.retries.Load(), Starts: c.starts.Load(),
 		Recycled: c.recycled.Load(), Refused: c.refused.Load(), Quarantined: c.quarantined.Load(),
-		QueueTime: time.Duration(c.queueTime.Load()), Waiting: p.eval.queue.depth() + p.check.queue.depth(),
+		QueueTime: time.Duration(c.queueTime.Load()), Waiting: p.eval.queue.Stats().Waiting + p.check.queue.Stats().Waiting,
 		Workers: int(c.workers.Load()), PeakMemory: c.peak.Load(),
 	}
 }

@@ -42,7 +42,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		b.Run(size.name+"/worker", func(b *testing.B) {
 			p := pool(b)
 			batch := script.Batch{
-				Owner: "o", Now: now, Data: data, Context: state,
+				Caller: "o", Owner: script.Owner{ID: "o"}, Now: now, Data: data, Context: state,
 				Validators: []script.Script{{Name: "v", Kind: script.Validator, Source: reference}},
 			}
 			b.ReportAllocs()
@@ -186,7 +186,7 @@ func BenchmarkSchema(b *testing.B) {
 		p := pool(b)
 		list := []script.Script{{Name: "s", Kind: script.Schema, Source: text}}
 		for b.Loop() {
-			if r, err := p.Validate(context.Background(), "o", list, data); err != nil || len(r.Results[0].Violations) > 0 {
+			if r, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, list, data); err != nil || len(r.Results[0].Violations) > 0 {
 				b.Fatal(err, r)
 			}
 		}
@@ -215,7 +215,7 @@ func pool(b *testing.B) *script.Pool {
 }
 
 func batchOf(sources ...string) script.Batch {
-	b := script.Batch{Owner: "o", Now: time.Unix(1_700_000_000, 0)}
+	b := script.Batch{Caller: "o", Owner: script.Owner{ID: "o"}, Now: time.Unix(1_700_000_000, 0)}
 	for _, s := range sources {
 		b.Validators = append(b.Validators, script.Script{Kind: script.Validator, Source: s})
 	}

@@ -1,0 +1,67 @@
+package judge_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// callerLog is a sandbox that notes for whom it works.
+type callerLog struct{ checked, ran, validated []string }
+
+func (l *callerLog) Run(_ context.Context, b script.Batch) (script.Reply, error) {
+	l.ran = append(l.ran, b.Caller)
+	return script.Reply{Route: -1, Results: []script.Result{agrees(1)}}, nil
+}
+
+func (l *callerLog) Check(_ context.Context, caller string, _ script.Owner, _ []script.Script) ([]script.Problem, error) {
+	l.checked = append(l.checked, caller)
+	return nil, nil
+}
+
+func (l *callerLog) Validate(_ context.Context, caller string, _ script.Owner, schemas []script.Script, _ json.RawMessage) (script.SchemaReply, error) {
+	l.validated = append(l.validated, caller)
+	return script.SchemaReply{Results: slices.Repeat([]script.SchemaResult{{Code: script.OK}}, len(schemas))}, nil
+}
+
+// Whatever the sandbox does for a case is accounted to who calls: the principal of a move,
+// the reviewer of a review, and never the owner of the definition.
+func TestSandboxWorksForTheCaller(t *testing.T) {
+	t.Parallel()
+	c := newCase(validated("() => true"), shaped(`{"required":["comments"]}`), func(c *judge.Case) {
+		c.Principal, c.Owner = "agent:ada", validators.Owner{ID: "agent:eve"}
+		c.Candidates[0].Entry.Schema = json.RawMessage(`{"required":["total"]}`)
+	})
+	for name, want := range map[string]string{"decide": "agent:ada", "approve": "rita"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log callerLog
+			p := pipeline(t, &log, nil)
+			var err error
+			if name == "decide" {
+				_, err = p.Decide(t.Context(), c)
+			} else {
+				c := c
+				c.Caller = "rita"
+				_, err = p.Approve(t.Context(), c, judge.Review{By: "rita"})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The schema of the data, that of the state, and the validator.
+			if len(log.checked) != 3 || len(log.validated) != 2 || len(log.ran) != 1 {
+				t.Fatalf("it asked %+v", log)
+			}
+			for _, caller := range slices.Concat(log.checked, log.validated, log.ran) {
+				if caller != want {
+					t.Errorf("it worked for %q, want %q: %+v", caller, want, log)
+				}
+			}
+		})
+	}
+}
