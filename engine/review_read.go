@@ -69,6 +69,10 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if q.After, err = reviewCursor(req.Cursor); err != nil {
 		return ReviewsResult{}, err
 	}
+	status := q.Status
+	if status == record.ReviewExpired { // those whose end is not recorded yet are open in the store
+		q.Status, q.Limit = "", 0
+	}
 	if !seesAll(p.Role) {
 		q.Principal = p.ID
 	}
@@ -77,7 +81,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		if err != nil {
 			return ReviewsResult{}, storeError("list the reviews", err)
 		}
-		if !p.deals(row.Workflow) {
+		if !p.deals(row.Workflow) || status == record.ReviewExpired && e.summary(row).Status != status {
 			continue
 		}
 		if rows = append(rows, row); len(rows) > limit {
@@ -90,7 +94,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 			out.NextCursor = cursorOf(rows[limit-1])
 			break
 		}
-		if s := e.summary(row); q.Status == "" || s.Status == q.Status {
+		if s := e.summary(row); status == "" || s.Status == status {
 			out.Reviews = append(out.Reviews, *s)
 		}
 	}

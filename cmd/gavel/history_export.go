@@ -43,7 +43,7 @@ func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	sys, err := openForReading(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
 	}

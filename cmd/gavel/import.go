@@ -61,7 +61,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := openSystem(ctx, con.log, path, equipment{})
+	sys, err := c.open(ctx, con, path)
 	if err != nil {
 		return err
 	}
@@ -83,6 +83,14 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 }
 
 // place is the store to import into. A dry run makes none.
+// open opens the store; a dry run only looks.
+func (c *importCmd) open(ctx context.Context, con *console, path string) (*system, error) {
+	if c.DryRun && path != memoryStore {
+		return openPathForReading(ctx, con, path)
+	}
+	return openSystem(ctx, con.log, path, equipment{})
+}
+
 func (c *importCmd) place(log *slog.Logger) (string, error) {
 	if !c.DryRun {
 		return c.storeAt(log, true, func(*slog.Logger, string) {})
@@ -191,7 +199,7 @@ Examples:
 
 // Run exports to a folder.
 func (c *exportCmd) Run(ctx context.Context, con *console) error {
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	sys, err := openForReading(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (c *instancesRedoCmd) Run(ctx context.Context, con *console) error {
 }
 
 func (c turning) turn(ctx context.Context, con *console, do func(answerer, context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)) error {
-	g, done, err := c.open(ctx, con)
+	g, done, err := c.openToWrite(ctx, con)
 	if err != nil {
 		return err
 	}

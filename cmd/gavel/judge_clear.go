@@ -34,7 +34,7 @@ func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
 	if c.Principal == "" && c.Workflow == "" {
 		return misused("", "say whose refusals to forget: --principal, --workflow, or both")
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	sys, err := openForWriting(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,11 @@ Exit codes: 0 all are of the version now, 1 some were refused, 2 wrong usage,
 
 // Run migrates instances.
 func (c *migrateCmd) Run(ctx context.Context, con *console) error {
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	open := openForWriting
+	if c.DryRun {
+		open = openForReading
+	}
+	sys, err := open(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
 	}

@@ -61,8 +61,17 @@ func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // k
 	return nil
 }
 
-// open returns what to ask, and what to call at the end.
+// open returns what to ask, and what to call at the end. A store is opened to be read.
 func (f placeFlags) open(ctx context.Context, con *console) (answerer, func(), error) {
+	return f.openWith(ctx, con, openForReading)
+}
+
+// openToWrite is open for commands that change something.
+func (f placeFlags) openToWrite(ctx context.Context, con *console) (answerer, func(), error) {
+	return f.openWith(ctx, con, openForWriting)
+}
+
+func (f placeFlags) openWith(ctx context.Context, con *console, open func(context.Context, *console, storeFlag) (*system, error)) (answerer, func(), error) {
 	if f.Server != "" {
 		c, err := f.connect(con.stdin)
 		if err != nil {
@@ -70,7 +79,7 @@ func (f placeFlags) open(ctx context.Context, con *console) (answerer, func(), e
 		}
 		return c, c.Close, nil
 	}
-	sys, err := openForReading(ctx, con.log, f.storeFlag)
+	sys, err := open(ctx, con, f.storeFlag)
 	if err != nil {
 		return nil, nil, err
 	}

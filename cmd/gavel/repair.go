@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
@@ -39,14 +40,19 @@ type repairResult struct {
 
 // Run saves what can be read.
 func (c *repairCmd) Run(ctx context.Context, con *console) error {
-	path, err := c.storePath(con.log, false)
-	if err != nil {
-		return err
+	path, lost := c.lostStore() // then its log is what is repaired
+	if !lost {
+		var err error
+		if path, err = c.storePath(con.log, false); err != nil {
+			return err
+		}
 	}
 	saved, err := sqlitestore.Salvage(ctx, path, c.Out)
 	switch {
 	case errors.Is(err, sqlitestore.ErrExists):
 		return misused("give another --out", "cannot %w", err)
+	case errors.Is(err, engine.ErrNewerSchema):
+		return misused("use a newer gavel", "cannot %w", err)
 	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore):
 		return &failure{code: exitBad, hint: "restore a backup: gavel restore FILE --force", err: fmt.Errorf("nothing of it can be read: %w", err)}
 	case err != nil:
@@ -72,6 +78,15 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 	con.out.printf("%s holds %s\n", file, holding(s.Contents))
 	if s.Schema {
 		con.out.printf("what the file says of its tables is lost: it was read as a store of this version\n")
+	}
+	if l := s.Log; l != nil {
+		con.out.printf("the database was lost; %s of its log were replayed\n", count(int64(l.Frames), "frame"))
+		if l.MissingPages > 0 {
+			con.out.printf("%d of %d pages were not in the log\n", l.MissingPages, l.Pages)
+		}
+		if l.Cut {
+			con.out.printf("the log ends with a frame that is damaged or was never finished\n")
+		}
 	}
 	if s.Whole() {
 		con.out.printf("nothing is lost\n")

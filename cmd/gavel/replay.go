@@ -188,13 +188,8 @@ func (c *replayCmd) change(cfg *replay.Config, about *replay.About) error {
 // openArchive opens a store so that nothing can be written.
 func openArchive(ctx context.Context, path string) (*sqlitestore.Reader, error) {
 	store, err := sqlitestore.OpenReader(ctx, path)
-	switch {
-	case errors.Is(err, engine.ErrNewerSchema):
-		return nil, misused("use a newer gavel, or another --store", "%w", err)
-	case errors.Is(err, sqlitestore.ErrOlderSchema):
-		return nil, misused("gavel instances list brings it up to date", "%w", err)
-	case err != nil:
-		return nil, unclear("is it a store of gavel, may you read it, and may SQLite write -wal and -shm beside it? if not, copy it to a folder of yours", "cannot %w", err)
+	if err != nil {
+		return nil, storeFailure(err, "is it a store of gavel, and may you read it?")
 	}
 	return store, nil
 }

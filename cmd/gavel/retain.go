@@ -37,6 +37,18 @@ Examples:
     gavel retain --workflow document-review --anchor-key ~/keys/gavel.anchor`
 }
 
+// open opens the store; a dry run only looks.
+func (c *retainCmd) open(ctx context.Context, con *console, with equipment) (*system, error) {
+	if c.DryRun {
+		return openForReading(ctx, con, c.storeFlag)
+	}
+	path, err := c.storePath(con.log, false)
+	if err != nil {
+		return nil, err
+	}
+	return openSystem(ctx, con.log, path, with)
+}
+
 // Run removes what may go.
 func (c *retainCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
@@ -50,11 +62,7 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 		}
 		with.anchors = key
 	}
-	path, err := c.storePath(con.log, false)
-	if err != nil {
-		return err
-	}
-	sys, err := openSystem(ctx, con.log, path, with)
+	sys, err := c.open(ctx, con, with)
 	if err != nil {
 		return err
 	}

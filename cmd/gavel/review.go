@@ -55,11 +55,6 @@ func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	if local, ok := g.(*engine.Engine); ok { // a server does it itself
-		if _, err := local.ExpireReviews(ctx); err != nil {
-			return engineFailure(err)
-		}
-	}
 	result, err := g.Reviews(ctx, localCLI, engine.ReviewsRequest{
 		Status: c.Status, Workflow: c.Workflow, WorkflowID: c.Instance, Cursor: c.After, Limit: c.Limit,
 	})

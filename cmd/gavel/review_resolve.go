@@ -123,7 +123,7 @@ func (r resolving) resolveThere(ctx context.Context, con *console, decision judg
 	if r.Principal != localCLI.ID {
 		return misused("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
 	}
-	g, done, err := r.open(ctx, con)
+	g, done, err := r.openToWrite(ctx, con)
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,10 @@ type console struct {
 	log    *slog.Logger
 	level  *slog.LevelVar // of log
 
+	// unsure is set where the answer may be about another store than the one that is meant:
+	// then it is not exit code 0.
+	unsure bool
+
 	args     []string      // of the program
 	settings *fileSettings // what the configuration file had for them
 }
@@ -86,6 +90,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	if err := con.arrived(execute(ctx, con, args, stderr)); err != nil {
 		return con.fail(err)
+	}
+	if con.unsure {
+		return exitUnknown
 	}
 	return exitFine
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
 // memoryStore is the --store value that keeps nothing.
@@ -39,7 +41,13 @@ func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logge
 	user, userErr := userStore()
 	if !create {
 		for _, path := range []string{local, user} {
-			if path != "" && isFile(path) {
+			if path == "" {
+				continue
+			}
+			if err := checkNotLost(path); err != nil {
+				return "", err
+			}
+			if isFile(path) {
 				return path, nil
 			}
 		}
@@ -76,6 +84,9 @@ func explicitStore(path string, create bool) (string, error) {
 		}
 		return path, nil
 	}
+	if err := checkNotLost(path); err != nil && !create {
+		return "", err
+	}
 	if !create {
 		return "", misused("start a server with it first: gavel mcp --store "+path, "there is no store at %s", path)
 	}
@@ -83,6 +94,39 @@ func explicitStore(path string, create bool) (string, error) {
 		return "", misused("give another --store", "the store cannot be made: %w", err)
 	}
 	return path, nil
+}
+
+// checkNotLost says so when there is no database at a path, but files that belonged to one.
+func checkNotLost(path string) error {
+	if isFile(path) {
+		return nil // opening it looks closer
+	}
+	const hint = "put the database back, or restore a backup: gavel restore FILE"
+	if sqlitestore.IsLogAlone(path) {
+		return unclear("put the database back, or replay the log: gavel repair --store "+path+" --out FILE", "cannot read the store %s: %w", path, sqlitestore.ErrLostFile)
+	}
+	if key := filepath.Join(filepath.Dir(path), keyFile); isFile(key) && filepath.Base(path) == storeFile {
+		return unclear(hint, "there is no store at %s, but its key %s is there: the store was moved or deleted", path, key)
+	}
+	return nil
+}
+
+// lostStore returns the store of which nothing but the write-ahead log is left.
+func (f storeFlag) lostStore() (path string, ok bool) {
+	candidates := []string{f.Store}
+	if f.Store == "" {
+		user, _ := userStore() // without one there is one place less to look
+		candidates = []string{filepath.Join(storeFolder, storeFile), user}
+	}
+	for _, path := range candidates {
+		if path != "" && sqlitestore.IsLogAlone(path) {
+			return path, true
+		}
+		if path != "" && isFile(path) {
+			break
+		}
+	}
+	return "", false
 }
 
 // makeWritable makes the folder and tries a file in it: permissions, read-only

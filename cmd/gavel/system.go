@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -74,15 +75,26 @@ func (s *system) Close() error {
 
 // openSystem opens the store at a path and wires the engine over it, with what it
 // judges with. That is the system's from then on, unless there is an error.
-func openSystem(ctx context.Context, log *slog.Logger, path string, with equipment) (_ *system, err error) {
+func openSystem(ctx context.Context, log *slog.Logger, path string, with equipment) (*system, error) {
+	hadKey := path != memoryStore && isFile(keyBeside(path))
 	key, err := digestKey(path)
 	if err != nil {
 		return nil, misused("", "cannot use the key file: %w", err)
+	}
+	if info, err := os.Stat(path); hadKey && filepath.Base(path) == storeFile && (err != nil || info.Size() == 0) {
+		log.Warn("the key of a store is here, and the store is missing or empty: a new one is made; if there was one, restore a backup",
+			"store", path, "key", keyBeside(path))
 	}
 	store, err := openStore(ctx, log, path)
 	if err != nil {
 		return nil, err
 	}
+	return newSystem(log, store, path, key, with)
+}
+
+// newSystem wires the engine over a store. The store is the system's from then on; where
+// there is an error it is closed.
+func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, with equipment) (_ *system, err error) {
 	box, err := newSandbox(log)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
@@ -121,13 +133,45 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 	return sys, nil
 }
 
-// openForReading opens an existing store for a command that only looks.
-func openForReading(ctx context.Context, log *slog.Logger, flag storeFlag) (*system, error) {
-	path, err := flag.storePath(log, false)
+// openForReading opens an existing store for a command that only looks: it writes nothing,
+// and makes no key. A store in which nothing was ever written, next to a key, is reported:
+// it may have taken the place of one that was lost.
+func openForReading(ctx context.Context, con *console, flag storeFlag) (*system, error) {
+	path, err := flag.storePath(con.log, false)
 	if err != nil {
 		return nil, err
 	}
-	return openSystem(ctx, log, path, equipment{})
+	return openPathForReading(ctx, con, path)
+}
+
+func openPathForReading(ctx context.Context, con *console, path string) (*system, error) {
+	key, err := existingKey(path)
+	if err != nil {
+		return nil, misused("", "cannot use the key file: %w", err)
+	}
+	store, err := sqlitestore.OpenToRead(ctx, path)
+	if err != nil {
+		return nil, storeFailure(err, "is it a store of gavel, and may you read it?")
+	}
+	empty, err := store.IsEmpty(ctx)
+	if err != nil {
+		return nil, errors.Join(unclear("", "cannot %w", err), store.Close())
+	}
+	if empty && isFile(keyBeside(path)) {
+		con.log.Warn("nothing was ever written to this store, but its key is there: a store that was lost looks like this, and so does a new one",
+			"store", path, "key", keyBeside(path))
+		con.unsure = true
+	}
+	return newSystem(con.log, store, path, key, equipment{})
+}
+
+// openForWriting opens an existing store for a command that changes something in it.
+func openForWriting(ctx context.Context, con *console, flag storeFlag) (*system, error) {
+	path, err := flag.storePath(con.log, false)
+	if err != nil {
+		return nil, err
+	}
+	return openSystem(ctx, con.log, path, equipment{})
 }
 
 func openStore(ctx context.Context, log *slog.Logger, path string) (engine.Store, error) {
@@ -135,20 +179,40 @@ func openStore(ctx context.Context, log *slog.Logger, path string) (engine.Store
 		return memstore.New(), nil
 	}
 	store, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: path, Logger: log})
-	switch {
-	case errors.Is(err, engine.ErrNewerSchema):
-		return nil, misused("use a newer gavel, or another --store", "%w", err)
-	case err != nil:
-		return nil, unclear("is it a store of gavel, and may you write it?", "cannot %w", err)
+	if err != nil {
+		return nil, storeFailure(err, "is it a store of gavel, and may you write it?")
 	}
 	return store, nil
+}
+
+// storeFailure gives an error of opening a store its exit code.
+func storeFailure(err error, hint string) error {
+	switch {
+	case errors.Is(err, engine.ErrNewerSchema):
+		return misused("use a newer gavel, or another --store", "%w", err)
+	case errors.Is(err, sqlitestore.ErrLostFile), errors.Is(err, sqlitestore.ErrUnreadLog):
+		hint = "" // the error says what to do
+	}
+	return unclear(hint, "cannot %w", err)
+}
+
+// keyBeside is where the key of a store is.
+func keyBeside(path string) string { return filepath.Join(filepath.Dir(path), keyFile) }
+
+// existingKey is the key beside a store, or a fresh one where there is none: nothing is
+// written for a command that only looks.
+func existingKey(path string) ([]byte, error) {
+	if isFile(keyBeside(path)) {
+		return record.LoadOrCreateKey(keyBeside(path))
+	}
+	return digestKey(memoryStore)
 }
 
 // digestKey is the key of keyed digests: beside the store, or a fresh one for a
 // store that ends with the process.
 func digestKey(path string) ([]byte, error) {
 	if path != memoryStore {
-		return record.LoadOrCreateKey(filepath.Join(filepath.Dir(path), keyFile))
+		return record.LoadOrCreateKey(keyBeside(path))
 	}
 	key := make([]byte, 32)
 	_, err := rand.Read(key)

@@ -64,7 +64,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 			return err
 		}
 	}
-	sys, err := openForReading(ctx, con.log, c.storeFlag)
+	sys, err := openForReading(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
 	}

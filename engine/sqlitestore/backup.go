@@ -48,6 +48,9 @@ func Copy(ctx context.Context, from, to string, replace bool) (Contents, error) 
 }
 
 func copyStore(ctx context.Context, from, to string, replace bool) (c Contents, err error) {
+	if err := checkFiles(from); err != nil {
+		return Contents{}, err
+	}
 	if err := free(from, to, replace); err != nil {
 		return Contents{}, err
 	}
@@ -95,15 +98,16 @@ func vacuumInto(ctx context.Context, from, to string) (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	db, err := openToRead(from)
+	src, err := openSource(ctx, from, isStore)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := isStore(ctx, db); err != nil {
+	defer func() { err = errors.Join(err, src.close()) }()
+	// VACUUM INTO writes to the other file only, but query_only forbids that too.
+	if _, err := src.db.ExecContext(ctx, "PRAGMA query_only = OFF"); err != nil {
 		return err
 	}
-	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", to); err != nil {
+	if _, err := src.db.ExecContext(ctx, "VACUUM INTO ?", to); err != nil {
 		return err
 	}
 	return syncFile(to)

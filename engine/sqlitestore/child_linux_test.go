@@ -24,6 +24,8 @@ func isolatedChild(role string, cfg sqlitestore.Config, out io.Writer) bool {
 		writeOnce(cfg, out)
 	case "fill the disk":
 		fillDisk(cfg, out)
+	case "read on read-only media":
+		readOnReadOnlyMedia(cfg, out)
 	default:
 		return false
 	}

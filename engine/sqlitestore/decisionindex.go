@@ -41,7 +41,7 @@ func (s *Store) index(ctx context.Context) (reached int64, err error) {
 		} else if time.Now().After(until) {
 			return reached, nil
 		}
-		if newest-reached <= unindexed {
+		if newest-reached <= unindexed || s.writer == nil {
 			return reached, nil
 		}
 		if err := s.indexBehind(ctx, reached); err != nil && !isOvertaken(err) {

@@ -242,3 +242,10 @@ func FailedWhileAnsweringQueues(path string) (told []error, later bool) {
 	<-first.done // transact has ended
 	return told, third.state.Load() != waiting
 }
+
+// LogSaved reports whether a log that was deleted is in the database.
+func (s *Store) LogSaved() bool {
+	s.writer.turn.Lock()
+	defer s.writer.turn.Unlock()
+	return s.writer.saved
+}

@@ -28,6 +28,16 @@ func filesOf(path string) (files, error) {
 	return f, nil
 }
 
+// sees reports whether a name still leads to the file that is open.
+func (f files) sees(name string) bool {
+	was, ok := f[name]
+	if !ok {
+		return true // where files cannot be taken away
+	}
+	now, err := os.Stat(name)
+	return err == nil && os.SameFile(was, now)
+}
+
 // present returns ErrGone unless each name still leads to the file that is open.
 // SQLite would go on writing into files that have no name.
 func (f files) present() error {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -38,32 +37,23 @@ func Inspect(ctx context.Context, path string) (Contents, error) {
 }
 
 func inspect(ctx context.Context, path string) (c Contents, err error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return Contents{}, err
-	case !info.Mode().IsRegular():
-		return Contents{}, fmt.Errorf("%w (not a regular file)", ErrNotAStore)
-	case info.Size() < minSize:
-		return Contents{}, fmt.Errorf("%w (%d bytes)", ErrNotAStore, info.Size())
-	}
-	db, err := openToRead(path)
+	src, err := openSource(ctx, path, isStore)
 	if err != nil {
 		return Contents{}, err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one state of the store, whoever writes
+	defer func() { err = errors.Join(err, src.close()) }()
+	tx, err := src.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one state of the store, whoever writes
 	if err != nil {
 		return Contents{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	in := inspector{Tx: tx}
-	for _, step := range []func(context.Context) error{in.identity, in.pages, in.count, in.chains} {
+	for _, step := range []func(context.Context) error{in.pages, in.count, in.chains} {
 		if err := step(ctx); err != nil {
 			return Contents{}, err
 		}
 	}
-	in.found.Bytes = info.Size()
+	in.found.Bytes = fileSize(path)
 	return in.found, nil
 }
 

@@ -51,6 +51,9 @@ func prepareFile(cfg Config) (string, error) {
 	if name := cfg.fileSystem(dir); name != "" {
 		return "", fmt.Errorf("%w (%s)", ErrNetworkFS, name)
 	}
+	if err := checkFiles(path); err != nil {
+		return "", err
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		return path, errors.Join(f.Sync(), f.Close(), syncDir(dir))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
 
@@ -21,15 +20,36 @@ type Reader struct{ s *Store }
 
 var _ engine.Archive = (*Reader)(nil)
 
-// OpenReader opens an existing store to read it. A store of an older schema is not
-// migrated but refused. Errors: fs.ErrNotExist, ErrNotAStore, engine.ErrNewerSchema,
-// ErrOlderSchema, ErrCorrupt, ErrDisk.
+// OpenReader opens an existing store to read it, as OpenToRead does.
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	s, err := openReader(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("read the store %s: %w", path, classify(err))
 	}
 	return &Reader{s}, nil
+}
+
+// OpenToRead opens an existing store of which nothing is changed: every write is refused
+// with ErrReadOnly. It makes no file next to the store but the -shm of SQLite, which it
+// leaves. Where that cannot be made, and where the schema is older than today's, it reads a
+// temporary copy; Close removes it. Errors: fs.ErrNotExist, ErrLostFile, ErrUnreadLog,
+// ErrNotAStore, engine.ErrNewerSchema, ErrCorrupt, ErrDisk.
+func OpenToRead(ctx context.Context, path string) (*Store, error) {
+	s, err := openReader(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("read the store %s: %w", path, classify(err))
+	}
+	return s, nil
+}
+
+// IsEmpty reports whether nothing was ever written to the store.
+func (s *Store) IsEmpty(ctx context.Context) (empty bool, err error) {
+	const query = `SELECT NOT EXISTS (SELECT 1 FROM events) AND NOT EXISTS (SELECT 1 FROM definitions)
+		AND NOT EXISTS (SELECT 1 FROM judge_configs) AND NOT EXISTS (SELECT 1 FROM anchors)`
+	err = s.read(ctx, "whether the store is empty", func(ctx context.Context) error {
+		return s.readers.QueryRowContext(ctx, query).Scan(&empty)
+	})
+	return empty, err
 }
 
 // ErrOlderSchema says that the store has to be migrated before it can be read.
@@ -39,28 +59,34 @@ func openReader(ctx context.Context, path string) (_ *Store, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%w (not a regular file)", ErrNotAStore)
-	case info.Size() < minSize:
-		return nil, fmt.Errorf("%w (%d bytes)", ErrNotAStore, info.Size())
+	src, err := openSource(ctx, path, identifyToday)
+	if errors.Is(err, ErrOlderSchema) {
+		src, err = openMigrated(ctx, path)
 	}
-	db, err := sql.Open(driverName, dsn(path, "busy_timeout(10000)", "query_only(ON)", "cache_size(-8000)", "temp_store(memory)", "trusted_schema(OFF)")+"&mode=ro")
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(max(2, runtime.NumCPU()))
-	s := &Store{path: path, log: slog.New(slog.DiscardHandler), readers: db}
-	if err = errors.Join(identifyToday(ctx, db), ctx.Err()); err == nil {
-		err = s.stmts.prepare(ctx, db)
-	}
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
+	src.db.SetMaxOpenConns(max(2, runtime.NumCPU()))
+	s := &Store{path: path, log: slog.New(slog.DiscardHandler), readers: src.db, release: src.close}
+	if err := s.stmts.prepare(ctx, src.db); err != nil {
+		return nil, errors.Join(err, src.close())
 	}
 	return s, nil
+}
+
+// openMigrated opens a copy of a store of an older schema, brought up to date.
+func openMigrated(ctx context.Context, path string) (*source, error) {
+	copied, remove, err := migratedCopy(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	src, err := openSource(ctx, copied, identifyToday)
+	if err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	closeCopy := src.close
+	src.close = func() error { return errors.Join(closeCopy(), remove()) }
+	return src, nil
 }
 
 // identifyToday refuses what is no store of today's schema.
@@ -119,15 +145,4 @@ func (r *Reader) Review(ctx context.Context, id string) (engine.StoredReview, er
 }
 
 // Close waits for the calls in progress and releases the file. It is idempotent.
-func (r *Reader) Close() error {
-	r.s.closing.Do(func() {
-		r.s.mu.Lock()
-		r.s.closed = true
-		r.s.mu.Unlock()
-		r.s.inside.Wait()
-		if err := errors.Join(r.s.stmts.close(), r.s.readers.Close()); err != nil {
-			r.s.closeErr = fmt.Errorf("close the store %s: %w", r.s.path, classify(err))
-		}
-	})
-	return r.s.closeErr
-}
+func (r *Reader) Close() error { return r.s.Close() }

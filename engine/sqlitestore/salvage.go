@@ -29,10 +29,14 @@ type Salvaged struct {
 	// Schema says that what the file itself says of its tables was unreadable, and that
 	// it was read as if it were a store of this program's version.
 	Schema bool `json:"schemaGuessed,omitempty"`
+	// Log says what was replayed where only the write-ahead log was left; nil elsewhere.
+	Log *ReplayedLog `json:"log,omitempty"`
 }
 
 // Whole reports whether everything was saved.
-func (s Salvaged) Whole() bool { return len(s.Tables) == 0 && len(s.Instances) == 0 && !s.Schema }
+func (s Salvaged) Whole() bool {
+	return len(s.Tables) == 0 && len(s.Instances) == 0 && !s.Schema && (s.Log == nil || s.Log.Whole())
+}
 
 // DamagedTable is what is missing of one table.
 type DamagedTable struct {
@@ -106,7 +110,12 @@ func Salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 }
 
 func salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
-	if err := free(path, out, false); err != nil {
+	logAlone := IsLogAlone(path)
+	source := path
+	if logAlone {
+		source = path + "-wal"
+	}
+	if err := free(source, out, false); err != nil {
 		return Salvaged{}, err
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(out), ".gavel-repair-*")
@@ -119,16 +128,18 @@ func salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 		return Salvaged{}, err
 	}
 	damaged := filepath.Join(dir, "damaged.db")
-	for _, suffix := range []string{"", "-wal"} {
-		if err := copyFile(path+suffix, damaged+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {
-			return Salvaged{}, err
-		}
+	var replayed *ReplayedLog
+	if logAlone {
+		replayed, err = replayLog(source, damaged)
+	} else {
+		err = copyDamaged(path, damaged)
 	}
-	if err := fillUp(damaged); err != nil {
+	if err != nil {
 		return Salvaged{}, err
 	}
 	left := out + ".left-over.jsonl"
 	sv := salvor{leftOver: leftOver{path: filepath.Join(dir, "left-over.jsonl")}, ids: numbers{of: map[string]int64{}, taken: map[int64]bool{}}}
+	sv.result.Log = replayed
 	sv.result.Tables, sv.result.Instances = []DamagedTable{}, []DamagedInstance{}
 	if err := sv.run(ctx, damaged, part); err != nil {
 		return Salvaged{}, err
@@ -140,6 +151,16 @@ func salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 		sv.result.LeftOver, sv.result.LeftOverEvents = left, sv.leftOver.count
 	}
 	return sv.result, publish(part, out, false)
+}
+
+// copyDamaged copies a store with its log.
+func copyDamaged(path, to string) error {
+	for _, suffix := range []string{"", "-wal"} {
+		if err := copyFile(path+suffix, to+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	return fillUp(to)
 }
 
 // fillUp makes a file that was cut off as long as it says that it is: SQLite reads no

@@ -14,11 +14,11 @@ type Stats struct {
 
 // Stats returns the figures of this process.
 func (s *Store) Stats() Stats {
-	w := s.writer
-	return Stats{
-		Batches: w.batches.Load(), Writes: w.writes.Load(), Queued: len(w.queue),
-		Bytes: fileSize(s.path), LogBytes: fileSize(s.path + "-wal"),
+	stats := Stats{Bytes: fileSize(s.path), LogBytes: fileSize(s.path + "-wal")}
+	if w := s.writer; w != nil {
+		stats.Batches, stats.Writes, stats.Queued = w.batches.Load(), w.writes.Load(), len(w.queue)
 	}
+	return stats
 }
 
 func fileSize(path string) int64 {

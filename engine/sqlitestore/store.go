@@ -53,9 +53,10 @@ type Config struct {
 type Store struct {
 	path    string
 	log     *slog.Logger
-	writer  *writer
+	writer  *writer // nil where nothing can be written
 	readers *sql.DB
 	stmts   readStatements
+	release func() error // closes readers; nil for their own Close
 	// indexFor bounds how long one search indexes.
 	indexFor time.Duration
 
@@ -72,7 +73,7 @@ var (
 	_ engine.Searcher = (*Store)(nil)
 )
 
-// Open opens the store in a file, or creates it. Errors: ErrNotAStore,
+// Open opens the store in a file, or creates it. Errors: ErrNotAStore, ErrLostFile,
 // engine.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
 // ErrNetworkFS, ErrDisk.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
@@ -153,9 +154,18 @@ func (s *Store) Close() error {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
-		s.writer.hurry()
+		if s.writer != nil {
+			s.writer.hurry()
+		}
 		s.inside.Wait()
-		err := errors.Join(s.stmts.close(), s.readers.Close(), s.writer.stop())
+		release := s.release
+		if release == nil {
+			release = s.readers.Close
+		}
+		err := errors.Join(s.stmts.close(), release())
+		if s.writer != nil {
+			err = errors.Join(err, s.writer.stop())
+		}
 		if err != nil {
 			s.closeErr = fmt.Errorf("close the store %s: %w", s.path, classify(err))
 		}

@@ -123,6 +123,9 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 		return err
 	}
 	defer s.inside.Done()
+	if s.writer == nil {
+		return fmt.Errorf("%s: %w (it was opened to be read)", what, ErrReadOnly)
+	}
 	err := s.writer.submit(ctx, size, apply)
 	if err == nil || isRefusal(err) {
 		return err

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
@@ -63,7 +64,11 @@ type writer struct {
 	stopped  chan struct{} // closed when the goroutine has ended
 	hurrying chan struct{} // closed when the store is being closed
 	once     sync.Once
+	path     string
 	files    files
+	log      *slog.Logger
+	ending   chan struct{} // closed to end watch
+	watched  chan struct{} // closed when watch has ended
 	batches  atomic.Uint64 // transactions committed
 	writes   atomic.Uint64 // writes in them
 	lonely   atomic.Int32  // transactions of one write in a row
@@ -75,6 +80,7 @@ type writer struct {
 	folder *checkpointer // nil where commits fold
 	folded int           // pages written when it was last woken
 	asked  int           // how many waited in the queue when begin last tried
+	saved  bool          // the log has lost its name, and all of it is in the file
 }
 
 // lonelyEnough is after how many transactions of one write in a row a caller writes
@@ -89,7 +95,7 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	}
 	db.SetMaxOpenConns(1)
 	w := &writer{
-		db: db, busy: cfg.BusyTimeout, queue: make(chan *request, 4*maxBatch), chores: make(chan struct{}, 1),
+		db: db, path: cfg.Path, log: cfg.Logger, busy: cfg.BusyTimeout, ending: make(chan struct{}), watched: make(chan struct{}), queue: make(chan *request, 4*maxBatch), chores: make(chan struct{}, 1),
 		stopped: make(chan struct{}), hurrying: make(chan struct{}),
 	}
 	err = patiently(ctx, w.busy, func() (err error) {
@@ -126,6 +132,7 @@ func (w *writer) start() {
 		go w.folder.run()
 	}
 	go w.run()
+	go w.watch()
 }
 
 // hurry shortens the waits for another process's lock.
@@ -136,6 +143,9 @@ func (w *writer) hurry() { w.once.Do(func() { close(w.hurrying) }) }
 func (w *writer) stop() error {
 	close(w.queue)
 	<-w.stopped
+	close(w.ending)
+	<-w.watched
+	w.saveLog()
 	var err error
 	if w.folder != nil {
 		err = w.folder.stop()
@@ -144,7 +154,9 @@ func (w *writer) stop() error {
 	// Both are upkeep: another process that reads or writes may be in their way,
 	// and the next one to open the file makes up for them.
 	_, _ = w.conn.ExecContext(ctx, "PRAGMA optimize")
-	_, _ = w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	if w.files.sees(w.path) { // else the log is all that has a name
+		_, _ = w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	}
 	return errors.Join(err, w.close())
 }
 
@@ -370,6 +382,7 @@ func (w *writer) begin() error {
 func (w *writer) tryBegin() error {
 	w.asked = len(w.queue)
 	if err := w.files.present(); err != nil {
+		w.saveLog()
 		return err
 	}
 	return w.stmts.exec(w.stmts.begin)

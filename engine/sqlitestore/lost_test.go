@@ -1,0 +1,288 @@
+package sqlitestore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// writtenStore returns an open store with some instances, all of it in the log, and the
+// heads that were acknowledged.
+func writtenStore(t *testing.T, path string) (*sqlitestore.Store, map[string]string) {
+	t.Helper()
+	s := openAt(t, path)
+	heads := map[string]string{}
+	for n := range 20 {
+		c := storetest.Start(t, storetest.ID(n), `{"a":"`+string(bytes.Repeat([]byte("x"), 3000))+`"}`)
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		heads[c.Next.ID] = c.Next.Head
+	}
+	return s, heads
+}
+
+// logAlone copies the log of an open store to a folder of its own.
+func logAlone(t *testing.T, from string) string {
+	t.Helper()
+	path := newPath(t)
+	log, err := os.ReadFile(from + "-wal")
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path+"-wal", log, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func checkHeads(t *testing.T, path string, heads map[string]string) {
+	t.Helper()
+	s, err := sqlitestore.OpenToRead(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for id, head := range heads {
+		if inst, err := s.Load(t.Context(), id); err != nil || inst.Head != head {
+			t.Fatalf("%s was acknowledged and is lost: %v", id, err)
+		}
+	}
+}
+
+// Nothing opens a database that is missing or empty next to its log, and the log stays.
+func TestLostDatabaseIsRefused(t *testing.T) {
+	first := newPath(t)
+	s, _ := writtenStore(t, first)
+	defer s.Close()
+	for name, empty := range map[string]bool{"missing": false, "empty": true} {
+		t.Run(name, func(t *testing.T) {
+			path := logAlone(t, first)
+			if empty {
+				if err := os.WriteFile(path, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			log, err := os.ReadFile(path + "-wal")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, open := range map[string]func() error{
+				"open":    func() error { _, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path}); return err },
+				"read":    func() error { _, err := sqlitestore.OpenToRead(t.Context(), path); return err },
+				"archive": func() error { _, err := sqlitestore.OpenReader(t.Context(), path); return err },
+				"inspect": func() error { _, err := sqlitestore.Inspect(t.Context(), path); return err },
+				"copy":    func() error { _, err := sqlitestore.Copy(t.Context(), path, path+".copy", false); return err },
+			} {
+				if err := open(); !errors.Is(err, sqlitestore.ErrLostFile) {
+					t.Errorf("%s: got %v, want ErrLostFile", what, err)
+				}
+			}
+			if now, err := os.ReadFile(path + "-wal"); err != nil || !bytes.Equal(now, log) {
+				t.Errorf("the log is not what it was: %d bytes, %v", len(now), err)
+			}
+			if info, err := os.Stat(path); err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a database was made: %v", err)
+			}
+		})
+	}
+}
+
+// A log that is deleted while the store is open is folded into the database at once: with
+// the process, nothing of it is lost.
+func TestDeletedLogIsFolded(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("open files cannot be deleted there")
+	}
+	path := newPath(t)
+	s, heads := writtenStore(t, path)
+	defer s.Close()
+	if err := os.Remove(path + "-wal"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); !s.LogSaved(); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the deleted log was not folded into the database")
+		}
+	}
+	left := newPath(t) // what is on disk if the process is killed now
+	if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o700), os.Link(path, left)); err != nil {
+		t.Fatal(err)
+	}
+	checkHeads(t, left, heads)
+	if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(99), `{}`)); !errors.Is(err, sqlitestore.ErrGone) {
+		t.Errorf("a write without a log: %v", err)
+	}
+}
+
+// While the database has no name, the log that has one stays as it is, also when the store
+// is closed.
+func TestLogStaysWhenTheDatabaseIsDeleted(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("open files cannot be deleted there")
+	}
+	path := newPath(t)
+	s, heads := writtenStore(t, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out := newPath(t)
+	if err := os.MkdirAll(filepath.Dir(out), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if saved, err := sqlitestore.Salvage(t.Context(), path, out); err != nil || !saved.Whole() {
+		t.Fatalf("%+v, %v", saved, err)
+	}
+	checkHeads(t, out, heads)
+}
+
+// To read a store makes nothing but the -shm file, whether there is a log or not.
+func TestReadingMakesNothing(t *testing.T) {
+	path := newPath(t)
+	s, heads := writtenStore(t, path)
+	look := func(what string) {
+		t.Helper()
+		before, bytesBefore := folderOf(t, path)
+		checkHeads(t, path, heads)
+		after, bytesAfter := folderOf(t, path)
+		after = slices.DeleteFunc(after, func(name string) bool { return filepath.Ext(name) == ".db-shm" && !slices.Contains(before, name) })
+		if !slices.Equal(before, after) {
+			t.Errorf("%s: %v became %v", what, before, after)
+		}
+		if !bytes.Equal(bytesBefore, bytesAfter) {
+			t.Errorf("%s: the database was written to", what)
+		}
+	}
+	look("open elsewhere")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	look("closed")
+	r, err := sqlitestore.OpenToRead(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Commit(t.Context(), storetest.Start(t, storetest.ID(99), `{}`)); !errors.Is(err, sqlitestore.ErrReadOnly) {
+		t.Errorf("a write: got %v, want ErrReadOnly", err)
+	}
+	for _, err := range r.Decisions(t.Context(), engine.DecisionQuery{Workflow: "doc"}) {
+		if err != nil {
+			t.Errorf("a search: %v", err)
+		}
+	}
+}
+
+func folderOf(t *testing.T, path string) (names []string, database []byte) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err == nil {
+		database, err = os.ReadFile(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, database
+}
+
+// A store of an older schema is read from a copy, and stays as it is.
+func TestOlderSchemaIsRead(t *testing.T) {
+	path := newPath(t)
+	s, heads := writtenStore(t, path)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db := raw(t, path)
+	run(t, db, `DROP TRIGGER decisions_removed; DROP TABLE decision_terms; DROP TABLE decision_times; DROP TABLE decision_index; PRAGMA user_version = 4`)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, before := folderOf(t, path)
+	checkHeads(t, path, heads)
+	if _, after := folderOf(t, path); !bytes.Equal(before, after) {
+		t.Error("the store was written to")
+	}
+}
+
+// Repair replays a log alone into a new store, which goes on from there. What the log does
+// not hold is reported.
+func TestRepairOfALogAlone(t *testing.T) {
+	first := newPath(t)
+	s, heads := writtenStore(t, first)
+	defer s.Close()
+	salvage := func(t *testing.T, path string) (sqlitestore.Salvaged, string) {
+		t.Helper()
+		out := filepath.Join(t.TempDir(), "out.db")
+		saved, err := sqlitestore.Salvage(context.Background(), path, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return saved, out
+	}
+	t.Run("whole", func(t *testing.T) {
+		saved, out := salvage(t, logAlone(t, first))
+		if !saved.Whole() || saved.Log == nil || saved.Log.Frames == 0 {
+			t.Fatalf("%+v", saved)
+		}
+		checkHeads(t, out, heads)
+		again := openAt(t, out)
+		defer again.Close()
+		inst, err := again.Load(t.Context(), storetest.ID(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Commit(t.Context(), storetest.Advance(t, inst, "reviewing", `{"n":1}`)); err != nil {
+			t.Fatal(err)
+		}
+		if err := record.Verify(again.Events(t.Context(), engine.EventQuery{Instance: inst.ID})); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("damaged in the middle", func(t *testing.T) {
+		path := logAlone(t, first)
+		content, err := os.ReadFile(path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		content[len(content)*3/4] ^= 1
+		if err := os.WriteFile(path+"-wal", content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		saved, out := salvage(t, path)
+		if saved.Whole() || !saved.Log.Cut {
+			t.Fatalf("called whole: %+v", saved.Log)
+		}
+		if c, err := sqlitestore.Inspect(t.Context(), out); err != nil || c.Instances == 0 || c.Instances >= int64(len(heads)) {
+			t.Fatalf("%+v, %v", c, err)
+		}
+	})
+	t.Run("after a checkpoint", func(t *testing.T) {
+		if _, err := s.WriterConn().ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(50), `{}`)); err != nil {
+			t.Fatal(err)
+		}
+		if saved, _ := salvage(t, logAlone(t, first)); saved.Whole() || saved.Log.MissingPages == 0 {
+			t.Fatalf("called whole: %+v", saved.Log)
+		}
+	})
+}

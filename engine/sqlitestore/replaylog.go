@@ -1,0 +1,140 @@
+package sqlitestore
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// ReplayedLog says what a write-ahead log without its database held.
+type ReplayedLog struct {
+	// Frames were committed and are whole, Pages is how many pages the database had.
+	Frames int   `json:"frames"`
+	Pages  int64 `json:"pages"`
+	// MissingPages were in the database only.
+	MissingPages int64 `json:"missingPages,omitempty"`
+	// Cut says that the log goes on with a frame that is damaged, or was never finished.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// Whole reports whether the log held all of the database.
+func (r *ReplayedLog) Whole() bool { return r.MissingPages == 0 && !r.Cut }
+
+// The form of a write-ahead log (sqlite.org/fileformat2.html#walformat).
+const (
+	logHeader   = 32
+	frameHeader = 24
+	logMagic    = 0x377f0682 // the last bit says in which order checksums read their words
+)
+
+// replayLog writes the pages that the whole, committed frames of a log hold to a new file.
+func replayLog(logPath, to string) (r *ReplayedLog, err error) {
+	in, err := os.Open(logPath)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	latest, r, err := committedFrames(bufio.NewReaderSize(in, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	page := make([]byte, pageSize4K)
+	for number := int64(1); number <= r.Pages; number++ {
+		at, ok := latest[number]
+		if !ok {
+			r.MissingPages++
+			continue
+		}
+		if _, err := in.ReadAt(page, at); err != nil {
+			return nil, err
+		}
+		if _, err := out.WriteAt(page, (number-1)*pageSize4K); err != nil {
+			return nil, err
+		}
+	}
+	return r, out.Truncate(r.Pages * pageSize4K)
+}
+
+// committedFrames returns where the log holds the last committed state of each page. It ends
+// at the first frame that belongs to an earlier log, or whose checksum does not cover it.
+func committedFrames(in io.Reader) (latest map[int64]int64, r *ReplayedLog, err error) {
+	var header [logHeader]byte
+	if _, err := io.ReadFull(in, header[:]); err != nil {
+		return nil, nil, fmt.Errorf("%w (the log has no header)", ErrCorrupt)
+	}
+	sum := frameSum{order: binary.LittleEndian}
+	magic := binary.BigEndian.Uint32(header[:])
+	if magic&1 == 1 {
+		sum.order = binary.BigEndian
+	}
+	sum.add(header[:24])
+	switch {
+	case magic&^1 != logMagic, !sum.is(header[24:]):
+		return nil, nil, fmt.Errorf("%w (the header of the log is damaged)", ErrCorrupt)
+	case binary.BigEndian.Uint32(header[8:]) != pageSize4K:
+		return nil, nil, fmt.Errorf("%w (the log is not a store's)", ErrNotAStore)
+	}
+	latest, r = map[int64]int64{}, &ReplayedLog{}
+	open := map[int64]int64{} // of the transaction that is not committed yet
+	frame := make([]byte, frameHeader+pageSize4K)
+	for n := 0; ; n++ {
+		switch _, err := io.ReadFull(in, frame); {
+		case errors.Is(err, io.EOF):
+			return latest, r, nothingCommitted(r)
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			r.Cut = true
+			return latest, r, nothingCommitted(r)
+		case err != nil:
+			return nil, nil, err
+		}
+		if string(frame[8:16]) != string(header[16:24]) { // of the log before this one began anew
+			return latest, r, nothingCommitted(r)
+		}
+		sum.add(frame[:8])
+		sum.add(frame[frameHeader:])
+		if !sum.is(frame[16:24]) {
+			r.Cut = true
+			return latest, r, nothingCommitted(r)
+		}
+		open[int64(binary.BigEndian.Uint32(frame))] = logHeader + int64(n)*int64(len(frame)) + frameHeader
+		if pages := binary.BigEndian.Uint32(frame[4:]); pages > 0 {
+			for number, at := range open {
+				latest[number] = at
+			}
+			clear(open)
+			r.Frames, r.Pages = n+1, int64(pages)
+		}
+	}
+}
+
+func nothingCommitted(r *ReplayedLog) error {
+	if r.Frames == 0 {
+		return fmt.Errorf("%w (the log holds no committed write)", ErrCorrupt)
+	}
+	return nil
+}
+
+// frameSum is SQLite's running checksum.
+type frameSum struct {
+	order  binary.ByteOrder
+	s0, s1 uint32
+}
+
+func (f *frameSum) add(b []byte) {
+	for ; len(b) >= 8; b = b[8:] {
+		f.s0 += f.order.Uint32(b) + f.s1
+		f.s1 += f.order.Uint32(b[4:]) + f.s0
+	}
+}
+
+func (f *frameSum) is(b []byte) bool {
+	return binary.BigEndian.Uint32(b) == f.s0 && binary.BigEndian.Uint32(b[4:]) == f.s1
+}

@@ -1,0 +1,151 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// ErrUnreadLog: the files cannot be opened where they are, and the log next to the database
+// holds writes that would be missing without it.
+var ErrUnreadLog = errors.New("the write-ahead log could not be read; copy the database and its -wal file to a folder that you may write")
+
+// source is a store that is opened so that nothing can be written to it. close also removes
+// what reading it made: a temporary copy, or the empty log that SQLite needs.
+type source struct {
+	db    *sql.DB
+	path  string // of the file that is read: the store, or a copy of it
+	close func() error
+}
+
+// openSource opens a store to read it, and has check look at it. Where SQLite cannot make
+// its -shm file, as on read-only media, the file is read as it is if there is nothing in
+// its log, and else a temporary copy of both.
+func openSource(ctx context.Context, path string, check func(context.Context, *sql.DB) error) (*source, error) {
+	if err := checkFiles(path); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%w (not a regular file)", ErrNotAStore)
+	case info.Size() < minSize:
+		return nil, fmt.Errorf("%w (%d bytes)", ErrNotAStore, info.Size())
+	}
+	_, logErr := os.Lstat(path + "-wal")
+	src, err := trySource(ctx, path, "", check)
+	switch {
+	case err == nil:
+		if errors.Is(logErr, fs.ErrNotExist) {
+			src.close = func() error { err := src.db.Close(); removeEmptyLog(path); return err }
+		}
+		return src, nil
+	case !cannotShare(err):
+		return nil, err
+	case fileSize(path+"-wal") == 0:
+		return trySource(ctx, path, "&immutable=1", check)
+	}
+	copied, remove, copyErr := copyToTemp(path)
+	if copyErr != nil {
+		return nil, fmt.Errorf("%w (%s-wal: %w)", ErrUnreadLog, path, errors.Join(err, copyErr))
+	}
+	if src, err = trySource(ctx, copied, "", check); err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	src.close = func() error { return errors.Join(src.db.Close(), remove()) }
+	return src, nil
+}
+
+func trySource(ctx context.Context, path, option string, check func(context.Context, *sql.DB) error) (*source, error) {
+	db, err := sql.Open(driverName, dsn(path, "busy_timeout(10000)", "query_only(ON)", "cache_size(-8000)", "temp_store(memory)", "trusted_schema(OFF)")+"&mode=ro"+option)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	if err := errors.Join(check(ctx, db), ctx.Err()); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &source{db: db, path: path, close: db.Close}, nil
+}
+
+// cannotShare reports whether SQLite could not make or open the files that readers and
+// writers share.
+func cannotShare(err error) bool {
+	var se *sqlite.Error
+	if !errors.As(err, &se) {
+		return false
+	}
+	code := se.Code() & 0xff
+	return code == sqlite3.SQLITE_CANTOPEN || code == sqlite3.SQLITE_READONLY
+}
+
+// removeEmptyLog has SQLite delete the log that it made to read a store that had none, as
+// the last connection that may write does; where another process has the store open, it
+// leaves everything as it is. To fail does no harm: an empty log says nothing.
+func removeEmptyLog(path string) {
+	if checkFiles(path) != nil || fileSize(path+"-wal") > 0 {
+		return
+	}
+	db, err := sql.Open(driverName, dsn(path, "wal_autocheckpoint(0)")+"&mode=rw")
+	if err != nil {
+		return
+	}
+	var objects int
+	_ = db.QueryRowContext(context.Background(), "SELECT count(*) FROM sqlite_schema").Scan(&objects)
+	_ = db.Close()
+}
+
+// copyToTemp copies a database and its log to a temporary folder. What changes meanwhile
+// would not fit together, so it is refused.
+func copyToTemp(path string) (copied string, remove func() error, err error) {
+	dir, err := os.MkdirTemp("", "gavel-read-*")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	copied = filepath.Join(dir, "store.db")
+	for _, suffix := range []string{"", "-wal"} {
+		was, err := os.Stat(path + suffix)
+		if err == nil {
+			err = copyFile(path+suffix, copied+suffix)
+		}
+		var now fs.FileInfo
+		if err == nil {
+			now, err = os.Stat(path + suffix)
+		}
+		if err == nil && (now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime())) {
+			err = fmt.Errorf("%s%s is being written", path, suffix)
+		}
+		if err != nil {
+			return "", nil, errors.Join(err, remove())
+		}
+	}
+	return copied, remove, nil
+}
+
+// migratedCopy copies a store of an older schema to a temporary file and brings that up to
+// date, so that it can be read without writing to it.
+func migratedCopy(ctx context.Context, path string) (copied string, remove func() error, err error) {
+	dir, err := os.MkdirTemp("", "gavel-read-*")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	copied = filepath.Join(dir, "store.db")
+	if err = vacuumInto(ctx, path, copied); err == nil {
+		err = emptyStore(ctx, copied) // opens, migrates and closes it
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, remove())
+	}
+	return copied, remove, nil
+}
