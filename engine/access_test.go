@@ -12,9 +12,11 @@ import (
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	const (
-		ok   = engine.Code("")
-		no   = engine.CodeForbidden
-		none = engine.CodeUnknownInstance // an agent does not learn that it exists
+		ok = engine.Code("")
+		no = engine.CodeForbidden
+		// An agent does not learn that it exists.
+		none   = engine.CodeUnknownInstance
+		hidden = engine.CodeUnknownWorkflow
 	)
 	// The columns: agent on its own definition and instance; another agent on
 	// them; the agent on an operator's definition (its own instance); operator,
@@ -67,11 +69,11 @@ func TestAccess(t *testing.T) {
 		{"describe", func(ctx context.Context, x bundle) error {
 			_, err := x.b.Describe(ctx, x.p, "simple", 0)
 			return err
-		}, [6]engine.Code{}},
+		}, [6]engine.Code{ok, hidden, ok, ok, ok, ok}},
 		{"start", func(ctx context.Context, x bundle) error {
 			_, err := x.b.Start(ctx, x.p, engine.StartRequest{Type: "simple"})
 			return err
-		}, [6]engine.Code{ok, ok, ok, ok, no, no}},
+		}, [6]engine.Code{ok, hidden, ok, ok, no, no}},
 		{"advance", func(ctx context.Context, x bundle) error {
 			_, err := x.b.Advance(ctx, x.p, engine.AdvanceRequest{ID: x.id, Action: "go"})
 			return err
@@ -115,11 +117,11 @@ func TestAccess(t *testing.T) {
 		{"loosen the judge", func(ctx context.Context, x bundle) error {
 			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{Enabled: new(false)}})
 			return err
-		}, [6]engine.Code{ok, no, no, ok, no, no}},
+		}, [6]engine.Code{ok, hidden, no, ok, no, no}},
 		{"tighten the judge", func(ctx context.Context, x bundle) error {
 			_, err := x.b.ConfigureJudge(ctx, x.p, engine.JudgeConfigRequest{Name: "simple", Settings: workflow.JudgeSettings{StrictMode: new(true)}})
 			return err
-		}, [6]engine.Code{ok, no, ok, ok, no, no}},
+		}, [6]engine.Code{ok, hidden, ok, ok, no, no}},
 		{"clear refusals", func(ctx context.Context, x bundle) error {
 			_, err := x.b.ClearRefusals(ctx, x.p, engine.RefusalQuery{Principal: agent.ID})
 			return err
@@ -151,7 +153,7 @@ func TestUnknownRoleAndNobodyMayNothing(t *testing.T) {
 func TestAgentsListTheirOwnInstances(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.define(agent, simple)
+	b.define(operator, simple)
 	for range 3 {
 		b.start(agent, "simple", "")
 	}

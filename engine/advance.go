@@ -57,7 +57,7 @@ func (e *Engine) settle(ctx context.Context, p Principal, j judgement, req Advan
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
 	return AdvanceResult{
-		Position: position(w.next, j.loaded.def, p.Role), From: w.event.From, Action: w.event.Action,
+		Position: position(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
 		Decision: decisionView(*w.event.Decision),
 	}, nil
 }
@@ -95,7 +95,7 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 		return ValidateResult{}, e.conflictFor(ctx, p, err)
 	}
 	return ValidateResult{
-		Position: position(w.next, j.loaded.def, p.Role), Action: req.Action,
+		Position: position(w.next, j.loaded, p), Action: req.Action,
 		Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(*w.event.Decision),
 	}, nil
 }
@@ -130,6 +130,9 @@ type judgement struct {
 func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceRequest, precheck bool) (j judgement, done func(), err error) {
 	inst, l, err := e.instance(ctx, p, req.ID)
 	if err != nil {
+		return judgement{}, nil, err
+	}
+	if err := mayMove(inst, l, p); err != nil {
 		return judgement{}, nil, err
 	}
 	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {

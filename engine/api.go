@@ -34,11 +34,13 @@ type Principal struct {
 
 // Position is where an instance stands: part of every answer about one.
 type Position struct {
-	ID          string   `json:"id"`
-	Workflow    string   `json:"workflow"`
-	Version     int      `json:"version"`
-	State       string   `json:"state"`
-	NextActions []string `json:"nextActions"` // never nil
+	ID       string `json:"id"`
+	Workflow string `json:"workflow"`
+	Version  int    `json:"version"`
+	// DefinitionOwner says whose this version of the workflow is.
+	DefinitionOwner DefinitionOwner `json:"definitionOwner"`
+	State           string          `json:"state"`
+	NextActions     []string        `json:"nextActions"` // never nil
 	// Progress is one sentence for a person or a model.
 	Progress string        `json:"progress"`
 	Complete bool          `json:"complete"` // a final state was reached
@@ -47,6 +49,17 @@ type Position struct {
 	Revision int64         `json:"revision"`
 	Seq      int64         `json:"seq"`
 }
+
+// DefinitionOwner says to a caller whose a version of a workflow is. Names are global: who
+// reads one has to know whose rules an instance follows.
+type DefinitionOwner string
+
+// The owners.
+const (
+	OwnedByOperator DefinitionOwner = "operator"
+	OwnedByCaller   DefinitionOwner = "you"
+	OwnedByOther    DefinitionOwner = "other"
+)
 
 // Decision is a recorded decision as callers see it. Violations, Findings and
 // the rest never hold sensitive values.
@@ -99,14 +112,16 @@ type DefineResult struct {
 
 // DefinitionSummary is one entry of a list.
 type DefinitionSummary struct {
-	Name        string    `json:"name"`
-	Description string    `json:"description"`
-	Version     int       `json:"version"`
-	Hash        string    `json:"hash"`
-	Owner       string    `json:"owner"`
-	Operator    bool      `json:"operatorOwned"`
-	States      int       `json:"states"`
-	CreatedAt   time.Time `json:"createdAt"`
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Version     int    `json:"version"`
+	Hash        string `json:"hash"`
+	Owner       string `json:"owner"`
+	Operator    bool   `json:"operatorOwned"`
+	// Shared says that an operator lets every agent see and start an agent's workflow.
+	Shared    bool      `json:"shared,omitempty"`
+	States    int       `json:"states"`
+	CreatedAt time.Time `json:"createdAt"`
 }
 
 // DefinitionView is a whole definition.

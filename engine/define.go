@@ -143,19 +143,28 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 		if !p.deals(s.Name) {
 			continue
 		}
+		shared := false
+		if !s.Operator {
+			if shared, err = e.isShared(ctx, s.Name); err != nil {
+				return nil, err
+			}
+		}
+		if !shared && !owns(p, s) {
+			continue
+		}
 		l, err := e.definition(ctx, s.Name, s.Version)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, summary(l))
+		out = append(out, summary(l, shared))
 	}
 	return out, nil
 }
 
-func summary(l loaded) DefinitionSummary {
+func summary(l loaded, shared bool) DefinitionSummary {
 	return DefinitionSummary{
 		Name: l.stored.Name, Description: l.def.Description, Version: l.stored.Version, Hash: l.stored.Hash,
-		Owner: l.stored.Owner, Operator: l.stored.Operator, States: len(l.def.States), CreatedAt: l.stored.CreatedAt,
+		Owner: l.stored.Owner, Operator: l.stored.Operator, Shared: shared, States: len(l.def.States), CreatedAt: l.stored.CreatedAt,
 	}
 }
 
@@ -197,7 +206,13 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 	if err != nil {
 		return DefinitionView{}, err
 	}
-	return definitionView(known, l, overlays)
+	shared := false
+	if !l.stored.Operator {
+		if shared, err = e.isShared(ctx, l.stored.Name); err != nil {
+			return DefinitionView{}, err
+		}
+	}
+	return definitionView(known, l, shared, overlays)
 }
 
 func (req DescribeRequest) check() error {
@@ -220,10 +235,7 @@ func (req DescribeRequest) check() error {
 // is for, and until when that counts; zero is now.
 func (e *Engine) describe(ctx context.Context, p Principal, req DescribeRequest) (l loaded, owner string, until time.Time, err error) {
 	if req.ID == "" {
-		if err = e.inScope(ctx, p, req.Name); err != nil {
-			return loaded{}, "", time.Time{}, err
-		}
-		l, err = e.definitionAt(ctx, req.Name, req.Version, req.At)
+		l, err = e.definitionAt(ctx, p, req.Name, req.Version, req.At)
 		return l, p.ID, req.At, err
 	}
 	inst, _, err := e.instance(ctx, p, req.ID)
@@ -238,8 +250,8 @@ func (e *Engine) describe(ctx context.Context, p Principal, req DescribeRequest)
 }
 
 // definitionAt is a version of a definition; with a time, the newest one of then.
-func (e *Engine) definitionAt(ctx context.Context, name string, version int, at time.Time) (loaded, error) {
-	l, err := e.definition(ctx, name, version)
+func (e *Engine) definitionAt(ctx context.Context, p Principal, name string, version int, at time.Time) (loaded, error) {
+	l, err := e.named(ctx, p, name, version)
 	for err == nil && !at.IsZero() && l.stored.CreatedAt.After(at) {
 		if l.stored.Version == 1 {
 			return loaded{}, &Error{
@@ -247,7 +259,7 @@ func (e *Engine) definitionAt(ctx context.Context, name string, version int, at 
 				Hint: "Give a later time.",
 			}
 		}
-		l, err = e.definition(ctx, name, l.stored.Version-1)
+		l, err = e.named(ctx, p, name, l.stored.Version-1)
 	}
 	return l, err
 }

@@ -201,7 +201,7 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 	s, err := e.cfg.Store.Definition(ctx, name, version)
 	if err != nil {
 		if errors.Is(err, ErrNotFound) {
-			return loaded{}, e.unknownWorkflow(ctx, Principal{}, name, version)
+			return loaded{}, unknownWorkflow(name, version)
 		}
 		return loaded{}, storeError("read the definition", err)
 	}
@@ -221,6 +221,9 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 type loaded struct {
 	stored StoredDefinition
 	def    *workflow.Definition
+	// takenOver says of the version of an instance that an operator owns the name by now,
+	// and this version is an agent's.
+	takenOver bool
 }
 
 func (l loaded) owner() validators.Owner {

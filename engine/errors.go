@@ -15,35 +15,36 @@ type Code string
 
 // The codes. docs/reference/error-codes.md is generated from Codes.
 const (
-	CodeUnknownWorkflow    Code = "unknown_workflow"
-	CodeUnknownInstance    Code = "unknown_instance"
-	CodeUnknownCheckpoint  Code = "unknown_checkpoint"
-	CodeUnknownRevision    Code = "unknown_revision"
-	CodeNothingToUndo      Code = "nothing_to_undo"
-	CodeInvalidDefinition  Code = "invalid_definition"
-	CodeInvalidArgument    Code = "invalid_argument"
-	CodeInvalidData        Code = "invalid_data"
-	CodeTooLarge           Code = "too_large"
-	CodeForbidden          Code = "forbidden"
-	CodeConflict           Code = "conflict"
-	CodeKeyReused          Code = "idempotency_key_reused"
-	CodeInstanceEnded      Code = "instance_ended"
-	CodeUnknownReview      Code = "unknown_review"
-	CodeReviewClosed       Code = "review_closed"
-	CodeTooManyEvents      Code = "too_many_events"
-	CodeTooManyDefinitions Code = "too_many_definitions"
-	CodeTooManyConfigs     Code = "too_many_configurations"
-	CodeTooManyInstances   Code = "too_many_instances"
-	CodeBytesSpent         Code = "bytes_spent"
-	CodeWorkerTimeSpent    Code = "worker_time_spent"
-	CodeModelTokensSpent   Code = "model_tokens_spent"
-	CodeRateLimited        Code = "rate_limited"
-	CodeTooManyStreams     Code = "too_many_streams"
-	CodeUnauthenticated    Code = "unauthenticated"
-	CodeBusy               Code = "busy"
-	CodeUnavailable        Code = "unavailable"
-	CodeCancelled          Code = "cancelled"
-	CodeInternal           Code = "internal"
+	CodeUnknownWorkflow     Code = "unknown_workflow"
+	CodeUnknownInstance     Code = "unknown_instance"
+	CodeUnknownCheckpoint   Code = "unknown_checkpoint"
+	CodeUnknownRevision     Code = "unknown_revision"
+	CodeNothingToUndo       Code = "nothing_to_undo"
+	CodeInvalidDefinition   Code = "invalid_definition"
+	CodeInvalidArgument     Code = "invalid_argument"
+	CodeInvalidData         Code = "invalid_data"
+	CodeTooLarge            Code = "too_large"
+	CodeForbidden           Code = "forbidden"
+	CodeConflict            Code = "conflict"
+	CodeKeyReused           Code = "idempotency_key_reused"
+	CodeInstanceEnded       Code = "instance_ended"
+	CodeDefinitionTakenOver Code = "definition_taken_over"
+	CodeUnknownReview       Code = "unknown_review"
+	CodeReviewClosed        Code = "review_closed"
+	CodeTooManyEvents       Code = "too_many_events"
+	CodeTooManyDefinitions  Code = "too_many_definitions"
+	CodeTooManyConfigs      Code = "too_many_configurations"
+	CodeTooManyInstances    Code = "too_many_instances"
+	CodeBytesSpent          Code = "bytes_spent"
+	CodeWorkerTimeSpent     Code = "worker_time_spent"
+	CodeModelTokensSpent    Code = "model_tokens_spent"
+	CodeRateLimited         Code = "rate_limited"
+	CodeTooManyStreams      Code = "too_many_streams"
+	CodeUnauthenticated     Code = "unauthenticated"
+	CodeBusy                Code = "busy"
+	CodeUnavailable         Code = "unavailable"
+	CodeCancelled           Code = "cancelled"
+	CodeInternal            Code = "internal"
 )
 
 // CodeInfo documents one code.
@@ -70,6 +71,7 @@ var Codes = []CodeInfo{
 	{CodeConflict, "The instance is not at the expected revision any more.", "Look at the current state in the answer and decide again.", false},
 	{CodeKeyReused, "The idempotency key was used before with another request.", "Use a new key for a new request.", false},
 	{CodeInstanceEnded, "The instance has ended, so this cannot be done to it.", "Start a new instance.", false},
+	{CodeDefinitionTakenOver, "An operator owns the workflow's name now, and the instance has an agent's version of it, so it cannot move.", "Cancel it and start a new one, or ask an operator to migrate it.", false},
 	{CodeUnknownReview, "No review with this id is visible to the caller.", "List the reviews.", false},
 	{CodeReviewClosed, "The review has been resolved, has expired, or was overtaken.", "Look at it again; if the move is still wanted, it has to be asked for again.", false},
 	{CodeTooManyEvents, "As many refusals, pre-checks and checkpoints of the caller were recorded since the last move of the instance as may be; no more are judged or recorded.", "Do not repeat the request; ask an operator to move the instance, or cancel it.", false},

@@ -71,14 +71,14 @@ func (e *Engine) Export(ctx context.Context, p Principal, req ExportRequest) (Ex
 		}
 		name = inst.Workflow
 	}
-	definitions, err := e.exportDefinitions(ctx, name)
+	definitions, err := e.exportDefinitions(ctx, p, name)
 	if err != nil {
 		return Exported{}, err
 	}
 	return Exported{Definitions: definitions, Instances: e.exportInstances(ctx, req, record.NewSalt())}, nil
 }
 
-func (e *Engine) exportDefinitions(ctx context.Context, name string) ([]ExportedDefinition, error) {
+func (e *Engine) exportDefinitions(ctx context.Context, p Principal, name string) ([]ExportedDefinition, error) {
 	all, err := e.cfg.Store.Definitions(ctx)
 	if err != nil {
 		return nil, storeError("list the definitions", err)
@@ -104,7 +104,7 @@ func (e *Engine) exportDefinitions(ctx context.Context, name string) ([]Exported
 		}
 	}
 	if name != "" && !found {
-		return nil, e.unknownWorkflow(ctx, Principal{}, name, 0)
+		return nil, e.noWorkflow(ctx, p, name, 0)
 	}
 	return out, nil
 }

@@ -36,7 +36,7 @@ func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error 
 }
 
 func conflictAt(inst record.Instance, l loaded, p Principal) *Error {
-	pos := position(inst, l.def, p.Role)
+	pos := position(inst, l, p)
 	return &Error{
 		Code: CodeConflict, Current: &pos, Err: ErrConflict,
 		Message: fmt.Sprintf("The instance has moved: it is in state %q at revision %d.", inst.State, inst.Revision),
@@ -137,18 +137,28 @@ func (e *Engine) text(field, s string) error {
 	return nil
 }
 
-// unknownWorkflow names the nearest definition.
-func (e *Engine) unknownWorkflow(ctx context.Context, p Principal, name string, version int) error {
-	out := &Error{Code: CodeUnknownWorkflow, Err: ErrNotFound, Hint: "List the definitions to see what there is, or define it first."}
+func unknownWorkflow(name string, version int) *Error {
+	out := &Error{
+		Code: CodeUnknownWorkflow, Err: ErrNotFound, Message: fmt.Sprintf("There is no workflow %q.", name),
+		Hint: "List the definitions to see what there is, or define it first.",
+	}
 	if version > 0 {
 		out.Message = fmt.Sprintf("There is no version %d of a workflow %q.", version, name)
+	}
+	return out
+}
+
+// noWorkflow names the nearest definition among those that the caller may see. It is the
+// same answer for a name that is not there and for one that is hidden.
+func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, version int) error {
+	out := unknownWorkflow(name, version)
+	if version > 0 {
 		return out
 	}
-	out.Message = fmt.Sprintf("There is no workflow %q.", name)
 	if all, err := e.cfg.Store.Definitions(ctx); err == nil {
 		var names []string
 		for _, d := range all {
-			if p.deals(d.Name) {
+			if p.deals(d.Name) && owns(p, d) {
 				names = append(names, d.Name)
 			}
 		}

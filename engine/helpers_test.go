@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -129,6 +130,14 @@ func (b *bench) define(p engine.Principal, doc string) engine.DefineResult {
 		b.t.Fatalf("define: %v", err)
 	}
 	return r
+}
+
+// share lets every agent use an agent's workflow.
+func (b *bench) share(name string) {
+	b.t.Helper()
+	if _, err := b.ConfigureJudge(b.t.Context(), operator, engine.JudgeConfigRequest{Name: name, Settings: workflow.JudgeSettings{Shared: new(true)}}); err != nil {
+		b.t.Fatalf("share: %v", err)
+	}
 }
 
 func (b *bench) start(p engine.Principal, workflow, doc string) engine.StartResult {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,6 +61,11 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, 
 	c := JudgeConfig{
 		Workflow: l.stored.Name, Revision: len(revisions) + 1, Principal: p.ID, Role: string(p.Role), Settings: s, At: e.now(),
 	}
+	if s.Shared != nil {
+		if err := mayShare(p, l.stored); err != nil {
+			return JudgeConfig{}, err
+		}
+	}
 	switch {
 	case p.Role == RoleOperator:
 	case l.stored.Operator:
@@ -85,6 +91,17 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, 
 		return JudgeConfig{}, internal("encode the judge configuration", err)
 	}
 	return c, nil
+}
+
+// mayShare refuses to share, or no longer share, a workflow with every agent.
+func mayShare(p Principal, s StoredDefinition) error {
+	switch {
+	case p.Role != RoleOperator:
+		return &Error{Code: CodeForbidden, Path: "/shared", Message: "Only an operator lets other agents use a workflow.", Hint: "Ask an operator."}
+	case s.Operator:
+		return &Error{Code: CodeInvalidArgument, Path: "/shared", Message: "The workflow belongs to an operator; every agent may use it.", Hint: "Leave shared out."}
+	}
+	return nil
 }
 
 // mostConfigsEach is how often one principal that is no operator may configure the judge of
@@ -122,8 +139,8 @@ func (c JudgeConfig) digest() (string, error) {
 
 // checkSettings looks at the values alone.
 func (e *Engine) checkSettings(s workflow.JudgeSettings) error {
-	if s.Enabled == nil && s.StrictMode == nil && s.MinConfidence == nil && s.UseLLM == nil && s.Model == nil {
-		return &Error{Code: CodeInvalidArgument, Message: "No setting was given.", Hint: "Give at least one of enabled, strictMode, minConfidence, useLLM, model."}
+	if s.Enabled == nil && s.StrictMode == nil && s.MinConfidence == nil && s.UseLLM == nil && s.Model == nil && s.Shared == nil {
+		return &Error{Code: CodeInvalidArgument, Message: "No setting was given.", Hint: "Give at least one of enabled, strictMode, minConfidence, useLLM, model, shared."}
 	}
 	if m := s.MinConfidence; m != nil && (*m != *m || *m < 0 || *m > 1) {
 		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "minConfidence must be a number from 0 to 1.", Hint: "For example 0.8."}
@@ -251,6 +268,12 @@ func inForce(s StoredDefinition, owner string, revisions []JudgeConfig) []workfl
 }
 
 func configMessage(c JudgeConfig) string {
+	if only := (workflow.JudgeSettings{Shared: c.Settings.Shared}); c.Settings.Shared != nil && reflect.DeepEqual(c.Settings, only) {
+		if *only.Shared {
+			return fmt.Sprintf("Every agent may see and start %q from now on.", c.Workflow)
+		}
+		return fmt.Sprintf("Only its owner may see and start %q from now on.", c.Workflow)
+	}
 	if c.Scope != "" {
 		return fmt.Sprintf("The judge of %q is tightened for your instances, from the next decision on.", c.Workflow)
 	}

@@ -134,7 +134,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 func TestKeysAreScopedToThePrincipal(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.define(agent, simple)
+	b.define(operator, simple)
 	a, err1 := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple", Key: "k"})
 	o, err2 := b.Start(t.Context(), other, engine.StartRequest{Type: "simple", Key: "k"})
 	if err1 != nil || err2 != nil || a.ID == o.ID || o.Replayed {

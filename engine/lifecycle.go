@@ -46,7 +46,7 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	if err != nil {
 		return CancelResult{}, e.conflictFor(ctx, p, err)
 	}
-	pos := position(w.next, l.def, p.Role)
+	pos := position(w.next, l, p)
 	return CancelResult{Position: pos, Message: cancelMessage(pos)}, nil
 }
 
@@ -55,7 +55,7 @@ func cancelMessage(pos Position) string {
 }
 
 func instanceEnded(inst record.Instance, l loaded, p Principal, verb string) *Error {
-	pos := position(inst, l.def, p.Role)
+	pos := position(inst, l, p)
 	return &Error{
 		Code: CodeInstanceEnded, Current: &pos,
 		Message: fmt.Sprintf("The instance is %s in state %q and cannot be %s.", inst.Status, inst.State, verb),
@@ -183,6 +183,9 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 			Hint:    "Ask an operator, or go on with one of nextActions.",
 		}
 	}
+	if err := mayMove(inst, l, p); err != nil {
+		return RollbackResult{}, err
+	}
 	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
 		return RollbackResult{}, err
 	}
@@ -216,7 +219,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err != nil {
 		return RollbackResult{}, e.conflictFor(ctx, p, err)
 	}
-	pos := position(w.next, l.def, p.Role)
+	pos := position(w.next, l, p)
 	return RollbackResult{Position: pos, Context: w.next.Context, Message: rollbackMessage(cp.ID, pos)}, nil
 }
 

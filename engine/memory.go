@@ -156,7 +156,7 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q RefusalQuery)
 		return 0, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give a principal, a workflow, or both."}
 	}
 	if p.Workflows != "" && !p.deals(q.Workflow) {
-		return 0, e.unknownWorkflow(ctx, p, q.Workflow, 0)
+		return 0, e.noWorkflow(ctx, p, q.Workflow, 0)
 	}
 	n, err := e.cfg.Store.ClearRefusals(ctx, q)
 	if err != nil {

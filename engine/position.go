@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -25,28 +24,63 @@ func (e *Engine) instance(ctx context.Context, p Principal, id string) (record.I
 	case err != nil:
 		return record.Instance{}, loaded{}, storeError("load the instance", err)
 	}
-	l, err := e.definition(ctx, inst.Workflow, inst.Version)
-	if err != nil {
-		return record.Instance{}, loaded{}, err
-	}
-	return inst, l, nil
+	l, err := e.pinned(ctx, inst)
+	return inst, l, err
 }
 
-// position is where an instance stands, as a role sees it. Pure.
-func position(inst record.Instance, d *workflow.Definition, role Role) Position {
+// pinned is the version of its definition that an instance has.
+func (e *Engine) pinned(ctx context.Context, inst record.Instance) (loaded, error) {
+	l, err := e.definition(ctx, inst.Workflow, inst.Version)
+	if err != nil || l.stored.Operator {
+		return l, err
+	}
+	newest, err := e.definition(ctx, inst.Workflow, 0)
+	l.takenOver = newest.stored.Operator
+	return l, err
+}
+
+// mayMove refuses what moves an instance along the rules of an agent after an operator took
+// their name over: who reads the name is to know whose rules were passed.
+func mayMove(inst record.Instance, l loaded, p Principal) error {
+	if !l.takenOver {
+		return nil
+	}
+	pos := position(inst, l, p)
+	return &Error{
+		Code: CodeDefinitionTakenOver, Current: &pos,
+		Message: fmt.Sprintf("The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", inst.Workflow, inst.Version),
+		Hint:    "Cancel the instance and start a new one, or ask an operator to migrate it.",
+	}
+}
+
+// position is where an instance stands, as a caller sees it. Pure.
+func position(inst record.Instance, l loaded, p Principal) Position {
 	pos := Position{
-		ID: inst.ID, Workflow: inst.Workflow, Version: inst.Version, State: inst.State,
+		ID: inst.ID, Workflow: inst.Workflow, Version: inst.Version, DefinitionOwner: definitionOwner(l.stored, p), State: inst.State,
 		NextActions: []string{}, Status: inst.Status, Complete: inst.Status == record.Complete,
 		Revision: inst.Revision, Seq: inst.Seq,
 	}
-	if inst.Status == record.Running {
-		pos.NextActions = append(pos.NextActions, d.NextActions(inst.State, string(role))...)
+	if inst.Status == record.Running && !l.takenOver {
+		pos.NextActions = append(pos.NextActions, l.def.NextActions(inst.State, string(p.Role))...)
 	}
-	if s, ok := d.States[inst.State]; ok && pos.Complete {
+	if s, ok := l.def.States[inst.State]; ok && pos.Complete {
 		pos.Outcome = s.Outcome
 	}
-	pos.Progress = progress(pos)
+	if pos.Progress = progress(pos); l.takenOver && inst.Status == record.Running {
+		pos.Progress = fmt.Sprintf("Stopped in %q after %s: an operator has taken the workflow's name over. Cancel it, or ask an operator to migrate it.", pos.State, changes(pos.Revision-1))
+	}
 	return pos
+}
+
+func definitionOwner(s StoredDefinition, p Principal) DefinitionOwner {
+	switch {
+	case s.Operator:
+		return OwnedByOperator
+	case s.Owner == p.ID:
+		return OwnedByCaller
+	default:
+		return OwnedByOther
+	}
 }
 
 // progress is one sentence that says where the instance is and what can be done.
@@ -85,7 +119,7 @@ func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (
 	return position(record.Instance{
 		ID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: ev.To,
 		Status: ev.Status, Revision: ev.Revision, Seq: ev.Seq,
-	}, l.def, p.Role), nil
+	}, l, p), nil
 }
 
 // decisionView is what callers see of a recorded decision.

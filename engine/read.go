@@ -34,7 +34,7 @@ func (e *Engine) status(ctx context.Context, p Principal, inst record.Instance, 
 		return StatusResult{}, err
 	}
 	return StatusResult{
-		Position: position(inst, l.def, p.Role), Context: doc, Owner: inst.Owner, Visited: visited,
+		Position: position(inst, l, p), Context: doc, Owner: inst.Owner, Visited: visited,
 		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.unserved(l.def, overlays),
 		Reviews: waiting,
 	}, nil
@@ -74,11 +74,13 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states 
 			return CanExecuteResult{}, unknownState(fmt.Sprintf("/states/%d", i), s, l.def)
 		}
 	}
-	out := CanExecuteResult{Position: position(inst, l.def, p.Role), Required: states}
+	out := CanExecuteResult{Position: position(inst, l, p), Required: states}
 	in := slices.Contains(states, inst.State)
 	switch {
 	case inst.Status == record.Cancelled:
 		out.Reason = "The instance was cancelled."
+	case l.takenOver:
+		out.Reason = fmt.Sprintf("The instance follows version %d of %q, which is not the operator's who owns the name now.", inst.Version, inst.Workflow)
 	case in:
 		out.Allowed, out.Reason = true, fmt.Sprintf("The instance is in %q.", inst.State)
 	default:
@@ -206,6 +208,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 		q.Owner = p.ID
 	}
 	out := InstancesResult{Instances: []InstanceSummary{}}
+	versions := map[definitionKey]loaded{}
 	for inst, err := range e.cfg.Store.Instances(ctx, q) {
 		if err != nil {
 			return InstancesResult{}, storeError("list the instances", err)
@@ -217,12 +220,15 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 			out.NextCursor = out.Instances[limit-1].ID
 			break
 		}
-		l, err := e.definition(ctx, inst.Workflow, inst.Version)
-		if err != nil {
-			return InstancesResult{}, err
+		l, known := versions[definitionKey{inst.Workflow, inst.Version}]
+		if !known {
+			if l, err = e.pinned(ctx, inst); err != nil {
+				return InstancesResult{}, err
+			}
+			versions[definitionKey{inst.Workflow, inst.Version}] = l
 		}
 		out.Instances = append(out.Instances, InstanceSummary{
-			Position: position(inst, l.def, p.Role), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
+			Position: position(inst, l, p), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
 		})
 	}
 	out.Count = len(out.Instances)

@@ -101,6 +101,9 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 	if !e.bound(row, inst, asked) {
 		return e.void(ctx, p, key, row, inst, l, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
+	if err := mayMove(inst, l, p); err != nil && req.Decision == judge.Approve {
+		return ResolveResult{}, err
+	}
 	if req.Decision == judge.Reject {
 		return e.rejectReview(ctx, p, req, key, row, inst, l)
 	}
@@ -304,14 +307,14 @@ func (e *Engine) reviewEvent(p Principal, inst record.Instance, row StoredReview
 
 func (e *Engine) resolved(p Principal, w written, l loaded, row StoredReview, d record.Decision, message string) ResolveResult {
 	return ResolveResult{
-		Position: position(w.next, l.def, p.Role), Review: *e.summary(row), Applied: w.event.Kind == record.Advanced,
+		Position: position(w.next, l, p), Review: *e.summary(row), Applied: w.event.Kind == record.Advanced,
 		Decision: decisionView(d), Message: message,
 	}
 }
 
 // reviewClosed says what became of a review that is not open.
 func (e *Engine) reviewClosed(row StoredReview, inst record.Instance, l loaded, p Principal) error {
-	pos := position(inst, l.def, p.Role)
+	pos := position(inst, l, p)
 	how := string(row.Status)
 	if row.Status == record.ReviewResolved {
 		how = fmt.Sprintf("resolved (%s) by %s", row.Resolution, row.By)

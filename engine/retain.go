@@ -92,7 +92,7 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 	if err := e.mayRemove(ctx, req.DryRun); err != nil {
 		return RetainResult{}, err
 	}
-	workflows, err := e.retentions(ctx, req.Workflow)
+	workflows, err := e.retentions(ctx, p, req.Workflow)
 	if err != nil {
 		return RetainResult{}, err
 	}
@@ -108,7 +108,7 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 }
 
 // retentions are the newest definitions of operators that limit what is kept.
-func (e *Engine) retentions(ctx context.Context, name string) ([]loaded, error) {
+func (e *Engine) retentions(ctx context.Context, p Principal, name string) ([]loaded, error) {
 	all, err := e.cfg.Store.Definitions(ctx)
 	if err != nil {
 		return nil, storeError("list the definitions", err)
@@ -129,7 +129,7 @@ func (e *Engine) retentions(ctx context.Context, name string) ([]loaded, error) 
 		}
 	}
 	if !known {
-		return nil, e.unknownWorkflow(ctx, Principal{}, name, 0)
+		return nil, e.noWorkflow(ctx, p, name, 0)
 	}
 	return out, nil
 }

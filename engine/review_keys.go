@@ -32,7 +32,7 @@ func (e *Engine) join(ctx context.Context, p Principal, inst record.Instance, l 
 		inst = w.next
 	}
 	return AdvanceResult{
-		Position: position(inst, l.def, p.Role), From: asked.From, Action: asked.Action,
+		Position: position(inst, l, p), From: asked.From, Action: asked.Action,
 		Decision: decisionView(*asked.Decision), Review: e.summary(row),
 	}, nil
 }

@@ -146,7 +146,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err != nil {
 		return ReviewView{}, err
 	}
-	out := ReviewView{ReviewSummary: *e.summary(row), Position: position(inst, l.def, p.Role), Decision: entry}
+	out := ReviewView{ReviewSummary: *e.summary(row), Position: position(inst, l, p), Decision: entry}
 	// What the history says counts, whatever the row does.
 	out.Action, out.From, out.Target, out.RequestedBy = ev.Action, ev.From, ev.Decision.Target, ev.Principal
 	out.Data = out.Decision.Data

@@ -144,7 +144,7 @@ func (e *Engine) park(ctx context.Context, p Principal, j judgement, req Advance
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
 	return AdvanceResult{
-		Position: position(w.next, j.loaded.def, p.Role), From: w.event.From, Action: w.event.Action,
+		Position: position(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
 		Decision: decisionView(*w.event.Decision), Review: e.summary(*w.opened),
 	}, nil
 }

@@ -46,24 +46,53 @@ func matchName(pattern, name string) bool {
 // scope may not ask for them.
 var wholeStore = map[operation]bool{opImport: true, opExport: true, opAnchor: true, opVerify: true, opRetain: true}
 
-// inScope refuses what a caller's scope leaves out. Whether it is there is not told.
-func (e *Engine) inScope(ctx context.Context, p Principal, workflow string) error {
-	if p.deals(workflow) {
-		return nil
-	}
-	return e.unknownWorkflow(ctx, p, workflow, 0)
-}
-
-// named is definition for a name that a caller gave.
+// named is definition for a name that a caller gave. What its scope leaves out, or belongs
+// to another agent, is to it as if it did not exist.
 func (e *Engine) named(ctx context.Context, p Principal, name string, version int) (loaded, error) {
-	if err := e.inScope(ctx, p, name); err != nil {
-		return loaded{}, err
+	if !p.deals(name) {
+		return loaded{}, e.noWorkflow(ctx, p, name, version)
 	}
 	l, err := e.definition(ctx, name, version)
-	if CodeOf(err) == CodeUnknownWorkflow { // again, for what this caller may know of
-		return loaded{}, e.unknownWorkflow(ctx, p, name, version)
+	if err == nil {
+		err = e.mayUse(ctx, p, l.stored)
+	}
+	if CodeOf(err) == CodeUnknownWorkflow {
+		return loaded{}, e.noWorkflow(ctx, p, name, version)
 	}
 	return l, err
+}
+
+// owns reports whether a version is the caller's, an operator's, or the caller's to see
+// because of its role.
+func owns(p Principal, s StoredDefinition) bool {
+	return s.Operator || s.Owner == p.ID || seesAll(p.Role)
+}
+
+// mayUse refuses a version that belongs to another agent, unless an operator shared it.
+func (e *Engine) mayUse(ctx context.Context, p Principal, s StoredDefinition) error {
+	if owns(p, s) {
+		return nil
+	}
+	shared, err := e.isShared(ctx, s.Name)
+	if err == nil && !shared {
+		err = unknownWorkflow(s.Name, 0)
+	}
+	return err
+}
+
+// isShared reports whether an operator lets every agent use an agent's workflow.
+func (e *Engine) isShared(ctx context.Context, name string) (bool, error) {
+	revisions, err := e.cfg.Store.JudgeConfigs(ctx, name)
+	if err != nil {
+		return false, storeError("read the judge configuration", err)
+	}
+	shared := false
+	for _, r := range revisions {
+		if r.Settings.Shared != nil && Role(r.Role) == RoleOperator {
+			shared = *r.Settings.Shared
+		}
+	}
+	return shared, nil
 }
 
 func outOfScope(p Principal, name string) error {

@@ -57,7 +57,7 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 		return StartResult{}, err
 	}
 	if !v.Applied {
-		return refusedStart(l, v), nil
+		return refusedStart(l, p, v), nil
 	}
 	j := judgement{inst: inst, loaded: l, data: req.Context, question: c, verdict: v}
 	ev := e.decisionEvent(p, j, "", record.Started, key)
@@ -74,14 +74,14 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 		taken.giveBack()
 		return StartResult{}, err
 	}
-	return StartResult{Position: position(w.next, l.def, p.Role), Decision: decisionView(*w.event.Decision)}, nil
+	return StartResult{Position: position(w.next, l, p), Decision: decisionView(*w.event.Decision)}, nil
 }
 
 // refusedStart answers a start that never became an instance.
-func refusedStart(l loaded, v judge.Verdict) StartResult {
+func refusedStart(l loaded, p Principal, v judge.Verdict) StartResult {
 	return StartResult{
 		Position: Position{
-			Workflow: l.stored.Name, Version: l.stored.Version, NextActions: []string{},
+			Workflow: l.stored.Name, Version: l.stored.Version, DefinitionOwner: definitionOwner(l.stored, p), NextActions: []string{},
 			Progress: fmt.Sprintf("Not started: the start context of %q was refused.", l.stored.Name),
 		},
 		Decision: decisionView(record.Decision{Verdict: v}),

@@ -253,7 +253,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 		return StatusResult{}, err
 	}
 	out := StatusResult{
-		Position: position(then, l.def, p.Role), Context: doc, Owner: then.Owner, Visited: append([]string{}, then.Facts.Visited...),
+		Position: position(then, l, p), Context: doc, Owner: then.Owner, Visited: append([]string{}, then.Facts.Visited...),
 		CreatedAt: then.CreatedAt, UpdatedAt: then.UpdatedAt, Reviews: waited,
 		Past: &Past{Revision: inst.Revision, State: inst.State},
 	}

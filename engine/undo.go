@@ -72,6 +72,9 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if err := e.mayTurn(ctx, p, inst, l, op); err != nil {
 		return UndoResult{}, err
 	}
+	if err := mayMove(inst, l, p); err != nil {
+		return UndoResult{}, err
+	}
 	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
 		return UndoResult{}, err
 	}
@@ -109,7 +112,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if err != nil {
 		return UndoResult{}, e.conflictFor(ctx, p, err)
 	}
-	return turned(w.event, position(w.next, l.def, p.Role), w.next.Context), nil
+	return turned(w.event, position(w.next, l, p), w.next.Context), nil
 }
 
 // undoOf and redoOf are what an undo and a redo would do at the end of a line; the
@@ -176,7 +179,7 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 
 // nothingToTurn says why there is nothing to undo or redo.
 func nothingToTurn(inst record.Instance, l loaded, p Principal, op operation, line record.Line) *Error {
-	pos := position(inst, l.def, p.Role)
+	pos := position(inst, l, p)
 	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
 	switch {
 	case op == opRedo:

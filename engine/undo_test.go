@@ -145,6 +145,9 @@ func TestUndoWhoMay(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			b.define(tt.definer, walkFlow)
+			if tt.definer == other {
+				b.share("walk")
+			}
 			id := b.start(agent, "walk", `{}`).ID
 			b.moved(agent, id, "go", `{}`, "b")
 			_, err := b.Undo(t.Context(), tt.caller, engine.UndoRequest{ID: id})

@@ -26,8 +26,8 @@ func (e *Engine) told(ctx context.Context, p Principal, s StoredDefinition) (boo
 	return err == nil && governs(p, newest.stored), err
 }
 
-func definitionView(known bool, l loaded, overlays []workflow.Overlay) (DefinitionView, error) {
-	out := DefinitionView{DefinitionSummary: summary(l), Definition: l.stored.Document, Judge: rubricView(known, l, overlays)}
+func definitionView(known bool, l loaded, shared bool, overlays []workflow.Overlay) (DefinitionView, error) {
+	out := DefinitionView{DefinitionSummary: summary(l, shared), Definition: l.stored.Document, Judge: rubricView(known, l, overlays)}
 	if known {
 		return out, nil
 	}

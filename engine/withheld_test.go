@@ -38,6 +38,9 @@ func TestJudgesAreNotDescribedToTheJudged(t *testing.T) {
 		{other, "agents", false},
 	} {
 		t.Run(c.who.ID+" "+c.workflow, func(t *testing.T) {
+			if c.who == other {
+				b.share(c.workflow)
+			}
 			requests := []engine.DescribeRequest{{Name: c.workflow}, {Name: c.workflow, Version: 1}}
 			if c.who.Role == engine.RoleAgent {
 				requests = append(requests, engine.DescribeRequest{ID: b.start(c.who, c.workflow, `{}`).ID})

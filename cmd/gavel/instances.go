@@ -72,7 +72,7 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 	rows := [][]string{{"ID", "WORKFLOW", "STATE", "STATUS", "REVISION", "OWNER", "UPDATED"}}
 	for _, i := range result.Instances {
 		rows = append(rows, []string{
-			i.ID, fmt.Sprintf("%s v%d", i.Workflow, i.Version), i.State, string(i.Status),
+			i.ID, versionOf(i.Position), i.State, string(i.Status),
 			fmt.Sprint(i.Revision), i.Owner, i.UpdatedAt.Format(time.RFC3339),
 		})
 	}
@@ -130,7 +130,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	}
 	rows := [][]string{
 		{"id", s.ID},
-		{"workflow", fmt.Sprintf("%s v%d", s.Workflow, s.Version)},
+		{"workflow", versionOf(s.Position)},
 		{"state", s.State},
 		{"status", string(s.Status)},
 		{"progress", s.Progress},
@@ -249,4 +249,14 @@ func cut(s string, n int) string {
 		return s
 	}
 	return strings.TrimRight(string(runes[:n-3]), " ,;.") + "..."
+}
+
+// versionOf names the version of the workflow that an instance follows, and says when it is
+// not an operator's.
+func versionOf(p engine.Position) string {
+	out := fmt.Sprintf("%s v%d", p.Workflow, p.Version)
+	if p.DefinitionOwner != engine.OwnedByOperator {
+		out += " (an agent's)"
+	}
+	return out
 }

@@ -114,4 +114,7 @@ type JudgeSettings struct {
 	Samples            *int                     `json:"samples,omitempty"`
 	OnEvidenceMissing  *judge.Outcome           `json:"onEvidenceMissing,omitempty"`
 	Review             *ReviewSettings          `json:"review,omitempty"`
+	// Shared lets every agent use an agent's workflow. Documents do not hold it: only an
+	// operator's judge-config revision does.
+	Shared *bool `json:"shared,omitempty"`
 }

@@ -14,6 +14,7 @@ func (s JudgeSettings) With(later JudgeSettings) JudgeSettings {
 	over(&s.Samples, later.Samples)
 	over(&s.OnEvidenceMissing, later.OnEvidenceMissing)
 	over(&s.Review, later.Review)
+	over(&s.Shared, later.Shared)
 	if later.Criteria != nil {
 		s.Criteria = later.Criteria
 	}
@@ -34,6 +35,7 @@ func (s JudgeSettings) Without(other JudgeSettings) JudgeSettings {
 	drop(&s.Samples, other.Samples)
 	drop(&s.OnEvidenceMissing, other.OnEvidenceMissing)
 	drop(&s.Review, other.Review)
+	drop(&s.Shared, other.Shared)
 	if other.Criteria != nil {
 		s.Criteria = nil
 	}

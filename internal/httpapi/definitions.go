@@ -66,6 +66,8 @@ type JudgeRequest struct {
 	MinConfidence *float64 `json:"minConfidence"`
 	// Model is the name of one that an operator configured.
 	Model *string `json:"model"`
+	// Shared lets every agent see and start an agent's workflow. Only operators may give it.
+	Shared *bool `json:"shared"`
 }
 
 // Empty is a request that says nothing more than where it goes.
@@ -158,7 +160,7 @@ var (
 		},
 		run: func(ctx context.Context, h *Handler, who auth.Identity, req JudgeRequest) (engine.JudgeConfigResult, error) {
 			return h.cfg.Engine.ConfigureJudge(ctx, who.Principal, engine.JudgeConfigRequest{Name: req.Name, Settings: workflow.JudgeSettings{
-				Enabled: req.Enabled, UseLLM: req.UseLLM, StrictMode: req.StrictMode, MinConfidence: req.MinConfidence, Model: req.Model,
+				Enabled: req.Enabled, UseLLM: req.UseLLM, StrictMode: req.StrictMode, MinConfidence: req.MinConfidence, Model: req.Model, Shared: req.Shared,
 			}})
 		},
 	}

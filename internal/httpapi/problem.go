@@ -33,22 +33,23 @@ var Codes = []engine.CodeInfo{
 
 // statuses says which HTTP status an error has. A test holds that every code is here.
 var statuses = map[engine.Code]int{
-	engine.CodeUnknownWorkflow:   http.StatusNotFound,
-	engine.CodeUnknownInstance:   http.StatusNotFound,
-	engine.CodeUnknownCheckpoint: http.StatusNotFound,
-	engine.CodeUnknownRevision:   http.StatusNotFound,
-	engine.CodeUnknownReview:     http.StatusNotFound,
-	engine.CodeNothingToUndo:     http.StatusConflict,
-	engine.CodeInvalidDefinition: http.StatusUnprocessableEntity,
-	engine.CodeInvalidArgument:   http.StatusBadRequest,
-	engine.CodeInvalidData:       http.StatusBadRequest,
-	engine.CodeTooLarge:          http.StatusRequestEntityTooLarge,
-	engine.CodeForbidden:         http.StatusForbidden,
-	engine.CodeConflict:          http.StatusConflict, // 412 where the request said If-Match
-	engine.CodeKeyReused:         http.StatusUnprocessableEntity,
-	engine.CodeInstanceEnded:     http.StatusConflict,
-	engine.CodeReviewClosed:      http.StatusConflict,
-	engine.CodeTooManyEvents:     http.StatusConflict, // not 429: trying again does not help
+	engine.CodeUnknownWorkflow:     http.StatusNotFound,
+	engine.CodeUnknownInstance:     http.StatusNotFound,
+	engine.CodeUnknownCheckpoint:   http.StatusNotFound,
+	engine.CodeUnknownRevision:     http.StatusNotFound,
+	engine.CodeUnknownReview:       http.StatusNotFound,
+	engine.CodeNothingToUndo:       http.StatusConflict,
+	engine.CodeInvalidDefinition:   http.StatusUnprocessableEntity,
+	engine.CodeInvalidArgument:     http.StatusBadRequest,
+	engine.CodeInvalidData:         http.StatusBadRequest,
+	engine.CodeTooLarge:            http.StatusRequestEntityTooLarge,
+	engine.CodeForbidden:           http.StatusForbidden,
+	engine.CodeConflict:            http.StatusConflict, // 412 where the request said If-Match
+	engine.CodeKeyReused:           http.StatusUnprocessableEntity,
+	engine.CodeInstanceEnded:       http.StatusConflict,
+	engine.CodeDefinitionTakenOver: http.StatusConflict,
+	engine.CodeReviewClosed:        http.StatusConflict,
+	engine.CodeTooManyEvents:       http.StatusConflict, // not 429: trying again does not help
 	// Quotas: what passes by itself is 429, what the caller has to mend is a conflict.
 	engine.CodeTooManyDefinitions: http.StatusConflict,
 	engine.CodeTooManyConfigs:     http.StatusConflict,

@@ -167,7 +167,7 @@ func runConfigure(ctx context.Context, f *Face, a arguments) (answer, error) {
 		Settings: workflow.JudgeSettings{
 			Enabled: optional[bool](a, "enabled"), StrictMode: optional[bool](a, "strictMode"),
 			MinConfidence: optional[float64](a, "minConfidence"), UseLLM: optional[bool](a, "useLLM"),
-			Model: optional[string](a, "model"),
+			Model: optional[string](a, "model"), Shared: optional[bool](a, "shared"),
 		},
 	})
 	if err != nil {

@@ -150,6 +150,7 @@ var tools = []tool{
 			{name: "minConfidence", kind: kindNumber, within: &bounds{0, 1}, help: "The least confidence to approve with, 0 to 1."},
 			{name: "useLLM", kind: kindBoolean, help: "Ask the language model after every other layer approved."},
 			{name: "model", kind: kindString, help: "Which of the models that an operator configured is asked."},
+			{name: "shared", kind: kindBoolean, help: "Operators only: let every agent see and start a workflow that belongs to an agent."},
 		},
 		run: runConfigure,
 	},
