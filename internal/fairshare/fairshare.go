@@ -12,6 +12,7 @@ package fairshare
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -292,7 +293,11 @@ func (q *Queue) remove(a *account, t *ticket) bool {
 		if other != t {
 			continue
 		}
-		a.line = append(a.line[:i:i], a.line[i+1:]...)
+		if i == 0 { // the usual case does not copy a long line
+			a.line[0], a.line = nil, a.line[1:]
+		} else {
+			a.line = slices.Delete(a.line, i, i+1)
+		}
 		q.queued--
 		if len(a.line) == 0 {
 			q.stopWaiting(a)

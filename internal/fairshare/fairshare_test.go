@@ -302,6 +302,31 @@ func BenchmarkAcquire(b *testing.B) {
 			release()
 		}
 	})
+	b.Run("long line", func(b *testing.B) { // what one grant costs while 2,000 calls wait
+		q := fairshare.New(fairshare.Config{Permits: 1, Waiting: 4000})
+		ctx, cancel := context.WithCancel(b.Context())
+		var callers sync.WaitGroup
+		for range 2000 {
+			callers.Go(func() {
+				for {
+					release, err := q.Acquire(ctx, "a")
+					if err != nil {
+						return
+					}
+					release()
+				}
+			})
+		}
+		for b.Loop() {
+			release, err := q.Acquire(b.Context(), "b")
+			if err != nil {
+				b.Fatal(err)
+			}
+			release()
+		}
+		cancel()
+		callers.Wait()
+	})
 	b.Run("channel", func(b *testing.B) {
 		slots := make(chan struct{}, 4)
 		for b.Loop() {
