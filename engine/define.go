@@ -72,7 +72,8 @@ func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*
 		return nil, nil, err
 	}
 	began := time.Now()
-	defer func() { e.ledger.linted(p, time.Since(began)) }()
+	ctx, meter := validators.WithMeter(ctx)
+	defer func() { e.ledger.worked(p, time.Since(began)-meter.Waited()) }()
 	issues, err := d.Lint(ctx, workflow.LintOptions{
 		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources,
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
 )
 
 // Quotas bound what one principal may take. A zero field bounds nothing; operators are
@@ -146,9 +147,9 @@ func (l *ledger) workerSpent(a *account, most time.Duration) error {
 	return l.spent(a, CodeWorkerTimeSpent, fmt.Sprintf("The sandbox has worked %s within the hour on your requests and definitions; the quota is %s.", a.worker.Round(time.Millisecond), most))
 }
 
-// linted counts the time of a look at a definition: the sandbox compiles what is in it, and
-// whoever is refused can send another.
-func (l *ledger) linted(p Principal, took time.Duration) {
+// worked counts time of the sandbox, or of a look at a definition: the sandbox compiles what
+// is in it, and whoever is refused can send another.
+func (l *ledger) worked(p Principal, took time.Duration) {
 	if l.quotas.Load().WorkerTime == 0 {
 		return
 	}
@@ -188,15 +189,12 @@ func (l *ledger) affords(p Principal, c judge.Case) error {
 	return nil
 }
 
-// judged counts what a judgement took.
-func (l *ledger) judged(p Principal, c judge.Case, v judge.Verdict) {
+// judged counts the tokens that a judgement took.
+func (l *ledger) judged(p Principal, v judge.Verdict) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.of(p.ID)
 	for _, o := range v.Opinions {
-		if o.Layer == judge.LayerScript || o.Layer == judge.LayerSchema && !c.Owner.Trusted { // a stranger's schema runs there too
-			a.worker += o.Took
-		}
 		if o.Model != nil && !o.Model.CacheHit && !o.Model.Reused {
 			a.tokens += orNone(o.Model.PromptTokens) + orNone(o.Model.CompletionTokens)
 		}
@@ -228,11 +226,13 @@ func (e *Engine) judge(ctx context.Context, p Principal, c judge.Case) (judge.Ve
 		return judge.Verdict{}, err
 	}
 	c.Caller = p.ID
+	ctx, meter := validators.WithMeter(ctx)
 	v, err := e.cfg.Judge.Decide(ctx, c)
+	e.ledger.worked(p, meter.Worked()) // a caller that leaves has used it as well
 	if err != nil {
 		return judge.Verdict{}, judgeError(err)
 	}
-	e.ledger.judged(p, c, v)
+	e.ledger.judged(p, v)
 	return v, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
 )
 
 func quotaBench(t *testing.T, q engine.Quotas) *bench {
@@ -92,8 +93,8 @@ type costly struct{ engine.Judge }
 func (c costly) Decide(ctx context.Context, k judge.Case) (judge.Verdict, error) {
 	v, err := c.Judge.Decide(ctx, k)
 	tokens := 400
+	validators.MeterOf(ctx).AddWorked(4 * time.Second)
 	v.Opinions = append(v.Opinions,
-		judge.Opinion{Layer: judge.LayerScript, Took: 4 * time.Second},
 		judge.Opinion{Layer: judge.LayerModel, Model: &judge.Asked{PromptTokens: &tokens, CompletionTokens: &tokens}})
 	return v, err
 }
@@ -192,6 +193,23 @@ func TestQuotasOfJudging(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What workers did for a caller that left before the answer counts.
+func TestWorkerTimeOfACallerThatLeft(t *testing.T) {
+	const scripted = `{"name":"scripted","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","validator":"() => true"}}}}}`
+	b := newBenchWith(t, memstore.New(), nil, func(cfg *engine.Config) { cfg.Quotas.WorkerTime = time.Minute })
+	b.define(operator, scripted)
+	ask := engine.AdvanceRequest{ID: b.start(agent, "scripted", "").ID, Action: "go"}
+	b.judge.before = func(ctx context.Context, _ judge.Case) error {
+		validators.MeterOf(ctx).AddWorked(time.Minute)
+		return context.Canceled
+	}
+	_, err := b.Advance(t.Context(), agent, ask)
+	wantCode(t, err, engine.CodeCancelled)
+	b.judge.before = nil
+	_, err = b.Advance(t.Context(), agent, ask)
+	wantCode(t, err, engine.CodeWorkerTimeSpent)
 }
 
 // A start that the store did not take gives its place back.

@@ -22,6 +22,15 @@ var ErrUnavailable = script.ErrUnavailable
 // scripts; it wraps ErrUnavailable.
 type QuarantineError = script.QuarantineError
 
+// Meter adds up what the sandbox does for the calls that are made with its context.
+type Meter = script.Meter
+
+// WithMeter returns a context whose calls of the sandbox are metered.
+func WithMeter(ctx context.Context) (context.Context, *Meter) { return script.WithMeter(ctx) }
+
+// MeterOf returns the meter of a context; nil when it has none.
+func MeterOf(ctx context.Context) *Meter { return script.MeterOf(ctx) }
+
 // DefaultCacheEntries is how many compiled Sets a Compiler keeps.
 const DefaultCacheEntries = 1024
 

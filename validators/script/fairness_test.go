@@ -117,14 +117,19 @@ func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, script.Config{Workers: 1, Wait: 20 * time.Millisecond, Soft: 5 * time.Second, Hard: 10 * time.Second, Total: 10 * time.Second})
 	ctx, cancel := context.WithCancel(t.Context())
+	ctx, noisy := script.WithMeter(ctx)
 	held := make(chan struct{})
 	go func() {
 		defer close(held)
 		_, _ = p.Run(ctx, asked("agent:noisy", byData, `{"hang":true}`))
 	}()
 	eventually(t, "the worker is taken", func() bool { return p.Stats().Trips == 1 })
-	if _, err := p.Run(t.Context(), asked("agent:honest", byData, `{}`)); !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), "try again") {
+	metered, meter := script.WithMeter(t.Context())
+	if _, err := p.Run(metered, asked("agent:honest", byData, `{}`)); !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), "try again") {
 		t.Errorf("after Wait: %v", err)
+	}
+	if meter.Waited() < 20*time.Millisecond || meter.Worked() != 0 {
+		t.Errorf("it waited %v, and workers worked %v", meter.Waited(), meter.Worked())
 	}
 	short, end := context.WithTimeout(t.Context(), time.Millisecond)
 	defer end()
@@ -136,6 +141,9 @@ func TestWaitingEnds(t *testing.T) {
 	}
 	cancel()
 	<-held
+	if noisy.Worked() < 20*time.Millisecond {
+		t.Errorf("for who left, workers worked %v", noisy.Worked())
+	}
 }
 
 // Scripts that are interrupted, not killed, hold a worker no longer than Total either.

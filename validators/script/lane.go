@@ -67,7 +67,9 @@ func (p *Pool) wait(ctx context.Context, l *lane, caller string) (release func()
 	defer cancel()
 	began := time.Now()
 	release, err = l.queue.Acquire(bounded, caller)
-	p.stats.queueTime.Add(int64(time.Since(began)))
+	waited := time.Since(began)
+	p.stats.queueTime.Add(int64(waited))
+	MeterOf(ctx).addWaited(waited)
 	switch {
 	case err == nil:
 		return release, nil

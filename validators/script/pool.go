@@ -195,7 +195,9 @@ func (p *Pool) trip(ctx context.Context, l *lane, j *job) ([]string, error) {
 	p.stats.trips.Add(1)
 	began := time.Now()
 	why, cause := w.ask(ctx, &j.request, p.cfg.Hard, j.accept)
-	j.spent += time.Since(began)
+	took := time.Since(began)
+	j.spent += took
+	MeterOf(ctx).AddWorked(took)
 	p.stats.scripts.Add(uint64(j.reached)) //nolint:gosec // a count
 	if why == alive {
 		p.giveBack(l, w)
