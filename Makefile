@@ -90,6 +90,10 @@ crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that ki
 power: ## Cut the power under a store, CUTS times (as root, on loop devices)
 	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
 
+.PHONY: log
+log: ## Write a gigabyte beside steady readers, and see how long the write-ahead log gets
+	$(GO) test -count 1 -timeout 60m -v -run TestLogStaysShortUnderSteadyReading ./engine/sqlitestore -log.real | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+
 .PHONY: hostile
 hostile: ## Run the hostile scripts long: 10,000 calls, the full time limits
 	GAVEL_HOSTILE_CALLS=10000 GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m -v -run 'TestHostDoesNotGrow|TestHostile|TestCorpus|TestHonest' ./validators/script | grep -E '^ *(--- (FAIL|PASS): Test[A-Z]|ok|FAIL|panic)'

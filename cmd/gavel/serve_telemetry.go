@@ -59,7 +59,7 @@ func storeStats(store engine.Store) telemetry.StoreStats {
 		return telemetry.StoreStats{}
 	}
 	n := s.Stats()
-	return telemetry.StoreStats{Batches: n.Batches, Writes: n.Writes, Queued: n.Queued, Bytes: n.Bytes, LogBytes: n.LogBytes}
+	return telemetry.StoreStats{Batches: n.Batches, Writes: n.Writes, Queued: n.Queued, Bytes: n.Bytes, LogBytes: n.LogBytes, LogBlocked: n.LogBlocked, Failures: n.Failures}
 }
 
 // watchers are the roles that may look at figures.
@@ -81,11 +81,13 @@ func watchersOnly(next http.Handler) http.Handler {
 func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemetry.Health {
 	parts := []telemetry.Part{
 		{Name: "store", Check: func(ctx context.Context) error {
-			_, err := sys.store.Load(ctx, "wf-readiness")
-			if errors.Is(err, engine.ErrNotFound) {
-				return nil
+			if _, err := sys.store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, engine.ErrNotFound) {
+				return err
 			}
-			return err
+			if s, ok := sys.store.(*sqlitestore.Store); ok {
+				return s.CheckWritable(ctx)
+			}
+			return nil
 		}},
 		{Name: "sandbox", Check: (&sandboxProbe{pool: sys.pool}).check},
 		{Name: "definitions", Optional: true, Check: func(context.Context) error { return definitions() }},

@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"modernc.org/sqlite"
 )
@@ -17,7 +20,103 @@ const (
 	checkpointEvery = 4000
 	// hugeLog is how many rounds long a log is whose file is cut once it is folded (64 MiB).
 	hugeLog = 4
+	// longLog is how many rounds long a log is that the writer has begin anew, although
+	// readers use it (32 MiB).
+	longLog = 2
+	// triesPerRound is how often the writer tries that while a round is written, for the
+	// first promptTries times. Then a reader is in the way that stays, and it tries once a
+	// round.
+	triesPerRound, promptTries = 8, 16
 )
+
+// How long the writer waits for readers to end. Everyone who wants to write or to begin
+// reading waits with it.
+const (
+	shortPatience = 100 * time.Millisecond
+	longPatience  = 250 * time.Millisecond
+)
+
+// gate holds readers back for a bounded time.
+type gate struct{ shut atomic.Pointer[chan struct{}] }
+
+// wait returns when the gate is open.
+func (g *gate) wait() {
+	if c := g.shut.Load(); c != nil {
+		<-*c
+	}
+}
+
+// close holds back who comes from now on, until open is called. One at a time may close it.
+func (g *gate) close() (open func()) {
+	c := make(chan struct{})
+	g.shut.Store(&c)
+	return func() {
+		g.shut.Store(nil)
+		close(c)
+	}
+}
+
+// longLogs is what the writer knows of a log that does not begin anew by itself.
+type longLogs struct {
+	tries   int // in a row that failed
+	next    int // pages written when it tries again; 0 while the log is short
+	blocked atomic.Uint64
+	warned  bool
+}
+
+// isDue reports whether to look at the length of the log again.
+func (l *longLogs) isDue(written int) bool { return l.next > 0 && written >= l.next }
+
+// restartLog has a long log begin anew. A checkpoint waits, with short patience, for the
+// readers in progress; those of this process that come meanwhile are held back.
+func (w *writer) restartLog(pages, written int) {
+	l := &w.long
+	if pages < longLog*w.folder.every {
+		l.tries, l.next, l.warned = 0, 0, false
+		return
+	}
+	patience, mode := shortPatience, "RESTART"
+	if l.tries >= promptTries/2 {
+		patience = longPatience
+	}
+	if pages > hugeLog*w.folder.every {
+		mode = "TRUNCATE"
+	}
+	if w.checkpointWithin(patience, mode) {
+		l.tries, l.next, l.warned = 0, 0, false
+		return
+	}
+	l.blocked.Add(1)
+	l.tries++
+	l.next = written + max(1, w.folder.every/triesPerRound)
+	if l.tries > promptTries {
+		l.next = written + w.folder.every
+	}
+	if pages > hugeLog*w.folder.every && !l.warned {
+		l.warned = true
+		w.log.Warn("the write-ahead log is longer than it should be: a reader that does not end keeps it from beginning anew",
+			"path", w.path, "bytes", fileSize(w.path+"-wal"))
+	}
+}
+
+// checkpointWithin folds the log and has it begin anew, waiting for readers for a bounded
+// time, and reports whether it did.
+func (w *writer) checkpointWithin(patience time.Duration, mode string) bool {
+	ctx := context.Background()
+	timeout := func(d time.Duration) error {
+		_, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds()))
+		return err
+	}
+	w.folder.working.Lock()
+	defer w.folder.working.Unlock()
+	if timeout(patience) != nil {
+		return false
+	}
+	defer w.readers.close()()
+	var busy, pages, folded int
+	err := w.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint("+mode+")").Scan(&busy, &pages, &folded)
+	return timeout(0) == nil && err == nil && busy == 0
+}
 
 // checkpointer folds the write-ahead log into the file beside the writer, on a
 // connection of its own: a passive checkpoint waits for nobody, and nobody waits
@@ -28,6 +127,7 @@ type checkpointer struct {
 	db      *sql.DB
 	log     *slog.Logger
 	every   int
+	working sync.Mutex    // two checkpoints at a time are refused
 	due     chan struct{} // one place: a round that waits is enough
 	rest    atomic.Bool   // the writer is to fold what is left
 	cut     atomic.Bool   // and to cut the log's file
@@ -75,6 +175,8 @@ func (c *checkpointer) wake() {
 // left to the writer. How much that is cannot be told here: a checkpoint knows the
 // log as it was when it began.
 func (c *checkpointer) fold() error {
+	c.working.Lock()
+	defer c.working.Unlock()
 	pages, folded := 0, 0
 	for range 2 {
 		var err error

@@ -24,6 +24,8 @@ func isolatedChild(role string, cfg sqlitestore.Config, out io.Writer) bool {
 		writeOnce(cfg, out)
 	case "fill the disk":
 		fillDisk(cfg, out)
+	case "run out of files":
+		runOutOfFiles(cfg, out)
 	case "read on read-only media":
 		readOnReadOnlyMedia(cfg, out)
 	default:

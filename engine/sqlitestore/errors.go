@@ -26,9 +26,13 @@ var (
 	// ErrGone: the file that is open has no name any more, so that what is written now
 	// would be lost with the process.
 	ErrGone = errors.New("the store was moved, replaced or deleted while it was open; put its files back and start again")
-	// ErrDisk: the operating system could not read or write.
+	// ErrDisk: the operating system could not write.
 	ErrDisk = errors.New("the disk or file system reports an error (a failing disk, a quota, a limit of file sizes); " +
 		"the system's log says more")
+	// ErrDiskRead: the operating system could not read.
+	ErrDiskRead = errors.New("the disk or file system cannot read the store (a failing disk?); the system's log says more")
+	// ErrTooManyFiles: the process, or the system, may not open another file.
+	ErrTooManyFiles = errors.New("too many files are open, so that the store cannot open one more; raise the limit (ulimit -n), or lower the number of connections")
 	// ErrNetworkFS: the file is on a network file system, where locks and shared
 	// memory between processes do not hold what SQLite needs.
 	ErrNetworkFS = errors.New("the store is on a network file system, which cannot keep it safe; use a local disk")
@@ -43,7 +47,11 @@ func classify(err error) error {
 	var se *sqlite.Error
 	switch {
 	case errors.As(err, &se):
-		known = knownCode(se.Code())
+		if known = knownCode(se.Code()); known == ErrReadOnly && isOutOfFiles() { //nolint:errorlint // a constant of the table below
+			known = ErrTooManyFiles
+		}
+	case isTooManyFiles(err):
+		known = ErrTooManyFiles
 	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
 		known = ErrReadOnly
 	case isNoSpace(err):
@@ -58,7 +66,7 @@ func classify(err error) error {
 // tell classifies an error of a call, and names the file where that is what to look at.
 func (s *Store) tell(err error) error {
 	err = classify(err)
-	for _, about := range []error{ErrDiskFull, ErrReadOnly, ErrNotAStore, ErrCorrupt, ErrGone, ErrDisk} {
+	for _, about := range []error{ErrDiskFull, ErrReadOnly, ErrNotAStore, ErrCorrupt, ErrGone, ErrDisk, ErrDiskRead, ErrTooManyFiles, ErrBusy} {
 		if errors.Is(err, about) {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
@@ -67,6 +75,10 @@ func (s *Store) tell(err error) error {
 }
 
 func knownCode(code int) error {
+	switch code {
+	case sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_FSTAT, sqlite3.SQLITE_IOERR_SEEK:
+		return ErrDiskRead
+	}
 	switch code & 0xff { // without what extended codes add
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return ErrBusy

@@ -249,3 +249,6 @@ func (s *Store) LogSaved() bool {
 	defer s.writer.turn.Unlock()
 	return s.writer.saved
 }
+
+// KnownCode is the error of this package for a code of SQLite.
+func KnownCode(code int) error { return knownCode(code) }

@@ -4,11 +4,34 @@ package sqlitestore
 
 import (
 	"errors"
+	"os"
 	"syscall"
 )
 
 func isNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
+
+func isTooManyFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// isOutOfFiles reports whether the process can open no more files, or hardly any: others
+// may have closed some since an open failed.
+func isOutOfFiles() bool {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return false
+	}
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		return isTooManyFiles(err)
+	}
+	defer func() { _ = f.Close() }()                      // it was never used
+	return uint64(f.Fd())+spareFiles >= uint64(limit.Cur) //nolint:gosec,unconvert // signed on some systems
+}
+
+// spareFiles is how close to the limit the lowest free descriptor counts as none.
+const spareFiles = 4
 
 func isReadOnlyFS(err error) bool { return errors.Is(err, syscall.EROFS) }

@@ -42,6 +42,10 @@ func child(role string, in io.Reader, out io.Writer) int {
 	if isolatedChild(role, cfg, out) {
 		return 0
 	}
+	if role == "hold the lock" {
+		holdTheLock(cfg.Path, in, out)
+		return 0
+	}
 	s, err := sqlitestore.OpenCheckpointing(ctx, cfg, childPages, 0)
 	if err != nil {
 		orphan{}.Fatalf("open: %v", err)
@@ -68,6 +72,13 @@ func child(role string, in io.Reader, out io.Writer) int {
 		orphan{}.Fatalf("close: %v", err)
 	}
 	return 0
+}
+
+func holdTheLock(path string, in io.Reader, out io.Writer) {
+	release := lock(orphan{}, path)
+	fmt.Fprintln(out, "locked")
+	_, _ = io.Copy(io.Discard, in) // until the parent has looked
+	release()
 }
 
 // orphan stands in for the test that a child process does not have.

@@ -62,6 +62,9 @@ func (s *Store) read(ctx context.Context, what string, do func(context.Context) 
 		return err
 	}
 	defer s.inside.Done()
+	if s.writer != nil {
+		s.writer.readers.wait()
+	}
 	err := do(context.WithoutCancel(ctx))
 	switch {
 	case err == nil:
@@ -69,7 +72,9 @@ func (s *Store) read(ctx context.Context, what string, do func(context.Context) 
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%w: %s", engine.ErrNotFound, what)
 	}
-	return fmt.Errorf("read %s: %w", what, s.tell(err))
+	err = fmt.Errorf("read %s: %w", what, s.tell(err))
+	s.health.failed(err)
+	return err
 }
 
 // Load implements engine.Store.

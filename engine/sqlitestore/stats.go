@@ -10,13 +10,19 @@ type Stats struct {
 	// Bytes is the size of the file, LogBytes that of the log beside it; 0 when it cannot
 	// be seen.
 	Bytes, LogBytes int64
+	// LogBlocked counts how often the log could not begin anew because readers used it.
+	LogBlocked uint64
+	// Failures counts the calls that failed, by why: disk_full, read_only, locked, gone,
+	// damaged, too_many_files, read_error, write_error, other.
+	Failures map[string]uint64
 }
 
 // Stats returns the figures of this process.
 func (s *Store) Stats() Stats {
-	stats := Stats{Bytes: fileSize(s.path), LogBytes: fileSize(s.path + "-wal")}
+	stats := Stats{Bytes: fileSize(s.path), LogBytes: fileSize(s.path + "-wal"), Failures: s.health.counts()}
 	if w := s.writer; w != nil {
 		stats.Batches, stats.Writes, stats.Queued = w.batches.Load(), w.writes.Load(), len(w.queue)
+		stats.LogBlocked = w.long.blocked.Load()
 	}
 	return stats
 }

@@ -56,6 +56,7 @@ type Store struct {
 	writer  *writer // nil where nothing can be written
 	readers *sql.DB
 	stmts   readStatements
+	health  health
 	release func() error // closes readers; nil for their own Close
 	// indexFor bounds how long one search indexes.
 	indexFor time.Duration

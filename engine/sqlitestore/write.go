@@ -15,6 +15,7 @@ import (
 // statements are the writer's, prepared on its connection.
 type statements struct {
 	begin, commit, rollback       *sql.Stmt
+	probe                         *sql.Stmt
 	keyTaken                      *sql.Stmt
 	addInstance, moveInstance     *sql.Stmt
 	addContext, setContext        *sql.Stmt
@@ -33,6 +34,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.begin:    `BEGIN IMMEDIATE`,
 		&s.commit:   `COMMIT`,
 		&s.rollback: `ROLLBACK`,
+		&s.probe:    fmt.Sprintf(`PRAGMA application_id = %d`, applicationID), // writes the first page, as it is
 		&s.keyTaken: `SELECT 1 FROM events WHERE key_scope = ?`,
 		&s.addInstance: `INSERT INTO instances (id, workflow, version, definition_hash, owner, created_at,
 			updated_at, seq, revision, state, status, head, facts)
@@ -127,10 +129,11 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 		return fmt.Errorf("%s: %w (it was opened to be read)", what, ErrReadOnly)
 	}
 	err := s.writer.submit(ctx, size, apply)
-	if err == nil || isRefusal(err) {
-		return err
+	if err != nil && !isRefusal(err) {
+		err = fmt.Errorf("%s: %w", what, s.tell(err))
 	}
-	return fmt.Errorf("%s: %w", what, s.tell(err))
+	s.note(err)
+	return err
 }
 
 // AddDefinition implements engine.Store.

@@ -73,14 +73,16 @@ type writer struct {
 	writes   atomic.Uint64 // writes in them
 	lonely   atomic.Int32  // transactions of one write in a row
 
-	turn   sync.Mutex // whoever holds it writes; what follows is his
-	conn   *sql.Conn
-	stmts  statements
-	batch  []*request    // of the transaction that is open, reused
-	folder *checkpointer // nil where commits fold
-	folded int           // pages written when it was last woken
-	asked  int           // how many waited in the queue when begin last tried
-	saved  bool          // the log has lost its name, and all of it is in the file
+	turn    sync.Mutex // whoever holds it writes; what follows is his
+	conn    *sql.Conn
+	stmts   statements
+	batch   []*request    // of the transaction that is open, reused
+	folder  *checkpointer // nil where commits fold
+	folded  int           // pages written when it was last woken
+	asked   int           // how many waited in the queue when begin last tried
+	long    longLogs
+	readers gate // before the reads of this process
+	saved   bool // the log has lost its name, and all of it is in the file
 }
 
 // lonelyEnough is after how many transactions of one write in a row a caller writes
@@ -194,7 +196,7 @@ func (w *writer) direct(r *request) bool {
 		return false
 	}
 	w.fatally(func() { w.commit(r) })
-	if w.folder != nil && w.folder.left() {
+	if w.folder != nil && (w.folder.left() || w.longIsDue()) {
 		select {
 		case w.chores <- struct{}{}: // the caller does not wait for it
 		default:
@@ -243,15 +245,25 @@ func (w *writer) upkeep() {
 	if w.folder == nil {
 		return
 	}
-	cut := w.folder.cut.CompareAndSwap(true, false)
-	if !cut && w.folder.rest.CompareAndSwap(true, false) {
+	written, err := pagesWritten(w.conn)
+	cut, rest := w.folder.cut.CompareAndSwap(true, false), w.folder.rest.CompareAndSwap(true, false)
+	if err == nil && (cut || rest || w.long.isDue(written)) {
 		pages, folded, err := checkpoint(w.conn, "PASSIVE")
-		cut = err == nil && w.folder.huge(pages, folded) // it begins anew from here, and would stay as long as it was
-	}
-	if cut {
-		_, _, _ = checkpoint(w.conn, "TRUNCATE")
+		cut = cut || err == nil && w.folder.huge(pages, folded) // it begins anew from here, and would stay as long as it was
+		if cut {
+			pages, _, err = checkpoint(w.conn, "TRUNCATE")
+		}
+		if err == nil {
+			w.restartLog(pages, written)
+		}
 	}
 	w.wakeFolder()
+}
+
+// longIsDue reports whether the writer is to look at a long log.
+func (w *writer) longIsDue() bool {
+	n, err := pagesWritten(w.conn)
+	return err == nil && w.long.isDue(n)
 }
 
 // wakeFolder has the log folded once enough was written.
@@ -365,7 +377,7 @@ func (w *writer) begin() error {
 			return err
 		}
 		if time.Since(start) >= patience {
-			return fmt.Errorf("waited %s: %w", time.Since(start).Round(time.Millisecond), err)
+			return fmt.Errorf("waited %s%s: %w", time.Since(start).Round(time.Millisecond), lockHolder(w.path), err)
 		}
 		timer := time.NewTimer(wait + rand.N(wait)) //nolint:gosec // jitter
 		select {

@@ -13,13 +13,14 @@ const Redacted = "[redacted]"
 // NewLogger writes messages as lines of text, or of JSON, without what looks like a
 // credential: values under telling keys, and whatever has the form of a bearer token, an
 // API key or a password in a URL, wherever it stands. It is the last net, and no reason to
-// log what callers sent.
+// log what callers sent. Of warnings and errors with the same cause, it writes one line a
+// second, with how many it stands for.
 func NewLogger(w io.Writer, level slog.Leveler, asJSON bool) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: redact}
 	if asJSON {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(newRepeats(slog.NewJSONHandler(w, options)))
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(newRepeats(slog.NewTextHandler(w, options)))
 }
 
 // secretKeys are parts of keys whose values are never shown.

@@ -25,9 +25,11 @@ type Sources struct {
 
 // StoreStats is what a store tells of itself.
 type StoreStats struct {
-	Batches, Writes uint64 // transactions, and writes in them
-	Queued          int    // writes that wait now
-	Bytes, LogBytes int64  // the file, and the log beside it
+	Batches, Writes uint64            // transactions, and writes in them
+	Queued          int               // writes that wait now
+	Bytes, LogBytes int64             // the file, and the log beside it
+	LogBlocked      uint64            // times the log could not begin anew because of readers
+	Failures        map[string]uint64 // calls that failed, by class
 }
 
 // Metrics counts. It is an engine.Observer and engine.InstanceObserver.

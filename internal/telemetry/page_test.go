@@ -63,7 +63,7 @@ func everything() *telemetry.Metrics {
 			return llm.Stats{Errors: map[llm.Class]int{"timeout": 1}, Models: []llm.ModelStats{{Name: "m", Breaker: "closed"}}}
 		},
 		Sandbox: func() script.Stats { return script.Stats{} },
-		Store:   func() telemetry.StoreStats { return telemetry.StoreStats{} },
+		Store:   func() telemetry.StoreStats { return telemetry.StoreStats{Failures: map[string]uint64{"disk_full": 1}} },
 		Streams: func() int { return 0 },
 	})
 	m.Committed(context.Background(), []record.Event{{Kind: record.Started, Decision: &record.Decision{Verdict: judge.Verdict{

@@ -1,0 +1,132 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// Why a call to the store failed, as it is counted.
+const (
+	classDiskFull     = "disk_full"
+	classReadOnly     = "read_only"
+	classLocked       = "locked"
+	classGone         = "gone"
+	classDamaged      = "damaged"
+	classTooManyFiles = "too_many_files"
+	classWrite        = "write_error"
+	classRead         = "read_error"
+	classOther        = "other"
+)
+
+// failureClasses lists every class but the last, with the error that it is for.
+var failureClasses = []struct {
+	class string
+	err   error
+}{
+	{classDiskFull, ErrDiskFull},
+	{classReadOnly, ErrReadOnly},
+	{classLocked, ErrBusy},
+	{classGone, ErrGone},
+	{classDamaged, ErrCorrupt},
+	{classTooManyFiles, ErrTooManyFiles},
+	{classRead, ErrDiskRead},
+	{classWrite, ErrDisk},
+}
+
+func failureClass(err error) string {
+	for _, c := range failureClasses {
+		if errors.Is(err, c.err) {
+			return c.class
+		}
+	}
+	return classOther
+}
+
+// probeAfter is how long the outcome of the last write says whether the store can be
+// written; after that, CheckWritable makes a write of its own.
+const probeAfter = time.Second
+
+// health is what a Store knows of its failures.
+type health struct {
+	mu       sync.Mutex
+	failures map[string]uint64 // by class
+	last     error             // of the last write
+	at       time.Time         // when it ended, zero before the first
+}
+
+// failed counts a call that failed.
+func (h *health) failed(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failures == nil {
+		h.failures = map[string]uint64{}
+	}
+	h.failures[failureClass(err)]++
+}
+
+// wrote notes how a write ended.
+func (h *health) wrote(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last, h.at = err, time.Now()
+}
+
+// recent returns how the last write ended, and whether that was just now.
+func (h *health) recent() (last error, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last, !h.at.IsZero() && time.Since(h.at) < probeAfter
+}
+
+// counts returns the failures by class, with those that never happened.
+func (h *health) counts() map[string]uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := map[string]uint64{classOther: 0}
+	for _, c := range failureClasses {
+		out[c.class] = 0
+	}
+	maps.Copy(out, h.failures)
+	return out
+}
+
+// CheckWritable reports why nothing can be written now; nil when something can. What the
+// last write came to counts. When that was a while ago, it makes a write that changes
+// nothing but goes all the way to the disk.
+func (s *Store) CheckWritable(ctx context.Context) error {
+	if s.writer == nil {
+		return ErrReadOnly
+	}
+	if err := s.writer.files.present(); err != nil {
+		return s.tell(err)
+	}
+	if err, ok := s.health.recent(); ok {
+		return err
+	}
+	err := s.write(ctx, 0, "probe the store", func(st *statements) error { return st.exec(st.probe) })
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("a write has not ended yet (%s)%s: %w", s.path, lockHolder(s.path), err)
+	}
+	return err
+}
+
+// note counts what a write came to. What the caller asked for wrongly, or gave up, says
+// nothing about the store.
+func (s *Store) note(err error) {
+	switch {
+	case err == nil, isRefusal(err):
+		s.health.wrote(nil)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, engine.ErrClosed):
+	case failureClass(err) == classOther: // one write that the schema refuses
+		s.health.failed(err)
+	default:
+		s.health.failed(err)
+		s.health.wrote(err)
+	}
+}

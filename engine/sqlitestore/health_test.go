@@ -1,0 +1,107 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// An idle store is written to when somebody asks whether it can be; one that was just
+// written to is not.
+func TestCheckWritableProbes(t *testing.T) {
+	path := newPath(t)
+	s := openAt(t, path)
+	defer s.Close()
+	before := s.Stats().Batches
+	if err := s.CheckWritable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Stats().Batches; got != before+1 {
+		t.Errorf("%d transactions for an idle store, want a probe", got-before)
+	}
+	if err := s.CheckWritable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Stats().Batches; got != before+1 {
+		t.Errorf("%d transactions, want the last outcome", got-before)
+	}
+	if _, err := sqlitestore.Inspect(t.Context(), path); err != nil {
+		t.Errorf("after a probe: %v", err)
+	}
+}
+
+// What the last write came to is what CheckWritable says, and a failure is counted by its
+// class; what a caller does wrong is not.
+func TestFailuresAreCounted(t *testing.T) {
+	path := newPath(t)
+	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path, BusyTimeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first := storetest.Start(t, storetest.ID(1), `{}`)
+	if err := s.Commit(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), first); !errors.Is(err, engine.ErrConflict) {
+		t.Fatalf("got %v", err)
+	}
+	if err := s.CheckWritable(t.Context()); err != nil {
+		t.Errorf("after a conflict: %v", err)
+	}
+	release := lock(t, path)
+	if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(2), `{}`)); !errors.Is(err, sqlitestore.ErrBusy) {
+		t.Fatalf("got %v, want ErrBusy", err)
+	}
+	if err := s.CheckWritable(t.Context()); !errors.Is(err, sqlitestore.ErrBusy) {
+		t.Errorf("a store that is locked: %v", err)
+	}
+	release()
+	if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(2), `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CheckWritable(t.Context()); err != nil {
+		t.Errorf("a store that is free again: %v", err)
+	}
+	for class, n := range s.Stats().Failures {
+		if want := uint64(0); class == "locked" && n != 1 || class != "locked" && n != want {
+			t.Errorf("%s: %d", class, n)
+		}
+	}
+}
+
+// A store without its log is not writable, whether or not anybody writes.
+func TestCheckWritableSeesFilesTakenAway(t *testing.T) {
+	path := newPath(t)
+	s := openAt(t, path)
+	defer s.Close()
+	if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(1), `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	away := filepath.Join(t.TempDir(), "away")
+	if err := os.Rename(path+"-wal", away); err != nil {
+		t.Skipf("open files cannot be moved here: %v", err)
+	}
+	if err := s.CheckWritable(context.Background()); !errors.Is(err, sqlitestore.ErrGone) {
+		t.Errorf("got %v, want ErrGone", err)
+	}
+}
+
+// Errors of reading are not called errors of writing.
+func TestReadErrorsAreNamed(t *testing.T) {
+	for code, want := range map[int]error{
+		266: sqlitestore.ErrDiskRead, 522: sqlitestore.ErrDiskRead, // SQLITE_IOERR_READ, _SHORT_READ
+		778: sqlitestore.ErrDisk, 1034: sqlitestore.ErrDisk, // _WRITE, _FSYNC
+	} {
+		if got := sqlitestore.KnownCode(code); !errors.Is(got, want) {
+			t.Errorf("%d: got %v, want %v", code, got, want)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+var realLog = flag.Bool("log.real", false, "let TestLogStaysShortUnderSteadyReading write with the real bounds, a gigabyte")
+
+// The log keeps its bound while streams and clients read without a pause: none of them
+// holds it for long, but at any moment one does.
+func TestLogStaysShortUnderSteadyReading(t *testing.T) {
+	pages, volume := 200, int64(24<<20) // a twentieth of the real bounds
+	if *realLog {
+		pages, volume = 4000, 1<<30
+	}
+	bound := int64(pages) * 4 * pageBytes * 80 / 64
+	path := newPath(t)
+	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Config{Path: path}, pages, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	big := `{"a":"` + strings.Repeat("x", 8<<10) + `"}`
+	for n := range 300 {
+		if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(n), big)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var readers, writers sync.WaitGroup
+	for range 24 { // streams: pages of events, one behind the other
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				var last int64
+				for e, err := range s.EventsAfter(ctx, last, 100) {
+					if err != nil {
+						break
+					}
+					last = e.Position
+				}
+			}
+		})
+	}
+	for n := range 100 { // clients
+		readers.Go(func() {
+			for i := n; ctx.Err() == nil; i++ {
+				if _, err := s.Load(ctx, storetest.ID(i%300)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	var written, longest atomic.Int64
+	for w := range 8 {
+		writers.Go(func() {
+			for i := 0; written.Load() < volume; i++ {
+				if err := s.Commit(context.Background(), storetest.Start(t, storetest.ID(1<<20*(w+1)+i), big)); err != nil {
+					t.Error(err)
+					return
+				}
+				written.Add(int64(4 * pageBytes))
+				for size := logBytes(t, path); ; {
+					if was := longest.Load(); size <= was || longest.CompareAndSwap(was, size) {
+						break
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop()
+	readers.Wait()
+	t.Logf("the longest log: %.1f MiB, bound %.1f MiB, %d tries failed", float64(longest.Load())/(1<<20), float64(bound)/(1<<20), s.Stats().LogBlocked)
+	if longest.Load() > bound {
+		t.Errorf("the log grew to %d bytes, want at most %d", longest.Load(), bound)
+	}
+}
+
+// A reader that does not end is waited for only now and then, is counted and warned of.
+func TestReaderThatStaysIsReported(t *testing.T) {
+	var warned strings.Builder
+	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Config{Path: newPath(t), Logger: slog.New(slog.NewTextHandler(&warned, nil))}, 50, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := `{"a":"` + strings.Repeat("x", 30<<10) + `"}`
+	n := 0
+	write := func() {
+		n++
+		if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(n), big)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	reader, err := s.ReaderDB().BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reader.QueryRow("SELECT count(*) FROM instances").Scan(new(int)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	until(t, "a blocked log", write, func() bool { return s.Stats().LogBlocked > 20 })
+	blocked := time.Since(start)
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := warned.String(); strings.Count(got, "longer than it should be") != 1 {
+		t.Errorf("want one warning, got %q", got)
+	}
+	t.Logf("%s for %d writes", blocked, n)
+	if want := 21; n < want {
+		t.Errorf("%d writes between %d tries", n, want)
+	}
+}

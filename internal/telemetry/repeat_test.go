@@ -1,0 +1,66 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/telemetry"
+)
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+// A cause that fails every request is one line a second, with how many it stands for.
+func TestRepeatedCauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out lockedBuffer
+		log := telemetry.NewLogger(&out, slog.LevelInfo, false)
+		faces := []*slog.Logger{log, log.With("face", "mcp")}
+		for n := range 3000 { // 600 a second
+			faces[n%2].Error("could not answer", "asked", "advance", "cause", fmt.Sprintf("commit %d of wf-01926f0e-7c1a-7000-8000-%012x: the disk is full", n, n), "request", n)
+			time.Sleep(time.Second / 600)
+		}
+		log.Error("could not answer", "cause", errors.New("another cause"))
+		log.Info("answered", "cause", "no failure")
+		log.Info("answered", "cause", "no failure")
+		time.Sleep(3 * time.Second)
+		full, total := 0, 0
+		for line := range strings.Lines(out.String()) {
+			if !strings.Contains(line, "the disk is full") {
+				continue
+			}
+			full++
+			count := 1
+			if _, after, ok := strings.Cut(line, "lines="); ok {
+				if _, err := fmt.Sscan(after, &count); err != nil {
+					t.Fatal(err)
+				}
+			}
+			total += count
+		}
+		if full < 5 || full > 7 || total != 3000 {
+			t.Errorf("%d lines for %d failures in 5 s, want 6 for 3000", full, total)
+		}
+		if n := strings.Count(out.String(), "another cause"); n != 1 {
+			t.Errorf("%d lines of the other cause", n)
+		}
+		if n := strings.Count(out.String(), "answered"); n != 2 {
+			t.Errorf("%d lines that say no failure, want both", n)
+		}
+	})
+}
