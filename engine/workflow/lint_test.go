@@ -206,6 +206,23 @@ func TestLintAsksTheSandboxOnce(t *testing.T) {
 	}
 }
 
+// cancelling is a Compiler whose caller goes away.
+type cancelling struct{ cancel context.CancelCauseFunc }
+
+func (c cancelling) Compile(context.Context, validators.Owner, validators.Checks) (*validators.Set, []validators.Problem, error) {
+	c.cancel(errGone)
+	return nil, nil, nil
+}
+
+var errGone = errors.New("gone")
+
+func TestLintEndsWithItsCaller(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if _, err := parse(t, guarded).Lint(ctx, workflow.LintOptions{Compiler: cancelling{cancel}}); !errors.Is(err, errGone) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A definition of the greatest size costs no more than a moment, whatever its shape.
 func TestLintIsFastOnLargeDefinitions(t *testing.T) {
 	var states, must []string
