@@ -2,36 +2,32 @@ package validators
 
 import (
 	"bytes"
-	"container/list"
 	"hash/maphash"
 	"slices"
-	"sync"
 
+	"github.com/gavel-mcp/gavel/internal/sharedcache"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// cache keeps compiled checks, least recently used out. Layers compile on every
-// decision, so a hit must cost little: the key is a fast hash, and what it finds
-// is compared with what was asked for.
+// cache keeps compiled checks. Layers compile on every decision, so a hit must cost
+// little: the key is a fast hash, and what it finds is compared with what was asked for.
 type cache struct {
 	seed maphash.Seed
-	max  int
-
-	mu    *sync.Mutex
-	order *list.List // of *entry, newest use first
-	byKey map[uint64]*list.Element
+	kept *sharedcache.Cache[uint64, *entry]
 }
 
 type entry struct {
-	key      uint64
 	owner    Owner
 	checks   Checks
 	set      *Set
 	problems []Problem
 }
 
-func newCache(n int) cache {
-	return cache{seed: maphash.MakeSeed(), max: n, mu: new(sync.Mutex), order: list.New(), byKey: map[uint64]*list.Element{}}
+// eachOwner is the part of a cache that the checks of one owner may take.
+const eachOwner = 8
+
+func newCache(bytes int) cache {
+	return cache{seed: maphash.MakeSeed(), kept: sharedcache.New[uint64, *entry](bytes, bytes/eachOwner)}
 }
 
 // key hashes everything that the compiled form depends on.
@@ -59,17 +55,8 @@ func (c *cache) key(owner Owner, checks Checks) uint64 {
 }
 
 func (c *cache) get(key uint64, owner Owner, checks Checks) (*Set, []Problem, bool) {
-	c.mu.Lock()
-	el, ok := c.byKey[key]
-	if ok {
-		c.order.MoveToFront(el)
-	}
-	c.mu.Unlock()
-	if !ok {
-		return nil, nil, false
-	}
-	e := el.Value.(*entry) // never changed once it is in
-	if e.owner != owner || !sameChecks(e.checks, checks) {
+	e, ok := c.kept.Get(key) // never changed once it is in
+	if !ok || e.owner != owner || !sameChecks(e.checks, checks) {
 		return nil, nil, false
 	}
 	return e.set, slices.Clone(e.problems), true
@@ -82,15 +69,23 @@ func sameChecks(a, b Checks) bool {
 
 // put keeps an entry in place of any other with its key.
 func (c *cache) put(key uint64, e entry) {
-	e.key = key
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if old, ok := c.byKey[key]; ok {
-		c.order.Remove(old)
+	owner := "stranger " + e.owner.ID
+	if e.owner.Trusted {
+		owner = "operator"
 	}
-	c.byKey[key] = c.order.PushFront(&e)
-	if c.order.Len() > c.max {
-		oldest := c.order.Remove(c.order.Back()).(*entry)
-		delete(c.byKey, oldest.key)
+	c.kept.Put(key, owner, weight(e.checks), &e)
+}
+
+// weight is about what checks take in memory, compiled.
+func weight(c Checks) int {
+	bytes := 512 + 8*len(c.Schema)
+	for _, f := range c.RequiredFields {
+		bytes += 96 + 2*len(f)
 	}
+	for _, group := range [...][]script.Script{c.Validators, c.Routes} {
+		for _, s := range group {
+			bytes += 96 + len(s.Name) + len(s.Source)
+		}
+	}
+	return bytes
 }

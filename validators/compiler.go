@@ -31,13 +31,14 @@ func WithMeter(ctx context.Context) (context.Context, *Meter) { return script.Wi
 // MeterOf returns the meter of a context; nil when it has none.
 func MeterOf(ctx context.Context) *Meter { return script.MeterOf(ctx) }
 
-// DefaultCacheEntries is how many compiled Sets a Compiler keeps.
-const DefaultCacheEntries = 1024
+// DefaultCacheBytes is how much memory a Compiler keeps compiled Sets in.
+const DefaultCacheBytes = 32 << 20
 
 // Options of a Compiler. The zero value is what most want.
 type Options struct {
-	// CacheEntries bounds the compiled Sets kept; 0 is DefaultCacheEntries.
-	CacheEntries int
+	// CacheBytes bounds the compiled Sets kept, by about what they take in memory; those
+	// of one owner take an eighth of it at most. 0 is DefaultCacheBytes.
+	CacheBytes int
 }
 
 // The parts that a Problem can be in beside a script, whose part is its name.
@@ -86,10 +87,10 @@ type Compiler struct {
 // schemas to this process, and strangers' only when they are simple. A nil runner
 // is a sandbox that is never available.
 func NewCompiler(runner script.Runner, o Options) *Compiler {
-	if o.CacheEntries <= 0 {
-		o.CacheEntries = DefaultCacheEntries
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = DefaultCacheBytes
 	}
-	return &Compiler{runner: runner, cache: newCache(o.CacheEntries)}
+	return &Compiler{runner: runner, cache: newCache(o.CacheBytes)}
 }
 
 // Compile returns the Set of checks, or the problems that keep it from being

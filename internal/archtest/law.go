@@ -37,7 +37,7 @@ type Door struct {
 // without the sandbox's inside, which only a program links, and without support
 // code for tests.
 var below5 = []string{
-	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/strictdoc", "internal/fairshare",
+	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/strictdoc", "internal/fairshare", "internal/sharedcache",
 	"validators", "judge", "judge/eval", "engine/workflow", "engine/record", "engine",
 }
 
@@ -61,6 +61,7 @@ var everything = slices.Concat(below5, services, []string{
 var Packages = []Package{
 	// Layer 0: knows nothing of this module.
 	{Path: "internal/fairshare"},
+	{Path: "internal/sharedcache"},
 	{Path: "prompts"},
 	{Path: "validators/schema"},
 	{Path: "validators/script", May: []string{"internal/fairshare"}},
@@ -73,7 +74,7 @@ var Packages = []Package{
 	{Path: "validators/script/worker", May: []string{"validators/schema", "validators/script"}},
 
 	// Layer 1: checks without a model.
-	{Path: "validators", May: []string{"validators/schema", "validators/script"}},
+	{Path: "validators", May: []string{"validators/schema", "validators/script", "internal/sharedcache"}},
 	{Path: "judge/llmtest", May: []string{"judge/llm"}, TestOnly: true},
 
 	// Layer 2: the judgement.
@@ -87,7 +88,7 @@ var Packages = []Package{
 
 	// Layer 4: the state machine.
 	{Path: "engine/record", May: []string{"judge", "engine/workflow"}},
-	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "internal/fairshare"}},
+	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "internal/fairshare", "internal/sharedcache"}},
 
 	// Layer 5: what plugs into the engine.
 	{Path: "engine/memstore", May: below5},
