@@ -209,7 +209,7 @@ func TestLintAsksTheSandboxOnce(t *testing.T) {
 // cancelling is a Compiler whose caller goes away.
 type cancelling struct{ cancel context.CancelCauseFunc }
 
-func (c cancelling) Compile(context.Context, validators.Owner, validators.Checks) (*validators.Set, []validators.Problem, error) {
+func (c cancelling) Compile(context.Context, string, validators.Owner, validators.Checks) (*validators.Set, []validators.Problem, error) {
 	c.cancel(errGone)
 	return nil, nil, nil
 }
