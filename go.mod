@@ -26,6 +26,8 @@ require (
 
 require golang.org/x/time v0.16.0
 
+require golang.org/x/mod v0.41.0
+
 require (
 	github.com/coreos/go-oidc/v3 v3.21.0
 	golang.org/x/oauth2 v0.37.0 // indirect

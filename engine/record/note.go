@@ -1,20 +1,17 @@
 package record
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"golang.org/x/mod/sumdb/note"
 )
 
 // Errors of keys and signed notes.
@@ -27,256 +24,181 @@ var (
 	ErrSignature = errors.New("not signed by the key")
 )
 
-// The forms of C2SP signed-note: what keys and signatures look like as text.
 const (
-	ed25519Note     = 1 // the algorithm's number
-	privatePrefix   = "PRIVATE+KEY+"
-	signaturePrefix = "— " // an em dash and a space
-	maxNote         = 64 << 10
-	// shortestSignature is that of Ed25519 behind the id of its key; every other kind is
-	// longer. A shorter one was cut.
-	shortestSignature = 4 + ed25519.SignatureSize
-	// pemName is the name of a key that came without one.
-	pemName = "gavel"
+	maxNote      = 64 << 10
+	maxKeyName   = 100
+	pemName      = "gavel" // the name of a key that came without one
+	privateLabel = "PRIVATE+KEY+"
+	ed25519Note  = 1 // the algorithm's number in a signed-note key
 )
 
 // Signer signs notes with an Ed25519 key. It is safe for concurrent use.
 type Signer struct {
-	name string
-	key  ed25519.PrivateKey
+	signer  note.Signer
+	private string
+	public  *Verifier
 }
 
 // Verifier is the public half of a Signer.
 type Verifier struct {
-	name string
-	id   uint32
-	key  ed25519.PublicKey
+	verifier note.Verifier
+	public   string
 }
 
 // GenerateSigner makes a new key. The name goes into every signature: no spaces, no
 // plus signs, at most 100 bytes.
 func GenerateSigner(name string) (*Signer, error) {
-	if err := checkKeyName(name); err != nil {
-		return nil, err
-	}
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+		return nil, fmt.Errorf("generate a key: %w", err)
 	}
-	return &Signer{name: name, key: key}, nil
+	return newSigner(name, key)
 }
 
-// NewSigner reads a private key: the text that Export returns (one line, as
+// NewSigner reads a private key: the text that Export returns (one line, as C2SP
 // signed-note has it), or PEM (PKCS #8, Ed25519), whose name is "gavel".
 func NewSigner(text string) (*Signer, error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "-----BEGIN") {
-		key, err := fromPEM(text, "PRIVATE KEY", x509.ParsePKCS8PrivateKey)
+		key, err := parsePEM[ed25519.PrivateKey](text, "PRIVATE KEY", x509.ParsePKCS8PrivateKey)
 		if err != nil {
 			return nil, err
 		}
-		private, ok := key.(ed25519.PrivateKey)
-		if !ok {
-			return nil, fmt.Errorf("%w: it is a key of another algorithm; Ed25519 is needed", ErrSigningKey)
-		}
-		return &Signer{name: pemName, key: private}, nil
+		return newSigner(pemName, key)
 	}
-	rest, ok := strings.CutPrefix(text, privatePrefix)
-	if !ok {
-		return nil, fmt.Errorf("%w: a private key begins with %s or is PEM", ErrSigningKey, privatePrefix)
+	if _, err := note.NewSigner(text); err != nil {
+		return nil, fmt.Errorf("%w: %w; a private key is PEM, or one whole line %sNAME+ID+KEY", ErrSigningKey, err, privateLabel)
 	}
-	name, id, seed, err := splitKey(rest)
+	// The library has checked the form: PRIVATE+KEY+name+id+base64(algorithm, seed).
+	parts := strings.SplitN(text, "+", 5)
+	raw, err := base64.StdEncoding.DecodeString(parts[4])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSigningKey, err)
+	}
+	return newSigner(parts[2], ed25519.NewKeyFromSeed(raw[1:]))
+}
+
+func newSigner(name string, key ed25519.PrivateKey) (*Signer, error) {
+	public, err := newVerifier(name, ed25519.PublicKey(key[ed25519.SeedSize:]))
 	if err != nil {
 		return nil, err
 	}
-	if len(seed) != ed25519.SeedSize {
-		return nil, fmt.Errorf("%w: it holds %d bytes, not %d", ErrSigningKey, len(seed), ed25519.SeedSize)
+	private := fmt.Sprintf("%s%s+%08x+%s", privateLabel, name, public.verifier.KeyHash(),
+		base64.StdEncoding.EncodeToString(append([]byte{ed25519Note}, key.Seed()...)))
+	signer, err := note.NewSigner(private)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSigningKey, err)
 	}
-	s := &Signer{name: name, key: ed25519.NewKeyFromSeed(seed)}
-	if s.Verifier().id != id {
-		return nil, fmt.Errorf("%w: its parts do not belong together; copy the whole line", ErrSigningKey)
-	}
-	return s, nil
+	return &Signer{signer: signer, private: private, public: public}, nil
 }
 
 // NewVerifier reads a public key: the text that String returns, or PEM (PKIX, Ed25519).
 func NewVerifier(text string) (*Verifier, error) {
 	text = strings.TrimSpace(text)
-	if strings.HasPrefix(text, "-----BEGIN") {
-		key, err := fromPEM(text, "PUBLIC KEY", x509.ParsePKIXPublicKey)
+	switch {
+	case strings.HasPrefix(text, "-----BEGIN"):
+		key, err := parsePEM[ed25519.PublicKey](text, "PUBLIC KEY", x509.ParsePKIXPublicKey)
 		if err != nil {
 			return nil, err
 		}
-		public, ok := key.(ed25519.PublicKey)
-		if !ok {
-			return nil, fmt.Errorf("%w: it is a key of another algorithm; Ed25519 is needed", ErrSigningKey)
-		}
-		return newVerifier(pemName, public), nil
+		return newVerifier(pemName, key)
+	case strings.HasPrefix(text, privateLabel):
+		return nil, fmt.Errorf("%w: this is the private key; use the public one", ErrSigningKey)
 	}
-	if strings.HasPrefix(text, privatePrefix) {
-		return nil, fmt.Errorf("%w: this is the private half; give the public one", ErrSigningKey)
-	}
-	name, id, key, err := splitKey(text)
+	verifier, err := note.NewVerifier(text)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w; a public key is PEM, or one whole line NAME+ID+KEY", ErrSigningKey, err)
 	}
-	if len(key) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%w: it holds %d bytes, not %d", ErrSigningKey, len(key), ed25519.PublicKeySize)
-	}
-	v := newVerifier(name, key)
-	if v.id != id {
-		return nil, fmt.Errorf("%w: its parts do not belong together; copy the whole line", ErrSigningKey)
-	}
-	return v, nil
+	return &Verifier{verifier, text}, nil
 }
 
-// fromPEM reads the one block of a PEM text.
-func fromPEM(text, kind string, parse func([]byte) (any, error)) (any, error) {
-	block, _ := pem.Decode([]byte(text))
-	if block == nil || block.Type != kind {
-		return nil, fmt.Errorf("%w: it is no PEM block %q", ErrSigningKey, kind)
+func newVerifier(name string, key ed25519.PublicKey) (*Verifier, error) {
+	if len(name) > maxKeyName || strings.ContainsFunc(name, unicode.IsControl) {
+		return nil, fmt.Errorf("%w: the name %q is not 1 to %d bytes without spaces and plus signs", ErrSigningKey, name, maxKeyName)
 	}
-	key, err := parse(block.Bytes)
+	text, err := note.NewEd25519VerifierKey(name, key)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSigningKey, err)
+	}
+	verifier, err := note.NewVerifier(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; a name is 1 to %d bytes without spaces and plus signs", ErrSigningKey, err, maxKeyName)
+	}
+	return &Verifier{verifier, text}, nil
+}
+
+// parsePEM reads the one block of a PEM text.
+func parsePEM[K any](text, kind string, parse func([]byte) (any, error)) (key K, err error) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil || block.Type != kind {
+		return key, fmt.Errorf("%w: not a PEM block %q", ErrSigningKey, kind)
+	}
+	parsed, err := parse(block.Bytes)
+	if err != nil {
+		return key, fmt.Errorf("%w: %w", ErrSigningKey, err)
+	}
+	key, ok := parsed.(K)
+	if !ok {
+		return key, fmt.Errorf("%w: the algorithm is not Ed25519", ErrSigningKey)
 	}
 	return key, nil
 }
 
-// splitKey reads name+id+base64(algorithm||key).
-func splitKey(text string) (name string, id uint32, key []byte, err error) {
-	name, rest, _ := strings.Cut(text, "+")
-	digits, encoded, ok := strings.Cut(rest, "+")
-	if !ok {
-		return "", 0, nil, fmt.Errorf("%w: a key is a line of the form NAME+ID+KEY, or PEM", ErrSigningKey)
-	}
-	if err := checkKeyName(name); err != nil {
-		return "", 0, nil, err
-	}
-	number, err := strconv.ParseUint(digits, 16, 32)
-	if err != nil || len(digits) != 8 {
-		return "", 0, nil, fmt.Errorf("%w: its id is not 8 hex digits", ErrSigningKey)
-	}
-	raw, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil || len(raw) < 2 {
-		return "", 0, nil, fmt.Errorf("%w: its last part is not base64", ErrSigningKey)
-	}
-	if raw[0] != ed25519Note {
-		return "", 0, nil, fmt.Errorf("%w: it is of algorithm %d; Ed25519 is %d", ErrSigningKey, raw[0], ed25519Note)
-	}
-	return name, uint32(number), raw[1:], nil
-}
-
-func checkKeyName(name string) error {
-	if name == "" || len(name) > 100 || !utf8.ValidString(name) || strings.Contains(name, "+") || strings.ContainsFunc(name, func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.IsControl(r)
-	}) {
-		return fmt.Errorf("%w: its name %q is not 1 to 100 bytes without spaces and plus signs", ErrSigningKey, name)
-	}
-	return nil
-}
-
-func newVerifier(name string, key ed25519.PublicKey) *Verifier {
-	h := sha256.New()
-	h.Write([]byte(name + "\n"))
-	h.Write([]byte{ed25519Note})
-	h.Write(key)
-	return &Verifier{name: name, id: binary.BigEndian.Uint32(h.Sum(nil)), key: key}
-}
-
-// Name is the name in the signer's signatures.
-func (s *Signer) Name() string { return s.name }
-
 // Verifier returns the public half.
-func (s *Signer) Verifier() *Verifier {
-	return newVerifier(s.name, bytes.Clone(s.key[ed25519.SeedSize:]))
-}
+func (s *Signer) Verifier() *Verifier { return s.public }
 
 // Export returns the private key as one line, for its file and for nothing else.
-func (s *Signer) Export() string {
-	return fmt.Sprintf("%s%s+%08x+%s", privatePrefix, s.name, s.Verifier().id,
-		base64.StdEncoding.EncodeToString(append([]byte{ed25519Note}, s.key.Seed()...)))
-}
+func (s *Signer) Export() string { return s.private }
+
+// Name is the name in the signer's signatures.
+func (s *Signer) Name() string { return s.signer.Name() }
 
 // Sign returns the note: the text, which must end with a line feed, and the signature.
 func (s *Signer) Sign(text string) (string, error) {
-	if err := checkNoteText(text); err != nil {
+	signed, err := note.Sign(&note.Note{Text: text}, s.signer)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNote, err)
+	}
+	if _, err := OpenNote(string(signed), s.public); err != nil { // control characters, too long
 		return "", err
 	}
-	sig := binary.BigEndian.AppendUint32(nil, s.Verifier().id)
-	sig = append(sig, ed25519.Sign(s.key, []byte(text))...)
-	return text + "\n" + signaturePrefix + s.name + " " + base64.StdEncoding.EncodeToString(sig) + "\n", nil
+	return string(signed), nil
 }
 
 // Name is the name in the signatures.
-func (v *Verifier) Name() string { return v.name }
+func (v *Verifier) Name() string { return v.verifier.Name() }
 
 // String returns the public key as one line.
-func (v *Verifier) String() string {
-	return fmt.Sprintf("%s+%08x+%s", v.name, v.id, base64.StdEncoding.EncodeToString(append([]byte{ed25519Note}, v.key...)))
-}
+func (v *Verifier) String() string { return v.public }
 
-func checkNoteText(text string) error {
-	switch {
-	case !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' }):
-		return fmt.Errorf("%w: control characters, or not UTF-8", ErrNote)
-	case !strings.HasSuffix(text, "\n"):
-		return fmt.Errorf("%w: its text does not end with a line feed", ErrNote)
-	case len(text) > maxNote:
-		return fmt.Errorf("%w: %d bytes", ErrNote, len(text))
+// NoteText returns the text of a note without verifying who signed it. ErrNote.
+func NoteText(signed string) (string, error) {
+	text, err := OpenNote(signed)
+	if unverified, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
+		return unverified.Note.Text, nil
 	}
-	return nil
-}
-
-// NoteText returns the text of a note without asking who signed it. ErrNote.
-func NoteText(note string) (string, error) {
-	text, _, err := splitNote(note)
 	return text, err
 }
 
 // OpenNote returns the text of a note that one of the keys signed. Signatures of
-// others are passed over. ErrNote, ErrSignature.
-func OpenNote(note string, keys ...*Verifier) (string, error) {
-	text, signatures, err := splitNote(note)
+// others are skipped. ErrNote, ErrSignature.
+func OpenNote(signed string, keys ...*Verifier) (string, error) {
+	if len(signed) > maxNote {
+		return "", fmt.Errorf("%w: %d bytes", ErrNote, len(signed))
+	}
+	known := make([]note.Verifier, len(keys))
+	for i, k := range keys {
+		known[i] = k.verifier
+	}
+	opened, err := note.Open([]byte(signed), note.VerifierList(known...))
+	if unverified, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
+		return "", fmt.Errorf("%w (it is signed by %s): %w", ErrSignature, unverified.Note.UnverifiedSigs[0].Name, err)
+	}
+	if _, ok := errors.AsType[*note.InvalidSignatureError](err); ok {
+		return "", fmt.Errorf("%w: %w", ErrSignature, err)
+	}
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", ErrNote, err)
 	}
-	for _, s := range signatures {
-		for _, v := range keys {
-			if s.name == v.name && s.id == v.id && ed25519.Verify(v.key, []byte(text), s.sig) {
-				return text, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("%w (it is signed by %s)", ErrSignature, signatures[0].name)
-}
-
-type signature struct {
-	name string
-	id   uint32
-	sig  []byte
-}
-
-func splitNote(note string) (text string, signatures []signature, err error) {
-	if err := checkNoteText(note); err != nil {
-		return "", nil, err
-	}
-	cut := strings.LastIndex(note, "\n\n")
-	if cut < 0 {
-		return "", nil, fmt.Errorf("%w: it has no signature", ErrNote)
-	}
-	text = note[:cut+1]
-	for line := range strings.Lines(note[cut+2:]) {
-		rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), signaturePrefix)
-		name, encoded, ok2 := strings.Cut(rest, " ")
-		raw, err := base64.StdEncoding.DecodeString(encoded)
-		if !ok || !ok2 || err != nil || len(raw) < shortestSignature || checkKeyName(name) != nil {
-			return "", nil, fmt.Errorf("%w: a signature that cannot be read", ErrNote)
-		}
-		signatures = append(signatures, signature{name, binary.BigEndian.Uint32(raw), raw[4:]})
-	}
-	if len(signatures) == 0 {
-		return "", nil, fmt.Errorf("%w: it has no signature", ErrNote)
-	}
-	return text, signatures, nil
+	return opened.Text, nil
 }
