@@ -1,14 +1,17 @@
 package llm
 
 import (
+	"bufio"
 	"bytes"
-	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,115 +23,159 @@ type CassetteMode string
 
 // The modes of a Cassette.
 const (
-	// CassetteReplay answers from the file; what is not in it is an error, and nothing
-	// is sent.
+	// CassetteReplay answers from the file; a request that it does not hold is an error,
+	// and nothing is sent.
 	CassetteReplay CassetteMode = "replay"
-	// CassetteRecord sends everything and begins the file anew.
+	// CassetteRecord sends everything and begins a new file.
 	CassetteRecord CassetteMode = "record"
-	// CassetteRecordMissing answers from the file, and sends and adds what is not in it.
+	// CassetteRecordMissing answers from the file, and sends and adds what it does not hold.
 	CassetteRecordMissing CassetteMode = "record-missing"
 	// CassetteLive sends everything and touches no file.
 	CassetteLive CassetteMode = "live"
 )
 
-// ErrCassetteMiss is what a request comes to that a cassette does not hold.
+// ErrCassetteMiss is the error for a request that a cassette does not hold.
 var ErrCassetteMiss = errors.New("the cassette does not hold this request")
 
-// maxRecorded bounds an answer that can be recorded.
-const maxRecorded = 8 << 20
+const (
+	cassetteVersion = 1
+	maxRecorded     = 8 << 20  // bytes of an answer
+	maxCassetteLine = 64 << 20 // an answer, its request, and escapes
+)
 
-// Cassette is a Doer that records exchanges in a file and answers from it, so that
-// what a model once said can be judged again without it.
+// Cassette is a Doer that records exchanges in a file and answers from it: a map from the
+// hash of a request to its answer, one JSON object a line.
 //
-// A request is known by its method, its path, its body (as canonical JSON) and by how
-// often it was asked before: the n-th time, it gets the n-th answer recorded for it,
-// and a time more than was recorded is a miss, not the last answer once more. The
-// host does not count, nor do headers. Error answers are recorded like others, and so
-// are failures without an answer, as the class that they were; a caller who went away
-// is not.
+// The hash covers the method, the path, the body (as canonical JSON) and how often the same
+// request came before: the n-th time, it gets the n-th recorded answer. Host and headers do
+// not count. Error answers are recorded too, and failures without an answer as their class;
+// a caller that cancelled is not.
 //
-// The file never contains request headers. What looks like a key in a body, and the
-// key that the request carried, are replaced before anything is written. Only a few
-// answer headers are kept. It is safe for concurrent use.
+// The file never contains request headers. Text that looks like a key, and the key that the
+// request carried, are redacted before anything is written; of the answer's headers only a
+// few are kept. It is safe for concurrent use.
 type Cassette struct {
 	path string
 	mode CassetteMode
 	next Doer
 
-	mu     sync.Mutex
-	file   *os.File // nil when nothing is written
-	tape   []tapeEntry
-	byKey  map[string]int // index into tape
-	asked  map[string]int // by question: how often it was answered from the tape
-	used   []bool         // like tape
-	closed bool
+	mu      sync.Mutex
+	file    *os.File // nil when nothing is written
+	closed  bool
+	entries []cassetteEntry
+	byKey   map[string]int // index into entries
+	used    []bool         // like entries
+	asked   map[string]int // by request: how often it came
+}
+
+// cassetteEntry is a line of the file.
+type cassetteEntry struct {
+	V   int             `json:"v"`
+	Key string          `json:"key"`
+	Req cassetteRequest `json:"req"`
+	Res cassetteAnswer  `json:"res"`
+	// Rec describes the recording to a reader; nothing depends on it.
+	Rec map[string]any `json:"rec"`
+}
+
+type cassetteRequest struct {
+	Method string `json:"method"`
+	Path   string `json:"path"`
+	Host   string `json:"host"` // not part of the key
+	// Body is canonical JSON; a body that is not JSON is a JSON string.
+	Body json.RawMessage `json:"body"`
+}
+
+// cassetteAnswer is a status with a body, or the class of a failure.
+type cassetteAnswer struct {
+	Status  int               `json:"status,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"` // lower-case names
+	Body    string            `json:"body,omitempty"`
+	Body64  []byte            `json:"body64,omitempty"` // a body that is not UTF-8
+	Class   Class             `json:"class,omitempty"`
+	Message string            `json:"message,omitempty"`
 }
 
 // OpenCassette opens the file at path. It must exist to replay; recording creates it,
 // readable for its owner only. next sends what is not replayed; replay needs none,
 // and live needs no path.
 func OpenCassette(path string, mode CassetteMode, next Doer) (*Cassette, error) {
-	modes := []CassetteMode{CassetteReplay, CassetteRecord, CassetteRecordMissing, CassetteLive}
-	if !slices.Contains(modes, mode) {
-		return nil, fmt.Errorf("cassette mode %q is not known; use replay, record, record-missing or live", mode)
+	c := &Cassette{path: path, mode: mode, next: next, byKey: map[string]int{}, asked: map[string]int{}}
+	flags := os.O_CREATE | os.O_RDWR | os.O_APPEND
+	switch mode {
+	case CassetteLive:
+	case CassetteReplay:
+		flags = os.O_RDONLY
+	case CassetteRecord:
+		flags |= os.O_TRUNC
+	case CassetteRecordMissing:
+	default:
+		return nil, fmt.Errorf("unknown cassette mode %q; use replay, record, record-missing or live", mode)
 	}
 	if next == nil && mode != CassetteReplay {
-		return nil, fmt.Errorf("cassette mode %s needs a client to send requests with", mode)
+		return nil, fmt.Errorf("cassette mode %s needs a client to send requests", mode)
 	}
-	c := &Cassette{path: path, mode: mode, next: next, byKey: map[string]int{}, asked: map[string]int{}}
 	if mode == CassetteLive {
 		return c, nil
 	}
-	if mode != CassetteRecord {
-		if err := c.load(); err != nil {
-			return nil, fmt.Errorf("cassette %s: %w", path, err)
-		}
+	f, err := os.OpenFile(path, flags, 0o600)
+	if errors.Is(err, os.ErrNotExist) && mode == CassetteReplay {
+		return nil, fmt.Errorf("cassette %s does not exist; record it first", path)
 	}
-	if mode != CassetteReplay {
-		if err := c.create(); err != nil {
-			return nil, fmt.Errorf("cassette: %w", err)
-		}
+	if err != nil {
+		return nil, fmt.Errorf("cassette: %w", err)
+	}
+	if mode == CassetteReplay {
+		defer f.Close()
+	} else {
+		c.file, err = f, f.Chmod(0o600)
+	}
+	if err == nil {
+		err = c.load(f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cassette %s: %w", path, errors.Join(err, c.Close()))
 	}
 	return c, nil
 }
 
-// load reads the file; recording what is missing may begin without one.
-func (c *Cassette) load() error {
-	f, err := os.Open(c.path)
-	if errors.Is(err, os.ErrNotExist) {
-		if c.mode == CassetteRecordMissing {
-			return nil
+// load reads the entries. Its error names the line and what to do. The key of a request is
+// checked against its hash, so that an edited request is not taken for the recorded one; a
+// request with a redacted secret has another hash than its key, and is believed.
+func (c *Cassette) load(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxCassetteLine)
+	recorded := map[string]int{}
+	for lines.Scan() {
+		number := len(c.entries) + 1
+		var e cassetteEntry
+		dec := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&e); err != nil || dec.More() || len(e.Req.Body) == 0 || (e.Res.Class == "") == (e.Res.Status < 100 || e.Res.Status > 999) {
+			return fmt.Errorf("line %d is not a whole cassette entry; delete it and record what is missing", number)
 		}
-		return errors.New("there is no such file; record it first")
+		if e.V != cassetteVersion {
+			return fmt.Errorf("line %d: unknown version %d; this program reads version %d", number, e.V, cassetteVersion)
+		}
+		id := cassetteRequest{Method: e.Req.Method, Path: e.Req.Path, Body: canonical(e.Req.Body)}.id()
+		if _, duplicate := c.byKey[e.Key]; duplicate || !isRedacted(e.Req.Body) && e.Key != requestKey(id, recorded[id]) {
+			return fmt.Errorf("line %d: the key is a duplicate or not that of the request; delete the line and record the request again", number)
+		}
+		recorded[id]++
+		c.add(e, false)
 	}
-	if err != nil {
-		return err
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("line %d cannot be read: %w", len(c.entries)+1, err)
 	}
-	defer f.Close()
-	if c.tape, err = readTape(f); err != nil {
-		return err
-	}
-	for i, e := range c.tape {
-		c.byKey[e.Key] = i
-	}
-	c.used = make([]bool, len(c.tape))
 	return nil
 }
 
-func (c *Cassette) create() error {
-	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
-	if c.mode == CassetteRecord {
-		flags |= os.O_TRUNC
-	}
-	f, err := os.OpenFile(c.path, flags, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := f.Chmod(0o600); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	c.file = f
-	return nil
+func isRedacted(body []byte) bool { return bytes.Contains(body, []byte(redacted)) }
+
+func (c *Cassette) add(e cassetteEntry, used bool) {
+	c.byKey[e.Key] = len(c.entries)
+	c.entries = append(c.entries, e)
+	c.used = append(c.used, used)
 }
 
 // Do answers a request from the file, or sends and records it. Misses and what cannot
@@ -140,52 +187,57 @@ func (c *Cassette) Do(req *http.Request) (*http.Response, error) {
 	if c.mode == CassetteLive {
 		return c.next.Do(req)
 	}
-	body, err := takeBody(req)
-	if err != nil {
-		return nil, err
+	var body []byte
+	if req.Body != nil {
+		var err error
+		body, err = io.ReadAll(req.Body)
+		if err = errors.Join(err, req.Body.Close()); err != nil {
+			return nil, err
+		}
+		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	q := questionOf(req, body)
+	q := cassetteRequest{Method: req.Method, Path: req.URL.EscapedPath(), Host: req.URL.Host, Body: canonical(body)}
 	if c.mode != CassetteRecord {
-		e, found, err := c.find(q)
+		answer, err := c.find(q)
 		if err != nil {
 			return nil, err
 		}
-		if found {
-			return e.Res.replay(req)
+		if answer != nil {
+			return answer.response(req)
 		}
 	}
 	return c.record(req, q)
 }
 
-// find looks a question up. Not found is an error when replaying.
-func (c *Cassette) find(q tapeQuestion) (tapeEntry, bool, error) {
+// find looks a request up; nil when it has to be sent.
+func (c *Cassette) find(q cassetteRequest) (*cassetteAnswer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return tapeEntry{}, false, c.unusable("it is closed")
+		return nil, c.fail("it is closed")
 	}
 	id := q.id()
 	n := c.asked[id]
-	if i, ok := c.byKey[q.key(n)]; ok {
+	if i, ok := c.byKey[requestKey(id, n)]; ok {
 		c.asked[id], c.used[i] = n+1, true
-		return c.tape[i], true, nil
+		return &c.entries[i].Res, nil
 	}
-	if c.mode == CassetteReplay {
-		return tapeEntry{}, false, &Error{
-			Class: ClassConfig, Err: ErrCassetteMiss,
-			Message: "the cassette holds no answer to " + q.Method + " " + printable(q.Path) + ": " + missed(q, n, c.tape),
-			Advice:  "record what is missing (mode record-missing) if the question was meant to change",
-		}
+	if c.mode == CassetteRecordMissing {
+		return nil, nil
 	}
-	return tapeEntry{}, false, nil
+	return nil, &Error{
+		Class: ClassConfig, Err: ErrCassetteMiss,
+		Message: fmt.Sprintf("the cassette holds %d answers to %s, and this request came %d times", n, q.describe(), n+1),
+		Advice:  "record what is missing (mode record-missing) if the prompt, the model or a setting was meant to change",
+	}
 }
 
-// record sends a request and writes down what came of it.
-func (c *Cassette) record(req *http.Request, q tapeQuestion) (*http.Response, error) {
+// record sends a request and writes what came of it.
+func (c *Cassette) record(req *http.Request, q cassetteRequest) (*http.Response, error) {
 	began := time.Now()
 	res, err := c.next.Do(req)
-	e := tapeEntry{V: tapeVersion, Req: q, Rec: recording{At: began.UTC().Truncate(time.Millisecond)}}
 	secrets := secretsOf(req)
+	e := cassetteEntry{V: cassetteVersion, Req: q}
 	var raw []byte
 	if err == nil {
 		raw, err = io.ReadAll(io.LimitReader(res.Body, maxRecorded+1))
@@ -193,21 +245,20 @@ func (c *Cassette) record(req *http.Request, q tapeQuestion) (*http.Response, er
 	}
 	switch {
 	case err != nil:
-		failed, ok := failure(req.Context(), err, req.URL.Host)
-		if !ok {
+		failed, ok := errors.AsType[*Error](transportError(req.Context(), err, req.URL.Host))
+		if !ok { // the caller cancelled; our own deadlines end the context with an *Error
 			return nil, err
 		}
-		e.Res = tapeAnswer{Class: failed.Class, Message: secrets.redact(failed.Message)}
+		e.Res = cassetteAnswer{Class: failed.Class, Message: secrets.redact(failed.Message)}
 	case len(raw) > maxRecorded:
-		return nil, c.unusable(fmt.Sprintf("the answer is longer than %d bytes and cannot be recorded", maxRecorded))
+		return nil, c.fail(fmt.Sprintf("the answer is longer than %d bytes and cannot be recorded", maxRecorded))
 	default:
 		e.Res = answerOf(res, raw, secrets)
-		e.Rec.Model, e.Rec.Fingerprint = reportedIn(raw, secrets)
 		res.Body = io.NopCloser(bytes.NewReader(raw))
 	}
-	e.Rec.Millis = time.Since(began).Milliseconds()
-	if werr := c.write(e, secrets); werr != nil {
-		return nil, werr
+	e.Rec = map[string]any{"at": began.UTC().Truncate(time.Millisecond), "ms": time.Since(began).Milliseconds()}
+	if failed := c.write(e, secrets); failed != nil {
+		return nil, failed
 	}
 	if err != nil {
 		return nil, err
@@ -215,57 +266,47 @@ func (c *Cassette) record(req *http.Request, q tapeQuestion) (*http.Response, er
 	return res, nil
 }
 
-// failure is what of a failure is worth keeping: everything but that the caller went
-// away. Our own clocks count; they end the context with an *Error.
-func failure(ctx context.Context, err error, host string) (*Error, bool) {
-	var fail *Error
-	ok := errors.As(transportError(ctx, err, host), &fail)
-	return fail, ok
-}
-
-// write appends an entry as the next answer to its question, in one write of one line.
-func (c *Cassette) write(e tapeEntry, secrets secrets) error {
+// write appends an entry as the next answer to its request, in one write of one line.
+func (c *Cassette) write(e cassetteEntry, secrets secrets) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return c.unusable("it is closed")
+		return c.fail("it is closed")
 	}
 	id := e.Req.id()
 	n := 0
-	for ; ; n++ {
-		e.Key = e.Req.key(n)
+	for e.Key = requestKey(id, n); ; e.Key = requestKey(id, n) {
 		if _, taken := c.byKey[e.Key]; !taken {
 			break
 		}
+		n++
 	}
 	e.Req.Body = secrets.redactJSON(e.Req.Body)
 	line, err := marshal(e)
+	if err == nil {
+		_, err = c.file.Write(append(line, '\n'))
+	}
 	if err != nil {
-		return c.unusable("an exchange cannot be written as JSON")
+		return c.fail("it cannot be written: " + printable(err.Error()))
 	}
-	if _, err := c.file.Write(append(line, '\n')); err != nil {
-		return c.unusable("it cannot be written: " + printable(err.Error()))
-	}
-	c.byKey[e.Key] = len(c.tape)
-	c.tape = append(c.tape, e)
-	c.used = append(c.used, true)
+	c.add(e, true)
 	c.asked[id] = max(c.asked[id], n+1)
 	return nil
 }
 
-func (c *Cassette) unusable(why string) *Error {
+func (c *Cassette) fail(why string) *Error {
 	return &Error{Class: ClassConfig, Message: "cassette " + printable(c.path) + ": " + why}
 }
 
-// Unused describes the entries that were read from the file and answered nothing, in
-// their order: questions that nobody asks any more.
+// Unused describes the entries of the file that answered nothing, in order: requests that
+// nobody makes any longer.
 func (c *Cassette) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var unused []string
-	for i, e := range c.tape {
+	for i, e := range c.entries {
 		if !c.used[i] {
-			unused = append(unused, e.describe(i+1))
+			unused = append(unused, fmt.Sprintf("line %d: %s", i+1, e.Req.describe()))
 		}
 	}
 	return unused
@@ -288,26 +329,35 @@ func (c *Cassette) Close() error {
 	return nil
 }
 
-// takeBody reads a request's body and puts it back.
-func takeBody(req *http.Request) ([]byte, error) {
-	if req.Body == nil {
-		return nil, nil
+// id is what two requests have in common that are the same.
+func (q cassetteRequest) id() string { return q.Method + "\n" + q.Path + "\n" + string(q.Body) }
+
+// requestKey identifies the n-th time, from 0, that a request comes.
+func requestKey(id string, n int) string {
+	sum := sha256.Sum256([]byte(id + "\n" + strconv.Itoa(n)))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// describe names a request without quoting its prompt.
+func (q cassetteRequest) describe() string {
+	var body struct {
+		Model string `json:"model"`
 	}
-	body, err := io.ReadAll(req.Body)
-	if err = errors.Join(err, req.Body.Close()); err != nil {
-		return nil, err
+	if err := json.Unmarshal(q.Body, &body); err != nil || body.Model == "" {
+		body.Model = "no model"
 	}
-	req.Body = io.NopCloser(bytes.NewReader(body))
-	return body, nil
+	return fmt.Sprintf("%s %s (%s)", printable(q.Method), printable(q.Path), printable(body.Model))
 }
 
 // answerOf is the record of an answer.
-func answerOf(res *http.Response, raw []byte, secrets secrets) tapeAnswer {
-	a := tapeAnswer{Status: res.StatusCode, Headers: map[string]string{}}
+func answerOf(res *http.Response, raw []byte, secrets secrets) cassetteAnswer {
+	a := cassetteAnswer{Status: res.StatusCode, Headers: map[string]string{}}
 	for name, values := range res.Header {
-		name = strings.ToLower(name)
-		if value := strings.Join(values, ", "); keptHeader(name) {
-			a.Headers[name] = secrets.redact(value)
+		// What reading an answer needs, and nothing that could name an account or a session.
+		switch name = strings.ToLower(name); {
+		case name == "content-type", name == "date", name == "retry-after", name == "retry-after-ms", name == "x-should-retry",
+			strings.HasPrefix(name, "x-ratelimit-"):
+			a.Headers[name] = secrets.redact(strings.Join(values, ", "))
 		}
 	}
 	if to, err := res.Location(); err == nil {
@@ -322,12 +372,54 @@ func answerOf(res *http.Response, raw []byte, secrets secrets) tapeAnswer {
 	return a
 }
 
-// keptHeader reports whether an answer's header is written down: what the reading of an
-// answer needs, and nothing that could name an account or a session.
-func keptHeader(name string) bool {
-	switch name {
-	case "content-type", "date", "retry-after", "retry-after-ms", "x-should-retry":
-		return true
+// response is the answer as it came.
+func (a cassetteAnswer) response(req *http.Request) (*http.Response, error) {
+	if a.Class != "" {
+		return nil, &Error{Class: a.Class, Message: a.Message}
 	}
-	return strings.HasPrefix(name, "x-ratelimit-")
+	body := []byte(a.Body)
+	if a.Body64 != nil {
+		body = a.Body64
+	}
+	header := http.Header{}
+	for name, value := range a.Headers {
+		header.Set(name, value)
+	}
+	return &http.Response{
+		Status: strconv.Itoa(a.Status) + " " + http.StatusText(a.Status), StatusCode: a.Status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
+	}, nil
+}
+
+// canonical is a body as JSON with sorted keys, without spaces, with the literals of numbers.
+func canonical(body []byte) json.RawMessage {
+	v, err := decodeJSON(body)
+	if err != nil {
+		v = string(body)
+	}
+	return encodedJSON(v)
+}
+
+// encodedJSON encodes a value that was JSON, which cannot fail.
+func encodedJSON(v any) json.RawMessage {
+	out, err := marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return out
+}
+
+// decodeJSON decodes exactly one JSON value and keeps the literals of numbers.
+func decodeJSON(body []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one value")
+	}
+	return v, nil
 }
