@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -19,7 +20,8 @@ import (
 )
 
 // TestAThousandAdvancesAgainstADeadModel: all are answered in time, with few
-// calls, and nothing is left behind.
+// calls, and nothing is left behind. One principal's questions wait in its own line, so
+// most of them end as busy.
 func TestAThousandAdvancesAgainstADeadModel(t *testing.T) {
 	pool() // started outside of the bubble, where it stays
 	for name, fault := range map[string]llmtest.Personality{"refused": llmtest.Refused(), "hanging": llmtest.Hang()} {
@@ -63,6 +65,9 @@ func thousandAdvances(t *testing.T, fault llmtest.Personality) {
 			got, err := eng.Advance(t.Context(), agent, engine.AdvanceRequest{
 				ID: id, Action: "close", Data: json.RawMessage(fmt.Sprintf(`{"note":"did part %d of it"}`, i)),
 			})
+			if errors.Is(err, judge.ErrBusy) {
+				return
+			}
 			if err != nil {
 				t.Errorf("%s: %v", id, err)
 				return
@@ -80,7 +85,7 @@ func thousandAdvances(t *testing.T, fault llmtest.Personality) {
 	if took := time.Since(began); took > deadline {
 		t.Errorf("the last answer came after %v", took)
 	}
-	// The bulkhead and the breaker are what bounds them; no caller has one of its own.
+	// Places and breaker are what bounds them; no caller has one of its own.
 	if calls := provider.Count(); calls > 40 {
 		t.Errorf("%d calls to a dead endpoint", calls)
 	}

@@ -84,7 +84,7 @@ var Codes = []CodeInfo{
 	{CodeRateLimited, "The caller sends more requests than one principal may.", "Wait as long as the answer says.", true},
 	{CodeTooManyStreams, "The caller, or everybody together, holds as many streams or sessions as there may be.", "Close some that are not needed.", true},
 	{CodeUnauthenticated, "The request carries no credential, or one that is not valid.", "Send a valid one: Authorization: Bearer TOKEN.", false},
-	{CodeBusy, "The script sandbox is full or could not start, or earlier requests about the same data are still being judged; nothing was decided or recorded.", "Try again shortly.", true},
+	{CodeBusy, "The script sandbox, the sources of evidence or the model have too much to do, the model answered late, you have asked it as much as you may in a minute or took part in a limit of its provider, or earlier requests about the same data are still being judged; nothing was decided or recorded.", "Try again shortly.", true},
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeCancelled, "The caller cancelled the request or its deadline passed before the decision was recorded.", "Check the status before trying again, or use an idempotency key.", true},
 	{CodeInternal, "A defect of the program; the details are in its log.", "Report it with the log line.", false},

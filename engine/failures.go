@@ -79,6 +79,7 @@ func sealError(err error) error {
 func judgeError(err error) error {
 	var known *Error
 	var held *validators.QuarantineError
+	var busy *judge.BusyError
 	switch {
 	case errors.As(err, &known):
 		return err
@@ -90,6 +91,8 @@ func judgeError(err error) error {
 		}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: CodeCancelled, Message: "The request ended before a decision was reached.", Hint: "Try again; nothing was recorded.", Err: err}
+	case errors.As(err, &busy):
+		return &Error{Code: CodeBusy, Message: busy.Message, RetryAfter: busy.RetryAfter, Hint: "Leave the data as it is and try again later; nothing was recorded.", Err: err}
 	case errors.Is(err, judge.ErrBusy):
 		return &Error{Code: CodeBusy, Message: "The evidence cannot be fetched now: too much is being fetched already.", Hint: "Try again shortly; nothing was recorded.", Err: err}
 	case errors.Is(err, validators.ErrUnavailable):

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// ErrBusy says that evidence could not be asked for now, whatever the case is:
+// ErrBusy says that evidence or a model could not be asked now, whatever the case is:
 // nothing is decided, and trying again can help.
-var ErrBusy = errors.New("judge: evidence cannot be fetched now")
+var ErrBusy = errors.New("judge: busy")
 
 // EvidenceRequest is one fact that the gate fetches itself instead of believing
 // whoever asks for the move.

@@ -2,6 +2,7 @@ package judge_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -41,6 +42,7 @@ type faultRow struct {
 	fault llmtest.Named
 	setting
 	verdict judge.Verdict
+	busy    bool // nothing was decided
 	calls   int
 	took    time.Duration
 }
@@ -79,7 +81,7 @@ func decideUnder(t *testing.T, fault llmtest.Named, s setting) faultRow {
 		began := time.Now()
 		row.verdict, err = gate.Decide(t.Context(), goodReview(s))
 		row.took = time.Since(began)
-		if err != nil {
+		if row.busy = errors.Is(err, judge.ErrBusy); err != nil && !row.busy {
 			t.Fatalf("%s: %v", fault.Name, err)
 		}
 		row.calls = faulty.Count() + healthy.Count()
@@ -137,6 +139,13 @@ func (r faultRow) hold(t *testing.T) {
 	name := fmt.Sprintf("%s %+v", r.fault.Name, r.setting)
 	judged := v.Assurance == judge.AssuranceLLM
 	fromCase := r.fault.Class.Traits().FromCase
+	late := r.fault.Class.Traits().Busy && !r.fallback
+	if hangs := r.fault.Name == "never answers" || r.fault.Name == "answers after a minute"; r.busy && !late || hangs && late != r.busy {
+		t.Errorf("%s: busy %t", name, r.busy)
+	}
+	if r.busy {
+		return
+	}
 	switch {
 	case r.took > faultDeadline:
 		t.Errorf("%s: took %v", name, r.took)
@@ -167,6 +176,12 @@ can resolve an escalation. The decision's deadline is 20 s; times are those of a
 clock that only waiting moves, so they are exact. Calls are HTTP requests, over
 both models.
 
+A "late" answer decides and records nothing (` + "`busy`" + `), because the case, or the other
+questions of its principal, may be what takes so long. Only where a short question of
+the gate's own is not answered either is it an outage. The same holds for 429, 503, 529 and a spent quota
+where the principal took part in them, which the only question of this page did not
+([how that is told](../judge.md#when-it-cannot-be-had)).
+
 No row approves in strict mode without a judgement, no row whose fault the case
 can cause ("unreadable") approves at all unless a model judged, and every row
 answers within the deadline: the test that writes this page fails otherwise.
@@ -177,8 +192,16 @@ answers within the deadline: the test that writes this page fails otherwise.
 	for _, r := range rows {
 		v := r.verdict
 		kind := "unavailable"
-		if r.fault.Class.Traits().FromCase {
+		switch traits := r.fault.Class.Traits(); {
+		case traits.FromCase:
 			kind = "unreadable"
+		case traits.Busy:
+			kind = "late"
+		}
+		if r.busy {
+			fmt.Fprintf(b, "| %s | %s | %s | %s | %s | error `busy` | | | | | %d | %s |\n",
+				r.fault.Name, kind, yes(r.strict), yes(r.fallback), yes(r.review), r.calls, r.took.Round(time.Millisecond))
+			continue
 		}
 		outcome := string(v.Outcome)
 		if v.Code != "" {

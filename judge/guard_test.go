@@ -189,7 +189,7 @@ func TestLoopGuardOverTime(t *testing.T) {
 	}
 	// What is unreadable or unavailable is no answer.
 	memory.held = Recollection{Refusals: 2}
-	for _, class := range []llm.Class{llm.ClassRefusal, llm.ClassTimeout} {
+	for _, class := range []llm.Class{llm.ClassRefusal, llm.ClassNetwork} {
 		m.tell = failsWith(&llm.Error{Class: class}).tell
 		if step("e"); memory.held.Refusals != 2 {
 			t.Errorf("%s: %d refusals", class, memory.held.Refusals)

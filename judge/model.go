@@ -56,8 +56,10 @@ type modelLayer struct {
 //
 // The layer says approve only when every criterion is met with evidence that stands
 // in what the model was shown. What the case can bring about is TroubleUnreadable
-// (refusals, answers that contradict themselves, a spent budget), what it cannot is
-// TroubleUnavailable.
+// (refusals, answers that contradict themselves), what neither it nor its caller can is
+// TroubleUnavailable. What the caller can bring about by asking often or slowly (a spent
+// budget or share, a timeout, a limit of the endpoint that it took part in) is no opinion
+// but a *BusyError: nothing is decided.
 func NewModel(cfg ModelConfig) (Layer, error) {
 	if cfg.Completer == nil {
 		return nil, errors.New("judge: ModelConfig.Completer is required")
@@ -110,13 +112,10 @@ func (m *modelLayer) answer(ctx context.Context, c Case, past past) (Opinion, er
 		return noJudgement(TroubleNotConfigured, unknownModel(c.Rubric.Model), model), nil
 	}
 	samples := max(c.Rubric.Samples, 1)
-	if ok, frees := m.budget.take(c.Principal, samples); !ok {
-		model.Failure = FailureBudget
-		op := noJudgement(TroubleUnreadable, budgetSpent(c.Principal, frees), model)
-		op.RetryAfter = frees
-		return op, nil
+	if ok, frees := m.budget.take(c.caller(), samples); !ok {
+		return Opinion{}, &BusyError{Message: budgetSpent(c.caller(), frees), RetryAfter: frees}
 	}
-	ops, err := m.sample(ctx, c, samples)
+	ops, busy, err := m.sample(ctx, c, samples)
 	if err != nil {
 		return Opinion{}, err // what was taken stays spent: leaving early must not be free
 	}
@@ -126,9 +125,17 @@ func (m *modelLayer) answer(ctx context.Context, c Case, past past) (Opinion, er
 			free++
 		}
 	}
-	m.budget.giveBack(c.Principal, free)
+	m.budget.giveBack(c.caller(), free)
+	// A doubt that a model has voiced binds, whatever kept others from being asked: who is
+	// told to come back must not get another try for it.
+	if busy != nil && !slices.ContainsFunc(ops, doubts) {
+		return Opinion{}, busy
+	}
 	return consensus(ops), nil
 }
+
+// doubts reports whether a model answered and did not approve.
+func doubts(op Opinion) bool { return op.answered() && op.Outcome != Approve }
 
 // has reports whether a model is configured, as far as can be known.
 func (m *modelLayer) has(name string) bool {
@@ -136,7 +143,8 @@ func (m *modelLayer) has(name string) bool {
 	return name == "" || !ok || slices.Contains(known.Names(), name)
 }
 
-// ask asks the model once. The opinion has a Model of its own.
+// ask asks the model once. The opinion has a Model of its own, with a *BusyError too; with
+// another error there is none.
 func (m *modelLayer) ask(ctx context.Context, c Case, sample int) (Opinion, error) {
 	marker, nonce := m.secrets(c, sample)
 	q, err := ask(c, marker, nonce)
@@ -157,7 +165,7 @@ func (m *modelLayer) ask(ctx context.Context, c Case, sample int) (Opinion, erro
 		return Opinion{}, ended // the caller left; that is no trouble of the model's
 	}
 	if err != nil {
-		return failure(model, q, err), nil
+		return failure(model, q, err), busyWith(err)
 	}
 	model.heard(q, reply)
 	if err := contradiction(q, reply.Answer); err != nil {

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -28,6 +29,40 @@ func (a *Asked) used(u *llm.Usage) {
 // busyFor is when to come back to a model that has too much to do, at the earliest.
 const busyFor = time.Second
 
+// BusyError says that nothing can be decided now, whatever the case is. It matches
+// ErrBusy.
+type BusyError struct {
+	// Message is a sentence for whoever asked.
+	Message string
+	// RetryAfter is when trying again can help, at the earliest.
+	RetryAfter time.Duration
+	// Err is what happened, for the operator; nil when Message says it all.
+	Err error
+}
+
+func (e *BusyError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("judge: %s (%v)", e.Message, e.Err)
+	}
+	return "judge: " + e.Message
+}
+
+// Is makes a BusyError match ErrBusy.
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }
+
+// Unwrap returns what happened.
+func (e *BusyError) Unwrap() error { return e.Err }
+
+// busyWith is the *BusyError that a failure of a model comes to, nil when it is of
+// another kind.
+func busyWith(err error) error {
+	var e *llm.Error
+	if !errors.As(err, &e) || !e.IsBusy() {
+		return nil
+	}
+	return &BusyError{Message: busyMessage(e), RetryAfter: max(e.RetryAfter, busyFor), Err: err}
+}
+
 // failure is the opinion of a model layer whose model gave no answer. Whatever is
 // not known to be the outside's fault may be the case's.
 func failure(model Asked, q question, err error) Opinion {
@@ -50,8 +85,5 @@ func failure(model Asked, q question, err error) Opinion {
 	}
 	op := noJudgement(trouble, failureMessage(trouble, e.Class), model)
 	op.RetryAfter = max(e.RetryAfter, 0)
-	if e.Class == llm.ClassBusy {
-		op.RetryAfter = max(op.RetryAfter, busyFor) // other data would not help
-	}
 	return op
 }

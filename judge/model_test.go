@@ -496,12 +496,12 @@ func TestModelFailures(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	outside := []llm.Class{
-		llm.ClassTimeout, llm.ClassNetwork, llm.ClassUpstream, llm.ClassOverloaded, llm.ClassNoChoices, llm.ClassRateLimited,
+		llm.ClassNetwork, llm.ClassUpstream, llm.ClassOverloaded, llm.ClassNoChoices, llm.ClassRateLimited,
 		llm.ClassQuota, llm.ClassAuth, llm.ClassNotFound, llm.ClassCapability, llm.ClassBreakerOpen, llm.ClassNotBefore,
 	}
 	fromCase := []llm.Class{
 		llm.ClassTooLong, llm.ClassFilter, llm.ClassRefusal, llm.ClassMalformed, llm.ClassEmpty, llm.ClassTruncated,
-		llm.ClassAmbiguous, llm.ClassInconsistent, llm.ClassQuality, llm.ClassBusy,
+		llm.ClassAmbiguous, llm.ClassInconsistent, llm.ClassQuality,
 	}
 	want := map[llm.Class]Trouble{llm.ClassConfig: TroubleNotConfigured}
 	for _, class := range outside {
@@ -528,8 +528,17 @@ func TestModelFailures(t *testing.T) {
 			t.Errorf("%s: record %+v", class, a)
 		}
 	}
-	if op := opine(t, newModel(t, ModelConfig{Completer: failsWith(&llm.Error{Class: llm.ClassBusy})}), c); op.RetryAfter != busyFor {
-		t.Errorf("busy: again after %v", op.RetryAfter)
+	// What the caller can bring about by asking decides nothing.
+	for _, e := range []*llm.Error{
+		{Class: llm.ClassTimeout}, {Class: llm.ClassBusy}, {Class: llm.ClassShareSpent, RetryAfter: time.Minute},
+		{Class: llm.ClassRateLimited, CallerPart: true}, {Class: llm.ClassNotBefore, CallerPart: true, RetryAfter: time.Minute},
+		{Class: llm.ClassOverloaded, CallerPart: true}, {Class: llm.ClassQuota, CallerPart: true},
+	} {
+		op, err := newModel(t, ModelConfig{Completer: failsWith(fmt.Errorf("wrapped: %w", e))}).Weigh(t.Context(), c)
+		var busy *BusyError
+		if !errors.As(err, &busy) || !errors.Is(err, ErrBusy) || op.Outcome != "" || busy.Message == "" || busy.RetryAfter != max(e.RetryAfter, busyFor) {
+			t.Errorf("%+v: %+v, %v", e, op, err)
+		}
 	}
 	// What is of no known kind may be the case's doing.
 	for _, err := range []error{errors.New("boom"), &llm.Error{}, context.DeadlineExceeded} {
@@ -584,7 +593,7 @@ func TestModelThatIsNotConfigured(t *testing.T) {
 	}
 }
 
-// A spent budget is never the outside's fault: spending it must not open the gate.
+// A spent budget decides nothing: spending it must not open the gate.
 func TestModelBudget(t *testing.T) {
 	t.Parallel()
 	clock := newHand()
@@ -596,17 +605,18 @@ func TestModelBudget(t *testing.T) {
 			t.Fatalf("%+v", op)
 		}
 	}
-	op := opine(t, layer, c)
-	if op.Trouble != TroubleUnreadable || op.Model.Failure != FailureBudget || op.RetryAfter <= 0 || op.RetryAfter > 66*time.Minute {
-		t.Errorf("%+v %+v", op, op.Model)
+	_, err := layer.Weigh(t.Context(), c)
+	var busy *BusyError
+	if !errors.As(err, &busy) || busy.RetryAfter <= 0 || busy.RetryAfter > 66*time.Minute {
+		t.Fatal(err)
 	}
-	if !strings.Contains(op.Reasoning, `"ann"`) || !strings.Contains(op.Reasoning, roundUp(op.RetryAfter).String()) {
-		t.Error(op.Reasoning)
+	if !strings.Contains(busy.Message, `"ann"`) || !strings.Contains(busy.Message, roundUp(busy.RetryAfter).String()) {
+		t.Error(busy.Message)
 	}
 	if other := opine(t, layer, reviewCase(func(c *Case) { c.Principal = "bob" })); other.Outcome != Approve {
 		t.Errorf("another's budget: %+v", other)
 	}
-	clock.at = clock.at.Add(op.RetryAfter)
+	clock.at = clock.at.Add(busy.RetryAfter)
 	if op := opine(t, layer, c); op.Outcome != Approve {
 		t.Errorf("after the window: %+v", op)
 	}

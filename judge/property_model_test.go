@@ -166,7 +166,9 @@ func TestWhateverTheModelDoes(t *testing.T) {
 
 		v, err := p.Decide(context.Background(), c)
 		if err != nil {
-			if !errors.Is(err, errStore) || w.memory.err == nil || w.cfg.Memory == nil {
+			if errors.Is(err, ErrBusy) {
+				checkBusy(t, w)
+			} else if !errors.Is(err, errStore) || w.memory.err == nil || w.cfg.Memory == nil {
 				t.Fatal(err)
 			}
 			return
@@ -178,6 +180,25 @@ func TestWhateverTheModelDoes(t *testing.T) {
 		checkLesson(t, v)
 		checkReuse(t, c, v, w, ops)
 	})
+}
+
+// checkBusy holds that nothing is left undecided without a reason, nor although a model
+// has voiced a doubt.
+func checkBusy(t *rapid.T, w *wild) {
+	t.Helper()
+	busy := len(w.replies)+len(w.failures) == 0 && w.cfg.Budget > 0
+	for _, err := range w.failures {
+		var e *llm.Error
+		busy = busy || errors.As(err, &e) && e.IsBusy()
+	}
+	if !busy {
+		t.Fatalf("busy, although the model said %v %v", w.replies, w.failures)
+	}
+	for _, a := range w.replies {
+		if !a.Approved && a.Confidence >= 0 && a.Confidence <= 1 && a.InjectionSuspected {
+			t.Fatalf("a doubt is forgotten: %+v", a)
+		}
+	}
 }
 
 func checkTold(t *rapid.T, v Verdict, secrets []string) {

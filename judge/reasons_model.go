@@ -11,9 +11,7 @@ import (
 // an operator can use.
 func failureMessage(t Trouble, class llm.Class) string {
 	switch class {
-	case llm.ClassTimeout:
-		return "The model that has to judge this move did not answer in time."
-	case llm.ClassRateLimited, llm.ClassOverloaded, llm.ClassBusy:
+	case llm.ClassRateLimited, llm.ClassOverloaded:
 		return "The model that has to judge this move has too much to do at the moment."
 	case llm.ClassQuota:
 		return "What may be spent on the model that has to judge this move is used up."
@@ -36,10 +34,26 @@ func failureMessage(t Trouble, class llm.Class) string {
 	}
 }
 
+// busyMessage says why a model cannot be asked now.
+func busyMessage(e *llm.Error) string {
+	switch e.Class {
+	case llm.ClassTimeout:
+		return "The model that has to judge this move did not answer in time."
+	case llm.ClassShareSpent:
+		return "You have asked the model that has to judge this move as much as one principal may in a minute."
+	case llm.ClassBusy:
+		return "Too many questions wait for the model that has to judge this move."
+	case llm.ClassQuota:
+		return "What may be spent on the model that has to judge this move is used up; your requests are among those that it was spent on."
+	default:
+		return "The model that has to judge this move takes no more questions for now; yours are among those that it has had too many of."
+	}
+}
+
 func unknownModel(name string) string {
 	return fmt.Sprintf("This move asks for the judgement of the model %.80q, and no such model is configured.", name)
 }
 
 func budgetSpent(principal string, frees time.Duration) string {
-	return fmt.Sprintf("The principal %.80q has asked the model as often as it may for now; the next question is free in %s.", principal, roundUp(frees))
+	return fmt.Sprintf("The principal %.80q has asked the model as often as it may for now; ask again in %s.", principal, roundUp(frees))
 }

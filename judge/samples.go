@@ -2,26 +2,22 @@ package judge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 )
 
-// samplesAtOnce is how many questions of one case are on their way at once: an endpoint
-// gives one caller half of its places, two by default, and who asks for more at once
-// is turned away.
+// samplesAtOnce is how many questions of one case are on their way at once, so that the
+// samples of one case do not fill the places that an endpoint has for their caller.
 const samplesAtOnce = 2
 
 // sample asks the model n times, independently: every question has a marker and a nonce
-// of its own. It returns when all have answered; the error
-// means that the context ended or that the question could not be written.
-func (m *modelLayer) sample(ctx context.Context, c Case, n int) ([]Opinion, error) {
+// of its own. It returns when all have answered. busy says that some could not be asked
+// now; the error means that the context ended or that the question could not be written.
+func (m *modelLayer) sample(ctx context.Context, c Case, n int) (ops []Opinion, busy *BusyError, err error) {
 	ops, errs := make([]Opinion, n), make([]error, n)
-	if n == 1 {
-		ops[0], errs[0] = m.ask(ctx, c, 0)
-		return ops, errs[0]
-	}
 	var wg sync.WaitGroup
 	panics := make([]any, n)
 	slots := make(chan struct{}, samplesAtOnce)
@@ -38,11 +34,11 @@ func (m *modelLayer) sample(ctx context.Context, c Case, n int) ([]Opinion, erro
 		if panics[i] != nil {
 			panic(panics[i]) // where the caller can recover it
 		}
-		if errs[i] != nil {
-			return nil, errs[i]
+		if errs[i] != nil && !errors.As(errs[i], &busy) {
+			return nil, nil, errs[i]
 		}
 	}
-	return ops, nil
+	return ops, busy, nil
 }
 
 // consensus is what several answers come to together. Only if all approve is it an

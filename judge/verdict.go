@@ -154,7 +154,7 @@ type Asked struct {
 	Rung        string `json:"rung,omitempty"`
 	// Lenient is true when the answer was unmistakable but not in the form asked for.
 	Lenient bool `json:"lenient,omitempty"`
-	// Failure is the class of what went wrong (judge/llm.Class, or FailureBudget), ""
+	// Failure is the class of what went wrong (judge/llm.Class), ""
 	// when nothing did; Detail is a sentence about it for the operator.
 	Failure string `json:"failure,omitempty"`
 	Detail  string `json:"detail,omitempty"`
@@ -181,10 +181,6 @@ type Asked struct {
 	Refusals     int `json:"refusals,omitempty"`
 	RefusalLimit int `json:"refusalLimit,omitempty"`
 }
-
-// FailureBudget is the Failure of a question that was not put to the model, because
-// the principal has spent what he may ask.
-const FailureBudget = "budget_spent"
 
 // CriterionVerdict is what came of one criterion.
 type CriterionVerdict struct {

@@ -36,7 +36,13 @@ var judgedScenes = []scene{
 	},
 	startJudged("A second document, and from here on the model has bad days."),
 	submitJudged(),
-	kept("The model is slow. The gate waits a second, no longer, and does not guess.", slow, "judge_unavailable", "policy"),
+	{
+		say: "The model is slow. The gate waits a second, no longer, and does not guess: nothing is decided.", tool: "workflow.advance", mood: slow,
+		args: func(m *memory) map[string]any { return m.advance("approve", realReview) },
+		must: func(_ *memory, a answer) error {
+			return allOf(equal("isError", fmt.Sprint(a.IsError), "true"), equal("error", a.text("error", "code"), "busy"))
+		},
+	},
 	kept("The model answers, and it is no judgement. What the case may have caused is never let pass.", garbled, "judge_unreadable", "model"),
 	kept("The model is dead.", dead, "judge_unavailable", "policy"),
 	{
@@ -60,7 +66,7 @@ var judgedScenes = []scene{
 		say: "All of it is on record.", tool: "workflow.judge.history",
 		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance} },
 		must: func(_ *memory, a answer) error {
-			return history(a, "start approve", "submit approve", "approve reject", "approve reject", "approve reject", "approve approve")
+			return history(a, "start approve", "submit approve", "approve reject", "approve reject", "approve approve")
 		},
 	},
 }

@@ -49,6 +49,9 @@ func (t *transcript) hear(a answer) {
 	case a.Tool == "workflow.judge.history":
 		out.printf("\n")
 		t.printDecisions(a)
+	case a.text("error", "code") != "":
+		out.printf("    %s %s %s\n", out.dim("<"), out.red("ERROR"), a.text("error", "code"))
+		out.printf("        - %s\n", a.text("error", "message"))
 	case a.IsError:
 		out.printf("    %s %s by %s, confidence %s, assurance %s\n", out.dim("<"), out.red("REJECTED"),
 			decider(a), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))

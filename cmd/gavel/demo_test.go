@@ -77,25 +77,29 @@ func TestDemoChecksItself(t *testing.T) {
 	decide := func(key string, value any) func(*answer) {
 		return func(a *answer) { a.fields["decision"].(map[string]any)[key] = value }
 	}
-	advances := func(a answer) bool { return a.Tool == "workflow.advance" }
+	judged := func(a answer) bool { return a.at("decision") != nil }
+	advances := func(a answer) bool { return a.Tool == "workflow.advance" && judged(a) }
 	everywhere := map[string]lie{
 		"the other way round": {func(a *answer) { a.IsError = !a.IsError }, func(answer) bool { return true }},
 		"nothing at all":      {func(a *answer) { a.fields = nil }, func(answer) bool { return true }},
 		"another state":       {set("state", "elsewhere"), func(a answer) bool { return a.at("state") != nil }},
 		"another outcome":     {decide("outcome", "escalate"), advances},
 		"not complete":        {set("complete", "maybe"), func(a answer) bool { return advances(a) && !a.IsError }},
-		"nameless violations": {decide("violations", []any{"something is wrong"}), func(a answer) bool { return a.IsError }},
-		"another layer":       {decide("decidedBy", "nobody"), func(a answer) bool { return a.IsError }},
+		"nameless violations": {decide("violations", []any{"something is wrong"}), func(a answer) bool { return a.IsError && judged(a) }},
+		"another layer":       {decide("decidedBy", "nobody"), func(a answer) bool { return a.IsError && judged(a) }},
 		"a short history":     {set("decisions", []any{}), func(a answer) bool { return a.Tool == "workflow.judge.history" }},
 	}
 	for part, c := range map[string]struct {
 		play play
 		lies map[string]lie
 	}{
-		"workflow": {workflowPlay, map[string]lie{"a kept context": {
-			func(a *answer) { a.fields["context"].(map[string]any)["comments"] = "still here" },
-			func(a answer) bool { return a.Tool == "workflow.rollback" },
-		}}},
+		"workflow": {workflowPlay, map[string]lie{
+			"a kept context": {
+				func(a *answer) { a.fields["context"].(map[string]any)["comments"] = "still here" },
+				func(a answer) bool { return a.Tool == "workflow.rollback" },
+			},
+			"another error": {set("error", map[string]any{"code": "internal"}), func(a answer) bool { return a.at("error") != nil }},
+		}},
 		"evidence": {evidencePlay, map[string]lie{
 			"evidence untold":          {decide("evidence", nil), advances},
 			"other evidence":           {decide("evidence", []any{map[string]any{"name": "moon", "at": "now", "tookNs": 1.0}}), advances},

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -156,6 +157,9 @@ func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expe
 	}
 	began := time.Now()
 	op, err := layer.Weigh(ctx, c)
+	if busy, ok := errors.AsType[*judge.BusyError](err); ok {
+		return sampleTest{Sample: name, Expected: expected, TookMs: time.Since(began).Milliseconds()}, busy.Message, nil
+	}
 	if err != nil {
 		return sampleTest{}, "", err
 	}

@@ -17,17 +17,19 @@ import (
 // modelFlags configure the model that judges. The first four are what other
 // judges of this kind read, so that a configuration can be taken over.
 type modelFlags struct {
-	BaseURL    string        `name:"llm-base-url" env:"LLM_BASE_URL,GAVEL_LLM_BASE_URL" default:"https://api.openai.com" placeholder:"URL" help:"Where the judging model is: any OpenAI-compatible endpoint, with or without /v1. Default: https://api.openai.com."`
-	Model      string        `name:"llm-model" env:"LLM_JUDGE_MODEL,GAVEL_LLM_MODEL" placeholder:"NAME" help:"The model that judges. Without one, moves that ask for a model are decided as onJudgeUnavailable says."`
-	KeyFile    string        `name:"llm-key-file" placeholder:"FILE" help:"Read the API key from this file instead of the environment variable LLM_API_KEY."`
-	Thinking   string        `name:"llm-thinking" env:"LLM_JUDGE_THINKING_MODE,GAVEL_LLM_THINKING" default:"auto" placeholder:"MODE" help:"How much the model thinks: auto (the default, nothing is sent), off, none, minimal, low, medium, high, xhigh or max."`
-	Fallbacks  []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask when the first cannot be had. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
-	Also       []string      `name:"llm-also" placeholder:"NAME" help:"A further model at the same URL that definitions may name. Repeatable."`
-	Structured string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
-	Deadline   time.Duration `name:"llm-deadline" placeholder:"TIME" help:"The longest that a decision waits for the model. Default: 20s, with thinking 60s."`
-	Budget     int           `name:"llm-budget" placeholder:"N" help:"The most judgements that one principal may ask of the model in an hour. Default: no limit."`
-	Refusals   int           `name:"llm-refusals" default:"3" placeholder:"N" help:"The number of refusals of the same data after which a person has to decide; -1 is never. Default: 3."`
-	Window     time.Duration `name:"llm-refusal-window" default:"24h" placeholder:"TIME" help:"How long a refusal counts for --llm-refusals, at most 168h. Default: 24h."`
+	BaseURL     string        `name:"llm-base-url" env:"LLM_BASE_URL,GAVEL_LLM_BASE_URL" default:"https://api.openai.com" placeholder:"URL" help:"Where the judging model is: any OpenAI-compatible endpoint, with or without /v1. Default: https://api.openai.com."`
+	Model       string        `name:"llm-model" env:"LLM_JUDGE_MODEL,GAVEL_LLM_MODEL" placeholder:"NAME" help:"The model that judges. Without one, moves that ask for a model are decided as onJudgeUnavailable says."`
+	KeyFile     string        `name:"llm-key-file" placeholder:"FILE" help:"Read the API key from this file instead of the environment variable LLM_API_KEY."`
+	Thinking    string        `name:"llm-thinking" env:"LLM_JUDGE_THINKING_MODE,GAVEL_LLM_THINKING" default:"auto" placeholder:"MODE" help:"How much the model thinks: auto (the default, nothing is sent), off, none, minimal, low, medium, high, xhigh or max."`
+	Fallbacks   []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask when the first cannot be had. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
+	Also        []string      `name:"llm-also" placeholder:"NAME" help:"A further model at the same URL that definitions may name. Repeatable."`
+	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
+	Deadline    time.Duration `name:"llm-deadline" placeholder:"TIME" help:"The longest that a decision waits for the model. Default: 20s, with thinking 60s."`
+	Budget      int           `name:"llm-budget" placeholder:"N" help:"The most judgements that one principal may ask of the model in an hour. Default: no limit."`
+	ModelRate   int           `name:"llm-rate" default:"60" placeholder:"N" help:"The most requests to the model's endpoint in a minute for one principal; at most half of what the provider allows. -1 is no limit. Default: 60."`
+	ModelTokens int           `name:"llm-token-rate" default:"100000" placeholder:"N" help:"The most tokens, read and written, in a minute for one principal; at most half of what the provider allows. -1 is no limit. Default: 100000."`
+	Refusals    int           `name:"llm-refusals" default:"3" placeholder:"N" help:"The number of refusals of the same data after which a person has to decide; -1 is never. Default: 3."`
+	Window      time.Duration `name:"llm-refusal-window" default:"24h" placeholder:"TIME" help:"How long a refusal counts for --llm-refusals, at most 168h. Default: 24h."`
 
 	Calibration string   `name:"llm-calibration" placeholder:"FILE" help:"Calibrations of the model's confidence; without one that fits, it is shrunk."`
 	Cassette    string   `name:"llm-cassette" placeholder:"FILE" help:"Record what the model answers in this file, or replay it."`
@@ -107,7 +109,7 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 	if f.Window <= 0 || f.Window > engine.MaxRefusalAge {
 		return llm.Config{}, misused("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, engine.MaxRefusalAge)
 	}
-	cfg := llm.Config{Deadline: f.Deadline, Private: f.AllowHTTP}
+	cfg := llm.Config{Deadline: f.Deadline, Private: f.AllowHTTP, CallerRequests: f.ModelRate, CallerTokens: f.ModelTokens}
 	add := func(name, base, key string) string {
 		rung := llm.Rung(f.Structured)
 		if f.Structured == "auto" {

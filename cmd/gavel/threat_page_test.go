@@ -162,6 +162,8 @@ func limits(t *testing.T) []limit {
 		{"refusals of the same data before a person has to decide", "", "llm-refusals"},
 		{"how long such a refusal counts", "", "llm-refusal-window"},
 		{"how long a decision waits for a model, without thinking", "", "llm-deadline"},
+		{"requests to a model for one principal in a minute", "", "llm-rate"},
+		{"tokens of models for one principal in a minute", "", "llm-token-rate"},
 	} {
 		flag.value, flag.flag = defaultOf(t, flag.flag), "`--"+flag.flag+"`"
 		out = append(out, flag)

@@ -86,6 +86,9 @@ func (cfg Config) again(ctx context.Context, q engine.Question) result {
 	if known, ok := errors.AsType[*reasonError](err); ok {
 		return result{reason: known.reason}
 	}
+	if cfg.Model != nil && errors.Is(err, judge.ErrBusy) {
+		return result{reason: ReasonModel, detail: err.Error()}
+	}
 	if err != nil {
 		return result{reason: ReasonUndecided, detail: err.Error()}
 	}

@@ -10,8 +10,9 @@ import (
 )
 
 // breaker leaves a model alone that fails again and again. Only what says something
-// about the endpoint counts: a refusal of the model is a success of the endpoint, and
-// a caller who left says nothing.
+// about the endpoint counts: a refusal of the model is a success of the endpoint, a
+// caller who left says nothing, and what callers can bring about with many or slow
+// questions does not count (see lateness).
 type breaker struct {
 	two    *gobreaker.TwoStepCircuitBreaker[any]
 	open   time.Duration
@@ -87,15 +88,15 @@ func withBreaker(next Completer, b *breaker) Completer {
 	})
 }
 
-// withSecondLook stands behind the bulkhead: whoever waited for a place may have been
+// withSecondLook stands behind the line for a place: whoever waited for a place may have been
 // let through before those in front of him found the endpoint dead.
 func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if b.two.State() == gobreaker.StateOpen {
 			return Reply{}, b.refusal(gobreaker.ErrOpenState)
 		}
-		if left := g.left(); left > 0 {
-			return Reply{}, tooEarly(left)
+		if err := g.refusal(); err != nil {
+			return Reply{}, err
 		}
 		return next.Complete(ctx, req)
 	})

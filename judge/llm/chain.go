@@ -80,13 +80,13 @@ func (e *Error) of(model string) *Error {
 }
 
 // joined is what several models' failures come to: one that the case may have
-// caused if there is one, else the first that says what happened and not only that
-// nobody was asked; its message names the others. All calls count, and the soonest
-// return.
+// caused if there is one, else one that is no outage, else the first that says what
+// happened and not only that nobody was asked; its message names the others. All calls
+// count, and the soonest return.
 func joined(all []*Error) *Error {
 	first := all[0]
 	for _, e := range all[1:] {
-		if !first.Class.Traits().FromCase && (e.Class.Traits().FromCase || notAsked(first.Class) && !notAsked(e.Class)) {
+		if weight(e) > weight(first) {
 			first = e
 		}
 	}
@@ -106,6 +106,19 @@ func joined(all []*Error) *Error {
 		best.Message += " (also asked: " + strings.Join(others, ", ") + ")"
 	}
 	return &best
+}
+
+// weight orders failures by which of them counts where several models failed.
+func weight(e *Error) int {
+	switch {
+	case e.Class.Traits().FromCase:
+		return 3
+	case e.IsBusy():
+		return 2
+	case notAsked(e.Class):
+		return 0
+	}
+	return 1
 }
 
 // notAsked reports whether a class only says that the endpoint was left alone.

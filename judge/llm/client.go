@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
 // Client asks models and survives every way in which they can fail. It is a stack
 // of decorators, from the outside in:
 //
 //	deadline > cache > shared calls > chain of models >
-//	  quality latch > latches > retry > re-ask > negotiation >
-//	  not-before gate > breaker > bulkhead > attempt timeout > endpoint
+//	  attribution > quality latch > latches > lateness > retry > re-ask > negotiation >
+//	  not-before gate > breaker > allowance of the caller > place > attempt timeout > endpoint
 //
 // Retrying stands outside of the breaker, so that every attempt is one of its
 // samples and an open breaker ends the retries. It is safe for concurrent use.
@@ -32,6 +34,7 @@ type backend struct {
 	gate    *notBefore
 	latch   *latch
 	quality *quality
+	late    *lateness
 	seen    *observed
 	stack   Completer
 }
@@ -62,7 +65,7 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
 	c := &Client{cfg: cfg, count: newCounters()}
-	bulkheads := map[string]*bulkhead{}
+	hosts := map[string]*hostLimits{}
 	retries := newRetryBudget(cfg.RetryShare)
 	byName := map[string]*backend{}
 	for _, m := range cfg.Models {
@@ -71,14 +74,14 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 			errs = append(errs, err)
 			continue
 		}
-		if bulkheads[in.host] == nil {
-			bulkheads[in.host] = newBulkhead(cfg.Parallel, cfg.ParallelWait)
+		if hosts[in.host] == nil {
+			hosts[in.host] = newHostLimits(cfg)
 		}
 		b := &backend{
 			Model: m, attempt: cfg.Attempt, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: newLatch(cfg),
-			quality: newQuality(cfg), seen: &observed{},
+			quality: newQuality(cfg), seen: &observed{}, late: newLateness(cfg, hosts[in.host].demand.isIdle),
 		}
-		b.stack = b.build(cfg, bulkheads[in.host], retries, c.count)
+		b.stack = b.build(cfg, hosts[in.host], retries, c.count)
 		c.models = append(c.models, b)
 		byName[m.Name] = b
 	}
@@ -93,19 +96,39 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 }
 
 // build puts the decorators of one model around its endpoint.
-func (b *backend) build(cfg Config, bulk *bulkhead, retries *retryBudget, count *counters) Completer {
+func (b *backend) build(cfg Config, h *hostLimits, retries *retryBudget, count *counters) Completer {
 	next := withAttempt(b.inner, cfg.Attempt)
 	next = b.seen.watch(next, b.Model, count)
+	next = h.demand.watch(next)
 	next = withSecondLook(next, b.breaker, b.gate)
-	next = withBulkhead(next, bulk)
+	next = withPlace(next, h.places)
+	next = withAllowance(next, h.allowances)
 	next = withBreaker(next, b.breaker)
 	next = withNotBefore(next, b.gate)
 	next = b.inner.negotiated(next)
+	once := next
 	next = withReask(next, cfg, count)
 	next = withRetry(next, cfg, retries, count)
+	next = withLateness(next, once, b.late)
 	next = withLatch(next, b.latch)
 	next = withQuality(next, b.quality)
+	next = h.demand.attribute(next)
 	return next
+}
+
+// hostLimits are what the models of one host share.
+type hostLimits struct {
+	places     *fairshare.Queue
+	allowances *allowances
+	demand     *demand
+}
+
+func newHostLimits(cfg Config) *hostLimits {
+	return &hostLimits{
+		places:     fairshare.New(fairshare.Config{Permits: cfg.Parallel}),
+		allowances: newAllowances(cfg.CallerRequests, cfg.CallerTokens),
+		demand:     newDemand(),
+	}
 }
 
 // Complete implements Completer.

@@ -38,7 +38,7 @@ type Config struct {
 	Fallbacks []string
 
 	Deadline  time.Duration // of one Complete, whatever happens: 20 s, thinking 60 s
-	Attempt   time.Duration // of one HTTP request: 10 s, thinking 45 s
+	Attempt   time.Duration // of one HTTP request: 10 s, thinking 45 s; at most nine tenths of Deadline
 	MaxCalls  int           // HTTP requests of one Complete that ask for a judgement: 3; at most 4 more per model negotiate
 	MaxTokens int           // of one answer: 1024, thinking 8192
 	MaxBody   int64         // of one HTTP answer: 1 MiB
@@ -48,8 +48,9 @@ type Config struct {
 	MaxBackoff time.Duration // 2 s
 	RetryShare float64       // retries per call over all callers: 0.2, and never fewer than 3 a minute
 
-	Parallel     int           // HTTP requests under way per endpoint: 8; at most half of them for one Request.Caller
-	ParallelWait time.Duration // for one of them to end: 1 s
+	Parallel       int // HTTP requests under way per endpoint: 8; at most half of them for one Request.Caller
+	CallerRequests int // HTTP requests a minute per endpoint for one Request.Caller: 60; negative is no limit
+	CallerTokens   int // tokens a minute per endpoint for one Request.Caller, read and written: 100,000; negative is no limit
 
 	BreakerFailures int           // consecutive failures that open it: 5
 	BreakerShare    float64       // or this share of failures: 0.5 …

@@ -37,7 +37,7 @@ func tooLate(limit time.Duration) *Error {
 // withAttempt bounds one HTTP request.
 func withAttempt(next Completer, limit time.Duration) Completer {
 	return CompleterFunc(func(parent context.Context, req Request) (Reply, error) {
-		late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", limit), Advice: "use a faster model, or let it think less"}
+		late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", limit), Advice: "use a faster model, or let it think less", whole: true}
 		ctx, cancel := context.WithTimeoutCause(parent, limit, late)
 		defer cancel()
 		reply, err := next.Complete(ctx, req)

@@ -28,8 +28,8 @@ func TestDeadlines(t *testing.T) {
 		if _, err := c.Complete(gone, Request{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("gone: %v", err)
 		}
-		if counts := c.models[0].breaker.two.Counts(); counts.TotalFailures != 2 {
-			t.Errorf("callers who leave count for nothing: %+v", counts)
+		if counts := c.models[0].breaker.two.Counts(); counts.TotalFailures != 0 || c.models[0].late.callers[""] != 1 {
+			t.Errorf("callers who leave count for nothing: %+v, %v", counts, c.models[0].late.callers)
 		}
 	})
 }

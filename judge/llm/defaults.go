@@ -13,6 +13,7 @@ func (c Config) withDefaults() Config {
 	thinks := slices.ContainsFunc(c.Models, Model.thinks)
 	or(&c.Deadline, pick(thinks, time.Minute, 20*time.Second))
 	or(&c.Attempt, pick(thinks, 45*time.Second, 10*time.Second))
+	c.Attempt = min(c.Attempt, c.Deadline/10*9) // else no request ever has its whole time
 	or(&c.MaxCalls, 3)
 	or(&c.MaxBody, int64(defaultMaxBody))
 	or(&c.Retries, 2)
@@ -20,7 +21,8 @@ func (c Config) withDefaults() Config {
 	or(&c.MaxBackoff, 2*time.Second)
 	or(&c.RetryShare, 0.2)
 	or(&c.Parallel, 8)
-	or(&c.ParallelWait, time.Second)
+	or(&c.CallerRequests, 60)
+	or(&c.CallerTokens, 100_000)
 	or(&c.BreakerFailures, 5)
 	or(&c.BreakerShare, 0.5)
 	or(&c.BreakerMin, 5)
@@ -88,7 +90,6 @@ func (c Config) validate() error {
 		{"Attempt", c.Attempt},
 		{"Backoff", c.Backoff},
 		{"MaxBackoff", c.MaxBackoff},
-		{"ParallelWait", c.ParallelWait},
 		{"BreakerWindow", c.BreakerWindow},
 		{"BreakerOpen", c.BreakerOpen},
 		{"QuotaLatch", c.QuotaLatch},

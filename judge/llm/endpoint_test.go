@@ -289,9 +289,9 @@ func TestTransportErrors(t *testing.T) {
 		{"plain for TLS, as http says it", http.ErrSchemeMismatch, ClassNetwork, "http://"},
 		{"certificate", &tls.CertificateVerificationError{Err: errors.New("hunter2")}, ClassNetwork, "certificate"},
 		{"proxy", &net.OpError{Op: "proxyconnect", Err: syscall.ECONNREFUSED}, ClassNetwork, "proxy"},
-		{"timeout of the connection", &net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, ClassTimeout, "in time"},
-		{"timeout of DNS", &net.DNSError{Err: "hunter2", IsTimeout: true}, ClassTimeout, "in time"},
-		{"a deadline of somebody below", context.DeadlineExceeded, ClassTimeout, "in time"},
+		{"timeout of the connection", &net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, ClassNetwork, "in time"},
+		{"timeout of DNS", &net.DNSError{Err: "hunter2", IsTimeout: true}, ClassNetwork, "in time"},
+		{"a deadline of somebody below", context.DeadlineExceeded, ClassNetwork, "in time"},
 		{"anything", errors.New("hunter2"), ClassNetwork, "failed"},
 		{"one of ours", &Error{Class: ClassConfig, Message: "the cassette says no"}, ClassConfig, "cassette"},
 	}

@@ -38,7 +38,8 @@ func transportError(ctx context.Context, err error, host string) error {
 	fail.Message, fail.Advice = describeTransport(err, host)
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-		fail.Class = ClassTimeout
+		// The transport's own clocks run until there is a connection: no question can be
+		// what takes so long.
 		fail.Message, fail.Advice = "no connection to "+host+" in time", "check that the endpoint runs and can be reached from here"
 	}
 	return fail

@@ -35,7 +35,8 @@ const (
 
 	ClassBreakerOpen Class = "breaker_open" // not asked: the endpoint has failed too often
 	ClassNotBefore   Class = "not_before"   // not asked: the endpoint said when to come back
-	ClassBusy        Class = "busy"         // not asked: too many calls are under way
+	ClassBusy        Class = "busy"         // not asked: the calls of others and of this caller left no place in time
+	ClassShareSpent  Class = "share_spent"  // not asked: this caller has asked as much as it may in a minute
 	ClassQuality     Class = "quality"      // not asked: its answers to this caller were mostly unusable
 )
 
@@ -56,6 +57,9 @@ type Traits struct {
 	// FromCase: the case, or whoever sent it, can bring this about, so nothing may be
 	// let pass because of it.
 	FromCase bool
+	// Busy: it says nothing of the case and is no outage either, because whoever asks
+	// often or slowly enough brings it about. Nothing is decided; trying again can help.
+	Busy bool
 }
 
 // Error is a failure to get an answer.
@@ -70,6 +74,11 @@ type Error struct {
 	Advice string
 	// RetryAfter is when trying again can help; 0 when unknown.
 	RetryAfter time.Duration
+	// Limit is the class that a ClassNotBefore follows from.
+	Limit Class
+	// CallerPart says that this caller took part in what an endpoint answers to too many
+	// requests, so that it is no outage.
+	CallerPart bool
 	// Param is the parameter that a ClassCapability is about: response_format, tools,
 	// temperature, seed, …
 	Param string
@@ -81,6 +90,8 @@ type Error struct {
 	Usage *Usage
 	// Err is the cause, if there is one to unwrap.
 	Err error
+
+	whole bool // of a ClassTimeout: the request had all the time that one gets
 }
 
 // Error says what happened, with the class.
@@ -93,6 +104,10 @@ func (e *Error) Error() string {
 	}
 	return fmt.Sprintf("%s: %s", e.Class, e.Message)
 }
+
+// IsBusy reports whether nothing can be decided now, and trying again later can help: the
+// caller's requests, its own or those of others may have brought the failure about.
+func (e *Error) IsBusy() bool { return e.CallerPart || e.Class.Traits().Busy }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }

@@ -165,7 +165,7 @@ func (l *ladder) note(version int, err error) {
 
 // negotiated finds out how the endpoint can be asked, by asking: what it refuses is
 // left out, or asked for one rung lower, and the question put again. next is the way
-// to e.Complete. It stands outside of breaker, bulkhead and attempt timeout, so that
+// to e.Complete. It stands outside of breaker, places and attempt timeout, so that
 // each call has its own; refusals never count as failures there.
 //
 // One caller at a time negotiates and the others wait for what he finds, as long as

@@ -27,7 +27,9 @@ func withReask(next Completer, cfg Config, count *counters) Completer {
 		reply, err = checked(next.Complete(ctx, again))(req)
 		reply.Calls += fail.Calls
 		if err != nil {
-			if second := ours(err); second != nil {
+			if second := ours(err); second != nil && second.Class == ClassShareSpent {
+				return Reply{}, fail // that it was not asked again says less than what it answered
+			} else if second != nil {
 				return Reply{}, second.afterCalls(second.Calls + fail.Calls)
 			}
 			return Reply{}, err

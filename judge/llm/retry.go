@@ -16,7 +16,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 		calls := &callBudget{left: cfg.MaxCalls}
 		ctx = context.WithValue(ctx, callBudgetKey{}, calls)
 		budget.call()
-		made := 0
+		made, late := 0, false
 		for try := 0; ; try++ {
 			reply, err := next.Complete(ctx, req)
 			reply.Calls += made
@@ -26,6 +26,9 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 			}
 			made += fail.Calls
 			fail = fail.afterCalls(made)
+			// The last try may have been cut short where another one had its whole time.
+			late = late || fail.whole
+			fail.whole = late && fail.Class == ClassTimeout
 			if try >= cfg.Retries || calls.left <= 0 || !fail.Class.Traits().Retry {
 				return Reply{}, fail
 			}

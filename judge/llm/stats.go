@@ -34,7 +34,7 @@ type Stats struct {
 type ModelStats struct {
 	Name         string       `json:"name"`
 	Capabilities Capabilities `json:"capabilities"`
-	// Breaker is closed, half-open or open.
+	// Breaker is closed, half-open or open; open as well while the endpoint is known to hang.
 	Breaker string `json:"breaker"`
 	// NotBefore and LatchedUntil are zero when nothing keeps calls away.
 	NotBefore    time.Time `json:"notBefore,omitzero"`
@@ -62,6 +62,9 @@ func (c *Client) Stats() Stats {
 	s := c.count.copy()
 	for _, b := range c.models {
 		m := ModelStats{Name: b.Name, Capabilities: b.inner.capabilities(), Breaker: b.breaker.state(), Muted: b.quality.latched()}
+		if b.late.isDown() {
+			m.Breaker = "open"
+		}
 		if left := b.gate.left(); left > 0 {
 			m.NotBefore = time.Now().Add(left)
 		}

@@ -23,10 +23,11 @@ var (
 
 // traits has a row for every class.
 var traits = map[Class]Traits{
-	ClassTimeout:    gone,
+	// What takes long may do so because of the case; see lateness.
+	ClassTimeout:    {Retry: true, Chain: true, Busy: true},
 	ClassNetwork:    gone,
 	ClassUpstream:   gone,
-	ClassOverloaded: gone,
+	ClassOverloaded: {Retry: true, Chain: true},
 	ClassNoChoices:  gone,
 
 	ClassRateLimited: {Retry: true, Chain: true},
@@ -47,8 +48,9 @@ var traits = map[Class]Traits{
 
 	ClassBreakerOpen: shut,
 	ClassNotBefore:   shut,
-	// Whoever asks often enough fills the bulkhead, and whoever sends enough garbage
-	// closes the quality latch: neither may open the gate.
-	ClassBusy:    {FromCase: true},
-	ClassQuality: {FromCase: true},
+	// Whoever asks often enough fills the places, and whoever sends enough garbage
+	// closes the quality latch: neither may open the gate, or have another model asked.
+	ClassBusy:       {Busy: true},
+	ClassShareSpent: {Busy: true},
+	ClassQuality:    {FromCase: true},
 }

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -43,15 +44,15 @@ func TestTraits(t *testing.T) {
 	for _, c := range classes(t) {
 		got := c.Traits()
 		switch {
-		case got == unknown && c != llm.ClassTooLong && c != llm.ClassBusy && c != llm.ClassQuality:
+		case got == unknown && c != llm.ClassTooLong && c != llm.ClassQuality:
 			t.Errorf("%s has no row of its own", c)
 		case got.Failure && got.Success:
 			t.Errorf("%s is a failure and a success", c)
-		case got.FromCase && (got.Chain || got.Retry || got.Failure):
+		case got.FromCase && (got.Chain || got.Retry || got.Failure || got.Busy):
 			t.Errorf("%s: who can bring it about could have other models asked, or the breaker opened", c)
 		case got.Reask && !got.Poor, got.Reask && !got.FromCase:
 			t.Errorf("%s: what is asked again is an unusable answer", c)
-		case !got.FromCase && !got.Chain:
+		case !got.FromCase && !got.Chain && c != llm.ClassBusy && c != llm.ClassShareSpent:
 			t.Errorf("%s: another model could be had", c)
 		}
 	}
@@ -63,12 +64,18 @@ func TestTraits(t *testing.T) {
 // The rulings that are easiest to get wrong, by name.
 func TestUnavailableAndUnreadable(t *testing.T) {
 	t.Parallel()
+	busy := []llm.Class{llm.ClassTimeout, llm.ClassBusy, llm.ClassShareSpent}
+	for _, class := range classes(t) {
+		if got := class.Traits().Busy; got != slices.Contains(busy, class) {
+			t.Errorf("%s: busy: %t", class, got)
+		}
+	}
 	for class, fromCase := range map[llm.Class]bool{
 		llm.ClassTimeout: false, llm.ClassNetwork: false, llm.ClassUpstream: false, llm.ClassOverloaded: false, llm.ClassNoChoices: false,
 		llm.ClassRateLimited: false, llm.ClassQuota: false, llm.ClassAuth: false, llm.ClassNotFound: false, llm.ClassConfig: false,
 		llm.ClassCapability: false, llm.ClassBreakerOpen: false, llm.ClassNotBefore: false,
 		llm.ClassTooLong: true, llm.ClassFilter: true, llm.ClassRefusal: true, llm.ClassMalformed: true, llm.ClassEmpty: true,
-		llm.ClassTruncated: true, llm.ClassAmbiguous: true, llm.ClassInconsistent: true, llm.ClassBusy: true, llm.ClassQuality: true,
+		llm.ClassTruncated: true, llm.ClassAmbiguous: true, llm.ClassInconsistent: true, llm.ClassBusy: false, llm.ClassShareSpent: false, llm.ClassQuality: true,
 	} {
 		if got := class.Traits().FromCase; got != fromCase {
 			t.Errorf("%s: from the case: %t", class, got)

@@ -1,0 +1,123 @@
+package llm
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// allowances bound what each caller may ask of one host in a minute, in requests and in
+// tokens, so that one caller alone does not reach the provider's limit. Requests without
+// a caller are the gate's own and have no bound.
+type allowances struct {
+	requests, tokens int // a minute; not positive: no bound
+
+	mu      sync.Mutex
+	callers map[string]*allowance
+}
+
+// allowance is one caller's.
+type allowance struct {
+	requests, tokens *rate.Limiter
+	at               time.Time // when it was last used
+}
+
+func newAllowances(requests, tokens int) *allowances {
+	return &allowances{requests: requests, tokens: tokens, callers: map[string]*allowance{}}
+}
+
+// perMinute allows at most about n in any minute: half of them at once, the other half
+// spread over it.
+func perMinute(n int) *rate.Limiter {
+	if n <= 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	burst := (n + 1) / 2
+	return rate.NewLimiter(rate.Limit(float64(max(n-burst, 1))/time.Minute.Seconds()), burst)
+}
+
+func (a *allowances) of(caller string, now time.Time) *allowance {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.callers[caller]
+	if c == nil {
+		if len(a.callers) >= maxCallers {
+			a.forget(now)
+		}
+		c = &allowance{requests: perMinute(a.requests), tokens: perMinute(a.tokens)}
+		a.callers[caller] = c
+	}
+	c.at = now
+	return c
+}
+
+// forget drops who has its whole allowance again, or else who asked longest ago.
+func (a *allowances) forget(now time.Time) {
+	var oldest string
+	for name, c := range a.callers {
+		switch {
+		case now.Sub(c.at) >= time.Minute && c.tokens.TokensAt(now) >= float64(c.tokens.Burst()):
+			delete(a.callers, name)
+		case oldest == "" || c.at.Before(a.callers[oldest].at):
+			oldest = name
+		}
+	}
+	if len(a.callers) >= maxCallers {
+		delete(a.callers, oldest)
+	}
+}
+
+// take spends one request, and the tokens that it costs at least. It returns how long
+// the caller has to wait instead, 0 when it need not.
+func (c *allowance) take(now time.Time, tokens int) time.Duration {
+	if left := c.tokens.TokensAt(now); c.tokens.Limit() != rate.Inf && left < 1 {
+		return time.Duration((1 - left) / float64(c.tokens.Limit()) * float64(time.Second))
+	}
+	r := c.requests.ReserveN(now, 1)
+	if wait := r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+		return wait
+	}
+	c.spend(now, tokens)
+	return 0
+}
+
+// spend takes tokens, also more than are left: the debt is waited for.
+func (c *allowance) spend(now time.Time, tokens int) {
+	if c.tokens.Limit() == rate.Inf {
+		return
+	}
+	for tokens > 0 {
+		n := min(tokens, c.tokens.Burst())
+		c.tokens.ReserveN(now, n)
+		tokens -= n
+	}
+}
+
+// bytesPerToken is how long a token is about, for requests whose use is not known (yet).
+const bytesPerToken = 4
+
+// withAllowance keeps each caller to its allowance.
+func withAllowance(next Completer, a *allowances) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		if req.Caller == "" {
+			return next.Complete(ctx, req)
+		}
+		expected := (len(req.System) + len(req.User) + len(req.Shape)) / bytesPerToken
+		c := a.of(req.Caller, time.Now())
+		if wait := c.take(time.Now(), expected); wait > 0 {
+			return Reply{}, &Error{Class: ClassShareSpent, Message: "this caller has asked the endpoint as much as it may in a minute", RetryAfter: wait}
+		}
+		reply, err := next.Complete(ctx, req)
+		used := reply.Usage
+		if fail := ours(err); fail != nil {
+			used = fail.Usage
+		}
+		if used != nil {
+			c.spend(time.Now(), used.Prompt+used.Completion-expected)
+		}
+		return reply, err
+	})
+}
