@@ -63,6 +63,12 @@ var errWaited = errors.New("no worker became free in time")
 
 // wait waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
 func (p *Pool) wait(ctx context.Context, l *lane, caller string) (release func(), err error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if release, ok := l.queue.TryAcquire(caller); ok {
+		return release, nil
+	}
 	bounded, cancel := context.WithTimeoutCause(ctx, p.cfg.Wait, errWaited)
 	defer cancel()
 	began := time.Now()
