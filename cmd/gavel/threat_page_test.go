@@ -22,6 +22,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // access is the table of engine/access.go, read from its source: nothing outside of the
@@ -127,7 +128,7 @@ type limit struct{ what, value, flag string }
 // limits are read from the constants and from the flags' defaults.
 func limits(t *testing.T) []limit {
 	t.Helper()
-	d := engine.DefaultLimits()
+	d, box := engine.DefaultLimits(), script.Config{}.WithDefaults()
 	out := []limit{
 		{"a definition", size(workflow.MaxDefinition), ""},
 		{"a validator or condition", size(workflow.MaxScript), ""},
@@ -139,6 +140,10 @@ func limits(t *testing.T) []limit {
 		{"a description or reason", size(d.Text), ""},
 		{"reviews that wait, of what one principal asked for", strconv.Itoa(d.OpenReviews), ""},
 		{"evidence of one transition", strconv.Itoa(workflow.MaxEvidence) + " facts", ""},
+		{"processes that run scripts, of which one caller may use all but one", strconv.Itoa(box.Workers), ""},
+		{"calls that wait for one of them", strconv.Itoa(box.Queue), ""},
+		{"how long a call waits for one", box.Wait.String(), ""},
+		{"how long an operator's script is held for a caller whose data got it killed", box.CallerQuarantineFor.String(), ""},
 		{"a message over stdio", size(mcpface.DefaultMaxLine), ""},
 		{"calls in flight over stdio", strconv.Itoa(mcpface.DefaultMaxInFlight), ""},
 		{"tokens", strconv.Itoa(auth.MaxTokens), ""},
