@@ -41,6 +41,9 @@ type DecisionQuery struct {
 	Text string
 	// Before continues below a position; 0 starts at the newest.
 	Before int64
+	// Looked, when not nil, is called now and then with a position: from there on, upwards,
+	// everything was looked through. The search ends there when it returns false.
+	Looked func(position int64) bool
 	Limit  int // 0 is no limit
 }
 
@@ -84,11 +87,20 @@ type StoredAnchor struct {
 
 // Tailer tells what was committed, in the order of commits.
 type Tailer interface {
-	// EventsAfter lists events above a position, oldest first, at most limit of them (0 is
-	// no limit). What one process committed another one finds as soon as it is durable.
-	EventsAfter(ctx context.Context, position int64, limit int) iter.Seq2[PlacedEvent, error]
+	// EventsAfter lists events as the query says, oldest first. What one process committed
+	// another one finds as soon as it is durable.
+	EventsAfter(ctx context.Context, q TailQuery) iter.Seq2[PlacedEvent, error]
 	// LastPosition is that of the newest event, 0 when there is none.
 	LastPosition(ctx context.Context) (int64, error)
+}
+
+// TailQuery selects events by their position; an empty field selects all.
+type TailQuery struct {
+	After int64 // exclusive
+	UpTo  int64 // inclusive; 0 is no bound
+	Limit int   // 0 is no limit
+	// Instance is an id, Workflow a name, Owner who started the instance.
+	Instance, Workflow, Owner string
 }
 
 // PlacedEvent is an event with its place among all of a store.

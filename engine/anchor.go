@@ -55,6 +55,7 @@ func (e *Engine) Anchor(ctx context.Context, p Principal) (AnchorResult, error) 
 			Hint: "Make one with gavel anchor keygen, keep it away from the store, and give it with --anchor-key.",
 		}
 	}
+	ctx = BulkRead(ctx)
 	for range anchorAttempts {
 		result, err := e.anchorOnce(ctx, store)
 		if !errors.Is(err, ErrConflict) {

@@ -243,6 +243,11 @@ func (e *Engine) describe(ctx context.Context, p Principal, req DescribeRequest)
 	if err != nil {
 		return loaded{}, "", time.Time{}, err
 	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
+	if err != nil {
+		return loaded{}, "", time.Time{}, err
+	}
+	defer read.end()
 	then, l, now, err := e.past(ctx, inst, req.When)
 	if until = req.At; !now && until.IsZero() {
 		until = then.UpdatedAt

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -87,6 +88,9 @@ type Config struct {
 	Limits Limits
 	// Quotas bound what each principal may take, operators apart; zero fields bound nothing.
 	Quotas Quotas
+	// BulkReads is how many lists, searches, statistics and exports are read at once; 0 is
+	// half of the processors.
+	BulkReads int
 	// Models are the names of configured models; empty means that useLLM cannot be served.
 	Models []string
 	// Sources are the names of configured sources of evidence; nil when that is not known.
@@ -127,6 +131,9 @@ func (c Config) withDefaults() Config {
 	if c.Limits.Events == 0 {
 		c.Limits.Events = d.Events
 	}
+	if c.BulkReads == 0 {
+		c.BulkReads = bulkReads()
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -161,6 +168,7 @@ type Engine struct {
 	parking     *waiters // by who asks
 	ledger      *ledger
 	eventCounts *eventCounts
+	reads       *fairshare.Queue           // of bulk reads, by caller
 	anchored    atomic.Pointer[anchorMark] // nil until something was anchored
 }
 
@@ -170,7 +178,11 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(), ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: newEventCounts()}, nil
+	return &Engine{
+		cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(),
+		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: newEventCounts(),
+		reads: fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
+	}, nil
 }
 
 func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }

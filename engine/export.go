@@ -75,7 +75,7 @@ func (e *Engine) Export(ctx context.Context, p Principal, req ExportRequest) (Ex
 	if err != nil {
 		return Exported{}, err
 	}
-	return Exported{Definitions: definitions, Instances: e.exportInstances(ctx, req, record.NewSalt())}, nil
+	return Exported{Definitions: definitions, Instances: e.exportInstances(ctx, p, req, record.NewSalt())}, nil
 }
 
 func (e *Engine) exportDefinitions(ctx context.Context, p Principal, name string) ([]ExportedDefinition, error) {
@@ -109,8 +109,14 @@ func (e *Engine) exportDefinitions(ctx context.Context, p Principal, name string
 	return out, nil
 }
 
-func (e *Engine) exportInstances(ctx context.Context, req ExportRequest, salt string) iter.Seq2[ExportedInstance, error] {
+func (e *Engine) exportInstances(ctx context.Context, p Principal, req ExportRequest, salt string) iter.Seq2[ExportedInstance, error] {
 	return func(yield func(ExportedInstance, error) bool) {
+		ctx, read, err := e.beginBulkRead(ctx, p)
+		if err != nil {
+			yield(ExportedInstance{}, err)
+			return
+		}
+		defer read.end()
 		if req.Instance != "" {
 			inst, err := e.cfg.Store.Load(ctx, req.Instance)
 			if err != nil {
@@ -126,7 +132,12 @@ func (e *Engine) exportInstances(ctx context.Context, req ExportRequest, salt st
 				return
 			}
 			out, err := e.exportInstance(ctx, inst, salt)
+			read.pause() // whoever asks may write it to a slow disk
 			if !yield(out, err) || err != nil {
+				return
+			}
+			if err := read.acquire(ctx); err != nil {
+				yield(ExportedInstance{}, err)
 				return
 			}
 		}
@@ -175,6 +186,9 @@ func (e *Engine) exportOnce(ctx context.Context, inst record.Instance, salt stri
 		return ExportedInstance{}, err
 	}
 	for _, ev := range events {
+		if err := yieldBulkRead(ctx); err != nil {
+			return ExportedInstance{}, err
+		}
 		if err := x.event(ctx, ev); err != nil {
 			return ExportedInstance{}, err
 		}
@@ -191,6 +205,9 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 	var events []record.Event
 	versions := map[int]bool{inst.Version: true}
 	for ev, err := range x.e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID}) {
+		if err == nil {
+			err = yieldBulkRead(ctx)
+		}
 		if err != nil {
 			return nil, storeError("read the history", err)
 		}

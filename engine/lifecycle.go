@@ -131,8 +131,16 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	if err != nil {
 		return CheckpointsResult{}, err
 	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
+	if err != nil {
+		return CheckpointsResult{}, err
+	}
+	defer read.end()
 	out := CheckpointsResult{WorkflowID: inst.ID, Checkpoints: []CheckpointResult{}}
 	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}}) {
+		if err == nil {
+			err = read.yield(ctx)
+		}
 		if err != nil {
 			return CheckpointsResult{}, storeError("read the checkpoints", err)
 		}

@@ -126,6 +126,11 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	if err != nil {
 		return HistoryResult{}, err
 	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
+	if err != nil {
+		return HistoryResult{}, err
+	}
+	defer read.end()
 	until, err := e.then(ctx, inst, req.Until)
 	if err != nil {
 		return HistoryResult{}, err
@@ -134,6 +139,9 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	var found []record.Event
 	q := EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided, MaxRevision: until.Revision}
 	for ev, err := range e.cfg.Store.Events(ctx, q) {
+		if err == nil {
+			err = read.yield(ctx)
+		}
 		if err != nil {
 			return HistoryResult{}, storeError("read the history", err)
 		}
@@ -143,19 +151,27 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 		if ev.Decision == nil {
 			continue // a review that ended without one
 		}
-		if len(found) == limit {
-			out.NextAfter = found[limit-1].Seq
+		if n := len(found); n == limit || n > 0 && read.isFull() {
+			out.NextAfter = found[n-1].Seq
 			break
 		}
 		found = append(found, ev)
+		read.add(len(ev.Body()))
 	}
 	show := e.showing(p).about(inst, l)
-	for _, ev := range found { // not while the store is read: this reads it too
+	for i, ev := range found { // not while the store is read: this reads it too
+		if err := read.yield(ctx); err != nil {
+			return HistoryResult{}, err
+		}
 		entry, err := show.entry(ctx, ev)
 		if err != nil {
 			return HistoryResult{}, err
 		}
 		out.Decisions = append(out.Decisions, entry)
+		if read.isOverdue() && i+1 < len(found) {
+			out.NextAfter = ev.Seq
+			break
+		}
 	}
 	out.Count = len(out.Decisions)
 	return out, nil
@@ -207,18 +223,29 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 	if !seesAll(p.Role) {
 		q.Owner = p.ID
 	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
+	if err != nil {
+		return InstancesResult{}, err
+	}
+	defer read.end()
 	out := InstancesResult{Instances: []InstanceSummary{}}
 	versions := map[definitionKey]loaded{}
+	looked := ""
 	for inst, err := range e.cfg.Store.Instances(ctx, q) {
+		if err == nil {
+			err = read.yield(ctx)
+		}
 		if err != nil {
 			return InstancesResult{}, storeError("list the instances", err)
 		}
+		if len(out.Instances) == limit || looked != "" && read.isFull() {
+			out.NextCursor = looked
+			break
+		}
+		looked = inst.ID
+		read.add(len(inst.Context))
 		if !p.deals(inst.Workflow) {
 			continue
-		}
-		if len(out.Instances) == limit {
-			out.NextCursor = out.Instances[limit-1].ID
-			break
 		}
 		l, known := versions[definitionKey{inst.Workflow, inst.Version}]
 		if !known {

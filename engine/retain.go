@@ -85,6 +85,7 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 	if req.Limit == 0 {
 		req.Limit = retainMost
 	}
+	ctx = BulkRead(ctx)
 	store, ok := e.cfg.Store.(Truncator)
 	if !ok {
 		return RetainResult{}, &Error{Code: CodeUnavailable, Message: "This store removes nothing.", Hint: "Use a store that can."}

@@ -76,8 +76,16 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if !seesAll(p.Role) {
 		q.Principal = p.ID
 	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
+	if err != nil {
+		return ReviewsResult{}, err
+	}
+	defer read.end()
 	var rows []StoredReview
 	for row, err := range e.cfg.Store.Reviews(ctx, q) {
+		if err == nil {
+			err = read.yield(ctx)
+		}
 		if err != nil {
 			return ReviewsResult{}, storeError("list the reviews", err)
 		}
@@ -229,7 +237,7 @@ var clock = Principal{ID: "gavel", Role: "clock"}
 // that is past its time resolves nothing.
 func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 	var due []StoredReview
-	for row, err := range e.cfg.Store.Reviews(ctx, ReviewQuery{Status: record.ReviewOpen}) {
+	for row, err := range e.cfg.Store.Reviews(BulkRead(ctx), ReviewQuery{Status: record.ReviewOpen}) {
 		if err != nil {
 			return 0, storeError("list the reviews", err)
 		}

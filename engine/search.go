@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -52,25 +51,43 @@ func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsReques
 		return DecisionsResult{}, err
 	}
 	q.Limit = limit + 1
-	hits, err := e.hits(ctx, p, q)
+	if err := e.checkSearch(ctx, p, q); err != nil {
+		return DecisionsResult{}, err
+	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
 	if err != nil {
 		return DecisionsResult{}, err
 	}
+	defer read.end()
 	out := DecisionsResult{Decisions: []FoundDecision{}}
-	var found []record.Event
-	last := int64(0)
-	for h, err := range hits {
+	var found []DecisionHit
+	next := func(position int64) { out.NextCursor = strconv.FormatInt(position, 10) }
+	q.Looked = func(position int64) bool { // where little is found
+		if read.isFull() {
+			next(position)
+		}
+		return !read.isFull()
+	}
+	for h, err := range e.hits(ctx, p, q) {
+		if err == nil {
+			err = read.yield(ctx)
+		}
 		if err != nil {
 			return DecisionsResult{}, storeError("look for decisions", err)
 		}
-		if len(found) == limit {
-			out.NextCursor = strconv.FormatInt(last, 10)
+		if n := len(found); n == limit || n > 0 && read.isFull() {
+			next(found[n-1].Position)
 			break
 		}
-		found, last = append(found, h.Event), h.Position
+		found = append(found, h)
+		read.add(len(h.Event.Body()))
 	}
 	show := e.showing(p)
-	for _, ev := range found { // not while the store is read: this reads it too
+	for i, h := range found { // not while the store is read: this reads it too
+		if err := read.yield(ctx); err != nil {
+			return DecisionsResult{}, err
+		}
+		ev := h.Event
 		entry, err := show.entry(ctx, ev)
 		if err != nil {
 			return DecisionsResult{}, err
@@ -81,36 +98,44 @@ func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsReques
 		out.Decisions = append(out.Decisions, FoundDecision{
 			WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, HistoryEntry: entry,
 		})
+		if read.isOverdue() && i+1 < len(found) {
+			next(h.Position)
+			break
+		}
 	}
 	out.Count = len(out.Decisions)
 	return out, nil
 }
 
-// hits checks a query, narrows it to what the caller may see, and asks the store.
-func (e *Engine) hits(ctx context.Context, p Principal, q DecisionQuery) (iter.Seq2[DecisionHit, error], error) {
+// checkSearch refuses a query that is wrong, and one that cannot be answered.
+func (e *Engine) checkSearch(ctx context.Context, p Principal, q DecisionQuery) error {
 	if err := authorize(p, opRead); err != nil {
-		return nil, err
+		return err
 	}
 	if err := e.checkQuery(q); err != nil {
-		return nil, err
+		return err
 	}
+	if _, ok := e.cfg.Store.(Searcher); !ok {
+		return &Error{Code: CodeUnavailable, Message: "This store cannot look for decisions.", Hint: "Read the history of one instance instead."}
+	}
+	if q.Instance == "" {
+		return nil
+	}
+	_, _, err := e.instance(ctx, p, q.Instance)
+	return err
+}
+
+// hits narrows a query that was checked to what the caller may see, and asks the store.
+func (e *Engine) hits(ctx context.Context, p Principal, q DecisionQuery) iter.Seq2[DecisionHit, error] {
 	store, ok := e.cfg.Store.(Searcher)
-	if !ok {
-		return nil, &Error{Code: CodeUnavailable, Message: "This store cannot look for decisions.", Hint: "Read the history of one instance instead."}
-	}
-	if q.Instance != "" {
-		if _, _, err := e.instance(ctx, p, q.Instance); err != nil {
-			return nil, err
-		}
+	if !ok || !seesAll(p.Role) && q.Owner != "" && q.Owner != p.ID {
+		return func(func(DecisionHit, error) bool) {}
 	}
 	if !seesAll(p.Role) {
-		if q.Owner != "" && q.Owner != p.ID {
-			return func(func(DecisionHit, error) bool) {}, nil
-		}
 		q.Owner = p.ID
 	}
 	if p.Workflows == "" {
-		return store.Decisions(ctx, q), nil
+		return store.Decisions(ctx, q)
 	}
 	q.Limit = 0 // what is out of scope is left out of what the store finds
 	return func(yield func(DecisionHit, error) bool) {
@@ -119,7 +144,7 @@ func (e *Engine) hits(ctx context.Context, p Principal, q DecisionQuery) (iter.S
 				return
 			}
 		}
-	}, nil
+	}
 }
 
 // The values that a search may ask for, as they stand in decisions.
@@ -247,13 +272,26 @@ type Counted struct {
 // Statistics computes figures per transition over all decisions that the caller may see.
 // It reads them one by one and keeps counts only.
 func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequest) (StatisticsResult, error) {
-	hits, err := e.hits(ctx, p, DecisionQuery{Workflow: req.Workflow, Since: req.Since, Until: req.Until})
+	q := DecisionQuery{Workflow: req.Workflow, Since: req.Since, Until: req.Until}
+	if err := e.checkSearch(ctx, p, q); err != nil {
+		return StatisticsResult{}, err
+	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
 	if err != nil {
 		return StatisticsResult{}, err
 	}
+	defer read.end()
+	var interrupted error
+	q.Looked = func(int64) bool { // where little is found
+		interrupted = read.yield(ctx)
+		return interrupted == nil
+	}
 	t := tally{}
 	out := StatisticsResult{}
-	for h, err := range hits {
+	for h, err := range e.hits(ctx, p, q) {
+		if err == nil {
+			err = read.yield(ctx)
+		}
 		if err != nil {
 			return StatisticsResult{}, storeError("read the decisions", err)
 		}
@@ -261,6 +299,9 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 		if !t.count(h.Event) {
 			out.NotShown++
 		}
+	}
+	if interrupted != nil {
+		return StatisticsResult{}, storeError("read the decisions", interrupted)
 	}
 	out.Transitions = t.transitions()
 	return out, nil

@@ -73,33 +73,59 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 			return TailResult{}, err
 		}
 	}
-	out := TailResult{Events: []EventView{}, Next: req.After}
-	if req.After < 0 {
-		out.Next, err = store.LastPosition(ctx)
-		if err != nil {
-			return TailResult{}, storeError("find the last event", err)
-		}
-		return out, nil
+	last, err := store.LastPosition(ctx)
+	switch {
+	case err != nil:
+		return TailResult{}, storeError("find the last event", err)
+	case req.After < 0:
+		return TailResult{Events: []EventView{}, Next: last}, nil
+	case req.After >= last:
+		return TailResult{Events: []EventView{}, Next: req.After}, nil
 	}
+	return e.tailPage(ctx, p, req, store, last, limit)
+}
+
+// mostTailed bounds how many events one request looks through.
+const mostTailed = 5000
+
+// tailPage reads a page of events up to the last position.
+func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, store Tailer, last int64, limit int) (TailResult, error) {
+	ctx, read, err := e.beginBulkRead(ctx, p)
+	if err != nil {
+		return TailResult{}, err
+	}
+	defer read.end()
+	q := TailQuery{After: req.After, UpTo: last, Instance: req.WorkflowID, Workflow: req.Workflow}
+	if q.Instance == "" {
+		q.UpTo = min(last, req.After+mostTailed)
+	}
+	if !seesAll(p.Role) {
+		q.Owner = p.ID
+	}
+	next := q.UpTo
 	var found []PlacedEvent
-	seen := 0
-	for ev, err := range store.EventsAfter(ctx, req.After, mostTailed) {
+	for ev, err := range store.EventsAfter(ctx, q) {
+		if err == nil {
+			err = read.yield(ctx)
+		}
 		if err != nil {
 			return TailResult{}, storeError("read the events", err)
 		}
-		if out.More = len(found) == limit; out.More {
+		if e.tells(p, req, ev) {
+			found = append(found, ev)
+			read.add(len(ev.Event.Body()))
+		}
+		if len(found) == limit || read.isFull() {
+			next = ev.Position
 			break
 		}
-		seen++
-		out.Next = ev.Position
-		if !e.tells(p, req, ev) {
-			continue
-		}
-		found = append(found, ev)
 	}
-	out.More = out.More || seen == mostTailed
+	out := TailResult{Events: []EventView{}, Next: next}
 	show := e.showing(p)
 	for _, ev := range found { // not while the store is read: this reads it too
+		if err := read.yield(ctx); err != nil {
+			return TailResult{}, err
+		}
 		if err := show.place(ctx, ev); err != nil {
 			return TailResult{}, err
 		}
@@ -108,12 +134,14 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 			return TailResult{}, err
 		}
 		out.Events = append(out.Events, view)
+		if read.isOverdue() {
+			out.Next = ev.Position
+			break
+		}
 	}
+	out.More = out.Next < last
 	return out, nil
 }
-
-// mostTailed bounds how many events one request looks through.
-const mostTailed = 5000
 
 // tells reports whether an event is of those that were asked for and may be seen.
 func (e *Engine) tells(p Principal, req TailRequest, ev PlacedEvent) bool {

@@ -59,6 +59,11 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 	if err != nil {
 		return TimelineResult{}, err
 	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
+	if err != nil {
+		return TimelineResult{}, err
+	}
+	defer read.end()
 	until, err := e.then(ctx, inst, req.Until)
 	if err != nil {
 		return TimelineResult{}, err
@@ -66,25 +71,36 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 	out := TimelineResult{WorkflowID: inst.ID, Events: []TimelineEntry{}}
 	var found []record.Event
 	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, MaxRevision: until.Revision, Limit: limit + 1}) {
+		if err == nil {
+			err = read.yield(ctx)
+		}
 		if err != nil {
 			return TimelineResult{}, storeError("read the history", err)
 		}
 		if ev.Seq > until.Seq {
 			break
 		}
-		if len(found) == limit {
-			out.NextAfter = found[limit-1].Seq
+		if n := len(found); n == limit || n > 0 && read.isFull() {
+			out.NextAfter = found[n-1].Seq
 			break
 		}
 		found = append(found, ev)
+		read.add(len(ev.Body()))
 	}
 	show := e.showing(p).about(inst, now)
-	for _, ev := range found { // not while the store is read: this reads it too
+	for i, ev := range found { // not while the store is read: this reads it too
+		if err := read.yield(ctx); err != nil {
+			return TimelineResult{}, err
+		}
 		entry := timelineEntry(ev)
 		if entry.Action, entry.Reason, err = show.words(ctx, ev, entry.Reason); err != nil {
 			return TimelineResult{}, err
 		}
 		out.Events = append(out.Events, entry)
+		if read.isOverdue() && i+1 < len(found) {
+			out.NextAfter = ev.Seq
+			break
+		}
 	}
 	out.Count = len(out.Events)
 	return out, nil

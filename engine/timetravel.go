@@ -174,6 +174,9 @@ func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (re
 		q.Limit = int(seq - inst.Seq)
 	}
 	for ev, err := range e.cfg.Store.Events(ctx, q) {
+		if err == nil {
+			err = yieldBulkRead(ctx)
+		}
 		if err != nil {
 			return record.Instance{}, storeError("read the history", err)
 		}
@@ -235,6 +238,14 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	if err != nil {
 		return StatusResult{}, err
 	}
+	if w.isNow() {
+		return e.status(ctx, p, inst, present)
+	}
+	ctx, read, err := e.beginBulkRead(ctx, p)
+	if err != nil {
+		return StatusResult{}, err
+	}
+	defer read.end()
 	then, l, now, err := e.past(ctx, inst, w)
 	if err != nil {
 		return StatusResult{}, err

@@ -129,7 +129,7 @@ func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (Ve
 	if v.req.Jobs < 1 {
 		v.req.Jobs = runtime.GOMAXPROCS(0)
 	}
-	if err := v.run(ctx); err != nil {
+	if err := v.run(BulkRead(ctx)); err != nil {
 		return VerifyReport{}, err
 	}
 	return v.result(), nil

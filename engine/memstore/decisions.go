@@ -10,6 +10,9 @@ import (
 
 var _ engine.Searcher = (*Store)(nil)
 
+// lookedEvery is how many events lie between two calls of DecisionQuery.Looked.
+const lookedEvery = 64
+
 // Decisions implements engine.Searcher. Positions are places in the order of commits,
 // from 1.
 func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2[engine.DecisionHit, error] {
@@ -34,15 +37,16 @@ func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2
 				yield(engine.DecisionHit{}, err)
 				return
 			}
-			e, of, there := s.ordered(all[i])
-			if !there || !matches(e, of.Owner) {
-				continue
+			if e, of, there := s.ordered(all[i]); there && matches(e, of.Owner) {
+				copied, err := copyEvent(e)
+				if !yield(engine.DecisionHit{Position: at, Event: copied}, err) || err != nil {
+					return
+				}
+				if given++; given == q.Limit {
+					return
+				}
 			}
-			copied, err := copyEvent(e)
-			if !yield(engine.DecisionHit{Position: at, Event: copied}, err) || err != nil {
-				return
-			}
-			if given++; given == q.Limit {
+			if at%lookedEvery == 0 && q.Looked != nil && !q.Looked(at) {
 				return
 			}
 		}

@@ -15,7 +15,7 @@ var (
 )
 
 // EventsAfter implements engine.Tailer.
-func (s *Store) EventsAfter(ctx context.Context, position int64, limit int) iter.Seq2[engine.PlacedEvent, error] {
+func (s *Store) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
 	return func(yield func(engine.PlacedEvent, error) bool) {
 		unlock, err := s.read(ctx)
 		if err != nil {
@@ -25,20 +25,20 @@ func (s *Store) EventsAfter(ctx context.Context, position int64, limit int) iter
 		all := s.order[:len(s.order):len(s.order)] // only ever appended to
 		unlock()
 		given := 0
-		for i := max(position, 0); i < int64(len(all)); i++ {
+		for i := max(q.After, 0); i < int64(len(all)) && (q.UpTo == 0 || i < q.UpTo); i++ {
 			if err := ctx.Err(); err != nil {
 				yield(engine.PlacedEvent{}, err)
 				return
 			}
 			e, of, there := s.ordered(all[i])
-			if !there {
+			if !there || q.Instance != "" && e.Instance != q.Instance || q.Workflow != "" && e.Workflow != q.Workflow || q.Owner != "" && of.Owner != q.Owner {
 				continue
 			}
 			copied, err := copyEvent(e)
 			if !yield(engine.PlacedEvent{Position: i + 1, Owner: of.Owner, Version: of.Version, Event: copied}, err) || err != nil {
 				return
 			}
-			if given++; given == limit {
+			if given++; given == q.Limit {
 				return
 			}
 		}

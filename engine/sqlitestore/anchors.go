@@ -42,7 +42,7 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[engine.Store
 		for {
 			var page []engine.StoredAnchor
 			err := s.read(ctx, "anchors", func(ctx context.Context) (err error) {
-				page, err = collect(ctx, s.readers, scanAnchor, query, after)
+				page, err = collect(ctx, s.pool(ctx), scanAnchor, query, after)
 				return err
 			})
 			if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[engine.Store
 func (s *Store) LastAnchor(ctx context.Context) (a engine.StoredAnchor, err error) {
 	const query = `SELECT ` + anchorColumns + ` FROM anchors ORDER BY number DESC LIMIT 1`
 	err = s.read(ctx, "the last anchor", func(ctx context.Context) (err error) {
-		a, err = scanAnchor(s.readers.QueryRowContext(ctx, query))
+		a, err = scanAnchor(s.pool(ctx).QueryRowContext(ctx, query))
 		return err
 	})
 	return a, err
@@ -70,7 +70,7 @@ func (s *Store) LastAnchor(ctx context.Context) (a engine.StoredAnchor, err erro
 // LastPosition implements engine.Anchorer.
 func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	err = s.read(ctx, "the last position", func(ctx context.Context) error {
-		return s.readers.QueryRowContext(ctx, `SELECT coalesce(max(pos), 0) FROM events`).Scan(&n)
+		return s.pool(ctx).QueryRowContext(ctx, `SELECT coalesce(max(pos), 0) FROM events`).Scan(&n)
 	})
 	return n, err
 }
@@ -119,7 +119,7 @@ func (s *Store) headsAbove(ctx context.Context, above int64) iter.Seq2[record.He
 
 func (s *Store) heads(ctx context.Context, query string, args ...any) (all []record.Head, err error) {
 	err = s.read(ctx, "where instances stand", func(ctx context.Context) (err error) {
-		all, err = collect(ctx, s.readers, scanHead, query, args...)
+		all, err = collect(ctx, s.pool(ctx), scanHead, query, args...)
 		return err
 	})
 	return all, err

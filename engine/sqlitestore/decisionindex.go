@@ -30,7 +30,7 @@ func (s *Store) index(ctx context.Context) (reached int64, err error) {
 		var last int64
 		err := s.read(ctx, "the index of decisions", func(ctx context.Context) error {
 			const query = `SELECT pos, (SELECT coalesce(max(pos), 0) FROM events) FROM decision_index`
-			return s.readers.QueryRowContext(ctx, query).Scan(&reached, &last)
+			return s.pool(ctx).QueryRowContext(ctx, query).Scan(&reached, &last)
 		})
 		if err != nil {
 			return 0, err
@@ -57,7 +57,7 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) error {
 	err := s.read(ctx, "events that are not indexed", func(ctx context.Context) error {
 		const query = `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
 			WHERE e.pos > ? ORDER BY e.pos LIMIT ?`
-		events, err := collect(ctx, s.readers, scanPlaced, query, reached, indexedAtOnce)
+		events, err := collect(ctx, s.pool(ctx), scanPlaced, query, reached, indexedAtOnce)
 		for _, e := range events {
 			b.add(e)
 		}

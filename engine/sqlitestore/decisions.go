@@ -122,7 +122,7 @@ func (s *Store) search(ctx context.Context, q engine.DecisionQuery, within span,
 		var found []placed
 		err := s.read(ctx, "decisions", func(ctx context.Context) (err error) {
 			query, args := page(q, within, after, n)
-			found, err = collect(ctx, s.readers, scanPlaced, query, args...)
+			found, err = collect(ctx, s.pool(ctx), scanPlaced, query, args...)
 			return err
 		})
 		if err != nil {
@@ -139,6 +139,9 @@ func (s *Store) search(ctx context.Context, q engine.DecisionQuery, within span,
 		after = found[len(found)-1]
 		within = within.below(after.Position)
 		n = pageSize // what was found does not all match
+		if q.Looked != nil && !q.Looked(after.Position) {
+			return false
+		}
 	}
 	return true
 }
@@ -155,14 +158,14 @@ func alongHistory(q engine.DecisionQuery, within span, after placed, n int) (str
 }
 
 // EventsAfter implements engine.Tailer.
-func (s *Store) EventsAfter(ctx context.Context, position int64, limit int) iter.Seq2[engine.PlacedEvent, error] {
-	pages := paged(ctx, limit, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
-		from := position
+func (s *Store) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
+	pages := paged(ctx, q.Limit, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
 		if after != nil {
-			from = after.Position
+			q.After = after.Position
 		}
 		err = s.read(ctx, "events in the order of commits", func(ctx context.Context) (err error) {
-			page, err = collect(ctx, s.readers, scanPlaced, eventsAfter, from, n)
+			query, args := tailPage(q, n)
+			page, err = collect(ctx, s.pool(ctx), scanPlaced, query, args...)
 			return err
 		})
 		return page, err
@@ -176,8 +179,22 @@ func (s *Store) EventsAfter(ctx context.Context, position int64, limit int) iter
 	}
 }
 
-const eventsAfter = `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
-	WHERE e.pos > ? ORDER BY e.pos LIMIT ?`
+func tailPage(q engine.TailQuery, n int) (string, []any) {
+	var w where
+	from, order := "events e", "e.pos"
+	if q.Instance != "" { // along its history, where positions rise too
+		from, order = "events e INDEXED BY events_seq", "e.seq"
+		w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
+	}
+	w.add("e.pos > ?", q.After)
+	if q.UpTo != 0 {
+		w.add("e.pos <= ?", q.UpTo)
+	}
+	w.addText("i.workflow = ?", q.Workflow)
+	w.addText("i.owner = ?", q.Owner)
+	return `SELECT ` + decisionColumns + ` FROM ` + from + ` CROSS JOIN instances i ON i.n = e.n` + w.String() +
+		` ORDER BY ` + order + ` LIMIT ?`, append(w.args, n)
+}
 
 func alongPositions(_ engine.DecisionQuery, within span, _ placed, n int) (string, []any) {
 	return `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
@@ -212,7 +229,7 @@ func (s *Store) between(ctx context.Context, q engine.DecisionQuery, all span) (
 		if !q.Since.IsZero() {
 			const query = `SELECT coalesce(min(block), ?1) FROM decision_times WHERE last >= ?2`
 			var block int64
-			if err := s.readers.QueryRowContext(ctx, query, blockOf(math.MaxInt64), nanos(q.Since)).Scan(&block); err != nil {
+			if err := s.pool(ctx).QueryRowContext(ctx, query, blockOf(math.MaxInt64), nanos(q.Since)).Scan(&block); err != nil {
 				return err
 			}
 			out = out.above(block << blockBits)
@@ -220,7 +237,7 @@ func (s *Store) between(ctx context.Context, q engine.DecisionQuery, all span) (
 		if !q.Until.IsZero() {
 			const query = `SELECT coalesce(max(block), -1) FROM decision_times WHERE first < ?`
 			var block int64
-			if err := s.readers.QueryRowContext(ctx, query, nanos(q.Until)).Scan(&block); err != nil {
+			if err := s.pool(ctx).QueryRowContext(ctx, query, nanos(q.Until)).Scan(&block); err != nil {
 				return err
 			}
 			out = out.below((block + 1) << blockBits)

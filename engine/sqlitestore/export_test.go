@@ -19,6 +19,9 @@ func (s *Store) WriterConn() *sql.Conn { return s.writer.conn }
 // ReaderDB is the pool of readers.
 func (s *Store) ReaderDB() *sql.DB { return s.readers }
 
+// BulkDB is the pool of bulk reads.
+func (s *Store) BulkDB() *sql.DB { return s.bulk }
+
 // Queued is how many writes wait behind the one in the writer's hands.
 func (s *Store) Queued() int { return len(s.writer.queue) }
 
@@ -102,7 +105,9 @@ func (s *Store) Queries() []Query {
 	} {
 		add(instancesPage(q, nil, pageSize))
 	}
-	add(eventsAfter, []any{7, pageSize})
+	add(tailPage(engine.TailQuery{After: 7}, pageSize))
+	add(tailPage(engine.TailQuery{After: 7, UpTo: 9, Owner: "o", Workflow: "w"}, pageSize))
+	add(tailPage(engine.TailQuery{After: 7, UpTo: 9, Instance: "id", Owner: "o"}, pageSize))
 	add(runningOf, []any{"o", string(record.Running), 5})
 	out = append(out, Query{s.stmts.all()[&s.stmts.review], []any{"id"}})
 	for _, q := range []engine.ReviewQuery{{}, {Workflow: "w"}, {Limit: 5, After: &engine.ReviewCursor{Rank: 1, ID: "id"}}} {

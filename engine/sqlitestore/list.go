@@ -73,7 +73,7 @@ func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[recor
 	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
 		err = s.read(ctx, "events of "+q.Instance, func(ctx context.Context) (err error) {
 			query, args := eventsPage(q, after, n)
-			page, err = collect(ctx, s.readers, scanFiled, query, args...)
+			page, err = collect(ctx, s.pool(ctx), scanFiled, query, args...)
 			return err
 		})
 		// What an event says of its place may not be where it is kept. Then the next page could be this one again.
@@ -114,7 +114,7 @@ func (s *Store) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2
 	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
 			query, args := instancesPage(q, after, n)
-			page, err = collect(ctx, s.readers, scanInstance, query, args...)
+			page, err = collect(ctx, s.pool(ctx), scanInstance, query, args...)
 			return err
 		})
 		return page, err
@@ -141,7 +141,7 @@ const runningOf = `SELECT count(*) FROM (SELECT 1 FROM instances WHERE owner = ?
 // Running implements engine.Counter.
 func (s *Store) Running(ctx context.Context, owner string, most int) (n int, err error) {
 	err = s.read(ctx, "running instances of "+owner, func(ctx context.Context) error {
-		return s.readers.QueryRowContext(ctx, runningOf, owner, string(record.Running), most).Scan(&n)
+		return s.pool(ctx).QueryRowContext(ctx, runningOf, owner, string(record.Running), most).Scan(&n)
 	})
 	return n, err
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
@@ -43,7 +44,7 @@ func TestLogStaysShortUnderSteadyReading(t *testing.T) {
 		readers.Go(func() {
 			for ctx.Err() == nil {
 				var last int64
-				for e, err := range s.EventsAfter(ctx, last, 100) {
+				for e, err := range s.EventsAfter(engine.BulkRead(ctx), engine.TailQuery{After: last, Limit: 100}) {
 					if err != nil {
 						break
 					}

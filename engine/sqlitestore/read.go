@@ -55,7 +55,16 @@ func (s *readStatements) close() error { return closeAll(s.all()) }
 // row is what a *sql.Row and a *sql.Rows have in common.
 type row interface{ Scan(dest ...any) error }
 
-// read takes a short read through the pool. It looks at the context before and
+// pool is where a read gets its connection: bulk reads have their own, so that the others
+// never wait for them.
+func (s *Store) pool(ctx context.Context) *sql.DB {
+	if engine.IsBulkRead(ctx) {
+		return s.bulk
+	}
+	return s.readers
+}
+
+// read takes a read through a pool. It looks at the context before and
 // not during it: to interrupt a read costs more than to finish it.
 func (s *Store) read(ctx context.Context, what string, do func(context.Context) error) error {
 	if err := s.enter(ctx); err != nil {
@@ -200,7 +209,7 @@ func (s *Store) Definitions(ctx context.Context) (all []engine.StoredDefinition,
 	const query = `SELECT ` + definitionColumns + ` FROM definitions d
 		WHERE version = (SELECT max(version) FROM definitions WHERE name = d.name) ORDER BY name`
 	err = s.read(ctx, "definitions", func(ctx context.Context) (err error) {
-		all, err = collect(ctx, s.readers, scanDefinition, query)
+		all, err = collect(ctx, s.pool(ctx), scanDefinition, query)
 		return err
 	})
 	return all, err

@@ -67,7 +67,7 @@ func openReader(ctx context.Context, path string) (_ *Store, err error) {
 		return nil, err
 	}
 	src.db.SetMaxOpenConns(max(2, runtime.NumCPU()))
-	s := &Store{path: path, log: slog.New(slog.DiscardHandler), readers: src.db, release: src.close}
+	s := &Store{path: path, log: slog.New(slog.DiscardHandler), readers: src.db, bulk: src.db, release: src.close}
 	if err := s.stmts.prepare(ctx, src.db); err != nil {
 		return nil, errors.Join(err, src.close())
 	}

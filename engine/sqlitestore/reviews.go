@@ -88,7 +88,7 @@ func (s *Store) Reviews(ctx context.Context, q engine.ReviewQuery) iter.Seq2[eng
 		var rows []reviewRow
 		err := s.read(ctx, "reviews", func(ctx context.Context) (err error) {
 			query, args := reviewsQuery(q)
-			rows, err = collect(ctx, s.readers, scanReview, query, args...)
+			rows, err = collect(ctx, s.pool(ctx), scanReview, query, args...)
 			return err
 		})
 		if err != nil {

@@ -55,6 +55,7 @@ type Store struct {
 	log     *slog.Logger
 	writer  *writer // nil where nothing can be written
 	readers *sql.DB
+	bulk    *sql.DB // for what engine.IsBulkRead says
 	stmts   readStatements
 	health  health
 	release func() error // closes readers; nil for their own Close
@@ -114,20 +115,35 @@ func open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.readers, err = sql.Open(driverName, readerDSN(cfg)); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
-	n := max(4, 2*runtime.NumCPU())
-	s.readers.SetMaxOpenConns(n)
-	s.readers.SetMaxIdleConns(n)
-	if err := s.stmts.prepare(ctx, s.readers); err != nil {
+	if s.bulk, err = sql.Open(driverName, readerDSN(cfg)); err != nil {
 		return nil, errors.Join(err, s.readers.Close(), w.close())
+	}
+	limitConns(s.readers, max(4, 2*runtime.NumCPU()))
+	limitConns(s.bulk, max(2, runtime.NumCPU()))
+	if err := s.stmts.prepare(ctx, s.readers); err != nil {
+		return nil, errors.Join(err, s.closeReaders(), w.close())
 	}
 	if cfg.autocheckpoint == 0 {
 		w.folder, err = newCheckpointer(cfg)
 		if err != nil {
-			return nil, errors.Join(err, s.stmts.close(), s.readers.Close(), w.close())
+			return nil, errors.Join(err, s.closeReaders(), w.close())
 		}
 	}
 	w.start()
 	return s, nil
+}
+
+func limitConns(db *sql.DB, n int) {
+	db.SetMaxOpenConns(n)
+	db.SetMaxIdleConns(n)
+}
+
+func (s *Store) closeReaders() error {
+	release := s.release
+	if release == nil {
+		release = s.readers.Close
+	}
+	return errors.Join(s.stmts.close(), s.bulk.Close(), release())
 }
 
 // Path returns the file's absolute path.
@@ -159,11 +175,7 @@ func (s *Store) Close() error {
 			s.writer.hurry()
 		}
 		s.inside.Wait()
-		release := s.release
-		if release == nil {
-			release = s.readers.Close
-		}
-		err := errors.Join(s.stmts.close(), release())
+		err := s.closeReaders()
 		if s.writer != nil {
 			err = errors.Join(err, s.writer.stop())
 		}

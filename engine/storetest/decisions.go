@@ -312,6 +312,37 @@ func decisionsCombined(t *testing.T, _ Driver, s engine.Store) {
 	})
 }
 
+// decisionsLooked ends searches wherever they say how far they have come: from there on they
+// go on, and nothing is found twice or never.
+func decisionsLooked(t *testing.T, _ Driver, s engine.Store) {
+	searcher(t, s)
+	judged(t, s, many(600))
+	for _, q := range []engine.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Instance: ID(1)}} {
+		want := findDecisions(t, s, q)
+		var got []engine.DecisionHit
+		for page, ended := q, false; !ended; {
+			ended = true
+			page.Looked = func(position int64) bool {
+				if page.Before != 0 && position >= page.Before {
+					t.Fatalf("looked from %d, below %d", position, page.Before)
+				}
+				page.Before, ended = position, false
+				return false
+			}
+			got = append(got, findDecisions(t, s, page)...)
+		}
+		if len(got) != len(want) {
+			t.Errorf("%+v: found %d, want %d", q, len(got), len(want))
+			continue
+		}
+		for i := range want {
+			if got[i].Position != want[i].Position {
+				t.Fatalf("%+v: number %d is at %d, want %d", q, i, got[i].Position, want[i].Position)
+			}
+		}
+	}
+}
+
 // decisionsWalk goes page by page while others write: every decision that was there at
 // the beginning comes once, in order.
 func decisionsWalk(t *testing.T, _ Driver, s engine.Store) {

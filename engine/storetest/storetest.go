@@ -114,7 +114,9 @@ func promises() []promise {
 		{"heads", heads},
 
 		{"events in the order of commits", tail},
+		{"events of some", tailFilters},
 		{"the present version of an event's instance", tailVersions},
+		{"decisions are looked through from above", decisionsLooked},
 		{"lessons without an event", lessons},
 		{"running instances", running},
 

@@ -34,7 +34,7 @@ func tail(t *testing.T, _ Driver, s engine.Store) {
 		after := int64(0)
 		for {
 			found := 0
-			for ev, err := range a.EventsAfter(t.Context(), after, step) {
+			for ev, err := range a.EventsAfter(t.Context(), engine.TailQuery{After: after, Limit: step}) {
 				wantNone(t, err)
 				if ev.Position <= after || ev.Owner == "" || ev.Version != 1 {
 					t.Fatalf("position %d of %q, version %d, after %d", ev.Position, ev.Owner, ev.Version, after)
@@ -64,6 +64,49 @@ func tail(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
+// A tail of one owner, workflow or instance, and of some positions, is what is left of the
+// whole one.
+func tailFilters(t *testing.T, _ Driver, s engine.Store) {
+	a := tailer(t, s)
+	for i := range 100 {
+		c := Start(t, ID(i+1), `{}`)
+		wantNone(t, s.Commit(t.Context(), c))
+		wantNone(t, s.Commit(t.Context(), Refuse(t, c.Next, "go")))
+	}
+	var whole []engine.PlacedEvent
+	for ev, err := range a.EventsAfter(t.Context(), engine.TailQuery{}) {
+		wantNone(t, err)
+		whole = append(whole, ev)
+	}
+	for _, q := range []engine.TailQuery{
+		{After: 7, UpTo: 150},
+		{After: 10, Owner: whole[20].Owner},
+		{Owner: "nobody"},
+		{Workflow: whole[0].Event.Workflow, UpTo: 9, Limit: 5},
+		{Workflow: "none"},
+		{Instance: ID(3)},
+		{Instance: ID(3), After: 5},
+		{Instance: ID(3), UpTo: 5, Owner: whole[4].Owner},
+		{Instance: ID(3), Owner: "nobody"},
+	} {
+		var want, got []int64
+		for _, ev := range whole {
+			if ev.Position > q.After && (q.UpTo == 0 || ev.Position <= q.UpTo) && (q.Owner == "" || ev.Owner == q.Owner) &&
+				(q.Workflow == "" || ev.Event.Workflow == q.Workflow) && (q.Instance == "" || ev.Event.Instance == q.Instance) &&
+				(q.Limit == 0 || len(want) < q.Limit) {
+				want = append(want, ev.Position)
+			}
+		}
+		for ev, err := range a.EventsAfter(t.Context(), q) {
+			wantNone(t, err)
+			got = append(got, ev.Position)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v: positions %v, want %v", q, got, want)
+		}
+	}
+}
+
 // The version of an event's instance is the present one, whichever the event was made under.
 func tailVersions(t *testing.T, _ Driver, s engine.Store) {
 	a := tailer(t, s)
@@ -71,7 +114,7 @@ func tailVersions(t *testing.T, _ Driver, s engine.Store) {
 	wantNone(t, s.Commit(t.Context(), c))
 	wantNone(t, s.Commit(t.Context(), MigrateTo(t, c.Next, 2, c.Next.State)))
 	var was, is []int
-	for ev, err := range a.EventsAfter(t.Context(), 0, 0) {
+	for ev, err := range a.EventsAfter(t.Context(), engine.TailQuery{}) {
 		wantNone(t, err)
 		was, is = append(was, ev.Event.Version), append(is, ev.Version)
 	}

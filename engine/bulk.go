@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/fairshare"
+)
+
+// Reads are of two classes. Short ones load what a decision needs and wait for no one.
+// Bulk reads list, search, count, fold or export. They take permits from one queue, keyed
+// by who calls, work for a turn at a time, and their pages end early rather than growing
+// without bound. Drivers keep connections apart for them: see IsBulkRead.
+const (
+	// turnTime is how long a bulk read works before another one gets its permit.
+	turnTime = 20 * time.Millisecond
+	// pageTime bounds the work on one page, without the time spent waiting.
+	pageTime = 250 * time.Millisecond
+	// pageBytes bounds what is recorded of the events of one page.
+	pageBytes = 1 << 20
+)
+
+// bulkReads is how many bulk reads work at once by default: half of the processors, so
+// that decisions have the others.
+func bulkReads() int { return max(1, runtime.GOMAXPROCS(0)/2) }
+
+type bulkKey struct{}
+
+// IsBulkRead reports whether a read is one that nothing else may wait for. A driver with
+// few connections gives such reads their own.
+func IsBulkRead(ctx context.Context) bool { return ctx.Value(bulkKey{}) != nil }
+
+// bulkRead is a bulk read in progress. It belongs to one goroutine.
+type bulkRead struct {
+	queue   *fairshare.Queue
+	caller  string
+	release func()
+	began   time.Time     // of the present turn
+	worked  time.Duration // in the turns before
+	bytes   int           // read for the present page
+	depth   int           // of operations within operations
+}
+
+// beginBulkRead waits for a permit. The context marks the reads that are made with it; end
+// must be called. A bulk read within another one goes on with its permit.
+func (e *Engine) beginBulkRead(ctx context.Context, p Principal) (context.Context, *bulkRead, error) {
+	if b, ok := ctx.Value(bulkKey{}).(*bulkRead); ok {
+		b.depth++
+		return ctx, b, nil
+	}
+	b := &bulkRead{queue: e.reads, caller: p.ID, depth: 1}
+	if err := b.acquire(ctx); err != nil {
+		return nil, nil, err
+	}
+	return context.WithValue(ctx, bulkKey{}, b), b, nil
+}
+
+func (b *bulkRead) acquire(ctx context.Context) error {
+	release, err := b.queue.Acquire(ctx, b.caller)
+	switch {
+	case err == nil:
+		b.release, b.began = release, time.Now()
+		return nil
+	case errors.Is(err, fairshare.ErrBusy):
+		return &Error{
+			Code: CodeBusy, Err: err, Message: "Too many of your lists, searches and statistics are waiting to be read.",
+			Hint: "Wait for the answers to earlier ones, then try again.",
+		}
+	default:
+		return storeError("read", err)
+	}
+}
+
+// end gives the permit back.
+func (b *bulkRead) end() {
+	if b.depth--; b.depth == 0 {
+		b.release()
+	}
+}
+
+// yield lets others go on: short reads at every call, and other bulk reads when the turn is
+// over. It must not be called while anything is held that others wait for.
+func (b *bulkRead) yield(ctx context.Context) error {
+	if time.Since(b.began) < turnTime {
+		runtime.Gosched()
+		return nil
+	}
+	b.pause()
+	return b.acquire(ctx)
+}
+
+// pause gives the permit back until the next acquire.
+func (b *bulkRead) pause() {
+	b.release()
+	b.release = func() {}
+	b.worked += time.Since(b.began)
+}
+
+// add counts what was read for the page.
+func (b *bulkRead) add(bytes int) { b.bytes += bytes }
+
+// isFull reports whether nothing more is to be read for the page.
+func (b *bulkRead) isFull() bool { return b.bytes >= pageBytes || b.isOverdue() }
+
+// isOverdue reports whether the page took as long as it may.
+func (b *bulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pageTime }
+
+// yieldBulkRead is yield of the bulk read that a context belongs to, if it does.
+func yieldBulkRead(ctx context.Context) error {
+	if b, ok := ctx.Value(bulkKey{}).(*bulkRead); ok {
+		return b.yield(ctx)
+	}
+	return nil
+}
+
+// BulkRead marks the reads that are made with a context as bulk reads. They take no permit:
+// it is for work in the background.
+func BulkRead(ctx context.Context) context.Context {
+	return context.WithValue(ctx, bulkKey{}, true)
+}

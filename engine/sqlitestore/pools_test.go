@@ -1,0 +1,63 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// Reads that a decision needs never wait for a connection that bulk reads hold.
+func TestBulkReadsHaveConnectionsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	first := storetest.Start(t, storetest.ID(1), `{}`)
+	if err := s.Commit(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	for range s.BulkDB().Stats().MaxOpenConnections { // as many bulk reads as there can be
+		conn, err := s.BulkDB().Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	one := storetest.ID(1)
+	for what, read := range map[string]func(ctx context.Context) error{
+		"an instance":   func(ctx context.Context) error { _, err := s.Load(ctx, one); return err },
+		"a key":         func(ctx context.Context) error { _, err := s.ByKey(ctx, "00"); return err },
+		"a snapshot":    func(ctx context.Context) error { _, err := s.Snapshot(ctx, one, 1); return err },
+		"a definition":  func(ctx context.Context) error { _, err := s.Definition(ctx, "none", 0); return err },
+		"configs":       func(ctx context.Context) error { _, err := s.JudgeConfigs(ctx, "none"); return err },
+		"a review":      func(ctx context.Context) error { _, err := s.Review(ctx, "none"); return err },
+		"refusals":      func(ctx context.Context) error { _, err := s.Refusals(ctx, "none", storetest.Epoch); return err },
+		"a count":       func(ctx context.Context) error { _, err := s.Running(ctx, "none", 1); return err },
+		"last position": func(ctx context.Context) error { _, err := s.LastPosition(ctx); return err },
+		"a write":       func(ctx context.Context) error { return s.Commit(ctx, storetest.Refuse(t, first.Next, "go")) },
+		"a history": func(ctx context.Context) error {
+			for _, err := range s.Events(ctx, engine.EventQuery{Instance: one, Kinds: []record.Kind{record.Started}}) {
+				return err
+			}
+			return nil
+		},
+		"open reviews": func(ctx context.Context) error {
+			for _, err := range s.Reviews(ctx, engine.ReviewQuery{}) {
+				return err
+			}
+			return nil
+		},
+	} {
+		if err := read(t.Context()); err != nil && !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
