@@ -141,15 +141,19 @@ func (h *historyCheck) pass(ctx context.Context) error {
 // oldest: a shortened history begins there.
 func (h *historyCheck) readSnapshots(ctx context.Context) error {
 	h.snapshots = map[int64]string{}
-	above := h.row.Seq + 1
+	above, reported := h.row.Seq+1, false
 	for revision := h.row.Revision; revision > 0; {
 		s, err := h.v.store.Snapshot(ctx, h.row.ID, revision)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return nil
 		case err != nil && isDamage(err):
-			h.found(BreakRow, 0, "a snapshot at or below revision %d cannot be read: %v", revision, err)
-			return nil
+			if !reported { // the same one is met from each revision above it
+				h.found(BreakRow, 0, "a snapshot at or below revision %d cannot be read: %v", revision, err)
+			}
+			reported = true
+			revision--
+			continue
 		case err != nil:
 			return storeError("be verified", err)
 		case s.ID != h.row.ID || s.Revision < 1 || s.Revision > revision:
@@ -160,6 +164,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 			return nil
 		}
 		h.snapshots[s.Seq] = record.StateDigest(s)
+		reported = false
 		h.floor, revision, above = &s, s.Revision-1, s.Seq
 	}
 	return nil

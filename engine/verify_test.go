@@ -282,7 +282,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 		"a number":          {func(f file) { f.run("UPDATE instances SET seq = 7 WHERE n = ?", f.n(1)) }, []wantBreak{{engine.BreakRow, 1, 7}, {engine.BreakRow, 1, 7}, {engine.BreakInserted, 1, 8}}},
 		"a snapshot": {func(f file) {
 			f.run(`UPDATE snapshots SET context = CAST('{}' AS BLOB) WHERE n = ? AND revision = 2`, f.n(1))
-		}, []wantBreak{{engine.BreakRow, 1, 4}}},
+		}, []wantBreak{{engine.BreakRow, 1, 0}}},
 		"a snapshot, broken": {func(f file) {
 			f.run(`UPDATE snapshots SET instance = CAST('{' AS BLOB) WHERE n = ? AND revision = 2`, f.n(1))
 		}, []wantBreak{{engine.BreakRow, 1, 0}}},
@@ -362,7 +362,7 @@ func TestVerifyShortenedHistories(t *testing.T) {
 			func(f file) {
 				f.run(`UPDATE snapshots SET context = CAST('{"title":"y"}' AS BLOB) WHERE n = ? AND revision = 2`, f.n(2))
 			},
-			[]wantBreak{{engine.BreakRow, 2, 4}},
+			[]wantBreak{{engine.BreakRow, 2, 0}, {engine.BreakRow, 2, 4}},
 		},
 		"nothing to begin with": {
 			func(f file) { f.run(`DELETE FROM snapshots WHERE n = ?`, f.n(2)) },

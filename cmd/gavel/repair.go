@@ -144,6 +144,14 @@ func ranges(all []sqlitestore.Range) string {
 	return strings.Join(parts, ", ")
 }
 
+func numbers(all []int64) string {
+	texts := make([]string, len(all))
+	for i, n := range all {
+		texts[i] = fmt.Sprint(n)
+	}
+	return strings.Join(texts, ", ")
+}
+
 // noteOf says what became of an instance.
 func noteOf(i sqlitestore.DamagedInstance) string {
 	var notes []string
@@ -155,6 +163,12 @@ func noteOf(i sqlitestore.DamagedInstance) string {
 	}
 	if i.Unproven && i.Is > 0 {
 		notes = append(notes, "no events prove what it is")
+	}
+	if len(i.Refolded) > 0 {
+		notes = append(notes, "snapshots folded anew: revision "+numbers(i.Refolded))
+	}
+	if len(i.Dropped) > 0 {
+		notes = append(notes, "snapshots dropped: revision "+numbers(i.Dropped))
 	}
 	if i.LeftOver > 0 {
 		notes = append(notes, count(int64(i.LeftOver), "event")+" left over")

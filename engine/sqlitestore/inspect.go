@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -197,16 +196,16 @@ func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance,
 	if err != nil {
 		return floor, err
 	}
-	var doc []byte
-	err = in.QueryRowContext(ctx, `SELECT instance FROM snapshots WHERE n = ? AND revision = ?`, n, cut.Truncation.Revision).Scan(&doc)
+	var doc, contextDoc []byte
+	err = in.QueryRowContext(ctx, `SELECT instance, context FROM snapshots WHERE n = ? AND revision = ?`, n, cut.Truncation.Revision).Scan(&doc, &contextDoc)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return floor, nil
 	case err != nil:
 		return floor, err
 	}
-	if err := json.Unmarshal(doc, &floor); err != nil {
-		return record.Instance{}, fmt.Errorf("%w: a snapshot: %w", ErrCorrupt, err)
+	if floor, _, err = decodeSnapshot(doc, contextDoc); err != nil {
+		return record.Instance{}, err
 	}
 	if floor.Seq != cut.Truncation.UpTo || floor.Head != cut.Truncation.Hash {
 		return record.Instance{}, nil // it stands for something else

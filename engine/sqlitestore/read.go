@@ -18,6 +18,7 @@ type readStatements struct {
 	load, byKey, snapshot    *sql.Stmt
 	refusals, refusedOpinion *sql.Stmt
 	judgeConfigs, review     *sql.Stmt
+	earlierEvent             *sql.Stmt
 }
 
 const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner, i.created_at, i.updated_at,
@@ -31,7 +32,8 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 		&s.byKey: `SELECT ` + eventColumns + ` FROM events e WHERE e.key_scope = ?`,
 		&s.snapshot: `SELECT s.instance, s.context FROM snapshots s
 			WHERE s.n = (SELECT n FROM instances WHERE id = ?) AND s.revision <= ? ORDER BY s.revision DESC LIMIT 1`,
-		&s.refusals: `SELECT count(*) FROM refusals WHERE guard = ? AND at >= ?`,
+		&s.earlierEvent: `SELECT 1 FROM events WHERE n = (SELECT n FROM instances WHERE id = ?) AND seq <= ? LIMIT 1`,
+		&s.refusals:     `SELECT count(*) FROM refusals WHERE guard = ? AND at >= ?`,
 		&s.refusedOpinion: `SELECT opinion FROM refusals WHERE identity = ? AND at >= ? AND opinion IS NOT NULL
 			ORDER BY at DESC, pos DESC LIMIT 1`,
 		&s.judgeConfigs: `SELECT workflow, revision, principal, role, scope, settings, hash, at
@@ -162,22 +164,6 @@ func scanFiled(r row) (record.Event, error) {
 			ErrCorrupt, record.ErrMalformed, e.Seq, e.Instance)
 	}
 	return e, nil
-}
-
-// Snapshot implements engine.Store.
-func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst record.Instance, err error) {
-	err = s.read(ctx, fmt.Sprintf("snapshot of %s at revision %d", id, revision), func(ctx context.Context) error {
-		var doc, contextDoc []byte
-		if err := s.stmts.snapshot.QueryRowContext(ctx, id, revision).Scan(&doc, &contextDoc); err != nil {
-			return err
-		}
-		if err := json.Unmarshal(doc, &inst); err != nil {
-			return fmt.Errorf("%w: a snapshot of %s: %w", ErrCorrupt, id, err)
-		}
-		inst.Context = contextDoc
-		return nil
-	})
-	return inst, err
 }
 
 const definitionColumns = `name, version, hash, document, owner, operator, created_at`

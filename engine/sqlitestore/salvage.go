@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
@@ -78,6 +79,10 @@ type DamagedInstance struct {
 	// Unproven says that what it is rests on its row or on a snapshot as they were found:
 	// events are missing that would prove it.
 	Unproven bool `json:"unproven,omitempty"`
+	// Refolded are the revisions of which the snapshot was lost, or not what the events lead
+	// to, and was folded from them anew; Dropped are those of which it could not be.
+	Refolded []int64 `json:"refoldedSnapshots,omitempty"`
+	Dropped  []int64 `json:"droppedSnapshots,omitempty"`
 	// LeftOver counts its events that follow nothing that was saved.
 	LeftOver int `json:"leftOver,omitempty"`
 }
@@ -95,7 +100,7 @@ var salvagedTables = []string{
 // is said to be unproven. The new store opens like any other; verifying it finds the
 // gaps that the result names, and nothing else.
 //
-// Errors: fs.ErrNotExist, ErrExists, ErrDiskFull, and ErrCorrupt when nothing at all can
+// Errors: fs.ErrNotExist, ErrExists, ErrDiskFull, engine.ErrNewerSchema, and ErrCorrupt when nothing at all can
 // be read.
 func Salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 	defer func() {
@@ -287,7 +292,11 @@ func (s *salvor) open(ctx context.Context, damaged, part string) (err error) {
 		return err
 	}
 	s.from.SetMaxOpenConns(1)
-	if readErr := s.readable(ctx); readErr != nil {
+	readErr := s.readable(ctx)
+	if errors.Is(readErr, engine.ErrNewerSchema) {
+		return errors.Join(readErr, s.from.Close())
+	}
+	if readErr != nil {
 		if err := errors.Join(s.from.Close(), lendSchema(ctx, part, damaged)); err != nil {
 			return err
 		}
@@ -322,7 +331,33 @@ func (s *salvor) readable(ctx context.Context) error {
 	case events < 2:
 		return fmt.Errorf("%w (it has no events)", ErrNotAStore)
 	}
+	if err := s.notNewer(ctx); err != nil {
+		return err
+	}
 	return s.from.QueryRowContext(ctx, "PRAGMA page_count").Scan(&s.pages)
+}
+
+// mostSchemas bounds what a header is believed: a damaged one may say anything.
+const mostSchemas = 1000
+
+// notNewer refuses a store that a newer program wrote: it may hold what this one would
+// leave behind without a word.
+func (s *salvor) notNewer(ctx context.Context) error {
+	known, err := migrations.ReadDir("migrations")
+	if err != nil {
+		return err
+	}
+	var id, version int
+	if err := s.from.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
+		return err
+	}
+	if err := s.from.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	if id == applicationID && version > len(known) && version < mostSchemas {
+		return fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", engine.ErrNewerSchema, version, len(known))
+	}
+	return nil
 }
 
 // The header of a file, in its first page.

@@ -70,7 +70,13 @@ type patient struct {
 	row       *record.Instance // nil unless both its row and its context were saved
 	was       int64            // the highest event that anything speaks of
 	events    []record.Event   // by seq
-	snapshots []record.Instance
+	snapshots []savedSnapshot
+}
+
+// savedSnapshot is a snapshot as it was read.
+type savedSnapshot struct {
+	record.Instance
+	digested bool
 }
 
 func (s *salvor) patient(ctx context.Context, id string) (p patient, err error) {
@@ -103,14 +109,13 @@ func (s *salvor) patient(ctx context.Context, id string) (p patient, err error) 
 	if rows, err = s.tx.QueryContext(ctx, `SELECT instance, context FROM snapshots WHERE n = ? ORDER BY revision`, p.n); err != nil {
 		return p, err
 	}
-	p.snapshots, err = every(rows, func(r row) (inst record.Instance, err error) {
+	p.snapshots, err = every(rows, func(r row) (s savedSnapshot, err error) {
 		var doc, held []byte
 		if err := r.Scan(&doc, &held); err != nil {
-			return inst, err
+			return s, err
 		}
-		err = json.Unmarshal(doc, &inst)
-		inst.Context = held
-		return inst, err
+		s.Instance, s.digested, err = decodeSnapshot(doc, held)
+		return s, err
 	})
 	return p, err
 }
@@ -164,12 +169,12 @@ func (p patient) missing() []Range {
 // they follow. Only from the start is it proven: a snapshot is vouched for by nothing but
 // what it says of itself. The zero Instance means nowhere.
 func (p patient) folded() (best record.Instance, proven bool) {
-	best, proven = p.foldFrom(record.Instance{}), true
+	best, proven = p.foldFrom(record.Instance{}, nil), true
 	for _, s := range p.snapshots {
 		if s.ID != p.id || s.Seq <= best.Seq {
 			continue
 		}
-		if end := p.foldFrom(s); end.Seq > best.Seq {
+		if end := p.foldFrom(s.Instance, nil); end.Seq > best.Seq {
 			best, proven = end, false
 		}
 	}
@@ -177,8 +182,9 @@ func (p patient) folded() (best record.Instance, proven bool) {
 }
 
 // foldFrom folds the events that follow base, until one is missing or does not fit. A
-// base that no event vouches for leads nowhere.
-func (p patient) foldFrom(base record.Instance) record.Instance {
+// base that no event vouches for leads nowhere. It calls each, if there is one, with every
+// event and what it leads to.
+func (p patient) foldFrom(base record.Instance, each func(record.Event, record.Instance)) record.Instance {
 	at := base
 	vouched := slices.ContainsFunc(p.events, func(e record.Event) bool { return e.Seq == base.Seq && e.Hash == base.Head })
 	kept := map[int64]record.Instance{base.Revision: base}
@@ -200,6 +206,9 @@ func (p patient) foldFrom(base record.Instance) record.Instance {
 		}
 		at, vouched = next, true
 		kept[at.Revision] = at
+		if each != nil {
+			each(e, at)
+		}
 	}
 	if !vouched {
 		return record.Instance{}
@@ -233,7 +242,10 @@ func (s *salvor) cure(ctx context.Context, p patient) error {
 	if err := s.reopen(ctx, p, now); err != nil {
 		return err
 	}
-	if len(found.Missing) > 0 || found.Rebuilt || found.Unproven || found.LeftOver > 0 || found.Is == 0 {
+	if err := s.refold(ctx, p, now.Seq, &found); err != nil {
+		return err
+	}
+	if len(found.Missing) > 0 || found.Rebuilt || len(found.Refolded) > 0 || len(found.Dropped) > 0 || found.Unproven || found.LeftOver > 0 || found.Is == 0 {
 		s.result.Instances = append(s.result.Instances, found)
 	}
 	return nil

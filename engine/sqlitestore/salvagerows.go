@@ -353,12 +353,11 @@ func (s *salvor) examine(table string, columns []string, values []any) ([]any, e
 			return nil, errors.New("it is no JSON")
 		}
 	case "snapshots":
-		var inst record.Instance
-		if err := json.Unmarshal(row.blob("instance"), &inst); err != nil {
-			return nil, err
-		}
 		if !json.Valid(row.blob("context")) {
 			return nil, errors.New("its context is no JSON")
+		}
+		if _, _, err := decodeSnapshot(row.blob("instance"), row.blob("context")); err != nil {
+			return nil, err
 		}
 	case "reviews":
 		r := reviewRow{id: row.text("id"), body: row.blob("body"), data: row.blob("data")}

@@ -244,16 +244,6 @@ func prepareCommit(c engine.Commit) (*pending, error) {
 	return p, nil
 }
 
-// encodeSnapshot is an instance without its context, which stands beside it, byte for byte.
-func encodeSnapshot(inst record.Instance) ([]byte, error) {
-	inst.Context = nil
-	bare, err := json.Marshal(inst)
-	if err != nil {
-		return nil, fmt.Errorf("encode the snapshot: %w", err)
-	}
-	return bare, nil
-}
-
 // touchesContext reports whether an event may change the context: all but the
 // kinds that are known not to.
 func touchesContext(k record.Kind) bool {

@@ -1,0 +1,147 @@
+package sqlitestore_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// checkpointedStore makes a closed store with an instance of several checkpoints, and returns
+// them by revision.
+func checkpointedStore(t *testing.T) (path string, at map[int64]record.Instance) {
+	t.Helper()
+	path = newPath(t)
+	s := openAt(t, path)
+	at = map[int64]record.Instance{}
+	c := storetest.Start(t, storetest.ID(1), `{"secret":"aaaa"}`)
+	for n := 0; ; n++ {
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Snapshot {
+			at[c.Next.Revision] = c.Next
+		}
+		switch {
+		case len(at) == 3 && n%2 == 0:
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return path, at
+		case n%2 == 0:
+			c = storetest.Advance(t, c.Next, "reviewing", fmt.Sprintf(`{"n":%d}`, n))
+		default:
+			c = storetest.CheckpointOf(t, c.Next)
+		}
+	}
+}
+
+// undigest makes the snapshots of a store those of an earlier version, which had no digest.
+func undigest(t *testing.T, path string, change string) {
+	t.Helper()
+	db := raw(t, path)
+	defer db.Close()
+	run(t, db, `UPDATE snapshots SET instance = CAST(json_extract(CAST(instance AS TEXT), '$.instance') AS BLOB)`)
+	if change != "" {
+		run(t, db, change)
+	}
+}
+
+const wrongValue = `UPDATE snapshots SET context = CAST(replace(CAST(context AS TEXT), 'aaaa', 'bbbb') AS BLOB) WHERE revision = 3`
+
+// A snapshot is read only as it was written.
+func TestSnapshotIsHeldAgainstItsDigest(t *testing.T) {
+	for name, harm := range map[string]string{
+		"its context":  wrongValue,
+		"its state":    `UPDATE snapshots SET instance = CAST(replace(CAST(instance AS TEXT), '"reviewing"', '"approved"') AS BLOB) WHERE revision = 3`,
+		"its digest":   `UPDATE snapshots SET instance = CAST(replace(CAST(instance AS TEXT), '"digest":"', '"digest":"0') AS BLOB) WHERE revision = 3`,
+		"its key":      `UPDATE snapshots SET instance = CAST(replace(CAST(instance AS TEXT), '"instance"', '"instancf"') AS BLOB) WHERE revision = 3`,
+		"another's is": `UPDATE snapshots SET context = (SELECT context FROM snapshots WHERE revision = 2) WHERE revision = 3`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, at := checkpointedStore(t)
+			db := raw(t, path)
+			run(t, db, harm)
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s := openAt(t, path)
+			defer s.Close()
+			if got, err := s.Snapshot(t.Context(), storetest.ID(1), 3); !errors.Is(err, engine.ErrDamaged) || got.Context != nil {
+				t.Errorf("got %s, %v, want ErrDamaged", got.Context, err)
+			}
+			if got, err := s.Snapshot(t.Context(), storetest.ID(1), 2); err != nil || !bytes.Equal(got.Context, at[2].Context) {
+				t.Errorf("another snapshot: %s, %v", got.Context, err)
+			}
+		})
+	}
+}
+
+// A snapshot without a digest is passed over: the events say the same, and prove it.
+func TestSnapshotWithoutDigest(t *testing.T) {
+	path, _ := checkpointedStore(t)
+	undigest(t, path, wrongValue)
+	s := openAt(t, path)
+	defer s.Close()
+	if got, err := s.Snapshot(t.Context(), storetest.ID(1), 3); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("got %s, %v, want ErrNotFound", got.Context, err)
+	}
+}
+
+// Repair folds a damaged snapshot anew from whole events, and drops one that no events
+// lead to; it says so either way.
+func TestSalvageOfSnapshots(t *testing.T) {
+	for name, tt := range map[string]struct {
+		harm  func(t *testing.T, path string)
+		gone  bool // the snapshot cannot be folded
+		whole bool
+	}{
+		"whole":                          {func(*testing.T, string) {}, false, true},
+		"without digests":                {func(t *testing.T, path string) { undigest(t, path, "") }, false, true},
+		"a wrong value":                  {func(t *testing.T, path string) { change(t, path, wrongValue) }, false, false},
+		"a wrong value without a digest": {func(t *testing.T, path string) { undigest(t, path, wrongValue) }, false, false},
+		"a wrong value after a gap": {func(t *testing.T, path string) {
+			undigest(t, path, wrongValue)
+			change(t, path, `DELETE FROM events WHERE seq = 3`)
+		}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, at := checkpointedStore(t)
+			tt.harm(t, path)
+			out := filepath.Join(t.TempDir(), "out.db")
+			r, err := sqlitestore.Salvage(t.Context(), path, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said, _ := json.Marshal(r); r.Whole() != tt.whole {
+				t.Errorf("whole %t: %s", r.Whole(), said)
+			}
+			s := openAt(t, out)
+			defer s.Close()
+			got, err := s.Snapshot(t.Context(), storetest.ID(1), 3)
+			switch {
+			case tt.gone && (err == nil && got.Revision == 3 || len(r.Instances) != 1 || len(r.Instances[0].Dropped) == 0):
+				t.Errorf("got %s, %v, said %+v", got.Context, err, r.Instances)
+			case !tt.gone && (err != nil || !bytes.Equal(got.Context, at[3].Context) || record.StateDigest(got) != record.StateDigest(at[3])):
+				t.Errorf("got %s, %v, want %s", got.Context, err, at[3].Context)
+			}
+		})
+	}
+}
+
+// A store of a newer schema is not repaired by a program that does not know all of it.
+func TestSalvageRefusesANewerSchema(t *testing.T) {
+	path, _ := checkpointedStore(t)
+	change(t, path, `PRAGMA user_version = 99`)
+	out := filepath.Join(t.TempDir(), "out.db")
+	if r, err := sqlitestore.Salvage(t.Context(), path, out); !errors.Is(err, engine.ErrNewerSchema) {
+		t.Errorf("got %+v, %v, want ErrNewerSchema", r, err)
+	}
+}
