@@ -1,16 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
-// killable is an operator's workflow whose scripts are killed by some data.
+// killable is an operator's workflow whose script some data keep busy, and some get killed.
 func killable(name string) string {
-	const kills = "(d) => { if (d.hang) Array.prototype.indexOf.call({length: 2**53-1}, 1); return true }"
+	const kills = "(d) => { if (d.heavy) for (;;); if (d.hang) Array.prototype.indexOf.call({length: 2**53-1}, 1); return true }"
 	return fmt.Sprintf(`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","validator":%q}}}}}`, name, kills+" // "+name)
 }
 
@@ -61,5 +64,40 @@ func TestAnAgentsDataKillsAnOperatorsScripts(t *testing.T) {
 	}
 	if status, answer := s.ask("", http.MethodGet, "/readyz", ""); status != http.StatusOK {
 		t.Errorf("not ready: %v", answer)
+	}
+}
+
+// TestAnAgentWithHeavyData keeps the script of an operator busy with many requests at once;
+// each move of another agent is made all the same.
+func TestAnAgentWithHeavyData(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "one.json"), killable("one"))
+	s := serveGavel(t, "--definitions", dir)
+	noisy, honest := s.token("noisy"), s.token("honest")
+	ctx, stop := context.WithCancel(t.Context())
+	var noise sync.WaitGroup
+	defer noise.Wait()
+	defer stop()
+	var heavy atomic.Int64
+	for range 80 {
+		id := s.begin(noisy, "one")
+		noise.Go(func() {
+			for ctx.Err() == nil {
+				if _, _, err := s.try(noisy, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go","data":{"heavy":true}}`); err != nil {
+					t.Error(err)
+					return
+				}
+				heavy.Add(1)
+			}
+		})
+	}
+	s.until("the noise is there", func() bool { return heavy.Load() > 8 })
+	id := s.begin(honest, "one")
+	for range 12 {
+		status, answer := s.ask(honest, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
+		if d, ok := answer["decision"].(object); !ok || d["applied"] != true {
+			t.Errorf("an honest move: %d %v", status, answer)
+		}
 	}
 }
