@@ -130,6 +130,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err != nil {
 		return misused("", "cannot serve: %w", err)
 	}
+	sys.metered.listener.Store(server)
 	defer func() { // what never came to serve
 		if err != nil {
 			err = errors.Join(err, server.Close())

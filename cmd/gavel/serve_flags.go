@@ -22,9 +22,9 @@ type listenFlags struct {
 	AllowOrigin  []string      `name:"allow-origin" placeholder:"ORIGIN" help:"Let web pages of this origin call and read answers (https://app.example.org). Repeatable."`
 	MaxBody      int64         `name:"max-body" default:"4194304" placeholder:"BYTES" help:"The largest body of a request. Default: 4194304."`
 	MaxHeader    int           `name:"max-header" default:"32768" placeholder:"BYTES" help:"The most that a request's headers may come to. Default: 32768."`
-	MaxConns     int           `name:"max-conns" default:"4096" placeholder:"N" help:"The most connections. Default: 4096."`
-	MaxRequests  int           `name:"max-requests" default:"2048" placeholder:"N" help:"The most requests in flight. Default: 2048."`
-	MaxStreams   int           `name:"max-streams" default:"2048" placeholder:"N" help:"The most event streams. Default: 2048."`
+	MaxConns     int           `name:"max-conns" default:"4096" placeholder:"N" help:"The most connections. One more closes the connection that has been idle longest. Default: 4096."`
+	MaxRequests  int           `name:"max-requests" default:"2048" placeholder:"N" help:"The most requests in flight; one principal has at most half of them. Default: 2048."`
+	MaxStreams   int           `name:"max-streams" default:"2048" placeholder:"N" help:"The most event streams; one principal has at most half of them. Default: 2048."`
 	HeaderTime   time.Duration `name:"read-header-timeout" default:"10s" placeholder:"TIME" help:"How long the headers of a request may take. Default: 10s."`
 	BodyTime     time.Duration `name:"body-timeout" default:"30s" placeholder:"TIME" help:"How long the body of a request may take. Default: 30s."`
 	WriteTime    time.Duration `name:"write-timeout" default:"30s" placeholder:"TIME" help:"How long each part of an answer may take to be read. Default: 30s."`

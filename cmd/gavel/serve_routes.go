@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
@@ -57,26 +58,33 @@ func (r *routes) mount(who *callers, open bool) error {
 	inside.Handle(mcpPath, r.endpoint)
 	inside.Handle(httpapi.Prefix, r.api)
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
-	r.throttle = newThrottle(inside, r.rate)
+	r.throttle = newThrottle(listen.Admit(callerID, inside), r.rate)
 	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.issuerFlags)})(r.throttle)
 
+	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
 	mux := http.NewServeMux()
 	for _, path := range []string{mcpPath, httpapi.Prefix, metricsPath} {
 		mux.Handle(path, known)
 	}
 	if open || r.MetricsOpen {
-		mux.Handle("GET "+metricsPath, metrics)
+		mux.Handle("GET "+metricsPath, admit(metrics.ServeHTTP))
 	}
-	mux.Handle(httpapi.DocumentPath, r.api) // no secret: the same for everybody
-	mux.HandleFunc("GET "+resourcePath, who.resource(r.issuerFlags))
-	mux.HandleFunc("GET "+resourcePath+mcpPath, who.resource(r.issuerFlags))
+	mux.Handle(httpapi.DocumentPath, admit(r.api.ServeHTTP)) // no secret: the same for everybody
+	mux.Handle("GET "+resourcePath, admit(who.resource(r.issuerFlags)))
+	mux.Handle("GET "+resourcePath+mcpPath, admit(who.resource(r.issuerFlags)))
 	mux.HandleFunc("GET /healthz", r.health.Live)
 	mux.HandleFunc("GET /readyz", r.health.Ready)
-	mux.HandleFunc(strings.TrimSuffix(httpapi.Prefix, "/"), notFound) // nothing is sent elsewhere
-	mux.HandleFunc("/", notFound)
+	mux.Handle(strings.TrimSuffix(httpapi.Prefix, "/"), admit(notFound)) // nothing is sent elsewhere
+	mux.Handle("/", admit(notFound))
 	r.mux.Store(mux)
 	r.sys.metered.holding(func() int { return r.endpoint.Held() + r.api.OpenStreams() })
 	return nil
+}
+
+// callerID is the principal that calls, "" for nobody.
+func callerID(ctx context.Context) string {
+	who, _ := auth.FromContext(ctx)
+	return who.ID
 }
 
 // ServeHTTP implements http.Handler.

@@ -129,24 +129,49 @@ func TestStreamHoarding(t *testing.T) {
 	}
 }
 
-// TestConnectionHoarding: connections are bounded, and free again when they end.
-func TestConnectionHoarding(t *testing.T) {
+// TestSilentConnections: connections on which nothing is said, with a token or without, keep
+// nobody out, and health is answered.
+func TestSilentConnections(t *testing.T) {
 	t.Parallel()
-	s := serveGavel(t, "--max-conns", "10")
-	var open []net.Conn
-	refused := false
-	for range 25 {
-		open = append(open, s.connect(""))
+	s := serveGavel(t, "--max-conns", "20")
+	other := s.token("other")
+	for range 80 {
+		s.connect("")
 	}
-	if status, _, err := s.try("", http.MethodGet, "/healthz", ""); err != nil || status == http.StatusServiceUnavailable {
-		refused = true
+	s.othersAreServed(s.owner, other)
+	for range 40 {
+		s.connect("GET /v1/whoami HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer " + s.agent + "\r\n\r\n")
 	}
-	if !refused {
-		t.Error("connections without end")
+	s.othersAreServed(s.owner, other)
+}
+
+// TestHalfSentRequests: requests of one principal that never come whole keep nobody out.
+func TestHalfSentRequests(t *testing.T) {
+	t.Parallel()
+	s := serveGavel(t, "--max-requests", "16")
+	other := s.token("other")
+	for range 60 {
+		s.connect("POST /v1/instances HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nAuthorization: Bearer " + s.agent + "\r\nContent-Length: 1000\r\n\r\n{")
 	}
-	for _, conn := range open {
-		_ = conn.Close()
+	s.othersAreServed(s.owner, other)
+}
+
+// othersAreServed asks as each of the callers, over connections of their own.
+func (s *served) othersAreServed(tokens ...string) {
+	s.t.Helper()
+	for range 10 {
+		for _, token := range tokens {
+			s.client.CloseIdleConnections()
+			s.must(token, http.MethodGet, "/v1/whoami", "")
+			if status, body := s.ask(token, http.MethodPost, "/v1/instances", `{"type":"nothing"}`); status != http.StatusNotFound {
+				s.t.Errorf("a POST: %d %v", status, body)
+			}
+		}
+		for _, path := range []string{"/healthz", "/readyz"} {
+			s.client.CloseIdleConnections()
+			if status, body, err := s.try("", http.MethodGet, path, ""); err != nil || status != http.StatusOK {
+				s.t.Errorf("%s: %d %v %v", path, status, body, err)
+			}
+		}
 	}
-	s.client.CloseIdleConnections()
-	s.eventually("", "/healthz", http.StatusOK)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -28,9 +29,10 @@ type telemetryFlags struct {
 
 // metered counts what a system does; sys is nil until it is open.
 type metered struct {
-	metrics *telemetry.Metrics
-	sys     *system
-	held    atomic.Pointer[func() int]
+	metrics  *telemetry.Metrics
+	sys      *system
+	held     atomic.Pointer[func() int]
+	listener atomic.Pointer[listen.Server] // nil until it listens
 }
 
 // newMetered makes the counters that the engine tells of what it commits.
@@ -38,9 +40,10 @@ func newMetered(with equipment) *metered {
 	m := &metered{}
 	m.holding(func() int { return 0 })
 	from := telemetry.Sources{
-		Sandbox: func() script.Stats { return m.sys.pool.Stats() },
-		Store:   func() telemetry.StoreStats { return storeStats(m.sys.store) },
-		Streams: func() int { return (*m.held.Load())() },
+		Sandbox:  func() script.Stats { return m.sys.pool.Stats() },
+		Store:    func() telemetry.StoreStats { return storeStats(m.sys.store) },
+		Streams:  func() int { return (*m.held.Load())() },
+		Listener: m.listenerStats,
 	}
 	if with.model != nil {
 		from.Model = with.model.client.Stats
@@ -51,6 +54,18 @@ func newMetered(with equipment) *metered {
 
 // holding sets who knows what callers hold.
 func (m *metered) holding(f func() int) { m.held.Store(&f) }
+
+// listenerStats are what callers hold of the listener.
+func (m *metered) listenerStats() telemetry.ListenerStats {
+	server := m.listener.Load()
+	if server == nil {
+		return telemetry.ListenerStats{}
+	}
+	s := server.Stats()
+	return telemetry.ListenerStats{
+		Connections: s.Connections, Waiting: s.Arriving, Closed: s.EvictedConnections, Refused: s.EvictedRequests + s.Requests.Busy,
+	}
+}
 
 // storeStats are a store's figures; a store in memory has none.
 func storeStats(store engine.Store) telemetry.StoreStats {

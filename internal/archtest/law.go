@@ -101,7 +101,7 @@ var Packages = []Package{
 
 	// Layer 6a: services.
 	{Path: "internal/egress"},
-	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress"})},
+	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress", "internal/listen"})},
 	{Path: "internal/upstream", May: below5},
 	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress"})},
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},

@@ -58,22 +58,3 @@ func (f *failures) makeRoom(now time.Time) {
 		clear(f.seen)
 	}
 }
-
-// addressOf is who counts as one: an IPv4 address, or the 64 bits of an IPv6 one that a
-// single customer gets.
-func addressOf(remote string) netip.Prefix {
-	ap, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr := ap.Addr().Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
-	}
-	prefix, err := addr.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return prefix
-}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
 // Options of Middleware.
@@ -84,7 +86,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "5")
 		refuse(w, http.StatusServiceUnavailable, "unavailable", "Credentials cannot be checked now. Try again later.")
 	default:
-		if wait := g.failures.count(addressOf(r.RemoteAddr), time.Now()); wait > 0 {
+		if wait := g.failures.count(listen.AddressOf(r.RemoteAddr), time.Now()); wait > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 			refuse(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later, with a good one.")
 			return

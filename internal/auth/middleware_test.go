@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
 // keys knows fixed credentials.
@@ -127,7 +128,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 	t.Parallel()
 	f := newFailures(1, time.Minute)
 	now := time.Now()
-	from := addressOf("192.0.2.1:99")
+	from := listen.AddressOf("192.0.2.1:99")
 	if wait := f.count(from, now); wait != 0 {
 		t.Errorf("the first waits %s", wait)
 	}
@@ -138,7 +139,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 		t.Errorf("a minute later waits %s", wait)
 	}
 	for i := range 3 * maxAddresses {
-		f.count(addressOf(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255)), now)
+		f.count(listen.AddressOf(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255)), now)
 	}
 	if len(f.seen) > maxAddresses {
 		t.Errorf("%d addresses are kept", len(f.seen))

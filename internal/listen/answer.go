@@ -1,9 +1,10 @@
 package listen
 
 import (
+	"context"
 	"errors"
 	"net/http"
-	"strings"
+	"sync"
 	"time"
 )
 
@@ -15,12 +16,22 @@ type answer struct {
 	request *http.Request
 	control *http.ResponseController
 	body    *body
-	cancel  func() // of the request
+	conn    *countedConn
+	cancel  context.CancelCauseFunc // of the request
 	begun   bool
 	// refused: a problem was written in the handler's place.
 	refused bool
-	// leave gives the place back that the request takes; nil when it takes none.
-	leave func()
+
+	key     string  // who calls, see principalKey
+	arrival *member // until it has a place
+	held    *member // its body in memory; nil for none
+	slot    func()  // gives the place back that the request takes; nil when it takes none
+	pinned  bool    // its connection cannot be evicted
+	forget  func()  // ends what watches over a stream; nil for none
+
+	mu      sync.Mutex // of what drop and the handler share
+	dropped bool
+	over    bool // the handler has returned
 }
 
 var errRefused = errors.New("the answer was given by the listener")
@@ -30,7 +41,11 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // extend gives the next write its time.
 func (a *answer) extend() {
-	_ = a.control.SetWriteDeadline(time.Now().Add(a.server.cfg.WriteTimeout)) // what cannot have one is no network connection
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.dropped {
+		_ = a.control.SetWriteDeadline(time.Now().Add(a.server.cfg.WriteTimeout)) // what cannot have one is no network connection
+	}
 }
 
 // written takes the time back. Over HTTP/2 it would go on to run between writes, and end a
@@ -62,10 +77,15 @@ func (a *answer) WriteHeader(status int) {
 		a.refuse(tooManyFlows)
 		return
 	}
-	if status >= http.StatusBadRequest && a.request.ProtoMajor == 1 && !a.body.ended.Load() {
-		a.Header().Set("Connection", "close") // or the answer would wait for a body that nobody wants
-	}
+	a.leaveBody(status)
 	a.ResponseWriter.WriteHeader(status)
+}
+
+// leaveBody keeps an answer from waiting for a body that nobody wants.
+func (a *answer) leaveBody(status int) {
+	if status >= http.StatusBadRequest && a.request.ProtoMajor == 1 && !a.body.ended.Load() {
+		a.Header().Set("Connection", "close")
+	}
 }
 
 func (a *answer) refuse(p problem) {
@@ -73,18 +93,9 @@ func (a *answer) refuse(p problem) {
 	for _, name := range []string{"Etag", "Location", "Mcp-Session-Id", "Set-Cookie", "Trailer", "Transfer-Encoding"} {
 		a.Header().Del(name)
 	}
+	a.leaveBody(p.Status)
 	p.write(a.ResponseWriter)
-	a.cancel() // nobody gets what the handler might still say
-}
-
-// becomeStream notices event streams that answer a GET: they count for MaxStreams instead
-// of MaxRequests, and end when the server does. One that answers a POST is a request in
-// flight, which is finished.
-func (a *answer) becomeStream(status int) bool {
-	if a.request.Method != http.MethodGet || status != http.StatusOK || !strings.HasPrefix(a.Header().Get("Content-Type"), "text/event-stream") {
-		return true
-	}
-	return a.openStream()
+	a.cancel(nil) // nobody gets what the handler might still say
 }
 
 // Write implements http.ResponseWriter.

@@ -15,6 +15,7 @@ type body struct {
 	io.ReadCloser
 	left    int64
 	control *http.ResponseController
+	held    *member // what of it is in memory; nil when it is not kept
 	ended   atomic.Bool
 	failure atomic.Pointer[problem]
 }
@@ -47,17 +48,23 @@ func (b *body) Read(p []byte) (int, error) {
 	b.left -= int64(n)
 	switch {
 	case b.left < 0:
-		b.failure.Store(&bigBody)
-		return 0, errBody
+		return 0, b.fail(&bigBody)
+	case b.held != nil && !b.held.grow(int64(n)):
+		return 0, b.fail(&tooMany)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		b.failure.Store(&slowBody)
-		return n, errBody
+		return n, b.fail(&slowBody)
 	case errors.Is(err, io.EOF):
 		b.ended.Store(true) // and net/http takes the deadline back
 	case err != nil:
-		b.failure.Store(&brokenBody)
+		_ = b.fail(&brokenBody)
 	}
 	return n, err
+}
+
+// fail keeps the first failure.
+func (b *body) fail(p *problem) error {
+	b.failure.CompareAndSwap(nil, p)
+	return errBody
 }
 
 // leave is for after the handler.

@@ -51,15 +51,19 @@ type Config struct {
 	// of loopback ones when the listener is one; without being listed they read nothing.
 	AllowedOrigins []string
 
-	// MaxBody is in bytes; what is longer gets 413. A body that the Handler does not read
-	// is not read here either.
+	// MaxBody is in bytes; what is longer gets 413. A body is read by Admit.
 	MaxBody int64
 	// MaxHeader is all of a request's headers in bytes, at least 1 KiB; more gets 431.
 	MaxHeader int
-	// MaxConns, MaxRequests and MaxStreams are how many connections, requests in flight
-	// and event streams (answers to GET) there may be; more get 503.
-	MaxConns, MaxRequests, MaxStreams int
-	// Unlimited are paths that do not count for MaxRequests: those that ask whether all is well.
+	// MaxConns is how many connections there may be. One more closes the one without a
+	// request that has been idle longest, of who has most.
+	MaxConns int
+	// MaxRequests and MaxStreams are how many requests in flight and event streams (answers
+	// to GET, and CountAsStream) there may be, half of them of one principal. More requests
+	// wait in line, see Admit; more streams get 503.
+	MaxRequests, MaxStreams int
+	// Unlimited are paths that are answered however many connections and requests there
+	// are: those that ask whether all is well. Their handlers do not use Admit.
 	Unlimited []string
 
 	// ReadHeaderTimeout is for the headers of a request; too slow ones are cut off.

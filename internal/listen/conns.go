@@ -2,46 +2,65 @@ package listen
 
 import (
 	"context"
+	"errors"
 	"net"
-	"sync/atomic"
+	"net/netip"
+	"syscall"
 )
 
-// counted is a listener that knows how many of its connections are open. Those over the
-// limit are let in to be told so; twice the limit are closed without a word.
+// counted is a listener that bounds its connections. One more than MaxConns closes the
+// connection that has been without a request longest, of who has most connections. Where
+// all of them are in use, further ones are let in for health paths, and to be told that
+// there are too many.
 type counted struct {
 	net.Listener
-	limit int64
-	open  atomic.Int64
+	conns *crowd
+	spare *crowd // those beyond
 }
 
-// Accept implements net.Listener.
+func newCounted(inner net.Listener, limit int) *counted {
+	return &counted{Listener: inner, conns: newCrowd(int64(limit)), spare: newCrowd(int64(limit))}
+}
+
+// Accept implements net.Listener. It is called by one goroutine.
 func (l *counted) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			l.conns.shed() // net/http tries again shortly
 		}
-		n := l.open.Add(1)
-		if n > 2*l.limit {
-			l.open.Add(-1)
-			_ = conn.Close() // nothing was said on it
-			continue
-		}
-		return &countedConn{Conn: conn, over: n > l.limit, listener: l}, nil
+		return nil, err
 	}
+	c := &countedConn{Conn: conn}
+	from := addressKey(conn.RemoteAddr().String())
+	var ok bool
+	if c.place, ok = l.conns.join(from, 1, c.evict); !ok {
+		c.over = true
+		c.place, _ = l.spare.join(from, 1, c.evict) // nothing in it is ever pinned
+	}
+	return c, nil
 }
 
 type countedConn struct {
 	net.Conn
-	over     bool
-	closed   atomic.Bool
-	listener *counted
+	place *member
+	over  bool   // one too many
+	cut   func() // ends the contexts of its requests; nil until it is served
+}
+
+// evict is called by Accept alone, as everything that sets its fields.
+func (c *countedConn) evict() {
+	if c.cut != nil {
+		c.cut()
+	}
+	_ = c.Conn.Close() // nobody is told
 }
 
 // Close implements net.Conn.
 func (c *countedConn) Close() error {
-	if !c.closed.Swap(true) {
-		c.listener.open.Add(-1)
+	c.place.leave()
+	if c.cut != nil {
+		c.cut()
 	}
 	return c.Conn.Close()
 }
@@ -54,15 +73,42 @@ func (c *countedConn) CloseWrite() error {
 	return nil
 }
 
-type overKey struct{}
+type connKey struct{}
 
-// markOver tells handlers that their connection is one too many.
-func markOver(ctx context.Context, conn net.Conn) context.Context {
+// withConn lets handlers know their connection, and ends with it.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // *tls.Conn
 		conn = secure.NetConn()
 	}
-	if c, ok := conn.(*countedConn); ok && c.over {
-		return context.WithValue(ctx, overKey{}, true)
+	c, ok := conn.(*countedConn)
+	if !ok {
+		return ctx
 	}
-	return ctx
+	ctx, c.cut = context.WithCancel(ctx)
+	return context.WithValue(ctx, connKey{}, c)
 }
+
+// AddressOf is who counts as one caller before anybody is known: an IPv4 address, or the
+// 64 bits of an IPv6 one that a single customer gets. It is the zero Prefix for what is
+// no address with a port.
+func AddressOf(remote string) netip.Prefix {
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr := ap.Addr().Unmap().WithZone("")
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = 64
+	}
+	prefix, err := addr.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return prefix
+}
+
+// The keys of holders: they are never the same.
+func addressKey(remote string) string      { return "address " + AddressOf(remote).String() }
+func healthKey(remote string) string       { return "health " + addressKey(remote) }
+func principalKey(principal string) string { return "principal " + principal }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 // pipes is a listener in memory, so that time can be a test's own.
 type pipes struct {
 	conns chan net.Conn
+	fail  chan error // for the next Accept
 	once  sync.Once
 	done  chan struct{}
 }
@@ -27,6 +29,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
+	case err := <-p.fail:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: err}
 	case <-p.done:
 		return nil, net.ErrClosed
 	}
@@ -39,21 +43,51 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4285} }
 
+// admitting admits requests to what is behind it, all but those for some paths. Callers
+// say who they are.
+func admitting(unlimited []string, next http.Handler) http.Handler {
+	known := listen.Admit(func(ctx context.Context) string {
+		name, _ := ctx.Value(callerKey{}).(string)
+		return name
+	}, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains(unlimited, r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		known.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, r.Header.Get("X-Caller"))))
+	})
+}
+
+type callerKey struct{}
+
 // bench is a server over pipes. Its methods are for use inside of a synctest bubble.
 type bench struct {
-	t     *testing.T
-	pipes *pipes
-	stop  func()
-	ended chan error
+	t      *testing.T
+	pipes  *pipes
+	server *listen.Server
+	stop   func()
+	ended  chan error
 	// handle answers requests; what it waits for has to be made inside of the bubble.
 	handle http.HandlerFunc
+	open   []net.Conn // the callers' sides
+}
+
+// hangUp ends every connection.
+func (b *bench) hangUp() {
+	for _, c := range b.open {
+		_ = c.Close()
+	}
 }
 
 func inBubble(t *testing.T, cfg listen.Config, h http.HandlerFunc, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, pipes: &pipes{conns: make(chan net.Conn), done: make(chan struct{})}, ended: make(chan error, 1), handle: h}
-		cfg.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.handle(w, r) })
+		b := &bench{t: t, pipes: &pipes{conns: make(chan net.Conn), fail: make(chan error), done: make(chan struct{})}, ended: make(chan error, 1), handle: h}
+		if cfg.Handler == nil {
+			inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.handle(w, r) })
+			cfg.Handler = admitting(cfg.Unlimited, inner)
+		}
 		cfg.Listener, cfg.Logger = b.pipes, slog.New(slog.DiscardHandler)
 		ctx, stop := context.WithCancel(t.Context())
 		b.stop = stop
@@ -61,6 +95,7 @@ func inBubble(t *testing.T, cfg listen.Config, h http.HandlerFunc, test func(b *
 		if err != nil {
 			t.Fatal(err)
 		}
+		b.server = s
 		go func() { b.ended <- s.Serve(ctx) }()
 		test(b)
 		stop()
@@ -77,12 +112,24 @@ type caller struct {
 	reader *bufio.Reader
 }
 
-func (b *bench) dial() *caller {
+func (b *bench) dial() *caller { return b.dialFrom("127.0.0.1") }
+
+// dialFrom connects from an address.
+func (b *bench) dialFrom(address string) *caller {
 	here, there := net.Pipe()
-	b.pipes.conns <- there
+	b.pipes.conns <- remote{there, address}
+	b.open = append(b.open, here)
 	b.t.Cleanup(func() { _ = here.Close() })
 	return &caller{Conn: here, t: b.t, reader: bufio.NewReader(here)}
 }
+
+// remote is a connection from an address.
+type remote struct {
+	net.Conn
+	address string
+}
+
+func (r remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(r.address), Port: 1} }
 
 // send writes in the background: a pipe has no buffer, and a server that refuses reads
 // no further.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
 // linger is how long handlers may take to notice that they were cut off.
@@ -28,8 +30,10 @@ type Server struct {
 	hosts    map[string]bool // in lower case
 	origins  map[string]bool
 
-	requests chan struct{} // one for each in flight
-	streams  chan struct{}
+	arriving *crowd // requests without a place
+	bodies   *crowd // bytes of bodies in memory
+	requests *fairshare.Queue
+	streams  *fairshare.Queue
 	draining chan struct{}
 	inFlight sync.WaitGroup
 }
@@ -52,9 +56,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		}
 	}
 	s := &Server{
-		cfg: cfg, tls: secure, listener: &counted{Listener: inner, limit: int64(cfg.MaxConns)}, addr: inner.Addr(),
+		cfg: cfg, tls: secure, listener: newCounted(inner, cfg.MaxConns), addr: inner.Addr(),
 		hosts: map[string]bool{}, origins: map[string]bool{},
-		requests: make(chan struct{}, cfg.MaxRequests), streams: make(chan struct{}, cfg.MaxStreams),
+		arriving: newCrowd(int64(cfg.MaxRequests)), bodies: newCrowd(bodiesHeld * cfg.MaxBody),
+		requests: fairshare.New(fairshare.Config{Permits: cfg.MaxRequests, Waiting: cfg.MaxRequests}),
+		streams:  fairshare.New(fairshare.Config{Permits: cfg.MaxStreams}),
 		draining: make(chan struct{}),
 	}
 	s.loopback = loopbackAddr(s.addr)
@@ -87,6 +93,28 @@ func (s *Server) URL() string {
 	return scheme + s.addr.String()
 }
 
+// Stats are a Server's present counts.
+type Stats struct {
+	Connections, Arriving int64 // connections, and requests without a place
+	BodyBytes             int64 // of bodies in memory
+	Requests, Streams     fairshare.Stats
+	// EvictedConnections and EvictedRequests (that had not begun) made place for others.
+	EvictedConnections, EvictedRequests uint64
+}
+
+// Stats returns the present counts.
+func (s *Server) Stats() Stats {
+	out := Stats{Requests: s.requests.Stats(), Streams: s.streams.Stats()}
+	usual, evicted := s.listener.conns.stats()
+	spare, evictedSpare := s.listener.spare.stats()
+	out.Connections, out.EvictedConnections = usual+spare, evicted+evictedSpare
+	var forPlace, forBytes uint64
+	out.Arriving, forPlace = s.arriving.stats()
+	out.BodyBytes, forBytes = s.bodies.stats()
+	out.EvictedRequests = forPlace + forBytes
+	return out
+}
+
 // Close ends a Server that was never served.
 func (s *Server) Close() error { return s.listener.Close() }
 
@@ -104,7 +132,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		MaxHeaderBytes:               2 * s.cfg.MaxHeader,
 		DisableGeneralOptionsHandler: true,
 		BaseContext:                  func(net.Listener) context.Context { return base },
-		ConnContext:                  markOver,
+		ConnContext:                  withConn,
 		ErrorLog:                     slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
@@ -173,9 +201,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.inFlight.Done()
 	control := http.NewResponseController(w)
 	harden(w.Header())
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	r = r.WithContext(ctx)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
 	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
 		// Whoever stands before us may have counted another length: then what follows on
 		// this connection is not what it looks like.
@@ -183,12 +210,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	b := newBody(r, control, s.cfg.MaxBody, s.cfg.BodyTimeout)
 	defer b.leave()
+	a := &answer{ResponseWriter: w, server: s, control: control, body: b, cancel: cancel}
+	a.conn, _ = ctx.Value(connKey{}).(*countedConn) // every connection is one
+	r = r.WithContext(context.WithValue(ctx, answerKey{}, a))
 	r.Body = b
-	a := &answer{ResponseWriter: w, server: s, request: r, control: control, body: b, cancel: cancel}
+	a.request = r
+	a.arrive(r)
 	defer a.end()
-	if over, _ := ctx.Value(overKey{}).(bool); over {
-		a.refuse(tooManyConns)
-		return
+	if a.conn.over {
+		w.Header().Set("Connection", "close")
+		if !slices.Contains(s.cfg.Unlimited, r.URL.Path) {
+			a.refuse(tooManyConns)
+			return
+		}
 	}
 	if p, fine := s.examine(r); !fine {
 		a.refuse(p)
@@ -196,12 +230,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if s.cors(a, r) {
 		return
-	}
-	if !slices.Contains(s.cfg.Unlimited, r.URL.Path) {
-		if !a.enter() {
-			a.refuse(tooMany)
-			return
-		}
 	}
 	defer s.survive(a)
 	s.cfg.Handler.ServeHTTP(a, r)

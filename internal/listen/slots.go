@@ -1,27 +1,143 @@
 package listen
 
 import (
+	"bytes"
 	"context"
-	"sync"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
 )
 
-// enter takes a place among the requests in flight, false when there is none.
-func (a *answer) enter() bool {
-	select {
-	case a.server.requests <- struct{}{}:
-		a.leave = sync.OnceFunc(func() { <-a.server.requests })
-		return true
-	default:
-		return false
-	}
+// How long a request waits for a place among those in flight, and what is left of the time
+// for the answer of one that lost its place before it began.
+const (
+	slotWait = 10 * time.Second
+	lastWord = time.Second
+)
+
+// bodiesHeld is how many of the largest bodies fit into what all requests together may
+// hold of theirs.
+const bodiesHeld = 32
+
+var errEvicted = errors.New("others had to be let in")
+
+type answerKey struct{}
+
+// Admit counts the requests in flight. It reads a request's body, then waits for a place
+// among them, of which no principal has more than half; caller says whose it is, "" for
+// nobody's, which is the address's. It stands behind whatever finds out who calls, and
+// before everything that works: until then a request holds no place, and when there are too
+// many of those, the principal or address with most loses its oldest. Without a Server in
+// front of it it does nothing.
+func Admit(caller func(context.Context) string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, ok := r.Context().Value(answerKey{}).(*answer)
+		if !ok || a.slot != nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if principal := caller(r.Context()); principal != "" {
+			a.belongTo(principalKey(principal))
+		}
+		body, refusal := a.admit(r.Context())
+		if refusal != nil {
+			refusal.write(w)
+			return
+		}
+		r = r.WithContext(r.Context()) // a copy
+		r.Body = body
+		next.ServeHTTP(w, r)
+	})
 }
 
-// openStream exchanges the place of a request for one of an event stream, which ends
-// with the server. It is false when there is none.
-func (a *answer) openStream() bool {
-	select {
-	case a.server.streams <- struct{}{}:
-	default:
+// CountAsStream exchanges a request's place for that of an event stream; those that answer
+// a GET need not ask. It is false when there is none, and true without a Server.
+func CountAsStream(ctx context.Context) bool {
+	a, ok := ctx.Value(answerKey{}).(*answer)
+	return !ok || a.countAsStream()
+}
+
+// arrive counts a request that has no place yet.
+func (a *answer) arrive(r *http.Request) {
+	a.key = addressKey(r.RemoteAddr)
+	key := a.key
+	if slices.Contains(a.server.cfg.Unlimited, r.URL.Path) {
+		key = healthKey(r.RemoteAddr) // however many others arrive
+	}
+	a.arrival, _ = a.server.arriving.join(key, 1, a.drop) // nothing in it is ever pinned
+	a.conn.place.touch()
+}
+
+// belongTo says whose the request and its connection are.
+func (a *answer) belongTo(key string) {
+	a.key = key
+	a.arrival.rekey(key)
+	a.conn.place.rekey(key)
+}
+
+// admit returns the body of a request that has a place, or why it has none.
+func (a *answer) admit(ctx context.Context) (io.ReadCloser, *problem) {
+	body, refusal := a.readBody()
+	if refusal != nil {
+		return nil, refusal
+	}
+	wait, stop := context.WithTimeout(ctx, slotWait)
+	defer stop()
+	release, err := a.server.requests.Acquire(wait, a.key)
+	if err != nil {
+		return nil, &tooMany // nobody reads it when the caller is gone
+	}
+	a.slot = release
+	a.pinned = a.conn.place.pin()
+	if !a.pinned || !a.arrival.leave() || a.held != nil && !a.held.pin() { // evicted just now
+		return nil, &tooMany
+	}
+	return body, nil
+}
+
+// readBody has all of the body in memory.
+func (a *answer) readBody() (io.ReadCloser, *problem) {
+	if a.body.ended.Load() {
+		return http.NoBody, nil
+	}
+	a.held, _ = a.server.bodies.join(a.key, 0, a.drop) // nothing has no weight
+	a.body.held = a.held
+	all, err := io.ReadAll(a.body)
+	if err != nil {
+		if p := a.body.failure.Load(); p != nil {
+			return nil, p
+		}
+		return nil, &brokenBody
+	}
+	return io.NopCloser(bytes.NewReader(all)), nil
+}
+
+// drop ends a request that lost its place before it began: it is told that there are too
+// many.
+func (a *answer) drop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over {
+		return
+	}
+	a.dropped = true
+	a.body.failure.CompareAndSwap(nil, &tooMany)
+	a.cancel(errEvicted)
+	_ = a.control.SetReadDeadline(time.Unix(1, 0)) // what cannot have one is no network connection
+	_ = a.control.SetWriteDeadline(time.Now().Add(lastWord))
+}
+
+// becomeStream notices event streams that answer a GET: they count for MaxStreams instead
+// of MaxRequests, and end when the server does. One that answers a POST is a request in
+// flight, which is finished.
+func (a *answer) becomeStream(status int) bool {
+	if a.request.Method != http.MethodGet || status != http.StatusOK || !strings.HasPrefix(a.Header().Get("Content-Type"), "text/event-stream") {
+		return true
+	}
+	if !a.countAsStream() {
 		return false
 	}
 	forget := make(chan struct{})
@@ -30,25 +146,47 @@ func (a *answer) openStream() bool {
 		defer close(forget)
 		select {
 		case <-a.server.draining:
-			a.cancel()
+			a.cancel(nil)
 		case <-ctx.Done():
 		}
 	}()
-	if a.leave != nil {
-		a.leave()
-	}
-	a.leave = sync.OnceFunc(func() {
+	a.forget = func() {
 		stop()
 		<-forget
-		<-a.server.streams
-	})
+	}
 	return true
 }
 
-// end gives the place back, and the rest of the answer its time.
+// countAsStream is false when the caller has no place for one more stream.
+func (a *answer) countAsStream() bool {
+	release, ok := a.server.streams.TryAcquire(a.key)
+	if !ok {
+		return false
+	}
+	if a.slot != nil {
+		a.slot()
+	}
+	a.slot = release
+	return true
+}
+
+// end gives back what the request held, and the rest of the answer its time.
 func (a *answer) end() {
 	a.extend()
-	if a.leave != nil {
-		a.leave()
+	a.mu.Lock()
+	a.over = true
+	a.mu.Unlock()
+	if a.forget != nil {
+		a.forget()
+	}
+	if a.slot != nil {
+		a.slot()
+	}
+	a.arrival.leave()
+	if a.held != nil {
+		a.held.leave()
+	}
+	if a.pinned {
+		a.conn.place.unpin()
 	}
 }

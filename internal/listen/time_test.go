@@ -66,8 +66,8 @@ func TestSlowBodiesAreRefused(t *testing.T) {
 // is left of it must not hold the connection for long.
 func TestBodyThatNobodyReads(t *testing.T) {
 	t.Parallel()
-	refuses := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
-	inBubble(t, listen.Config{}, refuses, func(b *bench) {
+	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	inBubble(t, listen.Config{Handler: refuses}, nil, func(b *bench) {
 		c := b.dial().send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc")
 		began := time.Now()
 		resp := c.answer()

@@ -55,7 +55,8 @@ type Config struct {
 	Logger    *slog.Logger
 	// MaxLine bounds one message from the client in bytes; 0 is DefaultMaxLine.
 	MaxLine int
-	// MaxInFlight bounds the requests that wait for an answer; 0 is DefaultMaxInFlight.
+	// MaxInFlight bounds the requests that wait for an answer over stdio; 0 is
+	// DefaultMaxInFlight.
 	MaxInFlight int
 	// HTTP bounds what callers of Handler may hold at once.
 	HTTP Limits

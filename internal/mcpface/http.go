@@ -21,7 +21,7 @@ import (
 
 // Endpoint serves MCP over streamable HTTP: every protocol version that the library
 // speaks, those with initialize and 2026-07-28, at one address. It expects that somebody
-// in front of it bounds connections, headers and times, checks Host and Origin, and says
+// in front of it bounds connections, headers, times and requests in flight, checks Host and Origin, and says
 // in the request's context who calls (auth.NewContext): it refuses everybody else.
 type Endpoint struct {
 	server *server.MCPServer
@@ -32,7 +32,6 @@ type Endpoint struct {
 
 	sessions *table
 	streams  *quota
-	calls    *quota
 
 	// What the face adds; a server without one has none of it.
 	refuse  func(m message, p engine.Principal) *fault
@@ -67,13 +66,9 @@ func (f *Face) Handler() *Endpoint {
 
 // newEndpoint is what every server over HTTP has.
 func newEndpoint(s *server.MCPServer, cfg Config) *Endpoint {
-	each := cfg.HTTP.CallsEach
-	if each == 0 {
-		each = cfg.MaxInFlight
-	}
 	e := &Endpoint{
 		server: s, log: cfg.Logger, limits: cfg.HTTP, max: cfg.MaxLine, sessions: newTable(cfg.HTTP),
-		streams: newQuota(cfg.HTTP.Streams, cfg.HTTP.StreamsEach), calls: newQuota(cfg.MaxInFlight, each),
+		streams: newQuota(cfg.HTTP.Streams, cfg.HTTP.StreamsEach),
 		refuse: func(message, engine.Principal) *fault { return nil },
 		valid:  func(context.Context, auth.Identity) bool { return true },
 		session: func(func([]byte) error) *session {
@@ -237,9 +232,13 @@ func (e *Endpoint) mayStream(who auth.Identity) (f *fault, status int) {
 		return endingFault(), http.StatusServiceUnavailable
 	}
 	if !e.streams.take(who.ID) {
-		return &fault{codeNotNow, "too_many_streams", "Too many streams are open.", "Close those that are not needed."}, http.StatusTooManyRequests
+		return tooManyStreams(), http.StatusTooManyRequests
 	}
 	return nil, 0
+}
+
+func tooManyStreams() *fault {
+	return &fault{codeNotNow, "too_many_streams", "Too many streams are open.", "Close those that are not needed."}
 }
 
 func endingFault() *fault {

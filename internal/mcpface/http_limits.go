@@ -13,8 +13,6 @@ type Limits struct {
 	Sessions, SessionsEach int
 	// Streams stay open: GET, and subscriptions/listen. 2000, each 200.
 	Streams, StreamsEach int
-	// Calls are requests that wait for an answer: Config.MaxInFlight, each the same.
-	CallsEach int
 	// Idle is how long a session without request and stream lasts: 30 minutes.
 	Idle time.Duration
 	// Stream is how long one stream lasts at most: 1 hour. Clients open another, and
@@ -45,7 +43,7 @@ func (l Limits) withDefaults() Limits {
 }
 
 func (l Limits) validate() error {
-	if min(l.Sessions, l.SessionsEach, l.Streams, l.StreamsEach) < 1 || l.CallsEach < 0 || min(l.Idle, l.Stream, l.Alive) < 0 {
+	if min(l.Sessions, l.SessionsEach, l.Streams, l.StreamsEach) < 1 || min(l.Idle, l.Stream, l.Alive) < 0 {
 		return errors.New("mcpface: the limits over HTTP are positive")
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
 // posted is one message over HTTP.
@@ -161,13 +162,6 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, who auth.Iden
 		e.listen(out, r.WithContext(ctx), who, p, s, body)
 		return
 	}
-	if p.call != nil && p.method != methodPing {
-		if !e.calls.take(who.ID) {
-			e.answer(w, http.StatusTooManyRequests, p.id, &fault{codeNotNow, "busy", "Too many requests are waiting already.", "Wait for answers before sending more."})
-			return
-		}
-		defer e.calls.give(who.ID)
-	}
 	ctx, sent := withOutlet(ctx, p.modern, out)
 	if e.elicits && p.method == methodCallTool && !p.modern {
 		var end context.CancelFunc
@@ -200,6 +194,10 @@ func (e *Endpoint) listen(out *reply, r *http.Request, who auth.Identity, p *pos
 		return
 	}
 	defer e.streams.give(who.ID)
+	if !listen.CountAsStream(r.Context()) {
+		e.answer(out.w, http.StatusTooManyRequests, p.id, tooManyStreams())
+		return
+	}
 	ctx, end := e.streamContext(r.Context(), who)
 	defer end()
 	s.watch.write = out.inject

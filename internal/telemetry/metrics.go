@@ -21,6 +21,14 @@ type Sources struct {
 	Store   func() StoreStats
 	// Streams is how many event streams and protocol sessions are held.
 	Streams func() int
+	// Listener is what callers hold of the listener, and what they lost.
+	Listener func() ListenerStats
+}
+
+// ListenerStats is what a listener tells of itself.
+type ListenerStats struct {
+	Connections, Waiting int64  // open ones, and requests that wait for a place
+	Closed, Refused      uint64 // connections closed in favour of others, and requests without a place
 }
 
 // StoreStats is what a store tells of itself.
@@ -103,7 +111,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 
 // Handler serves the metrics in the formats that Prometheus reads.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
 // Committed implements engine.Observer.

@@ -34,9 +34,20 @@ func (p pulled) Collect(ch chan<- prometheus.Metric) {
 	if p.from.Store != nil {
 		tellStore(tell, p.from.Store())
 	}
+	if p.from.Listener != nil {
+		tellListener(tell, p.from.Listener())
+	}
 	if p.from.Streams != nil {
 		tell("streams", "Event streams and protocol sessions that are held.", prometheus.GaugeValue, float64(p.from.Streams()))
 	}
+}
+
+func tellListener(tell telling, s ListenerStats) {
+	const counts, now = prometheus.CounterValue, prometheus.GaugeValue
+	tell("http_connections", "Connections that are open.", now, float64(s.Connections))
+	tell("http_connections_evicted_total", "Connections without a request that were closed in favour of others.", counts, float64(s.Closed))
+	tell("http_requests_waiting", "Requests that have no place among those in flight yet.", now, float64(s.Waiting))
+	tell("http_requests_refused_total", "Requests that found no place among those in flight, or lost it before they began.", counts, float64(s.Refused))
 }
 
 type telling func(name, help string, kind prometheus.ValueType, value float64, labels ...string)

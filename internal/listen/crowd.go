@@ -1,0 +1,237 @@
+package listen
+
+import (
+	"container/list"
+	"sync"
+)
+
+// crowd bounds something that holders can lose again: connections without a request,
+// requests that have not begun, bytes of their bodies. When it is full, the holder with
+// most loses what it has held longest, so that no holder keeps more than half while another
+// one comes, and a holder with little loses nothing because of others.
+type crowd struct {
+	limit int64
+
+	mu      sync.Mutex
+	total   int64
+	turn    uint64
+	evicted uint64
+	holders map[string]*holder
+}
+
+// holder is who a member belongs to: a principal, or an address before anybody is known.
+type holder struct {
+	members int
+	sum     int64
+	loose   list.List // of *member: those that can be evicted, the longest held first
+}
+
+// member is one thing that is held. Its methods may be called after it has left.
+type member struct {
+	crowd  *crowd
+	evict  func() // called once it is out, without a lock
+	key    string
+	weight int64
+	pins   int
+	turn   uint64
+	place  *list.Element // in loose; nil while it is pinned, or out
+	out    bool
+}
+
+func newCrowd(limit int64) *crowd { return &crowd{limit: limit, holders: map[string]*holder{}} }
+
+// join adds a member. It is false when there is nothing to evict in its favour.
+func (c *crowd) join(key string, weight int64, evict func()) (*member, bool) {
+	m := &member{crowd: c, key: key, weight: weight, evict: evict}
+	c.mu.Lock()
+	victims, ok := c.makePlace(key, weight, nil)
+	if ok {
+		c.add(m)
+	} else {
+		m.out = true
+	}
+	c.mu.Unlock()
+	evictAll(victims)
+	return m, ok
+}
+
+// shed evicts one member, where there is one.
+func (c *crowd) shed() {
+	c.mu.Lock()
+	v := c.next("", 0)
+	if v != nil {
+		c.remove(v)
+		c.evicted++
+	}
+	c.mu.Unlock()
+	if v != nil {
+		v.evict()
+	}
+}
+
+// stats returns what is held, and how many members have been evicted.
+func (c *crowd) stats() (total int64, evicted uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total, c.evicted
+}
+
+// grow makes a member heavier. It is false when the member would be the next to go, or is
+// out already.
+func (m *member) grow(weight int64) bool {
+	c := m.crowd
+	c.mu.Lock()
+	ok := !m.out
+	var victims []*member
+	if ok {
+		if victims, ok = c.makePlace(m.key, weight, m); ok {
+			m.weight += weight
+			c.total += weight
+			c.holders[m.key].sum += weight
+		}
+	}
+	c.mu.Unlock()
+	evictAll(victims)
+	return ok
+}
+
+// rekey gives a member to another holder.
+func (m *member) rekey(key string) {
+	c := m.crowd
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.out || m.key == key {
+		return
+	}
+	c.remove(m)
+	m.key, m.out = key, false
+	c.add(m)
+}
+
+// touch makes a member the one held for the shortest time.
+func (m *member) touch() {
+	c := m.crowd
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.place != nil {
+		c.loosen(m)
+	}
+}
+
+// pin keeps a member from being evicted until unpin. It is false when the member is out.
+func (m *member) pin() bool {
+	c := m.crowd
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.out {
+		return false
+	}
+	m.pins++
+	c.fasten(m)
+	return true
+}
+
+func (m *member) unpin() {
+	c := m.crowd
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.pins--; m.pins == 0 && !m.out {
+		c.loosen(m)
+	}
+}
+
+// leave takes a member out. It is false when it was out already.
+func (m *member) leave() bool {
+	c := m.crowd
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.out {
+		return false
+	}
+	c.remove(m)
+	return true
+}
+
+func evictAll(victims []*member) {
+	for _, v := range victims {
+		v.evict()
+	}
+}
+
+// --- under the lock -----------------------------------------------------------------
+
+// makePlace removes members until so much more of a holder fits; false when there are none,
+// or it would be the turn of except.
+func (c *crowd) makePlace(key string, weight int64, except *member) (victims []*member, ok bool) {
+	for c.total+weight > c.limit {
+		v := c.next(key, weight)
+		if v == nil || v == except {
+			return victims, false
+		}
+		c.remove(v)
+		c.evicted++
+		victims = append(victims, v)
+	}
+	return victims, true
+}
+
+// next is the member to evict so that a holder can have more: of the holder that has most
+// then, what it has held longest. Between holders with the same it is what was held longest.
+func (c *crowd) next(key string, weight int64) *member {
+	var next *member
+	var most int64
+	for k, h := range c.holders {
+		sum := h.sum
+		if k == key {
+			sum += weight
+		}
+		front := h.loose.Front()
+		if front == nil || sum < most {
+			continue
+		}
+		m, _ := front.Value.(*member) // nothing else is in the list
+		if next == nil || sum > most || m.turn < next.turn {
+			next, most = m, sum
+		}
+	}
+	return next
+}
+
+func (c *crowd) add(m *member) {
+	h := c.holders[m.key]
+	if h == nil {
+		h = &holder{}
+		c.holders[m.key] = h
+	}
+	h.members++
+	h.sum += m.weight
+	c.total += m.weight
+	if m.pins == 0 {
+		c.loosen(m)
+	}
+}
+
+func (c *crowd) remove(m *member) {
+	c.fasten(m)
+	m.out = true
+	h := c.holders[m.key]
+	h.sum -= m.weight
+	c.total -= m.weight
+	if h.members--; h.members == 0 {
+		delete(c.holders, m.key)
+	}
+}
+
+func (c *crowd) loosen(m *member) {
+	c.fasten(m)
+	c.turn++
+	m.turn = c.turn
+	m.place = c.holders[m.key].loose.PushBack(m)
+}
+
+func (c *crowd) fasten(m *member) {
+	if m.place != nil {
+		c.holders[m.key].loose.Remove(m.place)
+		m.place = nil
+	}
+}
