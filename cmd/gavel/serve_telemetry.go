@@ -80,11 +80,12 @@ func storeStats(store engine.Store) telemetry.StoreStats {
 // watchers are the roles that may look at figures.
 var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
 
-// watchersOnly lets operators and auditors through. It stands behind authentication.
+// watchersOnly lets operators and auditors of all workflows through: figures are those of
+// all. It stands behind authentication.
 func watchersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if id, ok := auth.FromContext(r.Context()); !ok || !slices.Contains(watchers, id.Role) {
-			sayProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "Operators and auditors may read the figures.")
+		if id, ok := auth.FromContext(r.Context()); !ok || !slices.Contains(watchers, id.Role) || id.Workflows != "" {
+			sayProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "Operators and auditors of all workflows may read the figures.")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -47,6 +47,8 @@ func TestFiguresOfAServer(t *testing.T) {
 	}{
 		"nobody": {"", http.StatusUnauthorized}, "agent": {s.agent, http.StatusForbidden},
 		"reviewer": {s.token("rev", "--role", "reviewer"), http.StatusForbidden}, "operator": {s.owner, http.StatusOK}, "auditor": {auditor, http.StatusOK},
+		"operator of some workflows": {s.token("some", "--role", "operator", "--workflows", "refund-*"), http.StatusForbidden},
+		"auditor of some workflows":  {s.token("few", "--role", "auditor", "--workflows", "refund-*"), http.StatusForbidden},
 	} {
 		if status, _ := s.figures(c.token); status != c.want {
 			t.Errorf("%s: %d, want %d", name, status, c.want)
@@ -55,7 +57,7 @@ func TestFiguresOfAServer(t *testing.T) {
 	_, text := s.figures(auditor)
 	for _, want := range []string{
 		`gavel_decisions_total{asked="advance",decided_by="fields",outcome="reject"} 1`,
-		`gavel_events_total{kind="started"} 1`, `gavel_http_requests_total{code="403",method="GET",route="/metrics"} 2`,
+		`gavel_events_total{kind="started"} 1`, `gavel_http_requests_total{code="403",method="GET",route="/metrics"} 4`,
 		"gavel_sandbox_workers ", "gavel_store_batches_total ", `gavel_store_bytes{part="file"} `, "gavel_streams 0", "gavel_build_info{",
 	} {
 		if !strings.Contains(text, "\n"+want) {

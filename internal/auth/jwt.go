@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
@@ -178,15 +179,17 @@ func (j *JWT) Authenticate(ctx context.Context, bearer string) (Identity, error)
 	return id, nil
 }
 
-// maxID is the longest principal in bytes.
-const maxID = 200
+const (
+	maxID   = 200  // bytes of a principal
+	maxYear = 9999 // later times cannot be written in RFC 3339
+)
 
 // identity is who a verified token is about.
 func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	if !slices.ContainsFunc(t.Audience, func(a string) bool { return slices.Contains(j.issuer.Audiences, a) }) {
 		return Identity{}, errors.New("the token was made for somebody else")
 	}
-	if t.Expiry.IsZero() {
+	if t.Expiry.IsZero() || t.Expiry.Year() > maxYear {
 		return Identity{}, errors.New("the token does not expire")
 	}
 	var claims map[string]json.RawMessage
@@ -194,7 +197,7 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 		return Identity{}, err
 	}
 	subject := words(claims[j.issuer.SubjectClaim])
-	if len(subject) != 1 || subject[0] == "" || strings.ContainsFunc(subject[0], unprintable) {
+	if len(subject) != 1 || subject[0] == "" || !isReadable(subject[0]) {
 		return Identity{}, fmt.Errorf("the claim %q names nobody", j.issuer.SubjectClaim)
 	}
 	id := Identity{
@@ -216,7 +219,17 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	return id, nil
 }
 
-func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }
+// isReadable reports whether a name looks like no other one: it has no space around it, and
+// no character that cannot be seen.
+func isReadable(name string) bool {
+	return strings.TrimSpace(name) == name && !strings.ContainsFunc(name, isInvisible)
+}
+
+func isInvisible(r rune) bool {
+	const brailleBlank = '\u2800'
+	return !unicode.IsPrint(r) || r == unicode.ReplacementChar || r == brailleBlank ||
+		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
 
 // role is the strongest that the token's claim gives.
 func (j *JWT) role(claims map[string]json.RawMessage) engine.Role {

@@ -121,7 +121,19 @@ func key(id string, k any) jose.JSONWebKey { return jose.JSONWebKey{KeyID: id, K
 // sign makes a token.
 func sign(t *testing.T, alg jose.SignatureAlgorithm, k jose.JSONWebKey, claims map[string]any) string {
 	t.Helper()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: k}, nil)
+	return signWith(t, jose.SigningKey{Algorithm: alg, Key: k}, nil, claims)
+}
+
+// signAs makes a token of a type.
+func signAs(t *testing.T, kind any, k jose.JSONWebKey, claims map[string]any) string {
+	t.Helper()
+	options := (&jose.SignerOptions{}).WithHeader(jose.HeaderType, kind)
+	return signWith(t, jose.SigningKey{Algorithm: jose.RS256, Key: k}, options, claims)
+}
+
+func signWith(t *testing.T, k jose.SigningKey, options *jose.SignerOptions, claims map[string]any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(k, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +197,25 @@ func TestJWT(t *testing.T) {
 		{"another issuer", sign(t, jose.RS256, good, p.claims(map[string]any{"iss": "https://evil.example.org"})), ""},
 		{"nobody", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": nil})), ""},
 		{"a name with a line break", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "a\nb"})), ""},
+		{"a name with an invisible space", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "ada\u200b"})), ""},
+		{"a name written from right to left", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "\u202eada"})), ""},
+		{"a name with a filler", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "ada\u3164"})), ""},
+		{"a name with a variation selector", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "ada\ufe0f"})), ""},
+		{"a name with a tag", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "ada\U000e0041"})), ""},
+		{"a name with another space", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "ada\u00a0"})), ""},
+		{"a name with a space behind it", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "ada "})), ""},
+		{"a name that is no text", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": "ada\ufffd"})), ""},
+		{"expires when nobody lives", sign(t, jose.RS256, good, p.claims(map[string]any{"exp": json.Number("1e18")})), ""},
+		{"expires in the year 10000", sign(t, jose.RS256, good, p.claims(map[string]any{"exp": 253402300800})), ""},
+		{"expires at no time", sign(t, jose.RS256, good, p.claims(map[string]any{"exp": json.Number("1e300")})), ""},
+		{"of type JWT", signAs(t, "JWT", good, p.claims(nil)), engine.RoleAgent},
+		{"of type at+jwt", signAs(t, "at+jwt", good, p.claims(nil)), engine.RoleAgent},
+		{"of type application/at+jwt", signAs(t, "application/AT+JWT", good, p.claims(nil)), engine.RoleAgent},
+		{"a logout token", signAs(t, "logout+jwt", good, p.claims(nil)), ""},
+		{"an event token", signAs(t, "secevent+jwt", good, p.claims(nil)), ""},
+		{"a proof", signAs(t, "dpop+jwt", good, p.claims(nil)), ""},
+		{"of an empty type", signAs(t, "", good, p.claims(nil)), ""},
+		{"of a type that is no text", signAs(t, []string{"JWT"}, good, p.claims(nil)), ""},
 		{"a long name", sign(t, jose.RS256, good, p.claims(map[string]any{"sub": strings.Repeat("a", 300)})), ""},
 		{"somebody else's key", sign(t, jose.ES256, key("e", otherKey()), p.claims(nil)), ""},
 		{"somebody else's key without a name", sign(t, jose.ES256, key("", otherKey()), p.claims(nil)), ""},

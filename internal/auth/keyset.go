@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,6 +68,9 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	if len(signed.Signatures) != 1 {
 		return nil, errors.New("a token has one signature")
 	}
+	if !isAccessToken(signed.Signatures[0].Protected) {
+		return nil, errors.New("the token is of another type than an access token")
+	}
 	keyID := signed.Signatures[0].Header.KeyID
 	for _, refresh := range []bool{false, true} {
 		keys, err := k.get(ctx, refresh)
@@ -90,6 +94,22 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 		}
 	}
 	return nil, errors.New("no key of the issuer signed the token")
+}
+
+// isAccessToken looks at the type of a token (RFC 8725, 3.11): at+jwt (RFC 9068), JWT, or
+// none, as many issuers have it. Tokens for something else, such as logout+jwt, are signed
+// by the same keys.
+func isAccessToken(h jose.Header) bool {
+	kind, given := h.ExtraHeaders[jose.HeaderType]
+	if !given {
+		return true
+	}
+	name, _ := kind.(string)
+	switch strings.TrimPrefix(strings.ToLower(name), "application/") {
+	case "jwt", "at+jwt":
+		return true
+	}
+	return false
 }
 
 // get returns the keys; with refresh, ones that are newer than those that did not fit,

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -115,7 +114,7 @@ func (n NewToken) wrong(now time.Time) string {
 		return fmt.Sprintf("a token's name is 1 to 64 letters, digits, dots, hyphens and underscores, not %q", n.Name)
 	case !slices.Contains(roles, n.Role):
 		return fmt.Sprintf("no role %q: it is agent, reviewer, operator or auditor", n.Role)
-	case len(n.Principal) > maxPrincipal || strings.ContainsFunc(n.Principal, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }):
+	case len(n.Principal) > maxPrincipal || !isReadable(n.Principal):
 		return fmt.Sprintf("a principal is at most %d bytes of printable text", maxPrincipal)
 	case !n.Local && strings.HasPrefix(strings.ToLower(n.Principal), "local:"):
 		return fmt.Sprintf("a token cannot be for %q: local principals are those of programs on this machine", n.Principal)

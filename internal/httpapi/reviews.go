@@ -103,9 +103,15 @@ var (
 	ListSources = Operation[Empty, SourceList]{
 		Route: Route{
 			Method: http.MethodGet, Path: "/v1/evidence/sources", ID: "listSources", Tag: "evidence",
-			Summary: "List the sources of evidence", Description: "What operators configured, by name. What is asked and with which secrets is not shown.",
+			Summary: "List the sources of evidence", Description: "What operators configured, by name. What is asked and with which secrets is not shown. A caller that may deal with some workflows only is refused: the definition of each names its sources.",
 		},
-		run: func(_ context.Context, h *Handler, _ auth.Identity, _ Empty) (SourceList, error) {
+		run: func(_ context.Context, h *Handler, who auth.Identity, _ Empty) (SourceList, error) {
+			if who.Workflows != "" {
+				return SourceList{}, &engine.Error{
+					Code: engine.CodeForbidden, Message: "The sources of evidence are those of all workflows, and your credential is for some.",
+					Hint: "Look at the definition of a workflow: it names its sources.",
+				}
+			}
 			all := append([]Source{}, h.cfg.Sources()...)
 			return SourceList{Sources: all, Count: len(all)}, nil
 		},

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -251,6 +252,27 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		} else if !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v does not name %s", name, err, tt.want)
+		}
+	}
+}
+
+// TestTLSSuites: below TLS 1.3 only suites with forward secrecy and authenticated encryption
+// are agreed on.
+func TestTLSSuites(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	i.issue("server")
+	s := start(t, listen.Config{Handler: http.HandlerFunc(fine), CertFile: i.path("server.crt"), KeyFile: i.path("server.key")})
+	for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
+		if !strings.Contains(suite.Name, "_ECDSA_") || !slices.Contains(suite.SupportedVersions, tls.VersionTLS12) {
+			continue // of another certificate, or another version
+		}
+		c := i.client("")
+		config := c.Transport.(*http.Transport).TLSClientConfig
+		config.MaxVersion, config.CipherSuites = tls.VersionTLS12, []uint16{suite.ID}
+		want := strings.Contains(suite.Name, "_GCM_") || strings.Contains(suite.Name, "_POLY1305_")
+		if _, err := ask(c, s.URL()); (err == nil) != want {
+			t.Errorf("%s: %v", suite.Name, err)
 		}
 	}
 }
