@@ -87,7 +87,7 @@ func (p plan) readQuery(v reflect.Value, raw string) error {
 }
 
 func (p plan) readHeaders(v reflect.Value, r *http.Request) error {
-	preconditions := false
+	preconditions, keys := false, false
 	for _, f := range p[inHeader] {
 		values := r.Header.Values(f.name)
 		if len(values) == 0 {
@@ -108,7 +108,7 @@ func (p plan) readHeaders(v reflect.Value, r *http.Request) error {
 			if err != nil {
 				return err
 			}
-			text = key
+			text, keys = key, true
 		}
 		if err := f.setText(v, inHeader, []string{text}); err != nil {
 			return err
@@ -117,6 +117,9 @@ func (p plan) readHeaders(v reflect.Value, r *http.Request) error {
 	changing := r.Method != http.MethodGet && r.Method != http.MethodHead
 	if changing && !preconditions && r.Header.Get(headerIfMatch) != "" {
 		return wrong(headerIfMatch, "This operation does not look at If-Match.", "Leave it out: a condition that nobody checks would not protect you.")
+	}
+	if changing && !keys && len(r.Header.Values(headerIdempotencyKey)) > 0 {
+		return wrong(headerIdempotencyKey, "This operation takes no Idempotency-Key.", "Leave it out: a repeated request would be done again.")
 	}
 	return nil
 }

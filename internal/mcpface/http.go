@@ -69,8 +69,8 @@ func newEndpoint(s *server.MCPServer, cfg Config) *Endpoint {
 	e := &Endpoint{
 		server: s, log: cfg.Logger, limits: cfg.HTTP, max: cfg.MaxLine, sessions: newTable(cfg.HTTP),
 		streams: newQuota(cfg.HTTP.Streams, cfg.HTTP.StreamsEach),
-		refuse: func(message, engine.Principal) *fault { return nil },
-		valid:  func(context.Context, auth.Identity) bool { return true },
+		refuse:  func(message, engine.Principal) *fault { return nil },
+		valid:   func(context.Context, auth.Identity) bool { return true },
 		session: func(func([]byte) error) *session {
 			nothing := func(context.Context, string) (string, error) { return "", errNothingToSee }
 			return &session{remote: true, asks: newAsker(nil), watch: newWatch(defaultPoll, nothing, func([]byte) error { return nil })}

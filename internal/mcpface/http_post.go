@@ -52,6 +52,9 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, who auth.Identit
 	case m.method == methodInitialize && m.id == nil:
 		e.answer(w, http.StatusBadRequest, nil, invalid("initialize has no id.", "It is a request: send one."))
 		return
+	case m.response && p.modern:
+		e.noQuestion(w, m) // nothing is asked of the client in this era
+		return
 	case p.modern:
 		e.request(w, r, who, p, &remoteSession{session: e.session(nil), principal: who.ID})
 	case m.method == methodInitialize:
@@ -62,12 +65,27 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, who auth.Identit
 			return
 		}
 		defer e.sessions.done(s)
-		if m.response && s.asks.answered(m) {
+		switch {
+		case m.response && s.asks.answered(m):
 			w.WriteHeader(http.StatusAccepted)
+			return
+		case m.response:
+			e.noQuestion(w, m)
 			return
 		}
 		e.request(w, r, who, p, s)
 	}
+}
+
+// noQuestion refuses an answer that nothing waits for. An empty one, as clients answer a
+// ping, is accepted.
+func (e *Endpoint) noQuestion(w http.ResponseWriter, m message) {
+	switch string(m.result) {
+	case "{}", "null":
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	e.answer(w, http.StatusBadRequest, m.id, invalid("No question with this id waits for an answer.", "It came too late, or belongs to another session."))
 }
 
 // unfit refuses requests by their headers.

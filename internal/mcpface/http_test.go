@@ -3,6 +3,7 @@ package mcpface_test
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -84,12 +85,23 @@ func TestHTTPRefusals(t *testing.T) {
 		"unknown tool":              {"POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.start!","arguments":{}}}`, legacy, 200, "unknown_tool"},
 		"unknown tool, modern":      {"POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{` + modernMeta + `},"name":"nothing"}}`, []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "nothing"}, 400, "unknown_tool"},
 		"resume what is not there":  {"GET", "", append(legacy, "Last-Event-ID", "17"), 400, "invalid_request"},
-		"an answer to no question":  {"POST", `{"jsonrpc":"2.0","id":1,"result":{"x":1}}`, legacy, 400, "invalid_request"},
+		"an answer to no question":  {"POST", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{}}}`, legacy, 400, "invalid_request"},
+		"an error for no question":  {"POST", `{"jsonrpc":"2.0","id":"x","error":{"code":-1,"message":"x"}}`, legacy, 400, "invalid_request"},
+		"an answer, modern":         {"POST", `{"jsonrpc":"2.0","id":1,"result":{"x":1}}`, []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, "invalid_request"},
+		"params as a list":          {"POST", `{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}`, legacy, 400, "invalid_request"},
+		"params as a list, modern":  {"POST", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":["x"]}`, []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/list"}, 400, "invalid_request"},
+		"params as a number":        {"POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":7}`, legacy, 400, "invalid_request"},
+		"name as a number":          {"POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}`, legacy, 200, "invalid_request"},
+		"cursor as a number":        {"POST", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":7}}`, legacy, 200, "invalid_request"},
+		"complete without params":   {"POST", `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{}}`, legacy, 200, "invalid_request"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := s.do(s.request(c.method, c.body, c.headers...))
 			if a.status != c.status || a.code() != c.code {
 				t.Errorf("got %d %q, want %d %q: %s", a.status, a.code(), c.status, c.code, a.body)
+			}
+			if goWords.Match(a.body) {
+				t.Errorf("words of the program: %s", a.body)
 			}
 			if kind := a.header.Get("Content-Type"); kind != "application/json" || !json.Valid(a.body) {
 				t.Errorf("%s: %s", kind, a.body)
@@ -100,6 +112,9 @@ func TestHTTPRefusals(t *testing.T) {
 		t.Errorf("afterwards: %d %s", a.status, a.body)
 	}
 }
+
+// goWords are those of Go's decoder, which mean nothing to callers.
+var goWords = regexp.MustCompile(`unmarshal|struct|mcp\.|map\[|interface|json:|sampling`)
 
 // What one era has not is not there in it.
 func TestHTTPErasAreApart(t *testing.T) {

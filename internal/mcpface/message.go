@@ -103,10 +103,14 @@ func examine(line []byte) (message, *fault) {
 	if f := m.readTop(line, top); f != nil {
 		return m, f
 	}
-	if at := top["params"]; !at.empty() && line[at.start] == '{' {
+	switch at := top["params"]; {
+	case at.empty() || m.response || string(at.of(line)) == "null":
+		return m, nil
+	case line[at.start] != '{':
+		return m, &fault{codeInvalidParams, "invalid_request", "The params of the message are not an object.", "Send params by name; the protocol has none by position."}
+	default:
 		return m, m.readParams(line, at)
 	}
-	return m, nil
 }
 
 // readTop takes id and method.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -51,7 +52,7 @@ func (w *lineWriter) Write(line []byte) (int, error) {
 // finished is an answer as the client gets it: with the error that it carries, and
 // with the id of the call that it answers.
 func finished(line []byte, at span, c *call) []byte {
-	switch line = restored(line, at); {
+	switch line = reworded(restored(line, at), at); {
 	case len(line) > maxAnswer:
 		return tooLong(line, at, c)
 	case c != nil && !bytes.Equal(c.id, at.of(line)):
@@ -179,6 +180,29 @@ func restored(line []byte, id span) []byte {
 		return line
 	}
 	return slices.Concat(line[:id.end], []byte(`,"error":`), doc, []byte("}\n"))
+}
+
+// unparsable begins what the library says of params that it cannot decode.
+var (
+	unparsable = []byte(`"message":"unparsable `)
+	wrongType  = regexp.MustCompile(`cannot unmarshal ([a-z]+) into Go (?:struct field [A-Za-z.]*?\.(params[A-Za-z_.]*) )?`)
+)
+
+// reworded says in the protocol's words what the library says in Go's; every other line
+// stays as it is.
+func reworded(line []byte, id span) []byte {
+	if !bytes.HasPrefix(line[id.end:], errorStart) || !bytes.Contains(line, unparsable) {
+		return line
+	}
+	f := &fault{codeInvalidParams, "invalid_request", "The params of the request are not what its method takes.", "Look at the method in the specification of the Model Context Protocol."}
+	if found := wrongType.FindSubmatch(line); found != nil && len(found[2]) > 0 {
+		kind := string(found[1])
+		if kind == "bool" {
+			kind = "boolean"
+		}
+		f.message = fmt.Sprintf("The member %s of the request must not be of the type %s.", found[2], kind)
+	}
+	return append(f.line(id.of(line)), '\n')
 }
 
 var responseStart = []byte(`{"jsonrpc":"2.0","id":`)
