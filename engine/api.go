@@ -95,6 +95,8 @@ type DefineRequest struct {
 	Source string
 	// Document is JSON or YAML.
 	Document []byte
+	// Name, when not "", is the name that the definition must have.
+	Name string
 }
 
 // DefineResult answers a DefineRequest.

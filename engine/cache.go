@@ -1,17 +1,21 @@
 package engine
 
 import (
-	"container/list"
 	"sync"
+
+	"github.com/gavel-mcp/gavel/internal/sharedcache"
 )
 
-// definitionCache keeps parsed definition versions, which never change, least
-// recently used first out.
+const (
+	// definitionBytes is how much memory is kept for parsed definitions, and
+	// definitionBytesEach what those of one owner may take of it. Operators are one owner.
+	definitionBytes     = 64 << 20
+	definitionBytesEach = 16 << 20
+)
+
+// definitionCache keeps parsed definition versions, which never change.
 type definitionCache struct {
-	mu    sync.Mutex
-	max   int
-	order *list.List // of loaded, newest use first
-	byKey map[definitionKey]*list.Element
+	kept *sharedcache.Cache[definitionKey, loaded]
 }
 
 type definitionKey struct {
@@ -19,35 +23,20 @@ type definitionKey struct {
 	version int
 }
 
-func newDefinitionCache(maxEntries int) *definitionCache {
-	return &definitionCache{max: maxEntries, order: list.New(), byKey: map[definitionKey]*list.Element{}}
+func newDefinitionCache() *definitionCache {
+	return &definitionCache{kept: sharedcache.New[definitionKey, loaded](definitionBytes, definitionBytesEach)}
 }
 
 func (c *definitionCache) get(name string, version int) (loaded, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	el, ok := c.byKey[definitionKey{name, version}]
-	if !ok {
-		return loaded{}, false
-	}
-	c.order.MoveToFront(el)
-	return el.Value.(loaded), true
+	return c.kept.Get(definitionKey{name, version})
 }
 
 func (c *definitionCache) put(l loaded) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	key := definitionKey{l.stored.Name, l.stored.Version}
-	if el, ok := c.byKey[key]; ok {
-		c.order.MoveToFront(el)
-		return
+	owner := "principal " + l.stored.Owner
+	if l.stored.Operator {
+		owner = "operators"
 	}
-	c.byKey[key] = c.order.PushFront(l)
-	if c.order.Len() > c.max {
-		last := c.order.Back()
-		old := c.order.Remove(last).(loaded)
-		delete(c.byKey, definitionKey{old.stored.Name, old.stored.Version})
-	}
+	c.kept.Put(definitionKey{l.stored.Name, l.stored.Version}, owner, l.def.Size(), l)
 }
 
 // waiters lets concurrent requests with one scope go one after the other within

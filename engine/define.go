@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/validators"
 )
 
 // Define registers a definition under its name: a new name, or a new version of
@@ -57,58 +56,6 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 			return DefineResult{}, storeError("store the definition", err)
 		}
 	}
-}
-
-// examine parses and lints; errors come back as one *Error with every issue.
-func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
-	d, err := workflow.Parse(req.Source, req.Document)
-	if err != nil {
-		if pe, ok := errors.AsType[*workflow.ParseError](err); ok {
-			return nil, nil, invalidDefinition(pe.Issues)
-		}
-		return nil, nil, &Error{Code: CodeInvalidDefinition, Message: err.Error(), Err: err}
-	}
-	if err := e.ledger.workerLeft(p); err != nil {
-		return nil, nil, err
-	}
-	began := time.Now()
-	ctx, meter := validators.WithMeter(ctx)
-	defer func() { e.ledger.worked(p, time.Since(began)-meter.Waited()) }()
-	issues, err := d.Lint(ctx, workflow.LintOptions{
-		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources,
-	})
-	if err != nil {
-		return nil, nil, judgeError(err)
-	}
-	warnings := []workflow.Issue{}
-	var bad []workflow.Issue
-	for _, i := range issues {
-		if i.Severity == workflow.SeverityError {
-			bad = append(bad, i)
-		} else {
-			warnings = append(warnings, i)
-		}
-	}
-	if len(bad) > 0 {
-		return nil, nil, invalidDefinition(bad)
-	}
-	return d, warnings, nil
-}
-
-func invalidDefinition(issues []workflow.Issue) *Error {
-	e := &Error{Code: CodeInvalidDefinition, Issues: issues, Hint: "Mend it and define it again; nothing was stored."}
-	switch len(issues) {
-	case 0:
-		e.Message = "The definition is not valid."
-	case 1:
-		e.Message = fmt.Sprintf("The definition is not valid: %s", issues[0])
-	default:
-		e.Message = fmt.Sprintf("The definition has %d errors; the first: %s", len(issues), issues[0])
-	}
-	if len(issues) > 0 {
-		e.Path = issues[0].Path
-	}
-	return e
 }
 
 func ownedByOthers(s StoredDefinition) error {

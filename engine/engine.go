@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -163,9 +164,10 @@ func (c Config) validate() error {
 type Engine struct {
 	cfg         Config
 	definitions *definitionCache
-	keys        *waiters // by idempotency scope
-	guards      *waiters // by guard key
-	parking     *waiters // by who asks
+	examining   *fairshare.Queue // by who brings a definition
+	keys        *waiters         // by idempotency scope
+	guards      *waiters         // by guard key
+	parking     *waiters         // by who asks
 	ledger      *ledger
 	eventCounts *eventCounts
 	reads       *fairshare.Queue           // of bulk reads, by caller
@@ -179,9 +181,10 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	return &Engine{
-		cfg: cfg, definitions: newDefinitionCache(256), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(),
+		cfg: cfg, definitions: newDefinitionCache(), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(),
 		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: newEventCounts(),
-		reads: fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
+		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
+		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
 	}, nil
 }
 
@@ -224,7 +227,7 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 	if err != nil {
 		return loaded{}, internal(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
 	}
-	l := loaded{stored: s, def: d}
+	l := loaded{stored: s, def: d.WithoutLines()}
 	e.definitions.put(l)
 	return l, nil
 }

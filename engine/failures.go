@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -158,14 +159,13 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 	if version > 0 {
 		return out
 	}
-	if all, err := e.cfg.Store.Definitions(ctx); err == nil {
-		var names []string
-		for _, d := range all {
-			if p.deals(d.Name) && owns(p, d) {
-				names = append(names, d.Name)
-			}
-		}
-		if near := workflow.Suggest(name, names); near != "" {
+	names, err := e.cfg.Store.DefinitionNames(ctx)
+	if err != nil {
+		return out
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !p.deals(n) })
+	if near := workflow.Suggest(name, names); near != "" {
+		if d, err := e.cfg.Store.Definition(ctx, near, 0); err == nil && owns(p, d) {
 			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -20,6 +21,13 @@ type Quotas struct {
 	Bytes       int64         // recorded within an hour
 	WorkerTime  time.Duration // of the sandbox about its requests and definitions, within an hour
 	ModelTokens int64         // read and written by models about its requests, within an hour
+
+	// Each definition that it brings.
+	States, Transitions, SchemaBytes int
+}
+
+func (q Quotas) bounds() workflow.Bounds {
+	return workflow.Bounds{States: q.States, Transitions: q.Transitions, SchemaBytes: q.SchemaBytes}
 }
 
 // accountTime is how long what is spent counts.

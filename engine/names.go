@@ -24,13 +24,20 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 	if p.Role == RoleOperator {
 		return nil
 	}
-	all, err := e.cfg.Store.Definitions(ctx)
+	names, err := e.cfg.Store.DefinitionNames(ctx)
 	if err != nil {
 		return storeError("list the definitions", err)
 	}
 	own := looks(name)
-	for _, d := range all {
-		if !d.Operator || looks(d.Name) != own || d.Name == name && !same {
+	for _, other := range names {
+		if looks(other) != own || other == name && !same {
+			continue
+		}
+		d, err := e.cfg.Store.Definition(ctx, other, 0)
+		if err != nil {
+			return storeError("read the definition", err)
+		}
+		if !d.Operator {
 			continue
 		}
 		shown := "an operator's workflow"

@@ -98,7 +98,7 @@ type HeldEvidence struct {
 // sensitive values.
 func Questions(ctx context.Context, from Archive, q QuestionQuery) iter.Seq2[Question, error] {
 	return func(yield func(Question, error) bool) {
-		a := asker{ctx: ctx, from: from, query: q, definitions: newDefinitionCache(256), configs: map[string][]JudgeConfig{}}
+		a := asker{ctx: ctx, from: from, query: q, definitions: newDefinitionCache(), configs: map[string][]JudgeConfig{}}
 		for inst, err := range from.Instances(ctx, InstanceQuery{Workflow: q.Workflow}) {
 			if err != nil {
 				yield(Question{}, storeError("list the instances", err))
@@ -275,7 +275,7 @@ func (a *asker) definition(ev record.Event) (l loaded, known bool, err error) {
 		if err != nil {
 			return loaded{}, false, nil //nolint:nilerr // it was written by another program, or changed
 		}
-		l = loaded{stored: stored, def: def}
+		l = loaded{stored: stored, def: def.WithoutLines()}
 		a.definitions.put(l)
 	}
 	return l, l.stored.Hash == ev.DefinitionHash && l.def.Hash == ev.DefinitionHash, nil

@@ -41,8 +41,10 @@ type Store interface {
 	AddDefinition(ctx context.Context, d StoredDefinition) error
 	// Definition returns one version, or the newest for version 0. ErrNotFound.
 	Definition(ctx context.Context, name string, version int) (StoredDefinition, error)
-	// Definitions lists the newest version of each, by name.
+	// Definitions lists the newest version of each, by name, without documents.
 	Definitions(ctx context.Context) ([]StoredDefinition, error)
+	// DefinitionNames lists the names alone, in order.
+	DefinitionNames(ctx context.Context) ([]string, error)
 
 	// AddJudgeConfig appends revision c.Revision of c.Workflow, which must be the
 	// highest present one plus 1; else ErrConflict.

@@ -198,7 +198,12 @@ func warnMissing(ctx context.Context, log *slog.Logger, sys *system) error {
 		return unclear("", "cannot read the store: %w", err)
 	}
 	var judged, fetching []string
-	for _, d := range stored { // documents are compact JSON
+	for _, newest := range stored {
+		d, err := sys.store.Definition(ctx, newest.Name, newest.Version)
+		if err != nil {
+			return unclear("", "cannot read the store: %w", err)
+		}
+		// Documents are compact JSON.
 		if bytes.Contains(d.Document, []byte(`"useLLM":true`)) {
 			judged = append(judged, d.Name)
 		}

@@ -14,6 +14,9 @@ import (
 type quotaFlags struct {
 	Definitions int           `name:"quota-definitions" default:"100" placeholder:"N" help:"The most workflows that one principal may own; 0 is no limit. No quota binds operators. Default: 100."`
 	Instances   int           `name:"quota-instances" default:"10000" placeholder:"N" help:"The most instances of one principal that have not ended; 0 is no limit. Default: 10000."`
+	States      int           `name:"quota-states" default:"500" placeholder:"N" help:"The most states of a definition that no operator brings; 0 is no limit. Default: 500."`
+	Transitions int           `name:"quota-transitions" default:"2000" placeholder:"N" help:"The most transitions of it, each route counted; 0 is no limit. Default: 2000."`
+	Schemas     int           `name:"quota-schema-bytes" default:"65536" placeholder:"BYTES" help:"The most bytes that its schemas have together; 0 is no limit. Default: 65536 (64 KiB)."`
 	Bytes       int64         `name:"quota-bytes" default:"268435456" placeholder:"BYTES" help:"The most that is recorded for one principal in an hour; 0 is no limit. Default: 268435456 (256 MiB)."`
 	WorkerTime  time.Duration `name:"quota-worker-time" default:"30m" placeholder:"TIME" help:"How long scripts may run for one principal in an hour; 0 is no limit. Default: 30m."`
 	ModelTokens int64         `name:"quota-model-tokens" default:"2000000" placeholder:"N" help:"The most tokens that models read and write for one principal in an hour; 0 is no limit. Default: 2000000."`
@@ -22,6 +25,7 @@ type quotaFlags struct {
 func (f quotaFlags) check() error {
 	for name, n := range map[string]int64{
 		"definitions": int64(f.Definitions), "instances": int64(f.Instances), "bytes": f.Bytes,
+		"states": int64(f.States), "transitions": int64(f.Transitions), "schema-bytes": int64(f.Schemas),
 		"worker-time": int64(f.WorkerTime), "model-tokens": f.ModelTokens,
 	} {
 		if n < 0 {
@@ -34,6 +38,7 @@ func (f quotaFlags) check() error {
 func (f quotaFlags) quotas() engine.Quotas {
 	return engine.Quotas{
 		Definitions: f.Definitions, Running: f.Instances, Bytes: f.Bytes, WorkerTime: f.WorkerTime, ModelTokens: f.ModelTokens,
+		States: f.States, Transitions: f.Transitions, SchemaBytes: f.Schemas,
 	}
 }
 

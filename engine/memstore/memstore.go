@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -136,11 +137,21 @@ func (s *Store) Definitions(ctx context.Context) ([]engine.StoredDefinition, err
 	out := make([]engine.StoredDefinition, 0, len(s.definitions))
 	for _, all := range s.definitions {
 		d := all[len(all)-1]
-		d.Document = bytes.Clone(d.Document)
+		d.Document = nil
 		out = append(out, d)
 	}
 	slices.SortFunc(out, func(a, b engine.StoredDefinition) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// DefinitionNames implements engine.Store.
+func (s *Store) DefinitionNames(ctx context.Context) ([]string, error) {
+	unlock, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return slices.Sorted(maps.Keys(s.definitions)), nil
 }
 
 // AddJudgeConfig implements engine.Store.

@@ -192,13 +192,27 @@ func (s *Store) Definition(ctx context.Context, name string, version int) (d eng
 
 // Definitions implements engine.Store.
 func (s *Store) Definitions(ctx context.Context) (all []engine.StoredDefinition, err error) {
-	const query = `SELECT ` + definitionColumns + ` FROM definitions d
+	const query = `SELECT name, version, hash, NULL, owner, operator, created_at FROM definitions d
 		WHERE version = (SELECT max(version) FROM definitions WHERE name = d.name) ORDER BY name`
 	err = s.read(ctx, "definitions", func(ctx context.Context) (err error) {
 		all, err = collect(ctx, s.pool(ctx), scanDefinition, query)
 		return err
 	})
 	return all, err
+}
+
+// DefinitionNames implements engine.Store. The index of the primary key answers it.
+func (s *Store) DefinitionNames(ctx context.Context) (all []string, err error) {
+	err = s.read(ctx, "names of definitions", func(ctx context.Context) (err error) {
+		all, err = collect(ctx, s.readers, scanName, `SELECT DISTINCT name FROM definitions ORDER BY name`)
+		return err
+	})
+	return all, err
+}
+
+func scanName(r row) (name string, err error) {
+	err = r.Scan(&name)
+	return name, err
 }
 
 // JudgeConfigs implements engine.Store.

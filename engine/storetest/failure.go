@@ -240,6 +240,8 @@ func closing(t *testing.T, _ Driver, s engine.Store) {
 	wantError(t, "definition", err, engine.ErrClosed)
 	_, err = s.Definitions(ctx)
 	wantError(t, "definitions", err, engine.ErrClosed)
+	_, err = s.DefinitionNames(ctx)
+	wantError(t, "names of definitions", err, engine.ErrClosed)
 	_, err = s.JudgeConfigs(ctx, "doc")
 	wantError(t, "judge configs", err, engine.ErrClosed)
 	got := 0

@@ -207,10 +207,16 @@ func definitions(t *testing.T, _ Driver, s engine.Store) {
 	_, err := s.Definition(ctx, "doc", 4)
 	wantError(t, "doc version 4", err, engine.ErrNotFound)
 	all, err := s.Definitions(ctx)
-	if want := []engine.StoredDefinition{definition("doc", 3), definition("form", 1)}; err != nil || !reflect.DeepEqual(all, want) {
+	want := []engine.StoredDefinition{definition("doc", 3), definition("form", 1)}
+	for i := range want {
+		want[i].Document = nil
+	}
+	if err != nil || !reflect.DeepEqual(all, want) {
 		t.Errorf("definitions: got %+v, %v, want %+v", all, err, want)
 	}
-	clear(all[0].Document)
+	if names, err := s.DefinitionNames(ctx); err != nil || !slices.Equal(names, []string{"doc", "form"}) {
+		t.Errorf("names: got %q, %v", names, err)
+	}
 	sameDefinition(t, s, 3, definition("doc", 3))
 }
 

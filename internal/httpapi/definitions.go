@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 )
 
 // DefineRequest registers a definition: the body is it.
@@ -107,9 +105,7 @@ var (
 		},
 		run: func(ctx context.Context, h *Handler, who auth.Identity, req PutDefinitionRequest) (engine.DefineResult, error) {
 			define := defineRequest(req.Definition)
-			if err := named(define, req.Name); err != nil {
-				return engine.DefineResult{}, err
-			}
+			define.Name = req.Name
 			return h.cfg.Engine.Define(ctx, who.Principal, define)
 		},
 		about: func(_ PutDefinitionRequest, res engine.DefineResult) headers { return defined(res) },
@@ -173,20 +169,6 @@ func defineRequest(d Document) engine.DefineRequest {
 		source = "body.yaml"
 	}
 	return engine.DefineRequest{Source: source, Document: d.Bytes}
-}
-
-// named refuses a definition with another name than the address says. What cannot be read
-// is left to the engine, which says all that is wrong with it.
-func named(req engine.DefineRequest, name string) error {
-	node, err := strictdoc.Parse(req.Source, req.Document, strictdoc.Limits{})
-	if err != nil {
-		return nil //nolint:nilerr // the engine's to say
-	}
-	own := node.Get("name")
-	if own == nil || own.Kind != strictdoc.String || own.Text == name {
-		return nil
-	}
-	return wrong("name", fmt.Sprintf("The definition's name is not the address's, which is %.80q.", name), "Make the two the same.")
 }
 
 func defined(res engine.DefineResult) headers {

@@ -1,0 +1,204 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// compilerFunc is a Compiler that does as a test wants.
+type compilerFunc func(ctx context.Context, caller string) error
+
+func (f compilerFunc) Compile(ctx context.Context, caller string, _ validators.Owner, _ validators.Checks) (*validators.Set, []validators.Problem, error) {
+	return nil, nil, f(ctx, caller)
+}
+
+func scripted(name string) engine.DefineRequest {
+	return engine.DefineRequest{Document: []byte(fmt.Sprintf(
+		`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","validator":"() => true"}}},"b":{"final":true}}}`, name))}
+}
+
+// TestDefinitionsAreReadInTurn: a principal whose definitions take long holds half of the
+// places at most, so that another's is read at once.
+func TestDefinitionsAreReadInTurn(t *testing.T) {
+	held, passed := make(chan struct{}), atomic.Int32{}
+	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+		c.Compiler = compilerFunc(func(_ context.Context, caller string) error {
+			if caller == agent.ID {
+				passed.Add(1)
+				<-held
+			}
+			return nil
+		})
+	})
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			if _, err := b.Define(t.Context(), agent, scripted(fmt.Sprint("heavy-", i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	most := int32(max(2, runtime.GOMAXPROCS(0))+1) / 2
+	for passed.Load() < most {
+		runtime.Gosched()
+	}
+	if _, err := b.Define(t.Context(), other, scripted("light")); err != nil {
+		t.Error(err)
+	}
+	if n := passed.Load(); n != most {
+		t.Errorf("%d definitions of one principal are read at once, want %d", n, most)
+	}
+	close(held)
+	wg.Wait()
+}
+
+// TestLintIsChargedWhileItLasts: a look at a definition ends when its principal's time is
+// used up, not afterwards.
+func TestLintIsChargedWhileItLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+			c.Quotas = engine.Quotas{WorkerTime: 10 * time.Second}
+			c.Compiler = compilerFunc(func(ctx context.Context, _ string) error {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(time.Hour):
+					return nil
+				}
+			})
+		})
+		began := time.Now()
+		_, err := b.Define(t.Context(), agent, scripted("slow"))
+		wantCode(t, err, engine.CodeWorkerTimeSpent)
+		if took := time.Since(began); took > 11*time.Second {
+			t.Errorf("ended after %v", took)
+		}
+		_, err = b.Define(t.Context(), agent, scripted("slow"))
+		wantCode(t, err, engine.CodeWorkerTimeSpent)
+	})
+}
+
+// TestScopeIsCheckedBeforeReading: a name that the address tells is held to the caller's
+// scope before the document costs anything.
+func TestScopeIsCheckedBeforeReading(t *testing.T) {
+	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+		c.Compiler = compilerFunc(func(context.Context, string) error { return errors.New("read") })
+	})
+	scoped := agent
+	scoped.Workflows = "mine-*"
+	req := scripted("theirs")
+	req.Name = "theirs"
+	_, err := b.Define(t.Context(), scoped, req)
+	wantCode(t, err, engine.CodeForbidden)
+	req = engine.DefineRequest{Document: []byte("{"), Name: "theirs"}
+	_, err = b.Define(t.Context(), scoped, req)
+	wantCode(t, err, engine.CodeForbidden)
+	req = scripted("mine-1")
+	req.Name = "mine-2"
+	_, err = b.Define(t.Context(), scoped, req)
+	if e := wantCode(t, err, engine.CodeInvalidArgument); e.Path != "/name" {
+		t.Errorf("path %q", e.Path)
+	}
+}
+
+// wide is a definition of about 250 KB that takes megabytes when it is parsed.
+func wide(name string, actions int) string {
+	var b strings.Builder
+	for i := range actions {
+		fmt.Fprintf(&b, `,"a%d":"b"`, i)
+	}
+	return fmt.Sprintf(`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":"b"%s}},"b":{"final":true}}}`, name, b.String())
+}
+
+// TestDefinitionsOfOnePrincipalTakeBoundedMemory: what is kept of parsed definitions is
+// bounded by bytes, and one principal's by a part of them.
+func TestDefinitionsOfOnePrincipalTakeBoundedMemory(t *testing.T) {
+	b := newBench(t)
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	b.define(operator, named(simple, "kept"))
+	before, stored := heap(), 0
+	for i := range 10 {
+		doc := wide(fmt.Sprint("wide-", i), 16_000)
+		stored += len(doc)
+		b.define(agent, doc)
+	}
+	if took := heap() - before - stored; took > 24<<20 {
+		t.Errorf("%d MiB are kept of one principal's definitions", took>>20)
+	}
+	b.start(agent, "wide-3", "") // one that was dropped
+}
+
+// TestBoundsOfDefinitions: what no operator brings has so many states, transitions and
+// bytes of schemas; an operator's has no bounds.
+func TestBoundsOfDefinitions(t *testing.T) {
+	b := quotaBench(t, engine.Quotas{States: 3, Transitions: 10, SchemaBytes: 100})
+	schemas := `{"name":"schemas","initialState":"a","inputSchema":{"title":"` + strings.Repeat("x", 100) + `"},"states":{"a":{"final":true}}}`
+	for _, doc := range []string{
+		`{"name":"states","initialState":"a","states":{"a":{"final":true},"b":{"final":true},"c":{"final":true},"d":{"final":true}}}`,
+		wide("transitions", 10), schemas,
+	} {
+		_, err := b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(doc)})
+		if e := wantCode(t, err, engine.CodeInvalidDefinition); len(e.Issues) != 1 || e.Issues[0].Rule != "size" {
+			t.Errorf("%.40s: %+v", doc, e.Issues)
+		}
+		b.define(operator, doc)
+	}
+	b.define(agent, wide("fine", 9))
+}
+
+// bareStore fails when documents are read that nobody needs.
+type bareStore struct {
+	engine.Store
+	reads atomic.Int32
+}
+
+func (s *bareStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+	s.reads.Add(1)
+	return s.Store.Definition(ctx, name, version)
+}
+
+func (s *bareStore) Definitions(context.Context) ([]engine.StoredDefinition, error) {
+	return nil, errors.New("all definitions were listed")
+}
+
+// TestUnknownWorkflowReadsNamesAlone: what was probably meant is found among names; one
+// document is read at most to see whether the caller may know of it.
+func TestUnknownWorkflowReadsNamesAlone(t *testing.T) {
+	s := &bareStore{Store: memstore.New()}
+	b := newBenchOn(t, s)
+	for i := range 20 {
+		b.define(operator, named(simple, fmt.Sprint("simple-", i)))
+	}
+	b.define(agent, named(simple, "refund-of-mine"))
+	s.reads.Store(0)
+	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "refund-of-mime", Context: json.RawMessage(`{}`)})
+	if e := wantCode(t, err, engine.CodeUnknownWorkflow); !strings.Contains(e.Message, `did you mean "refund-of-mine"`) {
+		t.Error(e.Message)
+	}
+	if n := s.reads.Load(); n > 3 {
+		t.Errorf("%d documents were read", n)
+	}
+	_, err = b.Start(t.Context(), other, engine.StartRequest{Type: "refund-of-mime"})
+	if e := wantCode(t, err, engine.CodeUnknownWorkflow); strings.Contains(e.Message, "did you mean") {
+		t.Errorf("a definition of another agent is told: %s", e.Message)
+	}
+}
