@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if raceDetector {
-		testscript.Main(builtProgram{m}, map[string]func(){"echo-mcp": echoServer, "play": playSession})
+		testscript.Main(builtProgram{m}, map[string]func(){"echo-mcp": echoServer, "play": playSession, "storefault": storeFault})
 	}
-	testscript.Main(m, map[string]func(){"gavel": main, "echo-mcp": echoServer, "play": playSession})
+	testscript.Main(m, map[string]func(){"gavel": main, "echo-mcp": echoServer, "play": playSession, "storefault": storeFault})
 }
 
 // builtProgram runs tests with a gavel in the PATH that was built as for a release.

@@ -154,7 +154,7 @@ func openPathForReading(ctx context.Context, con *console, path string) (*system
 		return nil, storeFailure(err, "is it a store of gavel, and may you read it?")
 	}
 	empty, err := store.IsEmpty(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, engine.ErrDamaged) { // what is damaged is for the command to find
 		return nil, errors.Join(unclear("", "cannot %w", err), store.Close())
 	}
 	if empty && isFile(keyBeside(path)) {

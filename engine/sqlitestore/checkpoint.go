@@ -107,8 +107,10 @@ func (w *writer) checkpointWithin(patience time.Duration, mode string) bool {
 		_, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds()))
 		return err
 	}
-	w.folder.working.Lock()
-	defer w.folder.working.Unlock()
+	if w.folder != nil {
+		w.folder.working.Lock()
+		defer w.folder.working.Unlock()
+	}
 	if timeout(patience) != nil {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -285,4 +286,74 @@ func TestRepairOfALogAlone(t *testing.T) {
 			t.Fatalf("called whole: %+v", saved.Log)
 		}
 	})
+}
+
+// A log that is deleted under load, and a process that then ends at once, lose nothing.
+func TestDeletedLogUnderLoadLosesNothing(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("open files cannot be deleted there")
+	}
+	for round := range max(1, *crashRounds/5) {
+		path, acks := newPath(t), map[string][]acked{}
+		p := spawn(t, "load", path, "")
+		count := 0
+		err := p.read(func(a acked) { // until it finds that the log is gone, and panics
+			acks[a.id] = append(acks[a.id], a)
+			if count++; count == 50+100*round {
+				if err := os.Remove(path + "-wal"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if err == nil || !strings.Contains(p.stderr.String(), sqlitestore.ErrGone.Error()) {
+			t.Fatalf("the process went on without a log: %v\n%s", err, p.stderr)
+		}
+		checkAcks(t, path, acks)
+	}
+}
+
+// Of a process that was killed, the log alone gives back what it holds, and is called whole
+// only if nothing that was acknowledged is missing.
+func TestLogAloneAfterAKill(t *testing.T) {
+	whole := 0
+	for round := range max(2, *crashRounds/2) {
+		path, acks := newPath(t), map[string][]acked{}
+		p := spawn(t, "load", path, "")
+		count, after := 0, 5+200*(round%2)
+		_ = p.read(func(a acked) { // it is killed
+			acks[a.id] = append(acks[a.id], a)
+			if count++; count == after {
+				if err := p.Process.Kill(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		out := filepath.Join(t.TempDir(), "out.db")
+		r, err := sqlitestore.Salvage(t.Context(), path, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Whole() {
+			whole++
+			checkAcks(t, out, acks)
+		}
+		s := openAt(t, out)
+		for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if events := s.Events(t.Context(), engine.EventQuery{Instance: inst.ID}); r.Whole() {
+				if err := record.Verify(events); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d logs held everything", whole)
 }

@@ -295,6 +295,11 @@ func checkAcks(t *testing.T, path string, acks map[string][]acked) {
 			t.Fatalf("%s is at event %d and has %d", id, inst.Seq, n)
 		}
 		checkReview(t, s, inst)
+		if snapshot, err := s.Snapshot(t.Context(), id, inst.Revision); err != nil && !errors.Is(err, engine.ErrNotFound) {
+			t.Fatalf("the snapshot of %s: %v", id, err)
+		} else if err == nil && hashes[snapshot.Seq] != snapshot.Head {
+			t.Fatalf("the snapshot of %s at event %d is of another history", id, snapshot.Seq)
+		}
 	}
 	var verdict string
 	if err := s.ReaderDB().QueryRow("PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {

@@ -37,9 +37,8 @@ func (w *writer) saveLog() {
 	if w.saved {
 		return
 	}
-	pages, folded, err := checkpoint(w.conn, "PASSIVE")
-	if w.saved = err == nil && pages == folded; w.saved {
+	if w.saved = w.checkpointWithin(longPatience, "FULL"); w.saved {
 		w.log.Error("the write-ahead log was deleted or replaced while the store was open; all of it is in the database now, and nothing more is written",
-			"path", w.path, "pages", pages, "hint", "restart the server")
+			"path", w.path, "hint", "restart the server")
 	}
 }

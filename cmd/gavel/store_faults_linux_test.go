@@ -1,0 +1,529 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+)
+
+// storeFaultOf is one thing that happens to the store of a running server.
+type storeFaultOf struct {
+	name string
+	// small gives the store a file system of a few megabytes.
+	small bool
+	// before harms the closed store, bring the open one; lift ends the fault, where that
+	// is in somebody's hands.
+	before, bring func(f *faultBench) error
+	lift          func(f *faultBench) error
+}
+
+var storeFaults = []storeFaultOf{
+	{
+		name: "the disk is full", small: true,
+		bring: func(f *faultBench) error { return f.fill() },
+		lift:  func(f *faultBench) error { return os.Remove(f.path + ".filler") },
+	},
+	{
+		name:  "the disk refuses to write (a quota, a limit of file sizes, a failing disk)",
+		bring: func(*faultBench) error { return limitFiles(1) },
+		lift:  func(*faultBench) error { return limitFiles(1 << 40) },
+	},
+	{
+		name:  "another process holds the lock",
+		bring: func(f *faultBench) error { return f.hold() },
+		lift:  func(f *faultBench) error { return f.release() },
+	},
+	{
+		name:  "the log is deleted",
+		bring: func(f *faultBench) error { return os.Remove(f.path + "-wal") },
+	},
+	{
+		name:  "the database is deleted",
+		bring: func(f *faultBench) error { return os.Remove(f.path) },
+	},
+	{
+		name:  "the database is moved away",
+		bring: func(f *faultBench) error { return os.Rename(f.path, f.path+".away") },
+		lift:  func(f *faultBench) error { return os.Rename(f.path+".away", f.path) },
+	},
+	{
+		name:  "the database is replaced by an empty file",
+		bring: func(f *faultBench) error { return replaceByEmpty(f.path) },
+	},
+	{
+		name:   "a page of the contexts is damaged",
+		before: func(f *faultBench) error { return damageTable(f.path, "contexts") },
+	},
+	{
+		name:   "a page of the index of events is damaged",
+		before: func(f *faultBench) error { return damageTable(f.path, "events_seq") },
+	},
+}
+
+// faultResult is a row of the table.
+type faultResult struct {
+	Ready   int    `json:"ready"`   // the status of /readyz
+	Classes string `json:"classes"` // that the metric counted
+	Answer  string `json:"answer"`  // the error code of a move
+	Read    string `json:"read"`    // and of a status
+	Lost    int    `json:"lost"`    // acknowledged moves that are not on disk, if the process is killed
+	How     string `json:"how"`     // what they are read with
+	After   string `json:"after"`   // a move once the fault is lifted
+	Log     string `json:"log"`
+	Skip    string `json:"skip"`
+}
+
+// faultBench is a store under a fault, in a process of its own.
+type faultBench struct {
+	path   string
+	holder *exec.Cmd
+	gate   io.Closer
+}
+
+// storeFault is the program "storefault" of the tests: it brings one fault about and prints
+// what came of it; or holds the lock of a store until its standard input ends.
+func storeFault() {
+	if os.Args[1] == "hold" {
+		db, err := rawStore(os.Args[2])
+		if err == nil {
+			_, err = db.ExecContext(context.Background(), "BEGIN IMMEDIATE")
+		}
+		if err != nil {
+			fail(err)
+		}
+		fmt.Println("held")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	at := slices.IndexFunc(storeFaults, func(f storeFaultOf) bool { return f.name == os.Args[1] })
+	f := &faultBench{path: filepath.Join(os.Args[2], storeFile)}
+	r, err := f.run(storeFaults[at])
+	if err != nil {
+		fail(err)
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		fail(err)
+	}
+	fmt.Printf("%s\n", raw)
+}
+
+func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
+	ctx := context.Background()
+	if fault.small {
+		if err := syscall.Mount("tmpfs", filepath.Dir(f.path), "tmpfs", 0, "size=4m"); err != nil {
+			return faultResult{Skip: err.Error()}, nil
+		}
+	}
+	var log bytes.Buffer
+	sys, err := openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), f.path, equipment{})
+	if err != nil {
+		return r, err
+	}
+	if _, err := sys.engine.Define(ctx, localCLI, engine.DefineRequest{Document: []byte(faultFlow)}); err != nil {
+		return r, err
+	}
+	started, err := sys.engine.Start(ctx, localCLI, engine.StartRequest{Type: "turn", Context: json.RawMessage(`{}`)})
+	if err != nil {
+		return r, err
+	}
+	move := func(n int) error {
+		_, err := sys.engine.Advance(ctx, localCLI, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: json.RawMessage(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000)))})
+		return err
+	}
+	const moves = 20
+	for n := range moves {
+		if err := move(n); err != nil {
+			return r, err
+		}
+	}
+	if fault.before != nil {
+		if err := sys.store.Close(); err != nil {
+			return r, err
+		}
+		if err := fault.before(f); err != nil {
+			return r, err
+		}
+		if sys, err = openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), f.path, equipment{}); err != nil {
+			return r, err
+		}
+	}
+	if fault.bring != nil {
+		if err := fault.bring(f); err != nil {
+			return r, err
+		}
+	}
+	r.Answer = answerCode(move(moves))
+	_, err = sys.engine.Status(ctx, localCLI, started.ID)
+	r.Read = answerCode(err)
+	answer := httptest.NewRecorder()
+	newHealth(slog.New(slog.NewTextHandler(&log, nil)), sys, func() error { return nil }).Ready(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody))
+	r.Ready = http.StatusOK
+	if strings.Contains(answer.Body.String(), `"name":"store","ok":false`) {
+		r.Ready = http.StatusServiceUnavailable
+	}
+	r.Classes = countedClasses(storeStats(sys.store).Failures)
+	if r.Lost, r.How, err = f.lost(ctx, started.ID, moves); err != nil {
+		return r, err
+	}
+	r.After = "restart"
+	if fault.lift != nil {
+		if err := fault.lift(f); err != nil {
+			return r, err
+		}
+		if err := move(moves); err != nil {
+			return r, err
+		}
+		r.After = "goes on"
+	}
+	r.Log = log.String()
+	return r, nil
+}
+
+const faultFlow = `{"name":"turn","initialState":"a","states":{"a":{"transitions":{"turn":"a"}}}}`
+
+func answerCode(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return string(engine.CodeOf(err))
+}
+
+func countedClasses(counts map[string]uint64) string {
+	var out []string
+	for class, n := range counts {
+		if n > 0 {
+			out = append(out, class)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// lost counts the acknowledged moves that could not be found again if the process were
+// killed now: in what has a name on the disk, or else in what repair makes of it.
+func (f *faultBench) lost(ctx context.Context, id string, moves int) (lost int, how string, err error) {
+	if err := limitFiles(1 << 40); err != nil { // of this look, not of the store
+		return 0, "", err
+	}
+	dir, err := os.MkdirTemp("", "left-*")
+	if err != nil {
+		return 0, "", err
+	}
+	defer os.RemoveAll(dir)
+	left := filepath.Join(dir, storeFile)
+	for _, suffix := range []string{"", "-wal"} {
+		content, err := os.ReadFile(f.path + suffix)
+		if errors.Is(err, os.ErrNotExist) && suffix == "" {
+			content, err = os.ReadFile(f.path + ".away")
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err = errors.Join(err, os.WriteFile(left+suffix, content, 0o600)); err != nil {
+			return 0, "", err
+		}
+	}
+	how = "as it is"
+	count := func(path string) (int, error) {
+		store, err := sqlitestore.OpenToRead(ctx, path)
+		if err != nil {
+			return 0, err
+		}
+		defer store.Close()
+		inst, err := store.Load(ctx, id)
+		if err != nil {
+			return 0, err
+		}
+		for _, err := range store.Events(ctx, engine.EventQuery{Instance: id}) {
+			if err != nil {
+				return 0, err
+			}
+		}
+		return moves + 1 - int(inst.Seq), nil
+	}
+	if lost, err = count(left); err == nil {
+		return lost, how, nil
+	}
+	repaired := filepath.Join(dir, "repaired.db")
+	if _, err := sqlitestore.Salvage(ctx, left, repaired); err != nil {
+		return 0, "", err
+	}
+	lost, err = count(repaired)
+	return lost, "after `gavel repair`", err
+}
+
+func (f *faultBench) fill() error {
+	filler, err := os.OpenFile(f.path+".filler", os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	for _, size := range []int{64 << 10, 4 << 10, 1} {
+		for err == nil {
+			_, err = filler.Write(make([]byte, size))
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			return err
+		}
+		err = nil
+	}
+	return filler.Close()
+}
+
+// limitFiles lets no file of this process grow beyond a size.
+func limitFiles(size uint64) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	limit.Cur = min(size, limit.Max)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
+}
+
+func (f *faultBench) hold() error {
+	f.holder = exec.CommandContext(context.Background(), os.Args[0], "hold", f.path)
+	out, err := f.holder.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if f.gate, err = f.holder.StdinPipe(); err != nil {
+		return err
+	}
+	if err := f.holder.Start(); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(out).ReadString('\n')
+	return err
+}
+
+func (f *faultBench) release() error { return errors.Join(f.gate.Close(), f.holder.Wait()) }
+
+func rawStore(path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_pragma=busy_timeout(10000)")
+	if err == nil {
+		db.SetMaxOpenConns(1)
+	}
+	return db, err
+}
+
+func replaceByEmpty(path string) error {
+	return errors.Join(os.WriteFile(path+".empty", nil, 0o600), os.Rename(path+".empty", path))
+}
+
+// damageTable writes over the root page of a table or an index.
+func damageTable(path, name string) error {
+	db, err := rawStore(path)
+	if err != nil {
+		return err
+	}
+	var page int64
+	err = db.QueryRowContext(context.Background(), "SELECT rootpage FROM sqlite_schema WHERE name = ?", name).Scan(&page)
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	return overwrite(path, (page-1)*4096)
+}
+
+func overwrite(path string, at int64) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteAt(bytes.Repeat([]byte{0xff}, 64), at)
+	return errors.Join(err, file.Close())
+}
+
+// TestStoreFaultTable brings every fault about under an engine with its store, and writes
+// what came of it to docs/reference/store-faults.md (with -update): nothing that was
+// acknowledged is lost, and a server that cannot write is not ready.
+func TestStoreFaultTable(t *testing.T) {
+	t.Parallel()
+	var page strings.Builder
+	page.WriteString(faultPageHead)
+	for _, fault := range storeFaults {
+		r := bringFault(t, fault.name)
+		if r.Skip != "" {
+			t.Skipf("%s: %s", fault.name, r.Skip)
+		}
+		switch {
+		case r.Lost != 0:
+			t.Errorf("%s: %d acknowledged moves are lost", fault.name, r.Lost)
+		case r.Answer != "ok" && r.Read == "ok" && r.Ready != http.StatusServiceUnavailable:
+			t.Errorf("%s: a move is answered %s, and the server is ready\n%s", fault.name, r.Answer, r.Log)
+		case r.Answer != "ok" && r.Classes == "":
+			t.Errorf("%s: nothing is counted", fault.name)
+		}
+		fmt.Fprintf(&page, "| %s | %d | `%s` | `%s` | %s | nothing (%s) | %s |\n", fault.name, r.Ready, r.Classes, r.Answer, readAs(r.Read), r.How, r.After)
+	}
+	page.WriteString(faultPageRest)
+	for _, fault := range restingFaults {
+		fmt.Fprintf(&page, "| %s | %s | %s |\n", fault.name, restingCodes(t, fault), fault.loss)
+	}
+	const file = "../../docs/reference/store-faults.md"
+	if *update {
+		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a page for everybody
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != page.String() {
+		t.Errorf("%s is stale (%v); run: go test ./cmd/gavel -run TestStoreFaultTable -update\n%s", file, err, page.String())
+	}
+}
+
+func readAs(code string) string {
+	if code == "ok" {
+		return "yes"
+	}
+	return "`" + code + "`"
+}
+
+const faultPageHead = `<!-- Generated by: go test ./cmd/gavel -run TestStoreFaultTable -update -->
+
+# What a fault of the store comes to
+
+## While a server runs
+
+Each fault is brought about under an engine with twenty acknowledged moves; then a move is asked for, a status, /readyz and /metrics. "Lost"
+is what a kill -9 at that moment would lose of what was acknowledged. The test that writes this page fails if anything is lost, or if
+a server that can record no move is ready or counts nothing.
+
+| fault | /readyz | gavel_store_failures_total | a move | status is read | lost | when it is lifted |
+|---|---|---|---|---|---|---|
+`
+
+const faultPageRest = `
+A page that only some instances need leaves a server ready when it is damaged: the others go on. "restart" means that a server has to be started again, after what [recovery](../recovery.md) says.
+
+## When a command starts
+
+| fault | a server | gavel verify | lost |
+|---|---|---|---|
+`
+
+// namespacedChild gives a child a user and a mount namespace of its own, in which it may
+// mount.
+func namespacedChild(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+}
+
+func bringFault(t *testing.T, name string) (r faultResult) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "storefault", name, t.TempDir())
+	namespacedChild(cmd)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
+		t.Skipf("user namespaces cannot be had here: %v", err)
+	}
+	if err == nil {
+		err = json.Unmarshal(out, &r)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s\n%s", name, err, out, stderr.Bytes())
+	}
+	return r
+}
+
+// restingFault is something that happened to a store that nobody had open.
+type restingFault struct {
+	name, loss string
+	harm       func(path string) error
+}
+
+const (
+	notOnDisk  = "what was in it only, unless the file is found again"
+	inDatabase = "what was in the database only; `gavel repair` replays the log"
+)
+
+var restingFaults = []restingFault{
+	{"nothing", "nothing", func(string) error { return nil }},
+	{"the database is missing, its log is there", inDatabase, os.Remove},
+	{"the database is empty, its log is there", inDatabase, replaceByEmpty},
+	{"the log is missing", notOnDisk + "; only anchors that are kept elsewhere show it", func(path string) error { return os.Remove(path + "-wal") }},
+	{"both are missing, the key is there", notOnDisk, func(path string) error { return errors.Join(os.Remove(path), os.Remove(path+"-wal")) }},
+	{"the database is empty, there is no log, the key is there", notOnDisk, func(path string) error {
+		return errors.Join(replaceByEmpty(path), os.Remove(path+"-wal"))
+	}},
+	{"the schema is of a newer version", "nothing: use a newer gavel", func(path string) error {
+		db, err := rawStore(path)
+		if err == nil {
+			_, err = db.ExecContext(context.Background(), "PRAGMA user_version = 99")
+			err = errors.Join(err, db.Close())
+		}
+		return err
+	}},
+	{"the first page is damaged", "what `gavel repair` names, if anything", func(path string) error {
+		db, err := rawStore(path)
+		if err == nil { // the last one to close it folds the log
+			err = errors.Join(db.QueryRowContext(context.Background(), "SELECT count(*) FROM events").Scan(new(int)), db.Close())
+		}
+		return errors.Join(err, overwrite(path, 0))
+	}},
+	{"the file is another program's", "nothing of the store", func(path string) error {
+		return errors.Join(os.WriteFile(path, bytes.Repeat([]byte("some notes "), 100), 0o600), os.Remove(path+"-wal"))
+	}},
+}
+
+// restingCodes are the exit codes of a server and of verify over a store that was killed in
+// the middle of its work, and then harmed.
+func restingCodes(t *testing.T, fault restingFault) string {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, storeFile)
+	file, before := filepath.Join(dir, "work"), filepath.Join(dir, "before")
+	definition := filepath.Join(dir, "turn.json")
+	if err := errors.Join(os.WriteFile(definition, []byte(faultFlow), 0o600),
+		os.WriteFile(before, []byte("workflow.start {\"type\":\"turn\"}\n"), 0o600),
+		os.WriteFile(file, []byte("workflow.start {\"type\":\"turn\"}\nkill\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{before, file} { // the first is in the database, the second in the log
+		play := exec.CommandContext(t.Context(), "play", file, "--store", path, "--definitions", definition)
+		if out, err := play.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	if err := fault.harm(path); err != nil {
+		t.Fatalf("%s: %v", fault.name, err)
+	}
+	code := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), "gavel", args...)
+		cmd.Env = withoutSettings(os.Environ())
+		err := cmd.Run()
+		var failed *exec.ExitError
+		if err != nil && !errors.As(err, &failed) {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("exit code %d", cmd.ProcessState.ExitCode())
+	}
+	verified := code("verify", "--store", path)
+	served := code("mcp", "--store", path)
+	if served == "exit code 0" {
+		served = "starts"
+	}
+	return served + " | " + verified
+}
