@@ -197,7 +197,8 @@ func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind rec
 	ev := e.event(p, j.inst, kind)
 	ev.Time = j.question.Now
 	ev.JudgeConfigHash = j.question.JudgeConfigHash
-	ev.Action, ev.From, ev.To, ev.Status, ev.Key = action, j.inst.State, j.inst.State, j.inst.Status, key
+	ev.Action = maskWords(j.inst, j.loaded, j.data).action(action, j.loaded.def)
+	ev.From, ev.To, ev.Status, ev.Key = j.inst.State, j.inst.State, j.inst.Status, key
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
 		ContextDigest: e.digestContext(j.inst, j.question.Context),

@@ -231,7 +231,7 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 		x.versions[v] = l.def
 	}
 	if len(events) == 0 || events[0].Seq == 1 {
-		x.scrubs(events)
+		x.scrub = scrubberOf(x.versions, append(documentsOf(events), x.inst.Context))
 		return events, nil
 	}
 	cut, err := x.e.removed(ctx, inst.ID)
@@ -244,7 +244,7 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 	if first := events[0].Seq; first != cut.UpTo+1 {
 		return nil, internal("read the history", fmt.Errorf("instance %s begins at event %d, and was cut behind %d", inst.ID, first, cut.UpTo))
 	}
-	x.scrubs(events)
+	x.scrub = scrubberOf(x.versions, append(documentsOf(events), x.inst.Context))
 	x.keep()
 	return events, x.floor(cut)
 }

@@ -12,31 +12,29 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// scrubs makes scrub of every document that the instance ever had.
-func (x *exporting) scrubs(events []record.Event) {
-	docs := []json.RawMessage{x.inst.Context}
+// scrubberOf removes from texts what versions of a definition call sensitive in every
+// document that an instance ever had; nil when they call nothing so.
+func scrubberOf(versions map[int]*workflow.Definition, docs []json.RawMessage) func(string) string {
+	all := make([]*workflow.Definition, 0, len(versions))
+	for _, v := range slices.Sorted(maps.Keys(versions)) {
+		all = append(all, versions[v])
+	}
+	return maskingOf(docs, all...).scrub
+}
+
+// documentsOf are the documents of events. What decisions hold is plain where the version
+// of then did not call it sensitive.
+func documentsOf(events []record.Event) []json.RawMessage {
+	var docs []json.RawMessage
 	for _, ev := range events {
-		docs = append(docs, ev.Patch)
-		if ev.Decision != nil {
-			docs = append(docs, ev.Decision.Data) // plain where the version of then did not call it sensitive
+		if len(ev.Patch) > 0 {
+			docs = append(docs, ev.Patch)
+		}
+		if ev.Decision != nil && len(ev.Decision.Data) > 0 {
+			docs = append(docs, ev.Decision.Data)
 		}
 	}
-	var all []func(string) string
-	for _, v := range slices.Sorted(maps.Keys(x.versions)) {
-		d := x.versions[v]
-		if len(d.Sensitive) > 0 {
-			all = append(all, d.Scrubber(docs...))
-		}
-	}
-	if len(all) == 0 {
-		return
-	}
-	x.scrub = func(text string) string {
-		for _, scrub := range all {
-			text = scrub(text)
-		}
-		return text
-	}
+	return docs
 }
 
 func (x *exporting) clean(text string) string {
@@ -126,14 +124,8 @@ func (x *exporting) maskRecorded(doc json.RawMessage) (json.RawMessage, error) {
 
 func (x *exporting) maskAll(doc json.RawMessage, keep func(salt string) bool) (json.RawMessage, error) {
 	m := x.e.maskExport(x.inst.Owner, x.inst.Workflow, x.salt)
-	m.keep = keep
-	for _, v := range slices.Sorted(maps.Keys(x.versions)) {
-		var err error
-		if doc, err = m.mask(x.versions[v], doc); err != nil {
-			return nil, err
-		}
-	}
-	return doc, nil
+	m.keep, m.versions, m.scrub = keep, x.versions, x.scrub
+	return m.mask(doc)
 }
 
 // salted is a keyed digest of this store as the export shows it.
@@ -151,6 +143,8 @@ type exportMask struct {
 	salt     string // "" makes those of exports by older versions, which had none
 	keep     func(salt string) bool
 	made     map[string]bool // not digested again
+	versions map[int]*workflow.Definition
+	scrub    func(string) string // nil for nothing to remove
 }
 
 func (e *Engine) maskExport(owner, workflow, salt string) exportMask {
@@ -160,12 +154,21 @@ func (e *Engine) maskExport(owner, workflow, salt string) exportMask {
 	}
 }
 
-func (m exportMask) mask(d *workflow.Definition, doc json.RawMessage) (json.RawMessage, error) {
-	masked, err := d.Mask(doc, m.digest)
-	if err != nil {
+// mask replaces what any version calls sensitive, and removes it wherever else it is.
+func (m exportMask) mask(doc json.RawMessage) (json.RawMessage, error) {
+	var err error
+	for _, v := range slices.Sorted(maps.Keys(m.versions)) {
+		if doc, err = m.versions[v].Mask(doc, m.digest); err != nil {
+			return nil, internal("mask a document", err)
+		}
+	}
+	if len(doc) == 0 || m.scrub == nil || m.scrub(string(doc)) == string(doc) {
+		return doc, nil
+	}
+	if doc, err = scrubbed(doc, m.scrub); err != nil {
 		return nil, internal("mask a document", err)
 	}
-	return masked, nil
+	return doc, nil
 }
 
 func (m exportMask) digest(path string, value json.RawMessage) string {

@@ -165,7 +165,9 @@ func (pl *plan) same(here, there json.RawMessage) (bool, error) {
 
 // masked is a context here as an export with a salt shows it.
 func (pl *plan) masked(salt string, context json.RawMessage) (json.RawMessage, error) {
-	return pl.im.e.maskExport(pl.here.inst.Owner, pl.l.def.Name, salt).mask(pl.l.def, context)
+	m := pl.im.e.maskExport(pl.here.inst.Owner, pl.l.def.Name, salt)
+	m.versions, m.scrub = pl.here.versions, pl.here.scrub
+	return m.mask(context)
 }
 
 // mostSalts bounds how many exports the digests in one folder may come from that are

@@ -27,6 +27,9 @@ type history struct {
 	began        record.Kind     // the kind of its first event that is left
 	native       bool            // its last revision was not imported
 	extra        json.RawMessage // what the instance's file held, as it was imported last
+	// versions are those that it ever had, and scrub removes what they call sensitive.
+	versions map[int]*workflow.Definition
+	scrub    func(string) string
 }
 
 func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
@@ -39,6 +42,8 @@ func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
 		return h, storeError("load the instance", err)
 	}
 	h.inst = inst
+	var docs []json.RawMessage
+	versions := map[int]bool{inst.Version: true}
 	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id}) {
 		if err != nil {
 			return h, storeError("read the history", err)
@@ -49,7 +54,8 @@ func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
 		if h.began == "" {
 			h.began, h.cut = ev.Kind, ev.Seq > 1
 		}
-		h.hashes[ev.Hash] = true
+		h.hashes[ev.Hash], versions[ev.Version] = true, true
+		docs = append(docs, documentsOf([]record.Event{ev})...)
 		if ev.Key != nil {
 			h.keys[ev.Key.Scope] = true
 		}
@@ -69,6 +75,15 @@ func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
 			h.hashes[said.Hash] = true
 		}
 	}
+	h.versions = map[int]*workflow.Definition{}
+	for v := range versions {
+		l, err := e.definition(ctx, inst.Workflow, v)
+		if err != nil {
+			return h, err
+		}
+		h.versions[v] = l.def
+	}
+	h.scrub = scrubberOf(h.versions, append(docs, inst.Context))
 	return h, nil
 }
 

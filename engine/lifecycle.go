@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -41,7 +42,7 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 		return CancelResult{}, instanceEnded(inst, l, p, "cancelled")
 	}
 	ev := e.event(p, inst, record.Cancelling)
-	ev.Status, ev.Reason, ev.Key = record.Cancelled, req.Reason, key
+	ev.Status, ev.Reason, ev.Key = record.Cancelled, maskWords(inst, l).text(req.Reason), key
 	w, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
 		return CancelResult{}, e.conflictFor(ctx, p, err)
@@ -101,10 +102,15 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return CheckpointResult{}, err
 	}
+	mask := maskWords(inst, l)
+	metadata, err := mask.document(req.Metadata)
+	if err != nil {
+		return CheckpointResult{}, err
+	}
 	ev := e.event(p, inst, record.Checkpointed)
 	ev.Key = key
 	ev.Checkpoint = &record.Checkpoint{
-		ID: "cp-" + e.cfg.NewID(), Description: req.Description, Metadata: req.Metadata,
+		ID: "cp-" + e.cfg.NewID(), Description: mask.text(req.Description), Metadata: metadata,
 		Revision: inst.Revision, State: inst.State,
 	}
 	w, err := e.commit(ctx, inst, ev, extras{})
@@ -127,7 +133,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	if err := authorize(p, opRead); err != nil {
 		return CheckpointsResult{}, err
 	}
-	inst, _, err := e.instance(ctx, p, id)
+	inst, l, err := e.instance(ctx, p, id)
 	if err != nil {
 		return CheckpointsResult{}, err
 	}
@@ -137,6 +143,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	}
 	defer read.end()
 	out := CheckpointsResult{WorkflowID: inst.ID, Checkpoints: []CheckpointResult{}}
+	var found []record.Event
 	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}}) {
 		if err == nil {
 			err = read.yield(ctx)
@@ -144,10 +151,15 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 		if err != nil {
 			return CheckpointsResult{}, storeError("read the checkpoints", err)
 		}
-		out.Checkpoints = append(out.Checkpoints, checkpointResult(ev))
+		found = append(found, ev)
 	}
-	for i, j := 0, len(out.Checkpoints)-1; i < j; i, j = i+1, j-1 {
-		out.Checkpoints[i], out.Checkpoints[j] = out.Checkpoints[j], out.Checkpoints[i]
+	show := e.showing(p).about(inst, l)
+	for _, ev := range slices.Backward(found) { // not while the store is read: this reads it too
+		cp, err := show.checkpoint(ctx, ev)
+		if err != nil {
+			return CheckpointsResult{}, err
+		}
+		out.Checkpoints = append(out.Checkpoints, cp)
 	}
 	out.Count = len(out.Checkpoints)
 	return out, nil
@@ -274,9 +286,5 @@ func (e *Engine) contextFor(p Principal, inst record.Instance, l loaded) (json.R
 	if seesPlain(p, inst) {
 		return inst.Context, nil
 	}
-	masked, err := l.def.Mask(inst.Context, nil)
-	if err != nil {
-		return nil, internal("mask the context", err)
-	}
-	return masked, nil
+	return maskingOf([]json.RawMessage{inst.Context}, l.def).document(inst.Context)
 }

@@ -89,7 +89,7 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 		}
 	}
 	if row.Status != record.ReviewOpen {
-		return ResolveResult{}, e.reviewClosed(row, inst, l, p)
+		return ResolveResult{}, e.reviewClosed(ctx, row, inst, l, p)
 	}
 	asked, err := e.opening(ctx, inst.ID, row.Seq)
 	if err != nil {
@@ -98,6 +98,7 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 	if err := mayResolve(p, asked, inst, l.def, req.Channel); err != nil {
 		return ResolveResult{}, err
 	}
+	req.Reason = maskWords(inst, l, row.Data).text(req.Reason)
 	if !e.bound(row, inst, asked) {
 		return e.void(ctx, p, key, row, inst, l, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
@@ -313,15 +314,15 @@ func (e *Engine) resolved(p Principal, w written, l loaded, row StoredReview, d 
 }
 
 // reviewClosed says what became of a review that is not open.
-func (e *Engine) reviewClosed(row StoredReview, inst record.Instance, l loaded, p Principal) error {
+func (e *Engine) reviewClosed(ctx context.Context, row StoredReview, inst record.Instance, l loaded, p Principal) error {
 	pos := position(inst, l, p)
 	how := string(row.Status)
 	if row.Status == record.ReviewResolved {
 		how = fmt.Sprintf("resolved (%s) by %s", row.Resolution, row.By)
 	}
 	message := fmt.Sprintf("The review is not open any more: it is %s.", how)
-	if row.Reason != "" {
-		message = fmt.Sprintf("The review is not open any more: it is %s. %s", how, row.Reason)
+	if shown, err := e.showing(p).about(inst, l).review(ctx, row); err == nil && shown.Reason != "" {
+		message = fmt.Sprintf("The review is not open any more: it is %s. %s", how, shown.Reason)
 	}
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
 }
@@ -339,7 +340,7 @@ func (e *Engine) resolveError(ctx context.Context, p Principal, row StoredReview
 	case now.Status == record.ReviewOpen:
 		return conflictAt(inst, l, p)
 	default:
-		return e.reviewClosed(now, inst, l, p)
+		return e.reviewClosed(ctx, now, inst, l, p)
 	}
 }
 
@@ -352,15 +353,20 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 	if err != nil {
 		return ResolveResult{}, storeError("read the review", err)
 	}
+	show := e.showing(p)
+	review, err := show.review(ctx, row)
+	if err != nil {
+		return ResolveResult{}, err
+	}
 	out := ResolveResult{
-		Position: pos, Review: *e.summary(row), Applied: ev.Kind == record.Advanced, Message: "This was resolved before.", Replayed: true,
+		Position: pos, Review: review, Applied: ev.Kind == record.Advanced, Message: "This was resolved before.", Replayed: true,
 	}
 	var d record.Decision
 	if ev.Decision != nil {
 		d = *ev.Decision
 	}
 	if out.Decision = decisionView(d); ev.Review.Status == record.ReviewStale {
-		out.Message = "Not approved: " + ev.Review.Reason
+		out.Message = "Not approved: " + review.Reason
 	}
 	return out, nil
 }

@@ -70,6 +70,10 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 			return AdvanceResult{}, err
 		}
 	}
+	review, err := e.showing(p).review(ctx, row)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
 	pos, err := e.positionAt(ctx, p, last)
 	if err != nil {
 		return AdvanceResult{}, err
@@ -79,7 +83,7 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 		d = last.Decision
 	}
 	return AdvanceResult{
-		Position: pos, From: asked.From, Action: asked.Action, Decision: decisionView(*d), Review: e.summary(row), Replayed: true,
+		Position: pos, From: asked.From, Action: asked.Action, Decision: decisionView(*d), Review: &review, Replayed: true,
 	}, nil
 }
 

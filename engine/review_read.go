@@ -97,13 +97,18 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		}
 	}
 	out := ReviewsResult{Reviews: []ReviewSummary{}}
+	show := e.showing(p)
 	for i, row := range rows {
 		if i == limit {
 			out.NextCursor = cursorOf(rows[limit-1])
 			break
 		}
-		if s := e.summary(row); status == "" || s.Status == status {
-			out.Reviews = append(out.Reviews, *s)
+		s, err := show.review(ctx, row)
+		if err != nil {
+			return ReviewsResult{}, err
+		}
+		if status == "" || s.Status == status {
+			out.Reviews = append(out.Reviews, s)
 		}
 	}
 	out.Count = len(out.Reviews)
@@ -150,11 +155,16 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err != nil {
 		return ReviewView{}, err
 	}
-	entry, err := e.showing(p).about(inst, l).entry(ctx, ev)
+	show := e.showing(p).about(inst, l)
+	entry, err := show.entry(ctx, ev)
 	if err != nil {
 		return ReviewView{}, err
 	}
-	out := ReviewView{ReviewSummary: *e.summary(row), Position: position(inst, l, p), Decision: entry}
+	summary, err := show.review(ctx, row)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	out := ReviewView{ReviewSummary: summary, Position: position(inst, l, p), Decision: entry}
 	// What the history says counts, whatever the row does.
 	out.Action, out.From, out.Target, out.RequestedBy = ev.Action, ev.From, ev.Decision.Target, ev.Principal
 	out.Data = out.Decision.Data
@@ -165,7 +175,11 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		return ReviewView{}, err
 	}
 	if seesAll(p.Role) && row.Evidence != nil {
-		out.Decision.Evidence = row.Evidence
+		mask, _, err := show.of(ctx, ev)
+		if err != nil {
+			return ReviewView{}, err
+		}
+		out.Decision.Evidence = mask.evidence(row.Evidence)
 	}
 	out.Risk = ev.Decision.Rubric.Risk
 	if s := l.def.States[row.From]; s != nil && s.Transitions[row.Action] != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -42,21 +43,32 @@ type DecisionsResult struct {
 // Decisions finds decisions. An agent finds those about its own instances. What is shown
 // of each is what History shows.
 func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsRequest) (DecisionsResult, error) {
+	for {
+		out, hidden, err := e.decisionsPage(ctx, p, req)
+		if err != nil || !hidden || len(out.Decisions) > 0 || out.NextCursor == "" {
+			return out, err
+		}
+		req.Cursor = out.NextCursor // as if what is hidden were not there
+	}
+}
+
+// decisionsPage is a page of decisions; hidden says that some were left out of it.
+func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRequest) (_ DecisionsResult, hidden bool, _ error) {
 	limit, err := pageSize(req.Limit, historyPage, historyMost)
 	if err != nil {
-		return DecisionsResult{}, err
+		return DecisionsResult{}, false, err
 	}
 	q := req.Query
 	if q.Before, err = decisionCursor(req.Cursor); err != nil {
-		return DecisionsResult{}, err
+		return DecisionsResult{}, false, err
 	}
 	q.Limit = limit + 1
 	if err := e.checkSearch(ctx, p, q); err != nil {
-		return DecisionsResult{}, err
+		return DecisionsResult{}, false, err
 	}
 	ctx, read, err := e.beginBulkRead(ctx, p)
 	if err != nil {
-		return DecisionsResult{}, err
+		return DecisionsResult{}, false, err
 	}
 	defer read.end()
 	out := DecisionsResult{Decisions: []FoundDecision{}}
@@ -73,7 +85,7 @@ func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsReques
 			err = read.yield(ctx)
 		}
 		if err != nil {
-			return DecisionsResult{}, storeError("look for decisions", err)
+			return DecisionsResult{}, false, storeError("look for decisions", err)
 		}
 		if n := len(found); n == limit || n > 0 && read.isFull() {
 			next(found[n-1].Position)
@@ -85,12 +97,16 @@ func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsReques
 	show := e.showing(p)
 	for i, h := range found { // not while the store is read: this reads it too
 		if err := read.yield(ctx); err != nil {
-			return DecisionsResult{}, err
+			return DecisionsResult{}, false, err
 		}
 		ev := h.Event
 		entry, err := show.entry(ctx, ev)
 		if err != nil {
-			return DecisionsResult{}, err
+			return DecisionsResult{}, false, err
+		}
+		if !q.finds(ev, entry) {
+			hidden = true
+			continue
 		}
 		if req.BareEvidence {
 			entry.Evidence = bare(entry.Evidence)
@@ -104,7 +120,22 @@ func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsReques
 		}
 	}
 	out.Count = len(out.Decisions)
-	return out, nil
+	return out, hidden, nil
+}
+
+// finds reports whether a query selects a decision as it is shown, too: what was masked is
+// not found by guessing it.
+func (q DecisionQuery) finds(ev record.Event, shown HistoryEntry) bool {
+	if q.Action != "" && shown.Action != q.Action {
+		return false
+	}
+	if q.Text == "" {
+		return true
+	}
+	d := *ev.Decision
+	d.Reasoning, d.Findings = shown.Reasoning, shown.Findings
+	ev.Decision = &d
+	return holdsWords(ev, queryWords(q.Text))
 }
 
 // checkSearch refuses a query that is wrong, and one that cannot be answered.

@@ -104,15 +104,15 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 	if now.def == nil {
 		now = was
 	}
+	mask, err := s.masking(ctx, ev, was.def, now.def)
+	if err != nil {
+		return HistoryEntry{}, err
+	}
 	data := ev.Decision.Data
 	if data == nil {
 		data = ev.Patch
 	}
-	if data, err = maskBoth(data, was.def, now.def); err != nil {
-		return HistoryEntry{}, err
-	}
-	scrub, err := s.scrubber(ctx, ev, was.def, now.def)
-	if err != nil {
+	if data, err = mask.document(data); err != nil {
 		return HistoryEntry{}, err
 	}
 	governed := was.stored
@@ -123,14 +123,12 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 	if seesAll(s.p.Role) {
 		shown.Evidence = slices.Clone(ev.Decision.Evidence)
 	}
-	action := ev.Action
-	if scrub != nil {
-		shown, opinions = scrubbedDecision(shown, scrub), scrubbedOpinions(opinions, scrub)
-		action = scrubbedAction(action, scrub, was.def, now.def)
+	if mask.scrub != nil {
+		shown, opinions = scrubbedDecision(shown, mask.scrub), scrubbedOpinions(opinions, mask.scrub)
 	}
 	out := HistoryEntry{
 		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
-		Principal: ev.Principal, Role: ev.Role, Action: action, From: ev.From, To: ev.To, Data: data,
+		Principal: ev.Principal, Role: ev.Role, Action: mask.action(ev.Action, was.def, now.def), From: ev.From, To: ev.To, Data: data,
 		Decision: shown, Opinions: opinions, Hash: ev.Hash,
 	}
 	if ev.Review != nil {
@@ -144,33 +142,62 @@ func (s *showing) words(ctx context.Context, ev record.Event, said string) (acti
 	if ev.Action == "" && said == "" {
 		return "", "", nil
 	}
+	mask, versions, err := s.of(ctx, ev)
+	return mask.action(ev.Action, versions...), mask.text(said), err
+}
+
+// checkpoint is a checkpoint as it is shown.
+func (s *showing) checkpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
+	out := checkpointResult(ev)
+	if out.Description == "" && len(out.Metadata) == 0 {
+		return out, nil
+	}
+	mask, _, err := s.of(ctx, ev)
+	if err != nil {
+		return out, err
+	}
+	out.Description = mask.text(out.Description)
+	out.Metadata, err = mask.document(out.Metadata)
+	return out, err
+}
+
+// review is a review as it is at this moment and as it is shown.
+func (s *showing) review(ctx context.Context, row StoredReview) (ReviewSummary, error) {
+	out := *s.e.summary(row)
+	if out.Reason == "" {
+		return out, nil
+	}
+	about := record.Event{Instance: row.Instance, Workflow: row.Workflow, Version: row.Version, Revision: row.Revision, Patch: row.Data}
+	var err error
+	_, out.Reason, err = s.words(ctx, about, out.Reason)
+	return out, err
+}
+
+// of is masking for an event, with the versions that the instance had then and has now.
+func (s *showing) of(ctx context.Context, ev record.Event) (masking, []*workflow.Definition, error) {
 	if err := s.know(ctx, ev.Instance); err != nil {
-		return "", "", err
+		return masking{}, nil, err
 	}
 	was, err := s.e.definition(ctx, ev.Workflow, ev.Version)
 	if err != nil {
-		return "", "", err
+		return masking{}, nil, err
 	}
 	now := s.now
 	if now.def == nil {
 		now = was
 	}
-	scrub, err := s.scrubber(ctx, ev, was.def, now.def)
-	if err != nil || scrub == nil {
-		return ev.Action, said, err
-	}
-	return scrubbedAction(ev.Action, scrub, was.def, now.def), scrub(said), nil
+	mask, err := s.masking(ctx, ev, was.def, now.def)
+	return mask, []*workflow.Definition{was.def, now.def}, err
 }
 
-// scrubber removes what either version calls sensitive from texts: of what the instance
-// knows now, of what it was told then, and, when the versions do not agree, of what it
-// knew then. It is nil when they call nothing so.
-func (s *showing) scrubber(ctx context.Context, ev record.Event, was, now *workflow.Definition) (func(string) string, error) {
+// masking removes what either version calls sensitive: of what the instance knows now, of
+// what it was told then, and, when the versions do not agree, of what it knew then.
+func (s *showing) masking(ctx context.Context, ev record.Event, was, now *workflow.Definition) (masking, error) {
 	if len(was.Sensitive)+len(now.Sensitive) == 0 {
-		return nil, nil //nolint:nilnil // nothing is to be removed
+		return masking{}, nil
 	}
 	if err := s.load(ctx, ev.Instance); err != nil { // where only its version is known
-		return nil, err
+		return masking{}, err
 	}
 	docs := []json.RawMessage{s.inst.Context, ev.Patch}
 	if ev.Decision != nil {
@@ -179,16 +206,11 @@ func (s *showing) scrubber(ctx context.Context, ev record.Event, was, now *workf
 	if !slices.Equal(was.Sensitive, now.Sensitive) {
 		knew, err := s.contextBefore(ctx, ev)
 		if err != nil {
-			return nil, err
+			return masking{}, err
 		}
 		docs = append(docs, knew)
 	}
-	then := was.Scrubber(docs...)
-	if slices.Equal(was.Sensitive, now.Sensitive) {
-		return then, nil
-	}
-	later := now.Scrubber(docs...)
-	return func(text string) string { return later(then(text)) }, nil
+	return maskingOf(docs, was, now), nil
 }
 
 // contextBefore is the context in which an event was decided; nil when that was removed.
@@ -212,12 +234,7 @@ func (s *showing) contextBefore(ctx context.Context, ev record.Event) (json.RawM
 func scrubbedDecision(d Decision, scrub func(string) string) Decision {
 	d.Reasoning, d.Violations, d.Findings = scrub(d.Reasoning), scrubbedTexts(d.Violations, scrub), scrubbedFindings(d.Findings, scrub)
 	d.Suggestions, d.Warnings = scrubbedTexts(d.Suggestions, scrub), scrubbedTexts(d.Warnings, scrub)
-	d.Evidence = slices.Clone(d.Evidence)
-	for i := range d.Evidence {
-		ev := &d.Evidence[i]
-		ev.Detail = scrub(ev.Detail)
-		ev.Content, ev.Arguments = scrubbedOrNone(ev.Content, scrub), scrubbedOrNone(ev.Arguments, scrub)
-	}
+	d.Evidence = masking{scrub: scrub}.evidence(d.Evidence)
 	return d
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // When is a point in the past: a revision of an instance, or a time. The zero value is
@@ -255,11 +254,11 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	}
 	doc := then.Context
 	if !seesPlain(p, inst) {
-		if doc, err = maskBoth(doc, present.def, l.def); err != nil {
+		if doc, err = maskingOf([]json.RawMessage{then.Context, inst.Context}, present.def, l.def).document(doc); err != nil {
 			return StatusResult{}, err
 		}
 	}
-	waited, err := e.waited(ctx, then)
+	waited, err := e.waited(ctx, e.showing(p).about(inst, present), then)
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -272,21 +271,9 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	return out, nil
 }
 
-// maskBoth masks what either of two versions of a definition calls sensitive.
-func maskBoth(doc json.RawMessage, one, other *workflow.Definition) (json.RawMessage, error) {
-	doc, err := one.Mask(doc, nil)
-	if err == nil && one != other {
-		doc, err = other.Mask(doc, nil)
-	}
-	if err != nil {
-		return nil, internal("mask a document", err)
-	}
-	return doc, nil
-}
-
 // waited are the reviews that were open then, with what became of them. What is not
 // kept any more is left out.
-func (e *Engine) waited(ctx context.Context, then record.Instance) ([]ReviewSummary, error) {
+func (e *Engine) waited(ctx context.Context, show *showing, then record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range then.Facts.Reviews {
 		row, err := e.cfg.Store.Review(ctx, open.ID)
@@ -295,7 +282,11 @@ func (e *Engine) waited(ctx context.Context, then record.Instance) ([]ReviewSumm
 		case err != nil:
 			return nil, storeError("read the review", err)
 		default:
-			out = append(out, *e.summary(row))
+			s, err := show.review(ctx, row)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, s)
 		}
 	}
 	return out, nil

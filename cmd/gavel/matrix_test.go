@@ -60,7 +60,7 @@ var (
 	mayMove     = [7]engine.Code{"", "", noInstance, "", "", mayNot, noInstance}
 	ownerMay    = [7]engine.Code{"", "", noInstance, "", mayNot, mayNot, noInstance}
 	governorMay = [7]engine.Code{"", mayNot, noInstance, "", mayNot, mayNot, noInstance}
-	mayKnow     = [7]engine.Code{"", "", "", "", "", "", noWorkflow}
+	mayKnow     = [7]engine.Code{"", "", noWorkflow, "", "", "", noWorkflow}
 )
 
 const matrixState = `{"name":%q,"initialState":"a","states":{
@@ -85,17 +85,17 @@ func matrixRows() []matrixRow {
 		{"read the judge", "getJudge", "", "", "", "", mayKnow},
 		{
 			"disable the judge", "patchJudge", "", `{"enabled":false}`, "workflow.judge.config", `{"name":"$WF","enabled":false}`,
-			[7]engine.Code{"", mayNot, mayNot, "", mayNot, mayNot, noWorkflow},
+			[7]engine.Code{"", mayNot, noWorkflow, "", mayNot, mayNot, noWorkflow},
 		},
 		{
 			"loosen the judge", "patchJudge", "", `{"minConfidence":0.1}`, "workflow.judge.config", `{"name":"$WF","minConfidence":0.1}`,
-			[7]engine.Code{"", mayNot, mayNot, "", mayNot, mayNot, noWorkflow},
+			[7]engine.Code{"", mayNot, noWorkflow, "", mayNot, mayNot, noWorkflow},
 		},
 		{
 			"tighten the judge", "patchJudge", "", `{"strictMode":true}`, "workflow.judge.config", `{"name":"$WF","strictMode":true}`,
-			[7]engine.Code{"", "", mayNot, "", mayNot, mayNot, noWorkflow},
+			[7]engine.Code{"", "", noWorkflow, "", mayNot, mayNot, noWorkflow},
 		},
-		{"start", "start", "", `{"type":"$WF"}`, "workflow.start", `{"type":"$WF"}`, [7]engine.Code{"", "", "", "", mayNot, mayNot, noWorkflow}},
+		{"start", "start", "", `{"type":"$WF"}`, "workflow.start", `{"type":"$WF"}`, [7]engine.Code{"", "", noWorkflow, "", mayNot, mayNot, noWorkflow}},
 		{"list instances", "listInstances", "", "", "workflow.instances", `{}`, allMay},
 		{"status", "getInstance", "", "", "workflow.status", `{"id":"$ID"}`, maySee},
 		{"status in the past", "getInstance", "?revision=1", "", "workflow.status", `{"id":"$ID","revision":1}`, maySee},
@@ -115,7 +115,7 @@ func matrixRows() []matrixRow {
 		{"search", "decisions", "", "", "workflow.judge.history", `{"outcome":"approve"}`, allMay},
 		{"search one instance", "decisions", "?instance=$ID", "", "", "", maySee},
 		{"statistics", "statistics", "", "", "workflow.judge.statistics", `{}`, allMay},
-		{"decide", "decide", "", `{"workflow":"$WF","state":"a","action":"go"}`, "", "", [7]engine.Code{"", "", "", "", "", mayNot, noWorkflow}},
+		{"decide", "decide", "", `{"workflow":"$WF","state":"a","action":"go"}`, "", "", [7]engine.Code{"", "", noWorkflow, "", "", mayNot, noWorkflow}},
 		{
 			"decide by a definition of one's own", "decide", "", `{"definition":{"name":"$WF","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}},"state":"a","action":"go"}`, "", "",
 			[7]engine.Code{"", mayNot, "", "", mayNot, mayNot, mayNot},

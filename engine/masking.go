@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// masking removes what versions of a definition call sensitive: from documents where it
+// must be, and from texts and the rest of documents wherever it turns up again. Everything
+// that was written down and is shown goes through one.
+type masking struct {
+	versions []*workflow.Definition
+	scrub    func(string) string // nil when no version calls anything sensitive
+}
+
+// maskingOf knows the sensitive values of documents.
+func maskingOf(docs []json.RawMessage, versions ...*workflow.Definition) masking {
+	m := masking{}
+	for _, d := range versions {
+		if len(d.Sensitive) == 0 || slices.ContainsFunc(m.versions, func(v *workflow.Definition) bool { return slices.Equal(v.Sensitive, d.Sensitive) }) {
+			continue
+		}
+		m.versions = append(m.versions, d)
+		next := d.Scrubber(docs...)
+		if before := m.scrub; before != nil {
+			last := next
+			next = func(text string) string { return last(before(text)) }
+		}
+		m.scrub = next
+	}
+	return m
+}
+
+// document is a document of an instance without sensitive values.
+func (m masking) document(doc json.RawMessage) (json.RawMessage, error) {
+	for _, d := range m.versions {
+		var err error
+		if doc, err = d.Mask(doc, nil); err != nil {
+			return nil, internal("mask a document", err)
+		}
+	}
+	if m.scrub == nil || m.scrub(string(doc)) == string(doc) {
+		return doc, nil
+	}
+	return scrubbedOrNone(doc, m.scrub), nil
+}
+
+// text is a text without sensitive values.
+func (m masking) text(text string) string {
+	if m.scrub == nil {
+		return text
+	}
+	return m.scrub(text)
+}
+
+// evidence is what was fetched without sensitive values.
+func (m masking) evidence(all []judge.Evidence) []judge.Evidence {
+	out := slices.Clone(all)
+	for i := range out {
+		ev := &out[i]
+		ev.Detail = m.text(ev.Detail)
+		if m.scrub != nil {
+			ev.Content, ev.Arguments = scrubbedOrNone(ev.Content, m.scrub), scrubbedOrNone(ev.Arguments, m.scrub)
+		}
+	}
+	return out
+}
+
+// action is an action without sensitive values: anything can be asked for. One that a
+// definition has is no secret.
+func (m masking) action(action string, known ...*workflow.Definition) string {
+	if m.scrub == nil {
+		return action
+	}
+	return scrubbedAction(action, m.scrub, known...)
+}
+
+// maskWords is for what somebody writes about an instance, before it is recorded: only the
+// context, and a review that is open, hold sensitive values.
+func maskWords(inst record.Instance, l loaded, docs ...json.RawMessage) masking {
+	return maskingOf(append(docs, inst.Context), l.def)
+}
