@@ -159,7 +159,8 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req D
 	}
 	c, err := e.question(inst, l, p, AdvanceRequest{Action: req.Action, Data: req.Data},
 		workflow.CaseInput{Precheck: true, Overlays: overlays, JudgeConfigHash: hash})
-	c.ReviewPath = false // nothing of it could be moved by a person
+	e.bind(&c, "decide:"+p.ID) // another key is no other question
+	c.ReviewPath = false       // nothing of it could be moved by a person
 	return c, err
 }
 

@@ -15,16 +15,19 @@ import (
 // with the event that records the decision. Guard and Identity are keyed digests:
 // a store learns nothing about the data from them.
 type Lesson struct {
-	// Guard is what refusals are counted by, Identity what the same case is known by.
-	Guard, Identity string
+	// Guard is what refusals are counted by, Identity what the same case is known by, and
+	// Bound what a refusal binds to where no model can be asked (see judge.Case).
+	Guard, Identity, Bound string
 	// Principal, Workflow and Action say whose refusals they are, for an operator who
 	// wants them forgotten.
 	Principal, Workflow, Action string
 	At                          time.Time
-	// Refused counts one refusal. Opinion, when there is one, is the model's, as JSON.
+	// Refused counts one refusal. Opinion, when there is one, is the model's, as JSON; it
+	// is found by Identity and, where that is not empty, by Bound.
 	Refused bool
 	Opinion json.RawMessage
-	// Cleared forgets every refusal with this Guard. Never together with Refused.
+	// Cleared forgets every refusal with this Guard, and every opinion with this Bound.
+	// Never together with Refused.
 	Cleared bool
 }
 
@@ -80,6 +83,17 @@ func (e *Engine) identify(c *judge.Case) {
 	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digest(parts...))) }
 	c.Identity = keyed("gavel/case/v1", c.Workflow, c.State, c.Action, canonical(c.Data), canonical(c.Context), c.DefinitionHash, c.JudgeConfigHash)
 	c.Guard = keyed("gavel/guard/v1", c.Principal, c.Workflow, c.Action, string(judge.Fingerprint(c.Data)))
+	e.bind(c, c.Instance)
+}
+
+// bind says what a refusal of the case binds to: the question about an instance, whoever
+// asks it, and in which version of the judge's configuration.
+func (e *Engine) bind(c *judge.Case, instance string) {
+	if c.Identity == "" {
+		return
+	}
+	c.Bound = e.cfg.Digester.Digest([]byte(digest(
+		"gavel/bound/v1", instance, c.Workflow, c.State, c.Action, string(judge.Fingerprint(c.Data)), canonical(c.Context))))
 }
 
 // longestTurn bounds how long a decision waits for others with its guard key. With
@@ -134,7 +148,7 @@ func lesson(c judge.Case, v judge.Verdict, made bool) *Lesson {
 		return nil
 	}
 	l := &Lesson{
-		Guard: c.Guard, Identity: judge.Identified(c.Identity, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
+		Guard: c.Guard, Identity: judge.Identified(c.Identity, v.Evidence), Bound: judge.BoundBy(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
 		At: c.Now, Refused: learnt.Refused, Cleared: learnt.Cleared,
 	}
 	if learnt.Opinion != nil {

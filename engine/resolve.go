@@ -200,7 +200,7 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 	j := judgement{inst: inst, loaded: l, data: row.Data, question: c, verdict: v}
 	ev := e.decisionEvent(requester, j, row.Action, record.Advanced, key)
 	ev.Review = &end
-	w, err := e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}, lesson: forgiven(c)})
+	w, err := e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}, lesson: forgiven(c, v)})
 	if err != nil {
 		return ResolveResult{}, e.resolveError(ctx, p, row, err)
 	}
@@ -208,11 +208,11 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 }
 
 // forgiven clears what the loop guard counts: a person has approved the data.
-func forgiven(c judge.Case) *Lesson {
+func forgiven(c judge.Case, v judge.Verdict) *Lesson {
 	if c.Guard == "" {
 		return nil
 	}
-	return &Lesson{Guard: c.Guard, Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
+	return &Lesson{Guard: c.Guard, Bound: judge.BoundBy(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
 }
 
 // young is the evidence that need not be fetched again: it is not older than the

@@ -93,6 +93,10 @@ type Case struct {
 	// judged by, with the sensitive values in it; two cases with the same one are the
 	// same question. "" means that nothing may be reused.
 	Identity string
+	// Bound is a keyed digest of the instance and the question about it, without what only
+	// looks different and whoever asks: what the model refused of it is not approved by
+	// the structural fallback within BoundFor. "" binds nothing.
+	Bound string
 	// Guard is a keyed digest of principal, workflow, action and Fingerprint(Data):
 	// what the loop guard counts by. "" means that nothing is counted.
 	Guard string

@@ -352,15 +352,24 @@ func rawOf(doc any) json.RawMessage {
 // Identified is the identity of a case whose evidence is known: what was fetched is a
 // part of the question. It is identity itself where nothing was asked for.
 func Identified(identity string, fetched []Evidence) string {
-	if identity == "" || len(fetched) == 0 {
-		return identity
+	return withEvidence(identity, fetched, func(e Evidence) string { return string(e.Failure) + e.Digest })
+}
+
+// BoundBy is Case.Bound when its evidence is known; what an operator calls the same counts
+// as the same.
+func BoundBy(bound string, fetched []Evidence) string {
+	return withEvidence(bound, fetched, Evidence.Sameness)
+}
+
+func withEvidence(key string, fetched []Evidence, digest func(Evidence) string) string {
+	if key == "" || len(fetched) == 0 {
+		return key
 	}
 	h := sha256.New()
-	part(h, identity)
+	part(h, key)
 	for _, e := range fetched {
 		part(h, e.Name)
-		part(h, string(e.Failure))
-		part(h, e.Digest)
+		part(h, digest(e))
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }

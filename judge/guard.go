@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // past is what is known of a case before a model is asked.
@@ -42,6 +43,32 @@ func (m *modelLayer) recall(ctx context.Context, c Case) (past, error) {
 		p.refusal = held.Opinion
 	}
 	return p, nil
+}
+
+// BoundFor is how long a refusal of the model binds the structural fallback.
+const BoundFor = 24 * time.Hour
+
+// bindFallback puts the model's recorded refusal in the place of an opinion that would leave the
+// decision to the structural fallback: what was refused is not approved because the model
+// is away.
+func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock func() time.Time) (Opinion, error) {
+	if memory == nil || c.Bound == "" || !op.Trouble.outside() {
+		return op, nil
+	}
+	now := c.Now
+	if now.IsZero() {
+		now = clock()
+	}
+	held, err := memory.Recall(ctx, "", c.Bound, now.Add(-BoundFor))
+	switch {
+	case err != nil:
+		return Opinion{}, fmt.Errorf("judge: recall what was said of this case: %w", err)
+	case !isRefusal(held.Opinion):
+		return op, nil
+	}
+	refusal := again(*held.Opinion)
+	refusal.Reasoning = sentences(troubleMessage(op.Trouble), "It refused this before, and that stands until the data, the context or the evidence changes.", refusal.Reasoning)
+	return refusal, nil
 }
 
 // tooOften reports whether the loop guard has stepped in already: then the model is

@@ -94,6 +94,9 @@ func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if err != nil {
 		return Opinion{}, err
 	}
+	if op, err = bindFallback(ctx, m.Memory, c, op, m.Now); err != nil {
+		return Opinion{}, err
+	}
 	op.Model.Refusals, op.Model.RefusalLimit = past.Refusals, past.limit
 	return op, nil
 }
@@ -189,12 +192,15 @@ func noJudgement(t Trouble, reason string, model Asked) Opinion {
 
 // noModel stands where the model layer would be when none is configured. It
 // says so, and policy decides.
-type noModel struct{}
+type noModel struct {
+	memory Memory // nil: nothing was said before
+	now    func() time.Time
+}
 
 func (noModel) Name() LayerName { return LayerModel }
 
-func (noModel) Weigh(context.Context, Case) (Opinion, error) {
+func (n noModel) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	op := noJudgement(TroubleNotConfigured, "", Asked{})
 	op.Model = nil // nobody was asked
-	return op, nil
+	return bindFallback(ctx, n.memory, c, op, n.now)
 }

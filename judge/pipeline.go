@@ -22,6 +22,8 @@ type Config struct {
 	// return soon after its context has ended. What it says that does not hold together counts
 	// as unreadable. nil means that no model is configured.
 	Model Layer
+	// Memory is what a model said before, for a Pipeline without a Model. nil: nothing.
+	Memory Memory
 	// Fetcher fetches evidence. nil means that no source is configured.
 	Fetcher Fetcher
 	// Clock measures how long layers took. Default: time.Now. (The time that a
@@ -49,7 +51,7 @@ func New(cfg Config) (*Pipeline, error) {
 		cfg.Clock = time.Now
 	}
 	if cfg.Model == nil {
-		cfg.Model = noModel{}
+		cfg.Model = noModel{cfg.Memory, cfg.Clock}
 	}
 	if name := cfg.Model.Name(); name != LayerModel {
 		return nil, fmt.Errorf("judge: Config.Model is a layer named %q, must be %q", name, LayerModel)
@@ -131,7 +133,7 @@ func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (
 	}
 	if op.Layer == LayerEvidence {
 		c.Fetched = op.Evidence
-		c.Identity = Identified(c.Identity, c.Fetched)
+		c.Identity, c.Bound = Identified(c.Identity, c.Fetched), BoundBy(c.Bound, c.Fetched)
 		c.Scrub = scrubbing(*c)
 	}
 	if op.Route != nil {

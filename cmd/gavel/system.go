@@ -105,7 +105,7 @@ func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, wi
 			err = errors.Join(err, sys.Close())
 		}
 	}()
-	judging := judge.Config{Compiler: box.compiler, Fetcher: with.sources.fetcher()}
+	judging := judge.Config{Compiler: box.compiler, Fetcher: with.sources.fetcher(), Memory: engine.NewMemory(store)}
 	if with.model != nil {
 		if judging.Model, err = with.model.layer(engine.NewMemory(store)); err != nil {
 			return nil, err

@@ -17,7 +17,9 @@ func (s *Store) learn(l *engine.Lesson) {
 		return
 	}
 	if l.Cleared {
-		s.forget(func(kept engine.Lesson) bool { return kept.Guard == l.Guard })
+		s.forget(func(kept engine.Lesson) bool {
+			return kept.Guard == l.Guard || kept.Guard == "" && l.Bound != "" && kept.Identity == l.Bound
+		})
 	}
 	if l.Refused {
 		oldest := l.At.Add(-engine.MaxRefusalAge)
@@ -25,6 +27,10 @@ func (s *Store) learn(l *engine.Lesson) {
 		kept := *l
 		kept.Opinion = bytes.Clone(l.Opinion)
 		s.refusals = append(s.refusals, kept)
+		if l.Bound != "" && l.Opinion != nil { // a row of its own, which counts for nothing
+			kept.Guard, kept.Identity = "", l.Bound
+			s.refusals = append(s.refusals, kept)
+		}
 	}
 }
 
@@ -85,7 +91,13 @@ func (s *Store) ClearRefusals(ctx context.Context, q engine.RefusalQuery) (int, 
 	}
 	defer unlock()
 	is := func(want, got string) bool { return want == "" || want == got }
-	return s.forget(func(l engine.Lesson) bool {
-		return is(q.Principal, l.Principal) && is(q.Workflow, l.Workflow) && is(q.Action, l.Action)
-	}), nil
+	n := 0
+	s.forget(func(l engine.Lesson) bool {
+		selected := is(q.Principal, l.Principal) && is(q.Workflow, l.Workflow) && is(q.Action, l.Action)
+		if selected && l.Guard != "" {
+			n++
+		}
+		return selected
+	})
+	return n, nil
 }

@@ -21,6 +21,11 @@ func (st *statements) learn(l *engine.Lesson) error {
 		if err := st.exec(st.forgetRefusals, l.Guard); err != nil {
 			return err
 		}
+		if l.Bound != "" {
+			if err := st.exec(st.forgetBound, l.Bound); err != nil {
+				return err
+			}
+		}
 	}
 	if !l.Refused {
 		return nil
@@ -32,7 +37,14 @@ func (st *statements) learn(l *engine.Lesson) error {
 	if l.Opinion != nil {
 		opinion = []byte(l.Opinion)
 	}
-	return st.exec(st.addRefusal, l.Guard, l.Identity, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
+	if err := st.exec(st.addRefusal, l.Guard, l.Identity, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion); err != nil {
+		return err
+	}
+	if l.Bound == "" || opinion == nil {
+		return nil
+	}
+	// A row of its own, without a guard, so that it counts for nothing.
+	return st.exec(st.addRefusal, "", l.Bound, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
 }
 
 // Learn implements engine.Teacher.
@@ -64,13 +76,15 @@ func (s *Store) RefusedOpinion(ctx context.Context, identity string, since time.
 // ClearRefusals implements engine.Store.
 func (s *Store) ClearRefusals(ctx context.Context, q engine.RefusalQuery) (n int, err error) {
 	err = s.write(ctx, 0, "clear refusals", func(st *statements) error {
-		result, err := st.clearRefusals.ExecContext(context.Background(), q.Principal, q.Workflow, q.Action)
+		result, err := st.clearRefusals.ExecContext(context.Background(), q.Principal, q.Workflow, q.Action, false)
 		if err != nil {
 			return err
 		}
 		count, err := result.RowsAffected()
-		n = int(count)
-		return err
+		if n = int(count); err != nil {
+			return err
+		}
+		return st.exec(st.clearRefusals, q.Principal, q.Workflow, q.Action, true)
 	})
 	if err != nil {
 		return 0, err

@@ -14,19 +14,19 @@ import (
 
 // statements are the writer's, prepared on its connection.
 type statements struct {
-	begin, commit, rollback       *sql.Stmt
-	probe                         *sql.Stmt
-	keyTaken                      *sql.Stmt
-	addInstance, moveInstance     *sql.Stmt
-	addContext, setContext        *sql.Stmt
-	addEvent, addSnapshot         *sql.Stmt
-	addDefinition, addJudgeConfig *sql.Stmt
-	addRefusal, pruneRefusals     *sql.Stmt
-	forgetRefusals, clearRefusals *sql.Stmt
-	moveIndex, addTerms, addTimes *sql.Stmt
-	putReview, addAnchor          *sql.Stmt
-	anyAnchor                     *sql.Stmt
-	cutEvents, cutSnapshots       *sql.Stmt
+	begin, commit, rollback                    *sql.Stmt
+	probe                                      *sql.Stmt
+	keyTaken                                   *sql.Stmt
+	addInstance, moveInstance                  *sql.Stmt
+	addContext, setContext                     *sql.Stmt
+	addEvent, addSnapshot                      *sql.Stmt
+	addDefinition, addJudgeConfig              *sql.Stmt
+	addRefusal, pruneRefusals                  *sql.Stmt
+	forgetRefusals, forgetBound, clearRefusals *sql.Stmt
+	moveIndex, addTerms, addTimes              *sql.Stmt
+	putReview, addAnchor                       *sql.Stmt
+	anyAnchor                                  *sql.Stmt
+	cutEvents, cutSnapshots                    *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -56,8 +56,9 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.addRefusal:     `INSERT INTO refusals (guard, identity, principal, workflow, action, at, opinion) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ?)`,
 		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
+		&s.forgetBound:    `DELETE FROM refusals WHERE guard = '' AND identity = ? AND opinion IS NOT NULL`,
 		&s.clearRefusals: `DELETE FROM refusals
-			WHERE (?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3)`,
+			WHERE (?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3) AND (guard = '') = ?4`,
 		&s.cutEvents:    `DELETE FROM events WHERE n = (SELECT n FROM instances WHERE id = ?) AND seq <= ?`,
 		&s.cutSnapshots: `DELETE FROM snapshots WHERE n = (SELECT n FROM instances WHERE id = ?) AND revision < ?`,
 		&s.addAnchor: `INSERT INTO anchors (number, at, note, heads)

@@ -48,6 +48,34 @@ func wantOpinion(t *testing.T, s engine.Store, identity string, since time.Time,
 	}
 }
 
+// What a refusal binds is found by a key of its own and counts for nothing.
+func boundRefusals(t *testing.T, _ Driver, s engine.Store) {
+	must(t, s, Start(t, ID(1), `{}`))
+	for i, guard := range []string{"a", "b"} {
+		l := refusal(guard, "case "+guard, i)
+		l.Bound = "bound " + guard
+		taught(t, s, ID(1), l)
+	}
+	none := refusal("c", "case c", 2)
+	none.Bound, none.Opinion = "bound c", nil
+	taught(t, s, ID(1), none)
+	wantRefusals(t, s, "a", noon, 1)
+	wantRefusals(t, s, "", noon, 2) // nobody asks for these
+	wantOpinion(t, s, "case a", noon, `{"at":0}`)
+	wantOpinion(t, s, "bound a", noon, `{"at":0}`)
+	wantOpinion(t, s, "bound b", noon, `{"at":1}`)
+	wantOpinion(t, s, "bound c", noon, "")
+	wantOpinion(t, s, "bound a", noon.Add(time.Minute), "")
+	// An approval forgets both, also of a refusal that another principal met.
+	taught(t, s, ID(1), &engine.Lesson{Guard: "another", Bound: "bound a", At: noon.Add(3 * time.Minute), Cleared: true})
+	wantOpinion(t, s, "bound a", noon, "")
+	wantOpinion(t, s, "case a", noon, `{"at":0}`)
+	if n, err := s.ClearRefusals(t.Context(), engine.RefusalQuery{Principal: "agent:b"}); err != nil || n != 1 {
+		t.Errorf("%d forgotten, %v; want 1", n, err)
+	}
+	wantOpinion(t, s, "bound b", noon, "")
+}
+
 func refusals(t *testing.T, _ Driver, s engine.Store) {
 	must(t, s, Start(t, ID(1), `{}`))
 	wantRefusals(t, s, "a", noon, 0)

@@ -81,6 +81,7 @@ func promises() []promise {
 		{"judge configs race", judgeConfigsRace},
 
 		{"refusals", refusals},
+		{"a refusal binds by a key of its own", boundRefusals},
 		{"refusals are written with their commit or not at all", refusalsAreAtomic},
 		{"refusals are cleared", refusalsAreCleared},
 		{"refusals grow old", refusalsGrowOld},
