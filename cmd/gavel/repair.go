@@ -24,6 +24,9 @@ damaged file is not written to. An event counts only if its hash covers it;
 instances are folded from their events. Nothing is made up: gavel verify finds
 exactly the gaps that are told here. A backup is better, if there is one.
 
+Where the database is missing or empty and its write-ahead log is there, the log is
+replayed into the new store.
+
 Exit code 0 when everything was saved, 1 when something is lost.
 
 Example:
