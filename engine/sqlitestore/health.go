@@ -120,8 +120,9 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 // nothing about the store.
 func (s *Store) note(err error) {
 	switch {
-	case err == nil, isRefusal(err):
+	case err == nil:
 		s.health.wrote(nil)
+	case isRefusal(err): // nothing was written
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, engine.ErrClosed):
 	case failureClass(err) == classOther: // one write that the schema refuses
 		s.health.failed(err)

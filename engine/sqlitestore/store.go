@@ -8,7 +8,8 @@
 // goroutine, which commits whatever queued up during the previous commit as one
 // transaction: no artificial delay, one fsync for many. Another goroutine folds the
 // write-ahead log into the file meanwhile. A store whose files are moved or deleted
-// while it is open acknowledges nothing any more.
+// while it is open acknowledges nothing any more, and folds a log that has lost its name;
+// a database that is missing or empty next to a log is refused, never made anew.
 //
 // It must never interpret what it keeps (hashes and folds live in package
 // record), and never be opened on a network file system.
