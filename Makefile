@@ -80,6 +80,10 @@ figures: ## Measure a release binary: its size, its start, its memory when idle 
 load: ## A thousand clients over HTTP for a minute, then SIGTERM in the middle (Linux)
 	@$(GO) test -count 1 -parallel 1 -timeout 20m -v -run 'Test(Load|TermUnderLoad)$$' ./cmd/gavel -load.clients 1000 -load.time 1m | grep -vE '^(===|PASS)'
 
+.PHONY: bench-fairness
+bench-fairness: ## Measure an honest caller beside a noisy one, for everything that callers share (Linux)
+	@$(GO) test -count 1 -timeout 20m -v -run 'TestNoisyNeighbour$$' ./cmd/gavel -fairness.calls 200 | grep -vE '^(===|PASS)'
+
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
 	$(GO) test -count 1 -timeout 60m -v -run 'TestKilledProcessLosesNothing|TestDeletedLog|TestLogAlone' ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
