@@ -145,3 +145,15 @@ func TestModeOverridesTheEnvironment(t *testing.T) {
 		t.Errorf("record-missing: exit code %d, %d requests\n%s", code, model.Count(), out)
 	}
 }
+
+// What one principal may ask of the model in a minute is about moves: a measurement asks
+// as fast as the endpoint answers.
+func TestEvaluationHasNoShare(t *testing.T) {
+	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Approver))
+	defer provider.Close()
+	results := filepath.Join(t.TempDir(), "r.json")
+	code, out := evalRun(t, provider.URL, "--llm-rate", "2", "--llm-token-rate", "10", "--mode", "live", "--max-errors", "0", "--out", results, smallSet(t, 20))
+	if code != exitFine {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+}

@@ -28,7 +28,7 @@ var fairCalls = flag.Int("fairness.calls", 20, "calls of the honest caller in ea
 const (
 	noisyCallers = 16                     // connections of the noisy caller
 	mostSlower   = 10                     // p95 beside a noisy caller, as a multiple of the quiet one
-	quietFloor   = 100 * time.Millisecond // below it, a ratio says more about the machine
+	quietFloor   = 25 * time.Millisecond  // below it, a ratio says more about the machine
 	modelTime    = 200 * time.Millisecond // how long the model thinks
 	fairConns    = 128                    // of the server; half as many requests at once
 )
@@ -88,7 +88,7 @@ func startFairness(t *testing.T) *fairness {
 	t.Cleanup(provider.Close)
 	f := &fairness{served: serveGavel(t, "--rate", "0", "--quota-bytes", "0", "--quota-instances", "0", "--config", config,
 		"--max-conns", strconv.Itoa(fairConns), "--max-requests", strconv.Itoa(fairConns/2),
-		"--llm-base-url", provider.URL, "--llm-model", "m", "--llm-structured", "json_schema")}
+		"--llm-base-url", provider.URL, "--llm-model", "m", "--llm-structured", "json_schema", "--llm-rate", "1000", "--llm-token-rate", "0")}
 	f.must(f.owner, http.MethodPost, "/v1/definitions", sharedWorkflow)
 	f.untilReady()
 	f.honest, f.noisy = f.token("honest"), f.token("noisy")

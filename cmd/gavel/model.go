@@ -26,8 +26,8 @@ type modelFlags struct {
 	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
 	Deadline    time.Duration `name:"llm-deadline" placeholder:"TIME" help:"The longest that a decision waits for the model. Default: 20s, with thinking 60s."`
 	Budget      int           `name:"llm-budget" placeholder:"N" help:"The most judgements that one principal may ask of the model in an hour. Default: no limit."`
-	ModelRate   int           `name:"llm-rate" default:"60" placeholder:"N" help:"The most requests to the model's endpoint in a minute for one principal; at most half of what the provider allows. -1 is no limit. Default: 60."`
-	ModelTokens int           `name:"llm-token-rate" default:"100000" placeholder:"N" help:"The most tokens, read and written, in a minute for one principal; at most half of what the provider allows. -1 is no limit. Default: 100000."`
+	ModelRate   int           `name:"llm-rate" default:"60" placeholder:"N" help:"The most requests to the model's endpoint in a minute for one principal; at most half of what the provider allows. 0 is no limit. Default: 60."`
+	ModelTokens int           `name:"llm-token-rate" default:"100000" placeholder:"N" help:"The most tokens, read and written, in a minute for one principal; at most half of what the provider allows. 0 is no limit. Default: 100000."`
 	Refusals    int           `name:"llm-refusals" default:"3" placeholder:"N" help:"The number of refusals of the same data after which a person has to decide; -1 is never. Default: 3."`
 	Window      time.Duration `name:"llm-refusal-window" default:"24h" placeholder:"TIME" help:"How long a refusal counts for --llm-refusals, at most 168h. Default: 24h."`
 
@@ -109,7 +109,13 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 	if f.Window <= 0 || f.Window > engine.MaxRefusalAge {
 		return llm.Config{}, misused("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, engine.MaxRefusalAge)
 	}
-	cfg := llm.Config{Deadline: f.Deadline, Private: f.AllowHTTP, CallerRequests: f.ModelRate, CallerTokens: f.ModelTokens}
+	unlimited := func(n int) int { // 0 means the default to package llm
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	cfg := llm.Config{Deadline: f.Deadline, Private: f.AllowHTTP, CallerRequests: unlimited(f.ModelRate), CallerTokens: unlimited(f.ModelTokens)}
 	add := func(name, base, key string) string {
 		rung := llm.Rung(f.Structured)
 		if f.Structured == "auto" {
