@@ -62,7 +62,7 @@ func TestWriteRefusesNames(t *testing.T) {
 			ID: "wf-1", State: json.RawMessage(`{}`), Checkpoints: []engine.ExportedCheckpoint{{ID: "../x", Document: json.RawMessage(`{}`)}},
 		})},
 		"two of one name": {
-			Definitions: []engine.ExportedDefinition{{Name: "A", Newest: true}, {Name: "a", Newest: true}}, Instances: one(engine.ExportedInstance{ID: "wf-1"}),
+			Definitions: []engine.ExportedDefinition{{Name: "a", Newest: true}, {Name: "a", Newest: true}}, Instances: one(engine.ExportedInstance{ID: "wf-1"}),
 		},
 	} {
 		out := files{}

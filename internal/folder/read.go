@@ -241,7 +241,7 @@ func (f *Folder) instance(file string) (engine.ImportInstance, error) {
 	switch {
 	case in.ID == "":
 		in.ID = stem
-	case in.ID != stem && "wf-"+in.ID != stem:
+	case !isStemOf(stem, in.ID):
 		return in, fmt.Errorf("it says that it is %.80q, and its name says something else", in.ID)
 	}
 	if f.logs[in.Log] {

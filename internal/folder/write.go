@@ -36,7 +36,7 @@ func Write(to Target, x engine.Exported) (Written, error) {
 	var out Written
 	w := &writer{to: to, taken: map[string]bool{}}
 	for _, d := range x.Definitions {
-		name := d.Name
+		name := fileStem(d.Name)
 		if !d.Newest {
 			name += "@" + strconv.Itoa(d.Version)
 		}
@@ -49,12 +49,10 @@ func Write(to Target, x engine.Exported) (Written, error) {
 		if err != nil {
 			return out, err
 		}
-		stem := in.ID
-		if !strings.HasPrefix(stem, "wf-") {
-			stem = "wf-" + stem
-		}
+		stem := w.free("%s.json", instanceStems(in.ID))
 		for _, cp := range in.Checkpoints {
-			if err := w.put(path.Join(checkpointsDir, stem+"."+cp.ID+".json"), cp.Document); err != nil {
+			name := w.free(checkpointsDir+"/%s.json", checkpointNames(stem, cp.ID))
+			if err := w.put(path.Join(checkpointsDir, name+".json"), cp.Document); err != nil {
 				return out, err
 			}
 		}
@@ -91,17 +89,27 @@ type writer struct {
 	taken map[string]bool
 }
 
+// free is the first of some names that is not taken, else the last one.
+func (w *writer) free(file string, names []string) string {
+	for _, name := range names {
+		if !w.taken[fmt.Sprintf(file, name)] {
+			return name
+		}
+	}
+	return names[len(names)-1]
+}
+
 // goodName is what a name must be, whatever ids and names made it up.
-var goodName = regexp.MustCompile(`^((definitions|checkpoints)/)?[A-Za-z0-9][A-Za-z0-9._@-]*$`)
+var goodName = regexp.MustCompile(`^((definitions|checkpoints)/)?[a-z0-9_!][a-z0-9._@!-]*$`)
 
 func (w *writer) put(name string, documents ...json.RawMessage) error {
 	switch {
 	case !goodName.MatchString(name) || !fs.ValidPath(name):
 		return fmt.Errorf("%q cannot be the name of a file; it was not written", name)
-	case w.taken[strings.ToLower(name)]:
+	case w.taken[name]:
 		return fmt.Errorf("two parts of the export would be %s", name)
 	}
-	w.taken[strings.ToLower(name)] = true
+	w.taken[name] = true
 	var content bytes.Buffer
 	for _, doc := range documents {
 		content.Write(doc)
@@ -116,8 +124,12 @@ func (w *writer) put(name string, documents ...json.RawMessage) error {
 // marker is the file by which an export is known again.
 const marker = ".gavel-export"
 
+// marked is what it holds. Exports of form 1 called files otherwise, so that an export over
+// one would leave older files of the same definitions behind.
+const marked = "gavel export, form 2\n"
+
 // ErrForeign is the error of a target that holds what no export put there.
-var ErrForeign = errors.New("the folder is neither empty nor an earlier export")
+var ErrForeign = errors.New("the folder is neither empty nor an earlier export of this form")
 
 // Dir is a Target on disk.
 type Dir struct {
@@ -138,12 +150,12 @@ func OpenDir(dir string) (*Dir, error) {
 	d := &Dir{root: root, dirs: map[string]bool{".": true}}
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err == nil && len(entries) > 0 {
-		if _, merr := root.Lstat(marker); merr != nil {
+		if form, merr := root.ReadFile(marker); merr != nil || string(form) != marked {
 			err = ErrForeign
 		}
 	}
 	if err == nil {
-		err = d.Put(marker, []byte("gavel export, form 1\n"))
+		err = d.Put(marker, []byte(marked))
 	}
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
