@@ -24,3 +24,10 @@ func (e *Engine) Effect(move record.Event) string { return e.effect(move) }
 func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
 	return e.foldTo(ctx, id, revision, seq)
 }
+
+// Held is how many events a feed holds, and how large they are.
+func (f *Feed) Held() (events, bytes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.events), f.bytes
+}

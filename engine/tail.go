@@ -57,6 +57,15 @@ type TailResult struct {
 // Tail returns what was committed after a position, by this process or another one. An
 // agent sees the events of its own instances.
 func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailResult, error) {
+	return e.tail(ctx, p, req, pageBytes)
+}
+
+func noTail() error {
+	return &Error{Code: CodeUnavailable, Message: "This store does not tell what was committed last.", Hint: "Read the history of one instance instead."}
+}
+
+// tail is Tail with pages of so many bytes.
+func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most int) (TailResult, error) {
 	if err := authorize(p, opRead); err != nil {
 		return TailResult{}, err
 	}
@@ -66,7 +75,7 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 	}
 	store, ok := e.cfg.Store.(Tailer)
 	if !ok {
-		return TailResult{}, &Error{Code: CodeUnavailable, Message: "This store does not tell what was committed last.", Hint: "Read the history of one instance instead."}
+		return TailResult{}, noTail()
 	}
 	if req.WorkflowID != "" {
 		if _, _, err := e.instance(ctx, p, req.WorkflowID); err != nil {
@@ -82,14 +91,14 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 	case req.After >= last:
 		return TailResult{Events: []EventView{}, Next: req.After}, nil
 	}
-	return e.tailPage(ctx, p, req, store, last, limit)
+	return e.tailPage(ctx, p, req, store, last, limit, most)
 }
 
 // mostTailed bounds how many events one request looks through.
 const mostTailed = 5000
 
 // tailPage reads a page of events up to the last position.
-func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, store Tailer, last int64, limit int) (TailResult, error) {
+func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, store Tailer, last int64, limit, most int) (TailResult, error) {
 	ctx, read, err := e.beginBulkRead(ctx, p)
 	if err != nil {
 		return TailResult{}, err
@@ -115,7 +124,7 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, sto
 			found = append(found, ev)
 			read.add(len(ev.Event.Body()))
 		}
-		if len(found) == limit || read.isFull() {
+		if len(found) == limit || read.bytes >= most || read.isFull() {
 			next = ev.Position
 			break
 		}

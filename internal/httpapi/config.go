@@ -40,6 +40,11 @@ type Engine interface {
 	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
 }
 
+// feeder is what an Engine has to be as well where events are streamed; *engine.Engine is.
+type feeder interface {
+	NewFeed() *engine.Feed
+}
+
 // Source is a source of evidence that an operator configured.
 type Source struct {
 	// Name is what definitions call it.

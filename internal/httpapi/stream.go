@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -17,15 +18,16 @@ import (
 // reconnect is how long a client should wait before it takes a stream up again.
 const reconnect = time.Second
 
-// feed is one stream of events. It pulls: what a reader has not taken yet stays in the
-// store, so a slow one costs no memory.
-type feed struct {
+// stream is one stream of events. It pulls: what a reader has not taken yet stays in the
+// feed or in the store, so a slow one costs no memory.
+type stream struct {
 	h    *Handler
 	w    http.ResponseWriter
 	out  *http.ResponseController
 	who  auth.Identity
 	req  engine.TailRequest
-	said time.Time // when something was sent last
+	at   *atomic.Int64 // the position up to which all was sent
+	said time.Time     // when something was sent last
 }
 
 // stream sends events as they happen, until the caller goes, its credential or the
@@ -35,6 +37,9 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	if req.Limit != 0 {
 		return wrong("limit", "A stream has no pages, so it has no limit.", "Leave it out.")
 	}
+	if h.tailer == nil {
+		return &engine.Error{Code: engine.CodeUnavailable, Message: "Events are not streamed here.", Hint: "Read them as pages."}
+	}
 	select {
 	case <-listen.Draining(r.Context()):
 		return &engine.Error{Code: CodeDraining, Message: "The server is about to end.", Hint: "Connect again shortly."}
@@ -42,18 +47,25 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.life(who))
 	defer cancel()
-	first, err := h.cfg.Engine.Tail(ctx, who.Principal, req)
+	probe := req // whether it may be read, and where it begins
+	probe.After = -1
+	end, err := h.cfg.Engine.Tail(ctx, who.Principal, probe)
 	if err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
+	}
+	if req.After < 0 {
+		req.After = end.Next
 	}
 	leave, err := h.streams.enter(who.ID)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	f := &feed{h: h, w: w, out: http.NewResponseController(w), who: who, req: req}
-	f.open()
-	f.run(ctx, first)
+	at, stop := h.tailer.follow(req.After)
+	defer stop()
+	s := &stream{h: h, w: w, out: http.NewResponseController(w), who: who, req: req, at: at}
+	s.open()
+	s.run(ctx)
 	return nil
 }
 
@@ -67,130 +79,118 @@ func (h *Handler) life(who auth.Identity) time.Duration {
 	return life
 }
 
-func (f *feed) open() {
+func (s *stream) open() {
 	// The limits of time of ordinary requests are not a stream's. A writer that knows none
 	// needs none.
-	_ = f.out.SetReadDeadline(time.Time{})
-	f.w.Header().Set("Content-Type", eventStream)
-	f.w.Header().Set("X-Accel-Buffering", "no") // proxies that would collect it
-	f.w.WriteHeader(http.StatusOK)
+	_ = s.out.SetReadDeadline(time.Time{})
+	s.w.Header().Set("Content-Type", eventStream)
+	s.w.Header().Set("X-Accel-Buffering", "no") // proxies that would collect it
+	s.w.WriteHeader(http.StatusOK)
 }
 
-func (f *feed) run(ctx context.Context, page engine.TailResult) {
-	if f.send([]byte("retry: "+strconv.FormatInt(reconnect.Milliseconds(), 10)+"\n"+idLine(page.Next, len(page.Events) == 0)+"\n")) != nil {
+func (s *stream) run(ctx context.Context) {
+	if s.send("retry: "+strconv.FormatInt(reconnect.Milliseconds(), 10)+"\n"+s.idLine()+"\n") != nil {
 		return
 	}
 	for {
-		if f.page(page) != nil {
+		changed := s.h.tailer.changed()
+		page, err := s.h.tailer.feed.Page(ctx, s.who.Principal, s.req)
+		if err != nil {
+			s.fail(ctx, err)
 			return
 		}
-		f.req.After = page.Next
-		if !page.More && !f.wait(ctx) {
+		if s.sendPage(page) != nil {
 			return
 		}
-		var err error
-		if page, err = f.h.cfg.Engine.Tail(ctx, f.who.Principal, f.req); err != nil {
-			f.failed(ctx, err)
+		s.req.After = page.Next
+		s.at.Store(page.Next)
+		if !page.More && !s.wait(ctx, changed) {
 			return
 		}
 	}
 }
 
 // idLine tells the reader where it is, when no event does.
-func idLine(position int64, quiet bool) string {
-	if !quiet {
-		return ""
-	}
-	return "id: " + strconv.FormatInt(position, 10) + "\n"
-}
+func (s *stream) idLine() string { return "id: " + strconv.FormatInt(s.req.After, 10) + "\n" }
 
-// page sends events.
-func (f *feed) page(page engine.TailResult) error {
-	if len(page.Events) == 0 {
+// sendPage sends events.
+func (s *stream) sendPage(page engine.FeedPage) error {
+	if len(page.Items) == 0 {
 		return nil
 	}
-	var b bytes.Buffer
-	for _, ev := range page.Events {
-		data, err := encode(ev)
-		if err != nil {
-			return err
+	s.begin()
+	for _, item := range page.Items {
+		if _, err := fmt.Fprintf(s.w, "id: %d\nevent: %s\ndata: ", item.Position, item.Kind); err != nil {
+			return fmt.Errorf("write to the stream: %w", err)
 		}
-		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", ev.Position, ev.Kind, bytes.TrimSpace(data))
+		if _, err := s.w.Write(item.JSON); err != nil {
+			return fmt.Errorf("write to the stream: %w", err)
+		}
+		if _, err := io.WriteString(s.w, "\n\n"); err != nil {
+			return fmt.Errorf("write to the stream: %w", err)
+		}
 	}
-	return f.send(b.Bytes())
+	return s.flush()
 }
 
 // wait returns true when there may be more, and says now and then that the stream lives.
 // False ends the stream.
-func (f *feed) wait(ctx context.Context) bool {
-	tick := time.NewTicker(f.h.cfg.Poll)
-	defer tick.Stop()
+func (s *stream) wait(ctx context.Context, changed <-chan struct{}) bool {
 	for {
+		quiet := time.NewTimer(time.Until(s.said.Add(s.h.cfg.Heartbeat)))
 		select {
 		case <-ctx.Done():
+			quiet.Stop()
 			return false
 		case <-listen.Draining(ctx):
-			_ = f.send([]byte(": the server is about to end\n\n")) // it ends either way
+			quiet.Stop()
+			_ = s.send(": the server is about to end\n\n") // it ends either way
 			return false
-		case <-tick.C:
+		case <-changed:
+			quiet.Stop()
+			return true
+		case <-quiet.C:
 		}
-		last, err := f.h.pulse.position(ctx, f.h, f.who.Principal)
-		if err != nil || last > f.req.After {
-			return true // an error will show again, and be told
-		}
-		if time.Since(f.said) >= f.h.cfg.Heartbeat && f.send([]byte(": still here\n"+idLine(f.req.After, true)+"\n")) != nil {
+		if s.send(": still here\n"+s.idLine()+"\n") != nil {
 			return false
 		}
 	}
 }
 
-// failed tells why the stream ends.
-func (f *feed) failed(ctx context.Context, err error) {
+// fail tells why the stream ends.
+func (s *stream) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	e := f.h.explain(ctx, "events", err)
+	e := s.h.explain(ctx, "events", err)
 	known := info(e.Code)
 	p := Problem{
 		Type: problemType + string(e.Code), Title: known.Meaning, Status: status(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint,
 		Retryable: known.Retryable, RequestID: requestID(ctx),
 	}
 	if data, err := encode(p); err == nil {
-		_ = f.send(fmt.Appendf(nil, "event: problem\ndata: %s\n\n", bytes.TrimSpace(data))) // the stream ends either way
+		_ = s.send("event: problem\ndata: " + string(bytes.TrimSpace(data)) + "\n\n") // the stream ends either way
 	}
 }
 
-// send writes through to the reader, who has so long to take it.
-func (f *feed) send(text []byte) error {
-	_ = f.out.SetWriteDeadline(time.Now().Add(f.h.cfg.WriteTimeout)) // not every writer has deadlines
-	if _, err := f.w.Write(text); err != nil {
+// send writes through to the reader.
+func (s *stream) send(text string) error {
+	s.begin()
+	if _, err := io.WriteString(s.w, text); err != nil {
 		return fmt.Errorf("write to the stream: %w", err)
 	}
-	f.said = time.Now()
-	if err := f.out.Flush(); err != nil {
+	return s.flush()
+}
+
+// begin gives the reader its time for what is written next.
+func (s *stream) begin() {
+	_ = s.out.SetWriteDeadline(time.Now().Add(s.h.cfg.WriteTimeout)) // not every writer has deadlines
+}
+
+func (s *stream) flush() error {
+	s.said = time.Now()
+	if err := s.out.Flush(); err != nil {
 		return fmt.Errorf("write to the stream: %w", err)
 	}
 	return nil
-}
-
-// pulse asks the store for its last position, once for all streams that ask at about the
-// same time.
-type pulse struct {
-	mu   sync.Mutex
-	at   time.Time
-	last int64
-}
-
-func (p *pulse) position(ctx context.Context, h *Handler, who engine.Principal) (int64, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Since(p.at) < h.cfg.Poll/2 {
-		return p.last, nil
-	}
-	end, err := h.cfg.Engine.Tail(ctx, who, engine.TailRequest{After: -1})
-	if err != nil {
-		return 0, err //nolint:wrapcheck // an *engine.Error
-	}
-	p.at, p.last = time.Now(), end.Next
-	return p.last, nil
 }

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -21,6 +22,9 @@ type Sources struct {
 	Store   func() StoreStats
 	// Streams is how many event streams and protocol sessions are held.
 	Streams func() int
+	// StreamLag is how far the event stream is behind that is furthest behind: by positions,
+	// and by the age of the oldest event that it was not sent.
+	StreamLag func() (events int64, age time.Duration)
 	// Listener is what callers hold of the listener, and what they lost.
 	Listener func() ListenerStats
 }

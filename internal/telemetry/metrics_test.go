@@ -98,7 +98,8 @@ func TestMetricsThatArePulled(t *testing.T) {
 		Store: func() telemetry.StoreStats {
 			return telemetry.StoreStats{Batches: 5, Writes: 50, Queued: 1, LogBytes: 4096}
 		},
-		Streams: func() int { return 9 },
+		Streams:   func() int { return 9 },
+		StreamLag: func() (int64, time.Duration) { return 12, 1500 * time.Millisecond },
 	})
 	if calls != 0 {
 		t.Error("figures were pulled before anybody asked")
@@ -108,7 +109,7 @@ func TestMetricsThatArePulled(t *testing.T) {
 		`gavel_model_breaker{model="m",state="open"} 1`, `gavel_model_breaker{model="m",state="closed"} 0`, `gavel_model_seconds{model="m",quantile="0.95"} 1`,
 		`gavel_sandbox_kills_total 3`, `gavel_sandbox_waiting 2`,
 		`gavel_store_batches_total 5`, `gavel_store_writes_total 50`, `gavel_store_queued 1`, `gavel_store_bytes{part="log"} 4096`,
-		`gavel_streams 9`,
+		`gavel_streams 9`, `gavel_stream_lag_events 12`, `gavel_stream_lag_seconds 1.5`,
 	)
 }
 

@@ -40,6 +40,11 @@ func (p pulled) Collect(ch chan<- prometheus.Metric) {
 	if p.from.Streams != nil {
 		tell("streams", "Event streams and protocol sessions that are held.", prometheus.GaugeValue, float64(p.from.Streams()))
 	}
+	if p.from.StreamLag != nil {
+		events, age := p.from.StreamLag()
+		tell("stream_lag_events", "Events committed that the event stream furthest behind was not sent yet, those it may not see included.", prometheus.GaugeValue, float64(events))
+		tell("stream_lag_seconds", "Age of the oldest event that the event stream furthest behind was not sent yet.", prometheus.GaugeValue, age.Seconds())
+	}
 }
 
 func tellListener(tell telling, s ListenerStats) {

@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// The bounds of a feed.
+const (
+	// feedBytes bounds what is recorded of the events that a feed holds, and feedEvents
+	// their number.
+	feedBytes  = 8 << 20
+	feedEvents = 10_000
+	// feedPageBytes bounds a page: a reader that takes none of it holds so much.
+	feedPageBytes = 256 << 10
+	// feedPage is how many events a page has at most.
+	feedPage = historyMost
+)
+
+// Feed gives many streams what is committed: each new event is read once, and rendered once
+// for all who see the same of it. It holds the newest events. A stream that is behind them
+// reads pages of the store, as its own bulk reads. It is safe for concurrent use.
+type Feed struct {
+	e     *Engine
+	store Tailer
+
+	reading sync.Mutex // held while the store is read
+
+	mu     sync.Mutex
+	begun  bool
+	after  int64 // the position behind which all events up to last are held
+	last   int64
+	bytes  int
+	events []*fedEvent
+	err    error // of the last Read
+}
+
+// fedEvent is an event that a feed holds.
+type fedEvent struct {
+	PlacedEvent
+	size int
+	// stale counts what happened to the instance since: what is shown of an event depends
+	// on what the instance has by now.
+	stale atomic.Int64
+
+	mu       sync.Mutex // held while it is rendered
+	rendered map[viewClass]rendering
+}
+
+// rendering is an event as JSON, as it was when the count was stale.
+type rendering struct {
+	stale int64
+	json  []byte
+}
+
+// viewClass is all that what is shown of an event depends on: two callers of one class see
+// the same.
+type viewClass struct {
+	role Role
+	owns bool // the instance
+}
+
+// FeedItem is one event of a page.
+type FeedItem struct {
+	Position int64
+	Kind     record.Kind
+	// JSON is the EventView. It is shared: it must not be changed.
+	JSON []byte
+}
+
+// FeedPage is what follows a position.
+type FeedPage struct {
+	Items []FeedItem
+	// Next is After of the request that continues.
+	Next int64
+	// More says that there is more already.
+	More bool
+}
+
+// NewFeed returns a feed that holds nothing: see Read.
+func (e *Engine) NewFeed() *Feed {
+	store, _ := e.cfg.Store.(Tailer)
+	return &Feed{e: e, store: store}
+}
+
+// Read takes in what was committed since the last call, by this process or another one,
+// and returns the last position. Pages show it from then on.
+func (f *Feed) Read(ctx context.Context) (int64, error) {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	last, err := f.read(BulkRead(ctx))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	return last, err
+}
+
+func (f *Feed) read(ctx context.Context) (int64, error) {
+	if f.store == nil {
+		return 0, noTail()
+	}
+	last, err := f.store.LastPosition(ctx)
+	if err != nil {
+		return 0, storeError("find the last event", err)
+	}
+	f.mu.Lock()
+	if !f.begun || last-f.last > feedEvents { // who wants what is before reads it from the store
+		f.begun, f.after, f.last, f.bytes, f.events = true, last, last, 0, nil
+	}
+	from := f.last
+	f.mu.Unlock()
+	if last <= from {
+		return from, nil
+	}
+	for ev, err := range f.store.EventsAfter(ctx, TailQuery{After: from, UpTo: last}) {
+		if err != nil {
+			return 0, storeError("read the events", err)
+		}
+		f.add(ev)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = last
+	return last, nil
+}
+
+// add holds one more event, and drops the oldest when there are too many.
+func (f *Feed) add(at PlacedEvent) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at.Event.Kind.Revises() {
+		for _, old := range f.events {
+			if old.Event.Instance == at.Event.Instance {
+				old.stale.Add(1)
+			}
+		}
+	}
+	ev := &fedEvent{PlacedEvent: at, size: len(at.Event.Body())}
+	f.events = append(f.events, ev)
+	f.bytes += ev.size
+	f.last = at.Position
+	drop := 0
+	for ; len(f.events)-drop > feedEvents || f.bytes > feedBytes; drop++ {
+		f.bytes -= f.events[drop].size
+		f.after = f.events[drop].Position
+	}
+	if drop > 0 {
+		clear(f.events[:drop])
+		f.events = f.events[drop:]
+	}
+}
+
+// Forget drops all that is held. The next Read begins anew.
+func (f *Feed) Forget() {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begun, f.bytes, f.events, f.err = false, 0, nil, nil
+}
+
+// Page returns what follows req.After, as Tail does, up to where Read has come. Its Limit is
+// not read.
+func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
+	if err := authorize(p, opRead); err != nil {
+		return FeedPage{}, err
+	}
+	held, page, ok, err := f.held(p, req)
+	switch {
+	case err != nil:
+		return FeedPage{}, err
+	case !ok:
+		return f.stored(ctx, p, req)
+	}
+	if req.WorkflowID != "" && len(held) > 0 {
+		if _, _, err := f.e.instance(ctx, p, req.WorkflowID); err != nil {
+			return FeedPage{}, err
+		}
+	}
+	for _, ev := range held {
+		text, err := f.render(ctx, ev, viewClass{p.Role, ev.Owner == p.ID})
+		if err != nil {
+			return FeedPage{}, err
+		}
+		page.Items = append(page.Items, FeedItem{Position: ev.Position, Kind: ev.Event.Kind, JSON: text})
+	}
+	return page, nil
+}
+
+// held are the events of a page that p may see; false when some of them may not be held.
+func (f *Feed) held(p Principal, req TailRequest) (found []*fedEvent, page FeedPage, ok bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.err != nil:
+		return nil, FeedPage{}, false, f.err
+	case !f.begun || req.After < f.after:
+		return nil, FeedPage{}, false, nil
+	}
+	page.Next = max(req.After, f.last)
+	size := 0
+	first := sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > req.After })
+	for _, ev := range f.events[first:] {
+		if !f.e.tells(p, req, ev.PlacedEvent) {
+			continue
+		}
+		if len(found) == feedPage || len(found) > 0 && size+ev.size > feedPageBytes {
+			page.Next, page.More = found[len(found)-1].Position, true
+			break
+		}
+		found, size = append(found, ev), size+ev.size
+	}
+	return found, page, true, nil
+}
+
+// stored is a page of the store.
+func (f *Feed) stored(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
+	req.Limit = feedPage
+	read, err := f.e.tail(ctx, p, req, feedPageBytes)
+	if err != nil {
+		return FeedPage{}, err
+	}
+	page := FeedPage{Next: read.Next, More: read.More}
+	for _, view := range read.Events {
+		text, err := encodeView(view)
+		if err != nil {
+			return FeedPage{}, err
+		}
+		page.Items = append(page.Items, FeedItem{Position: view.Position, Kind: view.Kind, JSON: text})
+	}
+	return page, nil
+}
+
+// render is an event as callers of a class see it.
+func (f *Feed) render(ctx context.Context, ev *fedEvent, class viewClass) ([]byte, error) {
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	stale := ev.stale.Load()
+	if r, ok := ev.rendered[class]; ok && r.stale == stale {
+		return r.json, nil
+	}
+	// Nobody else's rights count: who is not the owner owns nothing at all.
+	viewer := Principal{Role: class.role}
+	if class.owns {
+		viewer.ID = ev.Owner
+	}
+	ctx = BulkRead(ctx)
+	show := f.e.showing(viewer)
+	var err error
+	if stale > 0 { // its version may be another one by now
+		err = show.load(ctx, ev.Event.Instance)
+	} else {
+		err = show.place(ctx, ev.PlacedEvent)
+	}
+	if err != nil {
+		return nil, err
+	}
+	view, err := eventView(ctx, show, ev.PlacedEvent)
+	if err != nil {
+		return nil, err
+	}
+	text, err := encodeView(view)
+	if err != nil {
+		return nil, err
+	}
+	if ev.rendered == nil {
+		ev.rendered = map[viewClass]rendering{}
+	}
+	ev.rendered[class] = rendering{stale, text}
+	return text, nil
+}
+
+// encodeView is compact JSON that leaves <, > and & as they are.
+func encodeView(view EventView) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(view); err != nil {
+		return nil, internal("encode an event", err)
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// FeedLag is how far behind a stream is.
+type FeedLag struct {
+	Events int64         // positions up to the last one that was read
+	Time   time.Duration // the age of the oldest of them that is held
+}
+
+// Lag is how far behind a stream is that has sent everything up to a position.
+func (f *Feed) Lag(position int64) FeedLag {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > position })
+	if !f.begun || position >= f.last || i == len(f.events) {
+		return FeedLag{Events: max(0, f.last-position)}
+	}
+	return FeedLag{Events: f.last - position, Time: max(0, f.e.now().Sub(f.events[i].Event.Time))}
+}

@@ -1,0 +1,227 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// tailedStore counts the events that tails read, and the instances that rendering loads.
+type tailedStore struct {
+	*memstore.Store
+	read, loads atomic.Int64
+}
+
+func (s *tailedStore) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
+	return func(yield func(engine.PlacedEvent, error) bool) {
+		for ev, err := range s.Store.EventsAfter(ctx, q) {
+			s.read.Add(1)
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *tailedStore) Load(ctx context.Context, id string) (record.Instance, error) {
+	if engine.IsBulkRead(ctx) {
+		s.loads.Add(1)
+	}
+	return s.Store.Load(ctx, id) //nolint:wrapcheck // what it counts for
+}
+
+func (b *bench) readFeed(f *engine.Feed) int64 {
+	b.t.Helper()
+	last, err := f.Read(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return last
+}
+
+// fed reads what a feed has behind a position, page by page.
+func (b *bench) fed(f *engine.Feed, p engine.Principal, req engine.TailRequest) (items []engine.FeedItem, pages int) {
+	b.t.Helper()
+	for {
+		page, err := f.Page(b.t.Context(), p, req)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		items, pages = append(items, page.Items...), pages+1
+		if req.After = page.Next; !page.More {
+			return items, pages
+		}
+	}
+}
+
+const pinFlow = `{"name":"secret","sensitive":["/pin"],"initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`
+
+// However many streams follow, an event is read once, and rendered once for all who see
+// the same of it.
+func TestAFeedReadsAndRendersOnce(t *testing.T) {
+	t.Parallel()
+	s := &tailedStore{Store: memstore.New()}
+	b := newBenchOn(t, s)
+	b.define(operator, pinFlow)
+	id := b.start(agent, "secret", `{"pin":"4711-0815"}`).ID
+	f := b.NewFeed()
+	from := b.readFeed(f)
+	const events, streams = 20, 100
+	for range events {
+		b.moved(agent, id, "go", `{"pin":"4711-0815"}`, "a")
+	}
+	s.read.Store(0)
+	s.loads.Store(0)
+	var wg sync.WaitGroup
+	for range 3 {
+		b.readFeed(f)
+	}
+	for _, p := range []engine.Principal{agent, operator, auditor, other} {
+		for range streams {
+			wg.Go(func() {
+				page, err := f.Page(t.Context(), p, engine.TailRequest{After: from})
+				want := events
+				if p == other {
+					want = 0
+				}
+				if err != nil || len(page.Items) != want || page.More {
+					t.Errorf("%s: %d events, %v", p.ID, len(page.Items), err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if got := s.read.Load(); got != events {
+		t.Errorf("%d events were read for %d streams, want %d", got, 4*streams, events)
+	}
+	if got := s.loads.Load(); got != 3*events { // by the owner, an operator and an auditor
+		t.Errorf("%d renderings, want %d", got, 3*events)
+	}
+}
+
+// A feed shows everyone what Tail shows, and no event more, also when what it rendered
+// before has become sensitive since.
+func TestAFeedShowsWhatTailShows(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, s engine.Store) {
+		b := newBenchOn(t, s)
+		b.define(operator, named(simple, "simple"))
+		b.define(operator, `{"name":"secret","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)
+		b.define(agent, named(simple, "own"))
+		f := b.NewFeed()
+		from := b.readFeed(f)
+		narrow := auditor
+		narrow.Workflows = "sim*"
+		ids := map[string]bool{"": true}
+		compare := func() {
+			t.Helper()
+			last := b.readFeed(f)
+			for _, p := range []engine.Principal{agent, other, operator, reviewer, auditor, narrow} {
+				for id := range ids {
+					for _, workflow := range []string{"", "secret"} {
+						req := engine.TailRequest{After: from, WorkflowID: id, Workflow: workflow, Limit: 1000}
+						want, err := b.Tail(t.Context(), p, req)
+						page, ferr := f.Page(t.Context(), p, req)
+						if (err == nil) != (ferr == nil) && len(page.Items) > 0 {
+							t.Fatalf("%s %+v: Tail says %v, the feed %v", p.ID, req, err, ferr)
+						}
+						if err != nil || ferr != nil {
+							continue
+						}
+						if page.Next != last || len(page.Items) != len(want.Events) {
+							t.Fatalf("%s %+v: %d events up to %d, want %d up to %d", p.ID, req, len(page.Items), page.Next, len(want.Events), last)
+						}
+						for i, item := range page.Items {
+							var view any
+							text, err := json.Marshal(want.Events[i])
+							if err != nil {
+								t.Fatal(err)
+							}
+							var got any
+							if json.Unmarshal(text, &view) != nil || json.Unmarshal(item.JSON, &got) != nil || fmt.Sprint(got) != fmt.Sprint(view) || item.Position != want.Events[i].Position {
+								t.Fatalf("%s: the feed shows\n%s\nTail shows\n%s", p.ID, item.JSON, text)
+							}
+						}
+					}
+				}
+			}
+		}
+		for _, p := range []engine.Principal{agent, other} {
+			for _, workflow := range []string{"simple", "secret", "own"} {
+				if workflow == "own" && p == other {
+					continue
+				}
+				id := b.start(p, workflow, `{"pin":"4711-0815"}`).ID
+				ids[id] = true
+				b.advance(p, id, "4711-0815", `{}`)
+				b.checkpoint(p, id)
+				b.advance(p, id, "go", `{"note":"4711-0815"}`)
+				compare()
+			}
+		}
+		b.define(operator, pinFlow)
+		if _, err := b.Migrate(t.Context(), operator, engine.MigrateRequest{Workflow: "secret"}); err != nil {
+			t.Fatal(err)
+		}
+		compare()
+		for _, p := range []engine.Principal{agent, operator} {
+			items, _ := b.fed(f, p, engine.TailRequest{After: from, Workflow: "secret"})
+			for _, item := range items {
+				if strings.Contains(string(item.JSON), "4711") {
+					t.Errorf("%s is shown what is sensitive by now: %s", p.ID, item.JSON)
+				}
+			}
+		}
+	})
+}
+
+// What a feed holds is bounded. A stream that is behind it reads the store in large pages,
+// and misses nothing.
+func TestAStreamBehindTheFeed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(operator, simple)
+	f := b.NewFeed()
+	from := b.readFeed(f)
+	id := b.start(agent, "simple", `{}`).ID
+	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 60<<10))
+	const events = 400 // of 60 KiB: three times what is held
+	for i := range events {
+		b.advance(agent, id, "nonsense", large)
+		if i%50 == 0 {
+			b.readFeed(f)
+		}
+	}
+	last := b.readFeed(f)
+	if n, bytes := f.Held(); bytes > 8<<20 || n >= events {
+		t.Errorf("%d events with %d bytes are held", n, bytes)
+	}
+	if lag := f.Lag(from); lag.Events != events+1 || lag.Time <= 0 {
+		t.Errorf("the lag of one that was sent nothing: %+v", lag)
+	}
+	if lag := f.Lag(last); lag != (engine.FeedLag{}) {
+		t.Errorf("the lag of one that was sent all: %+v", lag)
+	}
+	items, pages := b.fed(f, agent, engine.TailRequest{After: from})
+	if len(items) != events+1 || pages < 10 {
+		t.Fatalf("%d events on %d pages", len(items), pages)
+	}
+	for i, item := range items {
+		if item.Position != from+int64(i)+1 {
+			t.Fatalf("event %d is at %d", i, item.Position)
+		}
+	}
+	f.Forget()
+	if n, bytes := f.Held(); n != 0 || bytes != 0 {
+		t.Errorf("forgotten, it holds %d events with %d bytes", n, bytes)
+	}
+}

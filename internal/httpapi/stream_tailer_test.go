@@ -1,0 +1,131 @@
+package httpapi_test
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+)
+
+// countedStore counts the events that tails read.
+type countedStore struct {
+	*memstore.Store
+	read atomic.Int64
+}
+
+func (s *countedStore) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
+	return func(yield func(engine.PlacedEvent, error) bool) {
+		for ev, err := range s.Store.EventsAfter(ctx, q) {
+			s.read.Add(1)
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+func newAPIOn(t testing.TB, store engine.Store, options ...func(*httpapi.Config)) *api {
+	t.Helper()
+	e := newEngine(t, func(c *engine.Config) { c.Store = store })
+	cfg := httpapi.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)}
+	for _, o := range options {
+		o(&cfg)
+	}
+	h, err := httpapi.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &api{t: t, engine: e, handler: h, http: signedIn(h)}
+}
+
+// However many streams are open, an event is read once for all of them; when the last one
+// ends, nothing is read any longer.
+func TestStreamsShareOneReader(t *testing.T) {
+	store := &countedStore{Store: memstore.New()}
+	a := newAPIOn(t, store, quick, func(c *httpapi.Config) { c.MaxStreams = 30 })
+	a.define(operator, paper)
+	s := a.server()
+	var streams []*sse
+	for range 30 {
+		for _, p := range []engine.Principal{agent, auditor} {
+			stream := listenTo(t, s, p, "/v1/events", "")
+			t.Cleanup(stream.close)
+			if m, err := stream.next(); err != nil || m.id != "0" { // it has begun
+				t.Fatalf("%+v, %v", m, err)
+			}
+			streams = append(streams, stream)
+		}
+	}
+	const events = 40
+	for range events {
+		a.start(agent)
+	}
+	var wg sync.WaitGroup
+	for _, stream := range streams {
+		wg.Go(func() {
+			if got, _ := stream.events(t, events); got[events-1].Position != events {
+				t.Errorf("the last event is at %d", got[events-1].Position)
+			}
+		})
+	}
+	wg.Wait()
+	if got := store.read.Load(); got != events {
+		t.Errorf("%d events were read for %d streams, want %d", got, len(streams), events)
+	}
+}
+
+// The lag is that of the stream that takes what it is sent most slowly.
+func TestStreamLag(t *testing.T) {
+	a := newAPIOn(t, memstore.New(), quick, func(c *httpapi.Config) { c.WriteTimeout = time.Minute })
+	a.define(operator, paper)
+	blocked, leave := make(chan struct{}), make(chan struct{})
+	slow := &blockedWriter{ResponseWriter: httptest.NewRecorder(), blocked: blocked, leave: leave}
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events", nil)
+	r.Header.Set("Accept", "text/event-stream")
+	r.Header.Set("Authorization", "Bearer "+agent.ID)
+	ended := make(chan struct{})
+	go func() { a.http.ServeHTTP(slow, r); close(ended) }()
+	<-blocked // it takes nothing
+	fast := listenTo(t, a.server(), agent, "/v1/events", "0")
+	for range 7 {
+		a.start(agent)
+	}
+	fast.events(t, 7)
+	if lag := a.handler.StreamLag(); lag.Events != 7 || lag.Time <= 0 {
+		t.Errorf("beside a stream that takes nothing: %+v", lag)
+	}
+	cancel()
+	close(leave)
+	<-ended
+	for deadline := time.Now().Add(patience); a.handler.StreamLag() != (engine.FeedLag{}); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("without it: %+v", a.handler.StreamLag())
+		}
+	}
+	fast.close()
+}
+
+// blockedWriter takes nothing until it may.
+type blockedWriter struct {
+	http.ResponseWriter
+	blocked, leave chan struct{}
+	once           sync.Once
+}
+
+func (w *blockedWriter) Write(b []byte) (int, error) {
+	w.once.Do(func() { close(w.blocked) })
+	<-w.leave
+	return len(b), nil
+}
+
+func (w *blockedWriter) FlushError() error { return nil }
