@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -20,10 +21,15 @@ const (
 	// indexFor is how long one search indexes before it looks through what is left, from
 	// the newest: the first search of a large store must not take a minute.
 	indexFor = 3 * time.Second
+	// indexPatience is how long a search waits for the writer.
+	indexPatience = time.Second
+	// indexAgain is how long nothing is indexed after the index could not be written.
+	indexAgain = 10 * time.Second
 )
 
 // index brings the index towards the events that are there now, all but the newest few,
-// for a bounded time, and returns the position that it has reached.
+// for a bounded time, and returns the position that it has reached. Where nothing can be
+// written it stays where it is, and the search looks through more.
 func (s *Store) index(ctx context.Context) (reached int64, err error) {
 	newest, until := int64(-1), time.Time{}
 	for {
@@ -41,11 +47,18 @@ func (s *Store) index(ctx context.Context) (reached int64, err error) {
 		} else if time.Now().After(until) {
 			return reached, nil
 		}
-		if newest-reached <= unindexed || s.writer == nil {
+		if newest-reached <= unindexed || s.writer == nil || time.Now().UnixNano() < s.indexAfter.Load() {
 			return reached, nil
 		}
-		if err := s.indexBehind(ctx, reached); err != nil && !isOvertaken(err) {
+		err = s.indexBehind(ctx, reached)
+		switch {
+		case err == nil, isOvertaken(err):
+		case ctx.Err() != nil, errors.Is(err, engine.ErrClosed):
 			return 0, err
+		default:
+			s.indexAfter.Store(time.Now().Add(indexAgain).UnixNano())
+			s.log.WarnContext(ctx, "the index of decisions cannot be written; searches are slower", "cause", err.Error())
+			return reached, nil
 		}
 	}
 }
@@ -66,6 +79,8 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) error {
 	if err != nil || b.to == 0 {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, indexPatience)
+	defer cancel()
 	return s.write(ctx, b.size, "index decisions", b.apply)
 }
 

@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -61,7 +62,8 @@ type Store struct {
 	health  health
 	release func() error // closes readers; nil for their own Close
 	// indexFor bounds how long one search indexes.
-	indexFor time.Duration
+	indexFor   time.Duration
+	indexAfter atomic.Int64 // when something may be indexed again, in nanoseconds since 1970
 
 	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
 	closed bool

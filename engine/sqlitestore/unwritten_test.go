@@ -1,0 +1,65 @@
+package sqlitestore_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// A search answers while nothing can be written: it looks through what is not indexed.
+func TestSearchWhileNothingCanBeWritten(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	open := func() *sqlitestore.Store {
+		s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path, BusyTimeout: 20 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	s, another := open(), open()
+	c := storetest.Start(t, storetest.ID(1), `{}`)
+	const events = 700 // more than a search looks through without an index
+	for range events {
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		c = storetest.Refuse(t, c.Next, "go")
+	}
+	find := func() (n int) {
+		t.Helper()
+		for _, err := range s.Decisions(t.Context(), engine.DecisionQuery{Action: "go"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		return n
+	}
+	lock, err := another.WriterConn().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.ExecContext(t.Context(), "UPDATE decision_index SET pos = pos"); err != nil { // takes the lock of writers
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), c); err == nil {
+		t.Fatal("something could be written")
+	}
+	for range 2 {
+		if got := find(); got != events-1 {
+			t.Errorf("found %d decisions, want %d", got, events-1)
+		}
+	}
+	if err := lock.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(); got != events-1 {
+		t.Errorf("found %d decisions afterwards, want %d", got, events-1)
+	}
+}
