@@ -161,7 +161,6 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 		c.Cassette = c.Tape
 	}
 	c.CassetteFor = c.Mode // what the environment says is for the gate, not for a measurement
-	c.ModelRate, c.ModelTokens = 0, 0
 	switch {
 	case c.Model == "":
 		return nil, misused("set LLM_JUDGE_MODEL, or ask no model with --structural", "no model is configured")

@@ -292,8 +292,7 @@ func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.Ab
 	if c.Tape != "" {
 		c.Cassette = c.Tape
 	}
-	c.CassetteFor = c.Mode
-	c.Budget, c.ModelRate, c.ModelTokens = 0, 0, 0 // what a principal may ask for is about moves
+	c.CassetteFor, c.Budget = c.Mode, 0 // what a principal may ask for is about moves
 	switch {
 	case c.Model == "":
 		return nil, misused("give --model, or set LLM_JUDGE_MODEL", "--mode %s needs a model", c.Mode)
