@@ -85,7 +85,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	v.Applied = false
 	return DecideResult{
 		Workflow: l.def.Name, Version: l.stored.Version, Hash: l.def.Hash, State: req.State, Action: req.Action,
-		Approved: v.Outcome == judge.Approve, Decision: decisionView(record.Decision{Verdict: v}), NotChecked: notChecked(l.def, req, v.Target),
+		Approved: v.Outcome == judge.Approve, Decision: decisionView(record.Decision{Verdict: v}), NotChecked: notChecked(p, l.def, req, v.Target),
 	}, nil
 }
 
@@ -158,11 +158,16 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req D
 		Facts: workflow.Facts{Visited: l.def.StateNames},
 	}
 	c, err := e.question(inst, l, p, AdvanceRequest{Action: req.Action, Data: req.Data},
-		workflow.CaseInput{Precheck: true, Overlays: overlays, JudgeConfigHash: hash})
+		workflow.CaseInput{Precheck: true, Overlays: overlays, JudgeConfigHash: hash, CallersContext: claimsContext(p)})
+	c.KeyDigests = true
 	e.bind(&c, "decide:"+p.ID) // another key is no other question
 	c.ReviewPath = false       // nothing of it could be moved by a person
 	return c, err
 }
+
+// claimsContext reports whether a context is only what the caller claims. Whoever chooses
+// it chooses what the sources are asked for, with the credentials of the operator.
+func claimsContext(p Principal) bool { return p.Role != RoleOperator }
 
 // decideTurn is takeTurn for what has no instance that could move meanwhile.
 func (e *Engine) decideTurn(ctx context.Context, guard string) (release func(), err error) {
@@ -197,7 +202,7 @@ func (e *Engine) teach(ctx context.Context, l *Lesson) error {
 }
 
 // notChecked lists what a history would have been asked for. Pure.
-func notChecked(d *workflow.Definition, req DecideRequest, target string) []Unchecked {
+func notChecked(p Principal, d *workflow.Definition, req DecideRequest, target string) []Unchecked {
 	out := []Unchecked{{"state", fmt.Sprintf("Whether anything is in the state %q now is the caller's to know.", req.State)}}
 	add := func(when bool, what, why string) {
 		if when {
@@ -218,5 +223,9 @@ func notChecked(d *workflow.Definition, req DecideRequest, target string) []Unch
 	}
 	add(len(t.NotBy) > 0, "notBy", "Who performed earlier actions is not known without an instance.")
 	add(len(t.Evidence) > 0, "evidence", "Only sources that do no more than look were asked.")
+	for _, e := range t.Evidence {
+		add(claimsContext(p) && e.UsesContext(), "evidence",
+			fmt.Sprintf("The evidence %q is asked for with fields of the context, which no instance vouches for, so it was not fetched.", e.Name))
+	}
 	return out
 }

@@ -226,7 +226,7 @@ func (e *Engine) effect(move record.Event) string {
 	}
 	for _, f := range move.Decision.Evidence {
 		switch f.Failure {
-		case judge.FailureNotConfigured, judge.FailureArgument, judge.FailureNotReadOnly:
+		case judge.FailureNotConfigured, judge.FailureArgument, judge.FailureNotReadOnly, judge.FailureUnproven:
 			continue // nothing was asked
 		default:
 		}

@@ -89,6 +89,10 @@ type Case struct {
 	// leaves out what it would be.
 	Digest func([]byte) string
 
+	// KeyDigests has Digest make the digests of all evidence, also of what holds nothing
+	// sensitive: for answers to callers that do not see the content.
+	KeyDigests bool
+
 	// Identity is a keyed digest of everything that the model would be shown and
 	// judged by, with the sensitive values in it; two cases with the same one are the
 	// same question. "" means that nothing may be reused.

@@ -30,6 +30,9 @@ type EvidenceRequest struct {
 	// Missing are the arguments whose field is not there or no scalar; with any, nothing
 	// is fetched.
 	Missing []string
+	// Unproven says that arguments come from a context that only the caller vouches for;
+	// nothing is fetched then (FailureUnproven).
+	Unproven bool
 	// Timeout bounds the fetch; 0 is the source's own.
 	Timeout time.Duration
 	// Required evidence that cannot be had keeps the move from being approved.
@@ -75,6 +78,8 @@ const (
 	FailureArgument EvidenceFailure = "argument"
 	// FailureNotReadOnly: a pre-check only asks sources that change nothing.
 	FailureNotReadOnly EvidenceFailure = "not_read_only"
+	// FailureUnproven: it would be asked with a context that only the caller vouches for.
+	FailureUnproven EvidenceFailure = "unproven_context"
 	// FailureTimeout: it took too long and was stopped.
 	FailureTimeout EvidenceFailure = "timeout"
 	// FailureUnavailable: it could not be started or reached.

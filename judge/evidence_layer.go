@@ -64,7 +64,7 @@ func (l evidence) gather(ctx context.Context, c Case) ([]Evidence, error) {
 			out[i] = c.Held[at]
 			continue
 		}
-		key := fmt.Sprintf("%q %s %q %d", r.Source, r.Arguments, r.Missing, r.Timeout)
+		key := fmt.Sprintf("%q %s %q %d %t", r.Source, r.Arguments, r.Missing, r.Timeout, r.Unproven)
 		if at, ok := first[key]; ok {
 			twins[i] = at
 			continue
@@ -106,6 +106,10 @@ func (l evidence) fetch(ctx context.Context, c Case, r EvidenceRequest) (Evidenc
 	if e.Arguments == nil {
 		e.Arguments = r.Arguments
 	}
+	if r.Unproven {
+		e.Failure, e.Detail = FailureUnproven, "Its arguments come from the context, which no instance vouches for."
+		return e, nil
+	}
 	if l.fetcher == nil {
 		e.Failure, e.Detail = FailureNotConfigured, "No source of evidence is configured."
 		return e, nil
@@ -144,7 +148,7 @@ func (e Evidence) holding(c Case, found Fetched) (Evidence, error) {
 		e.Content = masked
 	}
 	digest := plainDigest
-	if string(e.Content) != string(e.plain) {
+	if c.KeyDigests || string(e.Content) != string(e.plain) {
 		digest = func([]byte) string { return "" }
 		if c.Digest != nil {
 			digest = c.Digest
@@ -285,6 +289,12 @@ func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 			f.Code = CodeEvidenceNotChecked
 			f.Message = fmt.Sprintf("The evidence %q is fetched only when the action is performed, so this cannot be asked in advance.", e.Name)
 			f.Hint = "Perform the action to have it fetched."
+		}
+		if e.Failure == FailureUnproven {
+			to = Reject
+			f.Code = CodeEvidenceNotChecked
+			f.Message = fmt.Sprintf("The evidence %q is asked for with fields of the context, so it is fetched only for an instance.", e.Name)
+			f.Hint = "Start an instance and ask there, or have an operator ask."
 		}
 		if c.Rubric.OnEvidenceMissing != Escalate {
 			to = Reject

@@ -98,7 +98,9 @@ func (d *Definition) advanceCase(c *judge.Case, in CaseInput) error {
 	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars
 	c.About = judge.About{Workflow: d.Description, State: s.Description, Action: t.Description}
 	for _, e := range t.Evidence {
-		c.Evidence = append(c.Evidence, e.request(c))
+		r := e.request(c)
+		r.Unproven = in.CallersContext && e.UsesContext()
+		c.Evidence = append(c.Evidence, r)
 	}
 	c.Forbidden = append(reservedKeys(c.Data), notWritable(t, c.Data)...)
 	frozen, err := frozenFields(in.Facts.Frozen, c.Context, c.Merged)

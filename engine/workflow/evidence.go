@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,6 +72,11 @@ func (e Evidence) References() []Reference {
 		}
 	}
 	return out
+}
+
+// UsesContext reports whether an argument is taken from the context.
+func (e Evidence) UsesContext() bool {
+	return slices.ContainsFunc(e.References(), func(r Reference) bool { return r.Root == "context" })
 }
 
 // String is the reference as it is written, such as context.commit.

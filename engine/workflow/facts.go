@@ -49,7 +49,10 @@ type CaseInput struct {
 	Action string
 	// Data is the action's (for a start: the start context), Context the
 	// accumulated one. JSON objects that strictdoc.CheckJSON accepted; nil is {}.
-	Data, Context   json.RawMessage
+	Data, Context json.RawMessage
+	// CallersContext says that the context is what the caller claims and not what an
+	// instance has accumulated: no evidence is asked for with it.
+	CallersContext  bool
 	Principal, Role string
 	Facts           Facts
 	// Overlays are judge-config revisions in force, applied in order over
