@@ -24,7 +24,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		return DefineResult{}, outOfScope(p, d.Name)
 	}
 	for {
-		newest, err := e.cfg.Store.Definition(ctx, d.Name, 0)
+		newest, err := e.rules.definition(ctx, d.Name, 0)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return DefineResult{}, storeError("read the definition", err)
 		}
@@ -46,7 +46,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 			Name: d.Name, Version: newest.Version + 1, Hash: d.Hash, Document: d.Document,
 			Owner: p.ID, Operator: p.Role == RoleOperator, CreatedAt: e.now(),
 		}
-		err = e.cfg.Store.AddDefinition(ctx, s)
+		s, err = e.rules.addDefinition(ctx, s)
 		switch {
 		case err == nil:
 			e.ledger.wrote(p, len(d.Document))
@@ -82,7 +82,7 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 	if err := authorize(p, opRead); err != nil {
 		return nil, err
 	}
-	all, err := e.cfg.Store.Definitions(ctx)
+	all, err := e.rules.definitions(ctx)
 	if err != nil {
 		return nil, storeError("list the definitions", err)
 	}

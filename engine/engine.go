@@ -104,6 +104,13 @@ type Config struct {
 	// ClientReviews lets a person resolve a review through the agent's own client
 	// (record.ChannelClient), where the transition is not of high risk.
 	ClientReviews bool
+	// RuleKey is the secret from which the key is derived that seals definitions and judge
+	// configurations: whoever has it can make some that are used. Without one the chain
+	// shows damage, but no manipulation.
+	RuleKey []byte
+	// ShowUnsealed is for engines that only show what a store holds: definitions and judge
+	// configurations are taken as they are, whatever their seals. Nothing may be decided then.
+	ShowUnsealed bool
 	// Anchors signs anchors; nil when nobody anchors here.
 	Anchors Signer
 	// Now is the clock, time.Now when nil.
@@ -164,6 +171,7 @@ func (c Config) validate() error {
 type Engine struct {
 	cfg         Config
 	definitions *definitionCache
+	rules       *rules
 	examining   *fairshare.Queue // by who brings a definition
 	keys        *waiters         // by idempotency scope
 	guards      *waiters         // by guard key
@@ -181,7 +189,7 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	return &Engine{
-		cfg: cfg, definitions: newDefinitionCache(), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(),
+		cfg: cfg, definitions: newDefinitionCache(), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(),
 		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: newEventCounts(),
 		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
 		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
@@ -213,7 +221,7 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 			return l, nil
 		}
 	}
-	s, err := e.cfg.Store.Definition(ctx, name, version)
+	s, err := e.rules.definition(ctx, name, version)
 	if err != nil {
 		if errors.Is(err, ErrNotFound) {
 			return loaded{}, unknownWorkflow(name, version)
@@ -226,6 +234,9 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 	d, err := workflow.Parse(s.Name, s.Document)
 	if err != nil {
 		return loaded{}, internal(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
+	}
+	if d.Hash != s.Hash && !e.cfg.ShowUnsealed {
+		return loaded{}, untrusted("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
 	}
 	l := loaded{stored: s, def: d.WithoutLines()}
 	e.definitions.put(l)

@@ -79,7 +79,7 @@ func (e *Engine) Export(ctx context.Context, p Principal, req ExportRequest) (Ex
 }
 
 func (e *Engine) exportDefinitions(ctx context.Context, p Principal, name string) ([]ExportedDefinition, error) {
-	all, err := e.cfg.Store.Definitions(ctx)
+	all, err := e.rules.definitions(ctx)
 	if err != nil {
 		return nil, storeError("list the definitions", err)
 	}
@@ -92,7 +92,7 @@ func (e *Engine) exportDefinitions(ctx context.Context, p Principal, name string
 		found = true
 		hashes := map[string]bool{}
 		for v := 1; v <= newest.Version; v++ {
-			s, err := e.cfg.Store.Definition(ctx, newest.Name, v)
+			s, err := e.rules.definition(ctx, newest.Name, v)
 			if err != nil {
 				return nil, storeError("read the definition", err)
 			}

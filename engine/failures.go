@@ -159,13 +159,13 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 	if version > 0 {
 		return out
 	}
-	names, err := e.cfg.Store.DefinitionNames(ctx)
+	names, err := e.rules.definitionNames(ctx)
 	if err != nil {
 		return out
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !p.deals(n) })
 	if near := workflow.Suggest(name, names); near != "" {
-		if d, err := e.cfg.Store.Definition(ctx, near, 0); err == nil && owns(p, d) {
+		if d, err := e.rules.definition(ctx, near, 0); err == nil && owns(p, d) {
 			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)
 		}
 	}

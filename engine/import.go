@@ -307,7 +307,7 @@ func (im *importing) stored(ctx context.Context, name, hash string) (_ loaded, n
 		}
 		newest = max(newest, l.stored.Version)
 	}
-	s, err := im.e.cfg.Store.Definition(ctx, name, 0)
+	s, err := im.e.rules.definition(ctx, name, 0)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return loaded{}, newest, nil

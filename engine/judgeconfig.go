@@ -34,7 +34,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, err
 		}
-		revisions, err := e.cfg.Store.JudgeConfigs(ctx, req.Name)
+		revisions, err := e.rules.judgeConfigs(ctx, req.Name)
 		if err != nil {
 			return JudgeConfigResult{}, storeError("read the judge configuration", err)
 		}
@@ -42,7 +42,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, err
 		}
-		err = e.cfg.Store.AddJudgeConfig(ctx, c)
+		err = e.rules.addJudgeConfig(ctx, c)
 		if errors.Is(err, ErrConflict) {
 			continue // another revision came between: look again, rights included
 		}
@@ -59,7 +59,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 // newJudgeConfig decides whether the caller may make this revision, and makes it.
 func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, s workflow.JudgeSettings) (JudgeConfig, error) {
 	c := JudgeConfig{
-		Workflow: l.stored.Name, Revision: len(revisions) + 1, Principal: p.ID, Role: string(p.Role), Settings: s, At: e.now(),
+		Workflow: l.stored.Name, Revision: nextRevision(revisions), Principal: p.ID, Role: string(p.Role), Settings: s, At: e.now(),
 	}
 	if s.Shared != nil {
 		if err := mayShare(p, l.stored); err != nil {
@@ -102,6 +102,14 @@ func mayShare(p Principal, s StoredDefinition) error {
 		return &Error{Code: CodeInvalidArgument, Path: "/shared", Message: "The workflow belongs to an operator; every agent may use it.", Hint: "Leave shared out."}
 	}
 	return nil
+}
+
+// nextRevision follows the newest one: a repaired store may lack some.
+func nextRevision(revisions []JudgeConfig) int {
+	if len(revisions) == 0 {
+		return 1
+	}
+	return revisions[len(revisions)-1].Revision + 1
 }
 
 // mostConfigsEach is how often one principal that is no operator may configure the judge of
@@ -206,7 +214,7 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []JudgeConfig, now ju
 // overlays are the judge-config revisions in force for an owner's instances,
 // with the digest that identifies them; "" when there are none.
 func (e *Engine) overlays(ctx context.Context, s StoredDefinition, owner string) ([]workflow.Overlay, string, error) {
-	revisions, err := e.cfg.Store.JudgeConfigs(ctx, s.Name)
+	revisions, err := e.rules.judgeConfigs(ctx, s.Name)
 	if err != nil {
 		return nil, "", storeError("read the judge configuration", err)
 	}
@@ -233,7 +241,7 @@ func configsHash(owner string, revisions []JudgeConfig) string {
 
 // overlaysUntil are the judge-config revisions that were in force at a time; zero is now.
 func (e *Engine) overlaysUntil(ctx context.Context, s StoredDefinition, owner string, at time.Time) ([]workflow.Overlay, error) {
-	revisions, err := e.cfg.Store.JudgeConfigs(ctx, s.Name)
+	revisions, err := e.rules.judgeConfigs(ctx, s.Name)
 	if err != nil {
 		return nil, storeError("read the judge configuration", err)
 	}

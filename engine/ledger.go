@@ -257,7 +257,7 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	if most == 0 {
 		return nil
 	}
-	all, err := e.cfg.Store.Definitions(ctx)
+	all, err := e.rules.definitions(ctx)
 	if err != nil {
 		return storeError("count the definitions", err)
 	}

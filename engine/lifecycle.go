@@ -191,7 +191,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err != nil {
 		return RollbackResult{}, err
 	}
-	newest, err := e.cfg.Store.Definition(ctx, inst.Workflow, 0)
+	newest, err := e.rules.definition(ctx, inst.Workflow, 0)
 	if err != nil {
 		return RollbackResult{}, storeError("read the definition", err)
 	}

@@ -24,7 +24,7 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 	if p.Role == RoleOperator {
 		return nil
 	}
-	names, err := e.cfg.Store.DefinitionNames(ctx)
+	names, err := e.rules.definitionNames(ctx)
 	if err != nil {
 		return storeError("list the definitions", err)
 	}
@@ -33,7 +33,7 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 		if looks(other) != own || other == name && !same {
 			continue
 		}
-		d, err := e.cfg.Store.Definition(ctx, other, 0)
+		d, err := e.rules.definition(ctx, other, 0)
 		if err != nil {
 			return storeError("read the definition", err)
 		}

@@ -110,7 +110,7 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 
 // retentions are the newest definitions of operators that limit what is kept.
 func (e *Engine) retentions(ctx context.Context, p Principal, name string) ([]loaded, error) {
-	all, err := e.cfg.Store.Definitions(ctx)
+	all, err := e.rules.definitions(ctx)
 	if err != nil {
 		return nil, storeError("list the definitions", err)
 	}

@@ -247,7 +247,12 @@ func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged.Version, forged.Document = 2, []byte(fading)
+	d, err := workflow.Parse("fading", []byte(fading))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged.Version, forged.Document, forged.Hash = 2, d.Document, d.Hash
+	forged.Seal = record.NewRuleSealer(nil).Seal(2, forged.Seal.Hash, engine.Rule{Definition: &forged}.Parts()...)
 	if err := b.store.AddDefinition(t.Context(), forged); err != nil {
 		t.Fatal(err)
 	}

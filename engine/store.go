@@ -37,7 +37,8 @@ var (
 // is durable as far as the driver promises durability.
 type Store interface {
 	// AddDefinition appends version d.Version of d.Name, which must be the highest
-	// present one plus 1; else ErrConflict.
+	// present one plus 1, at the place of its seal, which must be the highest of all
+	// rules plus 1, or 0 for none; else ErrConflict.
 	AddDefinition(ctx context.Context, d StoredDefinition) error
 	// Definition returns one version, or the newest for version 0. ErrNotFound.
 	Definition(ctx context.Context, name string, version int) (StoredDefinition, error)
@@ -46,11 +47,21 @@ type Store interface {
 	// DefinitionNames lists the names alone, in order.
 	DefinitionNames(ctx context.Context) ([]string, error)
 
-	// AddJudgeConfig appends revision c.Revision of c.Workflow, which must be the
-	// highest present one plus 1; else ErrConflict.
+	// AddJudgeConfig appends revision c.Revision of c.Workflow, as AddDefinition does.
 	AddJudgeConfig(ctx context.Context, c JudgeConfig) error
 	// JudgeConfigs lists every revision of a workflow, oldest first.
 	JudgeConfigs(ctx context.Context, workflow string) ([]JudgeConfig, error)
+
+	// RuleHead returns where the chain of definitions and judge configurations ends.
+	RuleHead(ctx context.Context) (RuleHead, error)
+	// Rules lists definitions and judge configurations above a place, by place;
+	// UnsealedRules is all of them, those without a place first. The iterator sees a
+	// consistent prefix.
+	Rules(ctx context.Context, after int64) iter.Seq2[Rule, error]
+	// SealRules gives every rule its seal, all of them or none. They are as Rules lists
+	// them, and nothing but their seals counts. ErrConflict when the chain does not end
+	// at was, or there are other rules by now.
+	SealRules(ctx context.Context, was RuleHead, all []Rule) error
 
 	// Load returns an instance. ErrNotFound.
 	Load(ctx context.Context, id string) (record.Instance, error)
@@ -97,6 +108,8 @@ type StoredDefinition struct {
 	Owner     string    `json:"owner"`
 	Operator  bool      `json:"operator"`
 	CreatedAt time.Time `json:"createdAt"`
+	// Seal covers all but the document, for which Hash stands.
+	Seal record.RuleSeal `json:"seal,omitzero"`
 }
 
 // JudgeConfig is one judge-config revision beside a definition.
@@ -110,8 +123,9 @@ type JudgeConfig struct {
 	Scope     string                 `json:"scope,omitempty"`
 	Settings  workflow.JudgeSettings `json:"settings"` // only what was given
 	// Hash is "sha256:" and the hex digest of the canonical revision.
-	Hash string    `json:"hash"`
-	At   time.Time `json:"at"`
+	Hash string          `json:"hash"`
+	At   time.Time       `json:"at"`
+	Seal record.RuleSeal `json:"seal,omitzero"`
 }
 
 // Commit is one write: events with the instance that they fold to.

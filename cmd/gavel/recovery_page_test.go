@@ -45,7 +45,7 @@ func agedStore(t *testing.T, path string) {
 	}
 	now := time.Now().Add(-100 * 24 * time.Hour)
 	e, err := engine.New(engine.Config{
-		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key),
+		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key), RuleKey: key,
 		Now: func() time.Time { now = now.Add(time.Second); return now },
 	})
 	if err != nil {

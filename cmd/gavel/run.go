@@ -47,6 +47,7 @@ type commands struct {
 	Backup     backupCmd     `cmd:"" help:"Copy a store while it is in use, and verify the copy."`
 	Restore    restoreCmd    `cmd:"" help:"Put a backup in place of a store."`
 	Repair     repairCmd     `cmd:"" help:"Save what can be read of a damaged store."`
+	Seal       sealCmd       `cmd:"" help:"Show whether definitions are as they were made, and seal them anew."`
 	Retain     retainCmd     `cmd:"" help:"Remove what definitions say need not be kept."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`

@@ -89,12 +89,19 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 	if err != nil {
 		return nil, err
 	}
-	return newSystem(log, store, path, key, with)
+	sys, err := newSystem(log, store, path, key, with, func(c *engine.Config) { c.RuleKey = key })
+	if err != nil || path == memoryStore {
+		return sys, err
+	}
+	if err := sys.sealOnce(ctx, log, keyBeside(path)); err != nil {
+		return nil, errors.Join(err, sys.Close())
+	}
+	return sys, nil
 }
 
 // newSystem wires the engine over a store. The store is the system's from then on; where
 // there is an error it is closed.
-func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, with equipment) (_ *system, err error) {
+func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, with equipment, configure func(*engine.Config)) (_ *system, err error) {
 	box, err := newSandbox(log)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
@@ -123,6 +130,7 @@ func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, wi
 		config.Anchors = with.anchors
 	}
 	config.Quotas = with.quotas
+	configure(&config)
 	if with.metered != nil {
 		config.Observer, with.metered.sys = with.metered.metrics, sys
 	}
@@ -131,6 +139,32 @@ func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, wi
 	}
 	sys.equipment = with
 	return sys, nil
+}
+
+// sealOnce seals the rules of a store that an older version wrote: where the key says that
+// its stores have seals already, what has none is not sealed, and not used.
+func (s *system) sealOnce(ctx context.Context, log *slog.Logger, key string) error {
+	marked, err := record.KeySealsRules(key)
+	if err != nil {
+		return misused("", "cannot use the key file: %w", err)
+	}
+	if !marked {
+		r, err := s.engine.SealRules(ctx, localCLI, engine.SealRequest{})
+		if err != nil {
+			return engineFailure(err)
+		}
+		if r.Sealed > 0 {
+			log.Info("sealed the definitions and judge configurations of an older version", "number", r.Sealed)
+		}
+		if err := record.MarkKeySealsRules(key); err != nil {
+			log.Warn("cannot note in the key file that definitions are sealed; a store without seals would be sealed again", "error", err)
+		}
+	}
+	if err := s.engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
+		log.Error("a definition or judge configuration is not as gavel sealed it, so none is used", "cause", errors.Unwrap(err),
+			"hint", "gavel verify names what was changed; restore a backup, or look at what gavel seal shows")
+	}
+	return nil
 }
 
 // openForReading opens an existing store for a command that only looks: it writes nothing,
@@ -162,7 +196,12 @@ func openPathForReading(ctx context.Context, con *console, path string) (*system
 			"store", path, "key", keyBeside(path))
 		con.unsure = true
 	}
-	return newSystem(con.log, store, path, key, equipment{})
+	return newSystem(con.log, store, path, key, equipment{}, func(c *engine.Config) {
+		c.ShowUnsealed = true
+		if isFile(keyBeside(path)) {
+			c.RuleKey = key
+		}
+	})
 }
 
 // openForWriting opens an existing store for a command that changes something in it.
@@ -240,7 +279,7 @@ func engineFailure(err error) error {
 	}
 	f := &failure{code: exitUsage, err: errors.New(known.Message), hint: known.Hint}
 	switch known.Code {
-	case engine.CodeUnavailable, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
+	case engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
 		f.code = exitUnknown
 		if known.Err != nil {
 			f.err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}

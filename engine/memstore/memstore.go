@@ -34,6 +34,7 @@ type Store struct {
 	refusals     []engine.Lesson     // in the order in which they were written
 	order        []place             // of all events, as they were committed
 	anchors      []engine.StoredAnchor
+	ruleHead     engine.RuleHead
 }
 
 // history is one instance with its events, only ever appended to.
@@ -65,6 +66,7 @@ func (s *Store) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	s.definitions, s.judgeConfigs, s.instances, s.keys, s.reviews, s.refusals, s.order, s.anchors = nil, nil, nil, nil, nil, nil, nil, nil
+	s.ruleHead = engine.RuleHead{}
 	return nil
 }
 
@@ -102,6 +104,9 @@ func (s *Store) AddDefinition(ctx context.Context, d engine.StoredDefinition) er
 	defer unlock()
 	if have := len(s.definitions[d.Name]); d.Version != have+1 {
 		return fmt.Errorf("%w: %s is at version %d", engine.ErrConflict, d.Name, have)
+	}
+	if !s.takePlace(d.Seal) {
+		return fmt.Errorf("%w: place %d is not the next", engine.ErrConflict, d.Seal.Place)
 	}
 	d.Document = bytes.Clone(d.Document)
 	s.definitions[d.Name] = append(s.definitions[d.Name], d)
@@ -167,6 +172,9 @@ func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error 
 	defer unlock()
 	if have := len(s.judgeConfigs[c.Workflow]); c.Revision != have+1 {
 		return fmt.Errorf("%w: the judge of %s is at revision %d", engine.ErrConflict, c.Workflow, have)
+	}
+	if !s.takePlace(c.Seal) {
+		return fmt.Errorf("%w: place %d is not the next", engine.ErrConflict, c.Seal.Place)
 	}
 	s.judgeConfigs[c.Workflow] = append(s.judgeConfigs[c.Workflow], doc)
 	return nil

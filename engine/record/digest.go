@@ -96,8 +96,8 @@ func hexMAC(key, value []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// LoadOrCreateKey returns the 32-byte key in a file, which holds it as one line
-// of hex. A file that does not exist is created with a random key, readable by
+// LoadOrCreateKey returns the 32-byte key in a file, which holds it as a line
+// of hex, and behind it the mark of KeySealsRules. A file that does not exist is created with a random key, readable by
 // its owner only, in a directory that is created if need be; of two processes
 // that start at once one creates it and both get the same key. A file that
 // others can read or that holds no key is refused (ErrKeyFile).
@@ -127,11 +127,8 @@ func loadKey(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := hex.DecodeString(string(bytes.TrimSpace(text)))
-	if err != nil || len(key) != keySize {
-		return nil, fmt.Errorf("%w: %s does not hold %d hex digits", ErrKeyFile, path, 2*keySize)
-	}
-	return key, nil
+	key, _, err := parseKeyFile(path, text)
+	return key, err
 }
 
 // createKey puts a whole file in place or leaves the one that is there: it is
@@ -145,22 +142,12 @@ func createKey(path string) error {
 	if _, err := rand.Read(key); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, ".key-*") // mode 0600
+	tmp, err := writeKey(dir, key)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // at worst a stray temporary file stays
-	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+	defer func() { _ = os.Remove(tmp) }() // at worst a stray temporary file stays
+	if err := os.Link(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return syncDir(dir)

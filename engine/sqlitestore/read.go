@@ -18,7 +18,7 @@ type readStatements struct {
 	load, byKey, snapshot    *sql.Stmt
 	refusals, refusedOpinion *sql.Stmt
 	judgeConfigs, review     *sql.Stmt
-	earlierEvent             *sql.Stmt
+	earlierEvent, ruleHead   *sql.Stmt
 }
 
 const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner, i.created_at, i.updated_at,
@@ -36,9 +36,10 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 		&s.refusals:     `SELECT count(*) FROM refusals WHERE guard = ? AND at >= ?`,
 		&s.refusedOpinion: `SELECT opinion FROM refusals WHERE identity = ? AND at >= ? AND opinion IS NOT NULL
 			ORDER BY at DESC, pos DESC LIMIT 1`,
-		&s.judgeConfigs: `SELECT workflow, revision, principal, role, scope, settings, hash, at
+		&s.judgeConfigs: `SELECT workflow, revision, principal, role, scope, settings, hash, at, ` + sealColumns + `
 			FROM judge_configs WHERE workflow = ? ORDER BY revision`,
-		&s.review: `SELECT ` + reviewColumns + ` FROM reviews r WHERE r.id = ?`,
+		&s.ruleHead: ruleHead,
+		&s.review:   `SELECT ` + reviewColumns + ` FROM reviews r WHERE r.id = ?`,
 	}
 }
 
@@ -166,16 +167,17 @@ func scanFiled(r row) (record.Event, error) {
 	return e, nil
 }
 
-const definitionColumns = `name, version, hash, document, owner, operator, created_at`
+const definitionColumns = `name, version, hash, document, owner, operator, created_at, ` + sealColumns
 
 func scanDefinition(r row) (engine.StoredDefinition, error) {
 	var d engine.StoredDefinition
 	var created int64
 	var doc []byte
-	if err := r.Scan(&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created); err != nil {
+	var seal scannedSeal
+	if err := r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created}, seal.into()...)...); err != nil {
 		return engine.StoredDefinition{}, err
 	}
-	d.Document, d.CreatedAt = doc, timeOf(created)
+	d.Document, d.CreatedAt, d.Seal = doc, timeOf(created), seal.seal()
 	return d, nil
 }
 
@@ -192,7 +194,7 @@ func (s *Store) Definition(ctx context.Context, name string, version int) (d eng
 
 // Definitions implements engine.Store.
 func (s *Store) Definitions(ctx context.Context) (all []engine.StoredDefinition, err error) {
-	const query = `SELECT name, version, hash, NULL, owner, operator, created_at FROM definitions d
+	const query = `SELECT name, version, hash, NULL, owner, operator, created_at, ` + sealColumns + ` FROM definitions d
 		WHERE version = (SELECT max(version) FROM definitions WHERE name = d.name) ORDER BY name`
 	err = s.read(ctx, "definitions", func(ctx context.Context) (err error) {
 		all, err = collect(ctx, s.pool(ctx), scanDefinition, query)
@@ -231,13 +233,14 @@ func scanJudgeConfig(r row) (engine.JudgeConfig, error) {
 	var c engine.JudgeConfig
 	var settings []byte
 	var at int64
-	if err := r.Scan(&c.Workflow, &c.Revision, &c.Principal, &c.Role, &c.Scope, &settings, &c.Hash, &at); err != nil {
+	var seal scannedSeal
+	if err := r.Scan(append([]any{&c.Workflow, &c.Revision, &c.Principal, &c.Role, &c.Scope, &settings, &c.Hash, &at}, seal.into()...)...); err != nil {
 		return engine.JudgeConfig{}, err
 	}
 	if err := json.Unmarshal(settings, &c.Settings); err != nil {
 		return engine.JudgeConfig{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
 	}
-	c.At = timeOf(at)
+	c.At, c.Seal = timeOf(at), seal.seal()
 	return c, nil
 }
 

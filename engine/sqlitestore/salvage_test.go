@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // specimen is a store with something of everything, made once: many small histories,
@@ -175,6 +176,46 @@ func TestSalvageOfAWholeStore(t *testing.T) {
 // TestSalvageOfRandomDamage harms pages at random. Nothing panics; every row that can be
 // read one by one is saved; nothing is saved that was not there; and what is saved
 // verifies but for the gaps that are named.
+// A store of an older schema is saved too: what it had no columns for is as a migration
+// leaves it.
+func TestSalvageOfAnOlderSchema(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	if err := os.WriteFile(path, specimen(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, path)
+	if err := s.AddDefinition(t.Context(), definition(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db := raw(t, path)
+	unseal(t, db)
+	run(t, db, "PRAGMA user_version = 5")
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out := path + ".saved"
+	if saved, err := sqlitestore.Salvage(t.Context(), path, out); err != nil || !saved.Whole() {
+		t.Fatalf("%+v, %v", saved, err)
+	}
+	s = openAt(t, out)
+	defer s.Close()
+	if head, err := s.RuleHead(t.Context()); err != nil || head.Unsealed != 1 {
+		t.Errorf("%+v, %v", head, err)
+	}
+}
+
+func definition(t *testing.T) engine.StoredDefinition {
+	t.Helper()
+	d, err := workflow.Parse("doc", []byte(`{"name":"doc","initialState":"a","states":{"a":{"final":true}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return engine.StoredDefinition{Name: "doc", Version: 1, Hash: d.Hash, Document: d.Document, Owner: "op", CreatedAt: storetest.Epoch}
+}
+
 func TestSalvageOfRandomDamage(t *testing.T) {
 	instances, events := keep(t)
 	harms := map[string]func(*rand.Rand, []byte) []byte{

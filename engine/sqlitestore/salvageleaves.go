@@ -211,7 +211,10 @@ func (t *tableReader) strays(ctx context.Context, columns []string, save func(va
 				continue
 			}
 			row, ok := values(raw)
-			if !ok || len(row) != len(columns) {
+			if !ok {
+				continue
+			}
+			if row, ok = fill(row, columns); !ok {
 				continue
 			}
 			if columns[0] == "pos" { // the key itself, and not in the row

@@ -39,7 +39,7 @@ func (s *salvor) table(ctx context.Context, name string) error {
 	}
 	t := tableReader{salvor: s, damage: DamagedTable{Name: name}, width: len(columns)}
 	list := strings.Join(columns, ", ")
-	if err := t.prepare(ctx, "SELECT rowid, "+list+" FROM "+name+" WHERE rowid "); err != nil {
+	if err := t.prepare(ctx, "SELECT rowid, "+s.present(ctx, name, columns)+" FROM "+name+" WHERE rowid "); err != nil {
 		if !isMissing(err) {
 			return err
 		}

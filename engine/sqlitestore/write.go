@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -27,10 +29,11 @@ type statements struct {
 	putReview, addAnchor                       *sql.Stmt
 	anyAnchor                                  *sql.Stmt
 	cutEvents, cutSnapshots                    *sql.Stmt
+	sealStatements
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
-	return map[**sql.Stmt]string{
+	all := map[**sql.Stmt]string{
 		&s.begin:    `BEGIN IMMEDIATE`,
 		&s.commit:   `COMMIT`,
 		&s.rollback: `ROLLBACK`,
@@ -47,12 +50,12 @@ func (s *statements) all() map[**sql.Stmt]string {
 			SELECT n, ?, ?, ?, ?, ?, ?, ?, ? FROM instances WHERE id = ?`,
 		&s.addSnapshot: `INSERT OR REPLACE INTO snapshots (n, revision, instance, context)
 			SELECT n, ?, ?, ? FROM instances WHERE id = ?`,
-		&s.addDefinition: `INSERT INTO definitions (name, version, hash, document, owner, operator, created_at)
-			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
-			WHERE ?2 = 1 + (SELECT coalesce(max(version), 0) FROM definitions WHERE name = ?1)`,
-		&s.addJudgeConfig: `INSERT INTO judge_configs (workflow, revision, principal, role, scope, settings, hash, at)
-			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
-			WHERE ?2 = 1 + (SELECT coalesce(max(revision), 0) FROM judge_configs WHERE workflow = ?1)`,
+		&s.addDefinition: `INSERT INTO definitions (name, version, hash, document, owner, operator, created_at, ` + sealColumns + `)
+			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
+			WHERE ?2 = 1 + (SELECT coalesce(max(version), 0) FROM definitions WHERE name = ?1) AND ` + nextPlace,
+		&s.addJudgeConfig: `INSERT INTO judge_configs (workflow, revision, principal, role, scope, settings, hash, ` + sealColumns + `, at)
+			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+			WHERE ?2 = 1 + (SELECT coalesce(max(revision), 0) FROM judge_configs WHERE workflow = ?1) AND ` + nextPlace,
 		&s.addRefusal:     `INSERT INTO refusals (guard, identity, principal, workflow, action, at, opinion) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ?)`,
 		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
@@ -74,6 +77,8 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.addTimes: `INSERT INTO decision_times (block, first, last) VALUES (?, ?, ?)
 			ON CONFLICT (block) DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last)`,
 	}
+	maps.Copy(all, s.sealStatements.all())
+	return all
 }
 
 func (s *statements) prepare(ctx context.Context, conn *sql.Conn) error {
@@ -139,10 +144,14 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 
 // AddDefinition implements engine.Store.
 func (s *Store) AddDefinition(ctx context.Context, d engine.StoredDefinition) error {
-	refused := fmt.Errorf("%w: version %d of %s is not the next", engine.ErrConflict, d.Version, d.Name)
+	seal, err := sealValues(d.Seal)
+	if err != nil {
+		return err
+	}
+	refused := fmt.Errorf("%w: version %d of %s at place %d is not the next", engine.ErrConflict, d.Version, d.Name, d.Seal.Place)
 	return s.write(ctx, len(d.Document), "add a definition", func(st *statements) error {
 		return st.execOne(refused, st.addDefinition,
-			d.Name, d.Version, d.Hash, orEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano())
+			append([]any{d.Name, d.Version, d.Hash, orEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano()}, seal...)...)
 	})
 }
 
@@ -152,10 +161,14 @@ func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error 
 	if err != nil {
 		return fmt.Errorf("encode the judge settings: %w", err)
 	}
-	refused := fmt.Errorf("%w: revision %d of the judge of %s is not the next", engine.ErrConflict, c.Revision, c.Workflow)
+	seal, err := sealValues(c.Seal)
+	if err != nil {
+		return err
+	}
+	refused := fmt.Errorf("%w: revision %d of the judge of %s at place %d is not the next", engine.ErrConflict, c.Revision, c.Workflow, c.Seal.Place)
 	return s.write(ctx, len(settings), "add a judge config", func(st *statements) error {
 		return st.execOne(refused, st.addJudgeConfig,
-			c.Workflow, c.Revision, c.Principal, c.Role, c.Scope, settings, c.Hash, c.At.UnixNano())
+			slices.Concat([]any{c.Workflow, c.Revision, c.Principal, c.Role, c.Scope, settings, c.Hash}, seal, []any{c.At.UnixNano()})...)
 	})
 }
 

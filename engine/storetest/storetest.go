@@ -80,6 +80,11 @@ func promises() []promise {
 		{"judge configs", judgeConfigs},
 		{"judge configs race", judgeConfigsRace},
 
+		{"rules are one chain", rules},
+		{"rules race", rulesRace},
+		{"rules are sealed", rulesAreSealed},
+		{"rules outlive the process", rulesReopened},
+
 		{"refusals", refusals},
 		{"a refusal binds by a key of its own", boundRefusals},
 		{"refusals are written with their commit or not at all", refusalsAreAtomic},

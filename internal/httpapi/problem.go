@@ -62,6 +62,7 @@ var statuses = map[engine.Code]int{
 	engine.CodeUnauthenticated:    http.StatusUnauthorized,
 	engine.CodeBusy:               http.StatusServiceUnavailable,
 	engine.CodeUnavailable:        http.StatusServiceUnavailable,
+	engine.CodeUntrustedRules:     http.StatusInternalServerError,
 	engine.CodeCancelled:          http.StatusGatewayTimeout,
 	engine.CodeInternal:           http.StatusInternalServerError,
 
@@ -150,7 +151,7 @@ func (h *Handler) explain(ctx context.Context, what string, err error) *engine.E
 			e.Message, e.Hint = "The request ended before gavel could answer.", "Look at the status before trying again."
 		}
 	}
-	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable {
+	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules {
 		h.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", string(e.Code), "cause", fmt.Sprint(e.Err), "request", requestID(ctx))
 	}
 	return e

@@ -174,7 +174,7 @@ func (f *Face) explain(ctx context.Context, what string, err error) *engine.Erro
 			e.Message, e.Hint = "The request ended before gavel could answer.", "Check the status before trying again."
 		}
 	}
-	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable {
+	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules {
 		f.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", string(e.Code), "cause", fmt.Sprint(e.Err))
 	}
 	return e

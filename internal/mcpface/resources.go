@@ -122,7 +122,7 @@ func (f *Face) rpc(ctx context.Context, what string, err error) rpcError {
 	e := f.explain(ctx, what, err)
 	code := codeInvalidParams
 	switch e.Code {
-	case engine.CodeInternal, engine.CodeUnavailable, engine.CodeBusy, engine.CodeCancelled:
+	case engine.CodeInternal, engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeBusy, engine.CodeCancelled:
 		code = codeInternal
 	default: // what the client asked for is what is wrong
 	}

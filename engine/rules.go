@@ -1,0 +1,459 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// Rule is a version of a definition or a revision of a judge configuration: exactly
+// one of them is set. All rules of a store are one chain in the order in which they
+// were made (record.RuleSeal).
+type Rule struct {
+	Definition *StoredDefinition // without its document, for which its hash stands
+	Config     *JudgeConfig
+}
+
+// RuleHead is where the chain of rules ends.
+type RuleHead struct {
+	// Place and Hash are those of the rule with the highest place; zero when there is none.
+	Place int64
+	Hash  string
+	// Unsealed counts the rules without a place.
+	Unsealed int64
+}
+
+func (d StoredDefinition) parts() []string {
+	return []string{
+		"definition", d.Name, strconv.Itoa(d.Version), d.Hash, d.Owner, strconv.FormatBool(d.Operator), strconv.FormatInt(d.CreatedAt.UnixNano(), 10),
+	}
+}
+
+func (c JudgeConfig) parts() []string {
+	settings, err := json.Marshal(c.Settings)
+	if err != nil { // numbers are finite, see checkSettings
+		settings = []byte(err.Error())
+	}
+	return []string{
+		"judge-config", c.Workflow, strconv.Itoa(c.Revision), c.Hash, c.Principal, c.Role, c.Scope, string(settings), strconv.FormatInt(c.At.UnixNano(), 10),
+	}
+}
+
+// Parts are what the seal covers: all but the document, for which its hash stands.
+func (r Rule) Parts() []string {
+	if r.Config != nil {
+		return r.Config.parts()
+	}
+	return r.Definition.parts()
+}
+
+// Seal is the rule's.
+func (r Rule) Seal() record.RuleSeal {
+	if r.Config != nil {
+		return r.Config.Seal
+	}
+	return r.Definition.Seal
+}
+
+// workflow is the name that the rule is for.
+func (r Rule) workflow() string {
+	if r.Config != nil {
+		return r.Config.Workflow
+	}
+	return r.Definition.Name
+}
+
+// number is the version or revision.
+func (r Rule) number() int {
+	if r.Config != nil {
+		return r.Config.Revision
+	}
+	return r.Definition.Version
+}
+
+func (r Rule) String() string {
+	if r.Config != nil {
+		return fmt.Sprintf("revision %d of the judge configuration of %s", r.Config.Revision, r.Config.Workflow)
+	}
+	return fmt.Sprintf("version %d of the definition %s", r.Definition.Version, r.Definition.Name)
+}
+
+// rules reads and writes the rules of a store, and is the only way to them for
+// whatever decides: it hands out no rule that was not sealed with the key, and none
+// while the chain is not whole or ends before what it has seen. It is safe for
+// concurrent use.
+type rules struct {
+	store  Store
+	sealer *record.RuleSealer
+	adding chan struct{} // holds one token: rules are added one after the other
+	show   bool          // whatever there is
+
+	mu       sync.Mutex
+	end      RuleHead // up to where the chain was followed
+	names    map[string]known
+	unsealed map[string]string        // what has no seal, by workflow
+	configs  map[string][]JudgeConfig // by workflow, checked; dropped when one is added
+}
+
+// known is what the chain holds of a workflow.
+type known struct {
+	version  int // the newest of its definition, 0 for none
+	revision int // the newest of its judge configuration
+	configs  int // how many revisions there are
+}
+
+// mostCachedConfigs bounds for how many workflows judge configurations are kept.
+const mostCachedConfigs = 256
+
+func newRules(store Store, master []byte, show bool) *rules {
+	r := &rules{
+		store: store, sealer: record.NewRuleSealer(master), show: show, adding: make(chan struct{}, 1),
+		names: map[string]known{}, unsealed: map[string]string{}, configs: map[string][]JudgeConfig{},
+	}
+	r.adding <- struct{}{}
+	return r
+}
+
+// untrusted is the error for rules that are not as they were sealed. It names the row
+// to the operator only: workflows are not everybody's to know.
+func untrusted(format string, args ...any) *Error {
+	return &Error{
+		Code: CodeUntrustedRules, Message: "A definition or judge configuration in the store is not as gavel sealed it.",
+		Hint: "Nothing was decided or recorded. Tell the operator: gavel verify names what was changed.", Err: fmt.Errorf(format, args...),
+	}
+}
+
+// refresh follows the chain to its present end.
+func (r *rules) refresh(ctx context.Context) error {
+	r.mu.Lock()
+	seen := r.end
+	r.mu.Unlock()
+	head, err := r.store.RuleHead(ctx)
+	if err != nil {
+		return storeError("read the end of the chain of rules", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if head.Unsealed > 0 || len(r.unsealed) > 0 {
+		if err := r.listUnsealed(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case head.Place < seen.Place, head.Place == seen.Place && head.Hash != seen.Hash:
+		return untrusted("the chain of rules ends at place %d with %.12q, and was seen at place %d with %.12q: an older store was put in place, or the newest rules were removed",
+			head.Place, head.Hash, seen.Place, seen.Hash)
+	case head.Place <= r.end.Place:
+		return nil
+	}
+	for rule, err := range r.store.Rules(ctx, r.end.Place) {
+		if err != nil {
+			return storeError("read the chain of rules", err)
+		}
+		if err := r.follow(rule); err != nil {
+			return err
+		}
+	}
+	if r.end.Place < head.Place {
+		return untrusted("the rules from place %d to %d are missing", r.end.Place+1, head.Place)
+	}
+	return nil
+}
+
+// follow takes the next rule of the chain.
+func (r *rules) follow(rule Rule) error {
+	seal := rule.Seal()
+	if err := follows(r.end, rule); err != nil {
+		return untrusted("%w", err)
+	}
+	if err := r.sealer.Check(seal, rule.Parts()...); err != nil {
+		return untrusted("%s: %w", rule, err)
+	}
+	name := rule.workflow()
+	of := r.names[name]
+	newest := &of.version
+	if rule.Config != nil {
+		newest = &of.revision
+		of.configs++
+		delete(r.configs, name)
+	}
+	if rule.number() <= *newest {
+		return untrusted("%s is behind %d in the chain", rule, *newest)
+	}
+	*newest = rule.number()
+	r.names[name] = of
+	r.end = RuleHead{Place: seal.Place, Hash: seal.Hash}
+	return nil
+}
+
+// follows checks that a rule is in the place behind the end of the chain.
+func follows(end RuleHead, rule Rule) error {
+	seal := rule.Seal()
+	switch {
+	case seal.Place > end.Place+1:
+		return fmt.Errorf("the rules between place %d and %s (place %d) are missing", end.Place, rule, seal.Place)
+	case seal.Place != end.Place+1:
+		return fmt.Errorf("%s is at place %d, behind place %d", rule, seal.Place, end.Place)
+	case seal.Prev != end.Hash:
+		return fmt.Errorf("%s was sealed behind another rule than the one before it", rule)
+	}
+	return nil
+}
+
+// listUnsealed notes which workflows have rules without a seal: none of theirs is used.
+func (r *rules) listUnsealed(ctx context.Context) error {
+	clear(r.unsealed)
+	for rule, err := range r.store.Rules(ctx, UnsealedRules) {
+		switch {
+		case err != nil:
+			return storeError("list the rules without a seal", err)
+		case rule.Seal().Place > 0:
+			return nil
+		}
+		r.unsealed[rule.workflow()] = rule.String()
+	}
+	return nil
+}
+
+// of is what the chain holds of a workflow, as far as it was followed.
+func (r *rules) of(name string) (known, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if what, ok := r.unsealed[name]; ok {
+		return known{}, untrusted("%s has no seal", what)
+	}
+	return r.names[name], nil
+}
+
+// definition is Store.Definition for what was sealed.
+func (r *rules) definition(ctx context.Context, name string, version int) (StoredDefinition, error) {
+	if r.show {
+		return r.store.Definition(ctx, name, version) // the caller says what it was for
+	}
+	if version > 0 { // a version never changes, so that its seal is enough
+		d, err := r.store.Definition(ctx, name, version)
+		switch {
+		case errors.Is(err, ErrNotFound): // unless it is missing
+			return d, cmp.Or(r.refresh(ctx), err)
+		case err != nil:
+			return d, err // the caller says what it was for
+		}
+		return d, r.check(d, name)
+	}
+	for least := 0; ; {
+		d, err := r.store.Definition(ctx, name, 0)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return d, err // the caller says what it was for
+		}
+		if err := r.refresh(ctx); err != nil {
+			return StoredDefinition{}, err
+		}
+		count, bad := r.of(name)
+		switch {
+		case bad != nil:
+			return StoredDefinition{}, bad
+		case d.Version > count.version:
+			return StoredDefinition{}, untrusted("version %d of the definition %s is not in the chain, which has %d", d.Version, name, count.version)
+		case d.Version == count.version && err != nil:
+			return d, err // there is none
+		case d.Version == count.version:
+			return d, r.check(d, name)
+		case d.Version < least:
+			return StoredDefinition{}, untrusted("version %d of the definition %s is missing", least, name)
+		}
+		least = count.version // it was added meanwhile, or removed: then it is still missing the next time
+	}
+}
+
+func (r *rules) check(d StoredDefinition, name string) error {
+	if err := r.sealer.Check(d.Seal, d.parts()...); err != nil {
+		return untrusted("%s: %w", Rule{Definition: &d}, err)
+	}
+	if d.Name != name {
+		return untrusted("%s is kept as one of %s", Rule{Definition: &d}, name)
+	}
+	return nil
+}
+
+// definitions is Store.Definitions for what was sealed.
+func (r *rules) definitions(ctx context.Context) ([]StoredDefinition, error) {
+	if r.show {
+		return r.store.Definitions(ctx) // the caller says what it was for
+	}
+	for again := false; ; again = true {
+		all, err := r.store.Definitions(ctx)
+		if err != nil {
+			return nil, err // the caller says what it was for
+		}
+		if err := r.refresh(ctx); err != nil {
+			return nil, err
+		}
+		err = r.checkNewest(all)
+		if err == nil || again {
+			return all, err
+		} // one may have been added between the two looks
+	}
+}
+
+// definitionNames is Store.DefinitionNames for what was sealed.
+func (r *rules) definitionNames(ctx context.Context) ([]string, error) {
+	if r.show {
+		return r.store.DefinitionNames(ctx)
+	}
+	if err := r.refresh(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.checkSealed(); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for name, known := range r.names {
+		if known.version > 0 {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// checkNewest checks that these are the newest versions of all definitions.
+func (r *rules) checkNewest(all []StoredDefinition) error {
+	newest := make(map[string]int, len(all))
+	for _, d := range all {
+		if err := r.check(d, d.Name); err != nil {
+			return err
+		}
+		newest[d.Name] = d.Version
+	}
+	if err := r.checkSealed(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, count := range r.names {
+		if newest[name] != count.version {
+			return untrusted("the newest version of the definition %s is %d, not %d", name, newest[name], count.version)
+		}
+	}
+	return nil
+}
+
+// checkSealed refuses rules without a seal, whosever they are.
+func (r *rules) checkSealed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(r.unsealed)) {
+		return untrusted("%s has no seal", r.unsealed[name])
+	}
+	return nil
+}
+
+// judgeConfigs is Store.JudgeConfigs for what was sealed. The result is the caller's.
+func (r *rules) judgeConfigs(ctx context.Context, name string) ([]JudgeConfig, error) {
+	if r.show {
+		return r.store.JudgeConfigs(ctx, name) // the caller says what it was for
+	}
+	if err := r.refresh(ctx); err != nil {
+		return nil, err
+	}
+	count, err := r.of(name)
+	if err != nil || count.configs == 0 {
+		return nil, err
+	}
+	if all, ok := r.cached(name); ok {
+		return all, nil
+	}
+	least := count.configs
+	all, err := r.store.JudgeConfigs(ctx, name)
+	if err != nil {
+		return nil, err // the caller says what it was for
+	}
+	if len(all) > count.configs { // some were added meanwhile, or nobody knows them
+		if err := r.refresh(ctx); err != nil {
+			return nil, err
+		}
+		if count, err = r.of(name); err != nil {
+			return nil, err
+		}
+	}
+	for i, c := range all {
+		if err := r.sealer.Check(c.Seal, c.parts()...); err != nil {
+			return nil, untrusted("%s: %w", Rule{Config: &c}, err)
+		}
+		if c.Workflow != name || (i > 0 && c.Revision <= all[i-1].Revision) {
+			return nil, untrusted("%s is kept as one of %s", Rule{Config: &c}, name)
+		}
+	}
+	if len(all) > count.configs || len(all) < least {
+		return nil, untrusted("the judge of %s has %d configurations, and the chain %d", name, len(all), count.configs)
+	}
+	r.keep(name, all)
+	return all, nil
+}
+
+func (r *rules) cached(name string) ([]JudgeConfig, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, ok := r.configs[name]
+	return slices.Clone(all), ok
+}
+
+// keep remembers the configurations of a workflow, unless there is one more by now.
+func (r *rules) keep(name string, all []JudgeConfig) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names[name].configs != len(all) {
+		return
+	}
+	if len(r.configs) >= mostCachedConfigs {
+		clear(r.configs)
+	}
+	r.configs[name] = slices.Clone(all)
+}
+
+// addDefinition seals a definition and stores it. ErrConflict as Store.AddDefinition,
+// also when another rule came between.
+func (r *rules) addDefinition(ctx context.Context, d StoredDefinition) (StoredDefinition, error) {
+	err := r.add(ctx, func(place int64, prev string) error {
+		d.Seal = r.sealer.Seal(place, prev, d.parts()...)
+		return r.store.AddDefinition(ctx, d)
+	})
+	return d, err
+}
+
+// addJudgeConfig is addDefinition for a judge configuration.
+func (r *rules) addJudgeConfig(ctx context.Context, c JudgeConfig) error {
+	return r.add(ctx, func(place int64, prev string) error {
+		c.Seal = r.sealer.Seal(place, prev, c.parts()...)
+		return r.store.AddJudgeConfig(ctx, c)
+	})
+}
+
+func (r *rules) add(ctx context.Context, write func(place int64, prev string) error) error {
+	select {
+	case <-r.adding:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { r.adding <- struct{}{} }()
+	if err := r.refresh(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	end := r.end
+	r.mu.Unlock()
+	return write(end.Place+1, end.Hash)
+}
+
+// UnsealedRules asks Store.Rules for all rules, beginning with those without a place.
+const UnsealedRules = -1

@@ -1,0 +1,351 @@
+package engine_test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+var ruleKey = bytes.Repeat([]byte{42}, 32)
+
+// vaultFile is a store file whose rules are sealed, and somebody who can write the file.
+type vaultFile struct {
+	t    *testing.T
+	path string
+}
+
+const sternPay = `{"name":"%s","initialState":"a","states":{
+	"a":{"transitions":{"go":{"target":"b","requiredFields":["why"]}}},
+	"b":{"final":true}}}`
+
+// laxPay is the same without what it demands.
+const laxPay = `{"name":"%s","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}}}`
+
+// newVaultFile has two workflows of an operator and one of an agent, with judge configurations.
+func newVaultFile(t *testing.T) *vaultFile {
+	t.Helper()
+	v := &vaultFile{t: t, path: filepath.Join(t.TempDir(), "gavel.db")}
+	b := v.open()
+	b.define(operator, fmt.Sprintf(laxPay, "pay")) // once it was like that
+	b.define(operator, fmt.Sprintf(sternPay, "pay"))
+	b.define(operator, fmt.Sprintf(sternPay, "other"))
+	b.define(agent, fmt.Sprintf(laxPay, "toy"))
+	b.configure(operator, "pay", workflow.JudgeSettings{Enabled: new(false)})
+	b.configure(operator, "pay", workflow.JudgeSettings{Enabled: new(true)})
+	b.configure(operator, "other", workflow.JudgeSettings{StrictMode: new(true)})
+	b.configure(agent, "toy", workflow.JudgeSettings{Enabled: new(false)})
+	return v
+}
+
+func (b *bench) configure(p engine.Principal, name string, s workflow.JudgeSettings) {
+	b.t.Helper()
+	if _, err := b.ConfigureJudge(b.t.Context(), p, engine.JudgeConfigRequest{Name: name, Settings: s}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// open is a server over the file, as another process would be.
+func (v *vaultFile) open() *bench {
+	v.t.Helper()
+	store, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return newBenchWith(v.t, store, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
+}
+
+// write runs SQL on the file, each of which has to change something.
+func (v *vaultFile) write(queries ...string) {
+	v.t.Helper()
+	db, err := sql.Open("sqlite", "file:"+v.path+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer db.Close()
+	for _, query := range queries {
+		r, err := db.ExecContext(v.t.Context(), query)
+		if err != nil {
+			v.t.Fatalf("%s: %v", query, err)
+		}
+		if n, err := r.RowsAffected(); err != nil || n == 0 {
+			v.t.Fatalf("%s: changed nothing, %v", query, err)
+		}
+	}
+}
+
+// forge puts a rule at the end of the chain with hashes that are right, and the seal of
+// another key.
+func (v *vaultFile) forge(rule engine.Rule) {
+	v.t.Helper()
+	store, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer store.Close()
+	head, err := store.RuleHead(v.t.Context())
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	seal := record.NewRuleSealer([]byte("another key")).Seal(head.Place+1, head.Hash, rule.Parts()...)
+	if d := rule.Definition; d != nil {
+		d.Seal = seal
+		err = store.AddDefinition(v.t.Context(), *d)
+	} else {
+		rule.Config.Seal = seal
+		err = store.AddJudgeConfig(v.t.Context(), *rule.Config)
+	}
+	if err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+const insertConfig = `INSERT INTO judge_configs (workflow, revision, principal, role, scope, settings, hash, at)
+	SELECT workflow, revision + 1, principal, role, scope, CAST('{"enabled":false}' AS BLOB), hash, at FROM judge_configs WHERE workflow = 'pay' AND revision = 2`
+
+const insertLax = `INSERT INTO definitions (name, version, hash, document, owner, operator, created_at)
+	SELECT name, 3, hash, document, owner, operator, created_at FROM definitions WHERE name = 'pay' AND version = 1`
+
+// ruleAttacks are what somebody who can write the file, and has not the key, can try so
+// that "pay" is decided by other rules than the operator's.
+var ruleAttacks = map[string]func(*vaultFile){
+	"a configuration is inserted": func(v *vaultFile) { v.write(insertConfig) },
+	"a version is inserted":       func(v *vaultFile) { v.write(insertLax) },
+	"a configuration is changed": func(v *vaultFile) {
+		v.write(`UPDATE judge_configs SET settings = CAST('{"enabled":false}' AS BLOB) WHERE workflow = 'pay' AND revision = 2`)
+	},
+	"the newest configuration is removed": func(v *vaultFile) { v.write(`DELETE FROM judge_configs WHERE workflow = 'pay' AND revision = 2`) },
+	"the newest version is removed":       func(v *vaultFile) { v.write(`DELETE FROM definitions WHERE name = 'pay' AND version = 2`) },
+	"all configurations are removed":      func(v *vaultFile) { v.write(`DELETE FROM judge_configs WHERE workflow = 'pay'`) },
+	"the end of the chain is removed":     func(v *vaultFile) { v.write(`DELETE FROM judge_configs WHERE place > 5`) },
+	"the chain is removed":                func(v *vaultFile) { v.write(`DELETE FROM judge_configs`) },
+	"the seals are removed": func(v *vaultFile) {
+		v.write(`UPDATE judge_configs SET place = 0`, `UPDATE definitions SET place = 0`, insertConfig)
+	},
+	"an older configuration is replayed": func(v *vaultFile) {
+		v.write(`UPDATE judge_configs SET (settings, hash, at, prev_seal, seal, mac) = (SELECT settings, hash, at, prev_seal, seal, mac
+			FROM judge_configs WHERE workflow = 'pay' AND revision = 1) WHERE workflow = 'pay' AND revision = 2`)
+	},
+	"an older version is replayed": func(v *vaultFile) {
+		v.write(`UPDATE definitions SET (hash, document, created_at, prev_seal, seal, mac) = (SELECT hash, document, created_at, prev_seal, seal, mac
+			FROM definitions WHERE name = 'pay' AND version = 1) WHERE name = 'pay' AND version = 2`)
+	},
+	"a whole row takes the place of a newer one": func(v *vaultFile) {
+		v.write(`DELETE FROM judge_configs WHERE workflow = 'pay' AND revision = 2`, `UPDATE judge_configs SET revision = 2 WHERE workflow = 'pay'`)
+	},
+	"the configurations of two workflows are swapped": func(v *vaultFile) {
+		v.write(`UPDATE judge_configs SET workflow = 'x', revision = 2 WHERE workflow = 'toy'`, `UPDATE judge_configs SET workflow = 'toy', revision = 1 WHERE workflow = 'pay' AND revision = 2`,
+			`UPDATE judge_configs SET workflow = 'pay' WHERE workflow = 'x'`)
+	},
+	"the definitions of two workflows are swapped": func(v *vaultFile) {
+		v.write(`UPDATE definitions SET version = 9 WHERE name = 'pay' AND version = 2`, `UPDATE definitions SET name = 'pay', version = 2 WHERE name = 'toy'`,
+			`UPDATE definitions SET name = 'toy', version = 1 WHERE name = 'pay' AND version = 9`)
+	},
+	"the owner is changed":         func(v *vaultFile) { v.write(`UPDATE definitions SET owner = 'agent:ada' WHERE name = 'pay'`) },
+	"it is no operator's any more": func(v *vaultFile) { v.write(`UPDATE definitions SET operator = 0 WHERE name = 'pay'`) },
+	"the document is changed": func(v *vaultFile) {
+		v.write(`UPDATE definitions SET document = (SELECT document FROM definitions WHERE name = 'pay' AND version = 1) WHERE name = 'pay' AND version = 2`)
+	},
+	"a configuration is forged": func(v *vaultFile) {
+		v.forge(engine.Rule{Config: &engine.JudgeConfig{Workflow: "pay", Revision: 3, Principal: "op:eve", Role: "operator", Settings: workflow.JudgeSettings{Enabled: new(false)}}})
+	},
+	"a version is forged": func(v *vaultFile) {
+		d, err := workflow.Parse("pay", fmt.Appendf(nil, laxPay, "pay"))
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		v.forge(engine.Rule{Definition: &engine.StoredDefinition{Name: "pay", Version: 3, Hash: d.Hash, Document: d.Document, Owner: "op:eve", Operator: true}})
+	},
+	"the first configuration of a workflow is forged": func(v *vaultFile) {
+		v.forge(engine.Rule{Config: &engine.JudgeConfig{Workflow: "pay", Revision: 3, Principal: "op:eve", Role: "operator", Settings: workflow.JudgeSettings{Enabled: new(false)}}})
+		v.write(`UPDATE judge_configs SET place = 0 WHERE revision = 3`)
+	},
+}
+
+// found later: a server that starts over a file whose end is missing cannot know; what
+// was anchored says so (TestVerifyFindsEveryTampering).
+var onlyRunning = map[string]bool{"the end of the chain is removed": true, "the chain is removed": true}
+
+func TestManipulatedRulesAreNotUsed(t *testing.T) {
+	for name, attack := range ruleAttacks {
+		t.Run(name, func(t *testing.T) {
+			v := newVaultFile(t)
+			running := v.open()
+			id := running.start(agent, "pay", `{}`).ID
+			if r, err := running.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`{}`)}); err != nil || r.Decision.Applied {
+				t.Fatalf("before: %+v, %v", r.Decision, err)
+			}
+			attack(v)
+			passes := func(b *bench, id string) error {
+				r, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`{}`)})
+				if r.Decision.Applied {
+					t.Errorf("it passed: %+v", r.Decision)
+				}
+				return err
+			}
+			// A server goes on by the rules that it has checked, or refuses; it never decides by others.
+			passes(running, id)
+			if r, err := running.Start(t.Context(), agent, engine.StartRequest{Type: "pay", Context: json.RawMessage(`{}`)}); err == nil {
+				passes(running, r.ID)
+			} else {
+				wantCode(t, err, engine.CodeUntrustedRules)
+			}
+			if onlyRunning[name] {
+				return
+			}
+			fresh := v.open()
+			_, err := fresh.Start(t.Context(), agent, engine.StartRequest{Type: "pay", Context: json.RawMessage(`{}`)})
+			wantCode(t, err, engine.CodeUntrustedRules)
+			if err := passes(fresh, id); err != nil {
+				wantCode(t, err, engine.CodeUntrustedRules)
+			}
+		})
+	}
+}
+
+// Several processes over one file make rules; all of them are used, and the chain is whole.
+func TestRulesOfSeveralProcesses(t *testing.T) {
+	v := newVaultFile(t)
+	servers := []*bench{v.open(), v.open(), v.open()}
+	errs := make(chan error)
+	for i, b := range servers {
+		go func() {
+			for n := range 20 {
+				if _, err := b.Define(t.Context(), operator, engine.DefineRequest{Document: fmt.Appendf(nil, sternPay, fmt.Sprintf("w%d-%d", i, n%7))}); err != nil {
+					errs <- err
+					return
+				}
+				if _, err := b.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "other", Settings: workflow.JudgeSettings{MinConfidence: new(float64(n) / 100)}}); err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range servers {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range append(servers, v.open()) {
+		all, err := b.List(t.Context(), operator)
+		if err != nil || len(all) != 3+3*7 {
+			t.Errorf("%d definitions, %v", len(all), err)
+		}
+		if configs, err := b.store.JudgeConfigs(t.Context(), "other"); err != nil || len(configs) != 61 {
+			t.Errorf("%d configurations, %v", len(configs), err)
+		}
+		b.start(agent, "other", `{}`)
+	}
+}
+
+// A store of an older version is sealed once; what is not sealed is not used.
+func TestSealRules(t *testing.T) {
+	v := newVaultFile(t)
+	v.write(`UPDATE judge_configs SET place = 0, prev_seal = x'', seal = x'', mac = x''`, `UPDATE definitions SET place = 0, prev_seal = x'', seal = x'', mac = x''`)
+	b := v.open()
+	if _, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "pay"}); engine.CodeOf(err) != engine.CodeUntrustedRules {
+		t.Fatalf("without seals: %v", err)
+	}
+	if _, err := b.SealRules(t.Context(), agent, engine.SealRequest{All: true}); engine.CodeOf(err) != engine.CodeForbidden {
+		t.Fatalf("an agent: %v", err)
+	}
+	for _, want := range []int{8, 0} {
+		if r, err := b.SealRules(t.Context(), operator, engine.SealRequest{}); err != nil || r.Sealed != want {
+			t.Fatalf("%d sealed, %v; want %d", r.Sealed, err, want)
+		}
+	}
+	b.start(agent, "pay", `{}`)
+	head, err := b.store.RuleHead(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.write(insertConfig)
+	if r, err := b.SealRules(t.Context(), operator, engine.SealRequest{}); err != nil || r.Sealed != 0 {
+		t.Fatalf("a row that was put in later: %+v, %v", r, err)
+	}
+	if _, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "pay"}); engine.CodeOf(err) != engine.CodeUntrustedRules {
+		t.Fatalf("with an inserted row: %v", err)
+	}
+	if r, err := b.SealRules(t.Context(), operator, engine.SealRequest{All: true}); err != nil || r.Sealed != 1 {
+		t.Fatalf("accepted: %+v, %v", r, err)
+	}
+	b.start(agent, "pay", `{}`)
+	after, err := b.store.RuleHead(t.Context())
+	if err != nil || after.Place != head.Place+1 {
+		t.Fatalf("from %+v to %+v, %v", head, after, err)
+	}
+	// What is missing is missing; the rest can be used again.
+	v.write(`DELETE FROM judge_configs WHERE workflow = 'pay' AND revision = 1`, `DELETE FROM definitions WHERE name = 'other'`, `UPDATE definitions SET place = 0 WHERE name = 'pay' AND version = 1`)
+	fresh := v.open()
+	if _, err := fresh.SealRules(t.Context(), operator, engine.SealRequest{All: true}); err != nil {
+		t.Fatal(err)
+	}
+	fresh.start(agent, "pay", `{}`)
+	fresh.configure(operator, "pay", workflow.JudgeSettings{StrictMode: new(true)})
+	fresh.define(operator, fmt.Sprintf(sternPay, "other"))
+	v.open().start(agent, "other", `{}`)
+}
+
+// Another key is another gate: nothing of this store is used with it.
+func TestRulesOfAnotherKey(t *testing.T) {
+	store := memstore.New()
+	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
+	b.define(operator, fmt.Sprintf(sternPay, "pay"))
+	other := newBenchWith(t, store, nil, func(c *engine.Config) { c.RuleKey = []byte("another") })
+	_, err := other.Start(t.Context(), agent, engine.StartRequest{Type: "pay"})
+	e, ok := errors.AsType[*engine.Error](err)
+	if !ok || e.Code != engine.CodeUntrustedRules || !strings.Contains(e.Err.Error(), "version 1 of the definition pay") || strings.Contains(e.Error(), "pay") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Seals are hex in the engine, and raw in the file.
+func TestSealsAreKept(t *testing.T) {
+	b := newVaultFile(t).open()
+	for rule, err := range b.store.Rules(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seal := rule.Seal()
+		if mac, err := hex.DecodeString(seal.MAC); err != nil || len(mac) != 32 || (seal.Prev == "") != (seal.Place == 1) {
+			t.Errorf("%s: %+v", rule, seal)
+		}
+	}
+}
+
+// Whatever decides gets its rules from what checks their seals.
+func TestRulesAreReadInOnePlace(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := regexp.MustCompile(`(?i)store\.(Definitions?|DefinitionNames|JudgeConfigs|AddDefinition|AddJudgeConfig)\(`)
+	for _, file := range files {
+		// Verification looks at what there is.
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "verify") || file == "rules.go" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := direct.Find(text); at != nil {
+			t.Errorf("%s calls %s) itself; ask e.rules", file, at)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"math"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+const sealColumns = `place, prev_seal, seal, mac`
+
+// scannedSeal takes the columns of a seal.
+type scannedSeal struct {
+	place           int64
+	prev, hash, mac []byte
+}
+
+func (s *scannedSeal) into() []any { return []any{&s.place, &s.prev, &s.hash, &s.mac} }
+
+// seal is the one that was scanned, or the zero one.
+func (s *scannedSeal) seal() record.RuleSeal {
+	return record.RuleSeal{Place: s.place, Prev: hex.EncodeToString(s.prev), Hash: hex.EncodeToString(s.hash), MAC: hex.EncodeToString(s.mac)}
+}
+
+// sealValues are a seal's columns.
+func sealValues(s record.RuleSeal) ([]any, error) {
+	values := []any{s.Place}
+	for _, text := range []string{s.Prev, s.Hash, s.MAC} {
+		raw, err := hex.DecodeString(text)
+		if err != nil {
+			return nil, fmt.Errorf("the seal: %w", err)
+		}
+		values = append(values, orEmpty(raw))
+	}
+	return values, nil
+}
+
+const ruleHead = `SELECT coalesce(d.place, 0), d.seal, coalesce(j.place, 0), j.seal,
+	(SELECT count(*) FROM definitions WHERE place <= 0) + (SELECT count(*) FROM judge_configs WHERE place <= 0)
+	FROM (SELECT 1)
+	LEFT JOIN (SELECT place, seal FROM definitions WHERE place > 0 ORDER BY place DESC LIMIT 1) d
+	LEFT JOIN (SELECT place, seal FROM judge_configs WHERE place > 0 ORDER BY place DESC LIMIT 1) j`
+
+func scanRuleHead(r row) (engine.RuleHead, error) {
+	var head engine.RuleHead
+	var other int64
+	var hash, otherHash []byte
+	if err := r.Scan(&head.Place, &hash, &other, &otherHash, &head.Unsealed); err != nil {
+		return engine.RuleHead{}, err
+	}
+	if other > head.Place {
+		head.Place, hash = other, otherHash
+	}
+	head.Hash = hex.EncodeToString(hash)
+	return head, nil
+}
+
+// RuleHead implements engine.Store.
+func (s *Store) RuleHead(ctx context.Context) (head engine.RuleHead, err error) {
+	err = s.read(ctx, "the end of the chain of rules", func(ctx context.Context) (err error) {
+		head, err = scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx)) // every judgement asks for it
+		return err
+	})
+	return head, err
+}
+
+// Rules implements engine.Store.
+func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[engine.Rule, error] {
+	const query = `SELECT settings IS NULL, name, number, hash, owner, role, scope, settings, operator, at, ` + sealColumns + ` FROM (
+		SELECT name, version AS number, hash, owner, '' AS role, '' AS scope, NULL AS settings, operator, created_at AS at, ` + sealColumns + `
+			FROM definitions WHERE place > ?1
+		UNION ALL SELECT workflow, revision, hash, principal, role, scope, settings, 0, at, ` + sealColumns + `
+			FROM judge_configs WHERE place > ?1) ORDER BY place`
+	if after == engine.UnsealedRules {
+		after = math.MinInt64
+	}
+	return func(yield func(engine.Rule, error) bool) {
+		var all []engine.Rule // without documents: they are small
+		err := s.read(ctx, "the chain of rules", func(ctx context.Context) (err error) {
+			all, err = collect(ctx, s.readers, scanRule, query, after)
+			return err
+		})
+		for _, rule := range all {
+			if !yield(rule, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(engine.Rule{}, err)
+		}
+	}
+}
+
+func scanRule(r row) (engine.Rule, error) {
+	var isDefinition bool
+	var c engine.JudgeConfig
+	var settings []byte
+	var operator bool
+	var at int64
+	var seal scannedSeal
+	into := append([]any{&isDefinition, &c.Workflow, &c.Revision, &c.Hash, &c.Principal, &c.Role, &c.Scope, &settings, &operator, &at}, seal.into()...)
+	if err := r.Scan(into...); err != nil {
+		return engine.Rule{}, err
+	}
+	if isDefinition {
+		return engine.Rule{Definition: &engine.StoredDefinition{
+			Name: c.Workflow, Version: c.Revision, Hash: c.Hash, Owner: c.Principal, Operator: operator, CreatedAt: timeOf(at), Seal: seal.seal(),
+		}}, nil
+	}
+	if err := json.Unmarshal(settings, &c.Settings); err != nil {
+		return engine.Rule{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
+	}
+	c.At, c.Seal = timeOf(at), seal.seal()
+	return engine.Rule{Config: &c}, nil
+}
+
+// SealRules implements engine.Store.
+func (s *Store) SealRules(ctx context.Context, was engine.RuleHead, all []engine.Rule) error {
+	values := make([][]any, len(all))
+	for i, rule := range all {
+		var err error
+		if values[i], err = sealValues(rule.Seal()); err != nil {
+			return err
+		}
+	}
+	refused := fmt.Errorf("%w: the rules are others by now", engine.ErrConflict)
+	return s.write(ctx, len(all)*100, "seal the rules", func(st *statements) error {
+		head, err := scanRuleHead(st.ruleHead.QueryRowContext(context.Background()))
+		if err != nil {
+			return err
+		}
+		var count int
+		if err := st.countRules.QueryRowContext(context.Background()).Scan(&count); err != nil {
+			return err
+		}
+		if head != was || count != len(all) {
+			return refused
+		}
+		for i, rule := range all {
+			stmt, key := st.sealDefinition, []any(nil)
+			if c := rule.Config; c != nil {
+				stmt, key = st.sealConfig, []any{c.Workflow, c.Revision}
+			} else {
+				key = []any{rule.Definition.Name, rule.Definition.Version}
+			}
+			if err := st.execOne(refused, stmt, append(key, values[i]...)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// sealStatements are those of the writer that know of seals.
+type sealStatements struct{ ruleHead, countRules, sealDefinition, sealConfig *sql.Stmt }
+
+func (s *sealStatements) all() map[**sql.Stmt]string {
+	return map[**sql.Stmt]string{
+		&s.ruleHead:       ruleHead,
+		&s.countRules:     `SELECT (SELECT count(*) FROM definitions) + (SELECT count(*) FROM judge_configs)`,
+		&s.sealDefinition: `UPDATE definitions SET place = ?3, prev_seal = ?4, seal = ?5, mac = ?6 WHERE name = ?1 AND version = ?2`,
+		&s.sealConfig:     `UPDATE judge_configs SET place = ?3, prev_seal = ?4, seal = ?5, mac = ?6 WHERE workflow = ?1 AND revision = ?2`,
+	}
+}
+
+// nextPlace is a condition of inserts: a place is the next one, or 0.
+const nextPlace = `(?8 = 0 OR ?8 = 1 + max((SELECT coalesce(max(place), 0) FROM definitions), (SELECT coalesce(max(place), 0) FROM judge_configs)))`
