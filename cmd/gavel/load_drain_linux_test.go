@@ -26,8 +26,9 @@ const gated = `{"name":"gated","initialState":"a","states":{
 const shipping = `{"name":"shipping","initialState":"a","states":{
 	"a":{"transitions":{"ship":{"target":"b","requireAssurance":"human"}}},"b":{"final":true}}}`
 
-// insiders is how many moves a gate holds back: fewer than a server fetches for at once.
-const insiders = 12
+// insiders is how many moves a gate holds back: as many as a server fetches for at once for
+// one principal.
+const insiders = 8
 
 // barrier holds moves back inside of a server. Its command says that it runs, and then waits.
 type barrier struct {
