@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,19 +15,29 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// The callers of the matrix. What they ask is about a workflow and an instance of ada's,
-// but in the second column: there the workflow is an operator's and the instance hers.
-var matrixCallers = []struct {
+// matrixCaller is a column of the matrix. What it asks is about a workflow and an instance of
+// ada's, but where operators is set: there the workflow is an operator's and the instance hers.
+type matrixCaller struct {
 	name, principal, role, workflows string
 	operators                        bool
-}{
+	// ended is why its token is not valid: expired or revoked.
+	ended string
+}
+
+var matrixCallers = []matrixCaller{
 	{name: "owner", principal: "ada", role: "agent"},
-	{name: "owner on an operator's workflow", principal: "ada", role: "agent", operators: true},
+	{name: "owner, operator's workflow", principal: "ada", role: "agent", operators: true},
 	{name: "another agent", principal: "bob", role: "agent"},
+	{name: "another agent, operator's workflow", principal: "bob", role: "agent", operators: true},
 	{name: "operator", principal: "eve", role: "operator"},
 	{name: "reviewer", principal: "rob", role: "reviewer"},
 	{name: "auditor", principal: "ann", role: "auditor"},
-	{name: "the owner, out of scope", principal: "ada", role: "agent", workflows: "else-*"},
+	{name: "owner, in scope", principal: "ada", role: "agent", workflows: "w*"},
+	{name: "owner, out of scope", principal: "ada", role: "agent", workflows: "else-*"},
+	{name: "operator, in scope", principal: "eve", role: "operator", workflows: "w*"},
+	{name: "operator, out of scope", principal: "eve", role: "operator", workflows: "else-*"},
+	{name: "expired token", principal: "ada", role: "agent", ended: "expired"},
+	{name: "revoked token", principal: "ada", role: "agent", ended: "revoked"},
 	{name: "nobody"},
 }
 
@@ -36,32 +49,17 @@ func (s matrixScene) fill(text string) string {
 	return strings.NewReplacer("$WF", s.workflow, "$ID", s.id, "$CP", s.checkpoint, "$REV", s.review).Replace(text)
 }
 
-// matrixRow is an operation with what each caller is answered: "" for allowed, or a code.
+// matrixRow is an operation.
 type matrixRow struct {
 	name string
 	// operation is the REST operation's id, with its query and body; "" when there is none.
 	operation, query, body string
-	// tool is the MCP tool with its arguments; "" when there is none.
+	// tool is the MCP tool with its arguments, or the address of a resource; "" when there is
+	// none.
 	tool, arguments string
-	want            [7]engine.Code // of all callers but nobody
+	// ownName says that the names in it are the caller's to give.
+	ownName bool
 }
-
-const (
-	mayNot     = engine.CodeForbidden
-	noInstance = engine.CodeUnknownInstance
-	noWorkflow = engine.CodeUnknownWorkflow
-	noReview   = engine.CodeUnknownReview
-)
-
-// Whether somebody may see what is in a scene, and whether it may act on it.
-var (
-	allMay      = [7]engine.Code{}
-	maySee      = [7]engine.Code{"", "", noInstance, "", "", "", noInstance}
-	mayMove     = [7]engine.Code{"", "", noInstance, "", "", mayNot, noInstance}
-	ownerMay    = [7]engine.Code{"", "", noInstance, "", mayNot, mayNot, noInstance}
-	governorMay = [7]engine.Code{"", mayNot, noInstance, "", mayNot, mayNot, noInstance}
-	mayKnow     = [7]engine.Code{"", "", noWorkflow, "", "", "", noWorkflow}
-)
 
 const matrixState = `{"name":%q,"initialState":"a","states":{
 	"a":{"transitions":{"go":"b","ask":{"target":"b","requireAssurance":"human"}}},
@@ -69,72 +67,135 @@ const matrixState = `{"name":%q,"initialState":"a","states":{
 
 func matrixRows() []matrixRow {
 	return []matrixRow{
-		{
-			"redefine", "putDefinition", "", `{"name":"$WF","initialState":"z","states":{"z":{"final":true}}}`, "workflow.define", `{"name":"$WF","initialState":"z","states":{"z":{"final":true}}}`,
-			[7]engine.Code{"", mayNot, mayNot, "", mayNot, mayNot, mayNot},
-		},
-		{
-			"define another", "define", "", `{"name":"$WF-new","initialState":"z","states":{"z":{"final":true}}}`, "workflow.define", `{"name":"$WF-newer","initialState":"z","states":{"z":{"final":true}}}`,
-			[7]engine.Code{"", "", "", "", mayNot, mayNot, mayNot},
-		},
-		{"list", "listDefinitions", "", "", "workflow.list", `{}`, allMay},
-		{"describe", "getDefinition", "", "", "workflow.describe", `{"name":"$WF"}`, mayKnow},
-		{"describe an instance's", "instanceDefinition", "", "", "workflow.describe", `{"id":"$ID"}`, maySee},
-		{"diagram", "definitionDiagram", "", "", "workflow.diagram", `{"name":"$WF"}`, mayKnow},
-		{"diagram of an instance", "instanceDiagram", "", "", "workflow.diagram", `{"id":"$ID"}`, maySee},
-		{"read the judge", "getJudge", "", "", "", "", mayKnow},
-		{
-			"disable the judge", "patchJudge", "", `{"enabled":false}`, "workflow.judge.config", `{"name":"$WF","enabled":false}`,
-			[7]engine.Code{"", mayNot, noWorkflow, "", mayNot, mayNot, noWorkflow},
-		},
-		{
-			"loosen the judge", "patchJudge", "", `{"minConfidence":0.1}`, "workflow.judge.config", `{"name":"$WF","minConfidence":0.1}`,
-			[7]engine.Code{"", mayNot, noWorkflow, "", mayNot, mayNot, noWorkflow},
-		},
-		{
-			"tighten the judge", "patchJudge", "", `{"strictMode":true}`, "workflow.judge.config", `{"name":"$WF","strictMode":true}`,
-			[7]engine.Code{"", "", noWorkflow, "", mayNot, mayNot, noWorkflow},
-		},
-		{"start", "start", "", `{"type":"$WF"}`, "workflow.start", `{"type":"$WF"}`, [7]engine.Code{"", "", noWorkflow, "", mayNot, mayNot, noWorkflow}},
-		{"list instances", "listInstances", "", "", "workflow.instances", `{}`, allMay},
-		{"status", "getInstance", "", "", "workflow.status", `{"id":"$ID"}`, maySee},
-		{"status in the past", "getInstance", "?revision=1", "", "workflow.status", `{"id":"$ID","revision":1}`, maySee},
-		{"can execute", "canExecute", "?state=a", "", "workflow.canExecute", `{"id":"$ID","states":["a"]}`, maySee},
-		{"advance", "advance", "", `{"action":"back"}`, "workflow.advance", `{"id":"$ID","action":"back"}`, mayMove},
-		{"validate", "validate", "", `{"action":"back"}`, "workflow.judge.validate", `{"id":"$ID","action":"back"}`, mayMove},
-		{"cancel", "cancel", "", `{}`, "workflow.cancel", `{"id":"$ID"}`, ownerMay},
-		{"undo", "undo", "", "", "workflow.undo", `{"id":"$ID"}`, governorMay},
-		{"redo", "redo", "", "", "workflow.redo", `{"id":"$ID"}`, [7]engine.Code{engine.CodeNothingToUndo, mayNot, noInstance, engine.CodeNothingToUndo, mayNot, mayNot, noInstance}},
-		{"checkpoint", "checkpoint", "", `{}`, "workflow.checkpoint", `{"id":"$ID"}`, ownerMay},
-		{"list checkpoints", "listCheckpoints", "", "", "workflow.listCheckpoints", `{"id":"$ID"}`, maySee},
-		{"rollback", "rollback", "", `{"checkpointId":"$CP"}`, "workflow.rollback", `{"id":"$ID","checkpointId":"$CP"}`, governorMay},
-		{"history", "history", "", "", "workflow.judge.history", `{"id":"$ID"}`, maySee},
-		{"timeline", "timeline", "", "", "", "", maySee},
-		{"events of an instance", "instanceEvents", "", "", "", "", maySee},
-		{"events", "events", "", "", "", "", allMay},
-		{"search", "decisions", "", "", "workflow.judge.history", `{"outcome":"approve"}`, allMay},
-		{"search one instance", "decisions", "?instance=$ID", "", "", "", maySee},
-		{"statistics", "statistics", "", "", "workflow.judge.statistics", `{}`, allMay},
-		{"decide", "decide", "", `{"workflow":"$WF","state":"a","action":"go"}`, "", "", [7]engine.Code{"", "", noWorkflow, "", "", mayNot, noWorkflow}},
-		{
-			"decide by a definition of one's own", "decide", "", `{"definition":{"name":"$WF","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}},"state":"a","action":"go"}`, "", "",
-			[7]engine.Code{"", mayNot, "", "", mayNot, mayNot, mayNot},
-		},
-		{"list reviews", "listReviews", "", "", "workflow.review.list", `{}`, allMay},
-		{"review", "getReview", "", "", "workflow.review.list", `{"reviewId":"$REV"}`, [7]engine.Code{"", "", noReview, "", "", "", noReview}},
-		{
-			"approve a review", "resolve", "", `{"decision":"approve","reason":"it is fine"}`, "workflow.review.resolve", `{"reviewId":"$REV","decision":"approve","reason":"it is fine"}`,
-			[7]engine.Code{mayNot, mayNot, mayNot, "", "", mayNot, mayNot},
-		},
-		{"sources", "listSources", "", "", "", "", allMay},
-		{"who am I", "whoami", "", "", "", "", allMay},
+		{"redefine", "putDefinition", "", `{"name":"$WF","initialState":"z","states":{"z":{"final":true}}}`, "workflow.define", `{"name":"$WF","initialState":"z","states":{"z":{"final":true}}}`, false},
+		{"define another", "define", "", `{"name":"$WF-new","initialState":"z","states":{"z":{"final":true}}}`, "workflow.define", `{"name":"$WF-newer","initialState":"z","states":{"z":{"final":true}}}`, true},
+		{"list", "listDefinitions", "", "", "workflow.list", `{}`, false},
+		{"describe", "getDefinition", "", "", "workflow.describe", `{"name":"$WF"}`, false},
+		{"describe an instance's", "instanceDefinition", "", "", "workflow.describe", `{"id":"$ID"}`, false},
+		{"diagram", "definitionDiagram", "", "", "workflow.diagram", `{"name":"$WF"}`, false},
+		{"diagram of an instance", "instanceDiagram", "", "", "workflow.diagram", `{"id":"$ID"}`, false},
+		{"read the judge", "getJudge", "", "", "", "", false},
+		{"disable the judge", "patchJudge", "", `{"enabled":false}`, "workflow.judge.config", `{"name":"$WF","enabled":false}`, false},
+		{"loosen the judge", "patchJudge", "", `{"minConfidence":0.1}`, "workflow.judge.config", `{"name":"$WF","minConfidence":0.1}`, false},
+		{"tighten the judge", "patchJudge", "", `{"strictMode":true}`, "workflow.judge.config", `{"name":"$WF","strictMode":true}`, false},
+		{"start", "start", "", `{"type":"$WF"}`, "workflow.start", `{"type":"$WF"}`, false},
+		{"list instances", "listInstances", "", "", "workflow.instances", `{}`, false},
+		{"status", "getInstance", "", "", "workflow.status", `{"id":"$ID"}`, false},
+		{"status in the past", "getInstance", "?revision=1", "", "workflow.status", `{"id":"$ID","revision":1}`, false},
+		{"can execute", "canExecute", "?state=a", "", "workflow.canExecute", `{"id":"$ID","states":["a"]}`, false},
+		{"advance", "advance", "", `{"action":"back"}`, "workflow.advance", `{"id":"$ID","action":"back"}`, false},
+		{"validate", "validate", "", `{"action":"back"}`, "workflow.judge.validate", `{"id":"$ID","action":"back"}`, false},
+		{"cancel", "cancel", "", `{}`, "workflow.cancel", `{"id":"$ID"}`, false},
+		{"undo", "undo", "", "", "workflow.undo", `{"id":"$ID"}`, false},
+		{"redo", "redo", "", "", "workflow.redo", `{"id":"$ID"}`, false},
+		{"checkpoint", "checkpoint", "", `{}`, "workflow.checkpoint", `{"id":"$ID"}`, false},
+		{"list checkpoints", "listCheckpoints", "", "", "workflow.listCheckpoints", `{"id":"$ID"}`, false},
+		{"rollback", "rollback", "", `{"checkpointId":"$CP"}`, "workflow.rollback", `{"id":"$ID","checkpointId":"$CP"}`, false},
+		{"history", "history", "", "", "workflow.judge.history", `{"id":"$ID"}`, false},
+		{"timeline", "timeline", "", "", "", "", false},
+		{"events of an instance", "instanceEvents", "", "", "", "", false},
+		{"events", "events", "", "", "", "", false},
+		{"search", "decisions", "", "", "workflow.judge.history", `{"outcome":"approve"}`, false},
+		{"search one instance", "decisions", "?instance=$ID", "", "", "", false},
+		{"statistics", "statistics", "", "", "workflow.judge.statistics", `{}`, false},
+		{"decide", "decide", "", `{"workflow":"$WF","state":"a","action":"go"}`, "", "", false},
+		{"decide by a definition of one's own", "decide", "", `{"definition":{"name":"$WF","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}},"state":"a","action":"go"}`, "", "", true},
+		{"list reviews", "listReviews", "", "", "workflow.review.list", `{}`, false},
+		{"review", "getReview", "", "", "workflow.review.list", `{"reviewId":"$REV"}`, false},
+		{"approve a review", "resolve", "", `{"decision":"approve","reason":"it is fine"}`, "workflow.review.resolve", `{"reviewId":"$REV","decision":"approve","reason":"it is fine"}`, false},
+		{"sources", "listSources", "", "", "", "", false},
+		{"who am I", "whoami", "", "", "", "", false},
+		{"figures", metricsOperation, "", "", "", "", false},
+		{"the resource of all workflows", "", "", "", "workflow://definitions", "", false},
+		{"the resource of a workflow", "", "", "", "workflow://definitions/$WF", "", false},
+		{"the resource of all instances", "", "", "", "workflow://instances", "", false},
+		{"the resource of an instance", "", "", "", "workflow://instances/$ID", "", false},
+		{"the resource of its decisions", "", "", "", "workflow://instances/$ID/history", "", false},
+		{"the resource of its diagram", "", "", "", "workflow://instances/$ID/diagram", "", false},
+		{"the resource of a review", "", "", "", "workflow://reviews/$REV", "", false},
 	}
 }
 
-// Every operation, asked by everybody, over REST and over MCP.
+// rolesPage says who may do what.
+var rolesPage = filepath.Join("..", "..", "docs", "reference", "roles.md")
+
+// Every operation, asked by everybody, over REST and over MCP. What they are answered is
+// docs/reference/roles.md; what can never be allowed is said here.
 func TestAccessOverBothFaces(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t, "--quota-definitions", "0", "--quota-instances", "0", "--rate", "0")
+	tokens := s.matrixTokens()
+	routes := s.restRoutes()
+	scenes, rows := 0, matrixRows()
+	cells := make([][]string, len(rows))
+	for i, row := range rows {
+		reads := strings.HasPrefix(row.tool, "workflow://") || routes[row.operation].method == http.MethodGet
+		kept := map[bool]matrixScene{} // by whose workflow it is: nothing changes them
+		for j, caller := range matrixCallers {
+			owner := tokens[0]
+			if caller.operators {
+				owner = s.owner
+			}
+			answers := map[string]engine.Code{}
+			for _, face := range []string{"REST", "MCP"} {
+				if face == "REST" && row.operation == "" || face == "MCP" && row.tool == "" {
+					continue
+				}
+				scene, made := kept[caller.operators]
+				if !made || !reads && caller.role != "" && caller.ended == "" {
+					if scenes++; scenes%15 == 0 {
+						s.cancelReviews(tokens[0])
+					}
+					scene = s.scene(owner, tokens[0], fmt.Sprintf("w%d", scenes))
+					kept[caller.operators] = scene
+				}
+				if face == "REST" {
+					answers[face] = s.rest(tokens[j], routes[row.operation], scene, row)
+				} else {
+					answers[face] = s.mcp(tokens[j], scene.fill(row.tool), scene.fill(row.arguments))
+				}
+				if what := row.neverAllows(caller); what != "" && answers[face] == "" {
+					t.Errorf("%s of %s over %s is allowed: %s", row.name, caller.name, face, what)
+				}
+			}
+			rest, overREST := answers["REST"]
+			mcp, overMCP := answers["MCP"]
+			if overREST && overMCP && cellOf(rest) != cellOf(mcp) {
+				t.Errorf("%s of %s: %q over REST, %q over MCP", row.name, caller.name, rest, mcp)
+			}
+			if !overREST {
+				rest = mcp
+			}
+			cells[i] = append(cells[i], cellOf(rest))
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	text := writeRoles(rows, cells)
+	if *update {
+		if err := os.WriteFile(rolesPage, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(rolesPage); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("%s is not what the server answers (%v). If that is meant: go test ./cmd/gavel -run TestAccessOverBothFaces -update, and read the diff:\n%s", rolesPage, err, text)
+	}
+}
+
+// cancelReviews ends what waits for a person of one caller's, so that it is not too much.
+func (s *served) cancelReviews(token string) {
+	s.t.Helper()
+	waiting, _ := s.must(token, http.MethodGet, "/v1/reviews?status=open", "")["reviews"].([]any)
+	for _, one := range waiting {
+		id, _ := one.(object)["workflowId"].(string)
+		s.must(s.owner, http.MethodPost, "/v1/instances/"+id+"/cancel", `{}`)
+	}
+}
+
+// matrixTokens are the callers' tokens, "" for nobody.
+func (s *served) matrixTokens() []string {
+	s.t.Helper()
 	tokens := make([]string, len(matrixCallers))
 	for i, c := range matrixCallers {
 		if c.role == "" {
@@ -144,39 +205,77 @@ func TestAccessOverBothFaces(t *testing.T) {
 		if c.workflows != "" {
 			args = append(args, "--workflows", c.workflows)
 		}
+		if c.ended == "expired" {
+			args = append(args, "--expires", "1h")
+		}
 		tokens[i] = s.token(args...)
-	}
-	ada := tokens[0]
-	routes := s.restRoutes()
-	scenes := 0
-	for _, row := range matrixRows() {
-		for i, caller := range matrixCallers {
-			want, owner := engine.CodeUnauthenticated, ada
-			if caller.operators {
-				owner = s.owner
-			}
-			if caller.role != "" {
-				want = row.want[i]
-			}
-			for _, face := range []string{"REST", "MCP"} {
-				if face == "REST" && row.operation == "" || face == "MCP" && row.tool == "" {
-					continue
-				}
-				scenes++
-				scene := s.scene(owner, ada, fmt.Sprintf("w%d", scenes))
-				var got engine.Code
-				if face == "REST" {
-					got = s.rest(tokens[i], routes[row.operation], scene, row)
-				} else {
-					got = s.mcp(tokens[i], row.tool, scene.fill(row.arguments))
-				}
-				s.must(s.owner, http.MethodPost, "/v1/instances/"+scene.reviewed+"/cancel", `{}`) // so that not too many reviews wait
-				if got != want {
-					t.Errorf("%s of %s over %s: got %q, want %q", row.name, caller.name, face, got, want)
-				}
-			}
+		switch c.ended {
+		case "expired":
+			s.expire(tokens[i])
+		case "revoked":
+			runGavel(s.t, "token", "revoke", "--store", s.store, strings.Split(tokens[i], "_")[1])
 		}
 	}
+	return tokens
+}
+
+// neverAllows says why a caller must be refused whatever the page says, "" when it need not be.
+func (r matrixRow) neverAllows(c matrixCaller) string {
+	names := strings.Contains(r.query+r.body+r.tool+r.arguments, "$") || slices.Contains([]string{"timeline", "instanceEvents", "getJudge"}, r.operation)
+	switch {
+	case c.role == "" || c.ended != "":
+		return "it has no valid credential"
+	case c.workflows == "else-*" && names:
+		return "the workflow is out of its scope"
+	case c.name == "another agent" && names && !r.ownName:
+		return "the workflow and the instance are another agent's"
+	}
+	return ""
+}
+
+// cellOf is an answer in a word.
+func cellOf(code engine.Code) string {
+	switch code {
+	case "", engine.CodeNothingToUndo: // it may, and there is nothing
+		return "yes"
+	case engine.CodeForbidden:
+		return "forbidden"
+	case engine.CodeUnknownInstance, engine.CodeUnknownWorkflow, engine.CodeUnknownReview:
+		return "not found"
+	case engine.CodeUnauthenticated, "invalid_token", "too_many_failures": // bad tokens of one address are counted
+		return "401"
+	}
+	return "`" + string(code) + "`"
+}
+
+func writeRoles(rows []matrixRow, cells [][]string) []byte {
+	var b bytes.Buffer
+	b.WriteString(`<!-- Generated by: go test ./cmd/gavel -run TestAccessOverBothFaces -update -->
+
+# Who may do what
+
+What a running server answers each caller, over REST and over MCP alike: *yes*, *forbidden* (403), *not found* (404: its
+existence is not shown), *401*. Unless a column says otherwise, the workflow was defined by the owner, an agent, who also started the
+instance and asked for the review. *In scope* and *out of scope* are tokens with ` + "`--workflows`" + `. Lists and
+searches hold what the caller may see.
+
+`)
+	head, line := "| operation |", "|---|"
+	for _, c := range matrixCallers {
+		head, line = head+" "+c.name+" |", line+"---|"
+	}
+	fmt.Fprintf(&b, "%s over |\n%s---|\n", head, line)
+	for i, row := range rows {
+		var over []string
+		if row.operation != "" {
+			over = append(over, "REST `"+row.operation+"`")
+		}
+		if row.tool != "" {
+			over = append(over, "MCP `"+strings.NewReplacer("$ID", "{id}", "$WF", "{name}", "$REV", "{id}").Replace(row.tool)+"`")
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.name, strings.Join(cells[i], " | "), strings.Join(over, ", "))
+	}
+	return b.Bytes()
 }
 
 // What a new operation may be asked by whom has to be said in the matrix.
@@ -204,6 +303,20 @@ func TestMatrixIsWhole(t *testing.T) {
 			t.Errorf("the tool %s is not in the matrix", name)
 		}
 	}
+	fields := strings.NewReplacer("{name}", "$WF", "reviews/{id}", "reviews/$REV", "{id}", "$ID")
+	for _, kind := range [][3]string{{"resources/list", "resources", "uri"}, {"resources/templates/list", "resourceTemplates", "uriTemplate"}} {
+		_, answer := s.modern(s.owner, kind[0], "", "")
+		result, _ := answer["result"].(object)
+		all, _ := result[kind[1]].([]any)
+		if len(all) == 0 {
+			t.Errorf("%s: %v", kind[0], answer)
+		}
+		for _, one := range all {
+			if uri, _ := one.(object)[kind[2]].(string); !have[fields.Replace(uri)] {
+				t.Errorf("the resource %s is not in the matrix", uri)
+			}
+		}
+	}
 }
 
 // scene makes what a cell is about: an instance in b with a checkpoint, and a review that
@@ -224,9 +337,24 @@ func (s *served) scene(owner, starter, name string) matrixScene {
 	return matrixScene{workflow: name, id: id, checkpoint: checkpoint, review: reviewID, reviewed: other}
 }
 
+// metricsOperation stands for the figures, which are no part of the API.
+const metricsOperation = "GET /metrics"
+
 // rest asks over REST and returns the code of the problem, "" for none.
 func (s *served) rest(token string, route restRoute, scene matrixScene, row matrixRow) engine.Code {
 	s.t.Helper()
+	if row.operation == metricsOperation {
+		switch status, text := s.figures(token); status {
+		case http.StatusOK:
+			return ""
+		case http.StatusForbidden:
+			return engine.CodeForbidden
+		case http.StatusUnauthorized, http.StatusTooManyRequests:
+			return engine.CodeUnauthenticated
+		default:
+			s.t.Errorf("%d %s", status, text)
+		}
+	}
 	id := scene.id
 	if strings.HasPrefix(route.path, "/v1/reviews") {
 		id = scene.review
@@ -247,13 +375,20 @@ func (s *served) rest(token string, route restRoute, scene matrixScene, row matr
 // is none.
 func (s *served) mcp(token, tool, arguments string) engine.Code {
 	s.t.Helper()
-	status, answer := s.modern(token, "tools/call", tool, `,"name":"`+tool+`","arguments":`+arguments)
-	if code, ok := answer["code"].(string); ok && status == http.StatusUnauthorized {
+	method, params := "tools/call", `,"name":"`+tool+`","arguments":`+arguments
+	if strings.HasPrefix(tool, "workflow://") {
+		method, params = "resources/read", `,"uri":"`+tool+`"`
+	}
+	status, answer := s.modern(token, method, tool, params)
+	if code, ok := answer["code"].(string); ok && (status == http.StatusUnauthorized || status == http.StatusTooManyRequests) {
 		return engine.Code(code)
 	}
 	if failed, ok := answer["error"].(object); ok {
 		data, _ := failed["data"].(object)
 		code, _ := data["code"].(string)
+		if method == "resources/read" {
+			return engine.Code(code)
+		}
 		return engine.Code("protocol: " + code)
 	}
 	result, _ := answer["result"].(object)
@@ -342,7 +477,7 @@ func TestAttacksOverBothFaces(t *testing.T) {
 		if status, answer := s.ask(ada, http.MethodPost, "/v1/definitions", define(name)); status != http.StatusForbidden {
 			t.Errorf("a look-alike name %s over REST: %d %v", name, status, answer)
 		}
-		if code := s.mcp(ada, "workflow.define", define(name)); code != mayNot {
+		if code := s.mcp(ada, "workflow.define", define(name)); code != engine.CodeForbidden {
 			t.Errorf("a look-alike name %s over MCP: %q", name, code)
 		}
 	}

@@ -97,19 +97,19 @@ func newAttack(t *testing.T, args ...string) *attack {
 }
 
 // expire lets a token's time be over.
-func (a *attack) expire(token string) {
-	a.t.Helper()
-	path := filepath.Join(filepath.Dir(a.store), auth.TokensFile)
+func (s *served) expire(token string) {
+	s.t.Helper()
+	path := filepath.Join(filepath.Dir(s.store), auth.TokensFile)
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		a.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	var file struct {
 		Version int              `json:"version"`
 		Tokens  []map[string]any `json:"tokens"`
 	}
 	if err := json.Unmarshal(raw, &file); err != nil {
-		a.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	for _, t := range file.Tokens {
 		if t["id"] == strings.Split(token, "_")[1] {
@@ -117,10 +117,10 @@ func (a *attack) expire(token string) {
 		}
 	}
 	if raw, err = json.Marshal(file); err != nil {
-		a.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	if err := errors.Join(os.WriteFile(path+".new", raw, 0o600), os.Rename(path+".new", path)); err != nil {
-		a.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 }
 
