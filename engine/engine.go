@@ -32,6 +32,13 @@ type Compiler interface {
 	Compile(ctx context.Context, caller string, owner validators.Owner, c validators.Checks) (*validators.Set, []validators.Problem, error)
 }
 
+// Reader answers the request of a workflow.Reading where a hostile document can do no harm;
+// *script.Pool implements it. An error that wraps validators.ErrNoReader leaves the
+// document to this process.
+type Reader interface {
+	Read(ctx context.Context, caller string, request []byte) (answer []byte, err error)
+}
+
 // Digester makes keyed digests of sensitive values; record.Digester implements it.
 type Digester interface {
 	// Digest is the same in every scope: it is for what no caller ever gets.
@@ -83,6 +90,8 @@ type Config struct {
 	Judge    Judge
 	Compiler Compiler
 	Digester Digester
+	// Reader parses and lints what no operator brings; nil leaves it to this process.
+	Reader Reader
 	// Observer may be nil.
 	Observer Observer
 	// Limits; zero fields are DefaultLimits.

@@ -50,36 +50,89 @@ func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*
 	return d, warnings, nil
 }
 
-// lint parses a definition and finds what is wrong with it.
+// lint parses a definition and finds what is wrong with it. One that no operator brought
+// is read by the Reader, where there is one.
 func (e *Engine) lint(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
-	d, err := workflow.Parse(req.Source, req.Document)
-	if err != nil {
-		if pe, ok := errors.AsType[*workflow.ParseError](err); ok {
-			return nil, nil, invalidDefinition(pe.Issues)
-		}
-		return nil, nil, &Error{Code: CodeInvalidDefinition, Message: err.Error(), Err: err}
+	options := workflow.LintOptions{
+		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources,
 	}
-	if req.Name != "" && d.Name != req.Name {
+	d, issues, err := e.readElsewhere(ctx, p, req, options)
+	elsewhere := err == nil
+	if !elsewhere && errors.Is(err, validators.ErrNoReader) {
+		d, err = e.readHere(p, req)
+	}
+	switch {
+	case err != nil:
+		return nil, nil, e.ended(ctx, err)
+	case d == nil:
+		return nil, nil, invalidDefinition(issues)
+	case req.Name != "" && d.Name != req.Name:
 		return nil, nil, &Error{
 			Code: CodeInvalidArgument, Path: "/name", Message: fmt.Sprintf("The definition's name is not the address's, which is %.80q.", req.Name),
 			Hint: "Make the two the same.",
 		}
+	case elsewhere:
+		issues, err = d.LintParsed(ctx, options, issues)
+	default:
+		issues, err = d.Lint(ctx, options)
+	}
+	if err != nil {
+		return nil, nil, e.ended(ctx, err)
+	}
+	return d.WithoutLines(), issues, nil
+}
+
+// ended is why a look at a definition came to no end: the caller's quota, if that ended it.
+func (e *Engine) ended(ctx context.Context, err error) error {
+	if known, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
+		return known
+	}
+	return judgeError(err)
+}
+
+// readHere parses a definition in this process.
+func (e *Engine) readHere(p Principal, req DefineRequest) (*workflow.Definition, error) {
+	d, err := workflow.Parse(req.Source, req.Document)
+	if pe, ok := errors.AsType[*workflow.ParseError](err); ok {
+		return nil, invalidDefinition(pe.Issues)
+	}
+	if err != nil {
+		return nil, &Error{Code: CodeInvalidDefinition, Message: err.Error(), Err: err}
 	}
 	if p.Role != RoleOperator {
 		if issues := d.Exceeded(e.ledger.quotas.Load().bounds()); len(issues) > 0 {
-			return nil, nil, invalidDefinition(issues)
+			return nil, invalidDefinition(issues)
 		}
 	}
-	issues, err := d.Lint(ctx, workflow.LintOptions{
-		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources,
-	})
-	if known, ok := errors.AsType[*Error](context.Cause(ctx)); ok && err != nil {
-		return nil, nil, known
+	return d, nil
+}
+
+// readElsewhere has the Reader parse and lint a definition. The error wraps
+// validators.ErrNoReader when it is to be read here.
+func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineRequest, o workflow.LintOptions) (*workflow.Definition, []workflow.Issue, error) {
+	if e.cfg.Reader == nil || p.Role == RoleOperator {
+		return nil, nil, validators.ErrNoReader
+	}
+	if len(req.Document) > workflow.MaxDefinition {
+		return nil, nil, validators.ErrNoReader // refused for its length, which costs nothing
+	}
+	r := workflow.Reading{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
+	request, err := r.Request()
+	if err != nil {
+		return nil, nil, internal("encode a definition", err)
+	}
+	answer, err := e.cfg.Reader.Read(ctx, p.ID, request)
+	if errors.Is(err, validators.ErrTooCostly) {
+		return nil, []workflow.Issue{{Rule: "size", Severity: workflow.SeverityError, Message: "reading the definition takes too much time or memory; make it smaller"}}, nil
 	}
 	if err != nil {
-		return nil, nil, judgeError(err)
+		return nil, nil, err
 	}
-	return d.WithoutLines(), issues, nil
+	d, issues, err := r.Parsed(answer)
+	if err != nil {
+		return nil, nil, internal("read a definition in the sandbox", err)
+	}
+	return d, issues, nil
 }
 
 func invalidDefinition(issues []workflow.Issue) *Error {

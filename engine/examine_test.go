@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,7 @@ func TestDefinitionsAreReadInTurn(t *testing.T) {
 func TestLintIsChargedWhileItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+			c.Reader = nil // a process has no place in a bubble
 			c.Quotas = engine.Quotas{WorkerTime: 10 * time.Second}
 			c.Compiler = compilerFunc(func(ctx context.Context, _ string) error {
 				select {
@@ -201,4 +203,47 @@ func TestUnknownWorkflowReadsNamesAlone(t *testing.T) {
 	if e := wantCode(t, err, engine.CodeUnknownWorkflow); strings.Contains(e.Message, "did you mean") {
 		t.Errorf("a definition of another agent is told: %s", e.Message)
 	}
+}
+
+// readerFunc is a Reader that does as a test wants.
+type readerFunc func(ctx context.Context, caller string, request []byte) ([]byte, error)
+
+func (f readerFunc) Read(ctx context.Context, caller string, request []byte) ([]byte, error) {
+	return f(ctx, caller, request)
+}
+
+// TestStrangersAreReadElsewhere: what no operator brings is parsed by the Reader, for the
+// caller; an operator's definition, and one that no worker reads, is parsed here.
+func TestStrangersAreReadElsewhere(t *testing.T) {
+	var callers []string
+	var fails error
+	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+		c.Reader = readerFunc(func(ctx context.Context, caller string, request []byte) ([]byte, error) {
+			if callers = append(callers, caller); fails != nil {
+				return nil, fails
+			}
+			return pool().Read(ctx, caller, request)
+		})
+	})
+	b.define(operator, named(simple, "an-operators"))
+	b.define(agent, named(simple, "an-agents"))
+	_, err := b.Define(t.Context(), agent, engine.DefineRequest{Source: "w.yaml", Document: []byte("name: [")})
+	wantCode(t, err, engine.CodeInvalidDefinition)
+	if want := []string{agent.ID, agent.ID}; !slices.Equal(callers, want) {
+		t.Errorf("read for %q, want %q", callers, want)
+	}
+	for _, c := range []struct {
+		fails error
+		want  engine.Code
+	}{
+		{validators.ErrTooCostly, engine.CodeInvalidDefinition},
+		{validators.ErrUnavailable, engine.CodeBusy},
+		{context.Canceled, engine.CodeCancelled},
+	} {
+		fails = fmt.Errorf("read: %w", c.fails)
+		_, err := b.Define(t.Context(), agent, scripted("another"))
+		wantCode(t, err, c.want)
+	}
+	fails = validators.ErrNoReader
+	b.define(agent, named(simple, "read-here"))
 }

@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	worker.Main()
+	worker.Main(workflow.Read)
 	code := m.Run()
 	if err := pool().Close(); err != nil {
 		code = 1
@@ -101,7 +101,7 @@ func newBenchWith(t testing.TB, store engine.Store, fetcher judge.Fetcher, confi
 	}
 	b := &bench{t: t, store: store, judge: &gate{next: pipeline}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	cfg := engine.Config{
-		Store: store, Judge: b.judge, Compiler: compiler,
+		Store: store, Judge: b.judge, Compiler: compiler, Reader: pool(),
 		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
 		Now: func() time.Time {
 			b.mu.Lock()

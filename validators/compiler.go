@@ -18,6 +18,12 @@ import (
 // be retried and says nothing about the checks.
 var ErrUnavailable = script.ErrUnavailable
 
+// ErrTooCostly and ErrNoReader are those of the sandbox's Read.
+var (
+	ErrTooCostly = script.ErrTooCostly
+	ErrNoReader  = script.ErrNoReader
+)
+
 // QuarantineError reports a caller whose data got workers killed in a trusted owner's
 // scripts; it wraps ErrUnavailable.
 type QuarantineError = script.QuarantineError

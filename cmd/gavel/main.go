@@ -12,12 +12,13 @@ import (
 	"context"
 	"os"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 func main() {
-	worker.Main()
+	worker.Main(workflow.Read)
 	if evidence.Watch(os.Args, os.Stdin) {
 		return
 	}

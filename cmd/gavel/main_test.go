@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -22,7 +23,7 @@ import (
 // times slower misses the limits that scripts have, and cannot have a limit on its
 // address space. What runs in the program is raced by its own packages' tests.
 func TestMain(m *testing.M) {
-	worker.Main()
+	worker.Main(workflow.Read)
 	if evidence.Watch(os.Args, os.Stdin) {
 		return
 	}

@@ -44,6 +44,7 @@ func reloadables() map[string]func(r *reloader, c *commands) {
 		"definitions": func(r *reloader, c *commands) { r.watch.patterns = c.Serve.Definitions },
 		"serve.rate":  rate, "serve.rateBurst": rate,
 		"quotas.definitions": quotas, "quotas.instances": quotas, "quotas.bytes": quotas, "quotas.workerTime": quotas, "quotas.modelTokens": quotas,
+		"quotas.states": quotas, "quotas.transitions": quotas, "quotas.schemaBytes": quotas,
 	}
 }
 

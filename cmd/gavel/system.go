@@ -123,7 +123,7 @@ func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, wi
 		return nil, err
 	}
 	config := engine.Config{
-		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key),
+		Store: store, Judge: pipeline, Compiler: box.compiler, Reader: box.pool, Digester: record.NewDigester(key),
 		Models: with.model.names(), Sources: with.sources.names(), ReadOnlySources: with.sources.readOnly(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
 	}
 	if with.anchors != nil {

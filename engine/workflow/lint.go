@@ -78,13 +78,22 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
+	return d.lint(ctx, o, problems)
+}
+
+// lint is Lint for what was compiled, or is not to be compiled here.
+func (d *Definition) lint(ctx context.Context, o LintOptions, problems []problem) ([]Issue, error) {
 	s := &subject{Definition: d, ended: ctx.Err, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
-	for _, r := range lintRules() {
+	return s.lint(ctx, lintRules())
+}
+
+func (s *subject) lint(ctx context.Context, rules []Rule) ([]Issue, error) {
+	for _, r := range rules {
 		s.rule = r
 		s.found = map[string]bool{}
 		r.check(s)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("lint workflow %q: %w", d.Name, context.Cause(ctx))
+			return nil, fmt.Errorf("lint workflow %q: %w", s.Name, context.Cause(ctx))
 		}
 	}
 	sortIssues(s.issues)

@@ -34,7 +34,11 @@ func Parse(source string, doc []byte) (*Definition, error) {
 	}
 	sum := sha256.Sum256(root.Canonical())
 	d.Hash = "sha256:" + hex.EncodeToString(sum[:])
-	d.Document = root.JSON()
+	if d.Document = root.JSON(); len(d.Document) > MaxDefinition { // it is read again from there
+		return nil, &ParseError{Source: source, Issues: []Issue{{
+			Rule: "size", Severity: SeverityError, Message: fmt.Sprintf("the definition has %d bytes as JSON; at most %d are allowed", len(d.Document), MaxDefinition),
+		}}}
+	}
 	d.lines = root.Lines()
 	d.masks = newMaskTree(d.Sensitive)
 	return d, nil

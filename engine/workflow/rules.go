@@ -19,9 +19,7 @@ func lintRules() []Rule {
 		{"unknown-not-by", e, "notBy names an action that does not exist.", unknownNotBy},
 		{"unknown-must-pass", e, "mustPassThrough names a state that does not exist.", unknownMustPass},
 		{"must-pass-through", e, "Some way leads into a state of mustPassThrough past a state that it must pass.", mustPassThrough},
-		{"schema-invalid", e, "A JSON Schema does not compile.", compiled(badSchema)},
-		{"script-invalid", e, "A validator or condition does not compile.", compiled(badScript)},
-		{"field-invalid", e, "A required field is no key, dotted name or JSON pointer.", compiled(badField)},
+		compileRules()[0], compileRules()[1], compileRules()[2],
 		{"malformed-pointer", e, "sensitive or freezes holds something that is no JSON pointer to a field.", malformedPointer},
 		{"malformed-write", e, "writes holds something that is no top-level key.", malformedWrite},
 		{"reserved-key", e, "writes, freezes or a transition's requiredFields names a key that only the gate sets.", reservedKey},
@@ -38,6 +36,15 @@ func lintRules() []Rule {
 		{"evidence-unbound", w, "What evidence is asked with comes from a field that nothing requires, or that agents can set at will.", evidenceUnbound},
 		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", requiredNotWritable},
 		{"unchecked-field", w, "A script reads a field of data that nothing requires, and does not provide for its absence.", uncheckedField},
+	}
+}
+
+// compileRules are those about what the compiler found.
+func compileRules() [3]Rule {
+	return [...]Rule{
+		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", compiled(badSchema)},
+		{"script-invalid", SeverityError, "A validator or condition does not compile.", compiled(badScript)},
+		{"field-invalid", SeverityError, "A required field is no key, dotted name or JSON pointer.", compiled(badField)},
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 var workerPath string
 
 func TestMain(m *testing.M) {
-	worker.Main() // this test binary is its own worker
+	worker.Main(readForTests) // this test binary is its own worker
 	if raceDetector {
 		os.Exit(withPlainWorker(m))
 	}

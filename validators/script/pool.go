@@ -56,7 +56,7 @@ func NewPool(cfg Config) (*Pool, error) {
 		cfg: cfg, path: path, quarantine: newQuarantine(cfg), procs: map[*process]struct{}{},
 		proven: proven{seed: maphash.MakeSeed()},
 		setup: Setup{
-			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard,
+			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard, Read: cfg.Read,
 			ScriptMemory: cfg.ScriptMemory, WorkerMemory: cfg.WorkerMemory,
 			MaxRequest: 3*cfg.MaxInput + cfg.MaxScripts*(max(cfg.MaxSource, cfg.MaxSchema)+16) + 256,
 		},

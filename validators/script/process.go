@@ -51,6 +51,7 @@ type process struct {
 	lastID     uint32
 	calls      int
 	leaving    bool
+	reads      bool // documents
 	unhardened []string
 
 	words  string       // what it printed when it ended
@@ -144,6 +145,7 @@ func (p *process) greet(setup Setup) error {
 	if hello.Version != Version {
 		return fmt.Errorf("it speaks protocol %d, this program %d", hello.Version, Version)
 	}
+	p.reads = hello.Reads
 	for _, name := range hello.Unhardened {
 		p.unhardened = append(p.unhardened, Clean(name, MaxNote))
 	}

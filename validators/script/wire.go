@@ -45,6 +45,7 @@ type Setup struct {
 	Version      int           `json:"version"`
 	Soft         time.Duration `json:"soft"`
 	Hard         time.Duration `json:"hard"`
+	Read         time.Duration `json:"read"`
 	ScriptMemory int64         `json:"scriptMemory"`
 	WorkerMemory int64         `json:"workerMemory"`
 	MaxRequest   int           `json:"maxRequest"`
@@ -54,6 +55,8 @@ type Setup struct {
 type Hello struct {
 	Version int  `json:"version"`
 	Ready   bool `json:"ready"` // which an echo of Setup does not say
+	// Reads says that it answers OpRead.
+	Reads bool `json:"reads,omitempty"`
 	// Unhardened names the protections that could not be applied.
 	Unhardened []string `json:"unhardened,omitempty"`
 }
@@ -204,7 +207,7 @@ func (q *Request) Decode(content []byte, intern func([]byte) string) error {
 		q.Sources = append(q.Sources, Source{Kind: kinds[kind], Text: intern(text)})
 	}
 	q.Data, q.Context, q.Evidence = d.text(), d.text(), d.text()
-	if q.Op != OpRun && q.Op != OpCheck || q.Routes > len(q.Sources) {
+	if q.Op != OpRun && q.Op != OpCheck && q.Op != OpRead || q.Routes > len(q.Sources) {
 		d.bad = true
 	}
 	return d.end("request")

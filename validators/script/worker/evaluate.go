@@ -55,7 +55,7 @@ func (e *evaluator) warmUp() {
 // evaluate compiles and runs one script and judges its answer. It always returns
 // an outcome; if the script takes the process with it, the host knows.
 func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outcome) {
-	run := e.watch.begin()
+	run := e.watch.begin(e.setup.Hard)
 	defer e.watch.end()
 	defer func() {
 		if x := recover(); x != nil {

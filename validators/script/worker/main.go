@@ -13,17 +13,24 @@ import (
 
 // Main must be the first thing that main, or TestMain, calls. It returns at once
 // unless the process was started as a script worker; then it serves and exits.
-func Main() {
+//
+// read, where one is given, answers the documents of [script.Pool.Read]; of several
+// the first counts. Without one, the worker says that it reads none.
+func Main(read ...func(request []byte) []byte) {
 	if len(os.Args) == 0 || os.Args[0] != script.WorkerName {
 		return
 	}
 	enter()
-	os.Exit(serve(os.Stdin, os.Stdout))
+	var reader func([]byte) []byte
+	if len(read) > 0 {
+		reader = read[0]
+	}
+	os.Exit(serve(os.Stdin, os.Stdout, reader))
 }
 
 // serve answers requests until the host closes its end. The result is the
 // process's exit code.
-func serve(in io.Reader, out io.Writer) int {
+func serve(in io.Reader, out io.Writer, read func([]byte) []byte) int {
 	// One read call fetches the length and, for most requests, all the rest.
 	r := bufio.NewReaderSize(in, 64<<10)
 	setup, err := readSetup(r)
@@ -31,7 +38,7 @@ func serve(in io.Reader, out io.Writer) int {
 		return script.ExitRefused
 	}
 	prepareRuntime(setup)
-	s := &server{out: out, eval: newEvaluator(setup)}
+	s := &server{out: out, eval: newEvaluator(setup), read: read}
 	s.eval.warmUp()
 	missing := harden(setup)
 	if err := s.hello(missing); err != nil {
@@ -46,7 +53,11 @@ func serve(in io.Reader, out io.Writer) int {
 		if err := s.request.Decode(content, s.eval.programs.intern); err != nil {
 			return script.ExitRefused
 		}
-		if err := s.answer(); err != nil {
+		answer := s.answer
+		if s.request.Op == script.OpRead {
+			answer = s.report
+		}
+		if err := answer(); err != nil {
 			return 0
 		}
 		if s.leaving {
@@ -82,13 +93,14 @@ func prepareRuntime(setup script.Setup) {
 type server struct {
 	out     io.Writer
 	eval    *evaluator
+	read    func([]byte) []byte // nil: it reads no documents
 	request script.Request
 	frame   []byte
 	leaving bool
 }
 
 func (s *server) hello(missing []string) error {
-	raw, err := json.Marshal(script.Hello{Version: script.Version, Ready: true, Unhardened: missing})
+	raw, err := json.Marshal(script.Hello{Version: script.Version, Ready: true, Reads: s.read != nil, Unhardened: missing})
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type run struct {
 	began atomic.Int64                 // of the call itself, nanoseconds since origin
 	heap  uint64                       // before
 	first int64
+	limit int64
 }
 
 // origin makes monotonic time fit an atomic.
@@ -55,9 +56,10 @@ func measure(s []metrics.Sample) (heap, stacks uint64) {
 	return s[0].Value.Uint64(), s[1].Value.Uint64()
 }
 
-func (w *watchdog) begin() *run {
+// begin watches a run that nobody may let last longer than twice the limit.
+func (w *watchdog) begin(limit time.Duration) *run {
 	heap, _ := measure(w.own)
-	r := &run{heap: heap, first: int64(time.Since(origin))}
+	r := &run{heap: heap, first: int64(time.Since(origin)), limit: int64(limit)}
 	w.current.Store(r)
 	if w.dormant.Load() {
 		select {
@@ -104,7 +106,7 @@ func (w *watchdog) look(r *run) {
 	if heap+stacks > w.atStart+uint64(w.setup.WorkerMemory) { //nolint:gosec // positive by validation
 		os.Exit(script.ExitMemory)
 	}
-	if now-r.first > int64(2*w.setup.Hard) {
+	if now-r.first > 2*r.limit {
 		os.Exit(script.ExitStuck)
 	}
 	if heap > w.atStart+64<<20 {

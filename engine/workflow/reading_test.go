@@ -1,0 +1,98 @@
+package workflow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// TestReadingFindsWhatLintFinds: parsed and linted elsewhere, a definition is the same and
+// has the same issues with the same lines.
+func TestReadingFindsWhatLintFinds(t *testing.T) {
+	for _, c := range lintCases {
+		o := workflow.LintOptions{Compiler: compiler(), Owner: validators.Owner{ID: "agent:a"}, Models: c.models, Sources: c.sources}
+		r := workflow.Reading{Source: "w.json", Document: []byte(c.doc), Models: o.Models, Sources: o.Sources}
+		want, err := workflow.Parse(r.Source, r.Document)
+		var wantIssues []workflow.Issue
+		if pe := (*workflow.ParseError)(nil); errors.As(err, &pe) {
+			wantIssues = pe.Issues
+		} else if wantIssues, err = want.Lint(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		request, err := r.Request()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, issues, err := r.Parsed(workflow.Read(request))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if got != nil {
+			if issues, err = got.LintParsed(t.Context(), o, issues); err != nil {
+				t.Fatal(err)
+			}
+			if got.Hash != want.Hash || string(got.Document) != string(want.Document) {
+				t.Errorf("%s: another definition: %s", c.name, got.Document)
+			}
+		}
+		if !sameIssues(issues, wantIssues) {
+			t.Errorf("%s:\ngot  %v\nwant %v", c.name, issues, wantIssues)
+		}
+	}
+}
+
+func sameIssues(a, b []workflow.Issue) bool {
+	count := map[workflow.Issue]int{}
+	for _, i := range a {
+		count[i]++
+	}
+	for _, i := range b {
+		count[i]--
+	}
+	for _, n := range count {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// TestParsedBelievesNothing: an answer that a worker was made to give is no definition
+// beyond the bounds, no other format and no issue that there cannot be.
+func TestParsedBelievesNothing(t *testing.T) {
+	const fine = `{"name":"w","initialState":"a","states":{"a":{"final":true}}}`
+	r := workflow.Reading{Bounds: workflow.Bounds{States: 1}}
+	for _, answer := range []string{
+		"", "null", "{}", "[]", `{"document":{}}`, `{"document":{"name":"w"}}`, `{"document":"name: w"}`,
+		`{"document":` + strings.Replace(fine, `"w"`, `"w","name":"v"`, 1) + `}`,
+		`{"issues":[{"rule":"nonsense","severity":"error","message":"x"}]}`,
+	} {
+		if d, issues, err := r.Parsed([]byte(answer)); err == nil {
+			t.Errorf("%s: taken as %v, %v", answer, d, issues)
+		}
+	}
+	d, issues, err := r.Parsed([]byte(`{"document":` + fine + `,"lines":{"/states":-5},"issues":[{"rule":"size","severity":"warning","line":-1,"path":"/a","message":"a\u001b[2J` + strings.Repeat("x", 9000) + `"}]}`))
+	if err != nil || d == nil || len(issues) != 1 {
+		t.Fatalf("%v, %v, %v", d, issues, err)
+	}
+	if i := issues[0]; i.Severity != workflow.SeverityError || i.Line != 0 || strings.ContainsRune(i.Message, 0x1b) || len(i.Message) > 5000 {
+		t.Errorf("taken as it came: %.80v", i)
+	}
+	large := strings.Replace(fine, `"a":{"final":true}`, `"a":{"final":true},"b":{"final":true}`, 1)
+	if d, issues, err := r.Parsed([]byte(`{"document":` + large + `}`)); d != nil || len(issues) != 1 || err != nil {
+		t.Errorf("beyond the bounds: %v, %v, %v", d, issues, err)
+	}
+}
+
+// TestReadIsTotal: a request that is none is answered too.
+func TestReadIsTotal(t *testing.T) {
+	var answer map[string]any
+	if err := json.Unmarshal(workflow.Read([]byte("\xff")), &answer); err != nil || reflect.ValueOf(answer["issues"]).Len() != 1 {
+		t.Errorf("%v, %v", answer, err)
+	}
+}

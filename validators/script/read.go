@@ -1,0 +1,131 @@
+package script
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// This file is the other thing that a worker can do beside scripts: read a document
+// that a stranger wrote, with a function that the worker's program brings. What the
+// document is, neither this package nor worker knows.
+
+var (
+	// ErrTooCostly reports that reading a document took more time or memory than
+	// Config.Read and Config.WorkerMemory allow, or ended its worker.
+	ErrTooCostly = errors.New("reading the document takes too much time or memory")
+	// ErrNoReader reports that the program that serves as worker reads no documents.
+	ErrNoReader = errors.New("the worker reads no documents")
+)
+
+// OpRead has the worker's reader answer a request's Data.
+const OpRead Op = 3
+
+// MaxReport bounds what the host reads as the answer to a document.
+const MaxReport = 4 << 20
+
+// Report is what a worker's reader answers. It is sent as one frame.
+type Report struct {
+	ID      uint32
+	Leaving bool // the worker exits after this message
+	Failed  bool // the reader panicked; there is no answer
+	Answer  []byte
+}
+
+// AppendTo appends the report to a frame.
+func (r *Report) AppendTo(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, r.ID)
+	b = append(b, flags(r.Leaving, r.Failed))
+	return appendText(b, r.Answer)
+}
+
+// Decode fills the report from a frame's content, which Answer aliases.
+func (r *Report) Decode(content []byte) error {
+	d := decoder{rest: content}
+	r.ID = d.fixed32()
+	bits := d.byte()
+	r.Leaving, r.Failed = bits&1 != 0, bits&2 != 0
+	r.Answer = d.text()
+	d.bad = d.bad || bits > 3
+	return d.end("report")
+}
+
+// Read has a worker answer a request about a document, in the workers set apart for
+// registrations. What the answer holds was made from what a stranger wrote, by a
+// process that it may have taken over: the caller must believe none of it. The error
+// wraps ErrUnavailable, ErrInput, ErrTooCostly or ErrNoReader, or is ctx's.
+func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte, error) {
+	if len(request) > p.cfg.MaxInput {
+		return nil, fmt.Errorf("%w: the request has %d bytes, more than the %d that are allowed", ErrInput, len(request), p.cfg.MaxInput)
+	}
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.tasks.Done()
+	p.stats.calls.Add(1)
+	w, release, err := p.lease(ctx, &p.check, caller)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if !w.reads {
+		p.giveBack(&p.check, w)
+		return nil, ErrNoReader
+	}
+	p.stats.trips.Add(1)
+	began := time.Now()
+	answer, why, cause := w.read(ctx, request, p.cfg.Read)
+	MeterOf(ctx).AddWorked(time.Since(began))
+	if why == alive {
+		p.giveBack(&p.check, w)
+		return answer, cause
+	}
+	p.bury(&p.check, w, why, cause, party{id: caller, caller: true})
+	p.warm(&p.check)
+	switch why {
+	case cancelled:
+		return nil, context.Cause(ctx)
+	case outOfTime, outOfSpace, crashed:
+		return nil, fmt.Errorf("%w: more than %v or %d MiB", ErrTooCostly, p.cfg.Read, p.cfg.WorkerMemory>>20)
+	}
+	return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, why, cause)
+}
+
+// read sends one document. A cause other than alive means that the process is gone.
+func (p *process) read(ctx context.Context, document []byte, limit time.Duration) ([]byte, cause, error) {
+	p.lastID++
+	p.calls++
+	q := Request{ID: p.lastID, Op: OpRead, Data: document}
+	p.frame = EndFrame(q.AppendTo(BeginFrame(p.frame)))
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
+		defer func() { p.spare(stop()) }()
+	}
+	p.timer.Reset(limit)
+	defer func() { p.spare(p.timer.Stop()) }()
+	if _, err := p.in.Write(p.frame); err != nil {
+		return nil, p.buried(vanished), fmt.Errorf("send request: %w", err)
+	}
+	var r Report
+	content, err := ReadFrame(p.out, nil, MaxReport)
+	if err == nil {
+		err = r.Decode(content)
+	} else if !errors.Is(err, errFrame) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, p.buried(vanished), fmt.Errorf("read report: %w", err)
+	}
+	if err == nil && r.ID != q.ID {
+		err = fmt.Errorf("%w: a report that was not asked for", errFrame)
+	}
+	if err != nil {
+		p.kill(garbled)
+		return nil, p.buried(garbled), fmt.Errorf("read report: %w", err)
+	}
+	p.leaving = p.leaving || r.Leaving
+	if r.Failed {
+		return nil, alive, fmt.Errorf("%w: the reader failed", ErrTooCostly)
+	}
+	return r.Answer, alive, nil
+}
