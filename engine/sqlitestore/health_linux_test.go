@@ -83,5 +83,4 @@ func runOutOfFiles(cfg sqlitestore.Config, out io.Writer) {
 		}
 	}
 	say(out, "read", err)
-	os.Exit(0)
 }

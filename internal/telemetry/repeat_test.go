@@ -33,12 +33,12 @@ func TestRepeatedCauses(t *testing.T) {
 		faces := []*slog.Logger{log, log.With("face", "mcp")}
 		for n := range 3000 { // 600 a second
 			faces[n%2].Error("could not answer", "asked", "advance", "cause", fmt.Sprintf("commit %d of wf-01926f0e-7c1a-7000-8000-%012x: the disk is full", n, n), "request", n)
-			time.Sleep(time.Second / 600)
+			time.Sleep(time.Second / 600) //nolint:forbidigo // the bubble's clock
 		}
 		log.Error("could not answer", "cause", errors.New("another cause"))
 		log.Info("answered", "cause", "no failure")
 		log.Info("answered", "cause", "no failure")
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * time.Second) //nolint:forbidigo // the bubble's clock
 		full, total := 0, 0
 		for line := range strings.Lines(out.String()) {
 			if !strings.Contains(line, "the disk is full") {
