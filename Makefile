@@ -95,7 +95,7 @@ power: ## Cut the power under a store, CUTS times (as root, on loop devices)
 	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
 
 .PHONY: log
-log: ## Write a gigabyte beside steady readers, and see how long the write-ahead log gets
+log: ## Write most of a gigabyte beside steady readers, and see how long the write-ahead log gets
 	$(GO) test -count 1 -timeout 60m -v -run TestLogStaysShortUnderSteadyReading ./engine/sqlitestore -log.real | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
 
 .PHONY: hostile
