@@ -81,7 +81,7 @@ func (f *Face) join(s *session) server.StdioContextFunc {
 // subscribable says whether a session can subscribe to one more resource.
 func (f *Face) subscribable(ctx context.Context, s *session) func(uri string) error {
 	return func(uri string) error {
-		if err := s.watch.room(); err != nil {
+		if err := s.watch.checkLimit(); err != nil {
 			return f.rpc(ctx, uri, err)
 		}
 		if _, err := f.mark(ctx, uri); err != nil {

@@ -53,8 +53,8 @@ func newWatch(every time.Duration, mark func(context.Context, string) (string, e
 	return &watch{mark: mark, write: write, every: every, subs: map[subscription]*sight{}, added: make(chan struct{}, 1)}
 }
 
-// room is an error when no subscription can be added any more.
-func (w *watch) room() error {
+// checkLimit is an error when no more subscriptions can be added.
+func (w *watch) checkLimit() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.subs) < mostWatched {
