@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// CodeRequiredField is the code of a Finding for a field that is absent or null.
+// CodeRequiredField is the code of a Finding for a field that is absent, null or a blank
+// string.
 const CodeRequiredField = "required_field"
 
 // field is one required field. A name that begins with a slash is a JSON pointer;
@@ -53,7 +54,7 @@ func pointer(tokens []string) string {
 }
 
 // Fields returns a finding per required field that doc (a JSON object) does not
-// have or has as null, in the order of the definition.
+// have, or has as null or as a blank string, in the order of the definition.
 func (s *Set) Fields(doc json.RawMessage) []Finding {
 	if len(s.fields) == 0 {
 		return nil
@@ -76,13 +77,17 @@ func (s *Set) Fields(doc json.RawMessage) []Finding {
 func (f field) check(top []member) (Finding, bool) {
 	w := walk{members: top, isObject: true}
 	found := w.find(f)
-	if found && string(w.value) != "null" {
+	blank := found && isBlank(w.value)
+	if found && !blank && string(w.value) != "null" {
 		return Finding{}, false
 	}
 	w = walk{members: top, isObject: true, traced: true} // again, to say where
 	w.find(f)
 	out := Finding{Code: CodeRequiredField, Path: w.path(f), Message: fmt.Sprintf("%q is required", f.name)}
 	switch {
+	case blank:
+		out.Message += " and is blank"
+		out.Hint = "Give it a text that can be seen."
 	case found:
 		out.Message += " and is null"
 	case w.near != "":

@@ -64,7 +64,7 @@ type refusal struct{ code, layer, meaning, do string }
 // refusals are the codes of judge and validators; those of the transition and
 // state layers document themselves in workflow.Codes.
 var refusals = []refusal{
-	{validators.CodeRequiredField, "fields, state", "A required field is absent or null.", "Send it."},
+	{validators.CodeRequiredField, "fields, state", "A required field is absent, null or a blank string.", "Send it."},
 	{validators.CodeSchema, "schema, state", "A value does not match the JSON Schema.", "Correct the value at the path that the finding names."},
 	{judge.CodeNoRoute, "script", "None of the action's conditions holds.", "Send data that one of the conditions accepts."},
 	{judge.CodeValidatorRejected, "script", "A validator says no.", "Do what its reason says."},

@@ -81,7 +81,7 @@ var transitionObject = object{
 	keys: append([]key{
 		{"target", "The state that the action leads to, or a list of routes that are tried in order.", `{"anyOf":[` + aLabel + `,` + routeList + `]}`},
 		{"description", "What performing the action means.", anyString},
-		{"requiredFields", "Fields of the action's data that must be present and not null: keys, dotted names or JSON pointers.", strList},
+		{"requiredFields", "Fields of the action's data that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
 		{"schema", "A JSON Schema of the action's data.", anySchema},
 		{"validator", "A function (data, context) => boolean or {valid, confidence, reason}; context is the one before the merge.", aScript},
 		{"roles", "The roles that may perform the action. Absent: agents and operators.", `{"type":"array","minItems":1,"items":{"enum":["agent","reviewer","operator","auditor"]}}`},
@@ -168,7 +168,7 @@ var stateValidatorObject = object{
 	name: "stateValidator",
 	doc:  "What must hold of the merged context when an instance enters the state.",
 	keys: []key{
-		{"requiredFields", "Fields of the context that must be present and not null: keys, dotted names or JSON pointers.", strList},
+		{"requiredFields", "Fields of the context that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
 		{"schema", "A JSON Schema of the context.", anySchema},
 	},
 }

@@ -1,0 +1,42 @@
+package validators
+
+import (
+	"encoding/json"
+	"unicode"
+)
+
+// isBlank reports whether a JSON value is a string in which nothing can be seen: it is
+// empty, or has only white space and what is drawn as nothing. Any other value is not.
+func isBlank(value []byte) bool {
+	if len(value) < 2 || value[0] != '"' {
+		return false
+	}
+	if c := value[1]; c > ' ' && c < 0x7f && c != '\\' && c != '"' {
+		return false // as nearly every text begins
+	}
+	var text string
+	if json.Unmarshal(value, &text) != nil {
+		return false
+	}
+	for _, r := range text {
+		if isSeen(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// isSeen reports whether a character is drawn. Not drawn are white space, controls and
+// formats (Cc, Cf: zero-width spaces and joiners, U+FEFF, directions, tags), what Unicode
+// lets programs ignore (Default_Ignorable_Code_Point: Hangul fillers such as U+3164,
+// variation selectors, U+034F), noncharacters, and characters with an empty glyph. A mark
+// is drawn only on a character that is, so marks alone are nothing.
+func isSeen(r rune) bool {
+	switch {
+	case r == '\u2800', r == '\U0001D159': // braille without a dot, a note without a head
+		return false
+	case unicode.IsSpace(r), unicode.IsControl(r), unicode.IsMark(r):
+		return false
+	}
+	return !unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Noncharacter_Code_Point)
+}
