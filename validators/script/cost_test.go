@@ -1,0 +1,57 @@
+package script_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/costtest"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// fuzzCost bounds what checking a source costs that is made by repetition: the time that
+// passes, since the work is another process's, and what this one spends.
+func fuzzCost(f *testing.F, kind script.Kind, size int) {
+	p := newPool(f, script.Config{ScriptStrikes: 1 << 30, OwnerStrikes: 1 << 30})
+	f.Fuzz(func(t *testing.T, head, unit, tail []byte) {
+		source := costtest.Repeat(head, unit, tail, size)
+		var least time.Duration
+		costtest.Bound(t, max(len(source), 64<<10), func() {
+			began := time.Now()
+			_, _ = p.Check(t.Context(), "agent", script.Owner{ID: "agent"}, []script.Script{{Name: "s", Kind: kind, Source: string(source)}})
+			if took := time.Since(began); least == 0 || took < least {
+				least = took
+			}
+		})
+		for range 2 {
+			if least <= costtest.Time {
+				return
+			}
+			began := time.Now()
+			_, _ = p.Check(t.Context(), "agent", script.Owner{ID: "agent"}, []script.Script{{Name: "s", Kind: kind, Source: string(source)}})
+			least = min(least, time.Since(began))
+		}
+		t.Errorf("%d bytes took %v", len(source), least)
+	})
+}
+
+func FuzzCostScript(f *testing.F) {
+	for _, s := range [][3]string{
+		{"() => true", "", ""}, {"() => ", "(", ""}, {"() => ", "[", "]"}, {"() => { ", "for (;;) ", "{} }"},
+		{"() => `", "${`", "`"}, {"() => 1", "+1", ""}, {"() => /", "(a+)+", "/.test('aaaaaaaaaaaaaaaaaaaaaaaa!')"},
+		{"() => '", "x", "'.repeat(1e9)"}, {"() => { const a = [", "{},", "]; while (a.push(a.slice())) {} }"}, {"async ", "async ", "() => 1"},
+	} {
+		f.Add([]byte(s[0]), []byte(s[1]), []byte(s[2]))
+	}
+	fuzzCost(f, script.Validator, 16<<10)
+}
+
+func FuzzCostSchema(f *testing.F) {
+	for _, s := range [][3]string{
+		{`{"type":"object"`, "", "}"}, {"", `{"not":`, "{}"}, {`{"allOf":[`, `{"$ref":"#"},`, `{}]}`}, {`{"pattern":"`, "(a+)+", `"}`},
+		{`{"pattern":"`, "(a{1,99}){1,99}", `"}`}, {`{"properties":{`, `"a":{},`, `"b":{}}}`}, {`{"enum":[`, `1,`, `1]}`}, {`{"$defs":{"a":`, `{"anyOf":[{"$ref":"#/$defs/a"},`, `{}]}}}`},
+		{`{"multipleOf":1e`, "9", "}"}, {`{"minimum":`, "9", "}"}, {`{"required":[`, `"a",`, `"b"]}`}, {`{"$id":"`, "a/../", `"}`},
+	} {
+		f.Add([]byte(s[0]), []byte(s[1]), []byte(s[2]))
+	}
+	fuzzCost(f, script.Schema, 64<<10)
+}
