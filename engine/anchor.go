@@ -84,12 +84,20 @@ func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, 
 	if err != nil {
 		return AnchorResult{}, storeError("say how many events it has", err)
 	}
-	heads, err := e.moved(ctx, store, last.said.Number)
+	rules, err := e.rules.head(ctx)
 	if err != nil {
 		return AnchorResult{}, err
 	}
+	heads, err := e.moved(ctx, store, last.said.Number, rules)
+	if err != nil {
+		return AnchorResult{}, err
+	}
+	instances := len(heads)
+	if instances > 0 && heads[instances-1].Instance == record.RuleChain {
+		instances--
+	}
 	if len(heads) == 0 {
-		e.anchored.Store(&anchorMark{number: last.said.Number, position: events})
+		e.anchored.Store(&anchorMark{number: last.said.Number, position: events, rules: rules})
 		return AnchorResult{Number: last.said.Number, At: last.said.Time, Events: last.said.Events, Note: last.note}, nil
 	}
 	for _, h := range heads {
@@ -118,24 +126,29 @@ func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, 
 	if err != nil {
 		return AnchorResult{}, storeError("keep the anchor", err)
 	}
-	e.anchored.Store(&anchorMark{number: next.Number, position: events})
-	return AnchorResult{Number: next.Number, At: next.Time, Instances: len(heads), Events: counted, Note: note, Written: true}, nil
+	e.anchored.Store(&anchorMark{number: next.Number, position: events, rules: rules})
+	return AnchorResult{Number: next.Number, At: next.Time, Instances: instances, Events: counted, Note: note, Written: true}, nil
 }
 
 // anchorMark says up to where this process has seen that everything is anchored.
-type anchorMark struct{ number, position int64 }
+type anchorMark struct {
+	number, position int64
+	rules            record.Head
+}
 
 // moved are the heads that no anchor up to the last one names, by id. What an instance's
 // newest anchored head is, the anchors say: positions alone may have been used twice, in
 // a store that was repaired, or be what somebody wrote there. They save the first look
-// at everything from then on, which is one for each process.
-func (e *Engine) moved(ctx context.Context, store Anchorer, last int64) ([]record.Head, error) {
+// at everything from then on, which is one for each process. The end of the chain of rules
+// comes last, where that is another one.
+func (e *Engine) moved(ctx context.Context, store Anchorer, last int64, rules record.Head) ([]record.Head, error) {
 	var seen anchorMark
 	if mark := e.anchored.Load(); mark != nil && mark.number <= last {
 		seen = *mark
 	}
 	seed := maphash.MakeSeed()
 	newest := map[uint64]uint64{} // heads by instance: hashes, because there may be a million
+	newest[maphash.String(seed, record.RuleChain)] = maphash.Comparable(seed, seen.rules)
 	for a, err := range store.Anchors(ctx, seen.number) {
 		if err != nil {
 			return nil, storeError("read the anchors", err)
@@ -151,14 +164,21 @@ func (e *Engine) moved(ctx context.Context, store Anchorer, last int64) ([]recor
 			newest[maphash.String(seed, h.Instance)] = maphash.Comparable(seed, h)
 		}
 	}
+	fresh := func(h record.Head) bool {
+		known, ok := newest[maphash.String(seed, h.Instance)]
+		return !ok || known != maphash.Comparable(seed, h)
+	}
 	var out []record.Head
 	for h, err := range store.Heads(ctx, seen.position) {
 		if err != nil {
 			return nil, storeError("say where the instances stand", err)
 		}
-		if known, ok := newest[maphash.String(seed, h.Instance)]; !ok || known != maphash.Comparable(seed, h) {
+		if fresh(h) {
 			out = append(out, h)
 		}
+	}
+	if rules.Seq > 0 && fresh(rules) {
+		out = append(out, rules)
 	}
 	return out, nil
 }

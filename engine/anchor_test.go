@@ -37,22 +37,26 @@ func (b *bench) anchor() engine.AnchorResult {
 func TestAnchorsCoverWhatMoved(t *testing.T) {
 	key := newSigner(t)
 	b := anchorBench(t, memstore.New(), key)
-	if a := b.anchor(); a.Written || a.Number != 0 {
+	zero := b.anchor()
+	if !zero.Written || zero.Number != 1 || zero.Instances != 0 || zero.Events != 0 {
+		t.Errorf("a definition: %+v", zero)
+	}
+	if a := b.anchor(); a.Written || a.Number != 1 {
 		t.Errorf("nothing has happened: %+v", a)
 	}
 	first := b.start(agent, "ledger", `{}`).ID
 	b.start(agent, "ledger", `{}`)
 	one := b.anchor()
-	if !one.Written || one.Number != 1 || one.Instances != 2 || one.Events != 2 {
+	if !one.Written || one.Number != 2 || one.Instances != 2 || one.Events != 2 {
 		t.Errorf("the first: %+v", one)
 	}
-	if again := b.anchor(); again.Written || again.Number != 1 || again.Note != one.Note {
+	if again := b.anchor(); again.Written || again.Number != 2 || again.Note != one.Note {
 		t.Errorf("nothing has happened since: %+v", again)
 	}
 	b.advance(agent, first, "go", `{"why":"x"}`)
 	b.advance(agent, first, "back", `{}`)
 	two := b.anchor()
-	if two.Number != 2 || two.Instances != 1 || two.Events != 4 {
+	if two.Number != 3 || two.Instances != 1 || two.Events != 4 {
 		t.Errorf("the second: %+v", two)
 	}
 	text, err := record.OpenNote(two.Note, key.Verifier())
@@ -60,7 +64,7 @@ func TestAnchorsCoverWhatMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, err := record.ParseAnchor(text)
-	if err != nil || said.Size != 3 || said.Number != 2 || said.Previous != record.NoteHash(one.Note) || said.Origin != "gavel-test" || !said.Time.Equal(two.At) {
+	if err != nil || said.Size != 4 || said.Number != 3 || said.Previous != record.NoteHash(one.Note) || said.Origin != "gavel-test" || !said.Time.Equal(two.At) {
 		t.Errorf("%+v, %v", said, err)
 	}
 	var notes []string
@@ -70,7 +74,7 @@ func TestAnchorsCoverWhatMoved(t *testing.T) {
 		}
 		notes = append(notes, a.Note)
 	}
-	if !slices.Equal(notes, []string{one.Note, two.Note}) {
+	if !slices.Equal(notes, []string{zero.Note, one.Note, two.Note}) {
 		t.Errorf("listed: %q", notes)
 	}
 }

@@ -168,6 +168,20 @@ func (r *rules) refresh(ctx context.Context) error {
 	return nil
 }
 
+// head is the end of the chain as anchors name it, the zero one where the chain is not
+// whole: what was put in is not signed.
+func (r *rules) head(ctx context.Context) (record.Head, error) {
+	switch err := r.refresh(ctx); {
+	case CodeOf(err) == CodeUntrustedRules:
+		return record.Head{}, nil
+	case err != nil:
+		return record.Head{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return record.Head{Instance: record.RuleChain, Seq: r.end.Place, Hash: r.end.Hash}, nil
+}
+
 // follow takes the next rule of the chain.
 func (r *rules) follow(rule Rule) error {
 	seal := rule.Seal()

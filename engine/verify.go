@@ -42,6 +42,9 @@ const (
 	// BreakRow: what is kept beside the events (where an instance stands, a snapshot, a
 	// definition) is not what the events lead to.
 	BreakRow Break = "row_mismatch"
+	// BreakRule: a definition or judge configuration is not as it was sealed, was put in,
+	// or is missing.
+	BreakRule Break = "untrusted_rule"
 	// BreakUnreadable: the store itself cannot be read at this place.
 	BreakUnreadable Break = "unreadable"
 )
@@ -68,6 +71,8 @@ type VerifyRequest struct {
 	// Published are notes of anchors that were kept outside the store, in any order; nil
 	// when they are not asked about. That there are none where there should be is a problem.
 	Published []string
+	// Sealed says that the store's rules must have seals: its key was used for some.
+	Sealed bool
 	// Jobs is how many instances are verified at a time; 0 is the number of processors.
 	Jobs int
 	// Progress is told now and then what has been verified; it may be nil. Calls do not
@@ -90,6 +95,13 @@ type VerifyReport struct {
 	// verified no anchor covers: of those, only the chain of hashes speaks.
 	AnchoredAt *time.Time `json:"anchoredAt,omitempty"`
 	Unanchored int64      `json:"unanchored"`
+	// Rules are the definitions and judge configurations, RuleKey whether their seals were
+	// compared with the key. UnsealedRules counts them where none has a seal, because an
+	// older version wrote the store; UnanchoredRules those that no anchor covers.
+	Rules           int64 `json:"rules"`
+	RuleKey         bool  `json:"ruleKey"`
+	UnsealedRules   int64 `json:"unsealedRules,omitempty"`
+	UnanchoredRules int64 `json:"unanchoredRules"`
 	// Problems are sorted by instance and event. More counts those beyond the first 1000.
 	Problems []Problem `json:"problems"`
 	More     int64     `json:"more,omitempty"`
@@ -123,7 +135,7 @@ func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (Ve
 	}
 	v := &verification{
 		engine: e, store: e.cfg.Store, anchors: store, req: req, broken: map[string]bool{}, definitions: map[string]string{},
-		configs:  map[string]bool{},
+		configs: map[string]bool{}, rules: map[int64]string{},
 		unsigned: map[string][]int64{}, reached: map[uint64]reach{}, seed: maphash.MakeSeed(),
 	}
 	if v.req.Jobs < 1 {
@@ -144,16 +156,19 @@ type verification struct {
 
 	instances, events, shortened atomic.Int64
 
-	mu          sync.Mutex
-	report      VerifyReport
-	broken      map[string]bool // instances whose history has a problem
-	absent      bool            // the one instance that was asked for is not there
-	told        int64           // events at the last call of Progress
-	definitions map[string]string
-	configs     map[string]bool    // whether judge configurations that events name are there
-	unsigned    map[string][]int64 // the truncated events of instances that no key vouches for
-	reached     map[uint64]reach   // how far histories go, by a hash of the instance's id: there are many
-	seed        maphash.Seed
+	mu           sync.Mutex
+	report       VerifyReport
+	broken       map[string]bool // instances whose history has a problem
+	absent       bool            // the one instance that was asked for is not there
+	told         int64           // events at the last call of Progress
+	definitions  map[string]string
+	configs      map[string]bool    // whether judge configurations that events name are there
+	unsigned     map[string][]int64 // the truncated events of instances that no key vouches for
+	reached      map[uint64]reach   // how far histories go, by a hash of the instance's id: there are many
+	seed         maphash.Seed
+	rules        map[int64]string // the hashes of the chain of rules, by place
+	ruleEnd      int64            // where it ends
+	ruleAnchored int64            // up to where anchors cover it
 }
 
 // reach is how far a history goes, and how far anchors cover it.
@@ -170,6 +185,8 @@ func (v *verification) run(ctx context.Context) error {
 		return err
 	} else if err := v.checkDefinitions(ctx); err != nil {
 		return err
+	} else if err := v.checkRules(ctx); err != nil {
+		return err
 	}
 	if err := v.checkAnchors(ctx); err != nil {
 		return err
@@ -182,6 +199,10 @@ func (v *verification) run(ctx context.Context) error {
 
 func (v *verification) result() VerifyReport {
 	r := v.report
+	r.RuleKey = len(v.engine.cfg.RuleKey) > 0
+	if v.ruleEnd > 0 {
+		r.UnanchoredRules = max(0, v.ruleEnd-v.ruleAnchored)
+	}
 	r.Instances, r.Events, r.Shortened = v.instances.Load(), v.events.Load(), v.shortened.Load()
 	if r.Problems == nil {
 		r.Problems = []Problem{}

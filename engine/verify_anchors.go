@@ -138,6 +138,10 @@ func (c *anchorCheck) read(note string) (record.Anchor, error) {
 func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []record.Head) error {
 	return c.each(ctx, func(yield func(record.Head) error) error {
 		for _, h := range heads {
+			if h.Instance == record.RuleChain {
+				c.checkRuleHead(number, h)
+				continue
+			}
 			c.anchoredUpTo(h)
 			if c.req.Instance != "" && h.Instance != c.req.Instance {
 				continue

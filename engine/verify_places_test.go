@@ -75,21 +75,24 @@ func TestVerifyFindsWhatIsKeptElsewhere(t *testing.T) {
 		},
 		"no definition": {
 			func(f file) { f.run("DELETE FROM definitions WHERE name = 'ledger'") },
-			[]wantBreak{{engine.BreakRow, 0, 0}, {engine.BreakRow, 1, 0}, {engine.BreakRow, 2, 0}},
+			[]wantBreak{
+				{engine.BreakRule, none, 0}, {engine.BreakRule, none, 0}, // the chain, and the anchor
+				{engine.BreakRow, 0, 0}, {engine.BreakRow, 1, 0}, {engine.BreakRow, 2, 0},
+			},
 		},
 		"a judge configuration": {
 			func(f file) {
 				f.run(`UPDATE judge_configs SET settings = CAST(replace(CAST(settings AS TEXT), '0.9', '0.1') AS BLOB) WHERE revision = 1`)
 			},
-			[]wantBreak{{engine.BreakRow, none, 0}},
+			[]wantBreak{{engine.BreakRow, none, 0}, {engine.BreakRule, none, 0}},
 		},
 		"who made a judge configuration": {
 			func(f file) { f.run("UPDATE judge_configs SET principal = 'operator:eve' WHERE revision = 2") },
-			[]wantBreak{{engine.BreakRow, none, 0}},
+			[]wantBreak{{engine.BreakRow, none, 0}, {engine.BreakRule, none, 0}},
 		},
 		"the last judge configuration deleted": {
 			func(f file) { f.run("DELETE FROM judge_configs WHERE revision = 2") },
-			[]wantBreak{{engine.BreakRow, 0, 9}},
+			[]wantBreak{{engine.BreakRule, none, 0}, {engine.BreakRow, 0, 9}},
 		},
 	}
 	for name, tt := range tests {

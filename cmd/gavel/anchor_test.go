@@ -56,20 +56,20 @@ func TestServersAnchor(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(25 * time.Minute) //nolint:forbidigo // the bubble's clock
-		anchors(0)                   // nothing has happened
+		anchors(1)                   // the definition
 		start()
 		time.Sleep(4 * time.Minute) //nolint:forbidigo // the bubble's clock
-		anchors(0)
+		anchors(1)
 		time.Sleep(2 * time.Minute) //nolint:forbidigo // the bubble's clock
-		anchors(1)
+		anchors(2)
 		time.Sleep(time.Hour) //nolint:forbidigo // the bubble's clock
-		anchors(1)
-		start()
-		stop()
 		anchors(2)
 		start()
+		stop()
+		anchors(3)
+		start()
 		time.Sleep(time.Hour) //nolint:forbidigo // the bubble's clock
-		anchors(2)            // it has stopped
+		anchors(3)            // it has stopped
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 )
 
 type verifyCmd struct {
@@ -32,6 +33,7 @@ stored, and checks the anchors. Prints a line for each break: where, of what kin
     row_mismatch      an instance, snapshot or definition is not what the events say
     missing_instance  an instance that was anchored is gone
     anchor_mismatch   something is not what was signed
+    untrusted_rule    a definition or judge configuration is not as it was sealed, or is missing
     rolled_back       the store is older than an anchor in --anchor-file
     unreadable        the file itself is damaged at this place
 
@@ -69,6 +71,11 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
+	if key := keyBeside(sys.path); isFile(key) {
+		if req.Sealed, err = record.KeySealsRules(key); err != nil {
+			return misused("", "cannot use the key file: %w", err)
+		}
+	}
 	if isTTY(con.err) {
 		req.Progress = func(instances, events int64) {
 			con.err.printf("\r%d instances, %d events", instances, events)
@@ -140,6 +147,12 @@ func (c *verifyCmd) sayWhatIsMissing(con *console, r engine.VerifyReport) {
 		con.err.printf("no anchors: who can write the whole file could have made all hashes anew (gavel anchor --help)\n")
 	case !r.Signed:
 		con.err.printf("the anchors' signatures were not checked: give --public-key\n")
+	}
+	switch {
+	case r.UnsealedRules > 0:
+		con.err.printf("%s without a seal: an older version wrote this store; the first command that writes seals them as they are\n", count(r.UnsealedRules, "rule"))
+	case r.Rules > 0 && !r.RuleKey:
+		con.err.printf("the seals of definitions were not compared with the key: there is no %s next to the store\n", keyFile)
 	}
 	if r.Unanchored > 0 && r.AnchoredAt != nil {
 		con.err.printf("%s since the newest anchor, of %s\n", count(r.Unanchored, "event"), r.AnchoredAt.Format(time.RFC3339))

@@ -26,6 +26,10 @@ type RuleSeal struct {
 	MAC string `json:"mac"`
 }
 
+// RuleChain stands for an instance's id in the heads that an anchor adds: where the chain
+// of rules ends. No instance can have it.
+const RuleChain = "\x00rules"
+
 // ruleDomain keeps these hashes apart from every other use of SHA-256.
 const ruleDomain = "gavel/rule/v1"
 
