@@ -82,6 +82,19 @@ func TestOnlyTheKeyOpensANote(t *testing.T) {
 	}
 }
 
+// A file of notes may end in the middle of one.
+func TestNoteThatWasCutShort(t *testing.T) {
+	note, err := signer(t, "a").Sign("text\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range len(note) - 1 {
+		if text, err := record.NoteText(note[:cut] + "\n"); !errors.Is(err, record.ErrNote) {
+			t.Errorf("cut at %d: %q, %v", cut, text, err)
+		}
+	}
+}
+
 func TestKeysThatCannotBeUsed(t *testing.T) {
 	private := map[string]string{
 		"empty": "", "a public key": exampleVerifier, "another id": strings.Replace(exampleSigner, "c74f", "c74e", 1),

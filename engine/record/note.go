@@ -30,6 +30,9 @@ const (
 	pemName      = "gavel" // the name of a key that came without one
 	privateLabel = "PRIVATE+KEY+"
 	ed25519Note  = 1 // the algorithm's number in a signed-note key
+	// shortestSignature is that of Ed25519 after the id of its key; every other kind is
+	// longer.
+	shortestSignature = 4 + ed25519.SignatureSize
 )
 
 // Signer signs notes with an Ed25519 key. It is safe for concurrent use.
@@ -174,10 +177,16 @@ func (v *Verifier) String() string { return v.public }
 // NoteText returns the text of a note without verifying who signed it. ErrNote.
 func NoteText(signed string) (string, error) {
 	text, err := OpenNote(signed)
-	if unverified, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
-		return unverified.Note.Text, nil
+	unverified, ok := errors.AsType[*note.UnverifiedNoteError](err)
+	if !ok {
+		return text, err
 	}
-	return text, err
+	for _, s := range unverified.Note.UnverifiedSigs {
+		if raw, err := base64.StdEncoding.DecodeString(s.Base64); err != nil || len(raw) < shortestSignature {
+			return "", fmt.Errorf("%w: a signature that was cut short", ErrNote)
+		}
+	}
+	return unverified.Note.Text, nil
 }
 
 // OpenNote returns the text of a note that one of the keys signed. Signatures of
