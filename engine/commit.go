@@ -54,15 +54,18 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Eve
 		if err != nil {
 			return written{}, err
 		}
-		err = e.cfg.Store.Commit(ctx, c)
-		if err == nil {
-			e.ledger.recorded(c.Events)
+		refund, err := e.ledger.charge(c.Events)
+		if err != nil {
+			return written{}, err
+		}
+		if err = e.cfg.Store.Commit(ctx, c); err == nil {
 			e.observe(ctx, c.Events...)
 			if o, ok := e.cfg.Observer.(InstanceObserver); ok {
 				o.Changed(ctx, c.Next)
 			}
 			return w, nil
 		}
+		refund()
 		if !errors.Is(err, ErrConflict) || inst.Seq == 0 {
 			return written{}, storeError("record the decision", err)
 		}

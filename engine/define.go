@@ -23,6 +23,13 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	if !p.deals(d.Name) {
 		return DefineResult{}, outOfScope(p, d.Name)
 	}
+	if p.Role != RoleOperator { // no quota binds operators
+		unlock, err := e.ledger.lock(ctx, p.ID)
+		if err != nil {
+			return DefineResult{}, err
+		}
+		defer unlock()
+	}
 	for {
 		newest, err := e.rules.definition(ctx, d.Name, 0)
 		if err != nil && !errors.Is(err, ErrNotFound) {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -54,9 +53,14 @@ type account struct {
 	bytes  int64
 	worker time.Duration
 	tokens int64
+	// dearest is the most that one request cost, reserved what those in flight may cost.
+	dearest, reserved cost
+	requests          int // in flight that come back to the account
 	// places are starts that need no count: so many were free when it was counted last.
-	places  int
-	counted time.Time
+	// starting are those that took one and are not in the store yet.
+	places, starting int
+	counted          time.Time
+	counting         chan struct{} // held by who counts or adds: see lock
 }
 
 func newLedger(q Quotas, now func() time.Time) *ledger {
@@ -85,11 +89,11 @@ func (l *ledger) of(principal string) *account {
 		if len(l.accounts) >= mostAccounts {
 			l.forget(now)
 		}
-		a = &account{since: now}
+		a = &account{since: now, counting: make(chan struct{}, 1)}
 		l.accounts[principal] = a
 	}
 	if now.Sub(a.since) >= accountTime || now.Before(a.since) {
-		a.since, a.bytes, a.worker, a.tokens = now, 0, 0, 0
+		a.since, a.bytes, a.worker, a.tokens, a.dearest = now, 0, 0, 0, cost{}
 	}
 	return a
 }
@@ -98,7 +102,7 @@ func (l *ledger) of(principal string) *account {
 // them: not one at a time, each after a look at everybody.
 func (l *ledger) forget(now time.Time) {
 	for name, a := range l.accounts {
-		if now.Sub(a.since) >= accountTime {
+		if now.Sub(a.since) >= accountTime && a.requests == 0 {
 			delete(l.accounts, name)
 		}
 	}
@@ -106,7 +110,10 @@ func (l *ledger) forget(now time.Time) {
 		return
 	}
 	n := mostAccounts / 8
-	for name := range l.accounts {
+	for name, a := range l.accounts {
+		if a.requests > 0 {
+			continue
+		}
 		if n--; n < 0 {
 			return
 		}
@@ -132,9 +139,13 @@ func (l *ledger) bytesLeft(p Principal) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a := l.of(p.ID); a.bytes >= most {
-		return l.spent(a, CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", a.bytes, most))
+		return l.bytesSpent(a, most)
 	}
 	return nil
+}
+
+func (l *ledger) bytesSpent(a *account, most int64) error {
+	return l.spent(a, CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", a.bytes, most))
 }
 
 // workerLeft refuses what the sandbox has to look at for somebody who has used it up.
@@ -176,37 +187,8 @@ func (l *ledger) wrote(p Principal, bytes int) {
 	l.of(p.ID).bytes += int64(bytes)
 }
 
-// affords refuses a question whose answer would take what the caller has no more of.
-func (l *ledger) affords(p Principal, c judge.Case) error {
-	if p.Role == RoleOperator {
-		return nil
-	}
-	if err := l.bytesLeft(p); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a, most := l.of(p.ID), l.quotas.Load()
-	scripts := len(c.Checks.Validators)+len(c.Checks.Routes) > 0 || !c.Owner.Trusted && len(c.Checks.Schema) > 0
-	switch {
-	case scripts && most.WorkerTime > 0 && a.worker >= most.WorkerTime:
-		return l.workerSpent(a, most.WorkerTime)
-	case c.Rubric.Enabled && c.Rubric.UseLLM && most.ModelTokens > 0 && a.tokens >= most.ModelTokens:
-		return l.spent(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, most.ModelTokens))
-	}
-	return nil
-}
-
-// judged counts the tokens that a judgement took.
-func (l *ledger) judged(p Principal, v judge.Verdict) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.of(p.ID)
-	for _, o := range v.Opinions {
-		if o.Model != nil && !o.Model.CacheHit && !o.Model.Reused {
-			a.tokens += orNone(o.Model.PromptTokens) + orNone(o.Model.CompletionTokens)
-		}
-	}
+func (l *ledger) tokensSpent(a *account, most int64) error {
+	return l.spent(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, most))
 }
 
 func orNone(n *int) int64 {
@@ -216,31 +198,25 @@ func orNone(n *int) int64 {
 	return int64(*n)
 }
 
-// recorded counts what was written.
-func (l *ledger) recorded(events []record.Event) {
-	if l.quotas.Load().Bytes == 0 {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ev := range events {
-		l.of(ev.Principal).bytes += int64(len(ev.Body()))
-	}
-}
-
 // judge asks the judge for a caller that can afford it.
 func (e *Engine) judge(ctx context.Context, p Principal, c judge.Case) (judge.Verdict, error) {
-	if err := e.ledger.affords(p, c); err != nil {
+	settle, err := e.ledger.reserve(p, c)
+	if err != nil {
 		return judge.Verdict{}, err
 	}
 	c.Caller = p.ID
 	ctx, meter := validators.WithMeter(ctx)
 	v, err := e.cfg.Judge.Decide(ctx, c)
-	e.ledger.worked(p, meter.Worked()) // a caller that leaves has used it as well
+	took := cost{worker: meter.Worked()} // a caller that leaves has used it as well
+	for _, o := range v.Opinions {
+		if o.Model != nil && !o.Model.CacheHit && !o.Model.Reused {
+			took.tokens += orNone(o.Model.PromptTokens) + orNone(o.Model.CompletionTokens)
+		}
+	}
+	settle(took)
 	if err != nil {
 		return judge.Verdict{}, judgeError(err)
 	}
-	e.ledger.judged(p, v)
 	return v, nil
 }
 
@@ -276,20 +252,24 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	return nil
 }
 
-// startPlace is a start that was counted.
+// startPlace is a start that was counted and is not in the store yet.
 type startPlace struct {
 	l     *ledger
 	owner string
 }
 
-// giveBack makes a place free again whose start failed.
-func (p startPlace) giveBack() {
+// settle says whether the start is in the store now; else its place is free again.
+func (p startPlace) settle(stored bool) {
 	if p.l == nil {
 		return
 	}
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
-	p.l.of(p.owner).places++
+	a := p.l.of(p.owner)
+	a.requests--
+	if a.starting--; !stored {
+		a.places++
+	}
 }
 
 // mayStart takes a place for one more running instance. The store is asked how many there
@@ -305,14 +285,23 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 	if l.take(p.ID) {
 		return startPlace{l, p.ID}, nil
 	}
-	if l.countedNow(p.ID) {
+	unlock, err := l.lock(ctx, p.ID)
+	if err != nil {
+		return startPlace{}, err
+	}
+	defer unlock()
+	if l.take(p.ID) { // another request has counted meanwhile
+		return startPlace{l, p.ID}, nil
+	}
+	starting, recent := l.beforeCount(p.ID)
+	if recent {
 		return startPlace{}, tooManyRunning(most)
 	}
 	n, err := store.Running(ctx, p.ID, most)
 	if err != nil {
 		return startPlace{}, storeError("count the instances", err)
 	}
-	l.found(p.ID, most-n)
+	l.found(p.ID, most-n-starting)
 	if l.take(p.ID) {
 		return startPlace{l, p.ID}, nil
 	}
@@ -334,15 +323,18 @@ func (l *ledger) take(owner string) bool {
 		return false
 	}
 	a.places--
+	a.starting++
+	a.requests++
 	return true
 }
 
-// countedNow reports whether a count that found no place free is too fresh for another.
-func (l *ledger) countedNow(owner string) bool {
+// beforeCount returns how many starts a count may miss, and whether a count that found no
+// place free is too fresh for another.
+func (l *ledger) beforeCount(owner string) (starting int, recent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.of(owner)
-	return !a.counted.IsZero() && l.now().Sub(a.counted) < recountAfter
+	return a.starting, !a.counted.IsZero() && l.now().Sub(a.counted) < recountAfter
 }
 
 // found notes how many places a count found free.

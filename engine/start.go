@@ -70,8 +70,8 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 		return StartResult{}, err
 	}
 	w, err := e.commit(ctx, inst, ev, extras{})
+	taken.settle(err == nil)
 	if err != nil {
-		taken.giveBack()
 		return StartResult{}, err
 	}
 	return StartResult{Position: position(w.next, l, p), Decision: decisionView(*w.event.Decision)}, nil
