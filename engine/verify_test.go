@@ -74,7 +74,7 @@ func (l *ledger) open(t *testing.T, path string) (*bench, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = l.key })
+	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors, c.RuleKey = l.key, ruleKey })
 	return b, func() {
 		if err := store.Close(); err != nil {
 			t.Fatal(err)

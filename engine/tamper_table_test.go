@@ -1,0 +1,304 @@
+package engine_test
+
+import (
+	"database/sql"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+var update = flag.Bool("update", false, "write the generated pages of docs/reference")
+
+const tamperPage = "../docs/reference/tampering.md"
+
+// unseen says why verification does not find a manipulation: of a column, of a row, or of
+// whatever is done to a table.
+var unseen = map[string]string{
+	"refusals":                  "counters of the loop guard; no hash covers them",
+	"reviews":                   "rows of open reviews; no hash covers them, the events say what was asked and decided",
+	"decision_terms":            "an index for searches, derived from the events",
+	"decision_times":            "an index for searches, derived from the events",
+	"decision_index":            "an index for searches, derived from the events",
+	"events.seq":                "it only finds the event: the number that counts is in its body, and the order is the same",
+	"events.pos":                "the order of events of different instances; within a history the hashes say it",
+	"events: a row is put in":   "it belongs to no instance, so no history has it",
+	"contexts: a row is put in": "it belongs to no instance",
+	"snapshots":                 "derived from the events: without it, or with one that is out of place, the events are folded",
+	"(store): an event of no instance is put in":                           "it belongs to no instance, so no history has it",
+	"(files): an older copy is put back, and the anchor file cut to match": "keep the anchor file where the writer of the store cannot change it",
+	"(store): a trigger is added":                                          "it is no record; what it does later to rows is found as this list says",
+}
+
+// tamperTables are the tables of the schema; those of the full text index count as one.
+func tamperTables(t *testing.T, path string) (tables []string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.QueryContext(t.Context(), `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(name, "decision_terms_") {
+			tables = append(tables, name)
+		}
+	}
+	return tables
+}
+
+type tamperColumn struct {
+	name, kind string
+	unique     bool
+}
+
+// tamperColumns are those of a table, and which of them have to differ between rows.
+func tamperColumns(t *testing.T, db *sql.DB, table string) (columns []tamperColumn) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `SELECT name, type, pk > 0 OR name IN (
+		SELECT x.name FROM pragma_index_list(?1) l JOIN pragma_index_info(l.name) x WHERE l."unique") FROM pragma_table_info(?1)`, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c tamperColumn
+		if err := rows.Scan(&c.name, &c.kind, &c.unique); err != nil {
+			t.Fatal(err)
+		}
+		columns = append(columns, c)
+	}
+	return columns
+}
+
+// changed is the expression of another value of a column.
+func (c tamperColumn) changed() string {
+	switch {
+	case c.name == "operator":
+		return "1 - operator"
+	case c.kind == "INTEGER":
+		return c.name + " + 1000"
+	case c.kind == "TEXT":
+		return c.name + " || 'x'"
+	}
+	return "CAST(coalesce(" + c.name + ", zeroblob(31)) || 'x' AS BLOB)"
+}
+
+// newTampered is a ledger with something in every table.
+func newTampered(t *testing.T) *ledger {
+	t.Helper()
+	l := newLedger(t)
+	b, closing := l.open(t, l.path)
+	b.define(operator, strings.Replace(ledgerWorkflow, `"ledger"`, `"other"`, 1))
+	b.configure(operator, "ledger", workflow.JudgeSettings{MinConfidence: new(0.5)})
+	b.configure(operator, "ledger", workflow.JudgeSettings{MinConfidence: new(0.6)})
+	b.advance(agent, l.ids[0], "back", `{}`)
+	if err := b.store.(engine.Teacher).Learn(t.Context(), engine.Lesson{Guard: "g", Identity: "i", At: b.now, Refused: true, Opinion: []byte(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range b.store.(engine.Searcher).Decisions(t.Context(), engine.DecisionQuery{Text: "why"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.anchor(t, b)
+	closing()
+	db, err := sql.Open("sqlite", l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO reviews (id, place, status, instance, workflow, principal, body, data)
+		SELECT 'rev-1', 0, 'resolved', id, workflow, owner, CAST('{"id":"rev-1"}' AS BLOB), NULL FROM instances LIMIT 1`); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// manipulation is a row of the table: what was done, and what verification said.
+type manipulation struct{ table, what, found string }
+
+// outcome is what verification finds in a copy of the store that was changed.
+func (l *ledger) outcome(t *testing.T, change func(f file) error) string {
+	t.Helper()
+	return l.outcomeOf(t, l.path, ruleKey, l.notes, change)
+}
+
+// outcomeOf is outcome for another file, another gavel.key, or other published anchors.
+func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []string, change func(f file) error) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	copyFile(t, from, path)
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := change(file{t, db, l}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+	if err != nil {
+		return "it does not open"
+	}
+	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.RuleKey, c.ShowUnsealed = key, true })
+	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: published, Sealed: true})
+	if err != nil {
+		return "it cannot be read: " + string(engine.CodeOf(err))
+	}
+	kinds := map[string]bool{}
+	for _, p := range r.Problems {
+		kinds["`"+string(p.Kind)+"`"] = true
+	}
+	names := make([]string, 0, len(kinds))
+	for kind := range kinds {
+		names = append(names, kind)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+func TestTamperTable(t *testing.T) {
+	l := newTampered(t)
+	if found := l.outcome(t, func(file) error { return nil }); found != "" {
+		t.Fatalf("untouched: %s", found)
+	}
+	run := func(f file, query string) error {
+		_, err := f.ExecContext(t.Context(), query)
+		return err
+	}
+	var rows []manipulation
+	for _, table := range tamperTables(t, l.path) {
+		db, err := sql.Open("sqlite", l.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns := tamperColumns(t, db, table)
+		_ = db.Close()
+		if table == "decision_terms" { // has no content of its own
+			rows = append(rows, manipulation{table, "a row is removed", l.outcome(t, func(f file) error {
+				return run(f, "DELETE FROM decision_terms WHERE rowid = (SELECT max(rowid) FROM decision_terms)")
+			})})
+			continue
+		}
+		var names, values []string
+		for _, c := range columns {
+			names = append(names, c.name)
+			if c.unique {
+				values = append(values, c.changed())
+			} else {
+				values = append(values, c.name)
+			}
+		}
+		last := " WHERE rowid = (SELECT max(rowid) FROM " + table + ")"
+		if table != "decision_index" { // one row, and there can be no other
+			rows = append(rows, manipulation{table, "a row is put in", l.outcome(t, func(f file) error {
+				return run(f, "INSERT INTO "+table+" ("+strings.Join(names, ", ")+") SELECT "+strings.Join(values, ", ")+" FROM "+table+last)
+			})})
+		}
+		for what, which := range map[string]string{"the first row is removed": "min", "the last row is removed": "max"} {
+			rows = append(rows, manipulation{table, what, l.outcome(t, func(f file) error {
+				return run(f, "DELETE FROM "+table+" WHERE rowid = (SELECT "+which+"(rowid) FROM "+table+")")
+			})})
+		}
+		for _, c := range columns {
+			if table == "decision_index" && c.name == "id" {
+				continue
+			}
+			rows = append(rows, manipulation{table, "`" + c.name + "` is changed", l.outcome(t, func(f file) error {
+				return run(f, "UPDATE "+table+" SET "+c.name+" = "+c.changed()+last)
+			})})
+		}
+	}
+	whole := func(what string, change func(f file)) {
+		rows = append(rows, manipulation{"(store)", what, l.outcome(t, func(f file) error { change(f); return nil })})
+	}
+	whole("two definitions are swapped", func(f file) {
+		f.run("UPDATE definitions SET name = 'x' WHERE name = 'ledger'")
+		f.run("UPDATE definitions SET name = 'ledger' WHERE name = 'other'")
+		f.run("UPDATE definitions SET name = 'other' WHERE name = 'x'")
+	})
+	whole("all seals are removed", func(f file) {
+		f.run("UPDATE definitions SET place = 0")
+		f.run("UPDATE judge_configs SET place = 0")
+	})
+	whole("all definitions and configurations are removed", func(f file) { f.run("DELETE FROM definitions"); f.run("DELETE FROM judge_configs") })
+	whole("a history is written anew with right hashes", func(f file) { f.rewrite(0, fromSeq(2, "agent:eve")) })
+	whole("the end of a history is removed", func(f file) { f.cut(0, 3) })
+	whole("an instance is removed", func(f file) { f.remove(2) })
+	whole("two events of a history are swapped", func(f file) { f.swap(0, 2, 3) })
+	whole("all anchors are removed", func(f file) { f.run("DELETE FROM anchors") })
+	whole("a trigger is added", func(f file) {
+		if err := run(f, "CREATE TRIGGER later AFTER INSERT ON events BEGIN DELETE FROM reviews; END"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	whole("an event of no instance is put in", func(f file) {
+		f.run("INSERT INTO events (n, seq, revision, kind, at, prev_hash, hash, body) SELECT 4711, seq, revision, kind, at, prev_hash, hash, body FROM events LIMIT 1")
+	})
+	same := func(file) error { return nil }
+	rows = append(rows,
+		manipulation{"(store)", "an older copy is put back", l.outcomeOf(t, l.older, ruleKey, l.notes, same)},
+		manipulation{"(files)", "`gavel.key` is replaced", l.outcomeOf(t, l.path, []byte("another key"), l.notes, same)},
+		manipulation{"(files)", "the anchor file is emptied", l.outcomeOf(t, l.path, ruleKey, []string{}, same)},
+		manipulation{"(files)", "an older copy is put back, and the anchor file cut to match", l.outcomeOf(t, l.older, ruleKey, l.notes[:1], same)},
+	)
+	l.writeTamperTable(t, rows)
+}
+
+// whyUnseen is the reason why something is not found.
+func whyUnseen(r manipulation) string {
+	column, _, _ := strings.Cut(strings.TrimPrefix(r.what, "`"), "`")
+	for _, key := range []string{r.table + "." + column, r.table + ": " + r.what, r.table} {
+		if why := unseen[key]; why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func (l *ledger) writeTamperTable(t *testing.T, rows []manipulation) {
+	t.Helper()
+	slices.SortStableFunc(rows, func(a, b manipulation) int { return strings.Compare(a.table+a.what, b.table+b.what) })
+	var b strings.Builder
+	b.WriteString("<!-- Generated by: go test ./engine -run TestTamperTable -update -->\n\n# What verification finds\n\n" +
+		"Each row is a manipulation of a store's file that a test makes, and what `gavel verify` with the public key, the published anchors and `gavel.key` says\n" +
+		"of it: the kinds of [breaks](../verification.md#what-is-proved-by-what), or why it says nothing.\n\n| table | what | found |\n|---|---|---|\n")
+	for _, r := range rows {
+		found := r.found
+		if found == "" {
+			why := whyUnseen(r)
+			if why == "" {
+				t.Errorf("%s: %s is not found, and nothing says why", r.table, r.what)
+			}
+			found = "not found: " + why
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.table, r.what, found)
+	}
+	if *update {
+		if err := os.WriteFile(tamperPage, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if page, err := os.ReadFile(tamperPage); err != nil || string(page) != b.String() {
+		t.Errorf("%s is stale (%v); run: go test ./engine -run TestTamperTable -update", tamperPage, err)
+	}
+}
