@@ -292,7 +292,7 @@ func TestReadingsAreAllOperationsThatShow(t *testing.T) {
 	t.Parallel()
 	others := []string{
 		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", // answer the owner or an operator
-		"Migrate", "Import", "ClearRefusals", "Retain", "Anchor", "Anchors", // the operator's
+		"Migrate", "Import", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", // the operator's
 	}
 	known := readings(nil, "", nil)
 	engineType := reflect.TypeFor[*engine.Engine]()
