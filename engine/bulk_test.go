@@ -33,7 +33,7 @@ func slowly[T any](ctx context.Context, s *slowStore, all iter.Seq2[T, error], g
 		s.most.Store(max(s.most.Load(), s.reads.Add(1)))
 		defer s.reads.Add(-1)
 		for v, err := range all {
-			time.Sleep(s.each)
+			time.Sleep(s.each) //nolint:forbidigo // the bubble's clock
 			given.Add(1)
 			if !yield(v, err) {
 				return
@@ -145,7 +145,7 @@ func TestBulkReadsTakeTurns(t *testing.T) {
 						}
 					}
 					for ended.Load() < callers {
-						time.Sleep(time.Second)
+						time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock
 					}
 					if got := busy.Load(); (got > 0) != (callers == 300) || got == callers {
 						t.Errorf("%d of %d noisy calls are busy", got, callers)
@@ -338,7 +338,7 @@ type unfruitful struct{ *memstore.Store }
 func (s *unfruitful) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2[engine.DecisionHit, error] {
 	if looked := q.Looked; looked != nil {
 		q.Looked = func(position int64) bool {
-			time.Sleep(260 * time.Millisecond)
+			time.Sleep(260 * time.Millisecond) //nolint:forbidigo // longer than a page may take
 			return looked(position)
 		}
 	}

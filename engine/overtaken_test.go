@@ -52,10 +52,14 @@ func TestAMoveBesideAnUndo(t *testing.T) {
 		{"undo, a move", move, move, undo},
 		{"undo, two moves", move, func(b *bench, id string) { move(b, id); move(b, id) }, undo},
 		{"undo, an undo", func(b *bench, id string) { move(b, id); move(b, id) }, func(b *bench, id string) { _ = undo(b, id) }, undo},
-		{"redo, a redo and an undo", func(b *bench, id string) { move(b, id); _ = undo(b, id) },
-			func(b *bench, id string) { _ = redo(b, id); _ = undo(b, id) }, redo},
-		{"redo, a move and an undo", func(b *bench, id string) { move(b, id); _ = undo(b, id) },
-			func(b *bench, id string) { move(b, id); _ = undo(b, id) }, redo},
+		{
+			"redo, a redo and an undo", func(b *bench, id string) { move(b, id); _ = undo(b, id) },
+			func(b *bench, id string) { _ = redo(b, id); _ = undo(b, id) }, redo,
+		},
+		{
+			"redo, a move and an undo", func(b *bench, id string) { move(b, id); _ = undo(b, id) },
+			func(b *bench, id string) { move(b, id); _ = undo(b, id) }, redo,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

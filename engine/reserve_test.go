@@ -25,18 +25,18 @@ type lateStore struct{ *memstore.Store }
 
 func (s lateStore) Definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
 	all, err := s.Store.Definitions(ctx)
-	time.Sleep(window)
+	time.Sleep(window) //nolint:forbidigo // so that requests overlap
 	return all, err
 }
 
 func (s lateStore) Running(ctx context.Context, owner string, most int) (int, error) {
 	n, err := s.Store.Running(ctx, owner, most)
-	time.Sleep(window)
+	time.Sleep(window) //nolint:forbidigo // so that requests overlap
 	return n, err
 }
 
 func (s lateStore) Commit(ctx context.Context, c engine.Commit) error {
-	time.Sleep(window)
+	time.Sleep(window) //nolint:forbidigo // so that requests overlap
 	return s.Store.Commit(ctx, c)
 }
 
@@ -89,7 +89,7 @@ func TestQuotasHoldAtOnce(t *testing.T) {
 	})
 	withQuotas("instances", engine.Quotas{Running: 5}, func(t *testing.T, b *bench) {
 		started := atOnce(t, 10, engine.CodeTooManyInstances, func(i int) error {
-			time.Sleep(time.Duration(i) * window / 3) // some count while others start
+			time.Sleep(time.Duration(i) * window / 3) //nolint:forbidigo // some count while others start
 			_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"})
 			return err
 		})
@@ -130,6 +130,6 @@ func TestQuotasHoldAtOnce(t *testing.T) {
 type lateJudge struct{ engine.Judge }
 
 func (s lateJudge) Decide(ctx context.Context, c judge.Case) (judge.Verdict, error) {
-	time.Sleep(window)
+	time.Sleep(window) //nolint:forbidigo // so that requests overlap
 	return s.Judge.Decide(ctx, c)
 }

@@ -60,6 +60,9 @@ func tamperTables(t *testing.T, path string) (tables []string) {
 			tables = append(tables, name)
 		}
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return tables
 }
 
@@ -83,6 +86,9 @@ func tamperColumns(t *testing.T, db *sql.DB, table string) (columns []tamperColu
 			t.Fatal(err)
 		}
 		columns = append(columns, c)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
 	}
 	return columns
 }

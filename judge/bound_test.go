@@ -44,10 +44,23 @@ func (d *diary) learn(c Case, v Verdict) {
 func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 	t.Parallel()
 	failures := []*llm.Error{
-		{Class: llm.ClassNetwork}, {Class: llm.ClassUpstream}, {Class: llm.ClassBreakerOpen}, {Class: llm.ClassAuth}, {Class: llm.ClassConfig},
-		{Class: llm.ClassRateLimited}, {Class: llm.ClassNotBefore}, {Class: llm.ClassQuota}, {Class: llm.ClassOverloaded},
-		{Class: llm.ClassRateLimited, CallerPart: true}, {Class: llm.ClassNotBefore, CallerPart: true}, {Class: llm.ClassQuota, CallerPart: true},
-		{Class: llm.ClassTimeout}, {Class: llm.ClassBusy}, {Class: llm.ClassShareSpent}, {Class: llm.ClassMalformed}, {Class: llm.ClassRefusal},
+		{Class: llm.ClassNetwork},
+		{Class: llm.ClassUpstream},
+		{Class: llm.ClassBreakerOpen},
+		{Class: llm.ClassAuth},
+		{Class: llm.ClassConfig},
+		{Class: llm.ClassRateLimited},
+		{Class: llm.ClassNotBefore},
+		{Class: llm.ClassQuota},
+		{Class: llm.ClassOverloaded},
+		{Class: llm.ClassRateLimited, CallerPart: true},
+		{Class: llm.ClassNotBefore, CallerPart: true},
+		{Class: llm.ClassQuota, CallerPart: true},
+		{Class: llm.ClassTimeout},
+		{Class: llm.ClassBusy},
+		{Class: llm.ClassShareSpent},
+		{Class: llm.ClassMalformed},
+		{Class: llm.ClassRefusal},
 	}
 	contents := []string{`{"passed":false,"ms":1}`, `{"passed":false,"ms":2}`, `{"passed":true,"ms":3}`}
 	rapid.Check(t, func(t *rapid.T) {

@@ -530,9 +530,13 @@ func TestModelFailures(t *testing.T) {
 	}
 	// What the caller can bring about by asking decides nothing.
 	for _, e := range []*llm.Error{
-		{Class: llm.ClassTimeout}, {Class: llm.ClassBusy}, {Class: llm.ClassShareSpent, RetryAfter: time.Minute},
-		{Class: llm.ClassRateLimited, CallerPart: true}, {Class: llm.ClassNotBefore, CallerPart: true, RetryAfter: time.Minute},
-		{Class: llm.ClassOverloaded, CallerPart: true}, {Class: llm.ClassQuota, CallerPart: true},
+		{Class: llm.ClassTimeout},
+		{Class: llm.ClassBusy},
+		{Class: llm.ClassShareSpent, RetryAfter: time.Minute},
+		{Class: llm.ClassRateLimited, CallerPart: true},
+		{Class: llm.ClassNotBefore, CallerPart: true, RetryAfter: time.Minute},
+		{Class: llm.ClassOverloaded, CallerPart: true},
+		{Class: llm.ClassQuota, CallerPart: true},
 	} {
 		op, err := newModel(t, ModelConfig{Completer: failsWith(fmt.Errorf("wrapped: %w", e))}).Weigh(t.Context(), c)
 		var busy *BusyError

@@ -57,8 +57,10 @@ var neighbours = []neighbour{
 	{"evidence", `{"action":"quick","data":{}}`, validateNoise(`{"action":"slow","data":{}}`)},
 	{"readers", `{"action":"plain","data":{"n":1}}`, readNoise("/v1/events?after=0&limit=1000", "/v1/decisions?limit=1000")},
 	{"statistics", `{"action":"plain","data":{"n":1}}`, readNoise("/v1/decisions/statistics")},
-	{"model", `{"action":"model","data":{"text":"The pump of unit %d was replaced and tested for an hour."}}`,
-		validateNoise(`{"action":"model","data":{"text":"The valve of unit %d was cleaned, and nobody has tested it."}}`)},
+	{
+		"model", `{"action":"model","data":{"text":"The pump of unit %d was replaced and tested for an hour."}}`,
+		validateNoise(`{"action":"model","data":{"text":"The valve of unit %d was cleaned, and nobody has tested it."}}`),
+	},
 }
 
 // fairness is a server with an honest and a noisy caller, each an agent with a token.

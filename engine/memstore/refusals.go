@@ -34,11 +34,9 @@ func (s *Store) learn(l *engine.Lesson) {
 	}
 }
 
-// forget drops refusals and returns how many.
-func (s *Store) forget(which func(engine.Lesson) bool) int {
-	before := len(s.refusals)
+// forget drops refusals.
+func (s *Store) forget(which func(engine.Lesson) bool) {
 	s.refusals = slices.DeleteFunc(s.refusals, which)
-	return before - len(s.refusals)
 }
 
 // Learn implements engine.Teacher.

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// ErrLostFile: the write-ahead log is there and the database that it belongs to is missing
+// ErrLostFile says that the write-ahead log is there and the database that it belongs to is missing
 // or empty. SQLite would delete the log and begin a new database.
 var ErrLostFile = errors.New("the database is missing or empty, but its write-ahead log is there; " +
 	"put the database back, or replay the log with gavel repair")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 )
 
@@ -106,9 +107,7 @@ func committedFrames(in io.Reader) (latest map[int64]int64, r *ReplayedLog, err 
 		}
 		open[int64(binary.BigEndian.Uint32(frame))] = logHeader + int64(n)*int64(len(frame)) + frameHeader
 		if pages := binary.BigEndian.Uint32(frame[4:]); pages > 0 {
-			for number, at := range open {
-				latest[number] = at
-			}
+			maps.Copy(latest, open)
 			clear(open)
 			r.Frames, r.Pages = n+1, int64(pages)
 		}

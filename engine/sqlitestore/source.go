@@ -13,7 +13,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrUnreadLog: the files cannot be opened where they are, and the log next to the database
+// ErrUnreadLog says that the files cannot be opened where they are, and the log next to the database
 // holds writes that would be missing without it.
 var ErrUnreadLog = errors.New("the write-ahead log could not be read; copy the database and its -wal file to a folder that you may write")
 

@@ -43,7 +43,7 @@ type promise struct {
 }
 
 // promises are the suite but for what is about finding decisions.
-func promises() []promise {
+func promises() []promise { //nolint:funlen // a list
 	return []promise{
 		{"round trip", roundTrip},
 		{"documents come back as they were", documents},

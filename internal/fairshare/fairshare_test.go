@@ -63,7 +63,7 @@ func TestNewCallerIsServedNext(t *testing.T) {
 						honest = grants
 					}
 					mu.Unlock()
-					time.Sleep(hold) // the clock of the bubble
+					time.Sleep(hold) //nolint:forbidigo // the bubble's clock
 					release()
 				}
 				first, second := acquire(t, q, "greedy"), acquire(t, q, "greedy")
@@ -76,7 +76,7 @@ func TestNewCallerIsServedNext(t *testing.T) {
 				first()
 				second()
 				synctest.Wait()
-				time.Sleep(200 * time.Second)
+				time.Sleep(200 * time.Second) //nolint:forbidigo // the bubble's clock
 				synctest.Wait()
 				if grants != 101 || honest == 0 || honest > 2 {
 					t.Errorf("the new caller got grant %d of %d", honest, grants)
@@ -102,7 +102,7 @@ func TestTimeIsShared(t *testing.T) {
 						if err != nil {
 							return
 						}
-						time.Sleep(hold)
+						time.Sleep(hold) //nolint:forbidigo // the bubble's clock
 						mu.Lock()
 						used[caller] += hold
 						mu.Unlock()
@@ -112,7 +112,7 @@ func TestTimeIsShared(t *testing.T) {
 			}
 		}
 		<-ctx.Done()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's clock
 		synctest.Wait()
 		if slow, quick := used["slow"], used["quick"]; slow+quick < 990*time.Second || slow > quick+30*time.Second || quick > slow+30*time.Second {
 			t.Errorf("of 1000s slow used %s, quick %s", slow, quick)

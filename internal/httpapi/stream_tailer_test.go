@@ -107,7 +107,7 @@ func TestStreamLag(t *testing.T) {
 	cancel()
 	close(leave)
 	<-ended
-	for deadline := time.Now().Add(patience); a.handler.StreamLag() != (engine.FeedLag{}); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); a.handler.StreamLag() != (engine.FeedLag{}); time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing tells that a stream has ended
 		if time.Now().After(deadline) {
 			t.Fatalf("without it: %+v", a.handler.StreamLag())
 		}

@@ -89,7 +89,7 @@ func (l *lateness) probe(ctx context.Context, once Completer, model string) erro
 	ended := false
 	defer func() {
 		if !ended { // a panic below must not keep others from probing
-			l.probed(nil, false)
+			_ = l.probed(nil, false)
 		}
 	}()
 	alone := l.idle()

@@ -36,9 +36,16 @@ func fuzzCost(f *testing.F, kind script.Kind, size int) {
 
 func FuzzCostScript(f *testing.F) {
 	for _, s := range [][3]string{
-		{"() => true", "", ""}, {"() => ", "(", ""}, {"() => ", "[", "]"}, {"() => { ", "for (;;) ", "{} }"},
-		{"() => `", "${`", "`"}, {"() => 1", "+1", ""}, {"() => /", "(a+)+", "/.test('aaaaaaaaaaaaaaaaaaaaaaaa!')"},
-		{"() => '", "x", "'.repeat(1e9)"}, {"() => { const a = [", "{},", "]; while (a.push(a.slice())) {} }"}, {"async ", "async ", "() => 1"},
+		{"() => true", "", ""},
+		{"() => ", "(", ""},
+		{"() => ", "[", "]"},
+		{"() => { ", "for (;;) ", "{} }"},
+		{"() => `", "${`", "`"},
+		{"() => 1", "+1", ""},
+		{"() => /", "(a+)+", "/.test('aaaaaaaaaaaaaaaaaaaaaaaa!')"},
+		{"() => '", "x", "'.repeat(1e9)"},
+		{"() => { const a = [", "{},", "]; while (a.push(a.slice())) {} }"},
+		{"async ", "async ", "() => 1"},
 	} {
 		f.Add([]byte(s[0]), []byte(s[1]), []byte(s[2]))
 	}
@@ -47,9 +54,18 @@ func FuzzCostScript(f *testing.F) {
 
 func FuzzCostSchema(f *testing.F) {
 	for _, s := range [][3]string{
-		{`{"type":"object"`, "", "}"}, {"", `{"not":`, "{}"}, {`{"allOf":[`, `{"$ref":"#"},`, `{}]}`}, {`{"pattern":"`, "(a+)+", `"}`},
-		{`{"pattern":"`, "(a{1,99}){1,99}", `"}`}, {`{"properties":{`, `"a":{},`, `"b":{}}}`}, {`{"enum":[`, `1,`, `1]}`}, {`{"$defs":{"a":`, `{"anyOf":[{"$ref":"#/$defs/a"},`, `{}]}}}`},
-		{`{"multipleOf":1e`, "9", "}"}, {`{"minimum":`, "9", "}"}, {`{"required":[`, `"a",`, `"b"]}`}, {`{"$id":"`, "a/../", `"}`},
+		{`{"type":"object"`, "", "}"},
+		{"", `{"not":`, "{}"},
+		{`{"allOf":[`, `{"$ref":"#"},`, `{}]}`},
+		{`{"pattern":"`, "(a+)+", `"}`},
+		{`{"pattern":"`, "(a{1,99}){1,99}", `"}`},
+		{`{"properties":{`, `"a":{},`, `"b":{}}}`},
+		{`{"enum":[`, `1,`, `1]}`},
+		{`{"$defs":{"a":`, `{"anyOf":[{"$ref":"#/$defs/a"},`, `{}]}}}`},
+		{`{"multipleOf":1e`, "9", "}"},
+		{`{"minimum":`, "9", "}"},
+		{`{"required":[`, `"a",`, `"b"]}`},
+		{`{"$id":"`, "a/../", `"}`},
 	} {
 		f.Add([]byte(s[0]), []byte(s[1]), []byte(s[2]))
 	}

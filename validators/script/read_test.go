@@ -26,7 +26,7 @@ func readForTests(request []byte) []byte {
 			for i := range b {
 				b[i] = 1
 			}
-			kept = append(kept, b)
+			kept = append(kept, b) //nolint:staticcheck // to use memory is the point
 			debug.FreeOSMemory()
 		}
 	case "panic":
@@ -78,7 +78,7 @@ func TestReadEndsWithItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		for len(p.WorkerPIDs()) == 0 {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) //nolint:forbidigo // nothing tells that a worker has started
 		}
 		cancel(gone)
 	}()
