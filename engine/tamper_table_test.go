@@ -250,6 +250,9 @@ func TestTamperTable(t *testing.T) {
 	whole("a history is written anew with right hashes", func(f file) { f.rewrite(0, fromSeq(2, "agent:eve")) })
 	whole("the end of a history is removed", func(f file) { f.cut(0, 3) })
 	whole("an instance is removed", func(f file) { f.remove(2) })
+	whole("an instance's `seq` is 0", func(f file) { f.run("UPDATE instances SET seq = 0 WHERE rowid = (SELECT max(rowid) FROM instances)") })
+	whole("a definition's `version` is 9223372036854775807", func(f file) { f.run("UPDATE definitions SET version = 9223372036854775807 WHERE name = 'other'") })
+	whole("a definition's `operator` is 2", func(f file) { f.run("UPDATE definitions SET operator = 2 WHERE name = 'other'") })
 	whole("two events of a history are swapped", func(f file) { f.swap(0, 2, 3) })
 	whole("all anchors are removed", func(f file) { f.run("DELETE FROM anchors") })
 	whole("a trigger is added", func(f file) {

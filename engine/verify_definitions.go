@@ -115,22 +115,28 @@ func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash st
 // checkDefinitions compares every definition and every judge configuration with its own
 // hash: those, too, that no instance is pinned to yet.
 func (v *verification) checkDefinitions(ctx context.Context) error {
-	all, err := v.store.Definitions(ctx)
-	if err != nil {
-		return v.unreadable(err, Problem{}, "the list of definitions")
-	}
-	for _, newest := range all {
-		for version := 1; version <= newest.Version; version++ {
-			hash, err := v.definitionHash(ctx, newest.Name, version)
+	checked := map[string]bool{} // workflows whose judge configurations were checked
+	for rule, err := range v.store.Rules(ctx, UnsealedRules) {
+		if err != nil && isDamage(err) {
+			return nil // checkRules reports it
+		}
+		if err != nil {
+			return storeError("be verified", err)
+		}
+		if d := rule.Definition; d != nil {
+			hash, err := v.definitionHash(ctx, d.Name, d.Version)
 			if err != nil {
 				return err
 			}
 			if hash == unreadableHash {
-				v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("version %d of the definition %s is not what its hash says", version, newest.Name)})
+				v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("version %d of the definition %s is not what its hash says", d.Version, d.Name)})
 			}
 		}
-		if err := v.checkConfigs(ctx, newest.Name); err != nil {
-			return err
+		if name := rule.workflow(); !checked[name] {
+			checked[name] = true
+			if err := v.checkConfigs(ctx, name); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

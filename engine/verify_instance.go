@@ -283,6 +283,8 @@ func (h *historyCheck) end(ctx context.Context) error {
 	case seq < row.Seq:
 		h.found(BreakTruncated, seq+1, "the history ends at event %d, the instance is at event %d", seq, row.Seq)
 		return nil
+	case seq > row.Seq:
+		h.found(BreakRow, row.Seq, "the instance is at event %d, its history ends at event %d", row.Seq, seq)
 	case h.chain.Head() != row.Head:
 		h.found(BreakRow, row.Seq, "the instance names another hash than that of its last event")
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -56,12 +57,18 @@ func classify(err error) error {
 		known = ErrReadOnly
 	case isNoSpace(err):
 		known = ErrDiskFull
+	case isOddValue(err):
+		known = ErrCorrupt
 	}
 	if known == nil {
 		return err
 	}
 	return fmt.Errorf("%w (%w)", known, err)
 }
+
+// isOddValue reports whether a column held a value that this program never puts there.
+// database/sql has no type for that.
+func isOddValue(err error) bool { return strings.Contains(err.Error(), "sql: Scan error on column") }
 
 // tell classifies an error of a call, and names the file where that is what to look at.
 func (s *Store) tell(err error) error {
