@@ -73,6 +73,12 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 // it is among the last Limits.Events events; then it need not be the last one.
 func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64, near bool, err error) {
 	window := int64(e.cfg.Limits.Events)
+	lately := EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window), Kinds: resetKinds, Limit: 1}
+	for ev, err := range e.cfg.Store.Events(ctx, lately) { // nearly always it is a move: spare the page
+		if err == nil && ev.Seq <= inst.Seq && resetsQuota(ev) {
+			return ev.Seq, true, nil
+		}
+	}
 	for to := inst.Seq; to > 0; to -= window {
 		found := int64(0)
 		for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: max(0, to-window), Kinds: resetKinds}) {

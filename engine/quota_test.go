@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"iter"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -186,4 +187,34 @@ func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
 			t.Errorf("a reviewer without events: %v", err)
 		}
 	})
+}
+
+// queriedStore notes the queries of histories.
+type queriedStore struct {
+	*memstore.Store
+	queries []engine.EventQuery
+}
+
+func (s *queriedStore) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+	s.queries = append(s.queries, q)
+	return s.Store.Events(ctx, q)
+}
+
+// A move reads no page of a long history to learn that there were moves lately: a driver
+// decodes a whole page even for a caller that takes one event of it.
+func TestAMoveReadsOneEventOfALongHistory(t *testing.T) {
+	t.Parallel()
+	s := &queriedStore{Store: memstore.New()}
+	b := newBenchWith(t, s, nil, func(c *engine.Config) { c.Limits.Events = 3 })
+	b.define(operator, simple)
+	id := b.start(agent, "simple", `{}`).ID
+	for range 4 {
+		b.moved(agent, id, "go", `{}`, "b")
+		b.moved(agent, id, "back", `{}`, "a")
+	}
+	s.queries = nil
+	b.moved(agent, id, "go", `{}`, "b")
+	if len(s.queries) != 1 || s.queries[0].Limit != 1 {
+		t.Errorf("got %+v, want one query for one event", s.queries)
+	}
 }
