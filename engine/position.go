@@ -34,6 +34,9 @@ func (e *Engine) pinned(ctx context.Context, inst record.Instance) (loaded, erro
 	if err != nil || l.stored.Operator {
 		return l, err
 	}
+	if last, err := e.rules.isNewest(ctx, inst.Workflow, inst.Version); err != nil || last {
+		return l, err
+	}
 	newest, err := e.definition(ctx, inst.Workflow, 0)
 	l.takenOver = newest.stored.Operator
 	return l, err

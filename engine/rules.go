@@ -287,6 +287,19 @@ func (r *rules) definition(ctx context.Context, name string, version int) (Store
 	}
 }
 
+// isNewest reports whether a version that was sealed is the newest of its name. It reads the
+// end of the chain and no definition.
+func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, error) {
+	if r.show {
+		return false, nil // nobody followed the chain
+	}
+	if err := r.refresh(ctx); err != nil {
+		return false, err
+	}
+	known, err := r.of(name)
+	return known.version == version, err
+}
+
 func (r *rules) check(d StoredDefinition, name string) error {
 	if err := r.sealer.Check(d.Seal, d.parts()...); err != nil {
 		return untrusted("%s: %w", Rule{Definition: &d}, err)

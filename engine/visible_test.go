@@ -1,11 +1,14 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -202,4 +205,33 @@ func TestAgentsSeeTheirOwnDefinitions(t *testing.T) {
 	}
 	same()
 	b.moved(other, id, "approve", `{}`, "approved") // what was started goes on
+}
+
+// definitionsStore counts the definitions that are read.
+type definitionsStore struct {
+	*memstore.Store
+	read atomic.Int64
+}
+
+func (s *definitionsStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+	s.read.Add(1)
+	return s.Store.Definition(ctx, name, version) //nolint:wrapcheck // what it counts
+}
+
+// A move along an agent's newest version reads no definition to learn that no operator took
+// the name over, and still sees it when one did, in whatever process.
+func TestAMoveReadsNoDefinitionToSeeATakeover(t *testing.T) {
+	t.Parallel()
+	s := &definitionsStore{Store: memstore.New()}
+	b := newBenchOn(t, s)
+	b.define(agent, simple)
+	id := b.start(agent, "simple", `{}`).ID
+	s.read.Store(0)
+	b.moved(agent, id, "go", `{}`, "b")
+	if n := s.read.Load(); n != 0 {
+		t.Errorf("%d definitions were read", n)
+	}
+	newBenchOn(t, s).define(operator, simple)
+	_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "back"})
+	wantCode(t, err, engine.CodeDefinitionTakenOver)
 }
