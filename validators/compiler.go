@@ -24,7 +24,7 @@ var (
 	ErrNoReader  = script.ErrNoReader
 )
 
-// QuarantineError reports a caller whose data got workers killed in a trusted owner's
+// QuarantineError reports a caller whose data got workers killed in somebody else's
 // scripts; it wraps ErrUnavailable.
 type QuarantineError = script.QuarantineError
 

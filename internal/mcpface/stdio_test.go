@@ -36,6 +36,10 @@ func TestMovesAndRefusals(t *testing.T) {
 	if ask.IsError || ask.StructuredContent["approved"] != false || len(ask.StructuredContent["violations"].([]any)) == 0 {
 		t.Errorf("a question is never an error: %+v", ask)
 	}
+	keyed := w.call("workflow.judge.validate", `{"id":"`+id+`","action":"fly","idempotencyKey":"k"}`)
+	if !keyed.IsError || keyed.code() != "invalid_argument" || !strings.Contains(keyed.text(), `There is no argument "idempotencyKey"`) {
+		t.Errorf("a key that nobody reads: %+v", keyed)
+	}
 	yes := w.call("workflow.advance", `{"id":"`+id+`","action":"go","data":{"n":1.50},"idempotencyKey":"k"}`)
 	if yes.IsError || !strings.HasPrefix(yes.text(), "APPROVED") || yes.StructuredContent["complete"] != true {
 		t.Errorf("approval: %+v", yes)

@@ -210,6 +210,35 @@ func TestTrustedScriptsAreHeldForOneCaller(t *testing.T) {
 	}
 }
 
+// A stranger's script that another stranger calls is held for that caller alone: neither
+// the owner nor a third one loses it.
+func TestSharedScriptsAreHeldForOneCaller(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, script.Config{Soft: 5 * time.Millisecond, Hard: 10 * time.Millisecond, Total: time.Second})
+	shared := func(caller, data string) script.Batch {
+		b := asked(caller, byData, data)
+		b.Owner = script.Owner{ID: "agent:owner"}
+		return b
+	}
+	for n := range 3 {
+		r, err := p.Run(t.Context(), shared("agent:mallory", `{"hang":true}`))
+		if err != nil || r.Results[0].Code != script.Timeout {
+			t.Fatalf("kill %d: %+v, %v", n, r, err)
+		}
+	}
+	if _, err := p.Run(t.Context(), shared("agent:mallory", `{}`)); !errors.Is(err, script.ErrUnavailable) {
+		t.Errorf("after three kills: %v", err)
+	}
+	for _, caller := range []string{"agent:owner", "agent:honest"} {
+		if r, err := p.Run(t.Context(), shared(caller, `{}`)); err != nil || !ran(r) {
+			t.Errorf("%s: %+v, %v", caller, r, err)
+		}
+	}
+	if _, err := p.Run(t.Context(), asked("agent:mallory", byData, `{}`)); err != nil {
+		t.Errorf("the same script of an operator: %v", err)
+	}
+}
+
 // A probe waits for nobody.
 func TestProbe(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Sc
 			j.settle(i, Result{Code: BadSource, Detail: wrong})
 		} else if until, all := p.quarantine.holds(j.party, s); !until.IsZero() {
 			p.stats.quarantined.Add(1)
-			if j.party.caller {
+			if j.party.isHeld() {
 				return nil, &QuarantineError{RetryAfter: until.Sub(p.cfg.Now())}
 			}
 			j.settle(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})

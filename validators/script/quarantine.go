@@ -21,26 +21,37 @@ type quarantine struct {
 }
 
 // party answers for a lost worker: the owner of the script, or the caller where the
-// owner is trusted. Nobody can have another owner's script locked away by copying it,
-// or a trusted owner's by feeding it.
+// owner is trusted. Where one stranger calls another one's script, which an operator lets
+// it do, it is the two together: neither can have it locked away for anybody else. Nobody
+// can have another owner's script locked away by copying it, or by feeding it.
 type party struct {
-	id     string
-	caller bool
+	owner  string // "" for all trusted ones
+	caller string // "" where the owner alone answers
 }
 
 func answerable(caller string, owner Owner) party {
-	if owner.Trusted {
-		return party{id: caller, caller: true}
+	switch {
+	case owner.Trusted:
+		return party{caller: caller}
+	case caller == owner.ID:
+		return party{owner: owner.ID}
 	}
-	return party{id: owner.ID}
+	return party{owner: owner.ID, caller: caller}
 }
+
+// isHeld says that the caller is kept from the script for a while; otherwise the script
+// is what is wrong.
+func (p party) isHeld() bool { return p.owner == "" || p.caller != "" }
 
 // attr names the party in the log.
 func (p party) attr() slog.Attr {
-	if p.caller {
-		return slog.String("caller", p.id)
+	switch {
+	case p.owner == "":
+		return slog.String("caller", p.caller)
+	case p.caller == "":
+		return slog.String("owner", p.owner)
 	}
-	return slog.String("owner", p.id)
+	return slog.Group("", slog.String("owner", p.owner), slog.String("caller", p.caller))
 }
 
 // culprit is a party with one script, or with all of them.
@@ -104,7 +115,7 @@ func (q *quarantine) count(c culprit, allowed int, now time.Time) bool {
 	}
 	r.strikes = nil
 	r.until = now.Add(q.ownerSentence)
-	if c.caller {
+	if c.isHeld() {
 		r.until = now.Add(q.callerSentence)
 	}
 	return true
@@ -154,7 +165,7 @@ func (q *quarantine) reset(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for c := range q.records {
-		if id == "" || c.id == id {
+		if id == "" || c.owner == id || c.caller == id {
 			delete(q.records, c)
 		}
 	}

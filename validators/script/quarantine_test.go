@@ -14,12 +14,12 @@ func newClock() *clock                { return &clock{time.Unix(1_700_000_000, 0
 func at(c *clock) *quarantine         { return newQuarantine(Config{Now: c.now}.WithDefaults()) }
 
 func held(q *quarantine, owner, source string) bool {
-	until, _ := q.holds(party{id: owner}, Script{Kind: Validator, Source: source})
+	until, _ := q.holds(party{owner: owner}, Script{Kind: Validator, Source: source})
 	return !until.IsZero()
 }
 
 func strike(q *quarantine, owner, source string) bool {
-	return q.strike(party{id: owner}, Script{Kind: Validator, Source: source})
+	return q.strike(party{owner: owner}, Script{Kind: Validator, Source: source})
 }
 
 func TestQuarantineOfAScript(t *testing.T) {
@@ -66,7 +66,7 @@ func TestQuarantineOfAnOwner(t *testing.T) {
 	for i := range 10 {
 		strike(q, "o", fmt.Sprint("bad", i))
 	}
-	until, whole := q.holds(party{id: "o"}, Script{Kind: Condition, Source: "never seen"})
+	until, whole := q.holds(party{owner: "o"}, Script{Kind: Condition, Source: "never seen"})
 	if until.IsZero() || !whole {
 		t.Error("the owner is not held after ten strikes")
 	}

@@ -83,7 +83,7 @@ func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte,
 		p.giveBack(&p.check, w)
 		return answer, cause
 	}
-	p.bury(&p.check, w, why, cause, party{id: caller, caller: true})
+	p.bury(&p.check, w, why, cause, party{caller: caller})
 	p.warm(&p.check)
 	switch why {
 	case cancelled:
