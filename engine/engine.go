@@ -101,6 +101,9 @@ type Config struct {
 	// BulkReads is how many lists, searches, statistics and exports are read at once; 0 is
 	// half of the processors.
 	BulkReads int
+	// FeedPoll is how often a feed that is followed looks for what was committed; 0 is half
+	// a second.
+	FeedPoll time.Duration
 	// Models are the names of configured models; empty means that useLLM cannot be served.
 	Models []string
 	// Sources are the names of configured sources of evidence; nil when that is not known.
@@ -151,6 +154,9 @@ func (c Config) withDefaults() Config {
 	if c.BulkReads == 0 {
 		c.BulkReads = bulkReads()
 	}
+	if c.FeedPoll == 0 {
+		c.FeedPoll = 500 * time.Millisecond
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -172,6 +178,7 @@ func (c Config) validate() error {
 	need(c.Compiler != nil, "a Compiler")
 	need(c.Digester != nil, "a Digester")
 	need(c.Limits.Data > 0 && c.Limits.Context > 0 && c.Limits.Key > 0 && c.Limits.Text > 0 && c.Limits.OpenReviews > 0 && c.Limits.Events > 0, "positive limits")
+	need(c.FeedPoll > 0, "a FeedPoll that is positive")
 	return errors.Join(errs...)
 }
 
@@ -187,7 +194,8 @@ type Engine struct {
 	parking     *waiters         // by who asks
 	ledger      *ledger
 	eventCounts *eventCounts
-	reads       *fairshare.Queue           // of bulk reads, by caller
+	reads       *fairshare.Queue // of bulk reads, by caller
+	feed        *Feed
 	anchored    atomic.Pointer[anchorMark] // nil until something was anchored
 }
 
@@ -197,12 +205,14 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{
+	e := &Engine{
 		cfg: cfg, definitions: newDefinitionCache(), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(),
 		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: newEventCounts(),
 		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
 		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
-	}, nil
+	}
+	e.feed = newFeed(e)
+	return e, nil
 }
 
 func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }

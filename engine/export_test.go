@@ -31,3 +31,15 @@ func (f *Feed) Held() (events, bytes int) {
 	defer f.mu.Unlock()
 	return len(f.events), f.bytes
 }
+
+// NewFeed returns a feed that holds nothing.
+func (e *Engine) NewFeed() *Feed { return newFeed(e) }
+
+// Read takes in what was committed, without anybody who follows.
+func (f *Feed) Read(ctx context.Context) (int64, error) { return f.readNew(ctx) }
+
+// Forget drops all that is held.
+func (f *Feed) Forget() { f.forget() }
+
+// LagOf is how far behind a follower is that has everything up to a position.
+func (f *Feed) LagOf(position int64) FeedLag { return f.lagOf(position) }

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"sort"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 )
@@ -24,14 +22,16 @@ const (
 	feedPage = historyMost
 )
 
-// Feed gives many streams what is committed: each new event is read once, and rendered once
-// for all who see the same of it. It holds the newest events. A stream that is behind them
-// reads pages of the store, as its own bulk reads. It is safe for concurrent use.
+// Feed gives many streams what is committed: while there are followers, each new event is
+// read once, and rendered once for all who see the same of it. It holds the newest events. A
+// stream that is behind them reads pages of the store, as its own bulk reads. It is safe for
+// concurrent use.
 type Feed struct {
 	e     *Engine
 	store Tailer
 
-	reading sync.Mutex // held while the store is read
+	following following
+	reading   sync.Mutex // held while the store is read
 
 	mu     sync.Mutex
 	begun  bool
@@ -39,7 +39,7 @@ type Feed struct {
 	last   int64
 	bytes  int
 	events []*fedEvent
-	err    error // of the last Read
+	err    error // of the last readNew
 }
 
 // fedEvent is an event that a feed holds.
@@ -84,15 +84,17 @@ type FeedPage struct {
 	More bool
 }
 
-// NewFeed returns a feed that holds nothing: see Read.
-func (e *Engine) NewFeed() *Feed {
+// Feed returns the feed that everybody in this process follows.
+func (e *Engine) Feed() *Feed { return e.feed }
+
+func newFeed(e *Engine) *Feed {
 	store, _ := e.cfg.Store.(Tailer)
-	return &Feed{e: e, store: store}
+	return &Feed{e: e, store: store, following: newFollowing()}
 }
 
-// Read takes in what was committed since the last call, by this process or another one,
+// readNew takes in what was committed since the last call, by this process or another one,
 // and returns the last position. Pages show it from then on.
-func (f *Feed) Read(ctx context.Context) (int64, error) {
+func (f *Feed) readNew(ctx context.Context) (int64, error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	last, err := f.read(BulkRead(ctx))
@@ -157,8 +159,8 @@ func (f *Feed) add(at PlacedEvent) {
 	}
 }
 
-// Forget drops all that is held. The next Read begins anew.
-func (f *Feed) Forget() {
+// forget drops all that is held. The next readNew begins anew.
+func (f *Feed) forget() {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	f.mu.Lock()
@@ -166,7 +168,7 @@ func (f *Feed) Forget() {
 	f.begun, f.bytes, f.events, f.err = false, 0, nil, nil
 }
 
-// Page returns what follows req.After, as Tail does, up to where Read has come. Its Limit is
+// Page returns what follows req.After, as Tail does, up to where the feed has come. Its Limit is
 // not read.
 func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
 	if err := authorize(p, opRead); err != nil {
@@ -206,8 +208,7 @@ func (f *Feed) held(p Principal, req TailRequest) (found []*fedEvent, page FeedP
 	}
 	page.Next = max(req.After, f.last)
 	size := 0
-	first := sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > req.After })
-	for _, ev := range f.events[first:] {
+	for _, ev := range f.events[f.behind(req.After):] {
 		if !f.e.tells(p, req, ev.PlacedEvent) {
 			continue
 		}
@@ -286,21 +287,4 @@ func encodeView(view EventView) ([]byte, error) {
 		return nil, internal("encode an event", err)
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
-}
-
-// FeedLag is how far behind a stream is.
-type FeedLag struct {
-	Events int64         // positions up to the last one that was read
-	Time   time.Duration // the age of the oldest of them that is held
-}
-
-// Lag is how far behind a stream is that has sent everything up to a position.
-func (f *Feed) Lag(position int64) FeedLag {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	i := sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > position })
-	if !f.begun || position >= f.last || i == len(f.events) {
-		return FeedLag{Events: max(0, f.last-position)}
-	}
-	return FeedLag{Events: f.last - position, Time: max(0, f.e.now().Sub(f.events[i].Event.Time))}
 }

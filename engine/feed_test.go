@@ -205,10 +205,10 @@ func TestAStreamBehindTheFeed(t *testing.T) {
 	if n, bytes := f.Held(); bytes > 8<<20 || n >= events {
 		t.Errorf("%d events with %d bytes are held", n, bytes)
 	}
-	if lag := f.Lag(from); lag.Events != events+1 || lag.Time <= 0 {
+	if lag := f.LagOf(from); lag.Events != events+1 || lag.Time <= 0 {
 		t.Errorf("the lag of one that was sent nothing: %+v", lag)
 	}
-	if lag := f.Lag(last); lag != (engine.FeedLag{}) {
+	if lag := f.LagOf(last); lag != (engine.FeedLag{}) {
 		t.Errorf("the lag of one that was sent all: %+v", lag)
 	}
 	items, pages := b.fed(f, agent, engine.TailRequest{After: from})

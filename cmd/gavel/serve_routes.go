@@ -77,7 +77,7 @@ func (r *routes) mount(who *callers, open bool) error {
 	mux.Handle(strings.TrimSuffix(httpapi.Prefix, "/"), admit(notFound)) // nothing is sent elsewhere
 	mux.Handle("/", admit(notFound))
 	r.mux.Store(mux)
-	r.sys.metered.holding(func() int { return r.endpoint.Held() + r.api.OpenStreams() }, r.api.StreamLag)
+	r.sys.metered.holding(func() int { return r.endpoint.Held() + r.api.OpenStreams() })
 	return nil
 }
 

@@ -33,20 +33,19 @@ type metered struct {
 	sys      *system
 	held     atomic.Pointer[func() int]
 	listener atomic.Pointer[listen.Server] // nil until it listens
-	lag      atomic.Pointer[func() engine.FeedLag]
 }
 
 // newMetered makes the counters that the engine tells of what it commits.
 func newMetered(with equipment) *metered {
 	m := &metered{}
-	m.holding(func() int { return 0 }, func() engine.FeedLag { return engine.FeedLag{} })
+	m.holding(func() int { return 0 })
 	from := telemetry.Sources{
 		Sandbox:  func() script.Stats { return m.sys.pool.Stats() },
 		Store:    func() telemetry.StoreStats { return storeStats(m.sys.store) },
 		Streams:  func() int { return (*m.held.Load())() },
 		Listener: m.listenerStats,
 		StreamLag: func() (int64, time.Duration) {
-			lag := (*m.lag.Load())()
+			lag := m.sys.engine.Feed().Lag()
 			return lag.Events, lag.Time
 		},
 	}
@@ -57,11 +56,8 @@ func newMetered(with equipment) *metered {
 	return m
 }
 
-// holding sets who knows what callers hold, and how far streams are behind.
-func (m *metered) holding(held func() int, lag func() engine.FeedLag) {
-	m.held.Store(&held)
-	m.lag.Store(&lag)
-}
+// holding sets who knows what callers hold.
+func (m *metered) holding(held func() int) { m.held.Store(&held) }
 
 // listenerStats are what callers hold of the listener.
 func (m *metered) listenerStats() telemetry.ListenerStats {

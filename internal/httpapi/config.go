@@ -33,16 +33,12 @@ type Engine interface {
 	Timeline(context.Context, engine.Principal, engine.HistoryRequest) (engine.TimelineResult, error)
 	Decisions(context.Context, engine.Principal, engine.DecisionsRequest) (engine.DecisionsResult, error)
 	Tail(context.Context, engine.Principal, engine.TailRequest) (engine.TailResult, error)
+	Feed() *engine.Feed
 	Decide(context.Context, engine.Principal, engine.DecideRequest) (engine.DecideResult, error)
 	Statistics(context.Context, engine.Principal, engine.StatisticsRequest) (engine.StatisticsResult, error)
 	Reviews(context.Context, engine.Principal, engine.ReviewsRequest) (engine.ReviewsResult, error)
 	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
 	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
-}
-
-// feeder is what an Engine has to be as well where events are streamed; *engine.Engine is.
-type feeder interface {
-	NewFeed() *engine.Feed
 }
 
 // Source is a source of evidence that an operator configured.
@@ -65,8 +61,6 @@ type Config struct {
 	Sources func() []Source
 	// MaxBody bounds a request's body in bytes; 0 is 1 MiB.
 	MaxBody int64
-	// Poll is how often streams look for events of other processes; 0 is half a second.
-	Poll time.Duration
 	// Heartbeat is how often a quiet stream says that it still is there; 0 is 15 seconds.
 	Heartbeat time.Duration
 	// WriteTimeout is how long a reader of a stream may take for what it was sent before
@@ -83,7 +77,6 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	defaultTo(&c.MaxBody, 1<<20)
-	defaultTo(&c.Poll, 500*time.Millisecond)
 	defaultTo(&c.Heartbeat, 15*time.Second)
 	defaultTo(&c.WriteTimeout, 10*time.Second)
 	defaultTo(&c.StreamLife, 15*time.Minute)
@@ -110,8 +103,8 @@ func (c Config) validate() error {
 	if c.MaxBody < 1024 || c.MaxStreams < 1 || c.MaxAllStreams < 1 {
 		errs = append(errs, errors.New("httpapi: MaxBody is at least 1024, MaxStreams and MaxAllStreams are at least 1"))
 	}
-	if c.Poll < time.Millisecond || c.Heartbeat < time.Millisecond || c.WriteTimeout < time.Millisecond || c.StreamLife < time.Millisecond {
-		errs = append(errs, errors.New("httpapi: Poll, Heartbeat, WriteTimeout and StreamLife are at least a millisecond"))
+	if c.Heartbeat < time.Millisecond || c.WriteTimeout < time.Millisecond || c.StreamLife < time.Millisecond {
+		errs = append(errs, errors.New("httpapi: Heartbeat, WriteTimeout and StreamLife are at least a millisecond"))
 	}
 	return errors.Join(errs...)
 }

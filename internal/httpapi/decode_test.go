@@ -212,7 +212,7 @@ func TestNewRefuses(t *testing.T) {
 		"no logger":  func(c *httpapi.Config) { c.Logger = nil },
 		"tiny body":  func(c *httpapi.Config) { c.MaxBody = 1 },
 		"no streams": func(c *httpapi.Config) { c.MaxStreams = -1 },
-		"no time":    func(c *httpapi.Config) { c.Poll = -1 },
+		"no time":    func(c *httpapi.Config) { c.Heartbeat = -1 },
 	} {
 		cfg := fine
 		change(&cfg)

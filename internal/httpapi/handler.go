@@ -43,7 +43,6 @@ type Handler struct {
 	cfg     Config
 	mux     *http.ServeMux
 	streams *streams
-	tailer  *tailer // nil where events are not streamed
 }
 
 // New returns a Handler, or an error that names what is wrong with the configuration.
@@ -54,9 +53,6 @@ func New(cfg Config) (*Handler, error) {
 	}
 	h := &Handler{cfg: cfg, mux: http.NewServeMux()}
 	h.streams = newStreams(cfg.MaxStreams, cfg.MaxAllStreams)
-	if f, ok := cfg.Engine.(feeder); ok {
-		h.tailer = newTailer(f.NewFeed, cfg.Poll)
-	}
 	methods := map[string][]string{}
 	for _, op := range operations() {
 		about := op.route()

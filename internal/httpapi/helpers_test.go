@@ -61,7 +61,7 @@ func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 		t.Fatal(err)
 	}
 	cfg := engine.Config{
-		Store: memstore.New(), Judge: pipeline, Compiler: compiler, ReviewPath: true,
+		Store: memstore.New(), Judge: pipeline, Compiler: compiler, ReviewPath: true, FeedPoll: 2 * time.Millisecond,
 		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
 	}
 	for _, o := range options {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -26,8 +25,10 @@ type stream struct {
 	out  *http.ResponseController
 	who  auth.Identity
 	req  engine.TailRequest
-	at   *atomic.Int64 // the position up to which all was sent
-	said time.Time     // when something was sent last
+	said time.Time // when something was sent last
+
+	feed      *engine.Feed
+	following *engine.Follower
 }
 
 // stream sends events as they happen, until the caller goes, its credential or the
@@ -36,9 +37,6 @@ type stream struct {
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identity, req engine.TailRequest) error {
 	if req.Limit != 0 {
 		return wrong("limit", "A stream has no pages, so it has no limit.", "Leave it out.")
-	}
-	if h.tailer == nil {
-		return &engine.Error{Code: engine.CodeUnavailable, Message: "Events are not streamed here.", Hint: "Read them as pages."}
 	}
 	select {
 	case <-listen.Draining(r.Context()):
@@ -61,9 +59,10 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 		return err
 	}
 	defer leave()
-	at, stop := h.tailer.follow(req.After)
-	defer stop()
-	s := &stream{h: h, w: w, out: http.NewResponseController(w), who: who, req: req, at: at}
+	feed := h.cfg.Engine.Feed()
+	following := feed.Follow(req.After)
+	defer following.Leave()
+	s := &stream{h: h, w: w, out: http.NewResponseController(w), who: who, req: req, feed: feed, following: following}
 	s.open()
 	s.run(ctx)
 	return nil
@@ -93,8 +92,8 @@ func (s *stream) run(ctx context.Context) {
 		return
 	}
 	for {
-		changed := s.h.tailer.changed()
-		page, err := s.h.tailer.feed.Page(ctx, s.who.Principal, s.req)
+		changed := s.following.Changed()
+		page, err := s.feed.Page(ctx, s.who.Principal, s.req)
 		if err != nil {
 			s.fail(ctx, err)
 			return
@@ -103,7 +102,7 @@ func (s *stream) run(ctx context.Context) {
 			return
 		}
 		s.req.After = page.Next
-		s.at.Store(page.Next)
+		s.following.Sent(page.Next)
 		if !page.More && !s.wait(ctx, changed) {
 			return
 		}

@@ -29,7 +29,6 @@ func TestStreamOfOthers(t *testing.T) {
 	}
 	here, there := open(), open()
 	cfg := httpapi.Config{Engine: here, Logger: slog.New(slog.DiscardHandler)}
-	quick(&cfg)
 	h, err := httpapi.New(cfg)
 	if err != nil {
 		t.Fatal(err)

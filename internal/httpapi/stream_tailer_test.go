@@ -51,7 +51,7 @@ func newAPIOn(t testing.TB, store engine.Store, options ...func(*httpapi.Config)
 // ends, nothing is read any longer.
 func TestStreamsShareOneReader(t *testing.T) {
 	store := &countedStore{Store: memstore.New()}
-	a := newAPIOn(t, store, quick, func(c *httpapi.Config) { c.MaxStreams = 30 })
+	a := newAPIOn(t, store, func(c *httpapi.Config) { c.MaxStreams = 30 })
 	a.define(operator, paper)
 	s := a.server()
 	var streams []*sse
@@ -85,7 +85,7 @@ func TestStreamsShareOneReader(t *testing.T) {
 
 // The lag is that of the stream that takes what it is sent most slowly.
 func TestStreamLag(t *testing.T) {
-	a := newAPIOn(t, memstore.New(), quick, func(c *httpapi.Config) { c.WriteTimeout = time.Minute })
+	a := newAPIOn(t, memstore.New(), func(c *httpapi.Config) { c.WriteTimeout = time.Minute })
 	a.define(operator, paper)
 	blocked, leave := make(chan struct{}), make(chan struct{})
 	slow := &blockedWriter{ResponseWriter: httptest.NewRecorder(), blocked: blocked, leave: leave}
@@ -101,15 +101,15 @@ func TestStreamLag(t *testing.T) {
 		a.start(agent)
 	}
 	fast.events(t, 7)
-	if lag := a.handler.StreamLag(); lag.Events != 7 || lag.Time <= 0 {
+	if lag := a.engine.Feed().Lag(); lag.Events != 7 || lag.Time <= 0 {
 		t.Errorf("beside a stream that takes nothing: %+v", lag)
 	}
 	cancel()
 	close(leave)
 	<-ended
-	for deadline := time.Now().Add(patience); a.handler.StreamLag() != (engine.FeedLag{}); time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing tells that a stream has ended
+	for deadline := time.Now().Add(patience); a.engine.Feed().Lag() != (engine.FeedLag{}); time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing tells that a stream has ended
 		if time.Now().After(deadline) {
-			t.Fatalf("without it: %+v", a.handler.StreamLag())
+			t.Fatalf("without it: %+v", a.engine.Feed().Lag())
 		}
 	}
 	fast.close()

@@ -27,8 +27,6 @@ import (
 // patience bounds every wait; a machine that is merely slow never reaches it.
 const patience = 30 * time.Second
 
-func quick(c *httpapi.Config) { c.Poll = 2 * time.Millisecond }
-
 // server serves an api over the network, until the test ends.
 func (a *api) server() *httptest.Server {
 	s := httptest.NewServer(a.http)
@@ -124,7 +122,7 @@ func (s *sse) events(t testing.TB, n int) (got []engine.EventView, last string) 
 
 // TestStream: events come as they happen, to those who may see them.
 func TestStream(t *testing.T) {
-	a := newAPI(t, quick)
+	a := newAPI(t)
 	a.define(operator, paper)
 	first := a.start(agent)
 	s := a.server()
@@ -163,7 +161,7 @@ func TestStream(t *testing.T) {
 // event once, in order.
 func TestStreamResumes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		a := newAPI(t, quick)
+		a := newAPI(t)
 		a.define(operator, paper)
 		s := httptest.NewServer(a.http)
 		defer s.Close()
@@ -229,7 +227,7 @@ func TestStreamResumes(t *testing.T) {
 
 // TestStreamHeartbeat: a quiet stream says that it is still there, and where.
 func TestStreamHeartbeat(t *testing.T) {
-	a := newAPI(t, quick, func(c *httpapi.Config) { c.Heartbeat = time.Millisecond })
+	a := newAPI(t, func(c *httpapi.Config) { c.Heartbeat = time.Millisecond })
 	a.define(operator, paper)
 	stream := listenTo(t, a.server(), agent, "/v1/events", "")
 	defer stream.close()
@@ -260,7 +258,7 @@ func TestStreamHeartbeat(t *testing.T) {
 
 // TestStreamLimits: so many and no more, each refusal before anything was sent.
 func TestStreamLimits(t *testing.T) {
-	a := newAPI(t, quick, func(c *httpapi.Config) { c.MaxStreams, c.MaxAllStreams = 2, 3 })
+	a := newAPI(t, func(c *httpapi.Config) { c.MaxStreams, c.MaxAllStreams = 2, 3 })
 	a.define(operator, paper)
 	left := make(chan struct{}, 1) // one that was open has given its place back
 	inner := a.http
@@ -307,7 +305,7 @@ func TestStreamLimits(t *testing.T) {
 // TestStreamEnds: when the server drains, when its time is over, when the credential ends.
 func TestStreamEnds(t *testing.T) {
 	t.Run("drain", func(t *testing.T) {
-		a := newAPI(t, quick)
+		a := newAPI(t)
 		a.define(operator, paper)
 		draining := make(chan struct{})
 		inner := a.http
@@ -331,14 +329,14 @@ func TestStreamEnds(t *testing.T) {
 		a.ask(agent, "GET /v1/events", "").is(http.StatusOK) // pages go on
 	})
 	t.Run("life", func(t *testing.T) {
-		a := newAPI(t, quick, func(c *httpapi.Config) { c.StreamLife = 20 * time.Millisecond })
+		a := newAPI(t, func(c *httpapi.Config) { c.StreamLife = 20 * time.Millisecond })
 		a.define(operator, paper)
 		stream := listenTo(t, a.server(), agent, "/v1/events", "")
 		defer stream.close()
 		stream.ends(t)
 	})
 	t.Run("credential", func(t *testing.T) {
-		a := newAPI(t, quick)
+		a := newAPI(t)
 		a.define(operator, paper)
 		a.http = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			who := auth.Identity{Principal: agent, Expires: time.Now().Add(500 * time.Millisecond)}
@@ -393,7 +391,7 @@ func (s *stuck) Write([]byte) (int, error) {
 
 // TestSlowReader: who does not read is dropped, and gives its place back.
 func TestSlowReader(t *testing.T) {
-	a := newAPI(t, quick, func(c *httpapi.Config) { c.MaxStreams, c.WriteTimeout = 1, 5*time.Millisecond })
+	a := newAPI(t, func(c *httpapi.Config) { c.MaxStreams, c.WriteTimeout = 1, 5*time.Millisecond })
 	a.define(operator, paper)
 	for range 2 {
 		r := httptest.NewRequest(http.MethodGet, "/v1/events?after=0", nil)

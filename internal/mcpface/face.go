@@ -43,6 +43,7 @@ type Engine interface {
 	Reviews(context.Context, engine.Principal, engine.ReviewsRequest) (engine.ReviewsResult, error)
 	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
 	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
+	Feed() *engine.Feed
 }
 
 // Config is what a Face is made of. Engine and Logger are required, and Principal to
@@ -71,9 +72,9 @@ type Config struct {
 	Elicit bool
 	// ElicitTimeout is how long such a form waits; 0 is 2 minutes.
 	ElicitTimeout time.Duration
-	// Poll is how often a resource that the client subscribed to is looked at; 0 is a
-	// second.
-	Poll time.Duration
+	// Settle is how long a new subscription is quiet, so that the client hears first that
+	// it is subscribed; 0 is half a second.
+	Settle time.Duration
 }
 
 // defaultElicitTimeout is how long a person has for a form.
@@ -92,8 +93,8 @@ func (c Config) withDefaults() Config {
 	if c.ElicitTimeout == 0 {
 		c.ElicitTimeout = defaultElicitTimeout
 	}
-	if c.Poll == 0 {
-		c.Poll = defaultPoll
+	if c.Settle == 0 {
+		c.Settle = defaultSettle
 	}
 	c.HTTP = c.HTTP.withDefaults()
 	return c
@@ -110,8 +111,8 @@ func (c Config) validate() error {
 	if c.MaxLine < 1024 || c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight {
 		errs = append(errs, fmt.Errorf("mcpface: MaxLine is at least 1024 and MaxInFlight 1 to %d", mostInFlight))
 	}
-	if c.ElicitTimeout < 0 || c.Poll < 0 {
-		errs = append(errs, errors.New("mcpface: ElicitTimeout and Poll are positive"))
+	if c.ElicitTimeout < 0 || c.Settle < 0 {
+		errs = append(errs, errors.New("mcpface: ElicitTimeout and Settle are positive"))
 	}
 	if c.Elicit && !c.Reviews {
 		errs = append(errs, errors.New("mcpface: Elicit is a way to decide reviews, so it needs Reviews"))

@@ -67,7 +67,7 @@ func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 	ids := 0
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	cfg := engine.Config{
-		Store: memstore.New(), Judge: pipeline, Compiler: compiler,
+		Store: memstore.New(), Judge: pipeline, Compiler: compiler, FeedPoll: time.Millisecond,
 		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
 		Now: func() time.Time {
 			mu.Lock()

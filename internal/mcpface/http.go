@@ -3,7 +3,6 @@ package mcpface
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -52,7 +51,7 @@ func (f *Face) Handler() *Endpoint {
 	e, turn := newEndpoint(f.server, f.cfg), make(chan struct{}, 1)
 	e.refuse = func(m message, p engine.Principal) *fault { return f.tools.unknown(m, p.Role) }
 	e.session = func(write func([]byte) error) *session {
-		watching := newWatch(f.cfg.Poll, f.mark, write)
+		watching := newWatch(f, write)
 		watching.turn = turn
 		return &session{remote: true, asks: newAsker(write), watch: watching}
 	}
@@ -72,8 +71,7 @@ func newEndpoint(s *server.MCPServer, cfg Config) *Endpoint {
 		refuse:  func(message, engine.Principal) *fault { return nil },
 		valid:   func(context.Context, auth.Identity) bool { return true },
 		session: func(func([]byte) error) *session {
-			nothing := func(context.Context, string) (string, error) { return "", errNothingToSee }
-			return &session{remote: true, asks: newAsker(nil), watch: newWatch(defaultPoll, nothing, func([]byte) error { return nil })}
+			return &session{remote: true, asks: newAsker(nil), watch: newWatch(nil, nil)}
 		},
 	}
 	e.ending, e.endAll = context.WithCancel(context.Background())
@@ -87,8 +85,6 @@ func newEndpoint(s *server.MCPServer, cfg Config) *Endpoint {
 	e.running.Go(e.sweep)
 	return e
 }
-
-var errNothingToSee = errors.New("nothing announces changes here")
 
 // EndStreams ends every stream, and the wait for people who were asked, and takes no new
 // session or stream; other requests are still answered. It is what a server does first

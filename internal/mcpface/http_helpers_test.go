@@ -45,7 +45,7 @@ type site struct {
 }
 
 func quietConfig(e mcpface.Engine) mcpface.Config {
-	return mcpface.Config{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond}
+	return mcpface.Config{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler), Settle: 10 * time.Millisecond}
 }
 
 func serveHTTP(t testing.TB, e mcpface.Engine, options ...option) *site {

@@ -84,7 +84,7 @@ func (f *Face) subscribable(ctx context.Context, s *session) func(uri string) er
 		if err := s.watch.checkLimit(); err != nil {
 			return f.rpc(ctx, uri, err)
 		}
-		if _, err := f.mark(ctx, uri); err != nil {
+		if _, err := f.look(ctx, uri); err != nil {
 			return f.rpcNotFound(ctx, uri, err)
 		}
 		return nil

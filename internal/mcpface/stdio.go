@@ -45,7 +45,7 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 	defer stop()
 	pending := newPending(f.cfg.MaxInFlight)
 	answers := newLineWriter(out, pending)
-	client := &session{asks: newAsker(answers.write), watch: newWatch(f.cfg.Poll, f.mark, answers.write)}
+	client := &session{asks: newAsker(answers.write), watch: newWatch(f, answers.write)}
 	clean, feed := io.Pipe()
 	reader := &lineReader{
 		in: bufio.NewReaderSize(in, 64<<10), max: f.cfg.MaxLine, feed: feed,

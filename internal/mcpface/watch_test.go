@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 )
 
-func quickly(c *mcpface.Config) { c.Poll = time.Millisecond }
+func quickly(c *mcpface.Config) { c.Settle = time.Millisecond }
 
 func (w *wire) subscribe(uri string) {
 	w.t.Helper()
@@ -133,8 +134,7 @@ func TestUpdatesOfAnotherProcess(t *testing.T) {
 }
 
 func TestUnsubscribe(t *testing.T) {
-	e := newLooked(newEngine(t, withReviews))
-	w := serve(t, e, withReviewTools, quickly)
+	w := serve(t, newEngine(t, withReviews), withReviewTools, quickly)
 	w.hello("test")
 	id := w.started(release, "release")
 	uri := "workflow://instances/" + id
@@ -148,57 +148,123 @@ func TestUnsubscribe(t *testing.T) {
 	w.quiet()
 	kept := "workflow://instances/" + id + "/history"
 	w.subscribe(kept)
-	e.wait(t, 3)
 	w.parked(id)
 	w.quiet() // the same data change nothing
 	w.moves(id, "fix", nil, kept)
 }
 
-// looked tells who waits for it of every look, and fails as long as it is told to.
-type looked struct {
-	mcpface.Engine
-	looks  chan struct{}
-	broken atomic.Bool
+// tailed is a store of which every tail can be watched.
+type tailed struct {
+	*memstore.Store
+	read atomic.Int64 // events
+	tail func(context.Context) error
 }
 
-func newLooked(e mcpface.Engine) *looked { return &looked{Engine: e, looks: make(chan struct{})} }
-
-func (l *looked) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
-	select {
-	case l.looks <- struct{}{}:
-	default:
+func (s *tailed) LastPosition(ctx context.Context) (int64, error) {
+	if err := s.tail(ctx); err != nil {
+		return 0, err
 	}
-	if l.broken.Load() {
-		return engine.StatusResult{}, errors.New("the disk is away")
-	}
-	return l.Engine.Status(ctx, p, id)
+	return s.Store.LastPosition(ctx)
 }
 
-func (l *looked) wait(t *testing.T, times int) {
-	t.Helper()
-	for range times {
-		select {
-		case <-l.looks:
-		case <-time.After(patience):
-			t.Fatal("nobody looks")
+func (s *tailed) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
+	return func(yield func(engine.PlacedEvent, error) bool) {
+		for ev, err := range s.Store.EventsAfter(ctx, q) {
+			s.read.Add(1)
+			if !yield(ev, err) {
+				return
+			}
 		}
 	}
 }
 
+func on(s engine.Store) func(*engine.Config) { return func(c *engine.Config) { c.Store = s } }
+
 // A store that fails for a while costs nothing but that while.
 func TestUpdatesAfterFailures(t *testing.T) {
-	e := newLooked(newEngine(t, withReviews))
-	w := serve(t, e, withReviewTools, quickly)
+	var broken atomic.Bool
+	tries := make(chan struct{})
+	s := &tailed{Store: memstore.New(), tail: func(context.Context) error {
+		if !broken.Load() {
+			return nil
+		}
+		select {
+		case tries <- struct{}{}:
+		default:
+		}
+		return errors.New("the disk is away")
+	}}
+	w := serve(t, newEngine(t, withReviews, on(s)), withReviewTools, quickly)
 	w.hello("test")
 	id := w.started(release, "release")
 	uri := "workflow://instances/" + id
 	w.subscribe(uri)
-	e.broken.Store(true)
+	broken.Store(true)
 	w.parked(id)
-	e.wait(t, 3)
-	w.quiet()
-	e.broken.Store(false)
+	for range 3 {
+		<-tries
+	}
+	broken.Store(false)
 	w.updated(nil, uri)
+}
+
+// statusCounted counts looks.
+type statusCounted struct {
+	mcpface.Engine
+	looks atomic.Int64
+}
+
+func (s *statusCounted) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
+	s.looks.Add(1)
+	return s.Engine.Status(ctx, p, id)
+}
+
+// However many clients subscribe to however much, an event is read once for all of them,
+// and nothing else is read because of it.
+func TestSubscriptionsShareOneReader(t *testing.T) {
+	s := &tailed{Store: memstore.New(), tail: func(context.Context) error { return nil }}
+	e := &statusCounted{Engine: newEngine(t, withReviews, on(s))}
+	var clients []*wire
+	var id string
+	var uris []string
+	for i := range 20 {
+		w := serve(t, e, withReviewTools, quickly)
+		w.hello("test")
+		if i == 0 {
+			id = w.started(release, "release")
+			uri := "workflow://instances/" + id
+			uris = []string{uri, uri + "/history", uri + "/diagram"}
+		}
+		for _, uri := range uris {
+			w.subscribe(uri)
+		}
+		clients = append(clients, w)
+	}
+	var read, looks int64
+	for i, action := range []string{"ship", "fix", "ship"} {
+		if i == 1 { // all have begun to follow
+			read, looks = s.read.Load(), e.looks.Load()
+		}
+		if _, err := e.Advance(t.Context(), engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, engine.AdvanceRequest{ID: id, Action: action, Data: []byte(`{"to":"all"}`)}); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range clients {
+			w.updated(nil, uris...)
+		}
+	}
+	events := int64(0)
+	for _, err := range s.Events(t.Context(), engine.EventQuery{Instance: id}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events++
+	}
+	if got := s.read.Load() - read; got == 0 || got > events {
+		t.Errorf("%d of %d events were read for %d subscriptions", got, events, len(clients)*len(uris))
+	}
+	if got := e.looks.Load() - looks; got != 0 {
+		t.Errorf("%d looks besides", got)
+	}
 }
 
 func TestWhatAnnouncesNothing(t *testing.T) {
@@ -292,36 +358,21 @@ func TestTooManySubscriptions(t *testing.T) {
 }
 
 // Nothing that a subscription does outlives its connection, however slow the store is.
-func TestEndWhileLooking(t *testing.T) {
-	e := &stuck{Engine: newEngine(t, withReviews), entered: make(chan struct{}, 1)}
-	w := serve(t, e, quickly)
+func TestEndWhileReading(t *testing.T) {
+	entered := make(chan struct{}, 1)
+	s := &tailed{Store: memstore.New(), tail: func(ctx context.Context) error {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	w := serve(t, newEngine(t, withReviews, on(s)), quickly)
 	w.hello("test")
 	id := w.started(release, "release")
 	w.subscribe("workflow://instances/" + id)
-	e.on.Store(true)
-	<-e.entered
-	w.quiet() // the protocol does not wait for the look
+	<-entered
+	w.quiet() // the protocol does not wait for the read
 	_ = w.in.Close()
 	if err := <-w.done; err != nil {
 		t.Errorf("ServeStdio returned %v", err)
 	}
-}
-
-// stuck does not answer before its caller gives up.
-type stuck struct {
-	mcpface.Engine
-	on      atomic.Bool
-	entered chan struct{}
-}
-
-func (s *stuck) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
-	if !s.on.Load() {
-		return s.Engine.Status(ctx, p, id)
-	}
-	select {
-	case s.entered <- struct{}{}:
-	default:
-	}
-	<-ctx.Done()
-	return engine.StatusResult{}, ctx.Err()
 }

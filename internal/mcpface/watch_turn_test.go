@@ -8,43 +8,73 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
-// However many clients subscribe to however much, looking takes one processor at most, and
-// a part of its time.
+// slowStatus counts who looks at once.
+type slowStatus struct {
+	Engine
+	at, most, looks atomic.Int64
+}
+
+func (s *slowStatus) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+	s.most.Store(max(s.most.Load(), s.at.Add(1)))
+	<-time.After(10 * time.Millisecond)
+	s.at.Add(-1)
+	s.looks.Add(1)
+	return engine.StatusResult{}, nil
+}
+
+// However many clients begin streams at once, and however much they subscribed to, looking
+// takes one processor at most.
 func TestWatchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const clients, resources, cost = 20, 50, 10 * time.Millisecond
-		var at, most, looks atomic.Int64
+		const clients, resources = 20, 50
+		e := &slowStatus{}
+		face := &Face{cfg: Config{Engine: e}}
 		var running sync.WaitGroup
 		turn := make(chan struct{}, 1)
-		ctx, cancel := context.WithCancel(t.Context())
 		for range clients {
-			w := newWatch(time.Second, func(context.Context, string) (string, error) {
-				if now := at.Add(1); now > most.Load() {
-					most.Store(now)
-				}
-				<-time.After(cost)
-				at.Add(-1)
-				looks.Add(1)
-				return "the same", nil
-			}, func([]byte) error { return nil })
+			w := newWatch(face, nil)
 			for i := range resources {
-				w.subs[subscription{uri: fmt.Sprint(i)}] = &sight{mark: "the same", seen: true}
+				w.subs[subscription{uri: fmt.Sprintf("%sinstances/%d", scheme, i)}] = &sight{}
 			}
 			w.turn = turn
-			running.Go(func() { w.run(ctx) })
+			running.Go(func() {
+				if !w.lookAtAll(t.Context()) {
+					t.Error("a look failed")
+				}
+			})
 		}
-		const span = 10 * time.Minute
-		<-time.After(span)
-		cancel()
 		running.Wait()
-		if most.Load() != 1 {
-			t.Errorf("%d looks at once", most.Load())
+		if e.most.Load() != 1 || e.looks.Load() != clients*resources {
+			t.Errorf("%d looks, %d at once", e.looks.Load(), e.most.Load())
 		}
-		busy := time.Duration(looks.Load()) * cost
-		if busy > span*2/3 || looks.Load() < 2*clients*resources {
-			t.Errorf("%d looks, %s of %s", looks.Load(), busy, span)
+	})
+}
+
+// A review that expires changes without an event.
+func TestTimeAloneIsNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		w := newWatch(nil, func([]byte) error { told++; return nil })
+		s := &sight{instance: "wf-1", seq: 3, until: map[string]time.Time{"rev-1": time.Now().Add(time.Minute)}}
+		w.subs[subscription{uri: "a"}] = s
+		check := func(want int, wait time.Duration) {
+			t.Helper()
+			if got := w.tell(); got != wait || told != want {
+				t.Errorf("told %d times, want %d; the next in %s, want %s", told, want, got, wait)
+			}
 		}
+		check(0, time.Minute)
+		<-time.After(time.Minute)
+		check(1, time.Hour)
+		w.note([]engine.Change{{WorkflowID: "wf-1", Seq: 4, ReviewID: "rev-2", ReviewUntil: time.Now().Add(time.Second)}, {WorkflowID: "wf-2", Seq: 9}})
+		check(2, time.Second)
+		w.note([]engine.Change{{WorkflowID: "wf-1", Seq: 4}})
+		check(2, time.Second)
+		w.note([]engine.Change{{WorkflowID: "wf-1", Seq: 5, ReviewID: "rev-2"}})
+		check(3, time.Hour)
 	})
 }
