@@ -191,6 +191,7 @@ func TestUnknownWorkflowReadsNamesAlone(t *testing.T) {
 		b.define(operator, named(simple, fmt.Sprint("simple-", i)))
 	}
 	b.define(agent, named(simple, "refund-of-mine"))
+	b = newBenchOn(t, s) // one that has not read anything yet
 	s.reads.Store(0)
 	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "refund-of-mime", Context: json.RawMessage(`{}`)})
 	if e := wantCode(t, err, engine.CodeUnknownWorkflow); !strings.Contains(e.Message, `did you mean "refund-of-mine"`) {
