@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -68,10 +70,20 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	} else {
 		printSaved(con, c.Out, saved)
 	}
+	if key := keyBeside(path); isFile(key) && !sameContent(key, keyBeside(c.Out)) {
+		con.err.printf("%s its key is %s; put a copy of it next to %s, or its definitions are not used\n", con.err.dim("note:"), key, c.Out)
+	}
 	if !saved.Whole() {
 		return found()
 	}
 	return nil
+}
+
+// sameContent reports whether two files hold the same.
+func sameContent(a, b string) bool {
+	x, errX := os.ReadFile(a)
+	y, errY := os.ReadFile(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // mostShown bounds a list for people; --json has all of it.

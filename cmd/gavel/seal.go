@@ -35,15 +35,18 @@ Exit codes: 0 all are sealed, 1 some are not, 2 wrong usage, 3 could not find ou
 
 // Run lists the rules, and seals them.
 func (c *sealCmd) Run(ctx context.Context, con *console) error {
-	path, err := c.storePath(con.log, false)
-	if err != nil {
-		return err
+	open := openToCheck
+	if c.Accept {
+		open = openForWriting
 	}
-	sys, err := openSystem(ctx, con.log, path, equipment{})
+	sys, err := open(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
+	if key := keyBeside(sys.path); !isFile(key) {
+		con.log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)
+	}
 	r, err := sys.engine.SealRules(ctx, localCLI, engine.SealRequest{All: true, DryRun: !c.Accept})
 	if err != nil {
 		return engineFailure(err)

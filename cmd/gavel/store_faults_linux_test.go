@@ -53,6 +53,11 @@ var storeFaults = []storeFaultOf{
 		lift:  func(f *faultBench) error { return f.release() },
 	},
 	{
+		name:  "too many files are open (those that the store has stay open)",
+		bring: func(*faultBench) error { return limitOpenFiles(3) },
+		lift:  func(*faultBench) error { return limitOpenFiles(1 << 20) },
+	},
+	{
 		name:  "the log is deleted",
 		bring: func(f *faultBench) error { return os.Remove(f.path + "-wal") },
 	},
@@ -182,7 +187,11 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		r.Ready = http.StatusServiceUnavailable
 	}
 	r.Classes = countedClasses(storeStats(sys.store).Failures)
-	if r.Lost, r.How, err = f.lost(ctx, started.ID, moves); err != nil {
+	acknowledged := moves
+	if r.Answer == "ok" {
+		acknowledged++
+	}
+	if r.Lost, r.How, err = f.lost(ctx, started.ID, acknowledged); err != nil {
 		return r, err
 	}
 	r.After = "restart"
@@ -222,7 +231,7 @@ func countedClasses(counts map[string]uint64) string {
 // lost counts the acknowledged moves that could not be found again if the process were
 // killed now: in what has a name on the disk, or else in what repair makes of it.
 func (f *faultBench) lost(ctx context.Context, id string, moves int) (lost int, how string, err error) {
-	if err := limitFiles(1 << 40); err != nil { // of this look, not of the store
+	if err := errors.Join(limitFiles(1<<40), limitOpenFiles(1<<20)); err != nil { // of this look, not of the store
 		return 0, "", err
 	}
 	dir, err := os.MkdirTemp("", "left-*")
@@ -297,6 +306,16 @@ func limitFiles(size uint64) error {
 	}
 	limit.Cur = min(size, limit.Max)
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
+}
+
+// limitOpenFiles lets this process open no file when that many are open.
+func limitOpenFiles(n uint64) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	limit.Cur = min(n, limit.Max)
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }
 
 func (f *faultBench) hold() error {

@@ -89,6 +89,10 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 	if err != nil {
 		return nil, err
 	}
+	if head, err := store.RuleHead(ctx); err == nil && head.Place > 0 && path != memoryStore && !hadKey {
+		log.Warn("the key of this store was not next to it, and a new one was made: its definitions are not used until the old key is back, or gavel seal --accept has sealed them anew",
+			"store", path, "key", keyBeside(path))
+	}
 	sys, err := newSystem(log, store, path, key, with, func(c *engine.Config) { c.RuleKey = key })
 	if err != nil || path == memoryStore {
 		return sys, err
@@ -141,6 +145,9 @@ func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, wi
 	return sys, nil
 }
 
+// hintSeals is what to do about rules that are not used.
+const hintSeals = "if gavel.key is new or another store's, put the right one back; else gavel verify names what was changed: restore a backup, or look at what gavel seal shows"
+
 // sealOnce seals the rules of a store that an older version wrote: where the key says that
 // its stores have seals already, what has none is not sealed, and not used.
 func (s *system) sealOnce(ctx context.Context, log *slog.Logger, key string) error {
@@ -162,7 +169,7 @@ func (s *system) sealOnce(ctx context.Context, log *slog.Logger, key string) err
 	}
 	if err := s.engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
 		log.Error("a definition or judge configuration is not as gavel sealed it, so none is used", "cause", errors.Unwrap(err),
-			"hint", "gavel verify names what was changed; restore a backup, or look at what gavel seal shows")
+			"hint", hintSeals)
 	}
 	return nil
 }
@@ -178,7 +185,43 @@ func openForReading(ctx context.Context, con *console, flag storeFlag) (*system,
 	return openPathForReading(ctx, con, path)
 }
 
+// openPathForReading also warns of definitions that gavel would not use.
 func openPathForReading(ctx context.Context, con *console, path string) (*system, error) {
+	sys, err := openPathToCheck(ctx, con, path)
+	if err == nil {
+		sys.warnOfSeals(ctx, con.log)
+	}
+	return sys, err
+}
+
+// warnOfSeals says that what is shown may come from definitions that were changed.
+func (s *system) warnOfSeals(ctx context.Context, log *slog.Logger) {
+	key := keyBeside(s.path)
+	if !isFile(key) {
+		if head, err := s.store.RuleHead(ctx); err == nil && head.Place > 0 {
+			log.Warn("the key of this store is not next to it: its definitions are shown without checking their seals", "missing", key)
+		}
+		return
+	}
+	if sealed, err := record.KeySealsRules(key); err != nil || !sealed {
+		return // an older version wrote the store
+	}
+	if err := s.engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
+		log.Warn("a definition or judge configuration of this store is not as gavel sealed it: what is shown may have been changed",
+			"cause", errors.Unwrap(err), "hint", hintSeals)
+	}
+}
+
+// openToCheck is openForReading for a command that checks the seals itself.
+func openToCheck(ctx context.Context, con *console, flag storeFlag) (*system, error) {
+	path, err := flag.storePath(con.log, false)
+	if err != nil {
+		return nil, err
+	}
+	return openPathToCheck(ctx, con, path)
+}
+
+func openPathToCheck(ctx context.Context, con *console, path string) (*system, error) {
 	key, err := existingKey(path)
 	if err != nil {
 		return nil, misused("", "cannot use the key file: %w", err)

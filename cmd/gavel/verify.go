@@ -66,7 +66,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 			return err
 		}
 	}
-	sys, err := openForReading(ctx, con, c.storeFlag)
+	sys, err := openToCheck(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,11 @@ func printVerified(con *console, r engine.VerifyReport) {
 	if r.More > 0 {
 		con.out.printf("and %d more\n", r.More)
 	}
-	sum := fmt.Sprintf("%s, %s, %s", count(r.Instances, "instance"), count(r.Events, "event"), count(r.Anchors, "anchor"))
+	sum := fmt.Sprintf("%s, %s, ", count(r.Instances, "instance"), count(r.Events, "event"))
+	if r.Rules > 0 { // definitions and judge configurations; not read with --instance
+		sum += count(r.Rules, "rule") + ", "
+	}
+	sum += count(r.Anchors, "anchor")
 	if r.Clean() {
 		con.out.printf("%s: %s\n", sum, con.out.green("all as it was written"))
 		return
@@ -152,10 +156,10 @@ func (c *verifyCmd) sayWhatIsMissing(con *console, r engine.VerifyReport) {
 	case r.UnsealedRules > 0:
 		con.err.printf("%s without a seal: an older version wrote this store; the first command that writes seals them as they are\n", count(r.UnsealedRules, "rule"))
 	case r.Rules > 0 && !r.RuleKey:
-		con.err.printf("the seals of definitions were not compared with the key: there is no %s next to the store\n", keyFile)
+		con.err.printf("the seals of rules (definitions and judge configurations) were not compared with the key: there is no %s next to the store\n", keyFile)
 	}
-	if r.Unanchored > 0 && r.AnchoredAt != nil {
-		con.err.printf("%s since the newest anchor, of %s\n", count(r.Unanchored, "event"), r.AnchoredAt.Format(time.RFC3339))
+	if r.AnchoredAt != nil && r.Unanchored+r.UnanchoredRules > 0 {
+		con.err.printf("%s and %s since the newest anchor, of %s\n", count(r.Unanchored, "event"), count(r.UnanchoredRules, "rule"), r.AnchoredAt.Format(time.RFC3339))
 	}
 }
 
