@@ -90,3 +90,43 @@ func TestDecideFetchesNothingWithACallersContext(t *testing.T) {
 		}
 	}
 }
+
+// An agent learns that evidence was fetched, not a digest that its guesses could have.
+func TestAnswersHaveNoDigestThatNeedsNoKey(t *testing.T) {
+	t.Parallel()
+	b := newBenchWith(t, memstore.New(), &asked{}, func(c *engine.Config) {
+		c.Sources, c.ReadOnlySources = []string{"crm"}, []string{"crm"}
+	})
+	b.define(operator, `{"name":"pin","initialState":"open","states":{"closed":{"final":true},"open":{"transitions":{"close":{"target":"closed",
+		"evidence":[{"name":"card","source":"crm"}]}}}}}`)
+	id := b.start(agent, "pin", "").ID
+	asks := engine.AdvanceRequest{ID: id, Action: "close", Key: "k"}
+	check, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "close"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := [][]judge.Evidence{check.Decision.Evidence}
+	for range 2 { // the second one is a replay
+		moved, err := b.Advance(t.Context(), agent, asks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, moved.Decision.Evidence)
+	}
+	history := func(p engine.Principal) []judge.Evidence {
+		h, err := b.History(t.Context(), p, engine.HistoryRequest{ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.Decisions[len(h.Decisions)-1].Decision.Evidence
+	}
+	told = append(told, history(agent))
+	for i, all := range told {
+		if len(all) != 1 || all[0].Size == 0 || all[0].Content != nil || all[0].Digest != "" || all[0].SameDigest != "" {
+			t.Errorf("answer %d: %+v", i, all)
+		}
+	}
+	if seen := history(operator); !strings.HasPrefix(seen[0].Digest, "sha256:") || seen[0].Content == nil {
+		t.Errorf("an operator sees %+v", seen)
+	}
+}

@@ -371,7 +371,8 @@ func (x *exporting) about(fields map[string]json.RawMessage, ev record.Event) er
 		if x.scrub != nil {
 			d = scrubbedDecision(d, x.scrub)
 		}
-		for i := range d.Evidence { // decisionView has made a copy
+		d.Evidence = bare(ev.Decision.Evidence)
+		for i := range d.Evidence {
 			d.Evidence[i].Digest, d.Evidence[i].SameDigest = x.salted(d.Evidence[i].Digest), x.salted(d.Evidence[i].SameDigest)
 		}
 		out.Decision = &d

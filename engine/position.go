@@ -125,15 +125,26 @@ func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (
 	}, l, p), nil
 }
 
-// decisionView is what callers see of a recorded decision.
+// decisionView is what every caller sees of a recorded decision.
 func decisionView(d record.Decision) Decision {
 	return Decision{
 		ID: d.ID, Outcome: d.Outcome, Proposed: d.Proposed, Applied: d.Applied, Code: d.Code, Target: d.Target,
 		Confidence: d.Confidence, Assurance: d.Assurance, DecidedBy: d.DecidedBy, Degraded: d.Degraded,
 		Fault: d.Fault, Mode: d.Mode, Reasoning: d.Reasoning, Violations: d.Violations(), Findings: d.Findings,
 		Suggestions: suggestions(d.Verdict), Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
-		Evidence: bare(d.Evidence),
+		Evidence: unguessable(bare(d.Evidence)),
 	}
+}
+
+// unguessable removes digests without a key: who may not see a content could have guesses
+// at it digested.
+func unguessable(all []judge.Evidence) []judge.Evidence {
+	for i := range all {
+		if ev := &all[i]; strings.HasPrefix(ev.Digest, "sha256:") {
+			ev.Digest, ev.SameDigest = "", ""
+		}
+	}
+	return all
 }
 
 // bare is evidence without what it holds: that it was fetched, when, and its digest.

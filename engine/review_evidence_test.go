@@ -45,7 +45,7 @@ func TestEvidenceDefeatsALyingAgent(t *testing.T) {
 	if !strings.Contains(r.Decision.Reasoning, "FAIL TestPay") {
 		t.Errorf("it does not say what was found: %s", r.Decision.Reasoning)
 	}
-	if ev := r.Decision.Evidence; len(ev) != 1 || ev[0].Name != "tests" || ev[0].Content != nil || !strings.HasPrefix(ev[0].Digest, "sha256:") || ev[0].At.IsZero() {
+	if ev := r.Decision.Evidence; len(ev) != 1 || ev[0].Name != "tests" || ev[0].Content != nil || ev[0].Size == 0 || ev[0].At.IsZero() {
 		t.Errorf("the agent is told of %+v", ev)
 	}
 	found = `{"exitCode":0,"output":"ok"}`

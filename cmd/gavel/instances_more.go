@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -60,7 +61,7 @@ func (c *instancesShowCmd) more(ctx context.Context, g answerer, until engine.Wh
 func fetchedRows(all []fetchedFor) [][]string {
 	rows := [][]string{{"SEQ", "ACTION", "NAME", "SOURCE", "FETCHED", "TOOK", "SIZE", "DIGEST"}}
 	for _, e := range all {
-		size, digest := fmt.Sprint(e.Size), e.Digest
+		size, digest := fmt.Sprint(e.Size), cmp.Or(e.Digest, "-") // not shown to agents
 		if e.Failure != "" {
 			size, digest = "-", cut(fmt.Sprintf("failed (%s): %s", e.Failure, e.Detail), 100)
 		}
