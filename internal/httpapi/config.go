@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Engine is what the face asks; *engine.Engine implements it.
+// Engine is what the operations ask; *engine.Engine implements it, and a client of one.
 type Engine interface {
 	Define(context.Context, engine.Principal, engine.DefineRequest) (engine.DefineResult, error)
 	List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error)
@@ -33,12 +33,17 @@ type Engine interface {
 	Timeline(context.Context, engine.Principal, engine.HistoryRequest) (engine.TimelineResult, error)
 	Decisions(context.Context, engine.Principal, engine.DecisionsRequest) (engine.DecisionsResult, error)
 	Tail(context.Context, engine.Principal, engine.TailRequest) (engine.TailResult, error)
-	Feed() *engine.Feed
 	Decide(context.Context, engine.Principal, engine.DecideRequest) (engine.DecideResult, error)
 	Statistics(context.Context, engine.Principal, engine.StatisticsRequest) (engine.StatisticsResult, error)
 	Reviews(context.Context, engine.Principal, engine.ReviewsRequest) (engine.ReviewsResult, error)
 	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
 	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
+}
+
+// LocalEngine is an Engine whose events streams can follow.
+type LocalEngine interface {
+	Engine
+	Feed() *engine.Feed
 }
 
 // Source is a source of evidence that an operator configured.
@@ -55,7 +60,7 @@ type Source struct {
 
 // Config is what a Handler is made of. Engine and Logger are required.
 type Config struct {
-	Engine Engine
+	Engine LocalEngine
 	Logger *slog.Logger
 	// Sources lists the sources of evidence; nil when there are none.
 	Sources func() []Source

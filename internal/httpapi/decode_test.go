@@ -24,7 +24,7 @@ import (
 
 // heard is an engine that remembers what it was asked, and decides nothing.
 type heard struct {
-	httpapi.Engine
+	httpapi.LocalEngine
 	advance   *engine.AdvanceRequest
 	decisions *engine.DecisionsRequest
 }
@@ -157,7 +157,7 @@ func quoted(text string) string {
 }
 
 // broken is an engine with defects.
-type broken struct{ httpapi.Engine }
+type broken struct{ httpapi.LocalEngine }
 
 func (broken) List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error) {
 	panic("a secret of the inside")

@@ -103,7 +103,7 @@ var (
 )
 
 // handler serves an engine to callers whose id is their token.
-func handler(t testing.TB, e httpapi.Engine) http.Handler {
+func handler(t testing.TB, e httpapi.LocalEngine) http.Handler {
 	t.Helper()
 	h, err := httpapi.New(httpapi.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
