@@ -197,13 +197,15 @@ func openPathForReading(ctx context.Context, con *console, path string) (*system
 // warnOfSeals says that what is shown may come from definitions that were changed.
 func (s *system) warnOfSeals(ctx context.Context, log *slog.Logger) {
 	key := keyBeside(s.path)
+	head, err := s.store.RuleHead(ctx)
+	sealed := err == nil && head.Place > 0
 	if !isFile(key) {
-		if head, err := s.store.RuleHead(ctx); err == nil && head.Place > 0 {
+		if sealed {
 			log.Warn("the key of this store is not next to it: its definitions are shown without checking their seals", "missing", key)
 		}
 		return
 	}
-	if sealed, err := record.KeySealsRules(key); err != nil || !sealed {
+	if marked, err := record.KeySealsRules(key); !sealed && (err != nil || !marked) {
 		return // an older version wrote the store
 	}
 	if err := s.engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
