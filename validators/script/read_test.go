@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -26,7 +27,8 @@ func readForTests(request []byte) []byte {
 			for i := range b {
 				b[i] = 1
 			}
-			kept = append(kept, b) //nolint:staticcheck // to use memory is the point
+			kept = append(kept, b)
+			runtime.KeepAlive(kept) // to use memory is the point
 			debug.FreeOSMemory()
 		}
 	case "panic":
