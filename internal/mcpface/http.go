@@ -32,6 +32,8 @@ type Endpoint struct {
 	sessions *table
 	streams  *quota
 
+	asksAlone bool // the library asks clients nothing, so other answers have no question
+
 	// What the face adds; a server without one has none of it.
 	refuse  func(m message, p engine.Principal) *fault
 	session func(write func([]byte) error) *session
@@ -49,6 +51,7 @@ type Endpoint struct {
 // Handler returns the face over HTTP. Call Close when it is not needed any more.
 func (f *Face) Handler() *Endpoint {
 	e, turn := newEndpoint(f.server, f.cfg), make(chan struct{}, 1)
+	e.asksAlone = true
 	e.refuse = func(m message, p engine.Principal) *fault { return f.tools.unknown(m, p.Role) }
 	e.session = func(write func([]byte) error) *session {
 		watching := newWatch(f, write)

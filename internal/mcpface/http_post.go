@@ -69,7 +69,7 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, who auth.Identit
 		case m.response && s.asks.answered(m):
 			w.WriteHeader(http.StatusAccepted)
 			return
-		case m.response:
+		case m.response && e.asksAlone:
 			e.noQuestion(w, m)
 			return
 		}
