@@ -95,6 +95,9 @@ func hostOf(hostport string) string {
 	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 		host = host[1 : len(host)-1]
 	}
+	if strings.HasPrefix(hostport, "[") && !strings.Contains(host, ":") {
+		return "" // only IPv6 addresses have brackets (RFC 3986, 3.2.2)
+	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if strings.ContainsAny(host, "/@?#\\ \t%[]") || (strings.Contains(host, ":") && !isAddress(host)) {
 		return ""
