@@ -67,6 +67,11 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds:                map[string]func(ts *testscript.TestScript, neg bool, args []string){"capture": capture},
 		Setup: func(env *testscript.Env) error {
+			testdata, err := filepath.Abs("../../testdata")
+			if err != nil {
+				return err
+			}
+			env.Setenv("TESTDATA", testdata)
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
 			return nil
