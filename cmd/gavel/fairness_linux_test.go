@@ -213,26 +213,44 @@ func TestNoisyNeighbour(t *testing.T) {
 	t.Logf("%-14s %10s %10s %10s %10s %6s", "shared", "p50 quiet", "p95 quiet", "p50 noisy", "p95 noisy", "ratio")
 	for _, n := range neighbours {
 		f.measure(n) // warm
-		quiet := f.measure(n)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); n.noise(f, ctx) }()
-		f.measure(n) // until the noise is at its full height
-		noisy := f.measure(n)
-		for _, path := range []string{"/healthz", "/readyz"} {
-			if status, _ := f.ask("", http.MethodGet, path, ""); status != http.StatusOK {
-				t.Errorf("%s: %s answers %d", n.shares, path, status)
+		for try := 1; ; try++ {
+			before := f.measure(n)
+			noisy := f.measureBesideNoise(t, n)
+			after := f.measure(n) // a machine that became busy meanwhile shows in both
+			quiet := before
+			if percentile(after, 95) > percentile(before, 95) {
+				quiet = after
+			}
+			ratio := float64(percentile(noisy, 95)) / float64(percentile(quiet, 95))
+			t.Logf("%-14s %10v %10v %10v %10v %6.1f", n.shares, percentile(quiet, 50), percentile(quiet, 95), percentile(noisy, 50), percentile(noisy, 95), ratio)
+			if percentile(noisy, 95) <= mostSlower*max(percentile(quiet, 95), quietFloor) {
+				break
+			}
+			if try == 3 {
+				t.Errorf("%s: the honest caller waits %v beside a noisy one, %v without", n.shares, percentile(noisy, 95), percentile(quiet, 95))
+				break
 			}
 		}
-		stop()
-		<-ended
-		at := func(times []time.Duration, percent int) time.Duration {
-			return times[len(times)*percent/100].Round(100 * time.Microsecond)
-		}
-		ratio := float64(at(noisy, 95)) / float64(at(quiet, 95))
-		t.Logf("%-14s %10v %10v %10v %10v %6.1f", n.shares, at(quiet, 50), at(quiet, 95), at(noisy, 50), at(noisy, 95), ratio)
-		if at(noisy, 95) > mostSlower*max(at(quiet, 95), quietFloor) {
-			t.Errorf("%s: the honest caller waits %v beside a noisy one, %v without", n.shares, at(noisy, 95), at(quiet, 95))
+	}
+}
+
+// measureBesideNoise returns the sorted times of the honest caller while the other one
+// takes as much as it can.
+func (f *fairness) measureBesideNoise(t *testing.T, n neighbour) []time.Duration {
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); n.noise(f, ctx) }()
+	defer func() { stop(); <-ended }()
+	f.measure(n) // until the noise is at its full height
+	times := f.measure(n)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if status, _ := f.ask("", http.MethodGet, path, ""); status != http.StatusOK {
+			t.Errorf("%s: %s answers %d", n.shares, path, status)
 		}
 	}
+	return times
+}
+
+func percentile(sorted []time.Duration, percent int) time.Duration {
+	return sorted[len(sorted)*percent/100].Round(100 * time.Microsecond)
 }
