@@ -37,7 +37,7 @@ EXPOSE 4285
 # gavel stops taking requests and finishes what it began; its own limit for that is 30 s.
 STOPSIGNAL SIGTERM
 # Asks /readyz where GAVEL_LISTEN says; with TLS, or another --listen, give the address as an
-# argument (docs/container.md). Kubernetes asks /readyz by itself.
+# argument (docs/serve.md). Kubernetes asks /readyz by itself.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s --retries=3 CMD ["/gavel", "health"]
 ENTRYPOINT ["/gavel"]
 CMD ["serve"]

@@ -33,7 +33,7 @@ func writeConfig(t *testing.T, b *bytes.Buffer) {
 
 One YAML or JSON file, named by `+"`--config` or `GAVEL_CONFIG`"+`. Every key is a flag and an environment
 variable too: the flag counts first, then the variable, then the file, then the default.
-[Configuration](../configuration.md) shows a whole file.
+[Configuration](../serve.md#configuration) shows a whole file.
 
 Places (files, folders, patterns) are seen from the folder that the file lies in. Keys marked "at
 once" count from the moment when a running server has read the changed file; the others

@@ -14,11 +14,20 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// TestDemoEvidence holds what the demo prints to what the page shows. That it is the
-// right thing is the demo's own to check; see TestDemoChecksItself.
+// TestDemoEvidence compares what the demo prints with its page, and steps 2 to 4 of it
+// with the README. The demo itself checks that it is right; see TestDemoChecksItself.
 func TestDemoEvidence(t *testing.T) {
 	t.Parallel()
-	showsDemo(t, "../../docs/evidence.md", "demo", "evidence")
+	printed := runDemo(t, "demo", "evidence")
+	shows(t, "../../docs/evidence.md", printed)
+
+	command, rest, _ := strings.Cut(printed, "\n")
+	_, steps, from := strings.Cut(rest, "\n 2. ")
+	steps, _, to := strings.Cut(steps, "\n 5. ")
+	if !from || !to {
+		t.Fatalf("no steps 2 to 5:\n%s", printed)
+	}
+	shows(t, "../../README.md", command+"\n...\n 2. "+steps)
 }
 
 // The demo leaves nothing behind, also when it keeps the store elsewhere.

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -15,9 +18,8 @@ func shownBetween(place string) (begins, ends string) {
 	return "<!-- " + place + ":begin -->\n```text\n", "```\n<!-- " + place + ":end -->"
 }
 
-// showsDemo fails when a page does not show what a demo prints; with -update it does
-// afterwards.
-func showsDemo(t *testing.T, file string, args ...string) {
+// runDemo returns a demo's command line and what it prints.
+func runDemo(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("gavel", args...)
 	cmd.Env = append(withoutSettings(os.Environ()), "TMPDIR="+t.TempDir())
@@ -25,7 +27,7 @@ func showsDemo(t *testing.T, file string, args ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shows(t, file, "$ go run ./cmd/gavel "+strings.Join(args, " ")+"\n"+string(out))
+	return "$ go run ./cmd/gavel " + strings.Join(args, " ") + "\n" + string(out)
 }
 
 // shows fails when a page does not show a text, but for what differs from run to run;
@@ -38,7 +40,7 @@ func shows(t *testing.T, file, printed string) {
 // showsAt is shows for a page with several places.
 func showsAt(t *testing.T, file, place, printed string) {
 	t.Helper()
-	want := steady(printed)
+	want := new(exampleIDs).steady(printed)
 	shownBegins, shownEnds := shownBetween(place)
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -63,13 +65,17 @@ func showsAt(t *testing.T, file, place, printed string) {
 	t.Errorf("%s is stale; run: go test ./cmd/gavel -run %s -update\nit should show:\n%s", file, name, want)
 }
 
+// exampleIDs maps the ids of one run to ids that are the same in every run: the nth that
+// appears always becomes the same one.
+type exampleIDs struct{ examples map[string]string }
+
 // steady replaces what differs from run to run.
-func steady(s string) string {
+func (e *exampleIDs) steady(s string) string {
+	s = anyID.ReplaceAllStringFunc(s, e.example)
 	for pattern, by := range map[string]string{
-		`(wf|cp|dec|rev)-[0-9a-f]{8}-[0-9a-f-]{27}`: "$1-01a1fc23-8bcb-7b58-8bdb-ccd806835455",
-		`gavel \S+ over MCP`:                        "gavel (devel) over MCP",
-		`, store \S+`:                               ", store gavel-demo/gavel.db",
-		`, took \S+`:                                ", took 20ms",
+		`gavel \S+ over MCP`: "gavel (devel) over MCP",
+		`, store \S+`:        ", store gavel-demo/gavel.db",
+		`, took \S+`:         ", took 20ms",
 	} {
 		s = regexp.MustCompile(pattern).ReplaceAllString(s, by)
 	}
@@ -77,7 +83,28 @@ func steady(s string) string {
 	return realigned(s)
 }
 
+// example is a UUIDv7 of about the time that pages show.
+func (e *exampleIDs) example(id string) string {
+	kind, uuid, _ := strings.Cut(id, "-")
+	if strings.HasPrefix(uuid, "00000000-") { // made up by the page
+		return id
+	}
+	if got, ok := e.examples[id]; ok {
+		return got
+	}
+	if e.examples == nil {
+		e.examples = map[string]string{}
+	}
+	n := len(e.examples)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixMilli() + int64(137*n)
+	random := sha256.Sum256(fmt.Append(nil, "example id ", n))
+	ms, r := fmt.Sprintf("%012x", at), hex.EncodeToString(random[:])
+	e.examples[id] = fmt.Sprintf("%s-%s-%s-7%s-8%s-%s", kind, ms[:8], ms[8:], r[:3], r[3:6], r[6:18])
+	return e.examples[id]
+}
+
 var (
+	anyID       = regexp.MustCompile(`\b(wf|cp|dec|rev)-[0-9a-f]{8}-[0-9a-f-]{27}`)
 	anyTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	anyDuration = regexp.MustCompile(`^[0-9.]+[nµm]?s$`)
 	columns     = regexp.MustCompile(` {2,}`)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -58,12 +60,15 @@ func TestEvidencePageIsClean(t *testing.T) {
 }
 
 var (
-	goTest = regexp.MustCompile("`go test \\./([^ `]*)([^`]*)`")
-	named  = regexp.MustCompile(`-(run|bench|fuzz) (\w+)`)
-	link   = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	goTest  = regexp.MustCompile("`go test \\./([^ `]*)([^`]*)`")
+	named   = regexp.MustCompile(`-(run|bench|fuzz) (\w+)`)
+	link    = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	docFile = regexp.MustCompile(`\bdocs/[a-z-]+\.md\b`)
 )
 
-// A test or benchmark that a page names is there, and so is a file that it links to.
+// A test or benchmark that a page names exists.
 func TestPagesNameWhatIsThere(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]string{"run": `\nfunc (Test|Example)`, "bench": `\nfunc Benchmark`, "fuzz": `\nfunc Fuzz`}
@@ -77,11 +82,79 @@ func TestPagesNameWhatIsThere(t *testing.T) {
 				}
 			}
 		}
-		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
-				t.Errorf("%s: the link to %s leads nowhere", file, m[1])
+	}
+}
+
+// Links between pages lead to files, and to headings, that exist.
+func TestLinksOfPages(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "packaging/*.md", "packaging/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no pages %s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range link.FindAllStringSubmatch(codeBlock.ReplaceAllString(string(text), ""), -1) {
+				target, anchor := file, m[2]
+				if m[1] != "" {
+					target = filepath.Join(filepath.Dir(file), m[1])
+				}
+				if _, err := os.Stat(target); err != nil {
+					t.Errorf("%s links to %s, which does not exist", file, m[1])
+				} else if anchor != "" && !slices.Contains(anchors(t, target), anchor) {
+					t.Errorf("%s links to %s#%s, but there is no such heading", file, m[1], anchor)
+				}
 			}
 		}
+	}
+}
+
+// anchors are the fragments by which the headings of a page can be linked to.
+func anchors(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(string(text), ""), -1) {
+		out = append(out, strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return out
+}
+
+// Code, help texts and packaging files name pages that exist.
+func TestPagesThatCodeNames(t *testing.T) {
+	t.Parallel()
+	var found int
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == ".tmp" || d.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		if !slices.Contains([]string{".go", ".txtar", ".md", ".yaml", ""}, filepath.Ext(path)) || !d.Type().IsRegular() {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, page := range docFile.FindAllString(string(text), -1) {
+			found++
+			if _, err := os.Stat(filepath.Join("..", "..", page)); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, page)
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 10 {
+		t.Errorf("%d names of pages found, %v", found, err)
 	}
 }
 

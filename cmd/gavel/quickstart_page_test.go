@@ -27,10 +27,10 @@ func TestQuickstart(t *testing.T) {
 	showsConsole(t, "../../docs/quickstart.md", 6)
 }
 
-// So does what the README says of serving.
-func TestReadmeShowsServing(t *testing.T) {
+// The page on serving prints what it shows.
+func TestServePage(t *testing.T) {
 	t.Parallel()
-	showsConsole(t, "../../README.md", 2)
+	showsConsole(t, "../../docs/serve.md", 2)
 }
 
 // showsConsole fails when a page's console blocks do not show what their commands print,
@@ -93,6 +93,7 @@ type shellSession struct {
 	stdin  io.Writer
 	lines  *bufio.Scanner // what commands print, stdout and stderr alike
 	served *served
+	ids    exampleIDs
 }
 
 func beginShell(t *testing.T, dir string) *shellSession {
@@ -178,5 +179,5 @@ func (s *shellSession) steady(printed string) string {
 	}
 	printed = strings.ReplaceAll(printed, s.dir+string(filepath.Separator), "")
 	printed = anyToken.ReplaceAllString(printed, steadyToken)
-	return steady(anyTokenID.ReplaceAllString(printed, "${1}0123456789abcdef"))
+	return s.ids.steady(anyTokenID.ReplaceAllString(printed, "${1}0123456789abcdef"))
 }

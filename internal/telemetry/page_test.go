@@ -19,7 +19,7 @@ import (
 )
 
 // page is what operators read.
-const page = "../../docs/metrics.md"
+const page = "../../docs/serve.md"
 
 var (
 	pageRow  = regexp.MustCompile("(?m)^\\| `(gavel_[a-z_]+)` \\| ([a-z]+) \\| ([a-z_, ]*)\\|")
