@@ -8,61 +8,65 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// operation names what a caller asks for, for authorisation and messages.
-type operation string
+// Right names what a caller asks for, for authorisation and messages.
+type Right string
 
+// The rights.
 const (
-	opDefine     operation = "define"
-	opRead       operation = "read"
-	opStart      operation = "start"
-	opAdvance    operation = "advance"
-	opValidate   operation = "validate"
-	opDecide     operation = "ask for a decision of"
-	opCancel     operation = "cancel"
-	opCheckpoint operation = "checkpoint"
-	opRollback   operation = "rollback"
-	opUndo       operation = "undo moves of"
-	opRedo       operation = "redo moves of"
-	opMigrate    operation = "migrate instances of"
-	opConfigure  operation = "configure the judge of"
-	opClear      operation = "clear refusals of"
-	opResolve    operation = "resolve a review of"
-	opImport     operation = "import"
-	opExport     operation = "export"
-	opAnchor     operation = "anchor"
-	opVerify     operation = "verify"
-	opRetain     operation = "remove records of"
+	RightDefine     Right = "define"
+	RightRead       Right = "read"
+	RightStart      Right = "start"
+	RightAdvance    Right = "advance"
+	RightValidate   Right = "validate"
+	RightDecide     Right = "ask for a decision of"
+	RightCancel     Right = "cancel"
+	RightCheckpoint Right = "checkpoint"
+	RightRollback   Right = "rollback"
+	RightUndo       Right = "undo moves of"
+	RightRedo       Right = "redo moves of"
+	RightMigrate    Right = "migrate instances of"
+	RightConfigure  Right = "configure the judge of"
+	RightClear      Right = "clear refusals of"
+	RightResolve    Right = "resolve a review of"
+	RightImport     Right = "import"
+	RightExport     Right = "export"
+	RightAnchor     Right = "anchor"
+	RightVerify     Right = "verify"
+	RightRetain     Right = "remove records of"
 )
 
 // allowed is the table of which roles may ask for what at all. Ownership is
 // looked at after that: see mayTouch and mayGovern. Which actions a role may
 // perform is the transition's affair (roles, notBy).
-var allowed = map[operation][]Role{
-	opDefine:     {RoleAgent, RoleOperator},
-	opRead:       {RoleAgent, RoleReviewer, RoleOperator, RoleAuditor},
-	opStart:      {RoleAgent, RoleOperator},
-	opAdvance:    {RoleAgent, RoleReviewer, RoleOperator},
-	opValidate:   {RoleAgent, RoleReviewer, RoleOperator},
-	opDecide:     {RoleAgent, RoleReviewer, RoleOperator},
-	opCancel:     {RoleAgent, RoleOperator},
-	opCheckpoint: {RoleAgent, RoleOperator},
-	opRollback:   {RoleAgent, RoleOperator},
-	opUndo:       {RoleAgent, RoleOperator},
-	opRedo:       {RoleAgent, RoleOperator},
-	opMigrate:    {RoleOperator},
-	opConfigure:  {RoleAgent, RoleOperator},
-	opClear:      {RoleOperator},
-	opResolve:    {RoleReviewer, RoleOperator},
-	opImport:     {RoleOperator},
-	opExport:     {RoleOperator, RoleAuditor},
-	opAnchor:     {RoleOperator},
-	opVerify:     {RoleOperator, RoleAuditor},
-	opRetain:     {RoleOperator},
+var allowed = map[Right][]Role{
+	RightDefine:     {RoleAgent, RoleOperator},
+	RightRead:       {RoleAgent, RoleReviewer, RoleOperator, RoleAuditor},
+	RightStart:      {RoleAgent, RoleOperator},
+	RightAdvance:    {RoleAgent, RoleReviewer, RoleOperator},
+	RightValidate:   {RoleAgent, RoleReviewer, RoleOperator},
+	RightDecide:     {RoleAgent, RoleReviewer, RoleOperator},
+	RightCancel:     {RoleAgent, RoleOperator},
+	RightCheckpoint: {RoleAgent, RoleOperator},
+	RightRollback:   {RoleAgent, RoleOperator},
+	RightUndo:       {RoleAgent, RoleOperator},
+	RightRedo:       {RoleAgent, RoleOperator},
+	RightMigrate:    {RoleOperator},
+	RightConfigure:  {RoleAgent, RoleOperator},
+	RightClear:      {RoleOperator},
+	RightResolve:    {RoleReviewer, RoleOperator},
+	RightImport:     {RoleOperator},
+	RightExport:     {RoleOperator, RoleAuditor},
+	RightAnchor:     {RoleOperator},
+	RightVerify:     {RoleOperator, RoleAuditor},
+	RightRetain:     {RoleOperator},
 }
+
+// Roles are the roles that may ask for it.
+func (r Right) Roles() []Role { return slices.Clone(allowed[r]) }
 
 // authorize refuses a caller without an id, with an unknown role, or whose role
 // may never do this.
-func authorize(p Principal, op operation) error {
+func authorize(p Principal, op Right) error {
 	if p.ID == "" {
 		return &Error{Code: CodeForbidden, Message: "The caller has no identity.", Hint: "Authenticate first."}
 	}

@@ -16,13 +16,13 @@ import (
 // *Error: the request was wrong, the instance moved meanwhile (CodeConflict), or
 // nothing could be decided.
 func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (AdvanceResult, error) {
-	if err := authorize(p, opAdvance); err != nil {
+	if err := authorize(p, RightAdvance); err != nil {
 		return AdvanceResult{}, err
 	}
 	if err := e.checkAdvance(&req); err != nil {
 		return AdvanceResult{}, err
 	}
-	scope, err := e.newKey(p, opAdvance, req.ID, req.Key, req.Action, canonical(req.Data), revisionText(req.ExpectedRevision))
+	scope, err := e.newKey(p, RightAdvance, req.ID, req.Key, req.Action, canonical(req.Data), revisionText(req.ExpectedRevision))
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -78,7 +78,7 @@ func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event
 // Validate asks what Advance would say, without moving. The answer is recorded
 // as a pre-check: seq grows; revision, state and context do not.
 func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) (ValidateResult, error) {
-	if err := authorize(p, opValidate); err != nil {
+	if err := authorize(p, RightValidate); err != nil {
 		return ValidateResult{}, err
 	}
 	req.Key = ""

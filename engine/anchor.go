@@ -42,7 +42,7 @@ const anchorAttempts = 5
 // are added to the tree whose root is signed, so that the newest anchor covers all of
 // them. It is an operator's to do, and needs Config.Anchors.
 func (e *Engine) Anchor(ctx context.Context, p Principal) (AnchorResult, error) {
-	if err := authorize(p, opAnchor); err != nil {
+	if err := authorize(p, RightAnchor); err != nil {
 		return AnchorResult{}, err
 	}
 	store, err := e.anchorer()
@@ -228,7 +228,7 @@ func damagedAnchors(err error) error {
 // outside the store.
 func (e *Engine) Anchors(ctx context.Context, p Principal, after int64) iter.Seq2[StoredAnchor, error] {
 	return func(yield func(StoredAnchor, error) bool) {
-		if err := authorize(p, opVerify); err != nil {
+		if err := authorize(p, RightVerify); err != nil {
 			yield(StoredAnchor{}, err)
 			return
 		}

@@ -53,7 +53,7 @@ type DecideResult struct {
 // again and again is not asked about for ever. Sources of evidence that do more than look
 // are not asked, as with Validate.
 func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (DecideResult, error) {
-	if err := authorize(p, opDecide); err != nil {
+	if err := authorize(p, RightDecide); err != nil {
 		return DecideResult{}, err
 	}
 	if err := e.checkDecide(&req); err != nil {
@@ -118,7 +118,7 @@ func (e *Engine) decided(ctx context.Context, p Principal, req DecideRequest) (l
 	if req.Workflow != "" {
 		return e.named(ctx, p, req.Workflow, req.Version)
 	}
-	if !slices.Contains(allowed[opDefine], p.Role) {
+	if !slices.Contains(allowed[RightDefine], p.Role) {
 		return loaded{}, &Error{
 			Code: CodeForbidden, Path: "/definition", Message: fmt.Sprintf("The role %q may not bring a definition of its own.", p.Role),
 			Hint: "Give the name of a workflow that is defined.",

@@ -13,7 +13,7 @@ import (
 // one that the caller governs. Instances stay pinned to the version they started
 // with. Defining the newest version again changes nothing.
 func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (DefineResult, error) {
-	if err := authorize(p, opDefine); err != nil {
+	if err := authorize(p, RightDefine); err != nil {
 		return DefineResult{}, err
 	}
 	d, warnings, err := e.examine(ctx, p, req)
@@ -86,7 +86,7 @@ func defineResult(s StoredDefinition, d *workflow.Definition, warnings []workflo
 
 // List returns the newest version of every definition, by name.
 func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return nil, err
 	}
 	all, err := e.rules.definitions(ctx)
@@ -143,7 +143,7 @@ type DescribeRequest struct {
 // DescribeAt returns a definition, also as it was: with the judge configuration that was
 // in force then, for the caller's instances or for the one that was asked about.
 func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeRequest) (DefinitionView, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return DefinitionView{}, err
 	}
 	if err := req.check(); err != nil {

@@ -54,7 +54,7 @@ type ExportedCheckpoint struct {
 // Export returns definitions and instances in the form in which Import takes them. What
 // was imported is exported as it came, so that exporting it again changes nothing.
 func (e *Engine) Export(ctx context.Context, p Principal, req ExportRequest) (Exported, error) {
-	if err := authorize(p, opExport); err != nil {
+	if err := authorize(p, RightExport); err != nil {
 		return Exported{}, err
 	}
 	name := req.Workflow

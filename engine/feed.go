@@ -171,7 +171,7 @@ func (f *Feed) forget() {
 // Page returns what follows req.After, as Tail does, up to where the feed has come. Its Limit is
 // not read.
 func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return FeedPage{}, err
 	}
 	held, page, ok, err := f.held(p, req)

@@ -123,7 +123,7 @@ type Change struct {
 // anything, and the position up to which that is. known is false when the feed does not hold
 // all of it: whoever asks has to look for itself at what it follows.
 func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, known bool, err error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return nil, after, true, err
 	}
 	f.mu.Lock()

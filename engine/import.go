@@ -189,7 +189,7 @@ type importing struct {
 // One part that is refused keeps no other from being imported; the report says what and
 // why. The error is that the import could not go on, and what is there by then stays.
 func (e *Engine) Import(ctx context.Context, p Principal, req ImportRequest) (ImportReport, error) {
-	if err := authorize(p, opImport); err != nil {
+	if err := authorize(p, RightImport); err != nil {
 		return ImportReport{}, err
 	}
 	if req.Source == "" {

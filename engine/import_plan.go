@@ -268,7 +268,7 @@ func (pl *plan) scope(line ImportLine) string {
 			pl.nth[l.Number] = seen[l.Hash]
 		}
 	}
-	return digest("gavel/key/v1", "", string(opImport), pl.in.ID, fmt.Sprintf("import:%s:%d", line.Hash, pl.nth[line.Number]))
+	return digest("gavel/key/v1", "", string(RightImport), pl.in.ID, fmt.Sprintf("import:%s:%d", line.Hash, pl.nth[line.Number]))
 }
 
 // event is the frame of an imported event.

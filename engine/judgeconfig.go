@@ -20,7 +20,7 @@ import (
 // change. The judged does not configure the judge: on an operator's definition
 // an agent may only tighten, and only for its own instances.
 func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfigRequest) (JudgeConfigResult, error) {
-	if err := authorize(p, opConfigure); err != nil {
+	if err := authorize(p, RightConfigure); err != nil {
 		return JudgeConfigResult{}, err
 	}
 	if req.Name == "" {

@@ -17,7 +17,7 @@ import (
 // newKey scopes an idempotency key to principal, operation and instance, and
 // digests the request so that the same key with another request is told apart.
 // It returns nil when no key was given.
-func (e *Engine) newKey(p Principal, op operation, instance, key string, request ...string) (*record.Key, error) {
+func (e *Engine) newKey(p Principal, op Right, instance, key string, request ...string) (*record.Key, error) {
 	if key == "" {
 		return nil, nil //nolint:nilnil // no key is a valid, common answer
 	}

@@ -12,13 +12,13 @@ import (
 
 // Cancel ends an instance without a final state. What happened stays recorded.
 func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (CancelResult, error) {
-	if err := authorize(p, opCancel); err != nil {
+	if err := authorize(p, RightCancel); err != nil {
 		return CancelResult{}, err
 	}
 	if err := e.text("reason", req.Reason); err != nil {
 		return CancelResult{}, err
 	}
-	key, err := e.newKey(p, opCancel, req.ID, req.Key, req.Reason, revisionText(req.ExpectedRevision))
+	key, err := e.newKey(p, RightCancel, req.ID, req.Key, req.Reason, revisionText(req.ExpectedRevision))
 	if err != nil {
 		return CancelResult{}, err
 	}
@@ -66,7 +66,7 @@ func instanceEnded(inst record.Instance, l loaded, p Principal, verb string) *Er
 
 // Checkpoint names the present revision, to roll back to.
 func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequest) (CheckpointResult, error) {
-	if err := authorize(p, opCheckpoint); err != nil {
+	if err := authorize(p, RightCheckpoint); err != nil {
 		return CheckpointResult{}, err
 	}
 	if err := e.text("description", req.Description); err != nil {
@@ -78,7 +78,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 			return CheckpointResult{}, err
 		}
 	}
-	key, err := e.newKey(p, opCheckpoint, req.ID, req.Key, req.Description, canonical(req.Metadata))
+	key, err := e.newKey(p, RightCheckpoint, req.ID, req.Key, req.Description, canonical(req.Metadata))
 	if err != nil {
 		return CheckpointResult{}, err
 	}
@@ -130,7 +130,7 @@ func checkpointResult(ev record.Event) CheckpointResult {
 
 // ListCheckpoints returns an instance's checkpoints, newest first.
 func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (CheckpointsResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return CheckpointsResult{}, err
 	}
 	inst, l, err := e.instance(ctx, p, id)
@@ -169,13 +169,13 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 // like any other: nothing is erased. Only who governs the definition may, and across a
 // move with an effect outside, or a migration, only an operator: see Undo.
 func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (RollbackResult, error) {
-	if err := authorize(p, opRollback); err != nil {
+	if err := authorize(p, RightRollback); err != nil {
 		return RollbackResult{}, err
 	}
 	if req.CheckpointID == "" {
 		return RollbackResult{}, missing("checkpointId", "An id that checkpoint or listCheckpoints returned.")
 	}
-	key, err := e.newKey(p, opRollback, req.ID, req.Key, req.CheckpointID, revisionText(req.ExpectedRevision))
+	key, err := e.newKey(p, RightRollback, req.ID, req.Key, req.CheckpointID, revisionText(req.ExpectedRevision))
 	if err != nil {
 		return RollbackResult{}, err
 	}

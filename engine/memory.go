@@ -163,7 +163,7 @@ func lesson(c judge.Case, v judge.Verdict, made bool) *Lesson {
 // ClearRefusals forgets what a judge's loop guard counts: an operator's way out
 // for somebody who is held up. It returns how many refusals were forgotten.
 func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q RefusalQuery) (int, error) {
-	if err := authorize(p, opClear); err != nil {
+	if err := authorize(p, RightClear); err != nil {
 		return 0, err
 	}
 	if q.Principal == "" && q.Workflow == "" {

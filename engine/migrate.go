@@ -81,7 +81,7 @@ type MigrateResult struct {
 // The error is about the request, or about the store; what was migrated before it stays,
 // and is in the result.
 func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (MigrateResult, error) {
-	if err := authorize(p, opMigrate); err != nil {
+	if err := authorize(p, RightMigrate); err != nil {
 		return MigrateResult{}, err
 	}
 	if req.Workflow == "" {

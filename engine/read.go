@@ -59,7 +59,7 @@ func (e *Engine) unserved(d *workflow.Definition, overlays []workflow.Overlay) [
 // CanExecute says whether an instance is in one of the given states and was not
 // cancelled: the question to ask before a tool that belongs to those states.
 func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states []string) (CanExecuteResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return CanExecuteResult{}, err
 	}
 	inst, l, err := e.instance(ctx, p, id)
@@ -115,7 +115,7 @@ const (
 // flagged. Sensitive values in data are masked for everybody, and texts are without
 // them: what the version of then calls sensitive, and what the present one does.
 func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (HistoryResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return HistoryResult{}, err
 	}
 	limit, err := pageSize(req.Limit, historyPage, historyMost)
@@ -204,7 +204,7 @@ func opinionsFor(p Principal, s StoredDefinition, opinions []judge.Opinion) []ju
 
 // Instances lists the instances that the caller may see, newest first.
 func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesRequest) (InstancesResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return InstancesResult{}, err
 	}
 	limit, err := pageSize(req.Limit, instancesPage, instancesMost)
@@ -276,7 +276,7 @@ func pageSize(asked, usual, most int) (int, error) {
 
 // Diagram draws a definition, or an instance's with its state and path marked.
 func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (DiagramResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return DiagramResult{}, err
 	}
 	if (req.Name == "") == (req.ID == "") {

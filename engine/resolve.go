@@ -44,13 +44,13 @@ type ResolveResult struct {
 //
 // The error has CodeReviewClosed when the review is not open any more.
 func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (ResolveResult, error) {
-	if err := authorize(p, opResolve); err != nil {
+	if err := authorize(p, RightResolve); err != nil {
 		return ResolveResult{}, err
 	}
 	if err := e.checkResolve(&req); err != nil {
 		return ResolveResult{}, err
 	}
-	key, err := e.newKey(p, opResolve, req.ID, req.Key, string(req.Decision), req.Reason)
+	key, err := e.newKey(p, RightResolve, req.ID, req.Key, string(req.Decision), req.Reason)
 	if err != nil {
 		return ResolveResult{}, err
 	}

@@ -76,7 +76,7 @@ const retainMost = 10_000
 // alone without the key (CodeUnavailable), and so is an instance that is not what they
 // say. A dry run needs no key.
 func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (RetainResult, error) {
-	if err := authorize(p, opRetain); err != nil {
+	if err := authorize(p, RightRetain); err != nil {
 		return RetainResult{}, err
 	}
 	if req.Limit < 0 {

@@ -52,7 +52,7 @@ type ReviewView struct {
 
 // Reviews lists reviews.
 func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (ReviewsResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return ReviewsResult{}, err
 	}
 	limit, err := pageSize(req.Limit, instancesPage, instancesMost)
@@ -144,7 +144,7 @@ func reviewCursor(text string) (*ReviewCursor, error) {
 
 // Review shows one review.
 func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return ReviewView{}, err
 	}
 	row, inst, l, err := e.review(ctx, p, id)

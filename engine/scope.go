@@ -44,7 +44,7 @@ func matchName(pattern, name string) bool {
 
 // wholeStore are the operations that are about everything in a store: a caller with a
 // scope may not ask for them.
-var wholeStore = map[operation]bool{opImport: true, opExport: true, opAnchor: true, opVerify: true, opRetain: true}
+var wholeStore = map[Right]bool{RightImport: true, RightExport: true, RightAnchor: true, RightVerify: true, RightRetain: true}
 
 // named is definition for a name that a caller gave. What its scope leaves out, or belongs
 // to another agent, is to it as if it did not exist.

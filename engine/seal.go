@@ -67,7 +67,7 @@ func sealedRule(r Rule, was record.RuleSeal) SealedRule {
 // SealRules gives the definitions and judge configurations of a store their seals. That
 // says nothing about how they came there before. It is an operator's to do.
 func (e *Engine) SealRules(ctx context.Context, p Principal, req SealRequest) (SealResult, error) {
-	if err := authorize(p, opMigrate); err != nil {
+	if err := authorize(p, RightMigrate); err != nil {
 		return SealResult{}, err
 	}
 	for {

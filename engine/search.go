@@ -140,7 +140,7 @@ func (q DecisionQuery) finds(ev record.Event, shown HistoryEntry) bool {
 
 // checkSearch refuses a query that is wrong, and one that cannot be answered.
 func (e *Engine) checkSearch(ctx context.Context, p Principal, q DecisionQuery) error {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return err
 	}
 	if err := e.checkQuery(q); err != nil {

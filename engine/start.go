@@ -13,7 +13,7 @@ import (
 // context passes the same judge as every action; a refused start creates and
 // records nothing.
 func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (StartResult, error) {
-	if err := authorize(p, opStart); err != nil {
+	if err := authorize(p, RightStart); err != nil {
 		return StartResult{}, err
 	}
 	if req.Type == "" {
@@ -23,7 +23,7 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	if req.Context, err = e.document("context", req.Context, e.cfg.Limits.Data); err != nil {
 		return StartResult{}, err
 	}
-	key, err := e.newKey(p, opStart, "", req.Key, req.Type, canonical(req.Context))
+	key, err := e.newKey(p, RightStart, "", req.Key, req.Type, canonical(req.Context))
 	if err != nil {
 		return StartResult{}, err
 	}

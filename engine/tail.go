@@ -66,7 +66,7 @@ func noTail() error {
 
 // tail is Tail with pages of so many bytes.
 func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most int) (TailResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return TailResult{}, err
 	}
 	limit, err := pageSize(req.Limit, historyPage, historyMost)

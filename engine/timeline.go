@@ -48,7 +48,7 @@ type TimelineResult struct {
 // says of decisions, and checkpoints, rollbacks, undos, migrations and all the rest
 // beside it.
 func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) (TimelineResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return TimelineResult{}, err
 	}
 	limit, err := pageSize(req.Limit, historyPage, historyMost)

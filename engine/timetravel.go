@@ -230,7 +230,7 @@ func (e *Engine) noRevision(ctx context.Context, id string, revision int64) erro
 //
 // The error has CodeUnknownRevision for what has not been, and for what was removed.
 func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (StatusResult, error) {
-	if err := authorize(p, opRead); err != nil {
+	if err := authorize(p, RightRead); err != nil {
 		return StatusResult{}, err
 	}
 	inst, present, err := e.instance(ctx, p, id)

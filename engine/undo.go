@@ -41,17 +41,17 @@ type UndoResult struct {
 // events. It has CodeTooManyEvents when the caller had Limits.Events events recorded since
 // the last move: to undo and redo is none.
 func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
-	return e.turn(ctx, p, req, opUndo)
+	return e.turn(ctx, p, req, RightUndo)
 }
 
 // Redo makes the last undone move again, exactly as it was: nothing is judged anew. A
 // new move, a rollback and a migration leave nothing to make again. Who may is as for
 // Undo.
 func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
-	return e.turn(ctx, p, req, opRedo)
+	return e.turn(ctx, p, req, RightRedo)
 }
 
-func (e *Engine) turn(ctx context.Context, p Principal, req UndoRequest, op operation) (UndoResult, error) {
+func (e *Engine) turn(ctx context.Context, p Principal, req UndoRequest, op Right) (UndoResult, error) {
 	if err := authorize(p, op); err != nil {
 		return UndoResult{}, err
 	}
@@ -64,7 +64,7 @@ func (e *Engine) turn(ctx context.Context, p Principal, req UndoRequest, op oper
 		func(ctx context.Context) (UndoResult, error) { return e.turnOnce(ctx, p, req, op, key) })
 }
 
-func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op operation, key *record.Key) (UndoResult, error) {
+func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op Right, key *record.Key) (UndoResult, error) {
 	inst, l, err := e.instance(ctx, p, req.ID)
 	if err != nil {
 		return UndoResult{}, err
@@ -89,7 +89,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 		return UndoResult{}, err
 	}
 	move, target, kind := undoOf(line)
-	if op == opRedo {
+	if op == RightRedo {
 		move, target, kind = redoOf(line)
 	}
 	if target == 0 {
@@ -127,8 +127,8 @@ func redoOf(line record.Line) (move record.Move, target int64, kind record.Kind)
 	return move, move.Event.Revision, record.Redone
 }
 
-func (op operation) verb() string {
-	if op == opRedo {
+func (op Right) verb() string {
+	if op == RightRedo {
 		return "redo"
 	}
 	return "undo"
@@ -158,7 +158,7 @@ func (e *Engine) replayTurn(ctx context.Context, p Principal, ev record.Event) (
 
 // mayTurn is who may undo and redo at all: an operator, and the instance's owner when
 // neither the version it is pinned to nor the newest is an operator's.
-func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance, l loaded, op operation) error {
+func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance, l loaded, op Right) error {
 	if p.Role == RoleOperator {
 		return nil
 	}
@@ -178,11 +178,11 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 }
 
 // nothingToTurn says why there is nothing to undo or redo.
-func nothingToTurn(inst record.Instance, l loaded, p Principal, op operation, line record.Line) *Error {
+func nothingToTurn(inst record.Instance, l loaded, p Principal, op Right, line record.Line) *Error {
 	pos := position(inst, l, p)
 	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
 	switch {
-	case op == opRedo:
+	case op == RightRedo:
 		out.Message, out.Hint = "No move was undone that could be made again.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
 	case line.Migrated() > 0:
 		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", inst.Version)

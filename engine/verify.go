@@ -126,7 +126,7 @@ const (
 // It is for operators and auditors. An error means that it could not be found out; what
 // is broken is in the report.
 func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (VerifyReport, error) {
-	if err := authorize(p, opVerify); err != nil {
+	if err := authorize(p, RightVerify); err != nil {
 		return VerifyReport{}, err
 	}
 	store, err := e.anchorer()

@@ -200,12 +200,12 @@ mistake that a definition can have is among the [lint rules](lint-rules.md).
 
 // operationOf is what the engine is asked for by a tool (engine/access.go).
 var operationOf = map[string]string{
-	"workflow.define": "opDefine", "workflow.list": "opRead", "workflow.describe": "opRead", "workflow.start": "opStart",
-	"workflow.advance": "opAdvance", "workflow.status": "opRead", "workflow.cancel": "opCancel", "workflow.checkpoint": "opCheckpoint",
-	"workflow.rollback": "opRollback", "workflow.undo": "opUndo", "workflow.redo": "opRedo", "workflow.listCheckpoints": "opRead",
-	"workflow.judge.validate": "opValidate", "workflow.judge.config": "opConfigure", "workflow.judge.history": "opRead",
-	"workflow.judge.statistics": "opRead", "workflow.instances": "opRead", "workflow.canExecute": "opRead", "workflow.diagram": "opRead",
-	"workflow.review.list": "opRead", "workflow.review.resolve": "opResolve",
+	"workflow.define": "RightDefine", "workflow.list": "RightRead", "workflow.describe": "RightRead", "workflow.start": "RightStart",
+	"workflow.advance": "RightAdvance", "workflow.status": "RightRead", "workflow.cancel": "RightCancel", "workflow.checkpoint": "RightCheckpoint",
+	"workflow.rollback": "RightRollback", "workflow.undo": "RightUndo", "workflow.redo": "RightRedo", "workflow.listCheckpoints": "RightRead",
+	"workflow.judge.validate": "RightValidate", "workflow.judge.config": "RightConfigure", "workflow.judge.history": "RightRead",
+	"workflow.judge.statistics": "RightRead", "workflow.instances": "RightRead", "workflow.canExecute": "RightRead", "workflow.diagram": "RightRead",
+	"workflow.review.list": "RightRead", "workflow.review.resolve": "RightResolve",
 }
 
 // toolEntry is a tool as clients are told of it.

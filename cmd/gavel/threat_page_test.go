@@ -49,7 +49,7 @@ func accessTable(t *testing.T) access {
 		}
 		switch value := spec.Values[0].(type) {
 		case *ast.BasicLit:
-			if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "operation" {
+			if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Right" {
 				word, err := strconv.Unquote(value.Value)
 				if err != nil {
 					t.Fatal(err)
