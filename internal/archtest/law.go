@@ -51,7 +51,7 @@ var services = []string{
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/suite", "engine/replay", "engine/mcpgate",
-	"internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
+	"internal/operation", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
 	"testdata",
 })
 
@@ -110,13 +110,16 @@ var Packages = []Package{
 	{Path: "internal/folder", May: below5},
 	{Path: "internal/listen", May: []string{"internal/fairshare"}},
 
-	// Layer 6b: faces, never one another.
-	{Path: "internal/mcpface", May: slices.Concat(below5, services)},
-	{Path: "internal/httpapi", May: slices.Concat(below5, services)},
-	// The client of the REST face speaks its types.
-	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/httpapi"})},
-	{Path: "internal/console", May: slices.Concat(below5, services)},
-	{Path: "internal/gateway", May: slices.Concat(below5, services)},
+	// Layer 6b: what can be asked, once for every face. A caller is an identity of auth.
+	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
+
+	// Layer 6c: faces, never one another.
+	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation"})},
+	{Path: "internal/httpapi", May: slices.Concat(below5, services, []string{"internal/operation"})},
+	// The client of the REST face writes requests as the face reads them.
+	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/httpapi", "internal/operation"})},
+	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
+	{Path: "internal/gateway", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
 	// Layer 7: the only place that wires.
 	{Path: "cmd/gavel", May: everything},

@@ -11,20 +11,21 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// runAdvance performs an action. One that was parked just now is put to a person
+// advance performs an action. One that was parked just now is put to a person
 // through the client, where an operator allowed it; a client of the newer era repeats
 // the call with the answer.
-func runAdvance(ctx context.Context, f *Face, a arguments) (answer, error) {
-	repeated := a.again.RequestState != "" || len(a.again.InputResponses) > 0
+func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.MultiRoundTripParams, req engine.AdvanceRequest) (answer, error) {
+	repeated := again.RequestState != "" || len(again.InputResponses) > 0
 	if repeated && f.cfg.Elicit {
-		if t, ok := f.tickets.redeem(a.again.RequestState, callerOf(ctx).ID, callDigest(a.raw)); ok {
-			return f.repeated(ctx, t, a.again.InputResponses)
+		if t, ok := f.tickets.redeem(again.RequestState, callerOf(ctx).ID, callDigest(raw)); ok {
+			return f.repeated(ctx, t, again.InputResponses)
 		}
 	}
-	r, err := f.cfg.Engine.Advance(ctx, callerOf(ctx), advanceRequest(a))
+	r, err := f.cfg.Engine.Advance(ctx, callerOf(ctx), req)
 	switch {
 	case err != nil:
 		return answer{}, err
@@ -33,7 +34,7 @@ func runAdvance(ctx context.Context, f *Face, a arguments) (answer, error) {
 	case repeated:
 		return f.advanced(ctx, r, "The answer that came with the call is not to a question that waits."), nil
 	default:
-		return f.ask(ctx, a, r)
+		return f.ask(ctx, raw, r)
 	}
 }
 
@@ -41,7 +42,8 @@ func runAdvance(ctx context.Context, f *Face, a arguments) (answer, error) {
 func (f *Face) advanced(ctx context.Context, r engine.AdvanceResult, note string) answer {
 	what := fmt.Sprintf("%q in %q", r.Action, r.From)
 	if r.Review == nil {
-		return answer{line: verdictLine(what, r.Decision, r.Position), content: r, refused: !r.Decision.Applied}
+		line, _, refused := operation.Advance.Answer(r)
+		return answer{line: line, content: r, refused: refused}
 	}
 	line, moved := f.reviewed(ctx, what, *r.Review)
 	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
@@ -54,10 +56,9 @@ func (f *Face) advanced(ctx context.Context, r engine.AdvanceResult, note string
 		}
 	}
 	if r.Review.Status == record.ReviewOpen {
-		line += " Why a person: " + objections(r.Decision)
+		line += " Why a person: " + operation.Objections(r.Decision)
 	}
-	line += fmt.Sprintf(" (decided by %s, confidence %.2f, assurance %s)", r.Decision.DecidedBy, r.Decision.Confidence, r.Decision.Assurance)
-	return answer{line: line, content: r, refused: !moved}
+	return answer{line: line + operation.SayBasis(r.Decision), content: r, refused: !moved}
 }
 
 // reviewed tells how a parked move stands, and whether it was made.
@@ -71,11 +72,11 @@ func (f *Face) reviewed(ctx context.Context, what string, r engine.ReviewSummary
 		return fmt.Sprintf("ESCALATED %s: nothing moved; a person has to decide it, and it waits as review %s. %s", what, r.ID,
 			f.styled(ctx, fmt.Sprintf("Look again with %s. Other legal actions are possible meanwhile, but they void the review.", look))), false
 	case r.Status == record.ReviewResolved && r.Resolution == judge.Approve:
-		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(r), sentence(r.Reason)), true
+		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(r), operation.Sentence(r.Reason)), true
 	case r.Status == record.ReviewResolved:
-		return fmt.Sprintf("REJECTED %s by %s: %s", what, byWhom(r), sentence(r.Reason)), false
+		return fmt.Sprintf("REJECTED %s by %s: %s", what, byWhom(r), operation.Sentence(r.Reason)), false
 	default:
-		return fmt.Sprintf("ESCALATED %s: nothing moved, and review %s is %s. %s", what, r.ID, r.Status, strings.TrimSpace(sentence(r.Reason)+" "+r.Next)), false
+		return fmt.Sprintf("ESCALATED %s: nothing moved, and review %s is %s. %s", what, r.ID, r.Status, strings.TrimSpace(operation.Sentence(r.Reason)+" "+r.Next)), false
 	}
 }
 
@@ -88,7 +89,7 @@ func byWhom(r engine.ReviewSummary) string {
 
 // ask puts a parked move to a person through the client, if there is a way: then the
 // answer tells what the person decided, else that it waits.
-func (f *Face) ask(ctx context.Context, a arguments, r engine.AdvanceResult) (answer, error) {
+func (f *Face) ask(ctx context.Context, raw json.RawMessage, r engine.AdvanceResult) (answer, error) {
 	s := sessionOf(ctx)
 	if !s.showsForms(ctx) {
 		return f.advanced(ctx, r, ""), nil
@@ -100,7 +101,7 @@ func (f *Face) ask(ctx context.Context, a arguments, r engine.AdvanceResult) (an
 	}
 	if server.IsModernRequest(ctx) {
 		state, ok := f.tickets.issue(ticket{
-			Review: view.ID, Revision: view.ReviewSummary.Revision, Principal: callerOf(ctx).ID, Call: callDigest(a.raw),
+			Review: view.ID, Revision: view.ReviewSummary.Revision, Principal: callerOf(ctx).ID, Call: callDigest(raw),
 		})
 		if !ok {
 			return f.advanced(ctx, r, ""), nil
@@ -109,11 +110,11 @@ func (f *Face) ask(ctx context.Context, a arguments, r engine.AdvanceResult) (an
 	}
 	limited, cancel := context.WithTimeout(ctx, f.cfg.ElicitTimeout)
 	defer cancel()
-	raw, err := s.asks.ask(limited, string(mcp.MethodElicitationCreate), form(view))
+	reply, err := s.asks.ask(limited, string(mcp.MethodElicitationCreate), form(view))
 	if err != nil {
 		return f.advanced(ctx, r, "A person was to be asked through the client, but there was no answer."), nil //nolint:nilerr // it waits on
 	}
-	return f.heard(ctx, view, raw)
+	return f.heard(ctx, view, reply)
 }
 
 // repeated goes on with a call that was answered with a form.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // answer is what a tool says: one line for a reader, everything for a program.
@@ -106,28 +106,6 @@ func readable(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// handler runs one tool: arguments in, answer out, and every error as a result
-// that a model can act on. Only a defect of this program is logged, once.
-func (f *Face) handler(t tool) func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		out, err := f.run(ctx, t, req)
-		if err != nil {
-			out = f.failed(ctx, t.name, err)
-		}
-		return out.result()
-	}
-}
-
-func (f *Face) run(ctx context.Context, t tool, req mcp.CallToolRequest) (out answer, err error) {
-	defer caught(&err)
-	a, err := t.read(rawArguments(req))
-	if err != nil {
-		return answer{}, err
-	}
-	a.again = req.Params.MultiRoundTripParams
-	return t.run(ctx, f, a)
-}
-
 // caught turns a panic into an error, so that one defect costs one answer and its
 // text stays in the log.
 func caught(err *error) {
@@ -152,13 +130,13 @@ func rawArguments(req mcp.CallToolRequest) json.RawMessage {
 }
 
 // failed is what a tool answers for an error.
-func (f *Face) failed(ctx context.Context, tool string, err error) answer {
-	e := f.explain(ctx, tool, err)
+func (f *Face) failed(ctx context.Context, op operation.Any, err error) answer {
+	e := f.explain(ctx, op.Info().Tool.Name, err)
 	content := errorContent{Position: e.Current, Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path,
 		Retryable: retryable(e.Code), Current: e.Current, Issues: e.Issues,
 	}}
-	if tool == toolConfigure {
+	if op == operation.Any(operation.ConfigureJudge) {
 		content.Success, content.Message = new(bool), e.Error()
 	}
 	return answer{line: fmt.Sprintf("ERROR %s: %s", e.Code, e.Error()), content: content, refused: true}
@@ -183,59 +161,4 @@ func (f *Face) explain(ctx context.Context, what string, err error) *engine.Erro
 func retryable(code engine.Code) bool {
 	i := slices.IndexFunc(engine.Codes, func(c engine.CodeInfo) bool { return c.Code == code })
 	return i >= 0 && engine.Codes[i].Retryable
-}
-
-// verdictLine tells a decision in one line: what was asked, what came of it, and
-// when refused what is wrong and what to do.
-func verdictLine(what string, d engine.Decision, pos engine.Position) string {
-	var b strings.Builder
-	switch {
-	case d.Outcome == judge.Approve:
-		fmt.Fprintf(&b, "APPROVED %s.", what)
-	case d.Applied: // shadow mode
-		fmt.Fprintf(&b, "MOVED %s, because the mode is shadow; enforced, the answer would be %s: %s", what, d.Outcome, objections(d))
-	case d.Outcome == judge.Escalate:
-		fmt.Fprintf(&b, "ESCALATED %s: %s", what, objections(d))
-	default:
-		fmt.Fprintf(&b, "REJECTED %s: %s", what, objections(d))
-	}
-	b.WriteString(" " + pos.Progress)
-	for _, w := range d.Warnings {
-		b.WriteString(" Warning: " + sentence(w))
-	}
-	fmt.Fprintf(&b, " (decided by %s, confidence %.2f, assurance %s)", d.DecidedBy, d.Confidence, d.Assurance)
-	return b.String()
-}
-
-// objections are the reasoning, which says what is wrong and what to do, and the
-// violations that it leaves out.
-func objections(d engine.Decision) string {
-	var text strings.Builder
-	text.WriteString(sentence(d.Reasoning))
-	for _, v := range d.Violations {
-		if strings.Contains(d.Reasoning, v) {
-			continue
-		}
-		if text.Len() > 0 {
-			text.WriteByte(' ')
-		}
-		text.WriteString(sentence(v))
-	}
-	return text.String()
-}
-
-func sentence(s string) string {
-	s = strings.TrimSpace(s)
-	if s == "" || strings.HasSuffix(s, ".") || strings.HasSuffix(s, "!") || strings.HasSuffix(s, "?") {
-		return s
-	}
-	return s + "."
-}
-
-// counted is a number with its noun.
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -12,13 +12,14 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // scripted answers every advance, start and question with one decision, or fails
 // with one error.
 type scripted struct {
-	mcpface.Engine
+	operation.Engine
 	decision engine.Decision
 	err      error
 }
@@ -116,13 +117,13 @@ func TestEveryErrorCode(t *testing.T) {
 }
 
 // panicking has a defect.
-type panicking struct{ mcpface.Engine }
+type panicking struct{ operation.Engine }
 
 func (panicking) List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error) {
 	panic("secret: a defect")
 }
 
-func (panicking) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+func (panicking) StatusAt(context.Context, engine.Principal, string, engine.When) (engine.StatusResult, error) {
 	panic("secret: a defect")
 }
 
@@ -151,11 +152,11 @@ func TestPanicsAreHidden(t *testing.T) {
 
 // big has a context of so many bytes.
 type big struct {
-	mcpface.Engine
+	operation.Engine
 	bytes int
 }
 
-func (b big) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+func (b big) StatusAt(context.Context, engine.Principal, string, engine.When) (engine.StatusResult, error) {
 	return engine.StatusResult{Context: json.RawMessage(`{"x":"` + strings.Repeat("y", b.bytes) + `"}`)}, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -80,7 +81,7 @@ func advances(b *testing.B, store engine.Store) {
 	}
 }
 
-func advancesOver(b *testing.B, e mcpface.Engine, id string) {
+func advancesOver(b *testing.B, e operation.Engine, id string) {
 	b.Helper()
 	p := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 	face, err := mcpface.New(mcpface.Config{Engine: e, Principal: p, Logger: slog.New(slog.DiscardHandler)})

@@ -14,16 +14,17 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // dial connects the library's own client; legacy is the era with initialize.
-func dial(t *testing.T, e mcpface.Engine, name string, legacy bool, configure ...option) *client.Client {
+func dial(t *testing.T, e operation.Engine, name string, legacy bool, configure ...option) *client.Client {
 	t.Helper()
 	return dialWith(t, e, name, legacy, nil, configure...)
 }
 
 // dialWith dials with more options of the client.
-func dialWith(t *testing.T, e mcpface.Engine, name string, legacy bool, options []client.ClientOption, configure ...option) *client.Client {
+func dialWith(t *testing.T, e operation.Engine, name string, legacy bool, options []client.ClientOption, configure ...option) *client.Client {
 	t.Helper()
 	cfg := mcpface.Config{
 		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, Logger: slog.New(slog.DiscardHandler),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 func TestEndOfInputAnswersWhatIsInFlight(t *testing.T) {
@@ -100,7 +101,7 @@ func TestEndsWhateverCallsDo(t *testing.T) {
 
 // deaf does not hear that it is cancelled.
 type deaf struct {
-	mcpface.Engine
+	operation.Engine
 	entered, release chan struct{}
 }
 
@@ -149,7 +150,7 @@ func TestEndsWithItsOutput(t *testing.T) {
 	_ = inW.Close()
 }
 
-func hurried(t *testing.T, e mcpface.Engine) *mcpface.Face {
+func hurried(t *testing.T, e operation.Engine) *mcpface.Face {
 	t.Helper()
 	face, err := mcpface.New(mcpface.Config{
 		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, Logger: slog.New(slog.DiscardHandler),

@@ -13,8 +13,8 @@ import (
 // OutputSchemas are the declared output schemas by canonical tool name.
 func OutputSchemas() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
-	for _, t := range newCatalog(true).tools {
-		out[t.name] = t.declare().RawOutputSchema
+	for _, op := range newCatalog(true).tools {
+		out[op.Info().Tool.Name] = declare(op).RawOutputSchema
 	}
 	return out
 }

@@ -14,42 +14,13 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
-
-// Engine is what the face asks; *engine.Engine implements it.
-type Engine interface {
-	Define(context.Context, engine.Principal, engine.DefineRequest) (engine.DefineResult, error)
-	List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error)
-	Describe(ctx context.Context, p engine.Principal, name string, version int) (engine.DefinitionView, error)
-	DescribeAt(context.Context, engine.Principal, engine.DescribeRequest) (engine.DefinitionView, error)
-	Start(context.Context, engine.Principal, engine.StartRequest) (engine.StartResult, error)
-	Advance(context.Context, engine.Principal, engine.AdvanceRequest) (engine.AdvanceResult, error)
-	Validate(context.Context, engine.Principal, engine.AdvanceRequest) (engine.ValidateResult, error)
-	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
-	StatusAt(ctx context.Context, p engine.Principal, id string, w engine.When) (engine.StatusResult, error)
-	Undo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
-	Redo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
-	Cancel(context.Context, engine.Principal, engine.CancelRequest) (engine.CancelResult, error)
-	Checkpoint(context.Context, engine.Principal, engine.CheckpointRequest) (engine.CheckpointResult, error)
-	Rollback(context.Context, engine.Principal, engine.RollbackRequest) (engine.RollbackResult, error)
-	ListCheckpoints(ctx context.Context, p engine.Principal, id string) (engine.CheckpointsResult, error)
-	ConfigureJudge(context.Context, engine.Principal, engine.JudgeConfigRequest) (engine.JudgeConfigResult, error)
-	History(context.Context, engine.Principal, engine.HistoryRequest) (engine.HistoryResult, error)
-	Decisions(context.Context, engine.Principal, engine.DecisionsRequest) (engine.DecisionsResult, error)
-	Statistics(context.Context, engine.Principal, engine.StatisticsRequest) (engine.StatisticsResult, error)
-	Instances(context.Context, engine.Principal, engine.InstancesRequest) (engine.InstancesResult, error)
-	CanExecute(ctx context.Context, p engine.Principal, id string, states []string) (engine.CanExecuteResult, error)
-	Diagram(context.Context, engine.Principal, engine.DiagramRequest) (engine.DiagramResult, error)
-	Reviews(context.Context, engine.Principal, engine.ReviewsRequest) (engine.ReviewsResult, error)
-	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
-	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
-	Feed() *engine.Feed
-}
 
 // Config is what a Face is made of. Engine and Logger are required, and Principal to
 // serve stdio.
 type Config struct {
-	Engine    Engine
+	Engine    operation.Engine
 	Principal engine.Principal // who the client is over stdio; over HTTP each request says
 	ToolNames ToolNames        // Auto when empty
 	Version   string           // of the program, for serverInfo
@@ -155,8 +126,8 @@ func New(cfg Config) (*Face, error) {
 		server.WithResourceCompletionProvider(completer{f}),
 		server.WithHooks(f.hooks()),
 	)
-	for _, t := range f.tools.tools {
-		f.server.AddTool(t.declare(), f.handler(t))
+	for _, op := range f.tools.tools {
+		f.server.AddTool(declare(op), f.handler(op))
 	}
 	f.addResources()
 	f.addPrompt()

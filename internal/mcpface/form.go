@@ -11,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -43,7 +44,7 @@ func form(v engine.ReviewView) mcp.ElicitationParams {
 	if v.Description != "" {
 		fmt.Fprintf(&b, "What the action is for: %s\n", shown(v.Description, mostWords))
 	}
-	fmt.Fprintf(&b, "What keeps the judge from approving it: %s\n", shown(objections(v.Decision.Decision), mostWords))
+	fmt.Fprintf(&b, "What keeps the judge from approving it: %s\n", shown(operation.Objections(v.Decision.Decision), mostWords))
 	fmt.Fprintf(&b, "The whole review: gavel review show %s\n", v.ID)
 	fmt.Fprintf(&b, "The agent's data: %s", shown(string(v.Data), mostData))
 	return mcp.ElicitationParams{Message: b.String(), RequestedSchema: formSchema}

@@ -22,6 +22,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/schema"
@@ -103,7 +104,7 @@ type wire struct {
 
 type option func(*mcpface.Config)
 
-func serve(t testing.TB, e mcpface.Engine, options ...option) *wire {
+func serve(t testing.TB, e operation.Engine, options ...option) *wire {
 	t.Helper()
 	cfg := mcpface.Config{
 		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent},

@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -93,7 +94,7 @@ func loopOverHTTP(b *testing.B, store engine.Store) (url, call string) {
 	return faceOverHTTP(b, e), advanceCall(start.ID)
 }
 
-func faceOverHTTP(b *testing.B, e mcpface.Engine) (url string) {
+func faceOverHTTP(b *testing.B, e operation.Engine) (url string) {
 	b.Helper()
 	face, err := mcpface.New(mcpface.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // authenticated stands for what authenticates in front of a face: the header Who says
@@ -44,11 +45,11 @@ type site struct {
 	client   *http.Client
 }
 
-func quietConfig(e mcpface.Engine) mcpface.Config {
+func quietConfig(e operation.Engine) mcpface.Config {
 	return mcpface.Config{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler), Settle: 10 * time.Millisecond}
 }
 
-func serveHTTP(t testing.TB, e mcpface.Engine, options ...option) *site {
+func serveHTTP(t testing.TB, e operation.Engine, options ...option) *site {
 	t.Helper()
 	cfg := quietConfig(e)
 	for _, o := range options {

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // startedHTTP defines a workflow, starts it and parks its move.
@@ -217,11 +218,11 @@ func TestHTTPCancelByAnother(t *testing.T) {
 
 // heldList holds calls of List until they are released.
 type heldList struct {
-	mcpface.Engine
+	operation.Engine
 	in, out chan struct{}
 }
 
-func newHeld(e mcpface.Engine) *heldList {
+func newHeld(e operation.Engine) *heldList {
 	return &heldList{e, make(chan struct{}, 10), make(chan struct{})}
 }
 

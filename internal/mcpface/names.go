@@ -2,12 +2,9 @@ package mcpface
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/server"
-
-	"github.com/gavel-mcp/gavel/engine"
 )
 
 // ToolNames is the style in which tools are listed. Calls are accepted in both.
@@ -66,58 +63,3 @@ func (f *Face) styled(ctx context.Context, text string) string {
 
 // underscored is a tool's name without dots.
 func underscored(name string) string { return strings.ReplaceAll(name, ".", "_") }
-
-// catalog are the tools of one face.
-type catalog struct {
-	tools  []tool
-	dotted map[string]string // canonical names by those with underscores
-}
-
-// newCatalog are all tools, those of reviews if somebody can resolve them.
-func newCatalog(reviews bool) catalog {
-	c := catalog{tools: tools, dotted: map[string]string{}}
-	if reviews {
-		c.tools = slices.Concat(tools, reviewTools)
-	}
-	for _, t := range c.tools {
-		c.dotted[underscored(t.name)] = t.name
-	}
-	return c
-}
-
-// canonical is the dotted name of a tool called in either style; an unknown name
-// stays as it is.
-func (c catalog) canonical(name string) string {
-	if dotted, ok := c.dotted[name]; ok {
-		return dotted
-	}
-	return name
-}
-
-// has reports whether a tool has the name, in either style.
-func (c catalog) has(name string) bool {
-	_, ok := c.dotted[underscored(name)]
-	return ok && (name == c.canonical(name) || name == underscored(name))
-}
-
-// listed are the canonical names of the tools that a role is told of. What it may do
-// is the engine's to say.
-func (c catalog) listed(role engine.Role) []string {
-	var names []string
-	for _, t := range c.tools {
-		if t.roles == nil || slices.Contains(t.roles, role) {
-			names = append(names, t.name)
-		}
-	}
-	return names
-}
-
-// rewriter puts dots into underscores in every tool's name. A name that begins with
-// another one comes out right all the same: only dots change.
-func (c catalog) rewriter() *strings.Replacer {
-	var pairs []string
-	for _, t := range c.tools {
-		pairs = append(pairs, t.name, underscored(t.name))
-	}
-	return strings.NewReplacer(pairs...)
-}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
 // promptFollow is the one prompt.
@@ -33,14 +35,14 @@ func (f *Face) begin(ctx context.Context, workflow, id string) (text string, err
 	defer caught(&err)
 	switch {
 	case id != "":
-		s, err := f.cfg.Engine.Status(ctx, callerOf(ctx), id)
+		s, err := f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{})
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
 		return fmt.Sprintf(f.styled(ctx, "Go on with the instance %q of the workflow %q. %s Call workflow.describe with name %q to see what each action demands."),
 			s.ID, s.Workflow, s.Progress, s.Workflow), nil
 	case workflow != "":
-		d, err := f.cfg.Engine.Describe(ctx, callerOf(ctx), workflow, 0)
+		d, err := f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{Name: workflow})
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}

@@ -2,6 +2,8 @@ package mcpface
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 const (
@@ -26,7 +29,7 @@ func (f *Face) addResources() {
 		mcp.NewResource(definitions, "Workflows", mcp.WithResourceDescription("Every defined workflow."), mcp.WithMIMEType(typeJSON)),
 		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
 			all, err := f.cfg.Engine.List(ctx, callerOf(ctx))
-			return document(listAnswer{Workflows: all, Count: len(all)}, err)
+			return document(operation.DefinitionList{Workflows: all, Count: len(all)}, err)
 		}))
 	f.server.AddResource(
 		mcp.NewResource(instances, "Instances", mcp.WithResourceDescription("Your instances, newest first."), mcp.WithMIMEType(typeJSON)),
@@ -35,10 +38,10 @@ func (f *Face) addResources() {
 		}))
 	templates := []template{
 		{definitions + "/{name}", "Workflow", "One workflow in full.", typeJSON, func(ctx context.Context, name string) (string, error) {
-			return document(f.cfg.Engine.Describe(ctx, callerOf(ctx), name, 0))
+			return document(f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{Name: name}))
 		}},
 		{instances + "/{id}", "Instance", "Where an instance stands.", typeJSON, func(ctx context.Context, id string) (string, error) {
-			return document(f.cfg.Engine.Status(ctx, callerOf(ctx), id))
+			return document(f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{}))
 		}},
 		{instances + "/{id}/history", "Decisions", "The decisions about an instance, oldest first.", typeJSON, func(ctx context.Context, id string) (string, error) {
 			return document(f.cfg.Engine.History(ctx, callerOf(ctx), engine.HistoryRequest{ID: id}))
@@ -70,7 +73,11 @@ func document(v any, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return indented(v)
+	doc, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("encode the resource: %w", err)
+	}
+	return string(doc), nil
 }
 
 // reader answers a read of workflow://KIND/SUBJECT[/VIEW] with what read says of

@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // withReviews is an engine that parks what a person must decide, and lets the client
@@ -230,7 +231,7 @@ func TestParkedMovesInStyle(t *testing.T) {
 
 // resolves answers every resolution with one result.
 type resolves struct {
-	mcpface.Engine
+	operation.Engine
 	result engine.ResolveResult
 }
 

@@ -8,25 +8,25 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// inputSchema is the JSON Schema of a tool's parameters, in their order: one flat
+// inputSchema is the JSON Schema of a tool's arguments, in their order: one flat
 // object without combinators, which some providers refuse a whole list of tools
 // for.
-func inputSchema(params []param) json.RawMessage {
+func inputSchema(fields []*operation.Field) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteString(`{"type":"object","properties":{`)
 	required := []string{}
-	for i, p := range params {
+	for i, f := range fields {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(encode(p.name))
+		b.Write(encode(f.Name))
 		b.WriteByte(':')
-		b.Write(encode(p.schema()))
-		if p.required {
-			required = append(required, p.name)
+		b.Write(encode(argumentSchema(f)))
+		if f.Required {
+			required = append(required, f.Name)
 		}
 	}
 	b.WriteString(`},"required":`)
@@ -35,42 +35,23 @@ func inputSchema(params []param) json.RawMessage {
 	return b.Bytes()
 }
 
-func (p param) schema() map[string]any {
-	s := map[string]any{"description": p.help}
-	switch p.kind {
-	case kindString:
-		s["type"] = "string"
-	case kindObject:
-		s["type"] = "object"
-	case kindInteger:
-		s["type"] = "integer"
-	case kindNumber:
-		s["type"] = "number"
-	case kindBoolean:
-		s["type"] = "boolean"
-	case kindStrings:
-		s["type"], s["items"] = "array", map[string]any{"type": "string"}
-	}
-	if len(p.enum) > 0 {
-		s["enum"] = p.enum
-	}
-	if p.within != nil {
-		s["minimum"] = p.within.least
-		if p.within.most != 0 {
-			s["maximum"] = p.within.most
-		}
-	}
+func argumentSchema(f *operation.Field) map[string]any {
+	s := f.Schema()
+	delete(s, "format") // some providers refuse it
+	s["description"] = f.Help
 	return s
 }
 
-// outputSchema is the JSON Schema of what a tool answers, from the Go type. No
+// outputSchema is the JSON Schema of what a tool answers, from the Go types. No
 // field is required and "error" is always admitted: a refused or failed call
 // answers with less.
-func outputSchema(v any) json.RawMessage {
-	s := objectSchema(reflect.TypeOf(v))
-	properties := s["properties"].(map[string]any)
-	properties["error"] = errorSchema(reflect.TypeOf(v) == reflect.TypeFor[engine.DefineResult]())
-	return encode(s)
+func outputSchema(op operation.Any) json.RawMessage {
+	properties := map[string]any{}
+	for _, shown := range operation.Shown(op) {
+		addFields(properties, reflect.TypeOf(shown))
+	}
+	properties["error"] = errorSchema(op.Info().Document)
+	return encode(map[string]any{"type": "object", "properties": properties})
 }
 
 // errorSchema stands in every tool, so it says in words what other fields of the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 const define = `{"name":"simple","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true,"outcome":"success"}}}`
@@ -119,20 +120,20 @@ func TestErrorsAreHidden(t *testing.T) {
 }
 
 // broken fails with an error that is not for callers.
-type broken struct{ mcpface.Engine }
+type broken struct{ operation.Engine }
 
-func (broken) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+func (broken) StatusAt(context.Context, engine.Principal, string, engine.When) (engine.StatusResult, error) {
 	return engine.StatusResult{}, errors.New("secret: disk at /dev/sda")
 }
 
 // slow waits for its context or for release, and says that it was entered.
 type slow struct {
-	mcpface.Engine
+	operation.Engine
 	entered chan struct{}
 	release chan struct{}
 }
 
-func newSlow(e mcpface.Engine) *slow {
+func newSlow(e operation.Engine) *slow {
 	return &slow{Engine: e, entered: make(chan struct{}, 1000), release: make(chan struct{})}
 }
 

@@ -178,6 +178,9 @@ func TestWrongTypes(t *testing.T) {
 			if enum, ok := p["enum"].([]any); ok {
 				good[key] = json.RawMessage(strconv.Quote(enum[0].(string)))
 			}
+			if strings.Contains(p["description"].(string), "RFC 3339") {
+				good[key] = json.RawMessage(`"2026-01-02T15:04:05Z"`)
+			}
 		}
 		for key, v := range properties {
 			kind := v.(map[string]any)["type"].(string)

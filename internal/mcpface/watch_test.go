@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 func quickly(c *mcpface.Config) { c.Settle = time.Millisecond }
@@ -210,7 +211,7 @@ func TestUpdatesAfterFailures(t *testing.T) {
 
 // statusCounted counts looks.
 type statusCounted struct {
-	mcpface.Engine
+	operation.Engine
 	looks atomic.Int64
 }
 

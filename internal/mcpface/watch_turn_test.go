@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // slowStatus counts who looks at once.
 type slowStatus struct {
-	Engine
+	operation.Engine
 	at, most, looks atomic.Int64
 }
 

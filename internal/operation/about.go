@@ -1,0 +1,296 @@
+package operation
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// About says what an operation is.
+type About struct {
+	// ID names it in logs and, where it has one route, in the OpenAPI document.
+	ID string
+	// Group is the chapter of the reference that it is in.
+	Group string
+	// Title is a few words, Description a sentence or two for whoever has to choose.
+	Title, Description string
+	// Right is what a caller needs; "" when everybody may ask.
+	Right engine.Right
+	// Fields are what the request says.
+	Fields []Field
+	// Document says that the request is a document: the fields are its parts.
+	Document bool
+	// Tool is how MCP clients see it; without a name they do not.
+	Tool Tool
+	// Routes are where it is in the REST API.
+	Routes []Route
+}
+
+// Tool is an operation as MCP clients see it.
+type Tool struct {
+	Name string
+	// Note follows the description of the operation.
+	Note                              string
+	ReadOnly, Destructive, Idempotent bool
+	// Restricted says that only callers with the right see the tool.
+	Restricted bool
+	// Or is the id of an operation of the same tool: it runs when a field is given that
+	// only it has.
+	Or string
+	// OrPrefix begins the words on its fields; OrFirst lists them first.
+	OrPrefix string
+	OrFirst  bool
+}
+
+// Route is where an operation is in the REST API.
+type Route struct {
+	Method, Path string
+	// ID, Title and Description are those of the operation when empty. Note follows the
+	// description.
+	ID, Title, Description, Note string
+	// Without names fields that it does not take.
+	Without []string
+	// Created says that success can be 201, with a Location.
+	Created bool
+	// YAML says that the body may also be application/yaml.
+	YAML bool
+	// Events says that the answer can also be had as text/event-stream.
+	Events bool
+	// Tagged says that the answer carries an ETag that begins with the revision.
+	Tagged bool
+
+	fields map[Place][]*Field
+}
+
+// Field is one thing that a request says.
+type Field struct {
+	// Name is the argument of the tool and the member of a body.
+	Name string
+	// Help says what it is. HTTPHelp does over HTTP, where the words of Help do not fit.
+	Help, HTTPHelp string
+	Required       bool
+	// Kind is that of the request's field when empty.
+	Kind Kind
+	// Enum are the values that it can have; nil is any.
+	Enum []string
+	// Range bounds a number.
+	Range *Range
+	// Go is the request's field, at any depth; Name in any case of letters when empty.
+	Go string
+	// Header is the header that it is in over HTTP. Other fields are in the path, in the
+	// query of a GET, or in the body.
+	Header string
+	// HTTPName is its name over HTTP; Name when empty.
+	HTTPName string
+	// HTTPOnly keeps it from the tool.
+	HTTPOnly bool
+
+	index []int
+}
+
+// Range is the least and the greatest value of a number; a Most of 0 is none.
+type Range struct{ Least, Most float64 }
+
+func (r Range) String() string {
+	if r.Most == 0 {
+		return plain(r.Least) + " or more"
+	}
+	return "from " + plain(r.Least) + " to " + plain(r.Most)
+}
+
+func (r Range) holds(n float64) bool { return n >= r.Least && (r.Most == 0 || n <= r.Most) }
+
+// Kind is the type of a value.
+type Kind string
+
+// The kinds.
+const (
+	String  Kind = "a string"
+	Time    Kind = "a time" // a string, as RFC 3339 says
+	Object  Kind = "an object"
+	Integer Kind = "an integer"
+	Number  Kind = "a number"
+	Boolean Kind = "true or false"
+	Strings Kind = "a list of strings"
+)
+
+// Place is where in an HTTP request a field is.
+type Place string
+
+// The places.
+const (
+	InPath   Place = "path"
+	InQuery  Place = "query"
+	InHeader Place = "header"
+	InBody   Place = "body"
+)
+
+// Fields are the fields at a place.
+func (r *Route) Fields(at Place) []*Field { return r.fields[at] }
+
+// Names are what the fields at a place are called over HTTP.
+func (r *Route) Names(at Place) []string { return namesOf(r.fields[at], (*Field).HTTP) }
+
+// Reads reports whether the route changes nothing.
+func (r *Route) Reads() bool { return r.Method == http.MethodGet }
+
+// HTTP is what the field is called over HTTP.
+func (f *Field) HTTP() string {
+	switch {
+	case f.Header != "":
+		return f.Header
+	case f.HTTPName != "":
+		return f.HTTPName
+	default:
+		return f.Name
+	}
+}
+
+// About says what the field is over HTTP.
+func (f *Field) About() string { return orElse(f.HTTPHelp, f.Help) }
+
+// Argument is what the field is called as an argument of a tool.
+func (f *Field) Argument() string { return f.Name }
+
+// Schema is the JSON Schema of the field.
+func (f *Field) Schema() map[string]any {
+	s := map[string]any{}
+	switch f.Kind {
+	case String:
+		s["type"] = "string"
+	case Time:
+		s["type"], s["format"] = "string", "date-time"
+	case Object:
+		s["type"] = "object"
+	case Integer:
+		s["type"] = "integer"
+	case Number:
+		s["type"] = "number"
+	case Boolean:
+		s["type"] = "boolean"
+	case Strings:
+		s["type"], s["items"] = "array", map[string]any{"type": "string"}
+	}
+	if len(f.Enum) > 0 {
+		s["enum"] = f.Enum
+	}
+	if f.Range != nil {
+		s["minimum"] = f.Range.Least
+		if f.Range.Most != 0 {
+			s["maximum"] = f.Range.Most
+		}
+	}
+	return s
+}
+
+func namesOf(fields []*Field, name func(*Field) string) []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = name(f)
+	}
+	return names
+}
+
+// resolve finds the fields in the request type, and gives routes what they left out.
+func (a *About) resolve(request reflect.Type) {
+	a.Fields = slices.Clone(a.Fields) // some are shared
+	for i := range a.Fields {
+		f := &a.Fields[i]
+		if a.Document && f.Kind != "" {
+			continue // a part of the document
+		}
+		found, ok := findField(request, f.Go, f.Name)
+		if !ok {
+			panic(fmt.Sprintf("operation %s: %s has no field for %q", a.ID, request, f.Name))
+		}
+		f.index = found.Index
+		if f.Kind == "" {
+			f.Kind = kindOf(found.Type)
+		}
+	}
+	for i := range a.Routes {
+		r := &a.Routes[i]
+		r.ID, r.Title, r.Description = orElse(r.ID, a.ID), orElse(r.Title, a.Title), orElse(r.Description, a.Description)
+		r.Description = strings.TrimSpace(r.Description + " " + r.Note)
+		r.fields = map[Place][]*Field{}
+		for j := range a.Fields {
+			if at := a.place(r, &a.Fields[j]); at != "" {
+				r.fields[at] = append(r.fields[at], &a.Fields[j])
+			}
+		}
+	}
+}
+
+// place is where a route takes a field, "" when it does not. What another route has in
+// its path is not asked for in a second way.
+func (a *About) place(r *Route, f *Field) Place {
+	in := func(r Route) bool { return strings.Contains(r.Path, "{"+f.HTTP()+"}") }
+	switch {
+	case in(*r):
+		return InPath
+	case f.index == nil || slices.Contains(r.Without, f.Name) || slices.ContainsFunc(a.Routes, in):
+		return ""
+	case f.Header != "":
+		return InHeader
+	case r.Reads():
+		return InQuery
+	default:
+		return InBody
+	}
+}
+
+// findField finds a field by its name in Go or, in any case of letters, that in JSON:
+// among the type's own and promoted ones first, then in those that are structs.
+func findField(t reflect.Type, name, json string) (reflect.StructField, bool) {
+	match := func(s string) bool { return strings.EqualFold(s, orElse(name, json)) }
+	if f, ok := t.FieldByNameFunc(match); ok {
+		return f, true
+	}
+	for outer := range t.Fields() {
+		if outer.Type.Kind() != reflect.Struct || outer.Type == reflect.TypeFor[time.Time]() {
+			continue
+		}
+		if f, ok := outer.Type.FieldByNameFunc(match); ok {
+			f.Index = append(slices.Clone(outer.Index), f.Index...)
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+func kindOf(t reflect.Type) Kind {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return Time
+	case t == reflect.TypeFor[json.RawMessage](), t == reflect.TypeFor[[]byte]():
+		return Object
+	case t.Kind() == reflect.String:
+		return String
+	case t.Kind() == reflect.Bool:
+		return Boolean
+	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
+		return Integer
+	case t.Kind() == reflect.Float64:
+		return Number
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+		return Strings
+	default:
+		panic(fmt.Sprintf("operation: no request says a %s", t))
+	}
+}
+
+func orElse(text, other string) string {
+	if text != "" {
+		return text
+	}
+	return other
+}

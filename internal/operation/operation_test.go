@@ -1,0 +1,273 @@
+package operation_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+var _ operation.Engine = (*engine.Engine)(nil)
+
+// Every entry has words, a right, and names and addresses that no other one has.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	ids, places, tools := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	rightless := []string{"whoami", "listSources"}
+	for _, op := range operation.All() {
+		about := op.Info()
+		if about.Title == "" || about.Description == "" || about.Group == "" {
+			t.Errorf("%s: no title, description or group", about.ID)
+		}
+		if len(about.Right.Roles()) == 0 && !slices.Contains(rightless, about.ID) {
+			t.Errorf("%s: the right %q is nobody's", about.ID, about.Right)
+		}
+		if name := about.Tool.Name; name != "" && tools[name] {
+			t.Errorf("two operations are the tool %s", name)
+		}
+		tools[about.Tool.Name] = true
+		for i := range about.Routes {
+			r := &about.Routes[i]
+			if ids[r.ID] || places[r.Method+" "+r.Path] {
+				t.Errorf("%s, %s %s: another operation has the id or the address", r.ID, r.Method, r.Path)
+			}
+			ids[r.ID], places[r.Method+" "+r.Path] = true, true
+			if strings.Count(r.Path, "{") != len(r.Fields(operation.InPath)) {
+				t.Errorf("%s: %s names what is no field", r.ID, r.Path)
+			}
+			if r.Reads() && len(r.Fields(operation.InBody)) > 0 {
+				t.Errorf("%s: a GET has no body", r.ID)
+			}
+		}
+		for _, f := range about.Fields {
+			if f.Name == "" || f.Help == "" {
+				t.Errorf("%s: a field without a name or words: %+v", about.ID, f)
+			}
+		}
+	}
+}
+
+// What a tool call says is what the engine is asked.
+func TestBindTool(t *testing.T) {
+	t.Parallel()
+	three, half, yes := int64(3), 0.5, true
+	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		op    operation.Any
+		raw   string
+		means operation.Any
+		want  any
+	}{
+		{
+			operation.Advance, ` {"id":"wf-1","action":"go","data":{"n":1.50},"expectedRevision":3.0,"idempotencyKey":"k"} `, operation.Advance,
+			&engine.AdvanceRequest{ID: "wf-1", Action: "go", Data: json.RawMessage(`{"n":1.50}`), ExpectedRevision: &three, Key: "k"},
+		},
+		{
+			operation.Advance, `{"id":"wf-1","action":"go","data":null,"expectedRevision":null}`, operation.Advance,
+			&engine.AdvanceRequest{ID: "wf-1", Action: "go"},
+		},
+		{operation.List, ``, operation.List, &operation.Empty{}},
+		{operation.List, `null`, operation.List, &operation.Empty{}},
+		{operation.Define, `{"name":"x","initialState":"a","states":{},"more":1}`, operation.Define, &engine.DefineRequest{
+			Source: "workflow.define", Document: []byte(`{"name":"x","initialState":"a","states":{},"more":1}`),
+		}},
+		{
+			operation.Describe, `{"id":"wf-1","at":"2026-01-02T15:04:05Z"}`, operation.Describe,
+			&engine.DescribeRequest{ID: "wf-1", When: engine.When{At: at}},
+		},
+		{operation.History, `{"id":"wf-1","afterSeq":3,"revision":2}`, operation.History, &engine.HistoryRequest{ID: "wf-1", AfterSeq: 3, Until: engine.When{Revision: 2}}},
+		{
+			operation.History, `{"id":"wf-1","limit":5,"minConfidence":0.5,"degraded":true,"outcome":"reject","since":"2026-01-02T15:04:05Z"}`, operation.Decisions,
+			&engine.DecisionsRequest{Limit: 5, Query: engine.DecisionQuery{Instance: "wf-1", MinConfidence: &half, Degraded: &yes, Outcome: judge.Reject, Since: at}},
+		},
+		{operation.Reviews, `{"reviewId":"rev-1"}`, operation.Review, &operation.IDRequest{ID: "rev-1"}},
+		{operation.Reviews, `{"workflowId":"wf-1","reviewId":null}`, operation.Reviews, &engine.ReviewsRequest{WorkflowID: "wf-1"}},
+		{operation.CanExecute, `{"id":"wf-1","states":["a","b"]}`, operation.CanExecute, &operation.CanExecuteRequest{ID: "wf-1", States: []string{"a", "b"}}},
+		{operation.ConfigureJudge, `{"name":"x","enabled":true}`, operation.ConfigureJudge, func() any {
+			req := &engine.JudgeConfigRequest{Name: "x"}
+			req.Settings.Enabled = &yes
+			return req
+		}()},
+	} {
+		op, got, err := operation.BindTool(c.op, json.RawMessage(c.raw))
+		if err != nil || op != c.means {
+			t.Errorf("%s: %v, and it means %v", c.raw, err, op)
+			continue
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s", c.raw, diff)
+		}
+	}
+}
+
+// A mistake is named with its path, and what to do.
+func TestBindToolRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		op   operation.Any
+		raw  string
+		path string
+		says string
+	}{
+		{operation.Advance, `[]`, "", "The arguments are a list, and must be an object."},
+		{operation.Advance, `{"id":"wf-1","id":"wf-2"}`, "/id", "The arguments are not acceptable JSON: at /id,"},
+		{operation.Advance, `{"id":"wf-1","acton":"go"}`, "/acton", `There is no argument "acton".`},
+		{operation.Advance, `{"id":"wf-1"}`, "/action", `The argument "action" is missing.`},
+		{operation.Advance, `{"id":"wf-1","action":null}`, "/action", `The argument "action" is missing.`},
+		{operation.Advance, `{"id":"wf-1","action":"go","data":"{}"}`, "/data", `The argument "data" must be an object, is a string.`},
+		{operation.Advance, `{"id":"wf-1","action":"go","expectedRevision":1.5}`, "/expectedRevision", `The argument "expectedRevision" must be an integer, is 1.5.`},
+		{operation.Advance, `{"id":"wf-1","action":"go","expectedRevision":-1}`, "/expectedRevision", `The argument "expectedRevision" must be 0 or more, is -1.`},
+		{operation.ConfigureJudge, `{"name":"x","minConfidence":7}`, "/minConfidence", `The argument "minConfidence" must be from 0 to 1, is 7.`},
+		{operation.ConfigureJudge, `{"name":"x","enabled":"true"}`, "/enabled", `The argument "enabled" must be true or false, is a string.`},
+		{operation.CanExecute, `{"id":"wf-1","states":["a",null]}`, "/states", `The argument "states" must be a list of strings, is a list.`},
+		{operation.Instances, `{"status":"open"}`, "/status", `The argument "status" must be one of running, complete, cancelled, is "open".`},
+		{operation.Status, `{"id":"wf-1","at":"yesterday"}`, "/at", `The argument "at" must be a time, is "yesterday".`},
+		{operation.List, `{"x":1}`, "/x", `There is no argument "x".`},
+		{operation.Define, `{"nmae":"x","initialState":"a","states":{}}`, "/nmae", `There is no argument "nmae".`},
+		{operation.Define, `{"name":"x","initialState":"a","states":[]}`, "/states", `The argument "states" must be an object, is a list.`},
+		{operation.History, `{"afterSeq":1}`, "/id", `The argument "id" is missing.`},
+		{operation.History, `{"id":"wf-1","afterSeq":1,"outcome":"reject"}`, "/afterSeq", `The arguments "afterSeq" and "outcome" cannot be combined.`},
+		{operation.Reviews, `{"reviewId":"rev-1","status":"open"}`, "/status", `The arguments "status" and "reviewId" cannot be combined.`},
+	} {
+		_, _, err := operation.BindTool(c.op, json.RawMessage(c.raw))
+		var e *engine.Error
+		if !errors.As(err, &e) || e.Path != c.path || !strings.HasPrefix(e.Message, c.says) || e.Hint == "" {
+			t.Errorf("%s: %+v", c.raw, err)
+		}
+	}
+}
+
+// A query is read as strictly, but for text that is nothing.
+func TestBindQuery(t *testing.T) {
+	t.Parallel()
+	route := &operation.Decisions.Routes[0]
+	bind := func(query string) (engine.DecisionsRequest, error) {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := operation.NewRequest(operation.Decisions)
+		err = operation.BindQuery(req, route.Fields(operation.InQuery), values)
+		return *req.(*engine.DecisionsRequest), err
+	}
+	no, most := false, 0.25
+	got, err := bind("instance=wf-1&kind=started&kind=refused&degraded=false&maxConfidence=0.25&limit=7&outcome=")
+	want := engine.DecisionsRequest{Limit: 7, Query: engine.DecisionQuery{Instance: "wf-1", Kinds: got.Query.Kinds, Degraded: &no, MaxConfidence: &most}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" || len(got.Query.Kinds) != 2 || got.Query.Kinds[1] != "refused" {
+		t.Errorf("%v %s %v", err, diff, got.Query.Kinds)
+	}
+	for query, says := range map[string]string{
+		"degraded=yes":             `The parameter "degraded" must be true or false, is "yes".`,
+		"limit=x":                  `The parameter "limit" must be an integer, is "x".`,
+		"limit=0":                  `The parameter "limit" must be from 1 to 1000, is 0.`,
+		"outcome=a":                `The parameter "outcome" must be one of approve, reject, escalate, is "a".`,
+		"since=2026":               `The parameter "since" must be a time, is "2026".`,
+		"workflow=a&workflow=b":    `The parameter "workflow" is given more than once.`,
+		"minConfidence=NaN":        `The parameter "minConfidence" must be from 0 to 1, is NaN.`,
+		"minConfidence=0.5&text=x": "",
+	} {
+		_, err := bind(query)
+		var e *engine.Error
+		if says == "" && err != nil || says != "" && (!errors.As(err, &e) || e.Message != says || e.Hint == "") {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+}
+
+// asked remembers who asked for what.
+type asked struct {
+	operation.Engine
+	who engine.Principal
+	req engine.ResolveRequest
+}
+
+func (a *asked) Resolve(_ context.Context, p engine.Principal, req engine.ResolveRequest) (engine.ResolveResult, error) {
+	a.who, a.req = p, req
+	return engine.ResolveResult{}, nil
+}
+
+// An operation runs as its caller; the face's channel is the one of a word that names none.
+func TestCall(t *testing.T) {
+	t.Parallel()
+	e := &asked{}
+	call := operation.Call{Engine: e, Caller: auth.Identity{Principal: engine.Principal{ID: "rita", Role: engine.RoleReviewer}}, Channel: "mcp"}
+	if _, err := operation.Resolve.Do(t.Context(), call, engine.ResolveRequest{ID: "rev-1"}); err != nil || e.who.ID != "rita" || e.req.Channel != "mcp" {
+		t.Errorf("%v: %+v asked %+v", err, e.who, e.req)
+	}
+	if _, err := operation.Resolve.Do(t.Context(), call, engine.ResolveRequest{Channel: "cli"}); err != nil || e.req.Channel != "cli" {
+		t.Errorf("%v: %+v", err, e.req)
+	}
+}
+
+// What two tools of one name list is what both take.
+func TestToolFields(t *testing.T) {
+	t.Parallel()
+	names := func(op operation.Any) (list []string) {
+		for _, f := range operation.ToolFields(op) {
+			if f.Required {
+				t.Errorf("%s: %s is required", op.Info().ID, f.Name)
+			}
+			list = append(list, f.Name)
+		}
+		return list
+	}
+	if got := names(operation.Reviews); !slices.Equal(got, []string{"reviewId", "status", "workflowId", "workflow", "cursor", "limit"}) {
+		t.Error(got)
+	}
+	if got := names(operation.History); got[0] != "id" || !slices.Contains(got, "outcome") || slices.Contains(got, "owner") {
+		t.Error(got)
+	}
+	for _, f := range operation.ToolFields(operation.History) {
+		if f.Name == "outcome" && !strings.HasPrefix(f.Help, "Search: only ") {
+			t.Error(f.Help)
+		}
+	}
+}
+
+// Where a field is over HTTP follows from the route.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	got := map[string][]string{}
+	for _, op := range []operation.Any{operation.Advance, operation.Describe, operation.Define, operation.Events} {
+		for i := range op.Info().Routes {
+			r := &op.Info().Routes[i]
+			for _, at := range []operation.Place{operation.InPath, operation.InQuery, operation.InHeader, operation.InBody} {
+				if names := r.Names(at); len(names) > 0 {
+					got[r.ID+" "+string(at)] = names
+				}
+			}
+		}
+	}
+	want := map[string][]string{
+		"advance path": {"id"}, "advance header": {"If-Match", "Idempotency-Key"}, "advance body": {"action", "data"},
+		"getDefinition path": {"name"}, "getDefinition query": {"version", "at"},
+		"instanceDefinition path": {"id"}, "instanceDefinition query": {"revision", "at"},
+		"putDefinition path":   {"name"},
+		"events header":        {"Last-Event-ID"},
+		"events query":         {"after", "workflow", "limit"},
+		"instanceEvents path":  {"id"},
+		"instanceEvents query": {"after", "limit"}, "instanceEvents header": {"Last-Event-ID"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if r := operation.Advance.Routes[0]; r.Method != http.MethodPost || r.ID != "advance" || r.Title != operation.Advance.Title {
+		t.Errorf("%+v", r)
+	}
+	if req, res := operation.Advance.Types(); req != reflect.TypeFor[engine.AdvanceRequest]() || res != reflect.TypeFor[engine.AdvanceResult]() {
+		t.Error(req, res)
+	}
+}

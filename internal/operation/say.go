@@ -1,0 +1,190 @@
+package operation
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// sayMessage is the line of a result that says itself what happened: its Message and its
+// Progress.
+func sayMessage(res any) string {
+	v := reflect.ValueOf(res)
+	var line []string
+	for _, name := range []string{"Message", "Progress"} {
+		if f := v.FieldByName(name); f.IsValid() && f.Kind() == reflect.String && f.String() != "" {
+			line = append(line, f.String())
+		}
+	}
+	return strings.Join(line, " ")
+}
+
+// sayPage is the line of a page: how many, in which order, and how to go on.
+func sayPage(n int, noun, order, more string, next any) string {
+	line := counted(n, noun) + order + "."
+	if v := reflect.ValueOf(next); !v.IsZero() {
+		line += fmt.Sprintf(" More with "+more+".", next)
+	}
+	return line
+}
+
+func sayDefine(r engine.DefineResult) (string, bool) {
+	line := fmt.Sprintf("DEFINED %q version %d: it starts in %q.", r.Name, r.Version, r.InitialState)
+	if !r.Created {
+		line = fmt.Sprintf("UNCHANGED: %q version %d already is this definition.", r.Name, r.Version)
+	}
+	for _, w := range r.Warnings {
+		line += fmt.Sprintf(" Warning: %s.", w.Message)
+	}
+	return line, false
+}
+
+func sayList(r DefinitionList) (string, bool) {
+	if r.Count == 0 {
+		return "No workflow is defined yet; define one first.", false
+	}
+	names := make([]string, len(r.Workflows))
+	for i, d := range r.Workflows {
+		names[i] = d.Name
+	}
+	return fmt.Sprintf("%d defined: %s.", r.Count, strings.Join(names, ", ")), false
+}
+
+func sayStart(r engine.StartResult) (string, bool) {
+	what := "start of " + r.Workflow
+	if r.ID != "" {
+		what += " as " + r.ID
+	}
+	return SayVerdict(what, r.Decision, r.Position), !r.Decision.Applied
+}
+
+// sayValidate is never a refusal: it was a question.
+func sayValidate(r engine.ValidateResult) (string, bool) {
+	what := fmt.Sprintf("%q in %q", r.Action, r.State)
+	line := fmt.Sprintf("WOULD PASS: %s would lead to %q.", what, r.Decision.Target)
+	switch {
+	case r.Approved:
+	case r.Decision.Outcome == judge.Escalate:
+		line = fmt.Sprintf("WOULD BE ESCALATED: %s: %s", what, Objections(r.Decision))
+	default:
+		line = fmt.Sprintf("WOULD BE REJECTED: %s: %s", what, Objections(r.Decision))
+	}
+	return line + " Nothing moved.", false
+}
+
+func sayStatus(r engine.StatusResult) (string, bool) {
+	line := r.Progress
+	for _, review := range r.Reviews {
+		if r.Past == nil { // those of the past need no longer wait
+			line += fmt.Sprintf(" %q waits for a person as review %s.", review.Action, review.ID)
+		}
+	}
+	return line, false
+}
+
+func sayCanExecute(r engine.CanExecuteResult) (string, bool) {
+	if r.Allowed {
+		return "YES: " + r.Reason, false
+	}
+	return "NO: " + r.Reason, false
+}
+
+func sayReviews(r engine.ReviewsResult) (string, bool) {
+	line := counted(r.Count, "review") + ", the most urgent first."
+	const named = 5
+	for i, one := range r.Reviews {
+		if i == named {
+			line += " ..."
+			break
+		}
+		line += fmt.Sprintf(" %s.", reviewLabel(one))
+	}
+	if r.NextCursor != "" {
+		line += fmt.Sprintf(" More with cursor %q.", r.NextCursor)
+	}
+	return line, false
+}
+
+func sayReview(r engine.ReviewView) (string, bool) {
+	line := fmt.Sprintf("%s, asked for by %s. %s", reviewLabel(r.ReviewSummary), r.RequestedBy, r.Next)
+	if r.Reason != "" {
+		line += " Reason: " + Sentence(r.Reason)
+	}
+	return line, false
+}
+
+// reviewLabel names a review and what it is about.
+func reviewLabel(r engine.ReviewSummary) string {
+	return fmt.Sprintf("%s (%s, %s): %q in %q of %s (%s)", r.ID, r.Status, r.Priority, r.Action, r.From, r.Instance, r.Workflow)
+}
+
+func sayResolve(r engine.ResolveResult) (string, bool) {
+	what := fmt.Sprintf("%q in %q of %s (%s)", r.Review.Action, r.Review.From, r.Review.Instance, r.Review.ID)
+	switch {
+	case r.Applied:
+		return fmt.Sprintf("APPROVED %s. %s", what, r.Progress), false
+	case r.Review.Status == record.ReviewResolved:
+		return fmt.Sprintf("REJECTED %s: %s Nothing moved. %s", what, Sentence(r.Review.Reason), r.Progress), false
+	default:
+		return fmt.Sprintf("NOT APPROVED: %s %s was not performed, and its review is %s. %s", Sentence(r.Review.Reason), what, r.Review.Status, r.Progress), true
+	}
+}
+
+// SayVerdict tells a decision in one line: what was asked, what came of it, and when
+// refused what is wrong and what to do.
+func SayVerdict(what string, d engine.Decision, pos engine.Position) string {
+	var b strings.Builder
+	switch {
+	case d.Outcome == judge.Approve:
+		fmt.Fprintf(&b, "APPROVED %s.", what)
+	case d.Applied: // shadow mode
+		fmt.Fprintf(&b, "MOVED %s, because the mode is shadow; enforced, the answer would be %s: %s", what, d.Outcome, Objections(d))
+	case d.Outcome == judge.Escalate:
+		fmt.Fprintf(&b, "ESCALATED %s: %s", what, Objections(d))
+	default:
+		fmt.Fprintf(&b, "REJECTED %s: %s", what, Objections(d))
+	}
+	b.WriteString(" " + pos.Progress)
+	for _, w := range d.Warnings {
+		b.WriteString(" Warning: " + Sentence(w))
+	}
+	return b.String() + SayBasis(d)
+}
+
+// SayBasis ends a line with what a decision rests on.
+func SayBasis(d engine.Decision) string {
+	return fmt.Sprintf(" (decided by %s, confidence %.2f, assurance %s)", d.DecidedBy, d.Confidence, d.Assurance)
+}
+
+// Objections are the reasoning, which says what is wrong and what to do, and the
+// violations that it leaves out.
+func Objections(d engine.Decision) string {
+	text := Sentence(d.Reasoning)
+	for _, v := range d.Violations {
+		if !strings.Contains(d.Reasoning, v) {
+			text = strings.TrimSpace(text + " " + Sentence(v))
+		}
+	}
+	return text
+}
+
+// Sentence ends a text as a sentence does.
+func Sentence(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" || strings.HasSuffix(s, ".") || strings.HasSuffix(s, "!") || strings.HasSuffix(s, "?") {
+		return s
+	}
+	return s + "."
+}
+
+// counted is a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
