@@ -23,7 +23,7 @@ func (anchorCmd) Help() string {
 	return `Every event carries the hash of the one before, so a change inside a history shows. Who
 can write the whole file could make all hashes anew: anchors show that too. An anchor is
 a signed note of where all instances stand. The key must not lie where the store does:
-whoever has both can change everything unseen. docs/verification.md says more.
+whoever has both can change everything unseen. docs/records.md says more.
 
 Examples:
 

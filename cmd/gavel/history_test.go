@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What the page on histories shows is what is printed.
+// The page on records shows what a search prints.
 func TestHistoryPage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ workflow.advance {"id":"$ID","action":"approve","data":{"comments":"Compared wit
 		return "$ " + name + " " + strings.Join(args, " ") + "\n" + string(out) + "\n"
 	}
 	run("play", "agent", "--definitions", definition)
-	shows(t, "../../docs/history.md", strings.TrimSuffix(
+	showsAt(t, "../../docs/records.md", "history", strings.TrimSuffix(
 		run("gavel", "history", "search", "--outcome", "reject", "--since", "24h")+
 			run("gavel", "history", "search", "--text", "'comments required'")+
 			run("gavel", "history", "stats", "--workflow", "document-review"), "\n"))

@@ -9,9 +9,12 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
+
+var pageFiles sync.Mutex
 
 // shownBetween is where a page shows what was printed, by a name of the place.
 func shownBetween(place string) (begins, ends string) {
@@ -42,6 +45,8 @@ func showsAt(t *testing.T, file, place, printed string) {
 	t.Helper()
 	want := new(exampleIDs).steady(printed)
 	shownBegins, shownEnds := shownBetween(place)
+	pageFiles.Lock() // a page has places of several tests
+	defer pageFiles.Unlock()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -81,10 +81,10 @@ func agedStore(t *testing.T, path string) {
 	move(pinned, "publish", `{}`)
 }
 
-// The page on recovery shows what the commands print.
+// The page on records shows what the commands print.
 func TestRecoveryPageShowsWhatIsPrinted(t *testing.T) {
 	t.Parallel()
-	const page = "../../docs/recovery.md"
+	const page = "../../docs/records.md"
 	dir := t.TempDir()
 	s := &shop{t: t, gate: dir, store: filepath.Join(dir, "gavel.db")}
 	agedStore(t, s.store)

@@ -430,7 +430,7 @@ a server that can record no move is ready or counts nothing.
 `
 
 const faultPageRest = `
-A page that only some instances need leaves a server ready when it is damaged: the others go on. "restart" means that a server has to be started again, after what [recovery](../recovery.md) says.
+A page that only some instances need leaves a server ready when it is damaged: the others go on. "restart" means that a server has to be started again, after what [recovery](../records.md#backup-and-restore) says.
 
 ## When a command starts
 

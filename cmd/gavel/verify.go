@@ -38,7 +38,7 @@ stored, and checks the anchors. Prints a line for each break: where, of what kin
     unreadable        the file itself is damaged at this place
 
 Without --public-key nothing proves who signed the anchors, and without --anchor-file
-nothing shows that an older copy of the store was put back. docs/verification.md says
+nothing shows that an older copy of the store was put back. docs/records.md says
 what is proved by what. A server may have the store open.
 
 Examples:
