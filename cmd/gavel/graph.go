@@ -6,6 +6,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 type graphCmd struct {
@@ -51,7 +52,7 @@ func (c *graphCmd) draw(ctx context.Context, con *console) (engine.DiagramResult
 		return engine.DiagramResult{}, err
 	}
 	defer done()
-	result, err := g.Diagram(ctx, localCLI, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
+	result, err := operation.Diagram.Do(ctx, g, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
 	return result, engineFailure(err)
 }
 

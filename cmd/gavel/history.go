@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -131,7 +132,7 @@ func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	found, err := g.Decisions(ctx, localCLI, engine.DecisionsRequest{Query: q, Cursor: c.After, Limit: c.Limit})
+	found, err := operation.Decisions.Do(ctx, g, engine.DecisionsRequest{Query: q, Cursor: c.After, Limit: c.Limit})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -198,7 +199,7 @@ func (c *historyStatsCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	stats, err := g.Statistics(ctx, localCLI, engine.StatisticsRequest{Workflow: c.Workflow, Since: since, Until: until})
+	stats, err := operation.Statistics.Do(ctx, g, engine.StatisticsRequest{Workflow: c.Workflow, Since: since, Until: until})
 	if err != nil {
 		return engineFailure(err)
 	}

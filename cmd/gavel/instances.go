@@ -8,6 +8,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 type instancesCmd struct {
@@ -56,7 +57,7 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	result, err := g.Instances(ctx, localCLI, engine.InstancesRequest{
+	result, err := operation.Instances.Do(ctx, g, engine.InstancesRequest{
 		Workflow: c.Workflow, State: c.State, Status: record.Status(c.Status), Cursor: c.After, Limit: c.Limit,
 	})
 	if err != nil {
@@ -114,7 +115,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	s, err := g.StatusAt(ctx, localCLI, c.ID, when)
+	s, err := operation.Status.Do(ctx, g, operation.StatusRequest{ID: c.ID, When: when})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -191,7 +192,7 @@ func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	h, err := g.History(ctx, localCLI, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
+	h, err := operation.History.Do(ctx, g, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
 	if err != nil {
 		return engineFailure(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -25,10 +26,10 @@ type fetchedFor struct {
 }
 
 // more reads all of an instance's history and reviews, as far as the status goes.
-func (c *instancesShowCmd) more(ctx context.Context, g answerer, until engine.When, s engine.StatusResult) (instanceMore, error) {
+func (c *instancesShowCmd) more(ctx context.Context, g operation.Caller, until engine.When, s engine.StatusResult) (instanceMore, error) {
 	out := instanceMore{Evidence: []fetchedFor{}, AllReviews: []engine.ReviewSummary{}}
 	for page := (engine.HistoryRequest{ID: c.ID, Limit: 1000, Until: until}); ; {
-		h, err := g.History(ctx, localCLI, page)
+		h, err := operation.History.Do(ctx, g, page)
 		if err != nil {
 			return out, engineFailure(err)
 		}
@@ -42,7 +43,7 @@ func (c *instancesShowCmd) more(ctx context.Context, g answerer, until engine.Wh
 		}
 	}
 	for page := (engine.ReviewsRequest{WorkflowID: c.ID, Status: "all", Limit: 500}); ; {
-		r, err := g.Reviews(ctx, localCLI, page)
+		r, err := operation.Reviews.Do(ctx, g, page)
 		if err != nil {
 			return out, engineFailure(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // pastFlags choose a point in the past.
@@ -68,7 +69,7 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	all, err := g.Timeline(ctx, localCLI, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
+	all, err := operation.Timeline.Do(ctx, g, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
 	if err != nil {
 		return engineFailure(err)
 	}

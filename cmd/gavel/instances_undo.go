@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // turning is what undo and redo have in common.
@@ -32,7 +33,7 @@ Exit codes: 0 undone, 1 there is nothing to undo, 2 wrong usage, 3 could not fin
 
 // Run takes a move back.
 func (c *instancesUndoCmd) Run(ctx context.Context, con *console) error {
-	return c.turn(ctx, con, answerer.Undo)
+	return c.turn(ctx, con, operation.Undo)
 }
 
 type instancesRedoCmd struct{ turning }
@@ -51,16 +52,16 @@ Exit codes: 0 made again, 1 there is nothing to redo, 2 wrong usage, 3 could not
 
 // Run makes an undone move again.
 func (c *instancesRedoCmd) Run(ctx context.Context, con *console) error {
-	return c.turn(ctx, con, answerer.Redo)
+	return c.turn(ctx, con, operation.Redo)
 }
 
-func (c turning) turn(ctx context.Context, con *console, do func(answerer, context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)) error {
+func (c turning) turn(ctx context.Context, con *console, op *operation.Operation[engine.UndoRequest, engine.UndoResult]) error {
 	g, done, err := c.openToWrite(ctx, con)
 	if err != nil {
 		return err
 	}
 	defer done()
-	r, err := do(g, ctx, localCLI, engine.UndoRequest{ID: c.ID, Key: c.Key, ExpectedRevision: c.Expected})
+	r, err := op.Do(ctx, g, engine.UndoRequest{ID: c.ID, Key: c.Key, ExpectedRevision: c.Expected})
 	if err != nil {
 		return badEnd(err, engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict)
 	}

@@ -10,27 +10,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
-
-// answerer is what commands ask that can also be asked of a server: *engine.Engine over a
-// store, or *client.Client, which does not read the principal.
-type answerer interface {
-	Instances(context.Context, engine.Principal, engine.InstancesRequest) (engine.InstancesResult, error)
-	StatusAt(ctx context.Context, p engine.Principal, id string, w engine.When) (engine.StatusResult, error)
-	History(context.Context, engine.Principal, engine.HistoryRequest) (engine.HistoryResult, error)
-	Timeline(context.Context, engine.Principal, engine.HistoryRequest) (engine.TimelineResult, error)
-	Undo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
-	Redo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
-	Decisions(context.Context, engine.Principal, engine.DecisionsRequest) (engine.DecisionsResult, error)
-	Statistics(context.Context, engine.Principal, engine.StatisticsRequest) (engine.StatisticsResult, error)
-	Describe(ctx context.Context, p engine.Principal, name string, version int) (engine.DefinitionView, error)
-	Diagram(context.Context, engine.Principal, engine.DiagramRequest) (engine.DiagramResult, error)
-	Reviews(context.Context, engine.Principal, engine.ReviewsRequest) (engine.ReviewsResult, error)
-	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
-	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
-}
 
 // serverFlags name a server to ask. There is no flag for the token itself: command lines
 // are seen by everybody on the machine. Some variables have names of their own, because
@@ -62,16 +45,16 @@ func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // k
 }
 
 // open returns what to ask, and what to call at the end. A store is opened to be read.
-func (f placeFlags) open(ctx context.Context, con *console) (answerer, func(), error) {
+func (f placeFlags) open(ctx context.Context, con *console) (operation.Caller, func(), error) {
 	return f.openWith(ctx, con, openForReading)
 }
 
 // openToWrite is open for commands that change something.
-func (f placeFlags) openToWrite(ctx context.Context, con *console) (answerer, func(), error) {
+func (f placeFlags) openToWrite(ctx context.Context, con *console) (operation.Caller, func(), error) {
 	return f.openWith(ctx, con, openForWriting)
 }
 
-func (f placeFlags) openWith(ctx context.Context, con *console, open func(context.Context, *console, storeFlag) (*system, error)) (answerer, func(), error) {
+func (f placeFlags) openWith(ctx context.Context, con *console, open func(context.Context, *console, storeFlag) (*system, error)) (operation.Caller, func(), error) {
 	if f.Server != "" {
 		c, err := f.connect(con.stdin)
 		if err != nil {
@@ -83,7 +66,7 @@ func (f placeFlags) openWith(ctx context.Context, con *console, open func(contex
 	if err != nil {
 		return nil, nil, err
 	}
-	return sys.engine, func() { sys.Close() }, nil
+	return operation.Call{Engine: sys.engine, Caller: auth.Identity{Principal: localCLI}}, func() { sys.Close() }, nil
 }
 
 // connect returns a client of the server. It does not connect yet.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 type reviewCmd struct {
@@ -55,7 +56,7 @@ func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	result, err := g.Reviews(ctx, localCLI, engine.ReviewsRequest{
+	result, err := operation.Reviews.Do(ctx, g, engine.ReviewsRequest{
 		Status: c.Status, Workflow: c.Workflow, WorkflowID: c.Instance, Cursor: c.After, Limit: c.Limit,
 	})
 	if err != nil {

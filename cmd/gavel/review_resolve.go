@@ -8,6 +8,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -128,7 +129,7 @@ func (r resolving) resolveThere(ctx context.Context, con *console, decision judg
 		return err
 	}
 	defer done()
-	result, err := g.Resolve(ctx, localCLI, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
+	result, err := operation.Resolve.Do(ctx, g, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
 	if err != nil {
 		return reviewFailure(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -38,14 +39,14 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	view, err := g.Review(ctx, localCLI, c.ID)
+	view, err := operation.Review.Do(ctx, g, operation.IDRequest{ID: c.ID})
 	if err != nil {
 		return engineFailure(err)
 	}
 	if c.JSON {
 		return con.out.json(view)
 	}
-	definition, err := g.Describe(ctx, localCLI, view.Workflow, view.Position.Version)
+	definition, err := operation.Describe.Do(ctx, g, engine.DescribeRequest{Name: view.Workflow, Version: view.Position.Version})
 	if err != nil {
 		return engineFailure(err)
 	}

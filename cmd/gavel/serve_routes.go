@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
 
@@ -130,13 +131,13 @@ func say(w http.ResponseWriter, status int, body any) {
 
 // declared lists the sources of evidence for callers: what they are called, not where
 // they are.
-func declared(s *sources) func() []httpapi.Source {
-	return func() (list []httpapi.Source) {
+func declared(s *sources) func() []operation.Source {
+	return func() (list []operation.Source) {
 		if s == nil {
 			return nil
 		}
 		for _, i := range s.manager.List() {
-			list = append(list, httpapi.Source{Name: i.Name, Kind: i.Kind, Description: i.Description, ReadOnly: i.ReadOnly})
+			list = append(list, operation.Source{Name: i.Name, Kind: i.Kind, Description: i.Description, ReadOnly: i.ReadOnly})
 		}
 		return list
 	}

@@ -36,6 +36,7 @@ func TestTreeObeysTheLaw(t *testing.T) {
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	const module = `"` + archtest.Module + `/`
+	const asks = "A(ctx context.Context, p engine.Principal); B(engine.Principal); C(engine.Principal, string) error; D(_ context.Context, _ engine.Principal)"
 	cases := []struct {
 		name, file, source, want string
 	}{
@@ -67,6 +68,11 @@ func TestPlanted(t *testing.T) {
 		{"fixtures in a test", "prompts/a_test.go", "package prompts; import " + module + `testdata"`, ""},
 		{"fixtures in the product", "engine/a.go", "package engine; import " + module + `testdata"`, "may not import testdata"},
 		{"fixtures know nothing", "testdata/a.go", "package testdata; import " + module + `judge"`, "testdata may not import judge"},
+
+		{"an engine of a face", "internal/mcpface/a.go", "package mcpface; type Engine interface {" + asks + "}", "only internal/operation declares it"},
+		{"an engine of a program", "cmd/gavel/a.go", "package main; type answerer interface {" + asks + "}", "only internal/operation declares it"},
+		{"the engine of all faces", "internal/operation/a.go", "package operation; type Engine interface {" + asks + "}", ""},
+		{"one thing that is asked", "internal/mcpface/a.go", "package mcpface; type definer interface { Define(p engine.Principal) error }", ""},
 
 		{"unlisted package", "internal/util/a.go", "package util", "is not in the import law"},
 		{"unlisted package, tests only", "e2e/a_test.go", "package e2e_test", "is not in the import law"},

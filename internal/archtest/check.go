@@ -22,7 +22,13 @@ type File struct {
 	Test, External bool
 	// Lines counts its lines.
 	Lines int
+	// Engines are its interfaces that ask the engine for more than a few things.
+	Engines []string
 }
+
+// engineDeclarer is the one package of faces and services that declares what they ask
+// the engine.
+const engineDeclarer = "internal/operation"
 
 // Check returns one sentence for each breach of the law in f, none when f obeys.
 // External test files are exempt from the law of imports: they stand outside the
@@ -38,6 +44,9 @@ func Check(f File) []string {
 	}
 	if f.External {
 		return out
+	}
+	if len(f.Engines) > 0 && f.Package != engineDeclarer && (strings.HasPrefix(f.Package, "internal/") || strings.HasPrefix(f.Package, "cmd/")) {
+		out = append(out, fmt.Sprintf("%s: the interface %s is the engine's; only %s declares it: use operation.Engine", f.Path, f.Engines[0], engineDeclarer))
 	}
 	for _, imp := range f.Imports {
 		if rel, own := strings.CutPrefix(imp, Module+"/"); own {

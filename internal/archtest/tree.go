@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -67,7 +69,7 @@ func readFile(fsys fs.FS, name string) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
-	parsed, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly)
+	parsed, err := parser.ParseFile(token.NewFileSet(), name, src, parser.SkipObjectResolution)
 	if err != nil {
 		return File{}, err
 	}
@@ -77,6 +79,7 @@ func readFile(fsys fs.FS, name string) (File, error) {
 		Test:    strings.HasSuffix(name, "_test.go"),
 		Lines:   bytes.Count(src, []byte("\n")),
 	}
+	f.Engines = findEngines(parsed)
 	f.External = f.Test && strings.HasSuffix(parsed.Name.Name, "_test")
 	for _, spec := range parsed.Imports {
 		imp, err := strconv.Unquote(spec.Path.Value)
@@ -86,4 +89,40 @@ func readFile(fsys fs.FS, name string) (File, error) {
 		f.Imports = append(f.Imports, imp)
 	}
 	return f, nil
+}
+
+// maxAsked is how many methods of an interface may take an engine.Principal before it
+// is a second one of the engine. A consumer that asks for one thing says so itself.
+const maxAsked = 3
+
+// findEngines names the interfaces of a file that are the engine's.
+func findEngines(file *ast.File) []string {
+	var names []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		asked := 0
+		if i, ok := spec.Type.(*ast.InterfaceType); ok {
+			for _, m := range i.Methods.List {
+				if takesPrincipal(m.Type) {
+					asked++
+				}
+			}
+		}
+		if asked > maxAsked {
+			names = append(names, spec.Name.Name)
+		}
+		return true
+	})
+	return names
+}
+
+func takesPrincipal(method ast.Expr) bool {
+	f, ok := method.(*ast.FuncType)
+	return ok && slices.ContainsFunc(f.Params.List, func(p *ast.Field) bool {
+		t, ok := p.Type.(*ast.SelectorExpr)
+		return ok && t.Sel.Name == "Principal"
+	})
 }

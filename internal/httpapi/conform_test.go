@@ -17,7 +17,7 @@ import (
 // described is the served document, with the schemas of its answers closed: an answer with
 // a member that the document does not know is one too.
 type described struct {
-	paths map[string]map[string]operation
+	paths map[string]map[string]documented
 
 	mu       sync.Mutex // a compiler is one goroutine's at a time
 	compiler *jsonschema.Compiler
@@ -29,7 +29,7 @@ func (d *described) schema(component string) (*jsonschema.Schema, error) {
 	return d.compiler.Compile("doc.json#/components/schemas/" + component)
 }
 
-type operation struct {
+type documented struct {
 	OperationID string                     `json:"operationId"`
 	Responses   map[string]json.RawMessage `json:"responses"`
 }
@@ -40,7 +40,7 @@ var document = sync.OnceValues(func() (*described, error) {
 		return nil, err
 	}
 	var doc struct {
-		Paths      map[string]map[string]operation `json:"paths"`
+		Paths      map[string]map[string]documented `json:"paths"`
 		Components struct {
 			Schemas map[string]map[string]any `json:"schemas"`
 		} `json:"components"`
@@ -66,13 +66,13 @@ var document = sync.OnceValues(func() (*described, error) {
 })
 
 // find is the operation of a request, false for a path or method that there is not.
-func (d *described) find(r *http.Request) (operation, bool) {
+func (d *described) find(r *http.Request) (documented, bool) {
 	method := strings.ToLower(r.Method)
 	if method == "head" {
 		method = "get"
 	}
 	got := strings.Split(r.URL.EscapedPath(), "/")
-	best, bestPath := operation{}, ""
+	best, bestPath := documented{}, ""
 	for path, methods := range d.paths {
 		op, ok := methods[method]
 		if want := strings.Split(path, "/"); !ok || len(want) != len(got) || !fits(want, got) {

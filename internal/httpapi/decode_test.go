@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +18,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // heard is an engine that remembers what it was asked, and decides nothing.
 type heard struct {
-	httpapi.LocalEngine
+	operation.Engine
 	advance   *engine.AdvanceRequest
 	decisions *engine.DecisionsRequest
 }
@@ -100,50 +100,44 @@ func TestRequestsComeThrough(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := rapid.StringMatching(`[^\x00-\x1f\x7f]{1,20}`)
 		revision := rapid.Int64Range(1, 1<<53).Draw(rt, "revision")
-		ask := httpapi.AdvanceRequest{
+		ask := engine.AdvanceRequest{
 			ID: "wf-" + text.Draw(rt, "id"), Action: text.Draw(rt, "action"), ExpectedRevision: &revision,
 			Key:  rapid.StringMatching(`[a-zA-Z0-9!#$%&'()*+,./:;<=>?@\[\]^_{|}~-]{1,40}`).Draw(rt, "key"),
 			Data: json.RawMessage(`{"n":1.50,"t":` + quoted(text.Draw(rt, "data")) + `}`),
 		}
-		r, err := httpapi.Advance.NewRequest(t.Context(), base, ask)
+		r, err := httpapi.NewRequest(t.Context(), base, operation.Advance, &ask)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		e, w := hear(t, r)
-		want := engine.AdvanceRequest{ID: ask.ID, Action: ask.Action, Key: ask.Key, ExpectedRevision: &revision, Data: ask.Data}
 		if e.advance == nil {
 			rt.Fatalf("%d %s", w.Code, w.Body)
 		}
-		if diff := cmp.Diff(want, *e.advance); diff != "" {
+		if diff := cmp.Diff(ask, *e.advance); diff != "" {
 			rt.Fatal(diff)
 		}
 	})
 	yes, least, most := true, 0.125, 1.0
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("", 2*60*60))
-	ask := httpapi.DecisionsRequest{
+	ask := engine.DecisionsRequest{Cursor: "7", Limit: 3, Query: engine.DecisionQuery{
 		Workflow: "a&b", Instance: "wf 1", Owner: "o", Principal: "p", Action: "ä/ö", Outcome: judge.Approve, DecidedBy: judge.LayerModel,
 		Assurance: judge.AssuranceLLM, Code: "c", Degraded: &yes, MinConfidence: &least, MaxConfidence: &most, Since: at, Until: at,
-		Kinds: []string{"started", "refused"}, Text: "x + y", Cursor: "7", Limit: 3,
-	}
-	for _, f := range reflect.VisibleFields(reflect.TypeOf(ask)) {
-		if reflect.ValueOf(ask).FieldByIndex(f.Index).IsZero() {
+		Kinds: []record.Kind{"started", "refused"}, Text: "x + y",
+	}}
+	for _, f := range operation.Decisions.Routes[0].Fields(operation.InQuery) {
+		if f.In(&ask).IsZero() {
 			t.Errorf("%s is not tried", f.Name)
 		}
 	}
-	r, err := httpapi.Decisions.NewRequest(t.Context(), base, ask)
+	r, err := httpapi.NewRequest(t.Context(), base, operation.Decisions, &ask)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, w := hear(t, r)
-	want := engine.DecisionsRequest{Cursor: "7", Limit: 3, Query: engine.DecisionQuery{
-		Workflow: ask.Workflow, Instance: ask.Instance, Owner: ask.Owner, Principal: ask.Principal, Action: ask.Action, Outcome: ask.Outcome,
-		DecidedBy: ask.DecidedBy, Assurance: ask.Assurance, Code: ask.Code, Degraded: ask.Degraded, MinConfidence: &least, MaxConfidence: &most,
-		Since: at, Until: at, Kinds: []record.Kind{"started", "refused"}, Text: ask.Text,
-	}}
 	if e.decisions == nil {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	if diff := cmp.Diff(want, *e.decisions); diff != "" {
+	if diff := cmp.Diff(ask, *e.decisions); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -157,13 +151,13 @@ func quoted(text string) string {
 }
 
 // broken is an engine with defects.
-type broken struct{ httpapi.LocalEngine }
+type broken struct{ operation.Engine }
 
 func (broken) List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error) {
 	panic("a secret of the inside")
 }
 
-func (broken) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+func (broken) StatusAt(context.Context, engine.Principal, string, engine.When) (engine.StatusResult, error) {
 	return engine.StatusResult{}, context.DeadlineExceeded
 }
 

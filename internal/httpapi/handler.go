@@ -18,6 +18,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // The headers that the face reads and writes beside the usual ones.
@@ -54,10 +55,12 @@ func New(cfg Config) (*Handler, error) {
 	h := &Handler{cfg: cfg, mux: http.NewServeMux()}
 	h.streams = newStreams(cfg.MaxStreams, cfg.MaxAllStreams)
 	methods := map[string][]string{}
-	for _, op := range operations() {
-		about := op.route()
-		methods[about.Path] = append(methods[about.Path], about.Method)
-		h.mux.HandleFunc(about.Method+" "+about.Path, func(w http.ResponseWriter, r *http.Request) { op.serve(h, w, r) })
+	for _, op := range operation.All() {
+		for i := range op.Info().Routes {
+			route := &op.Info().Routes[i]
+			methods[route.Path] = append(methods[route.Path], route.Method)
+			h.mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, op, route) })
+		}
 	}
 	methods[DocumentPath] = []string{http.MethodGet}
 	h.mux.HandleFunc("GET "+DocumentPath, h.serveDocument)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -56,7 +57,7 @@ func TestRefusedStart(t *testing.T) {
 // against the document (conforms).
 func TestEveryOperation(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) {
-		c.Sources = func() []httpapi.Source { return []httpapi.Source{{Name: "ci", Kind: "http", ReadOnly: true}} }
+		c.Sources = func() []operation.Source { return []operation.Source{{Name: "ci", Kind: "http", ReadOnly: true}} }
 	})
 	a.ask(operator, "POST /v1/definitions", paper).is(http.StatusCreated)
 	a.ask(operator, "PUT /v1/definitions/paper", paper).is(http.StatusOK)

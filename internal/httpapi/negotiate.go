@@ -11,13 +11,13 @@ import (
 
 // negotiate chooses the media type of the answer. Where events can be had as they happen,
 // they are when Accept prefers that.
-func (o Operation[Req, Res]) negotiate(r *http.Request) (string, error) {
+func negotiate(r *http.Request, events bool) (string, error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(accept) == "" {
 		return jsonType, nil
 	}
 	plain := quality(accept, jsonType)
-	if o.stream != nil && r.Method == http.MethodGet {
+	if events && r.Method == http.MethodGet {
 		if q := quality(accept, eventStream); q > plain {
 			return eventStream, nil
 		}
@@ -26,7 +26,7 @@ func (o Operation[Req, Res]) negotiate(r *http.Request) (string, error) {
 		return jsonType, nil
 	}
 	hint := "It is " + jsonType + "."
-	if o.stream != nil {
+	if events {
 		hint = "It is " + jsonType + " or " + eventStream + "."
 	}
 	return "", &engine.Error{Code: CodeNotAcceptable, Message: "The answer cannot be had in the media types that Accept names.", Hint: hint}

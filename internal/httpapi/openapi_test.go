@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"net/http"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // TestDocumentIsFresh holds that the served document is what the table and the types say.
@@ -43,12 +44,14 @@ func fresh(t *testing.T, file string, want []byte) {
 func document(t testing.TB) object {
 	s := &schemas{source: &source{t: t, packages: map[string]*words{}}, components: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
-	for _, op := range operations() {
-		about := op.route()
-		if paths[about.Path] == nil {
-			paths[about.Path] = object{}
+	for _, op := range operation.All() {
+		for i := range op.Info().Routes {
+			about := &op.Info().Routes[i]
+			if paths[about.Path] == nil {
+				paths[about.Path] = object{}
+			}
+			paths[about.Path].(object)[strings.ToLower(about.Method)] = s.operation(op, about)
 		}
-		paths[about.Path].(object)[strings.ToLower(about.Method)] = s.operation(op)
 	}
 	problem := s.of(reflect.TypeFor[Problem]())
 	return object{
@@ -100,11 +103,9 @@ var responseHeaders = object{
 func headerRef(name string) object { return object{"$ref": "#/components/headers/" + name} }
 
 // operation is one operation object.
-func (s *schemas) operation(op operation) object {
-	about := op.route()
-	req, res := op.types()
-	p := planOf(req)
-	ok := s.success(about, p, res)
+func (s *schemas) operation(op operation.Any, about *operation.Route) object {
+	_, res := op.Types()
+	ok := s.success(about, res)
 	responses := object{"200": ok, "default": object{"$ref": "#/components/responses/Problem"}}
 	if about.Created {
 		created := maps.Clone(ok)
@@ -113,26 +114,26 @@ func (s *schemas) operation(op operation) object {
 		created["headers"].(object)["Location"] = headerRef("Location")
 		responses["201"] = created
 	}
-	if about.Tagged && about.Method == http.MethodGet {
+	if about.Tagged && about.Reads() {
 		responses["304"] = object{"description": "What If-None-Match names is still what it is."}
 	}
-	if slices.Contains(p.names(inHeader), headerIfMatch) {
+	if slices.Contains(about.Names(operation.InHeader), headerIfMatch) {
 		responses["412"] = object{"$ref": "#/components/responses/Problem"}
 	}
 	out := object{
-		"operationId": about.ID, "summary": about.Summary, "description": about.Description, "tags": []string{about.Tag},
+		"operationId": about.ID, "summary": about.Title, "description": about.Description, "tags": []string{op.Info().Group},
 		"responses": responses,
 	}
-	if params := s.parameters(about, req, p); len(params) > 0 {
+	if params := parameters(about); len(params) > 0 {
 		out["parameters"] = params
 	}
-	if body := s.body(about, req, p); body != nil {
+	if body := body(op, about); body != nil {
 		out["requestBody"] = body
 	}
 	return out
 }
 
-func (s *schemas) success(about Route, p plan, res reflect.Type) object {
+func (s *schemas) success(about *operation.Route, res reflect.Type) object {
 	content := object{jsonType: object{"schema": s.of(res)}}
 	if about.Events {
 		content[eventStream] = object{"schema": object{"type": "string", "description": "Server-sent events: id is what Last-Event-ID takes, event the kind, data one event as in the pages."}}
@@ -141,72 +142,53 @@ func (s *schemas) success(about Route, p plan, res reflect.Type) object {
 	if about.Tagged {
 		said["ETag"] = headerRef("ETag")
 	}
-	if slices.Contains(p.names(inHeader), headerIdempotencyKey) {
+	if slices.Contains(about.Names(operation.InHeader), headerIdempotencyKey) {
 		said["Idempotency-Replayed"] = headerRef("Replayed")
 	}
-	if names := p.names(inQuery); slices.Contains(names, "limit") {
+	if slices.Contains(about.Names(operation.InQuery), "limit") {
 		said["Link"] = headerRef("Link")
 	}
 	return object{"description": "The answer.", "headers": said, "content": content}
 }
 
 // parameters are those of the path, the query and the headers.
-func (s *schemas) parameters(about Route, req reflect.Type, p plan) []object {
+func parameters(about *operation.Route) []object {
 	var out []object
-	for _, at := range []place{inPath, inQuery, inHeader} {
-		for _, f := range p[at] {
-			schema := s.input(f.of)
-			if f.name == headerIfMatch {
+	for _, at := range []operation.Place{operation.InPath, operation.InQuery, operation.InHeader} {
+		for _, f := range about.Fields(at) {
+			schema := f.Schema()
+			if f.Header == headerIfMatch {
 				schema = object{"type": "string"}
 			}
-			one := object{"name": f.name, "in": string(at), "schema": schema, "description": s.aboutInput(req, f)}
-			if f.required {
+			one := object{"name": f.HTTP(), "in": string(at), "schema": schema, "description": f.About()}
+			if f.Required || at == operation.InPath {
 				one["required"] = true
 			}
 			out = append(out, one)
 		}
 	}
-	if about.Tagged && about.Method == http.MethodGet {
+	if about.Tagged && about.Reads() {
 		out = append(out, object{"name": headerIfNoneMatch, "in": "header", "schema": object{"type": "string"}, "description": "ETags that the caller has."})
 	}
 	return out
 }
 
-func (s *schemas) aboutInput(req reflect.Type, f field) string {
-	return s.source.aboutField(req, req.FieldByIndex(f.index), f.name)
-}
-
-// input is the schema of a value in a request: what it can be is closed there.
-func (s *schemas) input(t reflect.Type) object {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.String || t.PkgPath() == "" {
-		return s.of(t)
-	}
-	out := object{"type": "string"}
-	if values := s.source.valuesOf(t); len(values) > 0 {
-		out["enum"] = values
-	}
-	return out
-}
-
-func (s *schemas) body(about Route, req reflect.Type, p plan) object {
-	if len(p[inBody]) > 0 {
+func body(op operation.Any, about *operation.Route) object {
+	if op.Info().Document {
 		content := object{jsonType: object{"schema": object{"type": "object", "description": "A definition; see the reference of definitions."}}}
 		if about.YAML {
 			content[yamlType] = object{"schema": object{"type": "string", "description": "The same as YAML."}}
 		}
 		return object{"required": true, "content": content}
 	}
-	if len(p[inJSON]) == 0 {
+	if len(about.Fields(operation.InBody)) == 0 {
 		return nil
 	}
 	properties, required := object{}, []string{}
-	for _, f := range p[inJSON] {
-		properties[f.name] = described(s.input(f.of), s.aboutInput(req, f))
-		if f.required {
-			required = append(required, f.name)
+	for _, f := range about.Fields(operation.InBody) {
+		properties[f.HTTP()] = described(f.Schema(), f.About())
+		if f.Required {
+			required = append(required, f.HTTP())
 		}
 	}
 	schema := object{"type": "object", "properties": properties, "additionalProperties": false}

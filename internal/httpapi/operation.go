@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -13,39 +12,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
-
-// Route is where an operation is, and what it is for.
-type Route struct {
-	Method, Path string
-	// ID names the operation in the OpenAPI document and in clients made from it.
-	ID string
-	// Tag groups operations: definitions, instances and so on.
-	Tag string
-	// Summary is a few words, Description as many sentences as it takes.
-	Summary, Description string
-	// Created says that success can be 201, with a Location.
-	Created bool
-	// YAML says that the body may also be application/yaml.
-	YAML bool
-	// Events says that the answer can also be had as text/event-stream.
-	Events bool
-	// Tagged says that the answer carries an ETag that begins with the revision.
-	Tagged bool
-}
-
-// Operation is one row of the table: what is asked as Req is answered as Res. The fields
-// of Req say where in a request they stand: path:"name", query:"name", header:"Name",
-// json:"name" of the body, or body:"document" for a body that is a document itself.
-type Operation[Req, Res any] struct {
-	Route
-	// run asks the engine.
-	run func(ctx context.Context, h *Handler, who auth.Identity, req Req) (Res, error)
-	// about says what the headers of an answer are made of; nil for nothing.
-	about func(req Req, res Res) headers
-	// stream takes over when events are wanted as they happen.
-	stream func(h *Handler, w http.ResponseWriter, r *http.Request, who auth.Identity, req Req) error
-}
 
 // headers are what an answer says outside its body.
 type headers struct {
@@ -56,58 +24,64 @@ type headers struct {
 	replayed             bool
 }
 
-// operation is an Operation whatever its types.
-type operation interface {
-	route() Route
-	types() (req, res reflect.Type)
-	serve(h *Handler, w http.ResponseWriter, r *http.Request)
-}
-
-func (o Operation[Req, Res]) route() Route { return o.Route }
-
-func (o Operation[Req, Res]) types() (req, res reflect.Type) {
-	return reflect.TypeFor[Req](), reflect.TypeFor[Res]()
-}
-
-func (o Operation[Req, Res]) serve(h *Handler, w http.ResponseWriter, r *http.Request) {
-	if err := o.answer(h, w, r); err != nil {
-		h.fail(w, r, o.ID, err)
+// serve answers a request to a route of an operation.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, op operation.Any, route *operation.Route) {
+	if err := h.answer(w, r, op, route); err != nil {
+		h.fail(w, r, route.ID, err)
 	}
 }
 
-func (o Operation[Req, Res]) answer(h *Handler, w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op operation.Any, route *operation.Route) error {
 	who, ok := auth.FromContext(r.Context())
 	if !ok {
 		return &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls."}
 	}
-	media, err := o.negotiate(r)
+	media, err := negotiate(r, route.Events)
 	if err != nil {
 		return err
 	}
-	var req Req
-	if err := h.read(w, r, o.Route, &req); err != nil {
+	req := operation.NewRequest(op)
+	if err := h.read(w, r, op, route, req); err != nil {
 		return err
 	}
 	if media == eventStream {
-		return o.stream(h, w, r, who, req)
+		return h.stream(w, r, who, req.(*operation.EventsRequest).Tail(-1)) //nolint:forcetypeassert // the one that has events
 	}
-	res, err := o.run(r.Context(), h, who, req)
+	res, err := operation.Call{Engine: h.cfg.Engine, Caller: who, Sources: h.cfg.Sources}.Ask(r.Context(), op, req)
 	if err != nil {
-		return err
+		return err //nolint:wrapcheck // an *engine.Error
 	}
 	body, err := encode(res)
 	if err != nil {
 		return err
 	}
-	h.send(w, r, o.headersOf(req, res), body)
+	h.send(w, r, headersOf(op, route, res), body)
 	return nil
 }
 
-func (o Operation[Req, Res]) headersOf(req Req, res Res) headers {
-	if o.about == nil {
-		return headers{}
+// headersOf are the headers of a result: what its fields say that have these names in
+// every result.
+func headersOf(op operation.Any, route *operation.Route, res any) headers {
+	about := headers{}
+	if route.Created {
+		about.location = op.Location(res)
 	}
-	return o.about(req, res)
+	v := reflect.ValueOf(res)
+	if f := v.FieldByName("Revision"); route.Tagged && f.IsValid() {
+		about.revision = f.Int()
+	}
+	if f := v.FieldByName("Replayed"); f.IsValid() {
+		about.replayed = f.Bool()
+	}
+	switch more := v.FieldByName("More"); {
+	case v.FieldByName("NextCursor").IsValid():
+		about.nextParam, about.nextValue = "cursor", v.FieldByName("NextCursor").String()
+	case v.FieldByName("NextAfter").IsValid() && !v.FieldByName("NextAfter").IsZero():
+		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByName("NextAfter").Int(), 10)
+	case more.IsValid() && more.Kind() == reflect.Bool && more.Bool():
+		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByName("Next").Int(), 10)
+	}
+	return about
 }
 
 // send answers with a result.

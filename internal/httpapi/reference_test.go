@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // TestReferenceIsFresh holds that the reference page is what the table and the types say.
@@ -36,57 +36,59 @@ func (p *page) write() {
 	p.line("OpenAPI 3.1 at `%s`. Required members and parameters are **bold**.\n", DocumentPath)
 	p.line("| operation | | |\n|---|---|---|")
 	for _, tag := range tags {
-		for _, op := range tagged(str(tag["name"])) {
-			r := op.route()
-			p.line("| [%s](#%s) | `%s %s` | %s |", r.ID, strings.ToLower(r.ID), r.Method, r.Path, r.Summary)
-		}
+		eachTagged(tag, func(_ operation.Any, r *operation.Route) {
+			p.line("| [%s](#%s) | `%s %s` | %s |", r.ID, strings.ToLower(r.ID), r.Method, r.Path, r.Title)
+		})
 	}
 	for _, tag := range tags {
 		p.line("\n## %s\n\n%s", tag["name"], tag["description"])
-		for _, op := range tagged(str(tag["name"])) {
-			p.operation(op)
-		}
+		eachTagged(tag, p.operation)
 	}
 	p.types()
 	p.problems()
 }
 
-func tagged(tag string) []operation {
-	return slices.DeleteFunc(operations(), func(op operation) bool { return op.route().Tag != tag })
+// eachTagged calls do with the routes of a chapter.
+func eachTagged(tag object, do func(operation.Any, *operation.Route)) {
+	for _, op := range operation.All() {
+		for i := range op.Info().Routes {
+			if op.Info().Group == str(tag["name"]) {
+				do(op, &op.Info().Routes[i])
+			}
+		}
+	}
 }
 
-func (p *page) operation(op operation) {
-	r := op.route()
-	req, res := op.types()
-	p.line("\n### %s\n\n`%s %s`\n\n%s %s", r.ID, r.Method, r.Path, sentenceOf(r.Summary), r.Description)
-	plan := planOf(req)
+func (p *page) operation(op operation.Any, r *operation.Route) {
+	_, res := op.Types()
+	p.line("\n### %s\n\n`%s %s`\n\n%s", r.ID, r.Method, r.Path, r.Description)
 	rows := 0
-	for _, at := range []place{inPath, inQuery, inHeader, inJSON, inBody} {
-		for _, f := range plan[at] {
-			if rows++; rows == 1 {
-				p.line("\n| | where | |\n|---|---|---|")
-			}
-			name, where := "`"+f.name+"`", string(at)
-			if f.required {
-				name = "**" + name + "**"
-			}
-			if at == inJSON {
-				where = "body"
-			}
-			about := p.schemas.aboutInput(req, f)
-			if f.of.Kind() == reflect.String {
-				if values, ok := p.schemas.input(f.of)["enum"].([]string); ok {
-					about += " One of: " + strings.Join(values, ", ") + "."
-				}
-			}
-			p.line("| %s | %s | %s |", name, where, cell(about))
+	row := func(name, where, about string, required bool) {
+		if rows++; rows == 1 {
+			p.line("\n| | where | |\n|---|---|---|")
 		}
+		if name = "`" + name + "`"; required {
+			name = "**" + name + "**"
+		}
+		p.line("| %s | %s | %s |", name, where, cell(about))
+	}
+	for _, at := range []operation.Place{operation.InPath, operation.InQuery, operation.InHeader, operation.InBody} {
+		for _, f := range r.Fields(at) {
+			about := f.About()
+			if len(f.Enum) > 0 {
+				about += " One of: " + strings.Join(f.Enum, ", ") + "."
+			}
+			row(f.HTTP(), string(at), about, f.Required || at == operation.InPath)
+		}
+	}
+	if op.Info().Document {
+		row("definition", "body", "A definition, JSON or YAML.", true)
 	}
 	codes := "200"
 	if r.Created {
 		codes = "201, 200 when nothing was created"
 	}
-	if r.Tagged && r.Method == http.MethodGet {
+	if r.Tagged && r.Reads() {
 		codes += ", 304"
 	}
 	p.schemas.of(res)

@@ -3,31 +3,34 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// NewRequest writes req as the handler reads it, to the server at base, so that a client
-// and the handler cannot understand a request differently.
-func (o Operation[Req, Res]) NewRequest(ctx context.Context, base *url.URL, req Req) (*http.Request, error) {
-	v := reflect.ValueOf(req)
-	p := planOf(v.Type())
-	for _, f := range p[inPath] {
-		if v.FieldByIndex(f.index).IsZero() {
-			return nil, wrong(f.name, fmt.Sprintf("The argument %q is missing.", f.name), "Give it.")
-		}
-	}
-	at := strings.TrimSuffix(base.String(), "/") + p.address(v, o.Path)
-	body, media, err := p.body(v, o.Route)
+// NewRequest writes req, a pointer to an operation's request, as the handler reads it, to
+// the server at base, so that a client and the handler cannot understand a request
+// differently.
+func NewRequest(ctx context.Context, base *url.URL, op operation.Any, req any) (*http.Request, error) {
+	route, err := chooseRoute(op, req)
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, o.Method, at, bytes.NewReader(body))
+	body, media, err := writeBody(op, route, req)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, route.Method, strings.TrimSuffix(base.String(), "/")+address(route, req), bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}
@@ -35,47 +38,69 @@ func (o Operation[Req, Res]) NewRequest(ctx context.Context, base *url.URL, req 
 	if media != "" {
 		r.Header.Set("Content-Type", media)
 	}
-	for _, f := range p[inHeader] {
-		text, ok := textOf(v.FieldByIndex(f.index))
+	for _, f := range route.Fields(operation.InHeader) {
+		text, ok := textOf(f.In(req))
 		if !ok {
 			continue
 		}
-		switch f.name {
+		switch f.Header {
 		case headerIfMatch:
 			text = `"` + text + `"`
 		case headerIdempotencyKey:
 			if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) || strings.TrimSpace(text) != text {
-				return nil, wrong(headerIdempotencyKey, "An idempotency key that goes over HTTP is of printable ASCII, without quotes and backslashes.", "Use another one, for example a UUID.")
+				return nil, operation.Wrong(headerIdempotencyKey, "An idempotency key that goes over HTTP is of printable ASCII, without quotes and backslashes.", "Use another one, for example a UUID.")
 			}
 		}
-		r.Header.Set(f.name, text)
+		r.Header.Set(f.Header, text)
 	}
 	return r, nil
 }
 
+// chooseRoute is the route with the most in its path of all that req has.
+func chooseRoute(op operation.Any, req any) (*operation.Route, error) {
+	var chosen *operation.Route
+	missing := ""
+	for i := range op.Info().Routes {
+		route := &op.Info().Routes[i]
+		in := route.Fields(operation.InPath)
+		lacks := slices.IndexFunc(in, func(f *operation.Field) bool { return f.In(req).IsZero() })
+		switch {
+		case lacks >= 0:
+			missing = in[lacks].Name
+		case chosen == nil || len(in) > len(chosen.Fields(operation.InPath)):
+			chosen = route
+		}
+	}
+	if chosen == nil {
+		return nil, operation.Wrong(missing, fmt.Sprintf("The argument %q is missing.", missing), "Give it.")
+	}
+	return chosen, nil
+}
+
 // address is the path with its names filled in, and the query.
-func (p plan) address(v reflect.Value, path string) string {
-	for _, f := range p[inPath] {
-		text, _ := textOf(v.FieldByIndex(f.index))
-		path = strings.Replace(path, "{"+f.name+"}", url.PathEscape(text), 1)
+func address(route *operation.Route, req any) string {
+	at := route.Path
+	for _, f := range route.Fields(operation.InPath) {
+		text, _ := textOf(f.In(req))
+		at = strings.Replace(at, "{"+f.HTTP()+"}", url.PathEscape(text), 1)
 	}
 	query := url.Values{}
-	for _, f := range p[inQuery] {
-		value := v.FieldByIndex(f.index)
+	for _, f := range route.Fields(operation.InQuery) {
+		value := f.In(req)
 		if value.Kind() == reflect.Slice {
 			for i := range value.Len() {
-				query.Add(f.name, value.Index(i).String())
+				query.Add(f.HTTP(), value.Index(i).String())
 			}
 			continue
 		}
 		if text, ok := textOf(value); ok {
-			query.Set(f.name, text)
+			query.Set(f.HTTP(), text)
 		}
 	}
 	if len(query) == 0 {
-		return path
+		return at
 	}
-	return path + "?" + query.Encode()
+	return at + "?" + query.Encode()
 }
 
 // textOf is a value as text of an address or a header; false for one that is not given.
@@ -103,27 +128,37 @@ func textOf(v reflect.Value) (string, bool) {
 	}
 }
 
-// body is the body with its media type, "" for none.
-func (p plan) body(v reflect.Value, o Route) ([]byte, string, error) {
-	if document := p[inBody]; len(document) == 1 {
-		d, _ := reflect.TypeAssert[Document](v.FieldByIndex(document[0].index))
-		if d.Media == "" {
-			d.Media = jsonType
+// writeBody is the body with its media type, "" for none.
+func writeBody(op operation.Any, route *operation.Route, req any) ([]byte, string, error) {
+	if op.Info().Document {
+		define, _ := req.(*engine.DefineRequest)
+		switch strings.ToLower(path.Ext(define.Source)) {
+		case ".yaml", ".yml":
+			return define.Document, yamlType, nil
 		}
-		return d.Bytes, d.Media, nil
+		return define.Document, jsonType, nil
 	}
-	if o.Method == http.MethodGet || len(p[inJSON]) == 0 {
+	fields := route.Fields(operation.InBody)
+	if len(fields) == 0 {
 		return nil, "", nil
 	}
 	members := map[string]any{}
-	for _, f := range p[inJSON] {
-		if value := v.FieldByIndex(f.index); !value.IsZero() {
-			members[f.name] = value.Interface()
+	for _, f := range fields {
+		value := f.In(req)
+		switch doc := value.Interface().(type) {
+		case []byte: // a document, which is not to be written as text
+			if len(doc) > 0 {
+				members[f.HTTP()] = json.RawMessage(doc)
+			}
+		default:
+			if !value.IsZero() {
+				members[f.HTTP()] = doc
+			}
 		}
 	}
 	body, err := encode(members)
 	if err != nil {
-		return nil, "", wrong("", "The request holds a document that is no JSON.", "Send a JSON object.")
+		return nil, "", operation.Wrong("", "The request holds a document that is no JSON.", "Send a JSON object.")
 	}
 	return body, jsonType, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/listen"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // reconnect is how long a client should wait before it takes a stream up again.
@@ -36,7 +37,7 @@ type stream struct {
 // answered.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identity, req engine.TailRequest) error {
 	if req.Limit != 0 {
-		return wrong("limit", "A stream has no pages, so it has no limit.", "Leave it out.")
+		return operation.Wrong("limit", "A stream has no pages, so it has no limit.", "Leave it out.")
 	}
 	select {
 	case <-listen.Draining(r.Context()):

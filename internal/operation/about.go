@@ -202,11 +202,11 @@ func (a *About) resolve(request reflect.Type) {
 	a.Fields = slices.Clone(a.Fields) // some are shared
 	for i := range a.Fields {
 		f := &a.Fields[i]
-		if a.Document && f.Kind != "" {
-			continue // a part of the document
-		}
 		found, ok := findField(request, f.Go, f.Name)
-		if !ok {
+		switch {
+		case !ok && a.Document:
+			continue // a part of the document
+		case !ok:
 			panic(fmt.Sprintf("operation %s: %s has no field for %q", a.ID, request, f.Name))
 		}
 		f.index = found.Index

@@ -35,7 +35,7 @@ const (
 // ReadObject reads a JSON object member by member. Nothing at all is an empty one. what
 // names it in messages: "arguments are", "body is".
 func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
 		return map[string]json.RawMessage{}, nil
 	}
 	if err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: len(raw) + 1, Depth: maxDepth}); err != nil {
@@ -64,9 +64,12 @@ func issueText(issue *strictdoc.Issue) string {
 	return "at " + issue.Path + ", " + issue.Message
 }
 
-// BindTool reads the arguments of a tool call. It returns the operation that is meant,
+// BindTool reads the arguments of a tool call; null is none. It returns the operation that is meant,
 // and a pointer to its request.
 func BindTool(op Any, raw json.RawMessage) (Any, any, error) {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
+		raw = json.RawMessage("{}")
+	}
 	members, err := ReadObject(raw, "arguments are")
 	if err != nil {
 		return nil, nil, err
@@ -78,16 +81,12 @@ func BindTool(op Any, raw json.RawMessage) (Any, any, error) {
 	if op, err = chooseOperation(op, listed, members); err != nil {
 		return nil, nil, err
 	}
-	about := op.Info()
 	req := NewRequest(op)
-	fields := toolFields(about)
-	if about.Document {
-		if raw = bytes.TrimSpace(raw); len(raw) == 0 {
-			raw = json.RawMessage("{}")
-		}
-		SetDocument(req, about.Tool.Name, raw)
+	if op.Info().Document {
+		SetDocument(req, op.Info().Tool.Name, raw)
+		return op, req, checkValues(listed, members)
 	}
-	return op, req, BindMembers(req, fields, members, Argument, (*Field).Argument)
+	return op, req, BindMembers(req, toolFields(op.Info()), members, Argument, (*Field).Argument)
 }
 
 // checkValues refuses a value that its field cannot have.

@@ -113,7 +113,10 @@ var (
 				{Name: "name", Help: "The workflow's name, from list."},
 				{Name: "version", Range: &Range{Least: 1}, Help: "The version, from 1; leave it out for the newest."},
 				{Name: "id", Help: "Instead of name: an instance's id, for the version that it has.", HTTPHelp: fieldID.Help},
-				{Name: "revision", Range: &Range{Least: 1}, Help: "With id: the version that the instance had at this revision."},
+				{
+					Name: "revision", Range: &Range{Least: 1}, Help: "With id: the version that the instance had at this revision.",
+					HTTPHelp: "Look at the past: the version that the instance had at this revision.",
+				},
 				fieldAt,
 			},
 			Tool: Tool{

@@ -13,11 +13,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"strconv"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // Config says which server, and who calls it.
@@ -36,8 +38,7 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Client calls one server. Its methods are those of *engine.Engine; the principal that
-// they take is not read, because the server knows who calls from the token.
+// Client is an operation.Caller at one server, which knows from the token who calls.
 type Client struct {
 	base    *url.URL
 	token   string
@@ -108,59 +109,58 @@ const maxAnswer = 64 << 20
 // caller's to wait for.
 const longestWait = 5 * time.Second
 
-// call sends a request, again where that is safe, and decodes the answer.
-func call[Req, Res any](ctx context.Context, c *Client, op httpapi.Operation[Req, Res], req Req) (Res, error) {
+// Ask performs an operation at the server: the request is sent again where that is safe.
+func (c *Client) Ask(ctx context.Context, op operation.Any, req any) (any, error) {
 	for try := 1; ; try++ {
-		res, safe, err := once(ctx, c, op, req)
+		res, safe, err := c.once(ctx, op, req)
 		if err == nil {
 			return res, nil
 		}
 		var e *engine.Error
 		if !safe || try >= c.tries || !errors.As(err, &e) || e.RetryAfter <= 0 || e.RetryAfter > longestWait {
-			return res, err
+			return nil, err
 		}
 		pause := time.NewTimer(e.RetryAfter)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return res, err
+			return nil, err
 		case <-pause.C:
 		}
 	}
 }
 
 // once sends a request once. safe says that it may be sent again.
-func once[Req, Res any](ctx context.Context, c *Client, op httpapi.Operation[Req, Res], req Req) (res Res, safe bool, err error) {
+func (c *Client) once(ctx context.Context, op operation.Any, req any) (res any, safe bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	r, err := op.NewRequest(within, c.base, req)
+	r, err := httpapi.NewRequest(within, c.base, op, req)
 	if err != nil {
-		return res, false, err
+		return nil, false, err //nolint:wrapcheck // an *engine.Error
 	}
 	safe = r.Method == http.MethodGet || r.Method == http.MethodPut || r.Header.Get("Idempotency-Key") != ""
 	resp, err := c.send(r)
 	if err != nil {
-		if ctx.Err() != nil {
-			safe = false
-		}
-		return res, safe, err
+		return nil, safe && ctx.Err() == nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // read to its end, or given up
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return res, safe, unreachable(c.base.Host, err)
+		return nil, safe, unreachable(c.base.Host, err)
 	case len(body) > maxAnswer:
-		return res, false, &engine.Error{Code: engine.CodeTooLarge, Message: "The server's answer is too large.", Hint: "Ask for fewer entries."}
+		return nil, false, &engine.Error{Code: engine.CodeTooLarge, Message: "The server's answer is too large.", Hint: "Ask for fewer entries."}
 	case resp.StatusCode >= http.StatusMultipleChoices:
-		return res, safe, refused(c.base.Host, resp, body)
+		return nil, safe, refused(c.base.Host, resp, body)
 	}
-	if err := json.Unmarshal(body, &res); err != nil {
-		return res, false, &engine.Error{
+	_, of := op.Types()
+	out := reflect.New(of)
+	if err := json.Unmarshal(body, out.Interface()); err != nil {
+		return nil, false, &engine.Error{
 			Code: engine.CodeInternal, Message: fmt.Sprintf("The answer of %s is not one of a gavel server.", c.base.Host), Hint: "Look at the address.", Err: err,
 		}
 	}
-	return res, safe, nil
+	return out.Elem().Interface(), safe, nil
 }
 
 // send sends a request with the token.

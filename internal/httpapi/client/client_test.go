@@ -28,16 +28,17 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-// A client can stand where an engine does.
+// Commands ask a server as they ask an engine.
 var (
-	_ httpapi.Engine = (*client.Client)(nil)
-	_ httpapi.Engine = (*engine.Engine)(nil)
+	_ operation.Caller = (*client.Client)(nil)
+	_ operation.Caller = operation.Call{}
 )
 
 func TestMain(m *testing.M) {
@@ -103,7 +104,7 @@ var (
 )
 
 // handler serves an engine to callers whose id is their token.
-func handler(t testing.TB, e httpapi.LocalEngine) http.Handler {
+func handler(t testing.TB, e operation.Engine) http.Handler {
 	t.Helper()
 	h, err := httpapi.New(httpapi.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -138,157 +139,114 @@ const paper = `{
     "dropped":   {"final": true}
   }}`
 
+// step is what both are asked.
+type step func(ctx context.Context, at operation.Caller) (any, error)
+
+func ask[Req, Res any](op *operation.Operation[Req, Res], req Req) step {
+	return func(ctx context.Context, at operation.Caller) (any, error) { return op.Do(ctx, at, req) }
+}
+
 // TestSameAsEngine: over the network, the same is answered as by the engine itself, errors
 // included, to the letter.
 func TestSameAsEngine(t *testing.T) {
 	direct := newEngine(t)
 	s := httptest.NewServer(handler(t, newEngine(t)))
 	defer s.Close()
-	remote := map[string]httpapi.Engine{}
+	remote := map[string]operation.Caller{}
 	for _, p := range []engine.Principal{operator, agent, reviewer} {
 		remote[p.ID] = newClient(t, client.Config{Server: s.URL, Token: p.ID})
 	}
 	const id = "wf-00000000-0000-7000-8000-000000000001"
-	one, stale := int64(1), int64(7)
+	one, stale, end := int64(1), int64(7), int64(-1)
 	yes, least := true, 0.9
 	at := time.Date(2026, 1, 2, 3, 4, 7, 0, time.UTC)
-	type call func(context.Context, httpapi.Engine, engine.Principal) (any, error)
 	steps := []struct {
 		who engine.Principal
-		do  call
+		do  step
 	}{
-		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Define(ctx, p, engine.DefineRequest{Source: "body.json", Document: []byte(paper)})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Define(ctx, p, engine.DefineRequest{Source: "body.yaml", Document: []byte("name: x\ninitialState: y\nstates: {}\n")})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) { return e.List(ctx, p) }},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Start(ctx, p, engine.StartRequest{Type: "paper", Context: json.RawMessage(`{"secret":"<s>","n":1.50}`), Key: "k"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Start(ctx, p, engine.StartRequest{Type: "paper", Context: json.RawMessage(`{"secret":"<s>","n":1.50}`), Key: "k"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Start(ctx, p, engine.StartRequest{Type: "nothing"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "submit"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "submit", ExpectedRevision: &stale})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Validate(ctx, p, engine.AdvanceRequest{ID: id, Action: "submit", Data: json.RawMessage(`{"title":"T"}`)})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "submit", Data: json.RawMessage(`{"title":"<T>"}`), ExpectedRevision: &one, Key: "m"})
-		}},
-		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Checkpoint(ctx, p, engine.CheckpointRequest{ID: id, Description: "here", Metadata: json.RawMessage(`{"a":1}`)})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.ListCheckpoints(ctx, p, id)
-		}},
-		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Undo(ctx, p, engine.UndoRequest{ID: id})
-		}},
-		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Redo(ctx, p, engine.UndoRequest{ID: id})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "publish"})
-		}},
-		{reviewer, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Reviews(ctx, p, engine.ReviewsRequest{Status: "all", Workflow: "paper", WorkflowID: id, Limit: 5})
-		}},
-		{reviewer, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			all, err := e.Reviews(ctx, p, engine.ReviewsRequest{})
+		{operator, ask(operation.Define, engine.DefineRequest{Source: "body.json", Document: []byte(paper)})},
+		{agent, ask(operation.Define, engine.DefineRequest{Source: "body.yaml", Document: []byte("name: x\ninitialState: y\nstates: {}\n")})},
+		{agent, ask(operation.List, operation.Empty{})},
+		{agent, ask(operation.Start, engine.StartRequest{Type: "paper", Context: json.RawMessage(`{"secret":"<s>","n":1.50}`), Key: "k"})},
+		{agent, ask(operation.Start, engine.StartRequest{Type: "paper", Context: json.RawMessage(`{"secret":"<s>","n":1.50}`), Key: "k"})},
+		{agent, ask(operation.Start, engine.StartRequest{Type: "nothing"})},
+		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "submit"})},
+		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "submit", ExpectedRevision: &stale})},
+		{agent, ask(operation.Validate, engine.AdvanceRequest{ID: id, Action: "submit", Data: json.RawMessage(`{"title":"T"}`)})},
+		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "submit", Data: json.RawMessage(`{"title":"<T>"}`), ExpectedRevision: &one, Key: "m"})},
+		{operator, ask(operation.Checkpoint, engine.CheckpointRequest{ID: id, Description: "here", Metadata: json.RawMessage(`{"a":1}`)})},
+		{agent, ask(operation.ListCheckpoints, operation.IDRequest{ID: id})},
+		{operator, ask(operation.Undo, engine.UndoRequest{ID: id})},
+		{operator, ask(operation.Redo, engine.UndoRequest{ID: id})},
+		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "publish"})},
+		{reviewer, ask(operation.Reviews, engine.ReviewsRequest{Status: "all", Workflow: "paper", WorkflowID: id, Limit: 5})},
+		{reviewer, func(ctx context.Context, at operation.Caller) (any, error) {
+			all, err := operation.Reviews.Do(ctx, at, engine.ReviewsRequest{})
 			if err != nil || len(all.Reviews) != 1 {
 				return all, err
 			}
-			view, err := e.Review(ctx, p, all.Reviews[0].ID)
+			view, err := operation.Review.Do(ctx, at, operation.IDRequest{ID: all.Reviews[0].ID})
 			if err != nil {
 				return view, err
 			}
-			done, err := e.Resolve(ctx, p, engine.ResolveRequest{ID: view.ID, Decision: judge.Reject, Reason: "No."})
+			done, err := operation.Resolve.Do(ctx, at, engine.ResolveRequest{ID: view.ID, Decision: judge.Reject, Reason: "No."})
 			return []any{view, done}, err
 		}},
-		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Rollback(ctx, p, engine.RollbackRequest{ID: id, CheckpointID: "none"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Status(ctx, p, id)
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.StatusAt(ctx, p, id, engine.When{Revision: 1})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.StatusAt(ctx, p, id, engine.When{At: at})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.CanExecute(ctx, p, id, []string{"draft", "reviewing"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Instances(ctx, p, engine.InstancesRequest{Workflow: "paper", State: "reviewing", Status: record.Running, Limit: 3})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.History(ctx, p, engine.HistoryRequest{ID: id, AfterSeq: 1, Limit: 2, Until: engine.When{Revision: 2}})
-		}},
-		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Timeline(ctx, p, engine.HistoryRequest{ID: id})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Decisions(ctx, p, engine.DecisionsRequest{Limit: 3, Query: engine.DecisionQuery{
-				Workflow: "paper", Degraded: new(bool), MaxConfidence: &least, Since: at, Kinds: []record.Kind{record.Refused, record.Advanced},
-			}})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Decisions(ctx, p, engine.DecisionsRequest{Query: engine.DecisionQuery{Outcome: "maybe"}})
-		}},
-		{operator, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Statistics(ctx, p, engine.StatisticsRequest{Workflow: "paper"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Tail(ctx, p, engine.TailRequest{Limit: 2})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Tail(ctx, p, engine.TailRequest{After: -1, WorkflowID: id})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Decide(ctx, p, engine.DecideRequest{Workflow: "paper", State: "draft", Action: "submit", Data: json.RawMessage(`{"title":"T"}`)})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.DescribeAt(ctx, p, engine.DescribeRequest{Name: "paper", Version: 1})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.DescribeAt(ctx, p, engine.DescribeRequest{ID: id})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Diagram(ctx, p, engine.DiagramRequest{ID: id, Format: "dot"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Diagram(ctx, p, engine.DiagramRequest{Name: "paper"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.ConfigureJudge(ctx, p, engine.JudgeConfigRequest{Name: "paper", Settings: workflow.JudgeSettings{StrictMode: &yes, MinConfidence: &least}})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.ConfigureJudge(ctx, p, engine.JudgeConfigRequest{Name: "paper", Settings: workflow.JudgeSettings{Enabled: new(bool)}})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Cancel(ctx, p, engine.CancelRequest{ID: id, Reason: "done"})
-		}},
-		{agent, func(ctx context.Context, e httpapi.Engine, p engine.Principal) (any, error) {
-			return e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "back"})
-		}},
+		{operator, ask(operation.Rollback, engine.RollbackRequest{ID: id, CheckpointID: "none"})},
+		{agent, ask(operation.Status, operation.StatusRequest{ID: id})},
+		{agent, ask(operation.Status, operation.StatusRequest{ID: id, When: engine.When{Revision: 1}})},
+		{agent, ask(operation.Status, operation.StatusRequest{ID: id, When: engine.When{At: at}})},
+		{agent, ask(operation.CanExecute, operation.CanExecuteRequest{ID: id, States: []string{"draft", "reviewing"}})},
+		{agent, ask(operation.Instances, engine.InstancesRequest{Workflow: "paper", State: "reviewing", Status: record.Running, Limit: 3})},
+		{agent, ask(operation.History, engine.HistoryRequest{ID: id, AfterSeq: 1, Limit: 2, Until: engine.When{Revision: 2}})},
+		{operator, ask(operation.Timeline, engine.HistoryRequest{ID: id})},
+		{agent, ask(operation.Decisions, engine.DecisionsRequest{Limit: 3, Query: engine.DecisionQuery{
+			Workflow: "paper", Degraded: new(bool), MaxConfidence: &least, Since: at, Kinds: []record.Kind{record.Refused, record.Advanced},
+		}})},
+		{agent, ask(operation.Decisions, engine.DecisionsRequest{Cursor: "not a cursor"})},
+		{operator, ask(operation.Statistics, engine.StatisticsRequest{Workflow: "paper"})},
+		{agent, ask(operation.Events, operation.EventsRequest{Limit: 2})},
+		{agent, ask(operation.Events, operation.EventsRequest{After: &end, ID: id})},
+		{agent, ask(operation.Decide, engine.DecideRequest{Workflow: "paper", State: "draft", Action: "submit", Data: json.RawMessage(`{"title":"T"}`)})},
+		{agent, ask(operation.Describe, engine.DescribeRequest{Name: "paper", Version: 1})},
+		{agent, ask(operation.Describe, engine.DescribeRequest{ID: id})},
+		{agent, ask(operation.Diagram, engine.DiagramRequest{ID: id, Format: "dot"})},
+		{agent, ask(operation.Diagram, engine.DiagramRequest{Name: "paper"})},
+		{agent, ask(operation.ConfigureJudge, engine.JudgeConfigRequest{Name: "paper", Settings: workflow.JudgeSettings{StrictMode: &yes, MinConfidence: &least}})},
+		{agent, ask(operation.ConfigureJudge, engine.JudgeConfigRequest{Name: "paper", Settings: workflow.JudgeSettings{Enabled: new(bool)}})},
+		{agent, ask(operation.Cancel, engine.CancelRequest{ID: id, Reason: "done"})},
+		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "back"})},
 	}
 	for i, s := range steps {
-		want, wantErr := s.do(t.Context(), direct, s.who)
-		got, err := s.do(t.Context(), remote[s.who.ID], engine.Principal{})
+		want, wantErr := s.do(t.Context(), operation.Call{Engine: direct, Caller: auth.Identity{Principal: s.who}})
+		got, err := s.do(t.Context(), remote[s.who.ID])
 		if diff := cmp.Diff(told(t, want, wantErr), told(t, got, err)); diff != "" {
 			t.Errorf("step %d, by the engine (-) and over the network (+):\n%s", i, diff)
+		}
+	}
+}
+
+// TestMistakes: what the request alone shows to be wrong has the code and the path that
+// the engine gives it.
+func TestMistakes(t *testing.T) {
+	e := newEngine(t)
+	s := httptest.NewServer(handler(t, e))
+	defer s.Close()
+	for path, do := range map[string]step{
+		"/outcome":       ask(operation.Decisions, engine.DecisionsRequest{Query: engine.DecisionQuery{Outcome: "maybe"}}),
+		"/minConfidence": ask(operation.Decisions, engine.DecisionsRequest{Query: engine.DecisionQuery{MinConfidence: new(7.0)}}),
+		"/limit":         ask(operation.Instances, engine.InstancesRequest{Limit: 501}),
+		"/status":        ask(operation.Reviews, engine.ReviewsRequest{Status: "maybe"}),
+	} {
+		for name, at := range map[string]operation.Caller{
+			"engine": operation.Call{Engine: e, Caller: auth.Identity{Principal: agent}},
+			"server": newClient(t, client.Config{Server: s.URL, Token: agent.ID}),
+		} {
+			_, err := do(t.Context(), at)
+			var e *engine.Error
+			if !errors.As(err, &e) || e.Code != engine.CodeInvalidArgument || e.Path != path || e.Hint == "" {
+				t.Errorf("%s, %s: %#v", name, path, err)
+			}
 		}
 	}
 }
@@ -333,14 +291,14 @@ func TestRetries(t *testing.T) {
 		do    func() error
 		tries int64
 	}{
-		"a question": {func() error { _, err := c.List(t.Context(), agent); return err }, 3},
+		"a question": {func() error { _, err := operation.List.Do(t.Context(), c, operation.Empty{}); return err }, 3},
 		"with a key": {func() error {
-			_, err := c.Start(t.Context(), agent, engine.StartRequest{Type: "x", Key: "k"})
+			_, err := operation.Start.Do(t.Context(), c, engine.StartRequest{Type: "x", Key: "k"})
 			return err
 		}, 3},
-		"without one": {func() error { _, err := c.Start(t.Context(), agent, engine.StartRequest{Type: "x"}); return err }, 1},
+		"without one": {func() error { _, err := operation.Start.Do(t.Context(), c, engine.StartRequest{Type: "x"}); return err }, 1},
 		"judge config": {func() error {
-			_, err := c.ConfigureJudge(t.Context(), agent, engine.JudgeConfigRequest{Name: "x"})
+			_, err := operation.ConfigureJudge.Do(t.Context(), c, engine.JudgeConfigRequest{Name: "x"})
 			return err
 		}, 1},
 	} {
@@ -386,7 +344,7 @@ func TestStrangeServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(c.handler)
 			defer s.Close()
-			_, err := newClient(t, client.Config{Server: s.URL, Token: "top-secret", Tries: 1}).List(t.Context(), agent)
+			_, err := operation.List.Do(t.Context(), newClient(t, client.Config{Server: s.URL, Token: "top-secret", Tries: 1}), operation.Empty{})
 			if engine.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "top-secret") {
 				t.Errorf("%s: %v", engine.CodeOf(err), err)
 			}
@@ -423,11 +381,11 @@ func TestCAFile(t *testing.T) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	who, err := newClient(t, client.Config{Server: s.URL, Token: agent.ID, CAFile: file}).WhoAmI(t.Context())
+	who, err := operation.Who.Do(t.Context(), newClient(t, client.Config{Server: s.URL, Token: agent.ID, CAFile: file}), operation.Empty{})
 	if err != nil || who.Principal != agent.ID {
 		t.Errorf("%+v, %v", who, err)
 	}
-	if _, err := newClient(t, client.Config{Server: s.URL, Token: agent.ID}).WhoAmI(t.Context()); engine.CodeOf(err) != engine.CodeUnavailable {
+	if _, err := operation.Who.Do(t.Context(), newClient(t, client.Config{Server: s.URL, Token: agent.ID}), operation.Empty{}); engine.CodeOf(err) != engine.CodeUnavailable {
 		t.Errorf("a server that nobody vouches for: %v", err)
 	}
 }

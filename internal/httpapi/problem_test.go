@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // TestStatuses: every code has a status, and what may succeed later has one that says so.
@@ -30,21 +31,11 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestTable: names are used once, and what a path names is read from it.
-func TestTable(t *testing.T) {
-	ids := map[string]bool{}
-	for _, op := range operations() {
-		about := op.route()
-		req, _ := op.types()
-		if ids[about.ID] {
-			t.Errorf("the operation id %s stands twice", about.ID)
-		}
-		ids[about.ID] = true
-		if about.Summary == "" || about.Description == "" || !slices.ContainsFunc(tags, func(o object) bool { return o["name"] == about.Tag }) {
-			t.Errorf("%s: no summary, description or known tag", about.ID)
-		}
-		if about.Method == http.MethodGet && (len(planOf(req)[inJSON]) > 0 || len(planOf(req)[inBody]) > 0) {
-			t.Errorf("%s: a GET has no body", about.ID)
+// TestGroups: every operation is in a chapter of the reference.
+func TestGroups(t *testing.T) {
+	for _, op := range operation.All() {
+		if !slices.ContainsFunc(tags, func(o object) bool { return o["name"] == op.Info().Group }) {
+			t.Errorf("%s: there is no chapter %q; give tags one", op.Info().ID, op.Info().Group)
 		}
 	}
 }
