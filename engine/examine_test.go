@@ -34,36 +34,36 @@ func scripted(name string) engine.DefineRequest {
 // TestDefinitionsAreReadInTurn: a principal whose definitions take long holds half of the
 // places at most, so that another's is read at once.
 func TestDefinitionsAreReadInTurn(t *testing.T) {
-	held, passed := make(chan struct{}), atomic.Int32{}
-	b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
-		c.Compiler = compilerFunc(func(_ context.Context, caller string) error {
-			if caller == agent.ID {
-				passed.Add(1)
-				<-held
-			}
-			return nil
+	synctest.Test(t, func(t *testing.T) {
+		held, passed := make(chan struct{}), atomic.Int32{}
+		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+			c.Reader = nil // a process has no place in a bubble
+			c.Compiler = compilerFunc(func(_ context.Context, caller string) error {
+				if caller == agent.ID {
+					passed.Add(1)
+					<-held
+				}
+				return nil
+			})
 		})
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() {
+				if _, err := b.Define(t.Context(), agent, scripted(fmt.Sprint("heavy-", i))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait() // until all that can be read are
+		if n, most := passed.Load(), int32(max(2, runtime.GOMAXPROCS(0))+1)/2; n != most {
+			t.Errorf("%d definitions of one principal are read at once, want %d", n, most)
+		}
+		if _, err := b.Define(t.Context(), other, scripted("light")); err != nil {
+			t.Error(err)
+		}
+		close(held)
+		wg.Wait()
 	})
-	var wg sync.WaitGroup
-	for i := range 64 {
-		wg.Go(func() {
-			if _, err := b.Define(t.Context(), agent, scripted(fmt.Sprint("heavy-", i))); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	most := int32(max(2, runtime.GOMAXPROCS(0))+1) / 2
-	for passed.Load() < most {
-		runtime.Gosched()
-	}
-	if _, err := b.Define(t.Context(), other, scripted("light")); err != nil {
-		t.Error(err)
-	}
-	if n := passed.Load(); n != most {
-		t.Errorf("%d definitions of one principal are read at once, want %d", n, most)
-	}
-	close(held)
-	wg.Wait()
 }
 
 // TestLintIsChargedWhileItLasts: a look at a definition ends when its principal's time is

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
@@ -250,6 +251,82 @@ func TestRulesOfSeveralProcesses(t *testing.T) {
 			t.Errorf("%d configurations, %v", len(configs), err)
 		}
 		b.start(agent, "other", `{}`)
+	}
+}
+
+// busyStore is a store to which another process writes while it is read.
+type busyStore struct {
+	engine.Store
+	meanwhile func() // once
+}
+
+func (s *busyStore) happen() {
+	if f := s.meanwhile; f != nil {
+		s.meanwhile = nil
+		f()
+	}
+}
+
+func (s *busyStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+	defer s.happen()
+	return s.Store.Definition(ctx, name, version)
+}
+
+func (s *busyStore) Definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
+	defer s.happen()
+	return s.Store.Definitions(ctx)
+}
+
+func (s *busyStore) JudgeConfigs(ctx context.Context, name string) ([]engine.JudgeConfig, error) {
+	s.happen()
+	return s.Store.JudgeConfigs(ctx, name)
+}
+
+func (s *busyStore) AddDefinition(ctx context.Context, d engine.StoredDefinition) error {
+	s.happen()
+	return s.Store.AddDefinition(ctx, d)
+}
+
+func (s *busyStore) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error {
+	s.happen()
+	return s.Store.AddJudgeConfig(ctx, c)
+}
+
+// A rule that another process adds between two looks at the store is no manipulation.
+func TestRulesAreMadeMeanwhile(t *testing.T) {
+	store := memstore.New()
+	keyed := func(c *engine.Config) { c.RuleKey = ruleKey }
+	s := &busyStore{Store: store}
+	elsewhere, b := newBenchWith(t, store, nil, keyed), newBenchWith(t, s, nil, keyed)
+	elsewhere.define(operator, fmt.Sprintf(sternPay, "pay"))
+	elsewhere.configure(operator, "pay", workflow.JudgeSettings{StrictMode: new(true)})
+	for i, look := range []func(){
+		func() { b.start(agent, "pay", `{}`) }, // the definition, or the configurations
+		func() {
+			if all, err := b.List(t.Context(), operator); err != nil || len(all) < 1 {
+				t.Errorf("%d definitions, %v", len(all), err)
+			}
+		},
+		func() { b.define(operator, fmt.Sprintf(sternPay, "mine")) },
+		func() { b.configure(operator, "pay", workflow.JudgeSettings{StrictMode: new(false)}) },
+	} {
+		for n, add := range []func(){
+			func() { elsewhere.define(operator, fmt.Sprintf(sternPay, fmt.Sprint("other-", i))) },
+			func() {
+				elsewhere.define(operator, strings.Replace(fmt.Sprintf(sternPay, "pay"), "why", fmt.Sprint("why", i), 1))
+			},
+			func() {
+				elsewhere.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(float64(i) / 10)}) // and what was read is old
+				s.meanwhile = func() {
+					elsewhere.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(float64(i)/10 + .01)})
+				}
+			},
+		} {
+			if s.meanwhile = add; n == 2 {
+				add()
+			}
+			look()
+		}
 	}
 }
 

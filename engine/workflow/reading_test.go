@@ -83,6 +83,14 @@ func TestParsedBelievesNothing(t *testing.T) {
 	if i := issues[0]; i.Severity != workflow.SeverityError || i.Line != 0 || strings.ContainsRune(i.Message, 0x1b) || len(i.Message) > 5000 {
 		t.Errorf("taken as it came: %.80v", i)
 	}
+	const broken = `{"name":"w","initialState":"a","inputSchema":{"type":"nonsense"},"states":{"a":{"final":true}}}`
+	if d, _, err = r.Parsed([]byte(`{"document":` + broken + `,"lines":{"":0,"/inputSchema":-5}}`)); err != nil {
+		t.Fatal(err)
+	}
+	issues, err = d.LintParsed(t.Context(), workflow.LintOptions{Compiler: compiler()}, nil)
+	if err != nil || len(issues) != 1 || issues[0].Line != 0 {
+		t.Errorf("lines that there cannot be: %v, %v", issues, err)
+	}
 	large := strings.Replace(fine, `"a":{"final":true}`, `"a":{"final":true},"b":{"final":true}`, 1)
 	if d, issues, err := r.Parsed([]byte(`{"document":` + large + `}`)); d != nil || len(issues) != 1 || err != nil {
 		t.Errorf("beyond the bounds: %v, %v, %v", d, issues, err)

@@ -267,12 +267,15 @@ func TestTLSSuites(t *testing.T) {
 		if !strings.Contains(suite.Name, "_ECDSA_") || !slices.Contains(suite.SupportedVersions, tls.VersionTLS12) {
 			continue // of another certificate, or another version
 		}
-		c := i.client("")
-		config := c.Transport.(*http.Transport).TLSClientConfig
+		config := i.client("").Transport.(*http.Transport).TLSClientConfig // without HTTP/2, which has a list of its own
 		config.MaxVersion, config.CipherSuites = tls.VersionTLS12, []uint16{suite.ID}
 		want := strings.Contains(suite.Name, "_GCM_") || strings.Contains(suite.Name, "_POLY1305_")
-		if _, err := ask(c, s.URL()); (err == nil) != want {
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.URL(), "https://"), config)
+		if (err == nil) != want {
 			t.Errorf("%s: %v", suite.Name, err)
+		}
+		if err == nil {
+			_ = conn.Close()
 		}
 	}
 }

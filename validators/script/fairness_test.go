@@ -261,10 +261,10 @@ func TestProbe(t *testing.T) {
 	if err := none.Probe(t.Context()); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("without a worker: %v", err)
 	}
-	if err := none.Close(); err != nil {
+	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := none.Probe(t.Context()); !errors.Is(err, script.ErrUnavailable) {
+	if err := p.Probe(t.Context()); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("after Close: %v", err)
 	}
 }

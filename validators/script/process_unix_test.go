@@ -3,8 +3,11 @@
 package script_test
 
 import (
+	"context"
+	"errors"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -18,5 +21,24 @@ func TestWorkersStandApart(t *testing.T) {
 		if group, err := syscall.Getpgid(pid); err != nil || group == syscall.Getpgrp() {
 			t.Errorf("a worker is in our process group: %v", err)
 		}
+	}
+}
+
+// TestReadEndsThoughItsWorkerStands: the limit is kept by this process too, not by the
+// worker alone, which a document may have taken over.
+func TestReadEndsThoughItsWorkerStands(t *testing.T) {
+	p := newPool(t, script.Config{Read: 100 * time.Millisecond})
+	if _, err := p.Read(t.Context(), "agent", []byte("say hello")); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range p.WorkerPIDs() {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := p.Read(ctx, "agent", []byte("say hello")); !errors.Is(err, script.ErrTooCostly) {
+		t.Errorf("got %v", err)
 	}
 }
