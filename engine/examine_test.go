@@ -128,6 +128,9 @@ func wide(name string, actions int) string {
 // TestDefinitionsOfOnePrincipalTakeBoundedMemory: what is kept of parsed definitions is
 // bounded by bytes, and one principal's by a part of them.
 func TestDefinitionsOfOnePrincipalTakeBoundedMemory(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector's memory is counted too")
+	}
 	b := newBench(t)
 	heap := func() int {
 		var m runtime.MemStats

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -21,6 +22,11 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main(workflow.Read)
+	if raceDetector { // histories of one goroutine: a sample will do, unless a flag says otherwise
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	if err := pool().Close(); err != nil {
 		code = 1

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -379,9 +380,17 @@ func TestMigrateManyPages(t *testing.T) {
 	onStores(t, func(t *testing.T, s engine.Store) {
 		b := newBenchOn(t, s)
 		b.define(operator, paperV1)
-		for i := range 1100 {
-			b.start(agent, "paper", fmt.Sprintf(`{"n":%d}`, i))
+		var starts sync.WaitGroup // at once, so that a store writes many together
+		for first := range 50 {
+			starts.Go(func() {
+				for i := first; i < 1100; i += 50 {
+					if _, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "paper", Context: fmt.Appendf(nil, `{"n":%d}`, i)}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
 		}
+		starts.Wait()
 		b.define(operator, paperV2)
 		if r := b.migrate(engine.MigrateRequest{}); r.Migrated != 1100 || len(r.Entries) != 1100 {
 			t.Errorf("migrated %d of 1100", r.Migrated)

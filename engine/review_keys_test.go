@@ -110,6 +110,29 @@ func TestKeysOfAReviewAreAnsweredAfterItEnded(t *testing.T) {
 	}
 }
 
+// A key that comes when the review has just ended is bound to nothing: the request is
+// judged anew.
+func TestKeyOfAReviewThatEndsMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := &busyStore{Store: memstore.New(), method: "Commit"}
+	b := newReviewBenchOn(t, s, &world{})
+	b.define(operator, roundFlow)
+	id := b.start(agent, "round", `{}`).ID
+	opened := b.goWith("k1", `{"x":1}`)
+	s.meanwhile = func() {
+		if _, err := b.resolve(rita, opened.Review.ID, judge.Reject); err != nil {
+			t.Error(err)
+		}
+	}
+	req := engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`{"x":1}`), Key: "k2"}
+	_, err := b.Advance(t.Context(), agent, req)
+	wantCode(t, err, engine.CodeConflict)
+	if r := b.goWith("k2", `{"x":1}`); r.Replayed || r.Review == nil || r.Review.ID == opened.Review.ID {
+		t.Errorf("%+v, review %+v", r, r.Review)
+	}
+	b.verify(id)
+}
+
 // An approval that could not be carried out binds the reviewer's key as well.
 func TestKeyOfAnApprovalThatFoundTheReviewStale(t *testing.T) {
 	t.Parallel()

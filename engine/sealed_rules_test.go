@@ -254,42 +254,48 @@ func TestRulesOfSeveralProcesses(t *testing.T) {
 	}
 }
 
-// busyStore is a store to which another process writes while it is read.
+// busyStore is a store to which another process writes meanwhile: once, when method is asked.
 type busyStore struct {
 	engine.Store
-	meanwhile func() // once
+	method    string
+	meanwhile func()
 }
 
-func (s *busyStore) happen() {
-	if f := s.meanwhile; f != nil {
+func (s *busyStore) asked(method string) {
+	if f := s.meanwhile; f != nil && s.method == method {
 		s.meanwhile = nil
 		f()
 	}
 }
 
 func (s *busyStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
-	defer s.happen()
+	defer s.asked("Definition")
 	return s.Store.Definition(ctx, name, version)
 }
 
 func (s *busyStore) Definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
-	defer s.happen()
+	defer s.asked("Definitions")
 	return s.Store.Definitions(ctx)
 }
 
 func (s *busyStore) JudgeConfigs(ctx context.Context, name string) ([]engine.JudgeConfig, error) {
-	s.happen()
+	s.asked("JudgeConfigs")
 	return s.Store.JudgeConfigs(ctx, name)
 }
 
 func (s *busyStore) AddDefinition(ctx context.Context, d engine.StoredDefinition) error {
-	s.happen()
+	s.asked("AddDefinition")
 	return s.Store.AddDefinition(ctx, d)
 }
 
 func (s *busyStore) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error {
-	s.happen()
+	s.asked("AddJudgeConfig")
 	return s.Store.AddJudgeConfig(ctx, c)
+}
+
+func (s *busyStore) Commit(ctx context.Context, c engine.Commit) error {
+	s.asked("Commit")
+	return s.Store.Commit(ctx, c)
 }
 
 // A rule that another process adds between two looks at the store is no manipulation.
@@ -299,33 +305,32 @@ func TestRulesAreMadeMeanwhile(t *testing.T) {
 	s := &busyStore{Store: store}
 	elsewhere, b := newBenchWith(t, store, nil, keyed), newBenchWith(t, s, nil, keyed)
 	elsewhere.define(operator, fmt.Sprintf(sternPay, "pay"))
-	elsewhere.configure(operator, "pay", workflow.JudgeSettings{StrictMode: new(true)})
-	for i, look := range []func(){
-		func() { b.start(agent, "pay", `{}`) }, // the definition, or the configurations
-		func() {
-			if all, err := b.List(t.Context(), operator); err != nil || len(all) < 1 {
+	made := 0
+	define := func(name string) {
+		made++
+		elsewhere.define(operator, strings.Replace(fmt.Sprintf(sternPay, name), "why", fmt.Sprint("why", made), 1))
+	}
+	configure := func() {
+		made++
+		elsewhere.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(float64(made) / 1000)})
+	}
+	for method, look := range map[string]func(){
+		"Definition":   func() { b.start(agent, "pay", `{}`) },
+		"JudgeConfigs": func() { b.start(agent, "pay", `{}`) },
+		"Definitions": func() {
+			if all, err := b.List(t.Context(), operator); err != nil || len(all) == 0 {
 				t.Errorf("%d definitions, %v", len(all), err)
 			}
 		},
-		func() { b.define(operator, fmt.Sprintf(sternPay, "mine")) },
-		func() { b.configure(operator, "pay", workflow.JudgeSettings{StrictMode: new(false)}) },
+		"AddDefinition":  func() { b.define(operator, fmt.Sprintf(sternPay, fmt.Sprint("mine", made))) },
+		"AddJudgeConfig": func() { b.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(0.5)}) },
 	} {
-		for n, add := range []func(){
-			func() { elsewhere.define(operator, fmt.Sprintf(sternPay, fmt.Sprint("other-", i))) },
-			func() {
-				elsewhere.define(operator, strings.Replace(fmt.Sprintf(sternPay, "pay"), "why", fmt.Sprint("why", i), 1))
-			},
-			func() {
-				elsewhere.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(float64(i) / 10)}) // and what was read is old
-				s.meanwhile = func() {
-					elsewhere.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(float64(i)/10 + .01)})
-				}
-			},
-		} {
-			if s.meanwhile = add; n == 2 {
-				add()
+		for _, meanwhile := range []func(){configure, func() { define("pay") }, func() { define(fmt.Sprint("other", made)) }} {
+			configure() // so that what was read before is old
+			s.method, s.meanwhile = method, meanwhile
+			if look(); s.meanwhile != nil {
+				t.Errorf("%s was not asked", method)
 			}
-			look()
 		}
 	}
 }

@@ -183,6 +183,7 @@ func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []st
 }
 
 func TestTamperTable(t *testing.T) {
+	t.Parallel()
 	l := newTampered(t)
 	if found := l.outcome(t, func(file) error { return nil }); found != "" {
 		t.Fatalf("untouched: %s", found)
@@ -225,8 +226,8 @@ func TestTamperTable(t *testing.T) {
 				return run(f, "DELETE FROM "+table+" WHERE rowid = (SELECT "+which+"(rowid) FROM "+table+")")
 			})})
 		}
-		for _, c := range columns {
-			if table == "decision_index" && c.name == "id" {
+		for i, c := range columns {
+			if table == "decision_index" && c.name == "id" || raceDetector && i%8 > 0 { // one goroutine: a sample will do
 				continue
 			}
 			rows = append(rows, manipulation{table, "`" + c.name + "` is changed", l.outcome(t, func(f file) error {
@@ -301,6 +302,9 @@ func (l *ledger) writeTamperTable(t *testing.T, rows []manipulation) {
 			found = "not found: " + why
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.table, r.what, found)
+	}
+	if raceDetector {
+		return // the page has them all
 	}
 	if *update {
 		if err := os.WriteFile(tamperPage, []byte(b.String()), 0o600); err != nil {

@@ -26,6 +26,9 @@ func minute(n int) string {
 // A log of short lines behind a large context is held as what it is, not as the contexts
 // that it leads to, and no more are the checkpoints that lie between its lines.
 func TestImportHoldsNoContexts(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector's memory is counted too")
+	}
 	const lines, checkpoints = 2000, 200
 	var log strings.Builder
 	fmt.Fprintf(&log, `{"to":"a","data":{%s}}`+"\n", filled("one", 100<<10))

@@ -3,6 +3,7 @@ package folder_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -28,6 +29,11 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main()
+	if raceDetector { // histories of one goroutine: a sample will do, unless a flag says otherwise
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	if err := pool().Close(); err != nil {
 		code = 1

@@ -1,0 +1,5 @@
+//go:build race
+
+package folder_test
+
+const raceDetector = true
