@@ -180,7 +180,7 @@ A "late" answer decides and records nothing (` + "`busy`" + `), because the case
 questions of its principal, may be what takes so long. Only where a short question of
 the gate's own is not answered either is it an outage. The same holds for 429, 503, 529 and a spent quota
 where the principal took part in them, which the only question of this page did not
-([how that is told](../judge.md#when-it-cannot-be-had)).
+([how they are told apart](../judge.md#when-it-is-unavailable)).
 
 No row approves in strict mode without a judgement, no row whose fault the case
 can cause ("unreadable") approves at all unless a model judged, and every row
