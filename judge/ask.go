@@ -28,10 +28,10 @@ type question struct {
 	nonce    string
 }
 
-// ask renders the question about a case. It is pure: marker and nonce come from
+// askQuestion renders the question about a case. It is pure: marker and nonce come from
 // the caller. The error is for a case that cannot be asked about (no target, a
 // document that is no JSON): a defect of the program that built it.
-func ask(c Case, marker, nonce string) (question, error) {
+func askQuestion(c Case, marker, nonce string) (question, error) {
 	if len(c.Candidates) == 0 {
 		return question{}, errors.New("judge: the case has no target to ask about")
 	}
@@ -41,19 +41,19 @@ func ask(c Case, marker, nonce string) (question, error) {
 		Workflow: c.Workflow, About: c.About.Workflow,
 		From: c.State, FromAbout: c.About.State, Action: c.Action, ActionAbout: c.About.Action,
 		To: to.Target, ToAbout: to.About,
-		Passed: facts(c.Passed), Fetched: len(c.Fetched) > 0, Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce,
+		Passed: listEstablishedFacts(c.Passed), Fetched: len(c.Fetched) > 0, Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce,
 	}
 	for _, one := range q.criteria {
 		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.id, Text: one.text})
 	}
 	for _, e := range c.Rubric.Exemplars {
-		data, err := show("exemplar", e.Data, maxExemplarString, maxShownExemplar)
+		data, err := showDocument("exemplar", e.Data, maxExemplarString, maxShownExemplar)
 		if err != nil {
 			return question{}, err
 		}
 		in.Exemplars = append(in.Exemplars, prompts.Exemplar{Data: []byte(data.text), Outcome: string(e.Outcome), Why: e.Why})
 	}
-	docs, err := documents(c)
+	docs, err := listDocuments(c)
 	if err != nil {
 		return question{}, err
 	}
@@ -67,9 +67,9 @@ func ask(c Case, marker, nonce string) (question, error) {
 	return q, nil
 }
 
-// documents are what a model is shown of a case: the past, then what the gate fetched,
+// listDocuments are what a model is shown of a case: the past, then what the gate fetched,
 // then what is asked now.
-func documents(c Case) ([]document, error) {
+func listDocuments(c Case) ([]document, error) {
 	var out []document
 	for _, d := range []struct {
 		name        string
@@ -83,7 +83,7 @@ func documents(c Case) ([]document, error) {
 		if d.name == evidenceDocument && len(c.Fetched) == 0 {
 			continue
 		}
-		doc, err := show(d.name, d.raw, d.runes, d.size)
+		doc, err := showDocument(d.name, d.raw, d.runes, d.size)
 		if err != nil {
 			return nil, err
 		}
@@ -92,9 +92,9 @@ func documents(c Case) ([]document, error) {
 	return out, nil
 }
 
-// facts say what the layers that have approved established, so that the model
+// listEstablishedFacts say what the layers that have approved established, so that the model
 // need not look again.
-func facts(passed []LayerName) []string {
+func listEstablishedFacts(passed []LayerName) []string {
 	says := map[LayerName]string{
 		LayerTransition: "The action is legal in this state, and the agent may perform it.",
 		LayerFields:     "The required fields are there.",
@@ -115,14 +115,14 @@ func facts(passed []LayerName) []string {
 // other layer lets pass, but for the random marker and nonce, for which placeholders
 // stand.
 func Show(c Case) (prompts.Prompt, error) {
-	c.Passed = speaking(c)
-	q, err := ask(c, "MARKER", "NONCE")
+	c.Passed = listEarlierLayers(c)
+	q, err := askQuestion(c, "MARKER", "NONCE")
 	return q.prompt, err
 }
 
-// speaking are the layers before the model that have something to check in a case, in
+// listEarlierLayers are the layers before the model that have something to check in a case, in
 // the order in which they are asked.
-func speaking(c Case) []LayerName {
+func listEarlierLayers(c Case) []LayerName {
 	out := []LayerName{LayerTransition}
 	for _, l := range []struct {
 		name  LayerName

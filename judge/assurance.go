@@ -23,16 +23,16 @@ func (a Assurance) rank() int {
 // every known one.
 func (a Assurance) AtLeast(b Assurance) bool { return a.rank() >= b.rank() }
 
-// stronger returns the stronger of two levels.
-func stronger(a, b Assurance) Assurance {
+// strongerAssurance returns the stronger of two levels.
+func strongerAssurance(a, b Assurance) Assurance {
 	if a.AtLeast(b) {
 		return a
 	}
 	return b
 }
 
-// says names what a level examined, for sentences.
-func (a Assurance) says() string {
+// describe names what a level examined, for sentences.
+func (a Assurance) describe() string {
 	switch a {
 	case AssuranceStructural:
 		return "fields and schema"

@@ -109,7 +109,7 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 			key := c.Bound
 			if withEvidence {
 				same := json.RawMessage(fmt.Sprintf(`{"passed":%t}`, fetched == contents[2]))
-				e, err := Evidence{Name: "tests", Required: true}.holding(c, Fetched{Content: json.RawMessage(fetched), Same: same})
+				e, err := Evidence{Name: "tests", Required: true}.withContent(c, Fetched{Content: json.RawMessage(fetched), Same: same})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -137,7 +137,7 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 					t.Fatalf("approved because of %s", failure.Class)
 				}
 			}
-			if i := len(v.Opinions) - 1; v.Opinions[i].answered() && v.Opinions[i].Outcome != Approve && !v.Opinions[i].reused() {
+			if i := len(v.Opinions) - 1; v.Opinions[i].isJudgement() && v.Opinions[i].Outcome != Approve && !v.Opinions[i].isReused() {
 				refusedAt[key] = now
 			}
 			memory.learn(c, v)

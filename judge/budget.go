@@ -44,22 +44,22 @@ func newBudget(limit int, window time.Duration, now func() time.Time) *budget {
 	return &budget{limit: limit, slot: max(window/budgetSlots, 1), now: now, spent: make(map[string]*spending)}
 }
 
-// take spends n for a principal, or nothing when that is more than he has left; then
+// Spend spends n for a principal, or nothing when that is more than he has left; then
 // it says when it will not be.
-func (b *budget) take(principal string, n int) (ok bool, frees time.Duration) {
+func (b *budget) Spend(principal string, n int) (ok bool, frees time.Duration) {
 	if b == nil {
 		return true, 0
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := b.now()
-	s := b.of(principal, b.number(at))
+	s := b.spendingOf(principal, b.slotNumber(at))
 	// Who asks for more samples than the limit still gets one answer a window.
 	if total := s.total(); total == 0 || total+n <= b.limit {
 		*s.slot(s.last) += n
 		return true, 0
 	}
-	return false, b.frees(s, n, at)
+	return false, b.timeUntilFree(s, n, at)
 }
 
 // giveBack returns what was taken and not used.
@@ -73,23 +73,23 @@ func (b *budget) giveBack(principal string, n int) {
 	if !ok {
 		return // forgotten meanwhile
 	}
-	s.forward(b.number(b.now()))
+	s.forward(b.slotNumber(b.now()))
 	// From the newest slot that has any: what was taken a moment ago is there.
-	for number := s.last; number >= s.first(); number-- {
+	for number := s.last; number >= s.firstSlot(); number-- {
 		back := min(n, *s.slot(number))
 		*s.slot(number) -= back
 		n -= back
 	}
 }
 
-func (b *budget) number(at time.Time) int64 { return at.UnixNano() / int64(b.slot) }
+func (b *budget) slotNumber(at time.Time) int64 { return at.UnixNano() / int64(b.slot) }
 
-// of returns the spending of a principal, forwarded to a slot.
-func (b *budget) of(principal string, number int64) *spending {
+// spendingOf returns the spending of a principal, forwarded to a slot.
+func (b *budget) spendingOf(principal string, number int64) *spending {
 	s, ok := b.spent[principal]
 	if !ok {
 		if len(b.spent) >= budgetPrincipals {
-			b.forget(number)
+			b.evict(number)
 		}
 		s = &spending{last: number}
 		b.spent[principal] = s
@@ -98,9 +98,9 @@ func (b *budget) of(principal string, number int64) *spending {
 	return s
 }
 
-// forget makes room: whoever has nothing spent any more goes, or else the eighth that
+// evict makes room: whoever has nothing spent any more goes, or else the eighth that
 // spent least.
-func (b *budget) forget(number int64) {
+func (b *budget) evict(number int64) {
 	maps.DeleteFunc(b.spent, func(_ string, s *spending) bool {
 		s.forward(number)
 		return s.total() == 0
@@ -116,10 +116,10 @@ func (b *budget) forget(number int64) {
 	}
 }
 
-// frees is how long until n can be spent.
-func (b *budget) frees(s *spending, n int, at time.Time) time.Duration {
+// timeUntilFree is how long until n can be spent.
+func (b *budget) timeUntilFree(s *spending, n int, at time.Time) time.Duration {
 	left := s.total()
-	for number := s.first(); ; number++ {
+	for number := s.firstSlot(); ; number++ {
 		left -= *s.slot(number)
 		if left <= 0 || left+n <= b.limit {
 			gone := time.Unix(0, (number+slotsKept)*int64(b.slot))
@@ -128,8 +128,8 @@ func (b *budget) frees(s *spending, n int, at time.Time) time.Duration {
 	}
 }
 
-// first is the number of the oldest slot that counts.
-func (s *spending) first() int64 { return s.last - slotsKept + 1 }
+// firstSlot is the number of the oldest slot that counts.
+func (s *spending) firstSlot() int64 { return s.last - slotsKept + 1 }
 
 // slot is where a slot that counts is kept.
 func (s *spending) slot(number int64) *int {

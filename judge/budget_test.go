@@ -22,7 +22,7 @@ func TestBudget(t *testing.T) {
 	b := newBudget(3, time.Hour, clock.now)
 	take := func(who string, n int, want bool) time.Duration {
 		t.Helper()
-		ok, frees := b.take(who, n)
+		ok, frees := b.Spend(who, n)
 		if ok != want || ok != (frees == 0) {
 			t.Fatalf("%s: %v %v, want %v", who, ok, frees, want)
 		}
@@ -70,7 +70,7 @@ func TestNoBudget(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{0, -1} {
 		b := newBudget(limit, time.Hour, time.Now)
-		if ok, _ := b.take("ann", 1e9); !ok {
+		if ok, _ := b.Spend("ann", 1e9); !ok {
 			t.Errorf("limit %d binds", limit)
 		}
 		b.giveBack("ann", 1)
@@ -82,21 +82,21 @@ func TestBudgetForgetsWhoSpentLeast(t *testing.T) {
 	t.Parallel()
 	clock := newHand()
 	b := newBudget(2, time.Hour, clock.now)
-	b.take("spender", 2)
+	b.Spend("spender", 2)
 	for i := range 3 * budgetPrincipals {
-		b.take(fmt.Sprint("p", i), 1)
+		b.Spend(fmt.Sprint("p", i), 1)
 	}
 	if n := len(b.spent); n > budgetPrincipals {
 		t.Errorf("%d principals are remembered", n)
 	}
-	if ok, _ := b.take("spender", 1); ok {
+	if ok, _ := b.Spend("spender", 1); ok {
 		t.Error("the spender was forgotten")
 	}
 	// Those whose window has passed go first.
 	clock.at = clock.at.Add(2 * time.Hour)
 	late := budgetPrincipals / 2
 	for i := range late {
-		b.take(fmt.Sprint("late", i), 1)
+		b.Spend(fmt.Sprint("late", i), 1)
 	}
 	if n := len(b.spent); n != late {
 		t.Errorf("%d principals are remembered, want the %d that spent something", n, late)
@@ -112,7 +112,7 @@ func TestBudgetTogether(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 50 {
-				if ok, _ := b.take("ann", 1); ok {
+				if ok, _ := b.Spend("ann", 1); ok {
 					mu.Lock()
 					granted++
 					mu.Unlock()
@@ -136,13 +136,13 @@ func TestBudgetWindow(t *testing.T) {
 		var spent []time.Time
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			clock.at = clock.at.Add(time.Duration(rapid.Int64Range(0, int64(30*time.Minute)).Draw(t, "later")))
-			ok, frees := b.take("ann", 1)
+			ok, frees := b.Spend("ann", 1)
 			if !ok {
 				if frees <= 0 || frees > time.Hour+time.Hour/budgetSlots {
 					t.Fatalf("free in %v", frees)
 				}
 				clock.at = clock.at.Add(frees)
-				if ok, again := b.take("ann", 1); !ok {
+				if ok, again := b.Spend("ann", 1); !ok {
 					t.Fatalf("after %v not free, but in %v", frees, again)
 				}
 			}

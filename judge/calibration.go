@@ -69,7 +69,7 @@ func (c Calibration) Apply(stated float64) float64 {
 		return 1 / (1 + math.Exp(c.Platt.A*logit(stated)+c.Platt.B))
 	}
 	xs, ys := c.Isotonic.X, c.Isotonic.Y
-	i, exact := slices.BinarySearch(xs, unit(stated))
+	i, exact := slices.BinarySearch(xs, clampUnit(stated))
 	switch {
 	case exact:
 		return ys[i]
@@ -78,7 +78,7 @@ func (c Calibration) Apply(stated float64) float64 {
 	case i == len(xs):
 		return ys[i-1]
 	}
-	part := (unit(stated) - xs[i-1]) / (xs[i] - xs[i-1])
+	part := (clampUnit(stated) - xs[i-1]) / (xs[i] - xs[i-1])
 	return ys[i-1] + part*(ys[i]-ys[i-1])
 }
 
@@ -121,7 +121,7 @@ func (c Calibration) validate(path string) error {
 
 func (p Platt) validate(path string) error {
 	switch {
-	case !finite(p.A) || !finite(p.B):
+	case !isFinite(p.A) || !isFinite(p.B):
 		return fmt.Errorf("%s: a is %v and b is %v; both must be numbers", path, p.A, p.B)
 	case p.A > 0:
 		return fmt.Errorf("%s.a: is %v; above 0 the model would be trusted less the surer it is (in 1/(1+exp(a*logit(r)+b)) a must not be above 0)", path, p.A)
@@ -149,7 +149,7 @@ func (i Isotonic) validate(path string) error {
 	return nil
 }
 
-func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+func isFinite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
 // binding is what a Calibration holds for.
 type binding struct{ model, prompt, criteria string }
@@ -215,10 +215,10 @@ func (c *Calibrations) Hash() string {
 func (c *Calibrations) confidence(asked Asked) (confidence float64, digest string) {
 	if c != nil {
 		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
-			return tidy(one.Apply(asked.Stated)), one.digest
+			return roundConfidence(one.Apply(asked.Stated)), one.digest
 		}
 	}
-	return shrunk(asked.Stated), ""
+	return shrinkConfidence(asked.Stated), ""
 }
 
 func digestOf(value any) (string, error) {

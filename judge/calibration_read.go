@@ -126,7 +126,7 @@ func checkValue(dec *json.Decoder, path, kind string) error {
 				return err
 			}
 		}
-		return end(dec, path)
+		return expectEnd(dec, path)
 	}
 	return nil
 }
@@ -146,11 +146,11 @@ func checkObject(dec *json.Decoder, path, kind string) error {
 			return fmt.Errorf("%sthe key %q is there twice", inside(path), key)
 		}
 		seen = append(seen, key)
-		if err := checkValue(dec, below(path, key), below(kind, key)); err != nil {
+		if err := checkValue(dec, joinPath(path, key), joinPath(kind, key)); err != nil {
 			return err
 		}
 	}
-	if err := end(dec, path); err != nil {
+	if err := expectEnd(dec, path); err != nil {
 		return err
 	}
 	for _, key := range calibrationKeys[kind] {
@@ -166,7 +166,7 @@ func keysOf(kind string) []string {
 	var keys []string
 	for at := range calibrationShape {
 		key := at[strings.LastIndexByte(at, '.')+1:]
-		if at != "" && !strings.HasSuffix(key, "]") && below(kind, key) == at {
+		if at != "" && !strings.HasSuffix(key, "]") && joinPath(kind, key) == at {
 			keys = append(keys, key)
 		}
 	}
@@ -174,8 +174,8 @@ func keysOf(kind string) []string {
 	return keys
 }
 
-// end reads the closing bracket.
-func end(dec *json.Decoder, path string) error {
+// expectEnd reads the closing bracket.
+func expectEnd(dec *json.Decoder, path string) error {
 	if _, err := dec.Token(); err != nil {
 		return notJSON(path, err)
 	}
@@ -189,7 +189,7 @@ func notJSON(path string, err error) error {
 	return fmt.Errorf("%snot JSON: %w", inside(path), err)
 }
 
-func below(path, key string) string {
+func joinPath(path, key string) string {
 	if path == "" {
 		return key
 	}

@@ -219,7 +219,7 @@ func TestConfidenceRises(t *testing.T) {
 		}
 		low := rapid.Float64Range(0, 1).Draw(t, "low")
 		high := rapid.Float64Range(low, 1).Draw(t, "high")
-		for _, of := range []func(float64) float64{c.Apply, shrunk} {
+		for _, of := range []func(float64) float64{c.Apply, shrinkConfidence} {
 			a, b := of(low), of(high)
 			if !(a >= 0 && b <= 1) || b < a-1e-12 {
 				t.Fatalf("%v gives %v, %v gives %v", low, a, high, b)
@@ -233,11 +233,11 @@ func TestShrunk(t *testing.T) {
 	for stated, want := range map[float64]float64{
 		1: 0.892, 0.99: 0.892, 0.875: 0.8, 0.5: 0.5, 0.3: 0.34, 0: 0.1, -1: 0.1, math.Inf(1): 0.892,
 	} {
-		if got := shrunk(stated); math.Abs(got-want) > 1e-12 {
+		if got := shrinkConfidence(stated); math.Abs(got-want) > 1e-12 {
 			t.Errorf("%v: %v, want %v", stated, got, want)
 		}
 	}
-	if got := shrunk(math.NaN()); math.Abs(got-0.1) > 1e-12 {
+	if got := shrinkConfidence(math.NaN()); math.Abs(got-0.1) > 1e-12 {
 		t.Errorf("NaN: %v", got)
 	}
 }

@@ -10,14 +10,14 @@ import (
 // ownersFault is the hint of every fault: the caller cannot mend it.
 const ownersFault = "This is a fault of the workflow, not of the data; tell its owner."
 
-// compile gets the Set of one layer's part of the checks. Each layer compiles
+// compileChecks gets the Set of one layer's part of the checks. Each layer compiles
 // only what it looks at, so that missing fields are refused although a script
 // beside them is broken or the sandbox is down.
 //
 // A definition is compiled before it is accepted, so a problem here is rare (the
 // limits of the sandbox changed, or the case was not made from an accepted
 // definition). It blocks the move and is told apart from a refusal as a fault.
-func compile(ctx context.Context, compiler *validators.Compiler, c Case, layer LayerName, checks validators.Checks) (*validators.Set, *Opinion, error) {
+func compileChecks(ctx context.Context, compiler *validators.Compiler, c Case, layer LayerName, checks validators.Checks) (*validators.Set, *Opinion, error) {
 	set, problems, err := compiler.Compile(ctx, c.caller(), c.Owner, checks)
 	if err != nil {
 		return nil, nil, fmt.Errorf("judge: compile the checks of the %s layer: %w", layer, err)
@@ -25,7 +25,7 @@ func compile(ctx context.Context, compiler *validators.Compiler, c Case, layer L
 	if len(problems) == 0 {
 		return set, nil, nil
 	}
-	op := faulty(layer)
+	op := examinerFailed(layer)
 	for _, p := range problems {
 		op.Findings = append(op.Findings, validators.Finding{
 			Code:    CodeValidatorError,
@@ -33,13 +33,13 @@ func compile(ctx context.Context, compiler *validators.Compiler, c Case, layer L
 			Hint:    ownersFault,
 		})
 	}
-	op.Reasoning = told(op.Findings)
+	op.Reasoning = joinFindings(op.Findings)
 	return nil, &op, nil
 }
 
-// faulty is the opinion of a layer whose examiner failed: certain that the move
+// examinerFailed is the opinion of a layer whose examiner failed: certain that the move
 // is blocked, and nothing was examined.
-func faulty(layer LayerName) Opinion {
+func examinerFailed(layer LayerName) Opinion {
 	return Opinion{Layer: layer, Outcome: Reject, Confidence: 1, Assurance: AssuranceNone, Fault: true}
 }
 

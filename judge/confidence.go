@@ -10,19 +10,19 @@ const (
 	shrinkage  = 0.8
 )
 
-// shrunk is what a stated confidence counts for without a calibration: at most 0.892.
-func shrunk(stated float64) float64 {
-	return tidy(noEvidence + (min(unit(stated), mostStated)-noEvidence)*shrinkage)
+// shrinkConfidence is what a stated confidence counts for without a calibration: at most 0.892.
+func shrinkConfidence(stated float64) float64 {
+	return roundConfidence(noEvidence + (min(clampUnit(stated), mostStated)-noEvidence)*shrinkage)
 }
 
-// tidy drops digits that mean nothing: people read confidences.
-func tidy(c float64) float64 { return math.Round(unit(c)*1e6) / 1e6 }
+// roundConfidence drops digits that mean nothing: people read confidences.
+func roundConfidence(c float64) float64 { return math.Round(clampUnit(c)*1e6) / 1e6 }
 
 // leastStated and its complement bound the stated confidence before its logit is
 // taken, which has no value at 0 and 1.
 const leastStated = 0.001
 
 func logit(p float64) float64 {
-	p = min(max(unit(p), leastStated), 1-leastStated)
+	p = min(max(clampUnit(p), leastStated), 1-leastStated)
 	return math.Log(p / (1 - p))
 }

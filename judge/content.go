@@ -31,7 +31,7 @@ func (content) Name() LayerName { return LayerContent }
 const maxTraps = 8
 
 func (content) Weigh(_ context.Context, c Case) (Opinion, error) {
-	docs, err := documents(c)
+	docs, err := listDocuments(c)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("content: %w", err)
 	}
@@ -49,7 +49,7 @@ func (content) Weigh(_ context.Context, c Case) (Opinion, error) {
 	for _, d := range docs[1 : len(docs)-1] {
 		found = append(found, trapsFetched(d)...)
 	}
-	return weighed(found[:min(len(found), maxTraps)]), nil
+	return opinionOfTraps(found[:min(len(found), maxTraps)]), nil
 }
 
 // trapsFetched are the traps in what the gate fetched itself: an agent may have written
@@ -78,8 +78,8 @@ type trap struct {
 // were never tuned on, about one in ten was stopped (docs/injection-suite.md).
 const trapConfidence = 0.9
 
-// weighed is the opinion that follows from what was found.
-func weighed(found []trap) Opinion {
+// opinionOfTraps is the opinion that follows from what was found.
+func opinionOfTraps(found []trap) Opinion {
 	op := Opinion{Layer: LayerContent, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural}
 	if len(found) == 0 {
 		return op
@@ -96,7 +96,7 @@ func weighed(found []trap) Opinion {
 			op.Findings = append(op.Findings, f)
 		}
 	}
-	op.Reasoning = told(op.Findings)
+	op.Reasoning = joinFindings(op.Findings)
 	return op
 }
 

@@ -77,16 +77,16 @@ func TestEveryContentRuleHasItsPurpose(t *testing.T) {
 	matched := map[string]bool{}
 	for _, name := range []string{"tuned_attacks.jsonl"} {
 		for _, s := range readSamples(t, name) {
-			doc, err := show("data", s.Data, maxDataString, maxShownData)
+			doc, err := showDocument("data", s.Data, maxDataString, maxShownData)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, x := range textsOf(doc) {
-				p := plain(x.raw)
+				p := normalizeText(x.raw)
 				for _, set := range [][]rule{rules, foreignRules, compactRules} {
 					for i := range set {
-						for _, form := range append([]string{p}, append(decoded(x.raw), disguised(p)...)...) {
-							if matching(form, set[i:i+1]) != nil {
+						for _, form := range append([]string{p}, append(decodeHidden(x.raw), undisguise(p)...)...) {
+							if firstMatch(form, set[i:i+1]) != nil {
 								matched[set[i].id] = true
 							}
 						}
@@ -100,7 +100,7 @@ func TestEveryContentRuleHasItsPurpose(t *testing.T) {
 			found := false
 			for _, set := range [][]rule{rules, foreignRules} {
 				for i := range set {
-					found = found || set[i].id == id && matching(plain(e), set[i:i+1]) != nil
+					found = found || set[i].id == id && firstMatch(normalizeText(e), set[i:i+1]) != nil
 				}
 			}
 			if !found {
@@ -179,7 +179,7 @@ func TestContentFindings(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, op)
 			continue
 		}
-		if _, err := vetted(LayerContent, op); err != nil {
+		if _, err := vetOpinion(LayerContent, op); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if c.code != "" && (op.Findings[0].Code != c.code || op.Findings[0].Path != c.path || op.Findings[0].Hint == "") {
@@ -200,7 +200,7 @@ func FuzzContent(f *testing.F) {
 		if err != nil {
 			return // no JSON
 		}
-		if _, err := vetted(LayerContent, first); err != nil {
+		if _, err := vetOpinion(LayerContent, first); err != nil {
 			t.Fatal(err)
 		}
 		again, err := content{}.Weigh(t.Context(), c)

@@ -101,24 +101,24 @@ func saidIn(v any) (scalars int, said bool) {
 	return scalars, said
 }
 
-// plain is a text in the form in which rules look at it: compatibility forms
+// normalizeText is a text in the form in which rules look at it: compatibility forms
 // composed, lower case, nothing invisible, look-alikes of Latin letters written as
 // these where a word mixes scripts, white space as it is.
-func plain(s string) string {
+func normalizeText(s string) string {
 	s = norm.NFKC.String(s)
 	var b strings.Builder
 	b.Grow(len(s))
 	for _, r := range s {
-		if invisible(r) {
+		if isInvisible(r) {
 			continue
 		}
 		b.WriteRune(unicode.ToLower(r))
 	}
-	return unmixed(b.String())
+	return replaceLookalikes(b.String())
 }
 
-// invisible reports whether a character shows nothing.
-func invisible(r rune) bool {
+// isInvisible reports whether a character shows nothing.
+func isInvisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) || unicode.IsControl(r) && !unicode.IsSpace(r) ||
 		r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\u034f'
 }
@@ -131,14 +131,14 @@ var lookalikes = map[rune]rune{
 	'ν': 'v', 'τ': 't', 'υ': 'u', 'κ': 'k', 'η': 'n', 'ε': 'e', 'χ': 'x', 'γ': 'y', 'ı': 'i', 'ӏ': 'l', 'ⅼ': 'l', 'ѵ': 'v', 'ɑ': 'a',
 }
 
-// unmixed writes look-alikes as Latin letters in words that have Latin letters too.
+// replaceLookalikes writes look-alikes as Latin letters in words that have Latin letters too.
 // A word of one other script is left as it is: that is a language.
-func unmixed(s string) string {
+func replaceLookalikes(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return lookalikes[r] != 0 }) {
 		return s
 	}
 	var b strings.Builder
-	for word := range words(s) {
+	for word := range splitWords(s) {
 		latin := strings.ContainsFunc(word, func(r rune) bool { return r >= 'a' && r <= 'z' })
 		for _, r := range word {
 			if like := lookalikes[r]; latin && like != 0 {
@@ -150,8 +150,8 @@ func unmixed(s string) string {
 	return b.String()
 }
 
-// words yields runs of letters and runs of everything else, in order.
-func words(s string) func(func(string) bool) {
+// splitWords yields runs of letters and runs of everything else, in order.
+func splitWords(s string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		begin, in := 0, false
 		for i, r := range s {
@@ -180,19 +180,19 @@ var (
 	leetLetters = strings.NewReplacer("0", "o", "1", "i", "3", "e", "4", "a", "5", "s", "7", "t", "@", "a", "$", "s", "!", "i", "8", "b", "9", "g")
 )
 
-// decoded are texts that are hidden in s by an encoding, in plain form. Each
+// decodeHidden are texts that are hidden in s by an encoding, in plain form. Each
 // decoder looks at the text once; what does not come out as text is dropped.
-func decoded(s string) []string {
+func decodeHidden(s string) []string {
 	var out []string
 	keep := func(candidate string) {
-		if readable(candidate) {
-			out = append(out, plain(candidate))
+		if isReadable(candidate) {
+			out = append(out, normalizeText(candidate))
 		}
 	}
 	for _, run := range base64Run.FindAllString(s, 8) {
 		trimmed := strings.TrimRight(run, "=")
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			if raw, err := enc.DecodeString(trimmed[:len(trimmed)-btoi(len(trimmed)%4 == 1)]); err == nil {
+			if raw, err := enc.DecodeString(trimmed[:len(trimmed)-boolToInt(len(trimmed)%4 == 1)]); err == nil {
 				keep(string(raw))
 				break
 			}
@@ -220,16 +220,16 @@ func decoded(s string) []string {
 	return out
 }
 
-func btoi(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// disguised are the forms of a plain text that a reader would see through: spelled
+// undisguise are the forms of a plain text that a reader would see through: spelled
 // with gaps, with digits for letters, backwards, rotated by 13.
-func disguised(s string) []string {
+func undisguise(s string) []string {
 	var out []string
 	if runs := spacedRun.FindAllString(s, 8); runs != nil {
 		strip := strings.NewReplacer("  ", " ", " ", "", ".", "", "_", "", "*", "", "-", "") // two gaps are one between words
@@ -242,10 +242,10 @@ func disguised(s string) []string {
 			out = append(out, like)
 		}
 	}
-	return append(out, rotated(s), backwards(s))
+	return append(out, rotate13(s), reverseText(s))
 }
 
-func rotated(s string) string {
+func rotate13(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {
 			return 'a' + (r-'a'+13)%26
@@ -254,7 +254,7 @@ func rotated(s string) string {
 	}, s)
 }
 
-func backwards(s string) string {
+func reverseText(s string) string {
 	r := []rune(s)
 	for i, j := 0, len(r)-1; i < j; i, j = i+1, j-1 {
 		r[i], r[j] = r[j], r[i]
@@ -286,8 +286,8 @@ func unescapedText(s string) string {
 	})
 }
 
-// readable reports whether bytes are text: valid, mostly letters and spaces.
-func readable(s string) bool {
+// isReadable reports whether bytes are text: valid, mostly letters and spaces.
+func isReadable(s string) bool {
 	if len(s) < 8 || !utf8.ValidString(s) {
 		return false
 	}

@@ -754,14 +754,14 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("no compiler, no error")
 	}
 	compiler := validators.NewCompiler(&runner{}, validators.Options{})
-	if _, err := judge.New(judge.Config{Compiler: compiler, Model: named("script")}); err == nil {
+	if _, err := judge.New(judge.Config{Compiler: compiler, Model: renameEvidence("script")}); err == nil {
 		t.Error("a model by another name, no error")
 	}
 }
 
-type named judge.LayerName
+type renameEvidence judge.LayerName
 
-func (n named) Name() judge.LayerName { return judge.LayerName(n) }
-func (named) Weigh(context.Context, judge.Case) (judge.Opinion, error) {
+func (n renameEvidence) Name() judge.LayerName { return judge.LayerName(n) }
+func (renameEvidence) Weigh(context.Context, judge.Case) (judge.Opinion, error) {
 	return judge.Opinion{}, nil
 }

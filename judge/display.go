@@ -35,11 +35,11 @@ const (
 // bounds are how much of a document is shown.
 type bounds struct{ runes, items int }
 
-// show writes a document in the form that a model is shown: keys sorted, number
+// showDocument writes a document in the form that a model is shown: keys sorted, number
 // literals kept, long strings and containers cut with a note, and every character
 // that hides, reorders or could imitate a marker escaped. size bounds the text in
 // bytes: until it fits, everything is cut shorter.
-func show(name string, raw []byte, runes, size int) (document, error) {
+func showDocument(name string, raw []byte, runes, size int) (document, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var root any
@@ -50,7 +50,7 @@ func show(name string, raw []byte, runes, size int) (document, error) {
 		return document{}, fmt.Errorf("judge: the %s cannot be shown: it is more than one document", name)
 	}
 	for b := (bounds{runes, mostItems}); ; b.runes, b.items = b.runes/2, b.items/2 {
-		cut := b.cut(root, 0)
+		cut := b.truncate(root, 0)
 		var text strings.Builder
 		writeJSON(&text, cut)
 		if text.Len() <= size {
@@ -95,9 +95,9 @@ type array struct {
 	rest  truncated
 }
 
-// cut returns what is shown of a value: object, array, string, clipped, truncated,
+// truncate returns what is shown of a value: object, array, string, clipped, truncated,
 // json.Number, bool or nil.
-func (b bounds) cut(v any, depth int) any {
+func (b bounds) truncate(v any, depth int) any {
 	if depth > mostDepth {
 		return truncated{n: 1, unit: "value that is nested too deep"}
 	}
@@ -120,7 +120,7 @@ func (b bounds) cut(v any, depth int) any {
 				a.rest = truncated{n: len(v) - i, unit: "items"}
 				break
 			}
-			a.items = append(a.items, b.cut(item, depth+1))
+			a.items = append(a.items, b.truncate(item, depth+1))
 		}
 		return a
 	case map[string]any:
@@ -130,15 +130,15 @@ func (b bounds) cut(v any, depth int) any {
 				o.rest = truncated{n: len(v) - i, unit: "members"}
 				break
 			}
-			o.pairs = append(o.pairs, pair{key: b.key(key), value: b.cut(v[key], depth+1)})
+			o.pairs = append(o.pairs, pair{key: b.truncateKey(key), value: b.truncate(v[key], depth+1)})
 		}
 		return o
 	}
 	return v
 }
 
-// key is what is shown of a member's name.
-func (b bounds) key(s string) string {
+// truncateKey is what is shown of a member's name.
+func (b bounds) truncateKey(s string) string {
 	if utf8.RuneCountInString(s) <= b.runes+cutNoteRunes {
 		return s
 	}

@@ -38,22 +38,22 @@ func (l evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
 			Code: CodeEvidenceNotAllowed, Hint: ownersFault,
 			Message: "This workflow asks for evidence, which is fetched only for workflows of an operator.",
 		}}
-		op.Reasoning = told(op.Findings)
+		op.Reasoning = joinFindings(op.Findings)
 		return op, nil
 	}
 	var err error
-	if op.Evidence, err = l.gather(ctx, c); err != nil {
+	if op.Evidence, err = l.fetchAll(ctx, c); err != nil {
 		return Opinion{}, fmt.Errorf("judge: fetch the evidence: %w", err)
 	}
-	op.Outcome, op.Findings = lacking(c, op.Evidence)
+	op.Outcome, op.Findings = judgeMissing(c, op.Evidence)
 	if op.Outcome != Approve {
-		op.Reasoning = told(op.Findings)
+		op.Reasoning = joinFindings(op.Findings)
 	}
 	return op, nil
 }
 
-// gather fetches everything in parallel; what is asked for twice is fetched once.
-func (l evidence) gather(ctx context.Context, c Case) ([]Evidence, error) {
+// fetchAll fetches everything in parallel; what is asked for twice is fetched once.
+func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	out, errs := make([]Evidence, len(c.Evidence)), make([]error, len(c.Evidence))
@@ -71,14 +71,14 @@ func (l evidence) gather(ctx context.Context, c Case) ([]Evidence, error) {
 		}
 		first[key] = i
 		wg.Go(func() {
-			if out[i], errs[i] = l.fetch(ctx, c, r); errs[i] != nil {
+			if out[i], errs[i] = l.fetchOne(ctx, c, r); errs[i] != nil {
 				cancel() // nothing can be decided any more
 			}
 		})
 	}
 	wg.Wait()
 	for i, at := range twins {
-		out[i] = named(out[at], c.Evidence[i])
+		out[i] = renameEvidence(out[at], c.Evidence[i])
 	}
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -88,14 +88,14 @@ func (l evidence) gather(ctx context.Context, c Case) ([]Evidence, error) {
 	return out, errors.Join(errs...)
 }
 
-// named is e under the name by which another request knows it.
-func named(e Evidence, r EvidenceRequest) Evidence {
+// renameEvidence is e under the name by which another request knows it.
+func renameEvidence(e Evidence, r EvidenceRequest) Evidence {
 	e.Name, e.Required, e.MaxAge = r.Name, r.Required, r.MaxAge
 	return e
 }
 
-// fetch fetches one and makes it fit to be recorded.
-func (l evidence) fetch(ctx context.Context, c Case, r EvidenceRequest) (Evidence, error) {
+// fetchOne fetches one and makes it fit to be recorded.
+func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evidence, error) {
 	e := Evidence{
 		Name: r.Name, Source: r.Source, Required: r.Required, Arguments: r.MaskedArguments, MaxAge: r.MaxAge,
 		At: c.Now,
@@ -121,23 +121,23 @@ func (l evidence) fetch(ctx context.Context, c Case, r EvidenceRequest) (Evidenc
 	if err != nil {
 		return e, err
 	}
-	e.Failure, e.Detail, e.Truncated = found.Failure, clean(found.Detail, maxDetail), found.Truncated
+	e.Failure, e.Detail, e.Truncated = found.Failure, cleanText(found.Detail, maxDetail), found.Truncated
 	if e.Failure == "" && (!json.Valid(found.Content) || !utf8.Valid(found.Content)) {
 		e.Failure, e.Detail = FailureMalformed, "The source did not answer with JSON."
 	}
 	if e.Failure != "" {
 		return e, nil
 	}
-	return e.holding(c, found)
+	return e.withContent(c, found)
 }
 
-// holding puts in what was found: plain for scripts, masked for everybody else.
-func (e Evidence) holding(c Case, found Fetched) (Evidence, error) {
+// withContent puts in what was found: plain for scripts, masked for everybody else.
+func (e Evidence) withContent(c Case, found Fetched) (Evidence, error) {
 	// In one form, whatever way the source escapes: then what is sensitive is found in
 	// it, and it survives being stored inside of another document.
-	found.Content = rewritten(found.Content, func(s string) string { return s })
+	found.Content = rewriteStrings(found.Content, func(s string) string { return s })
 	if found.Same != nil {
-		found.Same = rewritten(found.Same, func(s string) string { return s })
+		found.Same = rewriteStrings(found.Same, func(s string) string { return s })
 	}
 	e.plain, e.Content, e.Size = found.Content, found.Content, len(found.Content)
 	if c.Mask != nil {
@@ -178,7 +178,7 @@ func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessag
 	if c.Scrub == nil {
 		return out, nil
 	}
-	return rewritten(out, c.Scrub), nil
+	return rewriteStrings(out, c.Scrub), nil
 }
 
 // evidenceAs is the document in which evidence is masked.
@@ -186,9 +186,9 @@ func evidenceAs(name string, content json.RawMessage) json.RawMessage {
 	return rawOf(map[string]map[string]json.RawMessage{"evidence": {name: content}})
 }
 
-// scrubbing is c.Scrub, and removes what is sensitive in what was fetched, too: scripts
+// scrubEvidence is c.Scrub, and removes what is sensitive in what was fetched, too: scripts
 // of an operator see it, and may say it again.
-func scrubbing(c Case) func(string) string {
+func scrubEvidence(c Case) func(string) string {
 	scrub := c.Scrub
 	if c.Scrubber == nil {
 		return scrub
@@ -206,19 +206,19 @@ func scrubbing(c Case) func(string) string {
 	return scrub
 }
 
-// rewritten is a JSON document with every text in it, keys and numbers included, changed
+// rewriteStrings is a JSON document with every text in it, keys and numbers included, changed
 // by change and written in one form. What is no JSON becomes masked.
-func rewritten(doc json.RawMessage, change func(string) string) json.RawMessage {
+func rewriteStrings(doc json.RawMessage, change func(string) string) json.RawMessage {
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.UseNumber()
 	var out bytes.Buffer
-	if err := rewrite(&out, dec, change); err != nil {
+	if err := rewriteTokens(&out, dec, change); err != nil {
 		return json.RawMessage(`"` + masked + `"`)
 	}
 	return out.Bytes()
 }
 
-func rewrite(out *bytes.Buffer, dec *json.Decoder, change func(string) string) error {
+func rewriteTokens(out *bytes.Buffer, dec *json.Decoder, change func(string) string) error {
 	token, err := dec.Token()
 	if err != nil {
 		return err
@@ -231,12 +231,12 @@ func rewrite(out *bytes.Buffer, dec *json.Decoder, change func(string) string) e
 				out.WriteByte(',')
 			}
 			if t == '{' {
-				if err := rewrite(out, dec, change); err != nil {
+				if err := rewriteTokens(out, dec, change); err != nil {
 					return err
 				}
 				out.WriteByte(':')
 			}
-			if err := rewrite(out, dec, change); err != nil {
+			if err := rewriteTokens(out, dec, change); err != nil {
 				return err
 			}
 		}
@@ -264,9 +264,9 @@ func plainDigest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// lacking says what the missing of required evidence comes to. Where the caller can
+// judgeMissing says what the missing of required evidence comes to. Where the caller can
 // mend it, or did not ask for the move yet, it is a rejection whatever the policy.
-func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
+func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 	outcome := Approve
 	var out []validators.Finding
 	for _, e := range fetched {
@@ -274,7 +274,7 @@ func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 			continue
 		}
 		f := validators.Finding{
-			Code: CodeEvidenceMissing, Message: sentences(fmt.Sprintf("The evidence %q could not be had (%s).", e.Name, e.Failure), capital(e.Detail)),
+			Code: CodeEvidenceMissing, Message: joinSentences(fmt.Sprintf("The evidence %q could not be had (%s).", e.Name, e.Failure), capitalize(e.Detail)),
 			Hint: "Nothing is approved without it. Mend what keeps it from being fetched, or tell the operator, and perform the action again.",
 		}
 		to := Escalate
@@ -282,7 +282,7 @@ func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 		case e.Failure == FailureArgument:
 			to = Reject
 			f.Code = CodeEvidenceArgument
-			f.Message = sentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), capital(e.Detail))
+			f.Message = joinSentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), capitalize(e.Detail))
 			f.Hint = "Correct the fields that it is asked for with."
 		case e.Failure == FailureNotReadOnly:
 			to = Reject
@@ -299,14 +299,14 @@ func lacking(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 		if c.Rubric.OnEvidenceMissing != Escalate {
 			to = Reject
 		}
-		outcome = graver(outcome, to)
+		outcome = graverOutcome(outcome, to)
 		out = append(out, f)
 	}
 	return outcome, out
 }
 
-// capital makes a detail a sentence of its own.
-func capital(detail string) string {
+// capitalize makes a detail a sentence of its own.
+func capitalize(detail string) string {
 	if detail == "" {
 		return ""
 	}
@@ -314,9 +314,9 @@ func capital(detail string) string {
 	return string(unicode.ToUpper(first)) + detail[size:]
 }
 
-// contents is the document that scripts get: the content of each, null where it could
+// joinContents is the document that scripts get: the content of each, null where it could
 // not be had. nil when there is none.
-func contents(fetched []Evidence, plain bool) json.RawMessage {
+func joinContents(fetched []Evidence, plain bool) json.RawMessage {
 	if len(fetched) == 0 {
 		return nil
 	}
@@ -376,10 +376,10 @@ func withEvidence(key string, fetched []Evidence, digest func(Evidence) string) 
 		return key
 	}
 	h := sha256.New()
-	part(h, key)
+	hashPart(h, key)
 	for _, e := range fetched {
-		part(h, e.Name)
-		part(h, digest(e))
+		hashPart(h, e.Name)
+		hashPart(h, digest(e))
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }

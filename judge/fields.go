@@ -17,14 +17,14 @@ func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if len(names) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compile(ctx, l.compiler, c, LayerFields, validators.Checks{RequiredFields: names})
+	set, fault, err := compileChecks(ctx, l.compiler, c, LayerFields, validators.Checks{RequiredFields: names})
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
 	if missing := set.Fields(c.Data); len(missing) > 0 {
-		return structural(LayerFields, missing), nil
+		return structuralOpinion(LayerFields, missing), nil
 	}
-	passed := structural(LayerFields, nil)
+	passed := structuralOpinion(LayerFields, nil)
 	passed.Reasoning = "The required field is present."
 	if len(names) > 1 {
 		passed.Reasoning = fmt.Sprintf("All %d required fields are present.", len(names))
@@ -32,15 +32,15 @@ func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return passed, nil
 }
 
-// structural is the opinion of a layer that compares documents with the
+// structuralOpinion is the opinion of a layer that compares documents with the
 // definition: certain, and a rejection when there are findings.
-func structural(layer LayerName, findings []validators.Finding) Opinion {
+func structuralOpinion(layer LayerName, findings []validators.Finding) Opinion {
 	op := Opinion{
 		Layer: layer, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural,
 		Findings: findings,
 	}
 	if len(findings) > 0 {
-		op.Outcome, op.Reasoning = Reject, told(findings)
+		op.Outcome, op.Reasoning = Reject, joinFindings(findings)
 	}
 	return op
 }

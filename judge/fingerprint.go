@@ -52,7 +52,7 @@ func appendPrint(out []byte, value any) []byte {
 		}
 		return append(out, ']')
 	case string:
-		return append(append(append(out, '"'), gist(v)...), '"')
+		return append(append(append(out, '"'), fingerprintText(v)...), '"')
 	case json.Number:
 		return append(out, plainNumber(v)...)
 	case bool:
@@ -61,12 +61,12 @@ func appendPrint(out []byte, value any) []byte {
 	return append(out, "null"...)
 }
 
-// gist is the letters and digits of a text. NFKC comes first: it makes wide, styled
+// fingerprintText is the letters and digits of a text. NFKC comes first: it makes wide, styled
 // and ligated forms plain, and composes letters with their accents. It comes again
 // because letters compose that something stood between (Hangul). What only modifies
 // or decorates (a raised 2, an apostrophe that counts as a letter) and what nobody sees
 // (Hangul fillers are letters, too) says nothing.
-func gist(text string) string {
+func fingerprintText(text string) string {
 	bare := strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Lm, unicode.No) || prompts.Hidden(r) {
 			return -1

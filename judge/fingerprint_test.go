@@ -139,11 +139,11 @@ func TestFingerprintForgetsOnlyWording(t *testing.T) {
 			return
 		}
 		noisy := string(runes[:at]) + noise + string(runes[at:])
-		if a, b := gist(text), gist(noisy); a != b {
+		if a, b := fingerprintText(text), fingerprintText(noisy); a != b {
 			t.Fatalf("%q %q: %q, %q", text, noisy, a, b)
 		}
-		if g := gist(text); gist(g) != g {
-			t.Fatalf("%q: the gist of %q is %q", text, g, gist(g))
+		if g := fingerprintText(text); fingerprintText(g) != g {
+			t.Fatalf("%q: the gist of %q is %q", text, g, fingerprintText(g))
 		}
 	})
 }

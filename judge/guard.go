@@ -18,9 +18,9 @@ type past struct {
 	refusal *Opinion
 }
 
-// recall asks the memory. That it does not answer must not be a way around the loop
+// recallPast asks the memory. That it does not answer must not be a way around the loop
 // guard, so then nothing is decided.
-func (m *modelLayer) recall(ctx context.Context, c Case) (past, error) {
+func (m *modelLayer) recallPast(ctx context.Context, c Case) (past, error) {
 	if m.Memory == nil || c.Guard == "" && c.Identity == "" {
 		return past{}, nil
 	}
@@ -52,7 +52,7 @@ const BoundFor = 24 * time.Hour
 // decision to the structural fallback: what was refused is not approved because the model
 // is away.
 func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock func() time.Time) (Opinion, error) {
-	if memory == nil || c.Bound == "" || !op.Trouble.outside() {
+	if memory == nil || c.Bound == "" || !op.Trouble.isExternal() {
 		return op, nil
 	}
 	now := c.Now
@@ -66,8 +66,8 @@ func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock 
 	case !isRefusal(held.Opinion):
 		return op, nil
 	}
-	refusal := again(*held.Opinion)
-	refusal.Reasoning = sentences(troubleMessage(op.Trouble), "It refused this before, and that stands until the data, the context or the evidence changes.", refusal.Reasoning)
+	refusal := repeatRefusal(*held.Opinion)
+	refusal.Reasoning = joinSentences(troubleMessage(op.Trouble), "It refused this before, and that stands until the data, the context or the evidence changes.", refusal.Reasoning)
 	return refusal, nil
 }
 
@@ -75,8 +75,8 @@ func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock 
 // not asked any more.
 func (p past) tooOften() bool { return p.limit > 0 && p.Refusals >= p.limit }
 
-// again is a recorded refusal, said once more. It costs nothing.
-func again(op Opinion) Opinion {
+// repeatRefusal is a recorded refusal, said once more. It costs nothing.
+func repeatRefusal(op Opinion) Opinion {
 	var model Asked
 	if op.Model != nil {
 		model = *op.Model

@@ -41,7 +41,7 @@ type Lesson struct {
 // stepped in before one. v.Applied must say whether the move is made: of a pre-check
 // it has to be false here.
 func (v Verdict) Lesson() Lesson {
-	i := slices.IndexFunc(v.Opinions, Opinion.answered)
+	i := slices.IndexFunc(v.Opinions, Opinion.isJudgement)
 	if i < 0 {
 		return Lesson{}
 	}
@@ -50,26 +50,26 @@ func (v Verdict) Lesson() Lesson {
 	}
 	lesson := Lesson{Refused: true}
 	// What policy turned down was an approval, and a reused refusal is kept already.
-	if op := v.Opinions[i]; op.Outcome != Approve && !op.reused() {
+	if op := v.Opinions[i]; op.Outcome != Approve && !op.isReused() {
 		lesson.Opinion = &op
 	}
 	return lesson
 }
 
-// answered reports whether a model gave a judgement of the case: it approved,
+// isJudgement reports whether a model gave a judgement of the case: it approved,
 // rejected, or said what it could not tell.
-func (op Opinion) answered() bool {
+func (op Opinion) isJudgement() bool {
 	return op.Layer == LayerModel && op.Outcome != "" && (op.Trouble == TroubleNone || op.Trouble == TroubleCannotAssess)
 }
 
-func (op Opinion) reused() bool { return op.Model != nil && op.Model.Reused }
+func (op Opinion) isReused() bool { return op.Model != nil && op.Model.Reused }
 
 // isRefusal reports whether an opinion is one that may stand for another answer of
 // the model: a judgement that does not approve.
 func isRefusal(op *Opinion) bool {
-	if op == nil || !op.answered() || op.Outcome == Approve {
+	if op == nil || !op.isJudgement() || op.Outcome == Approve {
 		return false
 	}
-	sound, err := vetted(LayerModel, *op)
+	sound, err := vetOpinion(LayerModel, *op)
 	return err == nil && sound.Trouble == op.Trouble
 }

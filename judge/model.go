@@ -86,11 +86,11 @@ func (*modelLayer) Name() LayerName { return LayerModel }
 
 // Weigh hears what the memory holds of the case before it asks anybody.
 func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
-	past, err := m.recall(ctx, c)
+	past, err := m.recallPast(ctx, c)
 	if err != nil {
 		return Opinion{}, err
 	}
-	op, err := m.answer(ctx, c, past)
+	op, err := m.decide(ctx, c, past)
 	if err != nil {
 		return Opinion{}, err
 	}
@@ -101,24 +101,24 @@ func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// answer is Weigh but for the counts of the loop guard. The opinion has a Model of
+// decide is Weigh but for the counts of the loop guard. The opinion has a Model of
 // its own.
-func (m *modelLayer) answer(ctx context.Context, c Case, past past) (Opinion, error) {
+func (m *modelLayer) decide(ctx context.Context, c Case, past past) (Opinion, error) {
 	model := Asked{Model: c.Rubric.Model}
 	switch {
 	case past.tooOften():
 		return noJudgement(TroubleLoopGuard, "", model), nil
 	case past.refusal != nil:
-		return again(*past.refusal), nil
-	case !m.has(c.Rubric.Model):
+		return repeatRefusal(*past.refusal), nil
+	case !m.hasModel(c.Rubric.Model):
 		model.Failure = string(llm.ClassConfig)
 		return noJudgement(TroubleNotConfigured, unknownModel(c.Rubric.Model), model), nil
 	}
 	samples := max(c.Rubric.Samples, 1)
-	if ok, frees := m.budget.take(c.caller(), samples); !ok {
+	if ok, frees := m.budget.Spend(c.caller(), samples); !ok {
 		return Opinion{}, &BusyError{Message: budgetSpent(c.caller(), frees), RetryAfter: frees}
 	}
-	ops, busy, err := m.sample(ctx, c, samples)
+	ops, busy, err := m.askSamples(ctx, c, samples)
 	if err != nil {
 		return Opinion{}, err // what was taken stays spent: leaving early must not be free
 	}
@@ -131,26 +131,26 @@ func (m *modelLayer) answer(ctx context.Context, c Case, past past) (Opinion, er
 	m.budget.giveBack(c.caller(), free)
 	// A doubt that a model has voiced binds, whatever kept others from being asked: who is
 	// told to come back must not get another try for it.
-	if busy != nil && !slices.ContainsFunc(ops, doubts) {
+	if busy != nil && !slices.ContainsFunc(ops, isDoubt) {
 		return Opinion{}, busy
 	}
-	return consensus(ops), nil
+	return combineSamples(ops), nil
 }
 
-// doubts reports whether a model answered and did not approve.
-func doubts(op Opinion) bool { return op.answered() && op.Outcome != Approve }
+// isDoubt reports whether a model answered and did not approve.
+func isDoubt(op Opinion) bool { return op.isJudgement() && op.Outcome != Approve }
 
-// has reports whether a model is configured, as far as can be known.
-func (m *modelLayer) has(name string) bool {
+// hasModel reports whether a model is configured, as far as can be known.
+func (m *modelLayer) hasModel(name string) bool {
 	known, ok := m.Completer.(interface{ Names() []string })
 	return name == "" || !ok || slices.Contains(known.Names(), name)
 }
 
-// ask asks the model once. The opinion has a Model of its own, with a *BusyError too; with
+// askModel asks the model once. The opinion has a Model of its own, with a *BusyError too; with
 // another error there is none.
-func (m *modelLayer) ask(ctx context.Context, c Case, sample int) (Opinion, error) {
-	marker, nonce := m.secrets(c, sample)
-	q, err := ask(c, marker, nonce)
+func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion, error) {
+	marker, nonce := m.newSecrets(c, sample)
+	q, err := askQuestion(c, marker, nonce)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: write the question for the model: %w", err)
 	}
@@ -162,20 +162,20 @@ func (m *modelLayer) ask(ctx context.Context, c Case, sample int) (Opinion, erro
 		Model:  c.Rubric.Model,
 		System: q.prompt.System, User: q.prompt.User, Shape: q.prompt.Shape, Schema: q.prompt.Schema,
 		Nonce: nonce, Key: m.cacheKey(c, q, sample), Caller: c.caller(),
-		Check: func(a llm.Answer) error { return contradiction(q, a) },
+		Check: func(a llm.Answer) error { return findContradiction(q, a) },
 	})
 	if ended := ctx.Err(); ended != nil {
 		return Opinion{}, ended // the caller left; that is no trouble of the model's
 	}
 	if err != nil {
-		return failure(model, q, err), busyWith(err)
+		return failureOpinion(model, q, err), busyWith(err)
 	}
-	model.heard(q, reply)
-	if err := contradiction(q, reply.Answer); err != nil {
+	model.recordReply(q, reply)
+	if err := findContradiction(q, reply.Answer); err != nil {
 		model.Failure = string(llm.ClassInconsistent)
 		return noJudgement(TroubleUnreadable, failureMessage(TroubleUnreadable, llm.ClassInconsistent), model), nil
 	}
-	return m.weighed(q, reply.Answer, model), nil
+	return m.weighAnswer(q, reply.Answer, model), nil
 }
 
 // noJudgement is the opinion of a model layer that has none. A reason of "" is the

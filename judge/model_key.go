@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// secrets are the marker and the nonce of one question. Nothing in the case may be
+// newSecrets are the marker and the nonce of one question. Nothing in the case may be
 // able to imitate them, so they are random; only for cassettes are they derived from
 // what the model is shown.
-func (m *modelLayer) secrets(c Case, sample int) (marker, nonce string) {
+func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 	if !m.Stable {
 		return m.Random(), m.Random()
 	}
@@ -37,8 +37,8 @@ func (m *modelLayer) secrets(c Case, sample int) (marker, nonce string) {
 	}
 	derive := func(purpose string) string {
 		h := sha256.New()
-		part(h, purpose)
-		part(h, string(shown))
+		hashPart(h, purpose)
+		hashPart(h, string(shown))
 		return base32.StdEncoding.EncodeToString(h.Sum(nil))[:26]
 	}
 	return derive("marker"), derive("nonce")
@@ -62,24 +62,24 @@ func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 	}
 	h := sha256.New()
 	for _, text := range []string{q.prompt.ID, q.prompt.Digest, q.prompt.System, q.prompt.User, q.prompt.Shape, string(q.prompt.Schema)} {
-		part(h, q.bare(text))
+		hashPart(h, q.withoutSecrets(text))
 	}
 	for _, text := range []string{
 		c.Instance, c.Principal, c.Identity, c.DefinitionHash, c.JudgeConfigHash,
 		m.Calibrations.Hash(), c.Rubric.Model, strconv.Itoa(sample),
 	} {
-		part(h, text)
+		hashPart(h, text)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// bare is a text without what is random in it.
-func (q question) bare(text string) string {
+// withoutSecrets is a text without what is random in it.
+func (q question) withoutSecrets(text string) string {
 	return strings.NewReplacer(q.marker, "\x00marker", q.nonce, "\x00nonce").Replace(text)
 }
 
-// part writes a text with its length, so that no two lists of texts give the same.
-func part(h hash.Hash, text string) {
+// hashPart writes a text with its length, so that no two lists of texts give the same.
+func hashPart(h hash.Hash, text string) {
 	var size [8]byte
 	binary.BigEndian.PutUint64(size[:], uint64(len(text)))
 	h.Write(size[:])

@@ -88,7 +88,7 @@ func TestRequest(t *testing.T) {
 	n := 0
 	req := requestFor(t, ModelConfig{Random: func() string { n++; return strings.Repeat(string(rune('A'+n)), 20) }}, c)
 	marker, nonce := strings.Repeat("B", 20), strings.Repeat("C", 20)
-	q, err := ask(c, marker, nonce)
+	q, err := askQuestion(c, marker, nonce)
 	if err != nil {
 		t.Fatal(err)
 	}

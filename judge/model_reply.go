@@ -9,18 +9,18 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-// heard notes how a reply came about.
-func (a *Asked) heard(q question, r llm.Reply) {
+// recordReply notes how a reply came about.
+func (a *Asked) recordReply(q question, r llm.Reply) {
 	a.Model = cmp.Or(r.Model, a.Model)
 	a.Reported, a.Fingerprint = q.clean(r.Reported, maxLabel), q.clean(r.Fingerprint, maxLabel)
 	a.Endpoint, a.Rung = q.clean(r.Endpoint, maxLabel), string(r.Rung)
 	a.Lenient, a.Reasked, a.CacheHit, a.Shared = r.Lenient, r.Reasked, r.CacheHit, r.Shared
 	a.Calls, a.Breaker, a.CostUSD = max(r.Calls, 0), r.Breaker, r.CostUSD
-	a.Stated = unit(r.Answer.Confidence)
-	a.used(r.Usage)
+	a.Stated = clampUnit(r.Answer.Confidence)
+	a.recordUsage(r.Usage)
 }
 
-func (a *Asked) used(u *llm.Usage) {
+func (a *Asked) recordUsage(u *llm.Usage) {
 	if u != nil {
 		a.PromptTokens, a.CompletionTokens, a.CachedTokens = &u.Prompt, &u.Completion, &u.Cached
 	}
@@ -63,9 +63,9 @@ func busyWith(err error) error {
 	return &BusyError{Message: busyMessage(e), RetryAfter: max(e.RetryAfter, busyFor), Err: err}
 }
 
-// failure is the opinion of a model layer whose model gave no answer. Whatever is
+// failureOpinion is the opinion of a model layer whose model gave no answer. Whatever is
 // not known to be the outside's fault may be the case's.
-func failure(model Asked, q question, err error) Opinion {
+func failureOpinion(model Asked, q question, err error) Opinion {
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Class == "" {
 		model.Failure, model.Detail = string(llm.ClassMalformed), "the Completer failed with an error that is not its own kind"
@@ -74,8 +74,8 @@ func failure(model Asked, q question, err error) Opinion {
 	model.Model = cmp.Or(e.Model, model.Model)
 	model.Endpoint, model.Breaker = q.clean(e.Endpoint, maxLabel), e.Breaker
 	model.Calls, model.Failure = max(e.Calls, 0), string(e.Class)
-	model.Detail = q.clean(sentences(e.Message, e.Advice), maxDetail)
-	model.used(e.Usage)
+	model.Detail = q.clean(joinSentences(e.Message, e.Advice), maxDetail)
+	model.recordUsage(e.Usage)
 	trouble := TroubleUnavailable
 	switch {
 	case e.Class.Traits().FromCase:

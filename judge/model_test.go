@@ -106,7 +106,7 @@ func reviewCase(change ...func(*Case)) Case {
 // idsOf are the ids under which a case's criteria are asked about.
 func idsOf(t testing.TB, c Case) []string {
 	t.Helper()
-	q, err := ask(c, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
+	q, err := askQuestion(c, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func opine(t testing.TB, layer Layer, c Case) Opinion {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sound, err := vetted(LayerModel, op); err != nil || sound.Trouble != op.Trouble || op.Model == nil {
+	if sound, err := vetOpinion(LayerModel, op); err != nil || sound.Trouble != op.Trouble || op.Model == nil {
 		t.Fatalf("%v, %s: %+v", err, sound.Reasoning, op)
 	}
 	return op
@@ -203,27 +203,27 @@ func TestModelOutcome(t *testing.T) {
 	}{
 		{"approves", approving(ids), nil, heard{Approve, "", 0.82, "", met + " " + met}},
 		{"approves with suggestions", approving(ids), func(a *llm.Answer) { a.Suggestions = []string{"Say more."} }, heard{Approve, "", 0.82, "", met + " " + met}},
-		{"is as sure as can be", approving(ids), func(a *llm.Answer) { a.Confidence = 1 }, heard{Approve, "", shrunk(1), "", met + " " + met}},
-		{"is not sure at all", approving(ids), func(a *llm.Answer) { a.Confidence = 0 }, heard{Approve, "", shrunk(0), "", met + " " + met}},
+		{"is as sure as can be", approving(ids), func(a *llm.Answer) { a.Confidence = 1 }, heard{Approve, "", shrinkConfidence(1), "", met + " " + met}},
+		{"is not sure at all", approving(ids), func(a *llm.Answer) { a.Confidence = 0 }, heard{Approve, "", shrinkConfidence(0), "", met + " " + met}},
 		{"ids in capitals", approving(ids), func(a *llm.Answer) { a.Criteria[0].ID = " " + strings.ToUpper(ids[0]) }, heard{Approve, "", 0.82, "", met + " " + met}},
 		{"a stray criterion that is met", approving(ids), func(a *llm.Answer) {
 			a.Criteria = append(a.Criteria, llm.Criterion{ID: "made up", Status: met})
 		}, heard{Approve, "", 0.82, "", met + " " + met}},
 
-		{"rejects", rejecting(ids), nil, no(shrunk(0.8), unmet, not+" "+met)},
-		{"rejects with objections", rejecting(ids), func(a *llm.Answer) { a.Violations = []string{"v", "v", "", "w"} }, no(shrunk(0.8), unmet+" model_objection model_objection", not+" "+met)},
-		{"rejects on two", rejecting(ids), func(a *llm.Answer) { a.Criteria[1].Status = not }, no(shrunk(0.8), unmet+" "+unmet, not+" "+not)},
-		{"not met beats cannot assess", rejecting(ids), func(a *llm.Answer) { a.Criteria[1].Status = cannot }, no(shrunk(0.8), unmet, not+" "+cannot)},
-		{"rejects with evidence that is not there", rejecting(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "made up" }, no(shrunk(0.8), unmet, not+" "+met)},
+		{"rejects", rejecting(ids), nil, no(shrinkConfidence(0.8), unmet, not+" "+met)},
+		{"rejects with objections", rejecting(ids), func(a *llm.Answer) { a.Violations = []string{"v", "v", "", "w"} }, no(shrinkConfidence(0.8), unmet+" model_objection model_objection", not+" "+met)},
+		{"rejects on two", rejecting(ids), func(a *llm.Answer) { a.Criteria[1].Status = not }, no(shrinkConfidence(0.8), unmet+" "+unmet, not+" "+not)},
+		{"not met beats cannot assess", rejecting(ids), func(a *llm.Answer) { a.Criteria[1].Status = cannot }, no(shrinkConfidence(0.8), unmet, not+" "+cannot)},
+		{"rejects with evidence that is not there", rejecting(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "made up" }, no(shrinkConfidence(0.8), unmet, not+" "+met)},
 		{"answers twice: the graver counts", rejecting(ids), func(a *llm.Answer) {
 			a.Criteria = append(a.Criteria, llm.Criterion{ID: ids[0], Status: met, Evidence: quote})
-		}, no(shrunk(0.8), unmet, not+" "+met)},
+		}, no(shrinkConfidence(0.8), unmet, not+" "+met)},
 		{"a stray criterion that is not met", approving(ids), func(a *llm.Answer) {
 			a.Approved = false
 			a.Criteria = append(a.Criteria, llm.Criterion{ID: "made up", Status: not})
 		}, no(0.82, CodeModelObjection, met+" "+met)},
 
-		{"suspects an injection", rejecting(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(shrunk(0.8), CodeInstructionInData+" "+unmet, not+" "+met)},
+		{"suspects an injection", rejecting(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(shrinkConfidence(0.8), CodeInstructionInData+" "+unmet, not+" "+met)},
 		{"suspects an injection and meets all", approving(ids), func(a *llm.Answer) { a.Approved, a.InjectionSuspected = false, true }, no(0.82, CodeInstructionInData, met+" "+met)},
 		{"suspects an injection and approves", approving(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(0.5, CodeInstructionInData, met+" "+met)},
 		{"suspects an injection and cannot assess", approving(ids), func(a *llm.Answer) {
@@ -342,7 +342,7 @@ func TestModelRecordsHowItCameAbout(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	ids := idsOf(t, c)
-	q, err := ask(c, "m", "n")
+	q, err := askQuestion(c, "m", "n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	ids := idsOf(t, c)
-	q, err := ask(c, "m", "n")
+	q, err := askQuestion(c, "m", "n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +474,7 @@ func TestClean(t *testing.T) {
 		{strings.Repeat("é", 20), strings.Repeat("é", 13) + "…"},
 		{strings.Repeat("a", 30), strings.Repeat("a", 30)},
 	} {
-		if got := clean(tt.in, 30, "NONCE1", ""); got != tt.want {
+		if got := cleanText(tt.in, 30, "NONCE1", ""); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.in, got, tt.want)
 		}
 	}

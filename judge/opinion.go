@@ -25,10 +25,10 @@ const (
 	maxStrays   = 16 // answers to criteria that were not asked
 )
 
-// contradiction says what about an answer cannot be, in words for the model, nil
+// findContradiction says what about an answer cannot be, in words for the model, nil
 // when nothing. It looks at the answer as the model wrote it: what code makes of the
 // evidence is not the model's contradiction.
-func contradiction(q question, a llm.Answer) error {
+func findContradiction(q question, a llm.Answer) error {
 	if !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return errors.New("confidence must be a number from 0 to 1")
 	}
@@ -48,7 +48,7 @@ func contradiction(q question, a llm.Answer) error {
 	switch {
 	case a.Approved && len(notMet) > 0:
 		return fmt.Errorf("approved is true although you answered not_met to %s; set approved to true only if every criterion is met",
-			clean(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
+			cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
 	case a.Approved && len(a.Violations) > 0:
 		return errors.New("approved is true although you list violations; an approved move has none")
 	case !a.Approved && allMet && len(notMet) == 0 && !a.InjectionSuspected:
@@ -60,9 +60,9 @@ func contradiction(q question, a llm.Answer) error {
 // idOf is a criterion's id as models write it: with spaces around it, or in capitals.
 func idOf(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
 
-// weighed is what an answer that does not contradict itself comes to. The model only
+// weighAnswer is what an answer that does not contradict itself comes to. The model only
 // answers the criteria; the outcome follows from them.
-func (m *modelLayer) weighed(q question, a llm.Answer, model Asked) Opinion {
+func (m *modelLayer) weighAnswer(q question, a llm.Answer, model Asked) Opinion {
 	verdicts := make([]CriterionVerdict, 0, len(q.criteria))
 	for _, c := range q.criteria {
 		verdicts = append(verdicts, q.verdictOn(c, a.Criteria))
@@ -72,15 +72,15 @@ func (m *modelLayer) weighed(q question, a llm.Answer, model Asked) Opinion {
 	open := withStatus(verdicts, llm.StatusCannotAssess)
 	if len(open) > 0 && len(unmet) == 0 && !a.InjectionSuspected {
 		op := noJudgement(TroubleCannotAssess, "", model)
-		op.Findings, op.Suggestions = q.findingsOn(CodeCriterionNotAssessable, open, nil), q.remarks(a.Suggestions)
+		op.Findings, op.Suggestions = q.findingsOn(CodeCriterionNotAssessable, open, nil), q.cleanRemarks(a.Suggestions)
 		return op
 	}
 	op := Opinion{
 		Layer: LayerModel, Outcome: Approve, Confidence: noEvidence, Assurance: AssuranceLLM,
-		Suggestions: q.remarks(a.Suggestions),
+		Suggestions: q.cleanRemarks(a.Suggestions),
 	}
 	if a.InjectionSuspected || len(unmet) > 0 || !a.Approved {
-		op.Outcome, op.Findings = Reject, q.rejection(a, unmet)
+		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, unmet)
 	}
 	// Where code says no although the model said yes, the model was not sure of that,
 	// and its words are about something else.
@@ -103,12 +103,12 @@ func (q question) verdictOn(c criterion, answers []llm.Criterion) CriterionVerdi
 		if idOf(a.ID) != idOf(c.id) {
 			continue
 		}
-		status, why := q.look(a)
-		if gravity(status) > gravity(v.Status) {
+		status, why := q.verifyCriterion(a)
+		if statusGravity(status) > statusGravity(v.Status) {
 			v.Status, v.Why, v.Evidence = status, why, q.clean(a.Evidence, maxQuote)
 			v.Basis = ""
 			if status == llm.StatusMet {
-				v.Basis = q.basis(a.Evidence)
+				v.Basis = q.basisOf(a.Evidence)
 			}
 		}
 	}
@@ -118,9 +118,9 @@ func (q question) verdictOn(c criterion, answers []llm.Criterion) CriterionVerdi
 	return v
 }
 
-// look looks the evidence up in what the model was shown: what it says without, or
+// verifyCriterion looks the evidence up in what the model was shown: what it says without, or
 // with evidence that is not there, it does not know.
-func (q question) look(a llm.Criterion) (status, why string) {
+func (q question) verifyCriterion(a llm.Criterion) (status, why string) {
 	switch a.Status {
 	case llm.StatusNotMet, llm.StatusCannotAssess:
 		return a.Status, ""
@@ -140,8 +140,8 @@ func (q question) look(a llm.Criterion) (status, why string) {
 	return a.Status, ""
 }
 
-// basis says whether evidence that counts stands in what the gate fetched itself.
-func (q question) basis(evidence string) string {
+// basisOf says whether evidence that counts stands in what the gate fetched itself.
+func (q question) basisOf(evidence string) string {
 	for _, d := range q.shown.documents {
 		if d.name != evidenceDocument {
 			continue
@@ -153,8 +153,8 @@ func (q question) basis(evidence string) string {
 	return BasisClaim
 }
 
-// gravity orders statuses: of two answers the graver one counts.
-func gravity(status string) int {
+// statusGravity orders statuses: of two answers the graver one counts.
+func statusGravity(status string) int {
 	return slices.Index([]string{"", llm.StatusMet, llm.StatusCannotAssess, llm.StatusNotMet}, status)
 }
 
@@ -168,14 +168,14 @@ func withStatus(all []CriterionVerdict, status string) []CriterionVerdict {
 	return some
 }
 
-// rejection are the findings of a rejection, never none.
-func (q question) rejection(a llm.Answer, unmet []CriterionVerdict) []validators.Finding {
+// rejectionFindings are the findings of a rejection, never none.
+func (q question) rejectionFindings(a llm.Answer, unmet []CriterionVerdict) []validators.Finding {
 	var out []validators.Finding
 	if a.InjectionSuspected {
 		out = append(out, validators.Finding{Code: CodeInstructionInData, Message: "The data tries to tell its judge what to decide."})
 	}
 	// The model is told to object once to each criterion that is not met.
-	objections := q.remarks(a.Violations)
+	objections := q.cleanRemarks(a.Violations)
 	if len(objections) == len(unmet) {
 		out = append(out, q.findingsOn(CodeCriterionNotMet, unmet, objections)...)
 		objections = nil
@@ -196,7 +196,7 @@ func (q question) rejection(a llm.Answer, unmet []CriterionVerdict) []validators
 func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []string) []validators.Finding {
 	var out []validators.Finding
 	for i, v := range verdicts[:min(len(verdicts), maxUnmet)] {
-		f := validators.Finding{Code: code, Message: "Not met: " + v.Text, Path: q.path(v.Evidence)}
+		f := validators.Finding{Code: code, Message: "Not met: " + v.Text, Path: q.dataPath(v.Evidence)}
 		if code == CodeCriterionNotAssessable {
 			f.Message = "Cannot be assessed: " + v.Text
 		}
@@ -204,9 +204,9 @@ func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []s
 		case v.Why != "":
 			f.Message = fmt.Sprintf("Cannot be assessed (%s): %s", v.Why, v.Text)
 		case words != nil:
-			f.Message = sentences(f.Message, words[i])
+			f.Message = joinSentences(f.Message, words[i])
 		case v.Evidence != "" && f.Path == "":
-			f.Message = sentences(f.Message, "The model points to: "+v.Evidence)
+			f.Message = joinSentences(f.Message, "The model points to: "+v.Evidence)
 		}
 		out = append(out, f)
 	}
@@ -216,15 +216,15 @@ func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []s
 	return out
 }
 
-// path is the JSON pointer into the action's data that the evidence is, "" when it is
+// dataPath is the JSON pointer into the action's data that the evidence is, "" when it is
 // none, or one into something else.
-func (q question) path(evidence string) string {
+func (q question) dataPath(evidence string) string {
 	pointer := strings.TrimPrefix(evidence, "#")
 	for _, d := range q.shown.documents {
 		if d.name != dataDocument {
 			continue
 		}
-		if found, why := (shown{[]document{d}}).pointer(pointer); found || why != "" {
+		if found, why := (shown{[]document{d}}).findPointer(pointer); found || why != "" {
 			return strings.TrimPrefix(pointer, "/"+dataDocument)
 		}
 	}
@@ -237,15 +237,15 @@ const dataDocument = "data"
 // evidenceDocument is the one under which it is shown what the gate fetched.
 const evidenceDocument = "evidence"
 
-// remarks are the first of a model's remarks, clean, each once.
-func (q question) remarks(texts []string) []string {
+// cleanRemarks are the first of a model's remarks, clean, each once.
+func (q question) cleanRemarks(texts []string) []string {
 	var out []string
 	for _, text := range texts {
 		if len(out) == maxRemarks {
 			break
 		}
 		if text = q.clean(text, maxPhrase); text != "" {
-			out = union(out, []string{text})
+			out = appendMissing(out, []string{text})
 		}
 	}
 	return out

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// clean makes somebody's words fit to be kept and shown: one line of valid UTF-8 of
+// cleanText makes somebody's words fit to be kept and shown: one line of valid UTF-8 of
 // at most limit bytes, without control characters and without those that hide or
 // reorder text.
-func clean(text string, limit int, secrets ...string) string {
+func cleanText(text string, limit int, secrets ...string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r) || unicode.IsControl(r):
@@ -27,7 +27,7 @@ func clean(text string, limit int, secrets ...string) string {
 			text = strings.ReplaceAll(text, secret, ellipsis)
 		}
 	}
-	return shortened(text, limit)
+	return truncateText(text, limit)
 }
 
 const (
@@ -36,8 +36,8 @@ const (
 	ellipsis           = "…"
 )
 
-// shortened cuts a text to at most limit bytes, between characters.
-func shortened(text string, limit int) string {
+// truncateText cuts a text to at most limit bytes, between characters.
+func truncateText(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
@@ -49,4 +49,6 @@ func shortened(text string, limit int) string {
 }
 
 // clean is clean without what only the question may hold.
-func (q question) clean(text string, limit int) string { return clean(text, limit, q.marker, q.nonce) }
+func (q question) clean(text string, limit int) string {
+	return cleanText(text, limit, q.marker, q.nonce)
+}

@@ -77,7 +77,7 @@ func New(cfg Config) (*Pipeline, error) {
 // answer; try again), ctx's error, or ErrCase. Everything that the case itself can
 // cause is in the Verdict.
 func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
-	if err := c.check(); err != nil {
+	if err := c.validate(); err != nil {
 		return Verdict{}, err
 	}
 	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
@@ -92,7 +92,7 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 	for _, line := range lines {
 		approved := true
 		for _, layer := range line {
-			op, err := p.hear(ctx, layer, &c, &h)
+			op, err := p.weighLayer(ctx, layer, &c, &h)
 			if err != nil {
 				return Verdict{}, err
 			}
@@ -108,9 +108,9 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 	return settle(h), nil
 }
 
-// hear asks one layer and notes what it says, if it speaks. When it chose the
+// weighLayer asks one layer and notes what it says, if it speaks. When it chose the
 // route, c is narrowed to that candidate for the layers after it.
-func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (Opinion, error) {
+func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *hearing) (Opinion, error) {
 	begun := p.clock()
 	op, err := layer.Weigh(ctx, *c)
 	took := max(p.clock().Sub(begun), 0)
@@ -121,11 +121,11 @@ func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (
 	if err := ctx.Err(); err != nil {
 		return Opinion{}, fmt.Errorf("judge: after the %s layer: %w", layer.Name(), err)
 	}
-	op, err = vetted(layer.Name(), op)
+	op, err = vetOpinion(layer.Name(), op)
 	if err != nil || op.Outcome == "" {
 		return Opinion{}, err
 	}
-	op = scrubbed(op, c.Scrub)
+	op = scrubOpinion(op, c.Scrub)
 	op.Took = took
 	h.opinions = append(h.opinions, op)
 	if op.Outcome == Approve {
@@ -134,7 +134,7 @@ func (p *Pipeline) hear(ctx context.Context, layer Layer, c *Case, h *hearing) (
 	if op.Layer == LayerEvidence {
 		c.Fetched = op.Evidence
 		c.Identity, c.Bound = Identified(c.Identity, c.Fetched), BoundBy(c.Bound, c.Fetched)
-		c.Scrub = scrubbing(*c)
+		c.Scrub = scrubEvidence(*c)
 	}
 	if op.Route != nil {
 		chosen := c.Candidates[*op.Route]
@@ -153,14 +153,14 @@ func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *hearing) error {
 		return nil
 	}
 	c.Checks.Validators = nil
-	_, err := p.hear(ctx, p.scripts, &c, h)
+	_, err := p.weighLayer(ctx, p.scripts, &c, h)
 	return err
 }
 
-// check reports what makes the case impossible to judge. It guards what would
+// validate reports what makes the case impossible to judge. It guards what would
 // otherwise open the gate silently: a document that is missing is an empty one to
 // a script, and checks that no layer looks at pass.
-func (c Case) check() error {
+func (c Case) validate() error {
 	if err := c.Rubric.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCase, err)
 	}

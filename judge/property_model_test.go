@@ -250,13 +250,13 @@ func checkJudgement(t *rapid.T, c Case, v Verdict, w *wild, ids []string) {
 	if (op.Outcome == Approve) != all {
 		t.Fatalf("the layer says %s of %+v %v", op.Outcome, w.replies, w.failures)
 	}
-	if op.Outcome == Approve && (op.Assurance != AssuranceLLM || op.Confidence > shrunk(1)) {
+	if op.Outcome == Approve && (op.Assurance != AssuranceLLM || op.Confidence > shrinkConfidence(1)) {
 		t.Fatalf("sure without a calibration: %+v", op)
 	}
 	if op.Trouble != TroubleNone && (v.DecidedBy == LayerModel) && v.Outcome == Approve {
 		t.Fatalf("approved by a model in trouble: %+v", v)
 	}
-	if v.Outcome == Approve && op.Outcome != Approve && (!op.Trouble.outside() || !v.Degraded || v.DecidedBy != ByFallback || v.Assurance.AtLeast(AssuranceLLM)) {
+	if v.Outcome == Approve && op.Outcome != Approve && (!op.Trouble.isExternal() || !v.Degraded || v.DecidedBy != ByFallback || v.Assurance.AtLeast(AssuranceLLM)) {
 		t.Fatalf("approved although the model said %s: %+v", op.Trouble, v)
 	}
 	if v.Outcome == Approve && c.Rubric.StrictMode && v.Confidence < c.Rubric.MinConfidence {
@@ -266,7 +266,7 @@ func checkJudgement(t *rapid.T, c Case, v Verdict, w *wild, ids []string) {
 		t.Fatal("strict, and approved without a judgement")
 	}
 	a := op.Model
-	guarded := op.answered() && a.RefusalLimit > 0 && a.Refusals >= a.RefusalLimit-1 && v.Outcome != Approve
+	guarded := op.isJudgement() && a.RefusalLimit > 0 && a.Refusals >= a.RefusalLimit-1 && v.Outcome != Approve
 	if guarded != (v.Code == CodeLoopGuard && op.Trouble != TroubleLoopGuard) {
 		t.Fatalf("loop guard %v after %d of %d: %s", guarded, a.Refusals, a.RefusalLimit, v.Code)
 	}
@@ -278,14 +278,14 @@ func checkJudgement(t *rapid.T, c Case, v Verdict, w *wild, ids []string) {
 func checkLesson(t *rapid.T, v Verdict) {
 	t.Helper()
 	lesson := v.Lesson()
-	i := slices.IndexFunc(v.Opinions, Opinion.answered)
+	i := slices.IndexFunc(v.Opinions, Opinion.isJudgement)
 	if lesson.Refused != (i >= 0 && v.Outcome != Approve) || lesson.Cleared != (i >= 0 && v.Outcome == Approve && v.Applied) {
 		t.Fatalf("lesson %+v of %s %+v", lesson, v.Outcome, v.Opinions)
 	}
-	if op := lesson.Opinion; op != nil && (!lesson.Refused || !isRefusal(op) || op.reused()) {
+	if op := lesson.Opinion; op != nil && (!lesson.Refused || !isRefusal(op) || op.isReused()) {
 		t.Fatalf("kept %+v", op)
 	}
-	if i >= 0 && v.Opinions[i].Outcome != Approve && !v.Opinions[i].reused() && lesson.Opinion == nil {
+	if i >= 0 && v.Opinions[i].Outcome != Approve && !v.Opinions[i].isReused() && lesson.Opinion == nil {
 		t.Fatalf("a refusal that is not kept: %+v", v.Opinions[i])
 	}
 }
@@ -311,7 +311,7 @@ func checkReuse(t *rapid.T, c Case, v Verdict, w *wild, ops map[LayerName]Opinio
 	p.modelled[len(p.modelled)-1] = []Layer{layer}
 	again := decide(t, p, c)
 	op := again.Opinions[len(again.Opinions)-1]
-	if !op.reused() || op.Model.Calls != 0 || again.Outcome == Approve || again.Lesson().Opinion != nil || !again.Lesson().Refused {
+	if !op.isReused() || op.Model.Calls != 0 || again.Outcome == Approve || again.Lesson().Opinion != nil || !again.Lesson().Refused {
 		t.Fatalf("decided again: %+v %+v", again, op.Model)
 	}
 	if again.Proposed != v.Proposed {

@@ -190,7 +190,7 @@ func decide(t *rapid.T, p *Pipeline, c Case) Verdict {
 	}
 	// A confidence may happen to be the number; texts may not show it.
 	told := strings.Join(slices.Concat([]string{v.Reasoning}, v.Violations(), v.Warnings, v.Suggestions), "\n")
-	if number(v.Confidence) != number(telltale) && strings.Contains(told, number(telltale)) {
+	if formatConfidence(v.Confidence) != formatConfidence(telltale) && strings.Contains(told, formatConfidence(telltale)) {
 		t.Fatalf("the threshold is told: %s", text)
 	}
 	return v
@@ -209,9 +209,9 @@ func TestAnotherLayerOnlyLowers(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		opinions := rapid.SliceOfN(draw, 0, 6).Draw(t, "opinions")
-		before := combine(opinions)
+		before := combineOpinions(opinions)
 		at := rapid.IntRange(0, len(opinions)).Draw(t, "at")
-		after := combine(slices.Insert(slices.Clone(opinions), at, draw.Draw(t, "another")))
+		after := combineOpinions(slices.Insert(slices.Clone(opinions), at, draw.Draw(t, "another")))
 		if permits(after) > permits(before) {
 			t.Fatalf("another layer turned %s into %s", before.Outcome, after.Outcome)
 		}
@@ -268,7 +268,7 @@ func TestNoSilentApprovalWithoutAJudgement(t *testing.T) {
 			if v.Degraded || modelFlawOf(said) != "" || flawOf(LayerModel, said) != "" {
 				t.Fatalf("approved by %+v", said)
 			}
-		case !trouble.outside():
+		case !trouble.isExternal():
 			t.Fatalf("approved although the model said %s", trouble)
 		case !v.Degraded || v.DecidedBy != ByFallback || v.Confidence > noEvidence || len(v.Warnings) == 0:
 			t.Fatalf("a fallback that does not show: %+v", v)

@@ -16,35 +16,35 @@ import (
 // unobjected is the reasoning of an approval of which no layer says more.
 const unobjected = "Nothing objects to this move."
 
-// closed adds what follows from a refusal or an escalation: who decides now, or
+// withNextSteps adds what follows from a refusal or an escalation: who decides now, or
 // what to do.
-func (v Verdict) closed() Verdict {
+func (v Verdict) withNextSteps() Verdict {
 	if v.Outcome == Escalate {
-		v.Reasoning = sentences(v.Reasoning, "A person has to decide this; until then the state stays as it is.")
+		v.Reasoning = joinSentences(v.Reasoning, "A person has to decide this; until then the state stays as it is.")
 		return v
 	}
-	advice := advise(v.Code, v.RetryAfter)
+	advice := nextStep(v.Code, v.RetryAfter)
 	if advice != "" && v.Findings[0].Hint == "" {
 		v.Findings[0].Hint = advice
 	}
 	if advice == "" && !v.Fault && v.DecidedBy != LayerTransition {
 		advice = "Correct this and perform the action again."
 	}
-	v.Reasoning = sentences(v.Reasoning, advice)
+	v.Reasoning = joinSentences(v.Reasoning, advice)
 	return v
 }
 
-// told repeats what findings say, with their hints.
-func told(findings []validators.Finding) string {
+// joinFindings repeats what findings say, with their hints.
+func joinFindings(findings []validators.Finding) string {
 	texts := make([]string, 0, len(findings))
 	for _, f := range findings {
-		texts = append(texts, sentences(f.Message, f.Hint))
+		texts = append(texts, joinSentences(f.Message, f.Hint))
 	}
-	return listed(texts)
+	return joinList(texts)
 }
 
-// advise says what to do about a code of settle's own, "" for a layer's.
-func advise(code string, retryAfter time.Duration) string {
+// nextStep says what to do about a code of settle's own, "" for a layer's.
+func nextStep(code string, retryAfter time.Duration) string {
 	switch code {
 	case CodeLowConfidence:
 		return "Add what makes the data more convincing and perform the action again, or ask a person."
@@ -104,8 +104,8 @@ func troubleMessage(t Trouble) string {
 	return "The model's answer could not be read as a judgement."
 }
 
-// unexplained stands in for the reason that a layer did not give.
-func unexplained(op Opinion) string {
+// defaultReason stands in for the reason that a layer did not give.
+func defaultReason(op Opinion) string {
 	if op.Reasoning != "" {
 		return op.Reasoning
 	}
@@ -119,35 +119,35 @@ func assuranceFinding(have, need Assurance) validators.Finding {
 	return validators.Finding{
 		Code: CodeAssuranceTooLow,
 		Message: fmt.Sprintf("This move needs the assurance %s (examined by %s), and only reached %s (%s).",
-			need, need.says(), have, have.says()),
+			need, need.describe(), have, have.describe()),
 	}
 }
 
 func confidenceFinding(c float64) validators.Finding {
 	return validators.Finding{
 		Code:    CodeLowConfidence,
-		Message: fmt.Sprintf("Nothing objects, but the confidence of %s is lower than this workflow demands.", number(c)),
+		Message: fmt.Sprintf("Nothing objects, but the confidence of %s is lower than this workflow demands.", formatConfidence(c)),
 	}
 }
 
 func confidenceWarning(c float64) string {
-	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", number(c))
+	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", formatConfidence(c))
 }
 
 func fallbackWarning(why string, have Assurance) string {
-	return sentences(why, fmt.Sprintf("The move was decided without it (assurance %s).", have))
+	return joinSentences(why, fmt.Sprintf("The move was decided without it (assurance %s).", have))
 }
 
 func shadowWarning(o Outcome) string {
 	return fmt.Sprintf("Shadow mode: the judge would have answered %s; the move happens all the same.", o)
 }
 
-// number writes a confidence with the fewest digits that tell it apart.
-func number(c float64) string { return strconv.FormatFloat(c, 'g', 4, 64) }
+// formatConfidence writes a confidence with the fewest digits that tell it apart.
+func formatConfidence(c float64) string { return strconv.FormatFloat(c, 'g', 4, 64) }
 
-// sentences joins texts with a space, leaving empty ones out and ending each
+// joinSentences joins texts with a space, leaving empty ones out and ending each
 // with a full stop.
-func sentences(texts ...string) string {
+func joinSentences(texts ...string) string {
 	var b strings.Builder
 	for _, t := range texts {
 		t = strings.TrimSpace(t)
@@ -168,10 +168,10 @@ func sentences(texts ...string) string {
 // maxTold is how many texts a reasoning repeats; the findings beside it have all.
 const maxTold = 3
 
-// listed joins the first few texts and counts the rest.
-func listed(texts []string) string {
+// joinList joins the first few texts and counts the rest.
+func joinList(texts []string) string {
 	if len(texts) <= maxTold {
-		return sentences(texts...)
+		return joinSentences(texts...)
 	}
-	return sentences(sentences(texts[:maxTold]...), fmt.Sprintf("And %d more", len(texts)-maxTold))
+	return joinSentences(joinSentences(texts[:maxTold]...), fmt.Sprintf("And %d more", len(texts)-maxTold))
 }

@@ -20,7 +20,7 @@ type Review struct {
 // The verdict rests on AssuranceHuman and is decided ByReviewer, or it is the
 // rejection. The error is as in Decide.
 func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, error) {
-	if err := c.check(); err != nil {
+	if err := c.validate(); err != nil {
 		return Verdict{}, err
 	}
 	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
@@ -31,7 +31,7 @@ func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, err
 	}
 	for _, line := range p.plain {
 		for _, layer := range line {
-			if _, err := p.hear(ctx, layer, &c, &h); err != nil {
+			if _, err := p.weighLayer(ctx, layer, &c, &h); err != nil {
 				return Verdict{}, err
 			}
 		}
@@ -39,8 +39,8 @@ func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, err
 			return settle(h), nil
 		}
 	}
-	h.opinions = append(h.opinions, scrubbed(Opinion{
-		Layer: ByReviewer, Outcome: Approve, Confidence: 1, Assurance: AssuranceHuman, Reasoning: by.said(),
+	h.opinions = append(h.opinions, scrubOpinion(Opinion{
+		Layer: ByReviewer, Outcome: Approve, Confidence: 1, Assurance: AssuranceHuman, Reasoning: by.describe(),
 	}, c.Scrub))
 	return byPerson(h), nil
 }
@@ -48,7 +48,7 @@ func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, err
 // byPerson turns opinions none of which rejects, the last one a person's, into the
 // approval. What the layers were less sure of stays visible in the confidence.
 func byPerson(h hearing) Verdict {
-	v := combine(h.opinions)
+	v := combineOpinions(h.opinions)
 	person := h.opinions[len(h.opinions)-1]
 	v.Mode, v.Target = Enforce, h.target
 	v.Outcome, v.DecidedBy, v.Reasoning = Approve, ByReviewer, person.Reasoning
@@ -57,8 +57,8 @@ func byPerson(h hearing) Verdict {
 	return v
 }
 
-// said is one sentence about a person's approval.
-func (r Review) said() string {
+// describe is one sentence about a person's approval.
+func (r Review) describe() string {
 	if r.Reason == "" {
 		return fmt.Sprintf("Approved by %s.", r.By)
 	}

@@ -77,10 +77,10 @@ func (r Rubric) withDefaults() Rubric {
 // asksModel reports whether a model is to be asked when the other layers approve.
 func (r Rubric) asksModel() bool { return r.Enabled && r.UseLLM }
 
-// required is the assurance that an approval needs.
-func (r Rubric) required() Assurance {
+// requiredAssurance is the assurance that an approval needs.
+func (r Rubric) requiredAssurance() Assurance {
 	if r.Risk == RiskHigh {
-		return stronger(r.RequireAssurance, AssuranceLLMCalibrated)
+		return strongerAssurance(r.RequireAssurance, AssuranceLLMCalibrated)
 	}
-	return stronger(r.RequireAssurance, AssuranceNone)
+	return strongerAssurance(r.RequireAssurance, AssuranceNone)
 }

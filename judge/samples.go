@@ -13,10 +13,10 @@ import (
 // samples of one case do not fill the places that an endpoint has for their caller.
 const samplesAtOnce = 2
 
-// sample asks the model n times, independently: every question has a marker and a nonce
+// askSamples asks the model n times, independently: every question has a marker and a nonce
 // of its own. It returns when all have answered. busy says that some could not be asked
 // now; the error means that the context ended or that the question could not be written.
-func (m *modelLayer) sample(ctx context.Context, c Case, n int) (ops []Opinion, busy *BusyError, err error) {
+func (m *modelLayer) askSamples(ctx context.Context, c Case, n int) (ops []Opinion, busy *BusyError, err error) {
 	ops, errs := make([]Opinion, n), make([]error, n)
 	var wg sync.WaitGroup
 	panics := make([]any, n)
@@ -26,7 +26,7 @@ func (m *modelLayer) sample(ctx context.Context, c Case, n int) (ops []Opinion, 
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			defer func() { panics[i] = recover() }()
-			ops[i], errs[i] = m.ask(ctx, c, i)
+			ops[i], errs[i] = m.askModel(ctx, c, i)
 		})
 	}
 	wg.Wait()
@@ -41,32 +41,32 @@ func (m *modelLayer) sample(ctx context.Context, c Case, n int) (ops []Opinion, 
 	return ops, busy, nil
 }
 
-// consensus is what several answers come to together. Only if all approve is it an
+// combineSamples is what several answers come to together. Only if all approve is it an
 // approval; most must reject for a rejection; anything else cannot be assessed.
 //
 // A sample that was unreadable makes all so. One that could not be had does so only
 // beside approvals: a doubt that a model has voiced must not be forgotten because
 // another call failed, for then the policy for an absent judge could let it pass.
-func consensus(ops []Opinion) Opinion {
+func combineSamples(ops []Opinion) Opinion {
 	if len(ops) == 1 {
 		return ops[0]
 	}
 	votes := make(map[Outcome][]Opinion)
 	for _, op := range ops {
-		if op.answered() {
+		if op.isJudgement() {
 			votes[op.Outcome] = append(votes[op.Outcome], op)
 		}
 	}
 	approve, reject, unsure := votes[Approve], votes[Reject], votes[Escalate]
 	doubted := len(reject)+len(unsure) > 0
-	if op, ok := troubleAmong(ops); ok && !(op.Trouble.outside() && doubted) {
-		return op.summing(ops, 0)
+	if op, ok := troubleAmong(ops); ok && !(op.Trouble.isExternal() && doubted) {
+		return op.withSampleTotals(ops, 0)
 	}
 	switch {
 	case len(approve) == len(ops):
-		return together(approve, ops)
+		return averageMajority(approve, ops)
 	case 2*len(reject) > len(ops):
-		return together(reject, ops)
+		return averageMajority(reject, ops)
 	}
 	// Whoever does not approve says why.
 	op := slices.Concat(reject, unsure)[0]
@@ -78,7 +78,7 @@ func consensus(ops []Opinion) Opinion {
 	open := noJudgement(TroubleCannotAssess, reasoning, *op.Model)
 	open.Model.Calibration = ""
 	open.Findings, open.Suggestions = op.Findings, op.Suggestions
-	return open.summing(ops, max(len(approve), len(reject), len(unsure)))
+	return open.withSampleTotals(ops, max(len(approve), len(reject), len(unsure)))
 }
 
 // troubleAmong returns the opinion whose trouble is that of all, if there is one.
@@ -86,11 +86,11 @@ func troubleAmong(ops []Opinion) (Opinion, bool) {
 	first := -1
 	wait := time.Duration(0)
 	for i, op := range ops {
-		if op.answered() {
+		if op.isJudgement() {
 			continue
 		}
 		wait = max(wait, op.RetryAfter)
-		if first < 0 || ops[first].Trouble.outside() && !op.Trouble.outside() {
+		if first < 0 || ops[first].Trouble.isExternal() && !op.Trouble.isExternal() {
 			first = i
 		}
 	}
@@ -102,10 +102,10 @@ func troubleAmong(ops []Opinion) (Opinion, bool) {
 	return op, true
 }
 
-// together is the opinion of the majority among all. Its confidence is what the
+// averageMajority is the opinion of the majority among all. Its confidence is what the
 // majority's comes to on average, and never more than what so many of so many say
 // (Laplace's rule of succession).
-func together(majority, all []Opinion) Opinion {
+func averageMajority(majority, all []Opinion) Opinion {
 	op := majority[0]
 	sum, calibrated := 0.0, true
 	for _, one := range majority {
@@ -113,18 +113,18 @@ func together(majority, all []Opinion) Opinion {
 		calibrated = calibrated && one.Assurance == AssuranceLLMCalibrated
 	}
 	k, n := float64(len(majority)), float64(len(all))
-	op.Confidence = tidy(min((k+1)/(n+2), sum/k))
+	op.Confidence = roundConfidence(min((k+1)/(n+2), sum/k))
 	model := *op.Model
 	op.Model = &model
 	if !calibrated {
 		op.Assurance, op.Model.Calibration = AssuranceLLM, ""
 	}
-	return op.summing(all, len(majority))
+	return op.withSampleTotals(all, len(majority))
 }
 
-// summing is op with the record of all samples: what they cost together, and how
+// withSampleTotals is op with the record of all samples: what they cost together, and how
 // many agree.
-func (op Opinion) summing(all []Opinion, agreeing int) Opinion {
+func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 	model := *op.Model
 	model.Samples, model.Agreeing = len(all), agreeing
 	model.Calls, model.CacheHit = 0, true
@@ -141,17 +141,17 @@ func (op Opinion) summing(all []Opinion, agreeing int) Opinion {
 		}
 	}
 	model.Stated = stated / float64(len(all))
-	model.PromptTokens = summed(all, func(a *Asked) *int { return a.PromptTokens })
-	model.CompletionTokens = summed(all, func(a *Asked) *int { return a.CompletionTokens })
-	model.CachedTokens = summed(all, func(a *Asked) *int { return a.CachedTokens })
-	model.CostUSD = summed(all, func(a *Asked) *float64 { return a.CostUSD })
+	model.PromptTokens = sumSamples(all, func(a *Asked) *int { return a.PromptTokens })
+	model.CompletionTokens = sumSamples(all, func(a *Asked) *int { return a.CompletionTokens })
+	model.CachedTokens = sumSamples(all, func(a *Asked) *int { return a.CachedTokens })
+	model.CostUSD = sumSamples(all, func(a *Asked) *float64 { return a.CostUSD })
 	op.Model = &model
 	return op
 }
 
-// summed adds up what is known of all samples that made a call; nil when of one it is
+// sumSamples adds up what is known of all samples that made a call; nil when of one it is
 // not known.
-func summed[N int | float64](all []Opinion, of func(*Asked) *N) *N {
+func sumSamples[N int | float64](all []Opinion, of func(*Asked) *N) *N {
 	var sum *N
 	for _, op := range all {
 		if op.Model.Calls == 0 {

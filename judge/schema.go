@@ -16,7 +16,7 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if len(c.Checks.Schema) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compile(ctx, l.compiler, c, LayerSchema, validators.Checks{Schema: c.Checks.Schema})
+	set, fault, err := compileChecks(ctx, l.compiler, c, LayerSchema, validators.Checks{Schema: c.Checks.Schema})
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
@@ -24,7 +24,7 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: look at the data: %w", err)
 	}
-	op := structural(LayerSchema, report.Findings)
+	op := structuralOpinion(LayerSchema, report.Findings)
 	op.Fault, op.Sandbox = report.Fault, report.Unhardened
 	if op.Outcome == Approve {
 		op.Reasoning = "The data matches its schema."

@@ -20,14 +20,14 @@ func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if len(checks.Routes) == 0 && len(checks.Validators) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compile(ctx, l.compiler, c, LayerScript, checks)
+	set, fault, err := compileChecks(ctx, l.compiler, c, LayerScript, checks)
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
 	// What a stranger wrote does not see what is sensitive.
-	in := validators.Input{Caller: c.caller(), Data: c.MaskedData, Context: c.MaskedContext, Evidence: contents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
+	in := validators.Input{Caller: c.caller(), Data: c.MaskedData, Context: c.MaskedContext, Evidence: joinContents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
 	if c.Owner.Trusted {
-		in.Data, in.Context, in.Evidence = c.Data, c.Context, contents(c.Fetched, true)
+		in.Data, in.Context, in.Evidence = c.Data, c.Context, joinContents(c.Fetched, true)
 	}
 	reply, err := set.Script(ctx, in)
 	if err != nil {
@@ -43,10 +43,10 @@ func heardScripts(asked validators.Checks, candidates []Candidate, reply script.
 	if len(asked.Routes) > 0 {
 		switch {
 		case reply.RouteFault != nil:
-			fault := faulty(LayerScript)
+			fault := examinerFailed(LayerScript)
 			fault.Sandbox = reply.Unhardened
 			fault.Findings = []validators.Finding{faultFinding("condition", *reply.RouteFault)}
-			fault.Reasoning = told(fault.Findings)
+			fault.Reasoning = joinFindings(fault.Findings)
 			return fault, nil
 		case reply.Route == -1:
 			op.Outcome = Reject
@@ -87,7 +87,7 @@ func heardValidators(op Opinion, results []script.Result) Opinion {
 			refused = max(refused, r.Confidence)
 			refusals = append(refusals, found...)
 			reasons = append(reasons, fmt.Sprintf("The validator %s refuses this: %s", r.Name, found[0].Message))
-			op.Suggestions = union(op.Suggestions, r.Suggestions)
+			op.Suggestions = appendMissing(op.Suggestions, r.Suggestions)
 		}
 		op.Assurance = AssuranceValidators
 	}
@@ -95,21 +95,21 @@ func heardValidators(op Opinion, results []script.Result) Opinion {
 	case len(faults) > 0:
 		op.Outcome, op.Confidence, op.Fault = Reject, 1, true
 		op.Findings = append(faults, refusals...)
-		op.Reasoning = sentences(told(faults), listed(reasons))
+		op.Reasoning = joinSentences(joinFindings(faults), joinList(reasons))
 	case len(refusals) > 0:
 		op.Outcome, op.Confidence = Reject, refused
 		op.Findings = refusals
-		op.Reasoning = listed(reasons)
+		op.Reasoning = joinList(reasons)
 	default:
 		op.Outcome, op.Confidence = Approve, agreed
-		op.Reasoning = sentences(op.Reasoning, agreement(len(results), agreed))
+		op.Reasoning = joinSentences(op.Reasoning, describeAgreement(len(results), agreed))
 	}
 	return op
 }
 
 // refusalFindings are a validator's reason and violations, each once.
 func refusalFindings(r script.Result) []validators.Finding {
-	texts := union(nil, append([]string{r.Reason}, r.Violations...))
+	texts := appendMissing(nil, append([]string{r.Reason}, r.Violations...))
 	var out []validators.Finding
 	for _, text := range texts {
 		if strings.TrimSpace(text) != "" {
@@ -137,7 +137,7 @@ func faultFinding(what string, r script.Result) validators.Finding {
 func noRoute(candidates []Candidate) validators.Finding {
 	targets := make([]string, 0, len(candidates))
 	for _, c := range candidates {
-		targets = union(targets, []string{c.Target})
+		targets = appendMissing(targets, []string{c.Target})
 	}
 	return validators.Finding{
 		Code:    CodeNoRoute,
@@ -145,17 +145,17 @@ func noRoute(candidates []Candidate) validators.Finding {
 	}
 }
 
-// agreement says that n validators agree, at least as surely as c.
-func agreement(n int, c float64) string {
+// describeAgreement says that n validators agree, at least as surely as c.
+func describeAgreement(n int, c float64) string {
 	switch {
 	case n == 0:
 		return ""
 	case n == 1 && c == 1:
 		return "The validator agrees."
 	case n == 1:
-		return fmt.Sprintf("The validator agrees with a confidence of %s.", number(c))
+		return fmt.Sprintf("The validator agrees with a confidence of %s.", formatConfidence(c))
 	case c == 1:
 		return fmt.Sprintf("All %d validators agree.", n)
 	}
-	return fmt.Sprintf("All %d validators agree, the least sure with a confidence of %s.", n, number(c))
+	return fmt.Sprintf("All %d validators agree, the least sure with a confidence of %s.", n, formatConfidence(c))
 }

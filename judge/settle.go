@@ -29,30 +29,30 @@ type hearing struct {
 // confidence of the proposal. Only the structural fallback touches the confidence,
 // to lower it. The loop guard takes a refusal that repeats itself to a person.
 func settle(h hearing) Verdict {
-	v := combine(h.opinions)
+	v := combineOpinions(h.opinions)
 	v.Mode, v.Target = h.rubric.Mode, h.target
 	if v.Outcome == Approve {
-		v = h.availability(v)
+		v = h.applyAvailability(v)
 	}
 	if v.Outcome == Approve {
-		v = h.demands(v)
+		v = h.applyRequirements(v)
 	}
 	if v.Outcome != Approve {
-		v = h.guard(v)
+		v = h.applyLoopGuard(v)
 	}
 	if v.Outcome == Escalate && !h.reviewPath {
 		v.Outcome = Reject
 	}
 	if v.Outcome != Approve {
 		v.Code = v.Findings[0].Code
-		v = v.closed()
+		v = v.withNextSteps()
 	}
 	if v.Code != CodeJudgeUnavailable && v.Code != CodeJudgeUnreadable {
 		v.RetryAfter = 0 // waiting does not help against what the case lacks
 	}
 	v.Applied = v.Outcome == Approve && h.target != ""
 	if h.rubric.Mode == Shadow {
-		v.Applied = h.target != "" && !h.illegal()
+		v.Applied = h.target != "" && !h.isIllegal()
 		if v.Applied && v.Outcome != Approve {
 			v.Warnings = append(v.Warnings, shadowWarning(v.Outcome))
 		}
@@ -60,40 +60,40 @@ func settle(h hearing) Verdict {
 	return v
 }
 
-// illegal reports whether the action cannot happen here at all.
-func (h hearing) illegal() bool {
+// isIllegal reports whether the action cannot happen here at all.
+func (h hearing) isIllegal() bool {
 	return slices.ContainsFunc(h.opinions, func(op Opinion) bool {
 		return op.Layer == LayerTransition && op.Outcome == Reject
 	})
 }
 
-// combine weighs the opinions against each other, before any policy: one
+// combineOpinions weighs the opinions against each other, before any policy: one
 // rejection rejects, else one escalation escalates, else it is an approval. A
 // reject carries the highest confidence of those that reject, anything else the
 // lowest of all that spoke. A layer that the outside kept from judging did not
 // speak.
-func combine(opinions []Opinion) Verdict {
+func combineOpinions(opinions []Opinion) Verdict {
 	v := Verdict{Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Opinions: opinions}
 	spoke := make([]Opinion, 0, len(opinions))
 	for _, op := range opinions {
 		v.RetryAfter = max(v.RetryAfter, op.RetryAfter)
-		if op.Outcome == "" || op.Trouble.outside() {
+		if op.Outcome == "" || op.Trouble.isExternal() {
 			continue
 		}
-		op.Confidence = unit(op.Confidence)
+		op.Confidence = clampUnit(op.Confidence)
 		spoke = append(spoke, op)
 		if op.Layer != LayerContent { // who finds no trap has examined nothing else
-			v.Assurance = stronger(v.Assurance, op.Assurance)
+			v.Assurance = strongerAssurance(v.Assurance, op.Assurance)
 		}
-		v.Outcome = graver(v.Outcome, op.Outcome)
+		v.Outcome = graverOutcome(v.Outcome, op.Outcome)
 		v.Confidence = min(v.Confidence, op.Confidence)
-		v.Sandbox = union(v.Sandbox, op.Sandbox)
+		v.Sandbox = appendMissing(v.Sandbox, op.Sandbox)
 		v.Evidence = append(v.Evidence, op.Evidence...)
 	}
 	v.Proposed = v.Outcome
 	// Who settled it comes first, so that code and reasoning begin with it.
 	deciding := slices.DeleteFunc(spoke, func(op Opinion) bool { return op.Outcome != v.Outcome })
-	lead := leader(deciding, v.Outcome)
+	lead := findLeader(deciding, v.Outcome)
 	v.DecidedBy = LayerTransition
 	if lead < 0 {
 		v.Reasoning = unobjected
@@ -108,26 +108,26 @@ func combine(opinions []Opinion) Verdict {
 		deciding = slices.Insert(slices.Delete(deciding, lead, lead+1), 0, first)
 	}
 	for _, op := range deciding {
-		v.Reasoning = sentences(v.Reasoning, op.Reasoning)
-		v.Suggestions = union(v.Suggestions, op.Suggestions)
+		v.Reasoning = joinSentences(v.Reasoning, op.Reasoning)
+		v.Suggestions = appendMissing(v.Suggestions, op.Suggestions)
 		v.Fault = v.Fault || op.Fault
 		if v.Outcome != Approve {
-			v.Findings = append(v.Findings, objections(op)...)
+			v.Findings = append(v.Findings, findingsOf(op)...)
 		}
 	}
 	if v.Reasoning == "" {
 		v.Reasoning = unobjected
 		if v.Outcome != Approve {
-			v.Reasoning = told(v.Findings)
+			v.Reasoning = joinFindings(v.Findings)
 		}
 	}
 	return v
 }
 
-// leader is the index of the opinion that settles it among those that decide:
+// findLeader is the index of the opinion that settles it among those that decide:
 // the most certain rejection, or else the least certain of the rest; ties go to
 // the layer that ranks later. -1 when nobody spoke.
-func leader(deciding []Opinion, outcome Outcome) int {
+func findLeader(deciding []Opinion, outcome Outcome) int {
 	lead := -1
 	for i, op := range deciding {
 		if lead < 0 {
@@ -155,33 +155,33 @@ func (n LayerName) rank() int {
 	}, n)
 }
 
-// availability applies onJudgeUnavailable to an approval of the layers that ran
+// applyAvailability applies onJudgeUnavailable to an approval of the layers that ran
 // when the model that should have spoken too could not.
-func (h hearing) availability(v Verdict) Verdict {
-	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.outside() })
+func (h hearing) applyAvailability(v Verdict) Verdict {
+	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.isExternal() })
 	if i < 0 {
 		return v
 	}
-	why := objections(h.opinions[i])
+	why := findingsOf(h.opinions[i])
 	switch h.rubric.OnJudgeUnavailable {
 	case UnavailableStructural:
 		v.Confidence = min(noEvidence, v.Confidence)
 		v.DecidedBy, v.Degraded = ByFallback, true
-		v.Reasoning = sentences(v.Reasoning, why[0].Message)
+		v.Reasoning = joinSentences(v.Reasoning, why[0].Message)
 		v.Warnings = append(v.Warnings, fallbackWarning(why[0].Message, v.Assurance))
 		return v
 	case UnavailableReject:
-		return v.turned(Reject, why...)
+		return v.withOutcome(Reject, why...)
 	default:
-		return v.turned(Escalate, why...)
+		return v.withOutcome(Escalate, why...)
 	}
 }
 
-// demands holds an approval against what the rubric requires of one. All that
+// applyRequirements holds an approval against what the rubric requires of one. All that
 // is missing is said together; assurance first, because no better data mends it.
-func (h hearing) demands(v Verdict) Verdict {
+func (h hearing) applyRequirements(v Verdict) Verdict {
 	var missing []validators.Finding
-	if need := h.rubric.required(); !v.Assurance.AtLeast(need) {
+	if need := h.rubric.requiredAssurance(); !v.Assurance.AtLeast(need) {
 		missing = append(missing, assuranceFinding(v.Assurance, need))
 	}
 	if h.rubric.Enabled && v.Confidence < h.rubric.MinConfidence {
@@ -194,14 +194,14 @@ func (h hearing) demands(v Verdict) Verdict {
 	if len(missing) == 0 {
 		return v
 	}
-	return v.turned(Escalate, missing...)
+	return v.withOutcome(Escalate, missing...)
 }
 
-// guard takes a case that a model has answered too often without an approval to a
+// applyLoopGuard takes a case that a model has answered too often without an approval to a
 // person: who rewords until the judge gives in would succeed sooner or later. Only
 // answers count; the opinion says how many there were before this one.
-func (h hearing) guard(v Verdict) Verdict {
-	i := slices.IndexFunc(h.opinions, Opinion.answered)
+func (h hearing) applyLoopGuard(v Verdict) Verdict {
+	i := slices.IndexFunc(h.opinions, Opinion.isJudgement)
 	if i < 0 {
 		return v
 	}
@@ -211,26 +211,26 @@ func (h hearing) guard(v Verdict) Verdict {
 	}
 	reasoning := v.Reasoning
 	why := validators.Finding{Code: CodeLoopGuard, Message: troubleMessage(TroubleLoopGuard)}
-	v = v.turned(Escalate, slices.Insert(v.Findings, 0, why)...)
-	v.Reasoning = sentences(why.Message, reasoning)
+	v = v.withOutcome(Escalate, slices.Insert(v.Findings, 0, why)...)
+	v.Reasoning = joinSentences(why.Message, reasoning)
 	return v
 }
 
-// turned is v after policy decided otherwise. The proposal and its
+// withOutcome is v after policy decided otherwise. The proposal and its
 // confidence stay.
-func (v Verdict) turned(to Outcome, why ...validators.Finding) Verdict {
+func (v Verdict) withOutcome(to Outcome, why ...validators.Finding) Verdict {
 	v.Outcome, v.DecidedBy = to, ByPolicy
 	v.Findings = why
 	v.Reasoning = ""
 	for _, f := range why {
-		v.Reasoning = sentences(v.Reasoning, f.Message)
+		v.Reasoning = joinSentences(v.Reasoning, f.Message)
 	}
 	return v
 }
 
-// objections are an opinion's findings, never none: a refusal without a reason
+// findingsOf are an opinion's findings, never none: a refusal without a reason
 // gets one that says so, and a model that gave no judgement says why first.
-func objections(op Opinion) []validators.Finding {
+func findingsOf(op Opinion) []validators.Finding {
 	if op.Trouble != TroubleNone {
 		why := validators.Finding{Code: string(op.Trouble), Message: op.Reasoning}
 		if why.Message == "" {
@@ -241,20 +241,20 @@ func objections(op Opinion) []validators.Finding {
 	if len(op.Findings) == 0 {
 		return []validators.Finding{{
 			Code:    string(op.Layer) + "_rejected",
-			Message: unexplained(op),
+			Message: defaultReason(op),
 		}}
 	}
 	return op.Findings
 }
 
-// outside reports whether the trouble is the outside's fault, so that it says
+// isExternal reports whether the trouble is the outside's fault, so that it says
 // nothing about the case and the policy for a missing judge applies.
-func (t Trouble) outside() bool {
+func (t Trouble) isExternal() bool {
 	return t == TroubleNotConfigured || t == TroubleUnavailable
 }
 
-// graver returns the outcome that binds of two.
-func graver(a, b Outcome) Outcome {
+// graverOutcome returns the outcome that binds of two.
+func graverOutcome(a, b Outcome) Outcome {
 	if a == Reject || b == Reject {
 		return Reject
 	}
@@ -264,8 +264,8 @@ func graver(a, b Outcome) Outcome {
 	return Approve
 }
 
-// unit puts a confidence into 0..1; what is no number is no confidence.
-func unit(c float64) float64 {
+// clampUnit puts a confidence into 0..1; what is no number is no confidence.
+func clampUnit(c float64) float64 {
 	if c >= 0 && c <= 1 {
 		return c
 	}
@@ -275,8 +275,8 @@ func unit(c float64) float64 {
 	return 0
 }
 
-// union appends what is not there yet.
-func union(all, more []string) []string {
+// appendMissing appends what is not there yet.
+func appendMissing(all, more []string) []string {
 	for _, s := range more {
 		if !slices.Contains(all, s) {
 			all = append(all, s)

@@ -29,8 +29,8 @@ type shown struct{ documents []document }
 // key alone, punctuation, a note that something was cut and a masked value are no
 // evidence. Of long evidence the beginning is looked up. When not, it says why.
 func (s shown) holds(evidence string) (bool, string) {
-	plain := beginning(collapsed(evidence))
-	inner := beginning(unwrapped(evidence))
+	plain := startOfQuote(collapseSpace(evidence))
+	inner := startOfQuote(unwrapQuote(evidence))
 	switch {
 	case inner == "":
 		return false, "no evidence was given"
@@ -38,7 +38,7 @@ func (s shown) holds(evidence string) (bool, string) {
 		return false, "the quote has neither a letter nor a digit"
 	}
 	values := s.values()
-	found, why := s.pointer(inner)
+	found, why := s.findPointer(inner)
 	if found || slices.Contains(values, plain) {
 		return true, ""
 	}
@@ -46,21 +46,21 @@ func (s shown) holds(evidence string) (bool, string) {
 		return false, why
 	}
 	for _, quote := range []string{plain, inner} {
-		if quoted(values, quote) || s.inJSON(quote) {
+		if containsQuote(values, quote) || s.inJSON(quote) {
 			return true, ""
 		}
 	}
 	for _, value := range s.withoutKeys(inner) {
-		if quoted(values, unwrapped(value)) {
+		if containsQuote(values, unwrapQuote(value)) {
 			return true, ""
 		}
 	}
 	return false, "the quote is not in what the model was shown"
 }
 
-// beginning is as much of a quote as is looked up. What opened it and is closed only
+// startOfQuote is as much of a quote as is looked up. What opened it and is closed only
 // behind that is taken off.
-func beginning(s string) string {
+func startOfQuote(s string) string {
 	r := []rune(s)
 	if len(r) <= maxEvidence {
 		return s
@@ -68,9 +68,9 @@ func beginning(s string) string {
 	return strings.TrimLeft(string(r[:maxEvidence]), "\"'`“„« ")
 }
 
-// unwrapped is a quote without what models put around it.
-func unwrapped(s string) string {
-	s = collapsed(s)
+// unwrapQuote is a quote without what models put around it.
+func unwrapQuote(s string) string {
+	s = collapseSpace(s)
 	for {
 		before := s
 		for _, w := range [][2]string{{`"`, `"`}, {"'", "'"}, {"`", "`"}, {"“", "”"}, {"„", "“"}, {"«", "»"}} {
@@ -84,22 +84,22 @@ func unwrapped(s string) string {
 	}
 }
 
-// collapsed is s with every run of white space and control characters as one space,
+// collapseSpace is s with every run of white space and control characters as one space,
 // and none around it: an answer's control characters have become spaces already.
-func collapsed(s string) string {
+func collapseSpace(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 }
 
 func letterOrDigit(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// quoted reports whether the values hold the quote: in one piece, as JSON would
+// containsQuote reports whether the values hold the quote: in one piece, as JSON would
 // escape it, or in pieces around an ellipsis, all of one value and in order.
-func quoted(values []string, quote string) bool {
+func containsQuote(values []string, quote string) bool {
 	if inOne(values, []string{quote}) {
 		return true
 	}
 	var unescaped string
-	if strings.Contains(quote, `\`) && json.Unmarshal([]byte(`"`+quote+`"`), &unescaped) == nil && inOne(values, []string{collapsed(unescaped)}) {
+	if strings.Contains(quote, `\`) && json.Unmarshal([]byte(`"`+quote+`"`), &unescaped) == nil && inOne(values, []string{collapseSpace(unescaped)}) {
 		return true
 	}
 	if pieces := piecesOf(quote); len(pieces) > 0 {
@@ -116,7 +116,7 @@ func piecesOf(quote string) []string {
 	}
 	var out []string
 	for _, p := range parts {
-		if p = unwrapped(p); p != "" {
+		if p = unwrapQuote(p); p != "" {
 			out = append(out, p)
 		}
 	}
@@ -157,10 +157,10 @@ func (s shown) values() []string {
 		switch v := v.(type) {
 		case string:
 			if v != masked {
-				out = append(out, collapsed(v))
+				out = append(out, collapseSpace(v))
 			}
 		case clipped:
-			out = append(out, collapsed(v.text))
+			out = append(out, collapseSpace(v.text))
 		case json.Number:
 			out = append(out, v.String())
 		case bool:
@@ -226,10 +226,10 @@ func (s shown) hasKey(key string) bool {
 	return false
 }
 
-// pointer looks evidence up as a JSON pointer (RFC 6901), with or without the
+// findPointer looks evidence up as a JSON pointer (RFC 6901), with or without the
 // name of the document before it; behind a # also as a URI fragment, with percent
 // signs. A text that leads nowhere may still be a quote: then both results are empty.
-func (s shown) pointer(evidence string) (bool, string) {
+func (s shown) findPointer(evidence string) (bool, string) {
 	path, isFragment := strings.CutPrefix(evidence, "#")
 	if !strings.HasPrefix(path, "/") {
 		return false, ""
@@ -241,7 +241,7 @@ func (s shown) pointer(evidence string) (bool, string) {
 	switch {
 	case !ok:
 		return false, ""
-	case !says(v):
+	case !isEvidence(v):
 		return false, "what " + path + " points at is empty or was cut away"
 	}
 	return true, ""
@@ -256,21 +256,21 @@ func (s shown) resolve(path string) (any, bool) {
 	}
 	for _, d := range s.documents {
 		if steps[0] == d.name && len(steps) > 1 {
-			if v, ok := at(d.root, steps[1:]); ok {
+			if v, ok := followPointer(d.root, steps[1:]); ok {
 				return v, true
 			}
 		}
 	}
 	for i := len(s.documents) - 1; i >= 0; i-- { // the data first
-		if v, ok := at(s.documents[i].root, steps); ok {
+		if v, ok := followPointer(s.documents[i].root, steps); ok {
 			return v, true
 		}
 	}
 	return nil, false
 }
 
-// says reports whether a value is more than a place where one could be.
-func says(v any) bool {
+// isEvidence reports whether a value is more than a place where one could be.
+func isEvidence(v any) bool {
 	switch v := v.(type) {
 	case nil, truncated:
 		return false
@@ -279,15 +279,15 @@ func says(v any) bool {
 	case clipped:
 		return strings.ContainsFunc(v.text, letterOrDigit)
 	case array:
-		return slices.ContainsFunc(v.items, says)
+		return slices.ContainsFunc(v.items, isEvidence)
 	case object:
-		return slices.ContainsFunc(v.pairs, func(p pair) bool { return says(p.value) })
+		return slices.ContainsFunc(v.pairs, func(p pair) bool { return isEvidence(p.value) })
 	}
 	return true
 }
 
-// at follows a pointer.
-func at(v any, steps []string) (any, bool) {
+// followPointer follows a pointer.
+func followPointer(v any, steps []string) (any, bool) {
 	for _, t := range steps {
 		switch c := v.(type) {
 		case array:

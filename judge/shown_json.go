@@ -25,9 +25,9 @@ func tokens(w *strings.Builder, v any) {
 			w.WriteString(unseen)
 			return
 		}
-		w.WriteString(textOpen + collapsed(v) + textClose)
+		w.WriteString(textOpen + collapseSpace(v) + textClose)
 	case clipped:
-		w.WriteString(textOpen + collapsed(v.text) + unseen)
+		w.WriteString(textOpen + collapseSpace(v.text) + unseen)
 	case truncated:
 		w.WriteString(unseen)
 	case array:
@@ -46,7 +46,7 @@ func tokens(w *strings.Builder, v any) {
 			if i > 0 {
 				w.WriteByte(',')
 			}
-			w.WriteString(keyOpen + collapsed(p.key) + keyClose + ":")
+			w.WriteString(keyOpen + collapseSpace(p.key) + keyClose + ":")
 			tokens(w, p.value)
 		}
 		tokensOfRest(w, v.rest)
@@ -173,7 +173,7 @@ func lex(s string) ([]token, bool) {
 			if json.Unmarshal([]byte(`"`+inner+`"`), &text) != nil {
 				return nil, false
 			}
-			out, s = append(out, token{kind: '"', text: collapsed(text), open: !closed}), rest
+			out, s = append(out, token{kind: '"', text: collapseSpace(text), open: !closed}), rest
 		default:
 			end := strings.IndexAny(s, ` ,:[]{}"`)
 			if end < 0 {

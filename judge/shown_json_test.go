@@ -119,19 +119,19 @@ func TestPlainQuotes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := ask(askable(`{}`, string(raw)), "MARKER", "NONCE")
+		q, err := askQuestion(askable(`{}`, string(raw)), "MARKER", "NONCE")
 		if err != nil {
 			t.Fatal(err)
 		}
-		evidence := collapsed(text.Draw(t, "evidence"))
+		evidence := collapseSpace(text.Draw(t, "evidence"))
 		if rapid.Bool().Draw(t, "real") {
 			value := rapid.SampledFrom(slices.Sorted(maps.Values(doc))).Draw(t, "value")
 			from := rapid.IntRange(0, len(value)).Draw(t, "from")
-			evidence = collapsed(value[from:rapid.IntRange(from, len(value)).Draw(t, "to")])
+			evidence = collapseSpace(value[from:rapid.IntRange(from, len(value)).Draw(t, "to")])
 		}
 		want := false
 		for _, v := range doc {
-			v = collapsed(v)
+			v = collapseSpace(v)
 			want = want || evidence != "" && (v == evidence || len(evidence) >= minQuote && strings.Contains(v, evidence))
 		}
 		if got, why := q.shown.holds(evidence); got != want {
@@ -155,7 +155,7 @@ func TestMembersHold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := ask(askable(`{}`, string(raw)), "MARKER", "NONCE")
+		q, err := askQuestion(askable(`{}`, string(raw)), "MARKER", "NONCE")
 		if err != nil {
 			t.Fatal(err)
 		}

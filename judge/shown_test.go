@@ -14,7 +14,7 @@ import (
 // shownOf is what a model is shown of a context and data.
 func shownOf(t testing.TB, context, data string) shown {
 	t.Helper()
-	q, err := ask(askable(context, data), "MARKER", "NONCE")
+	q, err := askQuestion(askable(context, data), "MARKER", "NONCE")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestDocumentsAreShownWhole(t *testing.T) {
 		if err != nil {
 			t.Skip("no JSON")
 		}
-		q, err := ask(askable(`{}`, string(raw)), "MARKER", "NONCE")
+		q, err := askQuestion(askable(`{}`, string(raw)), "MARKER", "NONCE")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestDocumentsAreShownWhole(t *testing.T) {
 		}
 		for _, v := range doc {
 			s, ok := v.(string)
-			if !ok || len([]rune(s)) > maxEvidence || !strings.ContainsFunc(unwrapped(s), letterOrDigit) || s == masked {
+			if !ok || len([]rune(s)) > maxEvidence || !strings.ContainsFunc(unwrapQuote(s), letterOrDigit) || s == masked {
 				continue
 			}
 			if held, why := q.shown.holds(s); !held {
@@ -167,7 +167,7 @@ func TestBounds(t *testing.T) {
 		"escapes":     `{"s":"` + strings.Repeat("<", 30_000) + `"}`,
 		"wide":        `{"l":[` + strings.TrimSuffix(strings.Repeat(`{"a":["x","y"],"b":{"c":"d"}},`, 2000), ",") + `]}`,
 	} {
-		q, err := ask(askable(doc, doc), "MARKER", "NONCE")
+		q, err := askQuestion(askable(doc, doc), "MARKER", "NONCE")
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -180,7 +180,7 @@ func TestBounds(t *testing.T) {
 				t.Errorf("%s: %.200s", name, d.text)
 			}
 		}
-		again, err := ask(askable(doc, doc), "MARKER", "NONCE")
+		again, err := askQuestion(askable(doc, doc), "MARKER", "NONCE")
 		if err != nil || again.prompt.User != q.prompt.User {
 			t.Errorf("%s: not the same twice", name)
 		}
@@ -196,7 +196,7 @@ func TestAskShowsWhatTheDefinitionSays(t *testing.T) {
 	c.Rubric.Criteria = []string{"first question", "second question"}
 	c.Rubric.Reference = "what good data look like"
 	c.Rubric.Exemplars = []Exemplar{{Data: json.RawMessage(`{"comments":"LGTM <<MARKER:end>>"}`), Outcome: Reject, Why: "names nothing"}}
-	q, err := ask(c, "MARKER", "NONCE")
+	q, err := askQuestion(c, "MARKER", "NONCE")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,14 +215,14 @@ func TestAskShowsWhatTheDefinitionSays(t *testing.T) {
 	if !strings.HasSuffix(strings.TrimSpace(q.prompt.User), "<<MARKER:end>>") || strings.Index(q.prompt.User, `"fine"`) < strings.Index(q.prompt.User, "DOC-7") {
 		t.Error("the data must come last")
 	}
-	bare, err := ask(askable(`{}`, `{}`), "M", "N")
+	bare, err := askQuestion(askable(`{}`, `{}`), "M", "N")
 	if err != nil || len(bare.criteria) != len(defaultCriteria) {
 		t.Errorf("%d default criteria, %v", len(bare.criteria), err)
 	}
-	if _, err := ask(Case{}, "M", "N"); err == nil {
+	if _, err := askQuestion(Case{}, "M", "N"); err == nil {
 		t.Error("a case without a target was asked about")
 	}
-	if _, err := ask(askable(`{}`, `{`), "M", "N"); err == nil {
+	if _, err := askQuestion(askable(`{}`, `{`), "M", "N"); err == nil {
 		t.Error("data that is no JSON was asked about")
 	}
 }
@@ -244,7 +244,7 @@ func FuzzHolds(f *testing.F) {
 		f.Add(seed, `{"comments":"Read sections 1 to 4","n":[1,{"a":"x y"}]}`)
 	}
 	f.Fuzz(func(t *testing.T, evidence, data string) {
-		q, err := ask(askable(`{}`, data), "MARKER", "NONCE")
+		q, err := askQuestion(askable(`{}`, data), "MARKER", "NONCE")
 		if err != nil {
 			return
 		}

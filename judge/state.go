@@ -26,7 +26,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	}
 	var report validators.SchemaReport
 	if examines {
-		set, fault, err := compile(ctx, l.compiler, c, LayerState, entry)
+		set, fault, err := compileChecks(ctx, l.compiler, c, LayerState, entry)
 		if err != nil {
 			return Opinion{}, err
 		}
@@ -40,10 +40,10 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		}
 		findings = append(findings, report.Findings...)
 	}
-	op := structural(LayerState, findings)
+	op := structuralOpinion(LayerState, findings)
 	op.Fault, op.Sandbox = report.Fault, report.Unhardened
 	if op.Outcome == Reject {
-		op.Reasoning = sentences(fmt.Sprintf("The state %q cannot be entered:", next.Target), op.Reasoning)
+		op.Reasoning = joinSentences(fmt.Sprintf("The state %q cannot be entered:", next.Target), op.Reasoning)
 	} else {
 		op.Reasoning = fmt.Sprintf("The context fits the state %q.", next.Target)
 	}

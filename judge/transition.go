@@ -14,7 +14,7 @@ func (transition) Weigh(_ context.Context, c Case) (Opinion, error) {
 	op := Opinion{Layer: LayerTransition, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone}
 	if len(c.Illegal) > 0 {
 		op.Outcome, op.Findings = Reject, c.Illegal
-		op.Reasoning = told(c.Illegal)
+		op.Reasoning = joinFindings(c.Illegal)
 		return op, nil
 	}
 	if c.Operation == Start {

@@ -16,11 +16,11 @@ const (
 	maxAskedText     = 32 << 10 // bytes, all texts of an Asked together
 )
 
-// vetted makes an opinion fit to be counted. What a model layer says that does
+// vetOpinion makes an opinion fit to be counted. What a model layer says that does
 // not hold together counts as unreadable: the case it read may have caused it,
 // so it must never help the case. A deterministic layer that does so is a defect
 // of this program, and nothing is decided.
-func vetted(asked LayerName, op Opinion) (Opinion, error) {
+func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 	if asked != LayerModel {
 		if op.Outcome == "" {
 			return op, nil
@@ -146,9 +146,9 @@ func textSize(op Opinion) int {
 	return n
 }
 
-// scrubbed is op with every text passed through scrub, so that nothing sensitive
+// scrubOpinion is op with every text passed through scrub, so that nothing sensitive
 // reaches the agent or the record. The layer's own slices stay as they are.
-func scrubbed(op Opinion, scrub func(string) string) Opinion {
+func scrubOpinion(op Opinion, scrub func(string) string) Opinion {
 	if scrub == nil {
 		return op
 	}

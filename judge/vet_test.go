@@ -69,7 +69,7 @@ func TestVettedModel(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := vetted(LayerModel, tt.op)
+			got, err := vetOpinion(LayerModel, tt.op)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,11 +100,11 @@ func TestVettedDeterministic(t *testing.T) {
 		"a model's record":   {Layer: LayerState, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Model: &Asked{}},
 		"approval and fault": {Layer: LayerState, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Fault: true},
 	} {
-		if got, err := vetted(LayerState, op); err == nil {
+		if got, err := vetOpinion(LayerState, op); err == nil {
 			t.Errorf("%s: no error, %+v", name, got)
 		}
 	}
-	if got, err := vetted(LayerState, Opinion{}); err != nil || got.Outcome != "" {
+	if got, err := vetOpinion(LayerState, Opinion{}); err != nil || got.Outcome != "" {
 		t.Errorf("silence: %v %+v", err, got)
 	}
 }
@@ -130,12 +130,12 @@ func TestVettedKeepsTheRecord(t *testing.T) {
 	t.Parallel()
 	op := model(math.NaN())
 	op.Model = &Asked{Model: "m", Calls: 2}
-	got, err := vetted(LayerModel, op)
+	got, err := vetOpinion(LayerModel, op)
 	if err != nil || got.Trouble != TroubleUnreadable || got.Model != op.Model {
 		t.Errorf("%v %+v", err, got)
 	}
 	op.Model = &Asked{Stated: math.NaN()}
-	if got, err = vetted(LayerModel, op); err != nil || got.Trouble != TroubleUnreadable || got.Model != nil {
+	if got, err = vetOpinion(LayerModel, op); err != nil || got.Trouble != TroubleUnreadable || got.Model != nil {
 		t.Errorf("%v %+v", err, got)
 	}
 }
@@ -145,7 +145,7 @@ func TestTheRecordIsScrubbed(t *testing.T) {
 	t.Parallel()
 	op := model(0.9)
 	op.Model = &Asked{Detail: "a secret", Criteria: []CriterionVerdict{{Text: "no secret", Evidence: "the secret", Why: "secret?"}}}
-	got := scrubbed(op, func(s string) string { return strings.ReplaceAll(s, "secret", "[masked]") })
+	got := scrubOpinion(op, func(s string) string { return strings.ReplaceAll(s, "secret", "[masked]") })
 	want := &Asked{Detail: "a [masked]", Criteria: []CriterionVerdict{{Text: "no [masked]", Evidence: "the [masked]", Why: "[masked]?"}}}
 	if diff := cmp.Diff(want, got.Model); diff != "" {
 		t.Error(diff)

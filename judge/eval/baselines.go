@@ -8,21 +8,21 @@ const (
 	BaselineStructural = "structural"
 )
 
-// baselines are what judges that do not look would have reached on the same rows.
-func baselines(rows []row, o Options) []Baseline {
-	t := tabulate(rows)
+// computeBaselines are what judges that do not look would have reached on the same rows.
+func computeBaselines(rows []row, o Options) []Baseline {
+	t := newTable(rows)
 	most := approve
 	for k := range outcomes {
-		if t.expected(k) > t.expected(most) {
+		if t.countExpected(k) > t.countExpected(most) {
 			most = k
 		}
 	}
 	constant := func(name, about string, k int) Baseline {
 		var of table
 		for i := range kinds {
-			of[i][k] = t.expected(i)
+			of[i][k] = t.countExpected(i)
 		}
-		return baseline(name, about, of, o.Confidence)
+		return newBaseline(name, about, of, o.Confidence)
 	}
 	all := []Baseline{
 		constant(BaselineApprove, "approves everything", approve),
@@ -30,17 +30,17 @@ func baselines(rows []row, o Options) []Baseline {
 		constant(BaselineMajority, "gives the outcome that is right most often here: "+string(outcomes[most]), most),
 	}
 	if len(o.Structural) > 0 {
-		all = append(all, structural(rows, o))
+		all = append(all, structuralBaseline(rows, o))
 	}
 	return all
 }
 
-// structural is the pipeline without a model.
-func structural(rows []row, o Options) Baseline {
+// structuralBaseline is the pipeline without a model.
+func structuralBaseline(rows []row, o Options) Baseline {
 	first := make(map[string]*Result, len(o.Structural))
 	for i := range o.Structural {
 		r := &o.Structural[i]
-		if old := first[r.Case]; !failed(r) && (old == nil || r.Repeat < old.Repeat) {
+		if old := first[r.Case]; !isFailed(r) && (old == nil || r.Repeat < old.Repeat) {
 			first[r.Case] = r
 		}
 	}
@@ -50,16 +50,16 @@ func structural(rows []row, o Options) Baseline {
 			t[indexOf(w.expect)][indexOf(r.Outcome)]++
 		}
 	}
-	return baseline(BaselineStructural, "the same pipeline without a model", t, o.Confidence)
+	return newBaseline(BaselineStructural, "the same pipeline without a model", t, o.Confidence)
 }
 
-func baseline(name, about string, t table, confidence float64) Baseline {
+func newBaseline(name, about string, t table, confidence float64) Baseline {
 	return Baseline{
-		Name: name, About: about, N: t.n(),
-		FalseApprove: rate(t.falseOK(), t.mustNot(), confidence),
-		Escalation:   rate(t.given(escalate), t.n(), confidence),
-		Accuracy:     rate(t.exact(), t.n(), confidence),
-		GateAccuracy: rate(t.gate(), t.n(), confidence),
+		Name: name, About: about, N: t.total(),
+		FalseApprove: newRate(t.falseOK(), t.mustNot(), confidence),
+		Escalation:   newRate(t.countGiven(escalate), t.total(), confidence),
+		Accuracy:     newRate(t.countExact(), t.total(), confidence),
+		GateAccuracy: newRate(t.countGate(), t.total(), confidence),
 		Kappa:        t.kappa(),
 	}
 }

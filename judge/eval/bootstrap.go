@@ -71,8 +71,8 @@ type classes[T comparable] struct {
 	sums []T
 }
 
-// classify sorts groups by their sums. Its order follows that of the groups.
-func classify[T comparable](groups int, sum func(g int) T) classes[T] {
+// classifyGroups sorts groups by their sums. Its order follows that of the groups.
+func classifyGroups[T comparable](groups int, sum func(g int) T) classes[T] {
 	c := classes[T]{of: make([]uint32, groups)}
 	known := map[T]uint32{}
 	for g := range groups {
@@ -102,32 +102,32 @@ type tableBootstrap struct {
 }
 
 func (b *tableBootstrap) add(t *table) {
-	n := float64(t.n())
+	n := float64(t.total())
 	b.kappa.add(t.kappa())
 	b.outcomeKappa.add(t.outcomeKappa())
-	b.falseApprove.add(share(float64(t.falseOK()), float64(t.mustNot())))
-	b.escalation.add(share(float64(t.given(escalate)), n))
-	b.exact.add(share(float64(t.exact()), n))
-	b.gate.add(share(float64(t.gate()), n))
+	b.falseApprove.add(ratioOf(float64(t.falseOK()), float64(t.mustNot())))
+	b.escalation.add(ratioOf(float64(t.countGiven(escalate)), n))
+	b.exact.add(ratioOf(float64(t.countExact()), n))
+	b.gate.add(ratioOf(float64(t.countGate()), n))
 }
 
 // bootstrapTable resamples the groups of rows.
 func bootstrapTable(rows []row, o Options) *tableBootstrap {
 	starts := groupStarts(rows)
 	groups := len(starts) - 1
-	c := classify(groups, func(g int) table { return tabulate(rows[starts[g]:starts[g+1]]) })
+	c := classifyGroups(groups, func(g int) table { return newTable(rows[starts[g]:starts[g+1]]) })
 	b := &tableBootstrap{}
 	counts := make([]int, len(c.sums))
 	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		c.count(drawn, counts)
-		t := weigh(c.sums, counts)
+		t := sumWeighted(c.sums, counts)
 		b.add(&t)
 	})
 	return b
 }
 
-// weigh adds up tables, each as often as counts says.
-func weigh(tables []table, counts []int) (sum table) {
+// sumWeighted adds up tables, each as often as counts says.
+func sumWeighted(tables []table, counts []int) (sum table) {
 	for at, times := range counts {
 		if times == 0 {
 			continue

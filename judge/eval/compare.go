@@ -80,9 +80,9 @@ func McNemar(b, c int) (twoSided, worse float64) {
 
 // Compare pairs the results of two judges on the same cases.
 func Compare(cases []Case, before, after []Result, o Options) Comparison {
-	o = o.filled()
-	first, second := join(cases, before, o), join(cases, after, o)
-	pairs := pair(first.rows, second.rows)
+	o = o.withDefaults()
+	first, second := joinResults(cases, before, o), joinResults(cases, after, o)
+	pairs := pairRows(first.rows, second.rows)
 	c := Comparison{Options: o, Pairs: len(pairs), Digest: first.counts.Digest}
 	rows := make([]row, 0, len(pairs))
 	answered := map[string]bool{}
@@ -92,10 +92,10 @@ func Compare(cases []Case, before, after []Result, o Options) Comparison {
 	}
 	c.Groups = len(groupStarts(rows)) - 1
 	c.Unpaired = len(first.cases) - len(answered)
-	c.Right = mcnemar(pairs, func(row) bool { return true }, row.exact)
-	c.FalseApprove = mcnemar(pairs, row.mustNot, func(w row) bool { return !w.falseApprove() })
-	c.Differences = differences(pairs, o)
-	c.Changed, c.ChangedLeftOut = changes(pairs, o.Worst)
+	c.Right = testMcNemar(pairs, func(row) bool { return true }, row.isExact)
+	c.FalseApprove = testMcNemar(pairs, row.mustNot, func(w row) bool { return !w.falseApprove() })
+	c.Differences = computeDifferences(pairs, o)
+	c.Changed, c.ChangedLeftOut = listChanges(pairs, o.Worst)
 	c.conclude(first.counts, second.counts)
 	return c
 }
@@ -103,8 +103,8 @@ func Compare(cases []Case, before, after []Result, o Options) Comparison {
 // pairing is one case with both outcomes.
 type pairing struct{ before, after row }
 
-// pair joins rows of the same case and repeat; the first repeats of both when not pooled.
-func pair(first, second []row) []pairing {
+// pairRows joins rows of the same case and repeat; the first repeats of both when not pooled.
+func pairRows(first, second []row) []pairing {
 	type key struct {
 		id string
 		at int
@@ -132,7 +132,7 @@ func pair(first, second []row) []pairing {
 	return pairs
 }
 
-func mcnemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
+func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
 	var t McNemarTest
 	for _, p := range pairs {
 		if !counts(p.before) {
@@ -155,14 +155,14 @@ var figures = []struct {
 	name string
 	of   func(*table) *float64
 }{
-	{"falseApprove", func(t *table) *float64 { return share(float64(t.falseOK()), float64(t.mustNot())) }},
-	{"escalation", func(t *table) *float64 { return share(float64(t.given(escalate)), float64(t.n())) }},
-	{"accuracy", func(t *table) *float64 { return share(float64(t.exact()), float64(t.n())) }},
-	{"gateAccuracy", func(t *table) *float64 { return share(float64(t.gate()), float64(t.n())) }},
+	{"falseApprove", func(t *table) *float64 { return ratioOf(float64(t.falseOK()), float64(t.mustNot())) }},
+	{"escalation", func(t *table) *float64 { return ratioOf(float64(t.countGiven(escalate)), float64(t.total())) }},
+	{"accuracy", func(t *table) *float64 { return ratioOf(float64(t.countExact()), float64(t.total())) }},
+	{"gateAccuracy", func(t *table) *float64 { return ratioOf(float64(t.countGate()), float64(t.total())) }},
 	{"kappa", (*table).kappa},
 }
 
-func differences(pairs []pairing, o Options) []Difference {
+func computeDifferences(pairs []pairing, o Options) []Difference {
 	before := make([]row, len(pairs))
 	for i, p := range pairs {
 		before[i] = p.before
@@ -176,7 +176,7 @@ func differences(pairs []pairing, o Options) []Difference {
 		return t
 	}
 	groups := len(starts) - 1
-	c := classify(groups, func(g int) [2]table { return both(pairs[starts[g]:starts[g+1]]) })
+	c := classifyGroups(groups, func(g int) [2]table { return both(pairs[starts[g]:starts[g+1]]) })
 	samples := make([]sample, len(figures))
 	counts := make([]int, len(c.sums))
 	tables := [2][]table{}
@@ -185,30 +185,30 @@ func differences(pairs []pairing, o Options) []Difference {
 	}
 	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		c.count(drawn, counts)
-		t := [2]table{weigh(tables[0], counts), weigh(tables[1], counts)}
+		t := [2]table{sumWeighted(tables[0], counts), sumWeighted(tables[1], counts)}
 		for i, f := range figures {
-			samples[i].add(minus(f.of(&t[1]), f.of(&t[0])))
+			samples[i].add(subtract(f.of(&t[1]), f.of(&t[0])))
 		}
 	})
 	whole := both(pairs)
 	var all []Difference
 	for i, f := range figures {
 		d := Difference{Name: f.name, Before: f.of(&whole[0]), After: f.of(&whole[1])}
-		d.Change = samples[i].estimate(minus(d.After, d.Before), o.Confidence)
+		d.Change = samples[i].estimate(subtract(d.After, d.Before), o.Confidence)
 		all = append(all, d)
 	}
 	return all
 }
 
-func minus(a, b *float64) *float64 {
+func subtract(a, b *float64) *float64 {
 	if a == nil || b == nil {
 		return nil
 	}
 	return new(*a - *b)
 }
 
-// changes lists other outcomes, what became a false approval first.
-func changes(pairs []pairing, most int) (all []Change, leftOut int) {
+// listChanges lists other outcomes, what became a false approval first.
+func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 	var other []pairing
 	for _, p := range pairs {
 		if p.before.got != p.after.got {

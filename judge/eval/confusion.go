@@ -31,28 +31,32 @@ type table [kinds][kinds]int
 
 func (t *table) add(w row) { t[indexOf(w.expect)][indexOf(w.got)]++ }
 
-func tabulate(rows []row) (t table) {
+func newTable(rows []row) (t table) {
 	for _, w := range rows {
 		t.add(w)
 	}
 	return t
 }
 
-// expected counts the cases of which an outcome was right, given those that got it.
-func (t *table) expected(k int) int { return t[k][approve] + t[k][reject] + t[k][escalate] }
-func (t *table) given(k int) int    { return t[approve][k] + t[reject][k] + t[escalate][k] }
+// countExpected counts the cases of which an outcome was right, given those that got it.
+func (t *table) countExpected(k int) int { return t[k][approve] + t[k][reject] + t[k][escalate] }
+func (t *table) countGiven(k int) int    { return t[approve][k] + t[reject][k] + t[escalate][k] }
 
-func (t *table) n() int       { return t.given(approve) + t.given(reject) + t.given(escalate) }
-func (t *table) mustNot() int { return t.expected(reject) + t.expected(escalate) }
+func (t *table) total() int {
+	return t.countGiven(approve) + t.countGiven(reject) + t.countGiven(escalate)
+}
+func (t *table) mustNot() int { return t.countExpected(reject) + t.countExpected(escalate) }
 func (t *table) falseOK() int { return t[reject][approve] + t[escalate][approve] }
-func (t *table) exact() int   { return t[approve][approve] + t[reject][reject] + t[escalate][escalate] }
-func (t *table) gate() int    { return t[approve][approve] + t.mustNot() - t.falseOK() }
-func (t *table) refused() int { return t[approve][reject] + t[approve][escalate] }
-func (t *table) binary() []int {
-	return []int{t[approve][approve], t.refused(), t.falseOK(), t.mustNot() - t.falseOK()}
+func (t *table) countExact() int {
+	return t[approve][approve] + t[reject][reject] + t[escalate][escalate]
+}
+func (t *table) countGate() int    { return t[approve][approve] + t.mustNot() - t.falseOK() }
+func (t *table) countRefused() int { return t[approve][reject] + t[approve][escalate] }
+func (t *table) binaryCells() []int {
+	return []int{t[approve][approve], t.countRefused(), t.falseOK(), t.mustNot() - t.falseOK()}
 }
 
-func (t *table) flat() []int {
+func (t *table) cells() []int {
 	flat := make([]int, 0, kinds*kinds)
 	for _, of := range t {
 		flat = append(flat, of[:]...)
@@ -61,8 +65,8 @@ func (t *table) flat() []int {
 }
 
 // kappa is of approved or not, outcomeKappa of all three.
-func (t *table) kappa() *float64        { return kappaOf(t.binary()) }
-func (t *table) outcomeKappa() *float64 { return kappaOf(t.flat()) }
+func (t *table) kappa() *float64        { return kappaOf(t.binaryCells()) }
+func (t *table) outcomeKappa() *float64 { return kappaOf(t.cells()) }
 
 func (t *table) confusion() Confusion {
 	got := func(k int) Got { return Got{t[k][approve], t[k][reject], t[k][escalate]} }
@@ -77,20 +81,20 @@ func (t *table) confusion() Confusion {
 func (t *table) classes(confidence float64) []ClassScore {
 	var all []ClassScore
 	for k, name := range outcomes {
-		if t.expected(k)+t.given(k) == 0 {
+		if t.countExpected(k)+t.countGiven(k) == 0 {
 			continue
 		}
 		all = append(all, ClassScore{
-			Outcome: name, Precision: rate(t[k][k], t.given(k), confidence), Recall: rate(t[k][k], t.expected(k), confidence),
-			F1: share(float64(2*t[k][k]), float64(t.expected(k)+t.given(k))),
+			Outcome: name, Precision: newRate(t[k][k], t.countGiven(k), confidence), Recall: newRate(t[k][k], t.countExpected(k), confidence),
+			F1: ratioOf(float64(2*t[k][k]), float64(t.countExpected(k)+t.countGiven(k))),
 		})
 	}
 	return all
 }
 
-// macro are the plain means over the classes. A precision or recall that has nothing
+// macroMeans are the plain means over the classes. A precision or recall that has nothing
 // to divide by counts as 0, as is usual.
-func macro(classes []ClassScore) (precision, recall, f1 *float64) {
+func macroMeans(classes []ClassScore) (precision, recall, f1 *float64) {
 	if len(classes) == 0 {
 		return nil, nil, nil
 	}

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// costs sums up all results that did not fail, repeats included.
-func (s *scored) costs() Cost {
+// sumCosts sums up all results that did not fail, repeats included.
+func (s *scored) sumCosts() Cost {
 	var c Cost
 	var asked, deterministic []time.Duration
 	rungs, models, deciders, assurances, codes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for _, of := range s.cases {
 		for _, r := range s.by[of.ID] {
-			if failed(r) {
+			if isFailed(r) {
 				continue
 			}
 			c.Results++
@@ -24,19 +24,19 @@ func (s *scored) costs() Cost {
 			case r.Calls == 0 && !r.CacheHit && r.Approval == nil:
 				deterministic = append(deterministic, r.Took)
 			}
-			count(rungs, r.Rung)
-			count(models, r.Model)
-			count(deciders, string(r.DecidedBy))
-			count(assurances, string(r.Assurance))
-			count(codes, r.Code)
+			increment(rungs, r.Rung)
+			increment(models, r.Model)
+			increment(deciders, string(r.DecidedBy))
+			increment(assurances, string(r.Assurance))
+			increment(codes, r.Code)
 		}
 	}
-	c.Latency, c.Deterministic = latency(asked), latency(deterministic)
-	c.Rungs, c.Models, c.DecidedBy, c.Assurance, c.Codes = tallies(rungs), tallies(models), tallies(deciders), tallies(assurances), tallies(codes)
+	c.Latency, c.Deterministic = measureLatency(asked), measureLatency(deterministic)
+	c.Rungs, c.Models, c.DecidedBy, c.Assurance, c.Codes = sortTallies(rungs), sortTallies(models), sortTallies(deciders), sortTallies(assurances), sortTallies(codes)
 	return c
 }
 
-func count(counts map[string]int, name string) {
+func increment(counts map[string]int, name string) {
 	if name != "" {
 		counts[name]++
 	}
@@ -77,8 +77,8 @@ func (s *Sum) add(v *float64) {
 	s.Total += *v
 }
 
-// latency of durations, which it sorts.
-func latency(all []time.Duration) Latency {
+// measureLatency of durations, which it sorts.
+func measureLatency(all []time.Duration) Latency {
 	if len(all) == 0 {
 		return Latency{}
 	}

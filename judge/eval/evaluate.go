@@ -11,32 +11,32 @@ import (
 // Options.Validate before. It keeps to memory and time that grow with the number of
 // cases and results, and changes neither.
 func Evaluate(cases []Case, results []Result, o Options) Report {
-	o = o.filled()
-	s := join(cases, results, o)
-	t := tabulate(s.rows)
+	o = o.withDefaults()
+	s := joinResults(cases, results, o)
+	t := newTable(s.rows)
 	r := Report{Options: o, Counts: s.counts, Confusion: t.confusion(), Classes: t.classes(o.Confidence)}
-	r.Evaluated, r.NotEvaluated = s.evaluated(o)
-	r.rates(&t, s.rows, o.Confidence)
-	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macro(r.Classes)
-	r.bootstrap(&t, s.rows, o)
-	r.Weighted = weighted(s.rows)
+	r.Evaluated, r.NotEvaluated = s.isEvaluable(o)
+	r.setRates(&t, s.rows, o.Confidence)
+	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macroMeans(r.Classes)
+	r.setIntervals(&t, s.rows, o)
+	r.Weighted = weightRows(s.rows)
 	all, groups := forecasts(s.rows)
-	r.Probability = probability(all, groups, o)
-	r.Selective = riskCurve(answers(all), o.Confidence)
-	r.Approvals = riskCurve(approvals(all), o.Confidence)
-	r.Flips = s.flips(o.Confidence)
-	r.Baselines = baselines(s.rows, o)
+	r.Probability = scoreProbability(all, groups, o)
+	r.Selective = riskCurve(listAnswers(all), o.Confidence)
+	r.Approvals = riskCurve(listApprovals(all), o.Confidence)
+	r.Flips = s.countFlips(o.Confidence)
+	r.Baselines = computeBaselines(s.rows, o)
 	r.Slices, r.SlicesLeftOut = slicesOf(s.rows, o)
 	lostIn(r.Slices, s.lost)
-	r.Criteria = criteria(s.rows, o.Confidence)
-	r.Cost = s.costs()
-	r.Worst = worst(s.rows, o.Worst)
+	r.Criteria = scoreCriteria(s.rows, o.Confidence)
+	r.Cost = s.sumCosts()
+	r.Worst = listWorst(s.rows, o.Worst)
 	r.Notes = r.notes()
 	return r
 }
 
-// evaluated says whether enough came to speak of the judge at all.
-func (s *scored) evaluated(o Options) (ok bool, why string) {
+// isEvaluable says whether enough came to speak of the judge at all.
+func (s *scored) isEvaluable(o Options) (ok bool, why string) {
 	c := s.counts
 	lost := c.Missing + c.Failed
 	switch {
@@ -50,25 +50,25 @@ func (s *scored) evaluated(o Options) (ok bool, why string) {
 	return true, ""
 }
 
-func (r *Report) rates(t *table, rows []row, confidence float64) {
-	of := func(k, n int) Rate { return rate(k, n, confidence) }
+func (r *Report) setRates(t *table, rows []row, confidence float64) {
+	of := func(k, n int) Rate { return newRate(k, n, confidence) }
 	r.FalseApprove = of(t.falseOK(), t.mustNot())
 	r.FalseApproveGroups = of(falseGroups(rows))
-	r.WrongApprovals = of(t.falseOK(), t.given(approve))
-	r.FalseRefuse = of(t.refused(), t.expected(approve))
-	r.FalseReject = of(t[approve][reject], t.expected(approve))
-	r.Escalation = of(t.given(escalate), t.n())
+	r.WrongApprovals = of(t.falseOK(), t.countGiven(approve))
+	r.FalseRefuse = of(t.countRefused(), t.countExpected(approve))
+	r.FalseReject = of(t[approve][reject], t.countExpected(approve))
+	r.Escalation = of(t.countGiven(escalate), t.total())
 	r.Unreadable = of(r.Counts.Unreadable, r.Counts.Scored+r.Counts.Excluded)
-	r.Accuracy = of(t.exact(), t.n())
-	r.GateAccuracy = of(t.gate(), t.n())
-	r.Reasons = of(reasons(rows))
+	r.Accuracy = of(t.countExact(), t.total())
+	r.GateAccuracy = of(t.countGate(), t.total())
+	r.Reasons = of(countReasons(rows))
 }
 
 // falseGroups counts groups with a false approval among those where there could be one.
 func falseGroups(rows []row) (hit, of int) {
 	starts := groupStarts(rows)
 	for g := range len(starts) - 1 {
-		t := tabulate(rows[starts[g]:starts[g+1]])
+		t := newTable(rows[starts[g]:starts[g+1]])
 		if t.mustNot() > 0 {
 			of++
 		}
@@ -79,7 +79,7 @@ func falseGroups(rows []row) (hit, of int) {
 	return hit, of
 }
 
-func (r *Report) bootstrap(t *table, rows []row, o Options) {
+func (r *Report) setIntervals(t *table, rows []row, o Options) {
 	b := bootstrapTable(rows, o)
 	r.Kappa = b.kappa.estimate(t.kappa(), o.Confidence)
 	r.OutcomeKappa = b.outcomeKappa.estimate(t.outcomeKappa(), o.Confidence)
@@ -89,8 +89,8 @@ func (r *Report) bootstrap(t *table, rows []row, o Options) {
 	}
 }
 
-// weighted is nil when all rows weigh the same.
-func weighted(rows []row) *Weighted {
+// weightRows is nil when all rows weigh the same.
+func weightRows(rows []row) *Weighted {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -99,10 +99,10 @@ func weighted(rows []row) *Weighted {
 	for _, w := range rows {
 		same = same && w.weight == rows[0].weight
 		all += w.weight
-		if w.exact() {
+		if w.isExact() {
 			exact += w.weight
 		}
-		if w.gate() {
+		if w.isGateRight() {
 			gate += w.weight
 		}
 		if w.got == judge.Escalate {
@@ -118,7 +118,7 @@ func weighted(rows []row) *Weighted {
 	if same {
 		return nil
 	}
-	return &Weighted{FalseApprove: share(wrong, mustNot), Escalation: share(escalated, all), Accuracy: share(exact, all), GateAccuracy: share(gate, all)}
+	return &Weighted{FalseApprove: ratioOf(wrong, mustNot), Escalation: ratioOf(escalated, all), Accuracy: ratioOf(exact, all), GateAccuracy: ratioOf(gate, all)}
 }
 
 // notes are the conventions, and what weakens the figures.
@@ -137,18 +137,18 @@ func (r *Report) notes() []string {
 	say(!r.Options.Pool && r.Flips.MostRepeats > 1, "The first repeat that did not fail stands for its case; the others serve the flip rate.")
 	say(true, "%d unreadable answers: %s.", c.Unreadable, unreadableWords(r.Options.Unreadable))
 	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate, since nothing is known of the judge there.", c.Failed, c.Missing)
-	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows where a model spoke and was understood.", probabilities(r))
+	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows where a model spoke and was understood.", countProbabilities(r))
 	say(r.Probability == nil, "No probabilities: no model spoke, or none said how sure it was.")
 	say(r.Weighted != nil, "Cases have weights: counts and bounds ignore them, the weighted rates stand apart.")
 	say(c.UnknownResults > 0, "%d results belong to none of the cases and were left out.", c.UnknownResults)
 	say(c.DuplicateCases > 0, "%d cases have an id that came before and were left out.", c.DuplicateCases)
 	say(c.DuplicateResults > 0, "%d results repeat a case and repeat that came before and were left out.", c.DuplicateResults)
-	say(synthetic(c) > 0, "%d of %d labels are synthetic: they show what the machinery does, not how well people would agree with the judge.", synthetic(c), c.Cases)
+	say(countSynthetic(c) > 0, "%d of %d labels are synthetic: they show what the machinery does, not how well people would agree with the judge.", countSynthetic(c), c.Cases)
 	say(c.Splits[Cal] > 0 && c.Splits[Test] > 0, "Cases of cal and test are reported together: figures are only honest on cases that nothing was fitted on.")
 	return notes
 }
 
-func probabilities(r *Report) int {
+func countProbabilities(r *Report) int {
 	if r.Probability == nil {
 		return 0
 	}
@@ -166,7 +166,7 @@ func unreadableWords(p Policy) string {
 	}
 }
 
-func synthetic(c Counts) int {
+func countSynthetic(c Counts) int {
 	for _, l := range c.Labels {
 		if strings.EqualFold(l.Name, "synthetic") {
 			return l.Count

@@ -67,11 +67,11 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	o = o.filled()
+	o = o.withDefaults()
 	part := func(s Split) map[bindingKey][]statement {
 		o := o
 		o.Splits = []Split{s}
-		return statements(join(cases, results, o).rows)
+		return groupStatements(joinResults(cases, results, o).rows)
 	}
 	cal, test := part(Cal), part(Test)
 	keys := map[bindingKey]bool{}
@@ -126,8 +126,8 @@ func sharedGroups(cases []Case) string {
 	return fmt.Sprintf("groups in both cal and test: %d; the test cases are not new, and figures on them are too good (gavel eval lint lists them)", shared)
 }
 
-// statements sorts what models stated by what a calibration is bound to.
-func statements(rows []row) map[bindingKey][]statement {
+// groupStatements sorts what models stated by what a calibration is bound to.
+func groupStatements(rows []row) map[bindingKey][]statement {
 	all := map[bindingKey][]statement{}
 	for _, w := range rows {
 		r := w.r
@@ -201,7 +201,7 @@ func scoreConfidence(all []statement, confidence func(float64) float64, o Option
 		sorted[i] = forecast{p: confidence(s.stated), good: s.right}
 	}
 	slices.SortFunc(sorted, byProbability)
-	s := &ConfidenceScore{N: len(all), Bins: bins(sorted, o.Bins, o.Confidence)}
+	s := &ConfidenceScore{N: len(all), Bins: binForecasts(sorted, o.Bins, o.Confidence)}
 	right, n := 0, float64(len(all))
 	for _, f := range sorted {
 		s.Mean += f.p / n
@@ -217,7 +217,7 @@ func scoreConfidence(all []statement, confidence func(float64) float64, o Option
 	for _, b := range s.Bins {
 		s.ECE += math.Abs(b.Mean-*b.Share.Value) * float64(b.N) / n
 	}
-	s.Right = rate(right, len(all), o.Confidence)
+	s.Right = newRate(right, len(all), o.Confidence)
 	return s
 }
 

@@ -2,16 +2,16 @@ package eval
 
 import "github.com/gavel-mcp/gavel/judge"
 
-// flips compares the repeats of each case. An unreadable answer counts with the outcome
+// countFlips compares the repeats of each case. An unreadable answer counts with the outcome
 // that the pipeline made of it.
-func (s *scored) flips(confidence float64) Flips {
+func (s *scored) countFlips(confidence float64) Flips {
 	var f Flips
 	repeated, flipped, opened := 0, 0, 0
 	for _, c := range s.cases {
 		n := 0
 		seen := map[judge.Outcome]bool{}
 		for _, r := range s.by[c.ID] {
-			if !failed(r) {
+			if !isFailed(r) {
 				n++
 				seen[r.Outcome] = true
 			}
@@ -28,6 +28,6 @@ func (s *scored) flips(confidence float64) Flips {
 			}
 		}
 	}
-	f.Rate, f.Approve = rate(flipped, repeated, confidence), rate(opened, repeated, confidence)
+	f.Rate, f.Approve = newRate(flipped, repeated, confidence), newRate(opened, repeated, confidence)
 	return f
 }

@@ -177,14 +177,14 @@ func (f *Foreign) add(r foreignRecord, split Split, byName map[string]*ForeignJu
 	}
 	f.Cases, f.Raters = append(f.Cases, c), append(f.Raters, raters)
 	for i, j := range r.Judgements {
-		if err := f.judgement(r.ID, j, byName); err != nil {
+		if err := f.addJudgement(r.ID, j, byName); err != nil {
 			return fmt.Errorf("judgements[%d]: %w", i, err)
 		}
 	}
 	return nil
 }
 
-func (f *Foreign) judgement(id string, j foreignJudgement, byName map[string]*ForeignJudge) error {
+func (f *Foreign) addJudgement(id string, j foreignJudgement, byName map[string]*ForeignJudge) error {
 	if j.Judge == "" {
 		return errors.New("judge is empty; name who judged")
 	}
@@ -197,7 +197,7 @@ func (f *Foreign) judgement(id string, j foreignJudgement, byName map[string]*Fo
 		of = &ForeignJudge{Name: name}
 		byName[name] = of
 	}
-	r := Result{Case: id, DecidedBy: judge.LayerModel, Model: name, Reasoning: cut(cmp.Or(j.Reasoning, string(j.Completion)), maxForeignWords)}
+	r := Result{Case: id, DecidedBy: judge.LayerModel, Model: name, Reasoning: truncateText(cmp.Or(j.Reasoning, string(j.Completion)), maxForeignWords)}
 	if j.Order == "ba" {
 		r.Repeat = 1
 	}
@@ -240,8 +240,8 @@ func foreignOutcome(verdict string) (judge.Outcome, error) {
 	return "", fmt.Errorf("the verdict %.40q is unknown; use approve, reject, tie or null", verdict)
 }
 
-// cut keeps the beginning of words, whole runes only.
-func cut(words string, most int) string {
+// truncateText keeps the beginning of words, whole runes only.
+func truncateText(words string, most int) string {
 	if len(words) <= most {
 		return words
 	}

@@ -161,11 +161,11 @@ func (c *checker) check(name string, limit, value *float64, n int, words string,
 // before: its figures say nothing.
 func (g Gates) Check(r Report) (results []GateResult, passed bool) {
 	c := &checker{all: []GateResult{}}
-	c.atMost("max_false_approve_upper", g.MaxFalseApproveUpper, upper(r.FalseApprove), r.FalseApprove.N)
+	c.atMost("max_false_approve_upper", g.MaxFalseApproveUpper, upperOf(r.FalseApprove), r.FalseApprove.N)
 	c.atMost("max_false_approve", g.MaxFalseApprove, r.FalseApprove.Value, r.FalseApprove.N)
 	c.atMost("max_false_refuse", g.MaxFalseRefuse, r.FalseRefuse.Value, r.FalseRefuse.N)
 	c.atLeast("min_kappa", g.MinKappa, r.Kappa.Value, r.Counts.Scored)
-	c.atLeast("min_kappa_lower", g.MinKappaLower, low(r.Kappa.Interval), r.Counts.Scored)
+	c.atLeast("min_kappa_lower", g.MinKappaLower, lowerOf(r.Kappa.Interval), r.Counts.Scored)
 	c.atLeast("min_accuracy", g.MinAccuracy, r.Accuracy.Value, r.Accuracy.N)
 	c.atMost("max_escalation", g.MaxEscalation, r.Escalation.Value, r.Escalation.N)
 	c.atMost("max_unreadable", g.MaxUnreadable, r.Unreadable.Value, r.Unreadable.N)
@@ -177,16 +177,16 @@ func (g Gates) Check(r Report) (results []GateResult, passed bool) {
 	}
 	c.atMost("max_ece", g.MaxECE, ece, n)
 	c.atLeast("min_auroc", g.MinAUROC, area, n)
-	c.atLeast("min_cases", float(g.MinCases), new(float64(r.Counts.Scored)), r.Counts.Scored)
+	c.atLeast("min_cases", intAsFloat(g.MinCases), new(float64(r.Counts.Scored)), r.Counts.Scored)
 	for _, tag := range slices.Sorted(maps.Keys(g.Tags)) {
-		c.tag(tag, g.Tags[tag], r)
+		c.checkTag(tag, g.Tags[tag], r)
 	}
 	return c.all, !slices.ContainsFunc(c.all, func(r GateResult) bool { return !r.Passed })
 }
 
-// tag holds one tag against its gates. A tag without cases has no figures, so that
+// checkTag holds one tag against its gates. A tag without cases has no figures, so that
 // everything asked of it fails: cases that were taken out must not pass.
-func (c *checker) tag(tag string, g TagGates, r Report) {
+func (c *checker) checkTag(tag string, g TagGates, r Report) {
 	var s Slice
 	at := slices.IndexFunc(r.Slices, func(s Slice) bool { return s.Kind == SliceTag && s.Name == tag })
 	if at >= 0 {
@@ -198,29 +198,29 @@ func (c *checker) tag(tag string, g TagGates, r Report) {
 		// Of a case without an outcome nothing shows that it would not be approved.
 		wrong = new(float64(s.FalseApprove.K + s.Lost))
 	}
-	c.atMost(name+"max_false_approvals", float(g.MaxFalseApprovals), wrong, s.FalseApprove.N+s.Lost)
+	c.atMost(name+"max_false_approvals", intAsFloat(g.MaxFalseApprovals), wrong, s.FalseApprove.N+s.Lost)
 	if s.Lost > 0 && g.MaxFalseApprovals != nil {
 		c.all[len(c.all)-1].Says += fmt.Sprintf("; %d of the cases have no outcome and count as approved", s.Lost)
 	}
-	c.atMost(name+"max_false_approve_upper", g.MaxFalseApproveUpper, upper(s.FalseApprove), s.FalseApprove.N)
+	c.atMost(name+"max_false_approve_upper", g.MaxFalseApproveUpper, upperOf(s.FalseApprove), s.FalseApprove.N)
 	c.atMost(name+"max_false_refuse", g.MaxFalseRefuse, s.FalseRefuse.Value, s.FalseRefuse.N)
 	c.atMost(name+"max_escalation", g.MaxEscalation, s.Escalation.Value, s.Escalation.N)
 	c.atLeast(name+"min_accuracy", g.MinAccuracy, s.Accuracy.Value, s.Accuracy.N)
-	c.atLeast(name+"min_cases", float(g.MinCases), new(float64(s.N)), s.N)
+	c.atLeast(name+"min_cases", intAsFloat(g.MinCases), new(float64(s.N)), s.N)
 }
 
-func upper(r Rate) *float64 {
+func upperOf(r Rate) *float64 {
 	if r.N == 0 {
 		return nil
 	}
 	return new(r.Upper)
 }
 
-func low(i *Interval) *float64 {
+func lowerOf(i *Interval) *float64 {
 	if i == nil {
 		return nil
 	}
 	return new(i.Low)
 }
 
-func float(n *int) *float64 { return asFloat(n) }
+func intAsFloat(n *int) *float64 { return asFloat(n) }

@@ -219,12 +219,12 @@ func (c Case) answerProblem() string {
 	}
 	for _, o := range oneOf {
 		if !slices.Contains(o.known, o.value) {
-			return fmt.Sprintf("%s is %q; it is %s", o.key, clip(o.value), orList(o.known))
+			return fmt.Sprintf("%s is %q; it is %s", o.key, clipQuote(o.value), orList(o.known))
 		}
 	}
 	for id, answer := range c.Expect.Criteria {
 		if known := []string{"met", "not_met", "cannot_assess"}; !slices.Contains(known, answer) {
-			return fmt.Sprintf("expect.criteria: %q is %q; it is %s", clip(id), clip(answer), orList(known))
+			return fmt.Sprintf("expect.criteria: %q is %q; it is %s", clipQuote(id), clipQuote(answer), orList(known))
 		}
 	}
 	for _, code := range c.Expect.ViolationsAny {
@@ -273,7 +273,7 @@ func orList(known []string) string {
 	return strings.Join(out[:len(out)-1], ", ") + " or " + out[len(out)-1]
 }
 
-func clip(s string) string {
+func clipQuote(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:60]) + "…"
 	}

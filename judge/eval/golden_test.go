@@ -181,7 +181,7 @@ func TestDigestOfASet(t *testing.T) {
 	for g := range ReadCases("f", strings.NewReader(goldenLine+"\n"+strings.NewReplacer(other...).Replace(goldenLine))) {
 		cases = append(cases, &g.Case)
 	}
-	if got := digest(cases); got != one.Digest {
+	if got := digestCases(cases); got != one.Digest {
 		t.Errorf("a report has %s, lint %s", got, one.Digest)
 	}
 }

@@ -69,7 +69,7 @@ func (k *keyChecker) token() json.Token {
 func (k *keyChecker) value(path string, depth int) {
 	t := k.token()
 	if depth > maxNesting {
-		k.fail(RuleSyntax, "%s is nested deeper than %d", clip(path), maxNesting)
+		k.fail(RuleSyntax, "%s is nested deeper than %d", clipQuote(path), maxNesting)
 	}
 	switch {
 	case k.rule != "":
@@ -94,9 +94,9 @@ func (k *keyChecker) object(path string, depth int) {
 		at := strings.TrimPrefix(path+"."+key, ".")
 		switch {
 		case seen[key]:
-			k.fail(RuleDuplicateKey, "%s stands here twice; keep one", clip(at))
+			k.fail(RuleDuplicateKey, "%s stands here twice; keep one", clipQuote(at))
 		case ours && !slices.Contains(known, key):
-			k.fail(RuleUnknownKey, "unknown key %q; %s", clip(at), nearest(key, known))
+			k.fail(RuleUnknownKey, "unknown key %q; %s", clipQuote(at), nearest(key, known))
 		}
 		seen[key] = true
 		k.value(at, depth+1)
@@ -108,16 +108,16 @@ func (k *keyChecker) object(path string, depth int) {
 func nearest(word string, known []string) string {
 	best, at := "", max(2, len(word)/3)+1
 	for _, k := range known {
-		if d := distance(strings.ToLower(clip(word)), strings.ToLower(clip(k))); d < at {
+		if d := distance(strings.ToLower(clipQuote(word)), strings.ToLower(clipQuote(k))); d < at {
 			best, at = k, d
 		}
 	}
 	if best != "" {
-		return fmt.Sprintf("did you mean %q?", clip(best))
+		return fmt.Sprintf("did you mean %q?", clipQuote(best))
 	}
 	var names []string
 	for _, k := range known[:min(len(known), 30)] {
-		names = append(names, clip(k))
+		names = append(names, clipQuote(k))
 	}
 	if len(names) == 0 {
 		return "there are none"

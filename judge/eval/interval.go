@@ -80,16 +80,16 @@ func ApprovalsNeeded(wrong int, target, confidence float64) int {
 	return high
 }
 
-// rate is k of n with all its bounds.
-func rate(k, n int, confidence float64) Rate {
+// newRate is k of n with all its bounds.
+func newRate(k, n int, confidence float64) Rate {
 	both := ClopperPearson(k, n, confidence)
 	r := Rate{K: k, N: n, Low: both.Low, High: both.High, Upper: UpperBound(k, n, confidence)}
-	r.Value = share(float64(k), float64(n))
+	r.Value = ratioOf(float64(k), float64(n))
 	return r
 }
 
-// share is part/whole, nil when there is no whole.
-func share(part, whole float64) *float64 {
+// ratioOf is part/whole, nil when there is no whole.
+func ratioOf(part, whole float64) *float64 {
 	if whole <= 0 {
 		return nil
 	}

@@ -41,10 +41,10 @@ const (
 
 // Add takes a case with its results.
 func (l *Ledger) Add(c Case, results []Result) {
-	kept := l.small(c)
+	kept := l.withoutJudgeInput(c)
 	said := spoken{at: len(l.Cases), first: len(l.Results), n: len(results), bytes: len(kept.Notes)}
 	for _, r := range results {
-		r = l.said(kept, r)
+		r = l.withoutQuotes(kept, r)
 		said.bytes += len(r.Reasoning)
 		said.rank(&kept, &r)
 		l.Results = append(l.Results, r)
@@ -67,26 +67,26 @@ func (l *Ledger) forget(s spoken) {
 	}
 }
 
-// small is a case without what only a judge looks at.
-func (l *Ledger) small(c Case) Case {
+// withoutJudgeInput is a case without what only a judge looks at.
+func (l *Ledger) withoutJudgeInput(c Case) Case {
 	sum := digestOf(&c)
 	c.Workflow = l.workflow(&c)
 	c.Context, c.Data, c.Evidence, c.History = nil, nil, nil, nil
 	c.Tags, c.Expect.ViolationsAny, c.Expect.Criteria = l.list(c.Tags), l.list(c.Expect.ViolationsAny), l.label(c.Expect.Criteria)
 	for _, text := range []*string{&c.State, &c.Action, &c.Principal, &c.Role, (*string)(&c.Expect.Outcome), &c.Label.Source, &c.Label.By, &c.Risk, (*string)(&c.Split)} {
-		*text = l.once(*text)
+		*text = l.intern(*text)
 	}
-	c.Notes = cut(c.Notes, maxWord)
+	c.Notes = truncateText(c.Notes, maxWord)
 	c.Digest = hex.EncodeToString(sum[:])
 	return c
 }
 
-// said is a result without quotes, with the answers to labelled criteria only.
-func (l *Ledger) said(c Case, r Result) Result {
-	r.Case, r.Reasoning = c.ID, cut(r.Reasoning, maxWord)
+// withoutQuotes is a result without quotes, with the answers to labelled criteria only.
+func (l *Ledger) withoutQuotes(c Case, r Result) Result {
+	r.Case, r.Reasoning = c.ID, truncateText(r.Reasoning, maxWord)
 	r.Codes = l.list(r.Codes)
 	for _, text := range []*string{&r.Failure, &r.Code, (*string)(&r.DecidedBy), (*string)(&r.Assurance), &r.Model, &r.PromptDigest, &r.CriteriaDigest, &r.Rung} {
-		*text = l.once(*text)
+		*text = l.intern(*text)
 	}
 	var answers []judge.CriterionVerdict
 	for _, a := range r.Criteria {
@@ -95,7 +95,7 @@ func (l *Ledger) said(c Case, r Result) Result {
 		}
 		for name := range c.Expect.Criteria {
 			if _, names := answerTo(name, []judge.CriterionVerdict{a}); names {
-				answers = append(answers, judge.CriterionVerdict{ID: l.once(a.ID), Text: l.once(a.Text), Status: l.once(a.Status)})
+				answers = append(answers, judge.CriterionVerdict{ID: l.intern(a.ID), Text: l.intern(a.Text), Status: l.intern(a.Status)})
 				break
 			}
 		}
@@ -104,16 +104,16 @@ func (l *Ledger) said(c Case, r Result) Result {
 	return r
 }
 
-// once returns the same text for equal ones.
-func (l *Ledger) once(text string) string {
-	return remembered(&l.texts, text, func() string { return text })
+// intern returns the same text for equal ones.
+func (l *Ledger) intern(text string) string {
+	return memoize(&l.texts, text, func() string { return text })
 }
 
 func (l *Ledger) list(all []string) []string {
 	if len(all) == 0 {
 		return nil
 	}
-	return remembered(&l.lists, strings.Join(all, separator), func() []string { return all })
+	return memoize(&l.lists, strings.Join(all, separator), func() []string { return all })
 }
 
 func (l *Ledger) label(criteria map[string]string) map[string]string {
@@ -124,7 +124,7 @@ func (l *Ledger) label(criteria map[string]string) map[string]string {
 	for _, name := range slices.Sorted(maps.Keys(criteria)) {
 		key.WriteString(name + separator + criteria[name] + separator)
 	}
-	return remembered(&l.labels, key.String(), func() map[string]string { return criteria })
+	return memoize(&l.labels, key.String(), func() map[string]string { return criteria })
 }
 
 // workflow keeps a reference, and the name of a definition.
@@ -133,7 +133,7 @@ func (l *Ledger) workflow(c *Case) json.RawMessage {
 	if json.Unmarshal(c.Workflow, &w) != nil {
 		return nil
 	}
-	return remembered(&l.workflows, w.Ref+separator+w.Name, func() json.RawMessage {
+	return memoize(&l.workflows, w.Ref+separator+w.Name, func() json.RawMessage {
 		key, name := "ref", w.Ref
 		if w.Ref == "" {
 			key, name = "name", w.Name
@@ -146,8 +146,8 @@ func (l *Ledger) workflow(c *Case) json.RawMessage {
 	})
 }
 
-// remembered is what was made for the key before; it stops remembering more at maxTexts.
-func remembered[V any](known *map[string]V, key string, value func() V) V {
+// memoize is what was made for the key before; it stops remembering more at maxTexts.
+func memoize[V any](known *map[string]V, key string, value func() V) V {
 	if v, ok := (*known)[key]; ok {
 		return v
 	}
@@ -172,7 +172,7 @@ type spoken struct {
 // rank makes s worth what its worst result is.
 func (s *spoken) rank(c *Case, r *Result) {
 	worth := 1
-	if !failed(r) {
+	if !isFailed(r) {
 		if worth = wrongness(row{c: c, r: r, expect: c.Expect.Outcome, got: r.Outcome}); worth > 0 {
 			worth++
 		}

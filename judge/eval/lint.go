@@ -121,7 +121,7 @@ func (l *Linter) Add(g Golden) {
 	l.summary.Outcomes[string(g.Expect.Outcome)]++
 	l.digests = append(l.digests, digestOf(&g.Case))
 	if first, again := l.ids[g.ID]; again {
-		l.add(at, RuleDuplicateID, "the id %q stands at %s already; give every case its own", clip(g.ID), first)
+		l.add(at, RuleDuplicateID, "the id %q stands at %s already; give every case its own", clipQuote(g.ID), first)
 	} else {
 		l.ids[g.ID] = at
 	}
@@ -141,7 +141,7 @@ func (l *Linter) tags(g Golden, at spot) {
 		if strings.TrimSpace(tag) == "" {
 			l.add(at, RuleEmptyTag, "tag %d is empty; take it out", i+1)
 		} else if slices.Index(g.Tags, tag) < i {
-			l.add(at, RuleDuplicateTag, "the tag %q stands here twice; keep one", clip(tag))
+			l.add(at, RuleDuplicateTag, "the tag %q stands here twice; keep one", clipQuote(tag))
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (l *Linter) group(g Golden, at spot) {
 	if first, seen := l.groups[g.Group]; !seen {
 		l.groups[g.Group] = at
 	} else if first.split != at.split {
-		l.add(at, RuleLeakedGroup, "the group %q is in the split %s at %s and in %s here; keep it in one", clip(g.Group), first.split, first, at.split)
+		l.add(at, RuleLeakedGroup, "the group %q is in the split %s at %s and in %s here; keep it in one", clipQuote(g.Group), first.split, first, at.split)
 	}
 	if slices.Contains(g.Tags, TagTwin) {
 		l.twins[g.Group] = append(l.twins[g.Group], at)
@@ -212,17 +212,17 @@ func (l *Linter) definition(g Golden, at spot) {
 	}
 	actions, ok := known.Criteria[g.State]
 	if !ok {
-		l.add(at, RuleUnknownState, "the workflow has no state %q; %s", clip(g.State), nearest(g.State, slices.Sorted(maps.Keys(known.Criteria))))
+		l.add(at, RuleUnknownState, "the workflow has no state %q; %s", clipQuote(g.State), nearest(g.State, slices.Sorted(maps.Keys(known.Criteria))))
 		return
 	}
 	criteria, ok := actions[g.Action]
 	if !ok {
-		l.add(at, RuleUnknownAction, "the state %q has no action %q; %s", clip(g.State), clip(g.Action), nearest(g.Action, slices.Sorted(maps.Keys(actions))))
+		l.add(at, RuleUnknownAction, "the state %q has no action %q; %s", clipQuote(g.State), clipQuote(g.Action), nearest(g.Action, slices.Sorted(maps.Keys(actions))))
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.Expect.Criteria)) {
-		if !slices.Contains(criteria, id) && !numbered(id, len(criteria)) {
-			l.add(at, RuleUnknownCriterion, "expect.criteria names %q; the action has %s", clip(id), namesOf(criteria))
+		if !slices.Contains(criteria, id) && !isCriterionID(id, len(criteria)) {
+			l.add(at, RuleUnknownCriterion, "expect.criteria names %q; the action has %s", clipQuote(id), namesOf(criteria))
 		}
 	}
 }
@@ -233,13 +233,13 @@ func namesOf(criteria []string) string {
 	case 0:
 		return "no criteria"
 	case 1:
-		return fmt.Sprintf("one, c1 (%q)", clip(criteria[0]))
+		return fmt.Sprintf("one, c1 (%q)", clipQuote(criteria[0]))
 	}
 	return fmt.Sprintf("c1 to c%d; give one of these, or a criterion's whole text", len(criteria))
 }
 
-// numbered reports whether id is one of c1 to cn.
-func numbered(id string, n int) bool {
+// isCriterionID reports whether id is one of c1 to cn.
+func isCriterionID(id string, n int) bool {
 	for i := range n {
 		if id == fmt.Sprintf("c%d", i+1) {
 			return true
@@ -255,7 +255,7 @@ func (l *Linter) Finish() ([]Issue, Summary) {
 	for group, all := range l.twins {
 		for _, at := range all {
 			if !l.partners[group] {
-				rest.add(at, RuleTwinAlone, "this is a twin, and its group %q has no case that is none; add the one that it was made from", clip(group))
+				rest.add(at, RuleTwinAlone, "this is a twin, and its group %q has no case that is none; add the one that it was made from", clipQuote(group))
 			}
 		}
 	}

@@ -84,8 +84,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// filled has a value everywhere.
-func (o Options) filled() Options {
+// withDefaults has a value everywhere.
+func (o Options) withDefaults() Options {
 	if o.Unreadable != AsWrong && o.Unreadable != Excluded {
 		o.Unreadable = AsDecided
 	}
@@ -110,7 +110,7 @@ func (o Options) filled() Options {
 	return o
 }
 
-// takes reports whether a split is asked for.
-func (o Options) takes(s Split) bool {
+// includesSplit reports whether a split is asked for.
+func (o Options) includesSplit(s Split) bool {
 	return len(o.Splits) == 0 || slices.Contains(o.Splits, s)
 }

@@ -68,14 +68,14 @@ func leans(r *Result) bool {
 	return asApproval < asRefusal
 }
 
-// probability sums up forecasts, nil when there are none.
-func probability(all []forecast, groups int, o Options) *Probability {
+// scoreProbability sums up forecasts, nil when there are none.
+func scoreProbability(all []forecast, groups int, o Options) *Probability {
 	if len(all) == 0 {
 		return nil
 	}
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, byProbability)
-	p := &Probability{N: len(all), Bins: bins(sorted, o.Bins, o.Confidence)}
+	p := &Probability{N: len(all), Bins: binForecasts(sorted, o.Bins, o.Confidence)}
 	var squares, good float64
 	for _, f := range sorted {
 		squares += f.square()
@@ -95,7 +95,7 @@ func probability(all []forecast, groups int, o Options) *Probability {
 	}
 	brierBoot, aurocBoot := bootstrapForecasts(sorted, groups, o)
 	p.Brier = brierBoot.estimate(new(brier), o.Confidence)
-	p.AUROC = aurocBoot.estimate(auroc(sorted, nil), o.Confidence)
+	p.AUROC = aurocBoot.estimate(areaUnderROC(sorted, nil), o.Confidence)
 	return p
 }
 
@@ -113,9 +113,9 @@ func (f forecast) value() float64 {
 
 func (f forecast) square() float64 { return (f.p - f.value()) * (f.p - f.value()) }
 
-// bins of as many forecasts each as can be; equal probabilities stay together, so there
+// binForecasts of as many forecasts each as can be; equal probabilities stay together, so there
 // may be fewer. sorted rises.
-func bins(sorted []forecast, want int, confidence float64) []Bin {
+func binForecasts(sorted []forecast, want int, confidence float64) []Bin {
 	var all []Bin
 	n, begin, closed := len(sorted), 0, 0
 	for i := range sorted {
@@ -141,14 +141,14 @@ func binOf(part []forecast, confidence float64) Bin {
 		good += int(f.value())
 	}
 	b.Mean /= float64(len(part))
-	b.Share = rate(good, len(part), confidence)
+	b.Share = newRate(good, len(part), confidence)
 	return b
 }
 
-// auroc of forecasts in rising order (Mann and Whitney's U over the number of pairs),
+// areaUnderROC of forecasts in rising order (Mann and Whitney's U over the number of pairs),
 // each counted as often as its group was drawn, once each without drawn. nil when there
 // are not both kinds.
-func auroc(sorted []forecast, drawn []uint32) *float64 {
+func areaUnderROC(sorted []forecast, drawn []uint32) *float64 {
 	var good, bad, wins float64 // so far
 	for i := 0; i < len(sorted); {
 		var goodHere, badHere float64
@@ -187,8 +187,8 @@ func bootstrapForecasts(sorted []forecast, groups int, o Options) (brier, area *
 			sum += float64(times) * squares[g]
 			count += float64(times) * n[g]
 		}
-		brier.add(share(sum, count))
-		area.add(auroc(sorted, drawn))
+		brier.add(ratioOf(sum, count))
+		area.add(areaUnderROC(sorted, drawn))
 	})
 	return brier, area
 }
@@ -211,6 +211,6 @@ func AUROC(p []float64, good []bool) (area float64, ok bool) {
 		all[i] = forecast{p: p[i], good: good[i]}
 	}
 	slices.SortFunc(all, byProbability)
-	value := auroc(all, nil)
+	value := areaUnderROC(all, nil)
 	return orZero(value), value != nil
 }

@@ -64,7 +64,7 @@ func TestCalibrationByHand(t *testing.T) {
 	for i := range p {
 		all = append(all, forecast{p: p[i], good: good[i], group: uint32(i)})
 	}
-	got := probability(all, len(all), Options{Bins: 3}.filled())
+	got := scoreProbability(all, len(all), Options{Bins: 3}.withDefaults())
 	if len(got.Bins) != 3 {
 		t.Fatalf("%d bins", len(got.Bins))
 	}
@@ -86,7 +86,7 @@ func TestEqualProbabilitiesShareABin(t *testing.T) {
 	for i := range 5 {
 		all = append(all, forecast{p: 0.91 + float64(i)/100, good: true})
 	}
-	got := bins(all, 10, 0.95)
+	got := binForecasts(all, 10, 0.95)
 	if len(got) != 2 || got[0].N != 95 || got[1].N != 5 {
 		t.Errorf("bins: %+v", got)
 	}
@@ -105,8 +105,8 @@ func genForecasts(t *rapid.T) []forecast {
 func TestProbabilityProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := genForecasts(t)
-		o := Options{Resamples: 20}.filled()
-		got := probability(all, len(all), o)
+		o := Options{Resamples: 20}.withDefaults()
+		got := scoreProbability(all, len(all), o)
 		n := 0
 		for i, b := range got.Bins {
 			n += b.N

@@ -16,9 +16,9 @@ const missing = "-"
 // figure is a line of the summary: what, and how much with its bounds.
 type figure struct{ name, value, note string }
 
-func percent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
+func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
 
-func decimal(v *float64) string {
+func formatDecimal(v *float64) string {
 	if v == nil {
 		return missing
 	}
@@ -30,14 +30,14 @@ func (r Rate) share() string {
 	if r.Value == nil {
 		return missing
 	}
-	return fmt.Sprintf("%s (%d of %d)", percent(*r.Value), r.K, r.N)
+	return fmt.Sprintf("%s (%d of %d)", formatPercent(*r.Value), r.K, r.N)
 }
 
 func (r Rate) bounds() string {
 	if r.Value == nil {
 		return ""
 	}
-	return percent(r.Low) + " to " + percent(r.High)
+	return formatPercent(r.Low) + " to " + formatPercent(r.High)
 }
 
 func (e Estimate) bounds() string {
@@ -55,7 +55,7 @@ func (m Measurement) header() []figure {
 		{name: "digest", value: c.Digest},
 		{name: "cases", value: fmt.Sprintf("%d scored of %d (approve %d, reject %d, escalate %d) in %d groups", c.Scored, c.Cases, c.ExpectApprove, c.ExpectReject, c.ExpectEscalate, c.Groups)},
 		{name: "splits", value: fmt.Sprintf("dev %d, cal %d, test %d", c.Splits[Dev], c.Splits[Cal], c.Splits[Test])},
-		{name: "labels", value: tallied(c.Labels)},
+		{name: "labels", value: joinTallies(c.Labels)},
 		{name: "judge", value: a.Judge},
 	}
 	if len(a.Tags) > 0 {
@@ -88,11 +88,11 @@ func (m Measurement) cautions() []string {
 // figures are the numbers, the false-approve rate first.
 func (m Measurement) figures() []figure {
 	r := m.Report
-	confidence := percent(r.Options.Confidence)
+	confidence := formatPercent(r.Options.Confidence)
 	lines := []figure{
-		{"false-approve rate", r.FalseApprove.share(), "at most " + percent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
-		{"… of groups", r.FalseApproveGroups.share(), "at most " + percent(r.FalseApproveGroups.Upper)},
-		{"wrong among approvals", r.WrongApprovals.share(), "at most " + percent(r.WrongApprovals.Upper)},
+		{"false-approve rate", r.FalseApprove.share(), "at most " + formatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
+		{"… of groups", r.FalseApproveGroups.share(), "at most " + formatPercent(r.FalseApproveGroups.Upper)},
+		{"wrong among approvals", r.WrongApprovals.share(), "at most " + formatPercent(r.WrongApprovals.Upper)},
 		{"escalation rate", r.Escalation.share(), r.Escalation.bounds()},
 		{"false-refuse rate", r.FalseRefuse.share(), r.FalseRefuse.bounds()},
 		{"false-reject rate", r.FalseReject.share(), r.FalseReject.bounds()},
@@ -100,20 +100,20 @@ func (m Measurement) figures() []figure {
 		{"accuracy, three outcomes", r.Accuracy.share(), r.Accuracy.bounds()},
 		{"accuracy, approve or not", r.GateAccuracy.share(), r.GateAccuracy.bounds()},
 		{"right reason given", r.Reasons.share(), r.Reasons.bounds()},
-		{"kappa, approve or not", decimal(r.Kappa.Value), r.Kappa.bounds()},
-		{"kappa, three outcomes", decimal(r.OutcomeKappa.Value), r.OutcomeKappa.bounds()},
-		{"macro precision", decimal(r.MacroPrecision), ""},
-		{"macro recall", decimal(r.MacroRecall), ""},
-		{"macro F1", decimal(r.MacroF1), ""},
+		{"kappa, approve or not", formatDecimal(r.Kappa.Value), r.Kappa.bounds()},
+		{"kappa, three outcomes", formatDecimal(r.OutcomeKappa.Value), r.OutcomeKappa.bounds()},
+		{"macro precision", formatDecimal(r.MacroPrecision), ""},
+		{"macro recall", formatDecimal(r.MacroRecall), ""},
+		{"macro F1", formatDecimal(r.MacroF1), ""},
 	}
 	if p := r.Probability; p != nil {
 		lines = append(lines,
-			figure{"Brier score", decimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.bounds(), p.BrierBase)},
-			figure{"ECE", decimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
-			figure{"AUROC", decimal(p.AUROC.Value), p.AUROC.bounds()})
+			figure{"Brier score", formatDecimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.bounds(), p.BrierBase)},
+			figure{"ECE", formatDecimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
+			figure{"AUROC", formatDecimal(p.AUROC.Value), p.AUROC.bounds()})
 	}
 	if s := r.Selective; s != nil {
-		lines = append(lines, figure{"AURC", decimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
+		lines = append(lines, figure{"AURC", formatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
 	}
 	if r.Flips.MostRepeats > 1 {
 		lines = append(lines, figure{"flip rate", r.Flips.Rate.share(), r.Flips.Rate.bounds()})
@@ -131,7 +131,7 @@ func (c Cost) figures() []figure {
 		figure{"prompt tokens", c.PromptTokens.line("%.0f"), ""},
 		figure{"completion tokens", c.CompletionTokens.line("%.0f"), ""},
 		figure{"cost", c.CostUSD.line("%.4f USD"), ""},
-		figure{"forms of answers", tallied(c.Rungs), fmt.Sprintf("%d mended, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
+		figure{"forms of answers", joinTallies(c.Rungs), fmt.Sprintf("%d mended, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
 }
 
 func (s Sum) line(format string) string {
@@ -160,7 +160,7 @@ func (l Latency) line() string {
 	return fmt.Sprintf("p50 %v, p95 %v, max %v", round(l.P50), round(l.P95), round(l.Max))
 }
 
-func tallied(all []Tally) string {
+func joinTallies(all []Tally) string {
 	parts := make([]string, 0, len(all))
 	for _, t := range all {
 		parts = append(parts, fmt.Sprintf("%s %d", orMissing(t.Name), t.Count))
@@ -229,7 +229,7 @@ func (r Report) confusion() grid {
 func (r Report) classes() grid {
 	t := grid{title: "Outcomes", head: []string{"outcome", "precision", "recall", "F1"}}
 	for _, c := range r.Classes {
-		t.rows = append(t.rows, []string{string(c.Outcome), c.Precision.share(), c.Recall.share(), decimal(c.F1)})
+		t.rows = append(t.rows, []string{string(c.Outcome), c.Precision.share(), c.Recall.share(), formatDecimal(c.F1)})
 	}
 	return t
 }
@@ -237,7 +237,7 @@ func (r Report) classes() grid {
 func (r Report) baselines() grid {
 	t := grid{title: "Judges that do not look", head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
 	for _, b := range r.Baselines {
-		t.rows = append(t.rows, []string{b.Name, b.FalseApprove.share(), b.Escalation.share(), b.Accuracy.share(), b.GateAccuracy.share(), decimal(b.Kappa)})
+		t.rows = append(t.rows, []string{b.Name, b.FalseApprove.share(), b.Escalation.share(), b.Accuracy.share(), b.GateAccuracy.share(), formatDecimal(b.Kappa)})
 	}
 	return t
 }
@@ -247,7 +247,7 @@ func (r Report) sliceTable() grid {
 	for _, s := range r.Slices {
 		bound := missing
 		if s.FalseApprove.N > 0 {
-			bound = percent(s.FalseApprove.Upper)
+			bound = formatPercent(s.FalseApprove.Upper)
 		}
 		t.rows = append(t.rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.share(), bound, s.FalseRefuse.share(), s.Escalation.share(), s.Accuracy.share()})
 	}
@@ -260,7 +260,7 @@ func (r Report) sliceTable() grid {
 func (r Report) criteria() grid {
 	t := grid{title: "Criteria", head: []string{"criterion", "n", "wrongly met", "accuracy", "kappa", "unanswered"}}
 	for _, c := range r.Criteria {
-		t.rows = append(t.rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.share(), c.Accuracy.share(), decimal(c.Kappa), strconv.Itoa(c.Unanswered)})
+		t.rows = append(t.rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.share(), c.Accuracy.share(), formatDecimal(c.Kappa), strconv.Itoa(c.Unanswered)})
 	}
 	return t
 }
@@ -285,7 +285,7 @@ func (r Report) riskTable() grid {
 	step := (len(points) + 9) / 10
 	for i := 0; i < len(points); i += max(step, 1) {
 		p := points[i]
-		t.rows = append(t.rows, []string{fmt.Sprintf("%.3f", p.Threshold), percent(p.Coverage), p.Risk.share(), percent(p.Risk.Upper)})
+		t.rows = append(t.rows, []string{fmt.Sprintf("%.3f", p.Threshold), formatPercent(p.Coverage), p.Risk.share(), formatPercent(p.Risk.Upper)})
 	}
 	return t
 }

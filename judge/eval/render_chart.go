@@ -29,19 +29,19 @@ const (
 	chartTop, chartBottom = 10.0, 280.0
 )
 
-// across and up place shares 0..1; top is what the upper end stands for.
-func across(v float64) float64  { return chartLeft + v*(chartRight-chartLeft) }
-func up(v, top float64) float64 { return chartBottom - min(v/top, 1)*(chartBottom-chartTop) }
+// chartX and up place shares 0..1; top is what the upper end stands for.
+func chartX(v float64) float64      { return chartLeft + v*(chartRight-chartLeft) }
+func chartY(v, top float64) float64 { return chartBottom - min(v/top, 1)*(chartBottom-chartTop) }
 
-func point(x, y float64) string { return fmt.Sprintf("%.1f %.1f", x, y) }
+func formatPoint(x, y float64) string { return fmt.Sprintf("%.1f %.1f", x, y) }
 
-// ticks are the numbers at both axes.
-func ticks(top float64) []tick {
+// axisTicks are the numbers at both axes.
+func axisTicks(top float64) []tick {
 	var all []tick
 	for _, v := range []float64{0, 0.25, 0.5, 0.75, 1} {
 		all = append(all,
-			tick{across(v), chartBottom + 16, "middle", fmt.Sprintf("%.2g", v)},
-			tick{chartLeft - 5, up(v*top, top) + 4, "end", fmt.Sprintf("%.2g", v*top)})
+			tick{chartX(v), chartBottom + 16, "middle", fmt.Sprintf("%.2g", v)},
+			tick{chartLeft - 5, chartY(v*top, top) + 4, "end", fmt.Sprintf("%.2g", v*top)})
 	}
 	return all
 }
@@ -51,16 +51,16 @@ func ticks(top float64) []tick {
 func reliabilityChart(bins []Bin) chart {
 	c := chart{
 		Title: "Reliability: on the line, stated and true agree; bars are exact intervals", Across: "stated probability", Up: "should be approved",
-		Ideal: "M" + point(across(0), up(0, 1)) + "L" + point(across(1), up(1, 1)), Ticks: ticks(1),
+		Ideal: "M" + formatPoint(chartX(0), chartY(0, 1)) + "L" + formatPoint(chartX(1), chartY(1, 1)), Ticks: axisTicks(1),
 	}
 	for _, b := range bins {
 		if b.Share.Value == nil {
 			continue
 		}
-		x := across(b.Mean)
+		x := chartX(b.Mean)
 		c.Dots = append(c.Dots, dot{
-			X: rounded(x), Y: rounded(up(*b.Share.Value, 1)),
-			Whisker: "M" + point(x, up(b.Share.Low, 1)) + "L" + point(x, up(b.Share.High, 1)),
+			X: roundTenth(x), Y: roundTenth(chartY(*b.Share.Value, 1)),
+			Whisker: "M" + formatPoint(x, chartY(b.Share.Low, 1)) + "L" + formatPoint(x, chartY(b.Share.High, 1)),
 			Title:   fmt.Sprintf("%d answers, stated %.3f, true %s", b.N, b.Mean, b.Share.share()),
 		})
 	}
@@ -75,7 +75,7 @@ func riskChart(title string, of *RiskCurve) chart {
 			top = max(top, *p.Risk.Value)
 		}
 	}
-	c := chart{Title: fmt.Sprintf("%s: AURC %.3f, best order %.3f", title, of.AURC, of.Best), Across: "coverage", Up: "risk", Ticks: ticks(top)}
+	c := chart{Title: fmt.Sprintf("%s: AURC %.3f, best order %.3f", title, of.AURC, of.Best), Across: "coverage", Up: "risk", Ticks: axisTicks(top)}
 	var path strings.Builder
 	for _, p := range of.Points {
 		if p.Risk.Value == nil {
@@ -85,10 +85,10 @@ func riskChart(title string, of *RiskCurve) chart {
 		if path.Len() == 0 {
 			letter = "M"
 		}
-		path.WriteString(letter + point(across(p.Coverage), up(*p.Risk.Value, top)))
+		path.WriteString(letter + formatPoint(chartX(p.Coverage), chartY(*p.Risk.Value, top)))
 	}
 	c.Curve = path.String()
 	return c
 }
 
-func rounded(v float64) float64 { return float64(int(v*10+0.5)) / 10 }
+func roundTenth(v float64) float64 { return float64(int(v*10+0.5)) / 10 }

@@ -17,7 +17,7 @@ func HTML(w io.Writer, m Measurement) error {
 		page.Tables = append(page.Tables, htmlTable{Title: t.title, Head: t.head, Rows: t.rows})
 	}
 	for _, c := range m.Report.Worst {
-		c.Case, c.Reasoning, c.Notes = oneLine(c.Case), visible(c.Reasoning), visible(c.Notes)
+		c.Case, c.Reasoning, c.Notes = oneLine(c.Case), visibleText(c.Reasoning), visibleText(c.Notes)
 		page.Worst = append(page.Worst, c)
 	}
 	if m.Baseline != nil {
@@ -36,7 +36,7 @@ func HTML(w io.Writer, m Measurement) error {
 	if err := htmlTemplate.Execute(&b, page); err != nil {
 		return err
 	}
-	return written(w, b.String())
+	return writeText(w, b.String())
 }
 
 type htmlPage struct {

@@ -67,16 +67,16 @@ func JUnit(w io.Writer, m Measurement) error {
 	if err = errors.Join(err, enc.EncodeToken(root.End()), enc.Flush()); err != nil {
 		return fmt.Errorf("eval: write the report: %w", err)
 	}
-	return written(w, "\n")
+	return writeText(w, "\n")
 }
 
 // junitGates are the limits and the baseline.
 func (m Measurement) junitGates() iter.Seq[junitCase] {
 	return func(yield func(junitCase) bool) {
 		for _, g := range m.Gates {
-			c := junitCase{Name: visible(g.Name), Class: "gates"}
+			c := junitCase{Name: visibleText(g.Name), Class: "gates"}
 			if !g.Passed {
-				c.Failure = &junitWords{Message: visible(g.Says)}
+				c.Failure = &junitWords{Message: visibleText(g.Says)}
 			}
 			if !yield(c) {
 				return
@@ -85,7 +85,7 @@ func (m Measurement) junitGates() iter.Seq[junitCase] {
 		if b := m.Baseline; b != nil {
 			c := junitCase{Name: "baseline", Class: "gates"}
 			if b.Regression {
-				c.Failure = &junitWords{Message: visible(b.Says)}
+				c.Failure = &junitWords{Message: visibleText(b.Says)}
 			}
 			yield(c)
 		}
@@ -97,7 +97,7 @@ func (m Measurement) junitCases() iter.Seq[junitCase] {
 	first := firstResults(m.Results)
 	return func(yield func(junitCase) bool) {
 		for _, c := range m.Cases {
-			if m.Report.Options.takes(c.Split) && !yield(junitCaseOf(c, first[c.ID])) {
+			if m.Report.Options.includesSplit(c.Split) && !yield(junitCaseOf(c, first[c.ID])) {
 				return
 			}
 		}
@@ -109,7 +109,7 @@ func firstResults(results []Result) map[string]*Result {
 	first := make(map[string]*Result, len(results))
 	for i := range results {
 		r := &results[i]
-		if old := first[r.Case]; old == nil || failed(old) && !failed(r) || failed(old) == failed(r) && r.Repeat < old.Repeat {
+		if old := first[r.Case]; old == nil || isFailed(old) && !isFailed(r) || isFailed(old) == isFailed(r) && r.Repeat < old.Repeat {
 			first[r.Case] = r
 		}
 	}
@@ -117,16 +117,16 @@ func firstResults(results []Result) map[string]*Result {
 }
 
 func junitCaseOf(c Case, r *Result) junitCase {
-	out := junitCase{Name: visible(c.ID), Class: visible(workflowOf(&c) + "." + c.State + "." + c.Action)}
+	out := junitCase{Name: visibleText(c.ID), Class: visibleText(workflowOf(&c) + "." + c.State + "." + c.Action)}
 	if r == nil {
 		out.Error = &junitWords{Message: "there is no result"}
 		return out
 	}
 	out.Time = fmt.Sprintf("%.6f", r.Took.Seconds())
-	words := &junitWords{Text: visible(r.Reasoning)}
+	words := &junitWords{Text: visibleText(r.Reasoning)}
 	switch {
-	case failed(r):
-		words.Message, out.Error = visible(r.Failure), words
+	case isFailed(r):
+		words.Message, out.Error = visibleText(r.Failure), words
 	case r.Outcome == c.Expect.Outcome:
 	case r.Outcome == judge.Escalate:
 		words.Message, out.Skipped = "left to a person; right is "+string(c.Expect.Outcome), words
@@ -164,8 +164,8 @@ func (n *junitCount) start(element, name string) xml.StartElement {
 	return e
 }
 
-// visible leaves out what XML cannot hold and what would hide or reorder text.
-func visible(s string) string {
+// visibleText leaves out what XML cannot hold and what would hide or reorder text.
+func visibleText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return r

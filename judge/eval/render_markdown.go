@@ -43,7 +43,7 @@ func Markdown(w io.Writer, m Measurement) error {
 			fmt.Fprintf(&b, "- %s\n", mdText(n))
 		}
 	}
-	return written(w, b.String())
+	return writeText(w, b.String())
 }
 
 func twoColumns(all []figure) [][]string {

@@ -10,12 +10,12 @@ import (
 // Text writes a report for a terminal.
 func Text(w io.Writer, m Measurement) error {
 	var b strings.Builder
-	pairs(&b, m.header())
+	writePairs(&b, m.header())
 	for _, c := range m.cautions() {
 		fmt.Fprintf(&b, "\n! %s\n", c)
 	}
 	b.WriteString("\n")
-	pairs(&b, m.figures())
+	writePairs(&b, m.figures())
 	for _, t := range m.tables() {
 		textTable(&b, t)
 	}
@@ -24,17 +24,17 @@ func Text(w io.Writer, m Measurement) error {
 		fmt.Fprintf(&b, "\nAgainst the baseline: %s\n", m.Baseline.Says)
 	}
 	textNotes(&b, m.Report.Notes)
-	return written(w, b.String())
+	return writeText(w, b.String())
 }
 
-func written(w io.Writer, text string) error {
+func writeText(w io.Writer, text string) error {
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("eval: write the report: %w", err)
 	}
 	return nil
 }
 
-func pairs(b *strings.Builder, all []figure) {
+func writePairs(b *strings.Builder, all []figure) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, f := range all {
 		fmt.Fprintln(t, strings.TrimRight(f.name+"\t"+oneLine(f.value)+"\t"+f.note, "\t"))
@@ -95,7 +95,7 @@ func textNotes(b *strings.Builder, notes []string) {
 
 // oneLine keeps words of others from making lines or columns of their own, and from
 // hiding or reordering text.
-func oneLine(s string) string { return visible(strings.Join(strings.Fields(s), " ")) }
+func oneLine(s string) string { return visibleText(strings.Join(strings.Fields(s), " ")) }
 
 // TextComparison writes a comparison for a terminal.
 func TextComparison(w io.Writer, c Comparison) error {
@@ -104,7 +104,7 @@ func TextComparison(w io.Writer, c Comparison) error {
 	if !c.Compared {
 		fmt.Fprintf(&b, "Not compared: %s\n\n", c.NotCompared)
 	}
-	pairs(&b, []figure{
+	writePairs(&b, []figure{
 		{"cases", fmt.Sprintf("%d pairs in %d groups, %d without a pair", c.Pairs, c.Groups, c.Unpaired), ""},
 		{"digest", c.Digest, ""},
 		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
@@ -116,13 +116,13 @@ func TextComparison(w io.Writer, c Comparison) error {
 		}
 	}
 	textNotes(&b, c.Notes)
-	return written(w, b.String())
+	return writeText(w, b.String())
 }
 
 func (c Comparison) differences() grid {
 	t := grid{title: "Against the baseline", head: []string{"figure", "before", "after", "change", "interval"}}
 	for _, d := range c.Differences {
-		t.rows = append(t.rows, []string{d.Name, decimal(d.Before), decimal(d.After), decimal(d.Change.Value), orMissing(d.Change.bounds())})
+		t.rows = append(t.rows, []string{d.Name, formatDecimal(d.Before), formatDecimal(d.After), formatDecimal(d.Change.Value), orMissing(d.Change.bounds())})
 	}
 	return t
 }
@@ -146,9 +146,9 @@ func TextTuning(w io.Writer, t Tuning) error {
 	if t.Threshold != nil {
 		threshold = fmt.Sprintf("%.4g", *t.Threshold)
 	}
-	pairs(&b, []figure{
+	writePairs(&b, []figure{
 		{"status", string(t.Status), ""},
-		{"target risk", percent(t.TargetRisk), "at " + percent(t.Confidence)},
+		{"target risk", formatPercent(t.TargetRisk), "at " + formatPercent(t.Confidence)},
 		{"minConfidence", threshold, ""},
 		{"approvals needed", fmt.Sprintf("%d with none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
 	})
@@ -158,10 +158,10 @@ func TextTuning(w io.Writer, t Tuning) error {
 		if c.Holds {
 			holds = "holds"
 		}
-		of.rows = append(of.rows, []string{fmt.Sprintf("%.4f", c.Threshold), percent(c.Coverage), c.Risk.share(), percent(c.Bound), holds})
+		of.rows = append(of.rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.share(), formatPercent(c.Bound), holds})
 	}
 	if len(of.rows) > 0 {
 		textTable(&b, of)
 	}
-	return written(w, b.String())
+	return writeText(w, b.String())
 }

@@ -19,14 +19,14 @@ func ResultOf(id string, repeat int, v judge.Verdict) Result {
 	}
 	for _, o := range v.Opinions {
 		if o.Layer == judge.LayerModel {
-			r.heard(o)
+			r.recordOpinion(o)
 		}
 	}
 	return r
 }
 
-// heard adds what the model layer did.
-func (r *Result) heard(o judge.Opinion) {
+// recordOpinion adds what the model layer did.
+func (r *Result) recordOpinion(o judge.Opinion) {
 	if a := o.Model; a != nil {
 		r.Model, r.PromptDigest, r.CriteriaDigest = a.Model, a.PromptDigest, a.CriteriaDigest
 		r.Criteria, r.Rung, r.Lenient, r.Calls, r.CacheHit = a.Criteria, a.Rung, a.Lenient, a.Calls, a.CacheHit

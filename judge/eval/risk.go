@@ -21,8 +21,8 @@ func sortSure(all []sure) {
 	slices.SortFunc(all, func(a, b sure) int { return cmp.Compare(b.score, a.score) })
 }
 
-// answers are all that the model gave; approvals are those with which it approved.
-func answers(all []forecast) (of []sure) {
+// listAnswers are all that the model gave; approvals are those with which it approved.
+func listAnswers(all []forecast) (of []sure) {
 	for _, f := range all {
 		of = append(of, sure{f.certainty(), f.leans != f.good})
 	}
@@ -30,7 +30,7 @@ func answers(all []forecast) (of []sure) {
 	return of
 }
 
-func approvals(all []forecast) (of []sure) {
+func listApprovals(all []forecast) (of []sure) {
 	for _, f := range all {
 		if f.leans {
 			of = append(of, sure{f.p, !f.good})
@@ -49,7 +49,7 @@ type step struct {
 	already int // errors before it
 }
 
-func steps(sorted []sure) []step {
+func riskSteps(sorted []sure) []step {
 	var all []step
 	var at step
 	for i, s := range sorted {
@@ -74,14 +74,14 @@ func riskCurve(sorted []sure, confidence float64) *RiskCurve {
 	}
 	c := &RiskCurve{N: n}
 	shown := 0
-	for _, s := range steps(sorted) {
+	for _, s := range riskSteps(sorted) {
 		run, errs := float64(s.n-s.before), float64(s.errors-s.already)
 		for j := 1; j <= s.n-s.before; j++ {
 			c.AURC += (float64(s.already) + errs*float64(j)/run) / float64(s.before+j)
 		}
 		if s.n*maxPoints >= (shown+1)*n || s.n == n {
 			shown = s.n * maxPoints / n
-			c.Points = append(c.Points, RiskPoint{s.score, float64(s.n) / float64(n), rate(s.errors, s.n, confidence)})
+			c.Points = append(c.Points, RiskPoint{s.score, float64(s.n) / float64(n), newRate(s.errors, s.n, confidence)})
 		}
 	}
 	c.AURC /= float64(n)
@@ -165,34 +165,34 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 	if err := o.Validate(); err != nil {
 		return Tuning{}, err
 	}
-	o = o.filled()
+	o = o.withDefaults()
 	part := func(s Split) ([]sure, int) {
 		o := o
 		o.Splits = []Split{s}
-		all, _ := forecasts(join(cases, results, o).rows)
-		return approvals(all), len(all)
+		all, _ := forecasts(joinResults(cases, results, o).rows)
+		return listApprovals(all), len(all)
 	}
 	cal, all := part(Cal)
 	test, _ := part(Test)
-	t := tune(cal, all, test, target, o.Confidence)
+	t := tuneThreshold(cal, all, test, target, o.Confidence)
 	if says := sharedGroups(cases); says != "" && t.HeldOut {
 		t.Says += "; " + says
 	}
 	return t, nil
 }
 
-// tune works on approvals, the surest first; all is how many answers there were.
-func tune(cal []sure, all int, test []sure, target, confidence float64) Tuning {
+// tuneThreshold works on approvals, the surest first; all is how many answers there were.
+func tuneThreshold(cal []sure, all int, test []sure, target, confidence float64) Tuning {
 	t := Tuning{TargetRisk: target, Confidence: confidence, Status: NotCertifiable, HeldOut: len(test) > 0}
 	t.Needed = ApprovalsNeeded(0, target, confidence)
-	candidates := place(steps(cal), t.Needed)
+	candidates := pickThresholds(riskSteps(cal), t.Needed)
 	level := confidence
 	if !t.HeldOut && len(candidates) > 0 {
 		level = 1 - (1-confidence)/float64(len(candidates))
 	}
 	best := -1
 	for i, s := range candidates {
-		c := Candidate{Threshold: s.score, Coverage: float64(s.n) / float64(all), Risk: rate(s.errors, s.n, confidence), Bound: UpperBound(s.errors, s.n, level)}
+		c := Candidate{Threshold: s.score, Coverage: float64(s.n) / float64(all), Risk: newRate(s.errors, s.n, confidence), Bound: UpperBound(s.errors, s.n, level)}
 		c.Holds = c.Bound <= target
 		if c.Holds {
 			best = i
@@ -209,14 +209,14 @@ func tune(cal []sure, all int, test []sure, target, confidence float64) Tuning {
 		t.Says = fmt.Sprintf("certified: with minConfidence %.6g at most %.3g of the approvals are wrong (bound %.4g over %d approvals, %d wrong; %d thresholds shared the error probability)",
 			c.Threshold, target, c.Bound, c.Risk.N, c.Risk.K, len(t.Candidates))
 	default:
-		t.decline(steps(cal), level)
+		t.decline(riskSteps(cal), level)
 	}
 	return t
 }
 
-// place picks thresholds by how many approvals they keep: the strictest that could
+// pickThresholds picks thresholds by how many approvals they keep: the strictest that could
 // certify at all, then evenly down to all of them.
-func place(all []step, needed int) []step {
+func pickThresholds(all []step, needed int) []step {
 	if len(all) == 0 || all[len(all)-1].n < needed {
 		return nil
 	}
@@ -243,7 +243,7 @@ func (t *Tuning) confirm(c Candidate, test []sure) {
 			}
 		}
 	}
-	t.Risk, t.Coverage = rate(wrong, n, t.Confidence), c.Coverage
+	t.Risk, t.Coverage = newRate(wrong, n, t.Confidence), c.Coverage
 	switch {
 	case t.Risk.Upper <= t.TargetRisk:
 		t.Status, t.Threshold = Certified, new(c.Threshold)
@@ -254,7 +254,7 @@ func (t *Tuning) confirm(c Candidate, test []sure) {
 		t.Says = fmt.Sprintf("infeasible: minConfidence %.6g, chosen on the calibration cases, lets %d wrong ones through among %d approvals of the test cases, shown to be more than %.3g; the two parts differ, or the judge is not good enough",
 			c.Threshold, wrong, n, t.TargetRisk)
 	default:
-		t.More = more(wrong, n, t.TargetRisk, t.Confidence)
+		t.More = approvalsNeeded(wrong, n, t.TargetRisk, t.Confidence)
 		t.Says = fmt.Sprintf("not certifiable: minConfidence %.6g has %d approvals on the test cases, %d wrong; it needs %d more approvals, none wrong", c.Threshold, n, wrong, t.More)
 	}
 }
@@ -278,16 +278,16 @@ func (t *Tuning) decline(all []step, level float64) {
 		return
 	}
 	t.More = math.MaxInt
-	for _, s := range thin(all) {
-		if m := more(s.errors, s.n, t.TargetRisk, level); m < t.More || (m == t.More && s.n > t.Risk.N) {
-			t.More, t.Risk = m, rate(s.errors, s.n, t.Confidence)
+	for _, s := range thinSteps(all) {
+		if m := approvalsNeeded(s.errors, s.n, t.TargetRisk, level); m < t.More || (m == t.More && s.n > t.Risk.N) {
+			t.More, t.Risk = m, newRate(s.errors, s.n, t.Confidence)
 		}
 	}
 	t.Says = fmt.Sprintf("not certifiable: the best threshold has %d approvals, %d wrong; it needs %d more approvals, none wrong (%d with none wrong would do)", t.Risk.N, t.Risk.K, t.More, t.Needed)
 }
 
-// thin keeps some fifty steps and the last: each costs a search.
-func thin(all []step) []step {
+// thinSteps keeps some fifty steps and the last: each costs a search.
+func thinSteps(all []step) []step {
 	const kept = 50
 	var some []step
 	for i, s := range all {
@@ -298,7 +298,7 @@ func thin(all []step) []step {
 	return some
 }
 
-// more approvals, none wrong, until the bound holds.
-func more(wrong, n int, target, confidence float64) int {
+// approvalsNeeded approvals, none wrong, until the bound holds.
+func approvalsNeeded(wrong, n int, target, confidence float64) int {
 	return max(ApprovalsNeeded(wrong, target, confidence)-n, 0)
 }

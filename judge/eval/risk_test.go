@@ -27,7 +27,7 @@ func TestRiskCurveByHand(t *testing.T) {
 
 func TestRiskCurveProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		of := answers(genForecasts(t))
+		of := listAnswers(genForecasts(t))
 		c := riskCurve(of, 0.95)
 		if c.AURC < c.Best-1e-12 || c.AURC > 1+1e-12 {
 			t.Fatalf("AURC %v, best %v", c.AURC, c.Best)
@@ -74,7 +74,7 @@ func TestTuneSays(t *testing.T) {
 		{name: "bad held out", cal: level(0.9, 100, 0), test: level(0.95, 40, 40), status: Infeasible, says: "two parts differ"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := tune(c.cal, max(len(c.cal), 1), c.test, 0.05, 0.95)
+			got := tuneThreshold(c.cal, max(len(c.cal), 1), c.test, 0.05, 0.95)
 			if got.Status != c.status || got.More != c.more || got.Needed != 59 || !strings.Contains(got.Says, c.says) {
 				t.Errorf("got %+v", got)
 			}
@@ -105,7 +105,7 @@ func TestTuneKeepsItsWord(t *testing.T) {
 			if held {
 				test = draw(300)
 			}
-			if tune(cal, len(cal), test, target, 0.95).Status == Certified {
+			if tuneThreshold(cal, len(cal), test, target, 0.95).Status == Certified {
 				certified++
 			}
 		}

@@ -75,7 +75,7 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 	for range workers {
 		wg.Go(func() {
 			for j := range todo {
-				j.done <- r.judge(ctx, j.c, purse)
+				j.done <- r.judgeCase(ctx, j.c, purse)
 			}
 		})
 	}
@@ -83,7 +83,7 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 	wg.Go(func() {
 		defer close(order)
 		defer close(todo)
-		streamed = feed(ctx, cases, todo, order)
+		streamed = feedCases(ctx, cases, todo, order)
 	})
 	done := 0
 	for j := range order {
@@ -106,8 +106,8 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 	return errors.Join(streamed, ctx.Err()) // order is closed after streamed was set
 }
 
-// feed hands the stream out: to whoever judges, and to whoever waits in order.
-func feed(ctx context.Context, cases iter.Seq2[Case, error], todo, order chan<- job) error {
+// feedCases hands the stream out: to whoever judges, and to whoever waits in order.
+func feedCases(ctx context.Context, cases iter.Seq2[Case, error], todo, order chan<- job) error {
 	for c, err := range cases {
 		if err != nil {
 			return err
@@ -143,8 +143,8 @@ func (r Runner) RunAll(ctx context.Context, cases []Case) ([]Result, error) {
 	return results, err
 }
 
-// judge asks for one case as often as wanted.
-func (r Runner) judge(ctx context.Context, c Case, p *purse) []Result {
+// judgeCase asks for one case as often as wanted.
+func (r Runner) judgeCase(ctx context.Context, c Case, p *purse) []Result {
 	blind := c
 	blind.Expect, blind.Label, blind.Notes = Expect{}, Label{}, ""
 	results := make([]Result, 0, max(r.Repeats, 1))
@@ -154,7 +154,7 @@ func (r Runner) judge(ctx context.Context, c Case, p *purse) []Result {
 			results = append(results, Result{Case: c.ID, Repeat: i, Failure: FailureBuild, Reasoning: err.Error()})
 			continue
 		}
-		if over := p.over(); over != "" {
+		if over := p.exceeded(); over != "" {
 			results = append(results, Result{Case: c.ID, Repeat: i, Failure: FailureBudget + ": " + over})
 			continue
 		}
@@ -192,8 +192,8 @@ func (p *purse) spend(r Result) {
 	}
 }
 
-// over says which bound is reached, "" while none is.
-func (p *purse) over() string {
+// exceeded says which bound is reached, "" while none is.
+func (p *purse) exceeded() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch b := p.budget; {

@@ -28,9 +28,9 @@ func (w row) mustNot() bool { return w.expect != judge.Approve }
 // falseApprove reports an approval of a case that must not be approved.
 func (w row) falseApprove() bool { return w.mustNot() && w.got == judge.Approve }
 
-// exact and gate are the two meanings of right.
-func (w row) exact() bool { return w.expect == w.got }
-func (w row) gate() bool  { return (w.expect == judge.Approve) == (w.got == judge.Approve) }
+// isExact and gate are the two meanings of right.
+func (w row) isExact() bool     { return w.expect == w.got }
+func (w row) isGateRight() bool { return (w.expect == judge.Approve) == (w.got == judge.Approve) }
 
 // scored are cases and results joined, in an order of their own: by group, case and
 // repeat, so that no figure depends on the order of the input.
@@ -42,8 +42,8 @@ type scored struct {
 	lost   []*Case // no outcome is known of them
 }
 
-// join puts results to cases.
-func join(cases []Case, results []Result, o Options) scored {
+// joinResults puts results to cases.
+func joinResults(cases []Case, results []Result, o Options) scored {
 	s := scored{by: make(map[string][]*Result, len(cases))}
 	s.counts.Splits = map[Split]int{}
 	other := map[string]bool{} // of splits not asked for
@@ -53,7 +53,7 @@ func join(cases []Case, results []Result, o Options) scored {
 			s.counts.DuplicateCases++
 			continue
 		}
-		if !o.takes(c.Split) {
+		if !o.includesSplit(c.Split) {
 			other[c.ID] = true
 			continue
 		}
@@ -91,16 +91,16 @@ func (s *scored) score(o Options) {
 	labels := map[string]int{}
 	for _, c := range s.cases {
 		labels[cmp.Or(c.Label.Source, "unknown")]++
-		all := s.repeats(c.ID)
+		all := s.repeatsOf(c.ID)
 		for _, r := range all {
-			if failed(r) {
+			if isFailed(r) {
 				failures[cmp.Or(r.Failure, "no outcome")]++
 				s.counts.FailedResults++
 			}
 		}
 		took := false
 		for _, r := range all {
-			if failed(r) {
+			if isFailed(r) {
 				continue
 			}
 			took = true
@@ -122,9 +122,9 @@ func (s *scored) score(o Options) {
 	}
 	s.counts.Cases = len(s.cases)
 	s.counts.Scored = len(s.rows)
-	s.counts.Failures = tallies(failures)
-	s.counts.Labels = tallies(labels)
-	s.counts.Digest = digest(s.cases)
+	s.counts.Failures = sortTallies(failures)
+	s.counts.Labels = sortTallies(labels)
+	s.counts.Digest = digestCases(s.cases)
 	for i, w := range s.rows {
 		if i == 0 || w.group != s.rows[i-1].group {
 			s.counts.Groups++
@@ -140,8 +140,8 @@ func (s *scored) score(o Options) {
 	}
 }
 
-// repeats returns the results of a case in order, each repeat once.
-func (s *scored) repeats(id string) []*Result {
+// repeatsOf returns the results of a case in order, each repeat once.
+func (s *scored) repeatsOf(id string) []*Result {
 	all := s.by[id]
 	slices.SortStableFunc(all, func(a, b *Result) int { return cmp.Compare(a.Repeat, b.Repeat) })
 	once := slices.CompactFunc(all, func(a, b *Result) bool { return a.Repeat == b.Repeat })
@@ -151,9 +151,9 @@ func (s *scored) repeats(id string) []*Result {
 	return once
 }
 
-// failed reports that nothing is known about the judge: a failure, or an outcome that
+// isFailed reports that nothing is known about the judge: a failure, or an outcome that
 // is none.
-func failed(r *Result) bool {
+func isFailed(r *Result) bool {
 	return r.Failure != "" || (r.Outcome != judge.Approve && r.Outcome != judge.Reject && r.Outcome != judge.Escalate)
 }
 
@@ -190,8 +190,8 @@ func groupStarts(rows []row) []int {
 	return append(starts, len(rows))
 }
 
-// digest of cases, whatever order they came in.
-func digest(cases []*Case) string {
+// digestCases of cases, whatever order they came in.
+func digestCases(cases []*Case) string {
 	sums := make([][sha256.Size]byte, 0, len(cases))
 	for _, c := range cases {
 		sums = append(sums, digestOf(c))
@@ -235,8 +235,8 @@ func workflowOf(c *Case) string {
 	return cmp.Or(w.Ref, w.Name)
 }
 
-// tallies are counts, the most frequent first.
-func tallies(counts map[string]int) []Tally {
+// sortTallies are counts, the most frequent first.
+func sortTallies(counts map[string]int) []Tally {
 	var all []Tally
 	for name, n := range counts {
 		all = append(all, Tally{name, n})

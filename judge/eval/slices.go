@@ -54,7 +54,7 @@ func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
 		keys = append(keys, key)
 	}
 	bySize := func(a, b sliceKey) int {
-		return cmp.Or(cmp.Compare(tables[b].n(), tables[a].n()), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(tables[b].total(), tables[a].total()), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
 	}
 	slices.SortFunc(keys, bySize)
 	leftOut = max(len(keys)-o.Slices, 0)
@@ -85,12 +85,12 @@ func lostIn(all []Slice, lost []*Case) {
 
 func sliceOf(key sliceKey, t *table, confidence float64) Slice {
 	return Slice{
-		Kind: key.kind, Name: key.name, N: t.n(),
-		FalseApprove: rate(t.falseOK(), t.mustNot(), confidence),
-		FalseRefuse:  rate(t.refused(), t.expected(approve), confidence),
-		Escalation:   rate(t.given(escalate), t.n(), confidence),
-		Accuracy:     rate(t.exact(), t.n(), confidence),
-		GateAccuracy: rate(t.gate(), t.n(), confidence),
+		Kind: key.kind, Name: key.name, N: t.total(),
+		FalseApprove: newRate(t.falseOK(), t.mustNot(), confidence),
+		FalseRefuse:  newRate(t.countRefused(), t.countExpected(approve), confidence),
+		Escalation:   newRate(t.countGiven(escalate), t.total(), confidence),
+		Accuracy:     newRate(t.countExact(), t.total(), confidence),
+		GateAccuracy: newRate(t.countGate(), t.total(), confidence),
 		Kappa:        t.kappa(),
 	}
 }
@@ -108,8 +108,8 @@ func statusIndex(status string) int {
 	}
 }
 
-// criteria compares the judge's answers to criteria with their labels.
-func criteria(rows []row, confidence float64) []CriterionScore {
+// scoreCriteria compares the judge's answers to criteria with their labels.
+func scoreCriteria(rows []row, confidence float64) []CriterionScore {
 	type key struct{ workflow, name string }
 	tables := map[key]*table{}
 	unanswered := map[key]int{}
@@ -130,8 +130,8 @@ func criteria(rows []row, confidence float64) []CriterionScore {
 	var all []CriterionScore
 	for at, t := range tables {
 		all = append(all, CriterionScore{
-			Workflow: at.workflow, Name: at.name, N: t.n(), FalseMet: rate(t.falseOK(), t.mustNot(), confidence),
-			Accuracy: rate(t.exact(), t.n(), confidence), Kappa: t.outcomeKappa(), Unanswered: unanswered[at],
+			Workflow: at.workflow, Name: at.name, N: t.total(), FalseMet: newRate(t.falseOK(), t.mustNot(), confidence),
+			Accuracy: newRate(t.countExact(), t.total(), confidence), Kappa: t.outcomeKappa(), Unanswered: unanswered[at],
 		})
 	}
 	slices.SortFunc(all, func(a, b CriterionScore) int {
@@ -151,8 +151,8 @@ func answerTo(name string, all []judge.CriterionVerdict) (status string, ok bool
 	return "", false
 }
 
-// reasons counts refusals of cases that name codes, and those that give one of them.
-func reasons(rows []row) (hit, of int) {
+// countReasons counts refusals of cases that name codes, and those that give one of them.
+func countReasons(rows []row) (hit, of int) {
 	for _, w := range rows {
 		if len(w.c.Expect.ViolationsAny) == 0 || w.got == judge.Approve {
 			continue

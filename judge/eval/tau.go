@@ -99,7 +99,7 @@ type TauOptions struct {
 // a report looks for it, and nowhere else. Records without a right answer (disputed
 // writes, transfers) are left out, unless all are asked for.
 func TauCases(records []TauRecord, o TauOptions) ([]Case, error) {
-	routes, err := timetable(records)
+	routes, err := buildTimetable(records)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +142,9 @@ type route struct {
 	Destination string `json:"destination"`
 }
 
-// timetable is where flights go, as the reservations show it: what the booking system
+// buildTimetable is where flights go, as the reservations show it: what the booking system
 // knows of every flight.
-func timetable(records []TauRecord) (map[string]route, error) {
+func buildTimetable(records []TauRecord) (map[string]route, error) {
 	routes := map[string]route{}
 	for _, r := range records {
 		var reservation struct {

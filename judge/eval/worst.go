@@ -12,19 +12,19 @@ func wrongness(w row) int {
 	switch {
 	case w.falseApprove():
 		return 4
-	case !w.gate() && w.got == judge.Reject:
+	case !w.isGateRight() && w.got == judge.Reject:
 		return 3
-	case !w.gate():
+	case !w.isGateRight():
 		return 2
-	case !w.exact():
+	case !w.isExact():
 		return 1
 	}
 	return 0
 }
 
-// worst lists wrong outcomes: false approvals, then refusals of what was right, then
+// listWorst lists wrong outcomes: false approvals, then refusals of what was right, then
 // the rest; in each the surest first.
-func worst(rows []row, most int) []WorstCase {
+func listWorst(rows []row, most int) []WorstCase {
 	var wrong []row
 	for _, w := range rows {
 		if wrongness(w) > 0 {

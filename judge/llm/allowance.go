@@ -38,13 +38,13 @@ func perMinute(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(max(n-burst, 1))/time.Minute.Seconds()), burst)
 }
 
-func (a *allowances) of(caller string, now time.Time) *allowance {
+func (a *allowances) allowanceOf(caller string, now time.Time) *allowance {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.callers[caller]
 	if c == nil {
 		if len(a.callers) >= maxCallers {
-			a.forget(now)
+			a.evict(now)
 		}
 		c = &allowance{requests: perMinute(a.requests), tokens: perMinute(a.tokens)}
 		a.callers[caller] = c
@@ -53,8 +53,8 @@ func (a *allowances) of(caller string, now time.Time) *allowance {
 	return c
 }
 
-// forget drops who has its whole allowance again, or else who asked longest ago.
-func (a *allowances) forget(now time.Time) {
+// evict drops who has its whole allowance again, or else who asked longest ago.
+func (a *allowances) evict(now time.Time) {
 	var oldest string
 	for name, c := range a.callers {
 		switch {
@@ -69,9 +69,9 @@ func (a *allowances) forget(now time.Time) {
 	}
 }
 
-// take spends one request, and the tokens that it costs at least. It returns how long
+// spendRequest spends one request, and the tokens that it costs at least. It returns how long
 // the caller has to wait instead, 0 when it need not.
-func (c *allowance) take(now time.Time, tokens int) time.Duration {
+func (c *allowance) spendRequest(now time.Time, tokens int) time.Duration {
 	if left := c.tokens.TokensAt(now); c.tokens.Limit() != rate.Inf && left < 1 {
 		return time.Duration((1 - left) / float64(c.tokens.Limit()) * float64(time.Second))
 	}
@@ -80,12 +80,12 @@ func (c *allowance) take(now time.Time, tokens int) time.Duration {
 		r.CancelAt(now)
 		return wait
 	}
-	c.spend(now, tokens)
+	c.spendTokens(now, tokens)
 	return 0
 }
 
-// spend takes tokens, also more than are left: the debt is waited for.
-func (c *allowance) spend(now time.Time, tokens int) {
+// spendTokens takes tokens, also more than are left: the debt is waited for.
+func (c *allowance) spendTokens(now time.Time, tokens int) {
 	if c.tokens.Limit() == rate.Inf {
 		return
 	}
@@ -106,17 +106,17 @@ func withAllowance(next Completer, a *allowances) Completer {
 			return next.Complete(ctx, req)
 		}
 		expected := (len(req.System) + len(req.User) + len(req.Shape)) / bytesPerToken
-		c := a.of(req.Caller, time.Now())
-		if wait := c.take(time.Now(), expected); wait > 0 {
+		c := a.allowanceOf(req.Caller, time.Now())
+		if wait := c.spendRequest(time.Now(), expected); wait > 0 {
 			return Reply{}, &Error{Class: ClassShareSpent, Message: "this caller has asked the endpoint as much as it may in a minute", RetryAfter: wait}
 		}
 		reply, err := next.Complete(ctx, req)
 		used := reply.Usage
-		if fail := ours(err); fail != nil {
+		if fail := asError(err); fail != nil {
 			used = fail.Usage
 		}
 		if used != nil {
-			c.spend(time.Now(), used.Prompt+used.Completion-expected)
+			c.spendTokens(time.Now(), used.Prompt+used.Completion-expected)
 		}
 		return reply, err
 	})

@@ -79,7 +79,7 @@ func withBreaker(next Completer, b *breaker) Completer {
 		ended = true
 		done(err)
 		reply.Breaker = state
-		if fail := ours(err); fail != nil && fail.Breaker == "" {
+		if fail := asError(err); fail != nil && fail.Breaker == "" {
 			signed := *fail
 			signed.Breaker = state
 			return Reply{}, &signed

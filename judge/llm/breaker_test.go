@@ -22,7 +22,7 @@ func TestBreaker(t *testing.T) {
 			}
 		}
 		_, err := c.Complete(t.Context(), Request{})
-		if ClassOf(err) != ClassBreakerOpen || ours(err).RetryAfter != 30*time.Second || f.calls.Load() != 5 || ours(err).Calls != 0 {
+		if ClassOf(err) != ClassBreakerOpen || asError(err).RetryAfter != 30*time.Second || f.calls.Load() != 5 || asError(err).Calls != 0 {
 			t.Errorf("open: %v, %d calls", err, f.calls.Load())
 		}
 		pass(30*time.Second + time.Millisecond)
@@ -30,7 +30,7 @@ func TestBreaker(t *testing.T) {
 		done := make(chan error)
 		go func() { _, err := c.Complete(t.Context(), Request{}); done <- err }()
 		synctest.Wait()
-		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassBreakerOpen || ours(err).Breaker != "half-open" {
+		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassBreakerOpen || asError(err).Breaker != "half-open" {
 			t.Errorf("beside the probe: %v", err)
 		}
 		if err := <-done; ClassOf(err) != ClassTimeout {
@@ -217,14 +217,14 @@ func TestSecondLook(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) {
-					_ = sleep(ctx, 500*time.Millisecond)
+					_ = sleepContext(ctx, 500*time.Millisecond)
 					return Reply{}, tc.says
 				}}
 				c := clientOver(t, Config{Retries: -1, BreakerFailures: 1, Parallel: 1}, f)
 				go func() { _, _ = c.Complete(t.Context(), Request{}) }()
 				synctest.Wait()
 				_, err := c.Complete(t.Context(), Request{})
-				if ClassOf(err) != tc.want || ours(err).RetryAfter <= 0 || ours(err).Calls != 0 || f.calls.Load() != 1 {
+				if ClassOf(err) != tc.want || asError(err).RetryAfter <= 0 || asError(err).Calls != 0 || f.calls.Load() != 1 {
 					t.Errorf("%+v after %d calls", err, f.calls.Load())
 				}
 			})

@@ -282,12 +282,12 @@ func (c *Cassette) write(e cassetteEntry, secrets secrets) error {
 		n++
 	}
 	e.Req.Body = secrets.redactJSON(e.Req.Body)
-	line, err := marshal(e)
+	line, err := marshalPlain(e)
 	if err == nil {
 		_, err = c.file.Write(append(line, '\n'))
 	}
 	if err != nil {
-		return c.fail("it cannot be written: " + printable(err.Error()))
+		return c.fail("it cannot be written: " + quoteForeign(err.Error()))
 	}
 	c.add(e, true)
 	c.asked[id] = max(c.asked[id], n+1)
@@ -295,7 +295,7 @@ func (c *Cassette) write(e cassetteEntry, secrets secrets) error {
 }
 
 func (c *Cassette) fail(why string) *Error {
-	return &Error{Class: ClassConfig, Message: "cassette " + printable(c.path) + ": " + why}
+	return &Error{Class: ClassConfig, Message: "cassette " + quoteForeign(c.path) + ": " + why}
 }
 
 // Unused describes the entries of the file that answered nothing, in order: requests that
@@ -346,7 +346,7 @@ func (q cassetteRequest) describe() string {
 	if err := json.Unmarshal(q.Body, &body); err != nil || body.Model == "" {
 		body.Model = "no model"
 	}
-	return fmt.Sprintf("%s %s (%s)", printable(q.Method), printable(q.Path), printable(body.Model))
+	return fmt.Sprintf("%s %s (%s)", quoteForeign(q.Method), quoteForeign(q.Path), quoteForeign(body.Model))
 }
 
 // answerOf is the record of an answer.
@@ -403,7 +403,7 @@ func canonical(body []byte) json.RawMessage {
 
 // encodedJSON encodes a value that was JSON, which cannot fail.
 func encodedJSON(v any) json.RawMessage {
-	out, err := marshal(v)
+	out, err := marshalPlain(v)
 	if err != nil {
 		return json.RawMessage("null")
 	}

@@ -348,7 +348,7 @@ func TestKeysNeverReachTheFile(t *testing.T) {
 	}
 	for _, key := range keys {
 		path := tapePath(t)
-		said, err := marshal(map[string]string{"echo": "line\n" + key + "\tand (" + key + ")", "model": "m " + key})
+		said, err := marshalPlain(map[string]string{"echo": "line\n" + key + "\tand (" + key + ")", "model": "m " + key})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +357,7 @@ func TestKeysNeverReachTheFile(t *testing.T) {
 			res.Header.Set("Content-Type", "text/"+key)
 			return res, err
 		}))
-		question, err := marshal(map[string]any{"model": "m", key: []any{"a " + key, map[string]string{"b": "\n" + key}}})
+		question, err := marshalPlain(map[string]any{"model": "m", key: []any{"a " + key, map[string]string{"b": "\n" + key}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +395,7 @@ func TestRedactionProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(parts).Draw(t, "text"), "")
 		s := secretsOf(&http.Request{Header: http.Header{"Authorization": {"Bearer " + rapid.SampledFrom([]string{"correct-horse/battery", "nnnnnnnn", "none"}).Draw(t, "key")}}})
-		for _, escape := range []func(any) ([]byte, error){json.Marshal, marshal} {
+		for _, escape := range []func(any) ([]byte, error){json.Marshal, marshalPlain} {
 			raw, err := escape([]string{text, "end"})
 			if err != nil {
 				t.Fatal(err)
@@ -462,7 +462,7 @@ func TestLoadRefuses(t *testing.T) {
 	line := func(change func(*cassetteEntry)) string {
 		e := cassetteEntry{V: 1, Key: requestKey(q.id(), 0), Req: q, Res: cassetteAnswer{Status: 200, Body: "x"}}
 		change(&e)
-		b, err := marshal(e)
+		b, err := marshalPlain(e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -557,7 +557,7 @@ func TestCassetteUnderAnEndpoint(t *testing.T) {
 	run := func(d Doer) Reply {
 		t.Helper()
 		e := mustEndpoint(t, Model{ID: "m", APIKey: "correct-horse-battery"}, Config{Doer: d})
-		reply, err := e.negotiated(e).Complete(t.Context(), testRequest())
+		reply, err := e.wrapNegotiate(e).Complete(t.Context(), testRequest())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -591,7 +591,7 @@ func FuzzLoadCassette(f *testing.F) {
 		{V: 1, Key: requestKey(q.id(), 0), Req: q, Res: cassetteAnswer{Class: ClassTimeout, Message: "late"}},
 		{V: 1, Key: requestKey(q.id(), 0), Req: q, Res: cassetteAnswer{Status: 999, Body64: []byte{255}}},
 	} {
-		b, err := marshal(e)
+		b, err := marshalPlain(e)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -620,7 +620,7 @@ func FuzzLoadCassette(f *testing.F) {
 			if res != nil {
 				res.Body.Close()
 			}
-			b, err := marshal(e)
+			b, err := marshalPlain(e)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,31 +28,31 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 		var failed []*Error
 		for i, b := range line {
 			req.Model = b.Name
-			reply, err := b.within(ctx, req, len(line)-i)
+			reply, err := b.completeWithin(ctx, req, len(line)-i)
 			if err == nil {
 				for _, f := range failed {
 					reply.Calls += f.Calls
 				}
 				return reply, nil
 			}
-			fail := ours(err)
+			fail := asError(err)
 			if fail == nil {
 				return Reply{}, err
 			}
-			failed = append(failed, fail.of(b.Name))
+			failed = append(failed, fail.ofModel(b.Name))
 			if !fail.Class.Traits().Chain || ctx.Err() != nil {
 				break
 			}
 		}
-		return Reply{}, joined(failed)
+		return Reply{}, joinErrors(failed)
 	})
 }
 
-// within asks a model so that there is time left for those behind it: one that hangs
+// completeWithin asks a model so that there is time left for those behind it: one that hangs
 // may use up its share of the time that is left. Where that is not enough for one
 // attempt it gets more, up to three quarters, for else a slow model could never
 // answer because another stands behind it.
-func (b *backend) within(parent context.Context, req Request, models int) (Reply, error) {
+func (b *backend) completeWithin(parent context.Context, req Request, models int) (Reply, error) {
 	deadline, ok := parent.Deadline()
 	if !ok || models < 2 {
 		return b.stack.Complete(parent, req)
@@ -69,8 +69,8 @@ func (b *backend) within(parent context.Context, req Request, models int) (Reply
 	return reply, err
 }
 
-// of says whose failure it was, where that is not known yet.
-func (e *Error) of(model string) *Error {
+// ofModel says whose failure it was, where that is not known yet.
+func (e *Error) ofModel(model string) *Error {
 	if e.Model != "" {
 		return e
 	}
@@ -79,14 +79,14 @@ func (e *Error) of(model string) *Error {
 	return &named
 }
 
-// joined is what several models' failures come to: one that the case may have
+// joinErrors is what several models' failures come to: one that the case may have
 // caused if there is one, else one that is no outage, else the first that says what
 // happened and not only that nobody was asked; its message names the others. All calls
 // count, and the soonest return.
-func joined(all []*Error) *Error {
+func joinErrors(all []*Error) *Error {
 	first := all[0]
 	for _, e := range all[1:] {
-		if weight(e) > weight(first) {
+		if errorWeight(e) > errorWeight(first) {
 			first = e
 		}
 	}
@@ -108,8 +108,8 @@ func joined(all []*Error) *Error {
 	return &best
 }
 
-// weight orders failures by which of them counts where several models failed.
-func weight(e *Error) int {
+// errorWeight orders failures by which of them counts where several models failed.
+func errorWeight(e *Error) int {
 	switch {
 	case e.Class.Traits().FromCase:
 		return 3

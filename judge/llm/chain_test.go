@@ -35,7 +35,9 @@ func TestUnknownModel(t *testing.T) {
 func TestASlowModelBeforeAFallback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slow := &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) { return good(), sleep(ctx, 40*time.Second) }}
+		slow := &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) {
+			return good(), sleepContext(ctx, 40*time.Second)
+		}}
 		behind := &fake{do: answering}
 		c := clientOver(t, Config{Deadline: time.Minute, Attempt: 45 * time.Second}, slow, behind)
 		if _, err := c.Complete(t.Context(), Request{}); err != nil || behind.calls.Load() != 0 {
@@ -50,7 +52,7 @@ func TestChainAsksEachOnce(t *testing.T) {
 		fakes := []*fake{{do: failing(ClassQuota)}, {do: failing(ClassAuth)}, {do: failing(ClassNetwork)}}
 		c := clientOver(t, Config{}, fakes...)
 		_, err := c.Complete(t.Context(), Request{Model: "m1"}) // then m2, which is the only one left: m0 is no fallback
-		fail := ours(err)
+		fail := asError(err)
 		if fail == nil || fail.Class != ClassAuth || fail.Model != "m1" || fail.Calls != 4 || !strings.Contains(fail.Message, "also asked: m2 network") {
 			t.Errorf("%+v", err)
 		}
@@ -80,7 +82,7 @@ func TestJoined(t *testing.T) {
 		{[]*Error{e(ClassBusy, time.Second), e(ClassNetwork, 0)}, ClassBusy, time.Second},
 		{[]*Error{e(ClassNetwork, 0), e(ClassQuality, 0), e(ClassMalformed, 0)}, ClassQuality, 0},
 	} {
-		got := joined(tc.all)
+		got := joinErrors(tc.all)
 		if got.Class != tc.want || got.RetryAfter != tc.after || got.Calls != len(tc.all) {
 			t.Errorf("%v: %+v, want %s after %v", tc.all, got, tc.want, tc.after)
 		}

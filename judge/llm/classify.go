@@ -20,8 +20,8 @@ type complaint struct {
 	param            string
 }
 
-// classify turns an answer that is a failure into an Error.
-func classify(status int, header http.Header, body []byte, now time.Time) *Error {
+// classifyResponse turns an answer that is a failure into an Error.
+func classifyResponse(status int, header http.Header, body []byte, now time.Time) *Error {
 	body = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\ufeff")))
 	c := complaint{status: status}
 	switch v, err := parseJSON(body); {
@@ -30,14 +30,14 @@ func classify(status int, header http.Header, body []byte, now time.Time) *Error
 	default:
 		c.read(v)
 	}
-	return c.fail(status, header, now)
+	return c.newError(status, header, now)
 }
 
 // classifyObject is classify for a failure that stands inside of an answer.
 func classifyObject(status int, header http.Header, o object, now time.Time) *Error {
 	c := complaint{status: status}
 	c.read(o)
-	return c.fail(status, header, now)
+	return c.newError(status, header, now)
 }
 
 // plainText is a short text that is no JSON; a web page says nothing.
@@ -63,18 +63,18 @@ func (c *complaint) read(v any) {
 			c.read(inner)
 			return
 		}
-		c.members(v)
+		c.readMembers(v)
 	}
 }
 
-func (c *complaint) members(o object) {
+func (c *complaint) readMembers(o object) {
 	for _, m := range o {
 		s, _ := m.value.(string)
 		switch m.key {
 		case "message", "msg":
 			c.message = strings.TrimSpace(c.message + " " + s)
 		case "detail", "metadata":
-			c.deeper(m.value)
+			c.readDetail(m.value)
 		case "code":
 			c.codeOf(m.value)
 		case "type", "status":
@@ -106,14 +106,14 @@ func (c *complaint) codeOf(v any) {
 	c.code = s
 }
 
-// deeper reads what FastAPI puts under detail and OpenRouter under metadata.
-func (c *complaint) deeper(v any) {
+// readDetail reads what FastAPI puts under detail and OpenRouter under metadata.
+func (c *complaint) readDetail(v any) {
 	switch v := v.(type) {
 	case string:
 		c.message = strings.TrimSpace(c.message + " " + v)
 	case []any:
 		if len(v) > 0 {
-			c.deeper(v[0])
+			c.readDetail(v[0])
 		}
 	case object:
 		c.message = strings.TrimSpace(c.message + " " + v.text("msg") + " " + v.text("raw"))
@@ -126,56 +126,56 @@ func (c *complaint) deeper(v any) {
 	}
 }
 
-// says reports whether any of the texts stands in what the endpoint says.
-func (c *complaint) says(texts ...string) bool {
+// mentions reports whether any of the texts stands in what the endpoint says.
+func (c *complaint) mentions(texts ...string) bool {
 	all := strings.ToLower(c.message + " " + c.code + " " + c.kind + " " + c.more)
 	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(all, t) })
 }
 
-// fail makes the Error.
-func (c *complaint) fail(status int, header http.Header, now time.Time) *Error {
+// newError makes the Error.
+func (c *complaint) newError(status int, header http.Header, now time.Time) *Error {
 	e := &Error{Status: status, RetryAfter: retryAfter(header, now)}
-	e.Class = c.class()
+	e.Class = c.classify()
 	if e.Class == ClassCapability {
-		e.Param = c.parameter()
+		e.Param = c.parameterName()
 	}
-	e.Message = c.sentence()
+	e.Message = c.summary()
 	e.Advice = c.advice(e.Class)
 	return e
 }
 
-// class is the table from what an endpoint says to what kind of failure it is. The
+// classify is the table from what an endpoint says to what kind of failure it is. The
 // order matters: codes before texts before the status.
-func (c *complaint) class() Class {
+func (c *complaint) classify() Class {
 	asked := c.status == 400 || c.status == 422 || c.status == 404 || c.status == 405 || c.status == 501
 	switch {
-	case c.says("unexpected endpoint or method"):
+	case c.mentions("unexpected endpoint or method"):
 		return ClassNotFound
-	case c.says("content_filter", "responsibleaipolicyviolation", "content management policy", "content_policy", "data_inspection_failed"):
+	case c.mentions("content_filter", "responsibleaipolicyviolation", "content management policy", "content_policy", "data_inspection_failed"):
 		return ClassFilter
-	case c.says("json_validate_failed", "tool_use_failed", "failed_generation"):
+	case c.mentions("json_validate_failed", "tool_use_failed", "failed_generation"):
 		return ClassMalformed
-	case c.status == 413 || c.status < 500 && c.says("context_length_exceeded", "maximum context length", "context length", "context window", "exceed_context_size", "prompt is too long", "input is too long", "too many tokens", "request too large", "string_above_max_length"):
+	case c.status == 413 || c.status < 500 && c.mentions("context_length_exceeded", "maximum context length", "context length", "context window", "exceed_context_size", "prompt is too long", "input is too long", "too many tokens", "request too large", "string_above_max_length"):
 		return ClassTooLong
-	case c.status == 402 || c.says("insufficient_quota", "exceeded your current quota", "insufficient credits", "insufficient balance", "credit balance", "billing_hard_limit", "quota_exceeded"):
+	case c.status == 402 || c.mentions("insufficient_quota", "exceeded your current quota", "insufficient credits", "insufficient balance", "credit balance", "billing_hard_limit", "quota_exceeded"):
 		return ClassQuota
-	case c.status != 401 && c.says("flagged", "moderation", "invalid_prompt", "usage polic", "usage guideline", "safety", "content violat", "violates our", "violates the"):
+	case c.status != 401 && c.mentions("flagged", "moderation", "invalid_prompt", "usage polic", "usage guideline", "safety", "content violat", "violates our", "violates the"):
 		return ClassFilter
-	case c.status == 403 && !c.says("key", "token", "permission", "auth", "credential", "account", "access", "country", "region", "allowed", "forbidden", "subscription", "billing"):
+	case c.status == 403 && !c.mentions("key", "token", "permission", "auth", "credential", "account", "access", "country", "region", "allowed", "forbidden", "subscription", "billing"):
 		return ClassRefusal // a wall in front of the endpoint may have looked at what the case says
-	case c.status == 401 || c.status == 403 || asked && c.says("api key not valid", "invalid api key", "incorrect api key", "api_key_invalid", "invalid_api_key", "missing api key"):
+	case c.status == 401 || c.status == 403 || asked && c.mentions("api key not valid", "invalid api key", "incorrect api key", "api_key_invalid", "invalid_api_key", "missing api key"):
 		return ClassAuth
 	case c.status == 429:
 		return ClassRateLimited
 	case c.status == 408 || c.status == 499 || c.status == 504 || c.status == 522 || c.status == 524:
 		return ClassTimeout
-	case c.status == 503 || c.status == 529 || c.status == 500 && c.says("overloaded", "loading model"):
+	case c.status == 503 || c.status == 529 || c.status == 500 && c.mentions("overloaded", "loading model"):
 		return ClassOverloaded
 	case c.status >= 500 && c.status != 501:
 		return ClassUpstream
-	case asked && c.parameter() != "":
+	case asked && c.parameterName() != "":
 		return ClassCapability
-	case c.status == 404 || c.status == 405 || c.status == 410 || asked && c.says("model") && c.says("not found", "not_found", "does not exist", "not exist", "unknown model", "invalid model", "no such model", "not loaded"):
+	case c.status == 404 || c.status == 405 || c.status == 410 || asked && c.mentions("model") && c.mentions("not found", "not_found", "does not exist", "not exist", "unknown model", "invalid model", "no such model", "not loaded"):
 		return ClassNotFound
 	case c.status >= 300 && c.status < 400:
 		return ClassConfig
@@ -218,17 +218,17 @@ var refusals = []string{
 	"must be", "not allowed", "invalid", "not available", "no endpoints found", "only the default", "incompatible", "not implemented", "deprecated", "cannot be used", "not enabled", "requires --",
 }
 
-// parameter is the parameter that the complaint is about, "" when it is about
+// parameterName is the parameter that the complaint is about, "" when it is about
 // something else.
-func (c *complaint) parameter() string {
-	if !c.says(refusals...) {
+func (c *complaint) parameterName() string {
+	if !c.mentions(refusals...) {
 		return ""
 	}
 	if param, _, _ := strings.Cut(c.param, "."); param != "" {
 		if param == "messages" || param == "model" || param == "body" {
 			return ""
 		}
-		return clean(param, 40)
+		return cleanText(param, 40)
 	}
 	all := links.ReplaceAllString(strings.ToLower(c.message+" "+c.code+" "+c.kind), " ")
 	for _, p := range parameters {
@@ -260,9 +260,9 @@ func wordIn(text, word string) bool {
 	}
 }
 
-// sentence is what the endpoint said, fit to be shown: no keys, short.
-func (c *complaint) sentence() string {
-	said := clean(secrets(nil).redact(c.message), 200)
+// summary is what the endpoint said, fit to be shown: no keys, short.
+func (c *complaint) summary() string {
+	said := cleanText(secrets(nil).redact(c.message), 200)
 	if said == "" {
 		if text := http.StatusText(c.status); text != "" {
 			return "the endpoint answered: " + text
@@ -280,7 +280,7 @@ func (c *complaint) advice(class Class) string {
 	case ClassQuota:
 		return "the account has no credit or quota left; no retry helps, see the provider's billing page"
 	case ClassNotFound:
-		if c.says("unexpected endpoint") || !c.says("model") {
+		if c.mentions("unexpected endpoint") || !c.mentions("model") {
 			return "the path is probably wrong: most servers want LLM_BASE_URL to end in /v1"
 		}
 		return "check LLM_JUDGE_MODEL: the endpoint does not know this model, or the key may not use it"

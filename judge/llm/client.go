@@ -56,7 +56,7 @@ func New(cfg Config) (*Client, error) {
 		if err != nil {
 			return innermost{}, err
 		}
-		return innermost{e, e.negotiated, e.Capabilities, e.base.Host}, nil
+		return innermost{e, e.wrapNegotiate, e.Capabilities, e.base.Host}, nil
 	})
 }
 
@@ -81,7 +81,7 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 			Model: m, attempt: cfg.Attempt, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: newLatch(cfg),
 			quality: newQuality(cfg), seen: &observed{}, late: newLateness(cfg, hosts[in.host].demand.isIdle),
 		}
-		b.stack = b.build(cfg, hosts[in.host], retries, c.count)
+		b.stack = b.buildCompleter(cfg, hosts[in.host], retries, c.count)
 		c.models = append(c.models, b)
 		byName[m.Name] = b
 	}
@@ -95,11 +95,11 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 	return c, nil
 }
 
-// build puts the decorators of one model around its endpoint.
-func (b *backend) build(cfg Config, h *hostLimits, retries *retryBudget, count *counters) Completer {
+// buildCompleter puts the decorators of one model around its endpoint.
+func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget, count *counters) Completer {
 	next := withAttempt(b.inner, cfg.Attempt)
-	next = b.seen.watch(next, b.Model, count)
-	next = h.demand.watch(next)
+	next = b.seen.wrapObserve(next, b.Model, count)
+	next = h.demand.wrapWatch(next)
 	next = withSecondLook(next, b.breaker, b.gate)
 	next = withPlace(next, h.places)
 	next = withAllowance(next, h.allowances)
@@ -112,7 +112,7 @@ func (b *backend) build(cfg Config, h *hostLimits, retries *retryBudget, count *
 	next = withLateness(next, once, b.late)
 	next = withLatch(next, b.latch)
 	next = withQuality(next, b.quality)
-	next = h.demand.attribute(next)
+	next = h.demand.wrapAttribute(next)
 	return next
 }
 
@@ -156,8 +156,8 @@ func (c *Client) Close() {
 	}
 }
 
-// ours is err as an *Error, nil when it is none of ours.
-func ours(err error) *Error {
+// asError is err as an *Error, nil when it is none of ours.
+func asError(err error) *Error {
 	var fail *Error
 	if errors.As(err, &fail) {
 		return fail
@@ -167,5 +167,5 @@ func ours(err error) *Error {
 
 // isContext reports whether an error is only that a context has ended.
 func isContext(err error) bool {
-	return ours(err) == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+	return asError(err) == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

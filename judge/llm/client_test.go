@@ -26,7 +26,7 @@ func (f *fake) Complete(ctx context.Context, req Request) (Reply, error) {
 	n := int(f.calls.Add(1))
 	reply, err := f.do(ctx, n, req)
 	reply.Calls = 1
-	if fail := ours(err); fail != nil {
+	if fail := asError(err); fail != nil {
 		err = fail.afterCalls(1)
 	}
 	return reply, err
@@ -134,7 +134,7 @@ func driveClass(t *testing.T, class Class, behind bool) {
 			t.Errorf("the next model: %+v, %v, %d calls", reply, err, second.calls.Load())
 		}
 	} else {
-		fail := ours(err)
+		fail := asError(err)
 		if fail == nil || fail.Class != class || fail.Calls != wantCalls || second.calls.Load() != 0 {
 			t.Fatalf("%+v, want %s after %d calls and no other model", err, class, wantCalls)
 		}
@@ -152,7 +152,7 @@ func driveClass(t *testing.T, class Class, behind bool) {
 		!traits.Failure && !traits.Success && counts.TotalFailures+counts.TotalSuccesses != 0:
 		t.Errorf("the breaker counted %+v", counts)
 	}
-	fail, until := b.latch.now()
+	fail, until := b.latch.current()
 	latches := class == ClassQuota || class == ClassAuth || class == ClassNotFound || class == ClassConfig
 	if (fail != nil) != latches {
 		t.Errorf("latched: %v", fail)
@@ -166,7 +166,7 @@ func driveClass(t *testing.T, class Class, behind bool) {
 func latched(t *testing.T, c *Client, f *fake, class Class, left time.Duration) {
 	t.Helper()
 	before := f.calls.Load()
-	if _, err := c.models[0].stack.Complete(t.Context(), Request{}); ClassOf(err) != class || ours(err).RetryAfter != left || f.calls.Load() != before {
+	if _, err := c.models[0].stack.Complete(t.Context(), Request{}); ClassOf(err) != class || asError(err).RetryAfter != left || f.calls.Load() != before {
 		t.Errorf("while latched: %v, %d calls", err, f.calls.Load()-before)
 	}
 	pass(left)
@@ -212,7 +212,7 @@ func TestRandomBehaviour(t *testing.T) {
 				if calls := a.calls.Load() + b.calls.Load() - before; calls > 2*3 {
 					t.Fatalf("%v: %d calls for one question", behaviours, calls)
 				}
-				if err != nil && ours(err) == nil {
+				if err != nil && asError(err) == nil {
 					t.Fatalf("%v: %v is no failure of ours", behaviours, err)
 				}
 			}
@@ -239,7 +239,7 @@ func TestAThousandAtOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 1000 {
 				wg.Go(func() {
-					if _, err := c.Complete(t.Context(), Request{Caller: fmt.Sprint(i % 50), Key: fmt.Sprint(i)}); ours(err) == nil {
+					if _, err := c.Complete(t.Context(), Request{Caller: fmt.Sprint(i % 50), Key: fmt.Sprint(i)}); asError(err) == nil {
 						t.Errorf("%s: %v", name, err)
 					}
 				})

@@ -20,7 +20,7 @@ func TestDeadlines(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began = time.Now()
-		if _, err := c.Complete(ctx, Request{}); !errors.Is(err, context.DeadlineExceeded) || ours(err) != nil || time.Since(began) != 3*time.Second {
+		if _, err := c.Complete(ctx, Request{}); !errors.Is(err, context.DeadlineExceeded) || asError(err) != nil || time.Since(began) != 3*time.Second {
 			t.Errorf("the caller's: %v after %v", err, time.Since(began))
 		}
 		gone, leave := context.WithCancel(t.Context())
@@ -46,14 +46,14 @@ func TestAttempt(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Complete(ctx, Request{}); !errors.Is(err, context.DeadlineExceeded) || ours(err) != nil {
+		if _, err := c.Complete(ctx, Request{}); !errors.Is(err, context.DeadlineExceeded) || asError(err) != nil {
 			t.Errorf("the caller's: %v", err)
 		}
 		deaf := withAttempt(CompleterFunc(func(ctx context.Context, _ Request) (Reply, error) {
 			<-ctx.Done()
 			return Reply{}, ctx.Err() // does not know of causes
 		}), time.Second)
-		if _, err := deaf.Complete(t.Context(), Request{}); ClassOf(err) != ClassTimeout || ours(err).Calls != 1 {
+		if _, err := deaf.Complete(t.Context(), Request{}); ClassOf(err) != ClassTimeout || asError(err).Calls != 1 {
 			t.Errorf("without the cause: %v", err)
 		}
 		if _, err := withDeadline(CompleterFunc(func(ctx context.Context, _ Request) (Reply, error) {
@@ -71,7 +71,7 @@ func TestTheDeadlineDoesNotHideWhatHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clientOver(t, Config{Deadline: 3 * time.Second, Backoff: 2 * time.Second, MaxBackoff: 2 * time.Second}, &fake{do: failing(ClassNetwork)})
 		began := time.Now()
-		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassNetwork || ours(err).Calls != 2 || time.Since(began) != 2*time.Second {
+		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassNetwork || asError(err).Calls != 2 || time.Since(began) != 2*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})

@@ -33,7 +33,7 @@ func Decode(x Exchange) (Answer, bool, error) {
 // what a date in Retry-After counts from.
 func readExchange(status int, header http.Header, body []byte, nonce string, now time.Time) (reading, error) {
 	if status < 200 || status > 299 {
-		return reading{}, classify(status, header, body, now)
+		return reading{}, classifyResponse(status, header, body, now)
 	}
 	env, fail := openEnvelope(status, header, body, now)
 	if fail != nil {
@@ -41,12 +41,12 @@ func readExchange(status int, header http.Header, body []byte, nonce string, now
 	}
 	read := reading{Model: env.model, Fingerprint: env.fingerprint, Usage: env.usage}
 	for i, c := range env.choices {
-		answer, how, fail := c.read(nonce)
+		answer, how, fail := c.decode(nonce)
 		if fail != nil {
 			fail.Usage = env.usage
 			return reading{}, fail
 		}
-		if i > 0 && !answer.same(read.Answer) {
+		if i > 0 && !answer.equal(read.Answer) {
 			return reading{}, &Error{Class: ClassAmbiguous, Message: "the endpoint gave several answers that differ", Usage: env.usage}
 		}
 		read.Answer, read.Lenient, read.Picked = answer, read.Lenient || how.lenient || i > 0, read.Picked || how.picked

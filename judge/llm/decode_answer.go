@@ -22,22 +22,22 @@ const (
 	maxID        = 40
 )
 
-// same reports whether two answers say the same.
-func (a Answer) same(b Answer) bool { return reflect.DeepEqual(a, b) }
+// equal reports whether two answers say the same.
+func (a Answer) equal(b Answer) bool { return reflect.DeepEqual(a, b) }
 
 // readAnswer reads a verdict. approved and confidence must be there; what decides
 // must have the right type; the rest is taken where it can be.
 func readAnswer(o object) (a Answer, lenient bool, fail *Error) {
 	r := answerReader{object: o}
-	a.Approved = r.truth("approved", true)
-	a.Confidence = r.share("confidence")
-	a.InjectionSuspected = r.truth("injection_suspected", false)
-	a.Violations = r.notes("violations", true)
-	a.Suggestions = r.notes("suggestions", false)
-	a.Reasoning = r.note("reasoning")
-	a.Criteria = r.criteria()
+	a.Approved = r.readBool("approved", true)
+	a.Confidence = r.readShare("confidence")
+	a.InjectionSuspected = r.readBool("injection_suspected", false)
+	a.Violations = r.readTexts("violations", true)
+	a.Suggestions = r.readTexts("suggestions", false)
+	a.Reasoning = r.readText("reasoning")
+	a.Criteria = r.readCriteria()
 	if r.wrong != "" {
-		return Answer{}, false, malformed("the verdict cannot be read: " + r.wrong)
+		return Answer{}, false, malformedError("the verdict cannot be read: " + r.wrong)
 	}
 	return a, r.lenient, nil
 }
@@ -55,8 +55,8 @@ func (r *answerReader) refuse(format string, args ...any) {
 	}
 }
 
-// value returns a member, nil when it is null or not there.
-func (r *answerReader) value(key string) any {
+// member returns a member, nil when it is null or not there.
+func (r *answerReader) member(key string) any {
 	v, _, err := r.get(key)
 	if err != nil {
 		r.refuse("%s", err)
@@ -64,9 +64,9 @@ func (r *answerReader) value(key string) any {
 	return v
 }
 
-// truth reads true or false, also as a string of exactly that.
-func (r *answerReader) truth(key string, required bool) bool {
-	switch v := r.value(key).(type) {
+// readBool reads true or false, also as a string of exactly that.
+func (r *answerReader) readBool(key string, required bool) bool {
+	switch v := r.member(key).(type) {
 	case bool:
 		return v
 	case string:
@@ -88,10 +88,10 @@ func (r *answerReader) truth(key string, required bool) bool {
 // decimal is a number as people write one, without sign or exponent.
 var decimal = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,20})?$`)
 
-// share reads a number from 0 to 1, also as a decimal string.
-func (r *answerReader) share(key string) float64 {
+// readShare reads a number from 0 to 1, also as a decimal string.
+func (r *answerReader) readShare(key string) float64 {
 	var literal string
-	switch v := r.value(key).(type) {
+	switch v := r.member(key).(type) {
 	case json.Number:
 		literal = v.String()
 	case string:
@@ -115,10 +115,10 @@ func (r *answerReader) share(key string) float64 {
 	return f + 0 // -0 is 0
 }
 
-// notes reads a list of texts; blank ones do not count. What is in a list that
+// readTexts reads a list of texts; blank ones do not count. What is in a list that
 // decides must be text.
-func (r *answerReader) notes(key string, decides bool) []string {
-	v := r.value(key)
+func (r *answerReader) readTexts(key string, decides bool) []string {
+	v := r.member(key)
 	if v == nil {
 		return nil
 	}
@@ -141,24 +141,24 @@ func (r *answerReader) notes(key string, decides bool) []string {
 		}
 		r.lenient = r.lenient || !ok
 		if strings.TrimSpace(s) != "" {
-			out = append(out, cmp.Or(clean(s, maxNote), "?")) // what cannot be shown still counts
+			out = append(out, cmp.Or(cleanText(s, maxNote), "?")) // what cannot be shown still counts
 		}
 	}
 	return out
 }
 
-// note reads a text that decides nothing.
-func (r *answerReader) note(key string) string {
-	v := r.value(key)
+// readText reads a text that decides nothing.
+func (r *answerReader) readText(key string) string {
+	v := r.member(key)
 	s, ok := v.(string)
 	r.lenient = r.lenient || !ok && v != nil
-	return clean(s, maxReasoning)
+	return cleanText(s, maxReasoning)
 }
 
-// criteria reads the list of criteria. One that is there twice must say the same
+// readCriteria reads the list of criteria. One that is there twice must say the same
 // twice.
-func (r *answerReader) criteria() []Criterion {
-	v := r.value("criteria")
+func (r *answerReader) readCriteria() []Criterion {
+	v := r.member("criteria")
 	if v == nil {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (r *answerReader) criteria() []Criterion {
 			r.refuse("\"criteria\" holds something that is no object")
 			return nil
 		}
-		c := r.criterion(o)
+		c := r.readCriterion(o)
 		twice := false
 		for _, other := range out {
 			if other.ID == c.ID {
@@ -191,26 +191,26 @@ func (r *answerReader) criteria() []Criterion {
 	return out
 }
 
-func (r *answerReader) criterion(o object) Criterion {
+func (r *answerReader) readCriterion(o object) Criterion {
 	in := answerReader{object: o}
 	c := Criterion{Status: StatusCannotAssess}
-	switch id := in.value("id").(type) {
+	switch id := in.member("id").(type) {
 	case string:
-		c.ID = clean(id, maxID)
+		c.ID = cleanText(id, maxID)
 	case json.Number:
-		c.ID, r.lenient = clean(id.String(), maxID), true
+		c.ID, r.lenient = cleanText(id.String(), maxID), true
 	}
 	if c.ID == "" {
 		in.refuse("a criterion has no id")
 	}
-	switch evidence := in.value("evidence").(type) {
+	switch evidence := in.member("evidence").(type) {
 	case string:
-		c.Evidence = verbatim(evidence, maxEvidence)
+		c.Evidence = truncateQuote(evidence, maxEvidence)
 	case nil:
 	default:
 		in.refuse("the evidence for %q is no text", c.ID)
 	}
-	switch status := in.value("status").(type) {
+	switch status := in.member("status").(type) {
 	case string:
 		if status == StatusMet || status == StatusNotMet {
 			c.Status = status
@@ -228,9 +228,9 @@ func (r *answerReader) criterion(o object) Criterion {
 	return c
 }
 
-// verbatim is a quote: it has to be found again, so the invisible characters that
+// truncateQuote is a quote: it has to be found again, so the invisible characters that
 // some scripts are written with stay in it. Who shows it cleans it.
-func verbatim(s string, n int) string {
+func truncateQuote(s string, n int) string {
 	s = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -243,9 +243,9 @@ func verbatim(s string, n int) string {
 	return s
 }
 
-// clean is a text from a model or an endpoint, fit to be shown: no control
+// cleanText is a text from a model or an endpoint, fit to be shown: no control
 // characters, at most n runes.
-func clean(s string, n int) string {
+func cleanText(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar {
 			return ' '

@@ -99,7 +99,7 @@ func (o object) get(key string) (value any, there bool, err error) {
 		case m.key == key:
 			return nil, true, fmt.Errorf("%q is there twice", key)
 		case strings.EqualFold(m.key, key):
-			return nil, true, fmt.Errorf("%q is written as %q", key, clean(m.key, 40))
+			return nil, true, fmt.Errorf("%q is written as %q", key, cleanText(m.key, 40))
 		}
 	}
 	return value, there, nil

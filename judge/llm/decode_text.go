@@ -18,9 +18,9 @@ type choice struct {
 	fail    *Error // the choice cannot be read at all
 }
 
-// read returns the answer in a choice. A tool call counts before text; what a
+// decode returns the answer in a choice. A tool call counts before text; what a
 // model thought never does.
-func (c choice) read(nonce string) (Answer, manners, *Error) {
+func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	switch {
 	case c.fail != nil:
 		return Answer{}, manners{}, c.fail
@@ -55,12 +55,12 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 			found.add(arguments, nonce)
 		}
 		found.lenient = found.lenient || len(c.calls) > 1
-		return found.settle()
+		return found.only()
 	}
 	text := answerText(c.content)
 	if text == "" {
 		if c.other > 0 {
-			return Answer{}, manners{}, malformed("the model called a tool that it was not given")
+			return Answer{}, manners{}, malformedError("the model called a tool that it was not given")
 		}
 		return Answer{}, manners{}, &Error{Class: ClassEmpty, Message: "the model answered nothing"}
 	}
@@ -68,10 +68,10 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 	found.lenient = text != strings.TrimSpace(c.content)
 	found.picked = found.lenient
 	found.add(text, nonce)
-	return found.settle()
+	return found.only()
 }
 
-func malformed(message string) *Error { return &Error{Class: ClassMalformed, Message: message} }
+func malformedError(message string) *Error { return &Error{Class: ClassMalformed, Message: message} }
 
 // The traces of thinking that servers leave in the text.
 var (
@@ -124,8 +124,8 @@ func finalChannel(text string) string {
 // fence is a text that is one fenced block and nothing else.
 var fence = regexp.MustCompile("(?s)^(?:```|~~~)[A-Za-z0-9]*\\s*\\n(.*?)\\n?(?:```|~~~)$")
 
-// fenced is what stands in the one block that a text consists of.
-func fenced(text string) (string, bool) {
+// unfence is what stands in the one block that a text consists of.
+func unfence(text string) (string, bool) {
 	m := fence.FindStringSubmatch(text)
 	if m == nil || strings.Contains(m[1], "```") || strings.Contains(m[1], "~~~") {
 		return "", false
@@ -143,7 +143,7 @@ type candidates struct {
 // add looks for verdicts in a text: all of it, or the objects in it.
 func (f *candidates) add(text, nonce string) {
 	text = strings.TrimSpace(text)
-	if inner, ok := fenced(text); ok {
+	if inner, ok := unfence(text); ok {
 		text, f.lenient = inner, true
 	}
 	if v, err := parseJSON([]byte(text)); err == nil {
@@ -151,8 +151,8 @@ func (f *candidates) add(text, nonce string) {
 			v, f.lenient = list[0], true
 		}
 		if o, ok := v.(object); ok {
-			if !f.take(o, nonce) && f.fault == nil {
-				f.fault = malformed("the answer is JSON without a verdict")
+			if !f.addVerdict(o, nonce) && f.fault == nil {
+				f.fault = malformedError("the answer is JSON without a verdict")
 			}
 			return
 		}
@@ -160,7 +160,7 @@ func (f *candidates) add(text, nonce string) {
 	f.lenient, f.picked = true, true
 	objects, unended := objectsIn(text)
 	if unended {
-		f.fault = malformed("the answer holds JSON that does not end")
+		f.fault = malformedError("the answer holds JSON that does not end")
 		return
 	}
 	taken := false
@@ -168,19 +168,19 @@ func (f *candidates) add(text, nonce string) {
 		v, err := parseJSON([]byte(raw))
 		if err != nil {
 			// Whether this was the verdict cannot be known.
-			f.fault = malformed("the answer holds something like JSON that cannot be read: " + clean(err.Error(), 80))
+			f.fault = malformedError("the answer holds something like JSON that cannot be read: " + cleanText(err.Error(), 80))
 			return
 		}
-		taken = f.take(v.(object), nonce) || taken //nolint:forcetypeassert // it begins with a brace
+		taken = f.addVerdict(v.(object), nonce) || taken //nolint:forcetypeassert // it begins with a brace
 	}
 	if !taken && f.fault == nil {
-		f.fault = malformed("the answer holds no verdict")
+		f.fault = malformedError("the answer holds no verdict")
 	}
 }
 
-// take reads an object if it is a verdict; false when it is none. With a nonce,
+// addVerdict reads an object if it is a verdict; false when it is none. With a nonce,
 // only what repeats it is ours.
-func (f *candidates) take(o object, nonce string) bool {
+func (f *candidates) addVerdict(o object, nonce string) bool {
 	if !looksLikeVerdict(o) {
 		if len(o) != 1 {
 			return false
@@ -211,13 +211,13 @@ func (f *candidates) take(o object, nonce string) bool {
 // looksLikeVerdict: it has one of the two keys that decide.
 func looksLikeVerdict(o object) bool { return o.has("approved") || o.has("confidence") }
 
-// settle returns the one verdict, if it is one.
-func (f *candidates) settle() (Answer, manners, *Error) {
+// only returns the one verdict, if it is one.
+func (f *candidates) only() (Answer, manners, *Error) {
 	if f.fault != nil {
 		return Answer{}, manners{}, f.fault
 	}
 	for _, a := range f.answers[1:] {
-		if !a.same(f.answers[0]) {
+		if !a.equal(f.answers[0]) {
 			return Answer{}, manners{}, &Error{Class: ClassAmbiguous, Message: "the answer holds several verdicts that differ"}
 		}
 	}

@@ -10,32 +10,32 @@ import (
 
 // withDefaults returns the configuration with every zero field set.
 func (c Config) withDefaults() Config {
-	thinks := slices.ContainsFunc(c.Models, Model.thinks)
-	or(&c.Deadline, pick(thinks, time.Minute, 20*time.Second))
-	or(&c.Attempt, pick(thinks, 45*time.Second, 10*time.Second))
+	thinks := slices.ContainsFunc(c.Models, Model.isThinking)
+	setDefault(&c.Deadline, choose(thinks, time.Minute, 20*time.Second))
+	setDefault(&c.Attempt, choose(thinks, 45*time.Second, 10*time.Second))
 	c.Attempt = min(c.Attempt, c.Deadline/10*9) // else no request ever has its whole time
-	or(&c.MaxCalls, 3)
-	or(&c.MaxBody, int64(defaultMaxBody))
-	or(&c.Retries, 2)
-	or(&c.Backoff, 250*time.Millisecond)
-	or(&c.MaxBackoff, 2*time.Second)
-	or(&c.RetryShare, 0.2)
-	or(&c.Parallel, 8)
-	or(&c.CallerRequests, 60)
-	or(&c.CallerTokens, 100_000)
-	or(&c.BreakerFailures, 5)
-	or(&c.BreakerShare, 0.5)
-	or(&c.BreakerMin, 5)
-	or(&c.BreakerWindow, 2*time.Minute)
-	or(&c.BreakerOpen, 30*time.Second)
-	or(&c.QuotaLatch, 10*time.Minute)
-	or(&c.ConfigLatch, time.Minute)
-	or(&c.QualityLatch, time.Minute)
-	or(&c.QualityShare, 0.5)
-	or(&c.QualityMin, 6)
-	or(&c.QualityWindow, 20)
-	or(&c.CacheTTL, 15*time.Minute)
-	or(&c.CacheEntries, 1024)
+	setDefault(&c.MaxCalls, 3)
+	setDefault(&c.MaxBody, int64(defaultMaxBody))
+	setDefault(&c.Retries, 2)
+	setDefault(&c.Backoff, 250*time.Millisecond)
+	setDefault(&c.MaxBackoff, 2*time.Second)
+	setDefault(&c.RetryShare, 0.2)
+	setDefault(&c.Parallel, 8)
+	setDefault(&c.CallerRequests, 60)
+	setDefault(&c.CallerTokens, 100_000)
+	setDefault(&c.BreakerFailures, 5)
+	setDefault(&c.BreakerShare, 0.5)
+	setDefault(&c.BreakerMin, 5)
+	setDefault(&c.BreakerWindow, 2*time.Minute)
+	setDefault(&c.BreakerOpen, 30*time.Second)
+	setDefault(&c.QuotaLatch, 10*time.Minute)
+	setDefault(&c.ConfigLatch, time.Minute)
+	setDefault(&c.QualityLatch, time.Minute)
+	setDefault(&c.QualityShare, 0.5)
+	setDefault(&c.QualityMin, 6)
+	setDefault(&c.QualityWindow, 20)
+	setDefault(&c.CacheTTL, 15*time.Minute)
+	setDefault(&c.CacheEntries, 1024)
 	if c.Doer == nil {
 		c.Doer = NewHTTPDoer()
 	}
@@ -44,20 +44,20 @@ func (c Config) withDefaults() Config {
 	}
 	models := slices.Clone(c.Models)
 	for i := range models {
-		or(&models[i].Name, models[i].ID)
+		setDefault(&models[i].Name, models[i].ID)
 	}
 	c.Models = models
 	return c
 }
 
-func or[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
 	}
 }
 
-func pick[T any](first bool, a, b T) T {
+func choose[T any](first bool, a, b T) T {
 	if first {
 		return a
 	}

@@ -29,22 +29,22 @@ type demandOf struct {
 
 func newDemand() *demand { return &demand{callers: map[string]*demandOf{}} }
 
-// watch notes for whom the endpoint works.
-func (d *demand) watch(next Completer) Completer {
+// wrapWatch notes for whom the endpoint works.
+func (d *demand) wrapWatch(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		d.begin(req.Caller)
 		worked := true // a panic says nothing else
 		defer func() { d.end(req.Caller, worked) }()
 		reply, err := next.Complete(ctx, req)
-		worked = cost(err)
+		worked = hasCost(err)
 		return reply, err
 	})
 }
 
-// cost reports whether an endpoint worked on a request that ended so. A caller that
+// hasCost reports whether an endpoint worked on a request that ended so. A caller that
 // leaves does not undo the work.
-func cost(err error) bool {
-	switch fail := ours(err); {
+func hasCost(err error) bool {
+	switch fail := asError(err); {
 	case fail == nil:
 		return true
 	case fail.Class == ClassTimeout:
@@ -60,7 +60,7 @@ func (d *demand) begin(caller string) {
 	c := d.callers[caller]
 	if c == nil {
 		if len(d.callers) >= maxCallers {
-			d.forget()
+			d.evict()
 		}
 		c = &demandOf{}
 		d.callers[caller] = c
@@ -90,8 +90,8 @@ func (d *demand) isIdle() bool {
 	return true
 }
 
-// forget drops who has taken no part in anything, or else who did so longest ago.
-func (d *demand) forget() {
+// evict drops who has taken no part in anything, or else who did so longest ago.
+func (d *demand) evict() {
 	oldest, found := "", false
 	for name, c := range d.callers {
 		switch {
@@ -120,11 +120,11 @@ func (d *demand) tookPart(caller string, limit Class) bool {
 	return c != nil && (c.running > 0 || !c.worked.IsZero() && time.Since(c.worked) < within)
 }
 
-// attribute marks failures in which the caller took part.
-func (d *demand) attribute(next Completer) Completer {
+// wrapAttribute marks failures in which the caller took part.
+func (d *demand) wrapAttribute(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		reply, err := next.Complete(ctx, req)
-		fail := ours(err)
+		fail := asError(err)
 		if fail == nil || fail.CallerPart {
 			return reply, err
 		}

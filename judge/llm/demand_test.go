@@ -15,7 +15,7 @@ import (
 
 // isOutage reports whether a failure is one that the structural fallback may answer.
 func isOutage(err error) bool {
-	fail := ours(err)
+	fail := asError(err)
 	return fail != nil && !fail.IsBusy() && !fail.Class.Traits().FromCase
 }
 
@@ -69,7 +69,7 @@ func TestPartOfWhatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(ctx context.Context, n int, _ Request) (Reply, error) {
 			if n <= 3 {
-				return good(), sleep(ctx, 5*time.Second)
+				return good(), sleepContext(ctx, 5*time.Second)
 			}
 			return Reply{}, &Error{Class: ClassRateLimited}
 		}}
@@ -194,7 +194,7 @@ func (e *limited) answer(ctx context.Context, _ int, req Request) (Reply, error)
 	if req.User == "slow" {
 		took = time.Hour
 	}
-	if err := sleep(ctx, took); err != nil {
+	if err := sleepContext(ctx, took); err != nil {
 		return Reply{}, err
 	}
 	return good(), nil
@@ -227,7 +227,7 @@ func TestHanging(t *testing.T) {
 		}
 		calls := f.calls.Load()
 		for _, caller := range []string{"alice", "bob"} {
-			if err := ask(Request{Caller: caller}); !isOutage(err) || ours(err).RetryAfter <= 0 || f.calls.Load() != calls {
+			if err := ask(Request{Caller: caller}); !isOutage(err) || asError(err).RetryAfter <= 0 || f.calls.Load() != calls {
 				t.Errorf("%s: %v", caller, err)
 			}
 		}
@@ -308,7 +308,7 @@ func TestDemandForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDemand()
-		c := d.watch(CompleterFunc(func(context.Context, Request) (Reply, error) { return good(), nil }))
+		c := d.wrapWatch(CompleterFunc(func(context.Context, Request) (Reply, error) { return good(), nil }))
 		for i := range 2 * maxCallers {
 			_, _ = c.Complete(t.Context(), Request{Caller: fmt.Sprint(i)})
 			pass(time.Second)
@@ -336,8 +336,8 @@ func TestAllowance(t *testing.T) {
 				err := ask(caller)
 				if err == nil {
 					n++
-				} else if ClassOf(err) != ClassShareSpent || !ours(err).IsBusy() || ours(err).RetryAfter <= 0 || ours(err).RetryAfter > 6*time.Second {
-					t.Fatalf("%v again after %v", err, ours(err).RetryAfter)
+				} else if ClassOf(err) != ClassShareSpent || !asError(err).IsBusy() || asError(err).RetryAfter <= 0 || asError(err).RetryAfter > 6*time.Second {
+					t.Fatalf("%v again after %v", err, asError(err).RetryAfter)
 				}
 			}
 			return n
@@ -381,10 +381,10 @@ func TestAllowanceOfTokens(t *testing.T) {
 		if ClassOf(err) != ClassShareSpent {
 			t.Fatal(err)
 		}
-		if wait := ours(err).RetryAfter; wait < 2*time.Minute-time.Second || wait > 2*time.Minute+time.Second { // the debt of 1000
+		if wait := asError(err).RetryAfter; wait < 2*time.Minute-time.Second || wait > 2*time.Minute+time.Second { // the debt of 1000
 			t.Errorf("again after %v", wait)
 		}
-		pass(ours(err).RetryAfter)
+		pass(asError(err).RetryAfter)
 		if err := ask(); err != nil {
 			t.Error(err)
 		}

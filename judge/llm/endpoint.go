@@ -64,14 +64,14 @@ func newEndpoint(m Model, cfg Config) (*endpoint, error) {
 	}
 	if e.maxTokens <= 0 {
 		e.maxTokens = defaultTokens
-		if m.thinks() {
+		if m.isThinking() {
 			e.maxTokens = defaultThinkingTokens
 		}
 	}
 	if e.maxBody <= 0 {
 		e.maxBody = defaultMaxBody
 	}
-	e.ladder = newLadder(manner{rung: e.host.startFor(m)}.without(e.host.omits(m)...), m.Rung != "")
+	e.ladder = newLadder(manner{rung: e.host.startFor(m)}.without(e.host.omittedParameters(m)...), m.Rung != "")
 	return e, nil
 }
 
@@ -96,7 +96,7 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 	}
 	defer res.Body.Close()
 	if res.StatusCode >= 300 && res.StatusCode < 400 {
-		return 0, nil, nil, redirected(req, res)
+		return 0, nil, nil, redirectError(req, res)
 	}
 	raw, err = io.ReadAll(io.LimitReader(res.Body, e.maxBody+1))
 	switch {
@@ -113,8 +113,8 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 	return res.StatusCode, res.Header, raw, nil
 }
 
-// sign says in an error of whom it is.
-func (e *endpoint) sign(fail *Error, calls int) *Error {
+// signError says in an error of whom it is.
+func (e *endpoint) signError(fail *Error, calls int) *Error {
 	signed := *fail
 	if len(e.model.APIKey) >= leastSecret { // whatever the key looks like
 		signed.Message = secrets{e.model.APIKey}.redact(signed.Message)
@@ -123,17 +123,17 @@ func (e *endpoint) sign(fail *Error, calls int) *Error {
 	return &signed
 }
 
-// signed is sign for an error that may be the context's.
-func (e *endpoint) signed(err error, calls int) error {
+// signAny is sign for an error that may be the context's.
+func (e *endpoint) signAny(err error, calls int) error {
 	var fail *Error
 	if errors.As(err, &fail) {
-		return e.sign(fail, calls)
+		return e.signError(fail, calls)
 	}
 	return err
 }
 
-// cost is what usage cost, nil when that is unknown.
-func (m Model) cost(u *Usage) *float64 {
+// costOf is what usage cost, nil when that is unknown.
+func (m Model) costOf(u *Usage) *float64 {
 	if u == nil || m.PromptUSD == nil || m.CompletionUSD == nil {
 		return nil
 	}
@@ -141,16 +141,16 @@ func (m Model) cost(u *Usage) *float64 {
 	return &usd
 }
 
-// redirected says where an endpoint wants to be asked instead.
-func redirected(req *http.Request, res *http.Response) *Error {
+// redirectError says where an endpoint wants to be asked instead.
+func redirectError(req *http.Request, res *http.Response) *Error {
 	fail := &Error{Class: ClassConfig, Status: res.StatusCode, Message: "the endpoint redirects without saying where to"}
 	to, err := res.Location()
 	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
 		fail.Advice = "check the base URL"
 		return fail
 	}
-	base := printable(to.Scheme + "://" + to.Host + strings.TrimSuffix(strings.TrimRight(to.EscapedPath(), "/"), completionsPath))
-	fail.Message = "the endpoint redirects to " + printable(to.Host) + ", and redirects are not followed"
+	base := quoteForeign(to.Scheme + "://" + to.Host + strings.TrimSuffix(strings.TrimRight(to.EscapedPath(), "/"), completionsPath))
+	fail.Message = "the endpoint redirects to " + quoteForeign(to.Host) + ", and redirects are not followed"
 	if to.Host == req.URL.Host {
 		fail.Message = "the endpoint redirects to " + base + ", and redirects are not followed"
 	}
@@ -158,8 +158,8 @@ func redirected(req *http.Request, res *http.Response) *Error {
 	return fail
 }
 
-// printable is a text from outside, safe in an error message.
-func printable(s string) string {
+// quoteForeign is a text from outside, safe in an error message.
+func quoteForeign(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
@@ -172,16 +172,16 @@ func printable(s string) string {
 	return s
 }
 
-// lost adds to a 404 which URL was called and which ones to try: a wrong base URL is
+// explainNotFound adds to a 404 which URL was called and which ones to try: a wrong base URL is
 // the commonest mistake, and each server says it in another way, or not at all.
-func (e *endpoint) lost(err error) error {
+func (e *endpoint) explainNotFound(err error) error {
 	var fail *Error
 	if !errors.As(err, &fail) {
 		return err
 	}
 	told := *fail
 	told.Message = strings.TrimSuffix(told.Message, ".") + "; called was " + e.url()
-	told.Advice = fmt.Sprintf("check that the endpoint has a model %q (LLM_JUDGE_MODEL)", printable(e.model.ID))
+	told.Advice = fmt.Sprintf("check that the endpoint has a model %q (LLM_JUDGE_MODEL)", quoteForeign(e.model.ID))
 	if others := e.otherBases(); len(others) > 0 {
 		told.Advice += ", or try LLM_BASE_URL=" + strings.Join(others, " or ")
 	} else {

@@ -8,40 +8,40 @@ import (
 
 // Complete makes one HTTP request in the present manner and reads its answer.
 func (e *endpoint) Complete(ctx context.Context, req Request) (Reply, error) {
-	at, _ := e.ladder.present()
-	body, err := e.encode(req, at)
+	at, _ := e.ladder.current()
+	body, err := e.encodeRequest(req, at)
 	if err != nil {
-		return Reply{}, e.sign(&Error{Class: ClassConfig, Message: err.Error()}, 0)
+		return Reply{}, e.signError(&Error{Class: ClassConfig, Message: err.Error()}, 0)
 	}
 	began := time.Now()
-	read, err := e.ask(ctx, req, at, body)
+	read, err := e.askOnce(ctx, req, at, body)
 	if err != nil {
-		return Reply{}, e.signed(err, 1)
+		return Reply{}, e.signAny(err, 1)
 	}
 	return Reply{
 		Answer: read.Answer, Lenient: read.Lenient,
 		Model: e.model.Name, Reported: read.Model, Fingerprint: read.Fingerprint,
 		Endpoint: e.base.Host, Rung: at.rung,
-		Usage: read.Usage, CostUSD: e.model.cost(read.Usage),
+		Usage: read.Usage, CostUSD: e.model.costOf(read.Usage),
 		Calls: 1, Took: time.Since(began),
 	}, nil
 }
 
-// ask sends a body and reads what comes back.
-func (e *endpoint) ask(ctx context.Context, req Request, at manner, body []byte) (reading, error) {
+// askOnce sends a body and reads what comes back.
+func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []byte) (reading, error) {
 	status, header, raw, err := e.post(ctx, body)
 	if err != nil {
 		return reading{}, err
 	}
 	nonce := req.Nonce
-	if at.enforces() {
+	if at.enforcesSchema() {
 		nonce = "" // nobody was told it
 	}
 	read, err := readExchange(status, header, raw, nonce, time.Now())
 	if ClassOf(err) == ClassNotFound {
-		return reading{}, e.lost(err)
+		return reading{}, e.explainNotFound(err)
 	}
-	if err == nil && at.enforces() && read.Picked {
+	if err == nil && at.enforcesSchema() && read.Picked {
 		// Here nothing ties the verdict to the question, and an endpoint that holds to the
 		// form answers with nothing else: the model may be quoting the data.
 		return reading{}, &Error{

@@ -37,7 +37,7 @@ func respond(req *http.Request, status int, body string) (*http.Response, error)
 // completion is a provider's answer with a text, quoted as JSON.
 func completion(t testing.TB, text string) string {
 	t.Helper()
-	quoted, err := marshal(text)
+	quoted, err := marshalPlain(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,9 +121,9 @@ func TestCostIsUnknownUnlessAllIsKnown(t *testing.T) {
 	p := 1.0
 	usage := &Usage{Prompt: 1}
 	for name, got := range map[string]*float64{
-		"no usage":            Model{PromptUSD: &p, CompletionUSD: &p}.cost(nil),
-		"no prompt price":     Model{CompletionUSD: &p}.cost(usage),
-		"no completion price": Model{PromptUSD: &p}.cost(usage),
+		"no usage":            Model{PromptUSD: &p, CompletionUSD: &p}.costOf(nil),
+		"no prompt price":     Model{CompletionUSD: &p}.costOf(usage),
+		"no completion price": Model{PromptUSD: &p}.costOf(usage),
 	} {
 		if got != nil {
 			t.Errorf("%s: cost = %v", name, *got)

@@ -37,19 +37,19 @@ func openEnvelope(status int, header http.Header, body []byte, now time.Time) (e
 	failure, there, err := o.get("error")
 	switch {
 	case err != nil:
-		return envelope{}, malformed("the endpoint's answer contradicts itself: " + err.Error())
+		return envelope{}, malformedError("the endpoint's answer contradicts itself: " + err.Error())
 	case there && failure != nil:
-		return envelope{}, classify(status, header, body, now)
+		return envelope{}, classifyResponse(status, header, body, now)
 	}
-	env := envelope{model: clean(o.text("model"), 120), fingerprint: clean(o.text("system_fingerprint"), 120), usage: usageOf(o.inner("usage"))}
+	env := envelope{model: cleanText(o.text("model"), 120), fingerprint: cleanText(o.text("system_fingerprint"), 120), usage: usageOf(o.inner("usage"))}
 	choices, there, err := o.get("choices")
 	if err != nil {
-		return envelope{}, malformed("the endpoint's answer contradicts itself: " + err.Error())
+		return envelope{}, malformedError("the endpoint's answer contradicts itself: " + err.Error())
 	}
 	list, _ := choices.([]any)
 	switch {
 	case !there && o.text("object") == "error", !there && o.has("message"), !there && o.has("detail"):
-		return envelope{}, classify(status, header, body, now)
+		return envelope{}, classifyResponse(status, header, body, now)
 	case len(list) == 0:
 		return envelope{}, &Error{Class: ClassNoChoices, Status: status, Message: "the endpoint answered without a choice", Usage: env.usage}
 	case len(list) > maxChoices:
@@ -69,13 +69,13 @@ func readChoice(item any, status int, header http.Header, now time.Time) choice 
 	}
 	finish, _, err := o.get("finish_reason")
 	if err != nil {
-		return choice{fail: malformed("the endpoint's answer contradicts itself: " + err.Error())}
+		return choice{fail: malformedError("the endpoint's answer contradicts itself: " + err.Error())}
 	}
 	var c choice
 	c.finish, _ = finish.(string)
 	message, there, err := o.get("message")
 	if err != nil {
-		return choice{fail: malformed("the endpoint's answer contradicts itself: " + err.Error())}
+		return choice{fail: malformedError("the endpoint's answer contradicts itself: " + err.Error())}
 	}
 	m, ok := message.(object)
 	if !there || !ok {
@@ -87,7 +87,7 @@ func readChoice(item any, status int, header http.Header, now time.Time) choice 
 	for _, key := range []string{"content", "tool_calls", "function_call", "refusal"} {
 		v, _, err := m.get(key)
 		if err != nil {
-			return choice{fail: malformed("the endpoint's answer contradicts itself: " + err.Error())}
+			return choice{fail: malformedError("the endpoint's answer contradicts itself: " + err.Error())}
 		}
 		switch key {
 		case "content":
@@ -99,11 +99,11 @@ func readChoice(item any, status int, header http.Header, now time.Time) choice 
 		case "tool_calls":
 			list, _ := v.([]any)
 			for _, call := range list {
-				c.call(call)
+				c.readToolCall(call)
 			}
 		case "function_call":
 			if v != nil && len(c.calls) == 0 {
-				c.function(v)
+				c.readFunction(v)
 			}
 		}
 	}
@@ -132,17 +132,17 @@ func contentText(v any, refusal *string) string {
 	return ""
 }
 
-// call reads one tool call; function reads the part that names the function.
-func (c *choice) call(v any) {
+// readToolCall reads one tool call; function reads the part that names the function.
+func (c *choice) readToolCall(v any) {
 	o, _ := v.(object)
 	if in, there, err := o.get("function"); there && err == nil {
-		c.function(in)
+		c.readFunction(in)
 		return
 	}
-	c.function(v)
+	c.readFunction(v)
 }
 
-func (c *choice) function(v any) {
+func (c *choice) readFunction(v any) {
 	o, _ := v.(object)
 	arguments, there, err := o.get("arguments")
 	if o.text("name") != ToolName || !there || err != nil {
@@ -153,18 +153,18 @@ func (c *choice) function(v any) {
 	case string:
 		c.calls = append(c.calls, arguments)
 	default:
-		c.calls = append(c.calls, encode(arguments))
+		c.calls = append(c.calls, encodeValue(arguments))
 	}
 }
 
-// encode writes a parsed value back, duplicate keys and all.
-func encode(v any) string {
+// encodeValue writes a parsed value back, duplicate keys and all.
+func encodeValue(v any) string {
 	var b strings.Builder
-	write(&b, v)
+	writeValue(&b, v)
 	return b.String()
 }
 
-func write(b *strings.Builder, v any) {
+func writeValue(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case object:
 		b.WriteByte('{')
@@ -172,9 +172,9 @@ func write(b *strings.Builder, v any) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			write(b, m.key)
+			writeValue(b, m.key)
 			b.WriteByte(':')
-			write(b, m.value)
+			writeValue(b, m.value)
 		}
 		b.WriteByte('}')
 	case []any:
@@ -183,7 +183,7 @@ func write(b *strings.Builder, v any) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			write(b, item)
+			writeValue(b, item)
 		}
 		b.WriteByte(']')
 	default:
@@ -198,18 +198,18 @@ func write(b *strings.Builder, v any) {
 // usageOf reads token counts, also from servers that write them as floats. nil
 // when the endpoint did not say.
 func usageOf(o object) *Usage {
-	prompt, ok1 := count(o, "prompt_tokens")
-	completion, ok2 := count(o, "completion_tokens")
+	prompt, ok1 := readCount(o, "prompt_tokens")
+	completion, ok2 := readCount(o, "completion_tokens")
 	if !ok1 && !ok2 {
 		return nil
 	}
 	u := &Usage{Prompt: prompt, Completion: completion}
-	u.Cached, _ = count(o.inner("prompt_tokens_details"), "cached_tokens")
-	u.Reasoning, _ = count(o.inner("completion_tokens_details"), "reasoning_tokens")
+	u.Cached, _ = readCount(o.inner("prompt_tokens_details"), "cached_tokens")
+	u.Reasoning, _ = readCount(o.inner("completion_tokens_details"), "reasoning_tokens")
 	return u
 }
 
-func count(o object, key string) (int, bool) {
+func readCount(o object, key string) (int, bool) {
 	v, _, err := o.get(key)
 	n, ok := v.(json.Number)
 	if err != nil || !ok {

@@ -87,16 +87,16 @@ func (h host) startFor(m Model) Rung {
 	switch {
 	case m.Rung != "":
 		return m.Rung
-	case h.thinking == dialectAnthropic && m.thinks():
+	case h.thinking == dialectAnthropic && m.isThinking():
 		// Thinking and a forced tool exclude each other there.
 		return RungJSONObject
 	}
 	return h.start
 }
 
-// omits are the parameters not to send to a model in the first place.
-func (h host) omits(m Model) []string {
-	if h.thinking == dialectAnthropic && m.thinks() {
+// omittedParameters are the parameters not to send to a model in the first place.
+func (h host) omittedParameters(m Model) []string {
+	if h.thinking == dialectAnthropic && m.isThinking() {
 		return append([]string{"temperature"}, h.omit...) // only 1 is allowed then
 	}
 	return h.omit

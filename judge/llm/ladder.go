@@ -65,8 +65,8 @@ func newLadder(start manner, fixed bool) *ladder {
 	return &ladder{start: start, fixed: fixed, manner: start}
 }
 
-// present returns the manner to ask in and its version.
-func (l *ladder) present() (manner, int) {
+// current returns the manner to ask in and its version.
+func (l *ladder) current() (manner, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.manner, l.version
@@ -85,7 +85,7 @@ func (l *ladder) enter(ctx context.Context) (leads bool, err error) {
 		l.mu.Lock()
 		busy := l.busy
 		if busy == nil {
-			if leads = l.old(); leads {
+			if leads = l.isStale(); leads {
 				l.set(l.start)
 				l.busy = make(chan struct{})
 			}
@@ -101,8 +101,8 @@ func (l *ladder) enter(ctx context.Context) (leads bool, err error) {
 	}
 }
 
-// old reports whether the present manner is a lesser one that was found out long ago.
-func (l *ladder) old() bool {
+// isStale reports whether the present manner is a lesser one that was found out long ago.
+func (l *ladder) isStale() bool {
 	return !l.since.IsZero() && time.Since(l.since) >= ladderTTL && !l.manner.equal(l.start)
 }
 
@@ -114,11 +114,11 @@ func (l *ladder) leave() {
 	l.busy = nil
 }
 
-// refused is called by whoever was refused in a version of the manner. Unless somebody
+// noteRefusal is called by whoever was refused in a version of the manner. Unless somebody
 // else sees to it, or has, it changes the manner with lower, and the caller then leads
 // the negotiation until he calls leave. It returns false for ok when there is nothing
 // to change.
-func (l *ladder) refused(version int, leading bool, lower func(manner) (manner, bool)) (leads, ok bool) {
+func (l *ladder) noteRefusal(version int, leading bool, lower func(manner) (manner, bool)) (leads, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !leading && (l.busy != nil || l.version != version) {
@@ -135,10 +135,10 @@ func (l *ladder) refused(version int, leading bool, lower func(manner) (manner, 
 	return true, true
 }
 
-// note counts what came of an answer in a version of the manner. Unusable answers in a
+// noteAnswer counts what came of an answer in a version of the manner. Unusable answers in a
 // row are a sign that the rung is accepted and ignored: the next question is asked one
 // rung lower. Whatever else happened says nothing about the manner.
-func (l *ladder) note(version int, err error) {
+func (l *ladder) noteAnswer(version int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if version != l.version {
@@ -158,19 +158,19 @@ func (l *ladder) note(version int, err error) {
 	if l.since.IsZero() {
 		l.since = time.Now()
 	}
-	if below, ok := l.manner.below(); ok && l.poor >= poorAnswers && !l.fixed {
+	if below, ok := l.manner.nextLower(); ok && l.poor >= poorAnswers && !l.fixed {
 		l.set(below)
 	}
 }
 
-// negotiated finds out how the endpoint can be asked, by asking: what it refuses is
+// wrapNegotiate finds out how the endpoint can be asked, by asking: what it refuses is
 // left out, or asked for one rung lower, and the question put again. next is the way
 // to e.Complete. It stands outside of breaker, places and attempt timeout, so that
 // each call has its own; refusals never count as failures there.
 //
 // One caller at a time negotiates and the others wait for what he finds, as long as
 // their contexts last. Slow and failing endpoints change nothing.
-func (e *endpoint) negotiated(next Completer) Completer {
+func (e *endpoint) wrapNegotiate(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		leading, calls := false, 0
 		defer func() {
@@ -182,13 +182,13 @@ func (e *endpoint) negotiated(next Completer) Completer {
 			if !leading {
 				leads, err := e.ladder.enter(ctx)
 				if err != nil {
-					return Reply{}, e.signed(err, calls)
+					return Reply{}, e.signAny(err, calls)
 				}
 				leading = leads
 			}
-			_, version := e.ladder.present()
+			_, version := e.ladder.current()
 			reply, err := next.Complete(ctx, req)
-			e.ladder.note(version, err)
+			e.ladder.noteAnswer(version, err)
 			var fail *Error
 			if !errors.As(err, &fail) {
 				reply.Calls += calls
@@ -200,10 +200,10 @@ func (e *endpoint) negotiated(next Completer) Completer {
 			}
 			ok := again < maxNegotiation
 			if ok {
-				leading, ok = e.ladder.refused(version, leading, func(at manner) (manner, bool) { return e.lower(at, fail.Param) })
+				leading, ok = e.ladder.noteRefusal(version, leading, func(at manner) (manner, bool) { return e.lowerManner(at, fail.Param) })
 			}
 			if !ok {
-				return Reply{}, e.cannot(fail, again).afterCalls(calls)
+				return Reply{}, e.finalRefusal(fail, again).afterCalls(calls)
 			}
 		}
 	})
@@ -216,10 +216,10 @@ func (e *Error) afterCalls(calls int) *Error {
 	return &summed
 }
 
-// cannot is the refusal that nothing more can be done about.
-func (e *endpoint) cannot(fail *Error, again int) *Error {
+// finalRefusal is the refusal that nothing more can be done about.
+func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
 	told := *fail
-	at, _ := e.ladder.present()
+	at, _ := e.ladder.current()
 	switch {
 	case again >= maxNegotiation:
 		told.Advice = "ask again: what was found out is kept, and the endpoint may have said all that it refuses"
@@ -233,27 +233,27 @@ func (e *endpoint) cannot(fail *Error, again int) *Error {
 	return &told
 }
 
-// lower is the manner to try when the endpoint refused param: without it, if it is one
+// lowerManner is the manner to try when the endpoint refused param: without it, if it is one
 // that can be left out and is sent, and else one rung lower.
-func (e *endpoint) lower(at manner, param string) (manner, bool) {
-	param = e.sent(at, param)
+func (e *endpoint) lowerManner(at manner, param string) (manner, bool) {
+	param = e.sentParameter(at, param)
 	switch param {
 	case "":
-		below, ok := at.below()
+		below, ok := at.nextLower()
 		return below, ok && !e.ladder.fixed
 	case paramEffort:
-		w := e.parameters(at, nil, e.maxTokens)
-		if softer(w.ReasoningEffort) != "" {
+		w := e.requestParameters(at, nil, e.maxTokens)
+		if lowerEffort(w.ReasoningEffort) != "" {
 			return at.without(paramEffort + "=" + w.ReasoningEffort), true
 		}
 	}
 	return at.without(param), true
 }
 
-// sent is the parameter that can be left out and that a refusal is about, "" when it
+// sentParameter is the parameter that can be left out and that a refusal is about, "" when it
 // is about the rung or nobody knows what. Endpoints name parts of parameters, and
 // gateways what they made of ours.
-func (e *endpoint) sent(at manner, param string) string {
+func (e *endpoint) sentParameter(at manner, param string) string {
 	param, _, _ = strings.Cut(strings.ToLower(param), "[")
 	name, _, _ := strings.Cut(param, ".")
 	alike := []string{name}
@@ -265,7 +265,7 @@ func (e *endpoint) sent(at manner, param string) string {
 	}
 	droppable := append([]string{paramTemperature, paramSeed, paramMaxTokens, paramCompletionTokens, paramParallel}, thinkingParams...)
 	for _, n := range alike {
-		if slices.Contains(droppable, n) && e.sends(at, n) {
+		if slices.Contains(droppable, n) && e.sendsParameter(at, n) {
 			return n
 		}
 	}

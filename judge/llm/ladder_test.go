@@ -185,7 +185,7 @@ func TestNegotiation(t *testing.T) {
 			p := &picky{t: t, refuses: c.refuses, named: c.named}
 			c.model.ID = "m"
 			e := mustEndpoint(t, c.model, Config{Doer: p})
-			client := e.negotiated(e)
+			client := e.wrapNegotiate(e)
 			reply, err := client.Complete(t.Context(), testRequest())
 			if err != nil {
 				t.Fatal(err)
@@ -225,7 +225,7 @@ func TestFixedRungIsNeverLeft(t *testing.T) {
 	t.Parallel()
 	p := &picky{t: t, refuses: []string{"response_format"}}
 	e := mustEndpoint(t, Model{Name: "judge", ID: "m", Rung: RungJSONObject}, Config{Doer: p})
-	_, err := e.negotiated(e).Complete(t.Context(), testRequest())
+	_, err := e.wrapNegotiate(e).Complete(t.Context(), testRequest())
 	var fail *Error
 	if !errors.As(err, &fail) || fail.Class != ClassConfig || fail.Calls != 1 || !strings.Contains(fail.Message, "json_object") || fail.Advice == "" {
 		t.Errorf("error = %+v", err)
@@ -239,7 +239,7 @@ func TestNothingLeftToDrop(t *testing.T) {
 	t.Parallel()
 	p := &picky{t: t, refuses: []string{"stream"}}
 	e := mustEndpoint(t, Model{Name: "judge", ID: "m"}, Config{Doer: p})
-	_, err := e.negotiated(e).Complete(t.Context(), testRequest())
+	_, err := e.wrapNegotiate(e).Complete(t.Context(), testRequest())
 	var fail *Error
 	if !errors.As(err, &fail) || fail.Class != ClassCapability || fail.Calls != 4 || fail.Model != "judge" || !strings.Contains(fail.Advice, "nothing is left") {
 		t.Errorf("error = %+v", err)
@@ -253,7 +253,7 @@ func TestNegotiationIsBoundedAndGoesOnLater(t *testing.T) {
 	t.Parallel()
 	p := &picky{t: t, refuses: []string{"response_format", "tools", "temperature", "seed", "max_tokens"}}
 	e := mustEndpoint(t, Model{ID: "m"}, Config{Doer: p})
-	client := e.negotiated(e)
+	client := e.wrapNegotiate(e)
 	_, err := client.Complete(t.Context(), testRequest())
 	var fail *Error
 	if !errors.As(err, &fail) || fail.Class != ClassCapability || fail.Calls != 1+maxNegotiation || !strings.Contains(fail.Advice, "ask again") {
@@ -277,7 +277,7 @@ func TestFailuresChangeNothing(t *testing.T) {
 		e := mustEndpoint(t, Model{ID: "m"}, Config{})
 		before := e.Capabilities()
 		asked := 0
-		client := e.negotiated(CompleterFunc(func(context.Context, Request) (Reply, error) {
+		client := e.wrapNegotiate(CompleterFunc(func(context.Context, Request) (Reply, error) {
 			asked++
 			return Reply{}, &Error{Class: class, Calls: 1}
 		}))
@@ -320,7 +320,7 @@ func TestPoorAnswersStepDown(t *testing.T) {
 			e := mustEndpoint(t, c.model, Config{})
 			var class Class
 			calls := 0
-			client := e.negotiated(CompleterFunc(func(context.Context, Request) (Reply, error) {
+			client := e.wrapNegotiate(CompleterFunc(func(context.Context, Request) (Reply, error) {
 				calls++
 				if class == good {
 					return Reply{Calls: 1}, nil
@@ -345,29 +345,29 @@ func TestPoorAnswersStepDown(t *testing.T) {
 // Whoever comes late with what he learnt of a manner that is no longer changes nothing.
 func TestLateNewsOfTheLadder(t *testing.T) {
 	t.Parallel()
-	lower := func(at manner) (manner, bool) { return at.below() }
+	lower := func(at manner) (manner, bool) { return at.nextLower() }
 	l := newLadder(manner{rung: RungJSONSchema}, false)
-	_, old := l.present()
-	if leads, ok := l.refused(old, false, lower); !leads || !ok {
+	_, old := l.current()
+	if leads, ok := l.noteRefusal(old, false, lower); !leads || !ok {
 		t.Fatalf("the first refused: leads %v, ok %v", leads, ok)
 	}
-	_, now := l.present()
+	_, now := l.current()
 	for _, c := range []struct {
 		name    string
 		version int
 	}{{"somebody negotiates", now}, {"somebody negotiates, and the news are old", old}} {
-		if leads, ok := l.refused(c.version, false, lower); leads || !ok {
+		if leads, ok := l.noteRefusal(c.version, false, lower); leads || !ok {
 			t.Errorf("%s: leads %v, ok %v", c.name, leads, ok)
 		}
 	}
 	l.leave()
-	if leads, ok := l.refused(old, false, lower); leads || !ok {
+	if leads, ok := l.noteRefusal(old, false, lower); leads || !ok {
 		t.Errorf("somebody has negotiated: leads %v, ok %v", leads, ok)
 	}
 	for range poorAnswers {
-		l.note(old, &Error{Class: ClassMalformed})
+		l.noteAnswer(old, &Error{Class: ClassMalformed})
 	}
-	if at, version := l.present(); at.rung != RungTool || version != now {
+	if at, version := l.current(); at.rung != RungTool || version != now {
 		t.Errorf("old news led to %s", at.rung)
 	}
 }
@@ -377,7 +377,7 @@ func TestOneNegotiatesForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &picky{t: t, refuses: []string{"response_format", "tools", "seed"}, after: time.Second}
 		e := mustEndpoint(t, Model{ID: "m"}, Config{Doer: p})
-		client := e.negotiated(e)
+		client := e.wrapNegotiate(e)
 		var wg sync.WaitGroup
 		var answered atomic.Int32
 		call := func() {
@@ -416,7 +416,7 @@ func TestWaitingHonoursTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &picky{t: t, refuses: []string{"response_format=json_schema"}, after: 10 * time.Second}
 		e := mustEndpoint(t, Model{Name: "judge", ID: "m"}, Config{Doer: p})
-		client := e.negotiated(e)
+		client := e.wrapNegotiate(e)
 		done := make(chan error, 1)
 		go func() {
 			_, err := client.Complete(t.Context(), testRequest())
@@ -452,7 +452,7 @@ func TestNegotiatorLost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e := mustEndpoint(t, Model{ID: "m"}, Config{})
 			var calls atomic.Int32
-			client := e.negotiated(CompleterFunc(func(ctx context.Context, _ Request) (Reply, error) {
+			client := e.wrapNegotiate(CompleterFunc(func(ctx context.Context, _ Request) (Reply, error) {
 				switch calls.Add(1) {
 				case 1:
 					return Reply{}, &Error{Class: ClassCapability, Param: "response_format", Calls: 1}
@@ -505,7 +505,7 @@ func TestOldKnowledgeIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &picky{t: t, refuses: []string{"response_format", "seed"}, after: time.Second}
 		e := mustEndpoint(t, Model{ID: "m"}, Config{Doer: p})
-		client := e.negotiated(e)
+		client := e.wrapNegotiate(e)
 		complete := func() Reply {
 			t.Helper()
 			reply, err := client.Complete(t.Context(), testRequest())
@@ -576,7 +576,7 @@ func TestNegotiationProperty(t *testing.T) {
 			Thinking: rapid.SampledFrom(append(efforts, "", "off")).Draw(rt, "thinking"),
 			BaseURL:  rapid.SampledFrom([]string{"api.openai.com", "api.anthropic.com", "api.deepseek.com", "openrouter.ai", "localhost:8000", "dashscope.aliyuncs.com"}).Draw(rt, "base"),
 		}, Config{Doer: p})
-		client := e.negotiated(e)
+		client := e.wrapNegotiate(e)
 		var last Reply
 		var err error
 		for range 4 {

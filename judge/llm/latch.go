@@ -22,12 +22,12 @@ type latch struct {
 
 func newLatch(cfg Config) *latch { return &latch{quota: cfg.QuotaLatch, config: cfg.ConfigLatch} }
 
-// lasts is for how long a failure is remembered, 0 for not at all.
-func (l *latch) lasts(err error) time.Duration {
+// duration is for how long a failure is remembered, 0 for not at all.
+func (l *latch) duration(err error) time.Duration {
 	if errors.Is(err, ErrCassetteMiss) {
 		return 0 // the next question may be on the cassette
 	}
-	if fail := ours(err); fail == nil || fail.Calls == 0 {
+	if fail := asError(err); fail == nil || fail.Calls == 0 {
 		return 0 // the question was wrong: the endpoint was not asked
 	}
 	switch ClassOf(err) {
@@ -53,10 +53,10 @@ func (l *latch) enter() (probes bool, kept *Error) {
 		l.probing = true
 		return true, nil
 	}
-	return false, l.remembered(left)
+	return false, l.refusal(left)
 }
 
-func (l *latch) remembered(left time.Duration) *Error {
+func (l *latch) refusal(left time.Duration) *Error {
 	kept := *l.fail
 	kept.Calls, kept.Usage, kept.RetryAfter = 0, nil, max(left, time.Second)
 	kept.Message = fmt.Sprintf("%s (remembered from before; it is asked again in %v)", kept.Message, kept.RetryAfter.Round(time.Second))
@@ -69,7 +69,7 @@ func (l *latch) leave(probed bool, err error) {
 	if probed {
 		l.probing = false
 	}
-	fail, lasts := ours(err), l.lasts(err)
+	fail, lasts := asError(err), l.duration(err)
 	switch {
 	case lasts > 0:
 		l.fail, l.until = fail, time.Now().Add(lasts)
@@ -78,8 +78,8 @@ func (l *latch) leave(probed bool, err error) {
 	}
 }
 
-// now is the remembered failure with when it ends, nil when there is none.
-func (l *latch) now() (*Error, time.Time) {
+// current is the remembered failure with when it ends, nil when there is none.
+func (l *latch) current() (*Error, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fail, l.until

@@ -19,7 +19,9 @@ func TestOneProbesALatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(c.cfg.ConfigLatch)
-		f.do = func(ctx context.Context, _ int, _ Request) (Reply, error) { return good(), sleep(ctx, time.Second) }
+		f.do = func(ctx context.Context, _ int, _ Request) (Reply, error) {
+			return good(), sleepContext(ctx, time.Second)
+		}
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() { _, _ = c.Complete(t.Context(), Request{}) })

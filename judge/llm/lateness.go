@@ -73,7 +73,7 @@ func (l *lateness) leave(caller string, err error) {
 // isLate reports whether an answer did not come although it had its whole time: what is
 // cut short by the deadline of its question says nothing.
 func isLate(err error) bool {
-	fail := ours(err)
+	fail := asError(err)
 	return fail != nil && fail.Class == ClassTimeout && (fail.whole || fail.Status != 0)
 }
 
@@ -89,16 +89,16 @@ func (l *lateness) probe(ctx context.Context, once Completer, model string) erro
 	ended := false
 	defer func() {
 		if !ended { // a panic below must not keep others from probing
-			_ = l.probed(nil, false)
+			_ = l.recordProbe(nil, false)
 		}
 	}()
 	alone := l.idle()
 	_, err := once.Complete(ctx, probeOf(model))
 	ended = true
-	return l.probed(err, alone && l.idle())
+	return l.recordProbe(err, alone && l.idle())
 }
 
-func (l *lateness) probed(err error, alone bool) error {
+func (l *lateness) recordProbe(err error, alone bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.probing = false

@@ -16,13 +16,13 @@ type notBefore struct {
 	limit Class // why
 }
 
-func (g *notBefore) left() time.Duration {
+func (g *notBefore) remaining() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return time.Until(g.until)
 }
 
-func (g *notBefore) shut(d time.Duration, limit Class) {
+func (g *notBefore) closeFor(d time.Duration, limit Class) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if until := time.Now().Add(min(d, longestWait)); until.After(g.until) {
@@ -48,8 +48,8 @@ func withNotBefore(next Completer, g *notBefore) Completer {
 			return Reply{}, err
 		}
 		reply, err := next.Complete(ctx, req)
-		if fail := ours(err); fail != nil && fail.RetryAfter > 0 && (fail.Class == ClassRateLimited || fail.Class == ClassOverloaded) {
-			g.shut(fail.RetryAfter, fail.Class)
+		if fail := asError(err); fail != nil && fail.RetryAfter > 0 && (fail.Class == ClassRateLimited || fail.Class == ClassOverloaded) {
+			g.closeFor(fail.RetryAfter, fail.Class)
 		}
 		return reply, err
 	})

@@ -48,7 +48,7 @@ func TestNotBefore(t *testing.T) {
 					}
 					return
 				}
-				if ClassOf(err) != ClassNotBefore || ours(err).RetryAfter != tc.left || calls != before {
+				if ClassOf(err) != ClassNotBefore || asError(err).RetryAfter != tc.left || calls != before {
 					t.Errorf("%v, %d calls; want to be kept away for %v", err, calls-before, tc.left)
 				}
 				pass(tc.left)

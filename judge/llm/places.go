@@ -17,7 +17,7 @@ func withPlace(next Completer, places *fairshare.Queue) Completer {
 		}
 		ended := ctx.Err() != nil // also where it ended just when a place was free
 		switch {
-		case ended && ours(contextError(ctx)) == nil:
+		case ended && asError(contextError(ctx)) == nil:
 			return Reply{}, contextError(ctx) // the caller left
 		case ended || errors.Is(err, fairshare.ErrBusy):
 			return Reply{}, &Error{Class: ClassBusy, Message: "too many questions wait for this endpoint"}

@@ -20,9 +20,9 @@ func TestNoisyNeighbour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(ctx context.Context, _ int, req Request) (Reply, error) {
 			if req.Caller == "noisy" {
-				return good(), sleep(ctx, 9*time.Second)
+				return good(), sleepContext(ctx, 9*time.Second)
 			}
-			return good(), sleep(ctx, time.Second)
+			return good(), sleepContext(ctx, time.Second)
 		}}
 		c := clientOver(t, Config{CallerRequests: -1}, f)
 		var noise sync.WaitGroup
@@ -69,12 +69,12 @@ func TestWaitingIsNoFailure(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, tooLate(time.Second))
 		defer cancel()
-		if _, err := c.Complete(ctx, Request{Caller: "alice"}); ClassOf(err) != ClassBusy || !ours(err).IsBusy() {
+		if _, err := c.Complete(ctx, Request{Caller: "alice"}); ClassOf(err) != ClassBusy || !asError(err).IsBusy() {
 			t.Errorf("our time is over: %v", err)
 		}
 		left, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
-		if _, err := c.Complete(left, Request{Caller: "alice"}); !errors.Is(err, context.DeadlineExceeded) || ours(err) != nil {
+		if _, err := c.Complete(left, Request{Caller: "alice"}); !errors.Is(err, context.DeadlineExceeded) || asError(err) != nil {
 			t.Errorf("the caller's is: %v", err)
 		}
 		release()
@@ -88,7 +88,9 @@ func TestWaitingIsNoFailure(t *testing.T) {
 func TestModelsOfAHostShareItsPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) { return good(), sleep(ctx, 5*time.Second) }}
+		f := &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) {
+			return good(), sleepContext(ctx, 5*time.Second)
+		}}
 		c, err := newClient(Config{Models: []Model{{ID: "a"}, {ID: "b"}}, Parallel: 2}, func(Model) (innermost, error) {
 			return innermost{f, func(next Completer) Completer { return next }, func() Capabilities { return Capabilities{} }, "one.host"}, nil
 		})

@@ -37,8 +37,8 @@ func newQuality(cfg Config) *quality {
 	}
 }
 
-// of returns a caller's record. The caller of it holds the lock.
-func (q *quality) of(name string) *caller {
+// callerRecord returns a caller's record. The caller of it holds the lock.
+func (q *quality) callerRecord(name string) *caller {
 	if e, ok := q.callers[name]; ok {
 		q.recent.MoveToFront(e)
 		return e.Value.(*caller) //nolint:forcetypeassert // the list holds nothing else
@@ -57,7 +57,7 @@ func (q *quality) of(name string) *caller {
 func (q *quality) enter(name string) (probes bool, kept *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.of(name)
+	c := q.callerRecord(name)
 	if c.until.IsZero() {
 		return false, nil
 	}
@@ -76,7 +76,7 @@ func (q *quality) enter(name string) (probes bool, kept *Error) {
 func (q *quality) leave(name string, probed bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.of(name)
+	c := q.callerRecord(name)
 	if probed {
 		c.probing = false
 	}
@@ -103,8 +103,8 @@ func (q *quality) leave(name string, probed bool, err error) {
 	}
 }
 
-// latched counts callers that are kept from asking now.
-func (q *quality) latched() int {
+// countLatched counts callers that are kept from asking now.
+func (q *quality) countLatched() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := 0

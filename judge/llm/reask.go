@@ -10,9 +10,9 @@ import (
 // that the model quoted would come back as an instruction.
 func withReask(next Completer, cfg Config, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		budget := spend(ctx)
-		reply, err := checked(next.Complete(ctx, req))(req)
-		fail := ours(err)
+		budget := spendCall(ctx)
+		reply, err := checkReply(next.Complete(ctx, req))(req)
+		fail := asError(err)
 		if fail == nil || !fail.Class.Traits().Reask || budget.left <= 0 || budget.reasked || req.Complaint != "" {
 			return reply, err
 		}
@@ -24,10 +24,10 @@ func withReask(next Completer, cfg Config, count *counters) Completer {
 		count.reask()
 		budget.left--
 		budget.reasked = true
-		reply, err = checked(next.Complete(ctx, again))(req)
+		reply, err = checkReply(next.Complete(ctx, again))(req)
 		reply.Calls += fail.Calls
 		if err != nil {
-			if second := ours(err); second != nil && second.Class == ClassShareSpent {
+			if second := asError(err); second != nil && second.Class == ClassShareSpent {
 				return Reply{}, fail // that it was not asked again says less than what it answered
 			} else if second != nil {
 				return Reply{}, second.afterCalls(second.Calls + fail.Calls)
@@ -39,15 +39,15 @@ func withReask(next Completer, cfg Config, count *counters) Completer {
 	})
 }
 
-// checked holds a reply against what the caller can use.
-func checked(reply Reply, err error) func(Request) (Reply, error) {
+// checkReply holds a reply against what the caller can use.
+func checkReply(reply Reply, err error) func(Request) (Reply, error) {
 	return func(req Request) (Reply, error) {
 		if err != nil || req.Check == nil {
 			return reply, err
 		}
 		if wrong := req.Check(reply.Answer); wrong != nil {
 			return Reply{}, &Error{
-				Class: ClassInconsistent, Message: printable(wrong.Error()), Model: reply.Model, Endpoint: reply.Endpoint,
+				Class: ClassInconsistent, Message: quoteForeign(wrong.Error()), Model: reply.Model, Endpoint: reply.Endpoint,
 				Breaker: reply.Breaker, Calls: reply.Calls, Usage: reply.Usage,
 			}
 		}
@@ -84,7 +84,7 @@ func tokensOf(req Request, cfg Config) int {
 		return cfg.MaxTokens
 	}
 	for _, m := range cfg.Models {
-		if m.Name == req.Model && m.thinks() {
+		if m.Name == req.Model && m.isThinking() {
 			return defaultThinkingTokens
 		}
 	}

@@ -38,7 +38,7 @@ func TestReask(t *testing.T) {
 		t.Errorf("what the caller cannot use: %+v, %v", reply, err)
 	}
 	stubborn := clientOver(t, Config{}, &fake{do: func(context.Context, int, Request) (Reply, error) { return Reply{}, nil }})
-	if _, err := stubborn.Complete(t.Context(), Request{Check: check}); ClassOf(err) != ClassInconsistent || ours(err).Calls != 2 {
+	if _, err := stubborn.Complete(t.Context(), Request{Check: check}); ClassOf(err) != ClassInconsistent || asError(err).Calls != 2 {
 		t.Errorf("twice: %v", err)
 	}
 }
@@ -123,10 +123,10 @@ func TestReaskOnce(t *testing.T) {
 				var complains []bool
 				c := clientOver(t, Config{MaxCalls: most}, &fake{do: func(_ context.Context, n int, req Request) (Reply, error) {
 					complains = append(complains, req.Complaint != "")
-					return Reply{}, &Error{Class: pick(n == 2, ClassNetwork, ClassMalformed)}
+					return Reply{}, &Error{Class: choose(n == 2, ClassNetwork, ClassMalformed)}
 				}})
 				_, err := c.Complete(t.Context(), Request{})
-				if !slices.Equal(complains, want) || ours(err).Calls != len(want) {
+				if !slices.Equal(complains, want) || asError(err).Calls != len(want) {
 					t.Errorf("%v, %v", complains, err)
 				}
 			})

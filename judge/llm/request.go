@@ -43,19 +43,19 @@ type wireRequest struct {
 	EnableThinking *bool          `json:"enable_thinking,omitempty"`
 }
 
-// encode returns the body of a request in a manner.
-func (e *endpoint) encode(req Request, at manner) ([]byte, error) {
+// encodeRequest returns the body of a request in a manner.
+func (e *endpoint) encodeRequest(req Request, at manner) ([]byte, error) {
 	schema := bytes.TrimSpace(req.Schema)
-	if at.enforces() && (len(schema) == 0 || schema[0] != '{' || !json.Valid(schema)) {
+	if at.enforcesSchema() && (len(schema) == 0 || schema[0] != '{' || !json.Valid(schema)) {
 		return nil, errors.New("the request has no JSON Schema of the answer")
 	}
-	w := e.parameters(at, schema, e.bound(req))
-	w.Messages = messages(req, at)
-	return marshal(w)
+	w := e.requestParameters(at, schema, e.answerTokens(req))
+	w.Messages = buildMessages(req, at)
+	return marshalPlain(w)
 }
 
-// parameters is a request without its messages.
-func (e *endpoint) parameters(at manner, schema json.RawMessage, bound int) wireRequest {
+// requestParameters is a request without its messages.
+func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound int) wireRequest {
 	zero, seed := float32(0), 0
 	w := wireRequest{Temperature: &zero}
 	w.Model = e.model.ID
@@ -84,28 +84,28 @@ func (e *endpoint) parameters(at manner, schema json.RawMessage, bound int) wire
 		w.ResponseFormat = &openai.ChatCompletionResponseFormat{Type: openai.ChatCompletionResponseFormatTypeJSONObject}
 	case RungPrompt:
 	}
-	e.host.think(e.model, at, bound, &w)
-	at.strip(&w)
+	e.host.setThinking(e.model, at, bound, &w)
+	at.stripRefused(&w)
 	return w
 }
 
-// bound is the number of tokens that an answer may have.
-func (e *endpoint) bound(req Request) int {
+// answerTokens is the number of tokens that an answer may have.
+func (e *endpoint) answerTokens(req Request) int {
 	n := e.maxTokens
 	if req.MaxTokens > 0 {
 		n = req.MaxTokens
 	}
-	if e.host.thinking == dialectAnthropic && e.model.thinks() {
+	if e.host.thinking == dialectAnthropic && e.model.isThinking() {
 		n = max(n, 2*leastBudget) // or nothing would be left for the answer
 	}
 	return n
 }
 
-// messages are the texts of a request: the data last, and after it only what was
+// buildMessages are the texts of a request: the data last, and after it only what was
 // wrong with an earlier answer.
-func messages(req Request, at manner) []openai.ChatCompletionMessage {
+func buildMessages(req Request, at manner) []openai.ChatCompletionMessage {
 	system := req.System
-	if !at.enforces() && req.Shape != "" {
+	if !at.enforcesSchema() && req.Shape != "" {
 		system = strings.TrimSpace(system + "\n\n" + req.Shape)
 	}
 	if at.rung == RungJSONObject && !strings.Contains(strings.ToLower(system), "json") {
@@ -127,9 +127,9 @@ func messages(req Request, at manner) []openai.ChatCompletionMessage {
 	return out
 }
 
-// sends reports whether a request in this manner has a parameter at its top level.
-func (e *endpoint) sends(at manner, param string) bool {
-	b, err := marshal(e.parameters(at, json.RawMessage("{}"), e.maxTokens))
+// sendsParameter reports whether a request in this manner has a parameter at its top level.
+func (e *endpoint) sendsParameter(at manner, param string) bool {
+	b, err := marshalPlain(e.requestParameters(at, json.RawMessage("{}"), e.maxTokens))
 	if err != nil {
 		return false
 	}
@@ -141,8 +141,8 @@ func (e *endpoint) sends(at manner, param string) bool {
 	return ok
 }
 
-// marshal is json.Marshal that leaves <, > and & alone: a cassette is read by people.
-func marshal(v any) ([]byte, error) {
+// marshalPlain is json.Marshal that leaves <, > and & alone: a cassette is read by people.
+func marshalPlain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -160,11 +160,11 @@ type manner struct {
 	refused []string
 }
 
-// enforces reports whether the endpoint is told the schema, so that it need not be
+// enforcesSchema reports whether the endpoint is told the schema, so that it need not be
 // told in words.
-func (at manner) enforces() bool { return at.rung == RungJSONSchema || at.rung == RungTool }
+func (at manner) enforcesSchema() bool { return at.rung == RungJSONSchema || at.rung == RungTool }
 
-func (at manner) refuses(param string) bool { return slices.Contains(at.refused, param) }
+func (at manner) isRefused(param string) bool { return slices.Contains(at.refused, param) }
 
 // without is the manner that leaves these out as well.
 func (at manner) without(params ...string) manner {
@@ -173,8 +173,8 @@ func (at manner) without(params ...string) manner {
 	return manner{at.rung, slices.Compact(refused)}
 }
 
-// below is the manner one rung lower, false on the lowest.
-func (at manner) below() (manner, bool) {
+// nextLower is the manner one rung lower, false on the lowest.
+func (at manner) nextLower() (manner, bool) {
 	i := slices.Index(rungs, at.rung) + 1
 	if i >= len(rungs) {
 		return at, false
@@ -193,23 +193,23 @@ func (at manner) boundName(completion bool) string {
 		slices.Reverse(names)
 	}
 	for _, n := range names {
-		if !at.refuses(n) {
+		if !at.isRefused(n) {
 			return n
 		}
 	}
 	return ""
 }
 
-// effort is the effort to send when want is wanted.
-func (at manner) effort(want string) string {
-	for want != "" && at.refuses(paramEffort+"="+want) {
-		want = softer(want)
+// effortFor is the effort to send when want is wanted.
+func (at manner) effortFor(want string) string {
+	for want != "" && at.isRefused(paramEffort+"="+want) {
+		want = lowerEffort(want)
 	}
 	return want
 }
 
-// strip takes out what the endpoint refuses.
-func (at manner) strip(w *wireRequest) {
+// stripRefused takes out what the endpoint refuses.
+func (at manner) stripRefused(w *wireRequest) {
 	for _, p := range at.refused {
 		switch p {
 		case paramTemperature:

@@ -33,8 +33,8 @@ func mustEndpoint(t testing.TB, m Model, cfg Config) *endpoint {
 // sentBy is the top level of the body that an endpoint would send now.
 func sentBy(t *testing.T, e *endpoint, req Request) map[string]json.RawMessage {
 	t.Helper()
-	at, _ := e.ladder.present()
-	body, err := e.encode(req, at)
+	at, _ := e.ladder.current()
+	body, err := e.encodeRequest(req, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +67,8 @@ func TestBodyPerRung(t *testing.T) {
 		t.Run(string(rung), func(t *testing.T) {
 			t.Parallel()
 			e := mustEndpoint(t, Model{ID: "m", Rung: rung}, Config{})
-			at, _ := e.ladder.present()
-			got, err := e.encode(testRequest(), at)
+			at, _ := e.ladder.current()
+			got, err := e.encodeRequest(testRequest(), at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,8 +153,8 @@ func TestSchemaIsNeeded(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{"", "null", "true", "{", `{"a":1}}`} {
 		e := mustEndpoint(t, Model{ID: "m"}, Config{})
-		at, _ := e.ladder.present()
-		if body, err := e.encode(Request{User: "u", Schema: json.RawMessage(schema)}, at); err == nil {
+		at, _ := e.ladder.current()
+		if body, err := e.encodeRequest(Request{User: "u", Schema: json.RawMessage(schema)}, at); err == nil {
 			t.Errorf("schema %q: sent %s", schema, body)
 		}
 	}

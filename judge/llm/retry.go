@@ -20,7 +20,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 		for try := 0; ; try++ {
 			reply, err := next.Complete(ctx, req)
 			reply.Calls += made
-			fail := ours(err)
+			fail := asError(err)
 			if fail == nil {
 				return reply, err
 			}
@@ -40,7 +40,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 				return Reply{}, fail
 			}
 			count.retry()
-			if err := sleep(ctx, wait); err != nil {
+			if err := sleepContext(ctx, wait); err != nil {
 				if isContext(err) {
 					return Reply{}, err
 				}
@@ -62,8 +62,8 @@ func backoff(cfg Config, tries int) time.Duration {
 	return wait
 }
 
-// sleep waits, or returns why the context ended.
-func sleep(ctx context.Context, d time.Duration) error {
+// sleepContext waits, or returns why the context ended.
+func sleepContext(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -83,8 +83,8 @@ type callBudget struct {
 
 type callBudgetKey struct{}
 
-// spend takes one call out of the budget of the question, if there is one.
-func spend(ctx context.Context) *callBudget {
+// spendCall takes one call out of the budget of the question, if there is one.
+func spendCall(ctx context.Context) *callBudget {
 	b, ok := ctx.Value(callBudgetKey{}).(*callBudget)
 	if !ok {
 		b = &callBudget{left: 2}
@@ -109,8 +109,8 @@ const leastRetries = 3
 
 func newRetryBudget(share float64) *retryBudget { return &retryBudget{share: share} }
 
-// turn begins a new minute when the old one is over. The caller holds the lock.
-func (b *retryBudget) turn() {
+// startMinute begins a new minute when the old one is over. The caller holds the lock.
+func (b *retryBudget) startMinute() {
 	now := time.Now()
 	switch passed := now.Sub(b.since); {
 	case b.since.IsZero() || passed >= 2*time.Minute:
@@ -123,14 +123,14 @@ func (b *retryBudget) turn() {
 func (b *retryBudget) call() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.turn()
+	b.startMinute()
 	b.calls++
 }
 
 func (b *retryBudget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.turn()
+	b.startMinute()
 	if b.retries >= max(leastRetries, int(b.share*float64(max(b.calls, b.before)))) {
 		return false
 	}

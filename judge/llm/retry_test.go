@@ -30,7 +30,7 @@ func TestRetryAfter(t *testing.T) {
 		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassRateLimited || time.Since(began) != 0 {
 			t.Errorf("it does not fit: %v after %v", err, time.Since(began))
 		}
-		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassNotBefore || ours(err).RetryAfter != time.Minute || f.calls.Load() != 1 {
+		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassNotBefore || asError(err).RetryAfter != time.Minute || f.calls.Load() != 1 {
 			t.Errorf("the gate: %v, %d calls", err, f.calls.Load())
 		}
 		pass(time.Minute)
@@ -45,9 +45,9 @@ func TestCallsOfOneQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(_ context.Context, n int, _ Request) (Reply, error) {
-			return Reply{}, &Error{Class: pick(n == 1, ClassMalformed, ClassNetwork)}
+			return Reply{}, &Error{Class: choose(n == 1, ClassMalformed, ClassNetwork)}
 		}}
-		if _, err := clientOver(t, Config{}, f).Complete(t.Context(), Request{}); ours(err).Calls != 3 || f.calls.Load() != 3 {
+		if _, err := clientOver(t, Config{}, f).Complete(t.Context(), Request{}); asError(err).Calls != 3 || f.calls.Load() != 3 {
 			t.Errorf("%v, %d calls", err, f.calls.Load())
 		}
 	})
@@ -119,7 +119,7 @@ func TestLeavingWhileWaiting(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, leave)
 		began := time.Now()
-		if _, err := c.Complete(ctx, Request{}); !errors.Is(err, context.Canceled) || ours(err) != nil || time.Since(began) != time.Second {
+		if _, err := c.Complete(ctx, Request{}); !errors.Is(err, context.Canceled) || asError(err) != nil || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})

@@ -15,19 +15,19 @@ const maxRetryAfter = time.Hour
 // when it does not say.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(header.Get("Retry-After-Ms")), 64); err == nil && ms > 0 {
-		return bounded(ms / 1000)
+		return boundSeconds(ms / 1000)
 	}
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
-		return bounded(seconds)
+		return boundSeconds(seconds)
 	}
 	if at, err := http.ParseTime(value); err == nil {
-		return bounded(at.Sub(now).Seconds())
+		return boundSeconds(at.Sub(now).Seconds())
 	}
 	return 0
 }
 
-func bounded(seconds float64) time.Duration {
+func boundSeconds(seconds float64) time.Duration {
 	if !(seconds > 0) {
 		return 0
 	}

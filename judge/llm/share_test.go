@@ -16,7 +16,7 @@ func TestCacheAndSharing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) {
-			return good(), sleep(ctx, time.Second)
+			return good(), sleepContext(ctx, time.Second)
 		}}
 		c := clientOver(t, Config{CacheEntries: 2}, f)
 		var wg sync.WaitGroup
@@ -79,7 +79,7 @@ func TestSharedFailures(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(context.Context, int, Request) (Reply, error){
 		"fails": func(ctx context.Context, _ int, _ Request) (Reply, error) {
-			if err := sleep(ctx, time.Second); err != nil {
+			if err := sleepContext(ctx, time.Second); err != nil {
 				return Reply{}, err
 			}
 			return Reply{}, &Error{Class: ClassFilter}
@@ -96,7 +96,7 @@ func TestSharedFailures(t *testing.T) {
 				for range 5 {
 					wg.Go(func() {
 						_, err := c.Complete(t.Context(), Request{Key: "k"})
-						if fail := ours(err); fail == nil || fail.Calls != int(f.calls.Load()) || fail.Model != "m0" {
+						if fail := asError(err); fail == nil || fail.Calls != int(f.calls.Load()) || fail.Model != "m0" {
 							t.Errorf("%+v", err)
 						}
 					})
@@ -162,7 +162,7 @@ func TestSharedRepliesShareNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := clientOver(t, Config{CacheTTL: -1}, &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) {
-			return Reply{Answer: Answer{Violations: []string{"v"}}}, sleep(ctx, time.Second)
+			return Reply{Answer: Answer{Violations: []string{"v"}}}, sleepContext(ctx, time.Second)
 		}})
 		var replies [2]Reply
 		var wg sync.WaitGroup

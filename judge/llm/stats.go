@@ -61,14 +61,14 @@ type LastError struct {
 func (c *Client) Stats() Stats {
 	s := c.count.copy()
 	for _, b := range c.models {
-		m := ModelStats{Name: b.Name, Capabilities: b.inner.capabilities(), Breaker: b.breaker.state(), Muted: b.quality.latched()}
+		m := ModelStats{Name: b.Name, Capabilities: b.inner.capabilities(), Breaker: b.breaker.state(), Muted: b.quality.countLatched()}
 		if b.late.isDown() {
 			m.Breaker = "open"
 		}
-		if left := b.gate.left(); left > 0 {
+		if left := b.gate.remaining(); left > 0 {
 			m.NotBefore = time.Now().Add(left)
 		}
-		if fail, until := b.latch.now(); fail != nil {
+		if fail, until := b.latch.current(); fail != nil {
 			m.Latched, m.LatchedUntil = fail.Class, until
 		}
 		m.P50, m.P95, m.LastError = b.seen.figures()
@@ -106,7 +106,7 @@ func (c *counters) note(r Reply, err error) {
 	c.add(func(s *Stats) {
 		s.Questions++
 		if err != nil {
-			if fail := ours(err); fail != nil {
+			if fail := asError(err); fail != nil {
 				s.Errors[fail.Class]++
 			}
 			return
@@ -127,8 +127,8 @@ func (c *counters) note(r Reply, err error) {
 // and some leave before it ends.
 func (c *counters) call(m Model, r Reply, err error) {
 	used, cost, answered := r.Usage, r.CostUSD, err == nil
-	if fail := ours(err); fail != nil {
-		used, cost = fail.Usage, m.cost(fail.Usage)
+	if fail := asError(err); fail != nil {
+		used, cost = fail.Usage, m.costOf(fail.Usage)
 		answered = fail.Class.Traits().Success
 	}
 	c.add(func(s *Stats) {
@@ -154,9 +154,9 @@ type observed struct {
 	last *LastError
 }
 
-// watch counts requests, and notes how long they take and what went wrong last. A
+// wrapObserve counts requests, and notes how long they take and what went wrong last. A
 // request that a caller left says neither.
-func (o *observed) watch(next Completer, m Model, count *counters) Completer {
+func (o *observed) wrapObserve(next Completer, m Model, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()
 		reply, err := next.Complete(ctx, req)
@@ -168,7 +168,7 @@ func (o *observed) watch(next Completer, m Model, count *counters) Completer {
 		}
 		o.took[o.n%len(o.took)] = time.Since(began)
 		o.n++
-		if fail := ours(err); fail != nil {
+		if fail := asError(err); fail != nil {
 			o.last = &LastError{Class: fail.Class, Message: fail.Message, Advice: fail.Advice, At: time.Now()}
 		}
 		return reply, err

@@ -69,7 +69,7 @@ func TestLatency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(ctx context.Context, n int, _ Request) (Reply, error) {
-			return good(), sleep(ctx, time.Duration(n)*time.Millisecond)
+			return good(), sleepContext(ctx, time.Duration(n)*time.Millisecond)
 		}}
 		c := clientOver(t, Config{}, f)
 		if m := c.Stats().Models[0]; m.P50 != 0 || m.P95 != 0 || m.LastError != nil {

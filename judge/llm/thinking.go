@@ -36,15 +36,15 @@ func (m Model) effort() string {
 	return m.Thinking
 }
 
-// thinks reports whether the model is told to think, so that it needs more time and
+// isThinking reports whether the model is told to think, so that it needs more time and
 // more tokens.
-func (m Model) thinks() bool {
+func (m Model) isThinking() bool {
 	e := m.effort()
 	return e != "" && e != "none"
 }
 
-// think writes the model's thinking mode into a request, in the words of its host.
-func (h host) think(m Model, at manner, bound int, w *wireRequest) {
+// setThinking writes the model's thinking mode into a request, in the words of its host.
+func (h host) setThinking(m Model, at manner, bound int, w *wireRequest) {
 	effort := m.effort()
 	if effort == "" {
 		return
@@ -52,14 +52,14 @@ func (h host) think(m Model, at manner, bound int, w *wireRequest) {
 	on := effort != "none"
 	switch h.thinking {
 	case dialectEffort:
-		w.ReasoningEffort = at.effort(h.nearest(effort))
+		w.ReasoningEffort = at.effortFor(h.nearestEffort(effort))
 	case dialectReasoning:
-		w.Reasoning = &wireReasoning{Effort: h.nearest(effort)}
+		w.Reasoning = &wireReasoning{Effort: h.nearestEffort(effort)}
 	case dialectDeepSeek:
 		w.Thinking = &wireThinking{Type: "disabled"}
 		if on {
 			w.Thinking.Type = "enabled"
-			w.ReasoningEffort = at.effort(h.nearest(effort))
+			w.ReasoningEffort = at.effortFor(h.nearestEffort(effort))
 		}
 	case dialectAnthropic:
 		w.Thinking = &wireThinking{Type: "disabled"}
@@ -71,14 +71,14 @@ func (h host) think(m Model, at manner, bound int, w *wireRequest) {
 	case dialectTemplate:
 		w.ChatTemplateKwargs = map[string]any{"enable_thinking": on}
 		if on {
-			w.ReasoningEffort = at.effort(h.nearest(effort))
+			w.ReasoningEffort = at.effortFor(h.nearestEffort(effort))
 		}
 	}
 }
 
-// nearest returns the effort that the host takes and that is nearest to the one
+// nearestEffort returns the effort that the host takes and that is nearest to the one
 // wanted.
-func (h host) nearest(want string) string {
+func (h host) nearestEffort(want string) string {
 	if h.efforts == "" {
 		return want
 	}
@@ -99,9 +99,9 @@ func effortDistance(effort string, at int) int {
 	return max(d, -d)
 }
 
-// softer is the effort to try when one was refused, "" to say nothing: models differ
+// lowerEffort is the effort to try when one was refused, "" to say nothing: models differ
 // in the ends of the scale, not in its middle.
-func softer(effort string) string {
+func lowerEffort(effort string) string {
 	switch effort {
 	case "none", "minimal":
 		return "low"

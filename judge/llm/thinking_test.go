@@ -35,7 +35,7 @@ func TestThinks(t *testing.T) {
 		"": false, "auto": false, "off": false, "none": false,
 		"minimal": true, "low": true, "medium": true, "high": true, "xhigh": true, "max": true,
 	} {
-		if got := (Model{Thinking: mode}).thinks(); got != want {
+		if got := (Model{Thinking: mode}).isThinking(); got != want {
 			t.Errorf("thinks with %q = %v, want %v", mode, got, want)
 		}
 	}
