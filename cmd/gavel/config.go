@@ -7,8 +7,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // configFlag is the --config flag of every command that judges, or looks at what a
@@ -61,7 +61,7 @@ func thisProgram() string {
 
 // badConfig tells every mistake of a configuration file, with its line.
 func badConfig(err error) error {
-	issues, ok := errors.AsType[strictdoc.Errors](err)
+	issues, ok := errors.AsType[document.Errors](err)
 	if !ok {
 		return misused("", "%w", err)
 	}

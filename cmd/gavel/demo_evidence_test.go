@@ -10,8 +10,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // TestDemoEvidence compares what the demo prints with its page, and steps 2 to 4 of it
@@ -53,7 +53,7 @@ func TestDemoEvidenceCleansUp(t *testing.T) {
 // The demo's two files are what a team would write: nothing is to be said of them.
 func TestDemoEvidenceFilesAreClean(t *testing.T) {
 	t.Parallel()
-	root, err := strictdoc.Parse("gavel.yaml", testedChangeSources, strictdoc.Limits{})
+	root, err := document.Parse("gavel.yaml", testedChangeSources, document.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type evalRunCmd struct {
@@ -142,7 +142,7 @@ func readGates(path string) (eval.Gates, error) {
 	if err != nil {
 		return g, misused("", "--gates: %w", err)
 	}
-	node, err := strictdoc.Parse(path, source, strictdoc.Limits{})
+	node, err := document.Parse(path, source, document.Limits{})
 	if err != nil {
 		return g, misused("", "--gates: %w", err)
 	}

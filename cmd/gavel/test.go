@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/suite"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type testCmd struct {
@@ -162,7 +162,7 @@ func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) 
 	}
 	f, err := suite.Parse(path, doc)
 	if err != nil {
-		var issues strictdoc.Errors
+		var issues document.Errors
 		if errors.As(err, &issues) {
 			return suite.Report{}, misused("gavel test --help shows what a file of tests looks like", "%w", err)
 		}

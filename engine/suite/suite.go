@@ -16,8 +16,8 @@ import (
 	"path/filepath"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // MaxFile is how many bytes a file of tests may have.
@@ -93,15 +93,15 @@ type Expect struct {
 // Parse reads a file of tests, YAML or JSON. The error holds everything that is wrong
 // with it, with lines.
 func Parse(path string, doc []byte) (File, error) {
-	root, err := strictdoc.Parse(path, doc, strictdoc.Limits{Bytes: MaxFile})
+	root, err := document.Parse(path, doc, document.Limits{Bytes: MaxFile})
 	if err != nil {
 		return File{}, err
 	}
-	o := strictdoc.NewObject(root)
+	o := document.NewObject(root)
 	f := File{Path: path, Workflow: o.String("workflow")}
 	o.Require("workflow", "tests")
 	items := o.Items("tests")
-	if n := o.Value("tests"); n != nil && n.Kind == strictdoc.Array && len(items) == 0 {
+	if n := o.Value("tests"); n != nil && n.Kind == document.Array && len(items) == 0 {
 		o.Fail(n, "a file of tests has at least one")
 	}
 	names := map[string]bool{}
@@ -120,7 +120,7 @@ func Parse(path string, doc []byte) (File, error) {
 	return f, nil
 }
 
-func readTest(o *strictdoc.ObjectReader, line int) Test {
+func readTest(o *document.ObjectReader, line int) Test {
 	t := Test{Name: o.String("name"), Line: line, Context: readObject(o, "context"), Who: readWho(o)}
 	o.Require("name", "steps")
 	if o.Has("start") {
@@ -134,7 +134,7 @@ func readTest(o *strictdoc.ObjectReader, line int) Test {
 	return t
 }
 
-func readStep(o *strictdoc.ObjectReader, line int) Step {
+func readStep(o *document.ObjectReader, line int) Step {
 	s := Step{
 		Line: line, Action: o.String("action"), Data: readObject(o, "data"), Who: readWho(o),
 		Precheck: o.Bool("precheck"), Model: readModel(o),
@@ -144,7 +144,7 @@ func readStep(o *strictdoc.ObjectReader, line int) Step {
 		s.Evidence = map[string]json.RawMessage{}
 	}
 	for _, m := range o.Entries("evidence") {
-		if m.Value.Kind != strictdoc.Null {
+		if m.Value.Kind != document.Null {
 			s.Evidence[m.Key] = m.Value.JSON()
 		}
 	}
@@ -156,14 +156,14 @@ func readStep(o *strictdoc.ObjectReader, line int) Step {
 }
 
 // readObject is a JSON object as it was written, nil when absent.
-func readObject(o *strictdoc.ObjectReader, key string) json.RawMessage {
+func readObject(o *document.ObjectReader, key string) json.RawMessage {
 	if o.Object(key).Node() == nil {
 		return nil
 	}
 	return o.Raw(key)
 }
 
-func readWho(o *strictdoc.ObjectReader) engine.Principal {
+func readWho(o *document.ObjectReader) engine.Principal {
 	role := o.Enum("role", string(engine.RoleAgent), string(engine.RoleReviewer), string(engine.RoleOperator))
 	p := engine.Principal{ID: o.String("principal"), Role: engine.Role(role)}
 	if p.ID != "" && p.Role == "" {
@@ -175,7 +175,7 @@ func readWho(o *strictdoc.ObjectReader) engine.Principal {
 	return p
 }
 
-func readModel(o *strictdoc.ObjectReader) *Model {
+func readModel(o *document.ObjectReader) *Model {
 	if !o.Has("model") {
 		return nil
 	}
@@ -194,7 +194,7 @@ func readModel(o *strictdoc.ObjectReader) *Model {
 	return out
 }
 
-func readExpect(o *strictdoc.ObjectReader, line int) Expect {
+func readExpect(o *document.ObjectReader, line int) Expect {
 	e := Expect{
 		Line: line, Outcome: judge.Outcome(o.Enum("outcome", "approve", "reject", "escalate")), State: o.String("state"),
 		Complete: o.BoolPtr("complete"), DecidedBy: judge.LayerName(o.String("decidedBy")), Assurance: judge.Assurance(o.String("assurance")),

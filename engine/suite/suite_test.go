@@ -17,9 +17,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/suite"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -154,7 +154,7 @@ func TestParseRefuses(t *testing.T) {
 		"data that is text": {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, data: no, expect: {state: b}}\n", "object"},
 	} {
 		_, err := suite.Parse("x.test.yaml", []byte(c.doc))
-		var all strictdoc.Errors
+		var all document.Errors
 		if !errors.As(err, &all) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}

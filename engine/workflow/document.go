@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // CheckDocument says whether doc is a JSON object that an instance may hold, and
@@ -14,7 +14,7 @@ import (
 // object. Its length is the caller's to bound. The error is one sentence with
 // path and line, without values of the document.
 func CheckDocument(doc json.RawMessage) (json.RawMessage, error) {
-	if err := strictdoc.CheckJSON(doc, strictdoc.Limits{Bytes: max(len(doc), 1)}); err != nil {
+	if err := document.CheckJSON(doc, document.Limits{Bytes: max(len(doc), 1)}); err != nil {
 		return nil, err
 	}
 	s := scanner{src: doc}
@@ -50,11 +50,11 @@ func kindOf(first byte) string {
 // have the same one exactly when they mean the same. The error says what a
 // strict reader refuses in it.
 func Canonical(doc json.RawMessage) (json.RawMessage, error) {
-	return strictdoc.Canonical(doc)
+	return document.Canonical(doc)
 }
 
 // Suggest returns the one of known that was probably meant by word, "" when none
 // is near.
 func Suggest(word string, known []string) string {
-	return strictdoc.Suggest(word, known)
+	return document.Suggest(word, known)
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Evidence is one fact that a transition wants the gate to fetch.
@@ -157,7 +157,7 @@ func isScalar(raw []byte) bool {
 }
 
 // evidence reads the list of a transition.
-func (p *parser) evidence(o *strictdoc.ObjectReader) []Evidence {
+func (p *parser) evidence(o *document.ObjectReader) []Evidence {
 	items := o.Items("evidence")
 	if len(items) > MaxEvidence {
 		p.refuse(o.Value("evidence"), "a transition asks for at most %d pieces of evidence", MaxEvidence)
@@ -174,7 +174,7 @@ func (p *parser) evidence(o *strictdoc.ObjectReader) []Evidence {
 		if required := s.BoolPtr("required"); required != nil {
 			e.Required = *required
 		}
-		if n := s.Value("name"); n != nil && n.Kind == strictdoc.String {
+		if n := s.Value("name"); n != nil && n.Kind == document.String {
 			switch {
 			case !evidenceName.MatchString(e.Name):
 				p.refuse(n, "the name of evidence is a letter or underscore, then letters, digits and underscores: scripts read it as evidence.name")
@@ -183,7 +183,7 @@ func (p *parser) evidence(o *strictdoc.ObjectReader) []Evidence {
 			}
 			seen[e.Name] = true
 		}
-		if n := s.Value("source"); n != nil && n.Kind == strictdoc.String && !sourceName.MatchString(e.Source) {
+		if n := s.Value("source"); n != nil && n.Kind == document.String && !sourceName.MatchString(e.Source) {
 			p.refuse(n, "the name of a source is 1 to 64 letters, digits, dots, underscores or hyphens")
 		}
 		e.Arguments = p.arguments(s)
@@ -192,7 +192,7 @@ func (p *parser) evidence(o *strictdoc.ObjectReader) []Evidence {
 	return out
 }
 
-func (p *parser) arguments(o *strictdoc.ObjectReader) []Argument {
+func (p *parser) arguments(o *document.ObjectReader) []Argument {
 	entries := o.Entries("arguments")
 	if len(entries) > maxArguments {
 		p.refuse(o.Value("arguments"), "evidence has at most %d arguments", maxArguments)
@@ -204,7 +204,7 @@ func (p *parser) arguments(o *strictdoc.ObjectReader) []Argument {
 			p.refuse(m.Value, "the name of an argument is a letter or underscore, then letters, digits and underscores")
 		}
 		switch m.Value.Kind {
-		case strictdoc.String:
+		case document.String:
 			parts, err := partsOf(m.Value.Text)
 			if err != nil {
 				p.refuse(m.Value, "%v", err)
@@ -212,7 +212,7 @@ func (p *parser) arguments(o *strictdoc.ObjectReader) []Argument {
 			if a.parts = parts; len(parts) == 0 || len(parts) == 1 && parts[0].ref == nil {
 				a.Literal = m.Value.JSON()
 			}
-		case strictdoc.Object, strictdoc.Array, strictdoc.Null:
+		case document.Object, document.Array, document.Null:
 			p.refuse(m.Value, "an argument is a text, a number, a boolean, or a reference such as \"{{context.commit}}\"")
 		default:
 			a.Literal = m.Value.JSON()

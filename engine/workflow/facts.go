@@ -48,7 +48,7 @@ type CaseInput struct {
 	Ended  string
 	Action string
 	// Data is the action's (for a start: the start context), Context the
-	// accumulated one. JSON objects that strictdoc.CheckJSON accepted; nil is {}.
+	// accumulated one. JSON objects that document.CheckJSON accepted; nil is {}.
 	Data, Context json.RawMessage
 	// CallersContext says that the context is what the caller claims and not what an
 	// instance has accumulated: no evidence is asked for with it.

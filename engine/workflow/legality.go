@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -54,7 +54,7 @@ func (d *Definition) unknownAction(s *State, in CaseInput) validators.Finding {
 		Code:    CodeIllegalAction,
 		Message: fmt.Sprintf("The action %s is not possible in state %s; possible: %s.", shown(in.Action), shown(s.Name), shownList(legal)),
 	}
-	if near := strictdoc.Suggest(in.Action, legal); near != "" {
+	if near := document.Suggest(in.Action, legal); near != "" {
 		f.Hint = fmt.Sprintf("Did you mean %s?", shown(near))
 		return f
 	}

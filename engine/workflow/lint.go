@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Compiler compiles schemas and scripts where they can do no harm;
@@ -191,7 +191,7 @@ const mostCompared = 500
 // didYouMean ends a message about an unknown name: with the nearest known one,
 // else with all of them.
 func didYouMean(name string, known []string) string {
-	if near := strictdoc.Suggest(name, known[:min(len(known), mostCompared)]); near != "" {
+	if near := document.Suggest(name, known[:min(len(known), mostCompared)]); near != "" {
 		return "; did you mean " + shown(near) + "?"
 	}
 	return "; known are " + shownList(known)

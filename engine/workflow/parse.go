@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Parse reads a definition, JSON or YAML. source is the document's name for
@@ -22,11 +22,11 @@ import (
 // The error is a *ParseError with everything that is wrong. What parses may still
 // make no sense: see Lint.
 func Parse(source string, doc []byte) (*Definition, error) {
-	root, err := strictdoc.Parse(formName(source, doc), doc, strictdoc.Limits{Bytes: MaxDefinition})
+	root, err := document.Parse(formName(source, doc), doc, document.Limits{Bytes: MaxDefinition})
 	if err != nil {
 		return nil, &ParseError{Source: source, Issues: issuesOf(err)}
 	}
-	p := parser{ObjectReader: strictdoc.NewObject(root)}
+	p := parser{ObjectReader: document.NewObject(root)}
 	d := p.document(root)
 	if issues := append(issuesOf(p.Err()), p.issues...); len(issues) > 0 {
 		sortIssues(issues)
@@ -44,7 +44,7 @@ func Parse(source string, doc []byte) (*Definition, error) {
 	return d, nil
 }
 
-// formName tells strictdoc to read what is JSON as JSON, whatever its name says:
+// formName tells the reader to read what is JSON as JSON, whatever its name says:
 // a workflow may be called "release.yaml".
 func formName(source string, doc []byte) string {
 	if json.Valid(doc) {
@@ -58,12 +58,12 @@ func issuesOf(err error) []Issue {
 	if err == nil {
 		return nil
 	}
-	var all strictdoc.Errors
-	var one *strictdoc.Issue
+	var all document.Errors
+	var one *document.Issue
 	switch {
 	case errors.As(err, &all):
 	case errors.As(err, &one):
-		all = strictdoc.Errors{one}
+		all = document.Errors{one}
 	default:
 		return []Issue{{Rule: "syntax", Severity: SeverityError, Message: err.Error()}}
 	}
@@ -91,7 +91,7 @@ func atMost(issues []Issue, dropped int) []Issue {
 // parser reads one document. The reader collects what is of the wrong kind,
 // issues what else is wrong.
 type parser struct {
-	*strictdoc.ObjectReader
+	*document.ObjectReader
 	issues  []Issue
 	dropped int // issues that nobody would read
 }
@@ -103,7 +103,7 @@ const mostFound = 4 * maxIssues
 // longestPath is how long the path of an issue may be before its keys are cut.
 const longestPath = 1 << 10
 
-func (p *parser) add(rule string, n *strictdoc.Node, line int, format string, args ...any) {
+func (p *parser) add(rule string, n *document.Node, line int, format string, args ...any) {
 	if len(p.issues) == mostFound {
 		p.dropped++
 		return
@@ -117,13 +117,13 @@ func (p *parser) add(rule string, n *strictdoc.Node, line int, format string, ar
 	})
 }
 
-func (p *parser) refuse(n *strictdoc.Node, format string, args ...any) {
+func (p *parser) refuse(n *document.Node, format string, args ...any) {
 	p.add("value", n, n.Line, format, args...)
 }
 
 // only refuses the keys that the grammar does not know and misses those that it
 // demands.
-func (p *parser) only(o *strictdoc.ObjectReader, g *object) {
+func (p *parser) only(o *document.ObjectReader, g *object) {
 	if o.Node() == nil {
 		return
 	}
@@ -143,7 +143,7 @@ func (p *parser) only(o *strictdoc.ObjectReader, g *object) {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-func (p *parser) document(root *strictdoc.Node) *Definition {
+func (p *parser) document(root *document.Node) *Definition {
 	o := p.ObjectReader
 	p.only(o, &documentObject)
 	d := &Definition{
@@ -152,7 +152,7 @@ func (p *parser) document(root *strictdoc.Node) *Definition {
 		Sensitive: o.Strings("sensitive"),
 		States:    map[string]*State{},
 	}
-	if n := o.Value("name"); n != nil && n.Kind == strictdoc.String && !nameForm.MatchString(d.Name) {
+	if n := o.Value("name"); n != nil && n.Kind == document.String && !nameForm.MatchString(d.Name) {
 		p.refuse(n, "the name must be 1 to %d letters, digits, dots, underscores or hyphens", MaxName)
 	}
 	for _, m := range o.Entries("states") {
@@ -160,7 +160,7 @@ func (p *parser) document(root *strictdoc.Node) *Definition {
 		d.States[m.Key] = p.state(m.Key, o.Sub(m.Value))
 		d.StateNames = append(d.StateNames, m.Key)
 	}
-	if n := root.Get("states"); n != nil && n.Kind == strictdoc.Object && len(n.Members) == 0 {
+	if n := root.Get("states"); n != nil && n.Kind == document.Object && len(n.Members) == 0 {
 		p.refuse(n, "a workflow has at least one state")
 	}
 	if o.Has("judgeConfig") {
@@ -201,7 +201,7 @@ func (p *parser) keyed(d *Definition) {
 	}
 }
 
-func (p *parser) state(name string, o *strictdoc.ObjectReader) *State {
+func (p *parser) state(name string, o *document.ObjectReader) *State {
 	p.only(o, &stateObject)
 	s := &State{
 		Name: name, Description: o.String("description"), Final: o.Bool("final"), Outcome: p.label(o, "outcome"),
@@ -216,9 +216,9 @@ func (p *parser) state(name string, o *strictdoc.ObjectReader) *State {
 }
 
 // transition reads the three forms: a state, a list of routes, an object.
-func (p *parser) transition(action string, n *strictdoc.Node) *Transition {
+func (p *parser) transition(action string, n *document.Node) *Transition {
 	t := &Transition{Action: action}
-	if n.Kind != strictdoc.Object {
+	if n.Kind != document.Object {
 		t.Routes = p.target(n, "a state, a list of routes or an object")
 		return t
 	}
@@ -244,7 +244,7 @@ func (p *parser) transition(action string, n *strictdoc.Node) *Transition {
 // maxReference is the longest reference in characters: every prompt holds it.
 const maxReference = 4000
 
-func (p *parser) reference(o *strictdoc.ObjectReader) string {
+func (p *parser) reference(o *document.ObjectReader) string {
 	text := o.String("reference")
 	if len([]rune(text)) > maxReference {
 		p.refuse(o.Value("reference"), "the reference has more than %d characters", maxReference)
@@ -252,7 +252,7 @@ func (p *parser) reference(o *strictdoc.ObjectReader) string {
 	return text
 }
 
-func (p *parser) exemplars(o *strictdoc.ObjectReader) []judge.Exemplar {
+func (p *parser) exemplars(o *document.ObjectReader) []judge.Exemplar {
 	items := o.Items("exemplars")
 	if len(items) > judge.MaxExemplars {
 		p.refuse(o.Value("exemplars"), "a transition has at most %d exemplars", judge.MaxExemplars)
@@ -274,12 +274,12 @@ func (p *parser) exemplars(o *strictdoc.ObjectReader) []judge.Exemplar {
 }
 
 // target reads where a transition leads.
-func (p *parser) target(n *strictdoc.Node, want string) []Route {
+func (p *parser) target(n *document.Node, want string) []Route {
 	switch n.Kind {
-	case strictdoc.String:
+	case document.String:
 		p.isLabel(n.Text, n, "the name of a state")
 		return []Route{{Target: n.Text}}
-	case strictdoc.Array:
+	case document.Array:
 		if len(n.Items) == 0 {
 			p.refuse(n, "a list of routes has at least one")
 		}
@@ -293,13 +293,13 @@ func (p *parser) target(n *strictdoc.Node, want string) []Route {
 	return nil
 }
 
-func (p *parser) route(n *strictdoc.Node) Route {
+func (p *parser) route(n *document.Node) Route {
 	o := p.Sub(n)
 	p.only(o, &routeObject)
 	return Route{Condition: p.script(o, "condition"), Target: p.label(o, "target"), Description: o.String("description")}
 }
 
-func (p *parser) settings(o *strictdoc.ObjectReader) JudgeSettings {
+func (p *parser) settings(o *document.ObjectReader) JudgeSettings {
 	s := JudgeSettings{
 		Enabled: o.BoolPtr("enabled"), UseLLM: o.BoolPtr("useLLM"), StrictMode: o.BoolPtr("strictMode"),
 		MinConfidence:      o.FloatPtr("minConfidence"),
@@ -336,7 +336,7 @@ var assurances = []judge.Assurance{
 }
 
 // enum reads one of a few words, nil when absent or wrong.
-func enum[T ~string](o *strictdoc.ObjectReader, name string, allowed ...T) *T {
+func enum[T ~string](o *document.ObjectReader, name string, allowed ...T) *T {
 	words := make([]string, len(allowed))
 	for i, a := range allowed {
 		words[i] = string(a)

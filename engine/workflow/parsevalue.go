@@ -4,21 +4,21 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // label reads the name of a state or an outcome, "" when absent.
-func (p *parser) label(o *strictdoc.ObjectReader, name string) string {
+func (p *parser) label(o *document.ObjectReader, name string) string {
 	text := o.String(name)
-	if n := o.Value(name); n != nil && n.Kind == strictdoc.String {
+	if n := o.Value(name); n != nil && n.Kind == document.String {
 		p.isLabel(text, n, shown(name))
 	}
 	return text
 }
 
 // isLabel refuses names that cannot be shown as they are.
-func (p *parser) isLabel(text string, n *strictdoc.Node, what string) {
+func (p *parser) isLabel(text string, n *document.Node, what string) {
 	switch {
 	case text == "":
 		p.refuse(n, "%s is empty", what)
@@ -30,12 +30,12 @@ func (p *parser) isLabel(text string, n *strictdoc.Node, what string) {
 }
 
 // names reads a list of strings that are not empty, nil when absent.
-func (p *parser) names(o *strictdoc.ObjectReader, name string) []string {
+func (p *parser) names(o *document.ObjectReader, name string) []string {
 	return p.filled(o.Strings(name), o.Value(name))
 }
 
 // filled refuses an empty string in a list.
-func (p *parser) filled(list []string, n *strictdoc.Node) []string {
+func (p *parser) filled(list []string, n *document.Node) []string {
 	if slices.Contains(list, "") {
 		p.refuse(n, "an empty string stands where a name is expected")
 	}
@@ -43,7 +43,7 @@ func (p *parser) filled(list []string, n *strictdoc.Node) []string {
 }
 
 // schema reads a JSON Schema, nil when absent. Whether it compiles is Lint's to say.
-func (p *parser) schema(o *strictdoc.ObjectReader, name string) json.RawMessage {
+func (p *parser) schema(o *document.ObjectReader, name string) json.RawMessage {
 	if o.Object(name).Node() == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (p *parser) schema(o *strictdoc.ObjectReader, name string) json.RawMessage 
 }
 
 // script reads the source of a validator or condition, "" when absent.
-func (p *parser) script(o *strictdoc.ObjectReader, name string) string {
+func (p *parser) script(o *document.ObjectReader, name string) string {
 	text := o.String(name)
 	if n := o.Value(name); n != nil {
 		p.isScript(n)
@@ -59,9 +59,9 @@ func (p *parser) script(o *strictdoc.ObjectReader, name string) string {
 	return text
 }
 
-func (p *parser) isScript(n *strictdoc.Node) {
+func (p *parser) isScript(n *document.Node) {
 	switch {
-	case n.Kind != strictdoc.String: // reported by the reader
+	case n.Kind != document.String: // reported by the reader
 	case n.Text == "":
 		p.refuse(n, "the script is empty")
 	case len(n.Text) > MaxScript:
@@ -69,7 +69,7 @@ func (p *parser) isScript(n *strictdoc.Node) {
 	}
 }
 
-func (p *parser) roles(o *strictdoc.ObjectReader) []string {
+func (p *parser) roles(o *document.ObjectReader) []string {
 	list := o.Strings("roles")
 	if list != nil && len(list) == 0 {
 		p.refuse(o.Value("roles"), "no role may perform this; name one, or leave the key out")

@@ -3,7 +3,7 @@ package workflow
 import (
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Retention says how long what instances leave behind is kept after they have ended.
@@ -17,7 +17,7 @@ type Retention struct {
 // idempotency key are answered from it, and an operator may still roll back.
 const MinRetention = 7 * 24 * time.Hour
 
-func (p *parser) retention(o *strictdoc.ObjectReader) Retention {
+func (p *parser) retention(o *document.ObjectReader) Retention {
 	if !o.Has("retention") {
 		return Retention{}
 	}

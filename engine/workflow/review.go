@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ReviewSettings say how an escalated decision waits for a person.
@@ -57,7 +57,7 @@ func (d *Definition) Review(state, action string) ReviewSettings {
 	return r
 }
 
-func (p *parser) review(o *strictdoc.ObjectReader) *ReviewSettings {
+func (p *parser) review(o *document.ObjectReader) *ReviewSettings {
 	if !o.Has("review") {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (p *parser) review(o *strictdoc.ObjectReader) *ReviewSettings {
 	}
 	r.Priority = s.Enum("priority", "low", "normal", "high", "urgent")
 	r.OnExpire = s.Enum("onExpire", ExpireReject, ExpireRaise)
-	if v := s.Value("expiresAfter"); v != nil && v.Kind == strictdoc.String && v.Text == "never" {
+	if v := s.Value("expiresAfter"); v != nil && v.Kind == document.String && v.Text == "never" {
 		r.ExpiresAfter = -1
 	} else {
 		r.ExpiresAfter = p.duration(s, "expiresAfter", maxDuration)
@@ -83,10 +83,10 @@ const maxDuration = 10 * 365 * 24 * time.Hour
 var days = regexp.MustCompile(`^([0-9]{1,4})d$`)
 
 // duration reads a time span such as 90s, 10m, 72h or 7d, 0 when absent.
-func (p *parser) duration(o *strictdoc.ObjectReader, name string, most time.Duration) time.Duration {
+func (p *parser) duration(o *document.ObjectReader, name string, most time.Duration) time.Duration {
 	n := o.Value(name)
 	text := o.String(name)
-	if n == nil || n.Kind != strictdoc.String {
+	if n == nil || n.Kind != document.String {
 		return 0
 	}
 	d, err := time.ParseDuration(text)

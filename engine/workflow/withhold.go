@@ -4,19 +4,19 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Withhold returns a definition without some settings of its judge, wherever the grammar
 // has them: in judgeConfig and in transitions. Schemas, scripts and what else a definition
 // carries may have keys of the same names, and keep them. cut are those that were there, in
 // the order of keys. The document is one that Parse has read.
-func Withhold(document json.RawMessage, keys ...string) (open json.RawMessage, cut []string, err error) {
-	root, err := strictdoc.Parse("definition", document, strictdoc.Limits{})
+func Withhold(doc json.RawMessage, keys ...string) (open json.RawMessage, cut []string, err error) {
+	root, err := document.Parse("definition", doc, document.Limits{})
 	if err != nil {
 		return nil, nil, err
 	}
-	places := []*strictdoc.Node{root.Get("judgeConfig")}
+	places := []*document.Node{root.Get("judgeConfig")}
 	states := root.Get("states")
 	for _, name := range states.Keys() {
 		transitions := states.At(name, "transitions")
@@ -29,7 +29,7 @@ func Withhold(document json.RawMessage, keys ...string) (open json.RawMessage, c
 		if place == nil {
 			continue
 		}
-		place.Members = slices.DeleteFunc(place.Members, func(m strictdoc.Member) bool {
+		place.Members = slices.DeleteFunc(place.Members, func(m document.Member) bool {
 			gone := slices.Contains(keys, m.Key)
 			found[m.Key] = found[m.Key] || gone
 			return gone

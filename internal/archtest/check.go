@@ -64,7 +64,7 @@ func Check(f File) []string {
 
 // checkOwn judges the import of one package of this module.
 func checkOwn(f File, law Package, rel string) []string {
-	if rel == f.Package || slices.Contains(law.May, rel) {
+	if rel == f.Package || rel == Ground || slices.Contains(law.May, rel) {
 		return nil
 	}
 	if f.Test && supports(rel, law) {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Config is the section "auth" of the configuration file.
@@ -18,13 +18,13 @@ type Config struct {
 
 // ParseConfig reads the section; a nil one is the zero Config. Certificates are read from
 // files, whose relative paths begin in dir. All mistakes are told at once, with their
-// lines, as strictdoc.Errors.
-func ParseConfig(section *strictdoc.Node, dir string) (Config, error) {
+// lines, as document.Errors.
+func ParseConfig(section *document.Node, dir string) (Config, error) {
 	if section == nil {
 		return Config{}, nil
 	}
 	var c Config
-	top := strictdoc.NewObject(section)
+	top := document.NewObject(section)
 	names := map[string]bool{}
 	for _, item := range top.Items("issuers") {
 		o := top.Sub(item)
@@ -50,7 +50,7 @@ func ParseConfig(section *strictdoc.Node, dir string) (Config, error) {
 
 var roleNames = []string{string(engine.RoleAgent), string(engine.RoleReviewer), string(engine.RoleOperator), string(engine.RoleAuditor)}
 
-func readIssuer(o *strictdoc.ObjectReader, dir string) Issuer {
+func readIssuer(o *document.ObjectReader, dir string) Issuer {
 	i := Issuer{
 		Name: o.String("name"), URL: o.String("url"), JWKS: o.String("jwks"),
 		Audiences: o.OneOrMore("audiences"), Algorithms: o.Strings("algorithms"),

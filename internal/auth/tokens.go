@@ -55,8 +55,8 @@ func OpenTokens(path string) (*Tokens, error) {
 	return t, nil
 }
 
-// document is the file.
-type document struct {
+// tokenFile is the file.
+type tokenFile struct {
 	Version int     `json:"version"`
 	Tokens  []Token `json:"tokens"`
 }
@@ -99,7 +99,7 @@ func readTokens(path string, info fs.FileInfo) (map[string]Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the tokens cannot be read: %w", err)
 	}
-	var doc document
+	var doc tokenFile
 	if err := json.Unmarshal(raw, &doc); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w", path, err)
 	}
@@ -286,7 +286,7 @@ func (t *Tokens) change(edit func() error) (err error) {
 
 // write puts a new file in place of the old one.
 func (t *Tokens) write() error {
-	raw, err := json.MarshalIndent(document{Version: 1, Tokens: t.sorted()}, "", "  ")
+	raw, err := json.MarshalIndent(tokenFile{Version: 1, Tokens: t.sorted()}, "", "  ")
 	if err != nil {
 		return err
 	}

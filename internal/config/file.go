@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // MaxBytes is how long a configuration file may be.
@@ -44,11 +44,11 @@ func names() []string {
 // File is a configuration file that was read.
 type File struct {
 	path string
-	root *strictdoc.Node
+	root *document.Node
 }
 
 // Load reads a YAML or JSON file. The extension says which it is (see
-// strictdoc.Parse). What is wrong with the document is said as
+// document.Parse). What is wrong with the document is said as
 // "gavel.yaml:7:3: ..." for every line at once. A file that is not regular or
 // longer than MaxBytes is refused; one that cannot be opened is the system's
 // error, wrapped.
@@ -57,11 +57,11 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := strictdoc.Parse(path, text, strictdoc.Limits{Bytes: MaxBytes})
+	root, err := document.Parse(path, text, document.Limits{Bytes: MaxBytes})
 	if err != nil {
 		return nil, err
 	}
-	top := strictdoc.NewObject(root)
+	top := document.NewObject(root)
 	top.Unknown(names()...)
 	if err := top.Err(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (f *File) Dir() string { return filepath.Dir(f.path) }
 
 // Section is what the file says under a name, nil when it says nothing. A nil File
 // has no sections.
-func (f *File) Section(name string) *strictdoc.Node {
+func (f *File) Section(name string) *document.Node {
 	if f == nil {
 		return nil
 	}

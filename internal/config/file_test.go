@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // write puts one file into a folder of its own, which is then the working directory,
@@ -50,7 +50,7 @@ func TestLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := f.Section(config.SectionEvidence); n == nil || n.Kind != strictdoc.Object {
+			if n := f.Section(config.SectionEvidence); n == nil || n.Kind != document.Object {
 				t.Errorf("section evidence is %v", n)
 			}
 			if n := f.Section("chains"); n != nil {
@@ -65,7 +65,7 @@ func TestLoad(t *testing.T) {
 
 func TestLoadTellsEveryMistake(t *testing.T) {
 	_, err := config.Load(write(t, "gavel.yaml", "evidnce: {}\nlisten: 1\n"))
-	var all strictdoc.Errors
+	var all document.Errors
 	if !errors.As(err, &all) || len(all) != 2 || all[1].Line != 2 {
 		t.Errorf("got %v, want two issues", err)
 	}

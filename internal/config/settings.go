@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Form is how the value of a Setting is written.
@@ -47,14 +47,14 @@ type Value struct {
 
 // Values reads all settings by their names, strictly: in the sections that they stand in, a
 // key that is none of them is an error, as is a value in another form. Every mistake is
-// told at once, with its line, as strictdoc.Errors. A nil File says nothing.
+// told at once, with its line, as document.Errors. A nil File says nothing.
 func (f *File) Values(all []Setting) (map[string]Value, error) {
 	found := map[string]Value{}
 	if f == nil {
 		return found, nil
 	}
-	top := strictdoc.NewObject(f.root)
-	sections := map[string]*strictdoc.ObjectReader{"": top}
+	top := document.NewObject(f.root)
+	sections := map[string]*document.ObjectReader{"": top}
 	for _, s := range all {
 		o, seen := sections[s.Section]
 		if !seen {
@@ -96,7 +96,7 @@ func (f *File) Line(section, key string) int {
 	return n.Members[slices.Index(n.Keys(), key)].Line
 }
 
-func valueOf(o *strictdoc.ObjectReader, n *strictdoc.Node, s Setting) Value {
+func valueOf(o *document.ObjectReader, n *document.Node, s Setting) Value {
 	switch s.Form {
 	case Switch:
 		return Value{Text: strconv.FormatBool(o.Bool(s.Key))}

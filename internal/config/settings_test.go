@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // settings of every form, at the top and in sections.
@@ -62,19 +62,19 @@ quotas: {bytes: 1e3}
 func TestValuesAreStrict(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, path string
-		rule       strictdoc.Rule
+		rule       document.Rule
 	}{
-		"unknown key":     {"serve: {elict: true}", "/serve/elict", strictdoc.RuleUnknownKey},
-		"key of another":  {"quotas: {rate: 1}", "/quotas/rate", strictdoc.RuleUnknownKey},
-		"no section":      {"serve: true", "/serve", strictdoc.RuleType},
-		"null":            {"store: null", "/store", strictdoc.RuleType},
-		"switch as text":  {"serve: {elicit: 'yes'}", "/serve/elicit", strictdoc.RuleType},
-		"number as text":  {"serve: {rate: '1'}", "/serve/rate", strictdoc.RuleType},
-		"span as number":  {"serve: {idleTimeout: 30}", "/serve/idleTimeout", strictdoc.RuleType},
-		"span of nothing": {"serve: {idleTimeout: ''}", "/serve/idleTimeout", strictdoc.RuleValue},
-		"not whole":       {"quotas: {bytes: 1.5}", "/quotas/bytes", strictdoc.RuleType},
-		"choice":          {"logLevel: loud", "/logLevel", strictdoc.RuleValue},
-		"list of numbers": {"definitions: [1]", "/definitions/0", strictdoc.RuleType},
+		"unknown key":     {"serve: {elict: true}", "/serve/elict", document.RuleUnknownKey},
+		"key of another":  {"quotas: {rate: 1}", "/quotas/rate", document.RuleUnknownKey},
+		"no section":      {"serve: true", "/serve", document.RuleType},
+		"null":            {"store: null", "/store", document.RuleType},
+		"switch as text":  {"serve: {elicit: 'yes'}", "/serve/elicit", document.RuleType},
+		"number as text":  {"serve: {rate: '1'}", "/serve/rate", document.RuleType},
+		"span as number":  {"serve: {idleTimeout: 30}", "/serve/idleTimeout", document.RuleType},
+		"span of nothing": {"serve: {idleTimeout: ''}", "/serve/idleTimeout", document.RuleValue},
+		"not whole":       {"quotas: {bytes: 1.5}", "/quotas/bytes", document.RuleType},
+		"choice":          {"logLevel: loud", "/logLevel", document.RuleValue},
+		"list of numbers": {"definitions: [1]", "/definitions/0", document.RuleType},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := config.Load(write(t, "gavel.yaml", c.text))
@@ -82,7 +82,7 @@ func TestValuesAreStrict(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = f.Values(settings())
-			all, ok := errors.AsType[strictdoc.Errors](err)
+			all, ok := errors.AsType[document.Errors](err)
 			if !ok || len(all) != 1 || all[0].Path != c.path || all[0].Rule != c.rule || all[0].Line != 1 {
 				t.Errorf("%v, want %s at %s", err, c.rule, c.path)
 			}

@@ -11,8 +11,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 const (
@@ -102,7 +102,7 @@ func scalars(raw json.RawMessage) (values map[string]string, problem string) {
 	if len(raw) == 0 {
 		return nil, ""
 	}
-	if err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: maxArgumentsBytes, Depth: 1}); err != nil {
+	if err := document.CheckJSON(raw, document.Limits{Bytes: maxArgumentsBytes, Depth: 1}); err != nil {
 		return nil, noObject
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -195,7 +195,7 @@ func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {
 	if state == nil || !state.Exited() {
 		return failed(judge.FailureStopped, "the command was ended by a signal")
 	}
-	var d document
+	var d objectWriter
 	d.set("exitCode", state.ExitCode())
 	truncated := false
 	switch c.output {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The bounds of a source.
@@ -25,7 +25,7 @@ type Config struct {
 	// Dir is where relative directories begin; "" is the working directory.
 	Dir string
 
-	section *strictdoc.Node // where it was read from, for messages; nil when nowhere
+	section *document.Node // where it was read from, for messages; nil when nowhere
 }
 
 // Output says what a source gives.
@@ -100,9 +100,9 @@ func (s Source) isReadOnly() bool {
 
 // ParseConfig reads the section "evidence" of a configuration file; nil is a section
 // without sources. Config.Dir becomes the folder of the file. The error is
-// strictdoc.Errors, one issue for each mistake, with its line. Variables of the
+// document.Errors, one issue for each mistake, with its line. Variables of the
 // environment are New's to look up.
-func ParseConfig(section *strictdoc.Node) (Config, error) {
+func ParseConfig(section *document.Node) (Config, error) {
 	cfg := Config{Sources: map[string]Source{}, section: section}
 	if section == nil {
 		return cfg, nil
@@ -110,7 +110,7 @@ func ParseConfig(section *strictdoc.Node) (Config, error) {
 	if name := section.Source(); name != "" {
 		cfg.Dir = filepath.Dir(name)
 	}
-	o := strictdoc.NewObject(section)
+	o := document.NewObject(section)
 	for _, m := range o.Entries("sources") {
 		s, ok := readSource(o, m.Value)
 		cfg.Sources[m.Key] = s
@@ -128,7 +128,7 @@ func ParseConfig(section *strictdoc.Node) (Config, error) {
 
 // readSource reads the values of a source; it says whether all of them have the right
 // type.
-func readSource(parent *strictdoc.ObjectReader, n *strictdoc.Node) (Source, bool) {
+func readSource(parent *document.ObjectReader, n *document.Node) (Source, bool) {
 	before := issues(parent)
 	o := parent.Sub(n)
 	s := Source{
@@ -154,12 +154,12 @@ func readSource(parent *strictdoc.ObjectReader, n *strictdoc.Node) (Source, bool
 }
 
 // issues counts what a reader has reported.
-func issues(o *strictdoc.ObjectReader) int {
-	all, _ := o.Err().(strictdoc.Errors) //nolint:errorlint // Err promises this very type
+func issues(o *document.ObjectReader) int {
+	all, _ := o.Err().(document.Errors) //nolint:errorlint // Err promises this very type
 	return len(all)
 }
 
-func readArguments(o *strictdoc.ObjectReader, key string) map[string]Argument {
+func readArguments(o *document.ObjectReader, key string) map[string]Argument {
 	var out map[string]Argument
 	for _, m := range o.Entries(key) {
 		a := o.Sub(m.Value)
@@ -178,11 +178,11 @@ func readArguments(o *strictdoc.ObjectReader, key string) map[string]Argument {
 	return out
 }
 
-func readStatuses(o *strictdoc.ObjectReader, key string) []int {
+func readStatuses(o *document.ObjectReader, key string) []int {
 	var out []int
 	for _, n := range o.Items(key) {
 		status, err := strconv.Atoi(n.Text)
-		if n.Kind != strictdoc.Number || err != nil {
+		if n.Kind != document.Number || err != nil {
 			o.Fail(n, "a status is a number such as 200")
 			continue
 		}
@@ -191,7 +191,7 @@ func readStatuses(o *strictdoc.ObjectReader, key string) []int {
 	return out
 }
 
-func readTimeout(o *strictdoc.ObjectReader, key string) time.Duration {
+func readTimeout(o *document.ObjectReader, key string) time.Duration {
 	if !o.Has(key) {
 		return 0
 	}
@@ -202,13 +202,13 @@ func readTimeout(o *strictdoc.ObjectReader, key string) time.Duration {
 	return d
 }
 
-func readSize(o *strictdoc.ObjectReader, key string) int {
+func readSize(o *document.ObjectReader, key string) int {
 	n := o.Value(key)
 	if n == nil {
 		return 0
 	}
 	text, unit := n.Text, 1
-	if n.Kind == strictdoc.String {
+	if n.Kind == document.String {
 		if s, ok := strings.CutSuffix(text, "KiB"); ok {
 			text, unit = s, 1<<10
 		} else if s, ok := strings.CutSuffix(text, "MiB"); ok {
@@ -216,7 +216,7 @@ func readSize(o *strictdoc.ObjectReader, key string) int {
 		}
 	}
 	size, err := strconv.Atoi(strings.TrimSpace(text))
-	if n.Kind != strictdoc.String && n.Kind != strictdoc.Number || err != nil || size <= 0 || size > MaxMaxOutput/unit {
+	if n.Kind != document.String && n.Kind != document.Number || err != nil || size <= 0 || size > MaxMaxOutput/unit {
 		o.Fail(n, "a size is a whole number of bytes, or one with its unit, such as 64KiB or 1MiB, and at most 1MiB")
 		return 0
 	}
@@ -225,7 +225,7 @@ func readSize(o *strictdoc.ObjectReader, key string) int {
 
 // nearest is the value at a pointer below n, or the last one on the way that is
 // there.
-func nearest(n *strictdoc.Node, text string) *strictdoc.Node {
+func nearest(n *document.Node, text string) *document.Node {
 	p, err := parsePointer(text)
 	if err != nil {
 		return n
@@ -241,9 +241,9 @@ func nearest(n *strictdoc.Node, text string) *strictdoc.Node {
 }
 
 // issue says what is wrong with a source, at its line where it was read from a file.
-func (c Config) issue(source, pointer, format string, args ...any) *strictdoc.Issue {
+func (c Config) issue(source, pointer, format string, args ...any) *document.Issue {
 	at := "/sources/" + escapeToken(source) + pointer
-	i := &strictdoc.Issue{Rule: strictdoc.RuleValue, Path: "/evidence" + at, Message: fmt.Sprintf(format, args...)}
+	i := &document.Issue{Rule: document.RuleValue, Path: "/evidence" + at, Message: fmt.Sprintf(format, args...)}
 	if n := c.section.At("sources", source); n != nil {
 		n = nearest(n, pointer)
 		i.Source, i.Path, i.Line, i.Column = n.Source(), n.Path(), n.Line, n.Column

@@ -12,12 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gavel-mcp/gavel/internal/evidence"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func parse(t testing.TB, text string) (evidence.Config, error) {
 	t.Helper()
-	doc, err := strictdoc.Parse("conf/gavel.yaml", []byte(text), strictdoc.Limits{})
+	doc, err := document.Parse("conf/gavel.yaml", []byte(text), document.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestConfigRefused(t *testing.T) {
 		{`{` + http + `, headers: {A: "{{b}}"}}`, `/headers/A: arguments do not go into headers`},
 	} {
 		_, err := parse(t, "evidence:\n  sources:\n   it:\n    "+c.source+"\n")
-		var all strictdoc.Errors
+		var all document.Errors
 		if !errors.As(err, &all) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\n got %v\nwant %s", c.source, err, c.want)
 			continue

@@ -8,8 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // maxResultDepth leaves room for what the value is put into afterwards.
@@ -20,17 +20,17 @@ func failed(f judge.EvidenceFailure, format string, args ...any) judge.Fetched {
 	return judge.Fetched{Failure: f, Detail: fmt.Sprintf(format, args...)}
 }
 
-// document is a JSON object that is written key by key.
-type document struct{ b bytes.Buffer }
+// objectWriter is a JSON object that is written key by key.
+type objectWriter struct{ b bytes.Buffer }
 
-func (d *document) set(key string, value any) {
+func (d *objectWriter) set(key string, value any) {
 	d.b.WriteByte("{,"[min(d.b.Len(), 1)])
 	d.write(key)
 	d.b.WriteByte(':')
 	d.write(value)
 }
 
-func (d *document) write(value any) {
+func (d *objectWriter) write(value any) {
 	e := json.NewEncoder(&d.b)
 	e.SetEscapeHTML(false)      // what stands in < and > is for models to read
 	if e.Encode(value) == nil { // texts, numbers and checked JSON only: it does not fail
@@ -38,15 +38,15 @@ func (d *document) write(value any) {
 	}
 }
 
-func (d *document) end() json.RawMessage {
+func (d *objectWriter) end() json.RawMessage {
 	d.b.WriteByte('}')
 	return d.b.Bytes()
 }
 
 // checkJSON says what is wrong with a JSON value, without what stands in it.
 func checkJSON(raw []byte, limit int) (problem string) {
-	err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: limit, Depth: maxResultDepth})
-	if issue, ok := err.(*strictdoc.Issue); ok { //nolint:errorlint // CheckJSON promises this very type
+	err := document.CheckJSON(raw, document.Limits{Bytes: limit, Depth: maxResultDepth})
+	if issue, ok := err.(*document.Issue); ok { //nolint:errorlint // CheckJSON promises this very type
 		return fmt.Sprintf("is no JSON that can be taken (%s at line %d, column %d)", issue.Rule, issue.Line, issue.Column)
 	}
 	return ""
@@ -58,11 +58,11 @@ func same(content json.RawMessage, pointers []pointer) json.RawMessage {
 	if len(pointers) == 0 {
 		return nil
 	}
-	root, err := strictdoc.Parse("", content, strictdoc.Limits{Bytes: len(content)})
+	root, err := document.Parse("", content, document.Limits{Bytes: len(content)})
 	if err != nil {
 		return nil // all of it: never fewer differences than there are
 	}
-	var d document
+	var d objectWriter
 	for _, p := range pointers {
 		if n := p.at(root); n != nil {
 			d.set(p.text, json.RawMessage(n.Canonical()))

@@ -6,12 +6,12 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/internal/evidence"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func Example() {
-	doc, err := strictdoc.Parse("gavel.yaml", []byte(`
+	doc, err := document.Parse("gavel.yaml", []byte(`
 evidence:
   sources:
     commit-exists:
@@ -20,7 +20,7 @@ evidence:
       command: [git, cat-file, -e, "{{sha}}^{commit}"]
       arguments:
         sha: { pattern: "[0-9a-f]{7,40}" }
-`), strictdoc.Limits{})
+`), document.Limits{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -91,7 +91,7 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 	if accepted := slices.Contains(a.accept, status); !accepted && (len(a.accept) > 0 || status < 200 || status > 299) {
 		return failed(judge.FailureRefused, "the server answered with status %d", status)
 	}
-	var d document
+	var d objectWriter
 	d.set("status", status)
 	if a.output == OutputNone {
 		return judge.Fetched{Content: d.end()}

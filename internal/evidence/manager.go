@@ -12,8 +12,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The defaults of Options.
@@ -75,7 +75,7 @@ type Manager struct {
 var _ judge.Fetcher = (*Manager)(nil)
 
 // New checks cfg and makes ready to fetch. Nothing is fetched and no process is
-// started. The error is strictdoc.Errors, one issue for each mistake; what is only
+// started. The error is document.Errors, one issue for each mistake; what is only
 // missing now, such as a program, is among Warnings.
 func New(cfg Config, opts Options) (*Manager, error) {
 	if opts.Concurrent <= 0 {
@@ -101,7 +101,7 @@ func New(cfg Config, opts Options) (*Manager, error) {
 		closing: make(chan struct{}),
 		running: map[*context.CancelFunc]bool{},
 	}
-	var faults strictdoc.Errors
+	var faults document.Errors
 	for _, name := range slices.Sorted(maps.Keys(cfg.Sources)) {
 		s := cfg.Sources[name]
 		before := len(faults)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // pointer is a JSON pointer (RFC 6901).
@@ -34,7 +34,7 @@ func parsePointer(text string) (pointer, error) {
 func escapeToken(t string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(t) }
 
 // at is the value that the pointer leads to, nil when there is none.
-func (p pointer) at(n *strictdoc.Node) *strictdoc.Node {
+func (p pointer) at(n *document.Node) *document.Node {
 	for _, token := range p.tokens {
 		if n = child(n, token); n == nil {
 			return nil
@@ -43,8 +43,8 @@ func (p pointer) at(n *strictdoc.Node) *strictdoc.Node {
 	return n
 }
 
-func child(n *strictdoc.Node, token string) *strictdoc.Node {
-	if n == nil || n.Kind != strictdoc.Array {
+func child(n *document.Node, token string) *document.Node {
+	if n == nil || n.Kind != document.Array {
 		return n.Get(token)
 	}
 	i, err := strconv.Atoi(token)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // lineError is an error with the line of a log that it is about.
@@ -188,8 +188,8 @@ type fields struct {
 
 func parse(raw []byte, limit int) (*fields, error) {
 	f := &fields{members: map[string]json.RawMessage{}}
-	if err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: limit}); err != nil {
-		var issue *strictdoc.Issue
+	if err := document.CheckJSON(raw, document.Limits{Bytes: limit}); err != nil {
+		var issue *document.Issue
 		if errors.As(err, &issue) {
 			return nil, fmt.Errorf("it is not acceptable JSON: %s", issue.Message)
 		}

@@ -15,7 +15,7 @@ import (
 
 // TestDocumentIsFresh holds that the served document is what the table and the types say.
 func TestDocumentIsFresh(t *testing.T) {
-	made, err := json.MarshalIndent(document(t), "", " ")
+	made, err := json.MarshalIndent(describeTable(t), "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +40,8 @@ func fresh(t *testing.T, file string, want []byte) {
 	}
 }
 
-// document is the OpenAPI document of the table.
-func document(t testing.TB) object {
+// describeTable is the OpenAPI document of the table.
+func describeTable(t testing.TB) object {
 	s := &schemas{source: &source{t: t, packages: map[string]*words{}}, components: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
 	for _, op := range operation.All() {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/operation"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 const (
@@ -84,7 +84,7 @@ var errUnusable = errors.New("the answer is not one that the form allows")
 // readForm takes exactly what the form allows and nothing like it: an approval is a
 // word that was chosen, with a reason.
 func readForm(raw json.RawMessage) (said, error) {
-	if strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: 64 << 10, Depth: 8}) != nil {
+	if document.CheckJSON(raw, document.Limits{Bytes: 64 << 10, Depth: 8}) != nil {
 		return said{}, errUnusable
 	}
 	var reply, content map[string]json.RawMessage

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The JSON-RPC codes that this package answers with.
@@ -172,7 +172,7 @@ func (m *message) readParams(line []byte, at span) *fault {
 
 // strict refuses a member that Go's decoder would change.
 func strict(line []byte, at span, key string) *fault {
-	err := strictdoc.CheckJSON(at.of(line), strictdoc.Limits{Bytes: at.end - at.start + 1, Depth: deepest})
+	err := document.CheckJSON(at.of(line), document.Limits{Bytes: at.end - at.start + 1, Depth: deepest})
 	if err == nil {
 		return nil
 	}
@@ -184,7 +184,7 @@ const strictHint = "Send each key once, valid Unicode text, and numbers that a 6
 
 // whatIsWrong tells an issue without its line, which is the only one.
 func whatIsWrong(err error) string {
-	var issue *strictdoc.Issue
+	var issue *document.Issue
 	if !errors.As(err, &issue) {
 		return err.Error()
 	}

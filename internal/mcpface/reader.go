@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // lineReader passes on the lines that are sound requests and answers the others
@@ -184,7 +184,7 @@ func (c catalog) unknown(m message, role engine.Role) *fault {
 		}
 	}
 	message := fmt.Sprintf("There is no tool %s.", clipped(m.tool))
-	if near := strictdoc.Suggest(m.tool, names); near != "" {
+	if near := document.Suggest(m.tool, names); near != "" {
 		message = fmt.Sprintf("There is no tool %s; did you mean %q?", clipped(m.tool), near)
 	}
 	return &fault{codeInvalidParams, "unknown_tool", message, "The tools: " + strings.Join(names, ", ") + "."}

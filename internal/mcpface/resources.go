@@ -29,22 +29,22 @@ func (f *Face) addResources() {
 		mcp.NewResource(definitions, "Workflows", mcp.WithResourceDescription("Every defined workflow."), mcp.WithMIMEType(typeJSON)),
 		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
 			all, err := f.cfg.Engine.List(ctx, callerOf(ctx))
-			return document(operation.DefinitionList{Workflows: all, Count: len(all)}, err)
+			return writeDocument(operation.DefinitionList{Workflows: all, Count: len(all)}, err)
 		}))
 	f.server.AddResource(
 		mcp.NewResource(instances, "Instances", mcp.WithResourceDescription("Your instances, newest first."), mcp.WithMIMEType(typeJSON)),
 		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
-			return document(f.cfg.Engine.Instances(ctx, callerOf(ctx), engine.InstancesRequest{}))
+			return writeDocument(f.cfg.Engine.Instances(ctx, callerOf(ctx), engine.InstancesRequest{}))
 		}))
 	templates := []template{
 		{definitions + "/{name}", "Workflow", "One workflow in full.", typeJSON, func(ctx context.Context, name string) (string, error) {
-			return document(f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{Name: name}))
+			return writeDocument(f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{Name: name}))
 		}},
 		{instances + "/{id}", "Instance", "Where an instance stands.", typeJSON, func(ctx context.Context, id string) (string, error) {
-			return document(f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{}))
+			return writeDocument(f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{}))
 		}},
 		{instances + "/{id}/history", "Decisions", "The decisions about an instance, oldest first.", typeJSON, func(ctx context.Context, id string) (string, error) {
-			return document(f.cfg.Engine.History(ctx, callerOf(ctx), engine.HistoryRequest{ID: id}))
+			return writeDocument(f.cfg.Engine.History(ctx, callerOf(ctx), engine.HistoryRequest{ID: id}))
 		}},
 		{instances + "/{id}/diagram", "Diagram", "The workflow with the instance's state and path marked.", typeMermaid, func(ctx context.Context, id string) (string, error) {
 			d, err := f.cfg.Engine.Diagram(ctx, callerOf(ctx), engine.DiagramRequest{ID: id})
@@ -53,7 +53,7 @@ func (f *Face) addResources() {
 	}
 	if f.cfg.Reviews {
 		templates = append(templates, template{reviews + "/{id}", "Review", "A move that waits for a person: what was asked, what keeps the judge from deciding, and how it ended.", typeJSON, func(ctx context.Context, id string) (string, error) {
-			return document(f.cfg.Engine.Review(ctx, callerOf(ctx), id))
+			return writeDocument(f.cfg.Engine.Review(ctx, callerOf(ctx), id))
 		}})
 	}
 	for _, t := range templates {
@@ -69,7 +69,7 @@ type template struct {
 	read                  func(ctx context.Context, subject string) (string, error)
 }
 
-func document(v any, err error) (string, error) {
+func writeDocument(v any, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}

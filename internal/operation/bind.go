@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // maxDepth bounds the nesting of a request: that of a document, and of what is around it.
@@ -38,12 +38,12 @@ func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
 		return map[string]json.RawMessage{}, nil
 	}
-	if err := strictdoc.CheckJSON(raw, strictdoc.Limits{Bytes: len(raw) + 1, Depth: maxDepth}); err != nil {
+	if err := document.CheckJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth}); err != nil {
 		e := &engine.Error{
 			Code: engine.CodeInvalidData, Err: err, Message: fmt.Sprintf("The %s not acceptable JSON: %s.", what, err),
 			Hint: "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps; quote larger ones.",
 		}
-		var issue *strictdoc.Issue
+		var issue *document.Issue
 		if errors.As(err, &issue) {
 			e.Path, e.Message = issue.Path, fmt.Sprintf("The %s not acceptable JSON: %s.", what, issueText(issue))
 		}
@@ -57,7 +57,7 @@ func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
 }
 
 // issueText tells an issue without its line, which is often the only one.
-func issueText(issue *strictdoc.Issue) string {
+func issueText(issue *document.Issue) string {
 	if issue.Path == "" {
 		return issue.Message
 	}
@@ -258,7 +258,7 @@ func CheckNames(given, known []string, noun Noun) error {
 		if len(known) == 0 {
 			hint = fmt.Sprintf("There are no %ss here.", noun)
 		}
-		if near := strictdoc.Suggest(name, known); near != "" {
+		if near := document.Suggest(name, known); near != "" {
 			hint = fmt.Sprintf("Did you mean %q? %s", near, hint)
 		}
 		return Wrong(name, fmt.Sprintf("There is no %s %s.", noun, quoted(name)), hint)

@@ -1,6 +1,6 @@
 //go:build !race
 
-package strictdoc
+package document
 
 // raceDetector is true when the race detector makes everything slower and allocates.
 const raceDetector = false

@@ -1,4 +1,4 @@
-package strictdoc
+package document
 
 import (
 	"fmt"

@@ -1,21 +1,21 @@
-package strictdoc_test
+package document_test
 
 import (
 	"errors"
 	"fmt"
 
-	"github.com/gavel-mcp/gavel/internal/strictdoc"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func ExampleParse() {
-	doc, err := strictdoc.Parse("review.yaml", []byte("name: review\nlimit: 2.50\nvalidator: |\n  (data) => data.ok\n"), strictdoc.Limits{})
+	doc, err := document.Parse("review.yaml", []byte("name: review\nlimit: 2.50\nvalidator: |\n  (data) => data.ok\n"), document.Limits{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(string(doc.JSON()))
 
-	_, err = strictdoc.Parse("review.json", []byte("{\n  \"states\": {\"draft\": {}, \"draft\": {}}\n}"), strictdoc.Limits{})
+	_, err = document.Parse("review.json", []byte("{\n  \"states\": {\"draft\": {}, \"draft\": {}}\n}"), document.Limits{})
 	fmt.Println(err)
 	// Output:
 	// {"name":"review","limit":2.50,"validator":"(data) => data.ok\n"}
@@ -23,12 +23,12 @@ func ExampleParse() {
 }
 
 func ExampleNewObject() {
-	doc, err := strictdoc.Parse("server.yaml", []byte("listen: 127.0.0.1:4285\ntimeout: soon\nstroe: memory\n"), strictdoc.Limits{})
+	doc, err := document.Parse("server.yaml", []byte("listen: 127.0.0.1:4285\ntimeout: soon\nstroe: memory\n"), document.Limits{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	o := strictdoc.NewObject(doc)
+	o := document.NewObject(doc)
 	fmt.Println(o.String("listen"))
 	o.FloatPtr("timeout")
 	o.Enum("store", "memory", "sqlite")
@@ -42,10 +42,10 @@ func ExampleNewObject() {
 }
 
 func ExampleCheckJSON() {
-	err := strictdoc.CheckJSON([]byte(`{"customer":{"id":90071992547409931}}`), strictdoc.Limits{Bytes: 64 << 10})
+	err := document.CheckJSON([]byte(`{"customer":{"id":90071992547409931}}`), document.Limits{Bytes: 64 << 10})
 	fmt.Println(err)
 
-	var issue *strictdoc.Issue
+	var issue *document.Issue
 	if errors.As(err, &issue) {
 		fmt.Println(issue.Rule, issue.Path)
 	}
@@ -55,12 +55,12 @@ func ExampleCheckJSON() {
 }
 
 func ExampleCanonical() {
-	canonical, err := strictdoc.Canonical([]byte(`{"b": 1.0, "a": [1e2]}`))
+	canonical, err := document.Canonical([]byte(`{"b": 1.0, "a": [1e2]}`))
 	fmt.Println(string(canonical), err)
 	// Output: {"a":[100],"b":1} <nil>
 }
 
 func ExampleSuggest() {
-	fmt.Println(strictdoc.Suggest("aprove", []string{"approve", "reject"}))
+	fmt.Println(document.Suggest("aprove", []string{"approve", "reject"}))
 	// Output: approve
 }
