@@ -255,5 +255,15 @@ func (s *Store) LogSaved() bool {
 	return s.writer.saved
 }
 
+// AgeHealth makes the outcome of the last write one of a while ago.
+func (s *Store) AgeHealth(by time.Duration) {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	s.health.at = s.health.at.Add(-by)
+}
+
+// FailureClass is what a failure is counted as.
+func FailureClass(err error) string { return failureClass(err) }
+
 // KnownCode is the error of this package for a code of SQLite.
 func KnownCode(code int) error { return knownCode(code) }

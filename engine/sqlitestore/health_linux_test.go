@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,20 +23,60 @@ func TestLockHolderIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	other := newPath(t)
+	if err := openAt(t, other).Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, releaseOther := holdElsewhere(t, other) // of another store: not in the way
+	defer releaseOther()
+	pid, release := holdElsewhere(t, path)
+	defer release()
+	want := fmt.Sprintf("held by process %d (", pid)
+	check := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", what, err, want)
+		}
+	}
+	check("a write", s.Commit(t.Context(), storetest.Start(t, storetest.ID(1), `{}`)))
+	check("its outcome", s.CheckWritable(t.Context()))
+	s.AgeHealth(time.Minute)
+	check("a probe", s.CheckWritable(t.Context()))
+	s.AgeHealth(time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	check("a probe that is given up", s.CheckWritable(ctx))
+}
+
+// holdElsewhere has another process hold the lock of a store until release.
+func holdElsewhere(t *testing.T, path string) (pid int, release func()) {
+	t.Helper()
 	p := spawn(t, "hold the lock", path, "")
-	defer p.Wait()
-	defer p.gate.Close()
 	if _, err := fmt.Fscanln(p.acks, new(string)); err != nil {
 		t.Fatalf("%v\n%s", err, p.stderr)
 	}
-	err = s.Commit(t.Context(), storetest.Start(t, storetest.ID(1), `{}`))
-	if want := fmt.Sprintf("held by process %d (", p.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %q", err, want)
+	return p.Process.Pid, func() {
+		if err := errors.Join(p.gate.Close(), p.Wait()); err != nil {
+			t.Error(err)
+		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := s.CheckWritable(ctx); err == nil {
-		t.Error("a store that is locked is called writable")
+}
+
+// Of the lines of /proc/locks, those that are a write lock on the byte count.
+func TestWriteLocksAreRecognized(t *testing.T) {
+	for line, want := range map[string]bool{
+		"1: POSIX  ADVISORY  WRITE 3568 fd:00:77 120 120": true,
+		"1: POSIX  ADVISORY  WRITE 3568 fd:00:77 100 EOF": true,
+		"1: POSIX  ADVISORY  READ 3568 fd:00:77 120 120":  false,
+		"1: POSIX  ADVISORY  WRITE 3568 fd:00:78 120 120": false, // another file
+		"1: POSIX  ADVISORY  WRITE 3568 fd:00:77 121 121": false, // another byte
+		"1: POSIX  ADVISORY  WRITE 3568 fd:00:77 119 119": false,
+		"1: POSIX  ADVISORY  WRITE 0 fd:00:77 120 120":    false,
+		"1: -> POSIX  ADVISORY  WRITE 9 fd:00:77 120 120": false, // waits for the lock
+	} {
+		if pid, ok := sqlitestore.WriteLock(line, 77, 120, 120); ok != want || ok && pid != 3568 {
+			t.Errorf("%s: got %d, %t", line, pid, ok)
+		}
 	}
 }
 
@@ -46,7 +87,7 @@ func TestTooManyFilesIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := lines(t, spawn(t, "run out of files", path, ""))
-	for _, what := range []string{"open", "read"} {
+	for _, what := range []string{"open", "read", "create"} {
 		if !strings.Contains(got[what], sqlitestore.ErrTooManyFiles.Error()) {
 			t.Errorf("%s: %q", what, got[what])
 		}
@@ -72,6 +113,8 @@ func runOutOfFiles(cfg sqlitestore.Config, out io.Writer) {
 	}
 	_, err = sqlitestore.OpenToRead(ctx, cfg.Path)
 	say(out, "open", err)
+	_, err = sqlitestore.Open(ctx, sqlitestore.Config{Path: cfg.Path + ".new"})
+	say(out, "create", err)
 	err = nil
 	for conn := 0; err == nil && conn < 100; conn++ { // each reader takes a connection
 		_, err = s.ReaderDB().Conn(ctx)

@@ -1,6 +1,7 @@
 package sqlitestore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -19,22 +20,35 @@ func TestCheckWritableProbes(t *testing.T) {
 	path := newPath(t)
 	s := openAt(t, path)
 	defer s.Close()
-	before := s.Stats().Batches
-	if err := s.CheckWritable(t.Context()); err != nil {
-		t.Fatal(err)
+	check := func(when string, probes uint64) {
+		t.Helper()
+		before, log := s.Stats().Batches, readLog(t, path)
+		if err := s.CheckWritable(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Stats().Batches - before; got != probes {
+			t.Errorf("%s: %d transactions, want %d", when, got, probes)
+		}
+		if written := !bytes.Equal(log, readLog(t, path)); written != (probes > 0) {
+			t.Errorf("%s: the log was written to: %t", when, written)
+		}
 	}
-	if got := s.Stats().Batches; got != before+1 {
-		t.Errorf("%d transactions for an idle store, want a probe", got-before)
-	}
-	if err := s.CheckWritable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Stats().Batches; got != before+1 {
-		t.Errorf("%d transactions, want the last outcome", got-before)
-	}
+	check("before the first write", 1)
+	check("just after a write", 0)
+	s.AgeHealth(2 * time.Second)
+	check("idle again", 1)
 	if _, err := sqlitestore.Inspect(t.Context(), path); err != nil {
 		t.Errorf("after a probe: %v", err)
 	}
+}
+
+func readLog(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
 }
 
 // What the last write came to is what CheckWritable says, and a failure is counted by its
@@ -96,12 +110,19 @@ func TestCheckWritableSeesFilesTakenAway(t *testing.T) {
 
 // Errors of reading are not called errors of writing.
 func TestReadErrorsAreNamed(t *testing.T) {
-	for code, want := range map[int]error{
-		266: sqlitestore.ErrDiskRead, 522: sqlitestore.ErrDiskRead, // SQLITE_IOERR_READ, _SHORT_READ
-		778: sqlitestore.ErrDisk, 1034: sqlitestore.ErrDisk, // _WRITE, _FSYNC
+	for want, codes := range map[error][]int{
+		sqlitestore.ErrDiskRead: {266, 522, 1802, 5642}, // SQLITE_IOERR_READ, _SHORT_READ, _FSTAT, _SEEK
+		sqlitestore.ErrDisk:     {778, 1034},            // _WRITE, _FSYNC
 	} {
-		if got := sqlitestore.KnownCode(code); !errors.Is(got, want) {
-			t.Errorf("%d: got %v, want %v", code, got, want)
+		for _, code := range codes {
+			if got := sqlitestore.KnownCode(code); !errors.Is(got, want) {
+				t.Errorf("%d: got %v, want %v", code, got, want)
+			}
+		}
+	}
+	for err, want := range map[error]string{sqlitestore.ErrDiskRead: "read_error", sqlitestore.ErrDisk: "write_error"} {
+		if got := sqlitestore.FailureClass(err); got != want {
+			t.Errorf("%v is counted as %s, want %s", err, got, want)
 		}
 	}
 }

@@ -218,9 +218,14 @@ func TestOlderSchemaIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := folderOf(t, path)
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp) // of the copy
 	checkHeads(t, path, heads)
 	if _, after := folderOf(t, path); !bytes.Equal(before, after) {
 		t.Error("the store was written to")
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("the copy is left behind: %v, %v", left, err)
 	}
 }
 

@@ -42,8 +42,9 @@ func TestRepeatedCauses(t *testing.T) {
 			time.Sleep(time.Second / 600) //nolint:forbidigo // the bubble's clock
 		}
 		log.Error("could not answer", "cause", errors.New("another cause"))
-		log.Info("answered", "cause", "no failure")
-		log.Info("answered", "cause", "no failure")
+		for range 3 {
+			log.Info("answered", "cause", "no failure")
+		}
 		time.Sleep(3 * time.Second) //nolint:forbidigo // the bubble's clock
 		full, total := 0, 0
 		for line := range strings.Lines(out.String()) {
@@ -65,8 +66,28 @@ func TestRepeatedCauses(t *testing.T) {
 		if n := strings.Count(out.String(), "another cause"); n != 1 {
 			t.Errorf("%d lines of the other cause", n)
 		}
-		if n := strings.Count(out.String(), "answered"); n != 2 {
-			t.Errorf("%d lines that say no failure, want both", n)
+		if n := strings.Count(out.String(), "answered"); n != 3 {
+			t.Errorf("%d lines that say no failure, want all 3", n)
+		}
+	})
+}
+
+// Causes without end, which repeat nothing, are bounded too: beyond so many at a time they
+// count as one.
+func TestManyCausesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out lockedBuffer
+		log := telemetry.NewLogger(&out, slog.LevelInfo, false)
+		const causes = 2000
+		for n := range causes {
+			log.Error("could not answer", "cause", strings.Repeat("z", n+1))
+		}
+		time.Sleep(3 * time.Second) //nolint:forbidigo // the bubble's clock
+		if n := strings.Count(out.String(), "could not answer"); n > 300 {
+			t.Errorf("%d lines for %d causes at a time", n, causes)
+		}
+		if want := "lines="; !strings.Contains(out.String(), want) {
+			t.Error("those that were held back are not counted")
 		}
 	})
 }
