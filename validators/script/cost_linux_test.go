@@ -1,0 +1,42 @@
+package script_test
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// workerTime is the processor time of the workers of a pool, and of those that have ended: a
+// machine that is busy with something else does not add to it.
+func workerTime(p *script.Pool) time.Duration {
+	for {
+		ended := endedTime()
+		sum := ended
+		for _, pid := range p.WorkerPIDs() {
+			sum += processTime(pid)
+		}
+		if endedTime() == ended { // else one may be counted twice, or not at all
+			return sum
+		}
+	}
+}
+
+// endedTime is the processor time of the children that were waited for.
+func endedTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// processTime is the processor time of a process, 0 when it has ended.
+func processTime(pid int) time.Duration {
+	var spent unix.Timespec
+	if unix.ClockGettime(int32(^pid)<<3|2, &spent) != nil { //nolint:gosec // clock_getcpuclockid(3)
+		return 0
+	}
+	return time.Duration(spent.Nano())
+}
