@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,6 +57,12 @@ var storeFaults = []storeFaultOf{
 		name:  "too many files are open (those that the store has stay open)",
 		bring: func(*faultBench) error { return limitOpenFiles(3) },
 		lift:  func(*faultBench) error { return limitOpenFiles(1 << 20) },
+	},
+	{
+		name:   "the disk cannot read the database (EIO)",
+		before: func(*faultBench) error { return nil }, // so that the log is folded, and nothing cached
+		bring:  func(f *faultBench) error { return replaceOpenFiles(f.path, "/proc/self/mem", os.O_RDONLY) },
+		lift:   func(f *faultBench) error { return replaceOpenFiles("/proc/self/mem", f.path, os.O_RDWR) },
 	},
 	{
 		name:  "the log is deleted",
@@ -318,6 +325,41 @@ func limitOpenFiles(n uint64) error {
 	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }
 
+// replaceOpenFiles has every descriptor of this process that is open on one file be open on
+// another. What reads /proc/self/mem where nothing is mapped, as below the first megabytes,
+// gets EIO from the system.
+func replaceOpenFiles(from, to string, mode int) error {
+	if from == "/proc/self/mem" {
+		from = fmt.Sprintf("/proc/%d/mem", os.Getpid())
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	replaced := 0
+	for _, entry := range open {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			return err
+		}
+		if at, err := os.Readlink("/proc/self/fd/" + entry.Name()); err != nil || at != from {
+			continue // one is closed by now: that of the list
+		}
+		file, err := os.OpenFile(to, mode, 0)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(syscall.Dup3(int(file.Fd()), fd, syscall.O_CLOEXEC), file.Close()); err != nil {
+			return err
+		}
+		replaced++
+	}
+	if replaced == 0 {
+		return fmt.Errorf("%s is not open", from)
+	}
+	return nil
+}
+
 func (f *faultBench) hold() error {
 	f.holder = exec.CommandContext(context.Background(), os.Args[0], "hold", f.path)
 	out, err := f.holder.StdoutPipe()
@@ -430,7 +472,8 @@ a server that can record no move is ready or counts nothing.
 `
 
 const faultPageRest = `
-A page that only some instances need leaves a server ready when it is damaged: the others go on. "restart" means that a server has to be started again, after what [recovery](../records.md#backup-and-restore) says.
+A page that only some instances need leaves a server ready when it is damaged: the others go on. SQLite does not tell a page that the
+disk cannot read from a damaged one: look at the system's log before you repair. "restart" means that a server has to be started again, after what [recovery](../records.md#backup-and-restore) says.
 
 ## When a command starts
 

@@ -83,7 +83,8 @@ func (s *Store) tell(err error) error {
 
 func knownCode(code int) error {
 	switch code {
-	case sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_FSTAT, sqlite3.SQLITE_IOERR_SEEK:
+	case sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_FSTAT, sqlite3.SQLITE_IOERR_SEEK,
+		sqlite3.SQLITE_IOERR_CORRUPTFS: // EIO, where SQLite does not make a damaged page of it
 		return ErrDiskRead
 	}
 	switch code & 0xff { // without what extended codes add

@@ -111,8 +111,8 @@ func TestCheckWritableSeesFilesTakenAway(t *testing.T) {
 // Errors of reading are not called errors of writing.
 func TestReadErrorsAreNamed(t *testing.T) {
 	for want, codes := range map[error][]int{
-		sqlitestore.ErrDiskRead: {266, 522, 1802, 5642}, // SQLITE_IOERR_READ, _SHORT_READ, _FSTAT, _SEEK
-		sqlitestore.ErrDisk:     {778, 1034},            // _WRITE, _FSYNC
+		sqlitestore.ErrDiskRead: {266, 522, 1802, 5642, 8458}, // SQLITE_IOERR_READ, _SHORT_READ, _FSTAT, _SEEK, _CORRUPTFS
+		sqlitestore.ErrDisk:     {778, 1034},                  // _WRITE, _FSYNC
 	} {
 		for _, code := range codes {
 			if got := sqlitestore.KnownCode(code); !errors.Is(got, want) {
