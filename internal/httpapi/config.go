@@ -24,10 +24,9 @@ type Config struct {
 	// StreamLife is how long a stream may live before its reader has to come back, with its
 	// credential; 0 is 15 minutes.
 	StreamLife time.Duration
-	// MaxStreams bounds the streams of one principal; 0 is 8.
+	// MaxStreams bounds the streams of one principal; 0 is 8. How many all may have together
+	// is the listener's to say.
 	MaxStreams int
-	// MaxAllStreams bounds the streams of all principals; 0 is 256.
-	MaxAllStreams int
 }
 
 func (c Config) withDefaults() Config {
@@ -36,7 +35,6 @@ func (c Config) withDefaults() Config {
 	defaultTo(&c.WriteTimeout, 10*time.Second)
 	defaultTo(&c.StreamLife, 15*time.Minute)
 	defaultTo(&c.MaxStreams, 8)
-	defaultTo(&c.MaxAllStreams, 256)
 	return c
 }
 
@@ -52,8 +50,8 @@ func (c Config) validate() error {
 	if c.Engine == nil || c.Logger == nil {
 		errs = append(errs, errors.New("httpapi: config needs Engine and Logger"))
 	}
-	if c.MaxBody < 1024 || c.MaxStreams < 1 || c.MaxAllStreams < 1 {
-		errs = append(errs, errors.New("httpapi: MaxBody is at least 1024, MaxStreams and MaxAllStreams are at least 1"))
+	if c.MaxBody < 1024 || c.MaxStreams < 1 {
+		errs = append(errs, errors.New("httpapi: MaxBody is at least 1024, MaxStreams is at least 1"))
 	}
 	if c.Heartbeat < time.Millisecond || c.WriteTimeout < time.Millisecond || c.StreamLife < time.Millisecond {
 		errs = append(errs, errors.New("httpapi: Heartbeat, WriteTimeout and StreamLife are at least a millisecond"))

@@ -53,7 +53,7 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{cfg: cfg, mux: http.NewServeMux()}
-	h.streams = newStreams(cfg.MaxStreams, cfg.MaxAllStreams)
+	h.streams = newStreams(cfg.MaxStreams)
 	methods := map[string][]string{}
 	for _, op := range operation.All() {
 		for i := range op.Info().Routes {

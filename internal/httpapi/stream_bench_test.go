@@ -37,7 +37,7 @@ func benchStreams(b *testing.B, streams int) {
 	}
 	b.Cleanup(func() { _ = store.Close() })
 	e := newEngine(b, func(c *engine.Config) { c.Store = store })
-	a := newAPI(b, func(c *httpapi.Config) { c.Engine, c.MaxStreams, c.MaxAllStreams = e, streams, streams })
+	a := newAPI(b, func(c *httpapi.Config) { c.Engine, c.MaxStreams = e, streams })
 	if _, err := e.Define(b.Context(), operator, engine.DefineRequest{Source: "bench", Document: []byte(`{"name":"loop","initialState":"a","states":{"a":{"transitions":{"again":"a"}}}}`)}); err != nil {
 		b.Fatal(err)
 	}

@@ -8,24 +8,24 @@ import (
 
 // streams counts the open streams of each principal.
 type streams struct {
-	each, all int
+	each int
 
 	mu   sync.Mutex
 	by   map[string]int
 	open int
 }
 
-func newStreams(each, all int) *streams {
-	return &streams{each: each, all: all, by: map[string]int{}}
+func newStreams(each int) *streams {
+	return &streams{each: each, by: map[string]int{}}
 }
 
 // enter counts one more stream, until done is called.
 func (s *streams) enter(principal string) (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.by[principal] >= s.each || s.open >= s.all {
+	if s.by[principal] >= s.each {
 		return nil, &engine.Error{
-			Code: engine.CodeTooManyStreams, Message: "As many event streams are open as may be.",
+			Code: engine.CodeTooManyStreams, Message: "You have as many event streams open as you may.",
 			Hint: "Close one, or read events as pages.",
 		}
 	}
