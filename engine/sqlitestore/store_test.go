@@ -16,12 +16,23 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-func TestConformance(t *testing.T) { storetest.Run(t, driver(openAt)) }
+func TestConformance(t *testing.T) { storetest.Run(t, driver(unsynced)) }
+
+// unsynced opens a store that leaves it to the system when to write: what the suite promises
+// does not depend on it, and the tests of kills and power cuts sync as users do.
+func unsynced(t testing.TB, path string) *sqlitestore.Store {
+	t.Helper()
+	s := openAt(t, path)
+	if _, err := s.WriterConn().ExecContext(t.Context(), "PRAGMA synchronous = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // TestConformanceOfALoneWriter is the suite where callers write themselves from the start.
 func TestConformanceOfALoneWriter(t *testing.T) {
 	storetest.Run(t, driver(func(t testing.TB, path string) *sqlitestore.Store {
-		s := openAt(t, path)
+		s := unsynced(t, path)
 		s.Alone()
 		return s
 	}))
