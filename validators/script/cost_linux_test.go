@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,4 +40,27 @@ func processTime(pid int) time.Duration {
 		return 0
 	}
 	return time.Duration(spent.Nano())
+}
+
+// A worker's time counts while it lives, and when it has ended.
+func TestWorkerTimeIsCounted(t *testing.T) {
+	p := newPool(t, script.Config{})
+	before := workerTime(p)
+	work := script.Batch{Caller: "op", Owner: script.Owner{ID: "op"}, Validators: []script.Script{{
+		Name: "s", Kind: script.Validator, Source: "() => { for (let i = 0; i < 1000; i++); return true }",
+	}}}
+	if r, err := p.Run(t.Context(), work); err != nil || len(r.Results) != 1 || r.Results[0].Code != script.OK {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	spent := workerTime(p) - before
+	pids := p.WorkerPIDs()
+	if len(pids) == 0 || processTime(pids[0]) <= 0 || spent < processTime(pids[0])/2 {
+		t.Fatalf("%v for the work of %d workers", spent, len(pids))
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := workerTime(p) - before; after < spent {
+		t.Errorf("%v, and %v when the worker has ended", spent, after)
+	}
 }

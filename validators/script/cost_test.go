@@ -32,26 +32,6 @@ func fuzzCost(f *testing.F, kind script.Kind, size int) {
 	})
 }
 
-// A worker's time counts, also when it has ended since.
-func TestWorkerTimeIsCounted(t *testing.T) {
-	p := newPool(t, script.Config{})
-	before := workerTime(p)
-	source := "(data) => { for (;;) {} }"
-	if _, err := p.Run(t.Context(), script.Batch{Caller: "op", Owner: script.Owner{ID: "op"}, Validators: []script.Script{{Name: "s", Kind: script.Validator, Source: source}}}); err != nil {
-		t.Fatal(err)
-	}
-	spent := workerTime(p) - before
-	if spent <= 0 {
-		t.Fatalf("%v for a script that runs until its limit", spent)
-	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if after := workerTime(p) - before; after < spent {
-		t.Errorf("%v, and %v when the worker has ended", spent, after)
-	}
-}
-
 func FuzzCostScript(f *testing.F) {
 	for _, s := range [][3]string{
 		{"() => true", "", ""},
