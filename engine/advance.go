@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 
@@ -22,7 +21,9 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	if err := e.checkAdvance(&req); err != nil {
 		return AdvanceResult{}, err
 	}
-	scope, err := e.newKey(p, RightAdvance, req.ID, req.Key, req.Action, canonical(req.Data), revisionText(req.ExpectedRevision))
+	scope, err := e.newKey(p, RightAdvance, req.ID, req.Key, func() []string {
+		return []string{req.Action, string(req.data.Canonical()), revisionText(req.ExpectedRevision)}
+	})
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -109,7 +110,8 @@ func (e *Engine) checkAdvance(req *AdvanceRequest) error {
 		return missing("action", "One of the instance's nextActions.")
 	}
 	var err error
-	req.Data, err = e.document("data", req.Data, e.cfg.Limits.Data)
+	req.data, err = e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	req.Data = req.data.Raw()
 	return err
 }
 
@@ -117,7 +119,6 @@ func (e *Engine) checkAdvance(req *AdvanceRequest) error {
 type judgement struct {
 	inst     record.Instance
 	loaded   loaded
-	data     json.RawMessage
 	question judge.Case
 	verdict  judge.Verdict
 	// waits is set instead of a verdict when exactly this waits for a person already.
@@ -168,7 +169,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err != nil {
 		return judgement{}, nil, err
 	}
-	return judgement{inst: inst, loaded: l, data: req.Data, question: c, verdict: v}, release, nil
+	return judgement{inst: inst, loaded: l, question: c, verdict: v}, release, nil
 }
 
 // question is the case of an action that p asks for; in holds what the instance does
@@ -176,14 +177,14 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 func (e *Engine) question(inst record.Instance, l loaded, p Principal, req AdvanceRequest, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
 	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, ended(inst), inst.Facts
-	in.Action, in.Data, in.Context = req.Action, req.Data, inst.Context
+	in.Action, in.Data, in.Read, in.Context = req.Action, req.Data, req.data, inst.Context
 	in.Principal, in.Role = p.ID, string(p.Role)
 	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.now(), seed(inst.ID, inst.Revision, req.Action)
 	c, err := l.def.Case(in)
 	if err != nil {
 		return judge.Case{}, internal("build the case", err)
 	}
-	if n := len(c.Merged); n > e.cfg.Limits.Context {
+	if n := len(c.Merged.Raw()); n > e.cfg.Limits.Context {
 		return judge.Case{}, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
 	}
 	c.Digest = e.digestEvidence(inst, nil)
@@ -197,16 +198,16 @@ func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind rec
 	ev := e.event(p, j.inst, kind)
 	ev.Time = j.question.Now
 	ev.JudgeConfigHash = j.question.JudgeConfigHash
-	ev.Action = maskWords(j.inst, j.loaded, j.data).action(action, j.loaded.def)
+	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).action(action, j.loaded.def)
 	ev.From, ev.To, ev.Status, ev.Key = j.inst.State, j.inst.State, j.inst.Status, key
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
-		ContextDigest: e.digestContext(j.inst, j.question.Context),
+		ContextDigest: e.digestContext(j.inst, j.question.Context.Raw()),
 	}
 	for _, o := range j.verdict.Opinions {
 		d.Took += o.Took
 	}
-	d.Data = e.maskForRecord(j.inst.Owner, j.loaded.def, j.data)
+	d.Data = e.maskForRecord(j.inst.Owner, j.loaded.def, j.question.Data)
 	d.Evidence = kept(d.Evidence)
 	switch kind {
 	case record.Advanced:
@@ -223,14 +224,15 @@ func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind rec
 func move(ev *record.Event, d *record.Decision, j judgement) {
 	ev.To = j.verdict.Target
 	ev.Status = statusIn(j.loaded.def, ev.To)
-	ev.Patch = j.data
+	ev.Patch = j.question.Data.Raw()
+	ev.Foresee(j.inst.Context, j.question.Merged.Raw())
 	if s, ok := j.loaded.def.States[ev.From]; ok {
 		if t, ok := s.Transitions[ev.Action]; ok {
 			ev.Freezes = t.Freezes
 		}
 	}
 	// The patch says the same when nothing in it is sensitive: keep it once.
-	if string(d.Data) == string(j.data) {
+	if string(d.Data) == string(ev.Patch) {
 		d.Data = nil
 	}
 }

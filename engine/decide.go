@@ -10,6 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // DecideRequest asks what would be decided of an action, of no instance.
@@ -23,6 +24,7 @@ type DecideRequest struct {
 	State, Action string
 	// Data is the action's, Context the accumulated one: JSON objects, nil is {}.
 	Data, Context json.RawMessage
+	data          document.JSON // Data, once it was read
 	// Key, when given, lets a model's answer to exactly this be used again.
 	Key string
 }
@@ -106,10 +108,11 @@ func (e *Engine) checkDecide(req *DecideRequest) error {
 		return tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key))
 	}
 	var err error
-	if req.Data, err = e.document("data", req.Data, e.cfg.Limits.Data); err != nil {
+	if req.data, err = e.readDocument("data", req.Data, e.cfg.Limits.Data); err != nil {
 		return err
 	}
-	req.Context, err = e.document("context", req.Context, e.cfg.Limits.Context)
+	context, err := e.readDocument("context", req.Context, e.cfg.Limits.Context)
+	req.Data, req.Context = req.data.Raw(), context.Raw()
 	return err
 }
 
@@ -157,7 +160,7 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req D
 		State: req.State, Status: record.Running, Context: req.Context, Owner: p.ID,
 		Facts: workflow.Facts{Visited: l.def.StateNames},
 	}
-	c, err := e.question(inst, l, p, AdvanceRequest{Action: req.Action, Data: req.Data},
+	c, err := e.question(inst, l, p, AdvanceRequest{Action: req.Action, data: req.data},
 		workflow.CaseInput{Precheck: true, Overlays: overlays, JudgeConfigHash: hash, CallersContext: claimsContext(p)})
 	c.KeyDigests = true
 	e.bind(&c, "decide:"+p.ID) // another key is no other question

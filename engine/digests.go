@@ -6,6 +6,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The purposes of digests. Each has keys of its own for every owner and workflow, values
@@ -40,16 +41,11 @@ func (e *Engine) digestEvidence(inst record.Instance, before []judge.Evidence) f
 }
 
 // maskForRecord replaces sensitive values by keyed digests: what a record keeps
-// of data that may never be part of the context. A document that cannot be
-// masked is not kept.
-func (e *Engine) maskForRecord(owner string, d *workflow.Definition, doc json.RawMessage) json.RawMessage {
+// of data that may never be part of the context.
+func (e *Engine) maskForRecord(owner string, d *workflow.Definition, doc document.JSON) json.RawMessage {
 	scope := scopeOf(purposeValue, owner, d.Name)
-	masked, err := d.Mask(doc, func(path string, value json.RawMessage) string {
+	return d.MaskJSON(doc, func(path string, value json.RawMessage) string {
 		scope.Path = path
 		return e.cfg.Digester.DigestIn(scope, value)
-	})
-	if err != nil {
-		return nil
-	}
-	return masked
+	}).Raw()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // conflict says that an instance moved between the look and the write; the
@@ -120,18 +121,18 @@ func tooLarge(field, message string) error {
 }
 
 // document checks a JSON object from a caller: size first, then form. nil is {}.
-func (e *Engine) document(field string, doc json.RawMessage, limit int) (json.RawMessage, error) {
+func (e *Engine) readDocument(field string, doc json.RawMessage, limit int) (document.JSON, error) {
 	if len(doc) == 0 {
-		return json.RawMessage("{}"), nil
+		doc = json.RawMessage("{}")
 	}
 	if len(doc) > limit {
-		return nil, tooLarge(field, fmt.Sprintf("%q has %d bytes; the limit is %d.", field, len(doc), limit))
+		return document.JSON{}, tooLarge(field, fmt.Sprintf("%q has %d bytes; the limit is %d.", field, len(doc), limit))
 	}
-	compact, err := workflow.CheckDocument(doc)
+	v, err := workflow.ReadDocument(doc)
 	if err != nil {
-		return nil, &Error{Code: CodeInvalidData, Path: "/" + field, Message: fmt.Sprintf("%q is not acceptable: %v", field, err), Err: err}
+		return document.JSON{}, &Error{Code: CodeInvalidData, Path: "/" + field, Message: fmt.Sprintf("%q is not acceptable: %v", field, err), Err: err}
 	}
-	return compact, nil
+	return v, nil
 }
 
 func (e *Engine) text(field, s string) error {

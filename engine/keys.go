@@ -16,8 +16,8 @@ import (
 
 // newKey scopes an idempotency key to principal, operation and instance, and
 // digests the request so that the same key with another request is told apart.
-// It returns nil when no key was given.
-func (e *Engine) newKey(p Principal, op Right, instance, key string, request ...string) (*record.Key, error) {
+// It returns nil, and does not ask what the request is, when no key was given.
+func (e *Engine) newKey(p Principal, op Right, instance, key string, request func() []string) (*record.Key, error) {
 	if key == "" {
 		return nil, nil //nolint:nilnil // no key is a valid, common answer
 	}
@@ -26,7 +26,7 @@ func (e *Engine) newKey(p Principal, op Right, instance, key string, request ...
 	}
 	return &record.Key{
 		Scope:   digest("gavel/key/v1", p.ID, string(op), instance, key),
-		Request: digest(append([]string{"gavel/request/v1"}, request...)...),
+		Request: digest(append([]string{"gavel/request/v1"}, request()...)...),
 	}, nil
 }
 

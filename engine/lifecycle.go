@@ -8,6 +8,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Cancel ends an instance without a final state. What happened stays recorded.
@@ -18,7 +19,7 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Ca
 	if err := e.text("reason", req.Reason); err != nil {
 		return CancelResult{}, err
 	}
-	key, err := e.newKey(p, RightCancel, req.ID, req.Key, req.Reason, revisionText(req.ExpectedRevision))
+	key, err := e.newKey(p, RightCancel, req.ID, req.Key, func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} })
 	if err != nil {
 		return CancelResult{}, err
 	}
@@ -72,13 +73,15 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if err := e.text("description", req.Description); err != nil {
 		return CheckpointResult{}, err
 	}
-	var err error
+	var metadata document.JSON
 	if len(req.Metadata) > 0 {
-		if req.Metadata, err = e.document("metadata", req.Metadata, e.cfg.Limits.Data); err != nil {
+		var err error
+		if metadata, err = e.readDocument("metadata", req.Metadata, e.cfg.Limits.Data); err != nil {
 			return CheckpointResult{}, err
 		}
+		req.Metadata = metadata.Raw()
 	}
-	key, err := e.newKey(p, RightCheckpoint, req.ID, req.Key, req.Description, canonical(req.Metadata))
+	key, err := e.newKey(p, RightCheckpoint, req.ID, req.Key, func() []string { return []string{req.Description, string(metadata.Canonical())} })
 	if err != nil {
 		return CheckpointResult{}, err
 	}
@@ -175,7 +178,7 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 	if req.CheckpointID == "" {
 		return RollbackResult{}, missing("checkpointId", "An id that checkpoint or listCheckpoints returned.")
 	}
-	key, err := e.newKey(p, RightRollback, req.ID, req.Key, req.CheckpointID, revisionText(req.ExpectedRevision))
+	key, err := e.newKey(p, RightRollback, req.ID, req.Key, func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} })
 	if err != nil {
 		return RollbackResult{}, err
 	}

@@ -81,8 +81,8 @@ func (e *Engine) identify(c *judge.Case) {
 		return
 	}
 	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digest(parts...))) }
-	c.Identity = keyed("gavel/case/v1", c.Workflow, c.State, c.Action, canonical(c.Data), canonical(c.Context), c.DefinitionHash, c.JudgeConfigHash)
-	c.Guard = keyed("gavel/guard/v1", c.Principal, c.Workflow, c.Action, string(judge.Fingerprint(c.Data)))
+	c.Identity = keyed("gavel/case/v1", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash)
+	c.Guard = keyed("gavel/guard/v1", c.Principal, c.Workflow, c.Action, string(judge.FingerprintOf(c.Data)))
 	e.bind(c, c.Instance)
 }
 
@@ -93,7 +93,7 @@ func (e *Engine) bind(c *judge.Case, instance string) {
 		return
 	}
 	c.Bound = e.cfg.Digester.Digest([]byte(digest(
-		"gavel/bound/v1", instance, c.Workflow, c.State, c.Action, string(judge.Fingerprint(c.Data)), canonical(c.Context))))
+		"gavel/bound/v1", instance, c.Workflow, c.State, c.Action, string(judge.FingerprintOf(c.Data)), string(c.Context.Canonical()))))
 }
 
 // longestTurn bounds how long a decision waits for others with its guard key. With

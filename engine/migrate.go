@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // MigrateRequest pins running instances to another version of their definition.
@@ -323,11 +324,12 @@ func (e *Engine) unfit(ctx context.Context, p Principal, l loaded, state string,
 		if len(problems) > 0 {
 			return fmt.Sprintf("The validators of %q do not compile: %s.", state, problems[0].Message), nil
 		}
-		report, err := set.CheckSchema(ctx, p.ID, inst.Context)
+		held := document.Known(inst.Context)
+		report, err := set.CheckSchema(ctx, p.ID, held)
 		if err != nil {
 			return "", judgeError(err)
 		}
-		findings = slices.Concat(findings, set.Fields(inst.Context), report.Findings)
+		findings = slices.Concat(findings, set.Fields(held), report.Findings)
 	}
 	return objection(state, findings), nil
 }

@@ -39,7 +39,7 @@ func (l *ledger) reserve(p Principal, c judge.Case) (settle func(cost), err erro
 		expected.worker = max(a.dearest.worker, leastWorker)
 	}
 	if c.Rubric.Enabled && c.Rubric.UseLLM {
-		expected.tokens = max(a.dearest.tokens, leastTokens+int64(len(c.Data)+len(c.Context))/tokenBytes)
+		expected.tokens = max(a.dearest.tokens, leastTokens+int64(len(c.Data.Raw())+len(c.Context.Raw()))/tokenBytes)
 	}
 	worker, tokens := expected.worker > 0 && most.WorkerTime > 0, expected.tokens > 0 && most.ModelTokens > 0
 	switch {

@@ -50,7 +50,7 @@ func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (
 	if err := e.checkResolve(&req); err != nil {
 		return ResolveResult{}, err
 	}
-	key, err := e.newKey(p, RightResolve, req.ID, req.Key, string(req.Decision), req.Reason)
+	key, err := e.newKey(p, RightResolve, req.ID, req.Key, func() []string { return []string{string(req.Decision), req.Reason} })
 	if err != nil {
 		return ResolveResult{}, err
 	}
@@ -197,7 +197,7 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 		return e.void(ctx, p, key, row, inst, l, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
 	}
 	end := record.Review{ID: row.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: p.ID, Channel: req.Channel, Reason: req.Reason}
-	j := judgement{inst: inst, loaded: l, data: row.Data, question: c, verdict: v}
+	j := judgement{inst: inst, loaded: l, question: c, verdict: v}
 	ev := e.decisionEvent(requester, j, row.Action, record.Advanced, key)
 	ev.Review = &end
 	w, err := e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}, lesson: forgiven(c, v)})

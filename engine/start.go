@@ -7,6 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Start creates an instance of the newest version of a definition. The start
@@ -19,21 +20,21 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	if req.Type == "" {
 		return StartResult{}, missing("type", "The name of a defined workflow.")
 	}
-	var err error
-	if req.Context, err = e.document("context", req.Context, e.cfg.Limits.Data); err != nil {
+	read, err := e.readDocument("context", req.Context, e.cfg.Limits.Data)
+	if err != nil {
 		return StartResult{}, err
 	}
-	key, err := e.newKey(p, RightStart, "", req.Key, req.Type, canonical(req.Context))
+	key, err := e.newKey(p, RightStart, "", req.Key, func() []string { return []string{req.Type, string(read.Canonical())} })
 	if err != nil {
 		return StartResult{}, err
 	}
 	return once(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (StartResult, error) { return e.replayStart(ctx, p, ev) },
-		func(ctx context.Context) (StartResult, error) { return e.start(ctx, p, req, key) })
+		func(ctx context.Context) (StartResult, error) { return e.start(ctx, p, req.Type, read, key) })
 }
 
-func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *record.Key) (StartResult, error) {
-	l, err := e.named(ctx, p, req.Type, 0)
+func (e *Engine) start(ctx context.Context, p Principal, name string, read document.JSON, key *record.Key) (StartResult, error) {
+	l, err := e.named(ctx, p, name, 0)
 	if err != nil {
 		return StartResult{}, err
 	}
@@ -45,7 +46,7 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 		ID: "wf-" + e.cfg.NewID(), Owner: p.ID, Workflow: l.stored.Name, Version: l.stored.Version, DefinitionHash: l.stored.Hash,
 	}
 	c, err := l.def.Case(workflow.CaseInput{
-		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Data: req.Context,
+		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Read: read,
 		Principal: p.ID, Role: string(p.Role), Overlays: overlays, JudgeConfigHash: hash,
 		ReviewPath: e.cfg.ReviewPath, Now: e.now(), Seed: seed(l.stored.Name, int64(l.stored.Version), "start"),
 	})
@@ -59,10 +60,10 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, key *
 	if !v.Applied {
 		return refusedStart(l, p, v), nil
 	}
-	j := judgement{inst: inst, loaded: l, data: req.Context, question: c, verdict: v}
+	j := judgement{inst: inst, loaded: l, question: c, verdict: v}
 	ev := e.decisionEvent(p, j, "", record.Started, key)
-	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), req.Context
-	if string(ev.Decision.Data) == string(req.Context) {
+	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), read.Raw()
+	if string(ev.Decision.Data) == string(ev.Patch) {
 		ev.Decision.Data = nil
 	}
 	taken, err := e.mayStart(ctx, p)

@@ -55,7 +55,7 @@ func (e *Engine) turn(ctx context.Context, p Principal, req UndoRequest, op Righ
 	if err := authorize(p, op); err != nil {
 		return UndoResult{}, err
 	}
-	key, err := e.newKey(p, op, req.ID, req.Key, revisionText(req.ExpectedRevision))
+	key, err := e.newKey(p, op, req.ID, req.Key, func() []string { return []string{revisionText(req.ExpectedRevision)} })
 	if err != nil {
 		return UndoResult{}, err
 	}

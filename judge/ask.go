@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/prompts"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The most that a model is shown, in bytes, and of one string in runes. What an
@@ -47,7 +48,7 @@ func askQuestion(c Case, marker, nonce string) (question, error) {
 		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.id, Text: one.text})
 	}
 	for _, e := range c.Rubric.Exemplars {
-		data, err := showDocument("exemplar", e.Data, maxExemplarString, maxShownExemplar)
+		data, err := showDocument("exemplar", document.Known(e.Data), maxExemplarString, maxShownExemplar)
 		if err != nil {
 			return question{}, err
 		}
@@ -69,21 +70,21 @@ func askQuestion(c Case, marker, nonce string) (question, error) {
 
 // listDocuments are what a model is shown of a case: the past, then what the gate fetched,
 // then what is asked now.
-func listDocuments(c Case) ([]document, error) {
-	var out []document
+func listDocuments(c Case) ([]shownDocument, error) {
+	var out []shownDocument
 	for _, d := range []struct {
 		name        string
-		raw         []byte
+		doc         document.JSON
 		runes, size int
 	}{
 		{"context", c.MaskedContext, maxContextString, maxShownContext},
-		{evidenceDocument, shownEvidence(c.Fetched), maxDataString, maxShownEvidence},
+		{evidenceDocument, document.Known(shownEvidence(c.Fetched)), maxDataString, maxShownEvidence},
 		{dataDocument, c.MaskedData, maxDataString, maxShownData},
 	} {
 		if d.name == evidenceDocument && len(c.Fetched) == 0 {
 			continue
 		}
-		doc, err := showDocument(d.name, d.raw, d.runes, d.size)
+		doc, err := showDocument(d.name, d.doc, d.runes, d.size)
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // diary is a Memory that keeps lessons as an engine does.
@@ -80,10 +81,10 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Minute, 11 * time.Hour, 25 * time.Hour}).Draw(t, "later"))
 
 			c := review
-			c.Data, c.MaskedData, c.Merged, c.MaskedMerged = json.RawMessage(data), json.RawMessage(data), json.RawMessage(data), json.RawMessage(data)
-			c.Context, c.MaskedContext = json.RawMessage(past), json.RawMessage(past)
+			c.Data, c.MaskedData, c.Merged, c.MaskedMerged = document.Known([]byte(data)), document.Known([]byte(data)), document.Known([]byte(data)), document.Known([]byte(data))
+			c.Context, c.MaskedContext = document.Known([]byte(past)), document.Known([]byte(past))
 			c.Now, c.Guard, c.Rubric.StrictMode, c.Rubric.OnJudgeUnavailable = now, "", false, ""
-			c.Identity, c.Bound = data+past+config, string(Fingerprint(c.Data))+past
+			c.Identity, c.Bound = data+past+config, string(FingerprintOf(c.Data))+past
 			ids := []string{"c1", "c2"}
 			var layer Layer = noModel{memory, time.Now}
 			if says != "none" {

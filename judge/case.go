@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Operation says what the agent asked for.
@@ -71,11 +72,11 @@ type Case struct {
 	Fetched []Evidence
 
 	// Data is the action's, Context the accumulated one before the merge, Merged
-	// the one after it. All are JSON objects, never nil.
-	Data, Context, Merged json.RawMessage
+	// the one after it. All are objects; what is read of them is not read again.
+	Data, Context, Merged document.JSON
 	// MaskedData, MaskedContext and MaskedMerged are the same with every
 	// sensitive value replaced. They equal the plain ones when nothing is sensitive.
-	MaskedData, MaskedContext, MaskedMerged json.RawMessage
+	MaskedData, MaskedContext, MaskedMerged document.JSON
 	// Scrub removes sensitive values from text that leaves the process. Never nil
 	// in a Case that engine/workflow built; nil means nothing is sensitive.
 	Scrub func(string) string

@@ -55,7 +55,7 @@ func (content) Weigh(_ context.Context, c Case) (Opinion, error) {
 // trapsFetched are the traps in what the gate fetched itself: an agent may have written
 // what a ticket or a test prints. Whether it did is for a person to say. Logs repeat
 // themselves and begin like anything.
-func trapsFetched(d document) []trap {
+func trapsFetched(d shownDocument) []trap {
 	var out []trap
 	for _, text := range textsOf(d) {
 		for _, t := range trapsIn(text) {

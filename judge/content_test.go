@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // sample is one line of the injection suite.
@@ -77,7 +79,7 @@ func TestEveryContentRuleHasItsPurpose(t *testing.T) {
 	matched := map[string]bool{}
 	for _, name := range []string{"tuned_attacks.jsonl"} {
 		for _, s := range readSamples(t, name) {
-			doc, err := showDocument("data", s.Data, maxDataString, maxShownData)
+			doc, err := showDocument("data", document.Known(s.Data), maxDataString, maxShownData)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // text is one string of a document, a value or a key.
@@ -23,7 +25,7 @@ type text struct {
 }
 
 // textsOf are all strings of a document.
-func textsOf(d document) []text {
+func textsOf(d shownDocument) []text {
 	prefix := ""
 	if d.name != "data" {
 		prefix = "/" + d.name
@@ -57,12 +59,12 @@ func pointerToken(key string) string {
 	if r := []rune(key); len(r) > 60 {
 		key = string(r[:60]) + "…"
 	}
-	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
+	return string(document.PointerOf(key)[1:])
 }
 
 // nothingSaid reports whether the data has fields and none of them says anything,
 // or neither data nor context has any.
-func nothingSaid(data, past document) (trap, bool) {
+func nothingSaid(data, past shownDocument) (trap, bool) {
 	fields, said := saidIn(data.root)
 	if said {
 		return trap{}, false

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -62,7 +63,7 @@ func pipeline(t testing.TB, r script.Runner, model judge.Layer) *judge.Pipeline 
 
 // newCase is an action of a trusted definition in which nothing is checked.
 func newCase(change ...func(*judge.Case)) judge.Case {
-	none, said := json.RawMessage("{}"), json.RawMessage(`{"comments":"Compared table 1 with its sources."}`)
+	none, said := document.Known([]byte("{}")), document.Known([]byte(`{"comments":"Compared table 1 with its sources."}`))
 	c := judge.Case{
 		Operation: judge.Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
 		Owner: validators.Owner{ID: "operator", Trusted: true},
@@ -80,7 +81,7 @@ func newCase(change ...func(*judge.Case)) judge.Case {
 // data sets the action's data, and the merged context to the same.
 func data(doc string) func(*judge.Case) {
 	return func(c *judge.Case) {
-		c.Data = json.RawMessage(doc)
+		c.Data = document.Known([]byte(doc))
 		c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
 	}
 }
@@ -322,13 +323,13 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			"state: looks at the merged context, not at the data", newCase(entry("id"), func(c *judge.Case) {
-				c.Merged = json.RawMessage(`{"id":1}`)
+				c.Merged = document.Known([]byte(`{"id":1}`))
 			}), &runner{}, nil,
 			seen{judge.Approve, "", 1, judge.AssuranceStructural, judge.LayerState, "approved", []string{}},
 		},
 		{
 			"state: the schema looks at the merged context, not at the data", newCase(data(`{}`), func(c *judge.Case) {
-				c.Merged = json.RawMessage(`{"id":"x"}`)
+				c.Merged = document.Known([]byte(`{"id":"x"}`))
 				c.Candidates[0].Entry.Schema = json.RawMessage(`{"properties":{"id":{"type":"integer"}}}`)
 			}), &runner{}, nil,
 			seen{judge.Reject, "schema", 1, judge.AssuranceStructural, judge.LayerState, "approved", []string{`"/id" must be integer, is string`}},
@@ -447,7 +448,7 @@ func TestDecideCouldNot(t *testing.T) {
 		{"an entry with a validator", newCase(func(c *judge.Case) {
 			c.Candidates[0].Entry.Validators = []script.Script{{Name: "v"}}
 		}), &runner{}, nil, judge.ErrCase},
-		{"a masked copy is missing", newCase(func(c *judge.Case) { c.MaskedContext = nil }), &runner{}, nil, judge.ErrCase},
+		{"a masked copy is missing", newCase(func(c *judge.Case) { c.MaskedContext = document.JSON{} }), &runner{}, nil, judge.ErrCase},
 		{"an unknown mode", newCase(ruled(func(r *judge.Rubric) { r.Mode = "off" })), &runner{}, nil, judge.ErrCase},
 		{"an unknown policy", newCase(ruled(func(r *judge.Rubric) { r.OnJudgeUnavailable = "approve" })), &runner{}, nil, judge.ErrCase},
 		{"an unknown assurance", newCase(ruled(func(r *judge.Rubric) { r.RequireAssurance = "some" })), &runner{}, nil, judge.ErrCase},
@@ -511,8 +512,8 @@ func TestScriptsSeeWhatTheirOwnerMay(t *testing.T) {
 		r := replies(agrees(1))
 		c := newCase(validated(ok), func(c *judge.Case) {
 			c.Owner.Trusted = trusted
-			c.Data, c.Context = json.RawMessage(`{"ssn":"123"}`), json.RawMessage(`{"ssn":"456"}`)
-			c.MaskedData, c.MaskedContext = json.RawMessage(`{"ssn":"x"}`), json.RawMessage(`{"ssn":"y"}`)
+			c.Data, c.Context = document.Known([]byte(`{"ssn":"123"}`)), document.Known([]byte(`{"ssn":"456"}`))
+			c.MaskedData, c.MaskedContext = document.Known([]byte(`{"ssn":"x"}`)), document.Known([]byte(`{"ssn":"y"}`))
 		})
 		if _, err := pipeline(t, r, nil).Decide(t.Context(), c); err != nil {
 			t.Fatal(err)

@@ -1,21 +1,18 @@
 package judge
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"maps"
-	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/prompts"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// document is one JSON document as a model is shown it.
-type document struct {
+// shownDocument is one JSON document as a model is shown it.
+type shownDocument struct {
 	name string
 	// text is the whole on one line; nothing in it can be taken for a marker.
 	text string
@@ -39,26 +36,20 @@ type bounds struct{ runes, items int }
 // literals kept, long strings and containers cut with a note, and every character
 // that hides, reorders or could imitate a marker escaped. size bounds the text in
 // bytes: until it fits, everything is cut shorter.
-func showDocument(name string, raw []byte, runes, size int) (document, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var root any
-	if err := dec.Decode(&root); err != nil {
-		return document{}, fmt.Errorf("judge: the %s cannot be shown: %w", name, err)
-	}
-	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // io.EOF is never wrapped here
-		return document{}, fmt.Errorf("judge: the %s cannot be shown: it is more than one document", name)
+func showDocument(name string, doc document.JSON, runes, size int) (shownDocument, error) {
+	if doc.Kind() == 0 {
+		return shownDocument{}, fmt.Errorf("judge: the %s cannot be shown: it is no JSON", name)
 	}
 	for b := (bounds{runes, mostItems}); ; b.runes, b.items = b.runes/2, b.items/2 {
-		cut := b.truncate(root, 0)
+		cut := b.truncate(doc, 0)
 		var text strings.Builder
 		writeJSON(&text, cut)
 		if text.Len() <= size {
-			return document{name: name, text: text.String(), root: cut}, nil
+			return shownDocument{name: name, text: text.String(), root: cut}, nil
 		}
 		if b.runes < fewestRunes && b.items < fewestItems {
 			note := truncated{n: text.Len(), unit: "chars"}
-			return document{name: name, text: `{"` + name + `":"` + note.String() + `"}`, root: map[string]any{}}, nil
+			return shownDocument{name: name, text: `{"` + name + `":"` + note.String() + `"}`, root: map[string]any{}}, nil
 		}
 	}
 }
@@ -97,44 +88,47 @@ type array struct {
 
 // truncate returns what is shown of a value: object, array, string, clipped, truncated,
 // json.Number, bool or nil.
-func (b bounds) truncate(v any, depth int) any {
+func (b bounds) truncate(v document.JSON, depth int) any {
 	if depth > mostDepth {
 		return truncated{n: 1, unit: "value that is nested too deep"}
 	}
-	switch v := v.(type) {
-	case string:
-		if utf8.RuneCountInString(v) <= b.runes+cutNoteRunes {
-			return v
+	switch v.Kind() {
+	case document.String:
+		text := v.Text()
+		if utf8.RuneCountInString(text) <= b.runes+cutNoteRunes {
+			return text
 		}
-		head := []rune(v)
+		head := []rune(text)
 		return clipped{text: string(head[:b.runes]), rest: truncated{n: len(head) - b.runes, unit: "chars"}}
-	case json.Number:
-		if len(v) > b.runes+cutNoteRunes {
-			return truncated{n: len(v), unit: "digits"}
+	case document.Number:
+		if n := len(v.Raw()); n > b.runes+cutNoteRunes {
+			return truncated{n: n, unit: "digits"}
 		}
-		return v
-	case []any:
+		return json.Number(v.Raw())
+	case document.Array:
 		a := array{}
-		for i, item := range v {
+		for i, item := range v.Elements() {
 			if i == b.items {
-				a.rest = truncated{n: len(v) - i, unit: "items"}
+				a.rest = truncated{n: v.Len() - i, unit: "items"}
 				break
 			}
 			a.items = append(a.items, b.truncate(item, depth+1))
 		}
 		return a
-	case map[string]any:
+	case document.Object:
 		o := object{}
-		for i, key := range slices.Sorted(maps.Keys(v)) {
-			if i == b.items {
-				o.rest = truncated{n: len(v) - i, unit: "members"}
+		for name, value := range v.Sorted() {
+			if i := len(o.pairs); i == b.items {
+				o.rest = truncated{n: v.Len() - i, unit: "members"}
 				break
 			}
-			o.pairs = append(o.pairs, pair{key: b.truncateKey(key), value: b.truncate(v[key], depth+1)})
+			o.pairs = append(o.pairs, pair{key: b.truncateKey(name), value: b.truncate(value, depth+1)})
 		}
 		return o
+	case document.Null:
+		return nil
 	}
-	return v
+	return v.Kind() == document.True
 }
 
 // truncateKey is what is shown of a member's name.

@@ -2,13 +2,13 @@ package judge_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log"
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -31,7 +31,7 @@ func Example() {
 		`{"reviewer": "ann", "comments": "fine"}`,
 		`{"reviewer": "ann", "comments": "All twelve figures match their sources."}`,
 	} {
-		doc, none := json.RawMessage(data), json.RawMessage(`{}`)
+		doc, none := document.Known([]byte(data)), document.Known([]byte(`{}`))
 		verdict, err := pipeline.Decide(context.Background(), judge.Case{
 			Operation: judge.Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
 			Owner: validators.Owner{ID: "operator", Trusted: true},

@@ -1,11 +1,6 @@
 package judge
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/gavel-mcp/gavel/prompts"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Fingerprint reduces an action's data to what a rewording does not change: the
@@ -22,43 +18,41 @@ import (
 // It returns the text to digest, not a digest: only the caller has the key. What is
 // not JSON is its own fingerprint.
 func Fingerprint(data []byte) []byte {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var doc any
-	if err := dec.Decode(&doc); err != nil {
+	doc := document.Known(data)
+	if doc.Kind() == 0 {
 		return slices.Clone(data)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return slices.Clone(data) // more than one document
-	}
-	return appendPrint(make([]byte, 0, len(data)), doc)
+	return FingerprintOf(doc)
+}
+
+// FingerprintOf is Fingerprint of a document that was read.
+func FingerprintOf(doc document.JSON) []byte {
+	return appendPrint(make([]byte, 0, len(doc.Raw())), doc)
 }
 
 // appendPrint writes a value so that two values give the same text only if they
 // are alike.
-func appendPrint(out []byte, value any) []byte {
-	switch v := value.(type) {
-	case map[string]any:
+func appendPrint(out []byte, v document.JSON) []byte {
+	switch v.Kind() {
+	case document.Object:
 		out = append(out, '{')
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			out = append(strconv.AppendQuote(out, key), ':')
-			out = append(appendPrint(out, v[key]), ',')
+		for name, value := range v.Sorted() {
+			out = append(strconv.AppendQuote(out, name), ':')
+			out = append(appendPrint(out, value), ',')
 		}
 		return append(out, '}')
-	case []any:
+	case document.Array:
 		out = append(out, '[')
-		for _, item := range v {
+		for _, item := range v.Elements() {
 			out = append(appendPrint(out, item), ',')
 		}
 		return append(out, ']')
-	case string:
-		return append(append(append(out, '"'), fingerprintText(v)...), '"')
-	case json.Number:
-		return append(out, plainNumber(v)...)
-	case bool:
-		return strconv.AppendBool(out, v)
+	case document.String:
+		return append(append(append(out, '"'), fingerprintText(v.Text())...), '"')
+	case document.Number:
+		return append(out, plainNumber(string(v.Raw()))...)
 	}
-	return append(out, "null"...)
+	return append(out, v.Raw()...)
 }
 
 // fingerprintText is the letters and digits of a text. NFKC comes first: it makes wide, styled
@@ -82,10 +76,10 @@ func fingerprintText(text string) string {
 }
 
 // plainNumber writes 1, 1.0 and 1e0 alike; what no float64 holds stays as it is.
-func plainNumber(n json.Number) string {
-	f, err := strconv.ParseFloat(n.String(), 64)
+func plainNumber(n string) string {
+	f, err := strconv.ParseFloat(n, 64)
 	if err != nil {
-		return n.String()
+		return n
 	}
 	if f == 0 {
 		return "0" // and not -0

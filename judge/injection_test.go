@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // injectionFolder holds the suite: attacks and benign cases, each in a half that the
@@ -83,8 +84,10 @@ func fooledGate(t testing.TB) *judge.Pipeline {
 func (i injection) stopped(t testing.TB, gate *judge.Pipeline) string {
 	t.Helper()
 	v, err := gate.Decide(t.Context(), newCase(func(c *judge.Case) {
-		c.Data, c.MaskedData, c.Merged, c.MaskedMerged = i.Data, i.Data, i.Data, i.Data
-		c.Context, c.MaskedContext = i.Context, i.Context
+		c.Data = document.Known(i.Data)
+		c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
+		c.Context = document.Known(i.Context)
+		c.MaskedContext = c.Context
 		c.Rubric.UseLLM, c.Rubric.StrictMode, c.Rubric.OnJudgeUnavailable = true, true, judge.UnavailableEscalate
 		c.Rubric.Criteria = i.Criteria
 		if len(i.Criteria) == 0 {

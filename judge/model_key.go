@@ -9,6 +9,8 @@ import (
 	"hash"
 	"strconv"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // newSecrets are the marker and the nonce of one question. Nothing in the case may be
@@ -24,7 +26,7 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 		Operation               Operation
 		Candidates              []shownCandidate
 		Passed                  []LayerName
-		Data, Context, Merged   json.RawMessage
+		Data, Context, Merged   document.JSON
 		Evidence                json.RawMessage `json:",omitempty"`
 		Rubric                  Rubric
 		Sample                  int

@@ -1,12 +1,12 @@
 package judge
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // requestFor is what a model is asked about a case.
@@ -33,7 +33,7 @@ func TestCacheKey(t *testing.T) {
 		"other policy":      func(c *Case) { c.ReviewPath = true },
 		"another seed":      func(c *Case) { c.Seed++ },
 		"nothing at all":    func(*Case) {},
-		"what is not shown": func(c *Case) { c.Data = json.RawMessage(`{"plain":1}`) },
+		"what is not shown": func(c *Case) { c.Data = document.Known([]byte(`{"plain":1}`)) },
 	}
 	for name, change := range same {
 		req := requestFor(t, ModelConfig{}, reviewCase(change))
@@ -52,8 +52,8 @@ func TestCacheKey(t *testing.T) {
 		"judge config": func(c *Case) { c.JudgeConfigHash = "x" },
 		"model":        func(c *Case) { c.Rubric.Model = "second" },
 		"criteria":     func(c *Case) { c.Rubric.Criteria[0] += "?" },
-		"data":         func(c *Case) { c.MaskedData = json.RawMessage(`{"comments":"` + quote + `!"}`) },
-		"context":      func(c *Case) { c.MaskedContext = json.RawMessage(`{"a":1}`) },
+		"data":         func(c *Case) { c.MaskedData = document.Known([]byte(`{"comments":"` + quote + `!"}`)) },
+		"context":      func(c *Case) { c.MaskedContext = document.Known([]byte(`{"a":1}`)) },
 		// What moves from one part to the next is not the same.
 		"parts": func(c *Case) { c.Instance, c.Principal = "wf-1a", "nn" },
 	}
@@ -115,7 +115,7 @@ func TestStable(t *testing.T) {
 		t.Errorf("nonce %q", base.Nonce)
 	}
 	for name, change := range map[string]func(*Case){
-		"data":     func(c *Case) { c.MaskedData = json.RawMessage(`{"comments":"` + quote + `!"}`) },
+		"data":     func(c *Case) { c.MaskedData = document.Known([]byte(`{"comments":"` + quote + `!"}`)) },
 		"criteria": func(c *Case) { c.Rubric.Criteria[0] += "?" },
 		"target":   func(c *Case) { c.Candidates[0].Target = "x" },
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // teller is a Completer that says what it is told to and notes what it was asked.
@@ -84,8 +85,8 @@ const quote = "Compared table 1 with its sources"
 
 // reviewCase is an approval that two criteria are asked about.
 func reviewCase(change ...func(*Case)) Case {
-	none := json.RawMessage("{}")
-	data := json.RawMessage(`{"comments":"` + quote + `, and read sections 1 to 3.","count":3}`)
+	none := document.Known([]byte("{}"))
+	data := document.Known([]byte(`{"comments":"` + quote + `, and read sections 1 to 3.","count":3}`))
 	c := Case{
 		Operation: Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
 		DefinitionHash: "sha256:d", JudgeConfigHash: "sha256:j", Instance: "wf-1", Principal: "ann",

@@ -146,7 +146,7 @@ func (q question) basisOf(evidence string) string {
 		if d.name != evidenceDocument {
 			continue
 		}
-		if ok, _ := (shown{[]document{d}}).holds(evidence); ok {
+		if ok, _ := (shown{[]shownDocument{d}}).holds(evidence); ok {
 			return BasisEvidence
 		}
 	}
@@ -224,7 +224,7 @@ func (q question) dataPath(evidence string) string {
 		if d.name != dataDocument {
 			continue
 		}
-		if found, why := (shown{[]document{d}}).findPointer(pointer); found || why != "" {
+		if found, why := (shown{[]shownDocument{d}}).findPointer(pointer); found || why != "" {
 			return strings.TrimPrefix(pointer, "/"+dataDocument)
 		}
 	}

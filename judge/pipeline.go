@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ErrCase reports a Case that cannot be judged because it contradicts itself: a
@@ -182,8 +183,8 @@ func (c Case) validate() error {
 			return fmt.Errorf("%w: the entry of %q has scripts, which no layer runs", ErrCase, next.Target)
 		}
 	}
-	for _, doc := range [][]byte{c.Data, c.Context, c.Merged, c.MaskedData, c.MaskedContext, c.MaskedMerged} {
-		if len(doc) == 0 {
+	for _, doc := range []document.JSON{c.Data, c.Context, c.Merged, c.MaskedData, c.MaskedContext, c.MaskedMerged} {
+		if doc.Kind() == 0 {
 			return fmt.Errorf("%w: a document is missing; an empty one is {}", ErrCase)
 		}
 	}

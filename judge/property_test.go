@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -142,7 +143,7 @@ func routingOf(op Opinion) Opinion {
 
 // drawBench draws a case, and what the deterministic layers say of it.
 func drawBench(t *rapid.T) (Case, map[LayerName]Opinion) {
-	none := json.RawMessage("{}")
+	none := document.Known([]byte("{}"))
 	c := Case{
 		Operation: Advance, Workflow: "w", State: "a", Action: "go",
 		Data: none, Context: none, Merged: none, MaskedData: none, MaskedContext: none, MaskedMerged: none,

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -38,7 +39,7 @@ const (
 // accumulated sets the accumulated context, and the merged one to it.
 func accumulated(doc string) func(*judge.Case) {
 	return func(c *judge.Case) {
-		c.Context = json.RawMessage(doc)
+		c.Context = document.Known([]byte(doc))
 		c.MaskedContext, c.Merged, c.MaskedMerged = c.Context, c.Context, c.Context
 	}
 }

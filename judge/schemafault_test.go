@@ -6,6 +6,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -31,13 +32,13 @@ func TestASchemaThatCannotBeAppliedIsAFault(t *testing.T) {
 	for range 40 {
 		data = `{"a":` + data + `}`
 	}
-	empty := json.RawMessage(`{}`)
+	empty := document.Known([]byte(`{}`))
 	v, err := p.Decide(t.Context(), judge.Case{
 		Operation: judge.Advance, Owner: validators.Owner{ID: "stranger"}, Rubric: judge.DefaultRubric(),
 		Checks:     validators.Checks{Schema: json.RawMessage(deep)},
 		Candidates: []judge.Candidate{{Target: "b"}},
-		Data:       json.RawMessage(data), Context: empty, Merged: json.RawMessage(data),
-		MaskedData: json.RawMessage(data), MaskedContext: empty, MaskedMerged: json.RawMessage(data),
+		Data:       document.Known([]byte(data)), Context: empty, Merged: document.Known([]byte(data)),
+		MaskedData: document.Known([]byte(data)), MaskedContext: empty, MaskedMerged: document.Known([]byte(data)),
 	})
 	if err != nil {
 		t.Fatal(err)

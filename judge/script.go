@@ -25,9 +25,9 @@ func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		return orNone(fault), err
 	}
 	// What a stranger wrote does not see what is sensitive.
-	in := validators.Input{Caller: c.caller(), Data: c.MaskedData, Context: c.MaskedContext, Evidence: joinContents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
+	in := validators.Input{Caller: c.caller(), Data: c.MaskedData.Raw(), Context: c.MaskedContext.Raw(), Evidence: joinContents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
 	if c.Owner.Trusted {
-		in.Data, in.Context, in.Evidence = c.Data, c.Context, joinContents(c.Fetched, true)
+		in.Data, in.Context, in.Evidence = c.Data.Raw(), c.Context.Raw(), joinContents(c.Fetched, true)
 	}
 	reply, err := set.Script(ctx, in)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // masked is what stands for a confidential value (engine/workflow writes it).
@@ -21,7 +23,7 @@ const (
 )
 
 // shown is exactly what a model was shown of a case.
-type shown struct{ documents []document }
+type shown struct{ documents []shownDocument }
 
 // holds reports whether evidence is in what was shown: the JSON pointer of a value
 // that is there, or a verbatim quote out of a value or of several, as their JSON
@@ -250,10 +252,7 @@ func (s shown) findPointer(evidence string) (bool, string) {
 // resolve follows a pointer: in the document that it names, else in the data, else in
 // the context.
 func (s shown) resolve(path string) (any, bool) {
-	steps := strings.Split(path[1:], "/")
-	for i, t := range steps {
-		steps[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
-	}
+	steps := slices.Collect(document.Pointer(path).Tokens())
 	for _, d := range s.documents {
 		if steps[0] == d.name && len(steps) > 1 {
 			if v, ok := followPointer(d.root, steps[1:]); ok {
@@ -291,8 +290,8 @@ func followPointer(v any, steps []string) (any, bool) {
 	for _, t := range steps {
 		switch c := v.(type) {
 		case array:
-			i, err := strconv.Atoi(t)
-			if err != nil || i < 0 || i >= len(c.items) || strconv.Itoa(i) != t {
+			i, ok := document.Index(t)
+			if !ok || i >= len(c.items) {
 				return nil, false
 			}
 			v = c.items[i]

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/prompts"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // shownOf is what a model is shown of a context and data.
@@ -24,7 +25,7 @@ func shownOf(t testing.TB, context, data string) shown {
 func askable(context, data string) Case {
 	return Case{
 		Operation: Advance, Workflow: "w", State: "a", Action: "go", Candidates: []Candidate{{Target: "b"}},
-		MaskedContext: json.RawMessage(context), MaskedData: json.RawMessage(data), Rubric: DefaultRubric(),
+		MaskedContext: document.Known([]byte(context)), MaskedData: document.Known([]byte(data)), Rubric: DefaultRubric(),
 	}
 }
 

@@ -1,24 +1,21 @@
 package validators
 
 import (
-	"encoding/json"
 	"unicode"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // isBlank reports whether a JSON value is a string in which nothing can be seen: it is
 // empty, or has only white space and what is drawn as nothing. Any other value is not.
-func isBlank(value []byte) bool {
-	if len(value) < 2 || value[0] != '"' {
+func isBlank(value document.JSON) bool {
+	if value.Kind() != document.String {
 		return false
 	}
-	if c := value[1]; c > ' ' && c < 0x7f && c != '\\' && c != '"' {
+	if c := value.Raw()[1]; c > ' ' && c < 0x7f && c != '\\' && c != '"' {
 		return false // as nearly every text begins
 	}
-	var text string
-	if json.Unmarshal(value, &text) != nil {
-		return false
-	}
-	for _, r := range text {
+	for _, r := range value.Text() {
 		if isSeen(r) {
 			return false
 		}

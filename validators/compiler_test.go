@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -113,7 +114,7 @@ func TestWhereSchemasRun(t *testing.T) {
 			if len(problems) > 0 || !set.HasSchema() || set.Sandboxed() != c.there {
 				t.Fatalf("problems %v, sandboxed %v", problems, set.Sandboxed())
 			}
-			if _, err := set.Schema(t.Context(), "caller", json.RawMessage(`{"a":1}`)); err != nil {
+			if _, err := set.Schema(t.Context(), "caller", document.Known([]byte(`{"a":1}`))); err != nil {
 				t.Fatal(err)
 			}
 			if got := len(both.docs) + both.asked(); (got > 0) != c.there {
@@ -133,7 +134,7 @@ func TestSchemaFindings(t *testing.T) {
 		return set
 	}
 	want := validators.SchemaReport{Findings: []validators.Finding{{Code: "schema", Path: "/a", Keyword: "required", Message: `"/a" is required`}}}
-	here, err := compile(&scripted{}, operator, simple).CheckSchema(t.Context(), "caller", json.RawMessage(`{}`))
+	here, err := compile(&scripted{}, operator, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
 	if diff := cmp.Diff(want, here); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
@@ -143,19 +144,19 @@ func TestSchemaFindings(t *testing.T) {
 		Unhardened: []string{"landlock"},
 	}}
 	want.Unhardened = []string{"landlock"}
-	there, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", json.RawMessage(`{}`))
+	there, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
 	if diff := cmp.Diff(want, there); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 
 	r.reply.Results[0] = script.SchemaResult{Code: script.Timeout, Detail: "it took too long"}
-	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", json.RawMessage(`{}`))
+	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
 	if err != nil || !fault.Fault || len(fault.Findings) != 1 || fault.Findings[0].Code != "validator_error" || !strings.Contains(fault.Findings[0].Message, "it took too long") {
 		t.Errorf("a fault of the schema gives %+v, %v", fault, err)
 	}
 
 	r.reply.Results = nil
-	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", json.RawMessage(`{}`)); !errors.Is(err, validators.ErrUnavailable) {
+	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); !errors.Is(err, validators.ErrUnavailable) {
 		t.Errorf("a sandbox that does not answer gives %v", err)
 	}
 	r.err = validators.ErrUnavailable
@@ -164,10 +165,10 @@ func TestSchemaFindings(t *testing.T) {
 	}
 
 	loop := compile(&scripted{}, operator, `{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`)
-	if report, err := loop.CheckSchema(t.Context(), "caller", json.RawMessage(`{}`)); err != nil || !report.Fault {
+	if report, err := loop.CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || !report.Fault {
 		t.Errorf("a schema that recurses without end gives %+v, %v", report, err)
 	}
-	if report, err := compile(&scripted{}, operator, ``).CheckSchema(t.Context(), "caller", nil); err != nil || report.Fault || report.Findings != nil {
+	if report, err := compile(&scripted{}, operator, ``).CheckSchema(t.Context(), "caller", document.JSON{}); err != nil || report.Fault || report.Findings != nil {
 		t.Errorf("no schema gives %+v, %v", report, err)
 	}
 }
@@ -240,7 +241,7 @@ func TestCacheKeepsWhatWasCompiled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := set.Schema(t.Context(), "caller", json.RawMessage(`{}`)); err != nil || len(found) != 1 || found[0].Path != "/b" {
+	if found, err := set.Schema(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || len(found) != 1 || found[0].Path != "/b" {
 		t.Errorf("got %v, %v", found, err)
 	}
 }
@@ -276,7 +277,7 @@ func TestCompilerIsSafeForConcurrentUse(t *testing.T) {
 			for i := range 200 {
 				name := fmt.Sprintf("f%d", (g+i)%12)
 				set, _, err := c.Compile(t.Context(), "caller", operator, validators.Checks{RequiredFields: []string{name}, Schema: json.RawMessage(simple)})
-				if err != nil || len(set.Fields(json.RawMessage(`{"a":1}`))) != 1 {
+				if err != nil || len(set.Fields(document.Known([]byte(`{"a":1}`)))) != 1 {
 					t.Errorf("%v", err)
 					return
 				}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -32,10 +33,10 @@ func Example() {
 		return
 	}
 	data := json.RawMessage(`{"comments": "fine", "score": 7}`)
-	for _, f := range set.Fields(data) {
+	for _, f := range set.Fields(document.Known(data)) {
 		fmt.Println(f.Code, f.Path, f.Message)
 	}
-	violations, err := set.Schema(context.Background(), "agent-7", data)
+	violations, err := set.Schema(context.Background(), "agent-7", document.Known(data))
 	if err != nil {
 		fmt.Println(err)
 		return

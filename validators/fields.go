@@ -1,10 +1,12 @@
 package validators
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // CodeRequiredField is the code of a Finding for a field that is absent, null or a blank
@@ -27,61 +29,42 @@ func parseField(name string) (field, error) {
 	case name[0] != '/':
 		return field{name: name}, nil
 	}
-	tokens := strings.Split(name[1:], "/")
-	for i, t := range tokens {
-		for j := 0; j < len(t); j++ {
-			if t[j] == '~' && (j+1 == len(t) || t[j+1] != '0' && t[j+1] != '1') {
-				return field{}, fmt.Errorf("%q is not a JSON pointer: ~ stands only in ~0 and ~1", name)
-			}
-		}
-		tokens[i] = unescapePointer.Replace(t)
+	p := document.Pointer(name)
+	if !p.IsValid() {
+		return field{}, fmt.Errorf("%q is not a JSON pointer: ~ stands only in ~0 and ~1", name)
 	}
-	return field{name: name, tokens: tokens}, nil
+	return field{name: name, tokens: slices.Collect(p.Tokens())}, nil
 }
 
-var (
-	unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
-	escapePointer   = strings.NewReplacer("~", "~0", "/", "~1")
-)
-
-func pointer(tokens []string) string {
-	var b strings.Builder
-	for _, t := range tokens {
-		b.WriteByte('/')
-		_, _ = escapePointer.WriteString(&b, t)
-	}
-	return b.String()
-}
+func pointer(tokens []string) string { return string(document.PointerOf(tokens...)) }
 
 // Fields returns a finding per required field that doc (a JSON object) does not
 // have, or has as null or as a blank string, in the order of the definition.
-func (s *Set) Fields(doc json.RawMessage) []Finding {
+func (s *Set) Fields(doc document.JSON) []Finding {
 	if len(s.fields) == 0 {
 		return nil
 	}
-	var buffer [32]member
-	top, ok := membersOf(doc, buffer[:0])
-	if !ok {
+	if doc.Kind() != document.Object {
 		return []Finding{{Code: CodeRequiredField, Message: "a JSON object is required"}}
 	}
 	var out []Finding
 	for _, f := range s.fields {
-		if found, missing := f.check(top); missing {
+		if found, missing := f.check(doc); missing {
 			out = append(out, found)
 		}
 	}
 	return out
 }
 
-// check looks a field up. top are the members of the document.
-func (f field) check(top []member) (Finding, bool) {
-	w := walk{members: top, isObject: true}
+// check looks a field up.
+func (f field) check(doc document.JSON) (Finding, bool) {
+	w := walk{value: doc}
 	found := w.find(f)
 	blank := found && isBlank(w.value)
-	if found && !blank && string(w.value) != "null" {
+	if found && !blank && w.value.Kind() != document.Null {
 		return Finding{}, false
 	}
-	w = walk{members: top, isObject: true, traced: true} // again, to say where
+	w = walk{value: doc, traced: true} // again, to say where
 	w.find(f)
 	out := Finding{Code: CodeRequiredField, Path: w.path(f), Message: fmt.Sprintf("%q is required", f.name)}
 	switch {
@@ -98,12 +81,8 @@ func (f field) check(top []member) (Finding, bool) {
 
 // walk goes from the document down to a field.
 type walk struct {
-	// The place reached: its members, if it is an object whose members are known
-	// already, else its text.
-	members  []member
-	isObject bool
-	value    []byte
-	traced   bool // keep what follows
+	value  document.JSON // the place reached
+	traced bool          // keep what follows
 	// taken are the tokens that led here.
 	taken []string
 	// near is a key that differs from the missed one only in case, "_" and "-".
@@ -125,39 +104,19 @@ func (w *walk) find(f field) bool {
 
 // step goes one token further and says whether there is something.
 func (w *walk) step(token string) bool {
-	if !w.isObject && len(w.value) > 0 {
-		switch w.value[0] {
-		case '{':
-			w.members, w.isObject = membersOf(w.value, nil)
-		case '[':
-			value, ok := elementOf(w.value, token)
-			if ok {
-				w.enter(token, value)
-			}
-			return ok
+	next := w.value.At(token)
+	switch {
+	case next.Kind() != 0:
+		w.value = next
+		if w.traced {
+			w.taken = append(w.taken, token)
+			w.near = ""
 		}
-	}
-	if !w.isObject {
-		return false
-	}
-	for _, m := range w.members {
-		if m.is(token) {
-			w.enter(token, m.value)
-			return true
-		}
-	}
-	if w.traced {
-		w.missed, w.near = token, nearest(w.members, token)
+		return true
+	case w.traced && w.value.Kind() == document.Object:
+		w.missed, w.near = token, nearest(w.value, token)
 	}
 	return false
-}
-
-func (w *walk) enter(token string, value []byte) {
-	w.value, w.members, w.isObject = value, nil, false
-	if w.traced {
-		w.taken = append(w.taken, token)
-		w.near = ""
-	}
 }
 
 // dotted goes along a dotted path. At each level the longest key wins.
@@ -194,11 +153,11 @@ func (w *walk) path(f field) string {
 }
 
 // nearest is a key that was probably meant, "" when there is none.
-func nearest(members []member, name string) string {
+func nearest(object document.JSON, name string) string {
 	folded := foldName(name)
-	for _, m := range members {
-		if key := m.name(); strings.EqualFold(foldName(key), folded) {
-			return key
+	for key := range object.Members() {
+		if strings.EqualFold(foldName(key.Text()), folded) {
+			return key.Text()
 		}
 	}
 	return ""

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -45,7 +46,7 @@ func TestSameFindingsHereAndThere(t *testing.T) {
 		if set.Sandboxed() == owner.Trusted {
 			t.Fatalf("%s: sandboxed is %v", owner.ID, set.Sandboxed())
 		}
-		r, err := set.CheckSchema(t.Context(), "caller", doc)
+		r, err := set.CheckSchema(t.Context(), "caller", document.Known(doc))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +96,7 @@ func TestHostileSchemaCannotHurt(t *testing.T) {
 			continue // refused at once is as good
 		}
 		doc := json.RawMessage(strings.Repeat(`{"a":`, 40) + `1` + strings.Repeat(`}`, 40))
-		r, err := set.CheckSchema(t.Context(), "caller", doc)
+		r, err := set.CheckSchema(t.Context(), "caller", document.Known(doc))
 		if err != nil || !set.Sandboxed() {
 			t.Fatalf("sandboxed %v: %v", set.Sandboxed(), err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -61,7 +62,7 @@ type SchemaReport struct {
 }
 
 // Schema returns the findings of CheckSchema.
-func (s *Set) Schema(ctx context.Context, caller string, doc json.RawMessage) ([]Finding, error) {
+func (s *Set) Schema(ctx context.Context, caller string, doc document.JSON) ([]Finding, error) {
 	r, err := s.CheckSchema(ctx, caller, doc)
 	return r.Findings, err
 }
@@ -69,7 +70,7 @@ func (s *Set) Schema(ctx context.Context, caller string, doc json.RawMessage) ([
 // CheckSchema applies the schema to doc, a JSON value without duplicate keys, for the
 // principal who calls. The error is the sandbox's (ErrUnavailable) or ctx's; what the schema can cause is
 // in the report.
-func (s *Set) CheckSchema(ctx context.Context, caller string, doc json.RawMessage) (SchemaReport, error) {
+func (s *Set) CheckSchema(ctx context.Context, caller string, doc document.JSON) (SchemaReport, error) {
 	switch {
 	case s.schema != nil:
 		return s.schemaHere(doc)
@@ -79,8 +80,8 @@ func (s *Set) CheckSchema(ctx context.Context, caller string, doc json.RawMessag
 	return SchemaReport{}, nil
 }
 
-func (s *Set) schemaHere(doc json.RawMessage) (SchemaReport, error) {
-	violations, err := s.schema.ValidateJSON(doc)
+func (s *Set) schemaHere(doc document.JSON) (SchemaReport, error) {
+	violations, err := s.schema.ValidateDocument(doc)
 	if errors.Is(err, schema.ErrUnapplied) {
 		return faultReport(err.Error()), nil
 	}
@@ -94,8 +95,8 @@ func (s *Set) schemaHere(doc json.RawMessage) (SchemaReport, error) {
 	return r, nil
 }
 
-func (s *Set) schemaThere(ctx context.Context, caller string, doc json.RawMessage) (SchemaReport, error) {
-	reply, err := s.schemas.Validate(ctx, caller, s.owner, s.remote, doc)
+func (s *Set) schemaThere(ctx context.Context, caller string, doc document.JSON) (SchemaReport, error) {
+	reply, err := s.schemas.Validate(ctx, caller, s.owner, s.remote, doc.Raw())
 	if err != nil {
 		return SchemaReport{}, fmt.Errorf("apply the schema: %w", err)
 	}

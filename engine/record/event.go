@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -101,11 +102,28 @@ type Event struct {
 	// schema they were written in. Later versions of this program verify these
 	// bytes and never their own rendering of the fields.
 	seal seal
+	// foreseen is what Patch makes of a context, where that was merged before.
+	foreseen struct{ before, after json.RawMessage }
 }
 
 type seal struct {
 	schema int
 	body   []byte
+}
+
+// Foresee tells Seal that workflow.Merge(before, e.Patch) is after, so that it need not
+// be merged again. It counts only where before is the very context of the instance.
+func (e *Event) Foresee(before, after json.RawMessage) {
+	e.foreseen.before, e.foreseen.after = before, after
+}
+
+// merge is the context after the event's patch.
+func (e Event) merge(context json.RawMessage) (json.RawMessage, error) {
+	is := e.foreseen
+	if is.after != nil && len(is.before) == len(context) && (len(context) == 0 || &is.before[0] == &context[0]) {
+		return is.after, nil
+	}
+	return workflow.Merge(context, e.Patch)
 }
 
 // Body returns the stored form: the canonical bytes that Hash covers, together

@@ -47,6 +47,7 @@ func (k Kind) begins() bool { return k == Started || k == Imported }
 func Seal(prev Instance, e Event, restored *Instance) (Event, Instance, error) {
 	e = complete(prev, e, restored)
 	next, err := step(prev, e, restored)
+	e.foreseen.before, e.foreseen.after = nil, nil
 	if err != nil {
 		return Event{}, Instance{}, err
 	}
@@ -136,7 +137,7 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 	case Advanced:
 		next.State, next.Status = e.To, e.Status
 		next.Facts = performed(entered(prev.Facts, e), e)
-		next.Context, err = workflow.Merge(prev.Context, e.Patch)
+		next.Context, err = e.merge(prev.Context)
 	case RolledBack, Undone, Redone:
 		err = restore(&next, e, restored)
 	case Migrated:

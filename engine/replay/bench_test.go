@@ -96,7 +96,7 @@ func (tool) Weigh(_ context.Context, c judge.Case) (judge.Opinion, error) {
 		Sure  float64 `json:"sure"`
 		Tries int     `json:"tries"` // what the loop guard of an engine with a memory would have counted
 	}
-	if err := json.Unmarshal(c.Data, &said); err != nil {
+	if err := json.Unmarshal(c.Data.Raw(), &said); err != nil {
 		return judge.Opinion{}, err
 	}
 	op := judge.Opinion{

@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // flow is a definition whose transition do is the text.
@@ -162,11 +163,11 @@ type contrary struct{}
 func (contrary) Name() judge.LayerName { return judge.LayerModel }
 
 func (contrary) Weigh(ctx context.Context, c judge.Case) (judge.Opinion, error) {
-	if strings.Contains(string(c.Data), `"n":1`) {
+	if strings.Contains(string(c.Data.Raw()), `"n":1`) {
 		return judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Escalate, Trouble: judge.TroubleUnavailable, Reasoning: "It is away."}, nil
 	}
-	data := strings.NewReplacer(`"approve"`, `"reject"`, `"reject"`, `"approve"`, "0.2", "0.9").Replace(string(c.Data))
-	c.Data = json.RawMessage(data)
+	data := strings.NewReplacer(`"approve"`, `"reject"`, `"reject"`, `"approve"`, "0.2", "0.9").Replace(string(c.Data.Raw()))
+	c.Data = document.Known([]byte(data))
 	return tool{}.Weigh(ctx, c)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -50,19 +51,18 @@ func (d *Definition) Case(in CaseInput) (judge.Case, error) {
 
 // documents fills in data, context, the merge of both, and the masked copies.
 func (d *Definition) documents(c *judge.Case, in CaseInput) error {
-	c.Data, c.Context = orEmpty(in.Data), orEmpty(in.Context)
 	var err error
-	if c.Merged, err = Merge(c.Context, c.Data); err != nil {
-		return err
-	}
-	for _, m := range []struct{ plain, masked *json.RawMessage }{
-		{&c.Data, &c.MaskedData}, {&c.Context, &c.MaskedContext}, {&c.Merged, &c.MaskedMerged},
-	} {
-		if *m.masked, err = d.Mask(*m.plain, nil); err != nil {
-			return err
+	if c.Data = in.Read; c.Data.Kind() != document.Object {
+		if c.Data, err = readObject(in.Data); err != nil {
+			return fmt.Errorf("data: %w", err)
 		}
 	}
-	c.Scrub = d.Scrubber(c.Context, c.Data)
+	if c.Context, err = readObject(in.Context); err != nil {
+		return fmt.Errorf("context: %w", err)
+	}
+	c.Merged = merge(c.Context, c.Data)
+	c.MaskedData, c.MaskedContext, c.MaskedMerged = d.MaskJSON(c.Data, nil), d.MaskJSON(c.Context, nil), d.MaskJSON(c.Merged, nil)
+	c.Scrub = d.scrubber(slices.Values([]document.JSON{c.Context, c.Data}))
 	c.Scrubber = func(doc json.RawMessage) func(string) string { return d.Scrubber(doc) }
 	c.Mask = func(doc json.RawMessage) (json.RawMessage, error) { return d.Mask(doc, nil) }
 	return nil
@@ -154,10 +154,10 @@ func (d *Definition) checks(s *State, t *Transition) validators.Checks {
 }
 
 // reservedKeys are the findings for keys of data that only the gate may set.
-func reservedKeys(data json.RawMessage) []validators.Finding {
+func reservedKeys(data document.JSON) []validators.Finding {
 	var out []validators.Finding
 	for _, key := range ReservedKeys {
-		if child(data, key) != nil {
+		if data.Get(key).Kind() != 0 {
 			out = append(out, validators.Finding{
 				Code: CodeReservedKey, Path: joinPointer("", key),
 				Message: fmt.Sprintf("The key %q is reserved: only the gate sets it.", key),
@@ -169,17 +169,13 @@ func reservedKeys(data json.RawMessage) []validators.Finding {
 }
 
 // notWritable are the findings for keys of data that the transition may not set.
-func notWritable(t *Transition, data json.RawMessage) []validators.Finding {
+func notWritable(t *Transition, data document.JSON) []validators.Finding {
 	if t.Writes == nil {
 		return nil
 	}
-	list, _, err := members(data)
-	if err != nil {
-		return nil // Merge has read the same document
-	}
 	var out []validators.Finding
-	for _, m := range list {
-		key := string(m.key)
+	for name := range data.Members() {
+		key := name.Text()
 		if slices.Contains(t.Writes, key) || slices.Contains(ReservedKeys, key) {
 			continue
 		}
@@ -194,14 +190,14 @@ func notWritable(t *Transition, data json.RawMessage) []validators.Finding {
 
 // frozenFields are the findings for frozen fields that the merge would change.
 // A field that was absent when it was frozen may not be added either.
-func frozenFields(pointers []string, before, after json.RawMessage) ([]validators.Finding, error) {
+func frozenFields(pointers []string, before, after document.JSON) ([]validators.Finding, error) {
 	var out []validators.Finding
 	for _, p := range pointers {
 		tokens, err := splitPointer(p)
 		if err != nil {
 			return out, fmt.Errorf("frozen field %q: %w", p, err)
 		}
-		if !sameValue(lookup(before, tokens), lookup(after, tokens)) {
+		if !before.At(tokens...).Equal(after.At(tokens...)) {
 			out = append(out, validators.Finding{
 				Code: CodeFrozenField, Path: p,
 				Message: fmt.Sprintf("The field %s was frozen by an earlier transition and may not be changed.", p),

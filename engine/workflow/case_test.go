@@ -97,8 +97,8 @@ func TestCaseOfAnAction(t *testing.T) {
 			},
 		},
 		Candidates: []judge.Candidate{{Target: "approved"}},
-		Data:       raw(`{"comments":"fine"}`), Context: raw(`{"documentId":"d1"}`), Merged: raw(`{"documentId":"d1","comments":"fine"}`),
-		MaskedData: raw(`{"comments":"fine"}`), MaskedContext: raw(`{"documentId":"d1"}`), MaskedMerged: raw(`{"documentId":"d1","comments":"fine"}`),
+		Data:       read(`{"comments":"fine"}`), Context: read(`{"documentId":"d1"}`), Merged: read(`{"documentId":"d1","comments":"fine"}`),
+		MaskedData: read(`{"comments":"fine"}`), MaskedContext: read(`{"documentId":"d1"}`), MaskedMerged: read(`{"documentId":"d1","comments":"fine"}`),
 		Rubric: judge.DefaultRubric(), ReviewPath: true, Now: time.Unix(5, 0), Seed: 7,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -137,8 +137,8 @@ func TestCaseOfAStart(t *testing.T) {
 	if diff := cmp.Diff(want, c.Candidates); diff != "" {
 		t.Errorf("candidates (-want +got):\n%s", diff)
 	}
-	if string(c.Merged) != `{"documentId":"d1","customer":{"ssn":"123-45"}}` || string(c.MaskedMerged) != `{"documentId":"d1","customer":{"ssn":"[masked]"}}` || string(c.Context) != "{}" {
-		t.Errorf("merged %s, masked %s, context %s", c.Merged, c.MaskedMerged, c.Context)
+	if string(c.Merged.Raw()) != `{"documentId":"d1","customer":{"ssn":"123-45"}}` || string(c.MaskedMerged.Raw()) != `{"documentId":"d1","customer":{"ssn":"[masked]"}}` || string(c.Context.Raw()) != "{}" {
+		t.Errorf("merged %s, masked %s, context %s", c.Merged.Raw(), c.MaskedMerged.Raw(), c.Context.Raw())
 	}
 	if got := c.Scrub("it was 123-45"); got != "it was [masked]" {
 		t.Errorf("scrubbed: %q", got)

@@ -7,43 +7,23 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// CheckDocument says whether doc is a JSON object that an instance may hold, and
-// returns it compact, with the digits of its numbers and the order of its keys
-// kept. It refuses duplicate keys, invalid UTF-8, NUL, numbers that a 64-bit
-// float would change, values nested deeper than 64, and anything that is no
-// object. Its length is the caller's to bound. The error is one sentence with
-// path and line, without values of the document.
-func CheckDocument(doc json.RawMessage) (json.RawMessage, error) {
-	if err := document.CheckJSON(doc, document.Limits{Bytes: max(len(doc), 1)}); err != nil {
-		return nil, err
+// ReadDocument reads a JSON object that an instance may hold; its text is compact,
+// with the digits of its numbers and the order of its keys kept. It refuses duplicate
+// keys, invalid UTF-8, NUL, numbers that a 64-bit float would change, values nested
+// deeper than 64, and anything that is no object. Its length is the caller's to bound.
+// The error is one sentence with path and line, without values of the document.
+func ReadDocument(doc json.RawMessage) (document.JSON, error) {
+	v, err := document.ReadJSON(doc, document.Limits{Bytes: max(len(doc), 1)})
+	if err == nil && v.Kind() != document.Object {
+		return document.JSON{}, fmt.Errorf("a JSON object is expected, found %s", v.Kind())
 	}
-	s := scanner{src: doc}
-	if s.peek() != '{' {
-		return nil, fmt.Errorf("a JSON object is expected, found %s", kindOf(doc[s.pos]))
-	}
-	if _, err := s.value(); err != nil {
-		return nil, err
-	}
-	s.skipSpace()
-	if s.spaced {
-		return compact(doc)
-	}
-	return doc, nil
+	return v, err
 }
 
-func kindOf(first byte) string {
-	switch first {
-	case '[':
-		return "an array"
-	case '"':
-		return "a string"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	default:
-		return "a number"
-	}
+// CheckDocument is ReadDocument for who needs the text alone.
+func CheckDocument(doc json.RawMessage) (json.RawMessage, error) {
+	v, err := ReadDocument(doc)
+	return v.Raw(), err
 }
 
 // Canonical is a JSON document in the canonical form of RFC 8785: two documents

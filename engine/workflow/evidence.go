@@ -92,7 +92,7 @@ func (e Evidence) request(c *judge.Case) judge.EvidenceRequest {
 
 // filled are the arguments as a JSON object, and the names of those whose field is
 // absent, null or no scalar.
-func (e Evidence) filled(data, context json.RawMessage) (json.RawMessage, []string) {
+func (e Evidence) filled(data, context document.JSON) (json.RawMessage, []string) {
 	var missing []string
 	var b strings.Builder
 	b.WriteByte('{')
@@ -118,7 +118,7 @@ func (e Evidence) filled(data, context json.RawMessage) (json.RawMessage, []stri
 
 // value is the argument's: a single reference keeps the type of what it names, text
 // around one makes it a string.
-func (a Argument) value(data, context json.RawMessage) (json.RawMessage, bool) {
+func (a Argument) value(data, context document.JSON) (json.RawMessage, bool) {
 	if a.Literal != nil {
 		return a.Literal, true
 	}
@@ -132,28 +132,22 @@ func (a Argument) value(data, context json.RawMessage) (json.RawMessage, bool) {
 		if p.ref.Root == "context" {
 			doc = context
 		}
-		found := lookup(doc, p.ref.Tokens)
-		if !isScalar(found) {
+		found := doc.At(p.ref.Tokens...)
+		switch found.Kind() {
+		case 0, document.Null, document.Object, document.Array:
 			return nil, false
 		}
-		if len(a.parts) == 1 {
-			return found, true
+		switch {
+		case len(a.parts) == 1:
+			return found.Raw(), true
+		case found.Kind() == document.String:
+			text.Write(found.Bytes())
+		default:
+			text.Write(found.Raw())
 		}
-		if found[0] == '"' {
-			s, err := unquote(found)
-			if err != nil {
-				return nil, false
-			}
-			found = s
-		}
-		text.Write(found)
 	}
 	value, err := json.Marshal(text.String())
 	return value, err == nil
-}
-
-func isScalar(raw []byte) bool {
-	return len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && raw[0] != 'n'
 }
 
 // evidence reads the list of a transition.

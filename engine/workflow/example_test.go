@@ -49,7 +49,7 @@ func ExampleDefinition_Case() {
 	}
 	fmt.Println("leads to", c.Candidates[0].Target)
 	fmt.Println("entering needs", c.Candidates[0].Entry.RequiredFields)
-	fmt.Println("of", string(c.Merged))
+	fmt.Println("of", string(c.Merged.Raw()))
 
 	c, err = d.Case(workflow.CaseInput{Operation: judge.Advance, State: "draft", Action: "aprove", Role: "agent"})
 	fmt.Println(c.Illegal[0].Message, err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Facts are what the fold of an instance's events knows beside state and
@@ -50,6 +51,8 @@ type CaseInput struct {
 	// Data is the action's (for a start: the start context), Context the
 	// accumulated one. JSON objects that document.CheckJSON accepted; nil is {}.
 	Data, Context json.RawMessage
+	// Read is Data, where that was read already.
+	Read document.JSON
 	// CallersContext says that the context is what the caller claims and not what an
 	// instance has accumulated: no evidence is asked for with it.
 	CallersContext  bool

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -41,6 +42,8 @@ func parse(t testing.TB, doc string) *workflow.Definition {
 }
 
 func raw(s string) json.RawMessage { return json.RawMessage(s) }
+
+func read(s string) document.JSON { return document.Known(raw(s)) }
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()

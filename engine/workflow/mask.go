@@ -3,10 +3,13 @@ package workflow
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Masked is what stands in place of a sensitive value in the masked copies of a
@@ -35,21 +38,34 @@ const shortestScrubbed = 4
 // doc is well-formed JSON, else the error says so; nil stays nil. When nothing
 // in it is sensitive, doc itself is returned.
 func (d *Definition) Mask(doc json.RawMessage, replace func(pointer string, value json.RawMessage) string) (json.RawMessage, error) {
-	tree := d.sensitiveTree()
-	if tree == nil || len(doc) == 0 {
+	if d.sensitiveTree() == nil || len(doc) == 0 {
 		return doc, nil
+	}
+	v := document.Known(doc)
+	if v.Kind() == 0 {
+		return nil, fmt.Errorf("mask: %w", errSyntax)
+	}
+	if masked := d.MaskJSON(v, replace); masked != v {
+		return masked.Raw(), nil
+	}
+	return doc, nil
+}
+
+// MaskJSON is Mask for a document that was read.
+func (d *Definition) MaskJSON(doc document.JSON, replace func(pointer string, value json.RawMessage) string) document.JSON {
+	tree := d.sensitiveTree()
+	if tree == nil || doc.Kind() == 0 {
+		return doc
 	}
 	if replace == nil {
 		replace = func(string, json.RawMessage) string { return Masked }
 	}
-	w := masker{replace: replace}
-	if err := w.value(doc, []*maskNode{tree}); err != nil {
-		return nil, fmt.Errorf("mask: %w", err)
-	}
+	w := masker{replace: replace, out: document.NewBuilder(doc)}
+	w.value(doc, []*maskNode{tree})
 	if !w.changed {
-		return doc, nil
+		return doc
 	}
-	return w.out, nil
+	return w.out.JSON()
 }
 
 // maskNode is one token of the sensitive pointers, merged into a tree.
@@ -94,73 +110,49 @@ func (d *Definition) sensitiveTree() *maskNode {
 // masker copies a document and replaces on the way.
 type masker struct {
 	replace func(string, json.RawMessage) string
-	out     []byte
+	out     *document.Builder
 	path    []string
 	changed bool
 }
 
 // value copies one value. active are the nodes of the tree that the path so far
 // leads to: several where a wildcard and a name both match.
-func (w *masker) value(raw []byte, active []*maskNode) error {
+func (w *masker) value(v document.JSON, active []*maskNode) {
 	for _, n := range active {
-		if n.whole && !isNull(raw) {
-			text, err := json.Marshal(w.replace(joinPointer("", w.path...), raw))
-			if err != nil {
-				return err
-			}
-			w.out = append(w.out, text...)
+		if n.whole && v.Kind() != document.Null {
+			w.out.String(w.replace(joinPointer("", w.path...), v.Raw()))
 			w.changed = true
-			return nil
+			return
 		}
 	}
-	s := scanner{src: raw}
-	switch s.peek() {
-	case '{':
-		return w.object(&s, active)
-	case '[':
-		return w.array(&s, active)
+	switch v.Kind() {
+	case document.Object:
+		w.out.Begin(document.Object)
+		for name, value := range v.Members() {
+			w.out.Name(name)
+			w.child(name.Text(), value, active)
+		}
+		w.out.End()
+	case document.Array:
+		w.out.Begin(document.Array)
+		for i, value := range v.Elements() {
+			w.child(strconv.Itoa(i), value, active)
+		}
+		w.out.End()
 	default:
-		w.out = append(w.out, raw...)
-		return nil
+		w.out.Copy(v)
 	}
 }
 
-func (w *masker) object(s *scanner, active []*maskNode) error {
-	w.out = append(w.out, '{')
-	first := len(w.out)
-	err := s.object(func(m member) error {
-		if len(w.out) > first {
-			w.out = append(w.out, ',')
-		}
-		w.out = append(append(w.out, m.name...), ':')
-		return w.child(string(m.key), m.value, active)
-	})
-	w.out = append(w.out, '}')
-	return err
-}
-
-func (w *masker) array(s *scanner, active []*maskNode) error {
-	w.out = append(w.out, '[')
-	err := s.array(func(i int, value []byte) error {
-		if i > 0 {
-			w.out = append(w.out, ',')
-		}
-		return w.child(strconv.Itoa(i), value, active)
-	})
-	w.out = append(w.out, ']')
-	return err
-}
-
-func (w *masker) child(token string, value []byte, active []*maskNode) error {
+func (w *masker) child(token string, value document.JSON, active []*maskNode) {
 	next := descend(active, token)
 	if len(next) == 0 {
-		w.out = append(w.out, value...)
-		return nil
+		w.out.Copy(value)
+		return
 	}
 	w.path = append(w.path, token)
-	err := w.value(value, next)
+	w.value(value, next)
 	w.path = w.path[:len(w.path)-1]
-	return err
 }
 
 func descend(active []*maskNode, token string) []*maskNode {
@@ -183,6 +175,16 @@ func descend(active []*maskNode, token string) []*maskNode {
 // only looked at when the function is first called. It is never nil and safe for
 // concurrent use.
 func (d *Definition) Scrubber(docs ...json.RawMessage) func(string) string {
+	return d.scrubber(func(yield func(document.JSON) bool) {
+		for _, doc := range docs {
+			if !yield(document.Known(doc)) {
+				return
+			}
+		}
+	})
+}
+
+func (d *Definition) scrubber(docs iter.Seq[document.JSON]) func(string) string {
 	if d.sensitiveTree() == nil {
 		return func(text string) string { return text }
 	}
@@ -192,13 +194,11 @@ func (d *Definition) Scrubber(docs ...json.RawMessage) func(string) string {
 	return func(text string) string { return replacer().Replace(text) }
 }
 
-func (d *Definition) replacer(docs []json.RawMessage) *strings.Replacer {
+func (d *Definition) replacer(docs iter.Seq[document.JSON]) *strings.Replacer {
 	secrets := map[string]bool{}
-	for _, doc := range docs {
-		// A document that is not well-formed has been refused before it got here;
-		// what could be read of it is scrubbed all the same.
-		_, _ = d.Mask(doc, func(_ string, value json.RawMessage) string {
-			collect(value, secrets)
+	for doc := range docs {
+		d.MaskJSON(doc, func(_ string, value json.RawMessage) string {
+			collect(document.Known(value), secrets)
 			return ""
 		})
 	}
@@ -222,25 +222,22 @@ func (d *Definition) replacer(docs []json.RawMessage) *strings.Replacer {
 }
 
 // collect adds every form in which the scalars of a value may turn up in text.
-func collect(raw []byte, secrets map[string]bool) {
-	s := scanner{src: raw}
-	switch c := s.peek(); {
-	case c == '{':
-		_ = s.object(func(m member) error { collect(m.value, secrets); return nil })
-	case c == '[':
-		_ = s.array(func(_ int, value []byte) error { collect(value, secrets); return nil })
-	case c == '"':
-		text, err := unquote(raw)
-		if err != nil {
-			return
-		}
-		quoted := strconv.Quote(string(text))
-		remember(secrets, string(text), string(raw[1:len(raw)-1]), quoted[1:len(quoted)-1])
-	case c == '-' || isDigit(c):
-		remember(secrets, string(raw))
-		if f, err := strconv.ParseFloat(string(raw), 64); err == nil {
+func collect(v document.JSON, secrets map[string]bool) {
+	switch v.Kind() {
+	case document.String:
+		quoted := strconv.Quote(v.Text())
+		remember(secrets, v.Text(), string(v.Raw()[1:len(v.Raw())-1]), quoted[1:len(quoted)-1])
+	case document.Number:
+		remember(secrets, string(v.Raw()))
+		if f, err := strconv.ParseFloat(string(v.Raw()), 64); err == nil {
 			remember(secrets, strconv.FormatFloat(f, 'f', -1, 64), strconv.FormatFloat(f, 'g', -1, 64))
 		}
+	}
+	for _, value := range v.Members() {
+		collect(value, secrets)
+	}
+	for _, value := range v.Elements() {
+		collect(value, secrets)
 	}
 }
 

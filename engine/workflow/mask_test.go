@@ -99,9 +99,9 @@ func TestScrubber(t *testing.T) {
 	}
 }
 
-// document generates a JSON value in which the scalars at sensitive places are
+// anyDocument generates a JSON value in which the scalars at sensitive places are
 // told by their text.
-func document(depth int) *rapid.Generator[any] {
+func anyDocument(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		kind := rapid.IntRange(0, 5).Draw(t, "kind")
 		if depth == 0 {
@@ -117,9 +117,9 @@ func document(depth int) *rapid.Generator[any] {
 		case 3:
 			return nil
 		case 4:
-			return rapid.SliceOfN(document(depth-1), 0, 3).Draw(t, "list")
+			return rapid.SliceOfN(anyDocument(depth-1), 0, 3).Draw(t, "list")
 		default:
-			return rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c", "*", "0"}), document(depth-1), 0, 4).Draw(t, "object")
+			return rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c", "*", "0"}), anyDocument(depth-1), 0, 4).Draw(t, "object")
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestMaskedCopiesHoldNoSecret(t *testing.T) {
 	pointer := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "*", "0", "1"}), 1, 3)
 	rapid.Check(t, func(rt *rapid.T) {
 		pointers := rapid.SliceOfN(pointer, 1, 3).Draw(rt, "pointers")
-		doc := any(rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c", "*"}), document(3), 0, 4).Draw(rt, "doc"))
+		doc := any(rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c", "*"}), anyDocument(3), 0, 4).Draw(rt, "doc"))
 		d := &workflow.Definition{}
 		for _, p := range pointers {
 			doc = secretsAt(doc, p)

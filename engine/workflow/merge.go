@@ -1,10 +1,17 @@
 package workflow
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
+
+// errSyntax reports a document that is not well-formed JSON. Documents arrive
+// here checked, so it means a defect of the caller; it exists so that a defect
+// is an error and not a wrong answer.
+var errSyntax = errors.New("not well-formed JSON")
 
 // Merge returns the context after an action with data: each top-level key of
 // data replaces that of context as a whole, and a null removes it. Values are
@@ -16,89 +23,60 @@ import (
 // The error means that an argument is not a well-formed object, which a caller
 // that checked its input never sees.
 func Merge(context, data json.RawMessage) (json.RawMessage, error) {
-	old, oldSpaced, err := members(orEmpty(context))
+	old, err := readObject(context)
 	if err != nil {
 		return nil, fmt.Errorf("merge: context: %w", err)
 	}
-	set, setSpaced, err := members(orEmpty(data))
+	set, err := readObject(data)
 	if err != nil {
 		return nil, fmt.Errorf("merge: data: %w", err)
 	}
-	if len(set) == 0 && !oldSpaced {
-		return orEmpty(context), nil
-	}
-	out := make([]byte, 0, len(context)+len(data)+2)
-	out = append(out, '{')
-	find := finder(set)
-	taken := make([]bool, len(set))
-	for _, m := range old {
-		if i := find(m.key); i >= 0 {
-			taken[i] = true
-			m.value = set[i].value
-			if isNull(m.value) {
-				continue
-			}
-		}
-		out = appendMember(out, m)
-	}
-	for i, m := range set {
-		if !taken[i] && !isNull(m.value) {
-			out = appendMember(out, m)
-		}
-	}
-	out = append(out, '}')
-	if oldSpaced || setSpaced {
-		return compact(out)
-	}
-	return out, nil
+	return merge(old, set).Raw(), nil
 }
 
-// orEmpty reads an absent document as an empty object.
-func orEmpty(doc json.RawMessage) json.RawMessage {
+// empty is {}.
+var empty = document.Known([]byte("{}"))
+
+// readObject reads a stored or checked object; nil is {}.
+func readObject(doc json.RawMessage) (document.JSON, error) {
 	if len(doc) == 0 {
-		return json.RawMessage("{}")
+		return empty, nil
 	}
-	return doc
+	v := document.Known(doc)
+	if v.Kind() != document.Object {
+		return v, fmt.Errorf("%w: an object is wanted", errSyntax)
+	}
+	if name := v.Duplicate(); name.Kind() != 0 {
+		return v, fmt.Errorf("%w: key %q stands twice", errSyntax, name.Text())
+	}
+	return v, nil
 }
 
-// finder returns a function that gives the index of a key, -1 when absent.
-func finder(list []member) func([]byte) int {
-	if len(list) <= smallObject {
-		return func(key []byte) int {
-			for i := range list {
-				if bytes.Equal(list[i].key, key) {
-					return i
-				}
-			}
-			return -1
+func merge(context, data document.JSON) document.JSON {
+	if data.Len() == 0 {
+		return context
+	}
+	b := document.NewBuilder(context, data)
+	b.Begin(document.Object)
+	put := func(name, value document.JSON) {
+		b.Name(name)
+		b.Copy(value)
+	}
+	set, had := data.Finder(), context.Finder()
+	for name, value := range context.Members() {
+		switch now := set(name); now.Kind() {
+		case document.Null:
+		case 0:
+			put(name, value)
+		default:
+			put(name, now)
 		}
 	}
-	index := make(map[string]int, len(list))
-	for i := range list {
-		index[string(list[i].key)] = i
-	}
-	return func(key []byte) int {
-		if i, ok := index[string(key)]; ok {
-			return i
+	for name, value := range data.Members() {
+		if value.Kind() != document.Null && had(name).Kind() == 0 {
+			put(name, value)
 		}
-		return -1
 	}
-}
-
-func appendMember(out []byte, m member) []byte {
-	if len(out) > 1 {
-		out = append(out, ',')
-	}
-	out = append(out, m.name...)
-	out = append(out, ':')
-	return append(out, m.value...)
-}
-
-func compact(doc []byte) (json.RawMessage, error) {
-	var b bytes.Buffer
-	b.Grow(len(doc))
-	if err := json.Compact(&b, doc); err != nil {
-		return nil, fmt.Errorf("%w: %w", errSyntax, err)
-	}
-	return b.Bytes(), nil
+	b.End()
+	return b.JSON()
 }

@@ -20,43 +20,65 @@ const maxCanonicalDepth = 1000
 // The number rule is what makes the form lossless: every accepted number is the
 // decimal value of its shortest float64 form. The error is an *Issue.
 func Canonical(raw []byte) ([]byte, error) {
-	n, issue := parseJSON(raw, Limits{Depth: maxCanonicalDepth})
+	var out []byte
+	issue := readCells(raw, Limits{Bytes: len(raw) + 1, Depth: maxCanonicalDepth}, func(r *reader) {
+		out = JSON{tape: &r.tape}.Canonical()
+	})
 	if issue != nil {
 		return nil, issue
 	}
-	return appendCanonical(make([]byte, 0, len(raw)), n), nil
+	return out, nil
 }
 
 // Canonical writes the value as the function Canonical does.
-func (n *Node) Canonical() []byte { return appendCanonical(nil, n) }
+func (v JSON) Canonical() []byte {
+	if v.Kind() == 0 {
+		return nil
+	}
+	c := v.cells[v.at]
+	return v.appendCanonical(make([]byte, 0, c.end-c.start))
+}
 
-func appendCanonical(dst []byte, n *Node) []byte {
-	switch n.Kind {
+func (v JSON) appendCanonical(dst []byte) []byte {
+	switch v.Kind() {
 	case Number:
-		return appendNumber(dst, n.Text)
+		return appendNumber(dst, string(v.Raw()))
+	case String:
+		if !v.Plain() {
+			return AppendQuote(dst, v.Text())
+		}
+		return append(dst, v.Raw()...)
 	case Array:
 		dst = append(dst, '[')
-		for i, v := range n.Items {
+		for i, item := range v.Elements() {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendCanonical(dst, v)
+			dst = item.appendCanonical(dst)
 		}
 		return append(dst, ']')
 	case Object:
-		members := slices.Clone(n.Members)
-		slices.SortFunc(members, func(a, b Member) int { return compareUTF16(a.Key, b.Key) })
+		type member struct {
+			key   string
+			value JSON
+		}
+		var few [fewKeys]member
+		members := few[:0]
+		for name, value := range v.Members() {
+			members = append(members, member{name.Text(), value})
+		}
+		slices.SortFunc(members, func(a, b member) int { return compareUTF16(a.key, b.key) })
 		dst = append(dst, '{')
 		for i, m := range members {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendString(dst, m.Key), ':')
-			dst = appendCanonical(dst, m.Value)
+			dst = append(AppendQuote(dst, m.key), ':')
+			dst = m.value.appendCanonical(dst)
 		}
 		return append(dst, '}')
 	default:
-		return n.append(dst)
+		return append(dst, v.Raw()...)
 	}
 }
 

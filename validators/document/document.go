@@ -38,6 +38,7 @@ package document
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -55,6 +56,9 @@ const (
 type Limits struct {
 	// Bytes is the greatest length.
 	Bytes int
+	// Lax takes all that encoding/json takes, and valid UTF-8 only: keys that stand twice,
+	// any number, NUL, and half of a surrogate pair, which reads as U+FFFD.
+	Lax bool
 	// Depth is how many objects and arrays may lie inside one another; a scalar
 	// has depth 0, {} has 1.
 	Depth int
@@ -64,6 +68,7 @@ func (l Limits) withDefaults() Limits {
 	if l.Bytes <= 0 {
 		l.Bytes = DefaultBytes
 	}
+	l.Bytes = min(l.Bytes, math.MaxInt32)
 	if l.Depth <= 0 {
 		l.Depth = DefaultDepth
 	}

@@ -116,8 +116,6 @@ func clip(key string) string {
 	return key[:cut] + "…"
 }
 
-var tokenEscaper = strings.NewReplacer("~", "~0", "/", "~1")
-
 // appendToken adds one decoded token to a JSON pointer.
 func appendToken(pointer, token string) string {
 	return pointer + "/" + tokenEscaper.Replace(clip(token))

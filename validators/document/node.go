@@ -8,30 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is the JSON type of a Node.
-type Kind uint8
-
-// The kinds.
-const (
-	Null Kind = iota
-	Bool
-	Number
-	String
-	Array
-	Object
-)
-
-// String names the kind with its article, for messages.
-func (k Kind) String() string {
-	return [...]string{"null", "a boolean", "a number", "a string", "an array", "an object"}[k]
-}
-
 // Node is one value of a document. A nil *Node is an absent value: its methods
 // may be called.
 type Node struct {
 	Kind Kind
-	// Text is a string's value, a number's literal (always JSON's grammar), or
-	// "true" and "false".
+	// Text is a string's value, a number's literal (always JSON's grammar), or "true" and
+	// "false"; "" for the others.
 	Text string
 	// Items are an array's elements.
 	Items []*Node
@@ -165,10 +147,10 @@ func (n *Node) JSON() json.RawMessage {
 
 func (n *Node) append(dst []byte) []byte {
 	switch n.Kind {
-	case Bool, Number:
+	case True, False, Number:
 		return append(dst, n.Text...)
 	case String:
-		return appendString(dst, n.Text)
+		return AppendQuote(dst, n.Text)
 	case Array:
 		dst = append(dst, '[')
 		for i, v := range n.Items {
@@ -184,47 +166,13 @@ func (n *Node) append(dst []byte) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendString(dst, m.Key), ':')
+			dst = append(AppendQuote(dst, m.Key), ':')
 			dst = m.Value.append(dst)
 		}
 		return append(dst, '}')
 	default:
 		return append(dst, "null"...)
 	}
-}
-
-const hexDigits = "0123456789abcdef"
-
-// appendString writes a JSON string as RFC 8785 section 3.2.2.2 wants it: only
-// quotes, backslashes and control characters are escaped.
-func appendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= utf8.RuneSelf || plain[c] {
-			continue
-		}
-		dst = append(dst, s[start:i]...)
-		start = i + 1
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\b':
-			dst = append(dst, '\\', 'b')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\f':
-			dst = append(dst, '\\', 'f')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-	}
-	return append(append(dst, s[start:]...), '"')
 }
 
 // adopt makes n the parent of its children.
@@ -258,4 +206,61 @@ func (n *Node) indexMembers() int {
 		n.index[m.Key] = i
 	}
 	return -1
+}
+
+// Canonical writes the value in the canonical form of RFC 8785.
+func (n *Node) Canonical() []byte { return Known(n.JSON()).Canonical() }
+
+// parseJSON builds the tree of a JSON text.
+func parseJSON(src []byte, limits Limits) (n *Node, issue *Issue) {
+	issue = readCells(src, limits, func(r *reader) {
+		b := builder{src: src, line: 1, column: 1}
+		n = b.node(JSON{tape: &r.tape})
+	})
+	return n, issue
+}
+
+// builder turns cells into nodes, in the order of the text.
+type builder struct {
+	src []byte
+	// The position found last; the next one is looked for from here.
+	seen         int32
+	line, column int
+}
+
+// place returns line and column of a value, which never goes back.
+func (b *builder) place(v JSON) (line, column int) {
+	for at := v.cells[v.at].start; b.seen < at; b.seen++ {
+		if b.src[b.seen] == '\n' {
+			b.line++
+			b.column = 0
+		}
+		if utf8.RuneStart(b.src[b.seen]) {
+			b.column++
+		}
+	}
+	return b.line, b.column
+}
+
+func (b *builder) node(v JSON) *Node {
+	n := &Node{Kind: v.Kind()}
+	n.Line, n.Column = b.place(v)
+	switch n.Kind {
+	case String:
+		n.Text = v.Text()
+	case Number, True, False:
+		n.Text = string(v.Raw())
+	}
+	for name, value := range v.Members() {
+		m := Member{Key: name.Text()}
+		m.Line, m.Column = b.place(name)
+		m.Value = b.node(value)
+		n.Members = append(n.Members, m)
+	}
+	for _, item := range v.Elements() {
+		n.Items = append(n.Items, b.node(item))
+	}
+	n.indexMembers()
+	n.adopt()
+	return n
 }

@@ -113,11 +113,15 @@ func (o *ObjectReader) Bool(key string) bool {
 
 // BoolPtr returns a boolean, nil when absent.
 func (o *ObjectReader) BoolPtr(key string) *bool {
-	n := o.of(key, Bool)
+	n := o.Value(key)
 	if n == nil {
 		return nil
 	}
-	v := n.Text == "true"
+	if n.Kind != True && n.Kind != False {
+		o.wrong(n, True.String())
+		return nil
+	}
+	v := n.Kind == True
 	return &v
 }
 

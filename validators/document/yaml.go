@@ -281,9 +281,9 @@ func (b *yamlBuilder) scalar(n *Node, v *yaml.Node) bool {
 	case "", "~", "null", "Null", "NULL":
 		n.Kind, n.Text = Null, ""
 	case "true", "True", "TRUE":
-		n.Kind, n.Text = Bool, "true"
+		n.Kind, n.Text = True, "true"
 	case "false", "False", "FALSE":
-		n.Kind, n.Text = Bool, "false"
+		n.Kind, n.Text = False, "false"
 	default:
 		return b.plain(n, v)
 	}

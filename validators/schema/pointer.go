@@ -6,16 +6,18 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-var (
-	tokenEscaper   = strings.NewReplacer("~", "~0", "/", "~1")
-	tokenUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
-)
+func escapeToken(token string) string { return string(document.PointerOf(token)[1:]) }
 
-func escapeToken(token string) string { return tokenEscaper.Replace(token) }
-
-func unescapeToken(token string) string { return tokenUnescaper.Replace(token) }
+func unescapeToken(token string) string {
+	for plain := range document.Pointer("/" + token).Tokens() {
+		return plain
+	}
+	return ""
+}
 
 // pointer turns one of the library's locations, which are URL fragments, into a
 // JSON pointer.

@@ -1,10 +1,12 @@
 package schema
 
 import (
-	"encoding/json"
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // verdict is what the recogniser knows about a value.
@@ -16,11 +18,10 @@ const (
 	yes
 )
 
-// accepts says whether raw is one JSON value that certainly conforms.
-func (n *node) accepts(raw []byte) bool {
-	r := reading{src: raw, steps: maxSteps}
-	end, v := r.value(n, r.space(0), 0)
-	return v == yes && r.space(end) == len(raw)
+// accepts says whether a document certainly conforms.
+func (n *node) accepts(doc document.JSON) bool {
+	r := reading{steps: maxSteps}
+	return r.value(n, doc, 0) == yes
 }
 
 const (
@@ -35,55 +36,47 @@ const (
 
 // reading goes through a document once, or once more for each schema that is
 // applied in place.
-type reading struct {
-	src   []byte
-	steps int
-}
+type reading struct{ steps int }
 
-// value judges the value at pos. end is where it ends, and is only set with yes:
-// a no or an unsure ends the reading of everything around it that needs a yes.
-func (r *reading) value(n *node, pos, depth int) (end int, v verdict) {
-	if r.steps--; r.steps < 0 || depth > maxNesting || pos >= len(r.src) {
-		return 0, unsure
+// value judges one value.
+func (r *reading) value(n *node, at document.JSON, depth int) (v verdict) {
+	if r.steps--; r.steps < 0 || depth > maxNesting {
+		return unsure
 	}
-	if n != nil {
-		switch {
-		case n.never:
-			return 0, no
-		case n.unsure:
-			return 0, unsure
-		case n.trivia:
-			n = nil
-		}
+	if n == nil || n.trivia {
+		n = &anything
 	}
-	switch c := r.src[pos]; c {
-	case '{':
-		end, v = r.object(n, pos, depth)
-	case '[':
-		end, v = r.array(n, pos, depth)
-	case '"':
-		end, v = r.text(n, pos)
-	case 't':
-		end, v = r.literal(n, pos, "true", isTrue)
-	case 'f':
-		end, v = r.literal(n, pos, "false", isFalse)
-	case 'n':
-		end, v = r.literal(n, pos, "null", isNull)
-	default:
-		end, v = r.number(n, pos)
+	switch {
+	case n.never:
+		return no
+	case n.unsure:
+		return unsure
 	}
-	if v == yes && n != nil && n.inPlace {
-		v = r.inPlace(n, pos, depth)
+	switch at.Kind() {
+	case document.Object:
+		v = r.object(n, at, depth)
+	case document.Array:
+		v = r.array(n, at, depth)
+	case document.String:
+		v = n.text(at)
+	case document.Number:
+		v = n.number(at)
+	case document.True:
+		v = n.literal(isTrue)
+	case document.False:
+		v = n.literal(isFalse)
+	case document.Null:
+		v = n.literal(isNull)
 	}
-	return end, v
+	if v == yes && n.inPlace {
+		v = r.inPlace(n, at, depth)
+	}
+	return v
 }
 
 // inPlace judges by the schemas that apply to the same value.
-func (r *reading) inPlace(n *node, pos, depth int) verdict {
-	is := func(sub *node) verdict {
-		_, v := r.value(sub, pos, depth+1)
-		return v
-	}
+func (r *reading) inPlace(n *node, at document.JSON, depth int) verdict {
+	is := func(sub *node) verdict { return r.value(sub, at, depth+1) }
 	if n.ref != nil {
 		if v := is(n.ref); v != yes {
 			return v
@@ -163,7 +156,7 @@ func exactlyOne(list []*node, is func(*node) verdict) verdict {
 
 // kind judges by the type alone.
 func (n *node) kind(t typeSet) verdict {
-	if n != nil && n.types != 0 && n.types&t == 0 {
+	if n.types != 0 && n.types&t == 0 {
 		return no
 	}
 	return yes
@@ -189,15 +182,8 @@ func (c *constants) whole() verdict {
 	return no
 }
 
-func (r *reading) literal(n *node, pos int, word string, t typeSet) (int, verdict) {
-	end := pos + len(word)
-	if end > len(r.src) || string(r.src[pos:end]) != word {
-		return 0, unsure
-	}
-	if n == nil {
-		return end, yes
-	}
-	return end, worst(n.kind(t), n.enum.among(t), n.constant.among(t))
+func (n *node) literal(t typeSet) verdict {
+	return worst(n.kind(t), n.enum.among(t), n.constant.among(t))
 }
 
 // worst is what several demands together say. A no counts even beside an unsure.
@@ -212,210 +198,133 @@ func worst(all ...verdict) verdict {
 	return v
 }
 
-func (r *reading) object(n *node, pos, depth int) (int, verdict) {
-	if n == nil {
-		n = &anything
-	} else if v := worst(n.kind(isObject), n.enum.whole(), n.constant.whole()); v != yes {
-		return 0, v
+func (r *reading) object(n *node, at document.JSON, depth int) verdict {
+	if v := worst(n.kind(isObject), n.enum.whole(), n.constant.whole()); v != yes {
+		return v
 	}
 	var seen uint64
 	keys := 0
-	pos = r.space(pos + 1)
-	for first := true; ; first = false {
-		if c := r.at(pos); c == '}' && first {
-			break
-		} else if c != '"' {
-			return 0, unsure
-		}
-		end, bit, v := r.member(n, pos, depth)
+	for name, value := range at.Members() {
+		bit, v := r.member(n, name, value, depth)
 		if v != yes {
-			return 0, v
+			return v
 		}
 		seen |= bit
 		keys++
-		pos = r.space(end)
-		if c := r.at(pos); c == '}' {
-			break
-		} else if c != ',' {
-			return 0, unsure
-		}
-		pos = r.space(pos + 1)
 	}
 	if seen&n.required != n.required || !within(keys, n.minKeys, n.maxKeys) {
-		return 0, no
+		return no
 	}
-	return pos + 1, yes
+	return yes
 }
 
 // anything is the schema of what no schema speaks of.
 var anything = node{trivia: true, minKeys: -1, maxKeys: -1, minItems: -1, maxItems: -1, minLength: -1, maxLength: -1}
 
 // member judges one key with its value. bit says which required name it was.
-func (r *reading) member(n *node, pos, depth int) (end int, bit uint64, v verdict) {
-	key, end, ok := r.key(pos)
-	if !ok {
-		return 0, 0, unsure
-	}
+func (r *reading) member(n *node, name, value document.JSON, depth int) (bit uint64, v verdict) {
 	if n.names != nil {
-		if _, v := r.value(n.names, pos, depth+1); v != yes {
-			return 0, 0, v
+		if v := r.value(n.names, name, depth+1); v != yes {
+			return 0, v
 		}
 	}
-	colon := r.space(end)
-	if r.at(colon) != ':' {
-		return 0, 0, unsure
-	}
-	at := r.space(colon + 1)
+	key := name.Bytes()
 	p, spoken := n.properties[string(key)]
 	spoken = spoken && p.schema != nil
-	end, v = r.value(p.schema, at, depth+1)
-	if v != yes {
-		return 0, 0, v
+	if v = r.value(p.schema, value, depth+1); v != yes {
+		return 0, v
 	}
 	for _, pp := range n.patterns {
 		if pp.pattern.Match(key) {
 			spoken = true
-			if _, v := r.value(pp.schema, at, depth+1); v != yes {
-				return 0, 0, v
+			if v := r.value(pp.schema, value, depth+1); v != yes {
+				return 0, v
 			}
 		}
 	}
-	if spoken {
-		return end, p.bit, yes
+	switch {
+	case spoken:
+		return p.bit, yes
+	case n.closed:
+		return 0, no
+	case n.additional != nil:
+		return p.bit, r.value(n.additional, value, depth+1)
 	}
-	if n.closed {
-		return 0, 0, no
-	}
-	if n.additional != nil {
-		if _, v := r.value(n.additional, at, depth+1); v != yes {
-			return 0, 0, v
-		}
-	}
-	return end, p.bit, yes
+	return p.bit, yes
 }
 
-func (r *reading) array(n *node, pos, depth int) (int, verdict) {
-	if n == nil {
-		n = &anything
-	} else if v := worst(n.kind(isArray), n.enum.whole(), n.constant.whole()); v != yes {
-		return 0, v
+func (r *reading) array(n *node, at document.JSON, depth int) verdict {
+	if v := worst(n.kind(isArray), n.enum.whole(), n.constant.whole()); v != yes {
+		return v
 	}
-	pos = r.space(pos + 1)
 	count := 0
-	for ; r.at(pos) != ']' || count > 0; count++ {
+	for i, value := range at.Elements() {
 		item := n.items
-		if count < len(n.prefix) {
-			item = n.prefix[count]
+		if i < len(n.prefix) {
+			item = n.prefix[i]
 		}
-		end, v := r.value(item, pos, depth+1)
-		if v != yes {
-			return 0, v
+		if v := r.value(item, value, depth+1); v != yes {
+			return v
 		}
-		pos = r.space(end)
-		if c := r.at(pos); c == ']' {
-			count++
-			break
-		} else if c != ',' {
-			return 0, unsure
-		}
-		pos = r.space(pos + 1)
+		count++
 	}
 	if !within(count, n.minItems, n.maxItems) {
-		return 0, no
+		return no
 	}
-	return pos + 1, yes
+	return yes
 }
 
 func within(n, least, most int) bool {
 	return (least < 0 || n >= least) && (most < 0 || n <= most)
 }
 
-// key returns the key at pos, decoded.
-func (r *reading) key(pos int) (key []byte, end int, ok bool) {
-	body, end, form := r.str(pos)
-	if form == broken {
-		return nil, 0, false
-	}
-	if form == coded {
-		text, ok := r.decoded(pos, end)
-		return []byte(text), end, ok
-	}
-	return body, end, true
-}
-
-func (r *reading) text(n *node, pos int) (int, verdict) {
-	body, end, form := r.str(pos)
-	if form == broken {
-		return 0, unsure
-	}
-	if n == nil {
-		return end, yes
-	}
+func (n *node) text(at document.JSON) verdict {
 	if n.kind(isString) == no {
-		return 0, no
+		return no
 	}
-	if form == coded {
-		text, ok := r.decoded(pos, end)
-		if !ok {
-			return 0, unsure
-		}
-		body = []byte(text)
-	}
-	if n.minLength >= 0 || n.maxLength >= 0 {
-		length := len(body)
-		if form != ascii {
-			length = utf8.RuneCount(body)
-		}
-		if !within(length, n.minLength, n.maxLength) {
-			return 0, no
-		}
+	body := at.Bytes()
+	if (n.minLength >= 0 || n.maxLength >= 0) && !within(utf8.RuneCount(body), n.minLength, n.maxLength) {
+		return no
 	}
 	switch {
 	case n.enum != nil && !n.enum.strings[string(body)],
 		n.constant != nil && !n.constant.strings[string(body)],
 		n.pattern != nil && !n.pattern.Match(body),
 		n.format != nil && !n.format(string(body)):
-		return 0, no
+		return no
 	}
-	return end, yes
+	return yes
 }
 
-func (r *reading) decoded(pos, end int) (string, bool) {
-	var text string
-	err := json.Unmarshal(r.src[pos:end], &text)
-	return text, err == nil
-}
-
-func (r *reading) number(n *node, pos int) (int, verdict) {
-	end, whole, exact := numberEnd(r.src, pos)
-	if end < 0 {
-		return 0, unsure
-	}
-	if n == nil {
-		return end, yes
+func (n *node) number(at document.JSON) verdict {
+	literal := string(at.Raw())
+	exponent := strings.IndexAny(literal, "eE")
+	if exponent >= 0 && len(strings.TrimLeft(literal[exponent+1:], "+-")) > 3 {
+		return unsure // a huge exponent is refused elsewhere
 	}
 	if n.types&(isNumber|isInteger) == 0 && n.types != 0 {
-		return 0, no
+		return no
 	}
+	whole := exponent < 0 && !strings.Contains(literal, ".")
 	onlyWhole := n.types&isNumber == 0 && n.types != 0
 	if n.enum == nil && n.constant == nil && !n.numeric && (!onlyWhole || whole) {
-		return end, yes
+		return yes
 	}
-	if !exact {
-		return 0, unsure
+	digits := len(literal) - strings.Count(literal, ".") - strings.Count(literal, "-")
+	if exponent >= 0 || digits > exactDigits {
+		return unsure
 	}
-	f, err := strconv.ParseFloat(string(r.src[pos:end]), 64)
+	f, err := strconv.ParseFloat(literal, 64)
 	if err != nil {
-		return 0, unsure
+		return unsure
 	}
 	if onlyWhole && !whole {
 		if f == math.Trunc(f) {
-			return 0, unsure // 1.0 is an integer; the library says so too
+			return unsure // 1.0 is an integer; the library says so too
 		}
-		return 0, no
+		return no
 	}
-	v := worst(n.enum.number(f), n.constant.number(f), n.min.over(f), n.max.under(f), n.multiple(f, whole))
-	return end, v
+	return worst(n.enum.number(f), n.constant.number(f), n.min.over(f), n.max.under(f), n.multiple(f, whole))
 }
 
 func (c *constants) number(f float64) verdict {

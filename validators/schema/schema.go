@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // base is the document's own address, which $ref may not leave.
@@ -60,14 +62,20 @@ var ErrUnapplied = errors.New("the schema could not be applied")
 // most MaxViolations and a note of how many more. The document must not hold a key
 // twice (the program refuses such before they get here); otherwise it is open
 // which of the values counts. The error wraps ErrUnapplied.
-func (s *Schema) ValidateJSON(doc json.RawMessage) ([]Violation, error) {
+func (s *Schema) ValidateJSON(raw json.RawMessage) ([]Violation, error) {
+	doc := document.Known(raw)
+	if doc.Kind() == 0 {
+		return nil, fmt.Errorf("%w: the document is not JSON", ErrUnapplied)
+	}
+	return s.ValidateDocument(doc)
+}
+
+// ValidateDocument is ValidateJSON of a document that was read.
+func (s *Schema) ValidateDocument(doc document.JSON) ([]Violation, error) {
 	if s.fast.accepts(doc) {
 		return nil, nil
 	}
-	v, err := decode(doc)
-	if err != nil {
-		return nil, fmt.Errorf("%w: the document is not JSON: %w", ErrUnapplied, err)
-	}
+	v := doc.Any()
 	if path, found := hugeNumber(v, ""); found {
 		return nil, fmt.Errorf("%w: the document has a number with a huge exponent at %s", ErrUnapplied, path)
 	}
@@ -107,14 +115,6 @@ func (s *Schema) validate(doc any) (out []Violation, err error) {
 
 // decode reads exactly one JSON value; numbers keep their literal.
 func decode(raw []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more text after the value")
-	}
-	return v, nil
+	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: 10_000, Lax: true})
+	return v.Any(), err
 }

@@ -1,0 +1,450 @@
+package document
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// cell is one value, or one name of a member, of a JSON text. The cells of what lies
+// in a value follow it, in the order of the text.
+type cell struct {
+	start, end int32 // of the literal in the text
+	next       int32 // the cell after this value and all that lies in it
+	kind       Kind
+	escaped    bool // a string whose literal has escapes
+}
+
+// reader reads one JSON text into cells. Its methods return false after they have
+// recorded what is wrong. It is all that encoding/json/jsontext would replace.
+type reader struct {
+	tape
+	pos      int
+	lax      bool // see Limits.Lax
+	spaced   bool // white space was passed
+	depth    int  // how many objects and arrays may still begin
+	maxDepth int
+	// fault is what was refused, at byte offset at; trail is the way to it,
+	// innermost token first.
+	fault *Issue
+	at    int
+	trail []string
+}
+
+var readers = sync.Pool{New: func() any { return new(reader) }}
+
+// fewKeys is up to how many keys comparing each with each beats a map.
+const fewKeys = 12
+
+// readCells reads src and calls use with the reader that holds the cells, which it
+// may not keep.
+func readCells(src []byte, limits Limits, use func(*reader)) *Issue {
+	limits = limits.withDefaults()
+	if len(src) > limits.Bytes {
+		return limits.tooLong(len(src))
+	}
+	r := readers.Get().(*reader)
+	*r = reader{tape: tape{src, r.cells[:0]}, lax: limits.Lax, depth: limits.Depth, maxDepth: limits.Depth}
+	var issue *Issue
+	switch {
+	case !r.document():
+		issue = r.issue()
+	case use != nil:
+		use(r)
+	}
+	if cap(r.cells) <= 16<<10 { // a rare giant is left to the collector
+		r.text, r.trail, r.fault = nil, nil, nil
+		readers.Put(r)
+	}
+	return issue
+}
+
+// refuse records a fault. It returns false so that callers can return it.
+func (r *reader) refuse(rule Rule, at int, message string) bool {
+	r.fault = &Issue{Rule: rule, Message: message}
+	r.at = at
+	return false
+}
+
+func duplicateMessage(k string) string { return fmt.Sprintf("the key %q stands twice", clip(k)) }
+
+// issue finishes the fault: position and path.
+func (r *reader) issue() *Issue {
+	r.fault.Line, r.fault.Column = position(r.text, min(r.at, len(r.text)))
+	for i := len(r.trail) - 1; i >= 0; i-- {
+		r.fault.Path = appendToken(r.fault.Path, r.trail[i])
+	}
+	return r.fault
+}
+
+func (r *reader) document() bool {
+	if len(r.text) >= 3 && r.text[0] == 0xEF && r.text[1] == 0xBB && r.text[2] == 0xBF {
+		return r.refuse(RuleSyntax, 0, "the text begins with a byte order mark; send plain UTF-8")
+	}
+	r.peek()
+	if r.pos == len(r.text) {
+		return r.refuse(RuleSyntax, r.pos, "the document is empty")
+	}
+	if !r.value() {
+		return false
+	}
+	r.peek()
+	if r.pos < len(r.text) {
+		return r.refuse(RuleSyntax, r.pos, "there is more text after the end of the JSON value")
+	}
+	return true
+}
+
+// value reads one value. On a refusal the callers add the way to it on their way out.
+func (r *reader) value() bool {
+	switch c := r.peek(); c {
+	case '{':
+		return r.object()
+	case '[':
+		return r.array()
+	case '"':
+		return r.str()
+	case 't':
+		return r.word(True, "true")
+	case 'f':
+		return r.word(False, "false")
+	case 'n':
+		return r.word(Null, "null")
+	default:
+		if c == '-' || c >= '0' && c <= '9' {
+			return r.number()
+		}
+		return r.refuse(RuleSyntax, r.pos, r.expected("a JSON value"))
+	}
+}
+
+// begin begins a value at pos and returns its cell.
+func (r *reader) begin(kind Kind) int {
+	r.cells = append(r.cells, cell{start: int32(r.pos), kind: kind})
+	return len(r.cells) - 1
+}
+
+// end ends the value of a cell at pos.
+func (r *reader) end(i int) bool {
+	r.cells[i].end, r.cells[i].next = int32(r.pos), int32(len(r.cells))
+	return true
+}
+
+func (r *reader) enter(kind Kind) (int, bool) {
+	if r.depth == 0 {
+		return 0, r.refuse(RuleDepth, r.pos, depthMessage(r.maxDepth))
+	}
+	r.depth--
+	i := r.begin(kind)
+	r.pos++
+	return i, true
+}
+
+func (r *reader) object() bool {
+	this, ok := r.enter(Object)
+	if !ok {
+		return false
+	}
+	for more := r.peek() != '}'; more; {
+		if r.peek() != '"' {
+			return r.refuse(RuleSyntax, r.pos, r.expected(`a key in double quotes`))
+		}
+		name := len(r.cells)
+		if !r.str() {
+			return false
+		}
+		if r.peek() != ':' {
+			return r.refuse(RuleSyntax, r.pos, r.expected(`":" after a key`))
+		}
+		r.pos++
+		if !r.value() {
+			r.trail = append(r.trail, JSON{&r.tape, int32(name)}.Text())
+			return false
+		}
+		if more, ok = r.next('}'); !ok {
+			return false
+		}
+		if more {
+			r.pos++
+		}
+	}
+	r.pos++
+	r.depth++
+	r.end(this)
+	return r.lax || r.distinct(JSON{&r.tape, int32(this)})
+}
+
+func (r *reader) array() bool {
+	this, ok := r.enter(Array)
+	if !ok {
+		return false
+	}
+	index := 0
+	for more := r.peek() != ']'; more; index++ {
+		if !r.value() {
+			r.trail = append(r.trail, strconv.Itoa(index))
+			return false
+		}
+		if more, ok = r.next(']'); !ok {
+			return false
+		}
+		if more {
+			r.pos++
+		}
+	}
+	r.pos++
+	r.depth++
+	return r.end(this)
+}
+
+// next stops at a comma (more is true) or at the closing bracket.
+func (r *reader) next(closing byte) (more, ok bool) {
+	switch r.peek() {
+	case ',':
+		return true, true
+	case closing:
+		return false, true
+	}
+	return false, r.refuse(RuleSyntax, r.pos, r.expected(fmt.Sprintf(`"," or "%c"`, closing)))
+}
+
+// distinct refuses an object with a key that stands twice.
+func (r *reader) distinct(v JSON) bool {
+	name := v.Duplicate()
+	if name.Kind() == 0 {
+		return true
+	}
+	key := name.Text()
+	r.refuse(RuleDuplicateKey, int(r.cells[name.at].start), duplicateMessage(key))
+	r.fault.Key = key
+	r.trail = append(r.trail, key)
+	return false
+}
+
+// literalBody is what stands between the quotes of a string.
+func literalBody(src []byte, c cell) []byte { return src[c.start+1 : c.end-1] }
+
+// peek skips white space and returns the byte after it, 0 at the end.
+func (r *reader) peek() byte {
+	for r.pos < len(r.text) {
+		switch c := r.text[r.pos]; c {
+		case ' ', '\t', '\n', '\r':
+			r.pos++
+			r.spaced = true
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// expected words a syntax error without quoting the document.
+func (r *reader) expected(what string) string {
+	switch {
+	case r.pos >= len(r.text):
+		return "the text ends where " + what + " is expected"
+	case r.text[r.pos] == '\'':
+		return "found a single quote where " + what + " is expected; JSON strings stand in double quotes"
+	case r.text[r.pos] == '/' || r.text[r.pos] == '#':
+		return "found what looks like a comment where " + what + " is expected; JSON has no comments"
+	case r.pos > 0 && strings.IndexByte("}]", r.text[r.pos]) >= 0 && strings.HasSuffix(strings.TrimRight(string(r.text[:r.pos]), " \t\r\n"), ","):
+		return "found a comma before a closing bracket; JSON allows none there"
+	}
+	return what + " is expected here"
+}
+
+// plain marks the bytes that stand for themselves inside a string.
+var plain = func() (t [256]bool) {
+	for c := 0x20; c < 0x80; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
+// Constants of the eight-bytes-at-once search: a byte b of x is special when it
+// has its high bit set, is below 0x20, or is a quote or backslash.
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// str reads a string.
+func (r *reader) str() bool {
+	this := r.begin(String)
+	src := r.text
+	i := r.pos + 1
+	for {
+		for i+8 <= len(src) {
+			x := binary.LittleEndian.Uint64(src[i:])
+			q, b := x^(ones*'"'), x^(ones*'\\')
+			if ((x-ones*0x20)&^x|(q-ones)&^q|(b-ones)&^b|x)&highs != 0 {
+				break
+			}
+			i += 8
+		}
+		for i < len(src) && plain[src[i]] {
+			i++
+		}
+		if i == len(src) {
+			at := r.pos
+			r.pos = i
+			return r.refuse(RuleSyntax, at, "this string is not closed")
+		}
+		switch c := src[i]; {
+		case c == '"':
+			r.pos = i + 1
+			return r.end(this)
+		case c == '\\':
+			r.cells[this].escaped = true
+			n := r.escape(i)
+			if n == 0 {
+				return false
+			}
+			i += n
+		case c < 0x20:
+			return r.control(i, c)
+		default:
+			ch, size := utf8.DecodeRune(src[i:])
+			if ch == utf8.RuneError && size == 1 {
+				return r.refuse(RuleUTF8, i, "these bytes are not valid UTF-8")
+			}
+			i += size
+		}
+	}
+}
+
+func (r *reader) control(at int, c byte) bool {
+	switch c {
+	case 0:
+		return r.refuse(RuleNUL, at, "NUL (U+0000) is not allowed")
+	case '\n', '\r':
+		return r.refuse(RuleSyntax, at, `a string may not span lines; write the line break as \n`)
+	}
+	return r.refuse(RuleSyntax, at, "a control character in a string must be escaped")
+}
+
+// escape checks the escape at i and returns its length, 0 when refused.
+func (r *reader) escape(i int) int {
+	refuse := func(rule Rule, message string) int { r.refuse(rule, i, message); return 0 }
+	if i+1 >= len(r.text) {
+		return refuse(RuleSyntax, "this string is not closed")
+	}
+	switch r.text[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+	default:
+		return refuse(RuleSyntax, "this escape is not one of JSON's")
+	}
+	ch := hex4(r.text[i+2:])
+	switch {
+	case ch < 0:
+		return refuse(RuleSyntax, `four hexadecimal digits must follow \u`)
+	case r.lax:
+		return 6
+	case ch == 0:
+		return refuse(RuleNUL, "NUL (U+0000) is not allowed")
+	case !utf16.IsSurrogate(ch):
+		return 6
+	case pairedAt(r.text[i+6:], ch) != utf8.RuneError:
+		return 12
+	}
+	return refuse(RuleUTF8, "half of a surrogate pair is no character; write both halves, or the character itself")
+}
+
+// pairedAt is the character that the first half of a surrogate pair makes with the
+// escape that follows, utf8.RuneError when that is no second half.
+func pairedAt(after []byte, first rune) rune {
+	if len(after) < 6 || after[0] != '\\' || after[1] != 'u' {
+		return utf8.RuneError
+	}
+	return utf16.DecodeRune(first, hex4(after[2:]))
+}
+
+// hex4 reads four hexadecimal digits, -1 when they are not there.
+func hex4(b []byte) rune {
+	if len(b) < 4 {
+		return -1
+	}
+	var r rune
+	for _, c := range b[:4] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
+
+// appendUnescaped decodes what stands between the quotes of a string that was read.
+// Half of a surrogate pair becomes U+FFFD.
+func appendUnescaped(dst, body []byte) []byte {
+	for i := 0; i < len(body); {
+		c := body[i]
+		if c != '\\' {
+			dst = append(dst, c)
+			i++
+			continue
+		}
+		i += 2
+		switch c := body[i-1]; c {
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		case 'u':
+			ch := hex4(body[i:])
+			i += 4
+			if utf16.IsSurrogate(ch) {
+				if ch = pairedAt(body[i:], ch); ch != utf8.RuneError {
+					i += 6
+				}
+			}
+			dst = utf8.AppendRune(dst, ch)
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+func (r *reader) word(kind Kind, w string) bool {
+	end := r.pos + len(w)
+	if end > len(r.text) || string(r.text[r.pos:end]) != w {
+		return r.refuse(RuleSyntax, r.pos, r.expected("a JSON value"))
+	}
+	this := r.begin(kind)
+	r.pos = end
+	return r.end(this)
+}
+
+func (r *reader) number() bool {
+	this := r.begin(Number)
+	end, exponent := numberEnd(r.text, r.pos)
+	if end < 0 {
+		return r.refuse(RuleSyntax, r.pos, "this is not a JSON number")
+	}
+	lit := r.text[r.pos:end]
+	if !r.lax && (exponent || len(lit) > shortNumber) && !keepsValue(lit) {
+		return r.refuse(RuleNumber, r.pos, numberMessage)
+	}
+	r.pos = end
+	return r.end(this)
+}

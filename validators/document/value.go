@@ -1,0 +1,479 @@
+package document
+
+import (
+	"encoding/json"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Kind is the kind of a JSON value: the first byte of its text, and '0' for every
+// number, as in encoding/json/jsontext. 0 is the kind of an absent value.
+type Kind byte
+
+// The kinds.
+const (
+	Null   Kind = 'n'
+	False  Kind = 'f'
+	True   Kind = 't'
+	String Kind = '"'
+	Number Kind = '0'
+	Object Kind = '{'
+	Array  Kind = '['
+)
+
+// String names the kind with its article, for messages.
+func (k Kind) String() string {
+	switch k {
+	case Null:
+		return "null"
+	case False, True:
+		return "a boolean"
+	case String:
+		return "a string"
+	case Number:
+		return "a number"
+	case Object:
+		return "an object"
+	case Array:
+		return "an array"
+	}
+	return "nothing"
+}
+
+// JSON is one value of a JSON text that was read: everything in it is found without
+// reading the text again. The zero JSON is an absent value; its methods may be called.
+// It is immutable and safe for concurrent use, while nobody changes the text.
+type JSON struct {
+	*tape
+	at int32
+}
+
+// tape is a JSON text and what was found in it.
+type tape struct {
+	text  []byte
+	cells []cell
+}
+
+// ReadJSON reads one JSON value under the rules of the package. The text of what it
+// returns is compact, with the digits of numbers, the escapes of strings and the order
+// of keys kept; it may share memory with raw. The error is an *Issue.
+func ReadJSON(raw []byte, limits Limits) (JSON, error) {
+	var v JSON
+	issue := readCells(raw, limits, func(r *reader) {
+		if r.spaced {
+			b := Builder{tape: tape{make([]byte, 0, len(raw)), make([]cell, 0, len(r.cells))}}
+			b.compact(JSON{tape: &r.tape})
+			v = b.JSON()
+			return
+		}
+		v = JSON{tape: &tape{raw, slices.Clone(r.cells)}}
+	})
+	if issue != nil {
+		return JSON{}, issue
+	}
+	return v, nil
+}
+
+// Known reads JSON that the program itself wrote or has checked before, of any size
+// and as lax as encoding/json. What is no JSON all the same is absent.
+func Known(raw []byte) JSON {
+	v, err := ReadJSON(raw, Limits{Bytes: len(raw) + 1, Depth: maxKnownDepth, Lax: true})
+	if err != nil {
+		return JSON{}
+	}
+	return v
+}
+
+// maxKnownDepth is the depth that encoding/json reads.
+const maxKnownDepth = 10_000
+
+// CheckJSON says whether raw is one strict JSON value, without keeping it. It allocates
+// only for objects with many or with escaped keys, or for a refusal. The error is an *Issue.
+func CheckJSON(raw []byte, limits Limits) error {
+	if issue := readCells(raw, limits, nil); issue != nil {
+		return issue
+	}
+	return nil
+}
+
+// Kind is the kind of the value, 0 when it is absent.
+func (v JSON) Kind() Kind {
+	if v.tape == nil {
+		return 0
+	}
+	return v.cells[v.at].kind
+}
+
+// Raw is the text of the value, nil when it is absent.
+func (v JSON) Raw() json.RawMessage {
+	if v.tape == nil {
+		return nil
+	}
+	c := v.cells[v.at]
+	return v.text[c.start:c.end:c.end]
+}
+
+// MarshalJSON writes the value; an absent one is null.
+func (v JSON) MarshalJSON() ([]byte, error) {
+	if v.tape == nil {
+		return []byte("null"), nil
+	}
+	return v.Raw(), nil
+}
+
+// UnmarshalJSON reads a value that was checked before.
+func (v *JSON) UnmarshalJSON(raw []byte) error {
+	got, err := ReadJSON(slices.Clone(raw), Limits{Bytes: len(raw) + 1, Depth: maxKnownDepth, Lax: true})
+	*v = got
+	return err
+}
+
+// Bytes is the decoded text of a string; it may be part of the document. nil for any
+// other value.
+func (v JSON) Bytes() []byte {
+	if v.Kind() != String {
+		return nil
+	}
+	c := v.cells[v.at]
+	body := literalBody(v.text, c)
+	if c.escaped {
+		return appendUnescaped(make([]byte, 0, len(body)), body)
+	}
+	return body[:len(body):len(body)]
+}
+
+// Text is the decoded text of a string, "" for any other value.
+func (v JSON) Text() string { return string(v.Bytes()) }
+
+// Is says whether the value is exactly this string.
+func (v JSON) Is(s string) bool {
+	if v.Kind() != String {
+		return false
+	}
+	c := v.cells[v.at]
+	if c.escaped {
+		return v.Text() == s
+	}
+	return string(literalBody(v.text, c)) == s
+}
+
+// Plain says whether the literal of a string is its text, without escapes.
+func (v JSON) Plain() bool { return v.Kind() == String && !v.cells[v.at].escaped }
+
+func (v JSON) child(at int32) JSON { return JSON{v.tape, at} }
+
+// Members are the pairs of an object in the order of the text; any other value has none.
+func (v JSON) Members() iter.Seq2[JSON, JSON] {
+	return func(yield func(name, value JSON) bool) {
+		if v.Kind() != Object {
+			return
+		}
+		for i, end := v.at+1, v.cells[v.at].next; i < end; i = v.cells[i+1].next {
+			if !yield(v.child(i), v.child(i+1)) {
+				return
+			}
+		}
+	}
+}
+
+// Elements are those of an array with their indices; any other value has none.
+func (v JSON) Elements() iter.Seq2[int, JSON] {
+	return func(yield func(int, JSON) bool) {
+		if v.Kind() != Array {
+			return
+		}
+		n := 0
+		for i, end := v.at+1, v.cells[v.at].next; i < end; i = v.cells[i].next {
+			if !yield(n, v.child(i)) {
+				return
+			}
+			n++
+		}
+	}
+}
+
+// Len counts the members of an object or the elements of an array.
+func (v JSON) Len() int {
+	n := 0
+	for range v.Members() {
+		n++
+	}
+	for range v.Elements() {
+		n++
+	}
+	return n
+}
+
+// Get is the value of a member, absent when there is none.
+func (v JSON) Get(name string) JSON {
+	for n, value := range v.Members() {
+		if n.Is(name) {
+			return value
+		}
+	}
+	return JSON{}
+}
+
+// At goes along the tokens of a JSON pointer, absent when they lead nowhere.
+func (v JSON) At(tokens ...string) JSON {
+	for _, token := range tokens {
+		v = v.step(token)
+	}
+	return v
+}
+
+func (v JSON) step(token string) JSON {
+	if v.Kind() != Array {
+		return v.Get(token)
+	}
+	if index, ok := Index(token); ok {
+		for i, value := range v.Elements() {
+			if i == index {
+				return value
+			}
+		}
+	}
+	return JSON{}
+}
+
+// Index is the index of an array's element that a token of a JSON pointer names.
+func Index(token string) (int, bool) {
+	i, err := strconv.Atoi(token)
+	return i, err == nil && i >= 0 && strconv.Itoa(i) == token
+}
+
+// Finder returns a function that finds members by their names, quickly where there are many.
+func (v JSON) Finder() func(name JSON) JSON {
+	if v.Len() <= fewKeys {
+		return func(name JSON) JSON {
+			for n, value := range v.Members() {
+				if n.sameText(name) {
+					return value
+				}
+			}
+			return JSON{}
+		}
+	}
+	index := make(map[string]JSON)
+	for n, value := range v.Members() {
+		index[n.Text()] = value
+	}
+	return func(name JSON) JSON { return index[string(name.Bytes())] }
+}
+
+func (v JSON) sameText(w JSON) bool {
+	if v.Plain() && w.Plain() {
+		return string(v.Raw()) == string(w.Raw())
+	}
+	return v.Text() == w.Text()
+}
+
+// Duplicate is the first name of an object that stands twice, absent when none does.
+func (v JSON) Duplicate() JSON {
+	var few [fewKeys]int32
+	var seen map[string]struct{}
+	n := 0
+	for name := range v.Members() {
+		if n < fewKeys {
+			for _, at := range few[:n] {
+				if v.child(at).sameText(name) {
+					return name
+				}
+			}
+			few[n] = name.at
+			n++
+			continue
+		}
+		if seen == nil {
+			seen = make(map[string]struct{}, 2*fewKeys)
+			for _, at := range few {
+				seen[v.child(at).Text()] = struct{}{}
+			}
+		}
+		key := name.Bytes()
+		if _, twice := seen[string(key)]; twice {
+			return name
+		}
+		seen[string(key)] = struct{}{}
+	}
+	return JSON{}
+}
+
+// Equal says whether two values mean the same: objects in any order of keys, numbers by
+// value. Absent is only the same as absent.
+func (v JSON) Equal(w JSON) bool {
+	if v.Kind() == 0 || w.Kind() == 0 || string(v.Raw()) == string(w.Raw()) {
+		return v.Kind() == w.Kind()
+	}
+	return v.Kind() == w.Kind() && string(v.Canonical()) == string(w.Canonical())
+}
+
+// Any is the value as encoding/json decodes it, with json.Number.
+func (v JSON) Any() any {
+	switch v.Kind() {
+	case String:
+		return v.Text()
+	case Number:
+		return json.Number(v.Raw())
+	case True, False:
+		return v.Kind() == True
+	case Array:
+		out := []any{}
+		for _, item := range v.Elements() {
+			out = append(out, item.Any())
+		}
+		return out
+	case Object:
+		out := map[string]any{}
+		for name, value := range v.Members() {
+			out[name.Text()] = value.Any()
+		}
+		return out
+	}
+	return nil
+}
+
+// Sorted are the members of an object by name in the order of bytes; of a name that
+// stands twice, the last.
+func (v JSON) Sorted() iter.Seq2[string, JSON] {
+	last := map[string]JSON{}
+	for name, value := range v.Members() {
+		last[name.Text()] = value
+	}
+	return func(yield func(string, JSON) bool) {
+		for _, name := range slices.Sorted(maps.Keys(last)) {
+			if !yield(name, last[name]) {
+				return
+			}
+		}
+	}
+}
+
+// Builder writes compact JSON that need not be read again: values are copied from
+// others with what is known of them.
+type Builder struct {
+	tape
+	open []int32
+}
+
+// NewBuilder returns a Builder with room for about as much as others hold.
+func NewBuilder(others ...JSON) *Builder {
+	size, cells := 2, 1
+	for _, o := range others {
+		if o.tape != nil {
+			size, cells = size+len(o.Raw())+1, cells+len(o.cells)
+		}
+	}
+	return &Builder{tape: tape{make([]byte, 0, size), make([]cell, 0, cells)}}
+}
+
+func (b *Builder) comma() {
+	if n := len(b.text); n > 0 && b.text[n-1] != '{' && b.text[n-1] != '[' && b.text[n-1] != ':' {
+		b.text = append(b.text, ',')
+	}
+}
+
+// Begin begins an Object or an Array.
+func (b *Builder) Begin(kind Kind) {
+	b.comma()
+	b.open = append(b.open, int32(len(b.cells)))
+	b.cells = append(b.cells, cell{start: int32(len(b.text)), kind: kind})
+	b.text = append(b.text, byte(kind))
+}
+
+// End ends what was begun last.
+func (b *Builder) End() {
+	this := &b.cells[b.open[len(b.open)-1]]
+	b.open = b.open[:len(b.open)-1]
+	b.text = append(b.text, byte(this.kind)+2) // '{' and '}', '[' and ']'
+	this.end, this.next = int32(len(b.text)), int32(len(b.cells))
+}
+
+// Name copies the name of a member; its value must follow.
+func (b *Builder) Name(name JSON) {
+	b.Copy(name)
+	b.text = append(b.text, ':')
+}
+
+// Copy copies a value.
+func (b *Builder) Copy(v JSON) {
+	b.comma()
+	from := v.cells[v.at]
+	shift, move := int32(len(b.text))-from.start, int32(len(b.cells))-v.at
+	b.text = append(b.text, v.text[from.start:from.end]...)
+	for _, c := range v.cells[v.at:from.next] {
+		c.start, c.end, c.next = c.start+shift, c.end+shift, c.next+move
+		b.cells = append(b.cells, c)
+	}
+}
+
+// String writes a string.
+func (b *Builder) String(s string) {
+	b.comma()
+	c := cell{start: int32(len(b.text)), kind: String, next: int32(len(b.cells) + 1)}
+	b.text = AppendQuote(b.text, s)
+	c.end = int32(len(b.text))
+	c.escaped = c.end-c.start != int32(len(s))+2
+	b.cells = append(b.cells, c)
+}
+
+// compact copies a value without the white space between its tokens.
+func (b *Builder) compact(v JSON) {
+	switch v.Kind() {
+	case Object:
+		b.Begin(Object)
+		for name, value := range v.Members() {
+			b.Name(name)
+			b.compact(value)
+		}
+		b.End()
+	case Array:
+		b.Begin(Array)
+		for _, value := range v.Elements() {
+			b.compact(value)
+		}
+		b.End()
+	default:
+		b.Copy(v)
+	}
+}
+
+// JSON is what was written.
+func (b *Builder) JSON() JSON { return JSON{tape: &b.tape} }
+
+const hexDigits = "0123456789abcdef"
+
+// AppendQuote writes a JSON string as RFC 8785 section 3.2.2.2 wants it: only quotes,
+// backslashes and control characters are escaped.
+func AppendQuote(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= utf8.RuneSelf || plain[c] {
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\b':
+			dst = append(dst, '\\', 'b')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\f':
+			dst = append(dst, '\\', 'f')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return append(append(dst, s[start:]...), '"')
+}

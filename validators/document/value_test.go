@@ -1,0 +1,117 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+func TestKnownTakesWhatEncodingJSONDoes(t *testing.T) {
+	deep := strings.Repeat("[", maxKnownDepth) + strings.Repeat("]", maxKnownDepth)
+	for _, doc := range []string{
+		"", " ", "{", "}", "{}", " { } ", "[]", "[1,]", "[,1]", "[1 2]", `{"a"}`, `{"a":}`, `{"a":1,}`, `{a:1}`, `{"a":1 "b":2}`,
+		"0", "-0", "00", "01", "-", "1.", ".1", "1.5", "1e", "1e+", "1E-7", "1e5", "0x1", "NaN", "+1", "1e999",
+		"true", "tru", "truefalse", "null", "nul", `"`, `"a`, `"\"`, `"\u12"`, `"\u12G4"`, `"\uD83D"`, `"\x"`, "\"\n\"", "\"\x7f\"", `"\/"`, `"\u0000"`,
+		"[1]x", "\ufeff{}", "{}\x00", `{"a":1,"a":2}`, deep, "[" + deep + "]",
+	} {
+		if got, want := Known([]byte(doc)).Kind() != 0, json.Valid([]byte(doc)); got != want {
+			t.Errorf("%.60q: accepted %v, encoding/json says %v", doc, got, want)
+		}
+	}
+}
+
+// FuzzKnown holds what is found in a document to encoding/json.
+func FuzzKnown(f *testing.F) {
+	for _, seed := range []string{`{"a":[1,-2.5e3,"x\u0041\ud83d\ude00\ud83d",null,{"b":true}]}`, `{"a":1,"a":2}`, "[[[", `"\`, ` { "a" : [ 1 , 2 ] } `} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		v := Known(doc)
+		valid := json.Valid(doc) && utf8.Valid(doc)
+		if (v.Kind() != 0) != valid {
+			t.Fatalf("%q: accepted %v, encoding/json says %v", doc, v.Kind() != 0, valid)
+		}
+		if !valid {
+			return
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, doc); err != nil || compact.String() != string(v.Raw()) {
+			t.Fatalf("%q became %s, want %s", doc, v.Raw(), compact.String())
+		}
+		dec := json.NewDecoder(bytes.NewReader(doc))
+		dec.UseNumber()
+		var want any
+		if err := dec.Decode(&want); err != nil || !reflect.DeepEqual(v.Any(), want) {
+			t.Fatalf("%q is %v, want %v", doc, v.Any(), want)
+		}
+	})
+}
+
+func TestFinding(t *testing.T) {
+	v := Known([]byte(`{"a/b":{"c~":[1,{"\u0064":"x\n"}]},"n":null}`))
+	if got := v.At("a/b", "c~", "1", "d"); got.Text() != "x\n" || !got.Is("x\n") || string(got.Raw()) != `"x\n"` {
+		t.Errorf("found %s", got.Raw())
+	}
+	for _, way := range [][]string{{"x"}, {"a/b", "c~", "2"}, {"a/b", "c~", "-1"}, {"a/b", "c~", "01"}, {"n", "x"}} {
+		if got := v.At(way...); got.Kind() != 0 || got.Raw() != nil {
+			t.Errorf("%q leads to %s", way, got.Raw())
+		}
+	}
+}
+
+func TestEqual(t *testing.T) {
+	for _, c := range []struct {
+		a, b string // "" is absent
+		same bool
+	}{
+		{"", "", true},
+		{"", "null", false},
+		{"null", "null", true},
+		{"null", "false", false},
+		{"1", "1.0", true},
+		{"1", "1e0", true},
+		{"1", "2", false},
+		{"1", `"1"`, false},
+		{`"a"`, `"\u0061"`, true},
+		{`{"a":1,"b":[2]}`, `{"b": [2], "a": 1}`, true},
+		{`{"a":1}`, `{"a":1,"b":null}`, false},
+		{`[1,2]`, `[2,1]`, false},
+		{`[1]`, `[1,1]`, false},
+		{"{}", "[]", false},
+	} {
+		a, b := Known([]byte(c.a)), Known([]byte(c.b))
+		if a.Equal(b) != c.same || b.Equal(a) != c.same {
+			t.Errorf("%q and %q: want same %v", c.a, c.b, c.same)
+		}
+	}
+}
+
+// TestBuilder holds what was built to what its text says.
+func TestBuilder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom([]string{"", "x", "é", "\"", "\n", "\x01", "a b"})
+		docs := rapid.SampledFrom([]string{`1.50`, `"\u0041"`, `{"a":[{},[]],"b":"\""}`, `[true, null, {"c":{"d":1}}]`})
+		b := NewBuilder()
+		b.Begin(Array)
+		for range rapid.IntRange(0, 4).Draw(t, "n") {
+			if rapid.Bool().Draw(t, "copy") {
+				b.Copy(Known([]byte(docs.Draw(t, "doc"))))
+				continue
+			}
+			b.Begin(Object)
+			b.Name(Known(AppendQuote(nil, text.Draw(t, "name"))))
+			b.String(text.Draw(t, "value"))
+			b.End()
+		}
+		b.End()
+		got := b.JSON()
+		if read := Known(got.Raw()); string(read.Raw()) != string(got.Raw()) || !reflect.DeepEqual(read.cells, got.cells) {
+			t.Fatalf("%s: cells %v, want %v", got.Raw(), got.cells, read.cells)
+		}
+	})
+}
