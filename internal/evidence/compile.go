@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // source is a Source that was found to make sense.
@@ -89,7 +90,7 @@ func (c *compiler) compile(s Source) *source {
 func (c *compiler) parameters(arguments map[string]Argument) map[string]parameter {
 	out := map[string]parameter{}
 	for _, name := range slices.Sorted(maps.Keys(arguments)) {
-		a, at := arguments[name], "/arguments/"+escapeToken(name)
+		a, at := arguments[name], string(document.PointerOf("arguments", name))
 		if !isArgumentName(name) {
 			c.fail(at, "the name of an argument is letters, digits and underscores, at most 64, and begins with no digit")
 		}
@@ -122,7 +123,7 @@ func (c *compiler) usage(declared map[string]Argument, used []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
 		if !slices.Contains(used, name) {
-			c.fail("/arguments/"+escapeToken(name), "the argument is declared and nowhere used")
+			c.fail(string(document.PointerOf("arguments", name)), "the argument is declared and nowhere used")
 		}
 	}
 }
@@ -187,7 +188,7 @@ func (c *compiler) environment(s Source) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
-		if at := "/set/" + escapeToken(name); wrong(name) {
+		if at := string(document.PointerOf("set", name)); wrong(name) {
 			c.fail(at, `a variable has a name, without "="`)
 		} else if strings.Contains(s.Set[name], "\x00") {
 			c.fail(at, "a variable holds no NUL")

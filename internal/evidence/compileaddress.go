@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 var (
@@ -84,7 +86,7 @@ func reachable(host, scheme string) []string {
 func (c *compiler) headers(declared map[string]string) http.Header {
 	out := http.Header{}
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
-		at := "/headers/" + escapeToken(name)
+		at := string(document.PointerOf("headers", name))
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !headerName.MatchString(name):

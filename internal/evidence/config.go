@@ -242,7 +242,7 @@ func nearest(n *document.Node, text string) *document.Node {
 
 // issue says what is wrong with a source, at its line where it was read from a file.
 func (c Config) issue(source, pointer, format string, args ...any) *document.Issue {
-	at := "/sources/" + escapeToken(source) + pointer
+	at := string(document.PointerOf("sources", source)) + pointer
 	i := &document.Issue{Rule: document.RuleValue, Path: "/evidence" + at, Message: fmt.Sprintf(format, args...)}
 	if n := c.section.At("sources", source); n != nil {
 		n = nearest(n, pointer)

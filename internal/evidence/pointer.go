@@ -2,8 +2,7 @@ package evidence
 
 import (
 	"errors"
-	"strconv"
-	"strings"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -21,17 +20,12 @@ func parsePointer(text string) (pointer, error) {
 	if text[0] != '/' {
 		return pointer{}, errors.New("a JSON pointer begins with a slash, such as /exitCode")
 	}
-	tokens := strings.Split(text[1:], "/")
-	for i, t := range tokens {
-		if strings.Contains(strings.NewReplacer("~0", "", "~1", "").Replace(t), "~") {
-			return pointer{}, errors.New(`a "~" in a JSON pointer is written ~0, a "/" within a name ~1`)
-		}
-		tokens[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(t)
+	p := document.Pointer(text)
+	if !p.IsValid() {
+		return pointer{}, errors.New(`a "~" in a JSON pointer is written ~0, a "/" within a name ~1`)
 	}
-	return pointer{text, tokens}, nil
+	return pointer{text, slices.Collect(p.Tokens())}, nil
 }
-
-func escapeToken(t string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(t) }
 
 // at is the value that the pointer leads to, nil when there is none.
 func (p pointer) at(n *document.Node) *document.Node {
@@ -47,9 +41,8 @@ func child(n *document.Node, token string) *document.Node {
 	if n == nil || n.Kind != document.Array {
 		return n.Get(token)
 	}
-	i, err := strconv.Atoi(token)
-	if err != nil || i < 0 || i >= len(n.Items) || strconv.Itoa(i) != token {
-		return nil
+	if i, ok := document.Index(token); ok && i < len(n.Items) {
+		return n.Items[i]
 	}
-	return n.Items[i]
+	return nil
 }

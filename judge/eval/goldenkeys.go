@@ -2,12 +2,11 @@ package eval
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // caseKeys are the keys of every object of a case that this package reads, by path; what
@@ -22,97 +21,51 @@ var caseKeys = map[string][]string{
 // maxNesting of a case's values.
 const maxNesting = 100
 
-// keyChecker walks a line: encoding/json takes keys in any case and the last of two.
-type keyChecker struct {
-	in   *json.Decoder
-	rule string
-	says string
-}
-
-// checkKeys returns the rule that a line breaks, "" when it breaks none.
+// checkKeys returns the rule that a line breaks, "" when it breaks none: encoding/json
+// takes keys in any case and the last of two.
 func checkKeys(text []byte) (rule, says string) {
-	k := &keyChecker{in: json.NewDecoder(bytes.NewReader(text))}
-	k.in.UseNumber()
 	if bytes.HasPrefix(text, []byte("\ufeff")) {
 		return RuleSyntax, "the file begins with a byte order mark; save it as UTF-8 without one"
 	}
 	if kindOf(text) != '{' {
 		return RuleSyntax, "the line is no JSON object; a case is one object on one line"
 	}
-	k.value("", 0)
-	if k.rule == "" {
-		if _, err := k.in.Token(); !errors.Is(err, io.EOF) {
-			k.fail(RuleSyntax, "something follows the object; put every case on a line of its own")
-		}
-	}
-	return k.rule, k.says
-}
-
-func (k *keyChecker) fail(rule, format string, args ...any) {
-	if k.rule == "" {
-		k.rule, k.says = rule, fmt.Sprintf(format, args...)
-	}
-}
-
-func (k *keyChecker) token() json.Token {
-	t, err := k.in.Token()
+	v, err := document.ReadJSON(text, document.Limits{Bytes: len(text), Depth: maxNesting, Lax: true})
 	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("it ends too early")
-		}
-		k.fail(RuleSyntax, "this is not JSON: %v", err)
-		return nil
+		return RuleSyntax, fmt.Sprintf("this is not JSON: %v; every case stands on a line of its own", err)
 	}
-	return t
+	return checkNames(v, "")
 }
 
-func (k *keyChecker) value(path string, depth int) {
-	t := k.token()
-	if depth > maxNesting {
-		k.fail(RuleSyntax, "%s is nested deeper than %d", clipQuote(path), maxNesting)
+func checkNames(v document.JSON, path string) (rule, says string) {
+	if twice := v.Duplicate(); twice.Kind() != 0 {
+		return RuleDuplicateKey, fmt.Sprintf("%s stands here twice; keep one", clipQuote(under(path, twice)))
 	}
-	switch {
-	case k.rule != "":
-	case t == json.Delim('{'):
-		k.object(path, depth)
-	case t == json.Delim('['):
-		for k.rule == "" && k.in.More() {
-			k.value(path+"[]", depth+1)
-		}
-		k.token()
-	}
-}
-
-func (k *keyChecker) object(path string, depth int) {
 	known, ours := caseKeys[path]
-	seen := map[string]bool{}
-	for k.rule == "" && k.in.More() {
-		key, ok := k.token().(string)
-		if !ok {
-			return
+	for name, value := range v.Members() {
+		at := under(path, name)
+		if ours && !slices.Contains(known, name.Text()) {
+			return RuleUnknownKey, fmt.Sprintf("unknown key %q; %s", clipQuote(at), nearest(name.Text(), known))
 		}
-		at := strings.TrimPrefix(path+"."+key, ".")
-		switch {
-		case seen[key]:
-			k.fail(RuleDuplicateKey, "%s stands here twice; keep one", clipQuote(at))
-		case ours && !slices.Contains(known, key):
-			k.fail(RuleUnknownKey, "unknown key %q; %s", clipQuote(at), nearest(key, known))
+		if rule, says = checkNames(value, at); rule != "" {
+			return rule, says
 		}
-		seen[key] = true
-		k.value(at, depth+1)
 	}
-	k.token()
+	for _, item := range v.Elements() {
+		if rule, says = checkNames(item, path+"[]"); rule != "" {
+			return rule, says
+		}
+	}
+	return "", ""
+}
+
+func under(path string, name document.JSON) string {
+	return strings.TrimPrefix(path+"."+name.Text(), ".")
 }
 
 // nearest ends a message about a word that is not known.
 func nearest(word string, known []string) string {
-	best, at := "", max(2, len(word)/3)+1
-	for _, k := range known {
-		if d := distance(strings.ToLower(clipQuote(word)), strings.ToLower(clipQuote(k))); d < at {
-			best, at = k, d
-		}
-	}
-	if best != "" {
+	if best := document.Suggest(word, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", clipQuote(best))
 	}
 	var names []string
@@ -123,26 +76,4 @@ func nearest(word string, known []string) string {
 		return "there are none"
 	}
 	return "known are " + strings.Join(names, ", ")
-}
-
-// distance is how many letters must be changed, added or taken out.
-func distance(a, b string) int {
-	from, to := []rune(a), []rune(b)
-	row := make([]int, len(to)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i, r := range from {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j, s := range to {
-			cost := diagonal
-			if r != s {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(to)]
 }

@@ -1,7 +1,6 @@
 package eval
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The rules that need more than one line, or the definition.
@@ -309,13 +309,11 @@ func sortedKeys(doc json.RawMessage) json.RawMessage {
 	if kindOf(doc) == 0 {
 		return json.RawMessage("{}")
 	}
-	in := json.NewDecoder(bytes.NewReader(doc))
-	in.UseNumber()
-	var v any
-	if in.Decode(&v) != nil {
+	v := document.Known(doc)
+	if v.Kind() == 0 {
 		return doc
 	}
-	text, err := json.Marshal(v)
+	text, err := json.Marshal(v.Any())
 	if err != nil {
 		return doc
 	}

@@ -1,13 +1,10 @@
 package llm
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // member is one member of an object, in the order in which it was written.
@@ -23,70 +20,31 @@ type object []member
 // maxDepth is how deep an answer may nest; honest ones need four.
 const maxDepth = 64
 
-var (
-	errDeep = errors.New("it is nested too deep")
-	errUTF8 = errors.New("it is not valid UTF-8")
-)
-
 // parseJSON reads exactly one JSON value.
 func parseJSON(raw []byte) (any, error) {
-	if !utf8.Valid(raw) {
-		return nil, errUTF8
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	v, err := parseValue(dec, 0)
+	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Lax: true})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is something after it")
-	}
-	return v, nil
+	return valueOf(v), nil
 }
 
-func parseValue(dec *json.Decoder, depth int) (any, error) {
-	token, err := dec.Token()
-	if err != nil {
-		return nil, err
-	}
-	delim, ok := token.(json.Delim)
-	if !ok {
-		return token, nil
-	}
-	if depth == maxDepth {
-		return nil, errDeep
-	}
-	if delim == '[' {
+func valueOf(v document.JSON) any {
+	switch v.Kind() {
+	case document.Object:
+		o := object{}
+		for name, value := range v.Members() {
+			o = append(o, member{name.Text(), valueOf(value)})
+		}
+		return o
+	case document.Array:
 		list := []any{}
-		for dec.More() {
-			v, err := parseValue(dec, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, v)
+		for _, item := range v.Elements() {
+			list = append(list, valueOf(item))
 		}
-		_, err := dec.Token()
-		return list, err
+		return list
 	}
-	o := object{}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		name, ok := key.(string)
-		if !ok {
-			return nil, fmt.Errorf("a key is %v", key)
-		}
-		v, err := parseValue(dec, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		o = append(o, member{name, v})
-	}
-	_, err = dec.Token()
-	return o, err
+	return v.Any()
 }
 
 // get returns the value of a key. An object that has the key twice, or in another
