@@ -40,7 +40,7 @@ func IDs() []string { return []string{transitionV1.id} }
 
 // newEdition parses what is embedded; what does not parse fails every test.
 func newEdition(id, system, user, shape string, schema []byte) *edition {
-	functions := template.FuncMap{"line": line}
+	functions := template.FuncMap{"line": singleLine}
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte(id), []byte(system), []byte(user), []byte(shape), schema} {
 		fmt.Fprintf(h, "%d:", len(part))
@@ -50,7 +50,7 @@ func newEdition(id, system, user, shape string, schema []byte) *edition {
 		id: id, digest: "sha256:" + hex.EncodeToString(h.Sum(nil)), system: strings.TrimRight(system, "\n"),
 		user:   template.Must(template.New(id + " user").Funcs(functions).Parse(user)),
 		shape:  template.Must(template.New(id + " shape").Funcs(functions).Parse(shape)),
-		schema: compact(schema), nonced: compact(withNonce(schema)),
+		schema: compactJSON(schema), nonced: compactJSON(withNonce(schema)),
 	}
 }
 
@@ -63,7 +63,7 @@ func withNonce(schema []byte) []byte {
 	return []byte(strings.Replace(text, required, `"required": ["nonce", "criteria", `, 1))
 }
 
-func compact(doc []byte) json.RawMessage {
+func compactJSON(doc []byte) json.RawMessage {
 	var b bytes.Buffer
 	if err := json.Compact(&b, doc); err != nil {
 		panic("prompts: an embedded schema is no JSON: " + err.Error())
@@ -77,11 +77,11 @@ func Render(id string, in Input) (Prompt, error) {
 		return Prompt{}, fmt.Errorf("prompts: there is no template %q; known: %s", id, strings.Join(IDs(), ", "))
 	}
 	e := transitionV1
-	user, err := fill(e.user, in)
+	user, err := fillTemplate(e.user, in)
 	if err != nil {
 		return Prompt{}, err
 	}
-	shape, err := fill(e.shape, map[string]any{"Schema": string(e.nonced), "Nonce": line(in.Nonce)})
+	shape, err := fillTemplate(e.shape, map[string]any{"Schema": string(e.nonced), "Nonce": singleLine(in.Nonce)})
 	if err != nil {
 		return Prompt{}, err
 	}
@@ -91,7 +91,7 @@ func Render(id string, in Input) (Prompt, error) {
 	}, nil
 }
 
-func fill(t *template.Template, data any) (string, error) {
+func fillTemplate(t *template.Template, data any) (string, error) {
 	var b strings.Builder
 	if err := t.Execute(&b, data); err != nil {
 		return "", fmt.Errorf("prompts: %s: %w", t.Name(), err)
@@ -99,9 +99,9 @@ func fill(t *template.Template, data any) (string, error) {
 	return b.String(), nil
 }
 
-// line makes a text of the owner's one line without characters that hide or
+// singleLine makes a text of the owner's one line without characters that hide or
 // reorder text.
-func line(s string) string {
+func singleLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):

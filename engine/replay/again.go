@@ -48,8 +48,8 @@ type result struct {
 	reused, otherChecks bool
 }
 
-// again puts a question once more.
-func (cfg Config) again(ctx context.Context, q engine.Question) result {
+// judgeAgain puts a question once more.
+func (cfg Config) judgeAgain(ctx context.Context, q engine.Question) result {
 	switch {
 	case cfg.ShadowOnly:
 		return result{}

@@ -146,7 +146,7 @@ func (r Report) sections() (titles []string, flips [][]Flip) {
 	names := [directions]string{"New approvals", "To another state", "New refusals", "Other refusals"}
 	sorted := [directions][]Flip{}
 	for _, f := range r.Listed {
-		how, _ := compare(f.Before, f.After)
+		how, _ := compareSides(f.Before, f.After)
 		sorted[how] = append(sorted[how], f)
 	}
 	for how, name := range names {

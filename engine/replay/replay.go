@@ -100,7 +100,7 @@ func (cfg Config) run(ctx context.Context, take func(engine.Question, result)) e
 	for range cfg.Workers {
 		wg.Go(func() {
 			for j := range todo {
-				j.done <- cfg.again(ctx, j.q)
+				j.done <- cfg.judgeAgain(ctx, j.q)
 			}
 		})
 	}
@@ -134,7 +134,7 @@ func (cfg Config) feed(ctx context.Context, todo, order chan<- job) error {
 		if err != nil {
 			return err
 		}
-		if !cfg.concerns(q) {
+		if !cfg.matches(q) {
 			continue
 		}
 		j := job{q: q, done: make(chan result, 1)}
@@ -149,7 +149,7 @@ func (cfg Config) feed(ctx context.Context, todo, order chan<- job) error {
 	return nil
 }
 
-func (cfg Config) concerns(q engine.Question) bool {
+func (cfg Config) matches(q engine.Question) bool {
 	if cfg.ShadowOnly {
 		return q.Event.Decision != nil && q.Event.Decision.Mode == judge.Shadow
 	}

@@ -55,8 +55,8 @@ func newTally(cfg Config) *tally {
 	}
 }
 
-// row is the entry of a key, that of rest when there is no room for another one.
-func row[K comparable, V any](m map[K]*V, key, rest K, made func(K) V) *V {
+// entryOf is the entry of a key, that of rest when there is no room for another one.
+func entryOf[K comparable, V any](m map[K]*V, key, rest K, made func(K) V) *V {
 	if m[key] == nil {
 		if len(m) >= mostRows {
 			key = rest
@@ -94,12 +94,12 @@ func (t *tally) add(q engine.Question, got result) {
 	}
 	t.r.Replayed++
 	w.Replayed++
-	t.answers(got)
+	t.countAnswers(got)
 	if got.rubric.Enabled && !got.rubric.StrictMode {
 		t.lenient++
 	}
 	before, after := recordedSide(d), sideOf(got.verdict)
-	how, flipped := compare(before, after)
+	how, flipped := compareSides(before, after)
 	if !flipped {
 		t.r.Same++
 		w.Same++
@@ -108,14 +108,14 @@ func (t *tally) add(q engine.Question, got result) {
 		}
 		return
 	}
-	t.flip(q.Event, how, before, after, w)
+	t.addFlip(q.Event, how, before, after, w)
 }
 
 func (t *tally) workflow(name string) *WorkflowCount {
-	return row(t.workflows, name, others, func(name string) WorkflowCount { return WorkflowCount{Workflow: name} })
+	return entryOf(t.workflows, name, others, func(name string) WorkflowCount { return WorkflowCount{Workflow: name} })
 }
 
-func (t *tally) answers(got result) {
+func (t *tally) countAnswers(got result) {
 	switch {
 	case got.reused:
 		t.r.Answers.Recorded++
@@ -127,8 +127,8 @@ func (t *tally) answers(got result) {
 	}
 }
 
-// compare says how the second judgement differs, if it does.
-func compare(before, after Side) (direction, bool) {
+// compareSides says how the second judgement differs, if it does.
+func compareSides(before, after Side) (direction, bool) {
 	was, is := before.Outcome == judge.Approve, after.Outcome == judge.Approve
 	switch {
 	case !was && is:
@@ -143,7 +143,7 @@ func compare(before, after Side) (direction, bool) {
 	return 0, false
 }
 
-func (t *tally) flip(ev record.Event, how direction, before, after Side, w *WorkflowCount) {
+func (t *tally) addFlip(ev record.Event, how direction, before, after Side, w *WorkflowCount) {
 	t.r.Flips++
 	for _, count := range map[direction][]*int64{
 		newApproval: {&t.r.NewApprovals, &w.NewApprovals}, rerouted: {&t.r.Rerouted, &w.Rerouted},
@@ -156,7 +156,7 @@ func (t *tally) flip(ev record.Event, how direction, before, after Side, w *Work
 		After: after.Outcome, AfterReason: after.reason(),
 	}
 	rest := ChangeCount{Workflow: others, Before: before.Outcome, BeforeReason: others, After: after.Outcome, AfterReason: others}
-	row(t.changes, key, rest, func(k ChangeCount) ChangeCount { return k }).Count++
+	entryOf(t.changes, key, rest, func(k ChangeCount) ChangeCount { return k }).Count++
 	if len(t.listed[how]) >= t.cfg.Listed {
 		t.r.ListedLeftOut++
 		return
@@ -173,8 +173,8 @@ func (t *tally) notReplayed(q engine.Question, got result) {
 	if q.Event.Seq > 0 {
 		at = fmt.Sprintf("%s event %d", at, q.Event.Seq)
 	}
-	u := row(t.missing, [2]string{name, got.reason}, [2]string{others, got.reason}, func(k [2]string) Unreplayed {
-		return Unreplayed{Workflow: k[0], Reason: k[1], Says: Says(k[1]), First: at, Detail: cut(got.detail)}
+	u := entryOf(t.missing, [2]string{name, got.reason}, [2]string{others, got.reason}, func(k [2]string) Unreplayed {
+		return Unreplayed{Workflow: k[0], Reason: k[1], Says: Says(k[1]), First: at, Detail: truncateText(got.detail)}
 	})
 	if q.Missing == engine.MissingHistory {
 		u.Count += q.Removed // events, as Says says
@@ -199,7 +199,7 @@ func (t *tally) addShadow(ev record.Event) {
 		t.r.Shadow.WouldEscalate++
 	}
 	key := ShadowCount{Workflow: ev.Workflow, Action: ev.Action, Outcome: side.Outcome, Reason: side.reason()}
-	s := row(t.shadow, key, ShadowCount{Workflow: others, Outcome: side.Outcome, Reason: others}, func(k ShadowCount) ShadowCount { return k })
+	s := entryOf(t.shadow, key, ShadowCount{Workflow: others, Outcome: side.Outcome, Reason: others}, func(k ShadowCount) ShadowCount { return k })
 	s.Count++
 	if d.Applied {
 		s.Applied++
@@ -220,7 +220,7 @@ func recordedSide(d *record.Decision) Side {
 }
 
 func sideOf(v judge.Verdict) Side {
-	s := Side{Outcome: v.Outcome, DecidedBy: v.DecidedBy, Target: v.Target, Confidence: v.Confidence, Reasoning: cut(v.Reasoning)}
+	s := Side{Outcome: v.Outcome, DecidedBy: v.DecidedBy, Target: v.Target, Confidence: v.Confidence, Reasoning: truncateText(v.Reasoning)}
 	if v.Outcome == judge.Approve {
 		return s
 	}
@@ -240,7 +240,7 @@ func (s Side) reason() string {
 	return string(s.DecidedBy) + ": " + strings.Join(s.Codes, ", ")
 }
 
-func cut(text string) string {
+func truncateText(text string) string {
 	if r := []rune(text); len(r) > maxReason {
 		return string(r[:maxReason-1]) + "…"
 	}
@@ -260,7 +260,7 @@ func (t *tally) report() Report {
 	}
 	slices.SortFunc(r.Changes, func(a, b ChangeCount) int {
 		return cmp.Or(
-			cmp.Compare(gravity(a), gravity(b)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Action, b.Action),
+			cmp.Compare(changeGravity(a), changeGravity(b)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Action, b.Action),
 			cmp.Compare(a.Before, b.Before), cmp.Compare(a.After, b.After), cmp.Compare(a.BeforeReason, b.BeforeReason), cmp.Compare(a.AfterReason, b.AfterReason))
 	})
 	for _, name := range slices.Sorted(maps.Keys(t.workflows)) {
@@ -282,9 +282,9 @@ func (t *tally) report() Report {
 	return r
 }
 
-// gravity orders changes as flips are listed.
-func gravity(c ChangeCount) direction {
-	how, flipped := compare(Side{Outcome: c.Before}, Side{Outcome: c.After})
+// changeGravity orders changes as flips are listed.
+func changeGravity(c ChangeCount) direction {
+	how, flipped := compareSides(Side{Outcome: c.Before}, Side{Outcome: c.After})
 	if !flipped {
 		return rerouted
 	}

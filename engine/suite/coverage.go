@@ -64,7 +64,7 @@ func (m *marks) reach(name string) {
 	}
 }
 
-func (m *marks) share() Share {
+func (m *marks) coveredShare() Share {
 	s := Share{All: len(m.order), Missing: []string{}}
 	for _, name := range m.order {
 		if m.reached[name] {
@@ -137,7 +137,7 @@ func (c *coverage) add(history []engine.HistoryEntry) {
 
 func (c *coverage) result() Coverage {
 	return Coverage{
-		States: c.states.share(), Transitions: c.transitions.share(),
-		Refusals: c.refusals.share(), Validators: c.validators.share(),
+		States: c.states.coveredShare(), Transitions: c.transitions.coveredShare(),
+		Refusals: c.refusals.coveredShare(), Validators: c.validators.coveredShare(),
 	}
 }

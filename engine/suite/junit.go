@@ -46,30 +46,30 @@ func WriteJUnit(w io.Writer, reports []Report, least float64) error {
 	var all junitSuites
 	var total time.Duration
 	for _, r := range reports {
-		s := junitSuite{Name: text(r.Workflow), File: text(r.Path), Tests: len(r.Tests), Failures: r.Failed()}
+		s := junitSuite{Name: xmlText(r.Workflow), File: xmlText(r.Path), Tests: len(r.Tests), Failures: r.Failed()}
 		var took time.Duration
 		for _, t := range r.Tests {
 			took += t.Took
-			c := junitCase{Name: text(t.Name), ClassName: text(r.Workflow), File: text(r.Path), Line: t.Line, Time: seconds(t.Took)}
+			c := junitCase{Name: xmlText(t.Name), ClassName: xmlText(r.Workflow), File: xmlText(r.Path), Line: t.Line, Time: formatSeconds(t.Took)}
 			if len(t.Problems) > 0 {
 				var b strings.Builder
 				for _, p := range t.Problems {
 					fmt.Fprintf(&b, "%s:%d: %s: %s\n", r.Path, p.Line, p.Step, p.Message)
 				}
-				c.Failure = &junitFailure{Message: text(t.Problems[0].Message), Text: text(b.String())}
+				c.Failure = &junitFailure{Message: xmlText(t.Problems[0].Message), Text: xmlText(b.String())}
 			}
 			s.Cases = append(s.Cases, c)
 		}
 		if least > 0 {
-			s.cover(r, least)
+			s.addCoverage(r, least)
 		}
-		s.Time = seconds(took)
+		s.Time = formatSeconds(took)
 		total += took
 		all.Tests += s.Tests
 		all.Failures += s.Failures
 		all.Suites = append(all.Suites, s)
 	}
-	all.Time = seconds(total)
+	all.Time = formatSeconds(total)
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err
 	}
@@ -82,24 +82,24 @@ func WriteJUnit(w io.Writer, reports []Report, least float64) error {
 	return err
 }
 
-// cover adds what the coverage is held against.
-func (s *junitSuite) cover(r Report, least float64) {
-	c := junitCase{Name: "coverage", ClassName: s.Name, File: s.File, Line: 1, Time: seconds(0)}
+// addCoverage adds what the coverage is held against.
+func (s *junitSuite) addCoverage(r Report, least float64) {
+	c := junitCase{Name: "coverage", ClassName: s.Name, File: s.File, Line: 1, Time: formatSeconds(0)}
 	s.Tests++
 	if made := r.Coverage.Transitions; made.Percent() < least {
 		s.Failures++
 		c.Failure = &junitFailure{
 			Message: fmt.Sprintf("%.0f %% of the transitions were made, %v %% are asked for", made.Percent(), least),
-			Text:    text("not made: " + strings.Join(made.Missing, ", ")),
+			Text:    xmlText("not made: " + strings.Join(made.Missing, ", ")),
 		}
 	}
 	s.Cases = append(s.Cases, c)
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
 
-// text leaves out what XML cannot hold.
-func text(s string) string {
+// xmlText leaves out what XML cannot hold.
+func xmlText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' || r >= ' ' && r != '\uFFFE' && r != '\uFFFF' {
 			return r

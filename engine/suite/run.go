@@ -95,7 +95,7 @@ func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, e
 		}
 		for _, t := range f.Tests {
 			run := runner{ctx: ctx, engine: e, given: given, test: t, workflow: defined.Name}
-			if err := run.all(); err != nil {
+			if err := run.runAll(); err != nil {
 				return fmt.Errorf("%s:%d: %s: %w", f.Path, t.Line, t.Name, err)
 			}
 			cover.add(run.seen)
@@ -122,7 +122,7 @@ type runner struct {
 	at       string // the step, for messages
 }
 
-func (r *runner) all() error {
+func (r *runner) runAll() error {
 	begun := time.Now()
 	r.report = TestReport{Name: r.test.Name, Line: r.test.Line, Problems: []Problem{}}
 	defer func() { r.report.Took = time.Since(begun) }()
@@ -217,10 +217,10 @@ func (r *runner) compare(want Expect, pos engine.Position, d engine.Decision) {
 	if want.Assurance != "" && want.Assurance != d.Assurance {
 		r.problem(want.Line, "expected the assurance %q, it is %q", want.Assurance, d.Assurance)
 	}
-	got := codes(d.Findings)
+	got := findingCodes(d.Findings)
 	for _, code := range want.Codes {
 		if !slices.Contains(got, code) {
-			r.problem(want.Line, "expected a finding %q, got %s", code, listed(got))
+			r.problem(want.Line, "expected a finding %q, got %s", code, joinList(got))
 		}
 	}
 	if want.Says != "" && !strings.Contains(d.Reasoning+"\n"+strings.Join(d.Violations, "\n"), want.Says) {
@@ -244,20 +244,20 @@ func (r *runner) compareContext(want Expect, id string) error {
 	if err := json.Unmarshal(status.Context, &has); err != nil {
 		return fmt.Errorf("the context: %w", err)
 	}
-	for _, key := range sorted(keys) {
+	for _, key := range sortedKeys(keys) {
 		got, ok := has[key]
 		switch {
 		case bytes.Equal(keys[key], []byte("null")) && !ok:
 		case !ok:
 			r.problem(want.Line, "expected %q in the context, it is not there", key)
-		case !same(keys[key], got):
+		case !equalJSON(keys[key], got):
 			r.problem(want.Line, "expected %q in the context to be %s, it is %s", key, keys[key], got)
 		}
 	}
 	return nil
 }
 
-func codes(findings []validators.Finding) []string {
+func findingCodes(findings []validators.Finding) []string {
 	var out []string
 	for _, f := range findings {
 		if !slices.Contains(out, f.Code) {
@@ -267,7 +267,7 @@ func codes(findings []validators.Finding) []string {
 	return out
 }
 
-func listed(words []string) string {
+func joinList(words []string) string {
 	if len(words) == 0 {
 		return "none"
 	}

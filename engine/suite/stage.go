@@ -24,7 +24,7 @@ func (s *stage) set(step Step) {
 	s.step = step
 }
 
-func (s *stage) present() Step {
+func (s *stage) current() Step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.step
@@ -35,7 +35,7 @@ func (s *stage) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge
 	if len(r.Missing) > 0 {
 		return judge.Fetched{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
 	}
-	content, ok := s.present().Evidence[r.Name]
+	content, ok := s.current().Evidence[r.Name]
 	if !ok {
 		return judge.Fetched{Failure: judge.FailureUnavailable, Detail: "The test gives no such evidence."}, nil
 	}
@@ -50,7 +50,7 @@ type scripted struct{ stage *stage }
 func (scripted) Name() judge.LayerName { return judge.LayerModel }
 
 func (m scripted) Weigh(_ context.Context, _ judge.Case) (judge.Opinion, error) {
-	said := m.stage.present().Model
+	said := m.stage.current().Model
 	op := judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Escalate, Confidence: 0.5, Assurance: judge.AssuranceNone}
 	switch {
 	case said == nil:
@@ -66,10 +66,10 @@ func (m scripted) Weigh(_ context.Context, _ judge.Case) (judge.Opinion, error) 
 	return op, nil
 }
 
-func same(a, b json.RawMessage) bool {
+func equalJSON(a, b json.RawMessage) bool {
 	x, errX := workflow.Canonical(a)
 	y, errY := workflow.Canonical(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -33,7 +33,7 @@ func ParseConfig(section *document.Node, dir string) (Config, error) {
 		if top.Err() != nil {
 			continue // what is wrong with its keys says enough
 		}
-		if what := i.wrong(); what != "" {
+		if what := i.problem(); what != "" {
 			top.Fail(item, "%s", "the issuer cannot be used: "+what)
 		} else if names[i.Name] {
 			top.Fail(o.Value("name"), "two issuers have this name, so that one could speak for callers of the other")

@@ -28,8 +28,8 @@ func newFailures(limit int, span time.Duration) *failures {
 	return &failures{limit: limit, span: span, seen: map[netip.Prefix]failing{}}
 }
 
-// count counts one more and returns how long the address has to wait: 0 for not at all.
-func (f *failures) count(from netip.Prefix, now time.Time) time.Duration {
+// recordFailure counts one more and returns how long the address has to wait: 0 for not at all.
+func (f *failures) recordFailure(from netip.Prefix, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was := f.seen[from]

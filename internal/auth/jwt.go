@@ -63,8 +63,8 @@ var ErrIssuer = errors.New("the issuer cannot be used")
 
 var issuerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,31}$`)
 
-// wrong says what keeps an issuer from being used, "" when nothing does.
-func (i Issuer) wrong() string {
+// problem says what keeps an issuer from being used, "" when nothing does.
+func (i Issuer) problem() string {
 	switch u, err := url.Parse(i.URL); {
 	case !issuerName.MatchString(i.Name) || i.Name == "local" || i.Name == "token":
 		return fmt.Sprintf("its name %q is not letters, digits and hyphens, or is one that gavel uses itself", i.Name)
@@ -125,7 +125,7 @@ type JWT struct {
 // NewJWT checks the issuer's settings; nothing is fetched before the first token comes, so
 // that an issuer which is away keeps nobody from starting. The error wraps ErrIssuer.
 func NewJWT(i Issuer) (*JWT, error) {
-	if what := i.wrong(); what != "" {
+	if what := i.problem(); what != "" {
 		return nil, fmt.Errorf("%w: %s", ErrIssuer, what)
 	}
 	if i.SubjectClaim == "" {
@@ -196,7 +196,7 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	if err := t.Claims(&claims); err != nil {
 		return Identity{}, err
 	}
-	subject := words(claims[j.issuer.SubjectClaim])
+	subject := claimTexts(claims[j.issuer.SubjectClaim])
 	if len(subject) != 1 || subject[0] == "" || !isReadable(subject[0]) {
 		return Identity{}, fmt.Errorf("the claim %q names nobody", j.issuer.SubjectClaim)
 	}
@@ -211,7 +211,7 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 		return Identity{}, errors.New("the subject is too long")
 	}
 	if j.issuer.WorkflowsClaim != "" {
-		scope := words(claims[j.issuer.WorkflowsClaim])
+		scope := claimTexts(claims[j.issuer.WorkflowsClaim])
 		if id.Workflows = strings.Join(scope, " "); strings.TrimSpace(id.Workflows) == "" {
 			return Identity{}, fmt.Errorf("the claim %q names no workflow", j.issuer.WorkflowsClaim)
 		}
@@ -235,7 +235,7 @@ func isInvisible(r rune) bool {
 func (j *JWT) role(claims map[string]json.RawMessage) engine.Role {
 	best := -1
 	if j.issuer.RoleClaim != "" {
-		for _, value := range words(claims[j.issuer.RoleClaim]) {
+		for _, value := range claimTexts(claims[j.issuer.RoleClaim]) {
 			best = max(best, slices.Index(strength, j.issuer.Roles[value]))
 		}
 	}
@@ -245,8 +245,8 @@ func (j *JWT) role(claims map[string]json.RawMessage) engine.Role {
 	return strength[best]
 }
 
-// words is a claim that is a string, or a list of strings; nil for anything else.
-func words(claim json.RawMessage) []string {
+// claimTexts is a claim that is a string, or a list of strings; nil for anything else.
+func claimTexts(claim json.RawMessage) []string {
 	var one string
 	if json.Unmarshal(claim, &one) == nil && one != "" {
 		return []string{one}

@@ -158,7 +158,7 @@ func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, erro
 func (k *keySet) fetch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*fetchTime)
 	defer cancel()
-	keys, err := k.ask(ctx)
+	keys, err := k.requestKeys(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.tried = k.now(); err == nil {
@@ -170,7 +170,7 @@ func (k *keySet) fetch(ctx context.Context) {
 	k.asking = nil
 }
 
-func (k *keySet) ask(ctx context.Context) ([]jose.JSONWebKey, error) {
+func (k *keySet) requestKeys(ctx context.Context) ([]jose.JSONWebKey, error) {
 	address := k.issuer.JWKS
 	if address == "" {
 		provider, err := oidc.NewProvider(oidc.ClientContext(ctx, k.client), k.issuer.URL)
@@ -206,12 +206,12 @@ func (k *keySet) ask(ctx context.Context) ([]jose.JSONWebKey, error) {
 	if err := json.NewDecoder(answer.Body).Decode(&set); err != nil {
 		return nil, err
 	}
-	return public(set.Keys), nil
+	return publicKeys(set.Keys), nil
 }
 
-// public leaves out what is no key to check signatures with: a shared secret in a public
+// publicKeys leaves out what is no key to check signatures with: a shared secret in a public
 // document is everybody's.
-func public(all []jose.JSONWebKey) []jose.JSONWebKey {
+func publicKeys(all []jose.JSONWebKey) []jose.JSONWebKey {
 	var out []jose.JSONWebKey
 	for _, key := range all {
 		if key.Valid() && key.IsPublic() && key.Use != "enc" {

@@ -59,7 +59,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	bearer, wellFormed := bearerOf(r)
 	if !wellFormed {
 		g.challenge(w, r, `error="invalid_request"`)
-		refuse(w, http.StatusBadRequest, "invalid_request", "Send one Authorization header, with the scheme Bearer and a token.")
+		writeProblem(w, http.StatusBadRequest, "invalid_request", "Send one Authorization header, with the scheme Bearer and a token.")
 		return
 	}
 	id, err := g.authenticator.Authenticate(r.Context(), bearer)
@@ -80,19 +80,19 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 	case errors.Is(err, ErrNoCredential):
 		g.challenge(w, r, "")
-		refuse(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
+		writeProblem(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
 	case errors.Is(err, ErrUnavailable):
 		g.options.Logger.Error("credentials cannot be checked", "error", err)
 		w.Header().Set("Retry-After", "5")
-		refuse(w, http.StatusServiceUnavailable, "unavailable", "Credentials cannot be checked now. Try again later.")
+		writeProblem(w, http.StatusServiceUnavailable, "unavailable", "Credentials cannot be checked now. Try again later.")
 	default:
-		if wait := g.failures.count(listen.AddressOf(r.RemoteAddr), time.Now()); wait > 0 {
+		if wait := g.failures.recordFailure(listen.AddressOf(r.RemoteAddr), time.Now()); wait > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-			refuse(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later, with a good one.")
+			writeProblem(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later, with a good one.")
 			return
 		}
 		g.challenge(w, r, `error="invalid_token"`)
-		refuse(w, http.StatusUnauthorized, "invalid_token", "The token is not valid.")
+		writeProblem(w, http.StatusUnauthorized, "invalid_token", "The token is not valid.")
 	}
 }
 
@@ -151,8 +151,8 @@ func (g *gatekeeper) challenge(w http.ResponseWriter, r *http.Request, more stri
 	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(parts, ", "))
 }
 
-// refuse answers as RFC 9457 has it. The detail never has anything of the request in it.
-func refuse(w http.ResponseWriter, status int, code, detail string) {
+// writeProblem answers as RFC 9457 has it. The detail never has anything of the request in it.
+func writeProblem(w http.ResponseWriter, status int, code, detail string) {
 	body, err := json.Marshal(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail})
 	if err != nil { // strings and a number: cannot be
 		panic(err)

@@ -129,17 +129,17 @@ func TestFailuresAreForgotten(t *testing.T) {
 	f := newFailures(1, time.Minute)
 	now := time.Now()
 	from := listen.AddressOf("192.0.2.1:99")
-	if wait := f.count(from, now); wait != 0 {
+	if wait := f.recordFailure(from, now); wait != 0 {
 		t.Errorf("the first waits %s", wait)
 	}
-	if wait := f.count(from, now.Add(20*time.Second)); wait != 40*time.Second {
+	if wait := f.recordFailure(from, now.Add(20*time.Second)); wait != 40*time.Second {
 		t.Errorf("the second waits %s", wait)
 	}
-	if wait := f.count(from, now.Add(time.Minute)); wait != 0 {
+	if wait := f.recordFailure(from, now.Add(time.Minute)); wait != 0 {
 		t.Errorf("a minute later waits %s", wait)
 	}
 	for i := range 3 * maxAddresses {
-		f.count(listen.AddressOf(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255)), now)
+		f.recordFailure(listen.AddressOf(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255)), now)
 	}
 	if len(f.seen) > maxAddresses {
 		t.Errorf("%d addresses are kept", len(f.seen))

@@ -47,12 +47,12 @@ const (
 func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, ok := FromContext(r.Context())
 	if !ok {
-		refuse(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
+		writeProblem(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
 		return
 	}
 	if wait := l.take(id, time.Now()); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		refuse(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), "You send more requests than one principal may. Wait, and send fewer.")
+		writeProblem(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), "You send more requests than one principal may. Wait, and send fewer.")
 		return
 	}
 	l.next.ServeHTTP(w, r)

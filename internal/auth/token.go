@@ -96,7 +96,7 @@ var ErrBadToken = errors.New("no such token can be made")
 
 // check wraps ErrBadToken.
 func (n NewToken) check(now time.Time) error {
-	if what := n.wrong(now); what != "" {
+	if what := n.problem(now); what != "" {
 		return mintError{what}
 	}
 	return nil
@@ -107,8 +107,8 @@ type mintError struct{ what string }
 func (e mintError) Error() string      { return e.what }
 func (mintError) Is(target error) bool { return target == ErrBadToken }
 
-// wrong says what is wrong, "" for nothing.
-func (n NewToken) wrong(now time.Time) string {
+// problem says what is wrong, "" for nothing.
+func (n NewToken) problem(now time.Time) string {
 	switch {
 	case !tokenName.MatchString(n.Name):
 		return fmt.Sprintf("a token's name is 1 to 64 letters, digits, dots, hyphens and underscores, not %q", n.Name)
@@ -142,7 +142,7 @@ func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
 	bearer = "gvl_" + id + "_" + base64.RawURLEncoding.EncodeToString(random[8:])
 	t = Token{
 		ID: id, Name: n.Name, Principal: n.Principal, Role: n.Role,
-		Workflows: strings.Join(strings.Fields(n.Workflows), " "), CreatedAt: now.UTC().Truncate(time.Second), Digest: digest(bearer),
+		Workflows: strings.Join(strings.Fields(n.Workflows), " "), CreatedAt: now.UTC().Truncate(time.Second), Digest: digestBearer(bearer),
 	}
 	if t.Principal == "" {
 		t.Principal = "token:" + n.Name
@@ -154,7 +154,7 @@ func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
 	return bearer, t, nil
 }
 
-func digest(bearer string) string {
+func digestBearer(bearer string) string {
 	sum := sha256.Sum256([]byte(bearer))
 	return hex.EncodeToString(sum[:])
 }

@@ -132,7 +132,7 @@ func (t *Tokens) Authenticate(_ context.Context, bearer string) (Identity, error
 	}
 	now := t.now()
 	token, known := t.byID[form[1]]
-	if !token.matches(digest(bearer)) || !known || !token.Valid(now) {
+	if !token.matches(digestBearer(bearer)) || !known || !token.Valid(now) {
 		return Identity{}, ErrBadCredential
 	}
 	t.used[token.ID] = now
@@ -146,10 +146,10 @@ func (t *Tokens) List() ([]Token, error) {
 	if err := t.refresh(); err != nil {
 		return nil, err
 	}
-	return t.sorted(), nil
+	return t.sortedTokens(), nil
 }
 
-func (t *Tokens) sorted() []Token {
+func (t *Tokens) sortedTokens() []Token {
 	out := make([]Token, 0, len(t.byID))
 	for _, token := range t.byID {
 		out = append(out, token)
@@ -163,7 +163,7 @@ func (t *Tokens) sorted() []Token {
 // Create makes tokens, all or none, and returns what their bearers get: it cannot be had
 // again.
 func (t *Tokens) Create(asked ...NewToken) (bearers []string, made []Token, err error) {
-	err = t.change(func() error {
+	err = t.update(func() error {
 		if len(t.byID)+len(asked) > MaxTokens {
 			return fmt.Errorf("there are %d tokens, and there may be %d: forget some with gavel token revoke --forget", len(t.byID), MaxTokens)
 		}
@@ -175,7 +175,7 @@ func (t *Tokens) Create(asked ...NewToken) (bearers []string, made []Token, err 
 
 // CreateFirst is Create where there is no token at all yet; otherwise it makes none.
 func (t *Tokens) CreateFirst(asked ...NewToken) (bearers []string, made []Token, err error) {
-	err = t.change(func() error {
+	err = t.update(func() error {
 		if len(t.byID) > 0 {
 			return nil
 		}
@@ -201,7 +201,7 @@ func (t *Tokens) mint(asked []NewToken) (bearers []string, made []Token, err err
 
 // Forget removes tokens, as if they had never been.
 func (t *Tokens) Forget(ids ...string) error {
-	return t.change(func() error {
+	return t.update(func() error {
 		for _, id := range ids {
 			if _, known := t.byID[id]; !known {
 				return ErrNoToken
@@ -216,7 +216,7 @@ func (t *Tokens) Forget(ids ...string) error {
 
 // Revoke ends a token; one that has ended stays as it is. The error may be ErrNoToken.
 func (t *Tokens) Revoke(id string) (token Token, err error) {
-	err = t.change(func() error {
+	err = t.update(func() error {
 		var known bool
 		if token, known = t.byID[id]; !known {
 			return ErrNoToken
@@ -240,12 +240,12 @@ func (t *Tokens) RecordUse() error {
 	if idle {
 		return nil
 	}
-	return t.change(func() error { return nil })
+	return t.update(func() error { return nil })
 }
 
-// change reads the file, changes what is in memory, and writes it, while no other process
+// update reads the file, changes what is in memory, and writes it, while no other process
 // can do the same. After an error everything is as it was.
-func (t *Tokens) change(edit func() error) (err error) {
+func (t *Tokens) update(edit func() error) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.path == "" {
@@ -286,7 +286,7 @@ func (t *Tokens) change(edit func() error) (err error) {
 
 // write puts a new file in place of the old one.
 func (t *Tokens) write() error {
-	raw, err := json.MarshalIndent(tokenFile{Version: 1, Tokens: t.sorted()}, "", "  ")
+	raw, err := json.MarshalIndent(tokenFile{Version: 1, Tokens: t.sortedTokens()}, "", "  ")
 	if err != nil {
 		return err
 	}

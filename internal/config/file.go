@@ -33,8 +33,8 @@ const (
 	KeyStore       = "store"
 )
 
-// names are all that may stand at the top of the file.
-func names() []string {
+// sectionNames are all that may stand at the top of the file.
+func sectionNames() []string {
 	return []string{
 		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
 		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionAnchors,
@@ -53,7 +53,7 @@ type File struct {
 // longer than MaxBytes is refused; one that cannot be opened is the system's
 // error, wrapped.
 func Load(path string) (*File, error) {
-	text, err := read(path)
+	text, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func Load(path string) (*File, error) {
 		return nil, err
 	}
 	top := document.NewObject(root)
-	top.Unknown(names()...)
+	top.Unknown(sectionNames()...)
 	if err := top.Err(); err != nil {
 		return nil, err
 	}
@@ -84,24 +84,24 @@ func (f *File) Section(name string) *document.Node {
 	return f.root.Get(name)
 }
 
-// read asks what the file is before it opens it: opening a pipe that nobody writes
+// readFile asks what the file is before it opens it: opening a pipe that nobody writes
 // to would wait forever.
-func read(path string) ([]byte, error) {
+func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, fileError(path, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: a configuration file is a regular file, and this is %s", path, sort(info.Mode()))
+		return nil, fmt.Errorf("%s: a configuration file is a regular file, and this is %s", path, describeMode(info.Mode()))
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, fileError(path, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, fileError(path, err)
 	}
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("%s: a configuration file has at most %d bytes, and this one has more", path, MaxBytes)
@@ -109,15 +109,15 @@ func read(path string) ([]byte, error) {
 	return text, nil
 }
 
-// unreadable names the file once; the system's errors name it too.
-func unreadable(path string, err error) error {
+// fileError names the file once; the system's errors name it too.
+func fileError(path string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
 	}
 	return fmt.Errorf("%s: the configuration file cannot be read: %w", path, err)
 }
 
-func sort(mode fs.FileMode) string {
+func describeMode(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():
 		return "a folder"

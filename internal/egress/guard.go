@@ -52,12 +52,12 @@ func NewGuard(private bool) *Guard {
 func (g *Guard) Transport() *http.Transport { return g.transport }
 
 func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout, Control: g.control, Resolver: g.Resolver}
+	d := net.Dialer{Timeout: dialTimeout, Control: g.checkAddress, Resolver: g.Resolver}
 	return d.DialContext(ctx, network, address)
 }
 
-// control is a net.Dialer's.
-func (g *Guard) control(network, address string, _ syscall.RawConn) error {
+// checkAddress is a net.Dialer's.
+func (g *Guard) checkAddress(network, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {
 		return ErrBlocked
@@ -97,7 +97,7 @@ func plainAddr(a netip.Addr) netip.Addr {
 	return a
 }
 
-func prefixes(texts ...string) []netip.Prefix {
+func parsePrefixes(texts ...string) []netip.Prefix {
 	out := make([]netip.Prefix, len(texts))
 	for i, t := range texts {
 		out[i] = netip.MustParsePrefix(t)
@@ -107,7 +107,7 @@ func prefixes(texts ...string) []netip.Prefix {
 
 // metadata is where clouds hand out their secrets to whoever asks from inside. No
 // private network is asked for there.
-var metadata = prefixes(
+var metadata = parsePrefixes(
 	"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "169.254.42.42/32", "169.254.0.23/32",
 	"100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128", "fd00:a9fe:a9fe::/48",
@@ -115,17 +115,17 @@ var metadata = prefixes(
 
 // inner are the ranges of which clouds and translators make addresses that end with an
 // IPv4 address, such as fe80::a9fe:a9fe; or hold it around bits 64 to 71 (RFC 6052).
-var inner = prefixes("fe80::/10", "fc00::/7", "64:ff9b:1::/48")
+var inner = parsePrefixes("fe80::/10", "fc00::/7", "64:ff9b:1::/48")
 
 // special is every range that is not the public internet and that netip has no
 // question for (IANA special-purpose registries).
-var special = prefixes(
+var special = parsePrefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
 	"64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "fec0::/10",
 )
 
-func within(a netip.Addr, ranges []netip.Prefix) bool {
+func isWithin(a netip.Addr, ranges []netip.Prefix) bool {
 	for _, p := range ranges {
 		if p.Contains(a) {
 			return true
@@ -135,23 +135,23 @@ func within(a netip.Addr, ranges []netip.Prefix) bool {
 }
 
 // Never says that an address is not dialled, whatever is configured.
-func Never(a netip.Addr) bool { return never(plainAddr(a)) }
+func Never(a netip.Addr) bool { return isNeverAllowed(plainAddr(a)) }
 
 // Public says that an address belongs to the public internet.
-func Public(a netip.Addr) bool { return public(plainAddr(a)) && !Never(a) }
+func Public(a netip.Addr) bool { return isPublic(plainAddr(a)) && !Never(a) }
 
-func never(a netip.Addr) bool {
-	if within(a, inner) {
+func isNeverAllowed(a netip.Addr) bool {
+	if isWithin(a, inner) {
 		b := a.As16()
 		for _, v4 := range [][4]byte{{b[12], b[13], b[14], b[15]}, {b[6], b[7], b[9], b[10]}} {
-			if within(netip.AddrFrom4(v4), metadata) {
+			if isWithin(netip.AddrFrom4(v4), metadata) {
 				return true
 			}
 		}
 	}
-	return a.IsUnspecified() || a.IsMulticast() || within(a, metadata)
+	return a.IsUnspecified() || a.IsMulticast() || isWithin(a, metadata)
 }
 
-func public(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !a.IsPrivate() && !within(a, special)
+func isPublic(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !isWithin(a, special)
 }

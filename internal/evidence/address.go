@@ -89,7 +89,7 @@ func parsePath(path string) ([]template, error) {
 				return nil, errors.New(`a "%" in the path is no percent-encoding`)
 			}
 		}
-		if text, err := url.PathUnescape(segment); t.fixed() && (err != nil || walks(text)) {
+		if text, err := url.PathUnescape(segment); t.isFixed() && (err != nil || isPathTraversal(text)) {
 			return nil, errors.New(`a segment of the path is "." or ".."; write the path that is meant`)
 		}
 		out = append(out, t)
@@ -108,7 +108,7 @@ func parseQuery(query string) ([]queryPart, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, text := range append(texts(t), key) {
+		for _, text := range append(fixedTexts(t), key) {
 			if _, err := url.QueryUnescape(text); err != nil || strings.Contains(text, ";") {
 				return nil, errors.New(`the query holds a ";" or a "%" that is no percent-encoding`)
 			}
@@ -118,7 +118,7 @@ func parseQuery(query string) ([]queryPart, error) {
 	return out, nil
 }
 
-func texts(t template) []string {
+func fixedTexts(t template) []string {
 	var out []string
 	for _, p := range t {
 		out = append(out, p.text)
@@ -144,12 +144,12 @@ func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem 
 	b.WriteString(a.scheme + "://" + a.host)
 	for _, t := range a.segments {
 		segment := t.expand(values, url.PathEscape)
-		if !t.fixed() {
+		if !t.isFixed() {
 			plain, err := url.PathUnescape(segment)
-			if err != nil || plain == "" || walks(plain) {
+			if err != nil || plain == "" || isPathTraversal(plain) {
 				return nil, fmt.Sprintf("the argument %q would lead to another path", t.arguments()[0])
 			}
-			if a.spans(t, values) {
+			if a.spansSegments(t, values) {
 				return nil, fmt.Sprintf("the argument %q would be more than one segment of the path", t.arguments()[0])
 			}
 		}
@@ -169,9 +169,9 @@ func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem 
 	return u, ""
 }
 
-// spans says that what is put into a segment holds a slash, and no pattern has allowed
+// spansSegments says that what is put into a segment holds a slash, and no pattern has allowed
 // that: it is sent encoded, and servers that decode it first serve another resource.
-func (a *addressTemplate) spans(segment template, values map[string]string) bool {
+func (a *addressTemplate) spansSegments(segment template, values map[string]string) bool {
 	var b strings.Builder
 	for _, name := range segment.arguments() {
 		if !a.patterned[name] {
@@ -181,10 +181,10 @@ func (a *addressTemplate) spans(segment template, values map[string]string) bool
 	return afterDecoding(b.String(), func(s string) bool { return strings.ContainsAny(s, `/\`) })
 }
 
-// walks says that a text would lead elsewhere if somebody on the way took it for a
+// isPathTraversal says that a text would lead elsewhere if somebody on the way took it for a
 // piece of a path: as it stands, or after one of the decodings that proxies and
 // servers do once too often.
-func walks(text string) bool {
+func isPathTraversal(text string) bool {
 	return afterDecoding(text, func(s string) bool {
 		parts := strings.FieldsFunc(s, func(r rune) bool { return r == '/' || r == '\\' })
 		return slices.ContainsFunc(parts, func(p string) bool {

@@ -47,13 +47,13 @@ func wholePattern(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(`\A(?:` + pattern + `)\z`)
 }
 
-// values are what may be put into the source's templates; or what is wrong, in one
+// templateValues are what may be put into the source's templates; or what is wrong, in one
 // sentence without values.
-func (s *source) values(r judge.EvidenceRequest) (values map[string]string, problem string) {
+func (s *source) templateValues(r judge.EvidenceRequest) (values map[string]string, problem string) {
 	if len(r.Missing) > 0 {
 		return nil, "no value came for " + listNames(r.Missing)
 	}
-	given, problem := scalars(r.Arguments)
+	given, problem := readScalars(r.Arguments)
 	if problem != "" {
 		return nil, problem
 	}
@@ -95,9 +95,9 @@ func (p parameter) check(value string) string {
 	}
 }
 
-// scalars reads a JSON object of strings, numbers and booleans; numbers keep the
+// readScalars reads a JSON object of strings, numbers and booleans; numbers keep the
 // digits they came with.
-func scalars(raw json.RawMessage) (values map[string]string, problem string) {
+func readScalars(raw json.RawMessage) (values map[string]string, problem string) {
 	const noObject = "the arguments are no JSON object of strings, numbers and booleans"
 	if len(raw) == 0 {
 		return nil, ""

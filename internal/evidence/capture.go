@@ -47,9 +47,9 @@ func (c *capture) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// whole is everything that was written, nil and false when that is more than is kept.
-func (c *capture) whole() ([]byte, bool) {
-	head, tail, left := c.kept()
+// complete is everything that was written, nil and false when that is more than is kept.
+func (c *capture) complete() ([]byte, bool) {
+	head, tail, left := c.snapshot()
 	if left > 0 {
 		return nil, false
 	}
@@ -58,9 +58,9 @@ func (c *capture) whole() ([]byte, bool) {
 
 // text is what was written, as text, with a line where something was left out.
 func (c *capture) text() (text string, truncated bool) {
-	head, tail, left := c.kept()
+	head, tail, left := c.snapshot()
 	if left == 0 {
-		return clean(append(head, tail...)), false
+		return cleanOutput(append(head, tail...)), false
 	}
 	// No character is cut in two.
 	for i := 1; i <= min(utf8.UTFMax, len(head)); i++ {
@@ -74,15 +74,15 @@ func (c *capture) text() (text string, truncated bool) {
 	for i := 0; i < utf8.UTFMax && len(tail) > 0 && !utf8.RuneStart(tail[0]); i++ {
 		tail, left = tail[1:], left+1
 	}
-	start := clean(head)
+	start := cleanOutput(head)
 	if start != "" && start[len(start)-1] != '\n' {
 		start += "\n"
 	}
-	return fmt.Sprintf("%s[... %d bytes left out ...]\n%s", start, left, clean(tail)), true
+	return fmt.Sprintf("%s[... %d bytes left out ...]\n%s", start, left, cleanOutput(tail)), true
 }
 
-// kept is a copy of what is held, in order, and how much is not.
-func (c *capture) kept() (head, tail []byte, left int64) {
+// snapshot is a copy of what is held, in order, and how much is not.
+func (c *capture) snapshot() (head, tail []byte, left int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	head = bytes.Clone(c.head)

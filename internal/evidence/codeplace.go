@@ -58,7 +58,7 @@ func inCode(words []string, t template, patterned bool) string {
 		if r.file && len(between) > 0 && !isOption(between[0]) {
 			continue // a file to run, and its arguments
 		}
-		leads, has := r.code(between)
+		leads, has := r.readsCode(between)
 		if leads || r.glued.MatchString(t[0].text) {
 			return fmt.Sprintf(`an argument may not stand in code that %q would run; hand it over as an argument of its own, such as "$1"`, name)
 		}
@@ -72,9 +72,9 @@ func inCode(words []string, t template, patterned bool) string {
 	return ""
 }
 
-// code says whether what comes after words is code: an option that says so is among
+// readsCode says whether what comes after words is code: an option that says so is among
 // them, and only further options follow it; and whether words have code already.
-func (r runner) code(words []string) (leads, has bool) {
+func (r runner) readsCode(words []string) (leads, has bool) {
 	for i, word := range words {
 		if r.says.MatchString(word) {
 			rest := words[i+1:]

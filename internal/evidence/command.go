@@ -38,8 +38,8 @@ type command struct {
 	warns   []string
 }
 
-// place finds out where the command runs, and what is wrong with that now.
-func (c *command) place(name, dir, directory string) {
+// resolveDirectory finds out where the command runs, and what is wrong with that now.
+func (c *command) resolveDirectory(name, dir, directory string) {
 	c.folder = directory
 	if !filepath.IsAbs(directory) {
 		c.folder = filepath.Join(dir, directory)
@@ -58,8 +58,8 @@ func (c *command) place(name, dir, directory string) {
 
 func (c *command) warnings() []string { return c.warns }
 
-// environ is the environment of a command: what was named, and nothing else.
-func environ(s Source, lookup func(string) (string, bool)) []string {
+// buildEnvironment is the environment of a command: what was named, and nothing else.
+func buildEnvironment(s Source, lookup func(string) (string, bool)) []string {
 	names := s.Environment
 	if names == nil {
 		names = append([]string{"PATH", "HOME", "TMPDIR", "LANG"}, systemEnvironment()...)
@@ -90,16 +90,16 @@ func (c *command) prepare(values map[string]string) (func(context.Context) judge
 func (c *command) run(ctx context.Context, argv []string) judge.Fetched {
 	path, err := exec.LookPath(c.program)
 	if err != nil {
-		return unstarted(err)
+		return startFailure(err)
 	}
 	if ext := strings.ToLower(filepath.Ext(path)); runtime.GOOS == "windows" && (ext == ".bat" || ext == ".cmd") {
-		return failed(judge.FailureUnavailable, "the command is a batch file, whose arguments a shell would read; use a program")
+		return failedFetch(judge.FailureUnavailable, "the command is a batch file, whose arguments a shell would read; use a program")
 	}
 	var killed atomic.Bool
 	cmd := exec.CommandContext(ctx, path, argv[1:]...) //nolint:gosec // an operator declared it; arguments are arguments, whatever they hold
 	cmd.Args[0] = argv[0]
 	cmd.Dir, cmd.Env = c.folder, c.env
-	cmd.SysProcAttr = own()
+	cmd.SysProcAttr = ownSession()
 	cmd.WaitDelay = grace
 	cmd.Cancel = func() error {
 		killed.Store(true)
@@ -109,9 +109,9 @@ func (c *command) run(ctx context.Context, argv []string) judge.Fetched {
 	ended, err := c.start(cmd, sink)
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return failed(judge.FailureTimeout, "")
+		return failedFetch(judge.FailureTimeout, "")
 	case err != nil:
-		return unstarted(err)
+		return startFailure(err)
 	}
 	select {
 	case <-ended:
@@ -120,10 +120,10 @@ func (c *command) run(ctx context.Context, argv []string) judge.Fetched {
 		case <-ended:
 		case <-time.After(3 * grace): // the kernel holds it
 		}
-		return failed(judge.FailureTimeout, "")
+		return failedFetch(judge.FailureTimeout, "")
 	}
 	if killed.Load() {
-		return failed(judge.FailureTimeout, "")
+		return failedFetch(judge.FailureTimeout, "")
 	}
 	return c.result(cmd.ProcessState, sink)
 }
@@ -145,19 +145,19 @@ func (c *command) start(cmd *exec.Cmd, sink io.Writer) (ended <-chan struct{}, e
 	started, done := make(chan error), make(chan struct{})
 	go func() {
 		defer close(done)
-		c.attend(cmd, r, w, sink, started)
+		c.superviseCommand(cmd, r, w, sink, started)
 	}()
 	return done, <-started
 }
 
-// attend starts a command and is there until it has ended, always on one thread: the
+// superviseCommand starts a command and is there until it has ended, always on one thread: the
 // kernel ends the command when the thread that started it is gone.
-func (c *command) attend(cmd *exec.Cmd, r, w *os.File, sink io.Writer, started chan<- error) {
+func (c *command) superviseCommand(cmd *exec.Cmd, r, w *os.File, sink io.Writer, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	keepFiles()
 	keepSignals()
-	c.watcher.ready()
+	c.watcher.ensureRunning()
 	err := cmd.Start()
 	if w != nil {
 		w.Close()
@@ -169,7 +169,7 @@ func (c *command) attend(cmd *exec.Cmd, r, w *os.File, sink io.Writer, started c
 		started <- err
 		return
 	}
-	c.watcher.began(cmd.Process.Pid)
+	c.watcher.watchGroup(cmd.Process.Pid)
 	started <- nil
 	copied := make(chan struct{})
 	if r != nil {
@@ -180,7 +180,7 @@ func (c *command) attend(cmd *exec.Cmd, r, w *os.File, sink io.Writer, started c
 	}
 	cmd.Wait()             //nolint:errcheck // ProcessState says it
 	killGroup(cmd.Process) //nolint:errcheck // mostly nobody is left
-	c.watcher.ended(cmd.Process.Pid)
+	c.watcher.unwatchGroup(cmd.Process.Pid)
 	if r == nil {
 		return
 	}
@@ -193,20 +193,20 @@ func (c *command) attend(cmd *exec.Cmd, r, w *os.File, sink io.Writer, started c
 
 func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {
 	if state == nil || !state.Exited() {
-		return failed(judge.FailureStopped, "the command was ended by a signal")
+		return failedFetch(judge.FailureStopped, "the command was ended by a signal")
 	}
 	var d objectWriter
 	d.set("exitCode", state.ExitCode())
 	truncated := false
 	switch c.output {
 	case OutputJSON:
-		whole, ok := sink.whole()
+		whole, ok := sink.complete()
 		if !ok {
-			return failed(judge.FailureTooLarge, "the command wrote more than %d bytes", c.limit)
+			return failedFetch(judge.FailureTooLarge, "the command wrote more than %d bytes", c.limit)
 		}
 		whole = bytes.TrimSpace(whole)
 		if problem := checkJSON(whole, c.limit); problem != "" {
-			return failed(judge.FailureMalformed, "what the command wrote %s", problem)
+			return failedFetch(judge.FailureMalformed, "what the command wrote %s", problem)
 		}
 		d.set("result", json.RawMessage(whole))
 	case OutputNone:
@@ -218,15 +218,15 @@ func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {
 	return judge.Fetched{Content: d.end(), Truncated: truncated}
 }
 
-// unstarted says why a command does not run, without paths.
-func unstarted(err error) judge.Fetched {
+// startFailure says why a command does not run, without paths.
+func startFailure(err error) judge.Fetched {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		return failed(judge.FailureUnavailable, "the command or its directory is not there")
+		return failedFetch(judge.FailureUnavailable, "the command or its directory is not there")
 	case errors.Is(err, fs.ErrPermission):
-		return failed(judge.FailureUnavailable, "the command may not be run")
+		return failedFetch(judge.FailureUnavailable, "the command may not be run")
 	default:
-		return failed(judge.FailureUnavailable, "the command cannot be started")
+		return failedFetch(judge.FailureUnavailable, "the command cannot be started")
 	}
 }
 

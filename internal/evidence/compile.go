@@ -83,7 +83,7 @@ func (c *compiler) compile(s Source) *source {
 	default:
 		out.kind, used = c.command(s)
 	}
-	c.usage(s.Arguments, used)
+	c.checkUsage(s.Arguments, used)
 	return out
 }
 
@@ -112,9 +112,9 @@ func (c *compiler) parameters(arguments map[string]Argument) map[string]paramete
 	return out
 }
 
-// usage holds declared and used arguments against each other: a name that stands on
+// checkUsage holds declared and used arguments against each other: a name that stands on
 // one side only is a slip of the pen.
-func (c *compiler) usage(declared map[string]Argument, used []string) {
+func (c *compiler) checkUsage(declared map[string]Argument, used []string) {
 	slices.Sort(used)
 	for _, name := range slices.Compact(slices.Clone(used)) {
 		if _, ok := declared[name]; !ok {
@@ -128,8 +128,8 @@ func (c *compiler) usage(declared map[string]Argument, used []string) {
 	}
 }
 
-// only reports keys that belong to the other kind of source.
-func (c *compiler) only(what string, keys map[string]bool) {
+// rejectForeignKeys reports keys that belong to the other kind of source.
+func (c *compiler) rejectForeignKeys(what string, keys map[string]bool) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if keys[key] {
 			c.fail("/"+key, "%q is for %s", key, what)
@@ -138,7 +138,7 @@ func (c *compiler) only(what string, keys map[string]bool) {
 }
 
 func (c *compiler) command(s Source) (*command, []string) {
-	c.only("addresses", map[string]bool{
+	c.rejectForeignKeys("addresses", map[string]bool{
 		"headers": s.Headers != nil, "hosts": s.Hosts != nil, "accept": s.Accept != nil, "privateNetwork": s.PrivateNetwork,
 	})
 	out := &command{limit: s.MaxOutput, output: s.Output}
@@ -154,10 +154,10 @@ func (c *compiler) command(s Source) (*command, []string) {
 			c.fail(at, "%v", err)
 		case strings.Contains(text, "\x00"):
 			c.fail(at, "an argument of a command holds no NUL")
-		case i == 0 && !t.fixed():
+		case i == 0 && !t.isFixed():
 			c.fail(at, "the program is not chosen by an argument")
-		case !t.fixed():
-			if problem := inCode(s.Command[:i], t, patterned(t, s.Arguments)); problem != "" {
+		case !t.isFixed():
+			if problem := inCode(s.Command[:i], t, hasPatterns(t, s.Arguments)); problem != "" {
 				c.fail(at, "%s", problem)
 			}
 		}
@@ -169,14 +169,14 @@ func (c *compiler) command(s Source) (*command, []string) {
 	}
 	c.environment(s)
 	if c.lookup != nil {
-		out.place(c.name, c.dir, s.Directory)
-		out.env = environ(s, c.lookup)
+		out.resolveDirectory(c.name, c.dir, s.Directory)
+		out.env = buildEnvironment(s, c.lookup)
 	}
 	return out, used
 }
 
-// patterned says that every argument of a template has a pattern.
-func patterned(t template, declared map[string]Argument) bool {
+// hasPatterns says that every argument of a template has a pattern.
+func hasPatterns(t template, declared map[string]Argument) bool {
 	return !slices.ContainsFunc(t.arguments(), func(name string) bool { return declared[name].Pattern == "" })
 }
 

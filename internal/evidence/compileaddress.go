@@ -27,7 +27,7 @@ var transportHeaders = []string{
 }
 
 func (c *compiler) address(s Source) (*address, []string) {
-	c.only("commands", map[string]bool{
+	c.rejectForeignKeys("commands", map[string]bool{
 		"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil,
 	})
 	out := &address{limit: s.MaxOutput, output: s.Output, accept: s.Accept}
@@ -53,7 +53,7 @@ func (c *compiler) address(s Source) (*address, []string) {
 		t.patterned[name] = a.Pattern != ""
 	}
 	out.template = t
-	out.hosts = append(c.hosts(s.Hosts, t.scheme), reachable(t.host, t.scheme)...)
+	out.hosts = append(c.hosts(s.Hosts, t.scheme), allowedHosts(t.host, t.scheme)...)
 	return out, t.arguments()
 }
 
@@ -65,14 +65,14 @@ func (c *compiler) hosts(hosts []string, scheme string) []string {
 			c.fail(fmt.Sprintf("/hosts/%d", i), "a host is a name or an address, with :port where it is not the usual one, and no pattern")
 			continue
 		}
-		out = append(out, reachable(host, scheme)...)
+		out = append(out, allowedHosts(host, scheme)...)
 	}
 	return out
 }
 
-// reachable is a host with its port; where none is given also with that of https, to
+// allowedHosts is a host with its port; where none is given also with that of https, to
 // which a redirect from http may lead.
-func reachable(host, scheme string) []string {
+func allowedHosts(host, scheme string) []string {
 	u := url.URL{Scheme: scheme, Host: host}
 	out := []string{hostPort(&u)}
 	if scheme == "http" && u.Port() == "" {

@@ -118,7 +118,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 			continue // what could not be read need not make sense
 		}
 		c := compiler{name: m.Key, fail: func(pointer, format string, args ...any) {
-			o.Fail(nearest(m.Value, pointer), format, args...)
+			o.Fail(nearestNode(m.Value, pointer), format, args...)
 		}}
 		c.compile(s)
 	}
@@ -129,7 +129,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 // readSource reads the values of a source; it says whether all of them have the right
 // type.
 func readSource(parent *document.ObjectReader, n *document.Node) (Source, bool) {
-	before := issues(parent)
+	before := countIssues(parent)
 	o := parent.Sub(n)
 	s := Source{
 		Description:    o.String("description"),
@@ -150,11 +150,11 @@ func readSource(parent *document.ObjectReader, n *document.Node) (Source, bool) 
 		PrivateNetwork: o.Bool("privateNetwork"),
 	}
 	o.Unknown()
-	return s, issues(parent) == before
+	return s, countIssues(parent) == before
 }
 
-// issues counts what a reader has reported.
-func issues(o *document.ObjectReader) int {
+// countIssues counts what a reader has reported.
+func countIssues(o *document.ObjectReader) int {
 	all, _ := o.Err().(document.Errors) //nolint:errorlint // Err promises this very type
 	return len(all)
 }
@@ -223,15 +223,15 @@ func readSize(o *document.ObjectReader, key string) int {
 	return size * unit
 }
 
-// nearest is the value at a pointer below n, or the last one on the way that is
+// nearestNode is the value at a pointer below n, or the last one on the way that is
 // there.
-func nearest(n *document.Node, text string) *document.Node {
+func nearestNode(n *document.Node, text string) *document.Node {
 	p, err := parsePointer(text)
 	if err != nil {
 		return n
 	}
 	for _, token := range p.tokens {
-		next := child(n, token)
+		next := childNode(n, token)
 		if next == nil {
 			break
 		}
@@ -245,7 +245,7 @@ func (c Config) issue(source, pointer, format string, args ...any) *document.Iss
 	at := string(document.PointerOf("sources", source)) + pointer
 	i := &document.Issue{Rule: document.RuleValue, Path: "/evidence" + at, Message: fmt.Sprintf(format, args...)}
 	if n := c.section.At("sources", source); n != nil {
-		n = nearest(n, pointer)
+		n = nearestNode(n, pointer)
 		i.Source, i.Path, i.Line, i.Column = n.Source(), n.Path(), n.Line, n.Column
 	}
 	return i

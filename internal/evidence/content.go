@@ -15,8 +15,8 @@ import (
 // maxResultDepth leaves room for what the value is put into afterwards.
 const maxResultDepth = 56
 
-// failed is a Fetched without content.
-func failed(f judge.EvidenceFailure, format string, args ...any) judge.Fetched {
+// failedFetch is a Fetched without content.
+func failedFetch(f judge.EvidenceFailure, format string, args ...any) judge.Fetched {
 	return judge.Fetched{Failure: f, Detail: fmt.Sprintf(format, args...)}
 }
 
@@ -52,9 +52,9 @@ func checkJSON(raw []byte, limit int) (problem string) {
 	return ""
 }
 
-// same takes the parts of content that say whether two results are the same: an
+// selectParts takes the parts of content that say whether two results are the same: an
 // object of those that are there, by pointer. nil, for all of content, when none is.
-func same(content json.RawMessage, pointers []pointer) json.RawMessage {
+func selectParts(content json.RawMessage, pointers []pointer) json.RawMessage {
 	if len(pointers) == 0 {
 		return nil
 	}
@@ -74,9 +74,9 @@ func same(content json.RawMessage, pointers []pointer) json.RawMessage {
 	return d.end()
 }
 
-// clean makes text of what a program wrote for a terminal: valid UTF-8 without
+// cleanOutput makes text of what a program wrote for a terminal: valid UTF-8 without
 // escape sequences and without control characters but line ends and tabs.
-func clean(b []byte) string {
+func cleanOutput(b []byte) string {
 	var out strings.Builder
 	out.Grow(len(b))
 	broken := false
@@ -90,9 +90,9 @@ func clean(b []byte) string {
 			broken, b = true, b[1:]
 			continue
 		case r == 0x1B:
-			size += sequence(b[1:])
+			size += escapeLength(b[1:])
 		case r == 0x9B: // the one-character form of ESC [
-			size += control(b[size:])
+			size += controlLength(b[size:])
 		case r == '\n' || r == '\t' || !unicode.IsControl(r):
 			out.Write(b[:size])
 		}
@@ -101,14 +101,14 @@ func clean(b []byte) string {
 	return out.String()
 }
 
-// sequence is the length of an escape sequence behind its ESC.
-func sequence(b []byte) int {
+// escapeLength is the length of an escape sequence behind its ESC.
+func escapeLength(b []byte) int {
 	if len(b) == 0 {
 		return 0
 	}
 	switch b[0] {
 	case '[':
-		return 1 + control(b[1:])
+		return 1 + controlLength(b[1:])
 	case ']', 'P', 'X', '^', '_':
 		// A string for the terminal. One without an end takes no more than its line.
 		for i := 1; i < len(b); i++ {
@@ -133,8 +133,8 @@ func sequence(b []byte) int {
 	return n
 }
 
-// control is the length of a control sequence behind its introducer.
-func control(b []byte) int {
+// controlLength is the length of a control sequence behind its introducer.
+func controlLength(b []byte) int {
 	n := 0
 	for n < len(b) && b[n] >= 0x20 && b[n] <= 0x3F {
 		n++

@@ -24,7 +24,7 @@ func Rewire(m *Manager, roots *x509.CertPool, resolver *net.Resolver, exempt ...
 }
 
 // Clean makes text of what a program wrote.
-var Clean = clean
+var Clean = cleanOutput
 
 // Captured writes chunks to a capture and says what it gives.
 func Captured(limit int, chunks ...[]byte) (text string, truncated bool) {
@@ -65,11 +65,11 @@ func CheckValue(value string) string { return parameter{maxLength: defaultMaxLen
 
 // Bound is how long a fetch may take.
 func Bound(m *Manager, source string, asked time.Duration) time.Duration {
-	return m.sources[source].bound(asked)
+	return m.sources[source].boundTimeout(asked)
 }
 
 // FollowLine is what a watcher does with its line.
-var FollowLine = watch
+var FollowLine = watchGroups
 
 // WatcherPID is the number of the watcher's process, 0 when there is none.
 func WatcherPID(m *Manager) int {

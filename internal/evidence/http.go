@@ -47,7 +47,7 @@ func (a *address) fetch(ctx context.Context, u *url.URL) judge.Fetched {
 	for range maxRedirects + 1 {
 		response, err := a.get(ctx, at, home)
 		if err != nil {
-			return unreached(ctx, err)
+			return requestFailure(ctx, err)
 		}
 		location := response.Header.Get("Location")
 		if !slices.Contains([]int{301, 302, 303, 307, 308}, response.StatusCode) || location == "" {
@@ -58,16 +58,16 @@ func (a *address) fetch(ctx context.Context, u *url.URL) judge.Fetched {
 		next, err := at.Parse(location)
 		switch {
 		case err != nil || next.User != nil || next.Scheme != "https" && next.Scheme != "http":
-			return failed(judge.FailureRefused, "the server redirects to an address that may not be asked")
+			return failedFetch(judge.FailureRefused, "the server redirects to an address that may not be asked")
 		case at.Scheme == "https" && next.Scheme == "http":
-			return failed(judge.FailureRefused, "the server redirects from https to http")
+			return failedFetch(judge.FailureRefused, "the server redirects from https to http")
 		case !slices.Contains(a.hosts, hostPort(next)):
-			return failed(judge.FailureRefused, "the server redirects to a host that is not in the list of hosts")
+			return failedFetch(judge.FailureRefused, "the server redirects to a host that is not in the list of hosts")
 		}
 		home = home && next.Scheme == u.Scheme && hostPort(next) == hostPort(u)
 		at = next
 	}
-	return failed(judge.FailureRefused, "the server redirects more than %d times", maxRedirects)
+	return failedFetch(judge.FailureRefused, "the server redirects more than %d times", maxRedirects)
 }
 
 // get asks once. home says that u is still on the declared host, which alone sees the
@@ -89,7 +89,7 @@ func (a *address) get(ctx context.Context, u *url.URL, home bool) (*http.Respons
 func (a *address) read(ctx context.Context, response *http.Response) judge.Fetched {
 	status := response.StatusCode
 	if accepted := slices.Contains(a.accept, status); !accepted && (len(a.accept) > 0 || status < 200 || status > 299) {
-		return failed(judge.FailureRefused, "the server answered with status %d", status)
+		return failedFetch(judge.FailureRefused, "the server answered with status %d", status)
 	}
 	var d objectWriter
 	d.set("status", status)
@@ -99,41 +99,41 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(a.limit)+1))
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return failed(judge.FailureTimeout, "")
+		return failedFetch(judge.FailureTimeout, "")
 	case err != nil:
-		return failed(judge.FailureUnavailable, "the connection broke while the answer was read")
+		return failedFetch(judge.FailureUnavailable, "the connection broke while the answer was read")
 	}
 	truncated := len(body) > a.limit
 	if a.output == OutputText {
 		body = body[:min(len(body), a.limit)]
-		d.set("body", clean(body))
+		d.set("body", cleanOutput(body))
 		return judge.Fetched{Content: d.end(), Truncated: truncated}
 	}
 	if truncated {
-		return failed(judge.FailureTooLarge, "the answer has more than %d bytes", a.limit)
+		return failedFetch(judge.FailureTooLarge, "the answer has more than %d bytes", a.limit)
 	}
 	if problem := checkJSON(body, a.limit); problem != "" {
-		return failed(judge.FailureMalformed, "the answer %s", problem)
+		return failedFetch(judge.FailureMalformed, "the answer %s", problem)
 	}
 	d.set("body", json.RawMessage(body))
 	return judge.Fetched{Content: d.end()}
 }
 
-// unreached says why there was no answer. The errors of net/http hold the whole
+// requestFailure says why there was no answer. The errors of net/http hold the whole
 // address and are never passed on.
-func unreached(ctx context.Context, err error) judge.Fetched {
+func requestFailure(ctx context.Context, err error) judge.Fetched {
 	var dns *net.DNSError
 	switch {
 	case errors.Is(err, egress.ErrBlocked):
-		return failed(judge.FailureRefused, "the address leads into a private or special network, which the source does not allow")
+		return failedFetch(judge.FailureRefused, "the address leads into a private or special network, which the source does not allow")
 	case ctx.Err() != nil:
-		return failed(judge.FailureTimeout, "")
+		return failedFetch(judge.FailureTimeout, "")
 	case errors.As(err, &dns):
-		return failed(judge.FailureUnavailable, "the name of the server cannot be resolved")
+		return failedFetch(judge.FailureUnavailable, "the name of the server cannot be resolved")
 	case isCertificate(err):
-		return failed(judge.FailureUnavailable, "the server cannot prove who it is: its certificate is not accepted")
+		return failedFetch(judge.FailureUnavailable, "the server cannot prove who it is: its certificate is not accepted")
 	default:
-		return failed(judge.FailureUnavailable, "the server cannot be reached or does not speak HTTP")
+		return failedFetch(judge.FailureUnavailable, "the server cannot be reached or does not speak HTTP")
 	}
 }
 

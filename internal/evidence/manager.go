@@ -158,32 +158,32 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	s, ok := m.sources[r.Source]
 	switch {
 	case !ok:
-		return failed(judge.FailureNotConfigured, "no source %s is configured", listNames([]string{r.Source})), nil
+		return failedFetch(judge.FailureNotConfigured, "no source %s is configured", listNames([]string{r.Source})), nil
 	case readOnly && !s.readOnly:
-		return failed(judge.FailureNotReadOnly, "the source is not marked readOnly, and this is only a question"), nil
+		return failedFetch(judge.FailureNotReadOnly, "the source is not marked readOnly, and this is only a question"), nil
 	}
-	values, problem := s.values(r)
+	values, problem := s.templateValues(r)
 	if problem != "" {
-		return failed(judge.FailureArgument, "%s", problem), nil
+		return failedFetch(judge.FailureArgument, "%s", problem), nil
 	}
 	fetch, problem := s.kind.prepare(values)
 	if problem != "" {
-		return failed(judge.FailureArgument, "%s", problem), nil
+		return failedFetch(judge.FailureArgument, "%s", problem), nil
 	}
-	fctx, end, err := m.begin(ctx, r.Caller)
+	fctx, end, err := m.acquire(ctx, r.Caller)
 	if err != nil {
 		return judge.Fetched{}, err
 	}
 	defer end()
-	timeout := s.bound(r.Timeout)
+	timeout := s.boundTimeout(r.Timeout)
 	fctx, cancel := context.WithTimeout(fctx, timeout)
 	defer cancel()
 	out := fetch(fctx)
 	if out.Failure == "" {
-		out.Same = same(out.Content, s.same)
+		out.Same = selectParts(out.Content, s.same)
 		return out, nil
 	}
-	if err := m.ending(ctx); err != nil {
+	if err := m.endReason(ctx); err != nil {
 		return judge.Fetched{}, err
 	}
 	if out.Failure == judge.FailureTimeout {
@@ -192,8 +192,8 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	return out, nil
 }
 
-// bound is how long a fetch may take that was asked for with a timeout, 0 for none.
-func (s *source) bound(asked time.Duration) time.Duration {
+// boundTimeout is how long a fetch may take that was asked for with a timeout, 0 for none.
+func (s *source) boundTimeout(asked time.Duration) time.Duration {
 	switch {
 	case asked <= 0:
 		return s.timeout
@@ -206,9 +206,9 @@ func (s *source) bound(asked time.Duration) time.Duration {
 
 var errClosed = fmt.Errorf("%w: the sources are being closed", judge.ErrBusy)
 
-// ending says whether a failure says nothing of the source: whoever asked has gone,
+// endReason says whether a failure says nothing of the source: whoever asked has gone,
 // or the Manager ends.
-func (m *Manager) ending(ctx context.Context) error {
+func (m *Manager) endReason(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -220,8 +220,8 @@ func (m *Manager) ending(ctx context.Context) error {
 	}
 }
 
-// begin waits in line for a permit of the caller. end gives it back.
-func (m *Manager) begin(ctx context.Context, caller string) (fctx context.Context, end func(), err error) {
+// acquire waits in line for a permit of the caller. end gives it back.
+func (m *Manager) acquire(ctx context.Context, caller string) (fctx context.Context, end func(), err error) {
 	fctx, cancel := context.WithCancel(ctx)
 	m.mu.Lock()
 	if m.closed {
@@ -246,7 +246,7 @@ func (m *Manager) begin(ctx context.Context, caller string) (fctx context.Contex
 		return fctx, func() { release(); leave() }, nil
 	}
 	leave()
-	if ended := m.ending(ctx); ended != nil {
+	if ended := m.endReason(ctx); ended != nil {
 		return nil, nil, ended
 	}
 	return nil, nil, fmt.Errorf("%w: %d fetches are running; try again in a moment", judge.ErrBusy, m.permits.Stats().Held)

@@ -30,14 +30,14 @@ func parsePointer(text string) (pointer, error) {
 // at is the value that the pointer leads to, nil when there is none.
 func (p pointer) at(n *document.Node) *document.Node {
 	for _, token := range p.tokens {
-		if n = child(n, token); n == nil {
+		if n = childNode(n, token); n == nil {
 			return nil
 		}
 	}
 	return n
 }
 
-func child(n *document.Node, token string) *document.Node {
+func childNode(n *document.Node, token string) *document.Node {
 	if n == nil || n.Kind != document.Array {
 		return n.Get(token)
 	}

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-func own() *syscall.SysProcAttr { return nil }
+func ownSession() *syscall.SysProcAttr { return nil }
 
-func alone() *syscall.SysProcAttr { return nil }
+func detachedSession() *syscall.SysProcAttr { return nil }
 
-func deafen() {}
+func ignoreSignals() {}
 
 func keepFiles() {}
 

@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// own makes a command the head of a session, and so of a process group, of its own:
+// ownSession makes a command the head of a session, and so of a process group, of its own:
 // everything it starts can be ended with it, an interrupt from a terminal stays away,
 // and there is no terminal to read from, whoever started gavel.
-func own() *syscall.SysProcAttr {
+func ownSession() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	endWithUs(attr)
 	return attr
@@ -24,12 +24,12 @@ func own() *syscall.SysProcAttr {
 // groupsEnd says that killGroupOf ends what a command has started.
 const groupsEnd = true
 
-// alone is how a watcher runs: no signal that is meant for gavel reaches it.
-func alone() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+// detachedSession is how a watcher runs: no signal that is meant for gavel reaches it.
+func detachedSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// deafen has a watcher end with its line and no sooner: a service manager tells
+// ignoreSignals has a watcher end with its line and no sooner: a service manager tells
 // everybody to stop, and gavel still has commands to end.
-func deafen() {
+func ignoreSignals() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 }
 

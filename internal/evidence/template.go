@@ -67,8 +67,8 @@ func (t template) expand(values map[string]string, escape func(string) string) s
 	return b.String()
 }
 
-// fixed says that nothing is put into it.
-func (t template) fixed() bool {
+// isFixed says that nothing is put into it.
+func (t template) isFixed() bool {
 	return !slices.ContainsFunc(t, func(p piece) bool { return p.argument != "" })
 }
 
@@ -90,7 +90,7 @@ func expandArgv(argv []template, values map[string]string) (out []string, proble
 	out = make([]string, len(argv))
 	for i, t := range argv {
 		out[i] = t.expand(values, nil)
-		if t.fixed() || !optionLike(out[i]) || optionLike(t[0].text) {
+		if t.isFixed() || !optionLike(out[i]) || optionLike(t[0].text) {
 			continue
 		}
 		return nil, fmt.Sprintf("the argument %q would become an option of the command", t.arguments()[0])

@@ -23,13 +23,13 @@ func Watch(args []string, line io.Reader) bool {
 	if len(args) == 0 || filepath.Base(args[0]) != WatcherName {
 		return false
 	}
-	deafen()
-	watch(line)
+	ignoreSignals()
+	watchGroups(line)
 	return true
 }
 
-// watch reads "+pid" and "-pid" and ends, with the line, the groups that are left.
-func watch(line io.Reader) {
+// watchGroups reads "+pid" and "-pid" and ends, with the line, the groups that are left.
+func watchGroups(line io.Reader) {
 	groups := map[int]bool{}
 	for words := bufio.NewScanner(line); words.Scan(); {
 		text := words.Text()
@@ -65,15 +65,15 @@ func newWatcher(program string) *watcher {
 	return &watcher{program: program, groups: map[int]bool{}}
 }
 
-// ready starts the watcher where none is there, before the command that it is to
+// ensureRunning starts the watcher where none is there, before the command that it is to
 // watch. Nothing that fails is worth a move: the kernel still ends the command itself.
-func (w *watcher) ready() {
+func (w *watcher) ensureRunning() {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.tell("") {
+	if w.send("") {
 		return
 	}
 	w.hangUp()
@@ -81,35 +81,35 @@ func (w *watcher) ready() {
 		return
 	}
 	for pid := range w.groups {
-		w.tell("+" + strconv.Itoa(pid))
+		w.send("+" + strconv.Itoa(pid))
 	}
 }
 
-// began has the group of a command watched.
-func (w *watcher) began(pid int) {
+// watchGroup has the group of a command watched.
+func (w *watcher) watchGroup(pid int) {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.groups[pid] = true
-	w.tell("+" + strconv.Itoa(pid))
+	w.send("+" + strconv.Itoa(pid))
 }
 
-// ended says that nobody is in the group any more, so that its number may become
+// unwatchGroup says that nobody is in the group any more, so that its number may become
 // another's.
-func (w *watcher) ended(pid int) {
+func (w *watcher) unwatchGroup(pid int) {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.groups, pid)
-	w.tell("-" + strconv.Itoa(pid))
+	w.send("-" + strconv.Itoa(pid))
 }
 
-// tell says something to the watcher, if only that the line stands.
-func (w *watcher) tell(word string) bool {
+// send says something to the watcher, if only that the line stands.
+func (w *watcher) send(word string) bool {
 	if w.line == nil {
 		return false
 	}
@@ -120,7 +120,7 @@ func (w *watcher) tell(word string) bool {
 func (w *watcher) start() bool {
 	cmd := exec.Command(w.program) //nolint:gosec,noctx // this program itself, which outlives every request
 	cmd.Args, cmd.Env, cmd.Dir = []string{WatcherName}, []string{"GOMAXPROCS=1"}, string(filepath.Separator)
-	cmd.SysProcAttr = alone()
+	cmd.SysProcAttr = detachedSession()
 	line, err := cmd.StdinPipe()
 	if err != nil {
 		return false

@@ -144,7 +144,7 @@ func (q *Queue) TryAcquire(caller string) (release func(), ok bool) {
 	a := q.account(caller)
 	if !q.canHold(a) || len(a.line) > 0 {
 		q.busy++
-		q.forget(a)
+		q.dropAccount(a)
 		return nil, false
 	}
 	return q.grant(a), true
@@ -221,8 +221,8 @@ func (q *Queue) releaser(a *account, start time.Duration) func() {
 		a.held--
 		a.used += time.Since(q.epoch) - start
 		a.started -= start
-		q.serve()
-		q.forget(a)
+		q.grantWaiting()
+		q.dropAccount(a)
 	})
 }
 
@@ -230,9 +230,9 @@ func (q *Queue) releaser(a *account, start time.Duration) func() {
 func (q *Queue) enqueue(a *account) *ticket {
 	if q.queued >= q.maxWaiting {
 		q.busy++
-		longest := q.longest()
+		longest := q.longestLine()
 		if longest == nil || len(longest.line) <= len(a.line)+1 {
-			q.forget(a)
+			q.dropAccount(a)
 			return nil
 		}
 		newest := longest.line[len(longest.line)-1]
@@ -249,7 +249,7 @@ func (q *Queue) enqueue(a *account) *ticket {
 	return t
 }
 
-func (q *Queue) longest() *account {
+func (q *Queue) longestLine() *account {
 	var longest *account
 	for _, a := range q.waiting {
 		if longest == nil || len(a.line) > len(longest.line) {
@@ -259,8 +259,8 @@ func (q *Queue) longest() *account {
 	return longest
 }
 
-// serve grants free permits to waiting callers, least used time first.
-func (q *Queue) serve() {
+// grantWaiting grants free permits to waiting callers, least used time first.
+func (q *Queue) grantWaiting() {
 	for q.free > 0 {
 		now := time.Since(q.epoch)
 		var next *account
@@ -284,7 +284,7 @@ func (q *Queue) withdraw(a *account, t *ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ok := q.remove(a, t)
-	q.forget(a)
+	q.dropAccount(a)
 	return ok
 }
 
@@ -318,9 +318,9 @@ func (q *Queue) stopWaiting(a *account) {
 	}
 }
 
-// forget drops an idle caller that owes nothing, and everybody's debts once the queue
+// dropAccount drops an idle caller that owes nothing, and everybody's debts once the queue
 // is idle.
-func (q *Queue) forget(a *account) {
+func (q *Queue) dropAccount(a *account) {
 	if q.free == q.permits && q.queued == 0 {
 		clear(q.callers)
 		q.virtual = 0

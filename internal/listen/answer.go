@@ -39,8 +39,8 @@ var errRefused = errors.New("the answer was given by the listener")
 // Unwrap implements what http.ResponseController looks for.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// extend gives the next write its time.
-func (a *answer) extend() {
+// extendDeadline gives the next write its time.
+func (a *answer) extendDeadline() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.dropped {
@@ -48,9 +48,9 @@ func (a *answer) extend() {
 	}
 }
 
-// written takes the time back. Over HTTP/2 it would go on to run between writes, and end a
+// clearDeadline takes the time back. Over HTTP/2 it would go on to run between writes, and end a
 // stream that is merely quiet.
-func (a *answer) written() {
+func (a *answer) clearDeadline() {
 	if a.request.ProtoMajor > 1 {
 		_ = a.control.SetWriteDeadline(time.Time{})
 	}
@@ -62,8 +62,8 @@ func (a *answer) WriteHeader(status int) {
 	if a.begun || a.refused {
 		return
 	}
-	a.extend()
-	defer a.written()
+	a.extendDeadline()
+	defer a.clearDeadline()
 	if status < http.StatusOK {
 		a.ResponseWriter.WriteHeader(status)
 		return
@@ -106,8 +106,8 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.refused {
 		return 0, errRefused
 	}
-	a.extend()
-	defer a.written()
+	a.extendDeadline()
+	defer a.clearDeadline()
 	return a.ResponseWriter.Write(p)
 }
 
@@ -122,7 +122,7 @@ func (a *answer) FlushError() error {
 	if a.refused {
 		return errRefused
 	}
-	a.extend()
-	defer a.written()
+	a.extendDeadline()
+	defer a.clearDeadline()
 	return a.control.Flush()
 }

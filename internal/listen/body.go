@@ -49,7 +49,7 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case b.left < 0:
 		return 0, b.fail(&bigBody)
-	case b.held != nil && !b.held.grow(int64(n)):
+	case b.held != nil && !b.held.addWeight(int64(n)):
 		return 0, b.fail(&tooMany)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, b.fail(&slowBody)
@@ -67,8 +67,8 @@ func (b *body) fail(p *problem) error {
 	return errBody
 }
 
-// leave is for after the handler.
-func (b *body) leave() {
+// finish is for after the handler.
+func (b *body) finish() {
 	if !b.ended.Load() {
 		_ = b.control.SetReadDeadline(time.Now().Add(leftovers))
 	}

@@ -27,7 +27,7 @@ func (l *counted) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			l.conns.shed() // net/http tries again shortly
+			l.conns.evictOne() // net/http tries again shortly
 		}
 		return nil, err
 	}

@@ -55,10 +55,10 @@ func (c *crowd) join(key string, weight int64, evict func()) (*member, bool) {
 	return m, ok
 }
 
-// shed evicts one member, where there is one.
-func (c *crowd) shed() {
+// evictOne evicts one member, where there is one.
+func (c *crowd) evictOne() {
 	c.mu.Lock()
-	v := c.next("", 0)
+	v := c.pickVictim("", 0)
 	if v != nil {
 		c.remove(v)
 		c.evicted++
@@ -76,9 +76,9 @@ func (c *crowd) stats() (total int64, evicted uint64) {
 	return c.total, c.evicted
 }
 
-// grow makes a member heavier. It is false when the member would be the next to go, or is
+// addWeight makes a member heavier. It is false when the member would be the next to go, or is
 // out already.
-func (m *member) grow(weight int64) bool {
+func (m *member) addWeight(weight int64) bool {
 	c := m.crowd
 	c.mu.Lock()
 	ok := !m.out
@@ -95,8 +95,8 @@ func (m *member) grow(weight int64) bool {
 	return ok
 }
 
-// rekey gives a member to another holder.
-func (m *member) rekey(key string) {
+// setHolder gives a member to another holder.
+func (m *member) setHolder(key string) {
 	c := m.crowd
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,13 +108,13 @@ func (m *member) rekey(key string) {
 	c.add(m)
 }
 
-// touch makes a member the one held for the shortest time.
-func (m *member) touch() {
+// renew makes a member the one held for the shortest time.
+func (m *member) renew() {
 	c := m.crowd
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.place != nil {
-		c.loosen(m)
+		c.unpinMember(m)
 	}
 }
 
@@ -127,7 +127,7 @@ func (m *member) pin() bool {
 		return false
 	}
 	m.pins++
-	c.fasten(m)
+	c.pinMember(m)
 	return true
 }
 
@@ -136,7 +136,7 @@ func (m *member) unpin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.pins--; m.pins == 0 && !m.out {
-		c.loosen(m)
+		c.unpinMember(m)
 	}
 }
 
@@ -164,7 +164,7 @@ func evictAll(victims []*member) {
 // or it would be the turn of except.
 func (c *crowd) makePlace(key string, weight int64, except *member) (victims []*member, ok bool) {
 	for c.total+weight > c.limit {
-		v := c.next(key, weight)
+		v := c.pickVictim(key, weight)
 		if v == nil || v == except {
 			return victims, false
 		}
@@ -175,9 +175,9 @@ func (c *crowd) makePlace(key string, weight int64, except *member) (victims []*
 	return victims, true
 }
 
-// next is the member to evict so that a holder can have more: of the holder that has most
+// pickVictim is the member to evict so that a holder can have more: of the holder that has most
 // then, what it has held longest. Between holders with the same it is what was held longest.
-func (c *crowd) next(key string, weight int64) *member {
+func (c *crowd) pickVictim(key string, weight int64) *member {
 	var next *member
 	var most int64
 	for k, h := range c.holders {
@@ -207,12 +207,12 @@ func (c *crowd) add(m *member) {
 	h.sum += m.weight
 	c.total += m.weight
 	if m.pins == 0 {
-		c.loosen(m)
+		c.unpinMember(m)
 	}
 }
 
 func (c *crowd) remove(m *member) {
-	c.fasten(m)
+	c.pinMember(m)
 	m.out = true
 	h := c.holders[m.key]
 	h.sum -= m.weight
@@ -222,14 +222,14 @@ func (c *crowd) remove(m *member) {
 	}
 }
 
-func (c *crowd) loosen(m *member) {
-	c.fasten(m)
+func (c *crowd) unpinMember(m *member) {
+	c.pinMember(m)
 	c.turn++
 	m.turn = c.turn
 	m.place = c.holders[m.key].loose.PushBack(m)
 }
 
-func (c *crowd) fasten(m *member) {
+func (c *crowd) pinMember(m *member) {
 	if m.place != nil {
 		c.holders[m.key].loose.Remove(m.place)
 		m.place = nil

@@ -76,16 +76,16 @@ func TestCrowdIsFair(t *testing.T) {
 				h := pick()
 				gaining = h.key
 				more := rapid.Int64Range(0, 3).Draw(t, "weight")
-				if h.grow(more) {
+				if h.addWeight(more) {
 					h.weight += more
 				}
 			},
 			"rekey": func(t *rapid.T) {
 				h := pick()
 				h.key = key.Draw(t, "key")
-				h.rekey(h.key)
+				h.setHolder(h.key)
 			},
-			"touch": func(*rapid.T) { pick().touch() },
+			"touch": func(*rapid.T) { pick().renew() },
 			"pin": func(t *rapid.T) {
 				h := pick()
 				if !h.pin() {

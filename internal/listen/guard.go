@@ -21,8 +21,8 @@ const (
 	maxFields  = 100
 )
 
-// examine says why a request is refused before anything else is done with it.
-func (s *Server) examine(r *http.Request) (problem, bool) {
+// checkRequest says why a request is refused before anything else is done with it.
+func (s *Server) checkRequest(r *http.Request) (problem, bool) {
 	switch {
 	case !slices.Contains(methods, r.Method):
 		p := badMethod
@@ -32,7 +32,7 @@ func (s *Server) examine(r *http.Request) (problem, bool) {
 		return badVersion, false
 	case len(r.RequestURI) > maxAddress:
 		return longAddress, false
-	case !s.fits(r):
+	case !s.checkHeaders(r):
 		return bigHeader, false
 	case !s.hostAllowed(r):
 		return badHost, false
@@ -48,9 +48,9 @@ func (s *Server) examine(r *http.Request) (problem, bool) {
 	return problem{}, true
 }
 
-// fits counts the headers. net/http has its own, coarser limit behind this one, which
+// checkHeaders counts the headers. net/http has its own, coarser limit behind this one, which
 // keeps their memory bounded.
-func (s *Server) fits(r *http.Request) bool {
+func (s *Server) checkHeaders(r *http.Request) bool {
 	size, fields := len(r.RequestURI)+len(r.Host), 0
 	for name, values := range r.Header {
 		fields += len(values)
@@ -88,7 +88,7 @@ func plainPath(r *http.Request) bool {
 func hostOf(hostport string) string {
 	host := hostport
 	if h, port, err := net.SplitHostPort(hostport); err == nil {
-		if !digits(port) {
+		if !isDigits(port) {
 			return ""
 		}
 		host = h
@@ -105,7 +105,7 @@ func hostOf(hostport string) string {
 	return host
 }
 
-func digits(s string) bool {
+func isDigits(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' })
 }
 
@@ -165,9 +165,9 @@ func (s *Server) originAllowed(r *http.Request) bool {
 	return s.loopback && loopbackName(hostOf(hostport))
 }
 
-// cors lets pages of listed origins read the answers, and reports whether the request
+// handleCORS lets pages of listed origins read the answers, and reports whether the request
 // only asked whether it may (a preflight, which is answered then).
-func (s *Server) cors(w http.ResponseWriter, r *http.Request) (answered bool) {
+func (s *Server) handleCORS(w http.ResponseWriter, r *http.Request) (answered bool) {
 	origin := r.Header.Get("Origin")
 	if origin == "" || !s.origins[strings.ToLower(origin)] {
 		return false

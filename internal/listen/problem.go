@@ -21,34 +21,34 @@ type problem struct {
 
 // The refusals of a listener.
 var (
-	badPath      = refusal(http.StatusBadRequest, "bad_path", "The path is not in its plain form: no empty, . or .. segments, no encoded slashes, no control characters.")
-	badMethod    = refusal(http.StatusMethodNotAllowed, "method_not_allowed", "This server does not know the method.")
-	badVersion   = closes(refusal(http.StatusHTTPVersionNotSupported, "version_not_supported", "Speak HTTP/1.1, or HTTP/2 over TLS."))
-	badHost      = refusal(http.StatusForbidden, "host_not_allowed", "The request asks for a host that this server does not answer for. Its operator can allow it (--allow-host).")
-	badOrigin    = refusal(http.StatusForbidden, "origin_not_allowed", "The request comes from a web page that may not call this server. Its operator can allow the page's origin (--allow-origin).")
-	bigHeader    = closes(refusal(http.StatusRequestHeaderFieldsTooLarge, "header_too_large", "The headers are too many or too large."))
-	longAddress  = closes(refusal(http.StatusRequestURITooLong, "address_too_long", "The address is too long."))
-	bigBody      = closes(refusal(http.StatusRequestEntityTooLarge, "body_too_large", "The body is too large."))
-	slowBody     = closes(refusal(http.StatusRequestTimeout, "body_too_slow", "The body did not arrive in time."))
-	brokenBody   = closes(refusal(http.StatusBadRequest, "body_broken", "The body broke off, or is not in pieces as HTTP has them."))
-	badEncoding  = closes(refusal(http.StatusUnsupportedMediaType, "encoding_not_supported", "Send the body as it is: without Content-Encoding."))
-	tooManyConns = closes(busy("The server has too many connections. Try again later."))
-	tooMany      = busy("The server has too many requests in flight. Try again later.")
-	tooManyFlows = busy("The server has too many event streams open. Try again later.")
-	failed       = refusal(http.StatusInternalServerError, "internal", "The server made a mistake. Its log says more.")
+	badPath      = newRefusal(http.StatusBadRequest, "bad_path", "The path is not in its plain form: no empty, . or .. segments, no encoded slashes, no control characters.")
+	badMethod    = newRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "This server does not know the method.")
+	badVersion   = closeConnection(newRefusal(http.StatusHTTPVersionNotSupported, "version_not_supported", "Speak HTTP/1.1, or HTTP/2 over TLS."))
+	badHost      = newRefusal(http.StatusForbidden, "host_not_allowed", "The request asks for a host that this server does not answer for. Its operator can allow it (--allow-host).")
+	badOrigin    = newRefusal(http.StatusForbidden, "origin_not_allowed", "The request comes from a web page that may not call this server. Its operator can allow the page's origin (--allow-origin).")
+	bigHeader    = closeConnection(newRefusal(http.StatusRequestHeaderFieldsTooLarge, "header_too_large", "The headers are too many or too large."))
+	longAddress  = closeConnection(newRefusal(http.StatusRequestURITooLong, "address_too_long", "The address is too long."))
+	bigBody      = closeConnection(newRefusal(http.StatusRequestEntityTooLarge, "body_too_large", "The body is too large."))
+	slowBody     = closeConnection(newRefusal(http.StatusRequestTimeout, "body_too_slow", "The body did not arrive in time."))
+	brokenBody   = closeConnection(newRefusal(http.StatusBadRequest, "body_broken", "The body broke off, or is not in pieces as HTTP has them."))
+	badEncoding  = closeConnection(newRefusal(http.StatusUnsupportedMediaType, "encoding_not_supported", "Send the body as it is: without Content-Encoding."))
+	tooManyConns = closeConnection(busyProblem("The server has too many connections. Try again later."))
+	tooMany      = busyProblem("The server has too many requests in flight. Try again later.")
+	tooManyFlows = busyProblem("The server has too many event streams open. Try again later.")
+	failed       = newRefusal(http.StatusInternalServerError, "internal", "The server made a mistake. Its log says more.")
 )
 
-func refusal(status int, code, detail string) problem {
+func newRefusal(status int, code, detail string) problem {
 	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
-func busy(detail string) problem {
-	p := refusal(http.StatusServiceUnavailable, "overloaded", detail)
+func busyProblem(detail string) problem {
+	p := newRefusal(http.StatusServiceUnavailable, "overloaded", detail)
 	p.retryAfter = 1
 	return p
 }
 
-func closes(p problem) problem {
+func closeConnection(p problem) problem {
 	p.closing = true
 	return p
 }

@@ -126,7 +126,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer cut()
 	base = WithDraining(base, s.draining)
 	srv := &http.Server{
-		Handler: http.HandlerFunc(s.serve), TLSConfig: s.tls,
+		Handler: http.HandlerFunc(s.serveRequest), TLSConfig: s.tls,
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout,
 		// Beyond twice what is allowed nothing is read at all.
 		MaxHeaderBytes:               2 * s.cfg.MaxHeader,
@@ -195,12 +195,12 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// serve is what every request goes through.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+// serveRequest is what every request goes through.
+func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Done()
 	control := http.NewResponseController(w)
-	harden(w.Header())
+	setSecurityHeaders(w.Header())
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
@@ -209,13 +209,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	b := newBody(r, control, s.cfg.MaxBody, s.cfg.BodyTimeout)
-	defer b.leave()
+	defer b.finish()
 	a := &answer{ResponseWriter: w, server: s, control: control, body: b, cancel: cancel}
 	a.conn, _ = ctx.Value(connKey{}).(*countedConn) // every connection is one
 	r = r.WithContext(context.WithValue(ctx, answerKey{}, a))
 	r.Body = b
 	a.request = r
-	a.arrive(r)
+	a.countArrival(r)
 	defer a.end()
 	if a.conn.over {
 		w.Header().Set("Connection", "close")
@@ -224,19 +224,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if p, fine := s.examine(r); !fine {
+	if p, fine := s.checkRequest(r); !fine {
 		a.refuse(p)
 		return
 	}
-	if s.cors(a, r) {
+	if s.handleCORS(a, r) {
 		return
 	}
-	defer s.survive(a)
+	defer s.answerPanic(a)
 	s.cfg.Handler.ServeHTTP(a, r)
 }
 
-// harden sets what holds for every answer unless a handler knows better.
-func harden(h http.Header) {
+// setSecurityHeaders sets what holds for every answer unless a handler knows better.
+func setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -244,8 +244,8 @@ func harden(h http.Header) {
 	h.Set("Referrer-Policy", "no-referrer")
 }
 
-// survive answers in place of a handler that panicked.
-func (s *Server) survive(a *answer) {
+// answerPanic answers in place of a handler that panicked.
+func (s *Server) answerPanic(a *answer) {
 	cause := recover()
 	switch {
 	case cause == nil:

@@ -60,22 +60,22 @@ func CountAsStream(ctx context.Context) bool {
 	return !ok || a.countAsStream()
 }
 
-// arrive counts a request that has no place yet.
-func (a *answer) arrive(r *http.Request) {
+// countArrival counts a request that has no place yet.
+func (a *answer) countArrival(r *http.Request) {
 	a.key = addressKey(r.RemoteAddr)
 	key := a.key
 	if slices.Contains(a.server.cfg.Unlimited, r.URL.Path) {
 		key = healthKey(r.RemoteAddr) // however many others arrive
 	}
-	a.arrival, _ = a.server.arriving.join(key, 1, a.drop) // nothing in it is ever pinned
-	a.conn.place.touch()
+	a.arrival, _ = a.server.arriving.join(key, 1, a.refuseEvicted) // nothing in it is ever pinned
+	a.conn.place.renew()
 }
 
 // belongTo says whose the request and its connection are.
 func (a *answer) belongTo(key string) {
 	a.key = key
-	a.arrival.rekey(key)
-	a.conn.place.rekey(key)
+	a.arrival.setHolder(key)
+	a.conn.place.setHolder(key)
 }
 
 // admit returns the body of a request that has a place, or why it has none.
@@ -103,7 +103,7 @@ func (a *answer) readBody() (io.ReadCloser, *problem) {
 	if a.body.ended.Load() {
 		return http.NoBody, nil
 	}
-	a.held, _ = a.server.bodies.join(a.key, 0, a.drop) // nothing has no weight
+	a.held, _ = a.server.bodies.join(a.key, 0, a.refuseEvicted) // nothing has no weight
 	a.body.held = a.held
 	all, err := io.ReadAll(a.body)
 	if err != nil {
@@ -115,9 +115,9 @@ func (a *answer) readBody() (io.ReadCloser, *problem) {
 	return io.NopCloser(bytes.NewReader(all)), nil
 }
 
-// drop ends a request that lost its place before it began: it is told that there are too
+// refuseEvicted ends a request that lost its place before it began: it is told that there are too
 // many.
-func (a *answer) drop() {
+func (a *answer) refuseEvicted() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.over {
@@ -172,7 +172,7 @@ func (a *answer) countAsStream() bool {
 
 // end gives back what the request held, and the rest of the answer its time.
 func (a *answer) end() {
-	a.extend()
+	a.extendDeadline()
 	a.mu.Lock()
 	a.over = true
 	a.mu.Unlock()

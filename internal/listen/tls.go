@@ -54,7 +54,7 @@ type certificate struct {
 	changed [2]time.Time // of the files
 }
 
-func (c *certificate) times() (out [2]time.Time, err error) {
+func (c *certificate) fileTimes() (out [2]time.Time, err error) {
 	for i, file := range []string{c.certFile, c.keyFile} {
 		info, statErr := os.Stat(file)
 		if statErr != nil {
@@ -66,7 +66,7 @@ func (c *certificate) times() (out [2]time.Time, err error) {
 }
 
 func (c *certificate) load() error {
-	changed, err := c.times()
+	changed, err := c.fileTimes()
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c *certificate) load() error {
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if changed, err := c.times(); err == nil && changed != c.changed {
+	if changed, err := c.fileTimes(); err == nil && changed != c.changed {
 		if err := c.load(); err != nil {
 			c.log.Warn("the new certificate cannot be used; the old one stays", "error", err)
 		} else {

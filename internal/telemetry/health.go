@@ -61,27 +61,27 @@ type partReport struct {
 
 // Live answers 200 as long as the process answers at all.
 func (h *Health) Live(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, map[string]bool{"ok": true})
+	writeJSON(w, http.StatusOK, map[string]bool{"ok": true})
 }
 
 // Ready answers 200 when every part that is needed works, else 503, with the parts.
 func (h *Health) Ready(w http.ResponseWriter, r *http.Request) {
-	rep := h.look(r.Context())
+	rep := h.check(r.Context())
 	code := http.StatusOK
 	if !rep.Ready {
 		code = http.StatusServiceUnavailable
 	}
-	answer(w, code, rep)
+	writeJSON(w, code, rep)
 }
 
-func (h *Health) look(ctx context.Context) report {
+func (h *Health) check(ctx context.Context) report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.at.IsZero() || time.Since(h.at) >= freshTime {
 		// One caller's leaving must not be told to the next as a failure.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime)
 		defer cancel()
-		h.last, h.at = h.examine(bounded), time.Now()
+		h.last, h.at = h.probe(bounded), time.Now()
 	}
 	rep := h.last
 	if h.ended {
@@ -90,7 +90,7 @@ func (h *Health) look(ctx context.Context) report {
 	return rep
 }
 
-func (h *Health) examine(ctx context.Context) report {
+func (h *Health) probe(ctx context.Context) report {
 	rep := report{Ready: true, Parts: make([]partReport, len(h.parts))}
 	errs := make([]error, len(h.parts))
 	var wait sync.WaitGroup
@@ -112,7 +112,7 @@ func (h *Health) examine(ctx context.Context) report {
 	return rep
 }
 
-func answer(w http.ResponseWriter, code int, body any) {
+func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)

@@ -15,7 +15,7 @@ func (m *Metrics) Instrument(next http.Handler) http.Handler {
 		seen := &seenWriter{ResponseWriter: w}
 		defer func() {
 			m.inFlight.Dec()
-			m.requests.WithLabelValues(route, methodOf(r.Method), strconv.Itoa(seen.answered())).Inc()
+			m.requests.WithLabelValues(route, methodOf(r.Method), strconv.Itoa(seen.status())).Inc()
 			if !seen.stream {
 				m.served.WithLabelValues(route).Observe(time.Since(began).Seconds())
 			}
@@ -80,7 +80,7 @@ func (w *seenWriter) Flush() {
 // Unwrap lets http.ResponseController find the writer below.
 func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *seenWriter) answered() int {
+func (w *seenWriter) status() int {
 	if w.code == 0 {
 		return http.StatusOK // what net/http sends for a handler that wrote nothing
 	}

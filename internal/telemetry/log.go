@@ -16,7 +16,7 @@ const Redacted = "[redacted]"
 // log what callers sent. Of warnings and errors with the same cause, it writes one line a
 // second, with how many it stands for.
 func NewLogger(w io.Writer, level slog.Leveler, asJSON bool) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: redact}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: redactAttr}
 	if asJSON {
 		return slog.New(newRepeats(slog.NewJSONHandler(w, options)))
 	}
@@ -30,7 +30,7 @@ var secretKeys = []string{"authorization", "password", "passwd", "secret", "api_
 // keys, JWTs, bearer headers, and passwords in URLs.
 var secretForms = regexp.MustCompile(`gvl_[A-Za-z0-9_-]{8,}|sk-[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*|(?i:bearer) +[A-Za-z0-9._~+/=-]{8,}|://[^/\s:@]+:[^/\s@]+@`)
 
-func redact(_ []string, a slog.Attr) slog.Attr {
+func redactAttr(_ []string, a slog.Attr) slog.Attr {
 	key := strings.ToLower(a.Key)
 	for _, secret := range secretKeys {
 		if strings.Contains(key, secret) {

@@ -72,21 +72,21 @@ var (
 func NewMetrics(version string, from Sources) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		decisions: counter("decisions_total", "Decisions recorded, by what was asked, what came of it, and which layer settled it.",
+		decisions: newCounter("decisions_total", "Decisions recorded, by what was asked, what came of it, and which layer settled it.",
 			"asked", "outcome", "decided_by"),
-		degraded: single("decisions_degraded_total", "Decisions made without a judge that the definition asks for."),
-		faults:   single("decisions_faulted_total", "Decisions in which an examiner failed, such as a script that threw."),
-		took:     histogram("decision_seconds", "How long the layers of a decision took together.", decisionBuckets, "asked"),
-		layers:   histogram("layer_seconds", "How long one layer took.", decisionBuckets, "layer"),
-		events:   counter("events_total", "Events committed.", "kind"),
+		degraded: newSingleCounter("decisions_degraded_total", "Decisions made without a judge that the definition asks for."),
+		faults:   newSingleCounter("decisions_faulted_total", "Decisions in which an examiner failed, such as a script that threw."),
+		took:     newHistogram("decision_seconds", "How long the layers of a decision took together.", decisionBuckets, "asked"),
+		layers:   newHistogram("layer_seconds", "How long one layer took.", decisionBuckets, "layer"),
+		events:   newCounter("events_total", "Events committed.", "kind"),
 		eventSize: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "event_bytes", Help: "Size of committed events.", Buckets: sizeBuckets,
 		}),
 		context: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "context_bytes", Help: "Size of an instance's context after a commit.", Buckets: sizeBuckets,
 		}),
-		requests: counter("http_requests_total", "HTTP requests answered.", "route", "method", "code"),
-		served:   histogram("http_request_seconds", "How long an HTTP request took until its answer ended; streams are left out.", prometheus.DefBuckets, "route"),
+		requests: newCounter("http_requests_total", "HTTP requests answered.", "route", "method", "code"),
+		served:   newHistogram("http_request_seconds", "How long an HTTP request took until its answer ended; streams are left out.", prometheus.DefBuckets, "route"),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "http_requests_in_flight", Help: "HTTP requests being served, streams included."}),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -101,15 +101,15 @@ func NewMetrics(version string, from Sources) *Metrics {
 
 const namespace = "gavel"
 
-func counter(name, help string, labels ...string) *prometheus.CounterVec {
+func newCounter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
-func single(name, help string) prometheus.Counter {
+func newSingleCounter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
 }
 
-func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+func newHistogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
 }
 
@@ -125,7 +125,7 @@ func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 		m.events.WithLabelValues(string(ev.Kind)).Inc()
 		m.eventSize.Observe(float64(len(ev.Body())))
 		if ev.Decision != nil {
-			m.decided(asked(ev.Kind), ev.Decision)
+			m.countDecision(operationOf(ev.Kind), ev.Decision)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (m *Metrics) Changed(_ context.Context, inst record.Instance) {
 	m.context.Observe(float64(len(inst.Context)))
 }
 
-func (m *Metrics) decided(asked string, d *record.Decision) {
+func (m *Metrics) countDecision(asked string, d *record.Decision) {
 	m.decisions.WithLabelValues(asked, string(d.Outcome), string(d.DecidedBy)).Inc()
 	m.took.WithLabelValues(asked).Observe(d.Took.Seconds())
 	if d.Degraded {
@@ -151,8 +151,8 @@ func (m *Metrics) decided(asked string, d *record.Decision) {
 	}
 }
 
-// asked is what a decision was about, in the words of the operations.
-func asked(k record.Kind) string {
+// operationOf is what a decision was about, in the words of the operations.
+func operationOf(k record.Kind) string {
 	switch k {
 	case record.Started:
 		return "start"

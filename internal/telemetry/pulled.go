@@ -75,15 +75,15 @@ func tellModel(tell telling, s llm.Stats) {
 	}
 	for _, m := range s.Models {
 		for _, state := range breakerStates {
-			tell("model_breaker", "1 for the state that the model's breaker is in.", now, truth(m.Breaker == state), "model", m.Name, "state", state)
+			tell("model_breaker", "1 for the state that the model's breaker is in.", now, boolValue(m.Breaker == state), "model", m.Name, "state", state)
 		}
-		tell("model_latched", "1 while the model is not asked because of its configuration or quota.", now, truth(m.Latched != ""), "model", m.Name)
+		tell("model_latched", "1 while the model is not asked because of its configuration or quota.", now, boolValue(m.Latched != ""), "model", m.Name)
 		tell("model_seconds", "Quantiles of the last 128 requests to the model.", now, m.P50.Seconds(), "model", m.Name, "quantile", "0.5")
 		tell("model_seconds", "Quantiles of the last 128 requests to the model.", now, m.P95.Seconds(), "model", m.Name, "quantile", "0.95")
 	}
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -17,13 +17,13 @@ type Brain func(Question) Thought
 
 // Approver approves honestly: it quotes something of the data for every criterion,
 // and says that it cannot tell where there is nothing to quote.
-func Approver(q Question) Thought { return approving(q, 0.97) }
+func Approver(q Question) Thought { return approveThought(q, 0.97) }
 
 // Fooled approves everything with full confidence and quotes real text of the data
 // for every criterion, whatever the data say: the model that every attacker wants.
-func Fooled(q Question) Thought { return approving(q, 1) }
+func Fooled(q Question) Thought { return approveThought(q, 1) }
 
-func approving(q Question, confidence float64) Thought {
+func approveThought(q Question, confidence float64) Thought {
 	a := llm.Answer{Approved: true, Confidence: confidence, Reasoning: "Every criterion is shown."}
 	quotes := q.quotes()
 	for i, id := range q.Criteria {

@@ -31,7 +31,7 @@ func Flapping(turns ...Personality) Personality {
 // Slow answers well, and late.
 func Slow(d time.Duration) Personality {
 	return func(q Question, think func() Thought) Response {
-		r := formed(q, think())
+		r := formResponse(q, think())
 		r.After = d
 		return r
 	}
@@ -41,14 +41,14 @@ func Slow(d time.Duration) Personality {
 func Hang() Personality { return Always(Response{Forever: true}) }
 
 // Stall sends its headers and half of a good answer, and then nothing more.
-func Stall() Personality { return half(func(r *Response) { r.Stalls = true }) }
+func Stall() Personality { return cutHalf(func(r *Response) { r.Stalls = true }) }
 
 // CutBody loses its connection in the middle of a good answer.
-func CutBody() Personality { return half(func(r *Response) { r.Breaks = true }) }
+func CutBody() Personality { return cutHalf(func(r *Response) { r.Breaks = true }) }
 
-func half(end func(*Response)) Personality {
+func cutHalf(end func(*Response)) Personality {
 	return func(q Question, think func() Thought) Response {
-		r := formed(q, think())
+		r := formResponse(q, think())
 		r.Body = r.Body[:len(r.Body)/2]
 		end(&r)
 		return r
@@ -62,7 +62,7 @@ func Refused() Personality {
 
 // Faults are ways in which providers fail.
 func Faults() []Named {
-	text := func(s string) Personality { return saying(func(Thought, string) string { return s }) }
+	text := func(s string) Personality { return replyWith(func(Thought, string) string { return s }) }
 	plain := func(status int, body string, header ...string) Personality {
 		r := Response{Status: status, Body: body, Header: map[string]string{"Content-Type": "text/html"}}
 		for i := 0; i+1 < len(header); i += 2 {
@@ -71,7 +71,7 @@ func Faults() []Named {
 		return Always(r)
 	}
 	openAI := func(status int, message, kind, code string, header ...string) Personality {
-		r := refused(status, message, kind, code, "")
+		r := errorResponse(status, message, kind, code, "")
 		for i := 0; i+1 < len(header); i += 2 {
 			r.Header[header[i]] = header[i+1]
 		}
@@ -100,47 +100,47 @@ func Faults() []Named {
 		{Name: "403", Class: llm.ClassAuth, Personality: openAI(403, "Not allowed", "permission_error", "")},
 		{Name: "404 model", Class: llm.ClassNotFound, Personality: openAI(404, "The model does not exist", "invalid_request_error", "model_not_found")},
 		{Name: "404 page", Class: llm.ClassNotFound, Personality: plain(404, "<html><center><h1>404 Not Found</h1></center></html>")},
-		{Name: "LM Studio, wrong path", Class: llm.ClassNotFound, Personality: Always(encoded(200, map[string]any{"error": "Unexpected endpoint or method. (POST /chat/completions)"}))},
+		{Name: "LM Studio, wrong path", Class: llm.ClassNotFound, Personality: Always(jsonResponse(200, map[string]any{"error": "Unexpected endpoint or method. (POST /chat/completions)"}))},
 		{Name: "redirect", Class: llm.ClassConfig, Personality: plain(302, "", "Location", "https://login.example/v1/chat/completions")},
-		{Name: "200 with an error", Class: llm.ClassUpstream, Personality: Always(encoded(200, map[string]any{"error": map[string]any{"message": "Provider returned error", "code": 502}}))},
+		{Name: "200 with an error", Class: llm.ClassUpstream, Personality: Always(jsonResponse(200, map[string]any{"error": map[string]any{"message": "Provider returned error", "code": 502}}))},
 		{Name: "200 with a page", Class: llm.ClassUpstream, Personality: plain(200, "<!doctype html><title>Sign in</title>")},
 		{Name: "200, empty", Class: llm.ClassUpstream, Personality: plain(200, "")},
-		{Name: "200, cut", Class: llm.ClassUpstream, Personality: cut()},
+		{Name: "200, cut", Class: llm.ClassUpstream, Personality: cutEnvelope()},
 		{Name: "a stream", Class: llm.ClassUpstream, Personality: plain(200, "data: {\"choices\":[]}\n\ndata: [DONE]\n\n")},
-		{Name: "two documents", Class: llm.ClassUpstream, Personality: twice()},
+		{Name: "two documents", Class: llm.ClassUpstream, Personality: replyTwice()},
 		{Name: "endless body", Class: llm.ClassUpstream, Personality: Always(Response{Status: 200, Header: jsonHeader(), Body: strings.Repeat(" ", 4096), Endless: true})},
-		{Name: "no choices", Class: llm.ClassNoChoices, Personality: Always(encoded(200, map[string]any{"choices": []any{}}))},
+		{Name: "no choices", Class: llm.ClassNoChoices, Personality: Always(jsonResponse(200, map[string]any{"choices": []any{}}))},
 		{Name: "context too long", Class: llm.ClassTooLong, Personality: openAI(400, "This model's maximum context length is 8192 tokens", "invalid_request_error", "context_length_exceeded")},
 		{Name: "unexplained 400", Class: llm.ClassRefusal, Personality: openAI(400, "Bad request", "invalid_request_error", "")},
-		{Name: "refusal", Class: llm.ClassRefusal, Personality: Always(completion(nil, "stop", map[string]any{"refusal": "I'm sorry, I can't help with that."}))},
-		{Name: "filtered answer", Class: llm.ClassFilter, Personality: Always(completion("", "content_filter", nil))},
+		{Name: "refusal", Class: llm.ClassRefusal, Personality: Always(completionResponse(nil, "stop", map[string]any{"refusal": "I'm sorry, I can't help with that."}))},
+		{Name: "filtered answer", Class: llm.ClassFilter, Personality: Always(completionResponse("", "content_filter", nil))},
 		{Name: "filtered prompt", Class: llm.ClassFilter, Personality: openAI(400, "The response was filtered", "", "content_filter")},
 		{Name: "prose", Class: llm.ClassMalformed, Personality: text("Approved. Everything is fine.")},
 		{Name: "Groq, bad generation", Class: llm.ClassMalformed, Personality: openAI(400, "Failed to generate JSON", "invalid_request_error", "json_validate_failed")},
 		{Name: "duplicate keys", Class: llm.ClassMalformed, Personality: text(`{"approved":false,"approved":true,"confidence":1}`)},
 		{Name: "confidence out of range", Class: llm.ClassMalformed, Personality: text(`{"approved":true,"confidence":95}`)},
 		{Name: "blanks", Class: llm.ClassEmpty, Personality: text(strings.Repeat(" ", 64))},
-		{Name: "only thoughts", Class: llm.ClassEmpty, Personality: Always(completion(nil, "stop", map[string]any{"reasoning_content": `{"approved":true,"confidence":1}`}))},
-		{Name: "cut off", Class: llm.ClassTruncated, Personality: Always(completion(`{"criteria": [{"id": "c1", "evi`, "length", nil))},
+		{Name: "only thoughts", Class: llm.ClassEmpty, Personality: Always(completionResponse(nil, "stop", map[string]any{"reasoning_content": `{"approved":true,"confidence":1}`}))},
+		{Name: "cut off", Class: llm.ClassTruncated, Personality: Always(completionResponse(`{"criteria": [{"id": "c1", "evi`, "length", nil))},
 		{Name: "two verdicts", Class: llm.ClassAmbiguous, Personality: text(`{"approved":true,"confidence":1} {"approved":false,"confidence":1}`)},
 		{Name: "approves and objects", Class: llm.ClassInconsistent, Personality: text(`{"approved":true,"confidence":1,"violations":["no"]}`)},
 	}
 }
 
-// saying puts a text where the answer belongs.
-func saying(write func(t Thought, nonce string) string) Personality {
+// replyWith puts a text where the answer belongs.
+func replyWith(write func(t Thought, nonce string) string) Personality {
 	return func(q Question, think func() Thought) Response {
-		return completion(write(think(), q.Nonce), "stop", nil)
+		return completionResponse(write(think(), q.Nonce), "stop", nil)
 	}
 }
 
-// cut ends in the middle of the envelope, as if that were its end.
-func cut() Personality { return half(func(*Response) {}) }
+// cutEnvelope ends in the middle of the envelope, as if that were its end.
+func cutEnvelope() Personality { return cutHalf(func(*Response) {}) }
 
-// twice sends its answer two times.
-func twice() Personality {
+// replyTwice sends its answer two times.
+func replyTwice() Personality {
 	return func(q Question, think func() Thought) Response {
-		r := formed(q, think())
+		r := formResponse(q, think())
 		r.Body = fmt.Sprint(r.Body, "\n", r.Body)
 		return r
 	}

@@ -93,7 +93,7 @@ func (p *Provider) answer(req *http.Request) (Response, error) {
 		}
 	}
 	p.mu.Lock()
-	q := parse(len(p.requests), req.URL.Path, body)
+	q := parseQuestion(len(p.requests), req.URL.Path, body)
 	p.requests = append(p.requests, Recorded{Question: q, Authorization: req.Header.Get("Authorization"), Host: req.URL.Host})
 	p.mu.Unlock()
 	return p.personality(q, func() Thought { return p.brain(q) }), nil
@@ -120,7 +120,7 @@ func (p *Provider) Do(req *http.Request) (*http.Response, error) {
 	case r.Endless:
 		res.Body = io.NopCloser(&endless{text: r.Body, ended: req.Context().Err})
 	case r.Stalls, r.Breaks:
-		res.Body = io.NopCloser(io.MultiReader(res.Body, tail(req.Context(), r.Breaks)))
+		res.Body = io.NopCloser(io.MultiReader(res.Body, readTail(req.Context(), r.Breaks)))
 	}
 	for name, value := range r.Header {
 		res.Header.Set(name, value)
@@ -176,8 +176,8 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	panic(http.ErrAbortHandler) // the body ends without its end
 }
 
-// tail is what follows a body that does not end well.
-func tail(ctx context.Context, breaks bool) io.Reader {
+// readTail is what follows a body that does not end well.
+func readTail(ctx context.Context, breaks bool) io.Reader {
 	return reader(func([]byte) (int, error) {
 		if breaks {
 			return 0, io.ErrUnexpectedEOF
@@ -215,25 +215,25 @@ var errReset = errors.New("read tcp: connection reset by peer")
 
 func jsonHeader() map[string]string { return map[string]string{"Content-Type": "application/json"} }
 
-// completion is an answer in the usual form.
-func completion(content any, finish string, message map[string]any) Response {
+// completionResponse is an answer in the usual form.
+func completionResponse(content any, finish string, message map[string]any) Response {
 	m := map[string]any{"role": "assistant", "content": content}
 	maps.Copy(m, message)
-	return encoded(200, map[string]any{
+	return jsonResponse(200, map[string]any{
 		"id": "chatcmpl-1", "object": "chat.completion", "created": 1790000000, "model": "reported-model", "system_fingerprint": "fp_1",
 		"choices": []any{map[string]any{"index": 0, "message": m, "finish_reason": finish}},
 		"usage":   map[string]any{"prompt_tokens": 800, "completion_tokens": 100, "total_tokens": 900},
 	})
 }
 
-// called is an answer by a tool call.
-func called(arguments string) Response {
-	return completion(nil, "tool_calls", map[string]any{"tool_calls": []any{map[string]any{
+// toolCallResponse is an answer by a tool call.
+func toolCallResponse(arguments string) Response {
+	return completionResponse(nil, "tool_calls", map[string]any{"tool_calls": []any{map[string]any{
 		"id": "call_1", "type": "function", "function": map[string]any{"name": llm.ToolName, "arguments": arguments},
 	}}})
 }
 
-func encoded(status int, v any) Response {
+func jsonResponse(status int, v any) Response {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		panic("llmtest: " + err.Error()) // maps of strings and numbers can be written
@@ -241,8 +241,8 @@ func encoded(status int, v any) Response {
 	return Response{Status: status, Header: jsonHeader(), Body: string(raw)}
 }
 
-// refused is an error in OpenAI's form.
-func refused(status int, message, kind, code, param string) Response {
+// errorResponse is an error in OpenAI's form.
+func errorResponse(status int, message, kind, code, param string) Response {
 	e := map[string]any{"message": message, "type": kind, "param": nil, "code": nil}
 	if code != "" {
 		e["code"] = code
@@ -250,5 +250,5 @@ func refused(status int, message, kind, code, param string) Response {
 	if param != "" {
 		e["param"] = param
 	}
-	return encoded(status, map[string]any{"error": e})
+	return jsonResponse(status, map[string]any{"error": e})
 }

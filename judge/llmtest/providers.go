@@ -30,12 +30,12 @@ func Providers() []Named {
 	}
 }
 
-// formed answers in the form that was asked for.
-func formed(q Question, t Thought) Response {
+// formResponse answers in the form that was asked for.
+func formResponse(q Question, t Thought) Response {
 	if q.Rung == llm.RungTool {
-		return called(t.text(""))
+		return toolCallResponse(t.text(""))
 	}
-	return completion(t.text(q.Nonce), "stop", nil)
+	return completionResponse(t.text(q.Nonce), "stop", nil)
 }
 
 // documented are the parameters that OpenAI takes of those that a judge could send.
@@ -51,32 +51,32 @@ func OpenAI() Personality {
 	return func(q Question, think func() Thought) Response {
 		for _, name := range slices.Sorted(maps.Keys(q.Raw)) {
 			if !slices.Contains(documented, name) {
-				return refused(400, "Unrecognized request argument supplied: "+name, "invalid_request_error", "", "")
+				return errorResponse(400, "Unrecognized request argument supplied: "+name, "invalid_request_error", "", "")
 			}
 		}
 		switch {
 		case q.has("parallel_tool_calls") && !q.has("tools"):
-			return refused(400, "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.", "invalid_request_error", "", "parallel_tool_calls")
-		case q.Rung == llm.RungJSONSchema && !q.strict():
-			return refused(400, "Invalid schema for response_format 'verdict': In context=(), 'additionalProperties' is required to be supplied and to be false.", "invalid_request_error", "", "response_format")
+			return errorResponse(400, "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.", "invalid_request_error", "", "parallel_tool_calls")
+		case q.Rung == llm.RungJSONSchema && !q.isStrict():
+			return errorResponse(400, "Invalid schema for response_format 'verdict': In context=(), 'additionalProperties' is required to be supplied and to be false.", "invalid_request_error", "", "response_format")
 		case q.Rung == llm.RungJSONObject && !strings.Contains(strings.ToLower(q.System+q.User), "json"):
-			return refused(400, "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.", "invalid_request_error", "", "messages")
+			return errorResponse(400, "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.", "invalid_request_error", "", "messages")
 		}
-		return formed(q, think())
+		return formResponse(q, think())
 	}
 }
 
 // OpenRouter answers 200 with an error while the provider behind it is down, which
 // is so for the first request.
 func OpenRouter() Personality {
-	return Then(1, Always(encoded(200, map[string]any{"error": map[string]any{
+	return Then(1, Always(jsonResponse(200, map[string]any{"error": map[string]any{
 		"message": "Provider returned error", "code": 502, "metadata": map[string]any{"raw": "upstream connect error", "provider_name": "Example"},
 	}})), OpenAI())
 }
 
 // LiteLLM passes on what is behind it, the first time an answer without a choice.
 func LiteLLM() Personality {
-	return Then(1, Always(encoded(200, map[string]any{
+	return Then(1, Always(jsonResponse(200, map[string]any{
 		"id": "chatcmpl-0", "object": "chat.completion", "created": 1790000000, "model": "reported-model", "choices": []any{},
 	})), OpenAI())
 }
@@ -87,11 +87,11 @@ func Reasoning() Personality {
 	return func(q Question, think func() Thought) Response {
 		switch {
 		case q.has("temperature"):
-			return refused(400, "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.", "invalid_request_error", "unsupported_value", "temperature")
+			return errorResponse(400, "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.", "invalid_request_error", "unsupported_value", "temperature")
 		case q.has("max_tokens"):
-			return refused(400, "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", "invalid_request_error", "unsupported_parameter", "max_tokens")
+			return errorResponse(400, "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", "invalid_request_error", "unsupported_parameter", "max_tokens")
 		}
-		return formed(q, think())
+		return formResponse(q, think())
 	}
 }
 
@@ -100,13 +100,13 @@ func Reasoning() Personality {
 func Azure() Personality {
 	return func(q Question, think func() Thought) Response {
 		if strings.Contains(strings.ToLower(q.User), "jailbreak") {
-			return encoded(400, map[string]any{"error": map[string]any{
+			return jsonResponse(400, map[string]any{"error": map[string]any{
 				"message": "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
 				"code":    "content_filter", "param": "prompt", "status": 400,
 				"innererror": map[string]any{"code": "ResponsibleAIPolicyViolation", "content_filter_result": map[string]any{"jailbreak": map[string]any{"filtered": true, "detected": true}}},
 			}})
 		}
-		r := formed(q, think())
+		r := formResponse(q, think())
 		r.Body = strings.Replace(r.Body, `"finish_reason"`, `"content_filter_results":{"hate":{"filtered":false,"severity":"safe"},"protected_material_code":[]},"finish_reason"`, 1)
 		return r
 	}
@@ -118,9 +118,9 @@ func AnthropicCompat() Personality {
 	return func(q Question, think func() Thought) Response {
 		t := think()
 		if q.Rung == llm.RungTool {
-			return called(t.text(""))
+			return toolCallResponse(t.text(""))
 		}
-		return completion("Here is my assessment:\n\n```json\n"+t.text(q.Nonce)+"\n```", "stop", nil)
+		return completionResponse("Here is my assessment:\n\n```json\n"+t.text(q.Nonce)+"\n```", "stop", nil)
 	}
 }
 
@@ -128,16 +128,16 @@ func AnthropicCompat() Personality {
 func Gemini() Personality {
 	return func(q Question, think func() Thought) Response {
 		if q.has("seed") && q.Raw["seed"] != float64(0) {
-			return encoded(400, []any{map[string]any{"error": map[string]any{"code": 400, "message": "Invalid JSON payload received. Unknown name \"seed\"", "status": "INVALID_ARGUMENT"}}})
+			return jsonResponse(400, []any{map[string]any{"error": map[string]any{"code": 400, "message": "Invalid JSON payload received. Unknown name \"seed\"", "status": "INVALID_ARGUMENT"}}})
 		}
-		return formed(q, think())
+		return formResponse(q, think())
 	}
 }
 
 // Ollama puts what a model thinks beside the answer, and counts few tokens.
 func Ollama() Personality {
 	return func(q Question, think func() Thought) Response {
-		r := completion(think().text(q.Nonce), "stop", map[string]any{"reasoning": `I first thought {"approved": false, "confidence": 0.1}.`})
+		r := completionResponse(think().text(q.Nonce), "stop", map[string]any{"reasoning": `I first thought {"approved": false, "confidence": 0.1}.`})
 		r.Body = strings.Replace(r.Body, `"fp_1"`, `"fp_ollama"`, 1)
 		return r
 	}
@@ -146,7 +146,7 @@ func Ollama() Personality {
 // VLLM without a reasoning parser leaves the thinking in the content.
 func VLLM() Personality {
 	return func(q Question, think func() Thought) Response {
-		return completion("<think>\nMaybe {\"approved\": false, \"confidence\": 0.3}?\n</think>\n\n"+think().text(q.Nonce), "stop", nil)
+		return completionResponse("<think>\nMaybe {\"approved\": false, \"confidence\": 0.3}?\n</think>\n\n"+think().text(q.Nonce), "stop", nil)
 	}
 }
 
@@ -154,24 +154,24 @@ func VLLM() Personality {
 func LMStudio() Personality {
 	return func(q Question, think func() Thought) Response {
 		if !strings.HasPrefix(q.Path, "/v1/") {
-			return encoded(200, map[string]any{"error": fmt.Sprintf("Unexpected endpoint or method. (POST %s)", q.Path)})
+			return jsonResponse(200, map[string]any{"error": fmt.Sprintf("Unexpected endpoint or method. (POST %s)", q.Path)})
 		}
 		if q.Rung == llm.RungJSONObject {
-			return encoded(400, map[string]any{"error": "'response_format.type' must be 'json_schema' or 'text'"})
+			return jsonResponse(400, map[string]any{"error": "'response_format.type' must be 'json_schema' or 'text'"})
 		}
-		return formed(q, think())
+		return formResponse(q, think())
 	}
 }
 
 // LlamaCpp is still loading its model at the first request, and downgrades a tool
 // choice that is an object to none.
 func LlamaCpp() Personality {
-	loading := encoded(503, map[string]any{"error": map[string]any{"code": 503, "message": "Loading model", "type": "unavailable_error"}})
+	loading := jsonResponse(503, map[string]any{"error": map[string]any{"code": 503, "message": "Loading model", "type": "unavailable_error"}})
 	return Then(1, Always(loading), func(q Question, think func() Thought) Response {
 		if _, object := q.Raw["tool_choice"].(map[string]any); object {
-			return completion("I approve.", "stop", nil)
+			return completionResponse("I approve.", "stop", nil)
 		}
-		return formed(q, think())
+		return formResponse(q, think())
 	})
 }
 
@@ -180,12 +180,12 @@ func DeepSeek() Personality {
 	return func(q Question, think func() Thought) Response {
 		switch q.Rung {
 		case llm.RungJSONSchema:
-			return refused(400, "This response_format type is unavailable now: json_schema is not supported", "invalid_request_error", "invalid_request_error", "")
+			return errorResponse(400, "This response_format type is unavailable now: json_schema is not supported", "invalid_request_error", "invalid_request_error", "")
 		case llm.RungTool:
-			return refused(400, "deepseek-reasoner does not support this tool_choice", "invalid_request_error", "invalid_request_error", "")
+			return errorResponse(400, "deepseek-reasoner does not support this tool_choice", "invalid_request_error", "invalid_request_error", "")
 		case llm.RungJSONObject, llm.RungPrompt:
 		}
-		return completion(think().text(q.Nonce), "stop", map[string]any{"reasoning_content": "thinking"})
+		return completionResponse(think().text(q.Nonce), "stop", map[string]any{"reasoning_content": "thinking"})
 	}
 }
 
@@ -193,9 +193,9 @@ func DeepSeek() Personality {
 func Groq() Personality {
 	return func(q Question, think func() Thought) Response {
 		if q.Rung == llm.RungJSONSchema {
-			return refused(400, "This model does not support response format `json_schema`. See supported models.", "invalid_request_error", "", "")
+			return errorResponse(400, "This model does not support response format `json_schema`. See supported models.", "invalid_request_error", "", "")
 		}
-		return formed(q, think())
+		return formResponse(q, think())
 	}
 }
 
@@ -203,9 +203,9 @@ func Groq() Personality {
 func Mistral() Personality {
 	return func(q Question, think func() Thought) Response {
 		if q.has("seed") {
-			return encoded(422, map[string]any{"detail": []any{map[string]any{"type": "extra_forbidden", "loc": []any{"body", "seed"}, "msg": "Extra inputs are not permitted", "input": 0}}})
+			return jsonResponse(422, map[string]any{"detail": []any{map[string]any{"type": "extra_forbidden", "loc": []any{"body", "seed"}, "msg": "Extra inputs are not permitted", "input": 0}}})
 		}
-		return formed(q, think())
+		return formResponse(q, think())
 	}
 }
 
@@ -214,10 +214,10 @@ func PromptOnly() Personality {
 	return func(q Question, think func() Thought) Response {
 		switch {
 		case q.has("response_format"):
-			return refused(400, "Unrecognized request argument supplied: response_format", "invalid_request_error", "", "")
+			return errorResponse(400, "Unrecognized request argument supplied: response_format", "invalid_request_error", "", "")
 		case q.has("tools"):
-			return refused(400, "Unrecognized request argument supplied: tools", "invalid_request_error", "", "")
+			return errorResponse(400, "Unrecognized request argument supplied: tools", "invalid_request_error", "", "")
 		}
-		return completion("Sure! "+think().text(q.Nonce), "stop", nil)
+		return completionResponse("Sure! "+think().text(q.Nonce), "stop", nil)
 	}
 }

@@ -35,9 +35,9 @@ var (
 	nonceText     = regexp.MustCompile(`"nonce": ?"([^"]+)"`)
 )
 
-// parse takes a body apart. What is not there stays empty: a provider answers what
+// parseQuestion takes a body apart. What is not there stays empty: a provider answers what
 // it does not understand, too.
-func parse(n int, path string, body []byte) Question {
+func parseQuestion(n int, path string, body []byte) Question {
 	q := Question{N: n, Path: path, Documents: map[string]string{}, Rung: llm.RungPrompt}
 	if json.Unmarshal(body, &q.Raw) != nil {
 		return q
@@ -79,9 +79,9 @@ func parse(n int, path string, body []byte) Question {
 // has reports whether the body has a member.
 func (q Question) has(member string) bool { _, ok := q.Raw[member]; return ok }
 
-// strict reports whether the schema asked for is one that is enforced: an object
+// isStrict reports whether the schema asked for is one that is enforced: an object
 // that names all of its members as required and allows no others.
-func (q Question) strict() bool {
+func (q Question) isStrict() bool {
 	format, _ := q.Raw["response_format"].(map[string]any)
 	named, _ := format["json_schema"].(map[string]any)
 	schema, _ := named["schema"].(map[string]any)
@@ -97,13 +97,13 @@ func (q Question) quotes() []string {
 	for _, name := range []string{"data", "evidence", "context"} {
 		var v any
 		if json.Unmarshal([]byte(q.Documents[name]), &v) == nil {
-			collect(v, &out)
+			collectStrings(v, &out)
 		}
 	}
 	return out
 }
 
-func collect(v any, out *[]string) {
+func collectStrings(v any, out *[]string) {
 	switch v := v.(type) {
 	case string:
 		if r := []rune(strings.Join(strings.Fields(v), " ")); strings.ContainsFunc(v, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
@@ -116,11 +116,11 @@ func collect(v any, out *[]string) {
 		}
 		slices.Sort(keys)
 		for _, k := range keys {
-			collect(v[k], out)
+			collectStrings(v[k], out)
 		}
 	case []any:
 		for _, item := range v {
-			collect(item, out)
+			collectStrings(item, out)
 		}
 	case float64, bool:
 		raw, err := json.Marshal(v)

@@ -80,27 +80,27 @@ type Config struct {
 
 // WithDefaults returns c with every zero field set to its default.
 func (c Config) WithDefaults() Config {
-	def(&c.Workers, 3)
-	def(&c.PerCaller, max(1, c.Workers-1))
-	def(&c.Queue, 2048)
-	def(&c.Wait, 10*time.Second)
-	def(&c.Soft, 50*time.Millisecond)
-	def(&c.Hard, 200*time.Millisecond)
-	def(&c.Total, time.Second)
-	def(&c.Read, 5*time.Second)
-	def(&c.Start, 10*time.Second)
-	def(&c.ScriptMemory, 32<<20)
-	def(&c.WorkerMemory, 128<<20)
-	def(&c.MaxSource, 16<<10)
-	def(&c.MaxSchema, 64<<10)
-	def(&c.MaxInput, 1<<20)
-	def(&c.MaxScripts, 64)
-	def(&c.Recycle, 10_000)
-	def(&c.ScriptStrikes, 3)
-	def(&c.OwnerStrikes, 10)
-	def(&c.StrikeWindow, 10*time.Minute)
-	def(&c.QuarantineFor, time.Hour)
-	def(&c.CallerQuarantineFor, time.Minute)
+	setDefault(&c.Workers, 3)
+	setDefault(&c.PerCaller, max(1, c.Workers-1))
+	setDefault(&c.Queue, 2048)
+	setDefault(&c.Wait, 10*time.Second)
+	setDefault(&c.Soft, 50*time.Millisecond)
+	setDefault(&c.Hard, 200*time.Millisecond)
+	setDefault(&c.Total, time.Second)
+	setDefault(&c.Read, 5*time.Second)
+	setDefault(&c.Start, 10*time.Second)
+	setDefault(&c.ScriptMemory, 32<<20)
+	setDefault(&c.WorkerMemory, 128<<20)
+	setDefault(&c.MaxSource, 16<<10)
+	setDefault(&c.MaxSchema, 64<<10)
+	setDefault(&c.MaxInput, 1<<20)
+	setDefault(&c.MaxScripts, 64)
+	setDefault(&c.Recycle, 10_000)
+	setDefault(&c.ScriptStrikes, 3)
+	setDefault(&c.OwnerStrikes, 10)
+	setDefault(&c.StrikeWindow, 10*time.Minute)
+	setDefault(&c.QuarantineFor, time.Hour)
+	setDefault(&c.CallerQuarantineFor, time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -110,7 +110,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-func def[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value

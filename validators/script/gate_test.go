@@ -32,7 +32,7 @@ func TestGate(t *testing.T) {
 		{"closing first", Script{Kind: Validator, Source: strings.Repeat(")", 30) + strings.Repeat("(", 65)}, "deeper than 64"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := gate(c.script, 100, 200)
+			got := checkSource(c.script, 100, 200)
 			if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 				t.Errorf("gate says %q, want %q", got, c.want)
 			}
@@ -49,8 +49,8 @@ func FuzzGate(f *testing.F) {
 		if validator {
 			s.Kind = Validator
 		}
-		if wrong := gate(s, 1024, 1024); wrong == "" {
-			if len(source) > 1024 || !utf8.ValidString(source) || strings.ContainsRune(source, 0) || strings.TrimSpace(source) == "" || deepest(source) > maxNesting {
+		if wrong := checkSource(s, 1024, 1024); wrong == "" {
+			if len(source) > 1024 || !utf8.ValidString(source) || strings.ContainsRune(source, 0) || strings.TrimSpace(source) == "" || bracketDepth(source) > maxNesting {
 				t.Errorf("%q passed", source)
 			}
 		} else if !utf8.ValidString(wrong) || len(wrong) > 300 {

@@ -38,14 +38,14 @@ type place struct{ line, column int }
 func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Script) (*job, error) {
 	n := len(routes) + len(validators)
 	j := &job{
-		pool: p, caller: caller, party: answerable(caller, owner), op: op, routes: len(routes), route: -1, fault: -1,
+		pool: p, caller: caller, party: responsibleParty(caller, owner), op: op, routes: len(routes), route: -1, fault: -1,
 		scripts: make([]Script, 0, n), results: make([]Result, n), began: time.Now(),
 	}
 	j.scripts = append(append(j.scripts, routes...), validators...)
 	for i, s := range j.scripts {
-		if wrong := gate(s, p.cfg.MaxSource, p.cfg.MaxSchema); wrong != "" {
+		if wrong := checkSource(s, p.cfg.MaxSource, p.cfg.MaxSchema); wrong != "" {
 			j.settle(i, Result{Code: BadSource, Detail: wrong})
-		} else if until, all := p.quarantine.holds(j.party, s); !until.IsZero() {
+		} else if until, all := p.quarantine.quarantinedUntil(j.party, s); !until.IsZero() {
 			p.stats.quarantined.Add(1)
 			if j.party.isHeld() {
 				return nil, &QuarantineError{RetryAfter: until.Sub(p.cfg.Now())}
@@ -62,9 +62,9 @@ func (j *job) settle(i int, r Result) {
 	j.results[i] = r
 }
 
-// next prepares the request for all that can be asked in one trip; false when
+// prepareRequest prepares the request for all that can be asked in one trip; false when
 // nothing is left to ask.
-func (j *job) next() bool {
+func (j *job) prepareRequest() bool {
 	j.asked, j.reached = j.asked[:0], 0
 	j.request = Request{
 		Op: j.op, Sources: j.request.Sources[:0],
@@ -186,9 +186,9 @@ func (j *job) secondChance(i int, late bool) bool {
 	return true
 }
 
-// running is the script that the worker was at when it died: the one behind the
+// runningScript is the script that the worker was at when it died: the one behind the
 // last outcome, -1 when there is none.
-func (j *job) running() int {
+func (j *job) runningScript() int {
 	at := j.reached
 	if at < j.request.Routes && j.route >= 0 {
 		at = j.request.Routes // routes behind the one that was true do not run
@@ -199,10 +199,10 @@ func (j *job) running() int {
 	return j.asked[at]
 }
 
-// died settles what the death of a worker says about the script it was at. The
+// settleDeath settles what the death of a worker says about the script it was at. The
 // error is the sandbox's own failure.
-func (j *job) died(why cause, cause error) error {
-	i := j.running()
+func (j *job) settleDeath(why cause, cause error) error {
+	i := j.runningScript()
 	code := Code("")
 	switch why {
 	case outOfTime:
@@ -237,8 +237,8 @@ func (j *job) died(why cause, cause error) error {
 	return nil
 }
 
-// overdue ends what is left when the batch has used up its time.
-func (j *job) overdue() bool {
+// settleOverdue ends what is left when the batch has used up its time.
+func (j *job) settleOverdue() bool {
 	if j.spent < j.pool.cfg.Total {
 		return false
 	}

@@ -27,7 +27,7 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 		j := newJob(t, p, OpRun, Script{Name: "n", Kind: Validator, Source: "() => true"})
 		before := p.Stats().Retries
 		for try := range 2 {
-			if again := j.next(); !again {
+			if again := j.prepareRequest(); !again {
 				if try == 0 || late {
 					t.Fatalf("late %t: nothing to ask in try %d", late, try)
 				}
@@ -35,7 +35,7 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 			}
 			j.accept(&Outcome{Index: 0, Last: true, Code: Timeout, Late: late})
 		}
-		if j.next() || j.results[0].Code != Timeout {
+		if j.prepareRequest() || j.results[0].Code != Timeout {
 			t.Errorf("late %t: ended with %+v", late, j.results[0])
 		}
 		if got := p.Stats().Retries - before; (got == 1) != late {
@@ -56,11 +56,11 @@ func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
 	for _, op := range []Op{OpCheck, OpRun} {
 		j := newJob(t, p, op, Script{Name: "n", Kind: Validator, Source: "() => true"})
 		tries := 0
-		for ; j.next(); tries++ {
+		for ; j.prepareRequest(); tries++ {
 			if tries == 5 {
 				t.Fatal("it is asked again and again")
 			}
-			if err := j.died(outOfTime, errors.New("killed")); err != nil {
+			if err := j.settleDeath(outOfTime, errors.New("killed")); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -27,28 +27,28 @@ type lane struct {
 // lease waits in the caller's line and takes a worker. release gives the caller's place
 // back.
 func (p *Pool) lease(ctx context.Context, l *lane, caller string) (w *process, release func(), err error) {
-	release, err = p.wait(ctx, l, caller)
+	release, err = p.waitTurn(ctx, l, caller)
 	if err != nil {
 		return nil, nil, err
 	}
-	if w, err = p.take(ctx, l); err != nil {
+	if w, err = p.takeWorker(ctx, l); err != nil {
 		release()
 		return nil, nil, err
 	}
 	return w, release, nil
 }
 
-// take takes an idle worker, or starts one.
-func (p *Pool) take(ctx context.Context, l *lane) (*process, error) {
+// takeWorker takes an idle worker, or starts one.
+func (p *Pool) takeWorker(ctx context.Context, l *lane) (*process, error) {
 	for w := l.pop(); w != nil; w = l.pop() {
 		select {
 		case <-w.exited: // somebody killed it while it had nothing to do
-			p.bury(l, w, w.buried(vanished), nil, party{})
+			p.recordDeath(l, w, w.waitDeath(vanished), nil, party{})
 		default:
 			return w, nil
 		}
 	}
-	w, err := p.start(ctx, l)
+	w, err := p.startWorker(ctx, l)
 	switch {
 	case err == nil:
 		return w, nil
@@ -61,8 +61,8 @@ func (p *Pool) take(ctx context.Context, l *lane) (*process, error) {
 // errWaited ends a wait that took as long as Config.Wait.
 var errWaited = errors.New("no worker became free in time")
 
-// wait waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
-func (p *Pool) wait(ctx context.Context, l *lane, caller string) (release func(), err error) {
+// waitTurn waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
+func (p *Pool) waitTurn(ctx context.Context, l *lane, caller string) (release func(), err error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -116,9 +116,9 @@ func (l *lane) putBack(w *process) {
 	l.mu.Unlock()
 }
 
-// warm starts a worker in the background, unless that is under way or there are
+// warmUp starts a worker in the background, unless that is under way or there are
 // more than enough.
-func (p *Pool) warm(l *lane) {
+func (p *Pool) warmUp(l *lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.warming || l.count > l.size {
@@ -126,7 +126,7 @@ func (p *Pool) warm(l *lane) {
 	}
 	l.warming = true
 	p.tasks.Go(func() {
-		w, err := p.start(p.life, l)
+		w, err := p.startWorker(p.life, l)
 		l.mu.Lock()
 		l.warming = false
 		l.mu.Unlock()
@@ -138,16 +138,16 @@ func (p *Pool) warm(l *lane) {
 	})
 }
 
-// start starts a worker. It is the callers' time: ctx bounds it.
-func (p *Pool) start(ctx context.Context, l *lane) (*process, error) {
+// startWorker starts a worker. It is the callers' time: ctx bounds it.
+func (p *Pool) startWorker(ctx context.Context, l *lane) (*process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
-	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.saw)
+	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.recordMemory)
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		// It ended before its first word: a machine that is out of processes or memory for a
 		// moment does that. A program that is no worker does it again.
-		w, err = startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.saw)
+		w, err = startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.recordMemory)
 	}
 	switch {
 	case p.life.Err() != nil && w == nil:
@@ -177,8 +177,8 @@ func (p *Pool) start(ctx context.Context, l *lane) (*process, error) {
 	return w, nil
 }
 
-// bury takes a dead worker off the books.
-func (p *Pool) bury(l *lane, w *process, why cause, err error, who party) {
+// recordDeath takes a dead worker off the books.
+func (p *Pool) recordDeath(l *lane, w *process, why cause, err error, who party) {
 	switch why {
 	case outOfTime:
 		p.stats.kills.Add(1)

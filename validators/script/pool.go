@@ -66,7 +66,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	p.check.queue = fairshare.New(fairshare.Config{Permits: 1, Waiting: cfg.Queue})
 	p.eval.size, p.check.size = cfg.Workers, 1
 	if cfg.Warm {
-		p.warm(&p.eval)
+		p.warmUp(&p.eval)
 	}
 	return p, nil
 }
@@ -94,7 +94,7 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	}
 	j.request.Now, j.request.Seed = b.Now.UnixNano(), b.Seed
 	j.request.Data, j.request.Context, j.request.Evidence = b.Data, b.Context, b.Evidence
-	unhardened, err := p.do(ctx, &p.eval, j)
+	unhardened, err := p.runJob(ctx, &p.eval, j)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -120,7 +120,7 @@ func (p *Pool) Validate(ctx context.Context, caller string, owner Owner, schemas
 		return SchemaReply{}, err
 	}
 	j.request.Data = document
-	unhardened, err := p.do(ctx, &p.eval, j)
+	unhardened, err := p.runJob(ctx, &p.eval, j)
 	if err != nil {
 		return SchemaReply{}, err
 	}
@@ -147,7 +147,7 @@ func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []
 		if err != nil {
 			return nil, err
 		}
-		if _, err := p.do(ctx, &p.check, j); err != nil {
+		if _, err := p.runJob(ctx, &p.check, j); err != nil {
 			return nil, err
 		}
 		for i, r := range j.results {
@@ -164,18 +164,18 @@ func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []
 	return problems, nil
 }
 
-// do asks workers until nothing about the job is undecided.
-func (p *Pool) do(ctx context.Context, l *lane, j *job) (unhardened []string, err error) {
+// runJob asks workers until nothing about the job is undecided.
+func (p *Pool) runJob(ctx context.Context, l *lane, j *job) (unhardened []string, err error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
 	defer p.tasks.Done()
 	p.stats.calls.Add(1)
-	for j.next() {
-		if j.overdue() {
+	for j.prepareRequest() {
+		if j.settleOverdue() {
 			continue
 		}
-		if unhardened, err = p.trip(ctx, l, j); err != nil {
+		if unhardened, err = p.askOnce(ctx, l, j); err != nil {
 			return nil, err
 		}
 	}
@@ -185,8 +185,8 @@ func (p *Pool) do(ctx context.Context, l *lane, j *job) (unhardened []string, er
 	return unhardened, nil
 }
 
-// trip asks one worker once.
-func (p *Pool) trip(ctx context.Context, l *lane, j *job) ([]string, error) {
+// askOnce asks one worker once.
+func (p *Pool) askOnce(ctx context.Context, l *lane, j *job) ([]string, error) {
 	w, release, err := p.lease(ctx, l, j.caller)
 	if err != nil {
 		return nil, err
@@ -206,15 +206,15 @@ func (p *Pool) trip(ctx context.Context, l *lane, j *job) ([]string, error) {
 		}
 		return w.unhardened, nil
 	}
-	p.bury(l, w, why, cause, j.party)
+	p.recordDeath(l, w, why, cause, j.party)
 	switch why {
 	case cancelled:
 		return nil, ctx.Err()
 	case discarded:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
 	}
-	p.warm(l) // the next one to lose a worker shall not wait for its successor
-	return w.unhardened, j.died(why, cause)
+	p.warmUp(l) // the next one to lose a worker shall not wait for its successor
+	return w.unhardened, j.settleDeath(why, cause)
 }
 
 // enter registers a call, so that Close can wait for it.

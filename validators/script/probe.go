@@ -32,7 +32,7 @@ var errProbeEnded = errors.New("the worker ended without an answer")
 
 func (p *Pool) probe(ctx context.Context) error {
 	var own lane
-	w, err := p.start(ctx, &own)
+	w, err := p.startWorker(ctx, &own)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ type process struct {
 // startProcess starts a worker and waits for its first word. saw is told how much
 // memory the worker used when it is killed; nil for nobody.
 func startProcess(ctx context.Context, path string, setup Setup, limit time.Duration, saw func(memory int64)) (*process, error) {
-	p, err := spawn(path)
+	p, err := spawnProcess(path)
 	if err != nil {
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
@@ -78,7 +78,7 @@ func startProcess(ctx context.Context, path string, setup Setup, limit time.Dura
 		<-p.exited
 		if ctx.Err() != nil {
 			err = ctx.Err()
-		} else if p.hear(); p.words != "" {
+		} else if p.readLastWords(); p.words != "" {
 			err = fmt.Errorf("%w (%s)", err, p.words)
 		}
 		p.release()
@@ -87,9 +87,9 @@ func startProcess(ctx context.Context, path string, setup Setup, limit time.Dura
 	return p, nil
 }
 
-// spawn starts the process with nothing of ours: three pipes, no environment,
+// spawnProcess starts the process with nothing of ours: three pipes, no environment,
 // no other descriptor, not our process group.
-func spawn(path string) (*process, error) {
+func spawnProcess(path string) (*process, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func spawn(path string) (*process, error) {
 		return nil, errors.Join(err, inW.Close(), outR.Close(), errR.Close())
 	}
 	p := &process{cmd: cmd, in: inW, out: outR, errs: errR, exited: make(chan struct{})}
-	widen(inW)
+	widenPipe(inW)
 	go func() {
 		_ = cmd.Wait() // the state is read from cmd.ProcessState
 		close(p.exited)
@@ -162,12 +162,12 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 	p.frame = EndFrame(q.AppendTo(BeginFrame(p.frame)))
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
-		defer func() { p.spare(stop()) }()
+		defer func() { p.settleKill(stop()) }()
 	}
 	p.timer.Reset(hard)
-	defer func() { p.spare(p.timer.Stop()) }()
+	defer func() { p.settleKill(p.timer.Stop()) }()
 	if _, err := p.in.Write(p.frame); err != nil {
-		return p.buried(vanished), fmt.Errorf("send request: %w", err)
+		return p.waitDeath(vanished), fmt.Errorf("send request: %w", err)
 	}
 	next := 0
 	for {
@@ -176,14 +176,14 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 		if p.content, err = ReadFrame(p.out, p.content[:0], MaxReplyFrame); err == nil {
 			err = o.Decode(p.content)
 		} else if !errors.Is(err, errFrame) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return p.buried(vanished), fmt.Errorf("read outcome: %w", err)
+			return p.waitDeath(vanished), fmt.Errorf("read outcome: %w", err)
 		}
 		if err == nil && (o.ID != q.ID || o.Index < next || o.Index >= max(len(q.Sources), 1)) {
 			err = fmt.Errorf("%w: an outcome that was not asked for", errFrame)
 		}
 		if err != nil {
 			p.kill(garbled)
-			return p.buried(garbled), fmt.Errorf("read outcome: %w", err)
+			return p.waitDeath(garbled), fmt.Errorf("read outcome: %w", err)
 		}
 		next = o.Index + 1
 		p.leaving = p.leaving || o.Leaving
@@ -195,9 +195,9 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 	}
 }
 
-// spare notes whether a kill was called off in time. If not, the process must not
+// settleKill notes whether a kill was called off in time. If not, the process must not
 // be used again: its death would be charged to the next script.
-func (p *process) spare(inTime bool) {
+func (p *process) settleKill(inTime bool) {
 	if !inTime {
 		p.leaving = true
 	}
@@ -213,17 +213,17 @@ func (p *process) kill(why cause) {
 	}
 }
 
-// buried waits for the process to end and says why it did: our reason for
+// waitDeath waits for the process to end and says why it did: our reason for
 // killing it, else what its exit status tells. A process that closed its pipes
 // but lives is killed for the reason given.
-func (p *process) buried(lingers cause) cause {
+func (p *process) waitDeath(lingers cause) cause {
 	select {
 	case <-p.exited: // it ended by itself: its status is the better witness
 	case <-time.After(100 * time.Millisecond):
 		p.kill(lingers)
 		<-p.exited
 	}
-	p.hear()
+	p.readLastWords()
 	if why := cause(p.killed.Load()); why != alive {
 		return why
 	}
@@ -232,14 +232,14 @@ func (p *process) buried(lingers cause) cause {
 		return outOfSpace
 	case code == ExitStuck:
 		return outOfTime
-	case code >= 0 || faulted(p.cmd.ProcessState):
+	case code >= 0 || isFault(p.cmd.ProcessState):
 		return crashed
 	}
 	return vanished
 }
 
-// hear reads what the process printed when it ended, as one short line.
-func (p *process) hear() {
+// readLastWords reads what the process printed when it ended, as one short line.
+func (p *process) readLastWords() {
 	buf := make([]byte, 1024)
 	_ = p.errs.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	n, _ := io.ReadFull(p.errs, buf) // as much as there is

@@ -16,8 +16,8 @@ func systemEnv() []string { return nil }
 
 func rootDir() string { return "/" }
 
-// faulted says whether a process was ended by a fault of its own.
-func faulted(state *os.ProcessState) bool {
+// isFault says whether a process was ended by a fault of its own.
+func isFault(state *os.ProcessState) bool {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {
 		return false

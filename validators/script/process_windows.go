@@ -15,6 +15,6 @@ func systemEnv() []string { return []string{"SYSTEMROOT=" + os.Getenv("SYSTEMROO
 
 func rootDir() string { return "" }
 
-// faulted says whether a process was ended by a fault of its own; here such a
+// isFault says whether a process was ended by a fault of its own; here such a
 // process has an exit code.
-func faulted(*os.ProcessState) bool { return false }
+func isFault(*os.ProcessState) bool { return false }

@@ -29,7 +29,7 @@ type party struct {
 	caller string // "" where the owner alone answers
 }
 
-func answerable(caller string, owner Owner) party {
+func responsibleParty(caller string, owner Owner) party {
 	switch {
 	case owner.Trusted:
 		return party{caller: caller}
@@ -141,9 +141,9 @@ func (q *quarantine) prune(now time.Time) {
 	}
 }
 
-// holds says until when a script is not run for the party that answers for it, and
+// quarantinedUntil says until when a script is not run for the party that answers for it, and
 // whether none of its scripts is; zero: it is run.
-func (q *quarantine) holds(who party, s Script) (until time.Time, all bool) {
+func (q *quarantine) quarantinedUntil(who party, s Script) (until time.Time, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.records) == 0 { // the usual case costs no hashing of sources

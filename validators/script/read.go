@@ -38,7 +38,7 @@ type Report struct {
 // AppendTo appends the report to a frame.
 func (r *Report) AppendTo(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.ID)
-	b = append(b, flags(r.Leaving, r.Failed))
+	b = append(b, packFlags(r.Leaving, r.Failed))
 	return appendText(b, r.Answer)
 }
 
@@ -83,8 +83,8 @@ func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte,
 		p.giveBack(&p.check, w)
 		return answer, cause
 	}
-	p.bury(&p.check, w, why, cause, party{caller: caller})
-	p.warm(&p.check)
+	p.recordDeath(&p.check, w, why, cause, party{caller: caller})
+	p.warmUp(&p.check)
 	switch why {
 	case cancelled:
 		return nil, context.Cause(ctx)
@@ -102,26 +102,26 @@ func (p *process) read(ctx context.Context, document []byte, limit time.Duration
 	p.frame = EndFrame(q.AppendTo(BeginFrame(p.frame)))
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
-		defer func() { p.spare(stop()) }()
+		defer func() { p.settleKill(stop()) }()
 	}
 	p.timer.Reset(limit)
-	defer func() { p.spare(p.timer.Stop()) }()
+	defer func() { p.settleKill(p.timer.Stop()) }()
 	if _, err := p.in.Write(p.frame); err != nil {
-		return nil, p.buried(vanished), fmt.Errorf("send request: %w", err)
+		return nil, p.waitDeath(vanished), fmt.Errorf("send request: %w", err)
 	}
 	var r Report
 	content, err := ReadFrame(p.out, nil, MaxReport)
 	if err == nil {
 		err = r.Decode(content)
 	} else if !errors.Is(err, errFrame) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, p.buried(vanished), fmt.Errorf("read report: %w", err)
+		return nil, p.waitDeath(vanished), fmt.Errorf("read report: %w", err)
 	}
 	if err == nil && r.ID != q.ID {
 		err = fmt.Errorf("%w: a report that was not asked for", errFrame)
 	}
 	if err != nil {
 		p.kill(garbled)
-		return nil, p.buried(garbled), fmt.Errorf("read report: %w", err)
+		return nil, p.waitDeath(garbled), fmt.Errorf("read report: %w", err)
 	}
 	p.leaving = p.leaving || r.Leaving
 	if r.Failed {

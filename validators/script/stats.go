@@ -37,8 +37,8 @@ type counters struct {
 	queueTime, workers, peak                                        atomic.Int64
 }
 
-// saw keeps the greatest memory figure.
-func (c *counters) saw(bytes int64) {
+// recordMemory keeps the greatest memory figure.
+func (c *counters) recordMemory(bytes int64) {
 	for old := c.peak.Load(); bytes > old && !c.peak.CompareAndSwap(old, bytes); old = c.peak.Load() {
 	}
 }
@@ -48,7 +48,7 @@ func (p *Pool) Stats() Stats {
 	c := &p.stats
 	p.mu.Lock()
 	for w := range p.procs {
-		c.saw(peakMemory(w.cmd.Process.Pid))
+		c.recordMemory(peakMemory(w.cmd.Process.Pid))
 	}
 	p.mu.Unlock()
 	return Stats{

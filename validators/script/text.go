@@ -30,7 +30,7 @@ func Clean(s string, limit int) string {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			r = ' '
-		case hidden(r):
+		case isHidden(r):
 			continue
 		}
 		n := 1
@@ -64,15 +64,15 @@ func cleanTail(s string) bool {
 		return false
 	}
 	for _, r := range s {
-		if hidden(r) {
+		if isHidden(r) {
 			return false
 		}
 	}
 	return true
 }
 
-// hidden reports characters that act on a reader without being seen.
-func hidden(r rune) bool {
+// isHidden reports characters that act on a reader without being seen.
+func isHidden(r rune) bool {
 	switch {
 	case r < 0x20, r >= 0x7F && r <= 0x9F: // C0, DEL, C1
 		return true

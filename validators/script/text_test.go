@@ -44,7 +44,7 @@ func FuzzClean(f *testing.F) {
 			return
 		}
 		got := Clean(s, limit)
-		if !utf8.ValidString(got) || strings.ContainsFunc(got, hidden) {
+		if !utf8.ValidString(got) || strings.ContainsFunc(got, isHidden) {
 			t.Fatalf("%q is not clean", got)
 		}
 		if n := len(utf16.Encode([]rune(got))); n > limit {

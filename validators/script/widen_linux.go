@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// widen lets a request of usual size be written at once, without waiting for the
+// widenPipe lets a request of usual size be written at once, without waiting for the
 // worker to read. Failing is fine: the pipe then keeps its 64 KiB.
-func widen(pipe *os.File) {
+func widenPipe(pipe *os.File) {
 	const setPipeSize, size = 1031, 256 << 10 // F_SETPIPE_SZ
 	raw, err := pipe.SyscallConn()
 	if err != nil {

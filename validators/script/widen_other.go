@@ -4,4 +4,4 @@ package script
 
 import "os"
 
-func widen(*os.File) {}
+func widenPipe(*os.File) {}

@@ -217,7 +217,7 @@ func (q *Request) Decode(content []byte, intern func([]byte) string) error {
 func (o *Outcome) AppendTo(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, o.ID)
 	b = binary.AppendUvarint(b, uint64(o.Index)) //nolint:gosec // an index
-	b = append(b, flags(o.Last, o.Leaving, o.Valid, o.Late), codeByte(o.Code))
+	b = append(b, packFlags(o.Last, o.Leaving, o.Valid, o.Late), codeByte(o.Code))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(o.Confidence))
 	b = appendText(b, o.Reason)
 	b = appendTexts(b, o.Violations)
@@ -265,7 +265,7 @@ func (o *Outcome) Decode(content []byte) error {
 	return nil
 }
 
-func flags(bits ...bool) (b byte) {
+func packFlags(bits ...bool) (b byte) {
 	for i, set := range bits {
 		if set {
 			b |= 1 << i
