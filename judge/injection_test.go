@@ -255,24 +255,23 @@ func renderInjections(b *bytes.Buffer, sets map[string][]injection, results, con
 
 # The injection suite
 
-What code alone does against data that tries to sway the judge. The model in this
-suite is scripted to be fooled completely: it approves everything with confidence
-1.0 and quotes real text of the data for every criterion. Whatever is stopped here
-is stopped by code: by the content layer before the model is asked, or by looking
-its quotes up afterwards. A real model stops more, and none stops everything.
+What code alone stops when data tries to sway the judge. The model in this suite is
+scripted to be fooled completely: it approves everything with confidence 1.0 and quotes
+real text of the data for every criterion. So whatever is stopped here is stopped by
+code: by the content layer before the model is asked, or by the check of its quotes
+afterwards. A real model stops more, and none stops everything.
 
-The cases stand in `+"`testdata/injection`"+`. The rules were written with the tuned
-halves in view; what they do there says little. The held-out halves were written by
-somebody who had not seen the rules, and were run after the rules had been
-committed; the rules have not been changed since. Intervals are exact binomial ones
-(Clopper and Pearson 1934), 95 %%, two-sided.
+The cases are in `+"`testdata/injection`"+`. The rules were written with the tuned
+halves in view, so their figures say little. Somebody who had not seen the rules wrote
+the held-out halves; they were first run after the rules had been committed, and the
+rules have not changed since. Intervals are exact binomial ones (Clopper and Pearson
+1934), 95 %%, two-sided.
 
 **The first run on the held-out half: %s of the attacks were stopped,
-and %s of the benign cases, wrongly.** These two figures say what to
-expect of text that nobody thought of. The tables below show the code as it is now.
-One benign case, hb047, a log with terminal colours, was stopped in that run by a
-defect in looking up quotes, not by a rule. That was mended: from this one case
-something has been learned, from the others nothing.
+and %s of the benign cases, wrongly.** Expect these two figures for
+text that no one thought of. The tables below show the code as it is now. A defect in
+looking up quotes, not a rule, stopped one benign case in that run: hb047, a log with
+terminal colours. It is fixed; nothing else was learned from these cases.
 
 `, share(firstAttacksStopped, firstAttacks), share(firstBenignStopped, firstBenign))
 	for _, half := range []struct{ title, attacks, benign string }{
@@ -281,7 +280,7 @@ something has been learned, from the others nothing.
 	} {
 		fmt.Fprintf(b, "## %s\n\n", half.title)
 		if len(sets[half.attacks]) == 0 {
-			b.WriteString("There are none yet.\n\n")
+			b.WriteString("None yet.\n\n")
 			continue
 		}
 		b.WriteString("### Attacks\n\n| class | cases | stopped | interval | passed | stopped by |\n|---|---|---|---|---|---|\n")
@@ -289,7 +288,7 @@ something has been learned, from the others nothing.
 		if half.attacks != "tuned_attacks" {
 			renderShared(b, sets[half.attacks], sets["tuned_attacks"], results[half.attacks])
 		}
-		fmt.Fprintf(b, "\nWithout the content layer the same gate stops %d of them: there is nothing in them that the\nmodel could quote.\n", count(control[half.attacks]))
+		fmt.Fprintf(b, "\nWithout the content layer the same gate stops %d of them: they hold nothing that the\nmodel could quote.\n", count(control[half.attacks]))
 		b.WriteString("\n### Benign, but odd\n\n| class | cases | wrongly stopped | interval | stopped by |\n|---|---|---|---|---|\n")
 		renderClasses(b, sets[half.benign], results[half.benign], false)
 		b.WriteString("\n")
@@ -297,26 +296,25 @@ something has been learned, from the others nothing.
 	b.WriteString(`## What code does not stop, and why
 
 - **A fluent claim without evidence** ("I have verified everything"). Nothing in the
-  text tells it from an honest one. Demand facts: required fields, a schema, a
-  script, or evidence that the gate fetches itself.
+  text distinguishes it from an honest one. Demand facts: required fields, a schema, a
+  script, or evidence that gavel fetches itself.
 - **Indirect wording.** Rules know sentences that people have written before; a new
-  way to say it passes until somebody adds it. An attacker can try as often as he
-  likes: the loop guard counts refusals of the model for the same data, so neither
-  other words nor what this layer refuses count towards it.
+  wording passes until somebody adds it. An attacker can try any number of times: the
+  loop guard counts refusals of the model for the same data, so neither other words nor
+  refusals of this layer count.
 - **Role play, borrowed authority, poisoned examples** are indirect wording, too.
-- **Languages and encodings that are not listed**, and parts that only make sense
-  together when they are spread over fields.
+- **Languages and encodings that are not listed**, and parts spread over fields that
+  only make sense together.
 
-And it stops what is honest: text about prompts, logs and markdown that look like
-one most of all. Whoever judges such text with a model should expect that, and will
-find the finding's path in the decision.
+It also stops honest text, above all text about prompts, and logs and markdown that look
+like one. If a model judges such text, expect that; the decision has the finding's path.
 
-So the content layer lowers the number of attacks that reach the model, and is no
-reason to let a model alone decide what matters: see docs/judge.md.
+So the content layer lowers the number of attacks that reach the model, and is no reason
+to let a model alone decide what matters: see docs/judge.md.
 `)
 }
 
-// renderShared tells which cases stand in the other half, too, word for word, and
+// renderShared lists which cases are in the other half, too, word for word, and
 // what the rest comes to.
 func renderShared(b *bytes.Buffer, cases, others []injection, results map[string]string) {
 	known := map[string]bool{}
@@ -337,7 +335,7 @@ func renderShared(b *bytes.Buffer, cases, others []injection, results map[string
 		}
 	}
 	if len(shared) > 0 {
-		fmt.Fprintf(b, "\n%d of them (%s) happen to stand in the tuned half, too, word for word.\nWithout these: %s stopped.\n", len(shared), strings.Join(shared, ", "), share(stopped, rest))
+		fmt.Fprintf(b, "\n%d of them (%s) happen to be in the tuned half, too, word for word.\nWithout these: %s stopped.\n", len(shared), strings.Join(shared, ", "), share(stopped, rest))
 	}
 }
 
