@@ -32,6 +32,9 @@ type bulkKey struct{}
 // few connections gives such reads their own.
 func IsBulkRead(ctx context.Context) bool { return ctx.Value(bulkKey{}) != nil }
 
+// permitKey finds the bulk read that a context belongs to.
+type permitKey struct{}
+
 // bulkRead is a bulk read in progress. It belongs to one goroutine.
 type bulkRead struct {
 	queue   *fairshare.Queue
@@ -46,7 +49,7 @@ type bulkRead struct {
 // beginBulkRead waits for a permit. The context marks the reads that are made with it; end
 // must be called. A bulk read within another one goes on with its permit.
 func (e *Engine) beginBulkRead(ctx context.Context, p Principal) (context.Context, *bulkRead, error) {
-	if b, ok := ctx.Value(bulkKey{}).(*bulkRead); ok {
+	if b, ok := ctx.Value(permitKey{}).(*bulkRead); ok {
 		b.depth++
 		return ctx, b, nil
 	}
@@ -54,7 +57,7 @@ func (e *Engine) beginBulkRead(ctx context.Context, p Principal) (context.Contex
 	if err := b.acquire(ctx); err != nil {
 		return nil, nil, err
 	}
-	return context.WithValue(ctx, bulkKey{}, b), b, nil
+	return context.WithValue(BulkRead(ctx), permitKey{}, b), b, nil
 }
 
 func (b *bulkRead) acquire(ctx context.Context) error {
@@ -109,7 +112,7 @@ func (b *bulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pag
 
 // yieldBulkRead is yield of the bulk read that a context belongs to, if it does.
 func yieldBulkRead(ctx context.Context) error {
-	if b, ok := ctx.Value(bulkKey{}).(*bulkRead); ok {
+	if b, ok := ctx.Value(permitKey{}).(*bulkRead); ok {
 		return b.yield(ctx)
 	}
 	return nil

@@ -87,7 +87,7 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, 
 		return JudgeConfig{}, err
 	}
 	var err error
-	if c.Hash, err = c.digest(); err != nil {
+	if c.Hash, err = hashJudgeConfig(c); err != nil {
 		return JudgeConfig{}, internal("encode the judge configuration", err)
 	}
 	return c, nil
@@ -135,8 +135,8 @@ func mayConfigureAgain(p Principal, revisions []JudgeConfig) error {
 	}
 }
 
-// digest is what Hash has to be.
-func (c JudgeConfig) digest() (string, error) {
+// hashJudgeConfig computes what Hash has to be.
+func hashJudgeConfig(c JudgeConfig) (string, error) {
 	body, err := json.Marshal(c.Settings)
 	if err != nil {
 		return "", err

@@ -104,7 +104,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 		if err != nil {
 			return DecisionsResult{}, false, err
 		}
-		if !q.finds(ev, entry) {
+		if !matchesShown(q, ev, entry) {
 			hidden = true
 			continue
 		}
@@ -123,19 +123,16 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	return out, hidden, nil
 }
 
-// finds reports whether a query selects a decision as it is shown, too: what was masked is
-// not found by guessing it.
-func (q DecisionQuery) finds(ev record.Event, shown HistoryEntry) bool {
+// matchesShown reports whether a query selects a decision as it is shown, too: what was
+// masked is not found by guessing it.
+func matchesShown(q DecisionQuery, ev record.Event, shown HistoryEntry) bool {
 	if q.Action != "" && shown.Action != q.Action {
 		return false
-	}
-	if q.Text == "" {
-		return true
 	}
 	d := *ev.Decision
 	d.Reasoning, d.Findings = shown.Reasoning, shown.Findings
 	ev.Decision = &d
-	return holdsWords(ev, queryWords(q.Text))
+	return q.MatchesText(ev)
 }
 
 // checkSearch refuses a query that is wrong, and one that cannot be answered.
@@ -219,7 +216,7 @@ func (e *Engine) checkQuery(q DecisionQuery) error {
 	if err := e.text("text", q.Text); err != nil {
 		return err
 	}
-	if q.Text != "" && len(queryWords(q.Text)) == 0 {
+	if q.Empty() { // the bounds do not cross
 		return &Error{Code: CodeInvalidArgument, Path: "/text", Message: "There is no word in the text to look for.", Hint: "Give letters, digits or symbols such as emoji; punctuation is not looked for."}
 	}
 	return nil

@@ -68,6 +68,12 @@ func (q DecisionQuery) matchesRest(e record.Event) bool {
 	return true
 }
 
+// MatchesText reports whether a decision's text has every word of the query's; one without
+// a text matches all.
+func (q DecisionQuery) MatchesText(e record.Event) bool {
+	return q.Text == "" || holdsWords(e, queryWords(q.Text))
+}
+
 // holdsWords reports whether a decision's text has every word. No words are in no text.
 func holdsWords(e record.Event, want []string) bool {
 	if len(want) == 0 {

@@ -149,7 +149,7 @@ func (v *verification) checkConfigs(ctx context.Context, workflow string) error 
 		return v.unreadable(err, Problem{}, "the judge configuration of "+workflow)
 	}
 	for i, c := range revisions {
-		if hash, err := c.digest(); err != nil || hash != c.Hash || c.Revision != i+1 {
+		if hash, err := hashJudgeConfig(c); err != nil || hash != c.Hash || c.Revision != i+1 {
 			v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("revision %d of the judge configuration of %s is not what its hash says", c.Revision, workflow)})
 		}
 	}
