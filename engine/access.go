@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Right names what a caller asks for, for authorisation and messages.
@@ -103,7 +104,7 @@ func seesPlain(p Principal, inst record.Instance) bool {
 
 // governs reports whether the caller may redefine, loosen or roll back what the
 // definition guards: an operator always, an agent only what is its own.
-func governs(p Principal, s StoredDefinition) bool {
+func governs(p Principal, s store.Definition) bool {
 	return p.Role == RoleOperator || (!s.Operator && s.Owner == p.ID)
 }
 

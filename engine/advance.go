@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -122,7 +123,7 @@ type judgement struct {
 	question judge.Case
 	verdict  judge.Verdict
 	// waits is set instead of a verdict when exactly this waits for a person already.
-	waits *StoredReview
+	waits *store.Review
 }
 
 // judgeAction loads the instance, builds the case and asks the judge. It is the
@@ -140,7 +141,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 		return judgement{}, nil, err
 	}
 	if !precheck {
-		var waits *StoredReview
+		var waits *store.Review
 		if inst, waits, err = e.parkedAlready(ctx, p, inst, req); waits != nil || err != nil {
 			return judgement{inst: inst, loaded: l, waits: waits}, func() {}, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -36,7 +37,7 @@ func TestAdvanceMovesAndRecords(t *testing.T) {
 	if len(events) != 3 || events[1].Decision == nil || events[1].Decision.DecidedBy != judge.LayerTransition {
 		t.Fatalf("events: %+v", events)
 	}
-	if err := record.Verify(b.store.Events(t.Context(), engine.EventQuery{Instance: s.ID})); err != nil {
+	if err := record.Verify(b.store.Events(t.Context(), store.EventQuery{Instance: s.ID})); err != nil {
 		t.Errorf("chain: %v", err)
 	}
 }
@@ -165,7 +166,7 @@ func TestRefusalsBetweenDoNotStopAMove(t *testing.T) {
 	if r.Seq != 3 || r.Revision != 2 {
 		t.Errorf("seq %d revision %d, want 3 and 2", r.Seq, r.Revision)
 	}
-	if err := record.Verify(b.store.Events(t.Context(), engine.EventQuery{Instance: id})); err != nil {
+	if err := record.Verify(b.store.Events(t.Context(), store.EventQuery{Instance: id})); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,17 +9,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
-
-// Signer signs anchors and removals; *record.Signer implements it. Its key is never in the store.
-type Signer interface {
-	// Name goes into every anchor.
-	Name() string
-	// Sign returns the text with a signature, as a note.
-	Sign(text string) (note string, err error)
-	// Verifier is the public half.
-	Verifier() *record.Verifier
-}
 
 // AnchorResult is an anchor that was written, or the newest one when nothing had
 // happened since.
@@ -45,7 +36,7 @@ func (e *Engine) Anchor(ctx context.Context, p Principal) (AnchorResult, error) 
 	if err := authorize(p, RightAnchor); err != nil {
 		return AnchorResult{}, err
 	}
-	store, err := e.anchorer()
+	db, err := e.anchorer()
 	if err != nil {
 		return AnchorResult{}, err
 	}
@@ -55,32 +46,32 @@ func (e *Engine) Anchor(ctx context.Context, p Principal) (AnchorResult, error) 
 			Hint: "Make one with gavel anchor keygen, keep it away from the store, and give it with --anchor-key.",
 		}
 	}
-	ctx = BulkRead(ctx)
+	ctx = store.BulkRead(ctx)
 	for range anchorAttempts {
-		result, err := e.anchorOnce(ctx, store)
-		if !errors.Is(err, ErrConflict) {
+		result, err := e.anchorOnce(ctx, db)
+		if !errors.Is(err, store.ErrConflict) {
 			return result, err
 		}
 	}
 	return AnchorResult{}, &Error{Code: CodeBusy, Message: "Other processes write anchors all the time.", Hint: "Let one of them do it."}
 }
 
-func (e *Engine) anchorer() (Anchorer, error) {
-	if store, ok := e.cfg.Store.(Anchorer); ok {
-		return store, nil
+func (e *Engine) anchorer() (store.Anchorer, error) {
+	if db, ok := e.cfg.Store.(store.Anchorer); ok {
+		return db, nil
 	}
 	return nil, &Error{Code: CodeUnavailable, Message: "This store keeps no anchors.", Hint: "Use another store."}
 }
 
 // anchorOnce writes the next anchor. ErrConflict when another process was first.
-func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, error) {
-	last, tree, err := lastAnchor(ctx, store)
+func (e *Engine) anchorOnce(ctx context.Context, db store.Anchorer) (AnchorResult, error) {
+	last, tree, err := lastAnchor(ctx, db)
 	if err != nil {
 		return AnchorResult{}, err
 	}
 	// The position is read first: what is committed from now on is the next anchor's,
 	// even where the heads show it already.
-	events, err := store.LastPosition(ctx)
+	events, err := db.LastPosition(ctx)
 	if err != nil {
 		return AnchorResult{}, storeError("say how many events it has", err)
 	}
@@ -88,7 +79,7 @@ func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, 
 	if err != nil {
 		return AnchorResult{}, err
 	}
-	heads, err := e.moved(ctx, store, last.said.Number, rules)
+	heads, err := e.moved(ctx, db, last.said.Number, rules)
 	if err != nil {
 		return AnchorResult{}, err
 	}
@@ -119,8 +110,8 @@ func (e *Engine) anchorOnce(ctx context.Context, store Anchorer) (AnchorResult, 
 	if err != nil {
 		return AnchorResult{}, internal("sign an anchor", err)
 	}
-	err = store.AddAnchor(ctx, StoredAnchor{Number: next.Number, At: next.Time, Note: note, Heads: record.EncodeHeads(tree, heads), Seen: events})
-	if errors.Is(err, ErrConflict) {
+	err = db.AddAnchor(ctx, store.Anchor{Number: next.Number, At: next.Time, Note: note, Heads: record.EncodeHeads(tree, heads), Seen: events})
+	if errors.Is(err, store.ErrConflict) {
 		return AnchorResult{}, err
 	}
 	if err != nil {
@@ -141,7 +132,7 @@ type anchorMark struct {
 // a store that was repaired, or be what somebody wrote there. They save the first look
 // at everything from then on, which is one for each process. The end of the chain of rules
 // comes last, where that is another one.
-func (e *Engine) moved(ctx context.Context, store Anchorer, last int64, rules record.Head) ([]record.Head, error) {
+func (e *Engine) moved(ctx context.Context, db store.Anchorer, last int64, rules record.Head) ([]record.Head, error) {
 	var seen anchorMark
 	if mark := e.anchored.Load(); mark != nil && mark.number <= last {
 		seen = *mark
@@ -149,12 +140,12 @@ func (e *Engine) moved(ctx context.Context, store Anchorer, last int64, rules re
 	seed := maphash.MakeSeed()
 	newest := map[uint64]uint64{} // heads by instance: hashes, because there may be a million
 	newest[maphash.String(seed, record.RuleChain)] = maphash.Comparable(seed, seen.rules)
-	for a, err := range store.Anchors(ctx, seen.number) {
+	for a, err := range db.Anchors(ctx, seen.number) {
 		if err != nil {
 			return nil, storeError("read the anchors", err)
 		}
 		if a.Number > last { // somebody was faster
-			return nil, ErrConflict
+			return nil, store.ErrConflict
 		}
 		_, heads, err := record.DecodeHeads(a.Heads)
 		if err != nil {
@@ -169,7 +160,7 @@ func (e *Engine) moved(ctx context.Context, store Anchorer, last int64, rules re
 		return !ok || known != maphash.Comparable(seed, h)
 	}
 	var out []record.Head
-	for h, err := range store.Heads(ctx, seen.position) {
+	for h, err := range db.Heads(ctx, seen.position) {
 		if err != nil {
 			return nil, storeError("say where the instances stand", err)
 		}
@@ -191,10 +182,10 @@ type anchored struct {
 
 // lastAnchor returns the newest anchor, the zero one when there is none, and the tree
 // that it signed: a tree with the signed root is the signed one, wherever it was kept.
-func lastAnchor(ctx context.Context, store Anchorer) (anchored, record.Tree, error) {
-	stored, err := store.LastAnchor(ctx)
+func lastAnchor(ctx context.Context, db store.Anchorer) (anchored, record.Tree, error) {
+	stored, err := db.LastAnchor(ctx)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return anchored{}, record.Tree{}, nil
 	case err != nil:
 		return anchored{}, record.Tree{}, storeError("read the last anchor", err)
@@ -226,20 +217,20 @@ func damagedAnchors(err error) error {
 
 // Anchors lists the notes of all anchors above a number, oldest first: to be kept
 // outside the store.
-func (e *Engine) Anchors(ctx context.Context, p Principal, after int64) iter.Seq2[StoredAnchor, error] {
-	return func(yield func(StoredAnchor, error) bool) {
+func (e *Engine) Anchors(ctx context.Context, p Principal, after int64) iter.Seq2[store.Anchor, error] {
+	return func(yield func(store.Anchor, error) bool) {
 		if err := authorize(p, RightVerify); err != nil {
-			yield(StoredAnchor{}, err)
+			yield(store.Anchor{}, err)
 			return
 		}
-		store, err := e.anchorer()
+		db, err := e.anchorer()
 		if err != nil {
-			yield(StoredAnchor{}, err)
+			yield(store.Anchor{}, err)
 			return
 		}
-		for a, err := range store.Anchors(ctx, after) {
+		for a, err := range db.Anchors(ctx, after) {
 			if err != nil {
-				yield(StoredAnchor{}, storeError("read the anchors", err))
+				yield(store.Anchor{}, storeError("read the anchors", err))
 				return
 			}
 			if !yield(a, nil) {

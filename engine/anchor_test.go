@@ -16,11 +16,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-func anchorBench(t testing.TB, store engine.Store, key engine.Signer) *bench {
+func anchorBench(t testing.TB, db store.Store, key store.Signer) *bench {
 	t.Helper()
-	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = key })
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors = key })
 	b.define(operator, ledgerWorkflow)
 	return b
 }
@@ -102,7 +103,7 @@ func TestAnchorNeedsAKeyAndAnOperator(t *testing.T) {
 		}
 	}
 	// A store that cannot keep anchors says so.
-	bare := newBenchWith(t, struct{ engine.Store }{memstore.New()}, nil, func(c *engine.Config) { c.Anchors = newSigner(t) })
+	bare := newBenchWith(t, struct{ store.Store }{memstore.New()}, nil, func(c *engine.Config) { c.Anchors = newSigner(t) })
 	if _, err := bare.Anchor(t.Context(), operator); engine.CodeOf(err) != engine.CodeUnavailable {
 		t.Errorf("another store: %v", err)
 	}
@@ -145,7 +146,7 @@ type overtakenAnchors struct {
 	first func()
 }
 
-func (s *overtakenAnchors) AddAnchor(ctx context.Context, a engine.StoredAnchor) error {
+func (s *overtakenAnchors) AddAnchor(ctx context.Context, a store.Anchor) error {
 	if first := s.first; first != nil {
 		s.first = nil
 		first()
@@ -154,11 +155,11 @@ func (s *overtakenAnchors) AddAnchor(ctx context.Context, a engine.StoredAnchor)
 }
 
 func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
-	store, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
-	b := anchorBench(t, store, key)
-	other := newBenchWith(t, store.Store, nil, func(c *engine.Config) { c.Anchors = key })
+	db, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
+	b := anchorBench(t, db, key)
+	other := newBenchWith(t, db.Store, nil, func(c *engine.Config) { c.Anchors = key })
 	b.start(agent, "ledger", `{}`)
-	store.first = func() {
+	db.first = func() {
 		other.anchor()
 		b.start(agent, "ledger", `{}`)
 	}
@@ -183,11 +184,11 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 		"another root":           func(a *record.Anchor) { a.Root[0]++ },
 		"more leaves than there": func(a *record.Anchor) { a.Size++ },
 	} {
-		store := memstore.New()
-		b := anchorBench(t, store, key)
+		db := memstore.New()
+		b := anchorBench(t, db, key)
 		b.start(agent, "ledger", `{}`)
 		one := b.anchor()
-		first, err := store.LastAnchor(t.Context())
+		first, err := db.LastAnchor(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +204,7 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := store.AddAnchor(t.Context(), engine.StoredAnchor{Number: 2, At: one.At, Note: note, Heads: record.EncodeHeads(tree, nil)}); err != nil {
+		if err := db.AddAnchor(t.Context(), store.Anchor{Number: 2, At: one.At, Note: note, Heads: record.EncodeHeads(tree, nil)}); err != nil {
 			t.Fatal(err)
 		}
 		r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
@@ -220,10 +221,10 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 
 // An anchor does not go on from something that was changed.
 func TestAnchorRefusesADamagedOne(t *testing.T) {
-	store := memstore.New()
-	b := anchorBench(t, store, newSigner(t))
+	db := memstore.New()
+	b := anchorBench(t, db, newSigner(t))
 	b.start(agent, "ledger", `{}`)
-	if err := store.AddAnchor(t.Context(), engine.StoredAnchor{Number: 1, Note: "nothing\n", Heads: []byte("x")}); err != nil {
+	if err := db.AddAnchor(t.Context(), store.Anchor{Number: 1, Note: "nothing\n", Heads: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := b.Anchor(t.Context(), operator)
@@ -276,12 +277,12 @@ func TestVerifyWithoutKeysAndOfOneInstance(t *testing.T) {
 
 // What is written while it is verified is no break.
 func TestVerifyUnderWrites(t *testing.T) {
-	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := newSigner(t)
-	b := anchorBench(t, store, key)
+	b := anchorBench(t, db, key)
 	var ids []string
 	for range 4 {
 		ids = append(ids, b.start(agent, "ledger", `{}`).ID)
@@ -336,9 +337,9 @@ func TestRandomHistoriesVerifyClean(t *testing.T) {
 	})
 }
 
-func writeAndVerify(t *testing.T, rt *rapid.T, store engine.Store, key *record.Signer) {
+func writeAndVerify(t *testing.T, rt *rapid.T, db store.Store, key *record.Signer) {
 	t.Helper()
-	b := anchorBench(t, store, key)
+	b := anchorBench(t, db, key)
 	w := &writer{bench: b, rt: rt, key: key}
 	var published []string
 	w.start()
@@ -368,13 +369,13 @@ func writeAndVerify(t *testing.T, rt *rapid.T, store engine.Store, key *record.S
 	}
 }
 
-func openSQLite(t *testing.T) engine.Store {
+func openSQLite(t *testing.T) store.Store {
 	t.Helper()
-	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
+	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return store
+	return db
 }
 
 // writer does things to instances.
@@ -424,7 +425,7 @@ func (w *writer) shorten() {
 	ctx := context.Background()
 	inst := w.load(w.one())
 	var events []record.Event
-	for e, err := range w.store.Events(ctx, engine.EventQuery{Instance: inst.ID}) {
+	for e, err := range w.store.Events(ctx, store.EventQuery{Instance: inst.ID}) {
 		if err != nil {
 			w.rt.Fatal(err)
 		}
@@ -441,18 +442,18 @@ func (w *writer) shorten() {
 		w.rt.Skip("a checkpoint would take the place of what the rest begins with")
 	}
 	sealed, next := shortened(w.t, w.bench, inst, int64(upTo), w.key)
-	cutter, ok := w.store.(engine.Truncator)
+	cutter, ok := w.store.(store.Truncator)
 	if !ok {
 		w.rt.Skip("this store removes nothing")
 	}
-	if err := cutter.Truncate(ctx, engine.Commit{Expect: inst.Seq, Events: sealed, Next: next}, int64(upTo), w.at(inst.ID, int64(upTo))); err != nil {
+	if err := cutter.Truncate(ctx, store.Commit{Expect: inst.Seq, Events: sealed, Next: next}, int64(upTo), w.at(inst.ID, int64(upTo))); err != nil {
 		w.rt.Fatal(err)
 	}
 }
 
 // left is how many events of an instance are there.
 func (w *writer) left(id string) (n int64) {
-	for _, err := range w.store.Events(context.Background(), engine.EventQuery{Instance: id}) {
+	for _, err := range w.store.Events(context.Background(), store.EventQuery{Instance: id}) {
 		if err != nil {
 			w.rt.Fatal(fmt.Errorf("count: %w", err))
 		}

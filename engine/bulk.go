@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
@@ -25,12 +26,6 @@ const (
 // bulkReads is how many bulk reads work at once by default: half of the processors, so
 // that decisions have the others.
 func bulkReads() int { return max(1, runtime.GOMAXPROCS(0)/2) }
-
-type bulkKey struct{}
-
-// IsBulkRead reports whether a read is one that nothing else may wait for. A driver with
-// few connections gives such reads their own.
-func IsBulkRead(ctx context.Context) bool { return ctx.Value(bulkKey{}) != nil }
 
 // permitKey finds the bulk read that a context belongs to.
 type permitKey struct{}
@@ -57,7 +52,7 @@ func (e *Engine) beginBulkRead(ctx context.Context, p Principal) (context.Contex
 	if err := b.acquire(ctx); err != nil {
 		return nil, nil, err
 	}
-	return context.WithValue(BulkRead(ctx), permitKey{}, b), b, nil
+	return context.WithValue(store.BulkRead(ctx), permitKey{}, b), b, nil
 }
 
 func (b *bulkRead) acquire(ctx context.Context) error {
@@ -116,10 +111,4 @@ func yieldBulkRead(ctx context.Context) error {
 		return b.yield(ctx)
 	}
 	return nil
-}
-
-// BulkRead marks the reads that are made with a context as bulk reads. They take no permit:
-// it is for work in the background.
-func BulkRead(ctx context.Context) context.Context {
-	return context.WithValue(ctx, bulkKey{}, true)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // slowStore takes a time for everything that a bulk read reads of it.
@@ -26,7 +27,7 @@ type slowStore struct {
 }
 
 func slowly[T any](ctx context.Context, s *slowStore, all iter.Seq2[T, error], given *atomic.Int64) iter.Seq2[T, error] {
-	if !engine.IsBulkRead(ctx) {
+	if !store.IsBulkRead(ctx) {
 		return all
 	}
 	return func(yield func(T, error) bool) {
@@ -42,19 +43,19 @@ func slowly[T any](ctx context.Context, s *slowStore, all iter.Seq2[T, error], g
 	}
 }
 
-func (s *slowStore) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
+func (s *slowStore) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
 	return slowly(ctx, s, s.Store.EventsAfter(ctx, q), new(atomic.Int64))
 }
 
-func (s *slowStore) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2[engine.DecisionHit, error] {
+func (s *slowStore) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
 	return slowly(ctx, s, s.Store.Decisions(ctx, q), &s.hits)
 }
 
-func (s *slowStore) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+func (s *slowStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	return slowly(ctx, s, s.Store.Events(ctx, q), new(atomic.Int64))
 }
 
-func (s *slowStore) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2[record.Instance, error] {
+func (s *slowStore) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
 	return slowly(ctx, s, s.Store.Instances(ctx, q), new(atomic.Int64))
 }
 
@@ -158,7 +159,7 @@ func TestBulkReadsTakeTurns(t *testing.T) {
 
 // firstOf is the first instance of a principal.
 func (b *bench) firstOf(p engine.Principal) string {
-	for inst, err := range b.store.Instances(b.t.Context(), engine.InstanceQuery{Owner: p.ID}) {
+	for inst, err := range b.store.Instances(b.t.Context(), store.InstanceQuery{Owner: p.ID}) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -318,7 +319,7 @@ func searchForLittle(t *testing.T) {
 		b.refused(agent, id, "common", `{}`, "illegal_action")
 	}
 	sizes, all := pages(t, func(cursor string) (ids []string, after string) {
-		r, err := b.Decisions(t.Context(), agent, engine.DecisionsRequest{Query: engine.DecisionQuery{Action: "rare"}, Cursor: cursor})
+		r, err := b.Decisions(t.Context(), agent, engine.DecisionsRequest{Query: store.DecisionQuery{Action: "rare"}, Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +336,7 @@ func searchForLittle(t *testing.T) {
 // unfruitful takes longer than a page may, whenever it has looked through some events.
 type unfruitful struct{ *memstore.Store }
 
-func (s *unfruitful) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2[engine.DecisionHit, error] {
+func (s *unfruitful) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
 	if looked := q.Looked; looked != nil {
 		q.Looked = func(position int64) bool {
 			time.Sleep(260 * time.Millisecond) //nolint:forbidigo // longer than a page may take

@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // extras are what some events have beside them.
 type extras struct {
 	restored *record.Instance // what a rollback restores
-	lesson   *Lesson          // what a judgement taught
-	opens    *StoredReview    // the review that an escalated event opens
+	lesson   *store.Lesson    // what a judgement taught
+	opens    *store.Review    // the review that an escalated event opens
 	resolves *resolution      // the review that the event, or the move, resolves
 	joins    string           // the open review that the event binds a key to
 }
 
 // resolution is how a review ends by the event that is committed, or right before it.
 type resolution struct {
-	row StoredReview
+	row store.Review
 	end record.Review
 }
 
@@ -29,7 +30,7 @@ type resolution struct {
 type written struct {
 	event  record.Event // the one that was asked for; others may stand before it
 	next   record.Instance
-	opened *StoredReview // as stored
+	opened *store.Review // as stored
 }
 
 // alreadyParkedError says that the same question was parked meanwhile.
@@ -66,7 +67,7 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Eve
 			return w, nil
 		}
 		refund()
-		if !errors.Is(err, ErrConflict) || inst.Seq == 0 {
+		if !errors.Is(err, store.ErrConflict) || inst.Seq == 0 {
 			return written{}, storeError("record the decision", err)
 		}
 		current, lerr := e.cfg.Store.Load(ctx, inst.ID)
@@ -81,22 +82,22 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Eve
 }
 
 // prepare makes the commit of ev onto inst: first what ends reviews, then ev.
-func (e *Engine) prepare(ctx context.Context, inst record.Instance, ev record.Event, with extras) (Commit, written, error) {
-	c := Commit{
+func (e *Engine) prepare(ctx context.Context, inst record.Instance, ev record.Event, with extras) (store.Commit, written, error) {
+	c := store.Commit{
 		Expect:   inst.Seq,
 		Snapshot: ev.Kind == record.Checkpointed || ev.Rollback != nil,
 		Lesson:   with.lesson,
 	}
 	ends, rows, err := e.endings(ctx, inst, ev, with)
 	if err != nil {
-		return Commit{}, written{}, err
+		return store.Commit{}, written{}, err
 	}
 	c.Reviews = rows
 	at := inst
 	for _, one := range append(ends, ev) {
 		sealed, next, err := record.Seal(at, one, with.restored)
 		if err != nil {
-			return Commit{}, written{}, sealError(err)
+			return store.Commit{}, written{}, sealError(err)
 		}
 		c.Events = append(c.Events, sealed)
 		at = next
@@ -114,16 +115,16 @@ func (e *Engine) prepare(ctx context.Context, inst record.Instance, ev record.Ev
 
 // endings are the events and rows that end reviews before ev: the one it resolves,
 // the one that it supersedes, and all that a move overtakes.
-func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Event, with extras) ([]record.Event, []StoredReview, error) {
+func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Event, with extras) ([]record.Event, []store.Review, error) {
 	var events []record.Event
-	var rows []StoredReview
+	var rows []store.Review
 	end := func(open workflow.OpenReview, how record.Review) error {
 		row, err := e.cfg.Store.Review(ctx, open.ID)
 		if err != nil {
-			if !errors.Is(err, ErrNotFound) {
+			if !errors.Is(err, store.ErrNotFound) {
 				return storeError("read the review", err)
 			}
-			row = StoredReview{ID: open.ID, Instance: inst.ID, Workflow: inst.Workflow, Action: open.Action}
+			row = store.Review{ID: open.ID, Instance: inst.ID, Workflow: inst.Workflow, Action: open.Action}
 		}
 		how.ID = open.ID
 		rows = append(rows, closed(row, how, ev))
@@ -177,7 +178,7 @@ func reviewed(cause record.Event, action string, how record.Review, inst record.
 
 // closed is a row after its review has ended: without the data and without what is large
 // of the evidence, which only an open one needs. One that was raised waits on.
-func closed(row StoredReview, how record.Review, cause record.Event) StoredReview {
+func closed(row store.Review, how record.Review, cause record.Event) store.Review {
 	if how.Status == record.ReviewOpen {
 		row.Priority, row.ExpiresAt = how.Priority, time.Time{}
 		return row

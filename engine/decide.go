@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -137,7 +138,7 @@ func (e *Engine) decided(ctx context.Context, p Principal, req DecideRequest) (l
 	if err := e.mayBeNamed(ctx, p, d.Name, true); err != nil {
 		return loaded{}, err
 	}
-	return loaded{def: d, stored: StoredDefinition{Name: d.Name, Hash: d.Hash, Owner: p.ID, Operator: p.Role == RoleOperator}}, nil
+	return loaded{def: d, stored: store.Definition{Name: d.Name, Hash: d.Hash, Owner: p.ID, Operator: p.Role == RoleOperator}}, nil
 }
 
 // statelessCase is the case of an action without a history. What only a history can
@@ -190,15 +191,15 @@ func (e *Engine) decideTurn(ctx context.Context, guard string) (release func(), 
 }
 
 // teach writes a lesson that no event goes with.
-func (e *Engine) teach(ctx context.Context, l *Lesson) error {
+func (e *Engine) teach(ctx context.Context, l *store.Lesson) error {
 	if l == nil {
 		return nil
 	}
-	store, ok := e.cfg.Store.(Teacher)
+	db, ok := e.cfg.Store.(store.Teacher)
 	if !ok {
 		return storeError("count the refusal", errors.ErrUnsupported)
 	}
-	if err := store.Learn(ctx, *l); err != nil {
+	if err := db.Learn(ctx, *l); err != nil {
 		return storeError("count the refusal", err)
 	}
 	return nil

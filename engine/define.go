@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -32,7 +33,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	}
 	for {
 		newest, err := e.rules.definition(ctx, d.Name, 0)
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return DefineResult{}, storeError("read the definition", err)
 		}
 		exists := err == nil
@@ -49,7 +50,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		if err := e.ledger.bytesLeft(p); err != nil {
 			return DefineResult{}, err
 		}
-		s := StoredDefinition{
+		s := store.Definition{
 			Name: d.Name, Version: newest.Version + 1, Hash: d.Hash, Document: d.Document,
 			Owner: p.ID, Operator: p.Role == RoleOperator, CreatedAt: e.now(),
 		}
@@ -59,13 +60,13 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 			e.ledger.wrote(p, len(d.Document))
 			e.definitions.put(loaded{stored: s, def: d})
 			return defineResult(s, d, warnings, true), nil
-		case !errors.Is(err, ErrConflict):
+		case !errors.Is(err, store.ErrConflict):
 			return DefineResult{}, storeError("store the definition", err)
 		}
 	}
 }
 
-func ownedByOthers(s StoredDefinition) error {
+func ownedByOthers(s store.Definition) error {
 	who := "another principal"
 	if s.Operator {
 		who = "an operator"
@@ -77,7 +78,7 @@ func ownedByOthers(s StoredDefinition) error {
 	}
 }
 
-func defineResult(s StoredDefinition, d *workflow.Definition, warnings []workflow.Issue, created bool) DefineResult {
+func defineResult(s store.Definition, d *workflow.Definition, warnings []workflow.Issue, created bool) DefineResult {
 	return DefineResult{
 		Name: s.Name, Version: s.Version, Hash: s.Hash, Created: created, InitialState: d.InitialState,
 		States: d.StateNames, Owner: s.Owner, Warnings: warnings,

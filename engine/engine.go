@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/judge"
@@ -86,7 +87,7 @@ func DefaultLimits() Limits {
 // Config is what an Engine is made of. Store, Judge, Compiler and Digester are
 // required.
 type Config struct {
-	Store    Store
+	Store    store.Store
 	Judge    Judge
 	Compiler Compiler
 	Digester Digester
@@ -124,7 +125,7 @@ type Config struct {
 	// configurations are taken as they are, whatever their seals. Nothing may be decided then.
 	ShowUnsealed bool
 	// Anchors signs anchors; nil when nobody anchors here.
-	Anchors Signer
+	Anchors store.Signer
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
 	// NewID returns the unique part of ids, a UUIDv7 when nil.
@@ -242,7 +243,7 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 	}
 	s, err := e.rules.definition(ctx, name, version)
 	if err != nil {
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, store.ErrNotFound) {
 			return loaded{}, unknownWorkflow(name, version)
 		}
 		return loaded{}, storeError("read the definition", err)
@@ -264,7 +265,7 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 
 // loaded is a stored definition and its parsed form.
 type loaded struct {
-	stored StoredDefinition
+	stored store.Definition
 	def    *workflow.Definition
 	// takenOver says of the version of an instance that an operator owns the name by now,
 	// and this version is an agent's.

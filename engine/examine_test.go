@@ -16,6 +16,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -172,16 +173,16 @@ func TestBoundsOfDefinitions(t *testing.T) {
 
 // bareStore fails when documents are read that nobody needs.
 type bareStore struct {
-	engine.Store
+	store.Store
 	reads atomic.Int32
 }
 
-func (s *bareStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+func (s *bareStore) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
 	s.reads.Add(1)
 	return s.Store.Definition(ctx, name, version)
 }
 
-func (s *bareStore) Definitions(context.Context) ([]engine.StoredDefinition, error) {
+func (s *bareStore) Definitions(context.Context) ([]store.Definition, error) {
 	return nil, errors.New("all definitions were listed")
 }
 

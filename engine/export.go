@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -126,7 +127,7 @@ func (e *Engine) exportInstances(ctx context.Context, p Principal, req ExportReq
 			yield(e.exportInstance(ctx, inst, salt))
 			return
 		}
-		for inst, err := range e.cfg.Store.Instances(ctx, InstanceQuery{Workflow: req.Workflow}) {
+		for inst, err := range e.cfg.Store.Instances(ctx, store.InstanceQuery{Workflow: req.Workflow}) {
 			if err != nil {
 				yield(ExportedInstance{}, storeError("list the instances", err))
 				return
@@ -204,7 +205,7 @@ func (e *Engine) exportOnce(ctx context.Context, inst record.Instance, salt stri
 func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Event, error) {
 	var events []record.Event
 	versions := map[int]bool{inst.Version: true}
-	for ev, err := range x.e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID}) {
+	for ev, err := range x.e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID}) {
 		if err == nil {
 			err = yieldBulkRead(ctx)
 		}

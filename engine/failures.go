@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -22,7 +23,7 @@ type conflict struct{ id string }
 func (c *conflict) Error() string { return "instance " + c.id + " moved meanwhile" }
 
 // Is makes a conflict match ErrConflict.
-func (c *conflict) Is(target error) bool { return target == ErrConflict }
+func (c *conflict) Is(target error) bool { return target == store.ErrConflict }
 
 // conflictFor puts the present position into a conflict; other errors pass.
 func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error {
@@ -40,7 +41,7 @@ func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error 
 func conflictAt(inst record.Instance, l loaded, p Principal) *Error {
 	pos := position(inst, l, p)
 	return &Error{
-		Code: CodeConflict, Current: &pos, Err: ErrConflict,
+		Code: CodeConflict, Current: &pos, Err: store.ErrConflict,
 		Message: fmt.Sprintf("The instance has moved: it is in state %q at revision %d.", inst.State, inst.Revision),
 		Hint:    "Look at the current state and decide again; nothing was recorded.",
 	}
@@ -62,7 +63,7 @@ func storeError(op string, err error) error {
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: CodeCancelled, Message: fmt.Sprintf("The request ended before gavel could %s.", op), Hint: "Check the status before trying again.", Err: err}
-	case errors.Is(err, ErrTooLarge):
+	case errors.Is(err, store.ErrTooLarge):
 		return tooLarge("", "The event is larger than the store's limit.")
 	default:
 		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("The store could not %s.", op), Hint: "Try again; tell the operator if it persists.", Err: err}
@@ -144,7 +145,7 @@ func (e *Engine) text(field, s string) error {
 
 func unknownWorkflow(name string, version int) *Error {
 	out := &Error{
-		Code: CodeUnknownWorkflow, Err: ErrNotFound, Message: fmt.Sprintf("There is no workflow %q.", name),
+		Code: CodeUnknownWorkflow, Err: store.ErrNotFound, Message: fmt.Sprintf("There is no workflow %q.", name),
 		Hint: "List the definitions to see what there is, or define it first.",
 	}
 	if version > 0 {
@@ -175,7 +176,7 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 
 func unknownInstance(id string) error {
 	return &Error{
-		Code: CodeUnknownInstance, Err: ErrNotFound,
+		Code: CodeUnknownInstance, Err: store.ErrNotFound,
 		Message: fmt.Sprintf("There is no instance %q that you may see.", id),
 		Hint:    "Use the id that start returned, or list your instances.",
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // The bounds of a feed.
@@ -28,7 +29,7 @@ const (
 // concurrent use.
 type Feed struct {
 	e     *Engine
-	store Tailer
+	store store.Tailer
 
 	following following
 	reading   sync.Mutex // held while the store is read
@@ -44,7 +45,7 @@ type Feed struct {
 
 // fedEvent is an event that a feed holds.
 type fedEvent struct {
-	PlacedEvent
+	store.PlacedEvent
 	size int
 	// stale counts what happened to the instance since: what is shown of an event depends
 	// on what the instance has by now.
@@ -88,8 +89,8 @@ type FeedPage struct {
 func (e *Engine) Feed() *Feed { return e.feed }
 
 func newFeed(e *Engine) *Feed {
-	store, _ := e.cfg.Store.(Tailer)
-	return &Feed{e: e, store: store, following: newFollowing()}
+	db, _ := e.cfg.Store.(store.Tailer)
+	return &Feed{e: e, store: db, following: newFollowing()}
 }
 
 // readNew takes in what was committed since the last call, by this process or another one,
@@ -97,7 +98,7 @@ func newFeed(e *Engine) *Feed {
 func (f *Feed) readNew(ctx context.Context) (int64, error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
-	last, err := f.read(BulkRead(ctx))
+	last, err := f.read(store.BulkRead(ctx))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err = err
@@ -121,7 +122,7 @@ func (f *Feed) read(ctx context.Context) (int64, error) {
 	if last <= from {
 		return from, nil
 	}
-	for ev, err := range f.store.EventsAfter(ctx, TailQuery{After: from, UpTo: last}) {
+	for ev, err := range f.store.EventsAfter(ctx, store.TailQuery{After: from, UpTo: last}) {
 		if err != nil {
 			return 0, storeError("read the events", err)
 		}
@@ -134,7 +135,7 @@ func (f *Feed) read(ctx context.Context) (int64, error) {
 }
 
 // add holds one more event, and drops the oldest when there are too many.
-func (f *Feed) add(at PlacedEvent) {
+func (f *Feed) add(at store.PlacedEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if at.Event.Kind.Revises() {
@@ -252,7 +253,7 @@ func (f *Feed) render(ctx context.Context, ev *fedEvent, class viewClass) ([]byt
 	if class.owns {
 		viewer.ID = ev.Owner
 	}
-	ctx = BulkRead(ctx)
+	ctx = store.BulkRead(ctx)
 	show := f.e.showing(viewer)
 	var err error
 	if stale > 0 { // its version may be another one by now

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // tailedStore counts the events that tails read, and the instances that rendering loads.
@@ -21,8 +22,8 @@ type tailedStore struct {
 	read, loads atomic.Int64
 }
 
-func (s *tailedStore) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
-	return func(yield func(engine.PlacedEvent, error) bool) {
+func (s *tailedStore) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
+	return func(yield func(store.PlacedEvent, error) bool) {
 		for ev, err := range s.Store.EventsAfter(ctx, q) {
 			s.read.Add(1)
 			if !yield(ev, err) {
@@ -33,7 +34,7 @@ func (s *tailedStore) EventsAfter(ctx context.Context, q engine.TailQuery) iter.
 }
 
 func (s *tailedStore) Load(ctx context.Context, id string) (record.Instance, error) {
-	if engine.IsBulkRead(ctx) {
+	if store.IsBulkRead(ctx) {
 		s.loads.Add(1)
 	}
 	return s.Store.Load(ctx, id) //nolint:wrapcheck // what it counts for
@@ -112,7 +113,7 @@ func TestAFeedReadsAndRendersOnce(t *testing.T) {
 // before has become sensitive since.
 func TestAFeedShowsWhatTailShows(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		b := newBenchOn(t, s)
 		b.define(operator, named(simple, "simple"))
 		b.define(operator, `{"name":"secret","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -130,7 +131,7 @@ func TestLoopGuardAgainstAPlainList(t *testing.T) {
 			"wait": func(*rapid.T) { g.j.clock = g.j.clock.Add(7 * time.Hour) },
 			"clear": func(rt *rapid.T) {
 				p := rapid.SampledFrom([]engine.Principal{agent, other}).Draw(rt, "whose")
-				if _, err := g.j.ClearRefusals(context.Background(), operator, engine.RefusalQuery{Principal: p.ID}); err != nil {
+				if _, err := g.j.ClearRefusals(context.Background(), operator, store.RefusalQuery{Principal: p.ID}); err != nil {
 					rt.Fatal(err)
 				}
 				g.kept = slices.DeleteFunc(g.kept, func(k kept) bool { return k.guard[:len(p.ID)] == p.ID })

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -57,7 +58,7 @@ var pool = sync.OnceValue(func() *script.Pool {
 type bench struct {
 	*engine.Engine
 	t     testing.TB
-	store engine.Store
+	store store.Store
 	judge *gate
 	now   time.Time
 	mu    sync.Mutex
@@ -92,22 +93,22 @@ func newBench(t testing.TB) *bench {
 	return newBenchOn(t, memstore.New())
 }
 
-func newBenchOn(t testing.TB, store engine.Store) *bench {
+func newBenchOn(t testing.TB, db store.Store) *bench {
 	t.Helper()
-	return newBenchWith(t, store, nil, func(*engine.Config) {})
+	return newBenchWith(t, db, nil, func(*engine.Config) {})
 }
 
 // newBenchWith is a bench that fetches evidence, and whose engine is configured further.
-func newBenchWith(t testing.TB, store engine.Store, fetcher judge.Fetcher, configure func(*engine.Config)) *bench {
+func newBenchWith(t testing.TB, db store.Store, fetcher judge.Fetcher, configure func(*engine.Config)) *bench {
 	t.Helper()
 	compiler := validators.NewCompiler(pool(), validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: fetcher})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: store, judge: &gate{next: pipeline}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	b := &bench{t: t, store: db, judge: &gate{next: pipeline}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	cfg := engine.Config{
-		Store: store, Judge: b.judge, Compiler: compiler, Reader: pool(),
+		Store: db, Judge: b.judge, Compiler: compiler, Reader: pool(),
 		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
 		Now: func() time.Time {
 			b.mu.Lock()
@@ -122,7 +123,7 @@ func newBenchWith(t testing.TB, store engine.Store, fetcher judge.Fetcher, confi
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
+		if err := db.Close(); err != nil {
 			t.Errorf("close the store: %v", err)
 		}
 	})
@@ -208,7 +209,7 @@ func (b *bench) load(id string) record.Instance {
 func (b *bench) events(id string) []record.Event {
 	b.t.Helper()
 	var out []record.Event
-	for ev, err := range b.store.Events(b.t.Context(), engine.EventQuery{Instance: id}) {
+	for ev, err := range b.store.Events(b.t.Context(), store.EventQuery{Instance: id}) {
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -267,7 +268,7 @@ func (im *importing) definition(ctx context.Context, in ImportDefinition) (Defin
 	case l.def != nil:
 		out.Status = ImportPresent
 	case im.req.DryRun:
-		l = loaded{stored: StoredDefinition{Name: d.Name, Version: newest + 1, Hash: d.Hash, Document: d.Document, Owner: im.p.ID, Operator: true}, def: d}
+		l = loaded{stored: store.Definition{Name: d.Name, Version: newest + 1, Hash: d.Hash, Document: d.Document, Owner: im.p.ID, Operator: true}, def: d}
 		out.Status = ImportNew
 	default:
 		made, err := im.e.Define(ctx, im.p, req)
@@ -309,7 +310,7 @@ func (im *importing) stored(ctx context.Context, name, hash string) (_ loaded, n
 	}
 	s, err := im.e.rules.definition(ctx, name, 0)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return loaded{}, newest, nil
 	case err != nil:
 		return loaded{}, 0, storeError("read the definition", err)
@@ -423,7 +424,7 @@ func (im *importing) append(ctx context.Context, in ImportInstance, l loaded, ou
 	}
 	if !im.req.DryRun {
 		switch err := pl.commit(ctx); {
-		case errors.Is(err, ErrConflict), errors.Is(err, ErrKeyTaken):
+		case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrKeyTaken):
 			return true, nil // somebody imports the same, or the instance went on: look again
 		case err != nil:
 			return false, storeError("record the history", err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // check says which part of the plan cannot be kept, and what comes of the instance.
@@ -27,7 +28,7 @@ func (pl *plan) check() (reason string, err error) {
 // commit writes the plan, which passed check. It is sealed anew for that: with each
 // commit goes the context that it leads to, and all of them together would be too much.
 func (pl *plan) commit(ctx context.Context) error {
-	c := Commit{Expect: pl.here.inst.Seq}
+	c := store.Commit{Expect: pl.here.inst.Seq}
 	flush := func(snapshot bool) error {
 		if len(c.Events) == 0 {
 			return nil
@@ -37,7 +38,7 @@ func (pl *plan) commit(ctx context.Context) error {
 			return err
 		}
 		pl.im.e.observe(ctx, c.Events...)
-		c = Commit{Expect: c.Next.Seq}
+		c = store.Commit{Expect: c.Next.Seq}
 		return nil
 	}
 	_, reason, err := pl.seal(func(ev record.Event, next record.Instance, named bool) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -36,7 +37,7 @@ func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
 	h := history{keys: map[string]bool{}, hashes: map[string]bool{}, checkpoints: map[string]bool{}}
 	inst, err := e.cfg.Store.Load(ctx, id)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return h, nil
 	case err != nil:
 		return h, storeError("load the instance", err)
@@ -44,7 +45,7 @@ func (e *Engine) historyOf(ctx context.Context, id string) (history, error) {
 	h.inst = inst
 	var docs []json.RawMessage
 	versions := map[int]bool{inst.Version: true}
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id}) {
 		if err != nil {
 			return h, storeError("read the history", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -43,7 +44,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 			return JudgeConfigResult{}, err
 		}
 		err = e.rules.addJudgeConfig(ctx, c)
-		if errors.Is(err, ErrConflict) {
+		if errors.Is(err, store.ErrConflict) {
 			continue // another revision came between: look again, rights included
 		}
 		if err != nil {
@@ -57,44 +58,44 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 }
 
 // newJudgeConfig decides whether the caller may make this revision, and makes it.
-func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []JudgeConfig, s workflow.JudgeSettings) (JudgeConfig, error) {
-	c := JudgeConfig{
+func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []store.JudgeConfig, s workflow.JudgeSettings) (store.JudgeConfig, error) {
+	c := store.JudgeConfig{
 		Workflow: l.stored.Name, Revision: nextRevision(revisions), Principal: p.ID, Role: string(p.Role), Settings: s, At: e.now(),
 	}
 	if s.Shared != nil {
 		if err := mayShare(p, l.stored); err != nil {
-			return JudgeConfig{}, err
+			return store.JudgeConfig{}, err
 		}
 	}
 	switch {
 	case p.Role == RoleOperator:
 	case l.stored.Operator:
 		if err := onlyTightens(s, l.def.Rubric(inForce(l.stored, p.ID, revisions))); err != nil {
-			return JudgeConfig{}, err
+			return store.JudgeConfig{}, err
 		}
 		c.Scope = p.ID
 	case l.stored.Owner != p.ID:
-		return JudgeConfig{}, &Error{
+		return store.JudgeConfig{}, &Error{
 			Code: CodeForbidden, Message: fmt.Sprintf("The workflow %q belongs to another principal; you may not configure its judge.", c.Workflow),
 			Hint: "Ask its owner or an operator.",
 		}
 	default:
 		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(inForce(l.stored, p.ID, revisions))); err != nil {
-			return JudgeConfig{}, err
+			return store.JudgeConfig{}, err
 		}
 	}
 	if err := mayConfigureAgain(p, revisions); err != nil {
-		return JudgeConfig{}, err
+		return store.JudgeConfig{}, err
 	}
 	var err error
 	if c.Hash, err = hashJudgeConfig(c); err != nil {
-		return JudgeConfig{}, internal("encode the judge configuration", err)
+		return store.JudgeConfig{}, internal("encode the judge configuration", err)
 	}
 	return c, nil
 }
 
 // mayShare refuses to share, or no longer share, a workflow with every agent.
-func mayShare(p Principal, s StoredDefinition) error {
+func mayShare(p Principal, s store.Definition) error {
 	switch {
 	case p.Role != RoleOperator:
 		return &Error{Code: CodeForbidden, Path: "/shared", Message: "Only an operator lets other agents use a workflow.", Hint: "Ask an operator."}
@@ -105,7 +106,7 @@ func mayShare(p Principal, s StoredDefinition) error {
 }
 
 // nextRevision follows the newest one: a repaired store may lack some.
-func nextRevision(revisions []JudgeConfig) int {
+func nextRevision(revisions []store.JudgeConfig) int {
 	if len(revisions) == 0 {
 		return 1
 	}
@@ -116,7 +117,7 @@ func nextRevision(revisions []JudgeConfig) int {
 // one workflow: every decision of everybody there reads all that was configured.
 const mostConfigsEach = 200
 
-func mayConfigureAgain(p Principal, revisions []JudgeConfig) error {
+func mayConfigureAgain(p Principal, revisions []store.JudgeConfig) error {
 	if p.Role == RoleOperator {
 		return nil
 	}
@@ -136,7 +137,7 @@ func mayConfigureAgain(p Principal, revisions []JudgeConfig) error {
 }
 
 // hashJudgeConfig computes what Hash has to be.
-func hashJudgeConfig(c JudgeConfig) (string, error) {
+func hashJudgeConfig(c store.JudgeConfig) (string, error) {
 	body, err := json.Marshal(c.Settings)
 	if err != nil {
 		return "", err
@@ -193,7 +194,7 @@ func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
 
 // keepsOperatorKeys refuses that the owner of a definition loosens what an
 // operator configured beside it.
-func keepsOperatorKeys(s workflow.JudgeSettings, revisions []JudgeConfig, now judge.Rubric) error {
+func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, now judge.Rubric) error {
 	var byOperator workflow.JudgeSettings
 	for _, r := range revisions {
 		if Role(r.Role) == RoleOperator {
@@ -213,7 +214,7 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []JudgeConfig, now ju
 
 // overlays are the judge-config revisions in force for an owner's instances,
 // with the digest that identifies them; "" when there are none.
-func (e *Engine) overlays(ctx context.Context, s StoredDefinition, owner string) ([]workflow.Overlay, string, error) {
+func (e *Engine) overlays(ctx context.Context, s store.Definition, owner string) ([]workflow.Overlay, string, error) {
 	revisions, err := e.rules.judgeConfigs(ctx, s.Name)
 	if err != nil {
 		return nil, "", storeError("read the judge configuration", err)
@@ -226,7 +227,7 @@ func (e *Engine) overlays(ctx context.Context, s StoredDefinition, owner string)
 
 // configsHash names the judge-config revisions that bind an owner's instances; "" when
 // there are none at all.
-func configsHash(owner string, revisions []JudgeConfig) string {
+func configsHash(owner string, revisions []store.JudgeConfig) string {
 	if len(revisions) == 0 {
 		return ""
 	}
@@ -240,13 +241,13 @@ func configsHash(owner string, revisions []JudgeConfig) string {
 }
 
 // overlaysUntil are the judge-config revisions that were in force at a time; zero is now.
-func (e *Engine) overlaysUntil(ctx context.Context, s StoredDefinition, owner string, at time.Time) ([]workflow.Overlay, error) {
+func (e *Engine) overlaysUntil(ctx context.Context, s store.Definition, owner string, at time.Time) ([]workflow.Overlay, error) {
 	revisions, err := e.rules.judgeConfigs(ctx, s.Name)
 	if err != nil {
 		return nil, storeError("read the judge configuration", err)
 	}
 	if !at.IsZero() {
-		revisions = slices.DeleteFunc(revisions, func(c JudgeConfig) bool { return c.At.After(at) })
+		revisions = slices.DeleteFunc(revisions, func(c store.JudgeConfig) bool { return c.At.After(at) })
 	}
 	return inForce(s, owner, revisions), nil
 }
@@ -255,7 +256,7 @@ func (e *Engine) overlaysUntil(ctx context.Context, s StoredDefinition, owner st
 // owner's own tightenings. An operator's later revision of a key lifts the
 // tightenings of that key made before it. On a definition that an operator took
 // over, revisions that agents made for everybody no longer count.
-func inForce(s StoredDefinition, owner string, revisions []JudgeConfig) []workflow.Overlay {
+func inForce(s store.Definition, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
 	var out, tight []workflow.Overlay
 	for i, r := range revisions {
 		operator := Role(r.Role) == RoleOperator
@@ -275,7 +276,7 @@ func inForce(s StoredDefinition, owner string, revisions []JudgeConfig) []workfl
 	return append(out, tight...)
 }
 
-func configMessage(c JudgeConfig) string {
+func configMessage(c store.JudgeConfig) string {
 	if only := (workflow.JudgeSettings{Shared: c.Settings.Shared}); c.Settings.Shared != nil && reflect.DeepEqual(c.Settings, only) {
 		if *only.Shared {
 			return fmt.Sprintf("Every agent may see and start %q from now on.", c.Workflow)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -84,7 +85,7 @@ func once[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
 func (e *Engine) answered(ctx context.Context, key *record.Key) (record.Event, bool, error) {
 	ev, err := e.cfg.Store.ByKey(ctx, key.Scope)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return record.Event{}, false, nil
 	case err != nil:
 		return record.Event{}, false, storeError("look the idempotency key up", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -214,13 +215,13 @@ func TestWorkerTimeOfACallerThatLeft(t *testing.T) {
 
 // A start that the store did not take gives its place back.
 func TestQuotaOfFailedStarts(t *testing.T) {
-	store := &failing{Store: memstore.New()}
-	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Running: 1} })
+	db := &failing{Store: memstore.New()}
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Quotas = engine.Quotas{Running: 1} })
 	b.define(operator, simple)
-	store.fail = true
+	db.fail = true
 	_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"})
 	wantCode(t, err, engine.CodeUnavailable)
-	store.fail = false
+	db.fail = false
 	b.start(agent, "simple", "")
 }
 
@@ -229,7 +230,7 @@ type failing struct {
 	fail bool
 }
 
-func (f *failing) Commit(ctx context.Context, c engine.Commit) error {
+func (f *failing) Commit(ctx context.Context, c store.Commit) error {
 	if f.fail {
 		return errors.New("the disk is gone")
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -147,7 +148,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	defer read.end()
 	out := CheckpointsResult{WorkflowID: inst.ID, Checkpoints: []CheckpointResult{}}
 	var found []record.Event
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}}) {
 		if err == nil {
 			err = read.yield(ctx)
 		}
@@ -265,7 +266,7 @@ func rollbackMessage(checkpoint string, pos Position) string {
 // findCheckpoint looks a checkpoint of an instance up and names the nearest id.
 func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (record.Checkpoint, error) {
 	var ids []string
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: instance, Kinds: []record.Kind{record.Checkpointed}}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Checkpointed}}) {
 		if err != nil {
 			return record.Checkpoint{}, storeError("read the checkpoints", err)
 		}
@@ -275,7 +276,7 @@ func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (recor
 		ids = append(ids, ev.Checkpoint.ID)
 	}
 	out := &Error{
-		Code: CodeUnknownCheckpoint, Path: "/checkpointId", Err: ErrNotFound,
+		Code: CodeUnknownCheckpoint, Path: "/checkpointId", Err: store.ErrNotFound,
 		Message: fmt.Sprintf("The instance has no checkpoint %q.", id), Hint: "listCheckpoints returns the ids of this instance.",
 	}
 	if near := workflow.Suggest(id, ids); near != "" {

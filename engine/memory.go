@@ -8,42 +8,16 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Lesson is what a decision taught about a model's refusals, written together
-// with the event that records the decision. Guard and Identity are keyed digests:
-// a store learns nothing about the data from them.
-type Lesson struct {
-	// Guard is what refusals are counted by, Identity what the same case is known by, and
-	// Bound what a refusal binds to where no model can be asked (see judge.Case).
-	Guard, Identity, Bound string
-	// Principal, Workflow and Action say whose refusals they are, for an operator who
-	// wants them forgotten.
-	Principal, Workflow, Action string
-	At                          time.Time
-	// Refused counts one refusal. Opinion, when there is one, is the model's, as JSON; it
-	// is found by Identity and, where that is not empty, by Bound.
-	Refused bool
-	Opinion json.RawMessage
-	// Cleared forgets every refusal with this Guard, and every opinion with this Bound.
-	// Never together with Refused.
-	Cleared bool
-}
-
-// RefusalQuery selects refusals; an empty field selects all.
-type RefusalQuery struct{ Principal, Workflow, Action string }
-
-// MaxRefusalAge is how long stores keep refusals at least: no window of a loop
-// guard may be longer.
-const MaxRefusalAge = 7 * 24 * time.Hour
-
 // memory is a judge.Memory over a Store.
-type memory struct{ store Store }
+type memory struct{ store store.Store }
 
 // NewMemory lets a judge recall what it refused. What it recalls is written by
 // the Engine, in the transaction of the decision.
-func NewMemory(s Store) judge.Memory { return memory{s} }
+func NewMemory(s store.Store) judge.Memory { return memory{s} }
 
 // Recall implements judge.Memory.
 func (m memory) Recall(ctx context.Context, guard, identity string, since time.Time) (judge.Recollection, error) {
@@ -59,7 +33,7 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 		return r, nil
 	}
 	raw, err := m.store.RefusedOpinion(ctx, identity, since)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, store.ErrNotFound) {
 		return r, nil
 	}
 	if err != nil {
@@ -138,7 +112,7 @@ func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard strin
 
 // lesson is what has to be written beside the event of a judgement, nil when
 // nothing. made says that the move is made.
-func lesson(c judge.Case, v judge.Verdict, made bool) *Lesson {
+func lesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 	if c.Guard == "" {
 		return nil
 	}
@@ -147,7 +121,7 @@ func lesson(c judge.Case, v judge.Verdict, made bool) *Lesson {
 	if !learnt.Refused && !learnt.Cleared {
 		return nil
 	}
-	l := &Lesson{
+	l := &store.Lesson{
 		Guard: c.Guard, Identity: judge.Identified(c.Identity, v.Evidence), Bound: judge.BoundBy(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
 		At: c.Now, Refused: learnt.Refused, Cleared: learnt.Cleared,
 	}
@@ -162,7 +136,7 @@ func lesson(c judge.Case, v judge.Verdict, made bool) *Lesson {
 
 // ClearRefusals forgets what a judge's loop guard counts: an operator's way out
 // for somebody who is held up. It returns how many refusals were forgotten.
-func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q RefusalQuery) (int, error) {
+func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q store.RefusalQuery) (int, error) {
 	if err := authorize(p, RightClear); err != nil {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -22,8 +23,8 @@ const lenientFlow = `{"name":"judged","initialState":"open","states":{
 // and however the data look, until data or context change or a day has passed.
 func TestARefusalBindsTheFallback(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	j := newJudged(t, store, "m")
+	db := memstore.New()
+	j := newJudged(t, db, "m")
 	if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(lenientFlow)}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestARefusalBindsTheFallback(t *testing.T) {
 		t.Fatal(err)
 	}
 	binding("with another judge configuration")
-	without := withoutModel(t, store, j)
+	without := withoutModel(t, db, j)
 	if got, err := without.Validate(t.Context(), operator, closing(id, said)); err != nil || got.Approved {
 		t.Errorf("without a model: %+v, %v", got.Decision, err)
 	}
@@ -110,15 +111,15 @@ func TestARefusalBindsTheFallbackOfDecide(t *testing.T) {
 }
 
 // withoutModel is an engine over the same store that has no model.
-func withoutModel(t *testing.T, store engine.Store, like *judged) *engine.Engine {
+func withoutModel(t *testing.T, db store.Store, like *judged) *engine.Engine {
 	t.Helper()
 	compiler := validators.NewCompiler(pool(), validators.Options{})
-	pipeline, err := judge.New(judge.Config{Compiler: compiler, Memory: engine.NewMemory(store)})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler, Memory: engine.NewMemory(db)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, err := engine.New(engine.Config{
-		Store: store, Judge: pipeline, Compiler: compiler,
+		Store: db, Judge: pipeline, Compiler: compiler,
 		Digester: record.NewDigester([]byte("a key of thirty-two bytes length")), Now: func() time.Time { return like.clock },
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -52,10 +53,10 @@ type judged struct {
 	clock time.Time
 }
 
-func newJudged(t *testing.T, store engine.Store, models ...string) *judged {
+func newJudged(t *testing.T, db store.Store, models ...string) *judged {
 	t.Helper()
 	j := &judged{t: t, model: &oracle{}, clock: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
-	layer, err := judge.NewModel(judge.ModelConfig{Completer: j.model, Memory: engine.NewMemory(store)})
+	layer, err := judge.NewModel(judge.ModelConfig{Completer: j.model, Memory: engine.NewMemory(db)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func newJudged(t *testing.T, store engine.Store, models ...string) *judged {
 		t.Fatal(err)
 	}
 	j.Engine, err = engine.New(engine.Config{
-		Store: store, Judge: pipeline, Compiler: compiler, Models: models,
+		Store: db, Judge: pipeline, Compiler: compiler, Models: models,
 		Digester: record.NewDigester([]byte("a key of thirty-two bytes length")), Now: func() time.Time { return j.clock },
 	})
 	if err != nil {
@@ -107,13 +108,13 @@ func (j *judged) advance(p engine.Principal, req engine.AdvanceRequest) engine.D
 // goes to a person, and then the model is not asked any more.
 func TestLoopGuard(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	j := newJudged(t, store, "m")
+	db := memstore.New()
+	j := newJudged(t, db, "m")
 	if d := j.advance(agent, closing(j.start(), "I fixed everything, really")); d.DecidedBy != judge.LayerModel || d.Outcome != judge.Reject {
 		t.Fatalf("%+v", d)
 	}
 	// Another wording of the same, on another instance, as a pre-check, after a restart.
-	j = newJudged(t, store, "m")
+	j = newJudged(t, db, "m")
 	checked, err := j.Validate(t.Context(), agent, closing(j.start(), "i FIXED everything; really!"))
 	if err != nil || checked.Approved || checked.Decision.Code == judge.CodeLoopGuard {
 		t.Fatalf("%+v, %v", checked, err)
@@ -184,14 +185,14 @@ func TestLoopGuardForgets(t *testing.T) {
 		j := newJudged(t, memstore.New(), "m")
 		refuse(j, 3)
 		for _, p := range []engine.Principal{agent, reviewer, auditor} {
-			if _, err := j.ClearRefusals(t.Context(), p, engine.RefusalQuery{Workflow: "judged"}); engine.CodeOf(err) != engine.CodeForbidden {
+			if _, err := j.ClearRefusals(t.Context(), p, store.RefusalQuery{Workflow: "judged"}); engine.CodeOf(err) != engine.CodeForbidden {
 				t.Errorf("%s: %v", p.Role, err)
 			}
 		}
-		if _, err := j.ClearRefusals(t.Context(), operator, engine.RefusalQuery{}); engine.CodeOf(err) != engine.CodeInvalidArgument {
+		if _, err := j.ClearRefusals(t.Context(), operator, store.RefusalQuery{}); engine.CodeOf(err) != engine.CodeInvalidArgument {
 			t.Errorf("everything of everybody: %v", err)
 		}
-		if n, err := j.ClearRefusals(t.Context(), operator, engine.RefusalQuery{Principal: agent.ID}); err != nil || n != 3 {
+		if n, err := j.ClearRefusals(t.Context(), operator, store.RefusalQuery{Principal: agent.ID}); err != nil || n != 3 {
 			t.Errorf("%d, %v", n, err)
 		}
 		if d := last(j); d.Code == judge.CodeLoopGuard {
@@ -313,8 +314,8 @@ func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 // otherwise.
 func TestTheJudgedSeeWhatIsListed(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	j := newJudged(t, store, "m")
+	db := memstore.New()
+	j := newJudged(t, db, "m")
 	id := j.start()
 	j.advance(agent, closing(id, "did it"))
 	h, err := j.History(t.Context(), agent, engine.HistoryRequest{ID: id})
@@ -371,18 +372,18 @@ func TestConfigureModel(t *testing.T) {
 // A refusal that loses its place to another event is sealed anew, and counts once.
 func TestARefusalSealedAnewCountsOnce(t *testing.T) {
 	t.Parallel()
-	store := &interrupting{Store: memstore.New()}
-	j := newJudged(t, store, "m")
+	db := &interrupting{Store: memstore.New()}
+	j := newJudged(t, db, "m")
 	id := j.start()
-	store.before = func() { // between the judgement and its record
-		store.before = nil
+	db.before = func() { // between the judgement and its record
+		db.before = nil
 		if _, err := j.Checkpoint(context.Background(), agent, engine.CheckpointRequest{ID: id}); err != nil {
 			t.Error(err)
 		}
 	}
 	j.advance(agent, closing(id, "did it"))
-	if store.lessons != 2 || store.kept != 1 {
-		t.Fatalf("%d commits with a lesson, %d went through; want 2 and 1", store.lessons, store.kept)
+	if db.lessons != 2 || db.kept != 1 {
+		t.Fatalf("%d commits with a lesson, %d went through; want 2 and 1", db.lessons, db.kept)
 	}
 	h, err := j.History(t.Context(), operator, engine.HistoryRequest{ID: id})
 	if err != nil {
@@ -393,19 +394,19 @@ func TestARefusalSealedAnewCountsOnce(t *testing.T) {
 	if err != nil || len(h2.Decisions) != len(h.Decisions) {
 		t.Fatalf("%+v, %v", h2, err)
 	}
-	if n, err := j.ClearRefusals(t.Context(), operator, engine.RefusalQuery{Workflow: "judged"}); err != nil || n != 2 {
+	if n, err := j.ClearRefusals(t.Context(), operator, store.RefusalQuery{Workflow: "judged"}); err != nil || n != 2 {
 		t.Errorf("%d refusals are kept, %v; want one for each of two decisions", n, err)
 	}
 }
 
 // interrupting is a store in which something comes between once.
 type interrupting struct {
-	engine.Store
+	store.Store
 	before        func()
 	lessons, kept int
 }
 
-func (s *interrupting) Commit(ctx context.Context, c engine.Commit) error {
+func (s *interrupting) Commit(ctx context.Context, c store.Commit) error {
 	if c.Lesson == nil {
 		return s.Store.Commit(ctx, c)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -174,7 +175,7 @@ func (m *migration) named(ctx context.Context) error {
 		inst, err := m.e.cfg.Store.Load(ctx, id)
 		one := InstanceMigration{ID: id, Outcome: MigrateRefused, To: m.to.stored.Version}
 		switch {
-		case errors.Is(err, ErrNotFound):
+		case errors.Is(err, store.ErrNotFound):
 			one.Reason = "There is no such instance."
 		case err != nil:
 			return storeError("load the instance", err)
@@ -193,7 +194,7 @@ func (m *migration) named(ctx context.Context) error {
 // all migrates what runs, page by page, so that no read of the store is held while
 // instances are written.
 func (m *migration) all(ctx context.Context) error {
-	q := InstanceQuery{Workflow: m.to.stored.Name, Status: record.Running, Limit: instancesMost}
+	q := store.InstanceQuery{Workflow: m.to.stored.Name, Status: record.Running, Limit: instancesMost}
 	for {
 		var page []record.Instance
 		for inst, err := range m.e.cfg.Store.Instances(ctx, q) {
@@ -246,7 +247,7 @@ func (m *migration) one(ctx context.Context, inst record.Instance) (InstanceMigr
 		if err == nil {
 			return out, nil
 		}
-		if !errors.Is(err, ErrConflict) {
+		if !errors.Is(err, store.ErrConflict) {
 			return InstanceMigration{}, err
 		}
 		if inst, err = m.e.cfg.Store.Load(ctx, inst.ID); err != nil {
@@ -377,7 +378,7 @@ func (e *Engine) renamed(ctx context.Context, inst, restored record.Instance) (s
 	for _, name := range names {
 		now[name] = name
 	}
-	since := EventQuery{Instance: inst.ID, AfterSeq: restored.Seq, MaxRevision: inst.Revision, Kinds: []record.Kind{record.Migrated}}
+	since := store.EventQuery{Instance: inst.ID, AfterSeq: restored.Seq, MaxRevision: inst.Revision, Kinds: []record.Kind{record.Migrated}}
 	for ev, err := range e.cfg.Store.Events(ctx, since) {
 		if err != nil {
 			return "", storeError("read the history", err)

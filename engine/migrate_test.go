@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -89,7 +90,7 @@ func papers(b *bench) map[string]string {
 
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		b := newBenchOn(t, s)
 		ids := papers(b)
 		b.define(operator, paperV2)
@@ -249,7 +250,7 @@ func TestMigrateRefusesTheRequest(t *testing.T) {
 
 func TestMigrateClosesReviews(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		b := newReviewBenchOn(t, s, nil)
 		b.define(operator, paperV1)
 		id := b.start(agent, "paper", `{"author":"ada"}`).ID
@@ -377,7 +378,7 @@ func TestMigrateManyPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("1,100 instances")
 	}
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		b := newBenchOn(t, s)
 		b.define(operator, paperV1)
 		var starts sync.WaitGroup // at once, so that a store writes many together

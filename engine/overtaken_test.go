@@ -9,6 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // overtakenStore lets something happen between the load of an instance and the next read
@@ -19,7 +20,7 @@ type overtakenStore struct {
 	once func()
 }
 
-func (s *overtakenStore) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+func (s *overtakenStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	s.mu.Lock()
 	do := s.once
 	s.once = nil
@@ -63,12 +64,12 @@ func TestAMoveBesideAnUndo(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			store := &overtakenStore{Store: memstore.New()}
-			b := newBenchOn(t, store)
+			db := &overtakenStore{Store: memstore.New()}
+			b := newBenchOn(t, db)
 			b.define(agent, walkFlow)
 			id := b.start(agent, "walk", `{}`).ID
 			tt.prepare(b, id)
-			store.once = func() { tt.meanwhile(b, id) }
+			db.once = func() { tt.meanwhile(b, id) }
 			e := wantCode(t, tt.ask(b, id), engine.CodeConflict)
 			if e.Current == nil || e.Current.Revision != b.load(id).Revision {
 				t.Errorf("the conflict says that it is at %+v", e.Current)
@@ -80,11 +81,11 @@ func TestAMoveBesideAnUndo(t *testing.T) {
 
 func TestARollbackToACheckpointThatIsNewerThanTheInstance(t *testing.T) {
 	t.Parallel()
-	store := &overtakenStore{Store: memstore.New()}
-	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.NewID = func() string { return "1" } })
+	db := &overtakenStore{Store: memstore.New()}
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.NewID = func() string { return "1" } })
 	b.define(agent, walkFlow)
 	id := b.start(agent, "walk", `{}`).ID
-	store.once = func() {
+	db.once = func() {
 		b.advance(agent, id, "go", `{}`)
 		b.checkpoint(agent, id)
 		b.advance(agent, id, "go", `{}`)
@@ -103,7 +104,7 @@ type pagedStore struct {
 	once func()
 }
 
-func (s *pagedStore) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+func (s *pagedStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	return func(yield func(record.Event, error) bool) {
 		for left := q.Limit; q.Limit == 0 || left > 0; left-- {
 			page := q
@@ -131,14 +132,14 @@ func (s *pagedStore) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[
 func TestRetentionBesideReaders(t *testing.T) {
 	t.Parallel()
 	setUp := func(t *testing.T) (*bench, string) {
-		store := &pagedStore{Store: memstore.New()}
-		b := newBenchOn(t, store)
+		db := &pagedStore{Store: memstore.New()}
+		b := newBenchOn(t, db)
 		b.define(operator, fading)
 		id := b.start(agent, "fading", `{}`).ID
 		b.moved(agent, id, "go", `{}`, "b")
 		b.moved(agent, id, "go", `{}`, "c")
 		b.pass(31 * day)
-		store.once = func() {
+		db.once = func() {
 			if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
 				t.Errorf("the other run removed %+v", r)
 			}

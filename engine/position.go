@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -19,7 +20,7 @@ func (e *Engine) instance(ctx context.Context, p Principal, id string) (record.I
 	}
 	inst, err := e.cfg.Store.Load(ctx, id)
 	switch {
-	case errors.Is(err, ErrNotFound), err == nil && !sees(p, inst):
+	case errors.Is(err, store.ErrNotFound), err == nil && !sees(p, inst):
 		return record.Instance{}, loaded{}, unknownInstance(id)
 	case err != nil:
 		return record.Instance{}, loaded{}, storeError("load the instance", err)
@@ -75,7 +76,7 @@ func position(inst record.Instance, l loaded, p Principal) Position {
 	return pos
 }
 
-func definitionOwner(s StoredDefinition, p Principal) DefinitionOwner {
+func definitionOwner(s store.Definition, p Principal) DefinitionOwner {
 	switch {
 	case s.Operator:
 		return OwnedByOperator

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Whatever is asked in whatever order: the store holds exactly the fold of its
@@ -86,7 +87,7 @@ func walkAdvance(rt *rapid.T, b *bench, id string) {
 // checkFold reads the history back and compares it with what is stored.
 func checkFold(rt *rapid.T, b *bench, id string) {
 	ctx := context.Background()
-	all := b.store.Events(ctx, engine.EventQuery{Instance: id})
+	all := b.store.Events(ctx, store.EventQuery{Instance: id})
 	if err := record.Verify(all); err != nil {
 		rt.Fatal(err)
 	}

@@ -10,18 +10,19 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // Archive is the part of a Store that Questions reads.
 type Archive interface {
-	Definition(ctx context.Context, name string, version int) (StoredDefinition, error)
-	JudgeConfigs(ctx context.Context, workflow string) ([]JudgeConfig, error)
-	Instances(ctx context.Context, q InstanceQuery) iter.Seq2[record.Instance, error]
-	Events(ctx context.Context, q EventQuery) iter.Seq2[record.Event, error]
+	Definition(ctx context.Context, name string, version int) (store.Definition, error)
+	JudgeConfigs(ctx context.Context, workflow string) ([]store.JudgeConfig, error)
+	Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error]
+	Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error]
 	Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error)
-	Review(ctx context.Context, id string) (StoredReview, error)
+	Review(ctx context.Context, id string) (store.Review, error)
 }
 
 // Missing says why a question cannot be put again as it was put; "" when it can.
@@ -73,7 +74,7 @@ type Question struct {
 	Removed int64
 	// Definition is the version that was in force, and Stored how it is kept.
 	Definition *workflow.Definition
-	Stored     StoredDefinition
+	Stored     store.Definition
 	// Input is what Definition.Case needs.
 	Input workflow.CaseInput
 	// Evidence is what was fetched.
@@ -98,8 +99,8 @@ type HeldEvidence struct {
 // sensitive values.
 func Questions(ctx context.Context, from Archive, q QuestionQuery) iter.Seq2[Question, error] {
 	return func(yield func(Question, error) bool) {
-		a := asker{ctx: ctx, from: from, query: q, definitions: newDefinitionCache(), configs: map[string][]JudgeConfig{}}
-		for inst, err := range from.Instances(ctx, InstanceQuery{Workflow: q.Workflow}) {
+		a := asker{ctx: ctx, from: from, query: q, definitions: newDefinitionCache(), configs: map[string][]store.JudgeConfig{}}
+		for inst, err := range from.Instances(ctx, store.InstanceQuery{Workflow: q.Workflow}) {
 			if err != nil {
 				yield(Question{}, storeError("list the instances", err))
 				return
@@ -120,14 +121,14 @@ type asker struct {
 	from        Archive
 	query       QuestionQuery
 	definitions *definitionCache
-	configs     map[string][]JudgeConfig
+	configs     map[string][]store.JudgeConfig
 }
 
 // instance yields the questions of one instance and reports whether to go on.
 func (a *asker) instance(inst record.Instance, yield func(Question, error) bool) bool {
 	var at record.Instance // before the event
 	lost := false          // at is not known any more
-	for ev, err := range a.from.Events(a.ctx, EventQuery{Instance: inst.ID}) {
+	for ev, err := range a.from.Events(a.ctx, store.EventQuery{Instance: inst.ID}) {
 		if err != nil {
 			yield(Question{}, storeError("read the history", err))
 			return false
@@ -184,7 +185,7 @@ func (a *asker) floor(first record.Event) (record.Instance, error) {
 func (a *asker) snapshot(id string, revision int64) (record.Instance, error) {
 	inst, err := a.from.Snapshot(a.ctx, id, revision)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return record.Instance{}, nil
 	case err != nil:
 		return record.Instance{}, storeError("read a snapshot", err)
@@ -198,7 +199,7 @@ func (a *asker) at(id string, revision int64) (record.Instance, error) {
 	if err != nil {
 		return record.Instance{}, err
 	}
-	for ev, err := range a.from.Events(a.ctx, EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}) {
+	for ev, err := range a.from.Events(a.ctx, store.EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}) {
 		if err != nil {
 			return record.Instance{}, storeError("read the history", err)
 		}
@@ -265,7 +266,7 @@ func (a *asker) definition(ev record.Event) (l loaded, known bool, err error) {
 	l, cached := a.definitions.get(ev.Workflow, ev.Version)
 	if !cached {
 		stored, err := a.from.Definition(a.ctx, ev.Workflow, ev.Version)
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, store.ErrNotFound) {
 			return loaded{}, false, nil
 		}
 		if err != nil {
@@ -282,7 +283,7 @@ func (a *asker) definition(ev record.Event) (l loaded, known bool, err error) {
 }
 
 // overlays are the judge-config revisions that a hash names.
-func (a *asker) overlays(s StoredDefinition, owner, hash string) ([]workflow.Overlay, bool, error) {
+func (a *asker) overlays(s store.Definition, owner, hash string) ([]workflow.Overlay, bool, error) {
 	if hash == "" {
 		return nil, true, nil
 	}
@@ -307,19 +308,19 @@ func (a *asker) overlays(s StoredDefinition, owner, hash string) ([]workflow.Ove
 }
 
 // openReview is the review that an event opened, while it still waits: then it holds
-// what events do not. The zero StoredReview otherwise.
-func (a *asker) openReview(ev record.Event) (StoredReview, error) {
+// what events do not. The zero store.Review otherwise.
+func (a *asker) openReview(ev record.Event) (store.Review, error) {
 	if ev.Kind != record.Escalated {
-		return StoredReview{}, nil
+		return store.Review{}, nil
 	}
 	row, err := a.from.Review(a.ctx, ev.Review.ID)
 	switch {
-	case errors.Is(err, ErrNotFound):
-		return StoredReview{}, nil
+	case errors.Is(err, store.ErrNotFound):
+		return store.Review{}, nil
 	case err != nil:
-		return StoredReview{}, storeError("read the review", err)
+		return store.Review{}, storeError("read the review", err)
 	case row.Status != record.ReviewOpen || row.Instance != ev.Instance || row.Seq != ev.Seq:
-		return StoredReview{}, nil
+		return store.Review{}, nil
 	}
 	return row, nil
 }

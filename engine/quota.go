@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // resetKinds are the kinds of events that may reset the event quotas of an instance: see
@@ -73,7 +74,7 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 // it is among the last Limits.Events events; then it need not be the last one.
 func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64, near bool, err error) {
 	window := int64(e.cfg.Limits.Events)
-	lately := EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window), Kinds: resetKinds, Limit: 1}
+	lately := store.EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window), Kinds: resetKinds, Limit: 1}
 	for ev, err := range e.cfg.Store.Events(ctx, lately) { // nearly always it is a move: spare the page
 		if err == nil && ev.Seq <= inst.Seq && resetsQuota(ev) {
 			return ev.Seq, true, nil
@@ -81,7 +82,7 @@ func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64
 	}
 	for to := inst.Seq; to > 0; to -= window {
 		found := int64(0)
-		for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: max(0, to-window), Kinds: resetKinds}) {
+		for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: max(0, to-window), Kinds: resetKinds}) {
 			switch {
 			case err != nil:
 				return 0, false, storeError("read the history", err)
@@ -108,7 +109,7 @@ func (e *Engine) countOn(ctx context.Context, inst record.Instance, known eventC
 	if out.of == nil {
 		out.of = map[string]int{}
 	}
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: known.seq, MaxRevision: inst.Revision}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: known.seq, MaxRevision: inst.Revision}) {
 		switch {
 		case err != nil:
 			return eventCount{}, storeError("read the history", err)

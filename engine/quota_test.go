@@ -8,6 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -134,7 +135,7 @@ func TestBackAndForthMakesNoRoom(t *testing.T) {
 // owner from moving, and the owner's refusals do not stop a reviewer.
 func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		const most = 5
 		b := newBenchWith(t, s, nil, func(c *engine.Config) { c.Limits.Events = most })
 		b.define(operator, simple)
@@ -192,10 +193,10 @@ func TestEventQuotasAreCountedPerPrincipal(t *testing.T) {
 // queriedStore notes the queries of histories.
 type queriedStore struct {
 	*memstore.Store
-	queries []engine.EventQuery
+	queries []store.EventQuery
 }
 
-func (s *queriedStore) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+func (s *queriedStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	s.queries = append(s.queries, q)
 	return s.Store.Events(ctx, q)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -137,7 +138,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	}
 	out := HistoryResult{WorkflowID: inst.ID, Decisions: []HistoryEntry{}}
 	var found []record.Event
-	q := EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided, MaxRevision: until.Revision}
+	q := store.EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided, MaxRevision: until.Revision}
 	for ev, err := range e.cfg.Store.Events(ctx, q) {
 		if err == nil {
 			err = read.yield(ctx)
@@ -182,7 +183,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 // nothing for those who are judged by somebody else's definition: who knows the
 // rubric writes for the rubric. What is shown is listed, so that a new field is
 // hidden until somebody decides otherwise.
-func opinionsFor(p Principal, s StoredDefinition, opinions []judge.Opinion) []judge.Opinion {
+func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []judge.Opinion {
 	out := slices.Clone(opinions)
 	for i, op := range out {
 		if op.Model == nil || seesAll(p.Role) {
@@ -216,7 +217,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 	default:
 		return InstancesResult{}, &Error{Code: CodeInvalidArgument, Path: "/status", Message: fmt.Sprintf("There is no status %q.", req.Status), Hint: "Statuses: running, complete, cancelled."}
 	}
-	q := InstanceQuery{Workflow: req.Workflow, State: req.State, Status: req.Status, BeforeID: req.Cursor, Limit: limit + 1}
+	q := store.InstanceQuery{Workflow: req.Workflow, State: req.State, Status: req.Status, BeforeID: req.Cursor, Limit: limit + 1}
 	if p.Workflows != "" {
 		q.Limit = 0 // what is out of scope is left out of what the store lists
 	}

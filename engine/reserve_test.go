@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -23,7 +24,7 @@ const window = 30 * time.Millisecond
 // lateStore answers what is counted, and takes what is written, late.
 type lateStore struct{ *memstore.Store }
 
-func (s lateStore) Definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
+func (s lateStore) Definitions(ctx context.Context) ([]store.Definition, error) {
 	all, err := s.Store.Definitions(ctx)
 	time.Sleep(window) //nolint:forbidigo // so that requests overlap
 	return all, err
@@ -35,7 +36,7 @@ func (s lateStore) Running(ctx context.Context, owner string, most int) (int, er
 	return n, err
 }
 
-func (s lateStore) Commit(ctx context.Context, c engine.Commit) error {
+func (s lateStore) Commit(ctx context.Context, c store.Commit) error {
 	time.Sleep(window) //nolint:forbidigo // so that requests overlap
 	return s.Store.Commit(ctx, c)
 }

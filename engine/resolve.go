@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -140,7 +141,7 @@ func mayResolve(p Principal, asked record.Event, inst record.Instance, d *workfl
 
 // bound reports whether a stored review is the one that the history says, about the
 // present revision, with the data that were asked with.
-func (e *Engine) bound(row StoredReview, inst record.Instance, asked record.Event) bool {
+func (e *Engine) bound(row store.Review, inst record.Instance, asked record.Event) bool {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == row.ID })
 	if at < 0 || asked.Review == nil || asked.Review.ID != row.ID {
 		return false
@@ -150,7 +151,7 @@ func (e *Engine) bound(row StoredReview, inst record.Instance, asked record.Even
 }
 
 // rejectReview records a person's no.
-func (e *Engine) rejectReview(ctx context.Context, p Principal, req ResolveRequest, key *record.Key, row StoredReview, inst record.Instance, l loaded) (ResolveResult, error) {
+func (e *Engine) rejectReview(ctx context.Context, p Principal, req ResolveRequest, key *record.Key, row store.Review, inst record.Instance, l loaded) (ResolveResult, error) {
 	why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", req.Reason)}
 	d := record.Decision{ID: "dec-" + e.cfg.NewID(), ContextDigest: e.digestContext(inst, inst.Context), Verdict: judge.Verdict{
 		Outcome: judge.Reject, Proposed: judge.Reject, Code: why.Code, Target: row.Target, Confidence: 1, Assurance: judge.AssuranceHuman,
@@ -168,7 +169,7 @@ func (e *Engine) rejectReview(ctx context.Context, p Principal, req ResolveReque
 }
 
 // approveReview asks the layers again and makes the move.
-func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequest, key *record.Key, row StoredReview, inst record.Instance, l loaded, asked record.Event) (ResolveResult, error) {
+func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequest, key *record.Key, row store.Review, inst record.Instance, l loaded, asked record.Event) (ResolveResult, error) {
 	requester := Principal{ID: asked.Principal, Role: Role(asked.Role)}
 	overlays, hash, err := e.overlays(ctx, l.stored, inst.Owner)
 	if err != nil {
@@ -208,17 +209,17 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 }
 
 // forgiven clears what the loop guard counts: a person has approved the data.
-func forgiven(c judge.Case, v judge.Verdict) *Lesson {
+func forgiven(c judge.Case, v judge.Verdict) *store.Lesson {
 	if c.Guard == "" {
 		return nil
 	}
-	return &Lesson{Guard: c.Guard, Bound: judge.BoundBy(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
+	return &store.Lesson{Guard: c.Guard, Bound: judge.BoundBy(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
 }
 
 // young is the evidence that need not be fetched again: it is not older than the
 // definition allows, and is what the history says that was fetched. A clock that was
 // turned back makes nothing younger.
-func (e *Engine) young(row StoredReview, asked record.Event) []judge.Evidence {
+func (e *Engine) young(row store.Review, asked record.Event) []judge.Evidence {
 	var out []judge.Evidence
 	for _, recorded := range asked.Decision.Evidence {
 		age := e.now().Sub(recorded.At)
@@ -272,7 +273,7 @@ func unavailable(before, after []judge.Evidence) (error, bool) { //nolint:revive
 }
 
 // void ends a review that cannot be approved any more, and says why.
-func (e *Engine) void(ctx context.Context, p Principal, key *record.Key, row StoredReview, inst record.Instance, l loaded, why string, v *judge.Verdict) (ResolveResult, error) {
+func (e *Engine) void(ctx context.Context, p Principal, key *record.Key, row store.Review, inst record.Instance, l loaded, why string, v *judge.Verdict) (ResolveResult, error) {
 	if n := e.cfg.Limits.Text; len(why) > n {
 		why = strings.ToValidUTF8(why[:n], "")
 	}
@@ -294,19 +295,19 @@ func (e *Engine) void(ctx context.Context, p Principal, key *record.Key, row Sto
 }
 
 // endReview ends a review by an event of its own.
-func (e *Engine) endReview(ctx context.Context, p Principal, key *record.Key, inst record.Instance, row StoredReview, end record.Review, d *record.Decision) (written, error) {
+func (e *Engine) endReview(ctx context.Context, p Principal, key *record.Key, inst record.Instance, row store.Review, end record.Review, d *record.Decision) (written, error) {
 	ev := e.reviewEvent(p, inst, row, end)
 	ev.Decision, ev.Key = d, key
 	return e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}})
 }
 
-func (e *Engine) reviewEvent(p Principal, inst record.Instance, row StoredReview, end record.Review) record.Event {
+func (e *Engine) reviewEvent(p Principal, inst record.Instance, row store.Review, end record.Review) record.Event {
 	ev := e.event(p, inst, record.Reviewed)
 	ev.Action, ev.Review = row.Action, &end
 	return ev
 }
 
-func (e *Engine) resolved(p Principal, w written, l loaded, row StoredReview, d record.Decision, message string) ResolveResult {
+func (e *Engine) resolved(p Principal, w written, l loaded, row store.Review, d record.Decision, message string) ResolveResult {
 	return ResolveResult{
 		Position: position(w.next, l, p), Review: *e.summary(row), Applied: w.event.Kind == record.Advanced,
 		Decision: decisionView(d), Message: message,
@@ -314,7 +315,7 @@ func (e *Engine) resolved(p Principal, w written, l loaded, row StoredReview, d 
 }
 
 // reviewClosed says what became of a review that is not open.
-func (e *Engine) reviewClosed(ctx context.Context, row StoredReview, inst record.Instance, l loaded, p Principal) error {
+func (e *Engine) reviewClosed(ctx context.Context, row store.Review, inst record.Instance, l loaded, p Principal) error {
 	pos := position(inst, l, p)
 	how := string(row.Status)
 	if row.Status == record.ReviewResolved {
@@ -328,9 +329,9 @@ func (e *Engine) reviewClosed(ctx context.Context, row StoredReview, inst record
 }
 
 // resolveError tells a reviewer who came too late what became of the review.
-func (e *Engine) resolveError(ctx context.Context, p Principal, row StoredReview, err error) error {
+func (e *Engine) resolveError(ctx context.Context, p Principal, row store.Review, err error) error {
 	_, late := errors.AsType[*reviewClosedError](err)
-	if !late && !errors.Is(err, ErrConflict) {
+	if !late && !errors.Is(err, store.ErrConflict) {
 		return err
 	}
 	now, inst, l, rerr := e.review(ctx, p, row.ID)

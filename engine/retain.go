@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -85,8 +86,8 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 	if req.Limit == 0 {
 		req.Limit = retainMost
 	}
-	ctx = BulkRead(ctx)
-	store, ok := e.cfg.Store.(Truncator)
+	ctx = store.BulkRead(ctx)
+	db, ok := e.cfg.Store.(store.Truncator)
 	if !ok {
 		return RetainResult{}, &Error{Code: CodeUnavailable, Message: "This store removes nothing.", Hint: "Use a store that can."}
 	}
@@ -97,7 +98,7 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 	if err != nil {
 		return RetainResult{}, err
 	}
-	run := retainer{Engine: e, store: store, by: p, req: req, out: RetainResult{DryRun: req.DryRun, Histories: []Retained{}, Kept: map[string]int{}}}
+	run := retainer{Engine: e, store: db, by: p, req: req, out: RetainResult{DryRun: req.DryRun, Histories: []Retained{}, Kept: map[string]int{}}}
 	for _, l := range workflows {
 		for _, status := range []record.Status{record.Complete, record.Cancelled} {
 			if err := run.all(ctx, l, status); err != nil {
@@ -138,7 +139,7 @@ func (e *Engine) retentions(ctx context.Context, p Principal, name string) ([]lo
 // retainer is one run of Retain.
 type retainer struct {
 	*Engine
-	store Truncator
+	store store.Truncator
 	by    Principal
 	req   RetainRequest
 	out   RetainResult
@@ -163,7 +164,7 @@ const (
 )
 
 func (r *retainer) all(ctx context.Context, l loaded, status record.Status) error {
-	for inst, err := range r.cfg.Store.Instances(ctx, InstanceQuery{Workflow: l.stored.Name, Status: status}) {
+	for inst, err := range r.cfg.Store.Instances(ctx, store.InstanceQuery{Workflow: l.stored.Name, Status: status}) {
 		if err != nil {
 			return storeError("list the instances", err)
 		}
@@ -251,7 +252,7 @@ func (r *retainer) spared(ctx context.Context, inst record.Instance, err error) 
 	broken := errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrIllegalStep) || errors.Is(err, record.ErrNoRevision) ||
 		errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind)
 	switch {
-	case errors.Is(err, ErrConflict), broken && r.changed(ctx, inst):
+	case errors.Is(err, store.ErrConflict), broken && r.changed(ctx, inst):
 		r.out.Kept[KeptMoved]++
 	case broken:
 		r.out.Kept[KeptBroken]++
@@ -288,12 +289,12 @@ type surveyedEvent struct {
 func (r *retainer) survey(ctx context.Context, inst record.Instance) (surveyed, error) {
 	var out surveyed
 	var chain record.Chain
-	for ev, err := range r.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID}) {
+	for ev, err := range r.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID}) {
 		if err != nil {
 			return out, err
 		}
 		if ev.Seq > inst.Seq {
-			return out, ErrConflict
+			return out, store.ErrConflict
 		}
 		if len(out.events) == 0 && ev.Seq > 1 {
 			if out.floor, err = r.floorOf(ctx, ev); err != nil {
@@ -320,14 +321,14 @@ func (r *retainer) survey(ctx context.Context, inst record.Instance) (surveyed, 
 // what came before was removed.
 func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Instance, error) {
 	var cut record.Truncation
-	for ev, err := range r.cfg.Store.Events(ctx, EventQuery{Instance: first.Instance, Kinds: []record.Kind{record.Truncated}}) {
+	for ev, err := range r.cfg.Store.Events(ctx, store.EventQuery{Instance: first.Instance, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil {
 			return record.Instance{}, err
 		}
 		cut = *ev.Truncation // the last one counts
 	}
 	floor, err := r.cfg.Store.Snapshot(ctx, first.Instance, cut.Revision)
-	if errors.Is(err, ErrNotFound) || err == nil && (floor.Seq != first.Seq-1 || floor.Head != first.PrevHash) {
+	if errors.Is(err, store.ErrNotFound) || err == nil && (floor.Seq != first.Seq-1 || floor.Head != first.PrevHash) {
 		return record.Instance{}, &record.BrokenError{Instance: first.Instance, Seq: first.Seq, How: "the beginning is missing, and no snapshot stands for it"}
 	}
 	return floor, err
@@ -384,13 +385,13 @@ func (s surveyed) lastOf(revision int64) int64 {
 
 func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole surveyed, upTo int64) error {
 	first := whole.events[0].seq
-	gone := r.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, Limit: int(upTo - first + 1)})
+	gone := r.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Limit: int(upTo - first + 1)})
 	floor, err := record.FoldFrom(whole.floor, gone, 0)
 	switch {
 	case err != nil:
 		return err
 	case floor.Seq != upTo || floor.Head != whole.events[upTo-first].hash:
-		return fmt.Errorf("%w: the fold ends at event %d", ErrConflict, floor.Seq)
+		return fmt.Errorf("%w: the fold ends at event %d", store.ErrConflict, floor.Seq)
 	}
 	ev := r.event(r.by, inst, record.Truncated)
 	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision, Floor: record.StateDigest(floor)}
@@ -403,7 +404,7 @@ func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole sur
 	if err != nil {
 		return sealError(err)
 	}
-	c := Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Unanchored: r.cfg.Anchors == nil}
+	c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Unanchored: r.cfg.Anchors == nil}
 	if err := r.store.Truncate(ctx, c, upTo, floor); err != nil {
 		return err
 	}

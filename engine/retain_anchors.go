@@ -6,18 +6,19 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // mayRemove refuses to remove anything of an anchored store without the key: nobody
 // could tell afterwards who removed it.
 func (e *Engine) mayRemove(ctx context.Context, dryRun bool) error {
-	store, ok := e.cfg.Store.(Anchorer)
+	db, ok := e.cfg.Store.(store.Anchorer)
 	if !ok || dryRun || e.cfg.Anchors != nil {
 		return nil
 	}
-	_, err := store.LastAnchor(ctx)
+	_, err := db.LastAnchor(ctx)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return nil
 	case err != nil:
 		return storeError("read the last anchor", err)
@@ -32,7 +33,7 @@ func (e *Engine) mayRemove(ctx context.Context, dryRun bool) error {
 // the newest anchor was signed over: what is signed here must not hide that a history was
 // written anew since. nil where nothing is signed.
 func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[string][]record.Head, error) {
-	store, ok := r.cfg.Store.(Anchorer)
+	db, ok := r.cfg.Store.(store.Anchorer)
 	if !ok || r.cfg.Anchors == nil || len(due) == 0 {
 		return nil, nil //nolint:nilnil // nothing is anchored
 	}
@@ -41,8 +42,8 @@ func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[str
 		heads[d.inst.ID] = nil
 	}
 	var tree record.Tree
-	var newest StoredAnchor
-	for a, err := range store.Anchors(ctx, 0) {
+	var newest store.Anchor
+	for a, err := range db.Anchors(ctx, 0) {
 		if err != nil {
 			return nil, storeError("read the anchors", err)
 		}
@@ -69,7 +70,7 @@ func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[str
 }
 
 // signedOver checks that the key signed an anchor over exactly this tree.
-func (r *retainer) signedOver(newest StoredAnchor, tree record.Tree) error {
+func (r *retainer) signedOver(newest store.Anchor, tree record.Tree) error {
 	text, err := record.OpenNote(newest.Note, r.cfg.Anchors.Verifier())
 	if errors.Is(err, record.ErrSignature) {
 		return &Error{

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -68,7 +69,7 @@ func (b *bench) whole(id string) record.Instance {
 	if chain.Head() != inst.Head {
 		b.t.Fatalf("the history of %s ends elsewhere", id)
 	}
-	folded, err := record.FoldFrom(floor, b.store.Events(b.t.Context(), engine.EventQuery{Instance: id}), 0)
+	folded, err := record.FoldFrom(floor, b.store.Events(b.t.Context(), store.EventQuery{Instance: id}), 0)
 	if err != nil {
 		b.t.Fatalf("fold %s: %v", id, err)
 	}
@@ -78,19 +79,19 @@ func (b *bench) whole(id string) record.Instance {
 	return floor
 }
 
-func stores(t *testing.T) map[string]engine.Store {
+func stores(t *testing.T) map[string]store.Store {
 	t.Helper()
 	disk, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(t.TempDir(), "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]engine.Store{"memory": memstore.New(), "sqlite": disk}
+	return map[string]store.Store{"memory": memstore.New(), "sqlite": disk}
 }
 
 func TestRetainRemovesWhatTheDefinitionLetsGo(t *testing.T) {
-	for name, store := range stores(t) {
+	for name, db := range stores(t) {
 		t.Run(name, func(t *testing.T) {
-			b := newBenchOn(t, store)
+			b := newBenchOn(t, db)
 			b.define(operator, fading)
 			b.define(operator, simple) // keeps everything
 			ended := b.start(agent, "fading", `{"n":1}`).ID
@@ -252,7 +253,7 @@ func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	forged.Version, forged.Document, forged.Hash = 2, d.Document, d.Hash
-	forged.Seal = record.NewRuleSealer(nil).Seal(2, forged.Seal.Hash, engine.Rule{Definition: &forged}.Parts()...)
+	forged.Seal = record.NewRuleSealer(nil).Seal(2, forged.Seal.Hash, store.Rule{Definition: &forged}.Parts()...)
 	if err := b.store.AddDefinition(t.Context(), forged); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +271,7 @@ func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
 // underReview shows instances as if a review were open, which cannot be once they ended.
 type underReview struct{ *memstore.Store }
 
-func (s underReview) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2[record.Instance, error] {
+func (s underReview) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
 	return func(yield func(record.Instance, error) bool) {
 		for inst, err := range s.Store.Instances(ctx, q) {
 			inst.Facts.Reviews = []workflow.OpenReview{{ID: "rev-1", Action: "go", Seq: 2}}
@@ -299,7 +300,7 @@ type tampered struct {
 	instance string
 }
 
-func (s *tampered) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+func (s *tampered) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	return func(yield func(record.Event, error) bool) {
 		for ev, err := range s.Store.Events(ctx, q) {
 			if ev.Instance == s.instance && ev.Seq == 2 {
@@ -313,13 +314,13 @@ func (s *tampered) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[re
 }
 
 func TestRetainLeavesEvidenceOfTampering(t *testing.T) {
-	store := &tampered{Store: memstore.New()}
-	b := newBenchOn(t, store)
+	db := &tampered{Store: memstore.New()}
+	b := newBenchOn(t, db)
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID
 	b.moved(agent, id, "go", `{}`, "b")
 	b.moved(agent, id, "go", `{}`, "c")
-	store.instance = id
+	db.instance = id
 	b.pass(31 * day)
 	r := b.retain(engine.RetainRequest{})
 	if len(r.Histories) != 0 || r.Kept[engine.KeptBroken] != 1 || len(r.Broken) != 1 || r.Broken[0] != id {
@@ -336,19 +337,19 @@ type overtaken struct {
 	before func()
 }
 
-func (s *overtaken) Truncate(ctx context.Context, c engine.Commit, upTo int64, floor record.Instance) error {
+func (s *overtaken) Truncate(ctx context.Context, c store.Commit, upTo int64, floor record.Instance) error {
 	s.before()
 	return s.Store.Truncate(ctx, c, upTo, floor)
 }
 
 func TestRetainGivesWay(t *testing.T) {
-	store := &overtaken{Store: memstore.New()}
-	b := newBenchOn(t, store)
+	db := &overtaken{Store: memstore.New()}
+	b := newBenchOn(t, db)
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID
 	b.moved(agent, id, "go", `{}`, "b")
 	b.moved(agent, id, "go", `{}`, "c")
-	store.before = func() { b.advance(agent, id, "go", `{}`) }
+	db.before = func() { b.advance(agent, id, "go", `{}`) }
 	b.pass(31 * day)
 	if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 0 || r.Kept[engine.KeptMoved] != 1 {
 		t.Errorf("got %+v", r)

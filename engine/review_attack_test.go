@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -209,12 +210,12 @@ func (b *bench) clients() *engine.Engine {
 }
 
 // unclosed is a store that somebody else closes.
-type unclosed struct{ engine.Store }
+type unclosed struct{ store.Store }
 
 func (unclosed) Close() error { return nil }
 
 // tamper writes a review past the engine, as somebody with access to the store might.
-func (b *bench) tamper(row engine.StoredReview) {
+func (b *bench) tamper(row store.Review) {
 	b.t.Helper()
 	inst := b.load(row.Instance)
 	ev, next, err := record.Seal(inst, record.Event{
@@ -223,7 +224,7 @@ func (b *bench) tamper(row engine.StoredReview) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	err = b.store.Commit(b.t.Context(), engine.Commit{Expect: inst.Seq, Events: []record.Event{ev}, Next: next, Reviews: []engine.StoredReview{row}})
+	err = b.store.Commit(b.t.Context(), store.Commit{Expect: inst.Seq, Events: []record.Event{ev}, Next: next, Reviews: []store.Review{row}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -234,14 +235,14 @@ func (b *bench) tamper(row engine.StoredReview) {
 func TestReviewersAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gavel.db")
-	open := func() engine.Store {
+	open := func() store.Store {
 		s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	for name, stores := range map[string][2]engine.Store{
+	for name, stores := range map[string][2]store.Store{
 		"one process":   {memstore.New(), nil},
 		"two processes": {open(), open()},
 	} {

@@ -5,13 +5,14 @@ import (
 	"errors"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // join answers a request with the review that waits for exactly this already, and the
 // decision that opened it. An idempotency key is bound to the review by an event of its
 // own: otherwise a retry after the review has ended would be a new request.
-func (e *Engine) join(ctx context.Context, p Principal, inst record.Instance, l loaded, row StoredReview, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) join(ctx context.Context, p Principal, inst record.Instance, l loaded, row store.Review, key *record.Key) (AdvanceResult, error) {
 	asked, err := e.opening(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return AdvanceResult{}, err
@@ -91,7 +92,7 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 // when the history does not tell.
 func (e *Engine) closing(ctx context.Context, ev record.Event) (record.Event, error) {
 	last := ev
-	q := EventQuery{Instance: ev.Instance, AfterSeq: ev.Seq, Kinds: []record.Kind{record.Reviewed, record.Advanced}}
+	q := store.EventQuery{Instance: ev.Instance, AfterSeq: ev.Seq, Kinds: []record.Kind{record.Reviewed, record.Advanced}}
 	for next, err := range e.cfg.Store.Events(ctx, q) {
 		if err != nil {
 			return record.Event{}, storeError("read the history", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -38,7 +39,7 @@ func (b *bench) goWith(key, data string) engine.AdvanceResult {
 // instanceID is the one instance of a bench.
 func (b *bench) instanceID() string {
 	b.t.Helper()
-	for inst, err := range b.store.Instances(b.t.Context(), engine.InstanceQuery{}) {
+	for inst, err := range b.store.Instances(b.t.Context(), store.InstanceQuery{}) {
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -151,7 +152,7 @@ func TestAReviewIsNeverAppliedToOtherData(t *testing.T) {
 }
 
 // applied checks a resolution that was taken.
-func applied(rt *rapid.T, was seen, before record.Instance, row engine.StoredReview, r engine.ResolveResult, w *world, b *bench) {
+func applied(rt *rapid.T, was seen, before record.Instance, row store.Review, r engine.ResolveResult, w *world, b *bench) {
 	if row.Status != record.ReviewOpen {
 		rt.Fatalf("a review that is %s was resolved", row.Status)
 	}

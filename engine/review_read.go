@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -59,7 +60,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if err != nil {
 		return ReviewsResult{}, err
 	}
-	q := ReviewQuery{Instance: req.WorkflowID, Workflow: req.Workflow, Limit: limit + 1}
+	q := store.ReviewQuery{Instance: req.WorkflowID, Workflow: req.Workflow, Limit: limit + 1}
 	if p.Workflows != "" {
 		q.Limit = 0 // what is out of scope is left out of what the store lists
 	}
@@ -81,7 +82,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		return ReviewsResult{}, err
 	}
 	defer read.end()
-	var rows []StoredReview
+	var rows []store.Review
 	for row, err := range e.cfg.Store.Reviews(ctx, q) {
 		if err == nil {
 			err = read.yield(ctx)
@@ -128,9 +129,9 @@ func reviewStatus(text string) (record.ReviewStatus, error) {
 }
 
 // cursorOf is the place of a review in the list, as text.
-func cursorOf(row StoredReview) string { return strconv.Itoa(row.Priority.Rank()) + "." + row.ID }
+func cursorOf(row store.Review) string { return strconv.Itoa(row.Priority.Rank()) + "." + row.ID }
 
-func reviewCursor(text string) (*ReviewCursor, error) {
+func reviewCursor(text string) (*store.ReviewCursor, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // from the beginning
 	}
@@ -139,7 +140,7 @@ func reviewCursor(text string) (*ReviewCursor, error) {
 	if !ok || err != nil {
 		return nil, &Error{Code: CodeInvalidArgument, Path: "/cursor", Message: "The cursor is not one that a list returned.", Hint: "Use nextCursor of the page before, or leave it out."}
 	}
-	return &ReviewCursor{Rank: n, ID: id}, nil
+	return &store.ReviewCursor{Rank: n, ID: id}, nil
 }
 
 // Review shows one review.
@@ -193,16 +194,16 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 
 // review loads a review that the caller may see, with its instance and definition. One
 // that it may not see does not exist for it.
-func (e *Engine) review(ctx context.Context, p Principal, id string) (StoredReview, record.Instance, loaded, error) {
-	none := func(err error) (StoredReview, record.Instance, loaded, error) {
-		return StoredReview{}, record.Instance{}, loaded{}, err
+func (e *Engine) review(ctx context.Context, p Principal, id string) (store.Review, record.Instance, loaded, error) {
+	none := func(err error) (store.Review, record.Instance, loaded, error) {
+		return store.Review{}, record.Instance{}, loaded{}, err
 	}
 	if id == "" {
 		return none(missing("reviewId", "An id that the list of reviews shows."))
 	}
 	row, err := e.cfg.Store.Review(ctx, id)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return none(unknownReview(id))
 	case err != nil:
 		return none(storeError("read the review", err))
@@ -216,18 +217,18 @@ func (e *Engine) review(ctx context.Context, p Principal, id string) (StoredRevi
 
 func unknownReview(id string) error {
 	return &Error{
-		Code: CodeUnknownReview, Err: ErrNotFound, Path: "/reviewId",
+		Code: CodeUnknownReview, Err: store.ErrNotFound, Path: "/reviewId",
 		Message: fmt.Sprintf("There is no review %.80q that you may see.", id), Hint: "List the reviews to see their ids.",
 	}
 }
 
 // overdue reports whether nobody decided a review in time.
-func (e *Engine) overdue(row StoredReview) bool {
+func (e *Engine) overdue(row store.Review) bool {
 	return row.Status == record.ReviewOpen && !row.ExpiresAt.IsZero() && !e.now().Before(row.ExpiresAt)
 }
 
 // expire does what the definition says of a review that nobody decided in time.
-func (e *Engine) expire(ctx context.Context, row StoredReview) error {
+func (e *Engine) expire(ctx context.Context, row store.Review) error {
 	inst, err := e.cfg.Store.Load(ctx, row.Instance)
 	if err != nil {
 		return storeError("load the instance", err)
@@ -237,7 +238,7 @@ func (e *Engine) expire(ctx context.Context, row StoredReview) error {
 		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "Nobody decided it in time."}
 	}
 	_, err = e.endReview(ctx, clock, nil, inst, row, end, nil)
-	if _, ok := errors.AsType[*reviewClosedError](err); ok || errors.Is(err, ErrConflict) {
+	if _, ok := errors.AsType[*reviewClosedError](err); ok || errors.Is(err, store.ErrConflict) {
 		return nil // somebody else has ended it
 	}
 	return err
@@ -250,8 +251,8 @@ var clock = Principal{ID: "gavel", Role: "clock"}
 // definitions say, and returns how many. Nothing depends on its being called: a review
 // that is past its time resolves nothing.
 func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
-	var due []StoredReview
-	for row, err := range e.cfg.Store.Reviews(BulkRead(ctx), ReviewQuery{Status: record.ReviewOpen}) {
+	var due []store.Review
+	for row, err := range e.cfg.Store.Reviews(store.BulkRead(ctx), store.ReviewQuery{Status: record.ReviewOpen}) {
 		if err != nil {
 			return 0, storeError("list the reviews", err)
 		}

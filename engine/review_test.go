@@ -9,6 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -34,9 +35,9 @@ func newReviewBench(t testing.TB) *bench {
 	return newReviewBenchOn(t, memstore.New(), nil)
 }
 
-func newReviewBenchOn(t testing.TB, store engine.Store, fetcher judge.Fetcher) *bench {
+func newReviewBenchOn(t testing.TB, db store.Store, fetcher judge.Fetcher) *bench {
 	t.Helper()
-	return newBenchWith(t, store, fetcher, func(c *engine.Config) { c.ReviewPath = true })
+	return newBenchWith(t, db, fetcher, func(c *engine.Config) { c.ReviewPath = true })
 }
 
 // parkable is a bench with an instance of guardedFlow that ada started.
@@ -66,7 +67,7 @@ func (b *bench) resolve(p engine.Principal, id string, how judge.Outcome) (engin
 	return b.Resolve(b.t.Context(), p, engine.ResolveRequest{ID: id, Decision: how, Reason: "looked at it"})
 }
 
-func (b *bench) review(id string) engine.StoredReview {
+func (b *bench) review(id string) store.Review {
 	b.t.Helper()
 	row, err := b.store.Review(b.t.Context(), id)
 	if err != nil {
@@ -77,7 +78,7 @@ func (b *bench) review(id string) engine.StoredReview {
 
 func (b *bench) verify(id string) {
 	b.t.Helper()
-	query := engine.EventQuery{Instance: id}
+	query := store.EventQuery{Instance: id}
 	if err := record.Verify(b.store.Events(b.t.Context(), query)); err != nil {
 		b.t.Errorf("chain: %v", err)
 	}

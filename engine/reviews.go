@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -71,14 +72,14 @@ func binding(inst record.Instance, who, action string, data json.RawMessage, evi
 // parkedAlready finds the review of a request whose move waits for a person already: the
 // same data get the same review, without judging again. It returns the instance as it is
 // then: a review that nobody decided in time ends here.
-func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, req AdvanceRequest) (record.Instance, *StoredReview, error) {
+func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, req AdvanceRequest) (record.Instance, *store.Review, error) {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == req.Action })
 	if at < 0 {
 		return inst, nil, nil
 	}
 	row, err := e.cfg.Store.Review(ctx, inst.Facts.Reviews[at].ID)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return inst, nil, nil
 	case err != nil:
 		return inst, nil, storeError("read the review", err)
@@ -96,13 +97,13 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 
 // opening is the escalated event of a review.
 func (e *Engine) opening(ctx context.Context, instance string, seq int64) (record.Event, error) {
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}) {
 		switch {
 		case err != nil:
 			return record.Event{}, storeError("read the history", err)
 		case ev.Seq > seq:
 			return record.Event{}, &Error{
-				Code: CodeUnknownReview, Err: ErrNotFound, Message: "What this review was about is not known any more: the beginning of the instance's history was removed.",
+				Code: CodeUnknownReview, Err: store.ErrNotFound, Message: "What this review was about is not known any more: the beginning of the instance's history was removed.",
 				Hint: "The list of reviews still shows how it ended.",
 			}
 		case ev.Seq != seq || ev.Kind != record.Escalated:
@@ -157,7 +158,7 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 			continue
 		}
 		row, err := e.cfg.Store.Review(ctx, open.ID)
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return false, storeError("read the review", err)
 		}
 		return err == nil && row.Principal == p.ID, nil
@@ -166,10 +167,10 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 }
 
 // row is the review of a judgement, as it is stored.
-func (e *Engine) row(p Principal, j judgement, req AdvanceRequest) StoredReview {
+func (e *Engine) row(p Principal, j judgement, req AdvanceRequest) store.Review {
 	s := j.loaded.def.Review(j.inst.State, req.Action)
 	scope, question := binding(j.inst, p.ID, req.Action, req.Data, j.verdict.Evidence)
-	row := StoredReview{
+	row := store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
 		Instance: j.inst.ID, Workflow: j.inst.Workflow, Version: j.inst.Version, DefinitionHash: j.inst.DefinitionHash,
 		Principal: p.ID, Role: string(p.Role), Action: req.Action, From: j.inst.State, Target: j.verdict.Target,
@@ -187,7 +188,7 @@ func (e *Engine) row(p Principal, j judgement, req AdvanceRequest) StoredReview 
 // expired does not count, whether or not somebody has noticed.
 func (e *Engine) full(ctx context.Context, p Principal) (bool, error) {
 	n := 0
-	for row, err := range e.cfg.Store.Reviews(ctx, ReviewQuery{Principal: p.ID, Status: record.ReviewOpen}) {
+	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Principal: p.ID, Status: record.ReviewOpen}) {
 		if err != nil {
 			return false, storeError("count the reviews", err)
 		}
@@ -226,7 +227,7 @@ func (e *Engine) waiting(ctx context.Context, inst record.Instance) ([]ReviewSum
 }
 
 // summary is a review as it is at this moment.
-func (e *Engine) summary(row StoredReview) *ReviewSummary {
+func (e *Engine) summary(row store.Review) *ReviewSummary {
 	s := &ReviewSummary{
 		ID: row.ID, Status: row.Status, Instance: row.Instance, Workflow: row.Workflow, Action: row.Action,
 		From: row.From, Target: row.Target, RequestedBy: row.Principal, Priority: row.Priority,

@@ -3,104 +3,31 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
-
-// Rule is a version of a definition or a revision of a judge configuration: exactly
-// one of them is set. All rules of a store are one chain in the order in which they
-// were made (record.RuleSeal).
-type Rule struct {
-	Definition *StoredDefinition // without its document, for which its hash stands
-	Config     *JudgeConfig
-}
-
-// RuleHead is where the chain of rules ends.
-type RuleHead struct {
-	// Place and Hash are those of the rule with the highest place; zero when there is none.
-	Place int64
-	Hash  string
-	// Unsealed counts the rules without a place.
-	Unsealed int64
-}
-
-func (d StoredDefinition) parts() []string {
-	return []string{
-		"definition", d.Name, strconv.Itoa(d.Version), d.Hash, d.Owner, strconv.FormatBool(d.Operator), strconv.FormatInt(d.CreatedAt.UnixNano(), 10),
-	}
-}
-
-func (c JudgeConfig) parts() []string {
-	settings, err := json.Marshal(c.Settings)
-	if err != nil { // numbers are finite, see checkSettings
-		settings = []byte(err.Error())
-	}
-	return []string{
-		"judge-config", c.Workflow, strconv.Itoa(c.Revision), c.Hash, c.Principal, c.Role, c.Scope, string(settings), strconv.FormatInt(c.At.UnixNano(), 10),
-	}
-}
-
-// Parts are what the seal covers: all but the document, for which its hash stands.
-func (r Rule) Parts() []string {
-	if r.Config != nil {
-		return r.Config.parts()
-	}
-	return r.Definition.parts()
-}
-
-// Seal is the rule's.
-func (r Rule) Seal() record.RuleSeal {
-	if r.Config != nil {
-		return r.Config.Seal
-	}
-	return r.Definition.Seal
-}
-
-// workflow is the name that the rule is for.
-func (r Rule) workflow() string {
-	if r.Config != nil {
-		return r.Config.Workflow
-	}
-	return r.Definition.Name
-}
-
-// number is the version or revision.
-func (r Rule) number() int {
-	if r.Config != nil {
-		return r.Config.Revision
-	}
-	return r.Definition.Version
-}
-
-func (r Rule) String() string {
-	if r.Config != nil {
-		return fmt.Sprintf("revision %d of the judge configuration of %s", r.Config.Revision, r.Config.Workflow)
-	}
-	return fmt.Sprintf("version %d of the definition %s", r.Definition.Version, r.Definition.Name)
-}
 
 // rules reads and writes the rules of a store, and is the only way to them for
 // whatever decides: it hands out no rule that was not sealed with the key, and none
 // while the chain is not whole or ends before what it has seen. It is safe for
 // concurrent use.
 type rules struct {
-	store  Store
+	store  store.Store
 	sealer *record.RuleSealer
 	adding chan struct{} // holds one token: rules are added one after the other
 	show   bool          // whatever there is
 
 	mu       sync.Mutex
-	end      RuleHead // up to where the chain was followed
+	end      store.RuleHead // up to where the chain was followed
 	names    map[string]known
-	unsealed map[string]string        // what has no seal, by workflow
-	configs  map[string][]JudgeConfig // by workflow, checked; dropped when one is added
+	unsealed map[string]string              // what has no seal, by workflow
+	configs  map[string][]store.JudgeConfig // by workflow, checked; dropped when one is added
 }
 
 // known is what the chain holds of a workflow.
@@ -113,10 +40,10 @@ type known struct {
 // mostCachedConfigs bounds for how many workflows judge configurations are kept.
 const mostCachedConfigs = 256
 
-func newRules(store Store, master []byte, show bool) *rules {
+func newRules(db store.Store, master []byte, show bool) *rules {
 	r := &rules{
-		store: store, sealer: record.NewRuleSealer(master), show: show, adding: make(chan struct{}, 1),
-		names: map[string]known{}, unsealed: map[string]string{}, configs: map[string][]JudgeConfig{},
+		store: db, sealer: record.NewRuleSealer(master), show: show, adding: make(chan struct{}, 1),
+		names: map[string]known{}, unsealed: map[string]string{}, configs: map[string][]store.JudgeConfig{},
 	}
 	r.adding <- struct{}{}
 	return r
@@ -183,7 +110,7 @@ func (r *rules) head(ctx context.Context) (record.Head, error) {
 }
 
 // follow takes the next rule of the chain.
-func (r *rules) follow(rule Rule) error {
+func (r *rules) follow(rule store.Rule) error {
 	seal := rule.Seal()
 	if err := follows(r.end, rule); err != nil {
 		return untrusted("%w", err)
@@ -191,7 +118,7 @@ func (r *rules) follow(rule Rule) error {
 	if err := r.sealer.Check(seal, rule.Parts()...); err != nil {
 		return untrusted("%s: %w", rule, err)
 	}
-	name := rule.workflow()
+	name := rule.Workflow()
 	of := r.names[name]
 	newest := &of.version
 	if rule.Config != nil {
@@ -199,17 +126,17 @@ func (r *rules) follow(rule Rule) error {
 		of.configs++
 		delete(r.configs, name)
 	}
-	if rule.number() <= *newest {
+	if rule.Number() <= *newest {
 		return untrusted("%s is behind %d in the chain", rule, *newest)
 	}
-	*newest = rule.number()
+	*newest = rule.Number()
 	r.names[name] = of
-	r.end = RuleHead{Place: seal.Place, Hash: seal.Hash}
+	r.end = store.RuleHead{Place: seal.Place, Hash: seal.Hash}
 	return nil
 }
 
 // follows checks that a rule is in the place behind the end of the chain.
-func follows(end RuleHead, rule Rule) error {
+func follows(end store.RuleHead, rule store.Rule) error {
 	seal := rule.Seal()
 	switch {
 	case seal.Place > end.Place+1:
@@ -225,14 +152,14 @@ func follows(end RuleHead, rule Rule) error {
 // listUnsealed notes which workflows have rules without a seal: none of theirs is used.
 func (r *rules) listUnsealed(ctx context.Context) error {
 	clear(r.unsealed)
-	for rule, err := range r.store.Rules(ctx, UnsealedRules) {
+	for rule, err := range r.store.Rules(ctx, store.UnsealedRules) {
 		switch {
 		case err != nil:
 			return storeError("list the rules without a seal", err)
 		case rule.Seal().Place > 0:
 			return nil
 		}
-		r.unsealed[rule.workflow()] = rule.String()
+		r.unsealed[rule.Workflow()] = rule.String()
 	}
 	return nil
 }
@@ -248,14 +175,14 @@ func (r *rules) of(name string) (known, error) {
 }
 
 // definition is Store.Definition for what was sealed.
-func (r *rules) definition(ctx context.Context, name string, version int) (StoredDefinition, error) {
+func (r *rules) definition(ctx context.Context, name string, version int) (store.Definition, error) {
 	if r.show {
 		return r.store.Definition(ctx, name, version) // the caller says what it was for
 	}
 	if version > 0 { // a version never changes, so that its seal is enough
 		d, err := r.store.Definition(ctx, name, version)
 		switch {
-		case errors.Is(err, ErrNotFound): // unless it is missing
+		case errors.Is(err, store.ErrNotFound): // unless it is missing
 			return d, cmp.Or(r.refresh(ctx), err)
 		case err != nil:
 			return d, err // the caller says what it was for
@@ -264,24 +191,24 @@ func (r *rules) definition(ctx context.Context, name string, version int) (Store
 	}
 	for least := 0; ; {
 		d, err := r.store.Definition(ctx, name, 0)
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return d, err // the caller says what it was for
 		}
 		if err := r.refresh(ctx); err != nil {
-			return StoredDefinition{}, err
+			return store.Definition{}, err
 		}
 		count, bad := r.of(name)
 		switch {
 		case bad != nil:
-			return StoredDefinition{}, bad
+			return store.Definition{}, bad
 		case d.Version > count.version:
-			return StoredDefinition{}, untrusted("version %d of the definition %s is not in the chain, which has %d", d.Version, name, count.version)
+			return store.Definition{}, untrusted("version %d of the definition %s is not in the chain, which has %d", d.Version, name, count.version)
 		case d.Version == count.version && err != nil:
 			return d, err // there is none
 		case d.Version == count.version:
 			return d, r.check(d, name)
 		case d.Version < least:
-			return StoredDefinition{}, untrusted("version %d of the definition %s is missing", least, name)
+			return store.Definition{}, untrusted("version %d of the definition %s is missing", least, name)
 		}
 		least = count.version // it was added meanwhile, or removed: then it is still missing the next time
 	}
@@ -300,18 +227,18 @@ func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, e
 	return known.version == version, err
 }
 
-func (r *rules) check(d StoredDefinition, name string) error {
-	if err := r.sealer.Check(d.Seal, d.parts()...); err != nil {
-		return untrusted("%s: %w", Rule{Definition: &d}, err)
+func (r *rules) check(d store.Definition, name string) error {
+	if err := r.sealer.Check(d.Seal, d.Parts()...); err != nil {
+		return untrusted("%s: %w", store.Rule{Definition: &d}, err)
 	}
 	if d.Name != name {
-		return untrusted("%s is kept as one of %s", Rule{Definition: &d}, name)
+		return untrusted("%s is kept as one of %s", store.Rule{Definition: &d}, name)
 	}
 	return nil
 }
 
 // definitions is Store.Definitions for what was sealed.
-func (r *rules) definitions(ctx context.Context) ([]StoredDefinition, error) {
+func (r *rules) definitions(ctx context.Context) ([]store.Definition, error) {
 	if r.show {
 		return r.store.Definitions(ctx) // the caller says what it was for
 	}
@@ -354,7 +281,7 @@ func (r *rules) definitionNames(ctx context.Context) ([]string, error) {
 }
 
 // checkNewest checks that these are the newest versions of all definitions.
-func (r *rules) checkNewest(all []StoredDefinition) error {
+func (r *rules) checkNewest(all []store.Definition) error {
 	newest := make(map[string]int, len(all))
 	for _, d := range all {
 		if err := r.check(d, d.Name); err != nil {
@@ -386,7 +313,7 @@ func (r *rules) checkSealed() error {
 }
 
 // judgeConfigs is Store.JudgeConfigs for what was sealed. The result is the caller's.
-func (r *rules) judgeConfigs(ctx context.Context, name string) ([]JudgeConfig, error) {
+func (r *rules) judgeConfigs(ctx context.Context, name string) ([]store.JudgeConfig, error) {
 	if r.show {
 		return r.store.JudgeConfigs(ctx, name) // the caller says what it was for
 	}
@@ -414,11 +341,11 @@ func (r *rules) judgeConfigs(ctx context.Context, name string) ([]JudgeConfig, e
 		}
 	}
 	for i, c := range all {
-		if err := r.sealer.Check(c.Seal, c.parts()...); err != nil {
-			return nil, untrusted("%s: %w", Rule{Config: &c}, err)
+		if err := r.sealer.Check(c.Seal, c.Parts()...); err != nil {
+			return nil, untrusted("%s: %w", store.Rule{Config: &c}, err)
 		}
 		if c.Workflow != name || (i > 0 && c.Revision <= all[i-1].Revision) {
-			return nil, untrusted("%s is kept as one of %s", Rule{Config: &c}, name)
+			return nil, untrusted("%s is kept as one of %s", store.Rule{Config: &c}, name)
 		}
 	}
 	if len(all) > count.configs || len(all) < least {
@@ -428,7 +355,7 @@ func (r *rules) judgeConfigs(ctx context.Context, name string) ([]JudgeConfig, e
 	return all, nil
 }
 
-func (r *rules) cached(name string) ([]JudgeConfig, bool) {
+func (r *rules) cached(name string) ([]store.JudgeConfig, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all, ok := r.configs[name]
@@ -436,7 +363,7 @@ func (r *rules) cached(name string) ([]JudgeConfig, bool) {
 }
 
 // keep remembers the configurations of a workflow, unless there is one more by now.
-func (r *rules) keep(name string, all []JudgeConfig) {
+func (r *rules) keep(name string, all []store.JudgeConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.names[name].configs != len(all) {
@@ -450,18 +377,18 @@ func (r *rules) keep(name string, all []JudgeConfig) {
 
 // addDefinition seals a definition and stores it. ErrConflict as Store.AddDefinition,
 // also when another rule came between.
-func (r *rules) addDefinition(ctx context.Context, d StoredDefinition) (StoredDefinition, error) {
+func (r *rules) addDefinition(ctx context.Context, d store.Definition) (store.Definition, error) {
 	err := r.add(ctx, func(place int64, prev string) error {
-		d.Seal = r.sealer.Seal(place, prev, d.parts()...)
+		d.Seal = r.sealer.Seal(place, prev, d.Parts()...)
 		return r.store.AddDefinition(ctx, d)
 	})
 	return d, err
 }
 
 // addJudgeConfig is addDefinition for a judge configuration.
-func (r *rules) addJudgeConfig(ctx context.Context, c JudgeConfig) error {
+func (r *rules) addJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
 	return r.add(ctx, func(place int64, prev string) error {
-		c.Seal = r.sealer.Seal(place, prev, c.parts()...)
+		c.Seal = r.sealer.Seal(place, prev, c.Parts()...)
 		return r.store.AddJudgeConfig(ctx, c)
 	})
 }
@@ -481,6 +408,3 @@ func (r *rules) add(ctx context.Context, write func(place int64, prev string) er
 	r.mu.Unlock()
 	return write(end.Place+1, end.Hash)
 }
-
-// UnsealedRules asks Store.Rules for all rules, beginning with those without a place.
-const UnsealedRules = -1

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // deals reports whether a workflow's name is in the caller's scope.
@@ -64,12 +65,12 @@ func (e *Engine) named(ctx context.Context, p Principal, name string, version in
 
 // owns reports whether a version is the caller's, an operator's, or the caller's to see
 // because of its role.
-func owns(p Principal, s StoredDefinition) bool {
+func owns(p Principal, s store.Definition) bool {
 	return s.Operator || s.Owner == p.ID || seesAll(p.Role)
 }
 
 // mayUse refuses a version that belongs to another agent, unless an operator shared it.
-func (e *Engine) mayUse(ctx context.Context, p Principal, s StoredDefinition) error {
+func (e *Engine) mayUse(ctx context.Context, p Principal, s store.Definition) error {
 	if owns(p, s) {
 		return nil
 	}

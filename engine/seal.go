@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // SealRequest says which rules to seal.
@@ -45,8 +46,8 @@ type SealedRule struct {
 	Wrong string `json:"wrong,omitempty"`
 }
 
-func sealedRule(r Rule, was record.RuleSeal) SealedRule {
-	out := SealedRule{Workflow: r.workflow()}
+func sealedRule(r store.Rule, was record.RuleSeal) SealedRule {
+	out := SealedRule{Workflow: r.Workflow()}
 	switch {
 	case r.Config != nil:
 		out.Revision, out.Principal, out.Operator, out.At = r.Config.Revision, r.Config.Principal, Role(r.Config.Role) == RoleOperator, r.Config.At
@@ -72,7 +73,7 @@ func (e *Engine) SealRules(ctx context.Context, p Principal, req SealRequest) (S
 	}
 	for {
 		result, err := e.rules.seal(ctx, req)
-		if !errors.Is(err, ErrConflict) {
+		if !errors.Is(err, store.ErrConflict) {
 			return result, storeErrorIf("seal the rules", err)
 		}
 	}
@@ -101,8 +102,8 @@ func (r *rules) seal(ctx context.Context, req SealRequest) (SealResult, error) {
 	if err != nil || !req.All && (head.Unsealed == 0 || head.Place > 0) {
 		return SealResult{}, err // the caller says what it was for
 	}
-	var all []Rule
-	for rule, err := range r.store.Rules(ctx, UnsealedRules) {
+	var all []store.Rule
+	for rule, err := range r.store.Rules(ctx, store.UnsealedRules) {
 		if err != nil {
 			return SealResult{}, err // the caller says what it was for
 		}
@@ -133,7 +134,7 @@ func (r *rules) seal(ctx context.Context, req SealRequest) (SealResult, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end = RuleHead{}
+	r.end = store.RuleHead{}
 	clear(r.names)
 	clear(r.configs)
 	return out, nil
@@ -141,15 +142,15 @@ func (r *rules) seal(ctx context.Context, req SealRequest) (SealResult, error) {
 
 // sortRules orders rules by their places, those without one last and by name. The rules
 // of one workflow are in the order of their numbers in any case.
-func sortRules(all []Rule) {
-	place := func(r Rule) int64 {
+func sortRules(all []store.Rule) {
+	place := func(r store.Rule) int64 {
 		if at := r.Seal().Place; at > 0 {
 			return at
 		}
 		return math.MaxInt64
 	}
-	slices.SortStableFunc(all, func(a, b Rule) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.workflow(), b.workflow()), cmp.Compare(a.number(), b.number()))
+	slices.SortStableFunc(all, func(a, b store.Rule) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.Workflow(), b.Workflow()), cmp.Compare(a.Number(), b.Number()))
 	})
 	type kind struct {
 		name   string
@@ -157,15 +158,15 @@ func sortRules(all []Rule) {
 	}
 	at := map[kind][]int{}
 	for i, rule := range all {
-		k := kind{rule.workflow(), rule.Config != nil}
+		k := kind{rule.Workflow(), rule.Config != nil}
 		at[k] = append(at[k], i)
 	}
 	for _, places := range at {
-		own := make([]Rule, len(places))
+		own := make([]store.Rule, len(places))
 		for i, p := range places {
 			own[i] = all[p]
 		}
-		slices.SortStableFunc(own, func(a, b Rule) int { return cmp.Compare(a.number(), b.number()) })
+		slices.SortStableFunc(own, func(a, b store.Rule) int { return cmp.Compare(a.Number(), b.Number()) })
 		for i, p := range places {
 			all[p] = own[i]
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -62,11 +63,11 @@ func (b *bench) configure(p engine.Principal, name string, s workflow.JudgeSetti
 // open is a server over the file, as another process would be.
 func (v *vaultFile) open() *bench {
 	v.t.Helper()
-	store, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
+	db, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	return newBenchWith(v.t, store, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
+	return newBenchWith(v.t, db, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
 }
 
 // write runs SQL on the file, each of which has to change something.
@@ -90,24 +91,24 @@ func (v *vaultFile) write(queries ...string) {
 
 // forge puts a rule at the end of the chain with hashes that are right, and the seal of
 // another key.
-func (v *vaultFile) forge(rule engine.Rule) {
+func (v *vaultFile) forge(rule store.Rule) {
 	v.t.Helper()
-	store, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
+	db, err := sqlitestore.Open(v.t.Context(), sqlitestore.Config{Path: v.path})
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	defer store.Close()
-	head, err := store.RuleHead(v.t.Context())
+	defer db.Close()
+	head, err := db.RuleHead(v.t.Context())
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	seal := record.NewRuleSealer([]byte("another key")).Seal(head.Place+1, head.Hash, rule.Parts()...)
 	if d := rule.Definition; d != nil {
 		d.Seal = seal
-		err = store.AddDefinition(v.t.Context(), *d)
+		err = db.AddDefinition(v.t.Context(), *d)
 	} else {
 		rule.Config.Seal = seal
-		err = store.AddJudgeConfig(v.t.Context(), *rule.Config)
+		err = db.AddJudgeConfig(v.t.Context(), *rule.Config)
 	}
 	if err != nil {
 		v.t.Fatal(err)
@@ -161,17 +162,17 @@ var ruleAttacks = map[string]func(*vaultFile){
 		v.write(`UPDATE definitions SET document = (SELECT document FROM definitions WHERE name = 'pay' AND version = 1) WHERE name = 'pay' AND version = 2`)
 	},
 	"a configuration is forged": func(v *vaultFile) {
-		v.forge(engine.Rule{Config: &engine.JudgeConfig{Workflow: "pay", Revision: 3, Principal: "op:eve", Role: "operator", Settings: workflow.JudgeSettings{Enabled: new(false)}}})
+		v.forge(store.Rule{Config: &store.JudgeConfig{Workflow: "pay", Revision: 3, Principal: "op:eve", Role: "operator", Settings: workflow.JudgeSettings{Enabled: new(false)}}})
 	},
 	"a version is forged": func(v *vaultFile) {
 		d, err := workflow.Parse("pay", fmt.Appendf(nil, laxPay, "pay"))
 		if err != nil {
 			v.t.Fatal(err)
 		}
-		v.forge(engine.Rule{Definition: &engine.StoredDefinition{Name: "pay", Version: 3, Hash: d.Hash, Document: d.Document, Owner: "op:eve", Operator: true}})
+		v.forge(store.Rule{Definition: &store.Definition{Name: "pay", Version: 3, Hash: d.Hash, Document: d.Document, Owner: "op:eve", Operator: true}})
 	},
 	"the first configuration of a workflow is forged": func(v *vaultFile) {
-		v.forge(engine.Rule{Config: &engine.JudgeConfig{Workflow: "pay", Revision: 3, Principal: "op:eve", Role: "operator", Settings: workflow.JudgeSettings{Enabled: new(false)}}})
+		v.forge(store.Rule{Config: &store.JudgeConfig{Workflow: "pay", Revision: 3, Principal: "op:eve", Role: "operator", Settings: workflow.JudgeSettings{Enabled: new(false)}}})
 		v.write(`UPDATE judge_configs SET place = 0 WHERE revision = 3`)
 	},
 }
@@ -256,7 +257,7 @@ func TestRulesOfSeveralProcesses(t *testing.T) {
 
 // busyStore is a store to which another process writes meanwhile: once, when method is asked.
 type busyStore struct {
-	engine.Store
+	store.Store
 	method    string
 	meanwhile func()
 }
@@ -268,32 +269,32 @@ func (s *busyStore) asked(method string) {
 	}
 }
 
-func (s *busyStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+func (s *busyStore) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
 	defer s.asked("Definition")
 	return s.Store.Definition(ctx, name, version)
 }
 
-func (s *busyStore) Definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
+func (s *busyStore) Definitions(ctx context.Context) ([]store.Definition, error) {
 	defer s.asked("Definitions")
 	return s.Store.Definitions(ctx)
 }
 
-func (s *busyStore) JudgeConfigs(ctx context.Context, name string) ([]engine.JudgeConfig, error) {
+func (s *busyStore) JudgeConfigs(ctx context.Context, name string) ([]store.JudgeConfig, error) {
 	s.asked("JudgeConfigs")
 	return s.Store.JudgeConfigs(ctx, name)
 }
 
-func (s *busyStore) AddDefinition(ctx context.Context, d engine.StoredDefinition) error {
+func (s *busyStore) AddDefinition(ctx context.Context, d store.Definition) error {
 	s.asked("AddDefinition")
 	return s.Store.AddDefinition(ctx, d)
 }
 
-func (s *busyStore) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error {
+func (s *busyStore) AddJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
 	s.asked("AddJudgeConfig")
 	return s.Store.AddJudgeConfig(ctx, c)
 }
 
-func (s *busyStore) Commit(ctx context.Context, c engine.Commit) error {
+func (s *busyStore) Commit(ctx context.Context, c store.Commit) error {
 	s.asked("Commit")
 	return s.Store.Commit(ctx, c)
 }
@@ -385,10 +386,10 @@ func TestSealRules(t *testing.T) {
 
 // Another key is another gate: nothing of this store is used with it.
 func TestRulesOfAnotherKey(t *testing.T) {
-	store := memstore.New()
-	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
+	db := memstore.New()
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
 	b.define(operator, fmt.Sprintf(sternPay, "pay"))
-	other := newBenchWith(t, store, nil, func(c *engine.Config) { c.RuleKey = []byte("another") })
+	other := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey = []byte("another") })
 	_, err := other.Start(t.Context(), agent, engine.StartRequest{Type: "pay"})
 	e, ok := errors.AsType[*engine.Error](err)
 	if !ok || e.Code != engine.CodeUntrustedRules || !strings.Contains(e.Err.Error(), "version 1 of the definition pay") || strings.Contains(e.Error(), "pay") {

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // DecisionsRequest looks for decisions among all that the caller may see, newest first.
 type DecisionsRequest struct {
 	// Query says which. Its Before and Limit are not read: see Cursor and Limit.
-	Query  DecisionQuery
+	Query  store.DecisionQuery
 	Cursor string // NextCursor of the page before
 	Limit  int    // 0 is 100; at most 1000
 	// BareEvidence leaves out what evidence holds, for whoever asks: that it was fetched,
@@ -72,7 +73,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	}
 	defer read.end()
 	out := DecisionsResult{Decisions: []FoundDecision{}}
-	var found []DecisionHit
+	var found []store.DecisionHit
 	next := func(position int64) { out.NextCursor = strconv.FormatInt(position, 10) }
 	q.Looked = func(position int64) bool { // where little is found
 		if read.isFull() {
@@ -125,7 +126,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 
 // matchesShown reports whether a query selects a decision as it is shown, too: what was
 // masked is not found by guessing it.
-func matchesShown(q DecisionQuery, ev record.Event, shown HistoryEntry) bool {
+func matchesShown(q store.DecisionQuery, ev record.Event, shown HistoryEntry) bool {
 	if q.Action != "" && shown.Action != q.Action {
 		return false
 	}
@@ -136,14 +137,14 @@ func matchesShown(q DecisionQuery, ev record.Event, shown HistoryEntry) bool {
 }
 
 // checkSearch refuses a query that is wrong, and one that cannot be answered.
-func (e *Engine) checkSearch(ctx context.Context, p Principal, q DecisionQuery) error {
+func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQuery) error {
 	if err := authorize(p, RightRead); err != nil {
 		return err
 	}
 	if err := e.checkQuery(q); err != nil {
 		return err
 	}
-	if _, ok := e.cfg.Store.(Searcher); !ok {
+	if _, ok := e.cfg.Store.(store.Searcher); !ok {
 		return &Error{Code: CodeUnavailable, Message: "This store cannot look for decisions.", Hint: "Read the history of one instance instead."}
 	}
 	if q.Instance == "" {
@@ -154,20 +155,20 @@ func (e *Engine) checkSearch(ctx context.Context, p Principal, q DecisionQuery) 
 }
 
 // hits narrows a query that was checked to what the caller may see, and asks the store.
-func (e *Engine) hits(ctx context.Context, p Principal, q DecisionQuery) iter.Seq2[DecisionHit, error] {
-	store, ok := e.cfg.Store.(Searcher)
+func (e *Engine) hits(ctx context.Context, p Principal, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
+	db, ok := e.cfg.Store.(store.Searcher)
 	if !ok || !seesAll(p.Role) && q.Owner != "" && q.Owner != p.ID {
-		return func(func(DecisionHit, error) bool) {}
+		return func(func(store.DecisionHit, error) bool) {}
 	}
 	if !seesAll(p.Role) {
 		q.Owner = p.ID
 	}
 	if p.Workflows == "" {
-		return store.Decisions(ctx, q)
+		return db.Decisions(ctx, q)
 	}
 	q.Limit = 0 // what is out of scope is left out of what the store finds
-	return func(yield func(DecisionHit, error) bool) {
-		for h, err := range store.Decisions(ctx, q) {
+	return func(yield func(store.DecisionHit, error) bool) {
+		for h, err := range db.Decisions(ctx, q) {
 			if (err != nil || p.deals(h.Event.Workflow)) && !yield(h, err) {
 				return
 			}
@@ -192,7 +193,7 @@ var (
 )
 
 // checkQuery refuses what no decision can be, because it is most likely a mistake.
-func (e *Engine) checkQuery(q DecisionQuery) error {
+func (e *Engine) checkQuery(q store.DecisionQuery) error {
 	if err := oneOf("outcome", q.Outcome, Outcomes); err != nil {
 		return err
 	}
@@ -300,7 +301,7 @@ type Counted struct {
 // Statistics computes figures per transition over all decisions that the caller may see.
 // It reads them one by one and keeps counts only.
 func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequest) (StatisticsResult, error) {
-	q := DecisionQuery{Workflow: req.Workflow, Since: req.Since, Until: req.Until}
+	q := store.DecisionQuery{Workflow: req.Workflow, Since: req.Since, Until: req.Until}
 	if err := e.checkSearch(ctx, p, q); err != nil {
 		return StatisticsResult{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -83,7 +84,7 @@ func TestDecisionsOfOthers(t *testing.T) {
 	b.refused(agent, mine, "go", `{}`, "required_field")
 	b.refused(other, theirs, "go", `{}`, "required_field")
 	b.advance(operator, theirs, "stay", `{}`)
-	for name, q := range map[string]engine.DecisionQuery{
+	for name, q := range map[string]store.DecisionQuery{
 		"nothing asked": {}, "the action": {Action: "go"}, "the text": {Text: "comments"}, "as owner": {Owner: other.ID}, "as principal": {Principal: other.ID},
 	} {
 		for _, d := range b.find(agent, engine.DecisionsRequest{Query: q}).Decisions {
@@ -92,12 +93,12 @@ func TestDecisionsOfOthers(t *testing.T) {
 			}
 		}
 	}
-	_, err := b.Decisions(t.Context(), agent, engine.DecisionsRequest{Query: engine.DecisionQuery{Instance: theirs}})
+	_, err := b.Decisions(t.Context(), agent, engine.DecisionsRequest{Query: store.DecisionQuery{Instance: theirs}})
 	wantCode(t, err, engine.CodeUnknownInstance)
 	if n := b.find(operator, engine.DecisionsRequest{}).Count; n != 5 {
 		t.Errorf("the operator finds %d, want 5", n)
 	}
-	if n := b.find(auditor, engine.DecisionsRequest{Query: engine.DecisionQuery{Owner: other.ID}}).Count; n != 3 {
+	if n := b.find(auditor, engine.DecisionsRequest{Query: store.DecisionQuery{Owner: other.ID}}).Count; n != 3 {
 		t.Errorf("the auditor finds %d of one owner, want 3", n)
 	}
 	for p, want := range map[engine.Principal]int64{agent: 2, other: 3, operator: 5} {
@@ -117,7 +118,7 @@ func TestDecisionsPages(t *testing.T) {
 		b.advance(agent, id, "stay", `{}`)
 	}
 	var seqs []int64
-	req := engine.DecisionsRequest{Query: engine.DecisionQuery{Action: "stay"}, Limit: 10}
+	req := engine.DecisionsRequest{Query: store.DecisionQuery{Action: "stay"}, Limit: 10}
 	for pages := 1; ; pages++ {
 		r := b.find(agent, req)
 		for _, d := range r.Decisions {
@@ -145,26 +146,26 @@ func TestDecisionsRefuseMistakes(t *testing.T) {
 	for path, req := range map[string]engine.DecisionsRequest{
 		"/cursor":        {Cursor: "next"},
 		"/limit":         {Limit: 1001},
-		"/outcome":       {Query: engine.DecisionQuery{Outcome: "approved"}},
-		"/decidedBy":     {Query: engine.DecisionQuery{DecidedBy: "me"}},
-		"/assurance":     {Query: engine.DecisionQuery{Assurance: "full"}},
-		"/maxConfidence": {Query: engine.DecisionQuery{MaxConfidence: num(1.5)}},
-		"/minConfidence": {Query: engine.DecisionQuery{MinConfidence: num(0.5), MaxConfidence: num(0.4)}},
-		"/since":         {Query: engine.DecisionQuery{Since: at, Until: at}},
-		"/text":          {Query: engine.DecisionQuery{Text: `"*"`}},
+		"/outcome":       {Query: store.DecisionQuery{Outcome: "approved"}},
+		"/decidedBy":     {Query: store.DecisionQuery{DecidedBy: "me"}},
+		"/assurance":     {Query: store.DecisionQuery{Assurance: "full"}},
+		"/maxConfidence": {Query: store.DecisionQuery{MaxConfidence: num(1.5)}},
+		"/minConfidence": {Query: store.DecisionQuery{MinConfidence: num(0.5), MaxConfidence: num(0.4)}},
+		"/since":         {Query: store.DecisionQuery{Since: at, Until: at}},
+		"/text":          {Query: store.DecisionQuery{Text: `"*"`}},
 	} {
 		_, err := b.Decisions(t.Context(), operator, req)
 		if e := wantCode(t, err, engine.CodeInvalidArgument); e.Path != path || e.Hint == "" {
 			t.Errorf("%s: %s %q", path, e.Path, e.Hint)
 		}
 	}
-	_, err := b.Decisions(t.Context(), operator, engine.DecisionsRequest{Query: engine.DecisionQuery{Text: strings.Repeat("a ", 5000)}})
+	_, err := b.Decisions(t.Context(), operator, engine.DecisionsRequest{Query: store.DecisionQuery{Text: strings.Repeat("a ", 5000)}})
 	wantCode(t, err, engine.CodeTooLarge)
 	_, err = b.Decisions(t.Context(), engine.Principal{ID: "x", Role: "stranger"}, engine.DecisionsRequest{})
 	wantCode(t, err, engine.CodeForbidden)
 	_, err = b.Statistics(t.Context(), engine.Principal{Role: engine.RoleAgent}, engine.StatisticsRequest{})
 	wantCode(t, err, engine.CodeForbidden)
-	deaf := newBenchOn(t, struct{ engine.Store }{memstore.New()})
+	deaf := newBenchOn(t, struct{ store.Store }{memstore.New()})
 	_, err = deaf.Decisions(t.Context(), operator, engine.DecisionsRequest{})
 	wantCode(t, err, engine.CodeUnavailable)
 }
@@ -198,11 +199,11 @@ func TestTermsNarrowOnly(t *testing.T) {
 		low, high := rapid.Float64Range(0, 1).Draw(r, "low"), rapid.Float64Range(0, 1).Draw(r, "high")
 		said := []rune(e.Decision.Reasoning)
 		part := string(said[:rapid.IntRange(0, len(said)).Draw(r, "part")])
-		q := engine.DecisionQuery{Workflow: e.Workflow, Owner: owner, Principal: e.Principal, MinConfidence: &low, MaxConfidence: &high, Text: part, Degraded: new(bool)}
+		q := store.DecisionQuery{Workflow: e.Workflow, Owner: owner, Principal: e.Principal, MinConfidence: &low, MaxConfidence: &high, Text: part, Degraded: new(bool)}
 		if !q.Matcher()(e, owner) {
 			return
 		}
-		have := engine.DecisionTerms(e, owner)
+		have := store.DecisionTerms(e, owner)
 		for _, list := range q.Terms() {
 			if !slices.ContainsFunc(list, func(term string) bool { return slices.Contains(have, term) }) {
 				r.Fatalf("%q: none of %q is in %q", part, list, have)

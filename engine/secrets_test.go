@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -227,7 +228,7 @@ func TestNoAnswerTellsASensitiveValue(t *testing.T) {
 				t.Errorf("%s tells %s: %s", name, p.Role, text)
 			}
 		}
-		for _, q := range []engine.DecisionQuery{{Text: "s3cret"}, {Action: "do " + secretText}} {
+		for _, q := range []store.DecisionQuery{{Text: "s3cret"}, {Action: "do " + secretText}} {
 			found, err := b.Decisions(t.Context(), p, engine.DecisionsRequest{Query: q, Limit: 1})
 			if err != nil || len(found.Decisions) > 0 || found.NextCursor != "" {
 				t.Errorf("%s finds by %+v: %+v, %v", p.Role, q, found, err)
@@ -258,7 +259,7 @@ func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 	}))
 	b.define(operator, strings.Replace(secretFlow, `["/ssn","/list/*"]`, `[]`, 1))
 	id, reviews := plantSecrets(t, b)
-	if found, err := b.Decisions(t.Context(), rita, engine.DecisionsRequest{Query: engine.DecisionQuery{Text: "s3cret"}}); err != nil || len(found.Decisions) == 0 {
+	if found, err := b.Decisions(t.Context(), rita, engine.DecisionsRequest{Query: store.DecisionQuery{Text: "s3cret"}}); err != nil || len(found.Decisions) == 0 {
 		t.Fatalf("nothing to hide: %+v, %v", found, err)
 	}
 	b.define(operator, secretFlow)
@@ -277,7 +278,7 @@ func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 				t.Errorf("%s tells %s: %s", name, p.Role, text)
 			}
 		}
-		for _, q := range []engine.DecisionQuery{{Text: "s3cret"}, {Action: "do " + secretText}} {
+		for _, q := range []store.DecisionQuery{{Text: "s3cret"}, {Action: "do " + secretText}} {
 			found, err := b.Decisions(t.Context(), p, engine.DecisionsRequest{Query: q, Limit: 1})
 			if err != nil || len(found.Decisions) > 0 || found.NextCursor != "" {
 				t.Errorf("%s finds by %+v: %+v, %v", p.Role, q, found, err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -40,7 +41,7 @@ func (s *showing) about(inst record.Instance, now loaded) *showing {
 // place prepares for an event whose instance need not be loaded: what is shown of it depends
 // on the versions alone, as long as neither calls anything sensitive. Streams read pages of
 // events of as many instances.
-func (s *showing) place(ctx context.Context, at PlacedEvent) error {
+func (s *showing) place(ctx context.Context, at store.PlacedEvent) error {
 	switch {
 	case at.Event.Decision == nil && at.Event.Action == "": // nothing of it needs a definition
 		return nil
@@ -77,7 +78,7 @@ func (s *showing) load(ctx context.Context, id string) error {
 	}
 	inst, err := s.e.cfg.Store.Load(ctx, id)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		s.about(record.Instance{ID: id}, loaded{})
 		return nil
 	case err != nil:
@@ -162,7 +163,7 @@ func (s *showing) checkpoint(ctx context.Context, ev record.Event) (CheckpointRe
 }
 
 // review is a review as it is at this moment and as it is shown.
-func (s *showing) review(ctx context.Context, row StoredReview) (ReviewSummary, error) {
+func (s *showing) review(ctx context.Context, row store.Review) (ReviewSummary, error) {
 	out := *s.e.summary(row)
 	if out.Reason == "" {
 		return out, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -24,8 +25,8 @@ import (
 // that are asked the same answer the same, byte for byte.
 type side struct {
 	*engine.Engine
-	store engine.Store
-	open  func() (engine.Store, error) // nil: the store cannot be opened again
+	store store.Store
+	open  func() (store.Store, error) // nil: the store cannot be opened again
 	now   time.Time
 	ids   int
 }
@@ -69,7 +70,7 @@ func (s *side) restart(t testing.TB) {
 func sides(t testing.TB) [2]*side {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gavel.db")
-	open := func() (engine.Store, error) {
+	open := func() (store.Store, error) {
 		return sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path})
 	}
 	disk, err := open()
@@ -266,7 +267,7 @@ func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string, then int
 		return s.Timeline(ctx, p, engine.HistoryRequest{ID: id})
 	})
 	same(rt, both, "decisions", func(s *side) (string, error) {
-		r, err := s.Decisions(ctx, p, engine.DecisionsRequest{Query: engine.DecisionQuery{Outcome: judge.Reject, Text: "action"}, Limit: 2})
+		r, err := s.Decisions(ctx, p, engine.DecisionsRequest{Query: store.DecisionQuery{Outcome: judge.Reject, Text: "action"}, Limit: 2})
 		var b strings.Builder
 		for _, d := range r.Decisions { // positions, and so cursors, are the driver's own
 			fmt.Fprintf(&b, "%s %d %s\n", d.WorkflowID, d.Seq, d.Code)
@@ -291,7 +292,7 @@ func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string, then int
 	})
 	same(rt, both, "events", func(s *side) (string, error) {
 		var b strings.Builder
-		for ev, err := range s.store.Events(ctx, engine.EventQuery{Instance: id}) {
+		for ev, err := range s.store.Events(ctx, store.EventQuery{Instance: id}) {
 			if err != nil {
 				return "", err
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // EventView is an event of any kind as callers see it: what happened, without context
@@ -73,7 +74,7 @@ func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most in
 	if err != nil {
 		return TailResult{}, err
 	}
-	store, ok := e.cfg.Store.(Tailer)
+	db, ok := e.cfg.Store.(store.Tailer)
 	if !ok {
 		return TailResult{}, noTail()
 	}
@@ -82,7 +83,7 @@ func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most in
 			return TailResult{}, err
 		}
 	}
-	last, err := store.LastPosition(ctx)
+	last, err := db.LastPosition(ctx)
 	switch {
 	case err != nil:
 		return TailResult{}, storeError("find the last event", err)
@@ -91,20 +92,20 @@ func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most in
 	case req.After >= last:
 		return TailResult{Events: []EventView{}, Next: req.After}, nil
 	}
-	return e.tailPage(ctx, p, req, store, last, limit, most)
+	return e.tailPage(ctx, p, req, db, last, limit, most)
 }
 
 // mostTailed bounds how many events one request looks through.
 const mostTailed = 5000
 
 // tailPage reads a page of events up to the last position.
-func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, store Tailer, last int64, limit, most int) (TailResult, error) {
+func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, db store.Tailer, last int64, limit, most int) (TailResult, error) {
 	ctx, read, err := e.beginBulkRead(ctx, p)
 	if err != nil {
 		return TailResult{}, err
 	}
 	defer read.end()
-	q := TailQuery{After: req.After, UpTo: last, Instance: req.WorkflowID, Workflow: req.Workflow}
+	q := store.TailQuery{After: req.After, UpTo: last, Instance: req.WorkflowID, Workflow: req.Workflow}
 	if q.Instance == "" {
 		q.UpTo = min(last, req.After+mostTailed)
 	}
@@ -112,8 +113,8 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, sto
 		q.Owner = p.ID
 	}
 	next := q.UpTo
-	var found []PlacedEvent
-	for ev, err := range store.EventsAfter(ctx, q) {
+	var found []store.PlacedEvent
+	for ev, err := range db.EventsAfter(ctx, q) {
 		if err == nil {
 			err = read.yield(ctx)
 		}
@@ -153,12 +154,12 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, sto
 }
 
 // tells reports whether an event is of those that were asked for and may be seen.
-func (e *Engine) tells(p Principal, req TailRequest, ev PlacedEvent) bool {
+func (e *Engine) tells(p Principal, req TailRequest, ev store.PlacedEvent) bool {
 	return (seesAll(p.Role) || ev.Owner == p.ID) && p.deals(ev.Event.Workflow) &&
 		(req.WorkflowID == "" || ev.Event.Instance == req.WorkflowID) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
 }
 
-func eventView(ctx context.Context, show *showing, at PlacedEvent) (EventView, error) {
+func eventView(ctx context.Context, show *showing, at store.PlacedEvent) (EventView, error) {
 	ev := at.Event
 	out := EventView{
 		Position: at.Position, WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, Seq: ev.Seq, Revision: ev.Revision,

@@ -8,6 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // lossyStore has lost its definitions.
@@ -16,9 +17,9 @@ type lossyStore struct {
 	lost bool
 }
 
-func (s *lossyStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+func (s *lossyStore) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
 	if s.lost {
-		return engine.StoredDefinition{}, engine.ErrNotFound
+		return store.Definition{}, store.ErrNotFound
 	}
 	return s.Store.Definition(ctx, name, version) //nolint:wrapcheck // what it loses
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -115,10 +116,10 @@ func newTampered(t *testing.T) *ledger {
 	b.configure(operator, "ledger", workflow.JudgeSettings{MinConfidence: new(0.5)})
 	b.configure(operator, "ledger", workflow.JudgeSettings{MinConfidence: new(0.6)})
 	b.advance(agent, l.ids[0], "back", `{}`)
-	if err := b.store.(engine.Teacher).Learn(t.Context(), engine.Lesson{Guard: "g", Identity: "i", At: b.now, Refused: true, Opinion: []byte(`{}`)}); err != nil {
+	if err := b.store.(store.Teacher).Learn(t.Context(), store.Lesson{Guard: "g", Identity: "i", At: b.now, Refused: true, Opinion: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range b.store.(engine.Searcher).Decisions(t.Context(), engine.DecisionQuery{Text: "why"}) {
+	for _, err := range b.store.(store.Searcher).Decisions(t.Context(), store.DecisionQuery{Text: "why"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,21 +152,21 @@ func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []st
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	copyFile(t, from, path)
-	db, err := sql.Open("sqlite", path)
+	raw, err := sql.Open("sqlite", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := change(file{t, db, l}); err != nil {
+	if err := change(file{t, raw, l}); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Close(); err != nil {
+	if err := raw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
 	if err != nil {
 		return "it does not open"
 	}
-	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.RuleKey, c.ShowUnsealed = key, true })
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey, c.ShowUnsealed = key, true })
 	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: published, Sealed: true})
 	if err != nil {
 		return "it cannot be read: " + string(engine.CodeOf(err))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -70,7 +71,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 	}
 	out := TimelineResult{WorkflowID: inst.ID, Events: []TimelineEntry{}}
 	var found []record.Event
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, MaxRevision: until.Revision, Limit: limit + 1}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, MaxRevision: until.Revision, Limit: limit + 1}) {
 		if err == nil {
 			err = read.yield(ctx)
 		}

@@ -7,12 +7,13 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // TestTimeline lists every kind of event, where History lists decisions only.
 func TestTimeline(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		l := newLived(t, s)
 		type line struct {
 			Seq, Revision int64

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // When is a point in the past: a revision of an instance, or a time. The zero value is
@@ -119,7 +120,7 @@ func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // eventAt reads one event.
 func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Event, error) {
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id, AfterSeq: seq - 1, Limit: 1}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id, AfterSeq: seq - 1, Limit: 1}) {
 		if err != nil {
 			return record.Event{}, storeError("read the history", err)
 		}
@@ -144,7 +145,7 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 // removed says how much of the beginning of a history was removed; zero for nothing.
 func (e *Engine) removed(ctx context.Context, id string) (record.Truncation, error) {
 	var cut record.Truncation
-	for ev, err := range e.cfg.Store.Events(ctx, EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil {
 			return cut, storeError("read the history", err)
 		}
@@ -168,7 +169,7 @@ func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (re
 	if err != nil || (seq > 0 && inst.Seq == seq) {
 		return inst, err
 	}
-	q := EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}
+	q := store.EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}
 	if seq > 0 {
 		q.Limit = int(seq - inst.Seq)
 	}
@@ -200,7 +201,7 @@ func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (re
 func (e *Engine) snapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
 	inst, err := e.cfg.Store.Snapshot(ctx, id, revision)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return record.Instance{}, nil
 	case err != nil:
 		return record.Instance{}, storeError("read a snapshot", err)
@@ -278,7 +279,7 @@ func (e *Engine) waited(ctx context.Context, show *showing, then record.Instance
 	for _, open := range then.Facts.Reviews {
 		row, err := e.cfg.Store.Review(ctx, open.ID)
 		switch {
-		case errors.Is(err, ErrNotFound):
+		case errors.Is(err, store.ErrNotFound):
 		case err != nil:
 			return nil, storeError("read the review", err)
 		default:

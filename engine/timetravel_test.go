@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -21,7 +22,7 @@ type lived struct {
 	after []engine.StatusResult // by seq, from 1
 }
 
-func newLived(t *testing.T, s engine.Store) *lived {
+func newLived(t *testing.T, s store.Store) *lived {
 	t.Helper()
 	l := &lived{bench: newBenchOn(t, s)}
 	b := l.bench
@@ -93,7 +94,7 @@ func (l *lived) compare(what string, got engine.StatusResult, seq int) {
 // TestStatusAtEveryPoint asks for every revision and every moment of a life.
 func TestStatusAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		l := newLived(t, s)
 		ctx := t.Context()
 		last := map[int64]int{} // the last event of each revision
@@ -159,7 +160,7 @@ func TestPastThatWasNot(t *testing.T) {
 
 func TestHistoryUntil(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		l := newLived(t, s)
 		seqs := func(until engine.When) []int64 {
 			h, err := l.History(t.Context(), agent, engine.HistoryRequest{ID: l.id, Until: until})
@@ -193,7 +194,7 @@ func TestHistoryUntil(t *testing.T) {
 // settings, as they were.
 func TestDescribeAt(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		l := newLived(t, s)
 		ctx := t.Context()
 		first, err := l.Describe(ctx, agent, "walk", 1)
@@ -316,8 +317,8 @@ func TestThePastShowsItsReviews(t *testing.T) {
 // TestThePastThatWasRemoved: below the floor of a history nothing is known.
 func TestThePastThatWasRemoved(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
-		truncator, ok := s.(engine.Truncator)
+	onStores(t, func(t *testing.T, s store.Store) {
+		truncator, ok := s.(store.Truncator)
 		if !ok {
 			t.Skip("this driver removes nothing")
 		}
@@ -346,7 +347,7 @@ func TestThePastThatWasRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := truncator.Truncate(t.Context(), engine.Commit{Expect: inst.Seq, Events: []record.Event{ev}, Next: next}, floor.Seq, floor); err != nil {
+		if err := truncator.Truncate(t.Context(), store.Commit{Expect: inst.Seq, Events: []record.Event{ev}, Next: next}, floor.Seq, floor); err != nil {
 			t.Fatal(err)
 		}
 		for revision, state := range map[int64]string{3: "c", 4: "a", 5: "b", 6: "c"} {

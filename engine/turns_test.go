@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -177,7 +178,7 @@ func TestNoTurnWithoutAModel(t *testing.T) {
 }
 
 // forgetful is a store that cannot say what was refused.
-type forgetful struct{ engine.Store }
+type forgetful struct{ store.Store }
 
 func (forgetful) Refusals(context.Context, string, time.Time) (int, error) {
 	return 0, errors.New("disk on fire")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -206,7 +207,7 @@ const lineReach = 10_000
 // line is what can be undone and redone of an instance, as it was loaded: events that
 // were committed since are not on it.
 func (e *Engine) line(ctx context.Context, inst record.Instance) (record.Line, error) {
-	line, err := record.ReadLine(e.cfg.Store.Events(ctx, EventQuery{
+	line, err := record.ReadLine(e.cfg.Store.Events(ctx, store.EventQuery{
 		Instance: inst.ID, Kinds: revising, AfterSeq: max(0, inst.Seq-lineReach), MaxRevision: inst.Revision,
 	}))
 	if err != nil {

@@ -12,11 +12,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // onStores runs a test on both drivers.
-func onStores(t *testing.T, test func(t *testing.T, s engine.Store)) {
+func onStores(t *testing.T, test func(t *testing.T, s store.Store)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
@@ -59,7 +60,7 @@ func (b *bench) redo(p engine.Principal, id, state string) engine.UndoResult {
 
 func TestUndoAndRedo(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		b := newBenchOn(t, s)
 		b.define(agent, walkFlow)
 		id := b.start(agent, "walk", `{"n":0}`).ID
@@ -183,7 +184,7 @@ func TestUndoAfterATakeover(t *testing.T) {
 
 func TestUndoIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		b := newBenchOn(t, s)
 		b.define(agent, walkFlow)
 		id := b.start(agent, "walk", `{}`).ID
@@ -305,7 +306,7 @@ func TestUndoOfAMoveAfterAnApproval(t *testing.T) {
 
 func TestUndoClosesReviews(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, s engine.Store) {
+	onStores(t, func(t *testing.T, s store.Store) {
 		b := newReviewBenchOn(t, s, nil)
 		b.define(agent, guardedFlow)
 		id := b.start(agent, "guarded", `{}`).ID
@@ -366,11 +367,11 @@ func TestUndoWithAMoveInBetween(t *testing.T) {
 
 // interruptedStore lets something happen right before the next commit.
 type interruptedStore struct {
-	engine.Store
+	store.Store
 	before func()
 }
 
-func (s *interruptedStore) Commit(ctx context.Context, c engine.Commit) error {
+func (s *interruptedStore) Commit(ctx context.Context, c store.Commit) error {
 	if f := s.before; f != nil {
 		s.before = nil
 		f()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Break is how something that was recorded is not as it was written.
@@ -129,19 +130,19 @@ func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (Ve
 	if err := authorize(p, RightVerify); err != nil {
 		return VerifyReport{}, err
 	}
-	store, err := e.anchorer()
+	db, err := e.anchorer()
 	if err != nil {
 		return VerifyReport{}, err
 	}
 	v := &verification{
-		engine: e, store: e.cfg.Store, anchors: store, req: req, broken: map[string]bool{}, definitions: map[string]string{},
+		engine: e, store: e.cfg.Store, anchors: db, req: req, broken: map[string]bool{}, definitions: map[string]string{},
 		configs: map[string]bool{}, rules: map[int64]string{},
 		unsigned: map[string][]int64{}, reached: map[uint64]reach{}, seed: maphash.MakeSeed(),
 	}
 	if v.req.Jobs < 1 {
 		v.req.Jobs = runtime.GOMAXPROCS(0)
 	}
-	if err := v.run(BulkRead(ctx)); err != nil {
+	if err := v.run(store.BulkRead(ctx)); err != nil {
 		return VerifyReport{}, err
 	}
 	return v.result(), nil
@@ -150,8 +151,8 @@ func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (Ve
 // verification is one run of Verify.
 type verification struct {
 	engine  *Engine
-	store   Store
-	anchors Anchorer
+	store   store.Store
+	anchors store.Anchorer
 	req     VerifyRequest
 
 	instances, events, shortened atomic.Int64
@@ -342,7 +343,7 @@ func (v *verification) each(ctx context.Context, all func(yield func(record.Head
 
 // isDamage reports whether an error tells of what is stored, not of the way to it.
 func isDamage(err error) bool {
-	return errors.Is(err, ErrDamaged) || isUndecodable(err)
+	return errors.Is(err, store.ErrDamaged) || isUndecodable(err)
 }
 
 // isUndecodable reports whether an error is about the bytes of an event.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // anchorCheck verifies the anchors in their order.
@@ -57,7 +58,7 @@ func (c *anchorCheck) wrong(number int64, format string, args ...any) {
 // take checks one anchor: who signed it, that it follows from the one before, and that
 // the heads beside it are those that it signed. Those are returned; ok is false when
 // nothing can be said of them.
-func (c *anchorCheck) take(a StoredAnchor) (heads []record.Head, ok bool) {
+func (c *anchorCheck) take(a store.Anchor) (heads []record.Head, ok bool) {
 	c.highest = a.Number
 	said, err := c.read(a.Note)
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *anchorCheck) take(a StoredAnchor) (heads []record.Head, ok bool) {
 }
 
 // grow adds an anchor's heads to the tree and compares that with what was signed.
-func (c *anchorCheck) grow(a StoredAnchor, said record.Anchor) (heads []record.Head, ok bool) {
+func (c *anchorCheck) grow(a store.Anchor, said record.Anchor) (heads []record.Head, ok bool) {
 	after, heads, err := record.DecodeHeads(a.Heads)
 	grown := c.tree.Clone()
 	for _, h := range heads {
@@ -163,7 +164,7 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	wrong := wronger(func(kind Break, format string, args ...any) {
 		v.found(Problem{Instance: head.Instance, Seq: head.Seq, Anchor: number, Kind: kind, Message: fmt.Sprintf(format, args...)})
 	})
-	for e, err := range v.store.Events(ctx, EventQuery{Instance: head.Instance, AfterSeq: head.Seq - 1, Limit: 1}) {
+	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: head.Instance, AfterSeq: head.Seq - 1, Limit: 1}) {
 		if err != nil {
 			return v.unreadable(err, Problem{Instance: head.Instance, Seq: head.Seq}, "the event")
 		}
@@ -174,7 +175,7 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	}
 	row, err := v.store.Load(ctx, head.Instance)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		wrong(BreakMissing, "anchor %d was signed over event %d of it, and there is no such instance", number, head.Seq)
 		return nil
 	case err != nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -66,7 +67,7 @@ func (v *verification) definitionHash(ctx context.Context, name string, version 
 	}
 	stored, err := v.store.Definition(ctx, name, version)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 	case err != nil && !isDamage(err):
 		return "", storeError("be verified", err)
 	default:
@@ -116,7 +117,7 @@ func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash st
 // hash: those, too, that no instance is pinned to yet.
 func (v *verification) checkDefinitions(ctx context.Context) error {
 	checked := map[string]bool{} // workflows whose judge configurations were checked
-	for rule, err := range v.store.Rules(ctx, UnsealedRules) {
+	for rule, err := range v.store.Rules(ctx, store.UnsealedRules) {
 		if err != nil && isDamage(err) {
 			return nil // checkRules reports it
 		}
@@ -132,7 +133,7 @@ func (v *verification) checkDefinitions(ctx context.Context) error {
 				v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("version %d of the definition %s is not what its hash says", d.Version, d.Name)})
 			}
 		}
-		if name := rule.workflow(); !checked[name] {
+		if name := rule.Workflow(); !checked[name] {
 			checked[name] = true
 			if err := v.checkConfigs(ctx, name); err != nil {
 				return err

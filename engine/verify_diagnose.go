@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // What follows runs only for a history that is known to be broken, and says how. It
@@ -71,7 +72,7 @@ func (h *historyCheck) diagnose(ctx context.Context, why error) error {
 func (h *historyCheck) strays(ctx context.Context) (bool, error) {
 	var n [2]int
 	for i, after := range []int64{math.MinInt64, 0} {
-		for _, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID, AfterSeq: after}) {
+		for _, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: after}) {
 			if err != nil && !isDamage(err) {
 				return false, storeError("be verified", err)
 			}
@@ -115,7 +116,7 @@ func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, err
 
 // behind is the first event whose place is above a number.
 func (h *historyCheck) behind(ctx context.Context, number int64) (e record.Event, there bool, err error) {
-	for e, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID, AfterSeq: number, Limit: 1}) {
+	for e, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: number, Limit: 1}) {
 		return e, true, err
 	}
 	return record.Event{}, false, nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // instanceAttempts bounds how often an instance that seems broken is looked at again
@@ -22,10 +23,10 @@ func (v *verification) instance(ctx context.Context, id string) error {
 	for attempt := 1; ; attempt++ {
 		row, err := v.store.Load(ctx, id)
 		switch {
-		case errors.Is(err, ErrNotFound) && v.req.Instance != "":
+		case errors.Is(err, store.ErrNotFound) && v.req.Instance != "":
 			v.absent = true
 			return nil
-		case errors.Is(err, ErrNotFound):
+		case errors.Is(err, store.ErrNotFound):
 			v.found(Problem{Instance: id, Kind: BreakRow, Message: "it is listed, and its context is not there"})
 			return nil
 		case err != nil:
@@ -102,7 +103,7 @@ func (h *historyCheck) pass(ctx context.Context) error {
 		return err
 	}
 	// From the very beginning, because what is kept below event 1 is shown to others too.
-	for e, err := range h.v.store.Events(ctx, EventQuery{Instance: h.row.ID, AfterSeq: math.MinInt64}) {
+	for e, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: math.MinInt64}) {
 		if err != nil && !isDamage(err) {
 			return storeError("be verified", err)
 		}
@@ -145,7 +146,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 	for revision := h.row.Revision; revision > 0; {
 		s, err := h.v.store.Snapshot(ctx, h.row.ID, revision)
 		switch {
-		case errors.Is(err, ErrNotFound):
+		case errors.Is(err, store.ErrNotFound):
 			return nil
 		case err != nil && isDamage(err):
 			if !reported { // the same one is met from each revision above it
@@ -172,7 +173,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 
 // readRollbacks notes which revisions the fold has to keep.
 func (h *historyCheck) readRollbacks(ctx context.Context) error {
-	q := EventQuery{Instance: h.row.ID, Kinds: []record.Kind{record.RolledBack, record.Undone, record.Redone}}
+	q := store.EventQuery{Instance: h.row.ID, Kinds: []record.Kind{record.RolledBack, record.Undone, record.Redone}}
 	var last int64
 	for e, err := range h.v.store.Events(ctx, q) {
 		if err != nil && !isDamage(err) {
@@ -222,7 +223,7 @@ func (h *historyCheck) begin(ctx context.Context, first record.Event) error {
 func (v *verification) truncation(ctx context.Context, id string) (*record.Truncation, error) {
 	var newest *record.Truncation
 	var last int64
-	for e, err := range v.store.Events(ctx, EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
+	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil && !isDamage(err) {
 			return nil, storeError("be verified", err)
 		}

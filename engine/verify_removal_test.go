@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // forge shortens a history as somebody can who writes the store without the key.
@@ -23,8 +24,8 @@ func (b *bench) forge(id string, upTo int64, change func(*record.Truncation)) {
 		Kind: record.Truncated, Time: inst.UpdatedAt, Principal: operator.ID, Role: string(operator.Role), Truncation: &cut,
 	}, nil)
 	if err == nil {
-		c := engine.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next}
-		err = b.store.(engine.Truncator).Truncate(b.t.Context(), c, upTo, floor)
+		c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next}
+		err = b.store.(store.Truncator).Truncate(b.t.Context(), c, upTo, floor)
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -107,9 +108,9 @@ func TestVerifyLetsOlderRemovalsBe(t *testing.T) {
 }
 
 // fadingBench is a bench of a workflow that keeps histories for a month.
-func fadingBench(t *testing.T, store engine.Store, key engine.Signer) *bench {
+func fadingBench(t *testing.T, db store.Store, key store.Signer) *bench {
 	t.Helper()
-	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = key })
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors = key })
 	b.define(operator, fading)
 	return b
 }
@@ -125,10 +126,10 @@ func (b *bench) faded() string {
 
 // What the engine removes itself verifies, whatever was anchored before and after.
 func TestVerifyAfterRetain(t *testing.T) {
-	for name, store := range stores(t) {
+	for name, db := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			key := newSigner(t)
-			b := fadingBench(t, store, key)
+			b := fadingBench(t, db, key)
 			first := b.start(agent, "fading", `{}`).ID
 			b.anchor()
 			b.moved(agent, first, "go", `{}`, "b")
@@ -162,14 +163,14 @@ func TestVerifyAfterRetain(t *testing.T) {
 }
 
 func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
-	key, store := newSigner(t), memstore.New()
-	b := fadingBench(t, store, key)
+	key, db := newSigner(t), memstore.New()
+	b := fadingBench(t, db, key)
 	b.faded()
 	b.anchor()
 	b.pass(31 * day)
-	refused := func(name string, as engine.Signer, hint string) {
+	refused := func(name string, as store.Signer, hint string) {
 		t.Helper()
-		other := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = as })
+		other := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors = as })
 		other.pass(31 * day)
 		if r, err := other.Retain(t.Context(), operator, engine.RetainRequest{DryRun: true}); as == nil && (err != nil || len(r.Histories) != 1) {
 			t.Errorf("%s, a dry run: %+v, %v", name, r, err)
@@ -191,19 +192,19 @@ func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
 // the heads beside the anchors changed for as long as it looks.
 func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
-	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: l.path})
+	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: l.path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := fadingBench(t, store, l.key)
+	b := fadingBench(t, db, l.key)
 	l.ids = []string{b.faded(), b.faded()}
 	b.anchor()
-	db, err := sql.Open("sqlite", l.path)
+	raw, err := sql.Open("sqlite", l.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
-	f := file{t, db, l}
+	defer raw.Close()
+	f := file{t, raw, l}
 	f.rewrite(0, fromSeq(2, "agent:eve"))
 	b.pass(31 * day)
 	r := b.retain(engine.RetainRequest{})
@@ -211,7 +212,7 @@ func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 		t.Errorf("rewritten: %+v", r)
 	}
 	var heads []byte
-	if err := db.QueryRow("SELECT heads FROM anchors WHERE number = 1").Scan(&heads); err != nil {
+	if err := raw.QueryRow("SELECT heads FROM anchors WHERE number = 1").Scan(&heads); err != nil {
 		t.Fatal(err)
 	}
 	var tree record.Tree
@@ -270,24 +271,24 @@ func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 		}
 	}
 	t.Run("the anchor is first", func(t *testing.T) {
-		store, key := &overtaken{Store: memstore.New()}, newSigner(t)
-		b := fadingBench(t, store, nil)
-		anchorer := newBenchWith(t, store.Store, nil, func(c *engine.Config) { c.Anchors = key })
+		db, key := &overtaken{Store: memstore.New()}, newSigner(t)
+		b := fadingBench(t, db, nil)
+		anchorer := newBenchWith(t, db.Store, nil, func(c *engine.Config) { c.Anchors = key })
 		b.faded()
 		b.pass(31 * day)
-		store.before = func() { anchorer.anchor() }
+		db.before = func() { anchorer.anchor() }
 		if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 0 || r.Kept[engine.KeptMoved] != 1 {
 			t.Errorf("%+v", r)
 		}
 		check(t, anchorer, key, 0)
 	})
 	t.Run("the removal is first", func(t *testing.T) {
-		store, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
-		b := fadingBench(t, store.Store, nil)
-		anchorer := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors = key })
+		db, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
+		b := fadingBench(t, db.Store, nil)
+		anchorer := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors = key })
 		b.faded()
 		b.pass(31 * day)
-		store.first = func() {
+		db.first = func() {
 			if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
 				t.Errorf("%+v", r)
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // checkRules follows the chain of definitions and judge configurations: each has a seal
@@ -13,9 +14,9 @@ func (v *verification) checkRules(ctx context.Context) error {
 	wrong := func(format string, args ...any) {
 		v.found(Problem{Kind: BreakRule, Message: fmt.Sprintf(format, args...)})
 	}
-	var end RuleHead
-	var unsealed []Rule
-	for rule, err := range v.store.Rules(ctx, UnsealedRules) {
+	var end store.RuleHead
+	var unsealed []store.Rule
+	for rule, err := range v.store.Rules(ctx, store.UnsealedRules) {
 		if err != nil {
 			return v.unreadable(err, Problem{}, "the chain of definitions and judge configurations")
 		}
@@ -31,7 +32,7 @@ func (v *verification) checkRules(ctx context.Context) error {
 		if err := v.engine.rules.sealer.Check(seal, rule.Parts()...); err != nil {
 			wrong("%s: %v", rule, err)
 		}
-		end = RuleHead{Place: seal.Place, Hash: seal.Hash}
+		end = store.RuleHead{Place: seal.Place, Hash: seal.Hash}
 		v.rules[seal.Place] = seal.Hash
 	}
 	v.ruleEnd = end.Place

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // file is a store's file in the hands of someone with SQL.
@@ -242,7 +242,7 @@ func (f file) reanchor(key *record.Signer) {
 func (b *bench) at(id string, seq int64) record.Instance {
 	b.t.Helper()
 	var events []record.Event
-	for e, err := range b.store.Events(b.t.Context(), engine.EventQuery{Instance: id}) {
+	for e, err := range b.store.Events(b.t.Context(), store.EventQuery{Instance: id}) {
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // ledger is a store file with three instances, and what was published of its anchors.
@@ -70,13 +71,13 @@ func newSigner(t testing.TB) *record.Signer {
 
 func (l *ledger) open(t *testing.T, path string) (*bench, func()) {
 	t.Helper()
-	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBenchWith(t, store, nil, func(c *engine.Config) { c.Anchors, c.RuleKey = l.key, ruleKey })
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors, c.RuleKey = l.key, ruleKey })
 	return b, func() {
-		if err := store.Close(); err != nil {
+		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -347,7 +348,7 @@ func TestVerifyShortenedHistories(t *testing.T) {
 	b, closing := l.open(t, l.path)
 	inst := b.load(l.ids[2])
 	sealed, next := shortened(t, b, inst, 3, l.key)
-	if err := b.store.(engine.Truncator).Truncate(t.Context(), engine.Commit{Expect: inst.Seq, Events: sealed, Next: next}, 3, b.at(inst.ID, 3)); err != nil {
+	if err := b.store.(store.Truncator).Truncate(t.Context(), store.Commit{Expect: inst.Seq, Events: sealed, Next: next}, 3, b.at(inst.ID, 3)); err != nil {
 		t.Fatal(err)
 	}
 	closing()

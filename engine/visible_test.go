@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -213,7 +214,7 @@ type definitionsStore struct {
 	read atomic.Int64
 }
 
-func (s *definitionsStore) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+func (s *definitionsStore) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
 	s.read.Add(1)
 	return s.Store.Definition(ctx, name, version) //nolint:wrapcheck // what it counts
 }

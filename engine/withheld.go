@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -14,11 +15,11 @@ import (
 var withheld = []string{"minConfidence", "samples", "reference", "exemplars"}
 
 // told reports whether the caller is told how the judge of a definition is set up.
-func told(p Principal, s StoredDefinition) bool { return governs(p, s) || seesAll(p.Role) }
+func told(p Principal, s store.Definition) bool { return governs(p, s) || seesAll(p.Role) }
 
 // told is the same for a version that may not be the newest: what an operator configured since
 // he took the name over counts for the old ones, too.
-func (e *Engine) told(ctx context.Context, p Principal, s StoredDefinition) (bool, error) {
+func (e *Engine) told(ctx context.Context, p Principal, s store.Definition) (bool, error) {
 	if !told(p, s) || seesAll(p.Role) {
 		return told(p, s), nil
 	}

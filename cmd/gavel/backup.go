@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 type backupCmd struct {
@@ -73,7 +73,7 @@ func copyFailure(err error, existsHint string) error {
 	switch {
 	case errors.Is(err, sqlitestore.ErrExists):
 		return misused(existsHint, "cannot %w", err)
-	case errors.Is(err, engine.ErrNewerSchema):
+	case errors.Is(err, store.ErrNewerSchema):
 		return misused("use a newer gavel", "cannot %w", err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, sqlitestore.ErrNetworkFS):
 		return misused("", "cannot %w", err)

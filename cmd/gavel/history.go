@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -81,8 +82,8 @@ func moments(flag, text string, now time.Time) (time.Time, error) {
 }
 
 // query is what the engine is asked.
-func (f decisionFilter) query(now time.Time) (engine.DecisionQuery, error) {
-	q := engine.DecisionQuery{
+func (f decisionFilter) query(now time.Time) (store.DecisionQuery, error) {
+	q := store.DecisionQuery{
 		Text: f.Text, Workflow: f.Workflow, Instance: f.Instance, Owner: f.Owner, Principal: f.Principal, Action: f.Action,
 		Outcome: judge.Outcome(f.Outcome), DecidedBy: judge.LayerName(f.DecidedBy), Assurance: judge.Assurance(f.Assurance),
 		Code: f.Code, MinConfidence: f.Least, MaxConfidence: f.Most,

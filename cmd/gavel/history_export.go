@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // exportPage is how many decisions are held at a time.
@@ -57,7 +58,7 @@ func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 
 // exportDecisions writes decisions page by page. What a terminal would obey is escaped,
 // so standard output may be one.
-func exportDecisions(ctx context.Context, e *engine.Engine, q engine.DecisionQuery, w io.Writer) error {
+func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuery, w io.Writer) error {
 	out := bufio.NewWriter(w)
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 type judgeClearCmd struct {
@@ -38,7 +38,7 @@ func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	n, err := sys.engine.ClearRefusals(ctx, localCLI, engine.RefusalQuery{Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
+	n, err := sys.engine.ClearRefusals(ctx, localCLI, store.RefusalQuery{Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
 	if err != nil {
 		return errors.Join(engineFailure(err), sys.Close())
 	}

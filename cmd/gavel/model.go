@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -106,8 +106,8 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 	if err != nil {
 		return llm.Config{}, err
 	}
-	if f.Window <= 0 || f.Window > engine.MaxRefusalAge {
-		return llm.Config{}, misused("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, engine.MaxRefusalAge)
+	if f.Window <= 0 || f.Window > store.MaxRefusalAge {
+		return llm.Config{}, misused("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, store.MaxRefusalAge)
 	}
 	unlimited := func(n int) int { // 0 means the default to package llm
 		if n == 0 {

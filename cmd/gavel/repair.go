@@ -8,8 +8,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 type repairCmd struct {
@@ -56,7 +56,7 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	switch {
 	case errors.Is(err, sqlitestore.ErrExists):
 		return misused("give another --out", "cannot %w", err)
-	case errors.Is(err, engine.ErrNewerSchema):
+	case errors.Is(err, store.ErrNewerSchema):
 		return misused("use a newer gavel", "cannot %w", err)
 	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore):
 		return &failure{code: exitBad, hint: "restore a backup: gavel restore FILE --force", err: fmt.Errorf("nothing of it can be read: %w", err)}

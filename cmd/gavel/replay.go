@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/prompts"
@@ -77,12 +78,12 @@ func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	about.Store = path
-	store, err := openArchive(ctx, path)
+	db, err := openArchive(ctx, path)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	cfg.From = store
+	defer func() { err = errors.Join(err, db.Close()) }()
+	cfg.From = db
 	if cfg.Query.Digester, err = c.digester(con, path); err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
 	if err := c.redefine(ctx, box, &cfg, &about); err != nil {
 		return err
 	}
-	if err := c.known(ctx, store, cfg.Change.Definitions); err != nil {
+	if err := c.known(ctx, db, cfg.Change.Definitions); err != nil {
 		return err
 	}
 	asked, err := c.openModel(con, &cfg, &about)
@@ -187,11 +188,11 @@ func (c *replayCmd) change(cfg *replay.Config, about *replay.About) error {
 
 // openArchive opens a store so that nothing can be written.
 func openArchive(ctx context.Context, path string) (*sqlitestore.Reader, error) {
-	store, err := sqlitestore.OpenReader(ctx, path)
+	db, err := sqlitestore.OpenReader(ctx, path)
 	if err != nil {
 		return nil, storeFailure(err, "is it a store of gavel, and may you read it?")
 	}
-	return store, nil
+	return db, nil
 }
 
 // digester makes the store's digests, by which contexts are checked. No key is made.
@@ -256,7 +257,7 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 }
 
 // known refuses workflows that the store does not have: a limit on them would always hold.
-func (c *replayCmd) known(ctx context.Context, store engine.Archive, definitions map[string]*workflow.Definition) error {
+func (c *replayCmd) known(ctx context.Context, db engine.Archive, definitions map[string]*workflow.Definition) error {
 	names := []string{}
 	if c.Workflow != "" {
 		names = append(names, c.Workflow)
@@ -266,9 +267,9 @@ func (c *replayCmd) known(ctx context.Context, store engine.Archive, definitions
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		_, err := store.Definition(ctx, name, 0)
+		_, err := db.Definition(ctx, name, 0)
 		switch {
-		case errors.Is(err, engine.ErrNotFound):
+		case errors.Is(err, store.ErrNotFound):
 			return misused("gavel history stats lists what was decided", "the store has no workflow %q", name)
 		case err != nil:
 			return unclear("", "cannot read the definition: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
@@ -72,8 +73,8 @@ func (m *metered) listenerStats() telemetry.ListenerStats {
 }
 
 // storeStats are a store's figures; a store in memory has none.
-func storeStats(store engine.Store) telemetry.StoreStats {
-	s, ok := store.(*sqlitestore.Store)
+func storeStats(db store.Store) telemetry.StoreStats {
+	s, ok := db.(*sqlitestore.Store)
 	if !ok {
 		return telemetry.StoreStats{}
 	}
@@ -101,7 +102,7 @@ func watchersOnly(next http.Handler) http.Handler {
 func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemetry.Health {
 	parts := []telemetry.Part{
 		{Name: "store", Check: func(ctx context.Context) error {
-			if _, err := sys.store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, engine.ErrNotFound) {
+			if _, err := sys.store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, store.ErrNotFound) {
 				return err
 			}
 			if s, ok := sys.store.(*sqlitestore.Store); ok {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // storeFaultOf is one thing that happens to the store of a running server.
@@ -261,16 +262,16 @@ func (f *faultBench) lost(ctx context.Context, id string, moves int) (lost int, 
 	}
 	how = "as it is"
 	count := func(path string) (int, error) {
-		store, err := sqlitestore.OpenToRead(ctx, path)
+		db, err := sqlitestore.OpenToRead(ctx, path)
 		if err != nil {
 			return 0, err
 		}
-		defer store.Close()
-		inst, err := store.Load(ctx, id)
+		defer db.Close()
+		inst, err := db.Load(ctx, id)
 		if err != nil {
 			return 0, err
 		}
-		for _, err := range store.Events(ctx, engine.EventQuery{Instance: id}) {
+		for _, err := range db.Events(ctx, store.EventQuery{Instance: id}) {
 			if err != nil {
 				return 0, err
 			}

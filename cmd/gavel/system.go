@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -43,7 +44,7 @@ func (s *sandbox) Close() error { return s.pool.Close() }
 type system struct {
 	*sandbox
 	equipment
-	store  engine.Store
+	store  store.Store
 	engine *engine.Engine
 	path   string // of the store; memoryStore for none
 }
@@ -85,15 +86,15 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 		log.Warn("the key of a store is here, and the store is missing or empty: a new one is made; if there was one, restore a backup",
 			"store", path, "key", keyBeside(path))
 	}
-	store, err := openStore(ctx, log, path)
+	db, err := openStore(ctx, log, path)
 	if err != nil {
 		return nil, err
 	}
-	if head, err := store.RuleHead(ctx); err == nil && head.Place > 0 && path != memoryStore && !hadKey {
+	if head, err := db.RuleHead(ctx); err == nil && head.Place > 0 && path != memoryStore && !hadKey {
 		log.Warn("the key of this store was not next to it, and a new one was made: its definitions are not used until the old key is back, or gavel seal --accept has sealed them anew",
 			"store", path, "key", keyBeside(path))
 	}
-	sys, err := newSystem(log, store, path, key, with, func(c *engine.Config) { c.RuleKey = key })
+	sys, err := newSystem(log, db, path, key, with, func(c *engine.Config) { c.RuleKey = key })
 	if err != nil || path == memoryStore {
 		return sys, err
 	}
@@ -105,20 +106,20 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 
 // newSystem wires the engine over a store. The store is the system's from then on; where
 // there is an error it is closed.
-func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, with equipment, configure func(*engine.Config)) (_ *system, err error) {
+func newSystem(log *slog.Logger, db store.Store, path string, key []byte, with equipment, configure func(*engine.Config)) (_ *system, err error) {
 	box, err := newSandbox(log)
 	if err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, errors.Join(err, db.Close())
 	}
-	sys := &system{sandbox: box, store: store, path: path}
+	sys := &system{sandbox: box, store: db, path: path}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, sys.Close())
 		}
 	}()
-	judging := judge.Config{Compiler: box.compiler, Fetcher: with.sources.fetcher(), Memory: engine.NewMemory(store)}
+	judging := judge.Config{Compiler: box.compiler, Fetcher: with.sources.fetcher(), Memory: engine.NewMemory(db)}
 	if with.model != nil {
-		if judging.Model, err = with.model.layer(engine.NewMemory(store)); err != nil {
+		if judging.Model, err = with.model.layer(engine.NewMemory(db)); err != nil {
 			return nil, err
 		}
 	}
@@ -127,7 +128,7 @@ func newSystem(log *slog.Logger, store engine.Store, path string, key []byte, wi
 		return nil, err
 	}
 	config := engine.Config{
-		Store: store, Judge: pipeline, Compiler: box.compiler, Reader: box.pool, Digester: record.NewDigester(key),
+		Store: db, Judge: pipeline, Compiler: box.compiler, Reader: box.pool, Digester: record.NewDigester(key),
 		Models: with.model.names(), Sources: with.sources.names(), ReadOnlySources: with.sources.readOnly(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
 	}
 	if with.anchors != nil {
@@ -228,20 +229,20 @@ func openPathToCheck(ctx context.Context, con *console, path string) (*system, e
 	if err != nil {
 		return nil, misused("", "cannot use the key file: %w", err)
 	}
-	store, err := sqlitestore.OpenToRead(ctx, path)
+	db, err := sqlitestore.OpenToRead(ctx, path)
 	if err != nil {
 		return nil, storeFailure(err, "is it a store of gavel, and may you read it?")
 	}
-	empty, err := store.IsEmpty(ctx)
-	if err != nil && !errors.Is(err, engine.ErrDamaged) { // what is damaged is for the command to find
-		return nil, errors.Join(unclear("", "cannot %w", err), store.Close())
+	empty, err := db.IsEmpty(ctx)
+	if err != nil && !errors.Is(err, store.ErrDamaged) { // what is damaged is for the command to find
+		return nil, errors.Join(unclear("", "cannot %w", err), db.Close())
 	}
 	if empty && isFile(keyBeside(path)) {
 		con.log.Warn("nothing was ever written to this store, but its key is there: a store that was lost looks like this, and so does a new one",
 			"store", path, "key", keyBeside(path))
 		con.unsure = true
 	}
-	return newSystem(con.log, store, path, key, equipment{}, func(c *engine.Config) {
+	return newSystem(con.log, db, path, key, equipment{}, func(c *engine.Config) {
 		c.ShowUnsealed = true
 		if isFile(keyBeside(path)) {
 			c.RuleKey = key
@@ -258,21 +259,21 @@ func openForWriting(ctx context.Context, con *console, flag storeFlag) (*system,
 	return openSystem(ctx, con.log, path, equipment{})
 }
 
-func openStore(ctx context.Context, log *slog.Logger, path string) (engine.Store, error) {
+func openStore(ctx context.Context, log *slog.Logger, path string) (store.Store, error) {
 	if path == memoryStore {
 		return memstore.New(), nil
 	}
-	store, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: path, Logger: log})
+	db, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: path, Logger: log})
 	if err != nil {
 		return nil, storeFailure(err, "is it a store of gavel, and may you write it?")
 	}
-	return store, nil
+	return db, nil
 }
 
 // storeFailure gives an error of opening a store its exit code.
 func storeFailure(err error, hint string) error {
 	switch {
-	case errors.Is(err, engine.ErrNewerSchema):
+	case errors.Is(err, store.ErrNewerSchema):
 		return misused("use a newer gavel, or another --store", "%w", err)
 	case errors.Is(err, sqlitestore.ErrLostFile), errors.Is(err, sqlitestore.ErrUnreadLog):
 		hint = "" // the error says what to do

@@ -8,24 +8,24 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ engine.Anchorer = (*Store)(nil)
+var _ store.Anchorer = (*Store)(nil)
 
-// AddAnchor implements engine.Anchorer.
-func (s *Store) AddAnchor(ctx context.Context, a engine.StoredAnchor) error {
+// AddAnchor implements store.Anchorer.
+func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 	unlock, err := s.write(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if have := int64(len(s.anchors)); a.Number != have+1 {
-		return fmt.Errorf("%w: the last anchor is %d", engine.ErrConflict, have)
+		return fmt.Errorf("%w: the last anchor is %d", store.ErrConflict, have)
 	}
 	if a.Number == 1 && s.cutSince(a.Seen) {
-		return fmt.Errorf("%w: the beginning of a history was removed meanwhile", engine.ErrConflict)
+		return fmt.Errorf("%w: the beginning of a history was removed meanwhile", store.ErrConflict)
 	}
 	s.anchors = append(s.anchors, apart(a))
 	return nil
@@ -41,12 +41,12 @@ func (s *Store) cutSince(position int64) bool {
 	return false
 }
 
-// Anchors implements engine.Anchorer.
-func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[engine.StoredAnchor, error] {
-	return func(yield func(engine.StoredAnchor, error) bool) {
+// Anchors implements store.Anchorer.
+func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor, error] {
+	return func(yield func(store.Anchor, error) bool) {
 		unlock, err := s.read(ctx)
 		if err != nil {
-			yield(engine.StoredAnchor{}, err)
+			yield(store.Anchor{}, err)
 			return
 		}
 		all := s.anchors[:len(s.anchors):len(s.anchors)] // only ever appended to
@@ -59,26 +59,26 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[engine.Store
 	}
 }
 
-// LastAnchor implements engine.Anchorer.
-func (s *Store) LastAnchor(ctx context.Context) (engine.StoredAnchor, error) {
+// LastAnchor implements store.Anchorer.
+func (s *Store) LastAnchor(ctx context.Context) (store.Anchor, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
-		return engine.StoredAnchor{}, err
+		return store.Anchor{}, err
 	}
 	defer unlock()
 	if len(s.anchors) == 0 {
-		return engine.StoredAnchor{}, fmt.Errorf("%w: no anchor", engine.ErrNotFound)
+		return store.Anchor{}, fmt.Errorf("%w: no anchor", store.ErrNotFound)
 	}
 	return apart(s.anchors[len(s.anchors)-1]), nil
 }
 
 // apart is an anchor that shares no memory with a.
-func apart(a engine.StoredAnchor) engine.StoredAnchor {
+func apart(a store.Anchor) store.Anchor {
 	a.At, a.Heads, a.Seen = a.At.UTC(), bytes.Clone(a.Heads), 0
 	return a
 }
 
-// LastPosition implements engine.Anchorer.
+// LastPosition implements store.Anchorer.
 func (s *Store) LastPosition(ctx context.Context) (int64, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Store) LastPosition(ctx context.Context) (int64, error) {
 	return int64(len(s.order)), nil
 }
 
-// Heads implements engine.Anchorer.
+// Heads implements store.Anchorer.
 func (s *Store) Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error] {
 	return func(yield func(record.Head, error) bool) {
 		unlock, err := s.read(ctx)

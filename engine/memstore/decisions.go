@@ -4,22 +4,22 @@ import (
 	"context"
 	"iter"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ engine.Searcher = (*Store)(nil)
+var _ store.Searcher = (*Store)(nil)
 
 // lookedEvery is how many events lie between two calls of DecisionQuery.Looked.
 const lookedEvery = 64
 
-// Decisions implements engine.Searcher. Positions are places in the order of commits,
+// Decisions implements store.Searcher. Positions are places in the order of commits,
 // from 1.
-func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2[engine.DecisionHit, error] {
-	return func(yield func(engine.DecisionHit, error) bool) {
+func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
+	return func(yield func(store.DecisionHit, error) bool) {
 		unlock, err := s.read(ctx)
 		if err != nil {
-			yield(engine.DecisionHit{}, err)
+			yield(store.DecisionHit{}, err)
 			return
 		}
 		all := s.order[:len(s.order):len(s.order)] // only ever appended to
@@ -34,12 +34,12 @@ func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2
 				continue
 			}
 			if err := ctx.Err(); err != nil {
-				yield(engine.DecisionHit{}, err)
+				yield(store.DecisionHit{}, err)
 				return
 			}
 			if e, of, there := s.ordered(all[i]); there && matches(e, of.Owner) {
 				copied, err := copyEvent(e)
-				if !yield(engine.DecisionHit{Position: at, Event: copied}, err) || err != nil {
+				if !yield(store.DecisionHit{Position: at, Event: copied}, err) || err != nil {
 					return
 				}
 				if given++; given == q.Limit {

@@ -1,5 +1,5 @@
 // Package memstore keeps everything in memory: for tests, demonstrations and
-// "--store memory". It promises what engine.Store promises but durability:
+// "--store memory". It promises what store.Store promises but durability:
 // closing it, or the end of the process, forgets everything.
 //
 // It must never hand out memory that it keeps, so that a caller cannot change
@@ -18,23 +18,23 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Store is an engine.Store in memory.
+// Store is a store.Store in memory.
 type Store struct {
 	mu           sync.RWMutex
 	closed       bool
-	definitions  map[string][]engine.StoredDefinition // by name, versions in order
-	judgeConfigs map[string][][]byte                  // by workflow, as JSON, revisions in order
+	definitions  map[string][]store.Definition // by name, versions in order
+	judgeConfigs map[string][][]byte           // by workflow, as JSON, revisions in order
 	instances    map[string]*history
 	keys         map[string]position // idempotency scope -> event
 	reviews      map[string]review   // by id
-	refusals     []engine.Lesson     // in the order in which they were written
+	refusals     []store.Lesson      // in the order in which they were written
 	order        []place             // of all events, as they were committed
-	anchors      []engine.StoredAnchor
-	ruleHead     engine.RuleHead
+	anchors      []store.Anchor
+	ruleHead     store.RuleHead
 }
 
 // history is one instance with its events, only ever appended to.
@@ -50,12 +50,12 @@ type position struct {
 	index    int
 }
 
-var _ engine.Store = (*Store)(nil)
+var _ store.Store = (*Store)(nil)
 
 // New returns an empty Store.
 func New() *Store {
 	return &Store{
-		definitions: map[string][]engine.StoredDefinition{}, judgeConfigs: map[string][][]byte{},
+		definitions: map[string][]store.Definition{}, judgeConfigs: map[string][][]byte{},
 		instances: map[string]*history{}, keys: map[string]position{}, reviews: map[string]review{},
 	}
 }
@@ -66,7 +66,7 @@ func (s *Store) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	s.definitions, s.judgeConfigs, s.instances, s.keys, s.reviews, s.refusals, s.order, s.anchors = nil, nil, nil, nil, nil, nil, nil, nil
-	s.ruleHead = engine.RuleHead{}
+	s.ruleHead = store.RuleHead{}
 	return nil
 }
 
@@ -78,7 +78,7 @@ func (s *Store) read(ctx context.Context) (unlock func(), err error) {
 	s.mu.RLock()
 	if s.closed {
 		s.mu.RUnlock()
-		return nil, engine.ErrClosed
+		return nil, store.ErrClosed
 	}
 	return s.mu.RUnlock, nil
 }
@@ -90,34 +90,34 @@ func (s *Store) write(ctx context.Context) (unlock func(), err error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return nil, engine.ErrClosed
+		return nil, store.ErrClosed
 	}
 	return s.mu.Unlock, nil
 }
 
-// AddDefinition implements engine.Store.
-func (s *Store) AddDefinition(ctx context.Context, d engine.StoredDefinition) error {
+// AddDefinition implements store.Store.
+func (s *Store) AddDefinition(ctx context.Context, d store.Definition) error {
 	unlock, err := s.write(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if have := len(s.definitions[d.Name]); d.Version != have+1 {
-		return fmt.Errorf("%w: %s is at version %d", engine.ErrConflict, d.Name, have)
+		return fmt.Errorf("%w: %s is at version %d", store.ErrConflict, d.Name, have)
 	}
 	if !s.takePlace(d.Seal) {
-		return fmt.Errorf("%w: place %d is not the next", engine.ErrConflict, d.Seal.Place)
+		return fmt.Errorf("%w: place %d is not the next", store.ErrConflict, d.Seal.Place)
 	}
 	d.Document = bytes.Clone(d.Document)
 	s.definitions[d.Name] = append(s.definitions[d.Name], d)
 	return nil
 }
 
-// Definition implements engine.Store.
-func (s *Store) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+// Definition implements store.Store.
+func (s *Store) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
-		return engine.StoredDefinition{}, err
+		return store.Definition{}, err
 	}
 	defer unlock()
 	all := s.definitions[name]
@@ -125,31 +125,31 @@ func (s *Store) Definition(ctx context.Context, name string, version int) (engin
 		version = len(all)
 	}
 	if version < 1 || version > len(all) {
-		return engine.StoredDefinition{}, fmt.Errorf("%w: definition %s version %d", engine.ErrNotFound, name, version)
+		return store.Definition{}, fmt.Errorf("%w: definition %s version %d", store.ErrNotFound, name, version)
 	}
 	d := all[version-1]
 	d.Document = bytes.Clone(d.Document)
 	return d, nil
 }
 
-// Definitions implements engine.Store.
-func (s *Store) Definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
+// Definitions implements store.Store.
+func (s *Store) Definitions(ctx context.Context) ([]store.Definition, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	out := make([]engine.StoredDefinition, 0, len(s.definitions))
+	out := make([]store.Definition, 0, len(s.definitions))
 	for _, all := range s.definitions {
 		d := all[len(all)-1]
 		d.Document = nil
 		out = append(out, d)
 	}
-	slices.SortFunc(out, func(a, b engine.StoredDefinition) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b store.Definition) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
-// DefinitionNames implements engine.Store.
+// DefinitionNames implements store.Store.
 func (s *Store) DefinitionNames(ctx context.Context) ([]string, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -159,8 +159,8 @@ func (s *Store) DefinitionNames(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(s.definitions)), nil
 }
 
-// AddJudgeConfig implements engine.Store.
-func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error {
+// AddJudgeConfig implements store.Store.
+func (s *Store) AddJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
 	doc, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("encode the judge config: %w", err)
@@ -171,23 +171,23 @@ func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error 
 	}
 	defer unlock()
 	if have := len(s.judgeConfigs[c.Workflow]); c.Revision != have+1 {
-		return fmt.Errorf("%w: the judge of %s is at revision %d", engine.ErrConflict, c.Workflow, have)
+		return fmt.Errorf("%w: the judge of %s is at revision %d", store.ErrConflict, c.Workflow, have)
 	}
 	if !s.takePlace(c.Seal) {
-		return fmt.Errorf("%w: place %d is not the next", engine.ErrConflict, c.Seal.Place)
+		return fmt.Errorf("%w: place %d is not the next", store.ErrConflict, c.Seal.Place)
 	}
 	s.judgeConfigs[c.Workflow] = append(s.judgeConfigs[c.Workflow], doc)
 	return nil
 }
 
-// JudgeConfigs implements engine.Store.
-func (s *Store) JudgeConfigs(ctx context.Context, workflow string) ([]engine.JudgeConfig, error) {
+// JudgeConfigs implements store.Store.
+func (s *Store) JudgeConfigs(ctx context.Context, workflow string) ([]store.JudgeConfig, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	out := make([]engine.JudgeConfig, len(s.judgeConfigs[workflow]))
+	out := make([]store.JudgeConfig, len(s.judgeConfigs[workflow]))
 	for i, doc := range s.judgeConfigs[workflow] {
 		if err := json.Unmarshal(doc, &out[i]); err != nil {
 			return nil, fmt.Errorf("decode the judge config: %w", err)
@@ -196,7 +196,7 @@ func (s *Store) JudgeConfigs(ctx context.Context, workflow string) ([]engine.Jud
 	return out, nil
 }
 
-// Load implements engine.Store.
+// Load implements store.Store.
 func (s *Store) Load(ctx context.Context, id string) (record.Instance, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -205,21 +205,21 @@ func (s *Store) Load(ctx context.Context, id string) (record.Instance, error) {
 	defer unlock()
 	h, ok := s.instances[id]
 	if !ok {
-		return record.Instance{}, fmt.Errorf("%w: instance %s", engine.ErrNotFound, id)
+		return record.Instance{}, fmt.Errorf("%w: instance %s", store.ErrNotFound, id)
 	}
 	return h.now.Clone(), nil
 }
 
-// Commit implements engine.Store.
-func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
+// Commit implements store.Store.
+func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	return s.commit(ctx, c, func(*history) {})
 }
 
 // commit is Commit with what else happens to the history in the same step.
-func (s *Store) commit(ctx context.Context, c engine.Commit, and func(*history)) error {
+func (s *Store) commit(ctx context.Context, c store.Commit, and func(*history)) error {
 	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
 		if errors.Is(err, record.ErrTooLarge) {
-			return fmt.Errorf("%w: %w", engine.ErrTooLarge, err)
+			return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 		}
 		return err
 	}
@@ -246,18 +246,18 @@ func (s *Store) commit(ctx context.Context, c engine.Commit, and func(*history))
 			continue
 		}
 		if _, taken := s.keys[e.Key.Scope]; taken {
-			return engine.ErrKeyTaken
+			return store.ErrKeyTaken
 		}
 	}
 	if c.Unanchored && len(s.anchors) > 0 {
-		return fmt.Errorf("%w: there is an anchor", engine.ErrConflict)
+		return fmt.Errorf("%w: there is an anchor", store.ErrConflict)
 	}
 	h := s.instances[c.Next.ID]
 	if h == nil {
 		h = &history{}
 	}
 	if h.now.Seq != c.Expect || h.now.Head != events[0].PrevHash {
-		return fmt.Errorf("%w: instance %s is at event %d", engine.ErrConflict, c.Next.ID, h.now.Seq)
+		return fmt.Errorf("%w: instance %s is at event %d", store.ErrConflict, c.Next.ID, h.now.Seq)
 	}
 	for _, e := range events {
 		if e.Key != nil {
@@ -279,7 +279,7 @@ func (s *Store) commit(ctx context.Context, c engine.Commit, and func(*history))
 	return nil
 }
 
-// ByKey implements engine.Store.
+// ByKey implements store.Store.
 func (s *Store) ByKey(ctx context.Context, scope string) (record.Event, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -288,14 +288,14 @@ func (s *Store) ByKey(ctx context.Context, scope string) (record.Event, error) {
 	defer unlock()
 	p, ok := s.keys[scope]
 	if !ok {
-		return record.Event{}, fmt.Errorf("%w: idempotency key", engine.ErrNotFound)
+		return record.Event{}, fmt.Errorf("%w: idempotency key", store.ErrNotFound)
 	}
 	h := s.instances[p.instance]
 	return copyEvent(h.events[p.index-h.removed])
 }
 
-// Events implements engine.Store.
-func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+// Events implements store.Store.
+func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	return func(yield func(record.Event, error) bool) {
 		unlock, err := s.read(ctx)
 		if err != nil {
@@ -328,7 +328,7 @@ func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[recor
 	}
 }
 
-// Snapshot implements engine.Store.
+// Snapshot implements store.Store.
 func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -342,11 +342,11 @@ func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (record
 			}
 		}
 	}
-	return record.Instance{}, fmt.Errorf("%w: snapshot of %s at or below revision %d", engine.ErrNotFound, id, revision)
+	return record.Instance{}, fmt.Errorf("%w: snapshot of %s at or below revision %d", store.ErrNotFound, id, revision)
 }
 
-// Instances implements engine.Store.
-func (s *Store) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2[record.Instance, error] {
+// Instances implements store.Store.
+func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
 	return func(yield func(record.Instance, error) bool) {
 		unlock, err := s.read(ctx)
 		if err != nil {
@@ -376,7 +376,7 @@ func (s *Store) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2
 	}
 }
 
-func matches(i record.Instance, q engine.InstanceQuery) bool {
+func matches(i record.Instance, q store.InstanceQuery) bool {
 	return (q.Workflow == "" || i.Workflow == q.Workflow) && (q.State == "" || i.State == q.State) &&
 		(q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner)
 }

@@ -3,11 +3,11 @@ package memstore_test
 import (
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, storetest.Driver{Open: func(testing.TB) engine.Store { return memstore.New() }})
+	storetest.Run(t, storetest.Driver{Open: func(testing.TB) store.Store { return memstore.New() }})
 }

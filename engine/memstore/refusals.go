@@ -8,22 +8,22 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // learn keeps a lesson. The caller holds the write lock.
-func (s *Store) learn(l *engine.Lesson) {
+func (s *Store) learn(l *store.Lesson) {
 	if l == nil {
 		return
 	}
 	if l.Cleared {
-		s.forget(func(kept engine.Lesson) bool {
+		s.forget(func(kept store.Lesson) bool {
 			return kept.Guard == l.Guard || kept.Guard == "" && l.Bound != "" && kept.Identity == l.Bound
 		})
 	}
 	if l.Refused {
-		oldest := l.At.Add(-engine.MaxRefusalAge)
-		s.forget(func(kept engine.Lesson) bool { return kept.At.Before(oldest) })
+		oldest := l.At.Add(-store.MaxRefusalAge)
+		s.forget(func(kept store.Lesson) bool { return kept.At.Before(oldest) })
 		kept := *l
 		kept.Opinion = bytes.Clone(l.Opinion)
 		s.refusals = append(s.refusals, kept)
@@ -35,12 +35,12 @@ func (s *Store) learn(l *engine.Lesson) {
 }
 
 // forget drops refusals.
-func (s *Store) forget(which func(engine.Lesson) bool) {
+func (s *Store) forget(which func(store.Lesson) bool) {
 	s.refusals = slices.DeleteFunc(s.refusals, which)
 }
 
-// Learn implements engine.Teacher.
-func (s *Store) Learn(ctx context.Context, l engine.Lesson) error {
+// Learn implements store.Teacher.
+func (s *Store) Learn(ctx context.Context, l store.Lesson) error {
 	unlock, err := s.write(ctx)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Store) Learn(ctx context.Context, l engine.Lesson) error {
 	return nil
 }
 
-// Refusals implements engine.Store.
+// Refusals implements store.Store.
 func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (int, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (in
 	return n, nil
 }
 
-// RefusedOpinion implements engine.Store.
+// RefusedOpinion implements store.Store.
 func (s *Store) RefusedOpinion(ctx context.Context, identity string, since time.Time) (json.RawMessage, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -78,11 +78,11 @@ func (s *Store) RefusedOpinion(ctx context.Context, identity string, since time.
 			return bytes.Clone(l.Opinion), nil
 		}
 	}
-	return nil, fmt.Errorf("%w: an opinion of this case", engine.ErrNotFound)
+	return nil, fmt.Errorf("%w: an opinion of this case", store.ErrNotFound)
 }
 
-// ClearRefusals implements engine.Store.
-func (s *Store) ClearRefusals(ctx context.Context, q engine.RefusalQuery) (int, error) {
+// ClearRefusals implements store.Store.
+func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (int, error) {
 	unlock, err := s.write(ctx)
 	if err != nil {
 		return 0, err
@@ -90,7 +90,7 @@ func (s *Store) ClearRefusals(ctx context.Context, q engine.RefusalQuery) (int, 
 	defer unlock()
 	is := func(want, got string) bool { return want == "" || want == got }
 	n := 0
-	s.forget(func(l engine.Lesson) bool {
+	s.forget(func(l store.Lesson) bool {
 		selected := is(q.Principal, l.Principal) && is(q.Workflow, l.Workflow) && is(q.Action, l.Action)
 		if selected && l.Guard != "" {
 			n++

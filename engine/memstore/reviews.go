@@ -10,14 +10,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // review is one at rest. What it points to is never written again: a newer one
 // takes its place whole.
 type review struct {
-	place                         engine.ReviewCursor
+	place                         store.ReviewCursor
 	instance, workflow, principal string
 	status                        record.ReviewStatus
 	// body is the rest as JSON, as a durable driver would keep it: what is not meant
@@ -25,9 +25,9 @@ type review struct {
 	body, data []byte
 }
 
-func atRest(r engine.StoredReview) (review, error) {
+func atRest(r store.Review) (review, error) {
 	kept := review{
-		place:    engine.ReviewCursor{Rank: r.Priority.Rank(), ID: r.ID},
+		place:    store.ReviewCursor{Rank: r.Priority.Rank(), ID: r.ID},
 		instance: r.Instance, workflow: r.Workflow, principal: r.Principal, status: r.Status,
 		data: bytes.Clone(r.Data),
 	}
@@ -42,16 +42,16 @@ func atRest(r engine.StoredReview) (review, error) {
 	return kept, nil
 }
 
-func (r review) stored() (engine.StoredReview, error) {
-	var out engine.StoredReview
+func (r review) stored() (store.Review, error) {
+	var out store.Review
 	if err := json.Unmarshal(r.body, &out); err != nil {
-		return engine.StoredReview{}, fmt.Errorf("decode review %s: %w", r.place.ID, err)
+		return store.Review{}, fmt.Errorf("decode review %s: %w", r.place.ID, err)
 	}
 	out.Data = bytes.Clone(r.data)
 	return out, nil
 }
 
-func allAtRest(reviews []engine.StoredReview) ([]review, error) {
+func allAtRest(reviews []store.Review) ([]review, error) {
 	out := make([]review, len(reviews))
 	for i, r := range reviews {
 		kept, err := atRest(r)
@@ -63,26 +63,26 @@ func allAtRest(reviews []engine.StoredReview) ([]review, error) {
 	return out, nil
 }
 
-// Review implements engine.Store.
-func (s *Store) Review(ctx context.Context, id string) (engine.StoredReview, error) {
+// Review implements store.Store.
+func (s *Store) Review(ctx context.Context, id string) (store.Review, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
-		return engine.StoredReview{}, err
+		return store.Review{}, err
 	}
 	r, ok := s.reviews[id]
 	unlock()
 	if !ok {
-		return engine.StoredReview{}, fmt.Errorf("%w: review %s", engine.ErrNotFound, id)
+		return store.Review{}, fmt.Errorf("%w: review %s", store.ErrNotFound, id)
 	}
 	return r.stored()
 }
 
-// Reviews implements engine.Store.
-func (s *Store) Reviews(ctx context.Context, q engine.ReviewQuery) iter.Seq2[engine.StoredReview, error] {
-	return func(yield func(engine.StoredReview, error) bool) {
+// Reviews implements store.Store.
+func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error] {
+	return func(yield func(store.Review, error) bool) {
 		unlock, err := s.read(ctx)
 		if err != nil {
-			yield(engine.StoredReview{}, err)
+			yield(store.Review{}, err)
 			return
 		}
 		var all []review
@@ -98,7 +98,7 @@ func (s *Store) Reviews(ctx context.Context, q engine.ReviewQuery) iter.Seq2[eng
 		}
 		for _, r := range all {
 			if err := ctx.Err(); err != nil {
-				yield(engine.StoredReview{}, err)
+				yield(store.Review{}, err)
 				return
 			}
 			stored, err := r.stored()
@@ -109,13 +109,13 @@ func (s *Store) Reviews(ctx context.Context, q engine.ReviewQuery) iter.Seq2[eng
 	}
 }
 
-func (r review) matches(q engine.ReviewQuery) bool {
+func (r review) matches(q store.ReviewQuery) bool {
 	return (q.Instance == "" || r.instance == q.Instance) && (q.Workflow == "" || r.workflow == q.Workflow) &&
 		(q.Principal == "" || r.principal == q.Principal) && (q.Status == "" || r.status == q.Status) &&
 		(q.After == nil || inOrder(r.place, *q.After) > 0)
 }
 
 // inOrder compares places: the highest rank first, then the oldest id.
-func inOrder(a, b engine.ReviewCursor) int {
+func inOrder(a, b store.ReviewCursor) int {
 	return cmp.Or(cmp.Compare(b.Rank, a.Rank), strings.Compare(a.ID, b.ID))
 }

@@ -8,8 +8,8 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // takePlace moves the end of the chain to a seal that is the next one, or counts a
@@ -26,32 +26,32 @@ func (s *Store) takePlace(seal record.RuleSeal) bool {
 	return true
 }
 
-// RuleHead implements engine.Store.
-func (s *Store) RuleHead(ctx context.Context) (engine.RuleHead, error) {
+// RuleHead implements store.Store.
+func (s *Store) RuleHead(ctx context.Context) (store.RuleHead, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
-		return engine.RuleHead{}, err
+		return store.RuleHead{}, err
 	}
 	defer unlock()
 	return s.ruleHead, nil
 }
 
-// Rules implements engine.Store.
-func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[engine.Rule, error] {
-	return func(yield func(engine.Rule, error) bool) {
+// Rules implements store.Store.
+func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[store.Rule, error] {
+	return func(yield func(store.Rule, error) bool) {
 		unlock, err := s.read(ctx)
 		if err != nil {
-			yield(engine.Rule{}, err)
+			yield(store.Rule{}, err)
 			return
 		}
 		all, err := s.rules()
 		unlock()
 		if err != nil {
-			yield(engine.Rule{}, err)
+			yield(store.Rule{}, err)
 			return
 		}
 		for _, rule := range all {
-			if (after == engine.UnsealedRules || rule.Seal().Place > after) && !yield(rule, nil) {
+			if (after == store.UnsealedRules || rule.Seal().Place > after) && !yield(rule, nil) {
 				return
 			}
 		}
@@ -59,29 +59,29 @@ func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[engine.Rule, e
 }
 
 // rules are all of them, by place.
-func (s *Store) rules() ([]engine.Rule, error) {
-	var all []engine.Rule
+func (s *Store) rules() ([]store.Rule, error) {
+	var all []store.Rule
 	for _, versions := range s.definitions {
 		for _, d := range versions {
 			d.Document = nil
-			all = append(all, engine.Rule{Definition: &d})
+			all = append(all, store.Rule{Definition: &d})
 		}
 	}
 	for _, revisions := range s.judgeConfigs {
 		for _, doc := range revisions {
-			var c engine.JudgeConfig
+			var c store.JudgeConfig
 			if err := json.Unmarshal(doc, &c); err != nil {
 				return nil, fmt.Errorf("decode the judge config: %w", err)
 			}
-			all = append(all, engine.Rule{Config: &c})
+			all = append(all, store.Rule{Config: &c})
 		}
 	}
-	slices.SortFunc(all, func(a, b engine.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
+	slices.SortFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
 	return all, nil
 }
 
-// SealRules implements engine.Store.
-func (s *Store) SealRules(ctx context.Context, was engine.RuleHead, all []engine.Rule) error {
+// SealRules implements store.Store.
+func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.Rule) error {
 	unlock, err := s.write(ctx)
 	if err != nil {
 		return err
@@ -92,9 +92,9 @@ func (s *Store) SealRules(ctx context.Context, was engine.RuleHead, all []engine
 		return err
 	}
 	if s.ruleHead != was || len(have) != len(all) {
-		return fmt.Errorf("%w: the rules are others by now", engine.ErrConflict)
+		return fmt.Errorf("%w: the rules are others by now", store.ErrConflict)
 	}
-	var end engine.RuleHead
+	var end store.RuleHead
 	for _, rule := range all {
 		if c := rule.Config; c != nil {
 			doc, err := json.Marshal(c)

@@ -4,22 +4,22 @@ import (
 	"context"
 	"iter"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 var (
-	_ engine.Tailer  = (*Store)(nil)
-	_ engine.Teacher = (*Store)(nil)
-	_ engine.Counter = (*Store)(nil)
+	_ store.Tailer  = (*Store)(nil)
+	_ store.Teacher = (*Store)(nil)
+	_ store.Counter = (*Store)(nil)
 )
 
-// EventsAfter implements engine.Tailer.
-func (s *Store) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
-	return func(yield func(engine.PlacedEvent, error) bool) {
+// EventsAfter implements store.Tailer.
+func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
+	return func(yield func(store.PlacedEvent, error) bool) {
 		unlock, err := s.read(ctx)
 		if err != nil {
-			yield(engine.PlacedEvent{}, err)
+			yield(store.PlacedEvent{}, err)
 			return
 		}
 		all := s.order[:len(s.order):len(s.order)] // only ever appended to
@@ -27,7 +27,7 @@ func (s *Store) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[e
 		given := 0
 		for i := max(q.After, 0); i < int64(len(all)) && (q.UpTo == 0 || i < q.UpTo); i++ {
 			if err := ctx.Err(); err != nil {
-				yield(engine.PlacedEvent{}, err)
+				yield(store.PlacedEvent{}, err)
 				return
 			}
 			e, of, there := s.ordered(all[i])
@@ -35,7 +35,7 @@ func (s *Store) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[e
 				continue
 			}
 			copied, err := copyEvent(e)
-			if !yield(engine.PlacedEvent{Position: i + 1, Owner: of.Owner, Version: of.Version, Event: copied}, err) || err != nil {
+			if !yield(store.PlacedEvent{Position: i + 1, Owner: of.Owner, Version: of.Version, Event: copied}, err) || err != nil {
 				return
 			}
 			if given++; given == q.Limit {
@@ -45,7 +45,7 @@ func (s *Store) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[e
 	}
 }
 
-// Running implements engine.Counter.
+// Running implements store.Counter.
 func (s *Store) Running(ctx context.Context, owner string, most int) (int, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {

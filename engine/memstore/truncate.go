@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ engine.Truncator = (*Store)(nil)
+var _ store.Truncator = (*Store)(nil)
 
-// Truncate implements engine.Truncator.
-func (s *Store) Truncate(ctx context.Context, c engine.Commit, upTo int64, floor record.Instance) error {
+// Truncate implements store.Truncator.
+func (s *Store) Truncate(ctx context.Context, c store.Commit, upTo int64, floor record.Instance) error {
 	if err := record.CheckTruncation(c.Events, floor); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -132,7 +133,7 @@ func (w *walker) validate(rt *rapid.T) {
 
 // resolve decides a review that waits.
 func (w *walker) resolve(rt *rapid.T) {
-	for row, err := range w.b.store.Reviews(context.Background(), engine.ReviewQuery{Status: record.ReviewOpen}) {
+	for row, err := range w.b.store.Reviews(context.Background(), store.ReviewQuery{Status: record.ReviewOpen}) {
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -260,7 +261,7 @@ func (w *walker) check() {
 
 func (w *walker) events() (n int) {
 	for _, id := range w.ids {
-		for _, err := range w.b.store.Events(context.Background(), engine.EventQuery{Instance: id}) {
+		for _, err := range w.b.store.Events(context.Background(), store.EventQuery{Instance: id}) {
 			if err != nil {
 				w.rt.Fatal(err)
 			}

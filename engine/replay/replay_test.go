@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -234,12 +235,12 @@ func TestReviewLimit(t *testing.T) {
 // altered is an archive in which something is not as it was.
 type altered struct {
 	*memstore.Store
-	definition func(engine.StoredDefinition, error) (engine.StoredDefinition, error)
-	configs    func([]engine.JudgeConfig) []engine.JudgeConfig
+	definition func(store.Definition, error) (store.Definition, error)
+	configs    func([]store.JudgeConfig) []store.JudgeConfig
 	broken     error
 }
 
-func (a altered) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+func (a altered) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
 	d, err := a.Store.Definition(ctx, name, version)
 	if a.definition != nil {
 		return a.definition(d, err)
@@ -247,7 +248,7 @@ func (a altered) Definition(ctx context.Context, name string, version int) (engi
 	return d, err
 }
 
-func (a altered) JudgeConfigs(ctx context.Context, name string) ([]engine.JudgeConfig, error) {
+func (a altered) JudgeConfigs(ctx context.Context, name string) ([]store.JudgeConfig, error) {
 	all, err := a.Store.JudgeConfigs(ctx, name)
 	if a.configs != nil {
 		all = a.configs(all)
@@ -271,18 +272,18 @@ func TestWhatIsNotThere(t *testing.T) {
 		want     map[string]int64
 	}{
 		"all is there": {digester: digester, want: map[string]int64{}},
-		"no definition": {archive: altered{definition: func(engine.StoredDefinition, error) (engine.StoredDefinition, error) {
-			return engine.StoredDefinition{}, engine.ErrNotFound
+		"no definition": {archive: altered{definition: func(store.Definition, error) (store.Definition, error) {
+			return store.Definition{}, store.ErrNotFound
 		}}, want: map[string]int64{"definition_unknown": 2}},
-		"another definition": {archive: altered{definition: func(d engine.StoredDefinition, err error) (engine.StoredDefinition, error) {
+		"another definition": {archive: altered{definition: func(d store.Definition, err error) (store.Definition, error) {
 			d.Document = []byte(flow("c", ""))
 			return d, err
 		}}, want: map[string]int64{"definition_unknown": 2}},
-		"no definition any more": {archive: altered{definition: func(d engine.StoredDefinition, err error) (engine.StoredDefinition, error) {
+		"no definition any more": {archive: altered{definition: func(d store.Definition, err error) (store.Definition, error) {
 			d.Document = []byte(`{`)
 			return d, err
 		}}, want: map[string]int64{"definition_unknown": 2}},
-		"a revision is gone": {archive: altered{configs: func(all []engine.JudgeConfig) []engine.JudgeConfig { return all[1:] }}, want: map[string]int64{"judge_config_unknown": 2}},
+		"a revision is gone": {archive: altered{configs: func(all []store.JudgeConfig) []store.JudgeConfig { return all[1:] }}, want: map[string]int64{"judge_config_unknown": 2}},
 		"another key":        {digester: record.NewDigester([]byte("another key of thirty-two bytes.")), want: map[string]int64{"context_differs": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ engine.Anchorer = (*Store)(nil)
+var _ store.Anchorer = (*Store)(nil)
 
 // headsPage is how many heads are read at a time: they are small.
 const headsPage = 1024
 
-// AddAnchor implements engine.Anchorer.
-func (s *Store) AddAnchor(ctx context.Context, a engine.StoredAnchor) error {
-	refused := fmt.Errorf("%w: anchor %d is not the next, or a history was shortened meanwhile", engine.ErrConflict, a.Number)
+// AddAnchor implements store.Anchorer.
+func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
+	refused := fmt.Errorf("%w: anchor %d is not the next, or a history was shortened meanwhile", store.ErrConflict, a.Number)
 	return s.write(ctx, len(a.Note)+len(a.Heads), "add an anchor", func(st *statements) error {
 		return st.execOne(refused, st.addAnchor, a.Number, a.At.UnixNano(), a.Note, orEmpty(a.Heads), a.Seen, string(record.Truncated))
 	})
@@ -25,28 +25,28 @@ func (s *Store) AddAnchor(ctx context.Context, a engine.StoredAnchor) error {
 
 const anchorColumns = `number, at, note, heads`
 
-func scanAnchor(r row) (engine.StoredAnchor, error) {
-	var a engine.StoredAnchor
+func scanAnchor(r row) (store.Anchor, error) {
+	var a store.Anchor
 	var at int64
 	if err := r.Scan(&a.Number, &at, &a.Note, &a.Heads); err != nil {
-		return engine.StoredAnchor{}, err
+		return store.Anchor{}, err
 	}
 	a.At = timeOf(at)
 	return a, nil
 }
 
-// Anchors implements engine.Anchorer.
-func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[engine.StoredAnchor, error] {
+// Anchors implements store.Anchorer.
+func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor, error] {
 	const query = `SELECT ` + anchorColumns + ` FROM anchors WHERE number > ? ORDER BY number LIMIT 1` // heads can be large
-	return func(yield func(engine.StoredAnchor, error) bool) {
+	return func(yield func(store.Anchor, error) bool) {
 		for {
-			var page []engine.StoredAnchor
+			var page []store.Anchor
 			err := s.read(ctx, "anchors", func(ctx context.Context) (err error) {
 				page, err = collect(ctx, s.pool(ctx), scanAnchor, query, after)
 				return err
 			})
 			if err != nil {
-				yield(engine.StoredAnchor{}, err)
+				yield(store.Anchor{}, err)
 				return
 			}
 			if len(page) == 0 || !yield(page[0], nil) {
@@ -57,8 +57,8 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[engine.Store
 	}
 }
 
-// LastAnchor implements engine.Anchorer.
-func (s *Store) LastAnchor(ctx context.Context) (a engine.StoredAnchor, err error) {
+// LastAnchor implements store.Anchorer.
+func (s *Store) LastAnchor(ctx context.Context) (a store.Anchor, err error) {
 	const query = `SELECT ` + anchorColumns + ` FROM anchors ORDER BY number DESC LIMIT 1`
 	err = s.read(ctx, "the last anchor", func(ctx context.Context) (err error) {
 		a, err = scanAnchor(s.pool(ctx).QueryRowContext(ctx, query))
@@ -67,7 +67,7 @@ func (s *Store) LastAnchor(ctx context.Context) (a engine.StoredAnchor, err erro
 	return a, err
 }
 
-// LastPosition implements engine.Anchorer.
+// LastPosition implements store.Anchorer.
 func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	err = s.read(ctx, "the last position", func(ctx context.Context) error {
 		return s.pool(ctx).QueryRowContext(ctx, `SELECT coalesce(max(pos), 0) FROM events`).Scan(&n)
@@ -75,7 +75,7 @@ func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// Heads implements engine.Anchorer. All heads come page by page: who reads them reads
+// Heads implements store.Anchorer. All heads come page by page: who reads them reads
 // much else meanwhile. Those above a position come at once, because to find them again
 // for each page would cost what is saved.
 func (s *Store) Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error] {

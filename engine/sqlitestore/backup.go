@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Errors of copies.
@@ -21,9 +21,9 @@ var (
 	ErrInUse = errors.New("another process has the store open; end it first")
 )
 
-var _ engine.Backuper = (*Store)(nil)
+var _ store.Backuper = (*Store)(nil)
 
-// Backup implements engine.Backuper: Copy, to a name that must be free.
+// Backup implements store.Backuper: Copy, to a name that must be free.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.enter(ctx); err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -22,7 +22,7 @@ import (
 func filled(t testing.TB, path string, n int) {
 	t.Helper()
 	s := openAt(t, path)
-	commit := func(c engine.Commit) record.Instance {
+	commit := func(c store.Commit) record.Instance {
 		t.Helper()
 		if err := s.Commit(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -178,7 +178,7 @@ func TestABadCopyGetsNoName(t *testing.T) {
 		"a missing instance":   {`DELETE FROM instances WHERE n = 3`, sqlitestore.ErrCorrupt},
 		"no floor":             {`DELETE FROM snapshots`, record.ErrBroken},
 		"an event that is not": {`UPDATE events SET body = x'7b7d' WHERE pos = 8`, record.ErrBroken},
-		"a newer schema":       {`PRAGMA user_version = 1000`, engine.ErrNewerSchema},
+		"a newer schema":       {`PRAGMA user_version = 1000`, store.ErrNewerSchema},
 		"another application":  {`PRAGMA application_id = 7`, sqlitestore.ErrNotAStore},
 	}
 	for name, tt := range tests {

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -22,7 +22,7 @@ import (
 type contender struct {
 	name   string
 	store  *sqlitestore.Store // reads, and writes unless commit says otherwise
-	commit func(context.Context, engine.Commit) error
+	commit func(context.Context, store.Commit) error
 }
 
 // load is what the contenders are put under.
@@ -126,7 +126,7 @@ func (c contender) advancing(tb testing.TB, id func(i int) string) func(w, i int
 	}
 }
 
-func benchAdvance(tb testing.TB, inst record.Instance, i int) engine.Commit {
+func benchAdvance(tb testing.TB, inst record.Instance, i int) store.Commit {
 	tb.Helper()
 	return storetest.Advance(tb, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // The index of decisions is behind the events. A search first brings it near them, in
@@ -53,7 +53,7 @@ func (s *Store) index(ctx context.Context) (reached int64, err error) {
 		err = s.indexBehind(ctx, reached)
 		switch {
 		case err == nil, isOvertaken(err):
-		case ctx.Err() != nil, errors.Is(err, engine.ErrClosed):
+		case ctx.Err() != nil, errors.Is(err, store.ErrClosed):
 			return 0, err
 		default:
 			s.indexAfter.Store(time.Now().Add(indexAgain).UnixNano())
@@ -64,7 +64,7 @@ func (s *Store) index(ctx context.Context) (reached int64, err error) {
 }
 
 // indexBehind indexes the events behind a position in one transaction. Somebody else
-// who does the same meanwhile, or removes one of them, makes it an engine.ErrConflict.
+// who does the same meanwhile, or removes one of them, makes it a store.ErrConflict.
 func (s *Store) indexBehind(ctx context.Context, reached int64) error {
 	b := indexBatch{from: reached, times: map[int64]span{}}
 	err := s.read(ctx, "events that are not indexed", func(ctx context.Context) error {
@@ -108,7 +108,7 @@ func (b *indexBatch) add(p placed) {
 		t = span{at, at}
 	}
 	b.times[block] = span{min(t.from, at), max(t.to, at)}
-	if terms := engine.DecisionTerms(p.Event, p.owner); len(terms) > 0 {
+	if terms := store.DecisionTerms(p.Event, p.owner); len(terms) > 0 {
 		entry := indexEntry{p.Position, strings.Join(terms, " ")}
 		b.entries = append(b.entries, entry)
 		b.size += len(entry.terms)
@@ -116,7 +116,7 @@ func (b *indexBatch) add(p placed) {
 }
 
 func (b *indexBatch) apply(st *statements) error {
-	overtaken := fmt.Errorf("%w: the index of decisions is not at position %d", engine.ErrConflict, b.from)
+	overtaken := fmt.Errorf("%w: the index of decisions is not at position %d", store.ErrConflict, b.from)
 	if err := st.execOne(overtaken, st.moveIndex, b.to, b.from, b.events); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // blockBits is how many bits of a position are within a block of decision_times.
@@ -19,7 +19,7 @@ const decisionColumns = `e.pos, e.seq, i.owner, i.version, ` + eventColumns
 
 // placed is an event as it is searched.
 type placed struct {
-	engine.DecisionHit
+	store.DecisionHit
 	seq     int64
 	owner   string
 	version int // of the workflow, now
@@ -50,16 +50,16 @@ func (s span) below(pos int64) span { return span{s.from, min(s.to, pos)} }
 
 func (s span) above(pos int64) span { return span{max(s.from, pos), s.to} }
 
-// Decisions implements engine.Searcher. One instance's are read along its history. All
+// Decisions implements store.Searcher. One instance's are read along its history. All
 // others come in two parts: what was written since the last indexing is looked through,
 // and what is older is found by its terms.
-func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2[engine.DecisionHit, error] {
-	return func(yield func(engine.DecisionHit, error) bool) {
+func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
+	return func(yield func(store.DecisionHit, error) bool) {
 		given, matches := 0, q.Matcher()
 		more := func(p placed, err error) bool {
 			switch {
 			case err != nil: // tells of it, and has had enough
-				yield(engine.DecisionHit{}, fmt.Errorf("find decisions: %w", err))
+				yield(store.DecisionHit{}, fmt.Errorf("find decisions: %w", err))
 				return false
 			case !matches(p.Event, p.owner):
 				return true
@@ -93,7 +93,7 @@ func (s *Store) Decisions(ctx context.Context, q engine.DecisionQuery) iter.Seq2
 }
 
 // pagesOf says along what a query is answered, and within which positions.
-func pagesOf(q engine.DecisionQuery) (pageOf, span) {
+func pagesOf(q store.DecisionQuery) (pageOf, span) {
 	all := span{1, math.MaxInt64}
 	if q.Before > 0 {
 		all.to = q.Before
@@ -109,11 +109,11 @@ func pagesOf(q engine.DecisionQuery) (pageOf, span) {
 
 // A pageOf is the query of the page of events below a place, which is the zero value
 // for the first page.
-type pageOf func(q engine.DecisionQuery, within span, after placed, n int) (string, []any)
+type pageOf func(q store.DecisionQuery, within span, after placed, n int) (string, []any)
 
 // search gives more what is on the pages of a span, until it has had enough, and
 // reports whether the search goes on.
-func (s *Store) search(ctx context.Context, q engine.DecisionQuery, within span, page pageOf, more func(placed, error) bool) bool {
+func (s *Store) search(ctx context.Context, q store.DecisionQuery, within span, page pageOf, more func(placed, error) bool) bool {
 	n := pageSize
 	if q.Limit > 0 {
 		n = min(n, q.Limit)
@@ -146,7 +146,7 @@ func (s *Store) search(ctx context.Context, q engine.DecisionQuery, within span,
 	return true
 }
 
-func alongHistory(q engine.DecisionQuery, within span, after placed, n int) (string, []any) {
+func alongHistory(q store.DecisionQuery, within span, after placed, n int) (string, []any) {
 	var w where
 	w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
 	if after.seq != 0 {
@@ -157,8 +157,8 @@ func alongHistory(q engine.DecisionQuery, within span, after placed, n int) (str
 		` ORDER BY e.seq DESC LIMIT ?`, append(w.args, n)
 }
 
-// EventsAfter implements engine.Tailer.
-func (s *Store) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
+// EventsAfter implements store.Tailer.
+func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
 	pages := paged(ctx, q.Limit, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
 		if after != nil {
 			q.After = after.Position
@@ -170,16 +170,16 @@ func (s *Store) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[e
 		})
 		return page, err
 	})
-	return func(yield func(engine.PlacedEvent, error) bool) {
+	return func(yield func(store.PlacedEvent, error) bool) {
 		for p, err := range pages {
-			if !yield(engine.PlacedEvent{Position: p.Position, Owner: p.owner, Version: p.version, Event: p.Event}, err) {
+			if !yield(store.PlacedEvent{Position: p.Position, Owner: p.owner, Version: p.version, Event: p.Event}, err) {
 				return
 			}
 		}
 	}
 }
 
-func tailPage(q engine.TailQuery, n int) (string, []any) {
+func tailPage(q store.TailQuery, n int) (string, []any) {
 	var w where
 	from, order := "events e", "e.pos"
 	if q.Instance != "" { // along its history, where positions rise too
@@ -196,12 +196,12 @@ func tailPage(q engine.TailQuery, n int) (string, []any) {
 		` ORDER BY ` + order + ` LIMIT ?`, append(w.args, n)
 }
 
-func alongPositions(_ engine.DecisionQuery, within span, _ placed, n int) (string, []any) {
+func alongPositions(_ store.DecisionQuery, within span, _ placed, n int) (string, []any) {
 	return `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
 		WHERE e.pos >= ? AND e.pos < ? ORDER BY e.pos DESC LIMIT ?`, []any{within.from, within.to, n}
 }
 
-func alongTerms(q engine.DecisionQuery, within span, _ placed, n int) (string, []any) {
+func alongTerms(q store.DecisionQuery, within span, _ placed, n int) (string, []any) {
 	return `SELECT ` + decisionColumns + ` FROM decision_terms t CROSS JOIN events e ON e.pos = t.rowid CROSS JOIN instances i ON i.n = e.n
 		WHERE t.decision_terms MATCH ? AND t.rowid >= ? AND t.rowid < ? ORDER BY t.rowid DESC LIMIT ?`,
 		[]any{matchAll(q.Terms()), within.from, within.to, n}
@@ -223,7 +223,7 @@ func matchAll(terms [][]string) string {
 }
 
 // between narrows a span to the blocks in which times can be that the query asks for.
-func (s *Store) between(ctx context.Context, q engine.DecisionQuery, all span) (span, error) {
+func (s *Store) between(ctx context.Context, q store.DecisionQuery, all span) (span, error) {
 	out := all
 	err := s.read(ctx, "times of decisions", func(ctx context.Context) error {
 		if !q.Since.IsZero() {
@@ -250,4 +250,4 @@ func (s *Store) between(ctx context.Context, q engine.DecisionQuery, all span) (
 func blockOf(pos int64) int64 { return pos >> blockBits }
 
 // isOvertaken reports whether another search indexed the same events meanwhile.
-func isOvertaken(err error) bool { return errors.Is(err, engine.ErrConflict) }
+func isOvertaken(err error) bool { return errors.Is(err, store.ErrConflict) }

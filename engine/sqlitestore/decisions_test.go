@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -27,28 +27,28 @@ func TestDecisionPlans(t *testing.T) {
 	)
 	yes, half := true, 0.5
 	tests := map[string]struct {
-		q    engine.DecisionQuery
+		q    store.DecisionQuery
 		want string
 	}{
-		"all":                  {engine.DecisionQuery{}, byPlace},
-		"before":               {engine.DecisionQuery{Before: 7}, byPlace},
-		"time":                 {engine.DecisionQuery{Since: storetest.Epoch, Until: storetest.Epoch.Add(1)}, byPlace},
-		"instance":             {engine.DecisionQuery{Instance: "i"}, byHistory},
-		"instance and text":    {engine.DecisionQuery{Instance: "i", Text: "x", Workflow: "w", Before: 9}, byHistory},
-		"workflow":             {engine.DecisionQuery{Workflow: "w"}, byTerms},
-		"owner":                {engine.DecisionQuery{Owner: "o"}, byTerms},
-		"principal":            {engine.DecisionQuery{Principal: "p"}, byTerms},
-		"action":               {engine.DecisionQuery{Action: "a"}, byTerms},
-		"outcome":              {engine.DecisionQuery{Outcome: judge.Reject}, byTerms},
-		"decided by":           {engine.DecisionQuery{DecidedBy: judge.LayerModel}, byTerms},
-		"assurance":            {engine.DecisionQuery{Assurance: judge.AssuranceLLM}, byTerms},
-		"code":                 {engine.DecisionQuery{Code: "c"}, byTerms},
-		"degraded":             {engine.DecisionQuery{Degraded: &yes}, byTerms},
-		"confidence":           {engine.DecisionQuery{MinConfidence: &half}, byTerms},
-		"kinds":                {engine.DecisionQuery{Kinds: []record.Kind{record.Refused, record.Prechecked}}, byTerms},
-		"text":                 {engine.DecisionQuery{Text: "missing field"}, byTerms},
-		"workflow and outcome": {engine.DecisionQuery{Workflow: "w", Outcome: judge.Reject, Before: 9}, byTerms},
-		"everything": {engine.DecisionQuery{
+		"all":                  {store.DecisionQuery{}, byPlace},
+		"before":               {store.DecisionQuery{Before: 7}, byPlace},
+		"time":                 {store.DecisionQuery{Since: storetest.Epoch, Until: storetest.Epoch.Add(1)}, byPlace},
+		"instance":             {store.DecisionQuery{Instance: "i"}, byHistory},
+		"instance and text":    {store.DecisionQuery{Instance: "i", Text: "x", Workflow: "w", Before: 9}, byHistory},
+		"workflow":             {store.DecisionQuery{Workflow: "w"}, byTerms},
+		"owner":                {store.DecisionQuery{Owner: "o"}, byTerms},
+		"principal":            {store.DecisionQuery{Principal: "p"}, byTerms},
+		"action":               {store.DecisionQuery{Action: "a"}, byTerms},
+		"outcome":              {store.DecisionQuery{Outcome: judge.Reject}, byTerms},
+		"decided by":           {store.DecisionQuery{DecidedBy: judge.LayerModel}, byTerms},
+		"assurance":            {store.DecisionQuery{Assurance: judge.AssuranceLLM}, byTerms},
+		"code":                 {store.DecisionQuery{Code: "c"}, byTerms},
+		"degraded":             {store.DecisionQuery{Degraded: &yes}, byTerms},
+		"confidence":           {store.DecisionQuery{MinConfidence: &half}, byTerms},
+		"kinds":                {store.DecisionQuery{Kinds: []record.Kind{record.Refused, record.Prechecked}}, byTerms},
+		"text":                 {store.DecisionQuery{Text: "missing field"}, byTerms},
+		"workflow and outcome": {store.DecisionQuery{Workflow: "w", Outcome: judge.Reject, Before: 9}, byTerms},
+		"everything": {store.DecisionQuery{
 			Workflow: "w", Owner: "o", Principal: "p", Action: "a", Outcome: judge.Reject, DecidedBy: judge.LayerModel, Code: "c",
 			Degraded: &yes, MaxConfidence: &half, Since: storetest.Epoch, Text: "missing", Limit: 5,
 		}, byTerms},
@@ -79,7 +79,7 @@ func grown(t *testing.T, s *sqlitestore.Store, inst record.Instance, n int) reco
 	return inst
 }
 
-func found(t *testing.T, s *sqlitestore.Store, q engine.DecisionQuery) (positions []int64) {
+func found(t *testing.T, s *sqlitestore.Store, q store.DecisionQuery) (positions []int64) {
 	t.Helper()
 	for h, err := range s.Decisions(t.Context(), q) {
 		if err != nil {
@@ -112,7 +112,7 @@ func TestDecisionsAreIndexedOnSearch(t *testing.T) {
 	if err := s.Commit(t.Context(), start); err != nil {
 		t.Fatal(err)
 	}
-	rejected := engine.DecisionQuery{Outcome: judge.Reject}
+	rejected := store.DecisionQuery{Outcome: judge.Reject}
 	inst := grown(t, s, start.Next, 100)
 	if got := found(t, s, rejected); len(got) != 100 || number(t, s, reachedByIndex) != 0 {
 		t.Errorf("found %d, indexed up to %d; want 100 of what is not indexed", len(got), number(t, s, reachedByIndex))
@@ -145,7 +145,7 @@ func TestRemovedDecisionsAreNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	grown(t, s, start.Next, 600)
-	rejected := engine.DecisionQuery{Code: "required_field"}
+	rejected := store.DecisionQuery{Code: "required_field"}
 	if got := found(t, s, rejected); len(got) != 600 {
 		t.Fatalf("found %d", len(got))
 	}
@@ -175,7 +175,7 @@ func TestUnreadableDecision(t *testing.T) {
 	run(t, db, `UPDATE events SET body = CAST('{"torn' AS BLOB) WHERE pos = 9`)
 	var got []int64
 	var told error
-	for h, err := range s.Decisions(t.Context(), engine.DecisionQuery{}) {
+	for h, err := range s.Decisions(t.Context(), store.DecisionQuery{}) {
 		if told = err; err == nil {
 			got = append(got, h.Position)
 		}
@@ -198,7 +198,7 @@ func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
 		return storetest.Epoch.Add(time.Duration(i/perHour) * time.Hour).Add(-time.Duration(i%7) * 3 * time.Hour)
 	}
 	for i := 0; i < events; {
-		c := engine.Commit{Expect: inst.Seq}
+		c := store.Commit{Expect: inst.Seq}
 		for range 100 {
 			one := storetest.Start(t, storetest.ID(1), `{}`, func(e *record.Event) { e.Time = at(i) })
 			if inst.Seq > 0 {
@@ -212,7 +212,7 @@ func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
 		}
 	}
 	for _, hours := range [][2]int{{0, 1}, {10, 12}, {50, 51}, {99, 200}, {0, 100}, {-9, -1}} {
-		q := engine.DecisionQuery{Since: storetest.Epoch.Add(time.Duration(hours[0]) * time.Hour), Until: storetest.Epoch.Add(time.Duration(hours[1]) * time.Hour)}
+		q := store.DecisionQuery{Since: storetest.Epoch.Add(time.Duration(hours[0]) * time.Hour), Until: storetest.Epoch.Add(time.Duration(hours[1]) * time.Hour)}
 		want := 0
 		for i := range events {
 			if t := at(i); !t.Before(q.Since) && t.Before(q.Until) {
@@ -226,8 +226,8 @@ func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
 	if n := number(t, s, `SELECT count(*) FROM decision_times`); n < 2 {
 		t.Errorf("%d blocks", n)
 	}
-	since := sqlitestore.SpanOf(t.Context(), s, engine.DecisionQuery{Since: storetest.Epoch.Add(99 * time.Hour)})
-	until := sqlitestore.SpanOf(t.Context(), s, engine.DecisionQuery{Until: storetest.Epoch.Add(2 * time.Hour)})
+	since := sqlitestore.SpanOf(t.Context(), s, store.DecisionQuery{Since: storetest.Epoch.Add(99 * time.Hour)})
+	until := sqlitestore.SpanOf(t.Context(), s, store.DecisionQuery{Until: storetest.Epoch.Add(2 * time.Hour)})
 	if since[0] < int64(events*8/10) || until[1] > 5000 {
 		t.Errorf("since looks from %d on, until up to %d", since[0], until[1])
 	}
@@ -247,7 +247,7 @@ func TestDecisionsAreIndexedForABoundedTime(t *testing.T) {
 	}
 	grown(t, s, start.Next, 999)
 	for _, want := range []int64{256, 512, 768, 768} {
-		got := found(t, s, engine.DecisionQuery{Outcome: judge.Reject})
+		got := found(t, s, store.DecisionQuery{Outcome: judge.Reject})
 		if len(got) != 999 || got[0] != 1000 || got[998] != 2 {
 			t.Errorf("found %d: %v", len(got), got)
 		}
@@ -265,7 +265,7 @@ func BenchmarkDecisions(b *testing.B) {
 	const instances, perInstance = 500, 100
 	for n := range instances {
 		one := storetest.Start(b, storetest.ID(n), `{}`, func(e *record.Event) { e.Principal = fmt.Sprint("agent-", n%50) })
-		c := engine.Commit{Events: one.Events, Next: one.Next}
+		c := store.Commit{Events: one.Events, Next: one.Next}
 		for range perInstance - 1 {
 			one = storetest.Refuse(b, c.Next, fmt.Sprint("action-", n%7))
 			c.Events, c.Next = append(c.Events, one.Events...), one.Next
@@ -275,7 +275,7 @@ func BenchmarkDecisions(b *testing.B) {
 		}
 	}
 	first := time.Now()
-	page := func(q engine.DecisionQuery) {
+	page := func(q store.DecisionQuery) {
 		q.Limit = 50
 		for _, err := range s.Decisions(b.Context(), q) {
 			if err != nil {
@@ -283,9 +283,9 @@ func BenchmarkDecisions(b *testing.B) {
 			}
 		}
 	}
-	page(engine.DecisionQuery{Code: "required_field"})
+	page(store.DecisionQuery{Code: "required_field"})
 	b.Logf("indexing %d decisions took %s each", instances*perInstance, time.Since(first)/(instances*perInstance))
-	for name, q := range map[string]engine.DecisionQuery{
+	for name, q := range map[string]store.DecisionQuery{
 		"all":                 {},
 		"outcome":             {Outcome: judge.Reject},
 		"owner and outcome":   {Owner: "agent-7", Outcome: judge.Reject},

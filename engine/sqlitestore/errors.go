@@ -9,10 +9,10 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Errors of this driver beside those of engine.Store. Their texts say what to do.
+// Errors of this driver beside those of store.Store. Their texts say what to do.
 var (
 	// ErrBusy: another process held the write lock longer than Config.BusyTimeout.
 	ErrBusy = errors.New("another process keeps the store locked; try again, or end that process")
@@ -22,8 +22,8 @@ var (
 	ErrReadOnly = errors.New("the store cannot be written; mind the owner and mode of the file and its directory")
 	// ErrNotAStore: the file is something else.
 	ErrNotAStore = errors.New("this file is not a gavel store; give another path")
-	// ErrCorrupt: the file is damaged. It is an engine.ErrDamaged.
-	ErrCorrupt = fmt.Errorf("%w; restore a backup, or save what can still be read with gavel repair", engine.ErrDamaged)
+	// ErrCorrupt: the file is damaged. It is a store.ErrDamaged.
+	ErrCorrupt = fmt.Errorf("%w; restore a backup, or save what can still be read with gavel repair", store.ErrDamaged)
 	// ErrGone: the file that is open has no name any more, so that what is written now
 	// would be lost with the process.
 	ErrGone = errors.New("the store was moved, replaced or deleted while it was open; put its files back and start again")

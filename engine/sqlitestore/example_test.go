@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // A store is one file, which is created when it is not there.
@@ -20,13 +20,13 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	ctx := context.Background()
-	store, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: filepath.Join(dir, "gavel.db")})
+	db, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: filepath.Join(dir, "gavel.db")})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer store.Close()
-	_, err = store.Load(ctx, "wf-unknown")
-	fmt.Println(errors.Is(err, engine.ErrNotFound), err)
+	defer db.Close()
+	_, err = db.Load(ctx, "wf-unknown")
+	fmt.Println(errors.Is(err, store.ErrNotFound), err)
 	// Output: true not found: instance wf-unknown
 }

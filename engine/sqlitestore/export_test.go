@@ -9,8 +9,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // WriterConn is the writer's own connection. It may be used while nothing is written.
@@ -54,11 +54,11 @@ func (s *Store) Writing() bool {
 }
 
 // Enter begins a call that goes on until leave; write writes within it.
-func (s *Store) Enter(ctx context.Context) (write func(engine.Commit) error, leave func(), err error) {
+func (s *Store) Enter(ctx context.Context) (write func(store.Commit) error, leave func(), err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, nil, err
 	}
-	write = func(c engine.Commit) error {
+	write = func(c store.Commit) error {
 		p, err := prepareCommit(c)
 		if err != nil {
 			return err
@@ -88,14 +88,14 @@ func (s *Store) Queries() []Query {
 		{s.stmts.all()[&s.stmts.snapshot], []any{"id", 1}},
 	}
 	add := func(query string, args []any) { out = append(out, Query{query, args}) }
-	for _, q := range []engine.EventQuery{
+	for _, q := range []store.EventQuery{
 		{Instance: "id"},
 		{Instance: "id", AfterSeq: 3, MaxRevision: 4, Limit: 5},
 		{Instance: "id", Kinds: []record.Kind{record.Checkpointed, record.Refused}},
 	} {
 		add(eventsPage(q, nil, pageSize))
 	}
-	for _, q := range []engine.InstanceQuery{
+	for _, q := range []store.InstanceQuery{
 		{},
 		{BeforeID: "id"},
 		{Workflow: "w"},
@@ -105,19 +105,19 @@ func (s *Store) Queries() []Query {
 	} {
 		add(instancesPage(q, nil, pageSize))
 	}
-	add(tailPage(engine.TailQuery{After: 7}, pageSize))
-	add(tailPage(engine.TailQuery{After: 7, UpTo: 9, Owner: "o", Workflow: "w"}, pageSize))
-	add(tailPage(engine.TailQuery{After: 7, UpTo: 9, Instance: "id", Owner: "o"}, pageSize))
+	add(tailPage(store.TailQuery{After: 7}, pageSize))
+	add(tailPage(store.TailQuery{After: 7, UpTo: 9, Owner: "o", Workflow: "w"}, pageSize))
+	add(tailPage(store.TailQuery{After: 7, UpTo: 9, Instance: "id", Owner: "o"}, pageSize))
 	add(runningOf, []any{"o", string(record.Running), 5})
 	out = append(out, Query{s.stmts.all()[&s.stmts.review], []any{"id"}})
-	for _, q := range []engine.ReviewQuery{{}, {Workflow: "w"}, {Limit: 5, After: &engine.ReviewCursor{Rank: 1, ID: "id"}}} {
+	for _, q := range []store.ReviewQuery{{}, {Workflow: "w"}, {Limit: 5, After: &store.ReviewCursor{Rank: 1, ID: "id"}}} {
 		out = append(out, ReviewsQuery(q))
 	}
 	return out
 }
 
 // ReviewsQuery is the query of a list of reviews.
-func ReviewsQuery(q engine.ReviewQuery) Query {
+func ReviewsQuery(q store.ReviewQuery) Query {
 	query, args := reviewsQuery(q)
 	return Query{query, args}
 }
@@ -151,7 +151,7 @@ func NewNaive(ctx context.Context, path string) (*Naive, error) {
 }
 
 // Commit writes c in its own transaction.
-func (n *Naive) Commit(ctx context.Context, c engine.Commit) error {
+func (n *Naive) Commit(ctx context.Context, c store.Commit) error {
 	p, err := prepareCommit(c)
 	if err != nil {
 		return err
@@ -191,14 +191,14 @@ func OpenIndexing(ctx context.Context, cfg Config, indexFor time.Duration) (*Sto
 func (s *Store) Log() (pages, folded int, err error) { return checkpoint(s.readers, "NOOP") }
 
 // DecisionsQuery is the query of a page of decisions, as Decisions chooses it.
-func DecisionsQuery(q engine.DecisionQuery) Query {
+func DecisionsQuery(q store.DecisionQuery) Query {
 	page, all := pagesOf(q)
 	query, args := page(q, all, placed{}, pageSize)
 	return Query{query, args}
 }
 
 // SpanOf are the positions among which a search looks for indexed decisions.
-func SpanOf(ctx context.Context, s *Store, q engine.DecisionQuery) [2]int64 {
+func SpanOf(ctx context.Context, s *Store, q store.DecisionQuery) [2]int64 {
 	_, all := pagesOf(q)
 	got, err := s.between(ctx, q, all)
 	if err != nil {

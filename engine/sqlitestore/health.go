@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Why a call to the store failed, as it is counted.
@@ -123,7 +123,7 @@ func (s *Store) note(err error) {
 	case err == nil:
 		s.health.wrote(nil)
 	case isRefusal(err): // nothing was written
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, engine.ErrClosed):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):
 	case failureClass(err) == classOther: // one write that the schema refuses
 		s.health.failed(err)
 	default:

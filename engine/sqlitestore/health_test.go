@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -64,7 +64,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	if err := s.Commit(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(t.Context(), first); !errors.Is(err, engine.ErrConflict) {
+	if err := s.Commit(t.Context(), first); !errors.Is(err, store.ErrConflict) {
 		t.Fatalf("got %v", err)
 	}
 	if err := s.CheckWritable(t.Context()); err != nil {

@@ -9,8 +9,8 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Contents says what is in a store.
@@ -25,7 +25,7 @@ type Contents struct {
 
 // Inspect reads the whole of a store and returns what is in it: pages, indexes, and the
 // chain of every history up to where its instance is. It changes nothing, and works
-// while others write. Errors: fs.ErrNotExist, ErrNotAStore, engine.ErrNewerSchema,
+// while others write. Errors: fs.ErrNotExist, ErrNotAStore, store.ErrNewerSchema,
 // ErrCorrupt, and a *record.BrokenError for a history that does not verify.
 func Inspect(ctx context.Context, path string) (Contents, error) {
 	c, err := inspect(ctx, path)
@@ -86,7 +86,7 @@ func (in *inspector) identity(ctx context.Context) error {
 		return err
 	}
 	if version > int64(len(known)) {
-		return fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", engine.ErrNewerSchema, version, len(known))
+		return fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", store.ErrNewerSchema, version, len(known))
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"iter"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // pageSize is how many rows an iterator reads at a time. Between two pages it
@@ -68,8 +68,8 @@ func (w *where) String() string {
 	return " WHERE " + strings.Join(w.conditions, " AND ")
 }
 
-// Events implements engine.Store.
-func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+// Events implements store.Store.
+func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
 		err = s.read(ctx, "events of "+q.Instance, func(ctx context.Context) (err error) {
 			query, args := eventsPage(q, after, n)
@@ -85,14 +85,14 @@ func (s *Store) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[recor
 }
 
 // startOf is the number behind which a page begins.
-func startOf(q engine.EventQuery, after *record.Event) int64 {
+func startOf(q store.EventQuery, after *record.Event) int64 {
 	if after != nil {
 		return after.Seq
 	}
 	return q.AfterSeq
 }
 
-func eventsPage(q engine.EventQuery, after *record.Event, n int) (string, []any) {
+func eventsPage(q store.EventQuery, after *record.Event, n int) (string, []any) {
 	var w where
 	w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
 	w.add("e.seq > ?", startOf(q, after))
@@ -109,8 +109,8 @@ func eventsPage(q engine.EventQuery, after *record.Event, n int) (string, []any)
 	return `SELECT ` + filedColumns + ` FROM events e` + w.String() + ` ORDER BY e.seq LIMIT ?`, append(w.args, n)
 }
 
-// Instances implements engine.Store.
-func (s *Store) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2[record.Instance, error] {
+// Instances implements store.Store.
+func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
 	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
 			query, args := instancesPage(q, after, n)
@@ -121,7 +121,7 @@ func (s *Store) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2
 	})
 }
 
-func instancesPage(q engine.InstanceQuery, after *record.Instance, n int) (string, []any) {
+func instancesPage(q store.InstanceQuery, after *record.Instance, n int) (string, []any) {
 	var w where
 	before := q.BeforeID
 	if after != nil {
@@ -138,7 +138,7 @@ func instancesPage(q engine.InstanceQuery, after *record.Instance, n int) (strin
 
 const runningOf = `SELECT count(*) FROM (SELECT 1 FROM instances WHERE owner = ? AND status = ? LIMIT ?)`
 
-// Running implements engine.Counter.
+// Running implements store.Counter.
 func (s *Store) Running(ctx context.Context, owner string, most int) (n int, err error) {
 	err = s.read(ctx, "running instances of "+owner, func(ctx context.Context) error {
 		return s.pool(ctx).QueryRowContext(ctx, runningOf, owner, string(record.Running), most).Scan(&n)

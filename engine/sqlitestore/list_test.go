@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -29,7 +29,7 @@ func TestEventsThatLeadBackEnd(t *testing.T) {
 	defer db.Close()
 	run(t, db, "UPDATE events SET seq = seq + 1000")
 	n := 0
-	for _, err := range s.Events(t.Context(), engine.EventQuery{Instance: storetest.ID(1)}) {
+	for _, err := range s.Events(t.Context(), store.EventQuery{Instance: storetest.ID(1)}) {
 		if n++; n > 1000 {
 			t.Fatal("the events never end")
 		}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -44,7 +44,7 @@ func TestLogStaysShortUnderSteadyReading(t *testing.T) {
 		readers.Go(func() {
 			for ctx.Err() == nil {
 				var last int64
-				for e, err := range s.EventsAfter(engine.BulkRead(ctx), engine.TailQuery{After: last, Limit: 100}) {
+				for e, err := range s.EventsAfter(store.BulkRead(ctx), store.TailQuery{After: last, Limit: 100}) {
 					if err != nil {
 						break
 					}

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -182,7 +182,7 @@ func TestReadingMakesNothing(t *testing.T) {
 	if err := r.Commit(t.Context(), storetest.Start(t, storetest.ID(99), `{}`)); !errors.Is(err, sqlitestore.ErrReadOnly) {
 		t.Errorf("a write: got %v, want ErrReadOnly", err)
 	}
-	for _, err := range r.Decisions(t.Context(), engine.DecisionQuery{Workflow: "doc"}) {
+	for _, err := range r.Decisions(t.Context(), store.DecisionQuery{Workflow: "doc"}) {
 		if err != nil {
 			t.Errorf("a search: %v", err)
 		}
@@ -259,7 +259,7 @@ func TestRepairOfALogAlone(t *testing.T) {
 		if err := again.Commit(t.Context(), storetest.Advance(t, inst, "reviewing", `{"n":1}`)); err != nil {
 			t.Fatal(err)
 		}
-		if err := record.Verify(again.Events(t.Context(), engine.EventQuery{Instance: inst.ID})); err != nil {
+		if err := record.Verify(again.Events(t.Context(), store.EventQuery{Instance: inst.ID})); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -347,11 +347,11 @@ func TestLogAloneAfterAKill(t *testing.T) {
 			checkAcks(t, out, acks)
 		}
 		s := openAt(t, out)
-		for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+		for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if events := s.Events(t.Context(), engine.EventQuery{Instance: inst.ID}); r.Whole() {
+			if events := s.Events(t.Context(), store.EventQuery{Instance: inst.ID}); r.Whole() {
 				if err := record.Verify(events); err != nil {
 					t.Error(err)
 				}

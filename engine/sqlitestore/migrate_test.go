@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -63,7 +63,7 @@ func unseal(t *testing.T, db *sql.DB) {
 }
 
 // checkMigrated looks for what an old file held, and writes what it could not hold.
-func checkMigrated(t *testing.T, s *sqlitestore.Store, begun engine.Commit) {
+func checkMigrated(t *testing.T, s *sqlitestore.Store, begun store.Commit) {
 	t.Helper()
 	inst, err := s.Load(t.Context(), storetest.ID(1))
 	if err != nil || inst.Seq != begun.Next.Seq || string(inst.Context) != `{"x":1}` {
@@ -71,8 +71,8 @@ func checkMigrated(t *testing.T, s *sqlitestore.Store, begun engine.Commit) {
 	}
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	c := storetest.Advance(t, inst, "reviewing", `{}`)
-	c.Lesson = &engine.Lesson{Guard: "g", Identity: "i", At: at, Refused: true}
-	c.Reviews = []engine.StoredReview{storetest.Review(1, inst)}
+	c.Lesson = &store.Lesson{Guard: "g", Identity: "i", At: at, Refused: true}
+	c.Reviews = []store.Review{storetest.Review(1, inst)}
 	if err := s.Commit(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func checkMigrated(t *testing.T, s *sqlitestore.Store, begun engine.Commit) {
 	if r, err := s.Review(t.Context(), storetest.ReviewID(1)); err != nil || r.Instance != inst.ID {
 		t.Errorf("the review is of %q, %v", r.Instance, err)
 	}
-	if got := found(t, s, engine.DecisionQuery{Kinds: []record.Kind{record.Started}}); len(got) != 1 {
+	if got := found(t, s, store.DecisionQuery{Kinds: []record.Kind{record.Started}}); len(got) != 1 {
 		t.Errorf("found %d decisions of the old file, want 1", len(got))
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -86,7 +86,7 @@ func grow(ctx context.Context, tb testing.TB, s *sqlitestore.Store, i int) error
 	inWorkflow := func(e *record.Event) { e.Workflow = fmt.Sprint("doc-", i%10) }
 	c := storetest.Start(tb, storetest.ID(i), `{"title":"a document","n":0}`, inWorkflow, storetest.By(fmt.Sprint("local:", i%1000)))
 	if i%100 == 0 {
-		c.Reviews = []engine.StoredReview{storetest.Review(i, c.Next)}
+		c.Reviews = []store.Review{storetest.Review(i, c.Next)}
 	}
 	if err := s.Commit(ctx, c); err != nil || i%2 == 0 {
 		return err
@@ -131,15 +131,15 @@ func compare(t *testing.T, full, small string) []target {
 			c.advancing(t, func(int) string { return storetest.ID(rand.IntN(instances)) })(0, 0)
 		}),
 		pageRatio("list page of a workflow", func(s *sqlitestore.Store, instances int) {
-			drain(t, s.Instances(t.Context(), engine.InstanceQuery{
+			drain(t, s.Instances(t.Context(), store.InstanceQuery{
 				Workflow: "doc-3", Limit: 20, BeforeID: storetest.ID(few/2 + rand.IntN(instances-few/2)),
 			}))
 		}),
 		pageRatio("page of reviews of a workflow", func(s *sqlitestore.Store, _ int) {
-			drain(t, s.Reviews(t.Context(), engine.ReviewQuery{Workflow: "doc-0", Limit: 20}))
+			drain(t, s.Reviews(t.Context(), store.ReviewQuery{Workflow: "doc-0", Limit: 20}))
 		}),
 	}
-	searches := map[string]engine.DecisionQuery{
+	searches := map[string]store.DecisionQuery{
 		"page of decisions of a workflow":        {Workflow: "doc-3", Limit: 20},
 		"page of decisions with a word":          {Text: "missing", Limit: 20},
 		"page of decisions of an instance":       {Instance: storetest.ID(7), Limit: 20},
@@ -148,9 +148,9 @@ func compare(t *testing.T, full, small string) []target {
 	}
 	for _, name := range slices.Sorted(maps.Keys(searches)) {
 		q := searches[name]
-		if _, ok := any(f).(engine.Searcher); ok {
+		if _, ok := any(f).(store.Searcher); ok {
 			targets = append(targets, pageRatio(name, func(s *sqlitestore.Store, _ int) {
-				drain(t, any(s).(engine.Searcher).Decisions(t.Context(), q))
+				drain(t, any(s).(store.Searcher).Decisions(t.Context(), q))
 			}))
 		}
 	}
@@ -190,11 +190,11 @@ func TestGenerate(t *testing.T) {
 	s := openAt(t, path)
 	defer s.Close()
 	var ids []string
-	for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := record.Verify(s.Events(t.Context(), engine.EventQuery{Instance: inst.ID})); err != nil {
+		if err := record.Verify(s.Events(t.Context(), store.EventQuery{Instance: inst.ID})); err != nil {
 			t.Error(err)
 		}
 		ids = append(ids, inst.ID)

@@ -16,7 +16,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 const driverName = "sqlite"
@@ -224,7 +224,7 @@ func schemaVersion(ctx context.Context, conn *sql.Conn, known int) (int, error) 
 		return 0, err
 	}
 	if version > known {
-		return 0, fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", engine.ErrNewerSchema, version, known)
+		return 0, fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", store.ErrNewerSchema, version, known)
 	}
 	return version, nil
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -125,7 +125,7 @@ func plan(t *testing.T, s *sqlitestore.Store, q sqlitestore.Query) (steps []stri
 }
 
 func TestOpenRefuses(t *testing.T) {
-	store := func(t *testing.T, change string) string {
+	db := func(t *testing.T, change string) string {
 		path := newPath(t)
 		if err := openAt(t, path).Close(); err != nil {
 			t.Fatal(err)
@@ -148,11 +148,11 @@ func TestOpenRefuses(t *testing.T) {
 		path func(t *testing.T) string
 		want error
 	}{
-		"a newer schema": {func(t *testing.T) string { return store(t, "PRAGMA user_version = 99") }, engine.ErrNewerSchema},
+		"a newer schema": {func(t *testing.T) string { return db(t, "PRAGMA user_version = 99") }, store.ErrNewerSchema},
 		"a text file":    {func(t *testing.T) string { return file(t, strings.Repeat("not a database\n", 100)) }, sqlitestore.ErrNotAStore},
 		"a short file":   {func(t *testing.T) string { return file(t, "x") }, sqlitestore.ErrNotAStore},
 		"another application's": {func(t *testing.T) string {
-			return store(t, "PRAGMA application_id = 7")
+			return db(t, "PRAGMA application_id = 7")
 		}, sqlitestore.ErrNotAStore},
 		"a database without an id": {func(t *testing.T) string {
 			path := filepath.Join(t.TempDir(), "other.db")
@@ -238,7 +238,7 @@ func TestLockedByAnotherProcess(t *testing.T) {
 	if !errors.Is(err, sqlitestore.ErrBusy) || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("got %v, want ErrBusy", err)
 	}
-	if _, err := s.Load(t.Context(), c.Next.ID); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := s.Load(t.Context(), c.Next.ID); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a read beside the lock: %v", err)
 	}
 	release()
@@ -279,7 +279,7 @@ func TestCloseDoesNotWaitForAnotherProcess(t *testing.T) {
 		switch err := <-errs; {
 		case errors.Is(err, sqlitestore.ErrBusy):
 			busy++
-		case !errors.Is(err, engine.ErrClosed): // it came too late
+		case !errors.Is(err, store.ErrClosed): // it came too late
 			t.Errorf("a waiting write: got %v, want ErrBusy", err)
 		}
 	}
@@ -299,7 +299,7 @@ func TestCloseWaitsForCallsInProgress(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close() }()
-	for _, err := s.Load(t.Context(), "wf-none"); !errors.Is(err, engine.ErrClosed); _, err = s.Load(t.Context(), "wf-none") {
+	for _, err := s.Load(t.Context(), "wf-none"); !errors.Is(err, store.ErrClosed); _, err = s.Load(t.Context(), "wf-none") {
 		runtime.Gosched() // until the door is shut
 	}
 	for i := range 20 {
@@ -345,7 +345,7 @@ func TestDiskFull(t *testing.T) {
 	if err := s.Commit(t.Context(), storetest.Advance(t, inst, "reviewing", `{"n":1}`)); err != nil {
 		t.Errorf("after space was made: %v", err)
 	}
-	if err := record.Verify(s.Events(t.Context(), engine.EventQuery{Instance: inst.ID})); err != nil {
+	if err := record.Verify(s.Events(t.Context(), store.EventQuery{Instance: inst.ID})); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -44,19 +44,19 @@ func TestBulkReadsHaveConnectionsOfTheirOwn(t *testing.T) {
 		"last position": func(ctx context.Context) error { _, err := s.LastPosition(ctx); return err },
 		"a write":       func(ctx context.Context) error { return s.Commit(ctx, storetest.Refuse(t, first.Next, "go")) },
 		"a history": func(ctx context.Context) error {
-			for _, err := range s.Events(ctx, engine.EventQuery{Instance: one, Kinds: []record.Kind{record.Started}}) {
+			for _, err := range s.Events(ctx, store.EventQuery{Instance: one, Kinds: []record.Kind{record.Started}}) {
 				return err
 			}
 			return nil
 		},
 		"open reviews": func(ctx context.Context) error {
-			for _, err := range s.Reviews(ctx, engine.ReviewQuery{}) {
+			for _, err := range s.Reviews(ctx, store.ReviewQuery{}) {
 				return err
 			}
 			return nil
 		},
 	} {
-		if err := read(t.Context()); err != nil && !errors.Is(err, engine.ErrNotFound) {
+		if err := read(t.Context()); err != nil && !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 var powerRounds = flag.Int("power.rounds", 0, "how often TestPowerCut cuts (make power)")
@@ -147,7 +148,7 @@ func lostWithoutSync(t *testing.T) (lost, total int) {
 	defer s.Close()
 	for id, list := range acks {
 		there := map[int64]bool{}
-		for e, err := range s.Events(t.Context(), engine.EventQuery{Instance: id}) {
+		for e, err := range s.Events(t.Context(), store.EventQuery{Instance: id}) {
 			there[e.Seq] = err == nil
 		}
 		for _, a := range list {

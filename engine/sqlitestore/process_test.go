@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -102,9 +102,9 @@ const loadWorkflow = `{"name":"doc","initialState":"draft","states":{
 func defined(s *sqlitestore.Store) storetest.Change {
 	d, err := workflow.Parse("test", []byte(loadWorkflow))
 	if err == nil {
-		err = s.AddDefinition(context.Background(), engine.StoredDefinition{Name: d.Name, Version: 1, Hash: d.Hash, Document: []byte(loadWorkflow), CreatedAt: storetest.Epoch})
+		err = s.AddDefinition(context.Background(), store.Definition{Name: d.Name, Version: 1, Hash: d.Hash, Document: []byte(loadWorkflow), CreatedAt: storetest.Epoch})
 	}
-	if err != nil && !errors.Is(err, engine.ErrConflict) {
+	if err != nil && !errors.Is(err, store.ErrConflict) {
 		orphan{}.Fatalf("define: %v", err)
 	}
 	return func(e *record.Event) { e.DefinitionHash = d.Hash }
@@ -125,7 +125,7 @@ func loadForever(s *sqlitestore.Store, out io.Writer) {
 					c = storetest.Advance(orphan{}, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, inst.Seq),
 						storetest.WithKey(fmt.Sprint(n, inst.Seq)))
 				}
-				c.Reviews = []engine.StoredReview{storetest.Review(n, c.Next)} // says at which event it was written
+				c.Reviews = []store.Review{storetest.Review(n, c.Next)} // says at which event it was written
 				if err = s.Commit(context.Background(), c); err != nil {
 					orphan{}.Fatalf("commit: %v", err)
 				}
@@ -150,7 +150,7 @@ func contend(s *sqlitestore.Store, out io.Writer) {
 		case err == nil:
 			won++
 			ack(out, c.Next)
-		case !errors.Is(err, engine.ErrConflict):
+		case !errors.Is(err, store.ErrConflict):
 			orphan{}.Fatalf("commit: %v", err)
 		}
 	}
@@ -268,7 +268,7 @@ func checkAcks(t *testing.T, path string, acks map[string][]acked) {
 	s := openAt(t, path)
 	defer s.Close()
 	for id, list := range acks {
-		events := s.Events(t.Context(), engine.EventQuery{Instance: id})
+		events := s.Events(t.Context(), store.EventQuery{Instance: id})
 		if err := record.Verify(events); err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func checkAcks(t *testing.T, path string, acks map[string][]acked) {
 			t.Fatalf("%s is at event %d and has %d", id, inst.Seq, n)
 		}
 		checkReview(t, s, inst)
-		if snapshot, err := s.Snapshot(t.Context(), id, inst.Revision); err != nil && !errors.Is(err, engine.ErrNotFound) {
+		if snapshot, err := s.Snapshot(t.Context(), id, inst.Revision); err != nil && !errors.Is(err, store.ErrNotFound) {
 			t.Fatalf("the snapshot of %s: %v", id, err)
 		} else if err == nil && hashes[snapshot.Seq] != snapshot.Head {
 			t.Fatalf("the snapshot of %s at event %d is of another history", id, snapshot.Seq)
@@ -312,7 +312,7 @@ func checkAcks(t *testing.T, path string, acks map[string][]acked) {
 func checkReview(t *testing.T, s *sqlitestore.Store, inst record.Instance) {
 	t.Helper()
 	n := 0
-	for r, err := range s.Reviews(t.Context(), engine.ReviewQuery{Instance: inst.ID}) {
+	for r, err := range s.Reviews(t.Context(), store.ReviewQuery{Instance: inst.ID}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +366,7 @@ func TestTwoProcesses(t *testing.T) {
 	ready.Wait()
 	close(open)
 	wg.Wait()
-	events := s.Events(t.Context(), engine.EventQuery{Instance: storetest.ID(1), AfterSeq: 1})
+	events := s.Events(t.Context(), store.EventQuery{Instance: storetest.ID(1), AfterSeq: 1})
 	n, turns := 0, 0
 	for e, err := range events {
 		if err != nil {
@@ -383,7 +383,7 @@ func TestTwoProcesses(t *testing.T) {
 	if want := len(names) * contendedWins; n != want || len(winner) != n {
 		t.Errorf("%d events, %d acknowledged, want %d", n, len(winner), want)
 	}
-	if err := record.Verify(s.Events(t.Context(), engine.EventQuery{Instance: storetest.ID(1)})); err != nil {
+	if err := record.Verify(s.Events(t.Context(), store.EventQuery{Instance: storetest.ID(1)})); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // readStatements are the pool's.
@@ -61,7 +61,7 @@ type row interface{ Scan(dest ...any) error }
 // pool is where a read gets its connection: bulk reads have their own, so that the others
 // never wait for them.
 func (s *Store) pool(ctx context.Context) *sql.DB {
-	if engine.IsBulkRead(ctx) {
+	if store.IsBulkRead(ctx) {
 		return s.bulk
 	}
 	return s.readers
@@ -82,14 +82,14 @@ func (s *Store) read(ctx context.Context, what string, do func(context.Context) 
 	case err == nil:
 		return nil
 	case errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("%w: %s", engine.ErrNotFound, what)
+		return fmt.Errorf("%w: %s", store.ErrNotFound, what)
 	}
 	err = fmt.Errorf("read %s: %w", what, s.tell(err))
 	s.health.failed(err)
 	return err
 }
 
-// Load implements engine.Store.
+// Load implements store.Store.
 func (s *Store) Load(ctx context.Context, id string) (inst record.Instance, err error) {
 	err = s.read(ctx, "instance "+id, func(ctx context.Context) (err error) {
 		inst, err = scanInstance(s.stmts.load.QueryRowContext(ctx, id))
@@ -117,7 +117,7 @@ func scanInstance(r row) (record.Instance, error) {
 
 func timeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
 
-// ByKey implements engine.Store.
+// ByKey implements store.Store.
 func (s *Store) ByKey(ctx context.Context, scope string) (e record.Event, err error) {
 	raw, hexErr := hex.DecodeString(scope)
 	err = s.read(ctx, "idempotency key", func(ctx context.Context) (err error) {
@@ -169,20 +169,20 @@ func scanFiled(r row) (record.Event, error) {
 
 const definitionColumns = `name, version, hash, document, owner, operator, created_at, ` + sealColumns
 
-func scanDefinition(r row) (engine.StoredDefinition, error) {
-	var d engine.StoredDefinition
+func scanDefinition(r row) (store.Definition, error) {
+	var d store.Definition
 	var created int64
 	var doc []byte
 	var seal scannedSeal
 	if err := r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created}, seal.into()...)...); err != nil {
-		return engine.StoredDefinition{}, err
+		return store.Definition{}, err
 	}
 	d.Document, d.CreatedAt, d.Seal = doc, timeOf(created), seal.seal()
 	return d, nil
 }
 
-// Definition implements engine.Store.
-func (s *Store) Definition(ctx context.Context, name string, version int) (d engine.StoredDefinition, err error) {
+// Definition implements store.Store.
+func (s *Store) Definition(ctx context.Context, name string, version int) (d store.Definition, err error) {
 	const query = `SELECT ` + definitionColumns + ` FROM definitions
 		WHERE name = ?1 AND (version = ?2 OR ?2 = 0) ORDER BY version DESC LIMIT 1`
 	err = s.read(ctx, fmt.Sprintf("definition %s version %d", name, version), func(ctx context.Context) (err error) {
@@ -192,8 +192,8 @@ func (s *Store) Definition(ctx context.Context, name string, version int) (d eng
 	return d, err
 }
 
-// Definitions implements engine.Store.
-func (s *Store) Definitions(ctx context.Context) (all []engine.StoredDefinition, err error) {
+// Definitions implements store.Store.
+func (s *Store) Definitions(ctx context.Context) (all []store.Definition, err error) {
 	const query = `SELECT name, version, hash, NULL, owner, operator, created_at, ` + sealColumns + ` FROM definitions d
 		WHERE version = (SELECT max(version) FROM definitions WHERE name = d.name) ORDER BY name`
 	err = s.read(ctx, "definitions", func(ctx context.Context) (err error) {
@@ -203,7 +203,7 @@ func (s *Store) Definitions(ctx context.Context) (all []engine.StoredDefinition,
 	return all, err
 }
 
-// DefinitionNames implements engine.Store. The index of the primary key answers it.
+// DefinitionNames implements store.Store. The index of the primary key answers it.
 func (s *Store) DefinitionNames(ctx context.Context) (all []string, err error) {
 	err = s.read(ctx, "names of definitions", func(ctx context.Context) (err error) {
 		all, err = collect(ctx, s.readers, scanName, `SELECT DISTINCT name FROM definitions ORDER BY name`)
@@ -217,8 +217,8 @@ func scanName(r row) (name string, err error) {
 	return name, err
 }
 
-// JudgeConfigs implements engine.Store.
-func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []engine.JudgeConfig, err error) {
+// JudgeConfigs implements store.Store.
+func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []store.JudgeConfig, err error) {
 	err = s.read(ctx, "judge configs of "+workflow, func(ctx context.Context) error {
 		rows, err := s.stmts.judgeConfigs.QueryContext(ctx, workflow) // every judgement asks for them
 		if err == nil {
@@ -229,16 +229,16 @@ func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []engine
 	return all, err
 }
 
-func scanJudgeConfig(r row) (engine.JudgeConfig, error) {
-	var c engine.JudgeConfig
+func scanJudgeConfig(r row) (store.JudgeConfig, error) {
+	var c store.JudgeConfig
 	var settings []byte
 	var at int64
 	var seal scannedSeal
 	if err := r.Scan(append([]any{&c.Workflow, &c.Revision, &c.Principal, &c.Role, &c.Scope, &settings, &c.Hash, &at}, seal.into()...)...); err != nil {
-		return engine.JudgeConfig{}, err
+		return store.JudgeConfig{}, err
 	}
 	if err := json.Unmarshal(settings, &c.Settings); err != nil {
-		return engine.JudgeConfig{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
+		return store.JudgeConfig{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
 	}
 	c.At, c.Seal = timeOf(at), seal.seal()
 	return c, nil

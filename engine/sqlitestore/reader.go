@@ -10,15 +10,13 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Reader reads a store and can write nothing: the file is opened so that SQLite itself
 // refuses. It is safe for concurrent use, also while other processes write.
 type Reader struct{ s *Store }
-
-var _ engine.Archive = (*Reader)(nil)
 
 // OpenReader opens an existing store to read it, as OpenToRead does.
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
@@ -33,7 +31,7 @@ func OpenReader(ctx context.Context, path string) (*Reader, error) {
 // with ErrReadOnly. It makes no file next to the store but the -shm of SQLite, which it
 // leaves. Where that cannot be made, and where the schema is older than today's, it reads a
 // temporary copy; Close removes it. Errors: fs.ErrNotExist, ErrLostFile, ErrUnreadLog,
-// ErrNotAStore, engine.ErrNewerSchema, ErrCorrupt, ErrDisk.
+// ErrNotAStore, store.ErrNewerSchema, ErrCorrupt, ErrDisk.
 func OpenToRead(ctx context.Context, path string) (*Store, error) {
 	s, err := openReader(ctx, path)
 	if err != nil {
@@ -114,33 +112,33 @@ func identifyToday(ctx context.Context, db *sql.DB) (err error) {
 	return nil
 }
 
-// Definition implements engine.Archive.
-func (r *Reader) Definition(ctx context.Context, name string, version int) (engine.StoredDefinition, error) {
+// Definition implements replay.Archive.
+func (r *Reader) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
 	return r.s.Definition(ctx, name, version)
 }
 
-// JudgeConfigs implements engine.Archive.
-func (r *Reader) JudgeConfigs(ctx context.Context, workflow string) ([]engine.JudgeConfig, error) {
+// JudgeConfigs implements replay.Archive.
+func (r *Reader) JudgeConfigs(ctx context.Context, workflow string) ([]store.JudgeConfig, error) {
 	return r.s.JudgeConfigs(ctx, workflow)
 }
 
-// Instances implements engine.Archive.
-func (r *Reader) Instances(ctx context.Context, q engine.InstanceQuery) iter.Seq2[record.Instance, error] {
+// Instances implements replay.Archive.
+func (r *Reader) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
 	return r.s.Instances(ctx, q)
 }
 
-// Events implements engine.Archive.
-func (r *Reader) Events(ctx context.Context, q engine.EventQuery) iter.Seq2[record.Event, error] {
+// Events implements replay.Archive.
+func (r *Reader) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	return r.s.Events(ctx, q)
 }
 
-// Snapshot implements engine.Archive.
+// Snapshot implements replay.Archive.
 func (r *Reader) Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
 	return r.s.Snapshot(ctx, id, revision)
 }
 
-// Review implements engine.Archive.
-func (r *Reader) Review(ctx context.Context, id string) (engine.StoredReview, error) {
+// Review implements replay.Archive.
+func (r *Reader) Review(ctx context.Context, id string) (store.Review, error) {
 	return r.s.Review(ctx, id)
 }
 

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // A reader sees what was written, while the writer has the store open and after it, and
@@ -22,7 +22,7 @@ func TestReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := engine.StoredDefinition{Name: "one", Version: 1, Hash: "h", Document: []byte(`{}`), Owner: "me"}
+	d := store.Definition{Name: "one", Version: 1, Hash: "h", Document: []byte(`{}`), Owner: "me"}
 	if err := s.AddDefinition(ctx, d); err != nil {
 		t.Fatal(err)
 	}
@@ -36,20 +36,20 @@ func TestReader(t *testing.T) {
 			if err := errors.Join(r.Close(), r.Close()); err != nil {
 				t.Error(err)
 			}
-			if _, err := r.Definition(ctx, "one", 0); !errors.Is(err, engine.ErrClosed) {
+			if _, err := r.Definition(ctx, "one", 0); !errors.Is(err, store.ErrClosed) {
 				t.Errorf("a closed reader answers %v", err)
 			}
 		}()
 		if got, err := r.Definition(ctx, "one", 1); err != nil || got.Hash != "h" {
 			t.Fatalf("got %+v, %v", got, err)
 		}
-		if _, err := r.Snapshot(ctx, "wf-1", 1); !errors.Is(err, engine.ErrNotFound) {
+		if _, err := r.Snapshot(ctx, "wf-1", 1); !errors.Is(err, store.ErrNotFound) {
 			t.Fatalf("a snapshot that is not there: %v", err)
 		}
-		if _, err := r.Review(ctx, "rev-1"); !errors.Is(err, engine.ErrNotFound) {
+		if _, err := r.Review(ctx, "rev-1"); !errors.Is(err, store.ErrNotFound) {
 			t.Fatalf("a review that is not there: %v", err)
 		}
-		for range r.Instances(ctx, engine.InstanceQuery{}) {
+		for range r.Instances(ctx, store.InstanceQuery{}) {
 			t.Fatal("an instance from nowhere")
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // prunedAtOnce is how many old refusals a new one takes out: more than come in, so
@@ -13,7 +13,7 @@ import (
 const prunedAtOnce = 8
 
 // learn writes a lesson, nil for none.
-func (st *statements) learn(l *engine.Lesson) error {
+func (st *statements) learn(l *store.Lesson) error {
 	if l == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (st *statements) learn(l *engine.Lesson) error {
 	if !l.Refused {
 		return nil
 	}
-	if err := st.exec(st.pruneRefusals, l.At.Add(-engine.MaxRefusalAge).UnixNano(), prunedAtOnce); err != nil {
+	if err := st.exec(st.pruneRefusals, l.At.Add(-store.MaxRefusalAge).UnixNano(), prunedAtOnce); err != nil {
 		return err
 	}
 	var opinion any // NULL without one
@@ -47,12 +47,12 @@ func (st *statements) learn(l *engine.Lesson) error {
 	return st.exec(st.addRefusal, "", l.Bound, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
 }
 
-// Learn implements engine.Teacher.
-func (s *Store) Learn(ctx context.Context, l engine.Lesson) error {
+// Learn implements store.Teacher.
+func (s *Store) Learn(ctx context.Context, l store.Lesson) error {
 	return s.write(ctx, len(l.Opinion), "keep a refusal", func(st *statements) error { return st.learn(&l) })
 }
 
-// Refusals implements engine.Store.
+// Refusals implements store.Store.
 func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (n int, err error) {
 	err = s.read(ctx, "refusals", func(ctx context.Context) error {
 		return s.stmts.refusals.QueryRowContext(ctx, guard, since.UnixNano()).Scan(&n)
@@ -60,7 +60,7 @@ func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (n 
 	return n, err
 }
 
-// RefusedOpinion implements engine.Store.
+// RefusedOpinion implements store.Store.
 func (s *Store) RefusedOpinion(ctx context.Context, identity string, since time.Time) (opinion json.RawMessage, err error) {
 	err = s.read(ctx, "an opinion of this case", func(ctx context.Context) error {
 		var raw []byte
@@ -73,8 +73,8 @@ func (s *Store) RefusedOpinion(ctx context.Context, identity string, since time.
 	return opinion, err
 }
 
-// ClearRefusals implements engine.Store.
-func (s *Store) ClearRefusals(ctx context.Context, q engine.RefusalQuery) (n int, err error) {
+// ClearRefusals implements store.Store.
+func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (n int, err error) {
 	err = s.write(ctx, 0, "clear refusals", func(st *statements) error {
 		result, err := st.clearRefusals.ExecContext(context.Background(), q.Principal, q.Workflow, q.Action, false)
 		if err != nil {

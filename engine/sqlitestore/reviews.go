@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 const reviewColumns = `r.id, r.body, r.data`
@@ -21,11 +21,11 @@ type reviewRow struct {
 
 // pendingReview is a review in the form in which it is written.
 type pendingReview struct {
-	engine.StoredReview
+	store.Review
 	reviewRow
 }
 
-func prepareReview(r engine.StoredReview) (pendingReview, error) {
+func prepareReview(r store.Review) (pendingReview, error) {
 	p := pendingReview{r, reviewRow{id: r.ID, data: r.Data}}
 	r.Data = nil
 	var body bytes.Buffer
@@ -57,20 +57,20 @@ func scanReview(r row) (reviewRow, error) {
 
 // stored reads the review back. A row that cannot be read is told of by its id,
 // never left out: somebody waits for it.
-func (r reviewRow) stored() (engine.StoredReview, error) {
-	var out engine.StoredReview
+func (r reviewRow) stored() (store.Review, error) {
+	var out store.Review
 	if err := json.Unmarshal(r.body, &out); err != nil {
-		return engine.StoredReview{}, fmt.Errorf("%w: review %s: %w", ErrCorrupt, r.id, err)
+		return store.Review{}, fmt.Errorf("%w: review %s: %w", ErrCorrupt, r.id, err)
 	}
 	if out.ID != r.id {
-		return engine.StoredReview{}, fmt.Errorf("%w: review %s: it says that it is %q", ErrCorrupt, r.id, out.ID)
+		return store.Review{}, fmt.Errorf("%w: review %s: it says that it is %q", ErrCorrupt, r.id, out.ID)
 	}
 	out.Data = r.data
 	return out, nil
 }
 
-// Review implements engine.Store.
-func (s *Store) Review(ctx context.Context, id string) (out engine.StoredReview, err error) {
+// Review implements store.Store.
+func (s *Store) Review(ctx context.Context, id string) (out store.Review, err error) {
 	err = s.read(ctx, "review "+id, func(ctx context.Context) error {
 		r, err := scanReview(s.stmts.review.QueryRowContext(ctx, id))
 		if err == nil {
@@ -81,10 +81,10 @@ func (s *Store) Review(ctx context.Context, id string) (out engine.StoredReview,
 	return out, err
 }
 
-// Reviews implements engine.Store. It reads all of its rows at once and not page
+// Reviews implements store.Store. It reads all of its rows at once and not page
 // by page: a review that becomes urgent meanwhile would leave the pages to come.
-func (s *Store) Reviews(ctx context.Context, q engine.ReviewQuery) iter.Seq2[engine.StoredReview, error] {
-	return func(yield func(engine.StoredReview, error) bool) {
+func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error] {
+	return func(yield func(store.Review, error) bool) {
 		var rows []reviewRow
 		err := s.read(ctx, "reviews", func(ctx context.Context) (err error) {
 			query, args := reviewsQuery(q)
@@ -92,17 +92,17 @@ func (s *Store) Reviews(ctx context.Context, q engine.ReviewQuery) iter.Seq2[eng
 			return err
 		})
 		if err != nil {
-			yield(engine.StoredReview{}, err)
+			yield(store.Review{}, err)
 			return
 		}
 		for _, r := range rows {
 			if err := ctx.Err(); err != nil {
-				yield(engine.StoredReview{}, err)
+				yield(store.Review{}, err)
 				return
 			}
 			stored, err := r.stored()
 			if err != nil {
-				yield(engine.StoredReview{}, fmt.Errorf("read reviews: %w", err))
+				yield(store.Review{}, fmt.Errorf("read reviews: %w", err))
 				return
 			}
 			if !yield(stored, nil) {
@@ -112,7 +112,7 @@ func (s *Store) Reviews(ctx context.Context, q engine.ReviewQuery) iter.Seq2[eng
 	}
 }
 
-func reviewsQuery(q engine.ReviewQuery) (string, []any) {
+func reviewsQuery(q store.ReviewQuery) (string, []any) {
 	var w where
 	w.addText("r.instance = ?", q.Instance)
 	w.addText("r.principal = ?", q.Principal)
@@ -131,7 +131,7 @@ func reviewsQuery(q engine.ReviewQuery) (string, []any) {
 // reviewsIndex is the index that a list goes along. Each has the order of lists; the
 // planner, left to itself, walks all that a principal ever had parked to find the
 // few of one instance.
-func reviewsIndex(q engine.ReviewQuery) string {
+func reviewsIndex(q store.ReviewQuery) string {
 	switch {
 	case q.Instance != "":
 		return "reviews_instance"

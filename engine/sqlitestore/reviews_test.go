@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -46,24 +46,24 @@ func TestReviewPlans(t *testing.T) {
 	defer analysed.Close()
 	empty := openAt(t, newPath(t))
 	defer empty.Close()
-	after := &engine.ReviewCursor{Rank: 1, ID: storetest.ReviewID(7)}
+	after := &store.ReviewCursor{Rank: 1, ID: storetest.ReviewID(7)}
 	tests := map[string]struct {
-		q    engine.ReviewQuery
+		q    store.ReviewQuery
 		want string
 	}{
-		"all":                      {engine.ReviewQuery{}, "SCAN r USING INDEX reviews_place"},
-		"status":                   {engine.ReviewQuery{Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_status (status=?)"},
-		"principal":                {engine.ReviewQuery{Principal: "p"}, "SEARCH r USING INDEX reviews_principal (principal=?)"},
-		"principal and status":     {engine.ReviewQuery{Principal: "p", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_principal_status (principal=? AND status=?)"},
-		"instance":                 {engine.ReviewQuery{Instance: "i"}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
-		"instance and status":      {engine.ReviewQuery{Instance: "i", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
-		"workflow":                 {engine.ReviewQuery{Workflow: "w"}, "SCAN r USING INDEX reviews_place"},
-		"workflow and status":      {engine.ReviewQuery{Workflow: "w", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_status (status=?)"},
-		"everything but the place": {engine.ReviewQuery{Instance: "i", Workflow: "w", Principal: "p", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
+		"all":                      {store.ReviewQuery{}, "SCAN r USING INDEX reviews_place"},
+		"status":                   {store.ReviewQuery{Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_status (status=?)"},
+		"principal":                {store.ReviewQuery{Principal: "p"}, "SEARCH r USING INDEX reviews_principal (principal=?)"},
+		"principal and status":     {store.ReviewQuery{Principal: "p", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_principal_status (principal=? AND status=?)"},
+		"instance":                 {store.ReviewQuery{Instance: "i"}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
+		"instance and status":      {store.ReviewQuery{Instance: "i", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
+		"workflow":                 {store.ReviewQuery{Workflow: "w"}, "SCAN r USING INDEX reviews_place"},
+		"workflow and status":      {store.ReviewQuery{Workflow: "w", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_status (status=?)"},
+		"everything but the place": {store.ReviewQuery{Instance: "i", Workflow: "w", Principal: "p", Status: record.ReviewOpen}, "SEARCH r USING INDEX reviews_instance (instance=?)"},
 	}
 	for name, s := range map[string]*sqlitestore.Store{"empty": empty, "full": analysed} {
 		for what, tt := range tests {
-			for _, q := range []engine.ReviewQuery{tt.q, behind(tt.q, after, 0), behind(tt.q, after, 5), behind(tt.q, nil, 5)} {
+			for _, q := range []store.ReviewQuery{tt.q, behind(tt.q, after, 0), behind(tt.q, after, 5), behind(tt.q, nil, 5)} {
 				want := tt.want
 				if q.After != nil {
 					want = seeking(want)
@@ -76,7 +76,7 @@ func TestReviewPlans(t *testing.T) {
 	}
 }
 
-func behind(q engine.ReviewQuery, after *engine.ReviewCursor, limit int) engine.ReviewQuery {
+func behind(q store.ReviewQuery, after *store.ReviewCursor, limit int) store.ReviewQuery {
 	q.After, q.Limit = after, limit
 	return q
 }
@@ -106,7 +106,7 @@ func TestUnreadableReview(t *testing.T) {
 		if !errors.Is(err, sqlitestore.ErrCorrupt) || !strings.Contains(err.Error(), id) {
 			t.Errorf("%s: got %v, want ErrCorrupt with %s", name, err, id)
 		}
-		for _, q := range []engine.ReviewQuery{{}, {Status: record.ReviewOpen}} {
+		for _, q := range []store.ReviewQuery{{}, {Status: record.ReviewOpen}} {
 			var told error
 			for r, err := range s.Reviews(t.Context(), q) {
 				if told != nil {
@@ -135,7 +135,7 @@ func TestReviewFailsItsCommit(t *testing.T) {
 	c.Snapshot = true
 	bad := storetest.Review(2, inst)
 	bad.Principal = "poison"
-	c.Reviews = []engine.StoredReview{storetest.Review(1, inst), bad}
+	c.Reviews = []store.Review{storetest.Review(1, inst), bad}
 	if err := s.Commit(t.Context(), c); err == nil || !strings.Contains(err.Error(), "poisoned") {
 		t.Fatalf("got %v, want the trigger's", err)
 	}
@@ -145,7 +145,7 @@ func TestReviewFailsItsCommit(t *testing.T) {
 	_, first := s.Review(t.Context(), storetest.ReviewID(1))
 	_, key := s.ByKey(t.Context(), c.Events[0].Key.Scope)
 	for what, err := range map[string]error{"the review before it": first, "the key": key} {
-		if !errors.Is(err, engine.ErrNotFound) {
+		if !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%s: got %v, want ErrNotFound", what, err)
 		}
 	}
@@ -173,7 +173,7 @@ func TestEndedReviewKeepsNoData(t *testing.T) {
 	}
 	for _, want := range []int{1, 0} {
 		c := storetest.Refuse(t, inst, "approve")
-		c.Reviews = []engine.StoredReview{r}
+		c.Reviews = []store.Review{r}
 		if err := s.Commit(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"iter"
 	"math"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 const sealColumns = `place, prev_seal, seal, mac`
@@ -47,12 +47,12 @@ const ruleHead = `SELECT coalesce(d.place, 0), d.seal, coalesce(j.place, 0), j.s
 	LEFT JOIN (SELECT place, seal FROM definitions WHERE place > 0 ORDER BY place DESC LIMIT 1) d
 	LEFT JOIN (SELECT place, seal FROM judge_configs WHERE place > 0 ORDER BY place DESC LIMIT 1) j`
 
-func scanRuleHead(r row) (engine.RuleHead, error) {
-	var head engine.RuleHead
+func scanRuleHead(r row) (store.RuleHead, error) {
+	var head store.RuleHead
 	var other int64
 	var hash, otherHash []byte
 	if err := r.Scan(&head.Place, &hash, &other, &otherHash, &head.Unsealed); err != nil {
-		return engine.RuleHead{}, err
+		return store.RuleHead{}, err
 	}
 	if other > head.Place {
 		head.Place, hash = other, otherHash
@@ -61,8 +61,8 @@ func scanRuleHead(r row) (engine.RuleHead, error) {
 	return head, nil
 }
 
-// RuleHead implements engine.Store.
-func (s *Store) RuleHead(ctx context.Context) (head engine.RuleHead, err error) {
+// RuleHead implements store.Store.
+func (s *Store) RuleHead(ctx context.Context) (head store.RuleHead, err error) {
 	err = s.read(ctx, "the end of the chain of rules", func(ctx context.Context) (err error) {
 		head, err = scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx)) // every judgement asks for it
 		return err
@@ -70,18 +70,18 @@ func (s *Store) RuleHead(ctx context.Context) (head engine.RuleHead, err error) 
 	return head, err
 }
 
-// Rules implements engine.Store.
-func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[engine.Rule, error] {
+// Rules implements store.Store.
+func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[store.Rule, error] {
 	const query = `SELECT settings IS NULL, name, number, hash, owner, role, scope, settings, operator, at, ` + sealColumns + ` FROM (
 		SELECT name, version AS number, hash, owner, '' AS role, '' AS scope, NULL AS settings, operator, created_at AS at, ` + sealColumns + `
 			FROM definitions WHERE place > ?1
 		UNION ALL SELECT workflow, revision, hash, principal, role, scope, settings, 0, at, ` + sealColumns + `
 			FROM judge_configs WHERE place > ?1) ORDER BY place`
-	if after == engine.UnsealedRules {
+	if after == store.UnsealedRules {
 		after = math.MinInt64
 	}
-	return func(yield func(engine.Rule, error) bool) {
-		var all []engine.Rule // without documents: they are small
+	return func(yield func(store.Rule, error) bool) {
+		var all []store.Rule // without documents: they are small
 		err := s.read(ctx, "the chain of rules", func(ctx context.Context) (err error) {
 			all, err = collect(ctx, s.readers, scanRule, query, after)
 			return err
@@ -92,36 +92,36 @@ func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[engine.Rule, e
 			}
 		}
 		if err != nil {
-			yield(engine.Rule{}, err)
+			yield(store.Rule{}, err)
 		}
 	}
 }
 
-func scanRule(r row) (engine.Rule, error) {
+func scanRule(r row) (store.Rule, error) {
 	var isDefinition bool
-	var c engine.JudgeConfig
+	var c store.JudgeConfig
 	var settings []byte
 	var operator bool
 	var at int64
 	var seal scannedSeal
 	into := append([]any{&isDefinition, &c.Workflow, &c.Revision, &c.Hash, &c.Principal, &c.Role, &c.Scope, &settings, &operator, &at}, seal.into()...)
 	if err := r.Scan(into...); err != nil {
-		return engine.Rule{}, err
+		return store.Rule{}, err
 	}
 	if isDefinition {
-		return engine.Rule{Definition: &engine.StoredDefinition{
+		return store.Rule{Definition: &store.Definition{
 			Name: c.Workflow, Version: c.Revision, Hash: c.Hash, Owner: c.Principal, Operator: operator, CreatedAt: timeOf(at), Seal: seal.seal(),
 		}}, nil
 	}
 	if err := json.Unmarshal(settings, &c.Settings); err != nil {
-		return engine.Rule{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
+		return store.Rule{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
 	}
 	c.At, c.Seal = timeOf(at), seal.seal()
-	return engine.Rule{Config: &c}, nil
+	return store.Rule{Config: &c}, nil
 }
 
-// SealRules implements engine.Store.
-func (s *Store) SealRules(ctx context.Context, was engine.RuleHead, all []engine.Rule) error {
+// SealRules implements store.Store.
+func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.Rule) error {
 	values := make([][]any, len(all))
 	for i, rule := range all {
 		var err error
@@ -129,7 +129,7 @@ func (s *Store) SealRules(ctx context.Context, was engine.RuleHead, all []engine
 			return err
 		}
 	}
-	refused := fmt.Errorf("%w: the rules are others by now", engine.ErrConflict)
+	refused := fmt.Errorf("%w: the rules are others by now", store.ErrConflict)
 	return s.write(ctx, len(all)*100, "seal the rules", func(st *statements) error {
 		head, err := scanRuleHead(st.ruleHead.QueryRowContext(context.Background()))
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Salvaged says what was saved of a damaged store, and what was not.
@@ -100,7 +100,7 @@ var salvagedTables = []string{
 // is said to be unproven. The new store opens like any other; verifying it finds the
 // gaps that the result names, and nothing else.
 //
-// Errors: fs.ErrNotExist, ErrExists, ErrDiskFull, engine.ErrNewerSchema, and ErrCorrupt when nothing at all can
+// Errors: fs.ErrNotExist, ErrExists, ErrDiskFull, store.ErrNewerSchema, and ErrCorrupt when nothing at all can
 // be read.
 func Salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 	defer func() {
@@ -293,7 +293,7 @@ func (s *salvor) open(ctx context.Context, damaged, part string) (err error) {
 	}
 	s.from.SetMaxOpenConns(1)
 	readErr := s.readable(ctx)
-	if errors.Is(readErr, engine.ErrNewerSchema) {
+	if errors.Is(readErr, store.ErrNewerSchema) {
 		return errors.Join(readErr, s.from.Close())
 	}
 	if readErr != nil {
@@ -355,7 +355,7 @@ func (s *salvor) notNewer(ctx context.Context) error {
 		return err
 	}
 	if id == applicationID && version > len(known) && version < mostSchemas {
-		return fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", engine.ErrNewerSchema, version, len(known))
+		return fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", store.ErrNewerSchema, version, len(known))
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestSalvagedPositionsAreNotUsedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	s := openAt(t, path)
-	commit := func(c engine.Commit) record.Instance {
+	commit := func(c store.Commit) record.Instance {
 		t.Helper()
 		if err := s.Commit(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func TestSalvagedPositionsAreNotUsedAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.AddAnchor(t.Context(), engine.StoredAnchor{Number: int64(n) + 1, At: time.Unix(int64(n), 0), Note: note}); err != nil {
+		if err := s.AddAnchor(t.Context(), store.Anchor{Number: int64(n) + 1, At: time.Unix(int64(n), 0), Note: note}); err != nil {
 			t.Fatal(err)
 		}
 	}

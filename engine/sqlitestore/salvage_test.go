@@ -16,9 +16,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -37,7 +37,7 @@ var specimen = sync.OnceValue(func() []byte {
 		panic(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same store each time
-	commit := func(c engine.Commit) record.Instance {
+	commit := func(c store.Commit) record.Instance {
 		if err := s.Commit(context.Background(), c); err != nil {
 			panic(err)
 		}
@@ -82,7 +82,7 @@ var specimen = sync.OnceValue(func() []byte {
 	review := storetest.Review(9, at[9])
 	c = storetest.Escalate(orphan{}, at[9], "to-approved", review.ID)
 	review.Instance, review.Seq, review.Revision = at[9].ID, c.Next.Seq, c.Next.Revision
-	c.Reviews = []engine.StoredReview{review}
+	c.Reviews = []store.Review{review}
 	commit(c)
 	if err := s.Close(); err != nil {
 		panic(err)
@@ -142,12 +142,12 @@ func keep(t testing.TB) (instances map[string]record.Instance, events map[string
 	s := openAt(t, path)
 	defer s.Close()
 	instances, events = map[string]record.Instance{}, map[string]record.Event{}
-	for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		instances[inst.ID] = inst
-		for e, err := range s.Events(t.Context(), engine.EventQuery{Instance: inst.ID}) {
+		for e, err := range s.Events(t.Context(), store.EventQuery{Instance: inst.ID}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,13 +207,13 @@ func TestSalvageOfAnOlderSchema(t *testing.T) {
 	}
 }
 
-func definition(t *testing.T) engine.StoredDefinition {
+func definition(t *testing.T) store.Definition {
 	t.Helper()
 	d, err := workflow.Parse("doc", []byte(`{"name":"doc","initialState":"a","states":{"a":{"final":true}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return engine.StoredDefinition{Name: "doc", Version: 1, Hash: d.Hash, Document: d.Document, Owner: "op", CreatedAt: storetest.Epoch}
+	return store.Definition{Name: "doc", Version: 1, Hash: d.Hash, Document: d.Document, Owner: "op", CreatedAt: storetest.Epoch}
 }
 
 func TestSalvageOfRandomDamage(t *testing.T) {
@@ -279,7 +279,7 @@ func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.St
 		told[d.ID] = d
 	}
 	count := 0
-	for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.St
 		t.Fatalf("%s: %d events are there, %d are said to be", what, count, r.Contents.Events)
 	}
 	for id := range instances {
-		if _, err := s.Load(t.Context(), id); errors.Is(err, engine.ErrNotFound) && told[id].ID == "" && len(r.Tables) == 0 {
+		if _, err := s.Load(t.Context(), id); errors.Is(err, store.ErrNotFound) && told[id].ID == "" && len(r.Tables) == 0 {
 			t.Fatalf("%s: %s is gone without a word", what, id)
 		}
 	}
@@ -315,7 +315,7 @@ func gapsOnly(t *testing.T, what string, s *sqlitestore.Store, inst record.Insta
 		return slices.ContainsFunc(missing, func(r sqlitestore.Range) bool { return r.From <= seq && seq <= r.To })
 	}
 	var before record.Event
-	for e, err := range s.Events(t.Context(), engine.EventQuery{Instance: inst.ID}) {
+	for e, err := range s.Events(t.Context(), store.EventQuery{Instance: inst.ID}) {
 		if err != nil {
 			t.Fatalf("%s: %s: %v", what, inst.ID, err)
 		}
@@ -563,14 +563,14 @@ func TestSalvageRefuses(t *testing.T) {
 	if err := os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store := harmed(t, func(b []byte) []byte { return b })
+	db := harmed(t, func(b []byte) []byte { return b })
 	for name, tt := range map[string]struct {
 		path, out string
 		want      error
 	}{
 		"no file":         {filepath.Join(dir, "none"), filepath.Join(dir, "out"), fs.ErrNotExist},
-		"its own place":   {store, store, sqlitestore.ErrExists},
-		"a file is there": {store, noise, sqlitestore.ErrExists},
+		"its own place":   {db, db, sqlitestore.ErrExists},
+		"a file is there": {db, noise, sqlitestore.ErrExists},
 		"a few bytes":     {noise, filepath.Join(dir, "out"), sqlitestore.ErrCorrupt},
 	} {
 		if _, err := sqlitestore.Salvage(t.Context(), tt.path, tt.out); !errors.Is(err, tt.want) {

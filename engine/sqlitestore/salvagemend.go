@@ -9,9 +9,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // mend looks through every instance of the new store: its row must be what its events
@@ -324,7 +323,7 @@ func (s *salvor) reopen(ctx context.Context, p patient, now record.Instance) err
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		row, err := prepareReview(openedBy(p, open))
+		row, err := prepareReview(openedBy(p, store.Review{ID: open.ID, Action: open.Action, Digest: open.Digest, Seq: open.Seq}))
 		if err != nil {
 			return err
 		}
@@ -339,9 +338,9 @@ func (s *salvor) reopen(ctx context.Context, p patient, now record.Instance) err
 }
 
 // openedBy is a review as the event says that opened it.
-func openedBy(p patient, open workflow.OpenReview) engine.StoredReview {
-	row := engine.StoredReview{ID: open.ID, Status: record.ReviewOpen, Instance: p.id, Action: open.Action, Digest: open.Digest, Seq: open.Seq, Priority: record.PriorityNormal}
-	at := slices.IndexFunc(p.events, func(e record.Event) bool { return e.Seq == open.Seq && e.Review != nil })
+func openedBy(p patient, row store.Review) store.Review {
+	row.Status, row.Instance, row.Priority = record.ReviewOpen, p.id, record.PriorityNormal
+	at := slices.IndexFunc(p.events, func(e record.Event) bool { return e.Seq == row.Seq && e.Review != nil })
 	if at < 0 {
 		return row
 	}

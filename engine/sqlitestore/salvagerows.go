@@ -15,7 +15,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // How rows are read by ranges of keys.
@@ -334,13 +334,9 @@ func (s *salvor) examine(table string, columns []string, values []any) ([]any, e
 	case "events":
 		return s.event(row)
 	case "definitions":
-		name, doc, hash := row.text("name"), row.blob("document"), row.text("hash")
-		d, err := workflow.Parse(name, doc)
-		if err != nil {
+		d := store.Definition{Name: row.text("name"), Document: row.blob("document"), Hash: row.text("hash")}
+		if err := d.CheckDocument(); err != nil {
 			return nil, err
-		}
-		if d.Hash != hash || d.Name != name {
-			return nil, errors.New("it is not what its hash says")
 		}
 	case "instances":
 		inst, err := row.instance()
@@ -365,8 +361,8 @@ func (s *salvor) examine(table string, columns []string, values []any) ([]any, e
 			return nil, err
 		}
 	case "judge_configs":
-		var settings workflow.JudgeSettings
-		if err := json.Unmarshal(row.blob("settings"), &settings); err != nil {
+		var c store.JudgeConfig
+		if err := json.Unmarshal(row.blob("settings"), &c.Settings); err != nil {
 			return nil, err
 		}
 	}

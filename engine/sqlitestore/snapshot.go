@@ -58,7 +58,7 @@ func decodeSnapshot(doc, contextDoc []byte) (inst record.Instance, digested bool
 	return inst, digested, nil
 }
 
-// Snapshot implements engine.Store. A snapshot without a digest counts only where the events
+// Snapshot implements store.Store. A snapshot without a digest counts only where the events
 // before it were removed; elsewhere they say the same, and prove it.
 func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst record.Instance, err error) {
 	err = s.read(ctx, fmt.Sprintf("snapshot of %s at revision %d", id, revision), func(ctx context.Context) error {

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -74,7 +74,7 @@ func TestSnapshotIsHeldAgainstItsDigest(t *testing.T) {
 			}
 			s := openAt(t, path)
 			defer s.Close()
-			if got, err := s.Snapshot(t.Context(), storetest.ID(1), 3); !errors.Is(err, engine.ErrDamaged) || got.Context != nil {
+			if got, err := s.Snapshot(t.Context(), storetest.ID(1), 3); !errors.Is(err, store.ErrDamaged) || got.Context != nil {
 				t.Errorf("got %s, %v, want ErrDamaged", got.Context, err)
 			}
 			if got, err := s.Snapshot(t.Context(), storetest.ID(1), 2); err != nil || !bytes.Equal(got.Context, at[2].Context) {
@@ -90,7 +90,7 @@ func TestSnapshotWithoutDigest(t *testing.T) {
 	path, at := checkpointedStore(t)
 	undigest(t, path, wrongValue)
 	s := openAt(t, path)
-	if got, err := s.Snapshot(t.Context(), storetest.ID(1), 3); !errors.Is(err, engine.ErrNotFound) {
+	if got, err := s.Snapshot(t.Context(), storetest.ID(1), 3); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("got %s, %v, want ErrNotFound", got.Context, err)
 	}
 	if err := s.Close(); err != nil {
@@ -150,7 +150,7 @@ func TestSalvageRefusesANewerSchema(t *testing.T) {
 	path, _ := checkpointedStore(t)
 	change(t, path, `PRAGMA user_version = 99`)
 	out := filepath.Join(t.TempDir(), "out.db")
-	if r, err := sqlitestore.Salvage(t.Context(), path, out); !errors.Is(err, engine.ErrNewerSchema) {
+	if r, err := sqlitestore.Salvage(t.Context(), path, out); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %+v, %v, want ErrNewerSchema", r, err)
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Config configures Open.
@@ -51,13 +51,13 @@ type Config struct {
 	indexFor time.Duration
 }
 
-// Store is an engine.Store in a SQLite file.
+// Store is a store.Store in a SQLite file.
 type Store struct {
 	path    string
 	log     *slog.Logger
 	writer  *writer // nil where nothing can be written
 	readers *sql.DB
-	bulk    *sql.DB // for what engine.IsBulkRead says
+	bulk    *sql.DB // for what store.IsBulkRead says
 	stmts   readStatements
 	health  health
 	release func() error // closes readers; nil for their own Close
@@ -74,12 +74,12 @@ type Store struct {
 }
 
 var (
-	_ engine.Store    = (*Store)(nil)
-	_ engine.Searcher = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Searcher = (*Store)(nil)
 )
 
 // Open opens the store in a file, or creates it. Errors: ErrNotAStore, ErrLostFile,
-// engine.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
+// store.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
 // ErrNetworkFS, ErrDisk.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
@@ -160,7 +160,7 @@ func (s *Store) enter(ctx context.Context) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return engine.ErrClosed
+		return store.ErrClosed
 	}
 	s.inside.Add(1)
 	return nil

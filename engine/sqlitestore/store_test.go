@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -40,20 +40,20 @@ func TestConformanceOfALoneWriter(t *testing.T) {
 
 func driver(open func(t testing.TB, path string) *sqlitestore.Store) storetest.Driver {
 	return storetest.Driver{
-		Open: func(t testing.TB) engine.Store { return open(t, newPath(t)) },
-		Reopen: func(t testing.TB, closed engine.Store) engine.Store {
+		Open: func(t testing.TB) store.Store { return open(t, newPath(t)) },
+		Reopen: func(t testing.TB, closed store.Store) store.Store {
 			return open(t, closed.(*sqlitestore.Store).Path())
 		},
-		Beside: func(t testing.TB, first engine.Store) engine.Store {
+		Beside: func(t testing.TB, first store.Store) store.Store {
 			return open(t, first.(*sqlitestore.Store).Path())
 		},
-		Poison: func(t testing.TB, s engine.Store, action string) {
+		Poison: func(t testing.TB, s store.Store, action string) {
 			db := raw(t, s.(*sqlitestore.Store).Path())
 			defer db.Close()
 			run(t, db, fmt.Sprintf(`CREATE TRIGGER poison BEFORE INSERT ON events
 				WHEN instr(NEW.body, '"action":"%s"') BEGIN SELECT RAISE(ABORT, 'poisoned'); END`, action))
 		},
-		Stall: func(t testing.TB, s engine.Store) func() {
+		Stall: func(t testing.TB, s store.Store) func() {
 			return lock(t, s.(*sqlitestore.Store).Path())
 		},
 	}

@@ -6,14 +6,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ engine.Truncator = (*Store)(nil)
+var _ store.Truncator = (*Store)(nil)
 
-// Truncate implements engine.Truncator.
-func (s *Store) Truncate(ctx context.Context, c engine.Commit, upTo int64, floor record.Instance) error {
+// Truncate implements store.Truncator.
+func (s *Store) Truncate(ctx context.Context, c store.Commit, upTo int64, floor record.Instance) error {
 	if err := record.CheckTruncation(c.Events, floor); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (st *statements) checkUnanchored() error {
 	err := st.anyAnchor.QueryRowContext(context.Background()).Scan(&one)
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w: there is an anchor", engine.ErrConflict)
+		return fmt.Errorf("%w: there is an anchor", store.ErrConflict)
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
 	}

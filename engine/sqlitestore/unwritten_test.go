@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -33,7 +33,7 @@ func TestSearchWhileNothingCanBeWritten(t *testing.T) {
 	}
 	find := func() (n int) {
 		t.Helper()
-		for _, err := range s.Decisions(t.Context(), engine.DecisionQuery{Action: "go"}) {
+		for _, err := range s.Decisions(t.Context(), store.DecisionQuery{Action: "go"}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,8 +10,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // statements are the writer's, prepared on its connection.
@@ -142,21 +142,21 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 	return err
 }
 
-// AddDefinition implements engine.Store.
-func (s *Store) AddDefinition(ctx context.Context, d engine.StoredDefinition) error {
+// AddDefinition implements store.Store.
+func (s *Store) AddDefinition(ctx context.Context, d store.Definition) error {
 	seal, err := sealValues(d.Seal)
 	if err != nil {
 		return err
 	}
-	refused := fmt.Errorf("%w: version %d of %s at place %d is not the next", engine.ErrConflict, d.Version, d.Name, d.Seal.Place)
+	refused := fmt.Errorf("%w: version %d of %s at place %d is not the next", store.ErrConflict, d.Version, d.Name, d.Seal.Place)
 	return s.write(ctx, len(d.Document), "add a definition", func(st *statements) error {
 		return st.execOne(refused, st.addDefinition,
 			append([]any{d.Name, d.Version, d.Hash, orEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano()}, seal...)...)
 	})
 }
 
-// AddJudgeConfig implements engine.Store.
-func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error {
+// AddJudgeConfig implements store.Store.
+func (s *Store) AddJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
 	settings, err := json.Marshal(c.Settings)
 	if err != nil {
 		return fmt.Errorf("encode the judge settings: %w", err)
@@ -165,15 +165,15 @@ func (s *Store) AddJudgeConfig(ctx context.Context, c engine.JudgeConfig) error 
 	if err != nil {
 		return err
 	}
-	refused := fmt.Errorf("%w: revision %d of the judge of %s at place %d is not the next", engine.ErrConflict, c.Revision, c.Workflow, c.Seal.Place)
+	refused := fmt.Errorf("%w: revision %d of the judge of %s at place %d is not the next", store.ErrConflict, c.Revision, c.Workflow, c.Seal.Place)
 	return s.write(ctx, len(settings), "add a judge config", func(st *statements) error {
 		return st.execOne(refused, st.addJudgeConfig,
 			slices.Concat([]any{c.Workflow, c.Revision, c.Principal, c.Role, c.Scope, settings, c.Hash}, seal, []any{c.At.UnixNano()})...)
 	})
 }
 
-// Commit implements engine.Store.
-func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
+// Commit implements store.Store.
+func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	p, err := checkedCommit(c)
 	if err != nil {
 		return err
@@ -181,10 +181,10 @@ func (s *Store) Commit(ctx context.Context, c engine.Commit) error {
 	return s.write(ctx, p.size, "commit", p.apply)
 }
 
-func checkedCommit(c engine.Commit) (*pending, error) {
+func checkedCommit(c store.Commit) (*pending, error) {
 	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
 		if errors.Is(err, record.ErrTooLarge) {
-			return nil, fmt.Errorf("%w: %w", engine.ErrTooLarge, err)
+			return nil, fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 		}
 		return nil, err
 	}
@@ -202,7 +202,7 @@ type pending struct {
 	snapshot   []byte // nil when none is asked for
 	events     []pendingEvent
 	reviews    []pendingReview
-	lesson     *engine.Lesson
+	lesson     *store.Lesson
 	size       int
 }
 
@@ -212,7 +212,7 @@ type pendingEvent struct {
 	prev, hash []byte
 }
 
-func prepareCommit(c engine.Commit) (*pending, error) {
+func prepareCommit(c store.Commit) (*pending, error) {
 	p := &pending{next: c.Next, expect: c.Expect, lesson: c.Lesson, events: make([]pendingEvent, len(c.Events))}
 	var err error
 	for i, e := range c.Events {
@@ -308,7 +308,7 @@ func (p *pending) apply(st *statements) error {
 
 func (p *pending) applyInstance(st *statements) error {
 	i := &p.next
-	moved := fmt.Errorf("%w: instance %s is not at event %d", engine.ErrConflict, i.ID, p.expect)
+	moved := fmt.Errorf("%w: instance %s is not at event %d", store.ErrConflict, i.ID, p.expect)
 	if p.expect == 0 {
 		if err := st.execOne(moved, st.addInstance, i.ID, i.Workflow, i.Version, i.DefinitionHash, i.Owner,
 			i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), p.head, p.facts); err != nil {
@@ -337,5 +337,5 @@ func (e *pendingEvent) checkKey(st *statements) error {
 	case err != nil:
 		return err
 	}
-	return engine.ErrKeyTaken
+	return store.ErrKeyTaken
 }

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // The bounds of one transaction.
@@ -364,7 +364,7 @@ func (w *writer) singly(batch []*request) {
 
 // isRefusal reports whether apply answered without writing.
 func isRefusal(err error) bool {
-	return errors.Is(err, engine.ErrConflict) || errors.Is(err, engine.ErrKeyTaken)
+	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken)
 }
 
 // begin takes the write lock of the file, waiting for other processes.

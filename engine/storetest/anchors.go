@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // anchorer is the ability of a store, or the end of the test.
-func anchorer(t *testing.T, s engine.Store) engine.Anchorer {
-	a, ok := s.(engine.Anchorer)
+func anchorer(t *testing.T, s store.Store) store.Anchorer {
+	a, ok := s.(store.Anchorer)
 	if !ok {
 		t.Skip("this driver keeps no anchors")
 	}
@@ -26,28 +26,28 @@ func anchorer(t *testing.T, s engine.Store) engine.Anchorer {
 }
 
 // anchor is the n-th of a series that tells them apart.
-func anchor(n int64) engine.StoredAnchor {
-	return engine.StoredAnchor{
+func anchor(n int64) store.Anchor {
+	return store.Anchor{
 		Number: n, At: Epoch.Add(time.Duration(n) * time.Minute),
 		Note: fmt.Sprintf("log\n%d\n\n— zoë x\n", n), Heads: bytes.Repeat([]byte{'n', 0, '\n'}, 100),
 	}
 }
 
-func anchors(t *testing.T, _ Driver, s engine.Store) {
+func anchors(t *testing.T, _ Driver, s store.Store) {
 	a := anchorer(t, s)
-	if _, err := a.LastAnchor(t.Context()); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := a.LastAnchor(t.Context()); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the last of none: %v", err)
 	}
-	wantError(t, "the second first", a.AddAnchor(t.Context(), anchor(2)), engine.ErrConflict)
+	wantError(t, "the second first", a.AddAnchor(t.Context(), anchor(2)), store.ErrConflict)
 	for n := range int64(5) {
 		given := anchor(n + 1)
 		if err := a.AddAnchor(t.Context(), given); err != nil {
 			t.Fatal(err)
 		}
 		clear(given.Heads) // it is not shared
-		wantError(t, "the same again", a.AddAnchor(t.Context(), anchor(n+1)), engine.ErrConflict)
+		wantError(t, "the same again", a.AddAnchor(t.Context(), anchor(n+1)), store.ErrConflict)
 	}
-	wantError(t, "a gap", a.AddAnchor(t.Context(), anchor(7)), engine.ErrConflict)
+	wantError(t, "a gap", a.AddAnchor(t.Context(), anchor(7)), store.ErrConflict)
 	for _, after := range []int64{0, 3, 5, 9} {
 		next := after + 1
 		for got, err := range a.Anchors(t.Context(), after) {
@@ -72,7 +72,7 @@ func anchors(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func anchorsRace(t *testing.T, _ Driver, s engine.Store) {
+func anchorsRace(t *testing.T, _ Driver, s store.Store) {
 	a := anchorer(t, s)
 	for n := range int64(5) {
 		var wg sync.WaitGroup
@@ -85,7 +85,7 @@ func anchorsRace(t *testing.T, _ Driver, s engine.Store) {
 		for _, err := range results {
 			if err == nil {
 				won++
-			} else if !errors.Is(err, engine.ErrConflict) {
+			} else if !errors.Is(err, store.ErrConflict) {
 				t.Errorf("anchor %d: %v", n+1, err)
 			}
 		}
@@ -95,7 +95,7 @@ func anchorsRace(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func anchorsReopened(t *testing.T, d Driver, s engine.Store) {
+func anchorsReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
@@ -110,7 +110,7 @@ func anchorsReopened(t *testing.T, d Driver, s engine.Store) {
 	}
 }
 
-func heads(t *testing.T, _ Driver, s engine.Store) {
+func heads(t *testing.T, _ Driver, s store.Store) {
 	a := anchorer(t, s)
 	at := func() int64 {
 		n, err := a.LastPosition(t.Context())
@@ -159,7 +159,7 @@ func heads(t *testing.T, _ Driver, s engine.Store) {
 
 // A removal without the key and the first anchor may overtake each other: one of them
 // gives way, so that no anchor names what was removed unsigned after it was seen.
-func anchorsAndRemovals(t *testing.T, _ Driver, s engine.Store) {
+func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
 	a, cutter := anchorer(t, s), truncator(t, s)
 	inst, at := long(t, s, ID(1))
 	seen, err := a.LastPosition(t.Context())
@@ -173,7 +173,7 @@ func anchorsAndRemovals(t *testing.T, _ Driver, s engine.Store) {
 	}
 	first := anchor(1)
 	first.Seen = seen
-	wantError(t, "an anchor over what was there before", a.AddAnchor(t.Context(), first), engine.ErrConflict)
+	wantError(t, "an anchor over what was there before", a.AddAnchor(t.Context(), first), store.ErrConflict)
 	if first.Seen, err = a.LastPosition(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func anchorsAndRemovals(t *testing.T, _ Driver, s engine.Store) {
 	}
 	again := Truncate(t, c.Next, at[4])
 	again.Unanchored = true
-	wantError(t, "a removal behind an anchor", cutter.Truncate(t.Context(), again, at[4].Seq, at[4]), engine.ErrConflict)
+	wantError(t, "a removal behind an anchor", cutter.Truncate(t.Context(), again, at[4].Seq, at[4]), store.ErrConflict)
 	same(t, "what is left", load(t, s, inst.ID), c.Next)
 	again.Unanchored = false
 	if err := cutter.Truncate(t.Context(), again, at[4].Seq, at[4]); err != nil {

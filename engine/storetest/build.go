@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -42,7 +42,7 @@ func hexOf(s string) string {
 func ID(n int) string { return fmt.Sprintf("wf-%08x-0000-7000-8000-%012x", n, n) }
 
 // Start returns the commit that starts an instance of workflow "doc" in state "draft".
-func Start(tb testing.TB, id, data string, changes ...Change) engine.Commit {
+func Start(tb testing.TB, id, data string, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, record.Instance{}, record.Event{
 		Kind: record.Started, Instance: id, Workflow: "doc", Version: 1, DefinitionHash: "sha256:" + hexOf("doc"),
@@ -51,7 +51,7 @@ func Start(tb testing.TB, id, data string, changes ...Change) engine.Commit {
 }
 
 // Advance returns the commit that moves an instance to a state.
-func Advance(tb testing.TB, prev record.Instance, to, data string, changes ...Change) engine.Commit {
+func Advance(tb testing.TB, prev record.Instance, to, data string, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, prev, record.Event{
 		Kind: record.Advanced, Action: "to-" + to, To: to, Patch: json.RawMessage(data), Decision: decision(true),
@@ -59,13 +59,13 @@ func Advance(tb testing.TB, prev record.Instance, to, data string, changes ...Ch
 }
 
 // Refuse returns the commit of a refused action.
-func Refuse(tb testing.TB, prev record.Instance, action string, changes ...Change) engine.Commit {
+func Refuse(tb testing.TB, prev record.Instance, action string, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, prev, record.Event{Kind: record.Refused, Action: action, Decision: decision(false)}, changes...)
 }
 
 // Escalate returns the commit of a move that waits for a person.
-func Escalate(tb testing.TB, prev record.Instance, action, review string, changes ...Change) engine.Commit {
+func Escalate(tb testing.TB, prev record.Instance, action, review string, changes ...Change) store.Commit {
 	tb.Helper()
 	d := decision(false)
 	d.Outcome, d.Proposed, d.Code = judge.Escalate, judge.Escalate, ""
@@ -75,13 +75,13 @@ func Escalate(tb testing.TB, prev record.Instance, action, review string, change
 }
 
 // EndReview returns the commit that says what became of a review.
-func EndReview(tb testing.TB, prev record.Instance, action string, r *record.Review, changes ...Change) engine.Commit {
+func EndReview(tb testing.TB, prev record.Instance, action string, r *record.Review, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, prev, record.Event{Kind: record.Reviewed, Action: action, Review: r}, changes...)
 }
 
 // CheckpointOf returns the commit of a checkpoint, with its snapshot.
-func CheckpointOf(tb testing.TB, prev record.Instance, changes ...Change) engine.Commit {
+func CheckpointOf(tb testing.TB, prev record.Instance, changes ...Change) store.Commit {
 	tb.Helper()
 	c := Next(tb, prev, record.Event{Kind: record.Checkpointed, Checkpoint: &record.Checkpoint{
 		ID: fmt.Sprint("cp-", prev.Seq), Description: "zoë's <checkpoint>", Metadata: json.RawMessage(`{"a":1.50}`),
@@ -91,14 +91,14 @@ func CheckpointOf(tb testing.TB, prev record.Instance, changes ...Change) engine
 }
 
 // RollbackTo returns the commit that restores an earlier instance.
-func RollbackTo(tb testing.TB, prev, then record.Instance) engine.Commit {
+func RollbackTo(tb testing.TB, prev, then record.Instance) store.Commit {
 	tb.Helper()
 	e := record.Event{Kind: record.RolledBack, Rollback: &record.Rollback{CheckpointID: "cp", Restores: then.Revision}}
 	return seal(tb, prev, e, &then)
 }
 
 // MigrateTo returns the commit that pins another version.
-func MigrateTo(tb testing.TB, prev record.Instance, version int, to string, changes ...Change) engine.Commit {
+func MigrateTo(tb testing.TB, prev record.Instance, version int, to string, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, prev, record.Event{
 		Kind: record.Migrated, Version: version, DefinitionHash: "sha256:" + hexOf(fmt.Sprint("version ", version)), To: to,
@@ -107,7 +107,7 @@ func MigrateTo(tb testing.TB, prev record.Instance, version int, to string, chan
 }
 
 // Next returns the commit of one event.
-func Next(tb testing.TB, prev record.Instance, e record.Event, changes ...Change) engine.Commit {
+func Next(tb testing.TB, prev record.Instance, e record.Event, changes ...Change) store.Commit {
 	tb.Helper()
 	for _, change := range changes {
 		change(&e)
@@ -115,7 +115,7 @@ func Next(tb testing.TB, prev record.Instance, e record.Event, changes ...Change
 	return seal(tb, prev, e, nil)
 }
 
-func seal(tb testing.TB, prev record.Instance, e record.Event, restored *record.Instance) engine.Commit {
+func seal(tb testing.TB, prev record.Instance, e record.Event, restored *record.Instance) store.Commit {
 	tb.Helper()
 	if e.Time.IsZero() {
 		e.Time = Epoch.Add(time.Duration(prev.Seq) * time.Second)
@@ -128,7 +128,7 @@ func seal(tb testing.TB, prev record.Instance, e record.Event, restored *record.
 	if err != nil {
 		tb.Fatalf("seal: %v", err)
 	}
-	return engine.Commit{Expect: prev.Seq, Events: []record.Event{sealed}, Next: next}
+	return store.Commit{Expect: prev.Seq, Events: []record.Event{sealed}, Next: next}
 }
 
 func decision(applied bool) *record.Decision {
@@ -144,7 +144,7 @@ func decision(applied bool) *record.Decision {
 }
 
 // must commits and returns where the instance is.
-func must(t testing.TB, s engine.Store, c engine.Commit) record.Instance {
+func must(t testing.TB, s store.Store, c store.Commit) record.Instance {
 	t.Helper()
 	if err := s.Commit(t.Context(), c); err != nil {
 		t.Fatalf("commit event %d of %s: %v", c.Next.Seq, c.Next.ID, err)
@@ -153,7 +153,7 @@ func must(t testing.TB, s engine.Store, c engine.Commit) record.Instance {
 }
 
 // grow starts an instance and lets it take n refusals and moves.
-func grow(t testing.TB, s engine.Store, id string, n int) record.Instance {
+func grow(t testing.TB, s store.Store, id string, n int) record.Instance {
 	t.Helper()
 	inst := must(t, s, Start(t, id, `{"title":"a"}`))
 	for i := range n {
@@ -170,14 +170,14 @@ func grow(t testing.TB, s engine.Store, id string, n int) record.Instance {
 }
 
 // shut closes a store that a test opened itself.
-func shut(t testing.TB, s engine.Store) {
+func shut(t testing.TB, s store.Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
 }
 
-func load(t testing.TB, s engine.Store, id string) record.Instance {
+func load(t testing.TB, s store.Store, id string) record.Instance {
 	t.Helper()
 	inst, err := s.Load(t.Context(), id)
 	if err != nil {
@@ -186,7 +186,7 @@ func load(t testing.TB, s engine.Store, id string) record.Instance {
 	return inst
 }
 
-func history(t testing.TB, s engine.Store, q engine.EventQuery) []record.Event {
+func history(t testing.TB, s store.Store, q store.EventQuery) []record.Event {
 	t.Helper()
 	var out []record.Event
 	for e, err := range s.Events(t.Context(), q) {
@@ -200,10 +200,10 @@ func history(t testing.TB, s engine.Store, q engine.EventQuery) []record.Event {
 
 // verified fails the test unless the instance's history verifies and folds to
 // what Load says.
-func verified(t testing.TB, s engine.Store, id string) record.Instance {
+func verified(t testing.TB, s store.Store, id string) record.Instance {
 	t.Helper()
 	inst := load(t, s, id)
-	events := s.Events(t.Context(), engine.EventQuery{Instance: id})
+	events := s.Events(t.Context(), store.EventQuery{Instance: id})
 	if err := record.Verify(events); err != nil {
 		t.Fatalf("verify %s: %v", id, err)
 	}

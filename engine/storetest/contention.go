@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // atOnce lets n goroutines start together and waits for them.
@@ -24,10 +24,10 @@ func atOnce(n int, do func(i int)) {
 	wg.Wait()
 }
 
-func oneWinner(t *testing.T, _ Driver, s engine.Store) {
+func oneWinner(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	for range 10 {
-		commits := make([]engine.Commit, 16)
+		commits := make([]store.Commit, 16)
 		for i := range commits {
 			commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"by":%d}`, i))
 		}
@@ -41,7 +41,7 @@ func oneWinner(t *testing.T, _ Driver, s engine.Store) {
 			case err == nil:
 				t.Fatalf("both %d and %d won event %d", winner, i, inst.Seq+1)
 			default:
-				wantError(t, "a loser", err, engine.ErrConflict)
+				wantError(t, "a loser", err, store.ErrConflict)
 			}
 		}
 		if winner < 0 {
@@ -54,7 +54,7 @@ func oneWinner(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // contend loads, seals and commits until n commits of this worker were taken.
-func contend(t *testing.T, s engine.Store, id string, n int) (conflicts int) {
+func contend(t *testing.T, s store.Store, id string, n int) (conflicts int) {
 	for won := 0; won < n; {
 		inst, err := s.Load(t.Context(), id)
 		if err != nil {
@@ -64,7 +64,7 @@ func contend(t *testing.T, s engine.Store, id string, n int) (conflicts int) {
 		switch err := s.Commit(t.Context(), Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, won))); {
 		case err == nil:
 			won++
-		case errors.Is(err, engine.ErrConflict):
+		case errors.Is(err, store.ErrConflict):
 			conflicts++
 		default:
 			t.Errorf("commit: %v", err)
@@ -74,7 +74,7 @@ func contend(t *testing.T, s engine.Store, id string, n int) (conflicts int) {
 	return conflicts
 }
 
-func contended(t *testing.T, _ Driver, s engine.Store) {
+func contended(t *testing.T, _ Driver, s store.Store) {
 	must(t, s, Start(t, ID(1), `{}`))
 	const workers, each = 8, 10
 	atOnce(workers, func(int) { contend(t, s, ID(1), each) })
@@ -83,7 +83,7 @@ func contended(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func parallel(t *testing.T, _ Driver, s engine.Store) {
+func parallel(t *testing.T, _ Driver, s store.Store) {
 	const workers, each = 16, 10
 	var conflicts atomic.Int64
 	atOnce(workers, func(i int) {
@@ -103,7 +103,7 @@ func parallel(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func beside(t *testing.T, d Driver, s engine.Store) {
+func beside(t *testing.T, d Driver, s store.Store) {
 	if d.Beside == nil {
 		t.Skip("the driver's data cannot be shared")
 	}
@@ -111,41 +111,41 @@ func beside(t *testing.T, d Driver, s engine.Store) {
 	defer shut(t, other)
 	inst := must(t, s, Start(t, ID(1), `{}`, WithKey("k")))
 	same(t, "seen by the other", load(t, other, ID(1)), inst)
-	wantError(t, "the same key by the other", other.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("k"))), engine.ErrKeyTaken)
+	wantError(t, "the same key by the other", other.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("k"))), store.ErrKeyTaken)
 	inst = must(t, other, Advance(t, inst, "reviewing", `{}`))
 	stale := Refuse(t, record.Instance{
 		ID: inst.ID, Seq: 1, Revision: 1, Head: inst.Head, State: "draft", Status: record.Running,
 		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
 	}, "submit")
-	wantError(t, "the first, not knowing", s.Commit(t.Context(), stale), engine.ErrConflict)
+	wantError(t, "the first, not knowing", s.Commit(t.Context(), stale), store.ErrConflict)
 
 	const workers, each = 4, 10
-	stores := []engine.Store{s, other}
+	stores := []store.Store{s, other}
 	atOnce(2*workers, func(i int) { contend(t, stores[i%2], ID(1), each) })
-	for _, store := range stores {
-		if got := verified(t, store, ID(1)); got.Seq != inst.Seq+2*workers*each {
+	for _, db := range stores {
+		if got := verified(t, db, ID(1)); got.Seq != inst.Seq+2*workers*each {
 			t.Errorf("the instance is at event %d, want %d", got.Seq, inst.Seq+2*workers*each)
 		}
 	}
 }
 
-func keyTaken(t *testing.T, _ Driver, s engine.Store) {
+func keyTaken(t *testing.T, _ Driver, s store.Store) {
 	c := Start(t, ID(1), `{}`, WithKey("start"))
 	inst := must(t, s, c)
 	again := Start(t, ID(2), `{}`, WithKey("start"))
-	wantError(t, "a second start with the key", s.Commit(t.Context(), again), engine.ErrKeyTaken)
+	wantError(t, "a second start with the key", s.Commit(t.Context(), again), store.ErrKeyTaken)
 	_, err := s.Load(t.Context(), ID(2))
-	wantError(t, "the second instance", err, engine.ErrNotFound)
+	wantError(t, "the second instance", err, store.ErrNotFound)
 
 	move := Advance(t, inst, "reviewing", `{}`, WithKey("move"))
 	inst = must(t, s, move)
-	wantError(t, "the same commit again", s.Commit(t.Context(), move), engine.ErrKeyTaken)
+	wantError(t, "the same commit again", s.Commit(t.Context(), move), store.ErrKeyTaken)
 	for range 3 {
 		inst = must(t, s, Refuse(t, inst, "submit"))
 	}
-	wantError(t, "the same commit after later events", s.Commit(t.Context(), move), engine.ErrKeyTaken)
-	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("move"))), engine.ErrKeyTaken)
-	wantError(t, "the start again", s.Commit(t.Context(), c), engine.ErrKeyTaken)
+	wantError(t, "the same commit after later events", s.Commit(t.Context(), move), store.ErrKeyTaken)
+	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("move"))), store.ErrKeyTaken)
+	wantError(t, "the start again", s.Commit(t.Context(), c), store.ErrKeyTaken)
 	same(t, "afterwards", verified(t, s, ID(1)), inst)
 
 	e, err := s.ByKey(t.Context(), move.Events[0].Key.Scope)
@@ -158,16 +158,16 @@ func keyTaken(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func keyConcurrentAdvances(t *testing.T, _ Driver, s engine.Store) {
+func keyConcurrentAdvances(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	c := Advance(t, inst, "reviewing", `{}`, WithKey("k"))
 	onlyOne(t, 16, func(int) error { return s.Commit(t.Context(), c) })
 	same(t, "one event", verified(t, s, ID(1)), c.Next)
 }
 
-func keyConcurrentStarts(t *testing.T, _ Driver, s engine.Store) {
+func keyConcurrentStarts(t *testing.T, _ Driver, s store.Store) {
 	const n = 16
-	commits := make([]engine.Commit, n)
+	commits := make([]store.Commit, n)
 	for i := range commits {
 		commits[i] = Start(t, ID(i), `{}`, WithKey("k"))
 	}
@@ -192,7 +192,7 @@ func onlyOne(t *testing.T, n int, commit func(i int) error) int {
 	winner := -1
 	for i, err := range errs {
 		if err != nil {
-			wantError(t, "a loser", err, engine.ErrKeyTaken)
+			wantError(t, "a loser", err, store.ErrKeyTaken)
 			continue
 		}
 		if winner >= 0 {
@@ -206,7 +206,7 @@ func onlyOne(t *testing.T, n int, commit func(i int) error) int {
 	return winner
 }
 
-func keyReopened(t *testing.T, d Driver, s engine.Store) {
+func keyReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}
@@ -218,8 +218,8 @@ func keyReopened(t *testing.T, d Driver, s engine.Store) {
 	}
 	s = d.Reopen(t, s)
 	defer shut(t, s)
-	wantError(t, "the same commit", s.Commit(t.Context(), c), engine.ErrKeyTaken)
-	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "x", WithKey("k"))), engine.ErrKeyTaken)
+	wantError(t, "the same commit", s.Commit(t.Context(), c), store.ErrKeyTaken)
+	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "x", WithKey("k"))), store.ErrKeyTaken)
 	e, err := s.ByKey(t.Context(), c.Events[0].Key.Scope)
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -34,19 +34,19 @@ var decisionPromises = []promise{
 }
 
 // searcher is a store's ability to find decisions; without it the test is skipped.
-func searcher(t *testing.T, s engine.Store) engine.Searcher {
+func searcher(t *testing.T, s store.Store) store.Searcher {
 	t.Helper()
-	found, ok := s.(engine.Searcher)
+	found, ok := s.(store.Searcher)
 	if !ok {
 		t.Skip("the store finds no decisions")
 	}
 	return found
 }
 
-func findDecisions(t testing.TB, s engine.Store, q engine.DecisionQuery) []engine.DecisionHit {
+func findDecisions(t testing.TB, s store.Store, q store.DecisionQuery) []store.DecisionHit {
 	t.Helper()
-	var out []engine.DecisionHit
-	for h, err := range s.(engine.Searcher).Decisions(t.Context(), q) {
+	var out []store.DecisionHit
+	for h, err := range s.(store.Searcher).Decisions(t.Context(), q) {
 		if err != nil {
 			t.Fatalf("decisions %+v: %v", q, err)
 		}
@@ -65,7 +65,7 @@ func (k known) String() string { return fmt.Sprintf("%s #%d", k.event.Instance, 
 
 // asked is the naive reading of a query, written apart from the one that drivers use.
 // Texts are asked for by the words of texts, each of which is one word of vocabulary.
-func asked(k known, q engine.DecisionQuery) bool {
+func asked(k known, q store.DecisionQuery) bool {
 	e, d := k.event, k.event.Decision
 	if d == nil {
 		return false
@@ -100,7 +100,7 @@ func asked(k known, q engine.DecisionQuery) bool {
 
 // wantDecisions compares what a query finds with the naive reading over all events in
 // the order of their commits.
-func wantDecisions(t testing.TB, s engine.Store, all []known, q engine.DecisionQuery) {
+func wantDecisions(t testing.TB, s store.Store, all []known, q store.DecisionQuery) {
 	t.Helper()
 	var want, got []string
 	for _, k := range slices.Backward(all) {
@@ -148,13 +148,13 @@ func many(n int) int {
 }
 
 // judged is n events of several instances that differ in all that queries ask for.
-func judged(t testing.TB, s engine.Store, n int) []known {
+func judged(t testing.TB, s store.Store, n int) []known {
 	t.Helper()
 	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same every time
 	return writeJudged(t, s, random, 0, n)
 }
 
-func writeJudged(t testing.TB, s engine.Store, random *rand.Rand, first, n int) []known {
+func writeJudged(t testing.TB, s store.Store, random *rand.Rand, first, n int) []known {
 	t.Helper()
 	var all []known
 	var running []record.Instance
@@ -183,7 +183,7 @@ func writeJudged(t testing.TB, s engine.Store, random *rand.Rand, first, n int) 
 	return all
 }
 
-func judgedStart(t testing.TB, random *rand.Rand, n int) engine.Commit {
+func judgedStart(t testing.TB, random *rand.Rand, n int) store.Commit {
 	t.Helper()
 	return Next(t, record.Instance{}, record.Event{
 		Kind: record.Started, Instance: ID(1000 + n), Workflow: pick(random, workflows), Version: 1, DefinitionHash: "sha256:" + hexOf("doc"),
@@ -208,18 +208,18 @@ func judgedDecision(random *rand.Rand, applied bool) *record.Decision {
 
 func pick[T any](random *rand.Rand, of []T) T { return of[random.IntN(len(of))] }
 
-func lastEvent(t testing.TB, s engine.Store, inst record.Instance) record.Event {
+func lastEvent(t testing.TB, s store.Store, inst record.Instance) record.Event {
 	t.Helper()
-	events := history(t, s, engine.EventQuery{Instance: inst.ID, AfterSeq: inst.Seq - 1})
+	events := history(t, s, store.EventQuery{Instance: inst.ID, AfterSeq: inst.Seq - 1})
 	return events[len(events)-1]
 }
 
 func ptr[T any](v T) *T { return &v }
 
 // singleFilters are queries with one condition each.
-func singleFilters(all []known) []engine.DecisionQuery {
+func singleFilters(all []known) []store.DecisionQuery {
 	inst := all[len(all)/2].event.Instance
-	out := []engine.DecisionQuery{
+	out := []store.DecisionQuery{
 		{},
 		{Limit: 1},
 		{Limit: 7},
@@ -250,28 +250,28 @@ func singleFilters(all []known) []engine.DecisionQuery {
 		{Since: Epoch.AddDate(-500, 0, 0), Until: Epoch.AddDate(500, 0, 0)},
 	}
 	for i := range principals {
-		out = append(out, engine.DecisionQuery{Principal: principals[i]}, engine.DecisionQuery{Owner: principals[i]})
+		out = append(out, store.DecisionQuery{Principal: principals[i]}, store.DecisionQuery{Owner: principals[i]})
 	}
 	for i := range 3 {
-		out = append(out, engine.DecisionQuery{Workflow: workflows[i]}, engine.DecisionQuery{Action: actions[i]},
-			engine.DecisionQuery{DecidedBy: layers[i]}, engine.DecisionQuery{Assurance: assurances[i]})
+		out = append(out, store.DecisionQuery{Workflow: workflows[i]}, store.DecisionQuery{Action: actions[i]},
+			store.DecisionQuery{DecidedBy: layers[i]}, store.DecisionQuery{Assurance: assurances[i]})
 	}
 	for _, w := range vocabulary {
-		out = append(out, engine.DecisionQuery{Text: w}, engine.DecisionQuery{Text: w + " missing"})
+		out = append(out, store.DecisionQuery{Text: w}, store.DecisionQuery{Text: w + " missing"})
 	}
 	if !raced {
 		return out
 	}
-	var some []engine.DecisionQuery
+	var some []store.DecisionQuery
 	for third := range slices.Chunk(out, 3) {
 		some = append(some, third[0])
 	}
 	return some
 }
 
-func decisions(t *testing.T, _ Driver, s engine.Store) {
+func decisions(t *testing.T, _ Driver, s store.Store) {
 	searcher(t, s)
-	wantDecisions(t, s, nil, engine.DecisionQuery{})
+	wantDecisions(t, s, nil, store.DecisionQuery{})
 	all := judged(t, s, many(900))
 	for _, q := range singleFilters(all) {
 		wantDecisions(t, s, all, q)
@@ -279,14 +279,14 @@ func decisions(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // decisionsCombined asks for every combination that a generator thinks of.
-func decisionsCombined(t *testing.T, _ Driver, s engine.Store) {
+func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
 	searcher(t, s)
 	all := judged(t, s, many(700))
 	rapid.Check(t, func(r *rapid.T) {
 		maybe := func(name string, of []string) string {
 			return rapid.SampledFrom(append([]string{"", "", ""}, of...)).Draw(r, name)
 		}
-		q := engine.DecisionQuery{
+		q := store.DecisionQuery{
 			Workflow: maybe("workflow", workflows), Owner: maybe("owner", principals), Principal: maybe("principal", principals),
 			Action: maybe("action", actions), Outcome: judge.Outcome(maybe("outcome", []string{"approve", "reject"})),
 			DecidedBy: judge.LayerName(maybe("layer", []string{"fields", "model"})), Text: maybe("text", vocabulary),
@@ -314,12 +314,12 @@ func decisionsCombined(t *testing.T, _ Driver, s engine.Store) {
 
 // decisionsLooked ends searches wherever they say how far they have come: from there on they
 // go on, and nothing is found twice or never.
-func decisionsLooked(t *testing.T, _ Driver, s engine.Store) {
+func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 	searcher(t, s)
 	judged(t, s, many(600))
-	for _, q := range []engine.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Instance: ID(1)}} {
+	for _, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Instance: ID(1)}} {
 		want := findDecisions(t, s, q)
-		var got []engine.DecisionHit
+		var got []store.DecisionHit
 		for page, ended := q, false; !ended; {
 			ended = true
 			page.Looked = func(position int64) bool {
@@ -345,16 +345,16 @@ func decisionsLooked(t *testing.T, _ Driver, s engine.Store) {
 
 // decisionsWalk goes page by page while others write: every decision that was there at
 // the beginning comes once, in order.
-func decisionsWalk(t *testing.T, _ Driver, s engine.Store) {
+func decisionsWalk(t *testing.T, _ Driver, s store.Store) {
 	searcher(t, s)
 	judged(t, s, many(600))
-	for round, q := range []engine.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
+	for round, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
 		var want []int64
 		for _, h := range findDecisions(t, s, q) {
 			want = append(want, h.Position)
 		}
 		random := rand.New(rand.NewPCG(5, 6)) //nolint:gosec // the same every time
-		commits := make([]engine.Commit, 300)
+		commits := make([]store.Commit, 300)
 		for i := range commits {
 			commits[i] = judgedStart(t, random, 1_000_000*(round+1)+i)
 		}

@@ -11,15 +11,15 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
 // decisionsText: what a person types finds what was said, in any script, and nothing in
 // it is an instruction.
-func decisionsText(t *testing.T, _ Driver, s engine.Store) {
+func decisionsText(t *testing.T, _ Driver, s store.Store) {
 	searcher(t, s)
 	saying := func(n int, reasoning string, findings ...validators.Finding) {
 		must(t, s, Start(t, ID(n), `{}`, func(e *record.Event) { e.Decision.Reasoning, e.Decision.Findings = reasoning, findings }))
@@ -46,7 +46,7 @@ func decisionsText(t *testing.T, _ Driver, s engine.Store) {
 		"\x00": nil, "\xff\xfe": nil, "mis\x00sing": nil, "missing\x00": {2}, "\ue000doc": nil, "   ": nil, "…": nil, strings.Repeat(`"`, 100000): nil,
 	} {
 		var got []int
-		for _, h := range findDecisions(t, s, engine.DecisionQuery{Text: text}) {
+		for _, h := range findDecisions(t, s, store.DecisionQuery{Text: text}) {
 			for n := range 8 {
 				if h.Event.Instance == ID(n) {
 					got = append(got, n)
@@ -57,14 +57,14 @@ func decisionsText(t *testing.T, _ Driver, s engine.Store) {
 			t.Errorf("%.40q finds %v, want %v", text, got, want)
 		}
 	}
-	if got := findDecisions(t, s, engine.DecisionQuery{Text: "nothing", Workflow: "doc"}); len(got) != nothing {
+	if got := findDecisions(t, s, store.DecisionQuery{Text: "nothing", Workflow: "doc"}); len(got) != nothing {
 		t.Errorf("\"nothing\" finds %d decisions, want %d", len(got), nothing)
 	}
 }
 
 // decisionsOfReviews: parked moves and what a person decided are decisions like others,
 // and a review that ended without one is none.
-func decisionsOfReviews(t *testing.T, _ Driver, s engine.Store) {
+func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
 	searcher(t, s)
 	var all []known
 	note := func(inst record.Instance) { all = append(all, known{lastEvent(t, s, inst), inst.Owner}) }
@@ -88,7 +88,7 @@ func decisionsOfReviews(t *testing.T, _ Driver, s engine.Store) {
 	then := must(t, s, CheckpointOf(t, inst))
 	note(then)
 	note(must(t, s, RollbackTo(t, then, inst)))
-	for _, q := range []engine.DecisionQuery{
+	for _, q := range []store.DecisionQuery{
 		{},
 		{Outcome: judge.Escalate},
 		{Kinds: []record.Kind{record.Reviewed}},
@@ -102,20 +102,20 @@ func decisionsOfReviews(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func decisionsReopened(t *testing.T, d Driver, s engine.Store) {
+func decisionsReopened(t *testing.T, d Driver, s store.Store) {
 	searcher(t, s)
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
 	all := judged(t, s, many(400))
-	before := findDecisions(t, s, engine.DecisionQuery{})
+	before := findDecisions(t, s, store.DecisionQuery{})
 	shut(t, s)
 	again := d.Reopen(t, s)
 	defer shut(t, again)
 	for _, q := range singleFilters(all) {
 		wantDecisions(t, again, all, q)
 	}
-	for i, h := range findDecisions(t, again, engine.DecisionQuery{}) {
+	for i, h := range findDecisions(t, again, store.DecisionQuery{}) {
 		if h.Position != before[i].Position {
 			t.Fatalf("decision %d was at position %d and is at %d", i, before[i].Position, h.Position)
 		}
@@ -124,7 +124,7 @@ func decisionsReopened(t *testing.T, d Driver, s engine.Store) {
 
 // decisionsBeside: two stores on one set of data that write and search at once index
 // nothing twice and leave nothing out.
-func decisionsBeside(t *testing.T, d Driver, s engine.Store) {
+func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 	searcher(t, s)
 	if d.Beside == nil {
 		t.Skip("cannot be shared")
@@ -132,9 +132,9 @@ func decisionsBeside(t *testing.T, d Driver, s engine.Store) {
 	other := d.Beside(t, s)
 	defer shut(t, other)
 	var wg sync.WaitGroup
-	for w, at := range []engine.Store{s, other} {
+	for w, at := range []store.Store{s, other} {
 		random := rand.New(rand.NewPCG(7, uint64(w))) //nolint:gosec // the same every time
-		commits := make([]engine.Commit, 400)
+		commits := make([]store.Commit, 400)
 		for i := range commits {
 			commits[i] = judgedStart(t, random, w*100_000+i)
 		}
@@ -149,7 +149,7 @@ func decisionsBeside(t *testing.T, d Driver, s engine.Store) {
 		for range 2 {
 			wg.Go(func() {
 				for range 20 {
-					for _, err := range at.(engine.Searcher).Decisions(t.Context(), engine.DecisionQuery{Kinds: []record.Kind{record.Started}, Limit: 70}) {
+					for _, err := range at.(store.Searcher).Decisions(t.Context(), store.DecisionQuery{Kinds: []record.Kind{record.Started}, Limit: 70}) {
 						if err != nil {
 							t.Error(err)
 							return
@@ -160,8 +160,8 @@ func decisionsBeside(t *testing.T, d Driver, s engine.Store) {
 		}
 	}
 	wg.Wait()
-	for what, at := range map[string]engine.Store{"first": s, "second": other} {
-		for _, q := range []engine.DecisionQuery{{}, {Kinds: []record.Kind{record.Started}}} {
+	for what, at := range map[string]store.Store{"first": s, "second": other} {
+		for _, q := range []store.DecisionQuery{{}, {Kinds: []record.Kind{record.Started}}} {
 			seen := map[string]int{}
 			for _, h := range findDecisions(t, at, q) {
 				seen[h.Event.Instance]++
@@ -179,10 +179,10 @@ func decisionsBeside(t *testing.T, d Driver, s engine.Store) {
 }
 
 // decisionsCancelled: a caller who has gone is told so, and a consumer may stop anywhere.
-func decisionsCancelled(t *testing.T, _ Driver, s engine.Store) {
+func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 	find := searcher(t, s)
 	judged(t, s, 300)
-	for _, err := range find.Decisions(t.Context(), engine.DecisionQuery{Outcome: judge.Reject}) {
+	for _, err := range find.Decisions(t.Context(), store.DecisionQuery{Outcome: judge.Reject}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func decisionsCancelled(t *testing.T, _ Driver, s engine.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var told error
-	for h, err := range find.Decisions(ctx, engine.DecisionQuery{}) {
+	for h, err := range find.Decisions(ctx, store.DecisionQuery{}) {
 		if told = err; err == nil {
 			t.Errorf("found %d for a caller who has gone", h.Position)
 		}
@@ -200,27 +200,27 @@ func decisionsCancelled(t *testing.T, _ Driver, s engine.Store) {
 		t.Errorf("got %v, want the context's error", told)
 	}
 	shut(t, s)
-	for _, err := range find.Decisions(t.Context(), engine.DecisionQuery{}) {
-		wantError(t, fmt.Sprintf("closed: %v", err), err, engine.ErrClosed)
+	for _, err := range find.Decisions(t.Context(), store.DecisionQuery{}) {
+		wantError(t, fmt.Sprintf("closed: %v", err), err, store.ErrClosed)
 	}
 }
 
 // decisionsOfWhatIsLeft: what was removed from a history is not found, what is left is
 // found where it was.
-func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s engine.Store) {
+func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s store.Store) {
 	searcher(t, s)
 	cutter := truncator(t, s)
 	long(t, s, ID(1))
 	inst, at := long(t, s, ID(2))
 	judged(t, s, many(600)) // so that a store that indexes has done so
-	all := engine.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
+	all := store.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
 	before := findDecisions(t, s, all)
 	floor := at[4]
 	if err := cutter.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
-	want := slices.DeleteFunc(before, func(h engine.DecisionHit) bool { return h.Event.Instance == inst.ID && h.Event.Seq <= floor.Seq })
-	of := func(hits []engine.DecisionHit) (out []string) {
+	want := slices.DeleteFunc(before, func(h store.DecisionHit) bool { return h.Event.Instance == inst.ID && h.Event.Seq <= floor.Seq })
+	of := func(hits []store.DecisionHit) (out []string) {
 		for _, h := range hits {
 			out = append(out, fmt.Sprintf("%d: %s #%d", h.Position, h.Event.Instance, h.Event.Seq))
 		}

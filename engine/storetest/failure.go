@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // patience bounds what must happen soon; it is far wider than any of it takes.
 const patience = 30 * time.Second
 
-func failedWrite(t *testing.T, d Driver, s engine.Store) {
+func failedWrite(t *testing.T, d Driver, s store.Store) {
 	if d.Poison == nil {
 		t.Skip("the driver has no way to fail")
 	}
@@ -26,13 +26,13 @@ func failedWrite(t *testing.T, d Driver, s engine.Store) {
 	inst := grow(t, s, ID(1), 2)
 	bad := Refuse(t, inst, "poison", WithKey("k"))
 	bad.Snapshot = true
-	if err := s.Commit(t.Context(), bad); err == nil || errors.Is(err, engine.ErrConflict) || errors.Is(err, engine.ErrKeyTaken) {
+	if err := s.Commit(t.Context(), bad); err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken) {
 		t.Fatalf("a poisoned write: %v", err)
 	}
 	// A poisoned second event must take the first one with it.
 	first := Advance(t, inst, "reviewing", `{"x":1}`, WithKey("k2"))
 	second := Refuse(t, first.Next, "poison")
-	if err := s.Commit(t.Context(), engine.Commit{
+	if err := s.Commit(t.Context(), store.Commit{
 		Expect: inst.Seq, Events: []record.Event{first.Events[0], second.Events[0]}, Next: second.Next,
 	}); err == nil {
 		t.Fatal("a commit with a poisoned event went through")
@@ -42,19 +42,19 @@ func failedWrite(t *testing.T, d Driver, s engine.Store) {
 		t.Fatal("a poisoned start went through")
 	}
 	_, err := s.Load(t.Context(), ID(2))
-	wantError(t, "the poisoned start", err, engine.ErrNotFound)
-	for _, c := range []engine.Commit{bad, first} {
+	wantError(t, "the poisoned start", err, store.ErrNotFound)
+	for _, c := range []store.Commit{bad, first} {
 		_, err := s.ByKey(t.Context(), c.Events[0].Key.Scope)
-		wantError(t, "the key of a failed write", err, engine.ErrNotFound)
+		wantError(t, "the key of a failed write", err, store.ErrNotFound)
 	}
 	_, err = s.Snapshot(t.Context(), ID(1), 100)
-	wantError(t, "the snapshot of a failed write", err, engine.ErrNotFound)
+	wantError(t, "the snapshot of a failed write", err, store.ErrNotFound)
 	same(t, "afterwards", verified(t, s, ID(1)), inst)
 	must(t, s, Refuse(t, inst, "submit", WithKey("k")))
 	verified(t, s, ID(1))
 }
 
-func neighbours(t *testing.T, d Driver, s engine.Store) {
+func neighbours(t *testing.T, d Driver, s store.Store) {
 	if d.Poison == nil {
 		t.Skip("the driver has no way to fail")
 	}
@@ -64,7 +64,7 @@ func neighbours(t *testing.T, d Driver, s engine.Store) {
 	for i := range insts {
 		insts[i] = must(t, s, Start(t, ID(i), `{}`))
 	}
-	commits := make([]engine.Commit, n)
+	commits := make([]store.Commit, n)
 	for i, inst := range insts {
 		switch {
 		case i%6 == 1:
@@ -91,11 +91,11 @@ func neighbours(t *testing.T, d Driver, s engine.Store) {
 		want := insts[i]
 		switch {
 		case i%6 == 1:
-			if err == nil || errors.Is(err, engine.ErrConflict) {
+			if err == nil || errors.Is(err, store.ErrConflict) {
 				t.Errorf("poisoned member %d: %v", i, err)
 			}
 		case i%6 == 3:
-			wantError(t, "a conflicting member", err, engine.ErrConflict)
+			wantError(t, "a conflicting member", err, store.ErrConflict)
 		default:
 			want = commits[i].Next
 			if err != nil {
@@ -106,7 +106,7 @@ func neighbours(t *testing.T, d Driver, s engine.Store) {
 	}
 }
 
-func cancelled(t *testing.T, _ Driver, s engine.Store) {
+func cancelled(t *testing.T, _ Driver, s store.Store) {
 	inst := grow(t, s, ID(1), 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -114,16 +114,16 @@ func cancelled(t *testing.T, _ Driver, s engine.Store) {
 	wantError(t, "commit", s.Commit(ctx, c), context.Canceled)
 	_, err := s.Load(ctx, ID(1))
 	wantError(t, "load", err, context.Canceled)
-	for _, err := range s.Events(ctx, engine.EventQuery{Instance: ID(1)}) {
+	for _, err := range s.Events(ctx, store.EventQuery{Instance: ID(1)}) {
 		wantError(t, "events", err, context.Canceled)
 	}
-	for _, err := range s.Instances(ctx, engine.InstanceQuery{}) {
+	for _, err := range s.Instances(ctx, store.InstanceQuery{}) {
 		wantError(t, "instances", err, context.Canceled)
 	}
 	_, err = s.Review(ctx, ReviewID(1))
 	wantError(t, "review", err, context.Canceled)
 	told := 0
-	for _, err := range s.Reviews(ctx, engine.ReviewQuery{}) {
+	for _, err := range s.Reviews(ctx, store.ReviewQuery{}) {
 		wantError(t, "reviews", err, context.Canceled)
 		told++
 	}
@@ -135,7 +135,7 @@ func cancelled(t *testing.T, _ Driver, s engine.Store) {
 	must(t, s, c)
 }
 
-func cancelledInQueue(t *testing.T, d Driver, s engine.Store) {
+func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 	if d.Stall == nil {
 		t.Skip("writes do not queue")
 	}
@@ -177,7 +177,7 @@ func cancelledInQueue(t *testing.T, d Driver, s engine.Store) {
 	}
 }
 
-func reopen(t *testing.T, d Driver, s engine.Store) {
+func reopen(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}
@@ -189,14 +189,14 @@ func reopen(t *testing.T, d Driver, s engine.Store) {
 	if err := s.AddJudgeConfig(t.Context(), judgeConfig("doc", 1)); err != nil {
 		t.Fatal(err)
 	}
-	before := history(t, s, engine.EventQuery{Instance: ID(1)})
+	before := history(t, s, store.EventQuery{Instance: ID(1)})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		s = d.Reopen(t, s)
 		same(t, "after reopening", verified(t, s, ID(1)), inst)
-		after := history(t, s, engine.EventQuery{Instance: ID(1)})
+		after := history(t, s, store.EventQuery{Instance: ID(1)})
 		if !slices.EqualFunc(before, after, func(a, b record.Event) bool { return a.Hash == b.Hash && string(a.Body()) == string(b.Body()) }) {
 			t.Error("the history changed")
 		}
@@ -219,7 +219,7 @@ func reopen(t *testing.T, d Driver, s engine.Store) {
 	verified(t, s, ID(1))
 }
 
-func closing(t *testing.T, _ Driver, s engine.Store) {
+func closing(t *testing.T, _ Driver, s store.Store) {
 	inst := grow(t, s, ID(1), 1)
 	for range 2 {
 		if err := s.Close(); err != nil {
@@ -227,36 +227,36 @@ func closing(t *testing.T, _ Driver, s engine.Store) {
 		}
 	}
 	ctx := t.Context()
-	wantError(t, "commit", s.Commit(ctx, Refuse(t, inst, "submit")), engine.ErrClosed)
-	wantError(t, "add a definition", s.AddDefinition(ctx, definition("doc", 1)), engine.ErrClosed)
-	wantError(t, "add a judge config", s.AddJudgeConfig(ctx, judgeConfig("doc", 1)), engine.ErrClosed)
+	wantError(t, "commit", s.Commit(ctx, Refuse(t, inst, "submit")), store.ErrClosed)
+	wantError(t, "add a definition", s.AddDefinition(ctx, definition("doc", 1)), store.ErrClosed)
+	wantError(t, "add a judge config", s.AddJudgeConfig(ctx, judgeConfig("doc", 1)), store.ErrClosed)
 	_, err := s.Load(ctx, ID(1))
-	wantError(t, "load", err, engine.ErrClosed)
+	wantError(t, "load", err, store.ErrClosed)
 	_, err = s.ByKey(ctx, hexOf("k"))
-	wantError(t, "by key", err, engine.ErrClosed)
+	wantError(t, "by key", err, store.ErrClosed)
 	_, err = s.Snapshot(ctx, ID(1), 1)
-	wantError(t, "snapshot", err, engine.ErrClosed)
+	wantError(t, "snapshot", err, store.ErrClosed)
 	_, err = s.Definition(ctx, "doc", 0)
-	wantError(t, "definition", err, engine.ErrClosed)
+	wantError(t, "definition", err, store.ErrClosed)
 	_, err = s.Definitions(ctx)
-	wantError(t, "definitions", err, engine.ErrClosed)
+	wantError(t, "definitions", err, store.ErrClosed)
 	_, err = s.DefinitionNames(ctx)
-	wantError(t, "names of definitions", err, engine.ErrClosed)
+	wantError(t, "names of definitions", err, store.ErrClosed)
 	_, err = s.JudgeConfigs(ctx, "doc")
-	wantError(t, "judge configs", err, engine.ErrClosed)
+	wantError(t, "judge configs", err, store.ErrClosed)
 	got := 0
-	for _, err := range s.Events(ctx, engine.EventQuery{Instance: ID(1)}) {
-		wantError(t, "events", err, engine.ErrClosed)
+	for _, err := range s.Events(ctx, store.EventQuery{Instance: ID(1)}) {
+		wantError(t, "events", err, store.ErrClosed)
 		got++
 	}
-	for _, err := range s.Instances(ctx, engine.InstanceQuery{}) {
-		wantError(t, "instances", err, engine.ErrClosed)
+	for _, err := range s.Instances(ctx, store.InstanceQuery{}) {
+		wantError(t, "instances", err, store.ErrClosed)
 		got++
 	}
 	_, err = s.Review(ctx, ReviewID(1))
-	wantError(t, "review", err, engine.ErrClosed)
-	for _, err := range s.Reviews(ctx, engine.ReviewQuery{}) {
-		wantError(t, "reviews", err, engine.ErrClosed)
+	wantError(t, "review", err, store.ErrClosed)
+	for _, err := range s.Reviews(ctx, store.ReviewQuery{}) {
+		wantError(t, "reviews", err, store.ErrClosed)
 		got++
 	}
 	if got != 3 {
@@ -266,7 +266,7 @@ func closing(t *testing.T, _ Driver, s engine.Store) {
 
 // draining closes the store in the middle of reads and writes: each write is
 // either told that the store is closed, or written.
-func draining(t *testing.T, d Driver, s engine.Store) {
+func draining(t *testing.T, d Driver, s store.Store) {
 	const workers = 16
 	insts := make([]record.Instance, workers)
 	for i := range insts {
@@ -281,7 +281,7 @@ func draining(t *testing.T, d Driver, s engine.Store) {
 				c := Refuse(t, insts[i], "submit")
 				err := s.Commit(t.Context(), c)
 				if err != nil {
-					if !errors.Is(err, engine.ErrClosed) {
+					if !errors.Is(err, store.ErrClosed) {
 						t.Errorf("while closing: %v", err)
 					}
 					return
@@ -293,7 +293,7 @@ func draining(t *testing.T, d Driver, s engine.Store) {
 		wg.Go(func() {
 			for {
 				if _, err := s.Load(t.Context(), ID(i)); err != nil {
-					wantErrorIn(t, "a read while closing", err, engine.ErrClosed)
+					wantErrorIn(t, "a read while closing", err, store.ErrClosed)
 					return
 				}
 			}

@@ -10,32 +10,32 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-func eventsQuery(t *testing.T, _ Driver, s engine.Store) {
+func eventsQuery(t *testing.T, _ Driver, s store.Store) {
 	last := grow(t, s, ID(1), 150) // more than any page
 	grow(t, s, ID(2), 5)           // a neighbour that must not show
-	all := history(t, s, engine.EventQuery{Instance: ID(1)})
+	all := history(t, s, store.EventQuery{Instance: ID(1)})
 	if len(all) != 151 {
 		t.Fatalf("%d events, want 151", len(all))
 	}
 	kinds := []record.Kind{record.Refused, record.Started}
 	tests := map[string]struct {
-		q    engine.EventQuery
+		q    store.EventQuery
 		keep func(record.Event) bool
 	}{
-		"everything":               {engine.EventQuery{}, func(record.Event) bool { return true }},
-		"after one":                {engine.EventQuery{AfterSeq: 100}, func(e record.Event) bool { return e.Seq > 100 }},
-		"after the last":           {engine.EventQuery{AfterSeq: last.Seq}, func(record.Event) bool { return false }},
-		"up to a revision":         {engine.EventQuery{MaxRevision: 5}, func(e record.Event) bool { return e.Revision <= 5 }},
-		"up to a later revision":   {engine.EventQuery{MaxRevision: 1 << 40}, func(record.Event) bool { return true }},
-		"of kinds":                 {engine.EventQuery{Kinds: kinds}, func(e record.Event) bool { return slices.Contains(kinds, e.Kind) }},
-		"limited":                  {engine.EventQuery{Limit: 7}, func(e record.Event) bool { return e.Seq <= 7 }},
-		"limited beyond a page":    {engine.EventQuery{Limit: 130}, func(e record.Event) bool { return e.Seq <= 130 }},
-		"after one, of kinds, two": {engine.EventQuery{AfterSeq: 2, Kinds: kinds, Limit: 2}, func(e record.Event) bool { return e.Seq == 5 || e.Seq == 8 }},
+		"everything":               {store.EventQuery{}, func(record.Event) bool { return true }},
+		"after one":                {store.EventQuery{AfterSeq: 100}, func(e record.Event) bool { return e.Seq > 100 }},
+		"after the last":           {store.EventQuery{AfterSeq: last.Seq}, func(record.Event) bool { return false }},
+		"up to a revision":         {store.EventQuery{MaxRevision: 5}, func(e record.Event) bool { return e.Revision <= 5 }},
+		"up to a later revision":   {store.EventQuery{MaxRevision: 1 << 40}, func(record.Event) bool { return true }},
+		"of kinds":                 {store.EventQuery{Kinds: kinds}, func(e record.Event) bool { return slices.Contains(kinds, e.Kind) }},
+		"limited":                  {store.EventQuery{Limit: 7}, func(e record.Event) bool { return e.Seq <= 7 }},
+		"limited beyond a page":    {store.EventQuery{Limit: 130}, func(e record.Event) bool { return e.Seq <= 130 }},
+		"after one, of kinds, two": {store.EventQuery{AfterSeq: 2, Kinds: kinds, Limit: 2}, func(e record.Event) bool { return e.Seq == 5 || e.Seq == 8 }},
 	}
 	for name, tt := range tests {
 		tt.q.Instance = ID(1)
@@ -54,13 +54,13 @@ func eventsQuery(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func eventsUnderWrites(t *testing.T, _ Driver, s engine.Store) {
+func eventsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	inst := grow(t, s, ID(1), 200)
 	before := inst.Seq
 	// Writes and reads inside the loop, with more iterators open than a pool has
 	// connections, must neither block nor disturb it.
 	seen := int64(0)
-	for e, err := range s.Events(t.Context(), engine.EventQuery{Instance: ID(1)}) {
+	for e, err := range s.Events(t.Context(), store.EventQuery{Instance: ID(1)}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func eventsUnderWrites(t *testing.T, _ Driver, s engine.Store) {
 	if seen < before {
 		t.Errorf("the iterator ended at event %d, %d were there at its start", seen, before)
 	}
-	rest := history(t, s, engine.EventQuery{Instance: ID(1), AfterSeq: seen})
+	rest := history(t, s, store.EventQuery{Instance: ID(1), AfterSeq: seen})
 	if int64(len(rest)) != inst.Seq-seen {
 		t.Errorf("going on from %d gave %d events, want %d", seen, len(rest), inst.Seq-seen)
 	}
@@ -84,8 +84,8 @@ func eventsUnderWrites(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // nested opens iterators one inside the other.
-func nested(t *testing.T, s engine.Store, depth int) {
-	for _, err := range s.Events(t.Context(), engine.EventQuery{Instance: ID(1)}) {
+func nested(t *testing.T, s store.Store, depth int) {
+	for _, err := range s.Events(t.Context(), store.EventQuery{Instance: ID(1)}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func nested(t *testing.T, s engine.Store, depth int) {
 	}
 }
 
-func instancesQuery(t *testing.T, _ Driver, s engine.Store) {
+func instancesQuery(t *testing.T, _ Driver, s store.Store) {
 	var all []record.Instance
 	for i := range 150 {
 		inst := must(t, s, Start(t, ID(i), `{"n":1}`, By([]string{"local:a", "local:b", "local:c"}[i%3]), func(e *record.Event) {
@@ -108,7 +108,7 @@ func instancesQuery(t *testing.T, _ Driver, s engine.Store) {
 		all = append(all, inst)
 	}
 	slices.Reverse(all) // newest first
-	queries := []engine.InstanceQuery{
+	queries := []store.InstanceQuery{
 		{},
 		{Limit: 1},
 		{Limit: 130},
@@ -146,14 +146,14 @@ func instancesQuery(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func instancesUnderWrites(t *testing.T, _ Driver, s engine.Store) {
+func instancesUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	const n = 150
 	for i := range n {
 		must(t, s, Start(t, ID(i), `{}`))
 	}
 	seen := map[string]bool{}
 	added := n
-	for inst, err := range s.Instances(t.Context(), engine.InstanceQuery{}) {
+	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,15 +174,15 @@ func instancesUnderWrites(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func definition(name string, version int) engine.StoredDefinition {
-	return engine.StoredDefinition{
+func definition(name string, version int) store.Definition {
+	return store.Definition{
 		Name: name, Version: version, Hash: "sha256:" + hexOf(fmt.Sprint(name, version)),
 		Document: json.RawMessage(fmt.Sprintf(`{"name":%q,"comment":"<é> %d","n":1.50}`, name, version)),
 		Owner:    "local:cli", Operator: version%2 == 1, CreatedAt: Epoch,
 	}
 }
 
-func sameDefinition(t testing.TB, s engine.Store, version int, want engine.StoredDefinition) {
+func sameDefinition(t testing.TB, s store.Store, version int, want store.Definition) {
 	t.Helper()
 	got, err := s.Definition(t.Context(), "doc", version)
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -190,24 +190,24 @@ func sameDefinition(t testing.TB, s engine.Store, version int, want engine.Store
 	}
 }
 
-func definitions(t *testing.T, _ Driver, s engine.Store) {
+func definitions(t *testing.T, _ Driver, s store.Store) {
 	ctx := t.Context()
-	for _, d := range []engine.StoredDefinition{definition("form", 1), definition("doc", 1), definition("doc", 2), definition("doc", 3)} {
+	for _, d := range []store.Definition{definition("form", 1), definition("doc", 1), definition("doc", 2), definition("doc", 3)} {
 		if err := s.AddDefinition(ctx, d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, version := range []int{0, 1, 3, 5} {
-		wantError(t, fmt.Sprintf("doc version %d", version), s.AddDefinition(ctx, definition("doc", version)), engine.ErrConflict)
+		wantError(t, fmt.Sprintf("doc version %d", version), s.AddDefinition(ctx, definition("doc", version)), store.ErrConflict)
 	}
-	wantError(t, "version 2 of a new name", s.AddDefinition(ctx, definition("new", 2)), engine.ErrConflict)
+	wantError(t, "version 2 of a new name", s.AddDefinition(ctx, definition("new", 2)), store.ErrConflict)
 	sameDefinition(t, s, 1, definition("doc", 1))
 	sameDefinition(t, s, 2, definition("doc", 2))
 	sameDefinition(t, s, 0, definition("doc", 3))
 	_, err := s.Definition(ctx, "doc", 4)
-	wantError(t, "doc version 4", err, engine.ErrNotFound)
+	wantError(t, "doc version 4", err, store.ErrNotFound)
 	all, err := s.Definitions(ctx)
-	want := []engine.StoredDefinition{definition("doc", 3), definition("form", 1)}
+	want := []store.Definition{definition("doc", 3), definition("form", 1)}
 	for i := range want {
 		want[i].Document = nil
 	}
@@ -220,7 +220,7 @@ func definitions(t *testing.T, _ Driver, s engine.Store) {
 	sameDefinition(t, s, 3, definition("doc", 3))
 }
 
-func definitionsRace(t *testing.T, _ Driver, s engine.Store) {
+func definitionsRace(t *testing.T, _ Driver, s store.Store) {
 	raceVersions(t, func(version, by int) error {
 		d := definition("doc", version)
 		d.Owner = fmt.Sprint("local:", by)
@@ -234,28 +234,28 @@ func definitionsRace(t *testing.T, _ Driver, s engine.Store) {
 	})
 }
 
-func judgeConfig(name string, revision int) engine.JudgeConfig {
+func judgeConfig(name string, revision int) store.JudgeConfig {
 	strict, c := revision%2 == 1, 0.25*float64(revision%4)
-	return engine.JudgeConfig{
+	return store.JudgeConfig{
 		Workflow: name, Revision: revision, Principal: "local:agent", Role: "agent", Scope: "local:agent",
 		Settings: workflow.JudgeSettings{StrictMode: &strict, MinConfidence: &c, Criteria: []string{"<é>"}},
 		Hash:     "sha256:" + hexOf(fmt.Sprint(name, revision)), At: Epoch,
 	}
 }
 
-func judgeConfigs(t *testing.T, _ Driver, s engine.Store) {
+func judgeConfigs(t *testing.T, _ Driver, s store.Store) {
 	ctx := t.Context()
-	for _, c := range []engine.JudgeConfig{judgeConfig("form", 1), judgeConfig("doc", 1), judgeConfig("doc", 2)} {
+	for _, c := range []store.JudgeConfig{judgeConfig("form", 1), judgeConfig("doc", 1), judgeConfig("doc", 2)} {
 		if err := s.AddJudgeConfig(ctx, c); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, revision := range []int{0, 1, 2, 4} {
-		wantError(t, fmt.Sprintf("revision %d", revision), s.AddJudgeConfig(ctx, judgeConfig("doc", revision)), engine.ErrConflict)
+		wantError(t, fmt.Sprintf("revision %d", revision), s.AddJudgeConfig(ctx, judgeConfig("doc", revision)), store.ErrConflict)
 	}
 	for range 2 {
 		all, err := s.JudgeConfigs(ctx, "doc")
-		if want := []engine.JudgeConfig{judgeConfig("doc", 1), judgeConfig("doc", 2)}; err != nil || !reflect.DeepEqual(all, want) {
+		if want := []store.JudgeConfig{judgeConfig("doc", 1), judgeConfig("doc", 2)}; err != nil || !reflect.DeepEqual(all, want) {
 			t.Fatalf("got %+v, %v, want %+v", all, err, want)
 		}
 		*all[0].Settings.StrictMode = false // a reader's copy is its own
@@ -263,7 +263,7 @@ func judgeConfigs(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func judgeConfigsRace(t *testing.T, _ Driver, s engine.Store) {
+func judgeConfigsRace(t *testing.T, _ Driver, s store.Store) {
 	raceVersions(t, func(revision, by int) error {
 		c := judgeConfig("doc", revision)
 		c.Principal = fmt.Sprint("local:", by)
@@ -291,7 +291,7 @@ func raceVersions(t *testing.T, add func(version, by int) error, newest func(ver
 				if owner := newest(version); owner != fmt.Sprint("local:", i) {
 					t.Errorf("version %d is %s's, %d was told that it won", version, owner, i)
 				}
-			} else if !errors.Is(err, engine.ErrConflict) {
+			} else if !errors.Is(err, store.ErrConflict) {
 				t.Errorf("version %d: %v", version, err)
 			}
 		}

@@ -8,39 +8,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // noon is when the lessons of the tests are taught.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // refusal is a lesson of a refusal, minutes after noon.
-func refusal(guard, identity string, minutes int) *engine.Lesson {
-	return &engine.Lesson{
+func refusal(guard, identity string, minutes int) *store.Lesson {
+	return &store.Lesson{
 		Guard: guard, Identity: identity, Principal: "agent:" + guard, Workflow: "w", Action: "go",
 		At: noon.Add(time.Duration(minutes) * time.Minute), Refused: true, Opinion: json.RawMessage(fmt.Sprintf(`{"at":%d}`, minutes)),
 	}
 }
 
 // taught commits a lesson with one more event of the instance.
-func taught(t *testing.T, s engine.Store, id string, l *engine.Lesson) {
+func taught(t *testing.T, s store.Store, id string, l *store.Lesson) {
 	c := Advance(t, load(t, s, id), "reviewing", `{}`)
 	c.Lesson = l
 	must(t, s, c)
 }
 
-func wantRefusals(t *testing.T, s engine.Store, guard string, since time.Time, want int) {
+func wantRefusals(t *testing.T, s store.Store, guard string, since time.Time, want int) {
 	t.Helper()
 	if got, err := s.Refusals(t.Context(), guard, since); err != nil || got != want {
 		t.Errorf("%d refusals of %s since %v, %v; want %d", got, guard, since, err, want)
 	}
 }
 
-func wantOpinion(t *testing.T, s engine.Store, identity string, since time.Time, want string) {
+func wantOpinion(t *testing.T, s store.Store, identity string, since time.Time, want string) {
 	t.Helper()
 	got, err := s.RefusedOpinion(t.Context(), identity, since)
 	if want == "" {
-		wantError(t, "no opinion", err, engine.ErrNotFound)
+		wantError(t, "no opinion", err, store.ErrNotFound)
 		return
 	}
 	if err != nil || string(got) != want {
@@ -49,7 +49,7 @@ func wantOpinion(t *testing.T, s engine.Store, identity string, since time.Time,
 }
 
 // What a refusal binds is found by a key of its own and counts for nothing.
-func boundRefusals(t *testing.T, _ Driver, s engine.Store) {
+func boundRefusals(t *testing.T, _ Driver, s store.Store) {
 	must(t, s, Start(t, ID(1), `{}`))
 	for i, guard := range []string{"a", "b"} {
 		l := refusal(guard, "case "+guard, i)
@@ -67,16 +67,16 @@ func boundRefusals(t *testing.T, _ Driver, s engine.Store) {
 	wantOpinion(t, s, "bound c", noon, "")
 	wantOpinion(t, s, "bound a", noon.Add(time.Minute), "")
 	// An approval forgets both, also of a refusal that another principal met.
-	taught(t, s, ID(1), &engine.Lesson{Guard: "another", Bound: "bound a", At: noon.Add(3 * time.Minute), Cleared: true})
+	taught(t, s, ID(1), &store.Lesson{Guard: "another", Bound: "bound a", At: noon.Add(3 * time.Minute), Cleared: true})
 	wantOpinion(t, s, "bound a", noon, "")
 	wantOpinion(t, s, "case a", noon, `{"at":0}`)
-	if n, err := s.ClearRefusals(t.Context(), engine.RefusalQuery{Principal: "agent:b"}); err != nil || n != 1 {
+	if n, err := s.ClearRefusals(t.Context(), store.RefusalQuery{Principal: "agent:b"}); err != nil || n != 1 {
 		t.Errorf("%d forgotten, %v; want 1", n, err)
 	}
 	wantOpinion(t, s, "bound b", noon, "")
 }
 
-func refusals(t *testing.T, _ Driver, s engine.Store) {
+func refusals(t *testing.T, _ Driver, s store.Store) {
 	must(t, s, Start(t, ID(1), `{}`))
 	wantRefusals(t, s, "a", noon, 0)
 	wantOpinion(t, s, "case", noon, "")
@@ -97,17 +97,17 @@ func refusals(t *testing.T, _ Driver, s engine.Store) {
 	wantOpinion(t, s, "case", noon.Add(4*time.Minute), "")
 	wantOpinion(t, s, "other", noon, "")
 
-	taught(t, s, ID(1), &engine.Lesson{Guard: "a", Identity: "case", At: noon.Add(6 * time.Minute), Cleared: true})
+	taught(t, s, ID(1), &store.Lesson{Guard: "a", Identity: "case", At: noon.Add(6 * time.Minute), Cleared: true})
 	wantRefusals(t, s, "a", noon, 0)
 	wantRefusals(t, s, "b", noon, 1)
 	wantOpinion(t, s, "case", noon, `{"at":2}`) // that of b
 }
 
 // A commit that loses leaves no lesson: the count is that of the record.
-func refusalsAreAtomic(t *testing.T, _ Driver, s engine.Store) {
+func refusalsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	const tries = 8
-	commits := make([]engine.Commit, tries)
+	commits := make([]store.Commit, tries)
 	for i := range commits {
 		commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
 		commits[i].Lesson = refusal("a", "case", i)
@@ -126,9 +126,9 @@ func refusalsAreAtomic(t *testing.T, _ Driver, s engine.Store) {
 	wantRefusals(t, s, "a", noon, 1)
 }
 
-func refusalsAreCleared(t *testing.T, _ Driver, s engine.Store) {
+func refusalsAreCleared(t *testing.T, _ Driver, s store.Store) {
 	must(t, s, Start(t, ID(1), `{}`))
-	clear := func(q engine.RefusalQuery, want int) {
+	clear := func(q store.RefusalQuery, want int) {
 		t.Helper()
 		if n, err := s.ClearRefusals(t.Context(), q); err != nil || n != want {
 			t.Errorf("%+v cleared %d, %v; want %d", q, n, err, want)
@@ -137,30 +137,30 @@ func refusalsAreCleared(t *testing.T, _ Driver, s engine.Store) {
 	for i, guard := range []string{"a", "a", "b", "c"} {
 		taught(t, s, ID(1), refusal(guard, "case-"+guard, i))
 	}
-	clear(engine.RefusalQuery{Principal: "nobody"}, 0)
-	clear(engine.RefusalQuery{Principal: "agent:a", Workflow: "other"}, 0)
-	clear(engine.RefusalQuery{Principal: "agent:a", Workflow: "w", Action: "go"}, 2)
+	clear(store.RefusalQuery{Principal: "nobody"}, 0)
+	clear(store.RefusalQuery{Principal: "agent:a", Workflow: "other"}, 0)
+	clear(store.RefusalQuery{Principal: "agent:a", Workflow: "w", Action: "go"}, 2)
 	wantRefusals(t, s, "a", noon, 0)
 	wantOpinion(t, s, "case-a", noon, "")
 	wantRefusals(t, s, "b", noon, 1)
-	clear(engine.RefusalQuery{Workflow: "w"}, 2)
+	clear(store.RefusalQuery{Workflow: "w"}, 2)
 	wantRefusals(t, s, "c", noon, 0)
 }
 
 // Refusals that are older than any window may look back are not kept for ever.
-func refusalsGrowOld(t *testing.T, _ Driver, s engine.Store) {
+func refusalsGrowOld(t *testing.T, _ Driver, s store.Store) {
 	must(t, s, Start(t, ID(1), `{}`))
 	for i := range 5 {
 		taught(t, s, ID(1), refusal("old", "case", i))
 	}
 	late := refusal("new", "case", 0)
-	late.At = noon.Add(engine.MaxRefusalAge + time.Hour)
+	late.At = noon.Add(store.MaxRefusalAge + time.Hour)
 	taught(t, s, ID(1), late)
 	wantRefusals(t, s, "old", noon.Add(-time.Hour), 0)
 	wantRefusals(t, s, "new", noon, 1)
 }
 
-func refusalsReopened(t *testing.T, d Driver, s engine.Store) {
+func refusalsReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}
@@ -174,15 +174,15 @@ func refusalsReopened(t *testing.T, d Driver, s engine.Store) {
 }
 
 // What one process was refused, every other one counts.
-func refusalsBeside(t *testing.T, d Driver, s engine.Store) {
+func refusalsBeside(t *testing.T, d Driver, s store.Store) {
 	if d.Beside == nil {
 		t.Skip("the driver cannot be shared")
 	}
 	other := d.Beside(t, s)
 	defer shut(t, other)
 	const each = 6
-	stores := []engine.Store{s, other}
-	commits := make([][]engine.Commit, len(stores))
+	stores := []store.Store{s, other}
+	commits := make([][]store.Commit, len(stores))
 	for i := range stores {
 		inst := must(t, s, Start(t, ID(i), `{}`))
 		for n := range each {
@@ -199,11 +199,11 @@ func refusalsBeside(t *testing.T, d Driver, s engine.Store) {
 			}
 		}
 	})
-	for _, store := range stores {
-		wantRefusals(t, store, "a", noon, len(stores)*each)
-		wantOpinion(t, store, "case", noon, fmt.Sprintf(`{"at":%d}`, each-1))
+	for _, db := range stores {
+		wantRefusals(t, db, "a", noon, len(stores)*each)
+		wantOpinion(t, db, "case", noon, fmt.Sprintf(`{"at":%d}`, each-1))
 	}
-	if n, err := other.ClearRefusals(t.Context(), engine.RefusalQuery{Workflow: "w"}); err != nil || n != len(stores)*each {
+	if n, err := other.ClearRefusals(t.Context(), store.RefusalQuery{Workflow: "w"}); err != nil || n != len(stores)*each {
 		t.Errorf("cleared %d, %v", n, err)
 	}
 	wantRefusals(t, s, "a", noon, 0)
@@ -211,7 +211,7 @@ func refusalsBeside(t *testing.T, d Driver, s engine.Store) {
 
 // A write that fails after something of it was written leaves no lesson either, and
 // forgets none.
-func refusalsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
+func refusalsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 	if d.Poison == nil {
 		t.Skip("there is no way to make a write fail")
 	}
@@ -219,7 +219,7 @@ func refusalsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
 	taught(t, s, ID(1), refusal("a", "case", 0))
 	d.Poison(t, s, "poisoned")
 	inst = load(t, s, inst.ID)
-	for _, l := range []*engine.Lesson{
+	for _, l := range []*store.Lesson{
 		refusal("a", "case", 1),
 		{Guard: "a", Identity: "case", At: noon.Add(2 * time.Minute), Cleared: true},
 	} {
@@ -234,14 +234,14 @@ func refusalsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
 }
 
 // The replay of a commit is refused, and counts nothing again.
-func refusalsOfAReplay(t *testing.T, _ Driver, s engine.Store) {
+func refusalsOfAReplay(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	c := Refuse(t, inst, "go", WithKey("k"))
 	c.Lesson = refusal("a", "case", 0)
 	inst = must(t, s, c)
-	wantError(t, "the same commit", s.Commit(t.Context(), c), engine.ErrKeyTaken)
+	wantError(t, "the same commit", s.Commit(t.Context(), c), store.ErrKeyTaken)
 	again := Refuse(t, inst, "go", WithKey("k"))
 	again.Lesson = refusal("a", "case", 1)
-	wantError(t, "the key with a fresh event", s.Commit(t.Context(), again), engine.ErrKeyTaken)
+	wantError(t, "the key with a fresh event", s.Commit(t.Context(), again), store.ErrKeyTaken)
 	wantRefusals(t, s, "a", noon, 1)
 }

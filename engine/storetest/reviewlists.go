@@ -12,13 +12,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-func listReviews(t testing.TB, s engine.Store, q engine.ReviewQuery) []engine.StoredReview {
+func listReviews(t testing.TB, s store.Store, q store.ReviewQuery) []store.Review {
 	t.Helper()
-	var out []engine.StoredReview
+	var out []store.Review
 	for r, err := range s.Reviews(t.Context(), q) {
 		if err != nil {
 			t.Fatalf("reviews %+v: %v", q, err)
@@ -28,14 +28,14 @@ func listReviews(t testing.TB, s engine.Store, q engine.ReviewQuery) []engine.St
 	return out
 }
 
-func wantReviews(t testing.TB, s engine.Store, q engine.ReviewQuery, want []engine.StoredReview) {
+func wantReviews(t testing.TB, s store.Store, q store.ReviewQuery, want []store.Review) {
 	t.Helper()
 	if got := listReviews(t, s, q); !reflect.DeepEqual(got, want) {
 		t.Fatalf("reviews %+v after %+v:\n got %v\nwant %v (or they differ)", q, q.After, reviewIDs(got), reviewIDs(want))
 	}
 }
 
-func reviewIDs(reviews []engine.StoredReview) []string {
+func reviewIDs(reviews []store.Review) []string {
 	out := make([]string, len(reviews))
 	for i, r := range reviews {
 		out[i] = fmt.Sprintf("%s %s", r.ID, r.Priority)
@@ -43,12 +43,12 @@ func reviewIDs(reviews []engine.StoredReview) []string {
 	return out
 }
 
-func cursorOf(r engine.StoredReview) *engine.ReviewCursor {
-	return &engine.ReviewCursor{Rank: r.Priority.Rank(), ID: r.ID}
+func cursorOf(r store.Review) *store.ReviewCursor {
+	return &store.ReviewCursor{Rank: r.Priority.Rank(), ID: r.ID}
 }
 
 // inListOrder compares as lists are ordered.
-func inListOrder(a, b engine.StoredReview) int {
+func inListOrder(a, b store.Review) int {
 	if d := b.Priority.Rank() - a.Priority.Rank(); d != 0 {
 		return d
 	}
@@ -56,8 +56,8 @@ func inListOrder(a, b engine.StoredReview) int {
 }
 
 // expected is what a query must give of all reviews.
-func expected(all []engine.StoredReview, q engine.ReviewQuery) []engine.StoredReview {
-	var out []engine.StoredReview
+func expected(all []store.Review, q store.ReviewQuery) []store.Review {
+	var out []store.Review
 	for _, r := range slices.SortedFunc(slices.Values(all), inListOrder) {
 		behind := q.After == nil || r.Priority.Rank() < q.After.Rank || r.Priority.Rank() == q.After.Rank && r.ID > q.After.ID
 		if behind && (q.Instance == "" || r.Instance == q.Instance) && (q.Workflow == "" || r.Workflow == q.Workflow) &&
@@ -71,10 +71,10 @@ func expected(all []engine.StoredReview, q engine.ReviewQuery) []engine.StoredRe
 
 // mixed are n reviews that differ in all that queries ask for, in the order in
 // which they were parked.
-func mixed(n int, inst record.Instance) []engine.StoredReview {
+func mixed(n int, inst record.Instance) []store.Review {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same every time
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
-	out := make([]engine.StoredReview, n)
+	out := make([]store.Review, n)
 	for i := range out {
 		r := Review(i, inst)
 		r.Priority = record.Priority(pick("low", "normal", "high", "urgent", "", "strange")) // the last two count as normal
@@ -90,9 +90,9 @@ func mixed(n int, inst record.Instance) []engine.StoredReview {
 
 // Every combination of filters, from every kind of place, gives what it says in the
 // one order that lists have.
-func reviewsQuery(t *testing.T, _ Driver, s engine.Store) {
+func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
-	wantReviews(t, s, engine.ReviewQuery{}, nil)
+	wantReviews(t, s, store.ReviewQuery{}, nil)
 	all := mixed(200, inst)
 	shuffled := slices.Clone(all)
 	rand.New(rand.NewPCG(3, 4)).Shuffle(len(all), func(i, j int) { //nolint:gosec // the same every time
@@ -101,15 +101,15 @@ func reviewsQuery(t *testing.T, _ Driver, s engine.Store) {
 	for some := range slices.Chunk(shuffled, 23) { // they are listed by id, not as they were written
 		put(t, s, ID(1), some...)
 	}
-	inOrder := expected(all, engine.ReviewQuery{})
-	places := []*engine.ReviewCursor{nil}
+	inOrder := expected(all, store.ReviewQuery{})
+	places := []*store.ReviewCursor{nil}
 	for _, r := range []int{0, 70, 120, len(all) - 1} {
 		places = append(places, cursorOf(inOrder[r]))
 	}
 	for rank := -1; rank <= 4; rank++ { // between reviews, before and behind all of them
-		places = append(places, &engine.ReviewCursor{Rank: rank}, &engine.ReviewCursor{Rank: rank, ID: "zzz"})
+		places = append(places, &store.ReviewCursor{Rank: rank}, &store.ReviewCursor{Rank: rank, ID: "zzz"})
 	}
-	places = append(places, &engine.ReviewCursor{Rank: 1, ID: ReviewID(100) + "-"})
+	places = append(places, &store.ReviewCursor{Rank: 1, ID: ReviewID(100) + "-"})
 	n := 0
 	for _, instance := range []string{"", ID(2)} {
 		for _, workflow := range []string{"", "form"} {
@@ -120,7 +120,7 @@ func reviewsQuery(t *testing.T, _ Driver, s engine.Store) {
 							if n++; raced && n%7 != 0 { // prime to how many of each there are
 								continue
 							}
-							q := engine.ReviewQuery{
+							q := store.ReviewQuery{
 								Instance: instance, Workflow: workflow, Principal: principal, Status: status, After: after, Limit: limit,
 							}
 							wantReviews(t, s, q, expected(all, q))
@@ -130,21 +130,21 @@ func reviewsQuery(t *testing.T, _ Driver, s engine.Store) {
 			}
 		}
 	}
-	wantReviews(t, s, engine.ReviewQuery{Limit: 1000}, inOrder)
-	for _, q := range []engine.ReviewQuery{{Instance: ID(99)}, {Workflow: "none"}, {Principal: "none"}, {Status: "none"}} {
+	wantReviews(t, s, store.ReviewQuery{Limit: 1000}, inOrder)
+	for _, q := range []store.ReviewQuery{{Instance: ID(99)}, {Workflow: "none"}, {Principal: "none"}, {Status: "none"}} {
 		wantReviews(t, s, q, nil)
 	}
 }
 
 // A list shows one state, whatever becomes of its reviews while it is read, and
 // keeps nobody from writing or from listing inside of it.
-func reviewsUnderWrites(t *testing.T, _ Driver, s engine.Store) {
+func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	all := mixed(150, inst) // more than any page
 	put(t, s, ID(1), all...)
-	q := engine.ReviewQuery{Status: record.ReviewOpen}
+	q := store.ReviewQuery{Status: record.ReviewOpen}
 	want := expected(all, q)
-	var got []engine.StoredReview
+	var got []store.Review
 	for r, err := range s.Reviews(t.Context(), q) {
 		if err != nil {
 			t.Fatal(err)
@@ -165,14 +165,14 @@ func reviewsUnderWrites(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // A list ends soon after its caller has gone, and says so: it does not look whole.
-func reviewsCancelled(t *testing.T, _ Driver, s engine.Store) {
+func reviewsCancelled(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	all := mixed(150, inst)
 	put(t, s, ID(1), all...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	given, told := 0, 0
-	for _, err := range s.Reviews(ctx, engine.ReviewQuery{}) {
+	for _, err := range s.Reviews(ctx, store.ReviewQuery{}) {
 		cancel()
 		if err != nil {
 			wantError(t, "the list", err, context.Canceled)
@@ -187,8 +187,8 @@ func reviewsCancelled(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // nestedReviews opens iterators one inside the other.
-func nestedReviews(t *testing.T, s engine.Store, depth int) {
-	for _, err := range s.Reviews(t.Context(), engine.ReviewQuery{}) {
+func nestedReviews(t *testing.T, s store.Store, depth int) {
+	for _, err := range s.Reviews(t.Context(), store.ReviewQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func nestedReviews(t *testing.T, s engine.Store, depth int) {
 
 // Whoever goes on behind the last review that he saw comes by each that was there
 // all the time, once and in order, although others come in before and behind.
-func reviewsWalk(t *testing.T, _ Driver, s engine.Store) {
+func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
 	must(t, s, Start(t, ID(1), `{}`))
 	inst := must(t, s, Start(t, ID(2), `{}`))
 	all := mixed(100, inst)
@@ -209,10 +209,10 @@ func reviewsWalk(t *testing.T, _ Driver, s engine.Store) {
 		all[i].ID = ReviewID(2 * i)
 	}
 	put(t, s, ID(2), all...)
-	for _, q := range []engine.ReviewQuery{
+	for _, q := range []store.ReviewQuery{
 		{Limit: 7}, {Limit: 1, Principal: "local:a"}, {Limit: 3, Status: record.ReviewOpen}, {Limit: 3, Instance: ID(2), Workflow: "doc"},
 	} {
-		want := expected(all, engine.ReviewQuery{
+		want := expected(all, store.ReviewQuery{
 			Instance: q.Instance, Workflow: q.Workflow, Principal: q.Principal, Status: q.Status,
 		})
 		steps := make(chan struct{})
@@ -237,8 +237,8 @@ func reviewsWalk(t *testing.T, _ Driver, s engine.Store) {
 		if !slices.IsSortedFunc(got, inListOrder) {
 			t.Errorf("%+v: not in order: %v", q, reviewIDs(got))
 		}
-		old := slices.DeleteFunc(slices.Clone(got), func(r engine.StoredReview) bool {
-			return !slices.ContainsFunc(all, func(a engine.StoredReview) bool { return a.ID == r.ID })
+		old := slices.DeleteFunc(slices.Clone(got), func(r store.Review) bool {
+			return !slices.ContainsFunc(all, func(a store.Review) bool { return a.ID == r.ID })
 		})
 		if !reflect.DeepEqual(old, want) {
 			t.Errorf("%+v:\n got %v\nwant %v", q, reviewIDs(old), reviewIDs(want))
@@ -251,7 +251,7 @@ func reviewsWalk(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // walk lists page by page, each behind the last review of the one before.
-func walk(t *testing.T, s engine.Store, q engine.ReviewQuery, between func()) (got []engine.StoredReview) {
+func walk(t *testing.T, s store.Store, q store.ReviewQuery, between func()) (got []store.Review) {
 	for {
 		page := listReviews(t, s, q)
 		if len(page) == 0 {

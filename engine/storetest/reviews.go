@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -22,8 +22,8 @@ func ReviewID(n int) string { return fmt.Sprintf("rev-%08x-0000-7000-8000-%012x"
 
 // Review is the n-th review, open and with something in every field that an open
 // one has.
-func Review(n int, inst record.Instance) engine.StoredReview {
-	return engine.StoredReview{
+func Review(n int, inst record.Instance) store.Review {
+	return store.Review{
 		ID: ReviewID(n), Status: record.ReviewOpen, Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version,
 		DefinitionHash: inst.DefinitionHash, Principal: "local:agent", Role: "agent", Action: "approve", From: "reviewing",
 		Target: "approved", Revision: inst.Revision, Seq: inst.Seq, Digest: "hmac-sha256:" + hexOf(fmt.Sprint("review", n)),
@@ -41,21 +41,21 @@ func Review(n int, inst record.Instance) engine.StoredReview {
 }
 
 // ended is a review as it is kept when somebody resolved it.
-func ended(r engine.StoredReview) engine.StoredReview {
+func ended(r store.Review) store.Review {
 	r.Status, r.Data, r.Resolution, r.By = record.ReviewResolved, nil, judge.Approve, "human:zoë"
 	r.Channel, r.Reason, r.ClosedAt = record.ChannelCLI, "the <tests> pass", Epoch.Add(time.Hour)
 	return r
 }
 
 // put commits reviews with one more event of the instance.
-func put(t *testing.T, s engine.Store, id string, reviews ...engine.StoredReview) record.Instance {
+func put(t *testing.T, s store.Store, id string, reviews ...store.Review) record.Instance {
 	t.Helper()
 	c := Refuse(t, load(t, s, id), "approve")
 	c.Reviews = reviews
 	return must(t, s, c)
 }
 
-func sameReview(t testing.TB, what string, got, want engine.StoredReview) {
+func sameReview(t testing.TB, what string, got, want store.Review) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("%s:\n got %+v\nwant %+v", what, got, want)
@@ -64,7 +64,7 @@ func sameReview(t testing.TB, what string, got, want engine.StoredReview) {
 
 // wantReview fails the test unless the store answers for a review's id, and lists
 // it once, with exactly that review.
-func wantReview(t testing.TB, s engine.Store, want engine.StoredReview) {
+func wantReview(t testing.TB, s store.Store, want store.Review) {
 	t.Helper()
 	got, err := s.Review(t.Context(), want.ID)
 	if err != nil {
@@ -72,7 +72,7 @@ func wantReview(t testing.TB, s engine.Store, want engine.StoredReview) {
 	}
 	sameReview(t, "review "+want.ID, got, want)
 	listed := 0
-	for _, r := range listReviews(t, s, engine.ReviewQuery{}) {
+	for _, r := range listReviews(t, s, store.ReviewQuery{}) {
 		if r.ID == want.ID {
 			sameReview(t, "review "+want.ID+" in the list", r, want)
 			listed++
@@ -83,22 +83,22 @@ func wantReview(t testing.TB, s engine.Store, want engine.StoredReview) {
 	}
 }
 
-func noReview(t testing.TB, s engine.Store, id string) {
+func noReview(t testing.TB, s store.Store, id string) {
 	t.Helper()
 	_, err := s.Review(t.Context(), id)
-	wantError(t, "review "+id, err, engine.ErrNotFound)
-	for _, r := range listReviews(t, s, engine.ReviewQuery{}) {
+	wantError(t, "review "+id, err, store.ErrNotFound)
+	for _, r := range listReviews(t, s, store.ReviewQuery{}) {
 		if r.ID == id {
 			t.Fatalf("review %s is listed and not found", id)
 		}
 	}
 }
 
-func reviews(t *testing.T, _ Driver, s engine.Store) {
+func reviews(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	noReview(t, s, ReviewID(1))
 	_, err := s.Review(t.Context(), "")
-	wantError(t, "no id", err, engine.ErrNotFound)
+	wantError(t, "no id", err, store.ErrNotFound)
 
 	first, second := Review(1, inst), Review(2, inst)
 	put(t, s, ID(1), first, second)
@@ -108,16 +108,16 @@ func reviews(t *testing.T, _ Driver, s engine.Store) {
 	wantReview(t, s, first)
 	noReview(t, s, ReviewID(3))
 
-	bare := engine.StoredReview{ID: ReviewID(3), Status: record.ReviewOpen}
+	bare := store.Review{ID: ReviewID(3), Status: record.ReviewOpen}
 	c := Start(t, ID(2), `{}`)
-	c.Reviews = []engine.StoredReview{bare}
+	c.Reviews = []store.Review{bare}
 	must(t, s, c)
 	wantReview(t, s, bare)
 }
 
 // What a review holds is for its time only: when it is written again, nothing of
 // the old one can be had, nor is it found by what it was.
-func reviewsAreReplaced(t *testing.T, _ Driver, s engine.Store) {
+func reviewsAreReplaced(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	must(t, s, Start(t, ID(2), `{}`))
 	was, neighbour := Review(2, inst), Review(1, inst)
@@ -125,10 +125,10 @@ func reviewsAreReplaced(t *testing.T, _ Driver, s engine.Store) {
 
 	raised := was
 	raised.Priority, raised.ExpiresAt, raised.OnExpire = record.PriorityUrgent, time.Time{}, ""
-	wantReviews(t, s, engine.ReviewQuery{}, []engine.StoredReview{neighbour, was})
+	wantReviews(t, s, store.ReviewQuery{}, []store.Review{neighbour, was})
 	put(t, s, ID(1), raised)
 	wantReview(t, s, raised)
-	wantReviews(t, s, engine.ReviewQuery{}, []engine.StoredReview{raised, neighbour}) // it leapt
+	wantReviews(t, s, store.ReviewQuery{}, []store.Review{raised, neighbour}) // it leapt
 
 	done := ended(raised)
 	put(t, s, ID(1), done)
@@ -140,32 +140,32 @@ func reviewsAreReplaced(t *testing.T, _ Driver, s engine.Store) {
 	put(t, s, ID(2), other)
 	wantReview(t, s, other)
 	wantReview(t, s, neighbour)
-	for _, q := range []engine.ReviewQuery{
+	for _, q := range []store.ReviewQuery{
 		{Status: record.ReviewOpen},
 		{Instance: ID(1)},
 		{Workflow: inst.Workflow},
 		{Principal: was.Principal},
 		{Principal: was.Principal, Status: record.ReviewOpen},
 	} {
-		wantReviews(t, s, q, []engine.StoredReview{neighbour})
+		wantReviews(t, s, q, []store.Review{neighbour})
 	}
 
-	twice := []engine.StoredReview{Review(3, inst), ended(Review(3, inst))}
+	twice := []store.Review{Review(3, inst), ended(Review(3, inst))}
 	put(t, s, ID(1), twice...)
 	wantReview(t, s, twice[1]) // the later of one commit
 }
 
 // A commit that loses writes no review, and replaces none.
-func reviewsAreAtomic(t *testing.T, _ Driver, s engine.Store) {
+func reviewsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	inst = put(t, s, ID(1), Review(0, inst))
 	const tries = 8
-	commits := make([]engine.Commit, tries)
+	commits := make([]store.Commit, tries)
 	for i := range commits {
 		commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
 		mine := Review(0, inst)
 		mine.Reason = fmt.Sprint("by ", i)
-		commits[i].Reviews = []engine.StoredReview{mine, Review(1+i, inst)}
+		commits[i].Reviews = []store.Review{mine, Review(1+i, inst)}
 	}
 	errs := make([]error, tries)
 	atOnce(tries, func(i int) { errs[i] = s.Commit(t.Context(), commits[i]) })
@@ -175,7 +175,7 @@ func reviewsAreAtomic(t *testing.T, _ Driver, s engine.Store) {
 			winner = i
 			continue
 		}
-		wantError(t, "a loser", err, engine.ErrConflict)
+		wantError(t, "a loser", err, store.ErrConflict)
 		noReview(t, s, ReviewID(1+i))
 	}
 	if winner < 0 {
@@ -187,25 +187,25 @@ func reviewsAreAtomic(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // A commit whose key is taken writes no review, whether it is a replay or not.
-func reviewsOfAReplay(t *testing.T, _ Driver, s engine.Store) {
+func reviewsOfAReplay(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	c := Refuse(t, inst, "approve", WithKey("k"))
-	c.Reviews = []engine.StoredReview{Review(1, inst)}
+	c.Reviews = []store.Review{Review(1, inst)}
 	inst = must(t, s, c)
 	done := ended(Review(1, inst))
 	inst = put(t, s, ID(1), done)
-	wantError(t, "the same commit", s.Commit(t.Context(), c), engine.ErrKeyTaken)
+	wantError(t, "the same commit", s.Commit(t.Context(), c), store.ErrKeyTaken)
 	wantReview(t, s, done) // not open again
 	again := Refuse(t, inst, "approve", WithKey("k"))
-	again.Reviews = []engine.StoredReview{Review(1, inst), Review(2, inst)}
-	wantError(t, "the key with a fresh event", s.Commit(t.Context(), again), engine.ErrKeyTaken)
+	again.Reviews = []store.Review{Review(1, inst), Review(2, inst)}
+	wantError(t, "the key with a fresh event", s.Commit(t.Context(), again), store.ErrKeyTaken)
 	wantReview(t, s, done)
 	noReview(t, s, ReviewID(2))
 }
 
 // A write that fails in the middle, and one that cannot be encoded, leave the
 // reviews as they were.
-func reviewsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
+func reviewsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	was := Review(1, inst)
 	inst = put(t, s, ID(1), was)
@@ -213,9 +213,9 @@ func reviewsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
 	torn := Review(2, inst)
 	torn.Evidence[0].Content = json.RawMessage(`{"torn":`)
 	c := Refuse(t, inst, "approve")
-	c.Reviews = []engine.StoredReview{ended(was), torn}
+	c.Reviews = []store.Review{ended(was), torn}
 	err := s.Commit(t.Context(), c)
-	if err == nil || errors.Is(err, engine.ErrConflict) || !strings.Contains(err.Error(), torn.ID) {
+	if err == nil || errors.Is(err, store.ErrConflict) || !strings.Contains(err.Error(), torn.ID) {
 		t.Errorf("evidence that is no JSON: got %v, want an error that names %s", err, torn.ID)
 	}
 	same(t, "after a review that cannot be encoded", verified(t, s, ID(1)), inst)
@@ -228,9 +228,9 @@ func reviewsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
 	d.Poison(t, s, "poison")
 	first := Advance(t, inst, "reviewing", `{}`)
 	second := Refuse(t, first.Next, "poison")
-	bad := engine.Commit{
+	bad := store.Commit{
 		Expect: inst.Seq, Events: []record.Event{first.Events[0], second.Events[0]}, Next: second.Next,
-		Reviews: []engine.StoredReview{ended(was), Review(3, inst)},
+		Reviews: []store.Review{ended(was), Review(3, inst)},
 	}
 	if err := s.Commit(t.Context(), bad); err == nil {
 		t.Fatal("the poisoned write went through")
@@ -242,13 +242,13 @@ func reviewsOfAFailedWrite(t *testing.T, d Driver, s engine.Store) {
 
 // A commit that fails takes no neighbour's review with it, even where they are
 // written together.
-func reviewsOfNeighbours(t *testing.T, d Driver, s engine.Store) {
+func reviewsOfNeighbours(t *testing.T, d Driver, s store.Store) {
 	if d.Poison == nil {
 		t.Skip("the driver has no way to fail")
 	}
 	d.Poison(t, s, "poison")
 	const n = 12
-	commits := make([]engine.Commit, n)
+	commits := make([]store.Commit, n)
 	for i := range commits {
 		inst := must(t, s, Start(t, ID(i), `{}`))
 		action := "approve"
@@ -256,7 +256,7 @@ func reviewsOfNeighbours(t *testing.T, d Driver, s engine.Store) {
 			action = "poison"
 		}
 		commits[i] = Refuse(t, inst, action)
-		commits[i].Reviews = []engine.StoredReview{Review(i, inst)}
+		commits[i].Reviews = []store.Review{Review(i, inst)}
 	}
 	release := func() {}
 	if d.Stall != nil {
@@ -283,7 +283,7 @@ func reviewsOfNeighbours(t *testing.T, d Driver, s engine.Store) {
 	}
 }
 
-func reviewsReopened(t *testing.T, d Driver, s engine.Store) {
+func reviewsReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}
@@ -303,25 +303,25 @@ func reviewsReopened(t *testing.T, d Driver, s engine.Store) {
 
 // What one process parked, another one finds and resolves, and the first sees it:
 // of both resolving at once, one is told that it was too late.
-func reviewsBeside(t *testing.T, d Driver, s engine.Store) {
+func reviewsBeside(t *testing.T, d Driver, s store.Store) {
 	if d.Beside == nil {
 		t.Skip("the driver's data cannot be shared")
 	}
 	other := d.Beside(t, s)
 	defer shut(t, other)
 	noReview(t, other, ReviewID(1))
-	stores := []engine.Store{s, other}
+	stores := []store.Store{s, other}
 	must(t, s, Start(t, ID(1), `{}`))
 	for n := range 10 {
 		parked := Review(n, load(t, s, ID(1)))
 		inst := put(t, stores[n%2], ID(1), parked)
-		commits := make([]engine.Commit, len(stores))
-		for i, store := range stores {
-			wantReview(t, store, parked)
+		commits := make([]store.Commit, len(stores))
+		for i, db := range stores {
+			wantReview(t, db, parked)
 			commits[i] = Refuse(t, inst, "approve", By(fmt.Sprint("human:", i)))
 			mine := ended(parked)
 			mine.By = fmt.Sprint("human:", i)
-			commits[i].Reviews = []engine.StoredReview{mine}
+			commits[i].Reviews = []store.Review{mine}
 		}
 		errs := make([]error, len(stores))
 		atOnce(len(stores), func(i int) { errs[i] = stores[i].Commit(t.Context(), commits[i]) })
@@ -332,18 +332,18 @@ func reviewsBeside(t *testing.T, d Driver, s engine.Store) {
 		if errs[winner] != nil {
 			t.Fatalf("nobody resolved it: %v", errs)
 		}
-		wantError(t, "the other", errs[1-winner], engine.ErrConflict)
-		for _, store := range stores {
-			wantReview(t, store, commits[winner].Reviews[0])
-			wantReviews(t, store, engine.ReviewQuery{Status: record.ReviewOpen}, nil)
+		wantError(t, "the other", errs[1-winner], store.ErrConflict)
+		for _, db := range stores {
+			wantReview(t, db, commits[winner].Reviews[0])
+			wantReviews(t, db, store.ReviewQuery{Status: record.ReviewOpen}, nil)
 		}
 	}
 }
 
-func reviewsNotShared(t *testing.T, _ Driver, s engine.Store) {
+func reviewsNotShared(t *testing.T, _ Driver, s store.Store) {
 	inst := must(t, s, Start(t, ID(1), `{}`))
 	want, given := Review(1, inst), Review(1, inst)
-	spoil := func(r engine.StoredReview) {
+	spoil := func(r store.Review) {
 		clear(r.Data)
 		for i := range r.Evidence {
 			clear(r.Evidence[i].Arguments)
@@ -351,7 +351,7 @@ func reviewsNotShared(t *testing.T, _ Driver, s engine.Store) {
 			r.Evidence[i].Name = "spoilt"
 		}
 	}
-	list := []engine.StoredReview{given}
+	list := []store.Review{given}
 	put(t, s, ID(1), list...)
 	spoil(given)
 	list[0].ID = "spoilt"
@@ -361,7 +361,7 @@ func reviewsNotShared(t *testing.T, _ Driver, s engine.Store) {
 		t.Fatal(err)
 	}
 	spoil(got)
-	for _, r := range listReviews(t, s, engine.ReviewQuery{}) {
+	for _, r := range listReviews(t, s, store.ReviewQuery{}) {
 		spoil(r)
 	}
 	wantReview(t, s, want) // after a reader changed what it got

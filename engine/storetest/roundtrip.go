@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-func roundTrip(t *testing.T, _ Driver, s engine.Store) {
-	var commits []engine.Commit
-	put := func(c engine.Commit) record.Instance {
+func roundTrip(t *testing.T, _ Driver, s store.Store) {
+	var commits []store.Commit
+	put := func(c store.Commit) record.Instance {
 		commits = append(commits, c)
 		inst := must(t, s, c)
 		same(t, "loaded", load(t, s, inst.ID), inst)
@@ -31,7 +31,7 @@ func roundTrip(t *testing.T, _ Driver, s engine.Store) {
 	inst = put(RollbackTo(t, inst, then))
 	put(Next(t, inst, record.Event{Kind: record.Cancelling, Reason: "enough"}))
 
-	events := history(t, s, engine.EventQuery{Instance: inst.ID})
+	events := history(t, s, store.EventQuery{Instance: inst.ID})
 	if len(events) != len(commits) {
 		t.Fatalf("%d events, want %d", len(events), len(commits))
 	}
@@ -54,14 +54,14 @@ func roundTrip(t *testing.T, _ Driver, s engine.Store) {
 	first := Start(t, ID(2), `{}`)
 	second := Refuse(t, first.Next, "submit", WithKey("second"))
 	third := Advance(t, second.Next, "reviewing", `{"a":1}`)
-	must(t, s, engine.Commit{Events: []record.Event{first.Events[0], second.Events[0], third.Events[0]}, Next: third.Next})
+	must(t, s, store.Commit{Events: []record.Event{first.Events[0], second.Events[0], third.Events[0]}, Next: third.Next})
 	same(t, "three events at once", verified(t, s, ID(2)), third.Next)
 	if e, err := s.ByKey(t.Context(), second.Events[0].Key.Scope); err != nil || e.Seq != 2 {
 		t.Errorf("the key of the second of three: event %d, %v", e.Seq, err)
 	}
 }
 
-func documents(t *testing.T, _ Driver, s engine.Store) {
+func documents(t *testing.T, _ Driver, s store.Store) {
 	docs := []string{
 		`{}`,
 		`{"z":1,"a":2}`,
@@ -77,13 +77,13 @@ func documents(t *testing.T, _ Driver, s engine.Store) {
 		if string(got.Context) != doc {
 			t.Errorf("the context came back as %s, want %s", got.Context, doc)
 		}
-		if e := history(t, s, engine.EventQuery{Instance: inst.ID})[0]; string(e.Patch) != doc {
+		if e := history(t, s, store.EventQuery{Instance: inst.ID})[0]; string(e.Patch) != doc {
 			t.Errorf("the patch came back as %s, want %s", e.Patch, doc)
 		}
 	}
 }
 
-func largeValues(t *testing.T, _ Driver, s engine.Store) {
+func largeValues(t *testing.T, _ Driver, s store.Store) {
 	big := strings.Repeat("é", 48<<10) // 96 KiB
 	inst := must(t, s, Start(t, ID(1), `{"a":"`+big+`"}`))
 	inst = must(t, s, Advance(t, inst, "reviewing", `{"b":"`+big+`"}`))
@@ -97,15 +97,15 @@ func largeValues(t *testing.T, _ Driver, s engine.Store) {
 	same(t, "190 KiB of snapshot", snap, c.Next)
 }
 
-func tooLarge(t *testing.T, _ Driver, s engine.Store) {
+func tooLarge(t *testing.T, _ Driver, s store.Store) {
 	c := Start(t, ID(1), `{}`)
 	c.Next.Context = json.RawMessage(`{"a":"` + strings.Repeat("x", record.MaxContext) + `"}`)
-	wantError(t, "a context over the limit", s.Commit(t.Context(), c), engine.ErrTooLarge)
+	wantError(t, "a context over the limit", s.Commit(t.Context(), c), store.ErrTooLarge)
 	_, err := s.Load(t.Context(), ID(1))
-	wantError(t, "after it", err, engine.ErrNotFound)
+	wantError(t, "after it", err, store.ErrNotFound)
 }
 
-func misfits(t *testing.T, _ Driver, s engine.Store) {
+func misfits(t *testing.T, _ Driver, s store.Store) {
 	inst := grow(t, s, ID(1), 3)
 	good := Refuse(t, inst, "submit")
 	unsealed := good
@@ -114,26 +114,26 @@ func misfits(t *testing.T, _ Driver, s engine.Store) {
 	gap.Expect--
 	elsewhere := good
 	elsewhere.Next.Seq++
-	for name, c := range map[string]engine.Commit{
+	for name, c := range map[string]store.Commit{
 		"no event": {Expect: inst.Seq, Next: inst}, "not sealed": unsealed, "a gap": gap, "another end": elsewhere,
 	} {
-		if err := s.Commit(t.Context(), c); err == nil || errors.Is(err, engine.ErrConflict) {
+		if err := s.Commit(t.Context(), c); err == nil || errors.Is(err, store.ErrConflict) {
 			t.Errorf("%s: got %v, want a refusal", name, err)
 		}
 	}
 	// The same seq with another history before it: a fork, for example of a restored backup.
 	fork := inst
 	fork.Head = strings.Repeat("ab", 32)
-	wantError(t, "a fork", s.Commit(t.Context(), Refuse(t, fork, "submit")), engine.ErrConflict)
+	wantError(t, "a fork", s.Commit(t.Context(), Refuse(t, fork, "submit")), store.ErrConflict)
 	ghost := inst
 	ghost.ID = ID(9)
-	wantError(t, "an instance that is not there", s.Commit(t.Context(), Refuse(t, ghost, "submit")), engine.ErrConflict)
-	wantError(t, "a second start", s.Commit(t.Context(), Start(t, ID(1), `{}`)), engine.ErrConflict)
+	wantError(t, "an instance that is not there", s.Commit(t.Context(), Refuse(t, ghost, "submit")), store.ErrConflict)
+	wantError(t, "a second start", s.Commit(t.Context(), Start(t, ID(1), `{}`)), store.ErrConflict)
 	same(t, "afterwards", verified(t, s, ID(1)), inst)
 	must(t, s, good)
 }
 
-func notShared(t *testing.T, _ Driver, s engine.Store) {
+func notShared(t *testing.T, _ Driver, s store.Store) {
 	c := Start(t, ID(1), `{"title":"a"}`, WithKey("k"), func(e *record.Event) { e.Freezes = []string{"/title"} })
 	c.Snapshot = true
 	want := c.Next.Clone()
@@ -153,7 +153,7 @@ func notShared(t *testing.T, _ Driver, s engine.Store) {
 	}
 	same(t, "the snapshot", snap, want)
 	spoil(snap)
-	for _, e := range history(t, s, engine.EventQuery{Instance: ID(1)}) {
+	for _, e := range history(t, s, store.EventQuery{Instance: ID(1)}) {
 		clear(e.Patch)
 		clear(e.Freezes)
 		e.Decision.Outcome = "spoilt"
@@ -162,35 +162,35 @@ func notShared(t *testing.T, _ Driver, s engine.Store) {
 	same(t, "in the end", load(t, s, ID(1)), want)
 }
 
-func notFound(t *testing.T, _ Driver, s engine.Store) {
+func notFound(t *testing.T, _ Driver, s store.Store) {
 	ctx := t.Context()
 	_, err := s.Load(ctx, ID(1))
-	wantError(t, "load", err, engine.ErrNotFound)
+	wantError(t, "load", err, store.ErrNotFound)
 	_, err = s.ByKey(ctx, hexOf("k"))
-	wantError(t, "by key", err, engine.ErrNotFound)
+	wantError(t, "by key", err, store.ErrNotFound)
 	_, err = s.ByKey(ctx, "no hex at all")
-	wantError(t, "by a strange key", err, engine.ErrNotFound)
+	wantError(t, "by a strange key", err, store.ErrNotFound)
 	_, err = s.Snapshot(ctx, ID(1), 1)
-	wantError(t, "snapshot", err, engine.ErrNotFound)
+	wantError(t, "snapshot", err, store.ErrNotFound)
 	_, err = s.Definition(ctx, "doc", 0)
-	wantError(t, "definition", err, engine.ErrNotFound)
+	wantError(t, "definition", err, store.ErrNotFound)
 	_, err = s.Definition(ctx, "doc", -1)
-	wantError(t, "definition -1", err, engine.ErrNotFound)
+	wantError(t, "definition -1", err, store.ErrNotFound)
 	if all, err := s.Definitions(ctx); err != nil || len(all) != 0 {
 		t.Errorf("definitions: %v, %v", all, err)
 	}
 	if all, err := s.JudgeConfigs(ctx, "doc"); err != nil || len(all) != 0 {
 		t.Errorf("judge configs: %v, %v", all, err)
 	}
-	if all := history(t, s, engine.EventQuery{Instance: ID(1)}); len(all) != 0 {
+	if all := history(t, s, store.EventQuery{Instance: ID(1)}); len(all) != 0 {
 		t.Errorf("events: %v", all)
 	}
-	for i, err := range s.Instances(ctx, engine.InstanceQuery{}) {
+	for i, err := range s.Instances(ctx, store.InstanceQuery{}) {
 		t.Errorf("instances: %v, %v", i, err)
 	}
 }
 
-func snapshots(t *testing.T, _ Driver, s engine.Store) {
+func snapshots(t *testing.T, _ Driver, s store.Store) {
 	inst := grow(t, s, ID(1), 3)
 	first := must(t, s, CheckpointOf(t, inst))
 	inst = must(t, s, Refuse(t, first, "submit"))
@@ -216,17 +216,17 @@ func snapshots(t *testing.T, _ Driver, s engine.Store) {
 		}
 	}
 	_, err := s.Snapshot(t.Context(), ID(1), first.Revision-1)
-	wantError(t, "below the first", err, engine.ErrNotFound)
+	wantError(t, "below the first", err, store.ErrNotFound)
 	_, err = s.Snapshot(t.Context(), ID(2), 100)
-	wantError(t, "of another instance", err, engine.ErrNotFound)
+	wantError(t, "of another instance", err, store.ErrNotFound)
 }
 
-func foldEqualsLoad(t *testing.T, _ Driver, s engine.Store) {
+func foldEqualsLoad(t *testing.T, _ Driver, s store.Store) {
 	byRevision := map[int64]record.Instance{}
 	inst := must(t, s, Start(t, ID(1), `{"n":0}`))
 	byRevision[inst.Revision] = inst
 	for i := range 40 {
-		var c engine.Commit
+		var c store.Commit
 		switch {
 		case i == 10 || i == 30:
 			c = MigrateTo(t, inst, inst.Version+1, "reviewing")
@@ -244,7 +244,7 @@ func foldEqualsLoad(t *testing.T, _ Driver, s engine.Store) {
 		byRevision[inst.Revision] = inst
 	}
 	for revision, want := range byRevision {
-		events := s.Events(t.Context(), engine.EventQuery{Instance: ID(1), MaxRevision: revision})
+		events := s.Events(t.Context(), store.EventQuery{Instance: ID(1), MaxRevision: revision})
 		got, err := record.FoldAt(events, revision)
 		if err != nil {
 			t.Fatalf("revision %d: %v", revision, err)

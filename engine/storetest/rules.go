@@ -7,14 +7,14 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 var sealer = record.NewRuleSealer([]byte("storetest"))
 
 // sealedAt gives a rule a place behind another one.
-func sealedAt(place int64, prev string, rule engine.Rule) engine.Rule {
+func sealedAt(place int64, prev string, rule store.Rule) store.Rule {
 	seal := sealer.Seal(place, prev, rule.Parts()...)
 	if rule.Config != nil {
 		rule.Config.Seal = seal
@@ -24,10 +24,10 @@ func sealedAt(place int64, prev string, rule engine.Rule) engine.Rule {
 	return rule
 }
 
-func ofDefinition(d engine.StoredDefinition) engine.Rule { return engine.Rule{Definition: &d} }
-func ofConfig(c engine.JudgeConfig) engine.Rule          { return engine.Rule{Config: &c} }
+func ofDefinition(d store.Definition) store.Rule { return store.Rule{Definition: &d} }
+func ofConfig(c store.JudgeConfig) store.Rule    { return store.Rule{Config: &c} }
 
-func add(t *testing.T, s engine.Store, rule engine.Rule) error {
+func add(t *testing.T, s store.Store, rule store.Rule) error {
 	if rule.Config != nil {
 		return s.AddJudgeConfig(t.Context(), *rule.Config)
 	}
@@ -35,9 +35,9 @@ func add(t *testing.T, s engine.Store, rule engine.Rule) error {
 }
 
 // addRules adds two definitions and two judge configurations, as one chain.
-func addRules(t *testing.T, s engine.Store) (all []engine.Rule) {
+func addRules(t *testing.T, s store.Store) (all []store.Rule) {
 	prev := ""
-	for i, rule := range []engine.Rule{
+	for i, rule := range []store.Rule{
 		ofDefinition(definition("doc", 1)), ofConfig(judgeConfig("doc", 1)), ofDefinition(definition("doc", 2)), ofConfig(judgeConfig("form", 1)),
 	} {
 		rule = sealedAt(int64(i+1), prev, rule)
@@ -51,7 +51,7 @@ func addRules(t *testing.T, s engine.Store) (all []engine.Rule) {
 }
 
 // ruleList is what a store lists above a place.
-func ruleList(t *testing.T, s engine.Store, after int64) (all []engine.Rule) {
+func ruleList(t *testing.T, s store.Store, after int64) (all []store.Rule) {
 	for rule, err := range s.Rules(t.Context(), after) {
 		if err != nil {
 			t.Fatal(err)
@@ -61,13 +61,13 @@ func ruleList(t *testing.T, s engine.Store, after int64) (all []engine.Rule) {
 	return all
 }
 
-func wantRules(t *testing.T, what string, got, want []engine.Rule) {
-	bare := make([]engine.Rule, len(want))
+func wantRules(t *testing.T, what string, got, want []store.Rule) {
+	bare := make([]store.Rule, len(want))
 	for i, rule := range want {
 		if bare[i] = rule; rule.Definition != nil {
 			d := *rule.Definition
 			d.Document = nil
-			bare[i] = engine.Rule{Definition: &d}
+			bare[i] = store.Rule{Definition: &d}
 		}
 	}
 	if !reflect.DeepEqual(got, bare) {
@@ -75,27 +75,27 @@ func wantRules(t *testing.T, what string, got, want []engine.Rule) {
 	}
 }
 
-func wantHead(t *testing.T, s engine.Store, place int64, hash string, unsealed int64) {
-	if head, err := s.RuleHead(t.Context()); err != nil || head != (engine.RuleHead{Place: place, Hash: hash, Unsealed: unsealed}) {
+func wantHead(t *testing.T, s store.Store, place int64, hash string, unsealed int64) {
+	if head, err := s.RuleHead(t.Context()); err != nil || head != (store.RuleHead{Place: place, Hash: hash, Unsealed: unsealed}) {
 		t.Errorf("the chain ends at %+v, %v; want place %d, %s and %d without a seal", head, err, place, hash, unsealed)
 	}
 }
 
-func rules(t *testing.T, _ Driver, s engine.Store) {
+func rules(t *testing.T, _ Driver, s store.Store) {
 	wantHead(t, s, 0, "", 0)
 	all := addRules(t, s)
 	end := all[3].Seal()
 	wantHead(t, s, 4, end.Hash, 0)
 	wantRules(t, "all", ruleList(t, s, 0), all)
 	wantRules(t, "above 2", ruleList(t, s, 2), all[2:])
-	wantRules(t, "with what has no place", ruleList(t, s, engine.UnsealedRules), all)
+	wantRules(t, "with what has no place", ruleList(t, s, store.UnsealedRules), all)
 	sameDefinition(t, s, 2, *all[2].Definition)
-	if configs, err := s.JudgeConfigs(t.Context(), "doc"); err != nil || !reflect.DeepEqual(configs, []engine.JudgeConfig{*all[1].Config}) {
+	if configs, err := s.JudgeConfigs(t.Context(), "doc"); err != nil || !reflect.DeepEqual(configs, []store.JudgeConfig{*all[1].Config}) {
 		t.Errorf("got %+v, %v, want %+v", configs, err, all[1].Config)
 	}
 	for _, place := range []int64{1, 4, 6, -1} { // taken, beyond the next one, or none
-		wantError(t, fmt.Sprint("a definition at place ", place), add(t, s, sealedAt(place, end.Hash, ofDefinition(definition("doc", 3)))), engine.ErrConflict)
-		wantError(t, fmt.Sprint("a configuration at place ", place), add(t, s, sealedAt(place, end.Hash, ofConfig(judgeConfig("doc", 2)))), engine.ErrConflict)
+		wantError(t, fmt.Sprint("a definition at place ", place), add(t, s, sealedAt(place, end.Hash, ofDefinition(definition("doc", 3)))), store.ErrConflict)
+		wantError(t, fmt.Sprint("a configuration at place ", place), add(t, s, sealedAt(place, end.Hash, ofConfig(judgeConfig("doc", 2)))), store.ErrConflict)
 	}
 	wantHead(t, s, 4, end.Hash, 0)
 	bare := ofConfig(judgeConfig("doc", 2))
@@ -103,11 +103,11 @@ func rules(t *testing.T, _ Driver, s engine.Store) {
 		t.Fatal(err)
 	}
 	wantHead(t, s, 4, end.Hash, 1)
-	wantRules(t, "with one without a place", ruleList(t, s, engine.UnsealedRules), append([]engine.Rule{bare}, all...))
+	wantRules(t, "with one without a place", ruleList(t, s, store.UnsealedRules), append([]store.Rule{bare}, all...))
 	wantRules(t, "those with a place", ruleList(t, s, 0), all)
 }
 
-func rulesRace(t *testing.T, _ Driver, s engine.Store) {
+func rulesRace(t *testing.T, _ Driver, s store.Store) {
 	prev := ""
 	for place := int64(1); place <= 5; place++ {
 		errs := make([]error, 8)
@@ -123,7 +123,7 @@ func rulesRace(t *testing.T, _ Driver, s engine.Store) {
 			if err == nil {
 				winners++
 			} else {
-				wantError(t, "a place that was taken", err, engine.ErrConflict)
+				wantError(t, "a place that was taken", err, store.ErrConflict)
 			}
 		}
 		all := ruleList(t, s, 0)
@@ -134,32 +134,32 @@ func rulesRace(t *testing.T, _ Driver, s engine.Store) {
 	}
 }
 
-func rulesAreSealed(t *testing.T, _ Driver, s engine.Store) {
-	for _, rule := range []engine.Rule{ofDefinition(definition("doc", 1)), ofConfig(judgeConfig("doc", 1))} {
+func rulesAreSealed(t *testing.T, _ Driver, s store.Store) {
+	for _, rule := range []store.Rule{ofDefinition(definition("doc", 1)), ofConfig(judgeConfig("doc", 1))} {
 		if err := add(t, s, rule); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wantHead(t, s, 0, "", 2)
-	all := ruleList(t, s, engine.UnsealedRules)
+	all := ruleList(t, s, store.UnsealedRules)
 	prev := ""
 	for i := range all {
 		all[i] = sealedAt(int64(i+1), prev, all[i])
 		prev = all[i].Seal().Hash
 	}
-	for what, was := range map[string]engine.RuleHead{"another end": {Place: 1, Unsealed: 2}, "another number": {Unsealed: 3}} {
-		wantError(t, what, s.SealRules(t.Context(), was, all), engine.ErrConflict)
+	for what, was := range map[string]store.RuleHead{"another end": {Place: 1, Unsealed: 2}, "another number": {Unsealed: 3}} {
+		wantError(t, what, s.SealRules(t.Context(), was, all), store.ErrConflict)
 	}
-	wantError(t, "other rules", s.SealRules(t.Context(), engine.RuleHead{Unsealed: 2}, all[:1]), engine.ErrConflict)
+	wantError(t, "other rules", s.SealRules(t.Context(), store.RuleHead{Unsealed: 2}, all[:1]), store.ErrConflict)
 	wantHead(t, s, 0, "", 2)
-	if err := s.SealRules(t.Context(), engine.RuleHead{Unsealed: 2}, all); err != nil {
+	if err := s.SealRules(t.Context(), store.RuleHead{Unsealed: 2}, all); err != nil {
 		t.Fatal(err)
 	}
 	wantHead(t, s, 2, prev, 0)
 	wantRules(t, "sealed", ruleList(t, s, 0), all)
 }
 
-func rulesReopened(t *testing.T, d Driver, s engine.Store) {
+func rulesReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}

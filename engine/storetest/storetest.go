@@ -1,6 +1,6 @@
 //nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
 
-// Package storetest is the conformance suite of engine.Store: one set of
+// Package storetest is the conformance suite of store.Store: one set of
 // promises that every driver must keep, so that the engine need not know which
 // one it has. A driver's test calls Run; a new driver is done when it passes.
 //
@@ -15,31 +15,31 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Driver is a driver under test.
 type Driver struct {
 	// Open returns a new, empty store. The suite closes it.
-	Open func(t testing.TB) engine.Store
+	Open func(t testing.TB) store.Store
 	// Reopen opens again what a store that was closed has kept; nil when the driver
 	// is not durable.
-	Reopen func(t testing.TB, closed engine.Store) engine.Store
+	Reopen func(t testing.TB, closed store.Store) store.Store
 	// Beside opens a second store on the same data while the first is open, as
 	// another process would; nil when the driver cannot be shared.
-	Beside func(t testing.TB, first engine.Store) engine.Store
+	Beside func(t testing.TB, first store.Store) store.Store
 	// Poison makes every later write of an event with this action fail inside the
 	// driver, after something of its commit was written; nil when there is no way.
-	Poison func(t testing.TB, s engine.Store, action string)
+	Poison func(t testing.TB, s store.Store, action string)
 	// Stall keeps writes from proceeding until release is called, so that a queue
 	// forms; nil when writes do not queue.
-	Stall func(t testing.TB, s engine.Store) (release func())
+	Stall func(t testing.TB, s store.Store) (release func())
 }
 
 // promise is one test of the suite, with a store of its own.
 type promise struct {
 	name string
-	run  func(t *testing.T, d Driver, s engine.Store)
+	run  func(t *testing.T, d Driver, s store.Store)
 }
 
 // promises are the suite but for what is about finding decisions.

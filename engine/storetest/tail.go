@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // tailer is the ability of a store, or the end of the test.
-func tailer(t *testing.T, s engine.Store) engine.Tailer {
-	a, ok := s.(engine.Tailer)
+func tailer(t *testing.T, s store.Store) store.Tailer {
+	a, ok := s.(store.Tailer)
 	if !ok {
 		t.Skip("this driver does not tell what was committed last")
 	}
@@ -20,7 +20,7 @@ func tailer(t *testing.T, s engine.Store) engine.Tailer {
 }
 
 // Every event once, in the order of commits, from wherever one goes on.
-func tail(t *testing.T, _ Driver, s engine.Store) {
+func tail(t *testing.T, _ Driver, s store.Store) {
 	a := tailer(t, s)
 	if n, err := a.LastPosition(t.Context()); n != 0 || err != nil {
 		t.Errorf("the last position of none: %d, %v", n, err)
@@ -34,7 +34,7 @@ func tail(t *testing.T, _ Driver, s engine.Store) {
 		after := int64(0)
 		for {
 			found := 0
-			for ev, err := range a.EventsAfter(t.Context(), engine.TailQuery{After: after, Limit: step}) {
+			for ev, err := range a.EventsAfter(t.Context(), store.TailQuery{After: after, Limit: step}) {
 				wantNone(t, err)
 				if ev.Position <= after || ev.Owner == "" || ev.Version != 1 {
 					t.Fatalf("position %d of %q, version %d, after %d", ev.Position, ev.Owner, ev.Version, after)
@@ -66,19 +66,19 @@ func tail(t *testing.T, _ Driver, s engine.Store) {
 
 // A tail of one owner, workflow or instance, and of some positions, is what is left of the
 // whole one.
-func tailFilters(t *testing.T, _ Driver, s engine.Store) {
+func tailFilters(t *testing.T, _ Driver, s store.Store) {
 	a := tailer(t, s)
 	for i := range 100 {
 		c := Start(t, ID(i+1), `{}`)
 		wantNone(t, s.Commit(t.Context(), c))
 		wantNone(t, s.Commit(t.Context(), Refuse(t, c.Next, "go")))
 	}
-	var whole []engine.PlacedEvent
-	for ev, err := range a.EventsAfter(t.Context(), engine.TailQuery{}) {
+	var whole []store.PlacedEvent
+	for ev, err := range a.EventsAfter(t.Context(), store.TailQuery{}) {
 		wantNone(t, err)
 		whole = append(whole, ev)
 	}
-	for _, q := range []engine.TailQuery{
+	for _, q := range []store.TailQuery{
 		{After: 7, UpTo: 150},
 		{After: 10, Owner: whole[20].Owner},
 		{Owner: "nobody"},
@@ -108,13 +108,13 @@ func tailFilters(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // The version of an event's instance is the present one, whichever the event was made under.
-func tailVersions(t *testing.T, _ Driver, s engine.Store) {
+func tailVersions(t *testing.T, _ Driver, s store.Store) {
 	a := tailer(t, s)
 	c := Start(t, ID(1), `{}`)
 	wantNone(t, s.Commit(t.Context(), c))
 	wantNone(t, s.Commit(t.Context(), MigrateTo(t, c.Next, 2, c.Next.State)))
 	var was, is []int
-	for ev, err := range a.EventsAfter(t.Context(), engine.TailQuery{}) {
+	for ev, err := range a.EventsAfter(t.Context(), store.TailQuery{}) {
 		wantNone(t, err)
 		was, is = append(was, ev.Event.Version), append(is, ev.Version)
 	}
@@ -124,8 +124,8 @@ func tailVersions(t *testing.T, _ Driver, s engine.Store) {
 }
 
 // A lesson without an event counts like one with it.
-func lessons(t *testing.T, _ Driver, s engine.Store) {
-	a, ok := s.(engine.Teacher)
+func lessons(t *testing.T, _ Driver, s store.Store) {
+	a, ok := s.(store.Teacher)
 	if !ok {
 		t.Skip("this driver keeps no lessons without an event")
 	}
@@ -136,15 +136,15 @@ func lessons(t *testing.T, _ Driver, s engine.Store) {
 	if n != 3 || err != nil {
 		t.Errorf("%d refusals (%v), want 3", n, err)
 	}
-	wantNone(t, a.Learn(t.Context(), engine.Lesson{Guard: "a", Cleared: true, At: Epoch}))
+	wantNone(t, a.Learn(t.Context(), store.Lesson{Guard: "a", Cleared: true, At: Epoch}))
 	if n, err = s.Refusals(t.Context(), "a", time.Time{}); n != 0 || err != nil {
 		t.Errorf("%d refusals (%v) after they were cleared", n, err)
 	}
 }
 
 // What runs is counted for each owner, no further than was asked.
-func running(t *testing.T, _ Driver, s engine.Store) {
-	a, ok := s.(engine.Counter)
+func running(t *testing.T, _ Driver, s store.Store) {
+	a, ok := s.(store.Counter)
 	if !ok {
 		t.Skip("this driver does not count")
 	}

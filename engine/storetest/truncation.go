@@ -7,20 +7,20 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Truncate returns the commit that says that the events up to floor are gone.
-func Truncate(tb testing.TB, prev, floor record.Instance, changes ...Change) engine.Commit {
+func Truncate(tb testing.TB, prev, floor record.Instance, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, prev, record.Event{Kind: record.Truncated, Truncation: &record.Truncation{
 		UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision,
 	}}, changes...)
 }
 
-func truncator(t *testing.T, s engine.Store) engine.Truncator {
-	cutter, ok := s.(engine.Truncator)
+func truncator(t *testing.T, s store.Store) store.Truncator {
+	cutter, ok := s.(store.Truncator)
 	if !ok {
 		t.Skip("this store removes nothing")
 	}
@@ -29,11 +29,11 @@ func truncator(t *testing.T, s engine.Store) engine.Truncator {
 
 // long is an instance with a key, a checkpoint and a refusal at every third event, and
 // what it was after each event.
-func long(t *testing.T, s engine.Store, id string) (record.Instance, []record.Instance) {
+func long(t *testing.T, s store.Store, id string) (record.Instance, []record.Instance) {
 	at := []record.Instance{must(t, s, Start(t, id, `{"title":"a"}`, WithKey(id+" start")))}
 	for i := range 9 {
 		prev := at[len(at)-1]
-		var c engine.Commit
+		var c store.Commit
 		switch i % 3 {
 		case 0:
 			c = Refuse(t, prev, "submit", WithKey(fmt.Sprint(id, " ", i)))
@@ -47,7 +47,7 @@ func long(t *testing.T, s engine.Store, id string) (record.Instance, []record.In
 	return at[len(at)-1], at
 }
 
-func truncation(t *testing.T, _ Driver, s engine.Store) {
+func truncation(t *testing.T, _ Driver, s store.Store) {
 	cutter := truncator(t, s)
 	neighbour, _ := long(t, s, ID(1))
 	inst, at := long(t, s, ID(2))
@@ -59,7 +59,7 @@ func truncation(t *testing.T, _ Driver, s engine.Store) {
 	inst = c.Next
 	same(t, "what is loaded", load(t, s, inst.ID), inst)
 
-	left := history(t, s, engine.EventQuery{Instance: inst.ID})
+	left := history(t, s, store.EventQuery{Instance: inst.ID})
 	if len(left) == 0 || left[0].Seq != floor.Seq+1 || left[len(left)-1].Kind != record.Truncated {
 		t.Fatalf("what is left: %d events from %+v", len(left), left)
 	}
@@ -74,7 +74,7 @@ func truncation(t *testing.T, _ Driver, s engine.Store) {
 		t.Fatal(err)
 	}
 	same(t, "the floor", then, floor)
-	folded, err := record.FoldFrom(then, s.Events(t.Context(), engine.EventQuery{Instance: inst.ID}), 0)
+	folded, err := record.FoldFrom(then, s.Events(t.Context(), store.EventQuery{Instance: inst.ID}), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func truncation(t *testing.T, _ Driver, s engine.Store) {
 		t.Errorf("the newest snapshot: %+v, %v", newest, err)
 	}
 	_, err = s.ByKey(t.Context(), hexOf("scope "+ID(2)+" start"))
-	wantError(t, "the key of an event that is gone", err, engine.ErrNotFound)
+	wantError(t, "the key of an event that is gone", err, store.ErrNotFound)
 	if e, err := s.ByKey(t.Context(), hexOf("scope "+ID(2)+" 6")); err != nil || e.Seq != 8 {
 		t.Errorf("the key of an event that is left: event %d, %v", e.Seq, err)
 	}
@@ -103,14 +103,14 @@ func truncation(t *testing.T, _ Driver, s engine.Store) {
 	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
-	if left := history(t, s, engine.EventQuery{Instance: inst.ID, Limit: 1}); len(left) != 1 || left[0].Seq != floor.Seq+1 || left[0].PrevHash != floor.Head {
+	if left := history(t, s, store.EventQuery{Instance: inst.ID, Limit: 1}); len(left) != 1 || left[0].Seq != floor.Seq+1 || left[0].PrevHash != floor.Head {
 		t.Errorf("after the second cut: %+v", left)
 	}
 	_, err = s.Snapshot(t.Context(), inst.ID, floor.Revision-1)
-	wantError(t, "the first floor, after the second cut", err, engine.ErrNotFound)
+	wantError(t, "the first floor, after the second cut", err, store.ErrNotFound)
 }
 
-func truncationIsAllOrNothing(t *testing.T, d Driver, s engine.Store) {
+func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 	cutter := truncator(t, s)
 	inst, at := long(t, s, ID(1))
 	floor := at[4]
@@ -123,7 +123,7 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s engine.Store) {
 	}
 	// Somebody else was first.
 	late := Truncate(t, at[8], floor)
-	wantError(t, "a conflict", cutter.Truncate(t.Context(), late, floor.Seq, floor), engine.ErrConflict)
+	wantError(t, "a conflict", cutter.Truncate(t.Context(), late, floor.Seq, floor), store.ErrConflict)
 	intact("after a conflict")
 
 	// What does not fit together.
@@ -138,7 +138,7 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s engine.Store) {
 		intact(what)
 	}
 	taken := Truncate(t, inst, floor, WithKey(ID(1)+" start"))
-	wantError(t, "a key that is taken", cutter.Truncate(t.Context(), taken, floor.Seq, floor), engine.ErrKeyTaken)
+	wantError(t, "a key that is taken", cutter.Truncate(t.Context(), taken, floor.Seq, floor), store.ErrKeyTaken)
 	intact("after a key that was taken")
 
 	if d.Poison == nil {
@@ -152,7 +152,7 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s engine.Store) {
 	intact("after a failure")
 }
 
-func truncationReopened(t *testing.T, d Driver, s engine.Store) {
+func truncationReopened(t *testing.T, d Driver, s store.Store) {
 	cutter := truncator(t, s)
 	if d.Reopen == nil {
 		t.Skip("not durable")

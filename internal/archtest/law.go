@@ -42,8 +42,11 @@ type Door struct {
 // code for tests.
 var below5 = []string{
 	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/fairshare", "internal/sharedcache",
-	"validators", "judge", "judge/eval", "engine/workflow", "engine/record", "engine",
+	"validators", "judge", "judge/eval", "engine/workflow", "engine/record", "engine/store", "engine",
 }
+
+// driver is all that a driver of a store knows.
+var driver = []string{"engine/store", "engine/record"}
 
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
@@ -92,13 +95,17 @@ var Packages = []Package{
 
 	// Layer 4: the state machine.
 	{Path: "engine/record", May: []string{"judge", "engine/workflow"}},
-	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "internal/fairshare", "internal/sharedcache"}},
+	{Path: "engine/store", May: []string{"judge", "engine/workflow", "engine/record"}},
+	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "engine/store", "internal/fairshare", "internal/sharedcache"}},
 
-	// Layer 5: what plugs into the engine.
-	{Path: "engine/memstore", May: below5},
-	{Path: "engine/sqlitestore", May: below5},
-	{Path: "engine/pgstore", May: below5},
-	{Path: "engine/storetest", May: below5, TestOnly: true},
+	// Drivers keep rows and know nothing of the engine.
+	{Path: "engine/memstore", May: driver},
+	{Path: "engine/sqlitestore", May: driver},
+	{Path: "engine/pgstore", May: driver},
+	// What it stores holds verdicts and settings, which it makes up.
+	{Path: "engine/storetest", May: slices.Concat(driver, []string{"judge", "validators", "engine/workflow"}), TestOnly: true},
+
+	// Layer 5: what stands over the engine.
 	{Path: "engine/suite", May: below5},
 	{Path: "engine/replay", May: below5},
 	{Path: "engine/mcpgate", May: below5},

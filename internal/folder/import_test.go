@@ -15,6 +15,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -388,11 +389,11 @@ func TestLongLog(t *testing.T) {
 
 // interrupted is a store that fails after some commits.
 type interrupted struct {
-	engine.Store
+	store.Store
 	after int
 }
 
-func (s *interrupted) Commit(ctx context.Context, c engine.Commit) error {
+func (s *interrupted) Commit(ctx context.Context, c store.Commit) error {
 	if s.after--; s.after < 0 {
 		return errors.New("out of order")
 	}

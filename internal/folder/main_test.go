@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/folder"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/testdata"
@@ -59,7 +60,7 @@ var (
 type house struct {
 	*engine.Engine
 	t     testing.TB
-	store engine.Store
+	store store.Store
 	clock time.Time
 	ids   int
 }
@@ -70,9 +71,9 @@ func newHouse(t testing.TB, key string) *house {
 	return newHouseOn(t, key, memstore.New())
 }
 
-func newHouseOn(t testing.TB, key string, store engine.Store) *house {
+func newHouseOn(t testing.TB, key string, db store.Store) *house {
 	t.Helper()
-	h := &house{t: t, store: store, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	h := &house{t: t, store: db, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	compiler := validators.NewCompiler(pool(), validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler})
 	if err != nil {
@@ -152,7 +153,7 @@ func (h *house) load(id string) record.Instance {
 func (h *house) events(id string) []record.Event {
 	h.t.Helper()
 	var out []record.Event
-	for ev, err := range h.store.Events(context.Background(), engine.EventQuery{Instance: id}) {
+	for ev, err := range h.store.Events(context.Background(), store.EventQuery{Instance: id}) {
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -164,11 +165,11 @@ func (h *house) events(id string) []record.Event {
 // sound checks that every history verifies and folds to what the store says.
 func (h *house) sound() {
 	h.t.Helper()
-	for inst, err := range h.store.Instances(context.Background(), engine.InstanceQuery{}) {
+	for inst, err := range h.store.Instances(context.Background(), store.InstanceQuery{}) {
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		events := h.store.Events(context.Background(), engine.EventQuery{Instance: inst.ID})
+		events := h.store.Events(context.Background(), store.EventQuery{Instance: inst.ID})
 		if err := record.Verify(events); err != nil {
 			h.t.Errorf("%s: %v", inst.ID, err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -119,7 +120,7 @@ func TestRequestsComeThrough(t *testing.T) {
 	})
 	yes, least, most := true, 0.125, 1.0
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("", 2*60*60))
-	ask := engine.DecisionsRequest{Cursor: "7", Limit: 3, Query: engine.DecisionQuery{
+	ask := engine.DecisionsRequest{Cursor: "7", Limit: 3, Query: store.DecisionQuery{
 		Workflow: "a&b", Instance: "wf 1", Owner: "o", Principal: "p", Action: "ä/ö", Outcome: judge.Approve, DecidedBy: judge.LayerModel,
 		Assurance: judge.AssuranceLLM, Code: "c", Degraded: &yes, MinConfidence: &least, MaxConfidence: &most, Since: at, Until: at,
 		Kinds: []record.Kind{"started", "refused"}, Text: "x + y",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 )
 
@@ -22,8 +23,8 @@ type countedStore struct {
 	read atomic.Int64
 }
 
-func (s *countedStore) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
-	return func(yield func(engine.PlacedEvent, error) bool) {
+func (s *countedStore) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
+	return func(yield func(store.PlacedEvent, error) bool) {
 		for ev, err := range s.Store.EventsAfter(ctx, q) {
 			s.read.Add(1)
 			if !yield(ev, err) {
@@ -33,9 +34,9 @@ func (s *countedStore) EventsAfter(ctx context.Context, q engine.TailQuery) iter
 	}
 }
 
-func newAPIOn(t testing.TB, store engine.Store, options ...func(*httpapi.Config)) *api {
+func newAPIOn(t testing.TB, db store.Store, options ...func(*httpapi.Config)) *api {
 	t.Helper()
-	e := newEngine(t, func(c *engine.Config) { c.Store = store })
+	e := newEngine(t, func(c *engine.Config) { c.Store = db })
 	cfg := httpapi.Config{Engine: e, Logger: slog.New(slog.DiscardHandler)}
 	for _, o := range options {
 		o(&cfg)
@@ -50,8 +51,8 @@ func newAPIOn(t testing.TB, store engine.Store, options ...func(*httpapi.Config)
 // However many streams are open, an event is read once for all of them; when the last one
 // ends, nothing is read any longer.
 func TestStreamsShareOneReader(t *testing.T) {
-	store := &countedStore{Store: memstore.New()}
-	a := newAPIOn(t, store, func(c *httpapi.Config) { c.MaxStreams = 30 })
+	db := &countedStore{Store: memstore.New()}
+	a := newAPIOn(t, db, func(c *httpapi.Config) { c.MaxStreams = 30 })
 	a.define(operator, paper)
 	s := a.server()
 	var streams []*sse
@@ -78,7 +79,7 @@ func TestStreamsShareOneReader(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := store.read.Load(); got != events {
+	if got := db.read.Load(); got != events {
 		t.Errorf("%d events were read for %d streams, want %d", got, len(streams), events)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
@@ -48,22 +49,22 @@ func BenchmarkAdvanceOverStdio(b *testing.B) {
 	})
 	b.Run("advance, memory", func(b *testing.B) { advances(b, memstore.New()) })
 	b.Run("advance, SQLite", func(b *testing.B) {
-		store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
+		db, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
 		if err != nil {
 			b.Fatal(err)
 		}
-		advances(b, store)
+		advances(b, db)
 	})
 }
 
-func advances(b *testing.B, store engine.Store) {
+func advances(b *testing.B, db store.Store) {
 	b.Helper()
 	compiler := validators.NewCompiler(pool(), validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler})
 	if err != nil {
 		b.Fatal(err)
 	}
-	e, err := engine.New(engine.Config{Store: store, Judge: pipeline, Compiler: compiler, Digester: record.NewDigester(make([]byte, 32))})
+	e, err := engine.New(engine.Config{Store: db, Judge: pipeline, Compiler: compiler, Digester: record.NewDigester(make([]byte, 32))})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func advances(b *testing.B, store engine.Store) {
 		b.Fatal(err)
 	}
 	advancesOver(b, e, start.ID)
-	if err := store.Close(); err != nil {
+	if err := db.Close(); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
@@ -55,11 +56,11 @@ func BenchmarkAdvanceOverHTTP(b *testing.B) {
 	})
 	run("advance, memory", func(b *testing.B) (url, call string) { return loopOverHTTP(b, memstore.New()) })
 	run("advance, SQLite", func(b *testing.B) (url, call string) {
-		store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
+		db, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
 		if err != nil {
 			b.Fatal(err)
 		}
-		return loopOverHTTP(b, store)
+		return loopOverHTTP(b, db)
 	})
 }
 
@@ -67,10 +68,10 @@ func advanceCall(id string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":"` + id + `","action":"again","data":{"n":1}}}}`
 }
 
-func loopOverHTTP(b *testing.B, store engine.Store) (url, call string) {
+func loopOverHTTP(b *testing.B, db store.Store) (url, call string) {
 	b.Helper()
 	b.Cleanup(func() {
-		if err := store.Close(); err != nil {
+		if err := db.Close(); err != nil {
 			b.Error(err)
 		}
 	})
@@ -79,7 +80,7 @@ func loopOverHTTP(b *testing.B, store engine.Store) (url, call string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e, err := engine.New(engine.Config{Store: store, Judge: pipeline, Compiler: compiler, Digester: record.NewDigester(make([]byte, 32))})
+	e, err := engine.New(engine.Config{Store: db, Judge: pipeline, Compiler: compiler, Digester: record.NewDigester(make([]byte, 32))})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
@@ -83,11 +84,11 @@ func (w *wire) quiet() {
 }
 
 // stores are a file that two processes could have open, and memory that two engines share.
-func stores(t *testing.T) map[string][2]engine.Store {
+func stores(t *testing.T) map[string][2]store.Store {
 	t.Helper()
 	memory := memstore.New()
 	path := filepath.Join(t.TempDir(), "gavel.db")
-	var files [2]engine.Store
+	var files [2]store.Store
 	for i := range files {
 		s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
 		if err != nil {
@@ -100,14 +101,14 @@ func stores(t *testing.T) map[string][2]engine.Store {
 		})
 		files[i] = s
 	}
-	return map[string][2]engine.Store{"memory": {memory, memory}, "file": files}
+	return map[string][2]store.Store{"memory": {memory, memory}, "file": files}
 }
 
 // A reviewer in another process decides, and the agent's client hears of it.
 func TestUpdatesOfAnotherProcess(t *testing.T) {
 	for name, both := range stores(t) {
 		t.Run(name, func(t *testing.T) {
-			at := func(s engine.Store) func(*engine.Config) {
+			at := func(s store.Store) func(*engine.Config) {
 				return func(c *engine.Config) { c.Store, c.NewID, c.Now = s, nil, nil }
 			}
 			ours, theirs := newEngine(t, withReviews, at(both[0])), newEngine(t, withReviews, at(both[1]))
@@ -168,8 +169,8 @@ func (s *tailed) LastPosition(ctx context.Context) (int64, error) {
 	return s.Store.LastPosition(ctx)
 }
 
-func (s *tailed) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[engine.PlacedEvent, error] {
-	return func(yield func(engine.PlacedEvent, error) bool) {
+func (s *tailed) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
+	return func(yield func(store.PlacedEvent, error) bool) {
 		for ev, err := range s.Store.EventsAfter(ctx, q) {
 			s.read.Add(1)
 			if !yield(ev, err) {
@@ -179,7 +180,7 @@ func (s *tailed) EventsAfter(ctx context.Context, q engine.TailQuery) iter.Seq2[
 	}
 }
 
-func on(s engine.Store) func(*engine.Config) { return func(c *engine.Config) { c.Store = s } }
+func on(s store.Store) func(*engine.Config) { return func(c *engine.Config) { c.Store = s } }
 
 // A store that fails for a while costs nothing but that while.
 func TestUpdatesAfterFailures(t *testing.T) {
@@ -254,7 +255,7 @@ func TestSubscriptionsShareOneReader(t *testing.T) {
 		}
 	}
 	events := int64(0)
-	for _, err := range s.Events(t.Context(), engine.EventQuery{Instance: id}) {
+	for _, err := range s.Events(t.Context(), store.EventQuery{Instance: id}) {
 		if err != nil {
 			t.Fatal(err)
 		}

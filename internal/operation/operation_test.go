@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
@@ -91,7 +92,7 @@ func TestBindTool(t *testing.T) {
 		{operation.History, `{"id":"wf-1","afterSeq":3,"revision":2}`, operation.History, &engine.HistoryRequest{ID: "wf-1", AfterSeq: 3, Until: engine.When{Revision: 2}}},
 		{
 			operation.History, `{"id":"wf-1","limit":5,"minConfidence":0.5,"degraded":true,"outcome":"reject","since":"2026-01-02T15:04:05Z"}`, operation.Decisions,
-			&engine.DecisionsRequest{Limit: 5, Query: engine.DecisionQuery{Instance: "wf-1", MinConfidence: &half, Degraded: &yes, Outcome: judge.Reject, Since: at}},
+			&engine.DecisionsRequest{Limit: 5, Query: store.DecisionQuery{Instance: "wf-1", MinConfidence: &half, Degraded: &yes, Outcome: judge.Reject, Since: at}},
 		},
 		{operation.Reviews, `{"reviewId":"rev-1"}`, operation.Review, &operation.IDRequest{ID: "rev-1"}},
 		{operation.Reviews, `{"workflowId":"wf-1","reviewId":null}`, operation.Reviews, &engine.ReviewsRequest{WorkflowID: "wf-1"}},
@@ -165,7 +166,7 @@ func TestBindQuery(t *testing.T) {
 	}
 	no, most := false, 0.25
 	got, err := bind("instance=wf-1&kind=started&kind=refused&degraded=false&maxConfidence=0.25&limit=7&outcome=")
-	want := engine.DecisionsRequest{Limit: 7, Query: engine.DecisionQuery{Instance: "wf-1", Kinds: got.Query.Kinds, Degraded: &no, MaxConfidence: &most}}
+	want := engine.DecisionsRequest{Limit: 7, Query: store.DecisionQuery{Instance: "wf-1", Kinds: got.Query.Kinds, Degraded: &no, MaxConfidence: &most}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" || len(got.Query.Kinds) != 2 || got.Query.Kinds[1] != "refused" {
 		t.Errorf("%v %s %v", err, diff, got.Query.Kinds)
 	}

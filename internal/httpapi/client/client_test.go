@@ -24,6 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
@@ -200,7 +201,7 @@ func TestSameAsEngine(t *testing.T) {
 		{agent, ask(operation.Instances, engine.InstancesRequest{Workflow: "paper", State: "reviewing", Status: record.Running, Limit: 3})},
 		{agent, ask(operation.History, engine.HistoryRequest{ID: id, AfterSeq: 1, Limit: 2, Until: engine.When{Revision: 2}})},
 		{operator, ask(operation.Timeline, engine.HistoryRequest{ID: id})},
-		{agent, ask(operation.Decisions, engine.DecisionsRequest{Limit: 3, Query: engine.DecisionQuery{
+		{agent, ask(operation.Decisions, engine.DecisionsRequest{Limit: 3, Query: store.DecisionQuery{
 			Workflow: "paper", Degraded: new(bool), MaxConfidence: &least, Since: at, Kinds: []record.Kind{record.Refused, record.Advanced},
 		}})},
 		{agent, ask(operation.Decisions, engine.DecisionsRequest{Cursor: "not a cursor"})},
@@ -233,8 +234,8 @@ func TestMistakes(t *testing.T) {
 	s := httptest.NewServer(handler(t, e))
 	defer s.Close()
 	for path, do := range map[string]step{
-		"/outcome":       ask(operation.Decisions, engine.DecisionsRequest{Query: engine.DecisionQuery{Outcome: "maybe"}}),
-		"/minConfidence": ask(operation.Decisions, engine.DecisionsRequest{Query: engine.DecisionQuery{MinConfidence: new(7.0)}}),
+		"/outcome":       ask(operation.Decisions, engine.DecisionsRequest{Query: store.DecisionQuery{Outcome: "maybe"}}),
+		"/minConfidence": ask(operation.Decisions, engine.DecisionsRequest{Query: store.DecisionQuery{MinConfidence: new(7.0)}}),
 		"/limit":         ask(operation.Instances, engine.InstancesRequest{Limit: 501}),
 		"/status":        ask(operation.Reviews, engine.ReviewsRequest{Status: "maybe"}),
 	} {

@@ -1,4 +1,4 @@
-package engine
+package store
 
 import (
 	"context"
@@ -59,11 +59,11 @@ type Anchorer interface {
 	// AddAnchor appends anchor a.Number, which must be the highest present one plus 1;
 	// else ErrConflict. So is the first one where the beginning of a history was removed
 	// above the position a.Seen: its heads may be of before.
-	AddAnchor(ctx context.Context, a StoredAnchor) error
+	AddAnchor(ctx context.Context, a Anchor) error
 	// Anchors lists anchors above a number, oldest first.
-	Anchors(ctx context.Context, after int64) iter.Seq2[StoredAnchor, error]
+	Anchors(ctx context.Context, after int64) iter.Seq2[Anchor, error]
 	// LastAnchor returns the one with the highest number. ErrNotFound.
-	LastAnchor(ctx context.Context) (StoredAnchor, error)
+	LastAnchor(ctx context.Context) (Anchor, error)
 	// LastPosition is that of the newest event: how many were ever committed. 0 is none.
 	LastPosition(ctx context.Context) (int64, error)
 	// Heads lists where the instances stand that have an event above a position, by id;
@@ -71,8 +71,8 @@ type Anchorer interface {
 	Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error]
 }
 
-// StoredAnchor is one anchor at rest.
-type StoredAnchor struct {
+// Anchor is one anchor at rest.
+type Anchor struct {
 	Number int64     `json:"number"` // from 1
 	At     time.Time `json:"at"`
 	// Note is the signed text (C2SP tlog-checkpoint form); what it says is the engine's

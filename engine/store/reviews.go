@@ -1,4 +1,4 @@
-package engine
+package store
 
 import (
 	"encoding/json"
@@ -8,10 +8,10 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// StoredReview is a review at rest: what a person needs to resolve it. It is
+// Review is a review at rest: what a person needs to resolve it. It is
 // written in the transaction of the events that open and end it (Commit.Reviews),
 // and bound to them by Digest: a row that was changed resolves nothing.
-type StoredReview struct {
+type Review struct {
 	ID     string              `json:"id"` // "rev-" and a UUIDv7
 	Status record.ReviewStatus `json:"status"`
 

@@ -1,4 +1,10 @@
-package engine
+// Package store is what the engine asks of whatever keeps its definitions, instances,
+// events and reviews: the interface Store, its errors, its rows and its queries, and the
+// matching that every driver does alike.
+//
+// A driver imports this package and engine/record, nothing else of this module. It stores
+// and returns rows; it never judges, authorises or hashes. engine/storetest checks it.
+package store
 
 import (
 	"context"
@@ -39,11 +45,11 @@ type Store interface {
 	// AddDefinition appends version d.Version of d.Name, which must be the highest
 	// present one plus 1, at the place of its seal, which must be the highest of all
 	// rules plus 1, or 0 for none; else ErrConflict.
-	AddDefinition(ctx context.Context, d StoredDefinition) error
+	AddDefinition(ctx context.Context, d Definition) error
 	// Definition returns one version, or the newest for version 0. ErrNotFound.
-	Definition(ctx context.Context, name string, version int) (StoredDefinition, error)
+	Definition(ctx context.Context, name string, version int) (Definition, error)
 	// Definitions lists the newest version of each, by name, without documents.
-	Definitions(ctx context.Context) ([]StoredDefinition, error)
+	Definitions(ctx context.Context) ([]Definition, error)
 	// DefinitionNames lists the names alone, in order.
 	DefinitionNames(ctx context.Context) ([]string, error)
 
@@ -81,9 +87,9 @@ type Store interface {
 	Instances(ctx context.Context, q InstanceQuery) iter.Seq2[record.Instance, error]
 
 	// Review returns one review. ErrNotFound.
-	Review(ctx context.Context, id string) (StoredReview, error)
+	Review(ctx context.Context, id string) (Review, error)
 	// Reviews lists reviews as the query says. The iterator sees a consistent state.
-	Reviews(ctx context.Context, q ReviewQuery) iter.Seq2[StoredReview, error]
+	Reviews(ctx context.Context, q ReviewQuery) iter.Seq2[Review, error]
 
 	// Refusals counts the refusals with a guard key at or after a time.
 	Refusals(ctx context.Context, guard string, since time.Time) (int, error)
@@ -97,8 +103,8 @@ type Store interface {
 	Close() error
 }
 
-// StoredDefinition is one version of a definition at rest.
-type StoredDefinition struct {
+// Definition is one version of a definition at rest.
+type Definition struct {
 	Name    string `json:"name"`
 	Version int    `json:"version"` // from 1
 	Hash    string `json:"hash"`    // workflow.Definition.Hash
@@ -110,6 +116,18 @@ type StoredDefinition struct {
 	CreatedAt time.Time `json:"createdAt"`
 	// Seal covers all but the document, for which Hash stands.
 	Seal record.RuleSeal `json:"seal,omitzero"`
+}
+
+// CheckDocument fails where the document is not the definition that Name and Hash say.
+func (d Definition) CheckDocument() error {
+	parsed, err := workflow.Parse(d.Name, d.Document)
+	if err != nil {
+		return err
+	}
+	if parsed.Hash != d.Hash || parsed.Name != d.Name {
+		return errors.New("it is not what its hash says")
+	}
+	return nil
 }
 
 // JudgeConfig is one judge-config revision beside a definition.
@@ -140,7 +158,7 @@ type Commit struct {
 	// Lesson is written with the events; nil for none.
 	Lesson *Lesson
 	// Reviews are written with the events, each replacing the one with its ID.
-	Reviews []StoredReview
+	Reviews []Review
 	// Unanchored makes a Truncate an ErrConflict where the store has an anchor: whoever
 	// removes without the key looked for one before, and may have been overtaken.
 	Unanchored bool

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// Rule is a version of a definition or a revision of a judge configuration: exactly
+// one of them is set. All rules of a store are one chain in the order in which they
+// were made (record.RuleSeal).
+type Rule struct {
+	Definition *Definition // without its document, for which its hash stands
+	Config     *JudgeConfig
+}
+
+// RuleHead is where the chain of rules ends.
+type RuleHead struct {
+	// Place and Hash are those of the rule with the highest place; zero when there is none.
+	Place int64
+	Hash  string
+	// Unsealed counts the rules without a place.
+	Unsealed int64
+}
+
+func (d Definition) Parts() []string {
+	return []string{
+		"definition", d.Name, strconv.Itoa(d.Version), d.Hash, d.Owner, strconv.FormatBool(d.Operator), strconv.FormatInt(d.CreatedAt.UnixNano(), 10),
+	}
+}
+
+func (c JudgeConfig) Parts() []string {
+	settings, err := json.Marshal(c.Settings)
+	if err != nil { // numbers are finite, see checkSettings
+		settings = []byte(err.Error())
+	}
+	return []string{
+		"judge-config", c.Workflow, strconv.Itoa(c.Revision), c.Hash, c.Principal, c.Role, c.Scope, string(settings), strconv.FormatInt(c.At.UnixNano(), 10),
+	}
+}
+
+// Parts are what the seal covers: all but the document, for which its hash stands.
+func (r Rule) Parts() []string {
+	if r.Config != nil {
+		return r.Config.Parts()
+	}
+	return r.Definition.Parts()
+}
+
+// Seal is the rule's.
+func (r Rule) Seal() record.RuleSeal {
+	if r.Config != nil {
+		return r.Config.Seal
+	}
+	return r.Definition.Seal
+}
+
+// workflow is the name that the rule is for.
+func (r Rule) Workflow() string {
+	if r.Config != nil {
+		return r.Config.Workflow
+	}
+	return r.Definition.Name
+}
+
+// number is the version or revision.
+func (r Rule) Number() int {
+	if r.Config != nil {
+		return r.Config.Revision
+	}
+	return r.Definition.Version
+}
+
+func (r Rule) String() string {
+	if r.Config != nil {
+		return fmt.Sprintf("revision %d of the judge configuration of %s", r.Config.Revision, r.Config.Workflow)
+	}
+	return fmt.Sprintf("version %d of the definition %s", r.Definition.Version, r.Definition.Name)
+}
+
+// UnsealedRules asks Store.Rules for all rules, beginning with those without a place.
+const UnsealedRules = -1
