@@ -3,6 +3,7 @@ package operation
 import (
 	"encoding/json"
 	"fmt"
+	"go/token"
 	"net/http"
 	"reflect"
 	"slices"
@@ -248,7 +249,7 @@ func (a *About) place(r *Route, f *Field) Place {
 // findField finds a field by its name in Go or, in any case of letters, that in JSON:
 // among the type's own and promoted ones first, then in those that are structs.
 func findField(t reflect.Type, name, json string) (reflect.StructField, bool) {
-	match := func(s string) bool { return strings.EqualFold(s, orElse(name, json)) }
+	match := func(s string) bool { return token.IsExported(s) && strings.EqualFold(s, orElse(name, json)) }
 	if f, ok := t.FieldByNameFunc(match); ok {
 		return f, true
 	}

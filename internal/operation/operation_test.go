@@ -108,8 +108,8 @@ func TestBindTool(t *testing.T) {
 			t.Errorf("%s: %v, and it means %v", c.raw, err, op)
 			continue
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s: %s", c.raw, diff)
+		if !reflect.DeepEqual(c.want, got) { // requests have unexported fields, too
+			t.Errorf("%s: %+v, want %+v", c.raw, got, c.want)
 		}
 	}
 }
