@@ -226,7 +226,7 @@ func move(ev *record.Event, d *record.Decision, j judgement) {
 	ev.To = j.verdict.Target
 	ev.Status = statusIn(j.loaded.def, ev.To)
 	ev.Patch = j.question.Data.Raw()
-	ev.Foresee(j.inst.Context, j.question.Merged.Raw())
+	ev.SetMerged(j.inst.Context, j.question.Merged.Raw())
 	if s, ok := j.loaded.def.States[ev.From]; ok {
 		if t, ok := s.Transitions[ev.Action]; ok {
 			ev.Freezes = t.Freezes

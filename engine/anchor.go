@@ -104,7 +104,7 @@ func (e *Engine) anchorOnce(ctx context.Context, db store.Anchorer) (AnchorResul
 		Time: e.now(), Events: counted,
 	}
 	if last.note != "" {
-		next.Previous = record.NoteHash(last.note)
+		next.Previous = record.HashNote(last.note)
 	}
 	note, err := e.cfg.Anchors.Sign(next.Text())
 	if err != nil {
@@ -190,7 +190,7 @@ func lastAnchor(ctx context.Context, db store.Anchorer) (anchored, record.Tree, 
 	case err != nil:
 		return anchored{}, record.Tree{}, storeError("read the last anchor", err)
 	}
-	text, err := record.NoteText(stored.Note)
+	text, err := record.ReadNoteText(stored.Note)
 	if err != nil {
 		return anchored{}, record.Tree{}, damagedAnchors(err)
 	}

@@ -65,7 +65,7 @@ func TestAnchorsCoverWhatMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, err := record.ParseAnchor(text)
-	if err != nil || said.Size != 4 || said.Number != 3 || said.Previous != record.NoteHash(one.Note) || said.Origin != "gavel-test" || !said.Time.Equal(two.At) {
+	if err != nil || said.Size != 4 || said.Number != 3 || said.Previous != record.HashNote(one.Note) || said.Origin != "gavel-test" || !said.Time.Equal(two.At) {
 		t.Errorf("%+v, %v", said, err)
 	}
 	var notes []string
@@ -177,7 +177,7 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 	key := newSigner(t)
 	for name, change := range map[string]func(*record.Anchor){
 		"nothing":                func(*record.Anchor) {},
-		"another anchor before":  func(a *record.Anchor) { a.Previous = record.NoteHash("x") },
+		"another anchor before":  func(a *record.Anchor) { a.Previous = record.HashNote("x") },
 		"none before":            func(a *record.Anchor) { a.Previous = "" },
 		"another number":         func(a *record.Anchor) { a.Number = 3 },
 		"another time":           func(a *record.Anchor) { a.Time = a.Time.Add(1) },
@@ -197,7 +197,7 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := record.Anchor{
-			Origin: key.Name(), Size: tree.Size(), Root: tree.Root(), Number: 2, Previous: record.NoteHash(one.Note), Time: one.At, Events: one.Events,
+			Origin: key.Name(), Size: tree.Size(), Root: tree.Root(), Number: 2, Previous: record.HashNote(one.Note), Time: one.At, Events: one.Events,
 		}
 		change(&said)
 		note, err := key.Sign(said.Text())

@@ -33,7 +33,7 @@ type Compiler interface {
 	Compile(ctx context.Context, caller string, owner validators.Owner, c validators.Checks) (*validators.Set, []validators.Problem, error)
 }
 
-// Reader answers the request of a workflow.Reading where a hostile document can do no harm;
+// Reader answers the request of a workflow.LintRequest where a hostile document can do no harm;
 // *script.Pool implements it. An error that wraps validators.ErrNoReader leaves the
 // document to this process.
 type Reader interface {

@@ -72,7 +72,7 @@ func (e *Engine) lint(ctx context.Context, p Principal, req DefineRequest) (*wor
 			Hint: "Make the two the same.",
 		}
 	case elsewhere:
-		issues, err = d.LintParsed(ctx, options, issues)
+		issues, err = d.FinishLint(ctx, options, issues)
 	default:
 		issues, err = d.Lint(ctx, options)
 	}
@@ -100,7 +100,7 @@ func (e *Engine) readHere(p Principal, req DefineRequest) (*workflow.Definition,
 		return nil, &Error{Code: CodeInvalidDefinition, Message: err.Error(), Err: err}
 	}
 	if p.Role != RoleOperator {
-		if issues := d.Exceeded(e.ledger.quotas.Load().bounds()); len(issues) > 0 {
+		if issues := d.CheckBounds(e.ledger.quotas.Load().bounds()); len(issues) > 0 {
 			return nil, invalidDefinition(issues)
 		}
 	}
@@ -116,8 +116,8 @@ func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineReque
 	if len(req.Document) > workflow.MaxDefinition {
 		return nil, nil, validators.ErrNoReader // refused for its length, which costs nothing
 	}
-	r := workflow.Reading{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
-	request, err := r.Request()
+	r := workflow.LintRequest{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
+	request, err := r.Encode()
 	if err != nil {
 		return nil, nil, internal("encode a definition", err)
 	}
@@ -128,7 +128,7 @@ func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineReque
 	if err != nil {
 		return nil, nil, err
 	}
-	d, issues, err := r.Parsed(answer)
+	d, issues, err := r.ParseAnswer(answer)
 	if err != nil {
 		return nil, nil, internal("read a definition in the sandbox", err)
 	}

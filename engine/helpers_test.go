@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(workflow.Read)
+	worker.Main(workflow.AnswerLintRequest)
 	if raceDetector { // histories of one goroutine: a sample will do, unless a flag says otherwise
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)

@@ -287,7 +287,7 @@ func (m *migration) examine(ctx context.Context, inst record.Instance) (Instance
 	if name, ok := m.req.States[inst.State]; ok {
 		out.NewState = name
 	}
-	facts := record.Renamed(inst.Facts, m.req.States)
+	facts := record.RenameVisits(inst.Facts, m.req.States)
 	why, err := m.e.unfit(ctx, m.p, m.to, out.NewState, facts, inst)
 	if err != nil {
 		return InstanceMigration{}, err
@@ -298,7 +298,7 @@ func (m *migration) examine(ctx context.Context, inst record.Instance) (Instance
 	}
 	out.Outcome = Migrated
 	out.Completes = statusIn(m.to.def, out.NewState) == record.Complete
-	out.Blocked = m.to.def.Blocked(out.NewState, facts)
+	out.Blocked = m.to.def.BlockedStates(out.NewState, facts)
 	for _, open := range inst.Facts.Reviews {
 		out.Stale = append(out.Stale, open.ID)
 	}
@@ -315,7 +315,7 @@ func (e *Engine) unfit(ctx context.Context, p Principal, l loaded, state string,
 		}
 		return why, nil
 	}
-	entry := l.def.Entry(state, facts)
+	entry := l.def.EntryCandidate(state, facts)
 	findings := entry.Unmet
 	if len(entry.Entry.RequiredFields) > 0 || len(entry.Entry.Schema) > 0 {
 		set, problems, err := e.cfg.Compiler.Compile(ctx, p.ID, l.owner(), entry.Entry)
@@ -330,7 +330,7 @@ func (e *Engine) unfit(ctx context.Context, p Principal, l loaded, state string,
 		if err != nil {
 			return "", judgeError(err)
 		}
-		findings = slices.Concat(findings, set.Fields(held), report.Findings)
+		findings = slices.Concat(findings, set.CheckFields(held), report.Findings)
 	}
 	return objection(state, findings), nil
 }

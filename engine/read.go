@@ -44,7 +44,7 @@ func (e *Engine) status(ctx context.Context, p Principal, inst record.Instance, 
 // unserved warns of a definition that asks a model that nobody configured.
 func (e *Engine) unserved(d *workflow.Definition, overlays []workflow.Overlay) []string {
 	const then = "moves that ask for it are decided as onJudgeUnavailable says."
-	asked := d.AsksModels(overlays)
+	asked := d.RequiredModels(overlays)
 	if len(asked) > 0 && len(e.cfg.Models) == 0 {
 		return []string{"This workflow asks for the judgement of a model, and none is configured: " + then}
 	}

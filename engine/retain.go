@@ -300,7 +300,7 @@ func (r *retainer) survey(ctx context.Context, inst record.Instance) (surveyed, 
 			if out.floor, err = r.floorOf(ctx, ev); err != nil {
 				return out, err
 			}
-			chain = record.ChainFrom(out.floor)
+			chain = record.NewChainFrom(out.floor)
 		}
 		if err := chain.Add(ev); err != nil {
 			return out, err
@@ -394,7 +394,7 @@ func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole sur
 		return fmt.Errorf("%w: the fold ends at event %d", store.ErrConflict, floor.Seq)
 	}
 	ev := r.event(r.by, inst, record.Truncated)
-	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision, Floor: record.StateDigest(floor)}
+	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision, Floor: record.DigestState(floor)}
 	if key := r.cfg.Anchors; key != nil {
 		if ev.Truncation.Note, err = key.Sign(ev.Truncation.Text(inst.ID)); err != nil {
 			return internal("sign what is removed", err)

@@ -60,7 +60,7 @@ func (b *bench) whole(id string) record.Instance {
 			b.t.Fatalf("the floor of %s below event %d: %+v, %v", id, first.Seq, floor, err)
 		}
 	}
-	chain := record.ChainFrom(floor)
+	chain := record.NewChainFrom(floor)
 	for _, ev := range events {
 		if err := chain.Add(ev); err != nil {
 			b.t.Fatal(err)

@@ -118,13 +118,13 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 
 // undoOf and redoOf are what an undo and a redo would do at the end of a line; the
 // target is 0 when there is nothing.
-func undoOf(line record.Line) (move record.Move, target int64, kind record.Kind) {
-	move, _ = line.Last()
+func undoOf(line record.UndoHistory) (move record.Move, target int64, kind record.Kind) {
+	move, _ = line.LastMove()
 	return move, move.Before, record.Undone
 }
 
-func redoOf(line record.Line) (move record.Move, target int64, kind record.Kind) {
-	move, _ = line.Undone()
+func redoOf(line record.UndoHistory) (move record.Move, target int64, kind record.Kind) {
+	move, _ = line.LastUndone()
 	return move, move.Event.Revision, record.Redone
 }
 
@@ -179,17 +179,17 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 }
 
 // nothingToTurn says why there is nothing to undo or redo.
-func nothingToTurn(inst record.Instance, l loaded, p Principal, op Right, line record.Line) *Error {
+func nothingToTurn(inst record.Instance, l loaded, p Principal, op Right, line record.UndoHistory) *Error {
 	pos := position(inst, l, p)
 	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
 	switch {
 	case op == RightRedo:
 		out.Message, out.Hint = "No move was undone that could be made again.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
-	case line.Migrated() > 0:
+	case line.MigratedAt() > 0:
 		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", inst.Version)
 	case inst.Seq > lineReach:
 		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; no older one is undone.", lineReach)
-	case line.Begins() > 1:
+	case line.FirstRevision() > 1:
 		out.Message = "There is no move to undo: the history before was removed."
 	}
 	return out
@@ -206,12 +206,12 @@ const lineReach = 10_000
 
 // line is what can be undone and redone of an instance, as it was loaded: events that
 // were committed since are not on it.
-func (e *Engine) line(ctx context.Context, inst record.Instance) (record.Line, error) {
-	line, err := record.ReadLine(e.cfg.Store.Events(ctx, store.EventQuery{
+func (e *Engine) line(ctx context.Context, inst record.Instance) (record.UndoHistory, error) {
+	line, err := record.ReadUndoHistory(e.cfg.Store.Events(ctx, store.EventQuery{
 		Instance: inst.ID, Kinds: revising, AfterSeq: max(0, inst.Seq-lineReach), MaxRevision: inst.Revision,
 	}))
 	if err != nil {
-		return record.Line{}, storeError("read the history", err)
+		return record.UndoHistory{}, storeError("read the history", err)
 	}
 	return line, nil
 }
@@ -249,13 +249,13 @@ func (e *Engine) crosses(ctx context.Context, p Principal, inst record.Instance,
 		return err
 	}
 	why := ""
-	if inst.Seq > lineReach && (revision < line.Begins() || line.Lost()) {
+	if inst.Seq > lineReach && (revision < line.FirstRevision() || line.IsIncomplete()) {
 		why = fmt.Sprintf("what it takes back lies more than %d events behind", lineReach)
 	}
-	if revision < line.Migrated() {
+	if revision < line.MigratedAt() {
 		why = "an operator migrated the instance since"
 	}
-	for _, m := range line.Apart(revision) {
+	for _, m := range line.MovesBetween(revision) {
 		if effect := e.effect(m.Event); effect != "" {
 			why = fmt.Sprintf("the move %q had an effect outside: %s", m.Event.Action, effect)
 		}

@@ -67,7 +67,7 @@ func (c *anchorCheck) take(a store.Anchor) (heads []record.Head, ok bool) {
 		return nil, false
 	}
 	if c.req.Published != nil {
-		c.notes[a.Number] = record.NoteHash(a.Note)
+		c.notes[a.Number] = record.HashNote(a.Note)
 	}
 	before := c.last
 	c.last = anchored{a.Note, said}
@@ -83,7 +83,7 @@ func (c *anchorCheck) take(a store.Anchor) (heads []record.Head, ok bool) {
 	case before.note != "" && a.Number != before.said.Number+1:
 		c.lost = true
 		c.wrong(a.Number, "the anchors between anchor %d and anchor %d are missing", before.said.Number, a.Number)
-	case before.note != "" && said.Previous != record.NoteHash(before.note), a.Number == 1 && said.Previous != "":
+	case before.note != "" && said.Previous != record.HashNote(before.note), a.Number == 1 && said.Previous != "":
 		c.wrong(a.Number, "anchor %d was written behind another anchor than the one before it", a.Number)
 	}
 	return c.grow(a, said)
@@ -125,7 +125,7 @@ func (c *anchorCheck) grow(a store.Anchor, said record.Anchor) (heads []record.H
 
 // read returns what a note says, if one of the keys signed it.
 func (c *anchorCheck) read(note string) (record.Anchor, error) {
-	text, err := record.NoteText(note)
+	text, err := record.ReadNoteText(note)
 	if err == nil && len(c.req.Keys) > 0 {
 		text, err = record.OpenNote(note, c.req.Keys...)
 	}
@@ -234,7 +234,7 @@ func (c *anchorCheck) checkPublished() {
 			newest = said
 		}
 		stored, there := c.notes[said.Number]
-		if there && stored != record.NoteHash(note) && !told {
+		if there && stored != record.HashNote(note) && !told {
 			told = true
 			c.found(Problem{Anchor: said.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
 				"anchor %d was published with another text than the store has: an older store was put in place and used, or the anchor was edited", said.Number)})

@@ -124,7 +124,7 @@ func (h *historyCheck) behind(ctx context.Context, number int64) (e record.Event
 
 func (h *historyCheck) placeOf(e record.Event, number int64) place {
 	p := place{number: number, seq: e.Seq, hash: e.Hash, prev: e.PrevHash}
-	if err := record.Covered(e); err != nil {
+	if err := record.VerifyEvent(e); err != nil {
 		p.state, p.seq, p.how = placeUnsealed, number, clause(err)
 	} else if e.Instance != h.row.ID {
 		p.state, p.how = placeForeign, fmt.Sprintf("event %d of instance %s stands here", e.Seq, e.Instance)

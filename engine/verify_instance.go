@@ -164,7 +164,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 			h.found(BreakRow, 0, "the snapshot of revision %d says that it is of event %d", s.Revision, s.Seq)
 			return nil
 		}
-		h.snapshots[s.Seq] = record.StateDigest(s)
+		h.snapshots[s.Seq] = record.DigestState(s)
 		reported = false
 		h.floor, revision, above = &s, s.Revision-1, s.Seq
 	}
@@ -202,13 +202,13 @@ func (h *historyCheck) begin(ctx context.Context, first record.Event) error {
 		return err // the chain stays at the beginning, and breaks at once
 	}
 	h.shortened = said
-	h.chain = record.ChainFrom(record.Instance{ID: h.row.ID, Seq: said.UpTo, Revision: said.Revision, Head: said.Hash})
+	h.chain = record.NewChainFrom(record.Instance{ID: h.row.ID, Seq: said.UpTo, Revision: said.Revision, Head: said.Hash})
 	f := h.floor
 	switch {
 	case f == nil:
 		h.folding = false
 		h.found(BreakRow, first.Seq, "the snapshot that its history begins with since it was shortened is not there")
-	case f.Seq != said.UpTo || record.StateDigest(*f) != said.Floor:
+	case f.Seq != said.UpTo || record.DigestState(*f) != said.Floor:
 		h.folding = false
 		h.found(BreakRow, first.Seq, "the snapshot that its history begins with is not the one that the truncated event names")
 	default:
@@ -257,7 +257,7 @@ func (h *historyCheck) fold(ctx context.Context, e record.Event) {
 	}
 	if want, ok := h.snapshots[e.Seq]; ok {
 		delete(h.snapshots, e.Seq)
-		if record.StateDigest(next) != want {
+		if record.DigestState(next) != want {
 			h.found(BreakRow, e.Seq, "the snapshot of revision %d is not what the events lead to", next.Revision)
 		}
 	}

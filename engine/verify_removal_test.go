@@ -18,7 +18,7 @@ import (
 func (b *bench) forge(id string, upTo int64, change func(*record.Truncation)) {
 	b.t.Helper()
 	inst, floor := b.load(id), b.at(id, upTo)
-	cut := record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.StateDigest(floor)}
+	cut := record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.DigestState(floor)}
 	change(&cut)
 	sealed, next, err := record.Seal(inst, record.Event{
 		Kind: record.Truncated, Time: inst.UpdatedAt, Principal: operator.ID, Role: string(operator.Role), Truncation: &cut,
@@ -57,8 +57,8 @@ func TestVerifyFindsAForgedRemoval(t *testing.T) {
 		"with another key":       noted(t, newSigner(t), l.ids[0], same),
 		"note of another":        noted(t, l.key, l.ids[1], same),
 		"note of another cut":    noted(t, l.key, l.ids[0], func(cut *record.Truncation) { cut.UpTo, cut.Count = 2, 2 }),
-		"note of another floor":  noted(t, l.key, l.ids[0], func(cut *record.Truncation) { cut.Floor = record.NoteHash("x") }),
-		"note of another ending": noted(t, l.key, l.ids[0], func(cut *record.Truncation) { cut.Hash = record.NoteHash("x") }),
+		"note of another floor":  noted(t, l.key, l.ids[0], func(cut *record.Truncation) { cut.Floor = record.HashNote("x") }),
+		"note of another ending": noted(t, l.key, l.ids[0], func(cut *record.Truncation) { cut.Hash = record.HashNote("x") }),
 		"signed":                 noted(t, l.key, l.ids[0], same),
 	}
 	// The anchors name events 6 and 8: both are left, one is, none is.

@@ -222,7 +222,7 @@ func (f file) reanchor(key *record.Signer) {
 	if key == nil {
 		return
 	}
-	text, err := record.NoteText(f.ledger.notes[0])
+	text, err := record.ReadNoteText(f.ledger.notes[0])
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func (b *bench) at(id string, seq int64) record.Instance {
 func shortened(t testing.TB, b *bench, inst record.Instance, upTo int64, key *record.Signer) ([]record.Event, record.Instance) {
 	t.Helper()
 	floor := b.at(inst.ID, upTo)
-	cut := record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.StateDigest(floor)}
+	cut := record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.DigestState(floor)}
 	if key != nil {
 		note, err := key.Sign(cut.Text(inst.ID))
 		if err != nil {

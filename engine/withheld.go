@@ -32,7 +32,7 @@ func definitionView(known bool, l loaded, shared bool, overlays []workflow.Overl
 	if known {
 		return out, nil
 	}
-	open, cut, err := workflow.Withhold(l.stored.Document, withheld...)
+	open, cut, err := workflow.RemoveJudgeSettings(l.stored.Document, withheld...)
 	if err != nil {
 		return DefinitionView{}, internal(fmt.Sprintf("stored definition %s version %d does not parse", l.stored.Name, l.stored.Version), err)
 	}

@@ -73,10 +73,10 @@ func BenchmarkDecide(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			if found := set.Fields(c.Data); found != nil {
+			if found := set.CheckFields(c.Data); found != nil {
 				b.Fatal(found)
 			}
-			if found, err := set.Schema(b.Context(), c.Principal, c.Data); err != nil || len(found) > 0 {
+			if found, err := set.FindSchemaViolations(b.Context(), c.Principal, c.Data); err != nil || len(found) > 0 {
 				b.Fatal(err, found)
 			}
 		}

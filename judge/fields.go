@@ -21,7 +21,7 @@ func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
-	if missing := set.Fields(c.Data); len(missing) > 0 {
+	if missing := set.CheckFields(c.Data); len(missing) > 0 {
 		return structuralOpinion(LayerFields, missing), nil
 	}
 	passed := structuralOpinion(LayerFields, nil)

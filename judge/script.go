@@ -29,7 +29,7 @@ func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if c.Owner.Trusted {
 		in.Data, in.Context, in.Evidence = c.Data.Raw(), c.Context.Raw(), joinContents(c.Fetched, true)
 	}
-	reply, err := set.Script(ctx, in)
+	reply, err := set.RunScripts(ctx, in)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: run the scripts: %w", err)
 	}

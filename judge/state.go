@@ -34,7 +34,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 			fault.Findings = append(fault.Findings, findings...)
 			return *fault, nil
 		}
-		findings = append(findings, set.Fields(c.Merged)...)
+		findings = append(findings, set.CheckFields(c.Merged)...)
 		if report, err = set.CheckSchema(ctx, c.caller(), c.Merged); err != nil {
 			return Opinion{}, fmt.Errorf("judge: look at the context: %w", err)
 		}

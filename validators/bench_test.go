@@ -39,14 +39,14 @@ func BenchmarkFieldsAndSchema(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				f, _, err := c.Compile(b.Context(), "caller", owner, fields)
-				if err != nil || len(f.Fields(doc)) > 0 {
+				if err != nil || len(f.CheckFields(doc)) > 0 {
 					b.Fatal(err)
 				}
 				s, _, err := c.Compile(b.Context(), "caller", owner, schema)
 				if err != nil {
 					b.Fatal(err)
 				}
-				if found, err := s.Schema(b.Context(), "caller", doc); err != nil || len(found) > 0 {
+				if found, err := s.FindSchemaViolations(b.Context(), "caller", doc); err != nil || len(found) > 0 {
 					b.Fatal(found, err)
 				}
 			}

@@ -17,7 +17,7 @@ func TestBlankFields(t *testing.T) {
 	if err != nil || len(problems) > 0 {
 		t.Fatal(problems, err)
 	}
-	missing := func(value string) bool { return len(set.Fields(document.Known([]byte(`{"f":`+value+`}`)))) > 0 }
+	missing := func(value string) bool { return len(set.CheckFields(document.Known([]byte(`{"f":`+value+`}`)))) > 0 }
 	for _, blank := range []string{
 		`""`, `" "`, `"\t\n\r"`, `"\u0020"`, "\"\u00a0\"", "\"\u2003\"", "\"\u3000\"", `"\u0000"`, "\"\u007f\"", "\"\u00ad\"",
 		"\"\u200b\"", "\"\u200d\"", "\"\u2060\"", "\"\ufeff\"", "\"\u202e\"", `"\u200B\uFEFF"`, "\"\u2800\"", "\"\u3164\"", "\"\u115f\"", "\"\uffa0\"",

@@ -23,15 +23,15 @@ type entry struct {
 	problems []Problem
 }
 
-// eachOwner is the part of a cache that the checks of one owner may take.
-const eachOwner = 8
+// ownerShare is the part of a cache that the checks of one owner may take.
+const ownerShare = 8
 
 func newCache(bytes int) cache {
-	return cache{seed: maphash.MakeSeed(), kept: sharedcache.New[uint64, *entry](bytes, bytes/eachOwner)}
+	return cache{seed: maphash.MakeSeed(), kept: sharedcache.New[uint64, *entry](bytes, bytes/ownerShare)}
 }
 
-// key hashes everything that the compiled form depends on.
-func (c *cache) key(owner Owner, checks Checks) uint64 {
+// hashKey hashes everything that the compiled form depends on.
+func (c *cache) hashKey(owner Owner, checks Checks) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	// Lengths need not be told apart here: get compares.
@@ -73,11 +73,11 @@ func (c *cache) put(key uint64, e entry) {
 	if e.owner.Trusted {
 		owner = "operator"
 	}
-	c.kept.Put(key, owner, weight(e.checks), &e)
+	c.kept.Put(key, owner, estimateSize(e.checks), &e)
 }
 
-// weight is about what checks take in memory, compiled.
-func weight(c Checks) int {
+// estimateSize is about what checks take in memory, compiled.
+func estimateSize(c Checks) int {
 	bytes := 512 + 8*len(c.Schema)
 	for _, f := range c.RequiredFields {
 		bytes += 96 + 2*len(f)

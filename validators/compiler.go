@@ -103,11 +103,11 @@ func NewCompiler(runner script.Runner, o Options) *Compiler {
 // one. Where the sandbox is needed, it works for caller. The error is the sandbox's (ErrUnavailable) or ctx's: nothing was learnt
 // about the checks then.
 func (c *Compiler) Compile(ctx context.Context, caller string, owner Owner, checks Checks) (*Set, []Problem, error) {
-	key := c.cache.key(owner, checks)
+	key := c.cache.hashKey(owner, checks)
 	if set, problems, hit := c.cache.get(key, owner, checks); hit {
 		return set, problems, nil
 	}
-	checks = keep(checks)
+	checks = cloneChecks(checks)
 	set := &Set{owner: owner, runner: c.runner, validators: checks.Validators, routes: checks.Routes}
 	lasting := set.compileFields(checks.RequiredFields)
 	found, passing, err := c.compileSchema(ctx, caller, set, checks.Schema)
@@ -131,8 +131,8 @@ func (c *Compiler) Compile(ctx context.Context, caller string, owner Owner, chec
 	return set, append(lasting, passing...), nil
 }
 
-// keep copies what the Set and the cache hold on to.
-func keep(c Checks) Checks {
+// cloneChecks copies what the Set and the cache hold on to.
+func cloneChecks(c Checks) Checks {
 	return Checks{
 		RequiredFields: slices.Clone(c.RequiredFields),
 		Schema:         bytes.Clone(c.Schema),
@@ -165,7 +165,7 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 	switch {
 	case set.owner.Trusted && (simple || !sandboxed), !sandboxed && simple:
 		set.schema, err = schema.Compile(raw)
-		return schemaProblems(err), nil, nil
+		return newSchemaProblems(err), nil, nil
 	case !sandboxed:
 		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox to run in, and there is none: do not nest anyOf, oneOf, allOf, not or if within one another, and avoid recursive $ref and uniqueItems"}}, nil, nil
 	}
@@ -176,12 +176,12 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 	}
 	set.schemas, set.remote = runner, []script.Script{source}
 	for _, p := range found {
-		passing = append(passing, Problem{Part: PartSchema, Message: p.Message}.placed())
+		passing = append(passing, Problem{Part: PartSchema, Message: p.Message}.splitPath())
 	}
 	return nil, passing, nil
 }
 
-func schemaProblems(err error) []Problem {
+func newSchemaProblems(err error) []Problem {
 	if err == nil {
 		return nil
 	}
@@ -192,9 +192,9 @@ func schemaProblems(err error) []Problem {
 	return []Problem{p}
 }
 
-// placed takes the place out of a message that came as one text: it is the form
+// splitPath takes the place out of a message that came as one text: it is the form
 // of schema.CompileError.
-func (p Problem) placed() Problem {
+func (p Problem) splitPath() Problem {
 	rest, ok := strings.CutPrefix(p.Message, "at /")
 	if !ok {
 		return p

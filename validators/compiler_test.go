@@ -111,10 +111,10 @@ func TestWhereSchemasRun(t *testing.T) {
 				}
 				return
 			}
-			if len(problems) > 0 || !set.HasSchema() || set.Sandboxed() != c.there {
-				t.Fatalf("problems %v, sandboxed %v", problems, set.Sandboxed())
+			if len(problems) > 0 || !set.HasSchema() || set.IsSandboxed() != c.there {
+				t.Fatalf("problems %v, sandboxed %v", problems, set.IsSandboxed())
 			}
-			if _, err := set.Schema(t.Context(), "caller", document.Known([]byte(`{"a":1}`))); err != nil {
+			if _, err := set.FindSchemaViolations(t.Context(), "caller", document.Known([]byte(`{"a":1}`))); err != nil {
 				t.Fatal(err)
 			}
 			if got := len(both.docs) + both.asked(); (got > 0) != c.there {
@@ -241,7 +241,7 @@ func TestCacheKeepsWhatWasCompiled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := set.Schema(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || len(found) != 1 || found[0].Path != "/b" {
+	if found, err := set.FindSchemaViolations(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || len(found) != 1 || found[0].Path != "/b" {
 		t.Errorf("got %v, %v", found, err)
 	}
 }
@@ -277,7 +277,7 @@ func TestCompilerIsSafeForConcurrentUse(t *testing.T) {
 			for i := range 200 {
 				name := fmt.Sprintf("f%d", (g+i)%12)
 				set, _, err := c.Compile(t.Context(), "caller", operator, validators.Checks{RequiredFields: []string{name}, Schema: json.RawMessage(simple)})
-				if err != nil || len(set.Fields(document.Known([]byte(`{"a":1}`)))) != 1 {
+				if err != nil || len(set.CheckFields(document.Known([]byte(`{"a":1}`)))) != 1 {
 					t.Errorf("%v", err)
 					return
 				}
@@ -296,7 +296,7 @@ func TestScriptSendsEverythingInOneTrip(t *testing.T) {
 		t.Fatal(set, err)
 	}
 	in := validators.Input{Caller: "caller", Data: json.RawMessage(`{"d":1}`), Context: json.RawMessage(`{"c":1}`), Seed: 7}
-	if _, err := set.Script(t.Context(), in); err != nil {
+	if _, err := set.RunScripts(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
 	b := r.batches[0]
@@ -307,7 +307,7 @@ func TestScriptSendsEverythingInOneTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reply, err := none.Script(t.Context(), in); err != nil || reply.Route != -1 || len(r.batches) != 1 {
+	if reply, err := none.RunScripts(t.Context(), in); err != nil || reply.Route != -1 || len(r.batches) != 1 {
 		t.Errorf("without scripts: %+v, %v, %d trips", reply, err, len(r.batches))
 	}
 }

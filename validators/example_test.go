@@ -33,10 +33,10 @@ func Example() {
 		return
 	}
 	data := json.RawMessage(`{"comments": "fine", "score": 7}`)
-	for _, f := range set.Fields(document.Known(data)) {
+	for _, f := range set.CheckFields(document.Known(data)) {
 		fmt.Println(f.Code, f.Path, f.Message)
 	}
-	violations, err := set.Schema(context.Background(), "agent-7", document.Known(data))
+	violations, err := set.FindSchemaViolations(context.Background(), "agent-7", document.Known(data))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -44,7 +44,7 @@ func Example() {
 	for _, f := range violations {
 		fmt.Println(f.Code, f.Path, f.Message)
 	}
-	reply, err := set.Script(context.Background(), validators.Input{Caller: "agent-7", Data: data})
+	reply, err := set.RunScripts(context.Background(), validators.Input{Caller: "agent-7", Data: data})
 	if err != nil {
 		fmt.Println(err)
 		return

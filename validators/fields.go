@@ -36,11 +36,11 @@ func parseField(name string) (field, error) {
 	return field{name: name, tokens: slices.Collect(p.Tokens())}, nil
 }
 
-func pointer(tokens []string) string { return string(document.PointerOf(tokens...)) }
+func joinPointer(tokens []string) string { return string(document.PointerOf(tokens...)) }
 
-// Fields returns a finding per required field that doc (a JSON object) does not
+// CheckFields returns a finding per required field that doc (a JSON object) does not
 // have, or has as null or as a blank string, in the order of the definition.
-func (s *Set) Fields(doc document.JSON) []Finding {
+func (s *Set) CheckFields(doc document.JSON) []Finding {
 	if len(s.fields) == 0 {
 		return nil
 	}
@@ -58,15 +58,15 @@ func (s *Set) Fields(doc document.JSON) []Finding {
 
 // check looks a field up.
 func (f field) check(doc document.JSON) (Finding, bool) {
-	w := walk{value: doc}
+	w := fieldWalker{value: doc}
 	found := w.find(f)
 	blank := found && isBlank(w.value)
 	if found && !blank && w.value.Kind() != document.Null {
 		return Finding{}, false
 	}
-	w = walk{value: doc, traced: true} // again, to say where
+	w = fieldWalker{value: doc, traced: true} // again, to say where
 	w.find(f)
-	out := Finding{Code: CodeRequiredField, Path: w.path(f), Message: fmt.Sprintf("%q is required", f.name)}
+	out := Finding{Code: CodeRequiredField, Path: w.locate(f), Message: fmt.Sprintf("%q is required", f.name)}
 	switch {
 	case blank:
 		out.Message += " and is blank"
@@ -79,8 +79,8 @@ func (f field) check(doc document.JSON) (Finding, bool) {
 	return out, true
 }
 
-// walk goes from the document down to a field.
-type walk struct {
+// fieldWalker goes from the document down to a field.
+type fieldWalker struct {
 	value  document.JSON // the place reached
 	traced bool          // keep what follows
 	// taken are the tokens that led here.
@@ -90,9 +90,9 @@ type walk struct {
 }
 
 // find goes to a field and says whether there is something.
-func (w *walk) find(f field) bool {
+func (w *fieldWalker) find(f field) bool {
 	if f.tokens == nil {
-		return w.dotted(f.name)
+		return w.followDotted(f.name)
 	}
 	for _, t := range f.tokens {
 		if !w.step(t) {
@@ -103,7 +103,7 @@ func (w *walk) find(f field) bool {
 }
 
 // step goes one token further and says whether there is something.
-func (w *walk) step(token string) bool {
+func (w *fieldWalker) step(token string) bool {
 	next := w.value.At(token)
 	switch {
 	case next.Kind() != 0:
@@ -114,13 +114,13 @@ func (w *walk) step(token string) bool {
 		}
 		return true
 	case w.traced && w.value.Kind() == document.Object:
-		w.missed, w.near = token, nearest(w.value, token)
+		w.missed, w.near = token, findNearest(w.value, token)
 	}
 	return false
 }
 
-// dotted goes along a dotted path. At each level the longest key wins.
-func (w *walk) dotted(rest string) bool {
+// followDotted goes along a dotted path. At each level the longest key wins.
+func (w *fieldWalker) followDotted(rest string) bool {
 	for {
 		head := rest
 		for !w.step(head) {
@@ -137,23 +137,23 @@ func (w *walk) dotted(rest string) bool {
 	}
 }
 
-// path is the JSON pointer of the field: where it is, or where it should be.
-func (w *walk) path(f field) string {
+// locate is the JSON pointer of the field: where it is, or where it should be.
+func (w *fieldWalker) locate(f field) string {
 	if f.tokens != nil {
-		return pointer(f.tokens)
+		return joinPointer(f.tokens)
 	}
 	left := f.name
 	for _, t := range w.taken {
 		left = strings.TrimPrefix(strings.TrimPrefix(left, t), ".")
 	}
 	if left == "" {
-		return pointer(w.taken)
+		return joinPointer(w.taken)
 	}
-	return pointer(append(w.taken[:len(w.taken):len(w.taken)], strings.Split(left, ".")...))
+	return joinPointer(append(w.taken[:len(w.taken):len(w.taken)], strings.Split(left, ".")...))
 }
 
-// nearest is a key that was probably meant, "" when there is none.
-func nearest(object document.JSON, name string) string {
+// findNearest is a key that was probably meant, "" when there is none.
+func findNearest(object document.JSON, name string) string {
 	folded := foldName(name)
 	for key := range object.Members() {
 		if strings.EqualFold(foldName(key.Text()), folded) {

@@ -50,7 +50,7 @@ func TestFields(t *testing.T) {
 				t.Fatal(problems, err)
 			}
 			got := ""
-			for _, f := range set.Fields(document.Known([]byte(doc))) {
+			for _, f := range set.CheckFields(document.Known([]byte(doc))) {
 				if f.Code != CodeRequiredField {
 					t.Errorf("code %q", f.Code)
 				}
@@ -73,14 +73,14 @@ func TestFieldsKeepTheOrderOfTheDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, f := range set.Fields(document.Known([]byte(`{"a":1}`))) {
+	for _, f := range set.CheckFields(document.Known([]byte(`{"a":1}`))) {
 		got = append(got, f.Path)
 	}
 	if diff := cmp.Diff([]string{"/z", "/m"}, got); diff != "" {
 		t.Error(diff)
 	}
 	for _, doc := range []string{`[]`, `null`, `"x"`, ``, `{"a"`, `{"a":`, `{"a":1`, `{1}`} {
-		if got := set.Fields(document.Known([]byte(doc))); len(got) == 0 {
+		if got := set.CheckFields(document.Known([]byte(doc))); len(got) == 0 {
 			t.Errorf("%s has all fields", doc)
 		}
 	}
@@ -155,15 +155,15 @@ func TestFieldsAgreeWithDecoding(t *testing.T) {
 				break
 			}
 		}
-		f, err := parseField(pointer(tokens))
+		f, err := parseField(joinPointer(tokens))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := (&Set{fields: []field{f}}).Fields(document.Known(raw))
+		got := (&Set{fields: []field{f}}).CheckFields(document.Known(raw))
 		if missing := !there || want == nil || want == ""; missing != (len(got) == 1) {
-			t.Fatalf("%s in %s: got %v, want missing %v", pointer(tokens), raw, got, missing)
+			t.Fatalf("%s in %s: got %v, want missing %v", joinPointer(tokens), raw, got, missing)
 		}
-		if len(got) == 1 && got[0].Path != pointer(tokens) {
+		if len(got) == 1 && got[0].Path != joinPointer(tokens) {
 			t.Fatalf("path %q", got[0].Path)
 		}
 	})
@@ -177,7 +177,7 @@ func FuzzFields(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got := (&Set{fields: []field{parsed}}).Fields(document.Known([]byte(doc)))
+		got := (&Set{fields: []field{parsed}}).CheckFields(document.Known([]byte(doc)))
 		var top map[string]json.RawMessage
 		if json.Unmarshal([]byte(doc), &top) != nil || top == nil || strings.ContainsAny(name, "./") {
 			return

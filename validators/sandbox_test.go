@@ -43,8 +43,8 @@ func TestSameFindingsHereAndThere(t *testing.T) {
 		if err != nil || len(problems) > 0 {
 			t.Fatal(problems, err)
 		}
-		if set.Sandboxed() == owner.Trusted {
-			t.Fatalf("%s: sandboxed is %v", owner.ID, set.Sandboxed())
+		if set.IsSandboxed() == owner.Trusted {
+			t.Fatalf("%s: sandboxed is %v", owner.ID, set.IsSandboxed())
 		}
 		r, err := set.CheckSchema(t.Context(), "caller", document.Known(doc))
 		if err != nil {
@@ -97,8 +97,8 @@ func TestHostileSchemaCannotHurt(t *testing.T) {
 		}
 		doc := json.RawMessage(strings.Repeat(`{"a":`, 40) + `1` + strings.Repeat(`}`, 40))
 		r, err := set.CheckSchema(t.Context(), "caller", document.Known(doc))
-		if err != nil || !set.Sandboxed() {
-			t.Fatalf("sandboxed %v: %v", set.Sandboxed(), err)
+		if err != nil || !set.IsSandboxed() {
+			t.Fatalf("sandboxed %v: %v", set.IsSandboxed(), err)
 		}
 		if !r.Fault || r.Findings[0].Code != validators.CodeSchemaFault {
 			t.Errorf("got %+v", r)

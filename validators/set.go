@@ -47,8 +47,8 @@ func (s *Set) HasValidators() bool { return len(s.validators) > 0 }
 // HasRoutes reports whether conditions choose the target.
 func (s *Set) HasRoutes() bool { return len(s.routes) > 0 }
 
-// Sandboxed reports whether the schema is applied in the sandbox.
-func (s *Set) Sandboxed() bool { return len(s.remote) > 0 }
+// IsSandboxed reports whether the schema is applied in the sandbox.
+func (s *Set) IsSandboxed() bool { return len(s.remote) > 0 }
 
 // SchemaReport is what a schema says of a document.
 type SchemaReport struct {
@@ -61,8 +61,8 @@ type SchemaReport struct {
 	Unhardened []string
 }
 
-// Schema returns the findings of CheckSchema.
-func (s *Set) Schema(ctx context.Context, caller string, doc document.JSON) ([]Finding, error) {
+// FindSchemaViolations returns the findings of CheckSchema.
+func (s *Set) FindSchemaViolations(ctx context.Context, caller string, doc document.JSON) ([]Finding, error) {
 	r, err := s.CheckSchema(ctx, caller, doc)
 	return r.Findings, err
 }
@@ -73,29 +73,29 @@ func (s *Set) Schema(ctx context.Context, caller string, doc document.JSON) ([]F
 func (s *Set) CheckSchema(ctx context.Context, caller string, doc document.JSON) (SchemaReport, error) {
 	switch {
 	case s.schema != nil:
-		return s.schemaHere(doc)
+		return s.applyLocally(doc)
 	case len(s.remote) > 0:
-		return s.schemaThere(ctx, caller, doc)
+		return s.applyInSandbox(ctx, caller, doc)
 	}
 	return SchemaReport{}, nil
 }
 
-func (s *Set) schemaHere(doc document.JSON) (SchemaReport, error) {
+func (s *Set) applyLocally(doc document.JSON) (SchemaReport, error) {
 	violations, err := s.schema.ValidateDocument(doc)
 	if errors.Is(err, schema.ErrUnapplied) {
-		return faultReport(err.Error()), nil
+		return newFaultReport(err.Error()), nil
 	}
 	if err != nil {
 		return SchemaReport{}, fmt.Errorf("apply the schema: %w", err)
 	}
 	var r SchemaReport
 	for _, v := range violations {
-		r.Findings = append(r.Findings, schemaFinding(script.Violation(v)))
+		r.Findings = append(r.Findings, newSchemaFinding(script.Violation(v)))
 	}
 	return r, nil
 }
 
-func (s *Set) schemaThere(ctx context.Context, caller string, doc document.JSON) (SchemaReport, error) {
+func (s *Set) applyInSandbox(ctx context.Context, caller string, doc document.JSON) (SchemaReport, error) {
 	reply, err := s.schemas.Validate(ctx, caller, s.owner, s.remote, doc.Raw())
 	if err != nil {
 		return SchemaReport{}, fmt.Errorf("apply the schema: %w", err)
@@ -106,22 +106,22 @@ func (s *Set) schemaThere(ctx context.Context, caller string, doc document.JSON)
 	var r SchemaReport
 	for _, result := range reply.Results {
 		if result.Code != script.OK {
-			r = faultReport(fmt.Sprintf("%s (%s)", result.Detail, result.Code))
+			r = newFaultReport(fmt.Sprintf("%s (%s)", result.Detail, result.Code))
 			break
 		}
 		for _, v := range result.Violations {
-			r.Findings = append(r.Findings, schemaFinding(v))
+			r.Findings = append(r.Findings, newSchemaFinding(v))
 		}
 	}
 	r.Unhardened = reply.Unhardened
 	return r, nil
 }
 
-func schemaFinding(v script.Violation) Finding {
+func newSchemaFinding(v script.Violation) Finding {
 	return Finding{Code: CodeSchema, Path: v.Path, Keyword: v.Keyword, Message: v.Message, Hint: v.Hint}
 }
 
-func faultReport(why string) SchemaReport {
+func newFaultReport(why string) SchemaReport {
 	return SchemaReport{Fault: true, Findings: []Finding{{
 		Code:    CodeSchemaFault,
 		Message: "The JSON Schema could not be applied: " + why,
@@ -139,10 +139,10 @@ type Input struct {
 	Seed int64
 }
 
-// Script asks the sandbox for the route and every validator, in one round trip.
+// RunScripts asks the sandbox for the route and every validator, in one round trip.
 // The error is the sandbox's own (ErrUnavailable) or ctx's; what a script can
 // cause is in the reply.
-func (s *Set) Script(ctx context.Context, in Input) (script.Reply, error) {
+func (s *Set) RunScripts(ctx context.Context, in Input) (script.Reply, error) {
 	if len(s.validators) == 0 && len(s.routes) == 0 {
 		return script.Reply{Route: -1}, nil
 	}

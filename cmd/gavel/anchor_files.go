@@ -145,7 +145,7 @@ func readPublished(path string) (published, error) {
 			continue
 		}
 		note := text + "\n\n" + paragraph + "\n"
-		if _, err := record.NoteText(note); err != nil || text == "" {
+		if _, err := record.ReadNoteText(note); err != nil || text == "" {
 			p.torn++
 		} else {
 			p.notes = append(p.notes, note)
@@ -161,7 +161,7 @@ func readPublished(path string) (published, error) {
 // last is the newest anchor of the file, 0 when there is none.
 func (p published) last() (number int64, note string) {
 	for _, n := range p.notes {
-		text, err := record.NoteText(n)
+		text, err := record.ReadNoteText(n)
 		if err != nil {
 			continue
 		}

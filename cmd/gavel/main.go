@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	worker.Main(workflow.Read)
+	worker.Main(workflow.AnswerLintRequest)
 	if evidence.Watch(os.Args, os.Stdin) {
 		return
 	}

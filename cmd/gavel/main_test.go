@@ -23,7 +23,7 @@ import (
 // times slower misses the limits that scripts have, and cannot have a limit on its
 // address space. What runs in the program is raced by its own packages' tests.
 func TestMain(m *testing.M) {
-	worker.Main(workflow.Read)
+	worker.Main(workflow.AnswerLintRequest)
 	if evidence.Watch(os.Args, os.Stdin) {
 		return
 	}

@@ -33,7 +33,7 @@ type Anchor struct {
 	// Size is the number of leaves, Root the tree's.
 	Size int64
 	Root TreeHash
-	// Number counts the anchors from 1. Previous is the NoteHash of the one before, ""
+	// Number counts the anchors from 1. Previous is the HashNote of the one before, ""
 	// for the first.
 	Number   int64
 	Previous string
@@ -59,8 +59,8 @@ func (h Head) Leaf() ([]byte, error) {
 	return append(leaf, hash...), nil
 }
 
-// NoteHash is the hex SHA-256 of a whole note: what the next anchor names it by.
-func NoteHash(note string) string {
+// HashNote is the hex SHA-256 of a whole note: what the next anchor names it by.
+func HashNote(note string) string {
 	sum := sha256.Sum256([]byte(note))
 	return hex.EncodeToString(sum[:])
 }
@@ -160,7 +160,7 @@ func DecodeHeads(encoded []byte) (after Tree, heads []Head, err error) {
 		}
 		peaks = append(peaks, TreeHash(raw))
 	}
-	if after, err = TreeOf(size, peaks); err != nil {
+	if after, err = NewTree(size, peaks); err != nil {
 		return Tree{}, nil, broken("its tree")
 	}
 	heads = make([]Head, 0, count)

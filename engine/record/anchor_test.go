@@ -89,7 +89,7 @@ func TestNoteThatWasCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	for cut := range len(note) - 1 {
-		if text, err := record.NoteText(note[:cut] + "\n"); !errors.Is(err, record.ErrNote) {
+		if text, err := record.ReadNoteText(note[:cut] + "\n"); !errors.Is(err, record.ErrNote) {
 			t.Errorf("cut at %d: %q, %v", cut, text, err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestKeysAsPEM(t *testing.T) {
 
 func TestAnchorText(t *testing.T) {
 	a := record.Anchor{
-		Origin: "gavel-1", Size: 3, Root: record.TreeHash{1, 2, 3}, Number: 7, Previous: record.NoteHash("x"),
+		Origin: "gavel-1", Size: 3, Root: record.TreeHash{1, 2, 3}, Number: 7, Previous: record.HashNote("x"),
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), Events: 12,
 	}
 	const want = "gavel-1\n3\nAQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\nanchor 7\n" +
@@ -191,7 +191,7 @@ func TestHeadsRoundTrip(t *testing.T) {
 		for i := range heads {
 			heads[i] = record.Head{
 				Instance: rapid.StringN(1, 20, 60).Draw(t, "id"), Seq: rapid.Int64Range(1, 1<<40).Draw(t, "seq"),
-				Hash: record.NoteHash(rapid.String().Draw(t, "hash")),
+				Hash: record.HashNote(rapid.String().Draw(t, "hash")),
 			}
 			leaf, err := heads[i].Leaf()
 			if err != nil {
@@ -215,7 +215,7 @@ func TestHeadsRoundTrip(t *testing.T) {
 		}
 	})
 	for name, h := range map[string]record.Head{
-		"no instance": {Seq: 1, Hash: record.NoteHash("")}, "no event": {Instance: "a", Hash: record.NoteHash("")}, "no hash": {Instance: "a", Seq: 1},
+		"no instance": {Seq: 1, Hash: record.HashNote("")}, "no event": {Instance: "a", Hash: record.HashNote("")}, "no hash": {Instance: "a", Seq: 1},
 	} {
 		if _, err := h.Leaf(); !errors.Is(err, record.ErrAnchor) {
 			t.Errorf("%s: %v", name, err)
@@ -237,7 +237,7 @@ func FuzzAnchorNote(f *testing.F) {
 	}
 	f.Add(note)
 	f.Fuzz(func(t *testing.T, note string) {
-		text, err := record.NoteText(note)
+		text, err := record.ReadNoteText(note)
 		if err != nil {
 			return
 		}

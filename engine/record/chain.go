@@ -12,9 +12,9 @@ import (
 // hashDomain keeps these hashes apart from every other use of SHA-256.
 const hashDomain = "gavel/event/v1\x00"
 
-// hashOf is hex(SHA-256(domain, schema, prev, body)), lengths in front of what
+// computeHash is hex(SHA-256(domain, schema, prev, body)), lengths in front of what
 // varies. prev is hex, "" for the first event.
-func hashOf(schema int, prev string, body []byte) (string, error) {
+func computeHash(schema int, prev string, body []byte) (string, error) {
 	before, err := hex.DecodeString(prev)
 	if err != nil || (len(before) != 0 && len(before) != sha256.Size) {
 		return "", fmt.Errorf("%w: previous hash %q", ErrMalformed, prev)
@@ -76,10 +76,10 @@ func (c *Chain) Add(e Event) error {
 			return broken("it cannot be encoded: %v", err)
 		}
 		schema, body = e.Schema, fresh
-	} else if how := e.strays(); how != "" {
+	} else if how := e.describeMismatch(); how != "" {
 		return broken("%s", how)
 	}
-	hash, err := hashOf(schema, e.PrevHash, body)
+	hash, err := computeHash(schema, e.PrevHash, body)
 	if err != nil {
 		return broken("%v", err)
 	}
@@ -90,9 +90,9 @@ func (c *Chain) Add(e Event) error {
 	return nil
 }
 
-// strays says how the fields differ from the sealed bytes, "" when they do not:
+// describeMismatch says how the fields differ from the sealed bytes, "" when they do not:
 // a changed field must not pass because the bytes behind it are untouched.
-func (e Event) strays() string {
+func (e Event) describeMismatch() string {
 	now, err := Encode(e)
 	if err != nil {
 		return fmt.Sprintf("it cannot be encoded: %v", err)

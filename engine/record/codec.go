@@ -20,7 +20,7 @@ import (
 // It refuses what would not come back as it was: text that is not UTF-8, an
 // unknown kind, a time outside the years 1678 to 2261.
 func Encode(e Event) ([]byte, error) {
-	if err := encodable(e); err != nil {
+	if err := checkEncodable(e); err != nil {
 		return nil, err
 	}
 	var buf bytes.Buffer
@@ -58,9 +58,9 @@ var (
 	maxTime = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-func encodable(e Event) error {
+func checkEncodable(e Event) error {
 	switch {
-	case !e.Kind.known():
+	case !e.Kind.isKnown():
 		return fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 	case e.Schema != SchemaVersion:
 		return fmt.Errorf("%w: schema %d is not today's", ErrMalformed, e.Schema)
@@ -94,7 +94,7 @@ func encodable(e Event) error {
 // ErrNewerSchema, and a field that the schema does not have ErrMalformed, because
 // to ignore it would be to show a history that is not the one recorded. So every
 // change of the format, an added field too, needs a new schema version.
-func Decode(body []byte) (Event, error) { return decode(body, SchemaVersion, upcasters) }
+func Decode(body []byte) (Event, error) { return decodeVersion(body, SchemaVersion, upcasters) }
 
 // upcaster brings a body from one schema version to the next. It is pure, and
 // kept as long as the program lives: stored bytes are never rewritten.
@@ -102,12 +102,12 @@ type upcaster func(body []byte) ([]byte, error)
 
 // upcasters holds, at version v, the step from v to v+1.
 var upcasters = map[int]upcaster{
-	1: renumbered(1), // 2 added reviews and evidence; nothing of 1 changed
-	2: renumbered(2), // 3 added the note of a truncation
+	1: newRenumbering(1), // 2 added reviews and evidence; nothing of 1 changed
+	2: newRenumbering(2), // 3 added the note of a truncation
 }
 
-// renumbered is the step from a version to the next one that only added to it.
-func renumbered(from int) upcaster {
+// newRenumbering is the step from a version to the next one that only added to it.
+func newRenumbering(from int) upcaster {
 	return func(body []byte) ([]byte, error) {
 		rest, ok := bytes.CutPrefix(body, fmt.Appendf(nil, "%s%d,", schemaPrefix, from))
 		if !ok {
@@ -117,8 +117,8 @@ func renumbered(from int) upcaster {
 	}
 }
 
-func decode(body []byte, today int, ups map[int]upcaster) (Event, error) {
-	schema, err := schemaOf(body)
+func decodeVersion(body []byte, today int, ups map[int]upcaster) (Event, error) {
+	schema, err := readSchemaVersion(body)
 	if err != nil {
 		return Event{}, err
 	}
@@ -134,11 +134,11 @@ func decode(body []byte, today int, ups map[int]upcaster) (Event, error) {
 		if current, err = up(current); err != nil {
 			return Event{}, fmt.Errorf("%w: from schema %d to %d: %w", ErrMalformed, v, v+1, err)
 		}
-		if got, err := schemaOf(current); err != nil || got != v+1 {
+		if got, err := readSchemaVersion(current); err != nil || got != v+1 {
 			return Event{}, fmt.Errorf("%w: the step from schema %d did not lead to %d", ErrMalformed, v, v+1)
 		}
 	}
-	e, err := parse(current)
+	e, err := parseBody(current)
 	if err != nil {
 		return Event{}, err
 	}
@@ -146,7 +146,7 @@ func decode(body []byte, today int, ups map[int]upcaster) (Event, error) {
 	return e, nil
 }
 
-func parse(body []byte) (Event, error) {
+func parseBody(body []byte) (Event, error) {
 	if !utf8.Valid(body) {
 		return Event{}, fmt.Errorf("%w: it is not UTF-8", ErrMalformed)
 	}
@@ -160,7 +160,7 @@ func parse(body []byte) (Event, error) {
 		return Event{}, fmt.Errorf("%w: more than one document", ErrMalformed)
 	}
 	switch {
-	case !e.Kind.known():
+	case !e.Kind.isKnown():
 		return Event{}, fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 	case e.Instance == "" || e.Seq < 1 || e.Revision < 1:
 		return Event{}, fmt.Errorf("%w: no instance, seq or revision", ErrMalformed)
@@ -173,9 +173,9 @@ func parse(body []byte) (Event, error) {
 
 const schemaPrefix = `{"schema":`
 
-// schemaOf reads the schema version, which Encode always writes first: a body
+// readSchemaVersion reads the schema version, which Encode always writes first: a body
 // can be told apart before anything else in it is understood.
-func schemaOf(body []byte) (int, error) {
+func readSchemaVersion(body []byte) (int, error) {
 	rest, ok := bytes.CutPrefix(body, []byte(schemaPrefix))
 	end := bytes.IndexByte(rest, ',')
 	if !ok || end < 0 {

@@ -67,17 +67,17 @@ func NewDigester(key []byte) *Digester { return &Digester{key: bytes.Clone(key)}
 
 // Digest returns "hmac-sha256:" and the hex digest of value, the same in every scope. It
 // is for digests that stores hold already, and for what no caller ever gets.
-func (d *Digester) Digest(value []byte) string { return unscopedForm + hexMAC(d.key, value) }
+func (d *Digester) Digest(value []byte) string { return unscopedForm + computeHexMAC(d.key, value) }
 
 // DigestIn returns "hmac-sha256-v2:" and the hex digest of value in a scope.
 func (d *Digester) DigestIn(s Scope, value []byte) string {
-	return scopedForm + hexMAC(DeriveKey(d.key, s.Purpose, s.Owner, s.Workflow, s.Path), value)
+	return scopedForm + computeHexMAC(DeriveKey(d.key, s.Purpose, s.Owner, s.Workflow, s.Path), value)
 }
 
 // Salt returns a digest of text that can be compared only with digests of the same salt,
 // which is part of it.
 func (d *Digester) Salt(salt, text string) string {
-	return scopedForm + salt + ":" + hexMAC(DeriveKey(d.key, "gavel/salt/v1", salt), []byte(text))
+	return scopedForm + salt + ":" + computeHexMAC(DeriveKey(d.key, "gavel/salt/v1", salt), []byte(text))
 }
 
 // Matches reports whether a digest is that of value in a scope, in the form in which it
@@ -90,7 +90,7 @@ func (d *Digester) Matches(digest string, s Scope, value []byte) bool {
 	return hmac.Equal([]byte(now), []byte(digest))
 }
 
-func hexMAC(key, value []byte) string {
+func computeHexMAC(key, value []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(value)
 	return hex.EncodeToString(mac.Sum(nil))

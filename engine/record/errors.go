@@ -51,6 +51,6 @@ func (e *BrokenError) Error() string {
 // Is makes a BrokenError match ErrBroken.
 func (e *BrokenError) Is(target error) bool { return target == ErrBroken }
 
-func illegal(format string, args ...any) error {
+func newIllegalStep(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrIllegalStep, fmt.Sprintf(format, args...))
 }

@@ -102,8 +102,8 @@ type Event struct {
 	// schema they were written in. Later versions of this program verify these
 	// bytes and never their own rendering of the fields.
 	seal seal
-	// foreseen is what Patch makes of a context, where that was merged before.
-	foreseen struct{ before, after json.RawMessage }
+	// merged is what Patch makes of a context, where that was merged before.
+	merged struct{ before, after json.RawMessage }
 }
 
 type seal struct {
@@ -111,15 +111,15 @@ type seal struct {
 	body   []byte
 }
 
-// Foresee tells Seal that workflow.Merge(before, e.Patch) is after, so that it need not
+// SetMerged tells Seal that workflow.Merge(before, e.Patch) is after, so that it need not
 // be merged again. It counts only where before is the very context of the instance.
-func (e *Event) Foresee(before, after json.RawMessage) {
-	e.foreseen.before, e.foreseen.after = before, after
+func (e *Event) SetMerged(before, after json.RawMessage) {
+	e.merged.before, e.merged.after = before, after
 }
 
-// merge is the context after the event's patch.
-func (e Event) merge(context json.RawMessage) (json.RawMessage, error) {
-	is := e.foreseen
+// mergePatch is the context after the event's patch.
+func (e Event) mergePatch(context json.RawMessage) (json.RawMessage, error) {
+	is := e.merged
 	if is.after != nil && len(is.before) == len(context) && (len(context) == 0 || &is.before[0] == &context[0]) {
 		return is.after, nil
 	}
@@ -200,7 +200,7 @@ type Truncation struct {
 	Hash  string `json:"lastHash"`
 	Count int64  `json:"count"`
 	// Revision is the one that the snapshot at the beginning of what is left has, Floor
-	// its StateDigest: nothing else can vouch for it any more.
+	// its DigestState: nothing else can vouch for it any more.
 	Revision int64  `json:"revision"`
 	Floor    string `json:"floor,omitempty"`
 	// Note is Text, signed with the key of the anchors; "" where nothing was anchored.

@@ -5,17 +5,17 @@ import (
 	"iter"
 )
 
-// ChainFrom verifies a history whose beginning is not there any more: it expects the
+// NewChainFrom verifies a history whose beginning is not there any more: it expects the
 // event right after floor, the instance as it was when the last of the missing events
 // had happened. That floor is itself as it should be, nothing here can tell.
-func ChainFrom(floor Instance) Chain {
+func NewChainFrom(floor Instance) Chain {
 	return Chain{instance: floor.ID, seq: floor.Seq, revision: floor.Revision, head: floor.Head}
 }
 
-// Covered checks one event by itself: that its hash covers its bytes and its previous
+// VerifyEvent checks one event by itself: that its hash covers its bytes and its previous
 // hash, and that its fields are what the bytes say. It is what can be said of an event
 // whose neighbours are gone. The error is a *BrokenError.
-func Covered(e Event) error {
+func VerifyEvent(e Event) error {
 	alone := Chain{instance: e.Instance, seq: e.Seq - 1, revision: e.Revision, head: e.PrevHash}
 	if e.Seq < 1 {
 		return &BrokenError{Instance: e.Instance, Seq: e.Seq, How: "an event is numbered from 1"}
@@ -36,19 +36,19 @@ func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (I
 // that events end by saying so, and that floor is where what they say is removed ends.
 func CheckTruncation(events []Event, floor Instance) error {
 	if len(events) == 0 {
-		return illegal("nothing says what is removed")
+		return newIllegalStep("nothing says what is removed")
 	}
 	last := events[len(events)-1]
 	t := last.Truncation
 	switch {
 	case last.Kind != Truncated || t == nil:
-		return illegal("event %d of instance %s is no truncated event", last.Seq, last.Instance)
+		return newIllegalStep("event %d of instance %s is no truncated event", last.Seq, last.Instance)
 	case floor.ID != last.Instance || floor.Seq != t.UpTo || floor.Head != t.Hash || floor.Revision != t.Revision:
-		return illegal("the floor is event %d of instance %s, what is removed ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
-	case t.Floor != "" && t.Floor != StateDigest(floor):
-		return illegal("the floor is not the state of instance %s that the truncated event names", floor.ID)
+		return newIllegalStep("the floor is event %d of instance %s, what is removed ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
+	case t.Floor != "" && t.Floor != DigestState(floor):
+		return newIllegalStep("the floor is not the state of instance %s that the truncated event names", floor.ID)
 	case floor.Seq >= events[0].Seq:
-		return illegal("event %d of instance %s is removed before it is written", floor.Seq, floor.ID)
+		return newIllegalStep("event %d of instance %s is removed before it is written", floor.Seq, floor.ID)
 	}
 	return nil
 }

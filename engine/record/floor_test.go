@@ -13,7 +13,7 @@ func TestAHistoryWithoutItsBeginning(t *testing.T) {
 	h := sample(t)
 	for cut := 1; cut < len(h.events); cut++ {
 		floor, rest := h.after[cut-1], h.events[cut:]
-		chain := record.ChainFrom(floor)
+		chain := record.NewChainFrom(floor)
 		for _, e := range rest {
 			if err := chain.Add(e); err != nil {
 				t.Fatalf("cut behind %d: %v", cut, err)
@@ -23,14 +23,14 @@ func TestAHistoryWithoutItsBeginning(t *testing.T) {
 			t.Errorf("cut behind %d: the chain ends elsewhere", cut)
 		}
 		if len(rest) > 1 {
-			torn := record.ChainFrom(floor)
+			torn := record.NewChainFrom(floor)
 			if err := torn.Add(rest[1]); !errors.Is(err, record.ErrBroken) {
 				t.Errorf("cut behind %d, one more is missing: %v", cut, err)
 			}
 		}
 		other := floor
 		other.Head = strings.Repeat("0", 64)
-		wrong := record.ChainFrom(other)
+		wrong := record.NewChainFrom(other)
 		if err := wrong.Add(rest[0]); !errors.Is(err, record.ErrBroken) {
 			t.Errorf("cut behind %d, another floor: %v", cut, err)
 		}
@@ -51,15 +51,15 @@ func TestAHistoryWithoutItsBeginning(t *testing.T) {
 
 func TestCoveredLooksAtOneEvent(t *testing.T) {
 	for i, e := range sample(t).events {
-		if err := record.Covered(e); err != nil {
+		if err := record.VerifyEvent(e); err != nil {
 			t.Errorf("event %d: %v", i+1, err)
 		}
 		e.Principal += "x"
-		if err := record.Covered(e); !errors.Is(err, record.ErrBroken) {
+		if err := record.VerifyEvent(e); !errors.Is(err, record.ErrBroken) {
 			t.Errorf("event %d, changed: %v", i+1, err)
 		}
 	}
-	if err := record.Covered(record.Event{}); !errors.Is(err, record.ErrBroken) {
+	if err := record.VerifyEvent(record.Event{}); !errors.Is(err, record.ErrBroken) {
 		t.Errorf("no event at all: %v", err)
 	}
 }

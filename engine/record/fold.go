@@ -9,14 +9,14 @@ import (
 // It checks that the step is legal, not that the hashes are right; Verify does.
 // restore is asked for the instance at the revision that a rollback names.
 func Fold(prev Instance, e Event, restore func(revision int64) (Instance, error)) (Instance, error) {
-	if !e.Kind.restores() || e.Rollback == nil {
-		return step(prev, e, nil)
+	if !e.Kind.isRestore() || e.Rollback == nil {
+		return applyEvent(prev, e, nil)
 	}
 	restored, err := restore(e.Rollback.Restores)
 	if err != nil {
 		return Instance{}, fmt.Errorf("event %d: revision %d: %w", e.Seq, e.Rollback.Restores, err)
 	}
-	return step(prev, e, &restored)
+	return applyEvent(prev, e, &restored)
 }
 
 // FoldAt folds a whole history from its first event up to a revision and the

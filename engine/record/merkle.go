@@ -21,8 +21,8 @@ type Tree struct {
 	peaks []TreeHash
 }
 
-// TreeOf returns the tree of a size with these peaks, as Peaks returned them.
-func TreeOf(size int64, peaks []TreeHash) (Tree, error) {
+// NewTree returns the tree of a size with these peaks, as Peaks returned them.
+func NewTree(size int64, peaks []TreeHash) (Tree, error) {
 	if size < 0 || bits.OnesCount64(uint64(size)) != len(peaks) {
 		return Tree{}, ErrTree
 	}
@@ -32,7 +32,7 @@ func TreeOf(size int64, peaks []TreeHash) (Tree, error) {
 // Size is the number of leaves.
 func (t *Tree) Size() int64 { return t.size }
 
-// Peaks are what TreeOf needs to go on from here.
+// Peaks are what NewTree needs to go on from here.
 func (t *Tree) Peaks() []TreeHash { return slices.Clone(t.peaks) }
 
 // Clone returns a tree that grows apart from t.
@@ -40,10 +40,10 @@ func (t *Tree) Clone() Tree { return Tree{size: t.size, peaks: slices.Clone(t.pe
 
 // Append adds a leaf with this data.
 func (t *Tree) Append(data []byte) {
-	t.peaks = append(t.peaks, leafHash(data))
+	t.peaks = append(t.peaks, hashLeaf(data))
 	for size := t.size; size&1 == 1; size >>= 1 { // two subtrees of one size become one
 		last := len(t.peaks) - 1
-		t.peaks[last-1] = nodeHash(t.peaks[last-1], t.peaks[last])
+		t.peaks[last-1] = hashNode(t.peaks[last-1], t.peaks[last])
 		t.peaks = t.peaks[:last]
 	}
 	t.size++
@@ -56,17 +56,17 @@ func (t *Tree) Root() TreeHash {
 	}
 	root := t.peaks[len(t.peaks)-1]
 	for i := len(t.peaks) - 2; i >= 0; i-- {
-		root = nodeHash(t.peaks[i], root)
+		root = hashNode(t.peaks[i], root)
 	}
 	return root
 }
 
 // The prefixes keep a leaf from being taken for a node.
-func leafHash(data []byte) TreeHash {
+func hashLeaf(data []byte) TreeHash {
 	return sha256.Sum256(append([]byte{0}, data...))
 }
 
-func nodeHash(left, right TreeHash) TreeHash {
+func hashNode(left, right TreeHash) TreeHash {
 	var both [1 + 2*sha256.Size]byte
 	both[0] = 1
 	copy(both[1:], left[:])

@@ -63,7 +63,7 @@ func TestTreeGoesOnFromItsPeaks(t *testing.T) {
 		var tree record.Tree
 		for i, leaf := range leaves {
 			if i == cut {
-				again, err := record.TreeOf(tree.Size(), tree.Peaks())
+				again, err := record.NewTree(tree.Size(), tree.Peaks())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -74,7 +74,7 @@ func TestTreeGoesOnFromItsPeaks(t *testing.T) {
 		if tree.Size() != int64(len(leaves)) || tree.Root() != slowRoot(leaves) {
 			t.Fatalf("%d leaves: another root than the definition's", len(leaves))
 		}
-		if _, err := record.TreeOf(tree.Size()+1, tree.Peaks()); err == nil && tree.Size()&1 == 0 {
+		if _, err := record.NewTree(tree.Size()+1, tree.Peaks()); err == nil && tree.Size()&1 == 0 {
 			t.Fatal("peaks of another size were taken")
 		}
 	})

@@ -174,8 +174,8 @@ func (v *Verifier) Name() string { return v.verifier.Name() }
 // String returns the public key as one line.
 func (v *Verifier) String() string { return v.public }
 
-// NoteText returns the text of a note without verifying who signed it. ErrNote.
-func NoteText(signed string) (string, error) {
+// ReadNoteText returns the text of a note without verifying who signed it. ErrNote.
+func ReadNoteText(signed string) (string, error) {
 	text, err := OpenNote(signed)
 	unverified, ok := errors.AsType[*note.UnverifiedNoteError](err)
 	if !ok {

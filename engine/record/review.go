@@ -87,17 +87,17 @@ type Review struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// opens and ends say what an event does to reviews.
-func (e Event) opens() bool { return e.Kind == Escalated }
+// opensReview and ends say what an event does to reviews.
+func (e Event) opensReview() bool { return e.Kind == Escalated }
 
-func (e Event) ends() bool { return e.Kind == Reviewed && e.Review.Status != ReviewOpen }
+func (e Event) endsReview() bool { return e.Kind == Reviewed && e.Review.Status != ReviewOpen }
 
-// reviews are the open reviews after an event. It shares no memory that is written.
-func reviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
+// updateReviews are the open reviews after an event. It shares no memory that is written.
+func updateReviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	switch {
-	case e.opens():
+	case e.opensReview():
 		return append(slices.Clip(open), workflow.OpenReview{ID: e.Review.ID, Action: e.Action, Digest: e.Review.Digest, Seq: e.Seq})
-	case e.ends():
+	case e.endsReview():
 		left := slices.DeleteFunc(slices.Clone(open), func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
 		if len(left) == 0 {
 			return nil // as it is stored
@@ -108,59 +108,59 @@ func reviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	}
 }
 
-// awaits checks that what an event says of reviews can be: at most one waits per
+// checkReview checks that what an event says of reviews can be: at most one waits per
 // action, one that ends was open, and nothing moves past one that waits.
-func awaits(open []workflow.OpenReview, e Event) error {
+func checkReview(open []workflow.OpenReview, e Event) error {
 	at := -1
 	if e.Review != nil {
 		at = slices.IndexFunc(open, func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
 	}
 	switch {
 	case e.Kind.Revises() && len(open) > 0:
-		return illegal("event %d (%s) past %d open reviews", e.Seq, e.Kind, len(open))
+		return newIllegalStep("event %d (%s) past %d open reviews", e.Seq, e.Kind, len(open))
 	case e.Review == nil:
 		if e.Kind == Escalated || e.Kind == Reviewed {
-			return illegal("event %d (%s) names no review", e.Seq, e.Kind)
+			return newIllegalStep("event %d (%s) names no review", e.Seq, e.Kind)
 		}
 	case e.Review.ID == "":
-		return illegal("event %d (%s) names no review", e.Seq, e.Kind)
+		return newIllegalStep("event %d (%s) names no review", e.Seq, e.Kind)
 	case e.Kind == Escalated:
 		if at >= 0 || slices.ContainsFunc(open, func(o workflow.OpenReview) bool { return o.Action == e.Action }) {
-			return illegal("event %d opens a second review of %q", e.Seq, e.Action)
+			return newIllegalStep("event %d opens a second review of %q", e.Seq, e.Action)
 		}
 		if e.Review.Status != ReviewOpen || e.Review.Digest == "" {
-			return illegal("event %d opens a review that is %s, or bound to nothing", e.Seq, e.Review.Status)
+			return newIllegalStep("event %d opens a review that is %s, or bound to nothing", e.Seq, e.Review.Status)
 		}
 	case e.Kind == Reviewed:
 		if at < 0 || open[at].Action != e.Action {
-			return illegal("event %d is about review %s of %q, which is not open", e.Seq, e.Review.ID, e.Action)
+			return newIllegalStep("event %d is about review %s of %q, which is not open", e.Seq, e.Review.ID, e.Action)
 		}
-		return ending(e)
+		return checkReviewEnd(e)
 	case e.Kind == Advanced:
 		if e.Review.Status != ReviewResolved || e.Review.Resolution != judge.Approve || e.Review.By == "" {
-			return illegal("event %d moves by a review that nobody approved", e.Seq)
+			return newIllegalStep("event %d moves by a review that nobody approved", e.Seq)
 		}
 	default:
-		return illegal("a %s event with a review", e.Kind)
+		return newIllegalStep("a %s event with a review", e.Kind)
 	}
 	return nil
 }
 
-// ending checks how a review ends.
-func ending(e Event) error {
+// checkReviewEnd checks how a review ends.
+func checkReviewEnd(e Event) error {
 	r := e.Review
 	switch r.Status {
 	case ReviewResolved:
 		if r.By == "" || (r.Resolution != judge.Approve && r.Resolution != judge.Reject) {
-			return illegal("event %d resolves a review by %q with %q", e.Seq, r.By, r.Resolution)
+			return newIllegalStep("event %d resolves a review by %q with %q", e.Seq, r.By, r.Resolution)
 		}
 		return nil
 	case ReviewOpen, ReviewStale, ReviewExpired, ReviewSuperseded:
 		if r.Resolution != "" {
-			return illegal("event %d resolves a review that is %s", e.Seq, r.Status)
+			return newIllegalStep("event %d resolves a review that is %s", e.Seq, r.Status)
 		}
 		return nil
 	default:
-		return illegal("event %d gives a review the status %q", e.Seq, r.Status)
+		return newIllegalStep("event %d gives a review the status %q", e.Seq, r.Status)
 	}
 }

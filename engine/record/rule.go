@@ -47,10 +47,10 @@ func NewRuleSealer(master []byte) *RuleSealer {
 
 // Seal gives a rule the place behind another one. The parts are all that the rule says.
 func (s *RuleSealer) Seal(place int64, prev string, parts ...string) RuleSeal {
-	hash := ruleHash(place, prev, parts)
+	hash := hashRule(place, prev, parts)
 	seal := RuleSeal{Place: place, Prev: prev, Hash: hex.EncodeToString(hash)}
 	if s.key != nil {
-		seal.MAC = hex.EncodeToString(s.mac(hash))
+		seal.MAC = hex.EncodeToString(s.computeMAC(hash))
 	}
 	return seal
 }
@@ -61,7 +61,7 @@ func (s *RuleSealer) Check(seal RuleSeal, parts ...string) error {
 	switch {
 	case seal.Place < 1:
 		return fmt.Errorf("%w: it has no seal", ErrRule)
-	case seal.Hash != hex.EncodeToString(ruleHash(seal.Place, seal.Prev, parts)):
+	case seal.Hash != hex.EncodeToString(hashRule(seal.Place, seal.Prev, parts)):
 		return fmt.Errorf("%w: its hash does not cover it", ErrRule)
 	case s.key == nil:
 		return nil
@@ -71,19 +71,19 @@ func (s *RuleSealer) Check(seal RuleSeal, parts ...string) error {
 		return fmt.Errorf("%w: %w", ErrRule, err)
 	}
 	mac, err := hex.DecodeString(seal.MAC)
-	if err != nil || !hmac.Equal(mac, s.mac(hash)) {
+	if err != nil || !hmac.Equal(mac, s.computeMAC(hash)) {
 		return fmt.Errorf("%w: its seal was not made with this key", ErrRule)
 	}
 	return nil
 }
 
-func (s *RuleSealer) mac(hash []byte) []byte {
+func (s *RuleSealer) computeMAC(hash []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write(hash)
 	return mac.Sum(nil)
 }
 
-func ruleHash(place int64, prev string, parts []string) []byte {
+func hashRule(place int64, prev string, parts []string) []byte {
 	b := appendPart(nil, ruleDomain)
 	b = binary.BigEndian.AppendUint64(b, uint64(place)) //nolint:gosec // positive
 	b = appendPart(b, prev)

@@ -10,10 +10,10 @@ import (
 
 const stateDomain = "gavel/state/v1\x00"
 
-// StateDigest is the hex SHA-256 of everything that an instance is: two instances with
+// DigestState is the hex SHA-256 of everything that an instance is: two instances with
 // one digest are the same. Where the events that led to an instance were removed, it is
 // what a truncated event names the rest by.
-func StateDigest(i Instance) string {
+func DigestState(i Instance) string {
 	facts, err := json.Marshal(i.Facts)
 	if err != nil { // texts and numbers always encode
 		facts = []byte(err.Error())

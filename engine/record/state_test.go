@@ -16,7 +16,7 @@ func TestStateDigestCoversEveryField(t *testing.T) {
 	h := sample(t)
 	whole := h.last()
 	whole.Facts.Frozen = []string{"/a"}
-	want := record.StateDigest(whole)
+	want := record.DigestState(whole)
 	text, err := json.Marshal(whole)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestStateDigestCoversEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Context = whole.Context // stores keep it apart, byte for byte
-	if record.StateDigest(again) != want || record.StateDigest(whole.Clone()) != want {
+	if record.DigestState(again) != want || record.DigestState(whole.Clone()) != want {
 		t.Error("the same instance has another digest")
 	}
 	seen := map[string]string{want: "nothing"}
@@ -44,7 +44,7 @@ func TestStateDigestCoversEveryField(t *testing.T) {
 		default:
 			changed.Facts.Visited = append(changed.Facts.Visited, "x")
 		}
-		digest := record.StateDigest(changed)
+		digest := record.DigestState(changed)
 		if other, taken := seen[digest]; taken {
 			t.Errorf("%s changes as little as %s", field.Name, other)
 		}
@@ -55,7 +55,7 @@ func TestStateDigestCoversEveryField(t *testing.T) {
 func TestTruncationNamesItsFloor(t *testing.T) {
 	h := sample(t)
 	floor := h.after[2]
-	said := record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.StateDigest(floor)}
+	said := record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.DigestState(floor)}
 	sealed, _, err := record.Seal(h.last(), record.Event{Kind: record.Truncated, Time: epoch, Principal: "p", Role: "operator", Truncation: &said}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// known reports whether this program can fold the kind.
-func (k Kind) known() bool {
+// isKnown reports whether this program can fold the kind.
+func (k Kind) isKnown() bool {
 	switch k {
 	case Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed,
 		Undone, Redone, Migrated, Imported, Reconciled, Truncated:
@@ -30,11 +30,11 @@ func (k Kind) Revises() bool {
 	return false
 }
 
-// restores reports whether an event of this kind goes back to an earlier revision.
-func (k Kind) restores() bool { return k == RolledBack || k == Undone || k == Redone }
+// isRestore reports whether an event of this kind goes back to an earlier revision.
+func (k Kind) isRestore() bool { return k == RolledBack || k == Undone || k == Redone }
 
-// begins reports whether an event of this kind can be the first of a history.
-func (k Kind) begins() bool { return k == Started || k == Imported }
+// canBegin reports whether an event of this kind can be the first of a history.
+func (k Kind) canBegin() bool { return k == Started || k == Imported }
 
 // Seal makes e the next event of prev and returns it with the instance that it
 // leads to. It is pure. Schema, Seq, Revision, PrevHash and Hash are set, whatever
@@ -45,9 +45,9 @@ func (k Kind) begins() bool { return k == Started || k == Imported }
 //
 // Errors: ErrIllegalStep, ErrUnknownKind, ErrMalformed, ErrTooLarge.
 func Seal(prev Instance, e Event, restored *Instance) (Event, Instance, error) {
-	e = complete(prev, e, restored)
-	next, err := step(prev, e, restored)
-	e.foreseen.before, e.foreseen.after = nil, nil
+	e = completeEvent(prev, e, restored)
+	next, err := applyEvent(prev, e, restored)
+	e.merged.before, e.merged.after = nil, nil
 	if err != nil {
 		return Event{}, Instance{}, err
 	}
@@ -62,7 +62,7 @@ func Seal(prev Instance, e Event, restored *Instance) (Event, Instance, error) {
 		return Event{}, Instance{}, fmt.Errorf("%w: an event of %d bytes; the limit is %d", ErrTooLarge, n, MaxEvent)
 	}
 	e.PrevHash = prev.Head
-	if e.Hash, err = hashOf(e.Schema, e.PrevHash, body); err != nil {
+	if e.Hash, err = computeHash(e.Schema, e.PrevHash, body); err != nil {
 		return Event{}, Instance{}, err
 	}
 	e.seal = seal{schema: e.Schema, body: body}
@@ -70,58 +70,58 @@ func Seal(prev Instance, e Event, restored *Instance) (Event, Instance, error) {
 	return e, next, nil
 }
 
-// complete fills in what follows from prev.
-func complete(prev Instance, e Event, restored *Instance) Event {
+// completeEvent fills in what follows from prev.
+func completeEvent(prev Instance, e Event, restored *Instance) Event {
 	e.Schema, e.seal = SchemaVersion, seal{}
 	e.Time = canonicalTime(e.Time)
 	e.Seq, e.Revision = prev.Seq+1, prev.Revision
 	if e.Kind.Revises() {
 		e.Revision++
 	}
-	fill(&e.Instance, prev.ID)
-	fill(&e.Workflow, prev.Workflow)
-	fill(&e.Version, prev.Version)
-	fill(&e.DefinitionHash, prev.DefinitionHash)
-	fill(&e.From, prev.State)
+	fillDefault(&e.Instance, prev.ID)
+	fillDefault(&e.Workflow, prev.Workflow)
+	fillDefault(&e.Version, prev.Version)
+	fillDefault(&e.DefinitionHash, prev.DefinitionHash)
+	fillDefault(&e.From, prev.State)
 	switch {
 	case e.Kind == Started || e.Kind == Advanced || e.Kind == Migrated || e.Kind == Imported || e.Kind == Reconciled:
-		fill(&e.Status, Running)
+		fillDefault(&e.Status, Running)
 	case e.Kind == Cancelling:
-		fill(&e.Status, Cancelled)
-	case e.Kind.restores() && restored != nil:
-		fill(&e.To, restored.State)
-		fill(&e.Status, restored.Status)
+		fillDefault(&e.Status, Cancelled)
+	case e.Kind.isRestore() && restored != nil:
+		fillDefault(&e.To, restored.State)
+		fillDefault(&e.Status, restored.Status)
 	}
 	if e.Kind != Advanced {
-		fill(&e.To, prev.State)
+		fillDefault(&e.To, prev.State)
 	}
-	fill(&e.Status, prev.Status)
+	fillDefault(&e.Status, prev.Status)
 	if e.Checkpoint != nil {
 		cp := *e.Checkpoint
-		fill(&cp.Revision, e.Revision)
-		fill(&cp.State, e.To)
+		fillDefault(&cp.Revision, e.Revision)
+		fillDefault(&cp.State, e.To)
 		e.Checkpoint = &cp
 	}
 	return e
 }
 
-func fill[T comparable](field *T, value T) {
+func fillDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
 	}
 }
 
-// step is the one place that says what an event does to an instance. Seal and
+// applyEvent is the one place that says what an event does to an instance. Seal and
 // Fold both take it, so what was written is what is read back.
-func step(prev Instance, e Event, restored *Instance) (Instance, error) {
-	if err := follows(prev, e); err != nil {
+func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
+	if err := checkOrder(prev, e); err != nil {
 		return Instance{}, err
 	}
-	if err := carries(e); err != nil {
+	if err := checkContent(e); err != nil {
 		return Instance{}, err
 	}
-	if err := awaits(prev.Facts.Reviews, e); err != nil {
+	if err := checkReview(prev.Facts.Reviews, e); err != nil {
 		return Instance{}, err
 	}
 	next := prev
@@ -132,27 +132,27 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
 		next.DefinitionHash, next.Owner, next.CreatedAt = e.DefinitionHash, e.Principal, e.Time
 		next.State, next.Status = e.To, e.Status
-		next.Facts = entered(workflow.Facts{}, e)
+		next.Facts = addVisit(workflow.Facts{}, e)
 		next.Context, err = workflow.Merge(nil, e.Patch)
 	case Advanced:
 		next.State, next.Status = e.To, e.Status
-		next.Facts = performed(entered(prev.Facts, e), e)
-		next.Context, err = e.merge(prev.Context)
+		next.Facts = addPerformer(addVisit(prev.Facts, e), e)
+		next.Context, err = e.mergePatch(prev.Context)
 	case RolledBack, Undone, Redone:
-		err = restore(&next, e, restored)
+		err = restoreRevision(&next, e, restored)
 	case Migrated:
 		next.Version, next.DefinitionHash = e.Version, e.DefinitionHash
 		next.State, next.Status = e.To, e.Status
-		next.Facts = entered(Renamed(prev.Facts, e.Migration.States), e)
+		next.Facts = addVisit(RenameVisits(prev.Facts, e.Migration.States), e)
 	case Imported:
-		next, err = imported(next, e)
+		next, err = applyImport(next, e)
 	case Reconciled:
 		next.State, next.Status = e.To, e.Status
 		next.Context, err = workflow.Merge(nil, e.Patch)
 	case Cancelling:
 		next.Status = Cancelled
 	case Escalated, Reviewed:
-		next.Facts.Reviews = reviews(prev.Facts.Reviews, e)
+		next.Facts.Reviews = updateReviews(prev.Facts.Reviews, e)
 	case Refused, Prechecked, Checkpointed, Truncated:
 	}
 	if err != nil {
@@ -161,110 +161,110 @@ func step(prev Instance, e Event, restored *Instance) (Instance, error) {
 	return next, nil
 }
 
-// follows checks an event against the instance before it.
-func follows(prev Instance, e Event) error {
+// checkOrder checks an event against the instance before it.
+func checkOrder(prev Instance, e Event) error {
 	revision := prev.Revision
 	if e.Kind.Revises() {
 		revision++
 	}
 	switch {
-	case !e.Kind.known():
+	case !e.Kind.isKnown():
 		return fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 	case e.Instance == "" || (prev.ID != "" && e.Instance != prev.ID):
-		return illegal("event of instance %q in the history of %q", e.Instance, prev.ID)
+		return newIllegalStep("event of instance %q in the history of %q", e.Instance, prev.ID)
 	case e.Seq != prev.Seq+1:
-		return illegal("event %d after event %d", e.Seq, prev.Seq)
+		return newIllegalStep("event %d after event %d", e.Seq, prev.Seq)
 	case e.Revision != revision:
-		return illegal("event %d (%s) says revision %d, not %d", e.Seq, e.Kind, e.Revision, revision)
-	case prev.Seq == 0 && !e.Kind.begins(), prev.Seq > 0 && e.Kind == Started:
-		return illegal("event %d is a %s event", e.Seq, e.Kind)
+		return newIllegalStep("event %d (%s) says revision %d, not %d", e.Seq, e.Kind, e.Revision, revision)
+	case prev.Seq == 0 && !e.Kind.canBegin(), prev.Seq > 0 && e.Kind == Started:
+		return newIllegalStep("event %d is a %s event", e.Seq, e.Kind)
 	case e.To == "" || e.Workflow == "" || e.Version < 1:
-		return illegal("event %d (%s) names no state or no workflow version", e.Seq, e.Kind)
+		return newIllegalStep("event %d (%s) names no state or no workflow version", e.Seq, e.Kind)
 	}
 	if prev.Seq == 0 {
 		if e.From != "" || (e.Status != Running && e.Status != Complete && e.Kind == Started) {
-			return illegal("a start from %q with status %q", e.From, e.Status)
+			return newIllegalStep("a start from %q with status %q", e.From, e.Status)
 		}
 		return nil
 	}
 	brought := e.Kind == Migrated || e.Kind == Imported || e.Kind == Reconciled
-	moves := e.Kind == Advanced || e.Kind.restores() || brought
+	moves := e.Kind == Advanced || e.Kind.isRestore() || brought
 	changes := moves || e.Kind == Cancelling
 	switch {
 	case e.Workflow != prev.Workflow, e.Kind != Migrated && (e.Version != prev.Version || e.DefinitionHash != prev.DefinitionHash):
-		return illegal("event %d is of %s version %d, the instance of %s version %d", e.Seq, e.Workflow, e.Version, prev.Workflow, prev.Version)
+		return newIllegalStep("event %d is of %s version %d, the instance of %s version %d", e.Seq, e.Workflow, e.Version, prev.Workflow, prev.Version)
 	case e.From != prev.State:
-		return illegal("event %d (%s) goes from %q, the instance is in %q", e.Seq, e.Kind, e.From, prev.State)
+		return newIllegalStep("event %d (%s) goes from %q, the instance is in %q", e.Seq, e.Kind, e.From, prev.State)
 	case !moves && e.To != prev.State:
-		return illegal("event %d (%s) cannot move to %q", e.Seq, e.Kind, e.To)
+		return newIllegalStep("event %d (%s) cannot move to %q", e.Seq, e.Kind, e.To)
 	case !changes && e.Status != prev.Status:
-		return illegal("event %d (%s) cannot change the status to %q", e.Seq, e.Kind, e.Status)
+		return newIllegalStep("event %d (%s) cannot change the status to %q", e.Seq, e.Kind, e.Status)
 	case (e.Kind == Advanced || e.Kind == Cancelling || e.Kind == Escalated || e.Kind == Migrated) && prev.Status != Running:
-		return illegal("event %d (%s) on an instance that is %s", e.Seq, e.Kind, prev.Status)
+		return newIllegalStep("event %d (%s) on an instance that is %s", e.Seq, e.Kind, prev.Status)
 	case (e.Kind == Advanced || e.Kind == Migrated) && e.Status != Running && e.Status != Complete:
-		return illegal("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
+		return newIllegalStep("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
 	case e.Kind == Cancelling && e.Status != Cancelled:
-		return illegal("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
+		return newIllegalStep("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
 	}
 	return nil
 }
 
-// carries checks that an event holds what its kind needs and nothing that would
+// checkContent checks that an event holds what its kind needs and nothing that would
 // change more than its kind may.
-func carries(e Event) error {
+func checkContent(e Event) error {
 	merges := e.Kind == Started || e.Kind == Advanced
 	brought := e.Kind == Imported || e.Kind == Reconciled
 	judged := e.Kind == Advanced || e.Kind == Refused || e.Kind == Prechecked || e.Kind == Escalated
 	switch {
 	case !merges && !brought && (len(e.Patch) > 0 || len(e.Freezes) > 0):
-		return illegal("a %s event with a patch", e.Kind)
+		return newIllegalStep("a %s event with a patch", e.Kind)
 	case judged && (e.Decision == nil || e.Action == ""):
-		return illegal("a %s event without action or decision", e.Kind)
+		return newIllegalStep("a %s event without action or decision", e.Kind)
 	case merges && e.Decision != nil && !e.Decision.Applied:
-		return illegal("a %s event whose decision was not applied", e.Kind)
+		return newIllegalStep("a %s event whose decision was not applied", e.Kind)
 	case (e.Kind == Refused || e.Kind == Escalated) && e.Decision.Applied:
-		return illegal("a %s event whose decision was applied", e.Kind)
+		return newIllegalStep("a %s event whose decision was applied", e.Kind)
 	case e.Kind == Escalated && e.Decision.Outcome != judge.Escalate:
-		return illegal("an escalated event whose decision is %s", e.Decision.Outcome)
+		return newIllegalStep("an escalated event whose decision is %s", e.Decision.Outcome)
 	case (e.Kind == Checkpointed) != (e.Checkpoint != nil):
-		return illegal("a %s event and its checkpoint do not go together", e.Kind)
-	case e.Kind.restores() != (e.Rollback != nil):
-		return illegal("a %s event and its rollback do not go together", e.Kind)
+		return newIllegalStep("a %s event and its checkpoint do not go together", e.Kind)
+	case e.Kind.isRestore() != (e.Rollback != nil):
+		return newIllegalStep("a %s event and its rollback do not go together", e.Kind)
 	case (e.Kind == Migrated) != (e.Migration != nil):
-		return illegal("a %s event and its migration do not go together", e.Kind)
+		return newIllegalStep("a %s event and its migration do not go together", e.Kind)
 	case brought != (e.Import != nil) && e.Kind != Checkpointed: // a checkpoint may have been brought too
-		return illegal("a %s event and its import do not go together", e.Kind)
+		return newIllegalStep("a %s event and its import do not go together", e.Kind)
 	case (e.Kind == Truncated) != (e.Truncation != nil):
-		return illegal("a %s event and its truncation do not go together", e.Kind)
+		return newIllegalStep("a %s event and its truncation do not go together", e.Kind)
 	case e.Truncation != nil && (e.Truncation.UpTo < 1 || e.Truncation.UpTo >= e.Seq || len(e.Truncation.Hash) != 64 || e.Truncation.Count < 1):
-		return illegal("event %d removes %d events up to %d", e.Seq, e.Truncation.Count, e.Truncation.UpTo)
+		return newIllegalStep("event %d removes %d events up to %d", e.Seq, e.Truncation.Count, e.Truncation.UpTo)
 	case e.Checkpoint != nil && (e.Checkpoint.ID == "" || e.Checkpoint.Revision != e.Revision || e.Checkpoint.State != e.To):
-		return illegal("a checkpoint that names another revision or state")
+		return newIllegalStep("a checkpoint that names another revision or state")
 	}
 	return nil
 }
 
-// imported is an instance after a step that was made elsewhere. Nobody here saw it, so
+// applyImport is an instance after a step that was made elsewhere. Nobody here saw it, so
 // it counts as visited only where an operator said so, and as performed by nobody. What
 // it froze is frozen all the same: that takes rights, and gives none.
-func imported(next Instance, e Event) (Instance, error) {
+func applyImport(next Instance, e Event) (Instance, error) {
 	if next.ID == "" {
 		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
 		next.DefinitionHash, next.Owner, next.CreatedAt = e.DefinitionHash, e.Principal, e.Time
 	}
 	next.State, next.Status = e.To, e.Status
 	if e.Import.Counts {
-		next.Facts = entered(next.Facts, e)
+		next.Facts = addVisit(next.Facts, e)
 	} else {
-		next.Facts.Frozen = frozen(next.Facts.Frozen, e)
+		next.Facts.Frozen = addFrozen(next.Facts.Frozen, e)
 	}
 	context, err := workflow.Merge(next.Context, e.Patch)
 	next.Context = context
 	return next, err
 }
 
-// restore puts the instance back to what it was at a revision.
-func restore(next *Instance, e Event, restored *Instance) error {
+// restoreRevision puts the instance back to what it was at a revision.
+func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	switch {
 	case restored == nil:
 		return fmt.Errorf("revision %d is not at hand", e.Rollback.Restores)
@@ -278,23 +278,23 @@ func restore(next *Instance, e Event, restored *Instance) error {
 	return nil
 }
 
-// entered and performed return facts that share no memory that is written.
-func entered(f workflow.Facts, e Event) workflow.Facts {
-	f.Visited = withOnce(f.Visited, e.To)
-	f.Frozen = frozen(f.Frozen, e)
+// addVisit and performed return facts that share no memory that is written.
+func addVisit(f workflow.Facts, e Event) workflow.Facts {
+	f.Visited = appendOnce(f.Visited, e.To)
+	f.Frozen = addFrozen(f.Frozen, e)
 	return f
 }
 
-func frozen(pointers []string, e Event) []string {
+func addFrozen(pointers []string, e Event) []string {
 	for _, pointer := range e.Freezes {
-		pointers = withOnce(pointers, pointer)
+		pointers = appendOnce(pointers, pointer)
 	}
 	return pointers
 }
 
-// Renamed are the facts with visits under the states' new names: what was visited is
+// RenameVisits are the facts with visits under the states' new names: what was visited is
 // the state, and its old name may mean another one now.
-func Renamed(f workflow.Facts, states map[string]string) workflow.Facts {
+func RenameVisits(f workflow.Facts, states map[string]string) workflow.Facts {
 	if len(states) == 0 {
 		return f
 	}
@@ -303,16 +303,16 @@ func Renamed(f workflow.Facts, states map[string]string) workflow.Facts {
 		if now := states[name]; now != "" {
 			name = now
 		}
-		visited = withOnce(visited, name)
+		visited = appendOnce(visited, name)
 	}
 	f.Visited = visited
 	return f
 }
 
-func performed(f workflow.Facts, e Event) workflow.Facts {
-	who := withOnce(f.Performed[e.Action], e.Principal)
+func addPerformer(f workflow.Facts, e Event) workflow.Facts {
+	who := appendOnce(f.Performed[e.Action], e.Principal)
 	if e.Review != nil { // who approved the move had a part in it
-		who = withOnce(who, e.Review.By)
+		who = appendOnce(who, e.Review.By)
 	}
 	f.Performed = maps.Clone(f.Performed)
 	if f.Performed == nil {
@@ -322,7 +322,7 @@ func performed(f workflow.Facts, e Event) workflow.Facts {
 	return f
 }
 
-func withOnce(list []string, s string) []string {
+func appendOnce(list []string, s string) []string {
 	if slices.Contains(list, s) {
 		return list
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-func imported(to, data string, counts bool) record.Event {
+func applyImport(to, data string, counts bool) record.Event {
 	return record.Event{
 		Kind: record.Imported, Action: "go", To: to, Patch: json.RawMessage(data),
 		Import: &record.Import{Source: ".workflows", Line: 3, Counts: counts},
@@ -45,9 +45,9 @@ func TestWhatTheRarerKindsDo(t *testing.T) {
 		"redone":    {restoring(record.Redone, 2), 2, "reviewing", record.Running, `{"n":2}`, []string{"draft", "reviewing"}, 3, 1},
 		"migrated":  {migrated("signing"), 0, "signing", record.Running, `{"n":2}`, []string{"draft", "reviewing", "signing"}, 3, 2},
 		"truncated": {truncated(1, strings.Repeat("a", 64)), 0, "reviewing", record.Running, `{"n":2}`, []string{"draft", "reviewing"}, 2, 1},
-		"imported":  {imported("approved", `{"by":"x"}`, false), 0, "approved", record.Running, `{"n":2,"by":"x"}`, []string{"draft", "reviewing"}, 3, 1},
+		"imported":  {applyImport("approved", `{"by":"x"}`, false), 0, "approved", record.Running, `{"n":2,"by":"x"}`, []string{"draft", "reviewing"}, 3, 1},
 		"imported, and counted": {
-			imported("approved", `{"by":"x"}`, true), 0, "approved", record.Running, `{"n":2,"by":"x"}`,
+			applyImport("approved", `{"by":"x"}`, true), 0, "approved", record.Running, `{"n":2,"by":"x"}`,
 			[]string{"draft", "reviewing", "approved"},
 			3, 1,
 		},
@@ -145,14 +145,14 @@ func TestMigratedCanEnd(t *testing.T) {
 // TestImportedBegins: a history that was kept elsewhere starts without a start.
 func TestImportedBegins(t *testing.T) {
 	h := &history{tb: t}
-	e := imported("draft", `{"a":1}`, false)
+	e := applyImport("draft", `{"a":1}`, false)
 	e.Instance, e.Workflow, e.Version, e.DefinitionHash = "wf-1", "doc", 1, "sha256:aa"
 	h.seal(e, nil)
 	got := h.last()
 	if got.ID != "wf-1" || got.State != "draft" || got.Status != record.Running || got.Owner != "local:agent" || len(got.Facts.Visited) != 0 || got.Revision != 1 {
 		t.Errorf("got %+v", got)
 	}
-	h.seal(imported("done", `{"b":2}`, true), nil)
+	h.seal(applyImport("done", `{"b":2}`, true), nil)
 	if got := h.last(); string(got.Context) != `{"a":1,"b":2}` || !reflect.DeepEqual(got.Facts.Visited, []string{"done"}) || got.Facts.Performed != nil {
 		t.Errorf("got %+v", got)
 	}
@@ -163,7 +163,7 @@ func TestImportedFreezes(t *testing.T) {
 	for _, counts := range []bool{false, true} {
 		h := &history{tb: t}
 		begun(h)
-		e := imported("reviewing", `{"id":1}`, counts)
+		e := applyImport("reviewing", `{"id":1}`, counts)
 		e.Freezes = []string{"/id"}
 		h.seal(e, nil)
 		if got := h.last().Facts.Frozen; !reflect.DeepEqual(got, []string{"/n", "/id"}) {
@@ -221,9 +221,9 @@ func TestSealRefusesIllegalRarerKinds(t *testing.T) {
 		"a refusal with a migration":     {begun, with(refused("go", ``), func(e *record.Event) { e.Migration = &record.Migration{FromVersion: 1} }), nil},
 		"a refusal with an import":       {begun, with(refused("go", ``), func(e *record.Event) { e.Import = &record.Import{Source: "x"} }), nil},
 		"a refusal with a truncation":    {begun, with(refused("go", ``), func(e *record.Event) { e.Truncation = &record.Truncation{UpTo: 1, Hash: hash, Count: 1} }), nil},
-		"an import from nowhere":         {begun, with(imported("x", `{}`, false), func(e *record.Event) { e.Import = nil }), nil},
-		"an import of another version":   {begun, with(imported("x", `{}`, false), func(e *record.Event) { e.Version = 2 }), nil},
-		"an import with a bad document":  {begun, imported("x", `[1]`, false), nil},
+		"an import from nowhere":         {begun, with(applyImport("x", `{}`, false), func(e *record.Event) { e.Import = nil }), nil},
+		"an import of another version":   {begun, with(applyImport("x", `{}`, false), func(e *record.Event) { e.Version = 2 }), nil},
+		"an import with a bad document":  {begun, applyImport("x", `[1]`, false), nil},
 		"a reconciliation without cause": {begun, record.Event{Kind: record.Reconciled, To: "x"}, nil},
 		"a reconciliation that begins": {nil, record.Event{
 			Kind: record.Reconciled, Instance: "wf-1", Workflow: "doc", Version: 1, To: "x", Import: &record.Import{Source: "x"},

@@ -22,7 +22,7 @@ func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 	if t.Note == "" {
 		return fmt.Errorf("%w: there is none", ErrNote)
 	}
-	text, err := NoteText(t.Note)
+	text, err := ReadNoteText(t.Note)
 	if err == nil && len(keys) > 0 {
 		text, err = OpenNote(t.Note, keys...)
 	}

@@ -10,7 +10,7 @@ import (
 // A note is good for one cut of one instance, and for nothing else.
 func TestANoteIsOfOneTruncation(t *testing.T) {
 	key := signer(t, "a")
-	said := record.Truncation{UpTo: 3, Hash: record.NoteHash("h"), Count: 3, Revision: 2, Floor: record.NoteHash("f")}
+	said := record.Truncation{UpTo: 3, Hash: record.HashNote("h"), Count: 3, Revision: 2, Floor: record.HashNote("f")}
 	note, err := key.Sign(said.Text("wf-1"))
 	if err != nil {
 		t.Fatal(err)
@@ -33,10 +33,10 @@ func TestANoteIsOfOneTruncation(t *testing.T) {
 		"another instance":  {"wf-2", func(*record.Truncation) {}, record.ErrNote},
 		"a line of another": {"wf-1\"\nup to 3", func(*record.Truncation) {}, record.ErrNote},
 		"another end":       {"wf-1", func(c *record.Truncation) { c.UpTo = 4 }, record.ErrNote},
-		"another hash":      {"wf-1", func(c *record.Truncation) { c.Hash = record.NoteHash("x") }, record.ErrNote},
+		"another hash":      {"wf-1", func(c *record.Truncation) { c.Hash = record.HashNote("x") }, record.ErrNote},
 		"another count":     {"wf-1", func(c *record.Truncation) { c.Count = 2 }, record.ErrNote},
 		"another revision":  {"wf-1", func(c *record.Truncation) { c.Revision = 1 }, record.ErrNote},
-		"another floor":     {"wf-1", func(c *record.Truncation) { c.Floor = record.NoteHash("x") }, record.ErrNote},
+		"another floor":     {"wf-1", func(c *record.Truncation) { c.Floor = record.HashNote("x") }, record.ErrNote},
 		"no note":           {"wf-1", func(c *record.Truncation) { c.Note = "" }, record.ErrNote},
 		"half a note":       {"wf-1", func(c *record.Truncation) { c.Note = note[:len(note)-9] }, record.ErrNote},
 		"an anchor":         {"wf-1", func(c *record.Truncation) { c.Note = anchor }, record.ErrNote},
@@ -66,7 +66,7 @@ func TestOlderTruncationsHaveNoNote(t *testing.T) {
 	if last.Kind != record.Truncated || cut == nil || cut.UpTo != events[0].Seq-1 || cut.Floor == "" || cut.Note != "" {
 		t.Fatalf("got %+v", last)
 	}
-	chain := record.ChainFrom(record.Instance{ID: last.Instance, Seq: cut.UpTo, Revision: cut.Revision, Head: cut.Hash})
+	chain := record.NewChainFrom(record.Instance{ID: last.Instance, Seq: cut.UpTo, Revision: cut.Revision, Head: cut.Hash})
 	for _, e := range events {
 		if err := chain.Add(e); err != nil {
 			t.Fatal(err)

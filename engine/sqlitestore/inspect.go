@@ -168,7 +168,7 @@ func (in *inspector) chain(ctx context.Context, n int64, id string) (chain recor
 			if err != nil {
 				return chain, events, err
 			}
-			chain = record.ChainFrom(floor)
+			chain = record.NewChainFrom(floor)
 		}
 		if err := chain.Add(e); err != nil {
 			return chain, events, err

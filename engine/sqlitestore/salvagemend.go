@@ -46,7 +46,7 @@ func (s *salvor) goOn(ctx context.Context) error {
 	}
 	var covered int64
 	for _, note := range notes {
-		text, err := record.NoteText(note)
+		text, err := record.ReadNoteText(note)
 		if err != nil {
 			continue // Verify says what is wrong with it
 		}

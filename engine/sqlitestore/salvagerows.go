@@ -377,7 +377,7 @@ func (s *salvor) event(row salvagedRow) ([]any, error) {
 		return nil, err
 	}
 	e.PrevHash, e.Hash = hex.EncodeToString(row.blob("prev_hash")), hex.EncodeToString(row.blob("hash"))
-	if broken, ok := errors.AsType[*record.BrokenError](record.Covered(e)); ok {
+	if broken, ok := errors.AsType[*record.BrokenError](record.VerifyEvent(e)); ok {
 		return nil, fmt.Errorf("event %d of %s: %s", broken.Seq, broken.Instance, broken.How)
 	}
 	n := s.ids.add(e.Instance, row.integer("n"))

@@ -29,7 +29,7 @@ func (s *salvor) refold(ctx context.Context, p patient, is int64, found *Damaged
 			if _, err := s.tx.ExecContext(ctx, `DELETE FROM snapshots WHERE n = ? AND revision = ?`, p.n, snapshot.Revision); err != nil {
 				return err
 			}
-		case record.StateDigest(state) != record.StateDigest(snapshot.Instance):
+		case record.DigestState(state) != record.DigestState(snapshot.Instance):
 			found.Refolded = append(found.Refolded, snapshot.Revision)
 			fallthrough
 		case !snapshot.digested:
@@ -93,7 +93,7 @@ func (p patient) floor() record.Instance {
 			continue
 		}
 		for _, s := range p.snapshots {
-			if s.Seq == t.UpTo && s.Head == t.Hash && (t.Floor == "" && s.digested || t.Floor == record.StateDigest(s.Instance)) {
+			if s.Seq == t.UpTo && s.Head == t.Hash && (t.Floor == "" && s.digested || t.Floor == record.DigestState(s.Instance)) {
 				return s.Instance
 			}
 		}

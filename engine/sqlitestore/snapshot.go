@@ -13,14 +13,14 @@ import (
 // storedSnapshot is a snapshot at rest, without its context, which is kept next to it, byte
 // for byte.
 type storedSnapshot struct {
-	// Digest is record.StateDigest of the instance with its context.
+	// Digest is record.DigestState of the instance with its context.
 	Digest   string          `json:"digest"`
 	Instance json.RawMessage `json:"instance"`
 }
 
 // encodeSnapshot returns what is stored of an instance as a snapshot.
 func encodeSnapshot(inst record.Instance) ([]byte, error) {
-	digest := record.StateDigest(inst)
+	digest := record.DigestState(inst)
 	inst.Context = nil
 	bare, err := json.Marshal(inst)
 	if err == nil {
@@ -52,7 +52,7 @@ func decodeSnapshot(doc, contextDoc []byte) (inst record.Instance, digested bool
 	switch {
 	case inst.ID == "":
 		return record.Instance{}, digested, fmt.Errorf("%w: a snapshot of nothing", ErrCorrupt)
-	case digested && record.StateDigest(inst) != stored.Digest:
+	case digested && record.DigestState(inst) != stored.Digest:
 		return record.Instance{}, true, fmt.Errorf("%w: the snapshot of %s at revision %d is not what its digest says", ErrCorrupt, inst.ID, inst.Revision)
 	}
 	return inst, digested, nil

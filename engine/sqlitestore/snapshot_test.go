@@ -138,7 +138,7 @@ func TestSalvageOfSnapshots(t *testing.T) {
 			switch {
 			case tt.gone && (err == nil && got.Revision == 3 || len(r.Instances) != 1 || len(r.Instances[0].Dropped) == 0):
 				t.Errorf("got %s, %v, said %+v", got.Context, err, r.Instances)
-			case !tt.gone && (err != nil || !bytes.Equal(got.Context, at[3].Context) || record.StateDigest(got) != record.StateDigest(at[3])):
+			case !tt.gone && (err != nil || !bytes.Equal(got.Context, at[3].Context) || record.DigestState(got) != record.DigestState(at[3])):
 				t.Errorf("got %s, %v, want %s", got.Context, err, at[3].Context)
 			}
 		})

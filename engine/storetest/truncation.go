@@ -63,7 +63,7 @@ func truncation(t *testing.T, _ Driver, s store.Store) {
 	if len(left) == 0 || left[0].Seq != floor.Seq+1 || left[len(left)-1].Kind != record.Truncated {
 		t.Fatalf("what is left: %d events from %+v", len(left), left)
 	}
-	chain := record.ChainFrom(floor)
+	chain := record.NewChainFrom(floor)
 	for _, e := range left {
 		if err := chain.Add(e); err != nil {
 			t.Fatal(err)

@@ -31,15 +31,15 @@ func (d *Definition) Case(in CaseInput) (judge.Case, error) {
 		in.Context = nil
 		c.State, c.Action = "", ""
 	}
-	if err := d.documents(&c, in); err != nil {
+	if err := d.fillDocuments(&c, in); err != nil {
 		return judge.Case{}, fmt.Errorf("case of workflow %q: %w", d.Name, err)
 	}
 	var err error
 	switch in.Operation {
 	case judge.Start:
-		err = d.startCase(&c, in)
+		err = d.fillStartCase(&c, in)
 	case judge.Advance:
-		err = d.advanceCase(&c, in)
+		err = d.fillAdvanceCase(&c, in)
 	default:
 		err = fmt.Errorf("unknown operation %q", in.Operation)
 	}
@@ -49,8 +49,8 @@ func (d *Definition) Case(in CaseInput) (judge.Case, error) {
 	return c, nil
 }
 
-// documents fills in data, context, the merge of both, and the masked copies.
-func (d *Definition) documents(c *judge.Case, in CaseInput) error {
+// fillDocuments fills in data, context, the merge of both, and the masked copies.
+func (d *Definition) fillDocuments(c *judge.Case, in CaseInput) error {
 	var err error
 	if c.Data = in.Read; c.Data.Kind() != document.Object {
 		if c.Data, err = readObject(in.Data); err != nil {
@@ -60,57 +60,57 @@ func (d *Definition) documents(c *judge.Case, in CaseInput) error {
 	if c.Context, err = readObject(in.Context); err != nil {
 		return fmt.Errorf("context: %w", err)
 	}
-	c.Merged = merge(c.Context, c.Data)
+	c.Merged = mergeObjects(c.Context, c.Data)
 	c.MaskedData, c.MaskedContext, c.MaskedMerged = d.MaskJSON(c.Data, nil), d.MaskJSON(c.Context, nil), d.MaskJSON(c.Merged, nil)
-	c.Scrub = d.scrubber(slices.Values([]document.JSON{c.Context, c.Data}))
+	c.Scrub = d.newScrubber(slices.Values([]document.JSON{c.Context, c.Data}))
 	c.Scrubber = func(doc json.RawMessage) func(string) string { return d.Scrubber(doc) }
 	c.Mask = func(doc json.RawMessage) (json.RawMessage, error) { return d.Mask(doc, nil) }
 	return nil
 }
 
-func (d *Definition) startCase(c *judge.Case, in CaseInput) error {
+func (d *Definition) fillStartCase(c *judge.Case, in CaseInput) error {
 	initial := d.States[d.InitialState]
 	if initial == nil {
 		return fmt.Errorf("unknown initial state %q", d.InitialState)
 	}
 	c.Checks.Schema = d.InputSchema
-	c.Candidates = []judge.Candidate{d.candidate(initial.Name, Facts{}, "")}
-	c.Forbidden = reservedKeys(c.Data)
-	c.Rubric = d.startRubric(in.Overlays)
+	c.Candidates = []judge.Candidate{d.buildCandidate(initial.Name, Facts{}, "")}
+	c.Forbidden = findReservedKeys(c.Data)
+	c.Rubric = d.resolveStartRubric(in.Overlays)
 	return nil
 }
 
-func (d *Definition) advanceCase(c *judge.Case, in CaseInput) error {
+func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	s := d.States[in.State]
 	if s == nil {
 		return fmt.Errorf("unknown state %q", in.State)
 	}
-	if c.Illegal = d.illegal(s, in); len(c.Illegal) > 0 {
+	if c.Illegal = d.findIllegal(s, in); len(c.Illegal) > 0 {
 		c.Rubric = d.Rubric(in.Overlays)
 		return nil
 	}
 	t := s.Transitions[in.Action]
-	c.Checks = d.checks(s, t)
+	c.Checks = d.collectChecks(s, t)
 	for _, r := range t.Routes {
-		c.Candidates = append(c.Candidates, d.candidate(r.Target, in.Facts, in.State))
+		c.Candidates = append(c.Candidates, d.buildCandidate(r.Target, in.Facts, in.State))
 	}
-	c.Rubric = d.rubric(t.Judge, in.Overlays)
+	c.Rubric = d.resolveRubric(t.Judge, in.Overlays)
 	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars
 	c.About = judge.About{Workflow: d.Description, State: s.Description, Action: t.Description}
 	for _, e := range t.Evidence {
-		r := e.request(c)
+		r := e.buildRequest(c)
 		r.Unproven = in.CallersContext && e.UsesContext()
 		c.Evidence = append(c.Evidence, r)
 	}
-	c.Forbidden = append(reservedKeys(c.Data), notWritable(t, c.Data)...)
-	frozen, err := frozenFields(in.Facts.Frozen, c.Context, c.Merged)
+	c.Forbidden = append(findReservedKeys(c.Data), findUnwritableKeys(t, c.Data)...)
+	frozen, err := findChangedFrozenFields(in.Facts.Frozen, c.Context, c.Merged)
 	c.Forbidden = append(c.Forbidden, frozen...)
 	return err
 }
 
-// candidate is one state that can be entered. present is the state that the
+// buildCandidate is one state that can be entered. present is the state that the
 // instance is in, which counts as visited; entering the target itself does not.
-func (d *Definition) candidate(target string, facts Facts, present string) judge.Candidate {
+func (d *Definition) buildCandidate(target string, facts Facts, present string) judge.Candidate {
 	c := judge.Candidate{Target: target}
 	if s := d.States[target]; s != nil {
 		c.About = s.Description
@@ -122,17 +122,17 @@ func (d *Definition) candidate(target string, facts Facts, present string) judge
 		if before != present && !slices.Contains(facts.Visited, before) {
 			c.Unmet = append(c.Unmet, validators.Finding{
 				Code:    CodeMustPassThrough,
-				Message: fmt.Sprintf("The state %s may only be entered after %s, which this instance has not visited.", shown(target), shown(before)),
-				Hint:    fmt.Sprintf("Take a way that leads through %s.", shown(before)),
+				Message: fmt.Sprintf("The state %s may only be entered after %s, which this instance has not visited.", quoteName(target), quoteName(before)),
+				Hint:    fmt.Sprintf("Take a way that leads through %s.", quoteName(before)),
 			})
 		}
 	}
 	return c
 }
 
-// checks are what the transition demands of the action's data: its own fields,
+// collectChecks are what the transition demands of the action's data: its own fields,
 // schema and validator, and the keyed validators that apply to it.
-func (d *Definition) checks(s *State, t *Transition) validators.Checks {
+func (d *Definition) collectChecks(s *State, t *Transition) validators.Checks {
 	out := validators.Checks{RequiredFields: t.RequiredFields, Schema: t.Schema}
 	at := "states." + s.Name + ".transitions." + t.Action
 	if t.Validator != "" {
@@ -153,8 +153,8 @@ func (d *Definition) checks(s *State, t *Transition) validators.Checks {
 	return out
 }
 
-// reservedKeys are the findings for keys of data that only the gate may set.
-func reservedKeys(data document.JSON) []validators.Finding {
+// findReservedKeys are the findings for keys of data that only the gate may set.
+func findReservedKeys(data document.JSON) []validators.Finding {
 	var out []validators.Finding
 	for _, key := range ReservedKeys {
 		if data.Get(key).Kind() != 0 {
@@ -168,8 +168,8 @@ func reservedKeys(data document.JSON) []validators.Finding {
 	return out
 }
 
-// notWritable are the findings for keys of data that the transition may not set.
-func notWritable(t *Transition, data document.JSON) []validators.Finding {
+// findUnwritableKeys are the findings for keys of data that the transition may not set.
+func findUnwritableKeys(t *Transition, data document.JSON) []validators.Finding {
 	if t.Writes == nil {
 		return nil
 	}
@@ -181,16 +181,16 @@ func notWritable(t *Transition, data document.JSON) []validators.Finding {
 		}
 		out = append(out, validators.Finding{
 			Code: CodeWriteNotAllowed, Path: joinPointer("", script.Clean(key, maxShown)),
-			Message: fmt.Sprintf("The action %s may not set %s; it may set %s.", shown(t.Action), shown(key), shownList(t.Writes)),
+			Message: fmt.Sprintf("The action %s may not set %s; it may set %s.", quoteName(t.Action), quoteName(key), quoteNames(t.Writes)),
 			Hint:    "Leave the key out.",
 		})
 	}
 	return out
 }
 
-// frozenFields are the findings for frozen fields that the merge would change.
+// findChangedFrozenFields are the findings for frozen fields that the merge would change.
 // A field that was absent when it was frozen may not be added either.
-func frozenFields(pointers []string, before, after document.JSON) ([]validators.Finding, error) {
+func findChangedFrozenFields(pointers []string, before, after document.JSON) ([]validators.Finding, error) {
 	var out []validators.Finding
 	for _, p := range pointers {
 		tokens, err := splitPointer(p)
@@ -201,7 +201,7 @@ func frozenFields(pointers []string, before, after document.JSON) ([]validators.
 			out = append(out, validators.Finding{
 				Code: CodeFrozenField, Path: p,
 				Message: fmt.Sprintf("The field %s was frozen by an earlier transition and may not be changed.", p),
-				Hint:    fmt.Sprintf("Leave %s out of the data, or send its present value.", shown(tokens[0])),
+				Hint:    fmt.Sprintf("Leave %s out of the data, or send its present value.", quoteName(tokens[0])),
 			})
 		}
 	}

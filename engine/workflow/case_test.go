@@ -97,8 +97,8 @@ func TestCaseOfAnAction(t *testing.T) {
 			},
 		},
 		Candidates: []judge.Candidate{{Target: "approved"}},
-		Data:       read(`{"comments":"fine"}`), Context: read(`{"documentId":"d1"}`), Merged: read(`{"documentId":"d1","comments":"fine"}`),
-		MaskedData: read(`{"comments":"fine"}`), MaskedContext: read(`{"documentId":"d1"}`), MaskedMerged: read(`{"documentId":"d1","comments":"fine"}`),
+		Data:       readPattern(`{"comments":"fine"}`), Context: readPattern(`{"documentId":"d1"}`), Merged: readPattern(`{"documentId":"d1","comments":"fine"}`),
+		MaskedData: readPattern(`{"comments":"fine"}`), MaskedContext: readPattern(`{"documentId":"d1"}`), MaskedMerged: readPattern(`{"documentId":"d1","comments":"fine"}`),
 		Rubric: judge.DefaultRubric(), ReviewPath: true, Now: time.Unix(5, 0), Seed: 7,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -318,7 +318,7 @@ func TestCaseIsTotalAndDeterministic(t *testing.T) {
 			Operation: rapid.SampledFrom([]judge.Operation{judge.Start, judge.Advance, judge.Advance, "x"}).Draw(rt, "operation"),
 			State:     word("long", "short", "approved").Draw(rt, "state"), Action: word("sort", "reject", "back").Draw(rt, "action"),
 			Ended: word("final", "cancelled").Draw(rt, "ended"), Role: word("reviewer", "operator").Draw(rt, "role"), Principal: word().Draw(rt, "principal"),
-			Data: text(object(someKeys, true).Draw(rt, "data")), Context: text(object(someKeys, false).Draw(rt, "context")),
+			Data: text(objectGrammar(someKeys, true).Draw(rt, "data")), Context: text(objectGrammar(someKeys, false).Draw(rt, "context")),
 			Facts: workflow.Facts{
 				Visited: rapid.SliceOfN(word(), 0, 3).Draw(rt, "visited"), Frozen: rapid.SliceOfN(rapid.SampledFrom([]string{"/a", "/b/0", "/c/k", "x"}), 0, 2).Draw(rt, "frozen"),
 				Performed: map[string][]string{"submit": rapid.SliceOfN(word(), 0, 2).Draw(rt, "performed")},

@@ -29,13 +29,13 @@ const (
 // sandbox is never asked twice about the same script.
 func (d *Definition) compile(ctx context.Context, o LintOptions) ([]problem, error) {
 	var out []problem
-	for _, part := range d.parts() {
+	for _, part := range d.listParts() {
 		_, found, err := o.Compiler.Compile(ctx, o.Owner.ID, o.Owner, part.checks)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range found {
-			out = append(out, part.place(p))
+			out = append(out, part.locate(p))
 		}
 	}
 	return out, nil
@@ -49,7 +49,7 @@ type part struct {
 	fields, schema string
 }
 
-func (p part) place(found validators.Problem) problem {
+func (p part) locate(found validators.Problem) problem {
 	switch found.Part {
 	case "requiredFields":
 		return problem{badField, p.fields + found.Path, found.Message}
@@ -63,8 +63,8 @@ func (p part) place(found validators.Problem) problem {
 	return problem{badScript, found.Part, message}
 }
 
-// parts are the calls of the compiler that cover the definition.
-func (d *Definition) parts() []part {
+// listParts are the calls of the compiler that cover the definition.
+func (d *Definition) listParts() []part {
 	var out []part
 	add := func(fields []string, schema json.RawMessage, at string, schemaKey string) {
 		if len(fields) > 0 || len(schema) > 0 {
@@ -76,7 +76,7 @@ func (d *Definition) parts() []part {
 	}
 	add(nil, d.InputSchema, "", "inputSchema")
 	var scripts validators.Checks
-	d.eachTransition(func(s *State, t *Transition) {
+	d.visitTransitions(func(s *State, t *Transition) {
 		at := transitionPath(s.Name, t.Action)
 		add(t.RequiredFields, t.Schema, at, "schema")
 		if t.Validator != "" {

@@ -17,13 +17,13 @@ type Marks struct {
 	Visited []string
 }
 
-// picture is a definition laid out for drawing: what every format draws, in the
+// diagram is a definition laid out for drawing: what every format draws, in the
 // order of the document, with labels in plain text.
-type picture struct {
-	title string
-	nodes []node
-	lines []line
-	start int // index of the initial node, nowhere when unknown
+type diagram struct {
+	title  string
+	nodes  []node
+	arrows []arrow
+	start  int // index of the initial node, nowhere when unknown
 }
 
 type node struct {
@@ -33,8 +33,8 @@ type node struct {
 	current, visited bool
 }
 
-// line joins two nodes. Conditions of routes stand in the label, cut.
-type line struct {
+// arrow joins two nodes. Conditions of routes stand in the label, cut.
+type arrow struct {
 	from, to int
 	label    string
 }
@@ -42,9 +42,9 @@ type line struct {
 // maxCondition is how many characters of a condition a diagram shows.
 const maxCondition = 48
 
-func (d *Definition) picture(m Marks) picture {
+func (d *Definition) layOutDiagram(m Marks) diagram {
 	g := newGraph(d)
-	p := picture{title: d.Name, start: g.initial}
+	p := diagram{title: d.Name, start: g.initial}
 	for _, name := range d.StateNames {
 		s := d.States[name]
 		p.nodes = append(p.nodes, node{
@@ -59,15 +59,15 @@ func (d *Definition) picture(m Marks) picture {
 		}
 		label := e.action
 		if e.condition != "" {
-			label += " [" + cut(e.condition) + "]"
+			label += " [" + shortenCondition(e.condition) + "]"
 		}
-		p.lines = append(p.lines, line{from: g.index[e.from], to: to, label: label})
+		p.arrows = append(p.arrows, arrow{from: g.index[e.from], to: to, label: label})
 	}
 	return p
 }
 
-// cut brings a condition onto one short line.
-func cut(condition string) string {
+// shortenCondition brings a condition onto one short line.
+func shortenCondition(condition string) string {
 	text := strings.Join(strings.Fields(condition), " ")
 	if r := []rune(text); len(r) > maxCondition {
 		return string(r[:maxCondition-1]) + "…"
@@ -78,8 +78,8 @@ func cut(condition string) string {
 // WriteMermaid draws the definition as a Mermaid state diagram. Names and
 // conditions are text from strangers: whatever they hold, they stay labels.
 func (d *Definition) WriteMermaid(w io.Writer, m Marks) error {
-	p := d.picture(m)
-	ids := p.mermaidIDs()
+	p := d.layOutDiagram(m)
+	ids := p.assignMermaidIDs()
 	b := bufio.NewWriter(w)
 	put := func(parts ...string) {
 		for _, part := range parts {
@@ -90,25 +90,25 @@ func (d *Definition) WriteMermaid(w io.Writer, m Marks) error {
 	put("stateDiagram-v2")
 	for i, n := range p.nodes {
 		if ids[i] != n.label || n.outcome != "" {
-			put(`    state "`, mermaidText(n.caption()), `" as `, ids[i])
+			put(`    state "`, escapeMermaid(n.formatCaption()), `" as `, ids[i])
 		}
 	}
 	if p.start != nowhere {
 		put("    [*] --> ", ids[p.start])
 	}
-	for _, l := range p.lines {
-		put("    ", ids[l.from], " --> ", ids[l.to], " : ", mermaidText(l.label))
+	for _, l := range p.arrows {
+		put("    ", ids[l.from], " --> ", ids[l.to], " : ", escapeMermaid(l.label))
 	}
 	for i, n := range p.nodes {
 		if n.final {
 			put("    ", ids[i], " --> [*]")
 		}
 	}
-	p.mermaidMarks(ids, put)
+	p.writeMermaidMarks(ids, put)
 	return b.Flush()
 }
 
-func (n node) caption() string {
+func (n node) formatCaption() string {
 	if n.outcome == "" {
 		return n.label
 	}
@@ -121,7 +121,7 @@ const (
 	visitedFill, visitedLine = "#dcefdc", "#3c7a3c"
 )
 
-func (p picture) mermaidMarks(ids []string, put func(...string)) {
+func (p diagram) writeMermaidMarks(ids []string, put func(...string)) {
 	var current, visited []string
 	for i, n := range p.nodes {
 		switch {
@@ -141,18 +141,18 @@ func (p picture) mermaidMarks(ids []string, put func(...string)) {
 	}
 }
 
-// plainID is a name that Mermaid takes as it is.
-var plainID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
+// plainIDPattern is a name that Mermaid takes as it is.
+var plainIDPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
 
-// mermaidWords mean something else to Mermaid, in any case of letters.
-var mermaidWords = []string{
+// reservedMermaidWords mean something else to Mermaid, in any case of letters.
+var reservedMermaidWords = []string{
 	"acctitle", "accdescr", "as", "class", "classdef", "click", "default", "direction", "end", "hide", "href",
 	"left", "note", "of", "over", "right", "root", "scale", "state", "statediagram", "style", "to", "width",
 	"bt", "lr", "rl", "tb", "td", "current", "visited", "constructor", "prototype",
 }
 
-// mermaidIDs are the names themselves where Mermaid takes them, else made up.
-func (p picture) mermaidIDs() []string {
+// assignMermaidIDs are the names themselves where Mermaid takes them, else made up.
+func (p diagram) assignMermaidIDs() []string {
 	taken := map[string]bool{}
 	for _, n := range p.nodes {
 		taken[n.label] = true
@@ -160,7 +160,7 @@ func (p picture) mermaidIDs() []string {
 	ids := make([]string, len(p.nodes))
 	for i, n := range p.nodes {
 		id := n.label
-		if !plainID.MatchString(id) || slices.Contains(mermaidWords, strings.ToLower(id)) {
+		if !plainIDPattern.MatchString(id) || slices.Contains(reservedMermaidWords, strings.ToLower(id)) {
 			id = "s" + strconv.Itoa(i+1)
 			for taken[id] {
 				id += "_"
@@ -172,14 +172,14 @@ func (p picture) mermaidIDs() []string {
 	return ids
 }
 
-// anywhere is what Mermaid's lexer looks for in the middle of a line, labels
+// mermaidKeywords is what Mermaid's lexer looks for in the middle of a line, labels
 // included; the entity of its first character hides it.
-var anywhere = regexp.MustCompile(`(?i)direction|\[\[`)
+var mermaidKeywords = regexp.MustCompile(`(?i)direction|\[\[`)
 
-// mermaidText writes a label with everything that Mermaid could read as syntax
+// escapeMermaid writes a label with everything that Mermaid could read as syntax
 // or as HTML as a numeric entity.
-func mermaidText(label string) string {
-	words := anywhere.FindAllStringIndex(label, -1)
+func escapeMermaid(label string) string {
+	words := mermaidKeywords.FindAllStringIndex(label, -1)
 	var b strings.Builder
 	for i, r := range label {
 		if len(words) > 0 && i == words[0][0] {
@@ -202,7 +202,7 @@ func mermaidText(label string) string {
 // WriteDOT draws the definition for Graphviz. Names and conditions are text from
 // strangers: whatever they hold, they stay labels.
 func (d *Definition) WriteDOT(w io.Writer, m Marks) error {
-	p := d.picture(m)
+	p := d.layOutDiagram(m)
 	b := bufio.NewWriter(w)
 	put := func(parts ...string) {
 		for _, part := range parts {
@@ -210,7 +210,7 @@ func (d *Definition) WriteDOT(w io.Writer, m Marks) error {
 		}
 		_ = b.WriteByte('\n')
 	}
-	put("digraph ", dotText(p.title), " {")
+	put("digraph ", quoteDOT(p.title), " {")
 	put("  rankdir=LR;")
 	put(`  node [shape=box, style="rounded,filled", fillcolor="#ffffff", fontname="Helvetica"];`)
 	put(`  edge [fontname="Helvetica", fontsize=10];`)
@@ -218,21 +218,21 @@ func (d *Definition) WriteDOT(w io.Writer, m Marks) error {
 		put(`  start [shape=circle, label="", width=0.2, fillcolor="#000000"];`)
 	}
 	for i, n := range p.nodes {
-		put("  ", dotID(i), " [label=", dotText(n.caption()), n.dotLook(), "];")
+		put("  ", formatDOTID(i), " [label=", quoteDOT(n.formatCaption()), n.formatDOTStyle(), "];")
 	}
 	if p.start != nowhere {
-		put("  start -> ", dotID(p.start), ";")
+		put("  start -> ", formatDOTID(p.start), ";")
 	}
-	for _, l := range p.lines {
-		put("  ", dotID(l.from), " -> ", dotID(l.to), " [label=", dotText(l.label), "];")
+	for _, l := range p.arrows {
+		put("  ", formatDOTID(l.from), " -> ", formatDOTID(l.to), " [label=", quoteDOT(l.label), "];")
 	}
 	put("}")
 	return b.Flush()
 }
 
-func dotID(i int) string { return "s" + strconv.Itoa(i+1) }
+func formatDOTID(i int) string { return "s" + strconv.Itoa(i+1) }
 
-func (n node) dotLook() string {
+func (n node) formatDOTStyle() string {
 	look := ""
 	if n.final {
 		look = ", peripheries=2"
@@ -248,6 +248,6 @@ func (n node) dotLook() string {
 
 var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "&", "&amp;", "\n", " ", "\r", " ", "\t", " ")
 
-// dotText quotes a label. Graphviz reads backslashes and HTML entities in labels,
+// quoteDOT quotes a label. Graphviz reads backslashes and HTML entities in labels,
 // so both are escaped.
-func dotText(label string) string { return `"` + dotEscaper.Replace(label) + `"` }
+func quoteDOT(label string) string { return `"` + dotEscaper.Replace(label) + `"` }

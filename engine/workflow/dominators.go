@@ -29,7 +29,7 @@ func newDominators(g *graph) dominators {
 	if g.initial == nowhere {
 		return d
 	}
-	number, states, parent := g.walk()
+	number, states, parent := g.numberStates()
 	count := len(states) - 1
 	var (
 		semi, idom       = make([]int, count+1), make([]int, count+1)
@@ -93,9 +93,9 @@ func newDominators(g *graph) dominators {
 	return d
 }
 
-// walk numbers the states that the initial one leads to, from 1, in the order of a
+// numberStates numbers the states that the initial one leads to, from 1, in the order of a
 // depth-first search: number is by state, states and parent are by number.
-func (g *graph) walk() (number, states, parent []int) {
+func (g *graph) numberStates() (number, states, parent []int) {
 	number, states, parent = make([]int, len(g.names)), []int{nowhere}, []int{0}
 	enter := func(state, from int) {
 		number[state] = len(states)

@@ -25,7 +25,7 @@ func TestDominators(t *testing.T) {
 		}
 		g := newGraph(d)
 		known := newDominators(g)
-		reached := g.reachable()
+		reached := g.findReachable()
 		for target := range n {
 			if known.reaches(target) != reached[target] {
 				t.Fatalf("graph %d, s%d: reached %v", seed, target, reached[target])

@@ -6,19 +6,19 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Entry is what entering a state demands: its validators, which look at the context,
+// EntryCandidate is what entering a state demands: its validators, which look at the context,
 // and what mustPassThrough finds missing in the facts.
-func (d *Definition) Entry(state string, facts Facts) judge.Candidate {
-	return d.candidate(state, facts, "")
+func (d *Definition) EntryCandidate(state string, facts Facts) judge.Candidate {
+	return d.buildCandidate(state, facts, "")
 }
 
-// Blocked are the states ahead of one that an instance with these facts can never
+// BlockedStates are the states ahead of one that an instance with these facts can never
 // enter: mustPassThrough wants a state first that it has not visited and that no way
 // leads to any more. They come in the order of the document.
-func (d *Definition) Blocked(state string, facts Facts) []string {
+func (d *Definition) BlockedStates(state string, facts Facts) []string {
 	ahead := map[string]bool{}
 	ways := map[string][]string{}
-	for _, e := range d.edges() {
+	for _, e := range d.listEdges() {
 		ways[e.from] = append(ways[e.from], e.to)
 	}
 	for next := ways[state]; len(next) > 0; {

@@ -20,10 +20,10 @@ func TestEntryAndBlocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.Entry("signing", workflow.Facts{}); !slices.Equal(got.Entry.RequiredFields, []string{"by"}) || len(got.Unmet) != 0 {
+	if got := d.EntryCandidate("signing", workflow.Facts{}); !slices.Equal(got.Entry.RequiredFields, []string{"by"}) || len(got.Unmet) != 0 {
 		t.Errorf("entry of signing: %+v", got)
 	}
-	if got := d.Entry("signed", workflow.Facts{Visited: []string{"signing"}}); len(got.Unmet) != 1 {
+	if got := d.EntryCandidate("signed", workflow.Facts{Visited: []string{"signing"}}); len(got.Unmet) != 1 {
 		t.Errorf("entry of signed without legal: %+v", got)
 	}
 	for _, tt := range []struct {
@@ -37,7 +37,7 @@ func TestEntryAndBlocked(t *testing.T) {
 		{"signing", []string{"draft", "legal"}, nil},
 		{"signed", nil, nil}, // nothing is ahead
 	} {
-		if got := d.Blocked(tt.state, workflow.Facts{Visited: tt.visited}); !slices.Equal(got, tt.want) {
+		if got := d.BlockedStates(tt.state, workflow.Facts{Visited: tt.visited}); !slices.Equal(got, tt.want) {
 			t.Errorf("%s after %v: %v, want %v", tt.state, tt.visited, got, tt.want)
 		}
 	}

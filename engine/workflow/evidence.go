@@ -55,10 +55,10 @@ const (
 )
 
 var (
-	evidenceName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
-	sourceName   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-	referenceIn  = regexp.MustCompile(`\{\{([^{}]*)\}\}`)
-	fieldPath    = regexp.MustCompile(`^(data|context)((?:\.[A-Za-z0-9_-]+)+)$`)
+	evidenceNamePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+	sourceNamePattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	referencePattern    = regexp.MustCompile(`\{\{([^{}]*)\}\}`)
+	fieldPathPattern    = regexp.MustCompile(`^(data|context)((?:\.[A-Za-z0-9_-]+)+)$`)
 )
 
 // References are the fields that the arguments are taken from.
@@ -82,23 +82,23 @@ func (e Evidence) UsesContext() bool {
 // String is the reference as it is written, such as context.commit.
 func (r Reference) String() string { return r.Root + "." + strings.Join(r.Tokens, ".") }
 
-// request fills the arguments in. It is pure.
-func (e Evidence) request(c *judge.Case) judge.EvidenceRequest {
+// buildRequest fills the arguments in. It is pure.
+func (e Evidence) buildRequest(c *judge.Case) judge.EvidenceRequest {
 	r := judge.EvidenceRequest{Name: e.Name, Source: e.Source, Timeout: e.Timeout, Required: e.Required, MaxAge: e.MaxAge}
-	r.Arguments, r.Missing = e.filled(c.Data, c.Context)
-	r.MaskedArguments, _ = e.filled(c.MaskedData, c.MaskedContext)
+	r.Arguments, r.Missing = e.fillArguments(c.Data, c.Context)
+	r.MaskedArguments, _ = e.fillArguments(c.MaskedData, c.MaskedContext)
 	return r
 }
 
-// filled are the arguments as a JSON object, and the names of those whose field is
+// fillArguments are the arguments as a JSON object, and the names of those whose field is
 // absent, null or no scalar.
-func (e Evidence) filled(data, context document.JSON) (json.RawMessage, []string) {
+func (e Evidence) fillArguments(data, context document.JSON) (json.RawMessage, []string) {
 	var missing []string
 	var b strings.Builder
 	b.WriteByte('{')
 	first := true
 	for _, a := range e.Arguments {
-		value, ok := a.value(data, context)
+		value, ok := a.resolve(data, context)
 		if !ok {
 			missing = append(missing, a.Name)
 			continue
@@ -116,9 +116,9 @@ func (e Evidence) filled(data, context document.JSON) (json.RawMessage, []string
 	return json.RawMessage(b.String()), missing
 }
 
-// value is the argument's: a single reference keeps the type of what it names, text
+// resolve is the argument's: a single reference keeps the type of what it names, text
 // around one makes it a string.
-func (a Argument) value(data, context document.JSON) (json.RawMessage, bool) {
+func (a Argument) resolve(data, context document.JSON) (json.RawMessage, bool) {
 	if a.Literal != nil {
 		return a.Literal, true
 	}
@@ -150,64 +150,64 @@ func (a Argument) value(data, context document.JSON) (json.RawMessage, bool) {
 	return value, err == nil
 }
 
-// evidence reads the list of a transition.
-func (p *parser) evidence(o *document.ObjectReader) []Evidence {
+// parseEvidence reads the list of a transition.
+func (p *parser) parseEvidence(o *document.ObjectReader) []Evidence {
 	items := o.Items("evidence")
 	if len(items) > MaxEvidence {
-		p.refuse(o.Value("evidence"), "a transition asks for at most %d pieces of evidence", MaxEvidence)
+		p.rejectValue(o.Value("evidence"), "a transition asks for at most %d pieces of evidence", MaxEvidence)
 	}
 	var out []Evidence
 	seen := map[string]bool{}
 	for _, item := range items {
 		s := p.Sub(item)
-		p.only(s, &evidenceObject)
+		p.checkKeys(s, &evidenceObject)
 		e := Evidence{
 			Name: s.String("name"), Source: s.String("source"), Required: true,
-			Timeout: p.duration(s, "timeout", maxTimeout), MaxAge: p.duration(s, "maxAge", maxDuration),
+			Timeout: p.parseDuration(s, "timeout", maxTimeout), MaxAge: p.parseDuration(s, "maxAge", maxDuration),
 		}
 		if required := s.BoolPtr("required"); required != nil {
 			e.Required = *required
 		}
 		if n := s.Value("name"); n != nil && n.Kind == document.String {
 			switch {
-			case !evidenceName.MatchString(e.Name):
-				p.refuse(n, "the name of evidence is a letter or underscore, then letters, digits and underscores: scripts read it as evidence.name")
+			case !evidenceNamePattern.MatchString(e.Name):
+				p.rejectValue(n, "the name of evidence is a letter or underscore, then letters, digits and underscores: scripts read it as evidence.name")
 			case seen[e.Name]:
-				p.refuse(n, "the evidence %s is asked for twice", shown(e.Name))
+				p.rejectValue(n, "the evidence %s is asked for twice", quoteName(e.Name))
 			}
 			seen[e.Name] = true
 		}
-		if n := s.Value("source"); n != nil && n.Kind == document.String && !sourceName.MatchString(e.Source) {
-			p.refuse(n, "the name of a source is 1 to 64 letters, digits, dots, underscores or hyphens")
+		if n := s.Value("source"); n != nil && n.Kind == document.String && !sourceNamePattern.MatchString(e.Source) {
+			p.rejectValue(n, "the name of a source is 1 to 64 letters, digits, dots, underscores or hyphens")
 		}
-		e.Arguments = p.arguments(s)
+		e.Arguments = p.parseArguments(s)
 		out = append(out, e)
 	}
 	return out
 }
 
-func (p *parser) arguments(o *document.ObjectReader) []Argument {
+func (p *parser) parseArguments(o *document.ObjectReader) []Argument {
 	entries := o.Entries("arguments")
 	if len(entries) > maxArguments {
-		p.refuse(o.Value("arguments"), "evidence has at most %d arguments", maxArguments)
+		p.rejectValue(o.Value("arguments"), "evidence has at most %d arguments", maxArguments)
 	}
 	var out []Argument
 	for _, m := range entries {
 		a := Argument{Name: m.Key}
-		if !evidenceName.MatchString(m.Key) {
-			p.refuse(m.Value, "the name of an argument is a letter or underscore, then letters, digits and underscores")
+		if !evidenceNamePattern.MatchString(m.Key) {
+			p.rejectValue(m.Value, "the name of an argument is a letter or underscore, then letters, digits and underscores")
 		}
 		switch m.Value.Kind {
 		case document.String:
-			parts, err := partsOf(m.Value.Text)
+			parts, err := splitReferences(m.Value.Text)
 			if err != nil {
-				p.refuse(m.Value, "%v", err)
+				p.rejectValue(m.Value, "%v", err)
 			}
 			if a.parts = parts; len(parts) == 0 || len(parts) == 1 && parts[0].ref == nil {
 				a.Literal = m.Value.JSON()
 			}
 		case document.Object, document.Array, document.Null:
-			p.refuse(m.Value, "an argument is a text, a number, a boolean, or a reference such as \"{{context.commit}}\"")
+			p.rejectValue(m.Value, "an argument is a text, a number, a boolean, or a reference such as \"{{context.commit}}\"")
 		default:
 			a.Literal = m.Value.JSON()
 		}
@@ -216,25 +216,25 @@ func (p *parser) arguments(o *document.ObjectReader) []Argument {
 	return out
 }
 
-// partsOf takes a text with references apart.
-func partsOf(text string) ([]argumentPart, error) {
+// splitReferences takes a text with references apart.
+func splitReferences(text string) ([]argumentPart, error) {
 	var out []argumentPart
 	at := 0
-	for _, m := range referenceIn.FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range referencePattern.FindAllStringSubmatchIndex(text, -1) {
 		if m[0] > at {
 			out = append(out, argumentPart{text: text[at:m[0]]})
 		}
 		path := strings.TrimSpace(text[m[2]:m[3]])
-		found := fieldPath.FindStringSubmatch(path)
+		found := fieldPathPattern.FindStringSubmatch(path)
 		if found == nil {
-			return nil, fmt.Errorf("%s is no reference: write {{data.field}} or {{context.field}}, with dots between the names of nested fields", shown(text[m[0]:m[1]]))
+			return nil, fmt.Errorf("%s is no reference: write {{data.field}} or {{context.field}}, with dots between the names of nested fields", quoteName(text[m[0]:m[1]]))
 		}
 		out = append(out, argumentPart{ref: &Reference{Root: found[1], Tokens: strings.Split(found[2][1:], ".")}})
 		at = m[1]
 	}
 	if rest := text[at:]; rest != "" {
 		if strings.Contains(rest, "{{") {
-			return nil, fmt.Errorf("the reference in %s is not closed with }}", shown(text))
+			return nil, fmt.Errorf("the reference in %s is not closed with }}", quoteName(text))
 		}
 		out = append(out, argumentPart{text: rest})
 	}

@@ -26,14 +26,14 @@ func FormatSchema() json.RawMessage {
 }
 
 // writeSchema writes the members of the object's schema, without the braces.
-func (o *object) writeSchema(b *bytes.Buffer) {
-	b.WriteString(`"description":` + jsonString(o.doc) + `,"type":"object","properties":{`)
+func (o *objectGrammar) writeSchema(b *bytes.Buffer) {
+	b.WriteString(`"description":` + quoteJSON(o.doc) + `,"type":"object","properties":{`)
 	for i, k := range o.keys {
 		if i > 0 {
 			b.WriteByte(',')
 		}
 		// In 2020-12 a $ref may have siblings, so the description stands beside it.
-		b.WriteString(jsonString(k.name) + `:{"description":` + jsonString(k.doc) + `,` + k.shape[1:])
+		b.WriteString(quoteJSON(k.name) + `:{"description":` + quoteJSON(k.doc) + `,` + k.shape[1:])
 	}
 	b.WriteString(`},"additionalProperties":false`)
 	if len(o.required) > 0 {
@@ -42,8 +42,8 @@ func (o *object) writeSchema(b *bytes.Buffer) {
 	}
 }
 
-// jsonString quotes for JSON and leaves <, > and & readable.
-func jsonString(s string) string {
+// quoteJSON quotes for JSON and leaves <, > and & readable.
+func quoteJSON(s string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

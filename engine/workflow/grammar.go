@@ -4,17 +4,17 @@ package workflow
 // FormatSchema its descriptions. What a value may be stands twice, in the shape
 // here and in the parser; tests hold the two together.
 
-// object is one kind of object in a definition.
-type object struct {
+// objectGrammar is one kind of object in a definition.
+type objectGrammar struct {
 	name string // of the $defs entry; "" for the document itself
 	doc  string
-	keys []key
+	keys []keyGrammar
 	// required are keys that must be there.
 	required []string
 }
 
-// key is one key of an object.
-type key struct {
+// keyGrammar is one key of an object.
+type keyGrammar struct {
 	name, doc string
 	shape     string // a JSON Schema as JSON text
 }
@@ -44,9 +44,9 @@ const (
 	stateNames = `{"type":"array","items":` + aLabel + `}`
 )
 
-var documentObject = object{
+var documentObject = objectGrammar{
 	doc: "A workflow type: a state machine, and what guards its transitions.",
-	keys: []key{
+	keys: []keyGrammar{
 		{"name", "The unique name of the workflow: letters, digits, dot, underscore and hyphen, 1 to 64 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
 		{"description", "What the workflow is for, for people and models that choose one.", anyString},
 		{"comment", "A note for maintainers; nothing reads it.", anyString},
@@ -64,10 +64,10 @@ var documentObject = object{
 	required: []string{"name", "initialState", "states"},
 }
 
-var stateObject = object{
+var stateObject = objectGrammar{
 	name: "state",
 	doc:  "One state. A final one has no transitions, every other has at least one.",
-	keys: []key{
+	keys: []keyGrammar{
 		{"description", "What it means to be in this state.", anyString},
 		{"transitions", "What can be done here, by action: the target state, a list of routes, or an object.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"anyOf":[` + aLabel + `,` + routeList + `,{"$ref":"#/$defs/transition"}]}}`},
 		{"final", "true when an instance that enters this state is complete.", aBoolean},
@@ -75,10 +75,10 @@ var stateObject = object{
 	},
 }
 
-var transitionObject = object{
+var transitionObject = objectGrammar{
 	name: "transition",
 	doc:  "What an action does, and what guards it. Judge settings given here override judgeConfig; criteria add up.",
-	keys: append([]key{
+	keys: append([]keyGrammar{
 		{"target", "The state that the action leads to, or a list of routes that are tried in order.", `{"anyOf":[` + aLabel + `,` + routeList + `]}`},
 		{"description", "What performing the action means.", anyString},
 		{"requiredFields", "Fields of the action's data that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
@@ -95,10 +95,10 @@ var transitionObject = object{
 	required: []string{"target"},
 }
 
-var evidenceObject = object{
+var evidenceObject = objectGrammar{
 	name: "evidence",
 	doc:  "One fact that the gate fetches from a source that an operator declared. Validators and conditions see it as evidence.<name>, the model as fetched by the gate.",
-	keys: []key{
+	keys: []keyGrammar{
 		{"name", "What scripts, the model and the record know it by: a letter or underscore, then letters, digits and underscores.", `{"type":"string","pattern":"^[A-Za-z_][A-Za-z0-9_]{0,63}$"}`},
 		{"source", "The name of a source in the configuration file.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
 		{"arguments", "What the source is asked with: texts, numbers, booleans, or references such as \"{{context.commit}}\". Whoever chooses the field chooses what is looked at: refer to frozen fields where that matters.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean"]}}`},
@@ -109,20 +109,20 @@ var evidenceObject = object{
 	required: []string{"name", "source"},
 }
 
-var reviewObject = object{
+var reviewObject = objectGrammar{
 	name: "review",
 	doc:  "How a decision that was escalated waits for a person.",
-	keys: []key{
+	keys: []keyGrammar{
 		{"priority", "Default normal.", `{"enum":["low","normal","high","urgent"]}`},
 		{"expiresAfter", "How long it waits, such as 72h or 7d, or never. Default 7d.", `{"type":"string"}`},
 		{"onExpire", "What happens then: reject closes it, raise makes it urgent and lets it wait on. Default reject.", `{"enum":["reject","raise"]}`},
 	},
 }
 
-var exemplarObject = object{
+var exemplarObject = objectGrammar{
 	name: "exemplar",
 	doc:  "A case that has been decided before, for the model to go by.",
-	keys: []key{
+	keys: []keyGrammar{
 		{"data", "The data that the action came with.", `{"type":"object"}`},
 		{"outcome", "What was decided.", `{"enum":["approve","reject"]}`},
 		{"why", "Why, in a sentence.", anyString},
@@ -130,14 +130,14 @@ var exemplarObject = object{
 	required: []string{"data", "outcome"},
 }
 
-var judgeObject = object{
+var judgeObject = objectGrammar{
 	name: "judgeConfig",
 	doc:  "How the judge decides.",
 	keys: settingKeys,
 }
 
 // settingKeys stand in judgeConfig and in transitions.
-var settingKeys = []key{
+var settingKeys = []keyGrammar{
 	{"enabled", "false drops the content checks, the model and minConfidence; fields, schema, scripts and states are checked all the same. Default true.", aBoolean},
 	{"useLLM", "true asks a model, after every other check has passed. Default false.", aBoolean},
 	{"strictMode", "true approves only with at least minConfidence; false lets a low confidence pass with a warning. Default false.", aBoolean},
@@ -153,10 +153,10 @@ var settingKeys = []key{
 	{"samples", "How often the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},
 }
 
-var routeObject = object{
+var routeObject = objectGrammar{
 	name: "route",
 	doc:  "One of the states that an action can lead to. The first route whose condition is true is taken.",
-	keys: []key{
+	keys: []keyGrammar{
 		{"condition", "An expression over data, context and evidence that is true or false; \"true\" for the route that is taken otherwise.", aScript},
 		{"target", "The state that this route leads to.", aLabel},
 		{"description", "When this route is taken, in words.", anyString},
@@ -164,25 +164,25 @@ var routeObject = object{
 	required: []string{"condition", "target"},
 }
 
-var stateValidatorObject = object{
+var stateValidatorObject = objectGrammar{
 	name: "stateValidator",
 	doc:  "What must hold of the merged context when an instance enters the state.",
-	keys: []key{
+	keys: []keyGrammar{
 		{"requiredFields", "Fields of the context that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
 		{"schema", "A JSON Schema of the context.", anySchema},
 	},
 }
 
-var retentionObject = object{
+var retentionObject = objectGrammar{
 	name: "retention",
 	doc:  "How long what instances leave behind is kept after they have ended. Nothing is removed until somebody runs gavel retain.",
-	keys: []key{
+	keys: []keyGrammar{
 		{"events", "How long the whole history is kept after the end, such as 90d; at least 7d. After that only the event that ended the instance is left, and what an instance was before it.", aSpan},
 	},
 }
 
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*object{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{
@@ -195,8 +195,8 @@ var notSupported = map[string]string{
 	"logprobs":     "reading token probabilities",
 }
 
-// names are the known keys.
-func (o *object) names() []string {
+// listKeys are the known keys.
+func (o *objectGrammar) listKeys() []string {
 	out := make([]string, len(o.keys))
 	for i, k := range o.keys {
 		out[i] = k.name

@@ -12,10 +12,10 @@ type edge struct {
 	condition        string // "" for a plain target
 }
 
-// edges are all ways, in the order of the document.
-func (d *Definition) edges() []edge {
+// listEdges are all ways, in the order of the document.
+func (d *Definition) listEdges() []edge {
 	var out []edge
-	d.eachTransition(func(s *State, t *Transition) {
+	d.visitTransitions(func(s *State, t *Transition) {
 		for _, r := range t.Routes {
 			out = append(out, edge{from: s.Name, action: t.Action, to: r.Target, condition: r.Condition})
 		}
@@ -23,8 +23,8 @@ func (d *Definition) edges() []edge {
 	return out
 }
 
-// eachTransition visits every transition in the order of the document.
-func (d *Definition) eachTransition(visit func(*State, *Transition)) {
+// visitTransitions visits every transition in the order of the document.
+func (d *Definition) visitTransitions(visit func(*State, *Transition)) {
 	for _, name := range d.StateNames {
 		s := d.States[name]
 		if s == nil {
@@ -52,7 +52,7 @@ type graph struct {
 const nowhere = -1
 
 func newGraph(d *Definition) *graph {
-	g := &graph{names: d.StateNames, index: make(map[string]int, len(d.StateNames)), edges: d.edges()}
+	g := &graph{names: d.StateNames, index: make(map[string]int, len(d.StateNames)), edges: d.listEdges()}
 	for i, name := range g.names {
 		g.index[name] = i
 	}
@@ -101,15 +101,15 @@ func (g *graph) search(avoid int) (reached []bool, by []int) {
 	return reached, by
 }
 
-// reachable are the states that some way from the initial one leads to.
-func (g *graph) reachable() []bool {
+// findReachable are the states that some way from the initial one leads to.
+func (g *graph) findReachable() []bool {
 	reached, _ := g.search(nowhere)
 	return reached
 }
 
-// leadsTo are the states from which some way leads to one of the goals, the
+// findStatesLeadingTo are the states from which some way leads to one of the goals, the
 // goals included.
-func (g *graph) leadsTo(goals []int) []bool {
+func (g *graph) findStatesLeadingTo(goals []int) []bool {
 	leads := make([]bool, len(g.names))
 	for _, s := range goals {
 		leads[s] = true
@@ -128,11 +128,11 @@ func (g *graph) leadsTo(goals []int) []bool {
 	return leads
 }
 
-// bypass words a shortest way into target on which through was not visited
+// findBypass words a shortest way into target on which through was not visited
 // before; ok is false when there is none.
-func (g *graph) bypass(target, through int) (way string, ok bool) {
+func (g *graph) findBypass(target, through int) (way string, ok bool) {
 	if g.initial == target {
-		return "start -> " + shown(g.names[target]), true
+		return "start -> " + quoteName(g.names[target]), true
 	}
 	// The search does not go on behind through, be it the initial state itself. Where target is to pass through
 	// itself, any way to it is a bypass: its own entry does not count.
@@ -143,12 +143,12 @@ func (g *graph) bypass(target, through int) (way string, ok bool) {
 	var steps []string
 	for at := target; at != g.initial; {
 		e := g.edges[by[at]]
-		steps = append(steps, fmt.Sprintf(" -(%s)-> %s", e.action, shown(e.to)))
+		steps = append(steps, fmt.Sprintf(" -(%s)-> %s", e.action, quoteName(e.to)))
 		at = g.index[e.from]
 	}
 	slices.Reverse(steps)
 	if len(steps) > maxList {
 		steps = append(steps[:maxList/2], append([]string{" ..."}, steps[len(steps)-maxList/2:]...)...)
 	}
-	return shown(g.names[g.initial]) + strings.Join(steps, ""), true
+	return quoteName(g.names[g.initial]) + strings.Join(steps, ""), true
 }

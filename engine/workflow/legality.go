@@ -11,26 +11,26 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// illegal says why the action cannot happen here at all, nothing when it can.
+// findIllegal says why the action cannot happen here at all, nothing when it can.
 // An ended instance and an unknown action leave no more to say; a role and notBy
 // are told together.
-func (d *Definition) illegal(s *State, in CaseInput) []validators.Finding {
+func (d *Definition) findIllegal(s *State, in CaseInput) []validators.Finding {
 	if s.Final || in.Ended != "" {
-		return []validators.Finding{ended(s, in.Ended)}
+		return []validators.Finding{describeEnded(s, in.Ended)}
 	}
 	t := s.Transitions[in.Action]
 	if t == nil {
-		return []validators.Finding{d.unknownAction(s, in)}
+		return []validators.Finding{d.describeUnknownAction(s, in)}
 	}
 	var out []validators.Finding
 	if !t.allows(in.Role) {
-		out = append(out, roleNotAllowed(t, in.Role))
+		out = append(out, describeRoleNotAllowed(t, in.Role))
 	}
 	for _, before := range t.NotBy {
 		if slices.Contains(in.Facts.Performed[before], in.Principal) {
 			out = append(out, validators.Finding{
 				Code:    CodeNotBy,
-				Message: fmt.Sprintf("Whoever performed %s may not perform %s on the same instance, and %s did.", shown(before), shown(t.Action), shown(in.Principal)),
+				Message: fmt.Sprintf("Whoever performed %s may not perform %s on the same instance, and %s did.", quoteName(before), quoteName(t.Action), quoteName(in.Principal)),
 				Hint:    "Leave this action to somebody else.",
 			})
 		}
@@ -38,24 +38,24 @@ func (d *Definition) illegal(s *State, in CaseInput) []validators.Finding {
 	return out
 }
 
-func ended(s *State, how string) validators.Finding {
+func describeEnded(s *State, how string) validators.Finding {
 	f := validators.Finding{Code: CodeInstanceEnded, Hint: "Start a new instance."}
 	if how == "cancelled" {
-		f.Message = fmt.Sprintf("The instance was cancelled in state %s, so no action is possible any more.", shown(s.Name))
+		f.Message = fmt.Sprintf("The instance was cancelled in state %s, so no action is possible any more.", quoteName(s.Name))
 	} else {
-		f.Message = fmt.Sprintf("The instance has reached the final state %s, so no action is possible any more.", shown(s.Name))
+		f.Message = fmt.Sprintf("The instance has reached the final state %s, so no action is possible any more.", quoteName(s.Name))
 	}
 	return f
 }
 
-func (d *Definition) unknownAction(s *State, in CaseInput) validators.Finding {
+func (d *Definition) describeUnknownAction(s *State, in CaseInput) validators.Finding {
 	legal := d.NextActions(s.Name, in.Role)
 	f := validators.Finding{
 		Code:    CodeIllegalAction,
-		Message: fmt.Sprintf("The action %s is not possible in state %s; possible: %s.", shown(in.Action), shown(s.Name), shownList(legal)),
+		Message: fmt.Sprintf("The action %s is not possible in state %s; possible: %s.", quoteName(in.Action), quoteName(s.Name), quoteNames(legal)),
 	}
 	if near := document.Suggest(in.Action, legal); near != "" {
-		f.Hint = fmt.Sprintf("Did you mean %s?", shown(near))
+		f.Hint = fmt.Sprintf("Did you mean %s?", quoteName(near))
 		return f
 	}
 	var elsewhere []string
@@ -65,19 +65,19 @@ func (d *Definition) unknownAction(s *State, in CaseInput) validators.Finding {
 		}
 	}
 	if len(elsewhere) > 0 {
-		f.Hint = fmt.Sprintf("It is possible in state %s.", shownList(elsewhere))
+		f.Hint = fmt.Sprintf("It is possible in state %s.", quoteNames(elsewhere))
 	}
 	return f
 }
 
-func roleNotAllowed(t *Transition, role string) validators.Finding {
+func describeRoleNotAllowed(t *Transition, role string) validators.Finding {
 	roles := t.Roles
 	if len(roles) == 0 {
 		roles = []string{roleAgent, roleOperator}
 	}
 	return validators.Finding{
 		Code:    CodeRoleNotAllowed,
-		Message: fmt.Sprintf("The action %s is not open to the role %s; it is to %s.", shown(t.Action), shown(role), shownList(roles)),
+		Message: fmt.Sprintf("The action %s is not open to the role %s; it is to %s.", quoteName(t.Action), quoteName(role), quoteNames(roles)),
 		Hint:    "Leave it to a principal in one of these roles.",
 	}
 }
@@ -85,8 +85,8 @@ func roleNotAllowed(t *Transition, role string) validators.Finding {
 // maxShown is how much of a name from outside stands in a message.
 const maxShown = 80
 
-// shown quotes a name for a message, cut and without hidden characters.
-func shown(name string) string {
+// quoteName quotes a name for a message, cut and without hidden characters.
+func quoteName(name string) string {
 	short := script.Clean(name, maxShown)
 	if script.Clean(name, maxShown+1) != short {
 		short += "…"
@@ -97,7 +97,7 @@ func shown(name string) string {
 // maxList is how many names stand in one message.
 const maxList = 20
 
-func shownList(names []string) string {
+func quoteNames(names []string) string {
 	if len(names) == 0 {
 		return "nothing"
 	}
@@ -107,7 +107,7 @@ func shownList(names []string) string {
 			quoted = append(quoted, fmt.Sprintf("and %d more", len(names)-i))
 			break
 		}
-		quoted = append(quoted, shown(n))
+		quoted = append(quoted, quoteName(n))
 	}
 	return strings.Join(quoted, ", ")
 }

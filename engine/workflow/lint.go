@@ -37,15 +37,15 @@ type Rule struct {
 	// Doc is one sentence: what the rule finds.
 	Doc string
 	// check is nil for the rules of Parse.
-	check func(*subject)
+	check func(*linter)
 }
 
 // Rules are all that Parse and Lint look for, in the order of the reference page.
 func Rules() []Rule {
-	return append(parseRules(), lintRules()...)
+	return append(listParseRules(), listLintRules()...)
 }
 
-func parseRules() []Rule {
+func listParseRules() []Rule {
 	out := []Rule{
 		{ID: "syntax", Doc: "The document is not well-formed JSON or YAML."},
 		{ID: "utf8", Doc: "The document has bytes or escapes that are no Unicode text."},
@@ -78,16 +78,16 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
-	return d.lint(ctx, o, problems)
+	return d.lintProblems(ctx, o, problems)
 }
 
-// lint is Lint for what was compiled, or is not to be compiled here.
-func (d *Definition) lint(ctx context.Context, o LintOptions, problems []problem) ([]Issue, error) {
-	s := &subject{Definition: d, ended: ctx.Err, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
-	return s.lint(ctx, lintRules())
+// lintProblems is Lint for what was compiled, or is not to be compiled here.
+func (d *Definition) lintProblems(ctx context.Context, o LintOptions, problems []problem) ([]Issue, error) {
+	s := &linter{Definition: d, ended: ctx.Err, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
+	return s.runRules(ctx, listLintRules())
 }
 
-func (s *subject) lint(ctx context.Context, rules []Rule) ([]Issue, error) {
+func (s *linter) runRules(ctx context.Context, rules []Rule) ([]Issue, error) {
 	for _, r := range rules {
 		s.rule = r
 		s.found = map[string]bool{}
@@ -100,8 +100,8 @@ func (s *subject) lint(ctx context.Context, rules []Rule) ([]Issue, error) {
 	return s.issues, nil
 }
 
-// subject is a definition under examination. The rules only read it and call add.
-type subject struct {
+// linter is a definition under examination. The rules only read it and call add.
+type linter struct {
 	*Definition
 	ended    func() error // the caller's context's
 	graph    *graph
@@ -116,9 +116,9 @@ type subject struct {
 	issues []Issue
 }
 
-// add reports an issue of the present rule, once per path and message. What is
+// addIssue reports an issue of the present rule, once per path and message. What is
 // too much for one rule is only hinted at.
-func (s *subject) add(path, format string, args ...any) {
+func (s *linter) addIssue(path, format string, args ...any) {
 	if len(s.found) > maxIssues {
 		return
 	}
@@ -129,13 +129,13 @@ func (s *subject) add(path, format string, args ...any) {
 	if id := path + "\n" + message; !s.found[id] {
 		s.found[id] = true
 		s.issues = append(s.issues, Issue{
-			Rule: s.rule.ID, Severity: s.rule.Severity, Path: path, Line: s.line(path), Message: message,
+			Rule: s.rule.ID, Severity: s.rule.Severity, Path: path, Line: s.findLine(path), Message: message,
 		})
 	}
 }
 
-// line is that of a path, or of the nearest thing around it.
-func (d *Definition) line(path string) int {
+// findLine is that of a path, or of the nearest thing around it.
+func (d *Definition) findLine(path string) int {
 	for {
 		if n, ok := d.lines[path]; ok {
 			return n
@@ -176,23 +176,23 @@ func (d *Definition) settingPath(s *State, t *Transition, key string) string {
 	return joinPointer("/judgeConfig", key)
 }
 
-// known ends a message about an unknown name, unless nobody will read it:
+// suggestKnown ends a message about an unknown name, unless nobody will read it:
 // looking for what was meant is not free.
-func (s *subject) known(name string, names []string) string {
+func (s *linter) suggestKnown(name string, names []string) string {
 	if len(s.found) >= maxIssues {
 		return ""
 	}
-	return didYouMean(name, names)
+	return suggestName(name, names)
 }
 
-// mostCompared is how many known names a wrong one is compared with.
-const mostCompared = 500
+// maxCompared is how many known names a wrong one is compared with.
+const maxCompared = 500
 
-// didYouMean ends a message about an unknown name: with the nearest known one,
+// suggestName ends a message about an unknown name: with the nearest known one,
 // else with all of them.
-func didYouMean(name string, known []string) string {
-	if near := document.Suggest(name, known[:min(len(known), mostCompared)]); near != "" {
-		return "; did you mean " + shown(near) + "?"
+func suggestName(name string, known []string) string {
+	if near := document.Suggest(name, known[:min(len(known), maxCompared)]); near != "" {
+		return "; did you mean " + quoteName(near) + "?"
 	}
-	return "; known are " + shownList(known)
+	return "; known are " + quoteNames(known)
 }

@@ -20,9 +20,9 @@ const Masked = "[masked]"
 // object and every element of an array.
 const wildcard = "*"
 
-// shortestScrubbed is the length in bytes from which Scrubber removes a value:
+// minScrubbed is the length in bytes from which Scrubber removes a value:
 // shorter ones occur in ordinary text by chance.
-const shortestScrubbed = 4
+const minScrubbed = 4
 
 // Mask returns a copy of doc in which every sensitive value is replaced by the
 // JSON string that replace returns for it. It is the only masking there is:
@@ -61,7 +61,7 @@ func (d *Definition) MaskJSON(doc document.JSON, replace func(pointer string, va
 		replace = func(string, json.RawMessage) string { return Masked }
 	}
 	w := masker{replace: replace, out: document.NewBuilder(doc)}
-	w.value(doc, []*maskNode{tree})
+	w.copyValue(doc, []*maskNode{tree})
 	if !w.changed {
 		return doc
 	}
@@ -115,9 +115,9 @@ type masker struct {
 	changed bool
 }
 
-// value copies one value. active are the nodes of the tree that the path so far
+// copyValue copies one value. active are the nodes of the tree that the path so far
 // leads to: several where a wildcard and a name both match.
-func (w *masker) value(v document.JSON, active []*maskNode) {
+func (w *masker) copyValue(v document.JSON, active []*maskNode) {
 	for _, n := range active {
 		if n.whole && v.Kind() != document.Null {
 			w.out.String(w.replace(joinPointer("", w.path...), v.Raw()))
@@ -130,13 +130,13 @@ func (w *masker) value(v document.JSON, active []*maskNode) {
 		w.out.Begin(document.Object)
 		for name, value := range v.Members() {
 			w.out.Name(name)
-			w.child(name.Text(), value, active)
+			w.copyChild(name.Text(), value, active)
 		}
 		w.out.End()
 	case document.Array:
 		w.out.Begin(document.Array)
 		for i, value := range v.Elements() {
-			w.child(strconv.Itoa(i), value, active)
+			w.copyChild(strconv.Itoa(i), value, active)
 		}
 		w.out.End()
 	default:
@@ -144,18 +144,18 @@ func (w *masker) value(v document.JSON, active []*maskNode) {
 	}
 }
 
-func (w *masker) child(token string, value document.JSON, active []*maskNode) {
-	next := descend(active, token)
+func (w *masker) copyChild(token string, value document.JSON, active []*maskNode) {
+	next := matchToken(active, token)
 	if len(next) == 0 {
 		w.out.Copy(value)
 		return
 	}
 	w.path = append(w.path, token)
-	w.value(value, next)
+	w.copyValue(value, next)
 	w.path = w.path[:len(w.path)-1]
 }
 
-func descend(active []*maskNode, token string) []*maskNode {
+func matchToken(active []*maskNode, token string) []*maskNode {
 	var next []*maskNode
 	for _, n := range active {
 		if c := n.children[token]; c != nil {
@@ -175,7 +175,7 @@ func descend(active []*maskNode, token string) []*maskNode {
 // only looked at when the function is first called. It is never nil and safe for
 // concurrent use.
 func (d *Definition) Scrubber(docs ...json.RawMessage) func(string) string {
-	return d.scrubber(func(yield func(document.JSON) bool) {
+	return d.newScrubber(func(yield func(document.JSON) bool) {
 		for _, doc := range docs {
 			if !yield(document.Known(doc)) {
 				return
@@ -184,21 +184,21 @@ func (d *Definition) Scrubber(docs ...json.RawMessage) func(string) string {
 	})
 }
 
-func (d *Definition) scrubber(docs iter.Seq[document.JSON]) func(string) string {
+func (d *Definition) newScrubber(docs iter.Seq[document.JSON]) func(string) string {
 	if d.sensitiveTree() == nil {
 		return func(text string) string { return text }
 	}
 	replacer := sync.OnceValue(func() *strings.Replacer {
-		return d.replacer(docs)
+		return d.newReplacer(docs)
 	})
 	return func(text string) string { return replacer().Replace(text) }
 }
 
-func (d *Definition) replacer(docs iter.Seq[document.JSON]) *strings.Replacer {
+func (d *Definition) newReplacer(docs iter.Seq[document.JSON]) *strings.Replacer {
 	secrets := map[string]bool{}
 	for doc := range docs {
 		d.MaskJSON(doc, func(_ string, value json.RawMessage) string {
-			collect(document.Known(value), secrets)
+			collectSecrets(document.Known(value), secrets)
 			return ""
 		})
 	}
@@ -221,29 +221,29 @@ func (d *Definition) replacer(docs iter.Seq[document.JSON]) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// collect adds every form in which the scalars of a value may turn up in text.
-func collect(v document.JSON, secrets map[string]bool) {
+// collectSecrets adds every form in which the scalars of a value may turn up in text.
+func collectSecrets(v document.JSON, secrets map[string]bool) {
 	switch v.Kind() {
 	case document.String:
 		quoted := strconv.Quote(v.Text())
-		remember(secrets, v.Text(), string(v.Raw()[1:len(v.Raw())-1]), quoted[1:len(quoted)-1])
+		addSecrets(secrets, v.Text(), string(v.Raw()[1:len(v.Raw())-1]), quoted[1:len(quoted)-1])
 	case document.Number:
-		remember(secrets, string(v.Raw()))
+		addSecrets(secrets, string(v.Raw()))
 		if f, err := strconv.ParseFloat(string(v.Raw()), 64); err == nil {
-			remember(secrets, strconv.FormatFloat(f, 'f', -1, 64), strconv.FormatFloat(f, 'g', -1, 64))
+			addSecrets(secrets, strconv.FormatFloat(f, 'f', -1, 64), strconv.FormatFloat(f, 'g', -1, 64))
 		}
 	}
 	for _, value := range v.Members() {
-		collect(value, secrets)
+		collectSecrets(value, secrets)
 	}
 	for _, value := range v.Elements() {
-		collect(value, secrets)
+		collectSecrets(value, secrets)
 	}
 }
 
-func remember(secrets map[string]bool, forms ...string) {
+func addSecrets(secrets map[string]bool, forms ...string) {
 	for _, text := range forms {
-		if len(text) >= shortestScrubbed {
+		if len(text) >= minScrubbed {
 			secrets[text] = true
 		}
 	}

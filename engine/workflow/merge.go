@@ -31,16 +31,16 @@ func Merge(context, data json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("merge: data: %w", err)
 	}
-	return merge(old, set).Raw(), nil
+	return mergeObjects(old, set).Raw(), nil
 }
 
-// empty is {}.
-var empty = document.Known([]byte("{}"))
+// emptyObject is {}.
+var emptyObject = document.Known([]byte("{}"))
 
 // readObject reads a stored or checked object; nil is {}.
 func readObject(doc json.RawMessage) (document.JSON, error) {
 	if len(doc) == 0 {
-		return empty, nil
+		return emptyObject, nil
 	}
 	v := document.Known(doc)
 	if v.Kind() != document.Object {
@@ -52,7 +52,7 @@ func readObject(doc json.RawMessage) (document.JSON, error) {
 	return v, nil
 }
 
-func merge(context, data document.JSON) document.JSON {
+func mergeObjects(context, data document.JSON) document.JSON {
 	if data.Len() == 0 {
 		return context
 	}

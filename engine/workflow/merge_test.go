@@ -44,8 +44,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// object generates a JSON object with its keys in a given order.
-func object(keys []string, nulls bool) *rapid.Generator[[]pair] {
+// objectGrammar generates a JSON object with its keys in a given order.
+func objectGrammar(keys []string, nulls bool) *rapid.Generator[[]pair] {
 	return rapid.Custom(func(t *rapid.T) []pair {
 		n := rapid.IntRange(0, len(keys)).Draw(t, "n")
 		var out []pair
@@ -76,7 +76,7 @@ var someKeys = []string{"a", "b", "c", "é", "x y", "", "quote\"", "<tag>", "k1"
 // The merge is what a plain ordered map would give.
 func TestMergeAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		context, data := object(someKeys, false).Draw(t, "context"), object(someKeys, true).Draw(t, "data")
+		context, data := objectGrammar(someKeys, false).Draw(t, "context"), objectGrammar(someKeys, true).Draw(t, "data")
 		var want []pair
 		given := map[string]string{}
 		for _, p := range data {

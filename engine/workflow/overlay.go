@@ -2,19 +2,19 @@ package workflow
 
 // With returns s with every field that later gives replaced by it.
 func (s JudgeSettings) With(later JudgeSettings) JudgeSettings {
-	over(&s.Enabled, later.Enabled)
-	over(&s.UseLLM, later.UseLLM)
-	over(&s.StrictMode, later.StrictMode)
-	over(&s.MinConfidence, later.MinConfidence)
-	over(&s.Mode, later.Mode)
-	over(&s.OnJudgeUnavailable, later.OnJudgeUnavailable)
-	over(&s.RequireAssurance, later.RequireAssurance)
-	over(&s.Risk, later.Risk)
-	over(&s.Model, later.Model)
-	over(&s.Samples, later.Samples)
-	over(&s.OnEvidenceMissing, later.OnEvidenceMissing)
-	over(&s.Review, later.Review)
-	over(&s.Shared, later.Shared)
+	overrideField(&s.Enabled, later.Enabled)
+	overrideField(&s.UseLLM, later.UseLLM)
+	overrideField(&s.StrictMode, later.StrictMode)
+	overrideField(&s.MinConfidence, later.MinConfidence)
+	overrideField(&s.Mode, later.Mode)
+	overrideField(&s.OnJudgeUnavailable, later.OnJudgeUnavailable)
+	overrideField(&s.RequireAssurance, later.RequireAssurance)
+	overrideField(&s.Risk, later.Risk)
+	overrideField(&s.Model, later.Model)
+	overrideField(&s.Samples, later.Samples)
+	overrideField(&s.OnEvidenceMissing, later.OnEvidenceMissing)
+	overrideField(&s.Review, later.Review)
+	overrideField(&s.Shared, later.Shared)
 	if later.Criteria != nil {
 		s.Criteria = later.Criteria
 	}
@@ -23,32 +23,32 @@ func (s JudgeSettings) With(later JudgeSettings) JudgeSettings {
 
 // Without returns s with every field that other gives taken out.
 func (s JudgeSettings) Without(other JudgeSettings) JudgeSettings {
-	drop(&s.Enabled, other.Enabled)
-	drop(&s.UseLLM, other.UseLLM)
-	drop(&s.StrictMode, other.StrictMode)
-	drop(&s.MinConfidence, other.MinConfidence)
-	drop(&s.Mode, other.Mode)
-	drop(&s.OnJudgeUnavailable, other.OnJudgeUnavailable)
-	drop(&s.RequireAssurance, other.RequireAssurance)
-	drop(&s.Risk, other.Risk)
-	drop(&s.Model, other.Model)
-	drop(&s.Samples, other.Samples)
-	drop(&s.OnEvidenceMissing, other.OnEvidenceMissing)
-	drop(&s.Review, other.Review)
-	drop(&s.Shared, other.Shared)
+	clearField(&s.Enabled, other.Enabled)
+	clearField(&s.UseLLM, other.UseLLM)
+	clearField(&s.StrictMode, other.StrictMode)
+	clearField(&s.MinConfidence, other.MinConfidence)
+	clearField(&s.Mode, other.Mode)
+	clearField(&s.OnJudgeUnavailable, other.OnJudgeUnavailable)
+	clearField(&s.RequireAssurance, other.RequireAssurance)
+	clearField(&s.Risk, other.Risk)
+	clearField(&s.Model, other.Model)
+	clearField(&s.Samples, other.Samples)
+	clearField(&s.OnEvidenceMissing, other.OnEvidenceMissing)
+	clearField(&s.Review, other.Review)
+	clearField(&s.Shared, other.Shared)
 	if other.Criteria != nil {
 		s.Criteria = nil
 	}
 	return s
 }
 
-func over[T any](dst **T, later *T) {
+func overrideField[T any](dst **T, later *T) {
 	if later != nil {
 		*dst = later
 	}
 }
 
-func drop[T any](dst **T, other *T) {
+func clearField[T any](dst **T, other *T) {
 	if other != nil {
 		*dst = nil
 	}

@@ -22,15 +22,15 @@ import (
 // The error is a *ParseError with everything that is wrong. What parses may still
 // make no sense: see Lint.
 func Parse(source string, doc []byte) (*Definition, error) {
-	root, err := document.Parse(formName(source, doc), doc, document.Limits{Bytes: MaxDefinition})
+	root, err := document.Parse(chooseName(source, doc), doc, document.Limits{Bytes: MaxDefinition})
 	if err != nil {
-		return nil, &ParseError{Source: source, Issues: issuesOf(err)}
+		return nil, &ParseError{Source: source, Issues: convertIssues(err)}
 	}
 	p := parser{ObjectReader: document.NewObject(root)}
-	d := p.document(root)
-	if issues := append(issuesOf(p.Err()), p.issues...); len(issues) > 0 {
+	d := p.parseDocument(root)
+	if issues := append(convertIssues(p.Err()), p.issues...); len(issues) > 0 {
 		sortIssues(issues)
-		return nil, &ParseError{Source: source, Issues: atMost(issues, p.dropped)}
+		return nil, &ParseError{Source: source, Issues: limitIssues(issues, p.dropped)}
 	}
 	sum := sha256.Sum256(root.Canonical())
 	d.Hash = "sha256:" + hex.EncodeToString(sum[:])
@@ -44,17 +44,17 @@ func Parse(source string, doc []byte) (*Definition, error) {
 	return d, nil
 }
 
-// formName tells the reader to read what is JSON as JSON, whatever its name says:
+// chooseName tells the reader to read what is JSON as JSON, whatever its name says:
 // a workflow may be called "release.yaml".
-func formName(source string, doc []byte) string {
+func chooseName(source string, doc []byte) string {
 	if json.Valid(doc) {
 		return "definition.json"
 	}
 	return source
 }
 
-// issuesOf turns the issues of the reader into those of this package.
-func issuesOf(err error) []Issue {
+// convertIssues turns the issues of the reader into those of this package.
+func convertIssues(err error) []Issue {
 	if err == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func issuesOf(err error) []Issue {
 // maxIssues bounds a report; what comes after is counted, not listed.
 const maxIssues = 50
 
-func atMost(issues []Issue, dropped int) []Issue {
+func limitIssues(issues []Issue, dropped int) []Issue {
 	listed := issues[:min(len(issues), maxIssues):min(len(issues), maxIssues)]
 	if dropped += len(issues) - len(listed); dropped == 0 {
 		return listed
@@ -96,20 +96,20 @@ type parser struct {
 	dropped int // issues that nobody would read
 }
 
-// mostFound bounds the issues that are collected: more than are listed, so that
+// maxCollected bounds the issues that are collected: more than are listed, so that
 // those of the first lines are among them.
-const mostFound = 4 * maxIssues
+const maxCollected = 4 * maxIssues
 
-// longestPath is how long the path of an issue may be before its keys are cut.
-const longestPath = 1 << 10
+// maxPath is how long the path of an issue may be before its keys are cut.
+const maxPath = 1 << 10
 
-func (p *parser) add(rule string, n *document.Node, line int, format string, args ...any) {
-	if len(p.issues) == mostFound {
+func (p *parser) addIssue(rule string, n *document.Node, line int, format string, args ...any) {
+	if len(p.issues) == maxCollected {
 		p.dropped++
 		return
 	}
 	path := n.Path()
-	if len(path) > longestPath {
+	if len(path) > maxPath {
 		path = n.ShownPath()
 	}
 	p.issues = append(p.issues, Issue{
@@ -117,126 +117,126 @@ func (p *parser) add(rule string, n *document.Node, line int, format string, arg
 	})
 }
 
-func (p *parser) refuse(n *document.Node, format string, args ...any) {
-	p.add("value", n, n.Line, format, args...)
+func (p *parser) rejectValue(n *document.Node, format string, args ...any) {
+	p.addIssue("value", n, n.Line, format, args...)
 }
 
-// only refuses the keys that the grammar does not know and misses those that it
+// checkKeys refuses the keys that the grammar does not know and misses those that it
 // demands.
-func (p *parser) only(o *document.ObjectReader, g *object) {
+func (p *parser) checkKeys(o *document.ObjectReader, g *objectGrammar) {
 	if o.Node() == nil {
 		return
 	}
-	known := g.names()
+	known := g.listKeys()
 	for _, m := range o.Node().Members {
 		what, expected := notSupported[m.Key]
 		switch {
 		case slices.Contains(known, m.Key):
 		case expected:
-			p.add("not-supported", m.Value, m.Line, "the key %q is not supported: this judge does without %s", m.Key, what)
+			p.addIssue("not-supported", m.Value, m.Line, "the key %q is not supported: this judge does without %s", m.Key, what)
 		default:
-			p.add("unknown-key", m.Value, m.Line, "unknown key %s%s", shown(m.Key), didYouMean(m.Key, known))
+			p.addIssue("unknown-key", m.Value, m.Line, "unknown key %s%s", quoteName(m.Key), suggestName(m.Key, known))
 		}
 	}
 	o.Require(g.required...)
 }
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-func (p *parser) document(root *document.Node) *Definition {
+func (p *parser) parseDocument(root *document.Node) *Definition {
 	o := p.ObjectReader
-	p.only(o, &documentObject)
+	p.checkKeys(o, &documentObject)
 	d := &Definition{
 		Name: o.String("name"), Description: o.String("description"), Comment: o.String("comment"),
-		Tags: o.StringMap("tags"), InitialState: p.label(o, "initialState"), InputSchema: p.schema(o, "inputSchema"),
+		Tags: o.StringMap("tags"), InitialState: p.parseLabel(o, "initialState"), InputSchema: p.parseSchema(o, "inputSchema"),
 		Sensitive: o.Strings("sensitive"),
 		States:    map[string]*State{},
 	}
-	if n := o.Value("name"); n != nil && n.Kind == document.String && !nameForm.MatchString(d.Name) {
-		p.refuse(n, "the name must be 1 to %d letters, digits, dots, underscores or hyphens", MaxName)
+	if n := o.Value("name"); n != nil && n.Kind == document.String && !namePattern.MatchString(d.Name) {
+		p.rejectValue(n, "the name must be 1 to %d letters, digits, dots, underscores or hyphens", MaxName)
 	}
 	for _, m := range o.Entries("states") {
-		p.isLabel(m.Key, m.Value, "the name of a state")
-		d.States[m.Key] = p.state(m.Key, o.Sub(m.Value))
+		p.checkLabel(m.Key, m.Value, "the name of a state")
+		d.States[m.Key] = p.parseState(m.Key, o.Sub(m.Value))
 		d.StateNames = append(d.StateNames, m.Key)
 	}
 	if n := root.Get("states"); n != nil && n.Kind == document.Object && len(n.Members) == 0 {
-		p.refuse(n, "a workflow has at least one state")
+		p.rejectValue(n, "a workflow has at least one state")
 	}
 	if o.Has("judgeConfig") {
 		c := o.Object("judgeConfig")
-		p.only(c, &judgeObject)
-		s := p.settings(c)
+		p.checkKeys(c, &judgeObject)
+		s := p.parseSettings(c)
 		d.Judge = &s
 	}
-	p.keyed(d)
-	d.Retention = p.retention(o)
+	p.parseKeyedSections(d)
+	d.Retention = p.parseRetention(o)
 	return d
 }
 
-// keyed reads the sections whose keys are names of states and actions.
-func (p *parser) keyed(d *Definition) {
+// parseKeyedSections reads the sections whose keys are names of states and actions.
+func (p *parser) parseKeyedSections(d *Definition) {
 	o := p.ObjectReader
 	if o.Has("stateValidators") {
 		d.StateValidators = map[string]StateChecks{}
 	}
 	for _, m := range o.Entries("stateValidators") {
 		c := o.Sub(m.Value)
-		p.only(c, &stateValidatorObject)
-		d.StateValidators[m.Key] = StateChecks{RequiredFields: p.names(c, "requiredFields"), Schema: p.schema(c, "schema")}
+		p.checkKeys(c, &stateValidatorObject)
+		d.StateValidators[m.Key] = StateChecks{RequiredFields: p.parseNames(c, "requiredFields"), Schema: p.parseSchema(c, "schema")}
 	}
 	if o.Has("transitionValidators") {
 		d.TransitionValidators = map[string]string{}
 	}
 	scripts := o.Object("transitionValidators")
 	for _, key := range scripts.Node().Keys() {
-		d.TransitionValidators[key] = p.script(scripts, key)
+		d.TransitionValidators[key] = p.parseScript(scripts, key)
 	}
 	if o.Has("mustPassThrough") {
 		d.MustPassThrough = map[string][]string{}
 	}
 	must := o.Object("mustPassThrough")
 	for _, key := range must.Node().Keys() {
-		d.MustPassThrough[key] = p.names(must, key)
+		d.MustPassThrough[key] = p.parseNames(must, key)
 	}
 }
 
-func (p *parser) state(name string, o *document.ObjectReader) *State {
-	p.only(o, &stateObject)
+func (p *parser) parseState(name string, o *document.ObjectReader) *State {
+	p.checkKeys(o, &stateObject)
 	s := &State{
-		Name: name, Description: o.String("description"), Final: o.Bool("final"), Outcome: p.label(o, "outcome"),
+		Name: name, Description: o.String("description"), Final: o.Bool("final"), Outcome: p.parseLabel(o, "outcome"),
 		Transitions: map[string]*Transition{},
 	}
 	for _, m := range o.Entries("transitions") {
-		p.isLabel(m.Key, m.Value, "the name of an action")
-		s.Transitions[m.Key] = p.transition(m.Key, m.Value)
+		p.checkLabel(m.Key, m.Value, "the name of an action")
+		s.Transitions[m.Key] = p.parseTransition(m.Key, m.Value)
 		s.Actions = append(s.Actions, m.Key)
 	}
 	return s
 }
 
-// transition reads the three forms: a state, a list of routes, an object.
-func (p *parser) transition(action string, n *document.Node) *Transition {
+// parseTransition reads the three forms: a state, a list of routes, an object.
+func (p *parser) parseTransition(action string, n *document.Node) *Transition {
 	t := &Transition{Action: action}
 	if n.Kind != document.Object {
-		t.Routes = p.target(n, "a state, a list of routes or an object")
+		t.Routes = p.parseTarget(n, "a state, a list of routes or an object")
 		return t
 	}
 	o := p.Sub(n)
-	p.only(o, &transitionObject)
+	p.checkKeys(o, &transitionObject)
 	t.Description = o.String("description")
-	t.RequiredFields = p.names(o, "requiredFields")
-	t.Schema = p.schema(o, "schema")
-	t.Validator = p.script(o, "validator")
-	t.Judge = p.settings(o)
-	t.Reference, t.Exemplars = p.reference(o), p.exemplars(o)
-	t.Roles = p.roles(o)
-	t.NotBy = p.filled(o.OneOrMore("notBy"), o.Value("notBy"))
-	t.Writes = p.names(o, "writes")
+	t.RequiredFields = p.parseNames(o, "requiredFields")
+	t.Schema = p.parseSchema(o, "schema")
+	t.Validator = p.parseScript(o, "validator")
+	t.Judge = p.parseSettings(o)
+	t.Reference, t.Exemplars = p.parseReference(o), p.parseExemplars(o)
+	t.Roles = p.parseRoles(o)
+	t.NotBy = p.rejectEmpty(o.OneOrMore("notBy"), o.Value("notBy"))
+	t.Writes = p.parseNames(o, "writes")
 	t.Freezes = o.Strings("freezes")
-	t.Evidence = p.evidence(o)
+	t.Evidence = p.parseEvidence(o)
 	if v := o.Value("target"); v != nil {
-		t.Routes = p.target(v, "a state or a list of routes")
+		t.Routes = p.parseTarget(v, "a state or a list of routes")
 	}
 	return t
 }
@@ -244,25 +244,25 @@ func (p *parser) transition(action string, n *document.Node) *Transition {
 // maxReference is the longest reference in characters: every prompt holds it.
 const maxReference = 4000
 
-func (p *parser) reference(o *document.ObjectReader) string {
+func (p *parser) parseReference(o *document.ObjectReader) string {
 	text := o.String("reference")
 	if len([]rune(text)) > maxReference {
-		p.refuse(o.Value("reference"), "the reference has more than %d characters", maxReference)
+		p.rejectValue(o.Value("reference"), "the reference has more than %d characters", maxReference)
 	}
 	return text
 }
 
-func (p *parser) exemplars(o *document.ObjectReader) []judge.Exemplar {
+func (p *parser) parseExemplars(o *document.ObjectReader) []judge.Exemplar {
 	items := o.Items("exemplars")
 	if len(items) > judge.MaxExemplars {
-		p.refuse(o.Value("exemplars"), "a transition has at most %d exemplars", judge.MaxExemplars)
+		p.rejectValue(o.Value("exemplars"), "a transition has at most %d exemplars", judge.MaxExemplars)
 	}
 	var out []judge.Exemplar
 	for _, item := range items {
 		e := p.Sub(item)
-		p.only(e, &exemplarObject)
+		p.checkKeys(e, &exemplarObject)
 		one := judge.Exemplar{Why: e.String("why")}
-		if outcome := enum(e, "outcome", judge.Approve, judge.Reject); outcome != nil {
+		if outcome := parseEnum(e, "outcome", judge.Approve, judge.Reject); outcome != nil {
 			one.Outcome = *outcome
 		}
 		if e.Object("data").Node() != nil {
@@ -273,58 +273,58 @@ func (p *parser) exemplars(o *document.ObjectReader) []judge.Exemplar {
 	return out
 }
 
-// target reads where a transition leads.
-func (p *parser) target(n *document.Node, want string) []Route {
+// parseTarget reads where a transition leads.
+func (p *parser) parseTarget(n *document.Node, want string) []Route {
 	switch n.Kind {
 	case document.String:
-		p.isLabel(n.Text, n, "the name of a state")
+		p.checkLabel(n.Text, n, "the name of a state")
 		return []Route{{Target: n.Text}}
 	case document.Array:
 		if len(n.Items) == 0 {
-			p.refuse(n, "a list of routes has at least one")
+			p.rejectValue(n, "a list of routes has at least one")
 		}
 		routes := make([]Route, 0, len(n.Items))
 		for _, item := range n.Items {
-			routes = append(routes, p.route(item))
+			routes = append(routes, p.parseRoute(item))
 		}
 		return routes
 	}
-	p.add("type", n, n.Line, "%s is expected, found %s", want, n.Kind)
+	p.addIssue("type", n, n.Line, "%s is expected, found %s", want, n.Kind)
 	return nil
 }
 
-func (p *parser) route(n *document.Node) Route {
+func (p *parser) parseRoute(n *document.Node) Route {
 	o := p.Sub(n)
-	p.only(o, &routeObject)
-	return Route{Condition: p.script(o, "condition"), Target: p.label(o, "target"), Description: o.String("description")}
+	p.checkKeys(o, &routeObject)
+	return Route{Condition: p.parseScript(o, "condition"), Target: p.parseLabel(o, "target"), Description: o.String("description")}
 }
 
-func (p *parser) settings(o *document.ObjectReader) JudgeSettings {
+func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 	s := JudgeSettings{
 		Enabled: o.BoolPtr("enabled"), UseLLM: o.BoolPtr("useLLM"), StrictMode: o.BoolPtr("strictMode"),
 		MinConfidence:      o.FloatPtr("minConfidence"),
-		Mode:               enum(o, "mode", judge.Enforce, judge.Shadow),
-		OnJudgeUnavailable: enum(o, "onJudgeUnavailable", judge.UnavailableEscalate, judge.UnavailableStructural, judge.UnavailableReject),
-		RequireAssurance:   enum(o, "requireAssurance", assurances...),
-		Risk:               enum(o, "risk", "normal", judge.RiskHigh),
-		Criteria:           p.names(o, "criteria"),
+		Mode:               parseEnum(o, "mode", judge.Enforce, judge.Shadow),
+		OnJudgeUnavailable: parseEnum(o, "onJudgeUnavailable", judge.UnavailableEscalate, judge.UnavailableStructural, judge.UnavailableReject),
+		RequireAssurance:   parseEnum(o, "requireAssurance", assurances...),
+		Risk:               parseEnum(o, "risk", "normal", judge.RiskHigh),
+		Criteria:           p.parseNames(o, "criteria"),
 		Model:              o.StringPtr("model"),
 		Samples:            o.IntPtr("samples"),
-		OnEvidenceMissing:  enum(o, "onEvidenceMissing", judge.Reject, judge.Escalate),
-		Review:             p.review(o),
+		OnEvidenceMissing:  parseEnum(o, "onEvidenceMissing", judge.Reject, judge.Escalate),
+		Review:             p.parseReview(o),
 	}
 	if n := s.Samples; n != nil && (*n < 1 || *n > judge.MaxSamples || *n%2 == 0) {
-		p.refuse(o.Value("samples"), "samples is an odd number from 1 to %d", judge.MaxSamples)
+		p.rejectValue(o.Value("samples"), "samples is an odd number from 1 to %d", judge.MaxSamples)
 	}
 	if s.MinConfidence != nil && (*s.MinConfidence < 0 || *s.MinConfidence > 1) {
-		p.refuse(o.Value("minConfidence"), "minConfidence must be from 0 to 1")
+		p.rejectValue(o.Value("minConfidence"), "minConfidence must be from 0 to 1")
 	}
 	if s.Risk != nil && *s.Risk == "normal" {
 		normal := judge.RiskNormal
 		s.Risk = &normal
 	}
 	if s.Model != nil && *s.Model == "" {
-		p.refuse(o.Value("model"), "the name of a model is empty")
+		p.rejectValue(o.Value("model"), "the name of a model is empty")
 	}
 	return s
 }
@@ -335,8 +335,8 @@ var assurances = []judge.Assurance{
 	judge.AssuranceLLM, judge.AssuranceLLMCalibrated, judge.AssuranceHuman,
 }
 
-// enum reads one of a few words, nil when absent or wrong.
-func enum[T ~string](o *document.ObjectReader, name string, allowed ...T) *T {
+// parseEnum reads one of a few words, nil when absent or wrong.
+func parseEnum[T ~string](o *document.ObjectReader, name string, allowed ...T) *T {
 	words := make([]string, len(allowed))
 	for i, a := range allowed {
 		words[i] = string(a)

@@ -56,7 +56,7 @@ func TestWithoutText(t *testing.T) {
 		{"'open data.x", ""},
 		{"", ""},
 	} {
-		if got := strings.Join(bareReads(c.source), "|"); got != c.reads {
+		if got := strings.Join(listUnguardedReads(c.source), "|"); got != c.reads {
 			t.Errorf("%q reads %q, want %q", c.source, got, c.reads)
 		}
 	}

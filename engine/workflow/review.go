@@ -57,12 +57,12 @@ func (d *Definition) Review(state, action string) ReviewSettings {
 	return r
 }
 
-func (p *parser) review(o *document.ObjectReader) *ReviewSettings {
+func (p *parser) parseReview(o *document.ObjectReader) *ReviewSettings {
 	if !o.Has("review") {
 		return nil
 	}
 	s := o.Object("review")
-	p.only(s, &reviewObject)
+	p.checkKeys(s, &reviewObject)
 	r := &ReviewSettings{}
 	if s.Node() == nil {
 		return r
@@ -72,7 +72,7 @@ func (p *parser) review(o *document.ObjectReader) *ReviewSettings {
 	if v := s.Value("expiresAfter"); v != nil && v.Kind == document.String && v.Text == "never" {
 		r.ExpiresAfter = -1
 	} else {
-		r.ExpiresAfter = p.duration(s, "expiresAfter", maxDuration)
+		r.ExpiresAfter = p.parseDuration(s, "expiresAfter", maxDuration)
 	}
 	return r
 }
@@ -80,26 +80,26 @@ func (p *parser) review(o *document.ObjectReader) *ReviewSettings {
 // maxDuration is the longest that a definition may say.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
-var days = regexp.MustCompile(`^([0-9]{1,4})d$`)
+var daysPattern = regexp.MustCompile(`^([0-9]{1,4})d$`)
 
-// duration reads a time span such as 90s, 10m, 72h or 7d, 0 when absent.
-func (p *parser) duration(o *document.ObjectReader, name string, most time.Duration) time.Duration {
+// parseDuration reads a time span such as 90s, 10m, 72h or 7d, 0 when absent.
+func (p *parser) parseDuration(o *document.ObjectReader, name string, most time.Duration) time.Duration {
 	n := o.Value(name)
 	text := o.String(name)
 	if n == nil || n.Kind != document.String {
 		return 0
 	}
 	d, err := time.ParseDuration(text)
-	if m := days.FindStringSubmatch(text); m != nil {
+	if m := daysPattern.FindStringSubmatch(text); m != nil {
 		count, _ := strconv.Atoi(m[1]) // at most four digits
 		d, err = time.Duration(count)*24*time.Hour, nil
 	}
 	switch {
 	case err != nil:
-		p.refuse(n, "%s is no time span: write a number with its unit, such as 90s, 10m, 72h or 7d", shown(text))
+		p.rejectValue(n, "%s is no time span: write a number with its unit, such as 90s, 10m, 72h or 7d", quoteName(text))
 		return 0
 	case d <= 0 || d > most:
-		p.refuse(n, "%s must be above zero and at most %s", name, most)
+		p.rejectValue(n, "%s must be above zero and at most %s", name, most)
 		return 0
 	}
 	return d

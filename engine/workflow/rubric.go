@@ -10,13 +10,13 @@ import (
 // then judgeConfig, then the overlays. A transition may override it; what a case
 // is judged by stands in the Case.
 func (d *Definition) Rubric(overlays []Overlay) judge.Rubric {
-	return d.rubric(JudgeSettings{}, overlays)
+	return d.resolveRubric(JudgeSettings{}, overlays)
 }
 
-// rubric resolves the settings of one transition. Overlays that are revisions of
+// resolveRubric resolves the settings of one transition. Overlays that are revisions of
 // judgeConfig apply before the transition's own settings, tightenings after
 // them: what an agent tightened binds everywhere.
-func (d *Definition) rubric(own JudgeSettings, overlays []Overlay) judge.Rubric {
+func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.Rubric {
 	var base JudgeSettings
 	if d.Judge != nil {
 		base = *d.Judge
@@ -28,20 +28,20 @@ func (d *Definition) rubric(own JudgeSettings, overlays []Overlay) judge.Rubric 
 	}
 	s := base.With(own)
 	r := judge.DefaultRubric()
-	set(&r.Enabled, s.Enabled)
-	set(&r.UseLLM, s.UseLLM)
-	set(&r.StrictMode, s.StrictMode)
-	set(&r.MinConfidence, s.MinConfidence)
-	set(&r.Mode, s.Mode)
-	set(&r.RequireAssurance, s.RequireAssurance)
-	set(&r.Risk, s.Risk)
-	set(&r.Model, s.Model)
-	set(&r.Samples, s.Samples)
-	set(&r.OnEvidenceMissing, s.OnEvidenceMissing)
-	r.Criteria = addUp(base.Criteria, own.Criteria)
+	setIfGiven(&r.Enabled, s.Enabled)
+	setIfGiven(&r.UseLLM, s.UseLLM)
+	setIfGiven(&r.StrictMode, s.StrictMode)
+	setIfGiven(&r.MinConfidence, s.MinConfidence)
+	setIfGiven(&r.Mode, s.Mode)
+	setIfGiven(&r.RequireAssurance, s.RequireAssurance)
+	setIfGiven(&r.Risk, s.Risk)
+	setIfGiven(&r.Model, s.Model)
+	setIfGiven(&r.Samples, s.Samples)
+	setIfGiven(&r.OnEvidenceMissing, s.OnEvidenceMissing)
+	r.Criteria = joinCriteria(base.Criteria, own.Criteria)
 	for _, o := range overlays {
 		if o.TightenOnly {
-			tighten(&r, o.Settings)
+			tightenRubric(&r, o.Settings)
 		}
 	}
 	// Only now is it known how strict the judge is.
@@ -49,16 +49,16 @@ func (d *Definition) rubric(own JudgeSettings, overlays []Overlay) judge.Rubric 
 	if r.StrictMode {
 		r.OnJudgeUnavailable = judge.UnavailableEscalate
 	}
-	set(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
+	setIfGiven(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
 	return r
 }
 
-// AsksModels are the models that transitions ask with these overlays, each once and
+// RequiredModels are the models that transitions ask with these overlays, each once and
 // in the order of the document; "" is the default one.
-func (d *Definition) AsksModels(overlays []Overlay) []string {
+func (d *Definition) RequiredModels(overlays []Overlay) []string {
 	var names []string
-	d.eachTransition(func(_ *State, t *Transition) {
-		r := d.rubric(t.Judge, overlays)
+	d.visitTransitions(func(_ *State, t *Transition) {
+		r := d.resolveRubric(t.Judge, overlays)
 		if r.Enabled && r.UseLLM && !slices.Contains(names, r.Model) {
 			names = append(names, r.Model)
 		}
@@ -66,24 +66,24 @@ func (d *Definition) AsksModels(overlays []Overlay) []string {
 	return names
 }
 
-// startRubric is what a start is judged by: fields, schema and state only. No
+// resolveStartRubric is what a start is judged by: fields, schema and state only. No
 // model is asked, and nothing is demanded that only a transition could give.
-func (d *Definition) startRubric(overlays []Overlay) judge.Rubric {
+func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
 	r.UseLLM, r.Criteria, r.Model, r.Samples = false, nil, "", 0
 	r.RequireAssurance, r.Risk, r.OnEvidenceMissing = judge.AssuranceNone, judge.RiskNormal, ""
 	return r
 }
 
-func set[T any](dst *T, value *T) {
+func setIfGiven[T any](dst *T, value *T) {
 	if value != nil {
 		*dst = *value
 	}
 }
 
-// tighten keeps the stricter of the two for the three settings that can be
+// tightenRubric keeps the stricter of the two for the three settings that can be
 // tightened.
-func tighten(r *judge.Rubric, s JudgeSettings) {
+func tightenRubric(r *judge.Rubric, s JudgeSettings) {
 	r.Enabled = r.Enabled || s.Enabled != nil && *s.Enabled
 	r.StrictMode = r.StrictMode || s.StrictMode != nil && *s.StrictMode
 	if s.MinConfidence != nil {
@@ -91,8 +91,8 @@ func tighten(r *judge.Rubric, s JudgeSettings) {
 	}
 }
 
-// addUp joins criteria, each once, the definition's before the transition's.
-func addUp(base, own []string) []string {
+// joinCriteria joins criteria, each once, the definition's before the transition's.
+func joinCriteria(base, own []string) []string {
 	var out []string
 	for _, c := range slices.Concat(base, own) {
 		if !slices.Contains(out, c) {

@@ -7,50 +7,50 @@ import (
 	"strings"
 )
 
-// lintRules are what Lint looks for. Each check looks for one thing only.
-func lintRules() []Rule {
+// listLintRules are what Lint looks for. Each check looks for one thing only.
+func listLintRules() []Rule {
 	const e, w = SeverityError, SeverityWarning
 	return []Rule{
-		{"unknown-initial-state", e, "initialState names no state.", unknownInitialState},
-		{"unknown-target", e, "A transition or route leads to a state that does not exist.", unknownTarget},
-		{"dead-end", e, "A state is not final and has no transition.", deadEnd},
-		{"final-with-transitions", e, "A final state has transitions, which could never be taken.", finalWithTransitions},
-		{"unknown-validator", e, "stateValidators names no state, or transitionValidators no action.", unknownValidator},
-		{"unknown-not-by", e, "notBy names an action that does not exist.", unknownNotBy},
-		{"unknown-must-pass", e, "mustPassThrough names a state that does not exist.", unknownMustPass},
-		{"must-pass-through", e, "Some way leads into a state of mustPassThrough past a state that it must pass.", mustPassThrough},
-		compileRules()[0], compileRules()[1], compileRules()[2],
-		{"malformed-pointer", e, "sensitive or freezes holds something that is no JSON pointer to a field.", malformedPointer},
-		{"malformed-write", e, "writes holds something that is no top-level key.", malformedWrite},
-		{"reserved-key", e, "writes, freezes or a transition's requiredFields names a key that only the gate sets.", reservedKey},
-		{"evidence-not-operator", e, "A definition that is no operator's asks for evidence.", evidenceNotOperator},
-		{"retention-not-operator", e, "A definition that is no operator's says what may be removed of its records.", retentionNotOperator},
+		{"unknown-initial-state", e, "initialState names no state.", checkInitialState},
+		{"unknown-target", e, "A transition or route leads to a state that does not exist.", checkTargets},
+		{"dead-end", e, "A state is not final and has no transition.", checkDeadEnds},
+		{"final-with-transitions", e, "A final state has transitions, which could never be taken.", checkFinalStates},
+		{"unknown-validator", e, "stateValidators names no state, or transitionValidators no action.", checkValidatorKeys},
+		{"unknown-not-by", e, "notBy names an action that does not exist.", checkNotBy},
+		{"unknown-must-pass", e, "mustPassThrough names a state that does not exist.", checkMustPassNames},
+		{"must-pass-through", e, "Some way leads into a state of mustPassThrough past a state that it must pass.", checkMustPassThrough},
+		listCompileRules()[0], listCompileRules()[1], listCompileRules()[2],
+		{"malformed-pointer", e, "sensitive or freezes holds something that is no JSON pointer to a field.", checkPointers},
+		{"malformed-write", e, "writes holds something that is no top-level key.", checkWrites},
+		{"reserved-key", e, "writes, freezes or a transition's requiredFields names a key that only the gate sets.", checkReservedKeys},
+		{"evidence-not-operator", e, "A definition that is no operator's asks for evidence.", checkEvidenceOwner},
+		{"retention-not-operator", e, "A definition that is no operator's says what may be removed of its records.", checkRetentionOwner},
 
-		{"unreachable-state", w, "No way leads from the initial state to this one.", unreachableState},
-		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", noPathToFinal},
-		{"outcome-not-final", w, "A state that is not final has an outcome.", outcomeNotFinal},
-		{"llm-without-model", w, "A model is asked for and none (or not this one) is configured.", llmWithoutModel},
-		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples stand where no model judges.", criteriaWithoutLLM},
-		{"never-approves", w, "The judge's settings are such that no approval can come about.", neverApproves},
-		{"unknown-source", w, "Evidence comes from a source that is not configured.", unknownSource},
-		{"evidence-unbound", w, "What evidence is asked with comes from a field that nothing requires, or that agents can set at will.", evidenceUnbound},
-		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", requiredNotWritable},
-		{"unchecked-field", w, "A script reads a field of data that nothing requires, and does not provide for its absence.", uncheckedField},
+		{"unreachable-state", w, "No way leads from the initial state to this one.", checkReachable},
+		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", checkPathToFinal},
+		{"outcome-not-final", w, "A state that is not final has an outcome.", checkOutcomes},
+		{"llm-without-model", w, "A model is asked for and none (or not this one) is configured.", checkModels},
+		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples stand where no model judges.", checkCriteria},
+		{"never-approves", w, "The judge's settings are such that no approval can come about.", checkApprovable},
+		{"unknown-source", w, "Evidence comes from a source that is not configured.", checkSources},
+		{"evidence-unbound", w, "What evidence is asked with comes from a field that nothing requires, or that agents can set at will.", checkEvidenceArguments},
+		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", checkRequiredWritable},
+		{"unchecked-field", w, "A script reads a field of data that nothing requires, and does not provide for its absence.", checkFieldReads},
 	}
 }
 
-// compileRules are those about what the compiler found.
-func compileRules() [3]Rule {
+// listCompileRules are those about what the compiler found.
+func listCompileRules() [3]Rule {
 	return [...]Rule{
-		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", compiled(badSchema)},
-		{"script-invalid", SeverityError, "A validator or condition does not compile.", compiled(badScript)},
-		{"field-invalid", SeverityError, "A required field is no key, dotted name or JSON pointer.", compiled(badField)},
+		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", reportProblems(badSchema)},
+		{"script-invalid", SeverityError, "A validator or condition does not compile.", reportProblems(badScript)},
+		{"field-invalid", SeverityError, "A required field is no key, dotted name or JSON pointer.", reportProblems(badField)},
 	}
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-func setOf(names []string) map[string]bool {
+func newSet(names []string) map[string]bool {
 	set := make(map[string]bool, len(names))
 	for _, name := range names {
 		set[name] = true
@@ -58,66 +58,66 @@ func setOf(names []string) map[string]bool {
 	return set
 }
 
-func unknownInitialState(s *subject) {
+func checkInitialState(s *linter) {
 	if s.States[s.InitialState] == nil {
-		s.add("/initialState", "there is no state %s%s", shown(s.InitialState), s.known(s.InitialState, s.StateNames))
+		s.addIssue("/initialState", "there is no state %s%s", quoteName(s.InitialState), s.suggestKnown(s.InitialState, s.StateNames))
 	}
 }
 
-func unknownTarget(s *subject) {
-	s.eachTransition(func(from *State, t *Transition) {
+func checkTargets(s *linter) {
+	s.visitTransitions(func(from *State, t *Transition) {
 		for i, r := range t.Routes {
 			if s.States[r.Target] == nil {
-				s.add(s.routePath(from, t, i, "target"), "the action %s leads to %s, which is no state%s",
-					shown(t.Action), shown(r.Target), s.known(r.Target, s.StateNames))
+				s.addIssue(s.routePath(from, t, i, "target"), "the action %s leads to %s, which is no state%s",
+					quoteName(t.Action), quoteName(r.Target), s.suggestKnown(r.Target, s.StateNames))
 			}
 		}
 	})
 }
 
-func deadEnd(s *subject) {
+func checkDeadEnds(s *linter) {
 	for _, name := range s.StateNames {
 		if st := s.States[name]; !st.Final && len(st.Transitions) == 0 {
-			s.add(statePath(name), "the state %s is not final and has no transition: nothing could ever leave it; give it one, or \"final\": true", shown(name))
+			s.addIssue(statePath(name), "the state %s is not final and has no transition: nothing could ever leave it; give it one, or \"final\": true", quoteName(name))
 		}
 	}
 }
 
-func finalWithTransitions(s *subject) {
+func checkFinalStates(s *linter) {
 	for _, name := range s.StateNames {
 		if st := s.States[name]; st.Final && len(st.Transitions) > 0 {
-			s.add(statePath(name), "the state %s is final and has transitions, which could never be taken; remove one or the other", shown(name))
+			s.addIssue(statePath(name), "the state %s is final and has transitions, which could never be taken; remove one or the other", quoteName(name))
 		}
 	}
 }
 
-func unknownValidator(s *subject) {
+func checkValidatorKeys(s *linter) {
 	for _, state := range sortedKeys(s.StateValidators) {
 		if s.States[state] == nil {
-			s.add(joinPointer("/stateValidators", state), "there is no state %s%s", shown(state), s.known(state, s.StateNames))
+			s.addIssue(joinPointer("/stateValidators", state), "there is no state %s%s", quoteName(state), s.suggestKnown(state, s.StateNames))
 		}
 	}
-	known := s.validatorKeys()
-	exists := setOf(known)
+	known := s.listValidatorKeys()
+	exists := newSet(known)
 	for _, key := range sortedKeys(s.TransitionValidators) {
 		if !exists[key] {
-			s.add(joinPointer("/transitionValidators", key), "there is no action (or state.action) %s%s", shown(key), s.known(key, known))
+			s.addIssue(joinPointer("/transitionValidators", key), "there is no action (or state.action) %s%s", quoteName(key), s.suggestKnown(key, known))
 		}
 	}
 }
 
-// validatorKeys are the keys that transitionValidators may have: actions first.
-func (d *Definition) validatorKeys() []string {
-	keys := d.actions()
-	d.eachTransition(func(s *State, t *Transition) { keys = append(keys, s.Name+"."+t.Action) })
+// listValidatorKeys are the keys that transitionValidators may have: actions first.
+func (d *Definition) listValidatorKeys() []string {
+	keys := d.listActions()
+	d.visitTransitions(func(s *State, t *Transition) { keys = append(keys, s.Name+"."+t.Action) })
 	return keys
 }
 
-// actions are all actions, each once, in the order of the document.
-func (d *Definition) actions() []string {
+// listActions are all actions, each once, in the order of the document.
+func (d *Definition) listActions() []string {
 	var out []string
 	seen := map[string]bool{}
-	d.eachTransition(func(_ *State, t *Transition) {
+	d.visitTransitions(func(_ *State, t *Transition) {
 		if !seen[t.Action] {
 			seen[t.Action] = true
 			out = append(out, t.Action)
@@ -126,31 +126,31 @@ func (d *Definition) actions() []string {
 	return out
 }
 
-func unknownNotBy(s *subject) {
-	known := s.actions()
-	exists := setOf(known)
-	s.eachTransition(func(from *State, t *Transition) {
+func checkNotBy(s *linter) {
+	known := s.listActions()
+	exists := newSet(known)
+	s.visitTransitions(func(from *State, t *Transition) {
 		path := joinPointer(transitionPath(from.Name, t.Action), "notBy")
 		for i, before := range t.NotBy {
 			if !exists[before] {
-				s.add(s.element(path, i), "there is no action %s%s", shown(before), s.known(before, known))
+				s.addIssue(s.locateElement(path, i), "there is no action %s%s", quoteName(before), s.suggestKnown(before, known))
 			}
 		}
 	})
 }
 
-func unknownMustPass(s *subject) {
+func checkMustPassNames(s *linter) {
 	for _, target := range sortedKeys(s.MustPassThrough) {
 		path := joinPointer("/mustPassThrough", target)
 		for _, name := range append([]string{target}, s.MustPassThrough[target]...) {
 			if s.States[name] == nil {
-				s.add(path, "there is no state %s%s", shown(name), s.known(name, s.StateNames))
+				s.addIssue(path, "there is no state %s%s", quoteName(name), s.suggestKnown(name, s.StateNames))
 			}
 		}
 	}
 }
 
-func mustPassThrough(s *subject) {
+func checkMustPassThrough(s *linter) {
 	if s.graph.initial == nowhere || len(s.MustPassThrough) == 0 {
 		return // other rules speak about unknown states
 	}
@@ -170,82 +170,82 @@ func mustPassThrough(s *subject) {
 			if len(s.found) > maxIssues || s.ended() != nil {
 				return
 			}
-			if way, ok := s.graph.bypass(to, through); ok {
-				s.add(joinPointer("/mustPassThrough", target), "%s can be entered without passing through %s: %s", shown(target), shown(name), way)
+			if way, ok := s.graph.findBypass(to, through); ok {
+				s.addIssue(joinPointer("/mustPassThrough", target), "%s can be entered without passing through %s: %s", quoteName(target), quoteName(name), way)
 			}
 		}
 	}
 }
 
-// compiled reports the problems of one kind that the compiler found.
-func compiled(kind problemKind) func(*subject) {
-	return func(s *subject) {
+// reportProblems reports the problems of one kind that the compiler found.
+func reportProblems(kind problemKind) func(*linter) {
+	return func(s *linter) {
 		for _, p := range s.problems {
 			if p.kind == kind {
-				s.add(p.path, "%s", p.message)
+				s.addIssue(p.path, "%s", p.message)
 			}
 		}
 	}
 }
 
-func malformedPointer(s *subject) {
+func checkPointers(s *linter) {
 	check := func(path, pointer string, wild bool) {
 		tokens, err := splitPointer(pointer)
 		switch {
 		case err != nil:
-			s.add(path, "%s is no JSON pointer to a field: %v", shown(pointer), err)
+			s.addIssue(path, "%s is no JSON pointer to a field: %v", quoteName(pointer), err)
 		case !wild && slices.Contains(tokens, wildcard):
-			s.add(path, "%s: * is understood in sensitive only; name the field itself", shown(pointer))
+			s.addIssue(path, "%s: * is understood in sensitive only; name the field itself", quoteName(pointer))
 		}
 	}
 	for i, p := range s.Sensitive {
 		check(joinPointer("/sensitive", strconv.Itoa(i)), p, true)
 	}
-	s.eachTransition(func(from *State, t *Transition) {
+	s.visitTransitions(func(from *State, t *Transition) {
 		for i, p := range t.Freezes {
 			check(joinPointer(transitionPath(from.Name, t.Action), "freezes", strconv.Itoa(i)), p, false)
 		}
 	})
 }
 
-func malformedWrite(s *subject) {
-	s.eachTransition(func(from *State, t *Transition) {
+func checkWrites(s *linter) {
+	s.visitTransitions(func(from *State, t *Transition) {
 		for i, k := range t.Writes {
 			if strings.HasPrefix(k, "/") {
-				s.add(joinPointer(transitionPath(from.Name, t.Action), "writes", strconv.Itoa(i)),
-					"writes takes top-level keys, not pointers: %s instead of %s", shown(firstField(k)), shown(k))
+				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), "writes", strconv.Itoa(i)),
+					"writes takes top-level keys, not pointers: %s instead of %s", quoteName(firstField(k)), quoteName(k))
 			}
 		}
 	})
 }
 
-func reservedKey(s *subject) {
-	s.eachTransition(func(from *State, t *Transition) {
+func checkReservedKeys(s *linter) {
+	s.visitTransitions(func(from *State, t *Transition) {
 		for _, list := range []struct {
 			key   string
 			names []string
 		}{{"writes", t.Writes}, {"freezes", t.Freezes}, {"requiredFields", t.RequiredFields}} {
 			for i, name := range list.names {
 				if top := firstField(name); slices.Contains(ReservedKeys, top) {
-					s.add(joinPointer(transitionPath(from.Name, t.Action), list.key, strconv.Itoa(i)), "the key %q is reserved: only the gate sets it", top)
+					s.addIssue(joinPointer(transitionPath(from.Name, t.Action), list.key, strconv.Itoa(i)), "the key %q is reserved: only the gate sets it", top)
 				}
 			}
 		}
 	})
 }
 
-func unreachableState(s *subject) {
+func checkReachable(s *linter) {
 	if s.graph.initial == nowhere {
 		return
 	}
-	for i, reached := range s.graph.reachable() {
+	for i, reached := range s.graph.findReachable() {
 		if !reached {
-			s.add(statePath(s.StateNames[i]), "no way leads from %s to %s", shown(s.InitialState), shown(s.StateNames[i]))
+			s.addIssue(statePath(s.StateNames[i]), "no way leads from %s to %s", quoteName(s.InitialState), quoteName(s.StateNames[i]))
 		}
 	}
 }
 
-func noPathToFinal(s *subject) {
+func checkPathToFinal(s *linter) {
 	var finals []int
 	for i, name := range s.StateNames {
 		if s.States[name].Final {
@@ -255,26 +255,26 @@ func noPathToFinal(s *subject) {
 	if len(finals) == 0 {
 		return // a machine that is meant to run on
 	}
-	leads := s.graph.leadsTo(finals)
-	for i, reached := range s.graph.reachable() {
+	leads := s.graph.findStatesLeadingTo(finals)
+	for i, reached := range s.graph.findReachable() {
 		name := s.StateNames[i]
 		if reached && !leads[i] && len(s.States[name].Transitions) > 0 {
-			s.add(statePath(name), "no final state can be reached from %s", shown(name))
+			s.addIssue(statePath(name), "no final state can be reached from %s", quoteName(name))
 		}
 	}
 }
 
-func outcomeNotFinal(s *subject) {
+func checkOutcomes(s *linter) {
 	for _, name := range s.StateNames {
 		if st := s.States[name]; st.Outcome != "" && !st.Final {
-			s.add(joinPointer(statePath(name), "outcome"), "only a final state has an outcome, and %s is not final", shown(name))
+			s.addIssue(joinPointer(statePath(name), "outcome"), "only a final state has an outcome, and %s is not final", quoteName(name))
 		}
 	}
 }
 
-// element is the path of a list's element, or the list's own where a single
+// locateElement is the path of a list's element, or the list's own where a single
 // value stands for the list.
-func (d *Definition) element(path string, i int) string {
+func (d *Definition) locateElement(path string, i int) string {
 	if at := joinPointer(path, strconv.Itoa(i)); d.lines[at] > 0 {
 		return at
 	}

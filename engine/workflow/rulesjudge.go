@@ -16,26 +16,26 @@ const (
 	bestFallback = 0.5
 )
 
-// eachJudged visits every transition with its resolved settings.
-func (d *Definition) eachJudged(visit func(*State, *Transition, judge.Rubric)) {
-	d.eachTransition(func(s *State, t *Transition) { visit(s, t, d.rubric(t.Judge, nil)) })
+// visitRubrics visits every transition with its resolved settings.
+func (d *Definition) visitRubrics(visit func(*State, *Transition, judge.Rubric)) {
+	d.visitTransitions(func(s *State, t *Transition) { visit(s, t, d.resolveRubric(t.Judge, nil)) })
 }
 
-func llmWithoutModel(s *subject) {
-	s.eachJudged(func(from *State, t *Transition, r judge.Rubric) {
+func checkModels(s *linter) {
+	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
 		switch {
 		case !r.Enabled || !r.UseLLM:
 		case len(s.models) == 0:
-			s.add(s.settingPath(from, t, "useLLM"), "useLLM asks for a model and none is configured: every decision would fall to what onJudgeUnavailable says")
+			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM asks for a model and none is configured: every decision would fall to what onJudgeUnavailable says")
 		case r.Model != "" && !slices.Contains(s.models, r.Model):
-			s.add(s.settingPath(from, t, "model"), "the model %s is not configured%s", shown(r.Model), s.known(r.Model, s.models))
+			s.addIssue(s.settingPath(from, t, "model"), "the model %s is not configured%s", quoteName(r.Model), s.suggestKnown(r.Model, s.models))
 		}
 	})
 }
 
-func criteriaWithoutLLM(s *subject) {
+func checkCriteria(s *linter) {
 	asked := false
-	s.eachJudged(func(from *State, t *Transition, r judge.Rubric) {
+	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
 		asks := r.Enabled && r.UseLLM
 		asked = asked || asks
 		if asks {
@@ -51,38 +51,38 @@ func criteriaWithoutLLM(s *subject) {
 			{"samples", t.Judge.Samples != nil},
 		} {
 			if given.is {
-				s.add(joinPointer(transitionPath(from.Name, t.Action), given.key), "%s: for a model that judges, and none is asked here; add \"useLLM\": true", given.key)
+				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), given.key), "%s: for a model that judges, and none is asked here; add \"useLLM\": true", given.key)
 			}
 		}
 	})
 	if s.Judge != nil && len(s.Judge.Criteria) > 0 && !asked {
-		s.add("/judgeConfig/criteria", "criteria are judged by a model, and no transition asks one; add \"useLLM\": true")
+		s.addIssue("/judgeConfig/criteria", "criteria are judged by a model, and no transition asks one; add \"useLLM\": true")
 	}
 }
 
-func neverApproves(s *subject) {
-	s.eachJudged(func(from *State, t *Transition, r judge.Rubric) {
+func checkApprovable(s *linter) {
+	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
 		asks := r.Enabled && r.UseLLM
 		if asks && r.StrictMode && r.MinConfidence > bestUncalibrated {
-			s.add(s.settingPath(from, t, "minConfidence"),
+			s.addIssue(s.settingPath(from, t, "minConfidence"),
 				"with strictMode nothing is approved below %v, and a model that is not calibrated gives at most %.3f; lower it", r.MinConfidence, bestUncalibrated)
 		}
 		if asks && r.StrictMode && r.OnJudgeUnavailable == judge.UnavailableStructural && r.MinConfidence > bestFallback {
-			s.add(s.settingPath(from, t, "onJudgeUnavailable"),
+			s.addIssue(s.settingPath(from, t, "onJudgeUnavailable"),
 				"with strictMode nothing is approved below %v, and without the model an approval has at most %v: \"structural\" only ever refuses; use \"escalate\" or \"reject\"", r.MinConfidence, bestFallback)
 		}
-		s.unreachableAssurance(from, t, r)
+		s.checkAssurance(from, t, r)
 	})
 }
 
-// unreachableAssurance speaks of a demand that nothing in the definition can meet.
+// checkAssurance speaks of a demand that nothing in the definition can meet.
 // A person can meet every demand, so one for a person is taken as meant.
-func (s *subject) unreachableAssurance(from *State, t *Transition, r judge.Rubric) {
+func (s *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
 	need, key := r.RequireAssurance, "requireAssurance"
 	if r.Risk == judge.RiskHigh && !need.AtLeast(judge.AssuranceLLMCalibrated) {
 		need, key = judge.AssuranceLLMCalibrated, "risk"
 	}
-	have := s.reachableAssurance(from, t, r)
+	have := s.findBestAssurance(from, t, r)
 	if need == judge.AssuranceHuman || have.AtLeast(need) {
 		return
 	}
@@ -90,14 +90,14 @@ func (s *subject) unreachableAssurance(from *State, t *Transition, r judge.Rubri
 	if !r.Enabled && r.UseLLM {
 		why = "\"enabled\": false keeps the model from being asked"
 	}
-	s.add(s.settingPath(from, t, key), "an approval of %s needs assurance %q, and at most %q can be had: %s; only a reviewer could approve",
-		shown(t.Action), need, have, why)
+	s.addIssue(s.settingPath(from, t, key), "an approval of %s needs assurance %q, and at most %q can be had: %s; only a reviewer could approve",
+		quoteName(t.Action), need, have, why)
 }
 
-// reachableAssurance is the most that an approval of the transition can rest on
+// findBestAssurance is the most that an approval of the transition can rest on
 // without a person.
-func (d *Definition) reachableAssurance(from *State, t *Transition, r judge.Rubric) judge.Assurance {
-	checks := d.checks(from, t)
+func (d *Definition) findBestAssurance(from *State, t *Transition, r judge.Rubric) judge.Assurance {
+	checks := d.collectChecks(from, t)
 	switch {
 	case r.Enabled && r.UseLLM:
 		return judge.AssuranceLLMCalibrated
@@ -114,16 +114,16 @@ func (d *Definition) reachableAssurance(from *State, t *Transition, r judge.Rubr
 	return judge.AssuranceNone
 }
 
-func requiredNotWritable(s *subject) {
-	s.eachTransition(func(from *State, t *Transition) {
+func checkRequiredWritable(s *linter) {
+	s.visitTransitions(func(from *State, t *Transition) {
 		if t.Writes == nil {
 			return
 		}
-		writes := setOf(t.Writes)
+		writes := newSet(t.Writes)
 		for i, name := range t.RequiredFields {
 			if !writes[firstField(name)] && !writes[name] {
-				s.add(joinPointer(transitionPath(from.Name, t.Action), "requiredFields", strconv.Itoa(i)),
-					"%s is required and %s may not be written: no data can satisfy both; add it to writes", shown(name), shown(firstField(name)))
+				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), "requiredFields", strconv.Itoa(i)),
+					"%s is required and %s may not be written: no data can satisfy both; add it to writes", quoteName(name), quoteName(firstField(name)))
 			}
 		}
 	})

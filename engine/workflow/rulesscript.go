@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// uncheckedField looks for data.x in scripts where no required field and no
+// checkFieldReads looks for data.x in scripts where no required field and no
 // schema promises x. It reads the source as text: it knows the usual ways to
 // provide for an absent field, and holds its tongue where it sees one.
-func uncheckedField(s *subject) {
-	s.eachTransition(func(from *State, t *Transition) {
-		promised := promisedFields(t)
+func checkFieldReads(s *linter) {
+	s.visitTransitions(func(from *State, t *Transition) {
+		promised := listPromisedFields(t)
 		check := func(path, source string) {
-			for _, name := range s.bareReads(source) {
+			for _, name := range s.findUnguardedReads(source) {
 				if !slices.Contains(promised, name) {
-					s.add(path, "the script reads data.%s, which nothing requires: without it the script sees undefined; add it to requiredFields or write data.%s?.", name, name)
+					s.addIssue(path, "the script reads data.%s, which nothing requires: without it the script sees undefined; add it to requiredFields or write data.%s?.", name, name)
 				}
 			}
 		}
@@ -31,18 +31,18 @@ func uncheckedField(s *subject) {
 	})
 }
 
-// bareReads remembers: one keyed validator can stand for thousands of transitions.
-func (s *subject) bareReads(source string) []string {
+// findUnguardedReads remembers: one keyed validator can stand for thousands of transitions.
+func (s *linter) findUnguardedReads(source string) []string {
 	names, ok := s.reads[source]
 	if !ok {
-		names = bareReads(source)
+		names = listUnguardedReads(source)
 		s.reads[source] = names
 	}
 	return names
 }
 
-// promisedFields are the top-level keys that data has when scripts run.
-func promisedFields(t *Transition) []string {
+// listPromisedFields are the top-level keys that data has when scripts run.
+func listPromisedFields(t *Transition) []string {
 	var out []string
 	for _, name := range t.RequiredFields {
 		out = append(out, firstField(name))
@@ -57,21 +57,21 @@ func promisedFields(t *Transition) []string {
 	return out
 }
 
-// read finds data.name with what follows it, and what may stand before it.
-var read = regexp.MustCompile(`(?:\btypeof\s+|!\s*|\.\s*)?\bdata\s*\.\s*([A-Za-z_$][\w$]*)\s*(\?\.|\?\?|&&|\|\||[!=]==?)?`)
+// readPattern finds data.name with what follows it, and what may stand before it.
+var readPattern = regexp.MustCompile(`(?:\btypeof\s+|!\s*|\.\s*)?\bdata\s*\.\s*([A-Za-z_$][\w$]*)\s*(\?\.|\?\?|&&|\|\||[!=]==?)?`)
 
 // maxReads is how many fields of one script are looked at.
 const maxReads = 64
 
-// bareReads are the fields of data that a source reads and never provides for.
-func bareReads(source string) []string {
+// listUnguardedReads are the fields of data that a source reads and never provides for.
+func listUnguardedReads(source string) []string {
 	if !strings.Contains(source, "data") {
 		return nil
 	}
-	code := withoutText(source)
+	code := blankText(source)
 	handled := map[string]bool{}
 	var names []string
-	for _, m := range read.FindAllStringSubmatchIndex(code, -1) {
+	for _, m := range readPattern.FindAllStringSubmatchIndex(code, -1) {
 		if len(handled)+len(names) >= maxReads {
 			break
 		}
@@ -80,7 +80,7 @@ func bareReads(source string) []string {
 		switch {
 		case strings.HasPrefix(before, "."):
 			// context.data.x, not the argument
-		case before != "", m[4] >= 0, tested(source, name):
+		case before != "", m[4] >= 0, isTested(source, name):
 			handled[name] = true
 		case !slices.Contains(names, name):
 			names = append(names, name)
@@ -89,8 +89,8 @@ func bareReads(source string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return handled[n] })
 }
 
-// tested sees 'name' in data, and the conversions that take a missing value.
-func tested(source, name string) bool {
+// isTested sees 'name' in data, and the conversions that take a missing value.
+func isTested(source, name string) bool {
 	for _, call := range [...]string{"Boolean", "Array.isArray", "Number.isFinite", "Number.isInteger", "String"} {
 		if strings.Contains(source, call+"(data."+name+")") {
 			return true
@@ -104,10 +104,10 @@ func tested(source, name string) bool {
 	return false
 }
 
-// withoutText blanks string literals and comments, so that what they say is not
+// blankText blanks string literals and comments, so that what they say is not
 // taken for code. Regular expression literals are left as they are. The code in a
 // template's ${} goes too.
-func withoutText(source string) string {
+func blankText(source string) string {
 	out := []byte(source)
 	blank := func(from, to int) {
 		for i := from; i < to; i++ {
@@ -117,7 +117,7 @@ func withoutText(source string) string {
 	for i := 0; i < len(out); i++ {
 		switch c := source[i]; {
 		case c == '"' || c == '\'' || c == '`':
-			end := closing(source, i)
+			end := findClosingQuote(source, i)
 			blank(i+1, end)
 			i = end
 		case strings.HasPrefix(source[i:], "//"):
@@ -136,8 +136,8 @@ func withoutText(source string) string {
 	return string(out)
 }
 
-// closing is the index of the quote that closes the one at start, or the length.
-func closing(source string, start int) int {
+// findClosingQuote is the index of the quote that closes the one at start, or the length.
+func findClosingQuote(source string, start int) int {
 	for i := start + 1; i < len(source); i++ {
 		switch source[i] {
 		case '\\':

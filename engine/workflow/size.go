@@ -10,19 +10,19 @@ type Bounds struct {
 	SchemaBytes int // of all schemas together
 }
 
-// Exceeded are the bounds that a definition does not keep.
-func (d *Definition) Exceeded(b Bounds) []Issue {
+// CheckBounds are the bounds that a definition does not keep.
+func (d *Definition) CheckBounds(b Bounds) []Issue {
 	var out []Issue
 	refuse := func(most, n int, path, what string) {
 		if most > 0 && n > most {
 			out = append(out, Issue{
-				Rule: "size", Severity: SeverityError, Path: path, Line: d.line(path),
+				Rule: "size", Severity: SeverityError, Path: path, Line: d.findLine(path),
 				Message: fmt.Sprintf("the definition has %d %s; at most %d are allowed", n, what, most),
 			})
 		}
 	}
 	routes, schemas := 0, len(d.InputSchema)
-	d.eachTransition(func(_ *State, t *Transition) {
+	d.visitTransitions(func(_ *State, t *Transition) {
 		routes += max(1, len(t.Routes))
 		schemas += len(t.Schema)
 	})
@@ -46,7 +46,7 @@ const (
 // Size is about what the definition takes in memory, in bytes, and not less.
 func (d *Definition) Size() int {
 	size := 4<<10 + perByte*len(d.Document) + stateBytes*len(d.States)
-	d.eachTransition(func(*State, *Transition) { size += transitionBytes })
+	d.visitTransitions(func(*State, *Transition) { size += transitionBytes })
 	return size
 }
 

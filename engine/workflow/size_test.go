@@ -54,7 +54,7 @@ func TestExceededBounds(t *testing.T) {
 		{workflow.Bounds{SchemaBytes: 33}, "line 1: the definition has 34 bytes of schemas; at most 33 are allowed [size]"},
 	} {
 		var got []string
-		for _, i := range d.Exceeded(c.bounds) {
+		for _, i := range d.CheckBounds(c.bounds) {
 			got = append(got, i.String())
 		}
 		if strings.Join(got, "\n") != c.want {

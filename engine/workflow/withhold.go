@@ -7,11 +7,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Withhold returns a definition without some settings of its judge, wherever the grammar
+// RemoveJudgeSettings returns a definition without some settings of its judge, wherever the grammar
 // has them: in judgeConfig and in transitions. Schemas, scripts and what else a definition
 // carries may have keys of the same names, and keep them. cut are those that were there, in
 // the order of keys. The document is one that Parse has read.
-func Withhold(doc json.RawMessage, keys ...string) (open json.RawMessage, cut []string, err error) {
+func RemoveJudgeSettings(doc json.RawMessage, keys ...string) (open json.RawMessage, cut []string, err error) {
 	root, err := document.Parse("definition", doc, document.Limits{})
 	if err != nil {
 		return nil, nil, err

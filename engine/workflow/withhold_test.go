@@ -27,7 +27,7 @@ func TestWithhold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, cut, err := Withhold([]byte(c.in), "samples", "reference")
+			out, cut, err := RemoveJudgeSettings([]byte(c.in), "samples", "reference")
 			if err != nil || string(out) != c.out || !slices.Equal(cut, c.cut) {
 				t.Errorf("%s without %q, %v; want %s without %q", out, cut, err, c.out, c.cut)
 			}

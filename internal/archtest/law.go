@@ -85,7 +85,7 @@ var Packages = []Package{
 	{Path: "judge/llmtest", May: []string{"judge/llm"}, TestOnly: true},
 
 	// Layer 2: the judgement.
-	// What validators.Checks and Set.Script say of scripts is said in script's types,
+	// What validators.Checks and Set.RunScripts say of scripts is said in script's types,
 	// here and in engine/workflow.
 	{Path: "judge", May: []string{"validators", "validators/script", "prompts", "judge/llm"}},
 

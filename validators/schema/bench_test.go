@@ -33,7 +33,7 @@ func BenchmarkValidate1KB(b *testing.B) {
 	}
 	good := reviewDocument()
 	bad := bytes.Replace(bytes.Replace(good, []byte(`"priority":3`), []byte(`"priority":9`), 1), []byte(`"id":2`), []byte(`"id":"2"`), 1)
-	decoded, err := decode(good)
+	decoded, err := decodeJSON(good)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func BenchmarkValidate1KB(b *testing.B) {
 	run("violates", func() bool { found, err := s.ValidateJSON(bad); return err == nil && len(found) > 0 })
 	run("baseline_library_decoded", func() bool { return s.library.Validate(decoded) == nil })
 	run("baseline_decode_and_library", func() bool {
-		v, err := decode(good)
+		v, err := decodeJSON(good)
 		return err == nil && s.library.Validate(v) == nil
 	})
 }

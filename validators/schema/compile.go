@@ -44,30 +44,30 @@ const (
 	maxText     = 200
 )
 
-// inspect refuses schemas that the library must not see.
-func inspect(doc any) *CompileError {
-	if path, found := hugeNumber(doc, ""); found {
+// checkDocument refuses schemas that the library must not see.
+func checkDocument(doc any) *CompileError {
+	if path, found := findHugeNumber(doc, ""); found {
 		return &CompileError{Path: path, Message: fmt.Sprintf("this number's exponent is beyond %d", maxExponent)}
 	}
-	if tooDeep(doc, maxDepth) {
+	if isTooDeep(doc, maxDepth) {
 		return &CompileError{Message: fmt.Sprintf("the schema is nested more than %d deep", maxDepth)}
 	}
 	switch root := doc.(type) {
 	case bool:
 	case map[string]any:
-		if dialect, ok := root["$schema"].(string); ok && !knownDialect(dialect) {
+		if dialect, ok := root["$schema"].(string); ok && !isKnownDialect(dialect) {
 			return &CompileError{
 				Path:    "/$schema",
 				Message: fmt.Sprintf("the dialect %q is not known and nothing is loaded from the network; leave $schema out for draft 2020-12, or name 2019-09, draft-07, draft-06 or draft-04 as https://json-schema.org does", clip(dialect, maxText)),
 			}
 		}
 	default:
-		return &CompileError{Message: "a schema is an object, true or false, not " + article(typeOf(doc))}
+		return &CompileError{Message: "a schema is an object, true or false, not " + addArticle(typeOf(doc))}
 	}
 	return nil
 }
 
-func knownDialect(url string) bool {
+func isKnownDialect(url string) bool {
 	url, _ = strings.CutPrefix(strings.TrimSuffix(url, "#"), "http")
 	url = strings.TrimPrefix(url, "s")
 	return slices.Contains([]string{
@@ -77,20 +77,20 @@ func knownDialect(url string) bool {
 	}, url)
 }
 
-func tooDeep(v any, left int) bool {
+func isTooDeep(v any, left int) bool {
 	if left < 0 {
 		return true
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		for _, sub := range v {
-			if tooDeep(sub, left-1) {
+			if isTooDeep(sub, left-1) {
 				return true
 			}
 		}
 	case []any:
 		for _, sub := range v {
-			if tooDeep(sub, left-1) {
+			if isTooDeep(sub, left-1) {
 				return true
 			}
 		}
@@ -98,8 +98,8 @@ func tooDeep(v any, left int) bool {
 	return false
 }
 
-// hugeNumber finds a number with an exponent beyond maxExponent.
-func hugeNumber(v any, path string) (string, bool) {
+// findHugeNumber finds a number with an exponent beyond maxExponent.
+func findHugeNumber(v any, path string) (string, bool) {
 	switch v := v.(type) {
 	case json.Number:
 		if i := strings.IndexAny(string(v), "eE"); i >= 0 {
@@ -108,13 +108,13 @@ func hugeNumber(v any, path string) (string, bool) {
 		}
 	case map[string]any:
 		for k, sub := range v {
-			if at, found := hugeNumber(sub, path+"/"+escapeToken(k)); found {
+			if at, found := findHugeNumber(sub, path+"/"+escapeToken(k)); found {
 				return at, true
 			}
 		}
 	case []any:
 		for i, sub := range v {
-			if at, found := hugeNumber(sub, path+"/"+strconv.Itoa(i)); found {
+			if at, found := findHugeNumber(sub, path+"/"+strconv.Itoa(i)); found {
 				return at, true
 			}
 		}
@@ -122,24 +122,24 @@ func hugeNumber(v any, path string) (string, bool) {
 	return "", false
 }
 
-// compileError words an error of the library about the schema doc.
-func compileError(err error, doc any) *CompileError {
+// describeCompileError words an error of the library about the schema doc.
+func describeCompileError(err error, doc any) *CompileError {
 	var outside *outsideError
 	var loop jsonschema.InfiniteLoopError
 	var invalid *jsonschema.ValidationError
 	switch {
 	case errors.As(err, &outside):
-		return outsideReference(outside, doc)
+		return describeOutsideReference(outside, doc)
 	case errors.As(err, &loop):
-		return &CompileError{Path: loopPath(string(loop)), Message: "this reference leads back to itself without going deeper into the document"}
+		return &CompileError{Path: cutLoopPath(string(loop)), Message: "this reference leads back to itself without going deeper into the document"}
 	case errors.As(err, &invalid):
-		return invalidSchema(invalid, doc)
+		return describeInvalidSchema(invalid, doc)
 	}
-	text := plainText(err)
+	text := cleanErrorText(err)
 	if target, ok := strings.CutSuffix(text, " not found"); ok {
 		e := &CompileError{Message: fmt.Sprintf("the reference to %q finds nothing in this schema", clip(target, maxText))}
 		e.Path, _ = findReference(doc, target)
-		if names := definitions(doc); len(names) > 0 {
+		if names := listDefinitions(doc); len(names) > 0 {
 			e.Message += "; there are " + strings.Join(names, ", ")
 		}
 		return e
@@ -147,7 +147,7 @@ func compileError(err error, doc any) *CompileError {
 	return &CompileError{Message: clip(text, maxText)}
 }
 
-func outsideReference(outside *outsideError, doc any) *CompileError {
+func describeOutsideReference(outside *outsideError, doc any) *CompileError {
 	target := strings.TrimPrefix(outside.url, "gavel:///")
 	path, written := findReference(doc, target)
 	if written == "" {
@@ -159,26 +159,26 @@ func outsideReference(outside *outsideError, doc any) *CompileError {
 	}
 }
 
-// invalidSchema words what the meta-schema says.
-func invalidSchema(ve *jsonschema.ValidationError, doc any) *CompileError {
-	found := report{index: metaIndex(ve), doc: doc}.violations(ve)
+// describeInvalidSchema words what the meta-schema says.
+func describeInvalidSchema(ve *jsonschema.ValidationError, doc any) *CompileError {
+	found := report{index: loadMetaIndex(ve), doc: doc}.listViolations(ve)
 	if len(found) == 0 {
 		return &CompileError{Message: "this is not a valid schema"}
 	}
 	e := &CompileError{Path: found[0].Path, Message: "this is not a valid schema: " + found[0].Message}
 	if found[0].Keyword == "format" {
 		if pattern, ok := lookup(doc, found[0].Path).(string); ok {
-			e.Message = badPattern(pattern, e.Message)
+			e.Message = describePattern(pattern, e.Message)
 		} else if _, last, ok := cutLast(found[0].Path); ok {
-			e.Message = badPattern(unescapeToken(last), e.Message) // a key of patternProperties
+			e.Message = describePattern(unescapeToken(last), e.Message) // a key of patternProperties
 		}
 	}
 	return e
 }
 
-// badPattern says what is wrong with a regular expression, or keeps message when
+// describePattern says what is wrong with a regular expression, or keeps message when
 // nothing is.
-func badPattern(pattern, message string) string {
+func describePattern(pattern, message string) string {
 	_, err := regexp.Compile(pattern)
 	if err == nil {
 		return message
@@ -195,7 +195,7 @@ func findReference(doc any, target string) (path, written string) {
 		switch v := v.(type) {
 		case map[string]any:
 			for _, key := range sortedKeys(v) {
-				if text, ok := v[key].(string); ok && references[key] && points(text, target) {
+				if text, ok := v[key].(string); ok && references[key] && canReferTo(text, target) {
 					path, written = at+"/"+escapeToken(key), text
 					return true
 				}
@@ -216,9 +216,9 @@ func findReference(doc any, target string) (path, written string) {
 	return path, written
 }
 
-// points says whether a reference as it is written can have become target, which
+// canReferTo says whether a reference as it is written can have become target, which
 // has lost its fragment when the document was the problem.
-func points(written, target string) bool {
+func canReferTo(written, target string) bool {
 	if !strings.Contains(target, "#") {
 		written, _, _ = strings.Cut(written, "#")
 	}
@@ -226,15 +226,15 @@ func points(written, target string) bool {
 	return written != "" && strings.HasSuffix(target, written)
 }
 
-// loopPath takes the first place from the library's account of a loop.
-func loopPath(text string) string {
+// cutLoopPath takes the first place from the library's account of a loop.
+func cutLoopPath(text string) string {
 	_, path, _ := strings.Cut(strings.ReplaceAll(text, base, ""), "#")
 	path, _, _ = strings.Cut(path, base)
 	return clip(path, maxText)
 }
 
-// definitions are the references that the schema could have meant, a few.
-func definitions(doc any) []string {
+// listDefinitions are the references that the schema could have meant, a few.
+func listDefinitions(doc any) []string {
 	root, _ := doc.(map[string]any)
 	var out []string
 	for _, key := range []string{"$defs", "definitions"} {
@@ -249,9 +249,9 @@ func definitions(doc any) []string {
 	return out
 }
 
-// plainText is an error of the library without its prefix and without the
+// cleanErrorText is an error of the library without its prefix and without the
 // document's made-up address.
-func plainText(err error) string {
+func cleanErrorText(err error) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "compilation failed: "); ok {
 		text = after

@@ -19,118 +19,118 @@ const (
 	maxKey = 120
 )
 
-// leaf words one failed keyword. Some give one violation per name.
-func (r report) leaf(e *jsonschema.ValidationError, emit func(Violation)) {
+// describeLeaf words one failed keyword. Some give one violation per name.
+func (r report) describeLeaf(e *jsonschema.ValidationError, emit func(Violation)) {
 	s, keyword := r.index.find(e.AbsoluteKeywordLocation)
 	if s == nil {
-		emit(r.violation(e, keyword, r.subject(e)+" does not satisfy "+quote(keyword)))
+		emit(r.newViolation(e, keyword, r.nameSubject(e)+" does not satisfy "+quoteName(keyword)))
 		return
 	}
-	value := r.value(e)
+	value := r.findValue(e)
 	object, _ := value.(map[string]any)
 	switch keyword {
 	case "required":
 		for _, name := range s.Required {
 			if _, ok := object[name]; !ok {
-				v := r.violation(e, keyword, "")
+				v := r.newViolation(e, keyword, "")
 				v.Path += "/" + escapeToken(name)
-				v.Message = named(v.Path) + " is required"
+				v.Message = namePath(v.Path) + " is required"
 				emit(v)
 			}
 		}
 	case "additionalProperties":
 		for _, name := range sortedKeys(object) {
-			if !known(s, name) {
-				v := r.violation(e, keyword, "")
+			if !hasProperty(s, name) {
+				v := r.newViolation(e, keyword, "")
 				v.Path += "/" + escapeToken(name)
-				v.Message, v.Hint = named(v.Path)+" is not allowed", removal(v.Path, s)
+				v.Message, v.Hint = namePath(v.Path)+" is not allowed", suggestRemoval(v.Path, s)
 				emit(v)
 			}
 		}
 	case "dependentRequired", "dependencies":
-		r.dependent(e, s, keyword, emit)
+		r.describeDependent(e, s, keyword, emit)
 	default:
-		v := r.violation(e, keyword, r.subject(e)+" "+must(s, keyword, value, e.Message))
-		v.Hint = hint(s, keyword, value, r.subject(e))
+		v := r.newViolation(e, keyword, r.nameSubject(e)+" "+describeDemand(s, keyword, value, e.Message))
+		v.Hint = suggestFix(s, keyword, value, r.nameSubject(e))
 		emit(v)
 	}
 }
 
-// value is what an error is about: a value of the document, or a name in it.
-func (r report) value(e *jsonschema.ValidationError) any {
-	path := pointer(e.InstanceLocation)
-	if inNames(e.KeywordLocation) {
+// findValue is what an error is about: a value of the document, or a name in it.
+func (r report) findValue(e *jsonschema.ValidationError) any {
+	path := decodeLocation(e.InstanceLocation)
+	if isInPropertyNames(e.KeywordLocation) {
 		_, last, _ := cutLast(path)
 		return unescapeToken(last)
 	}
 	return lookup(r.doc, path)
 }
 
-// dependent words a key that is required because another is there. The
+// describeDependent words a key that is required because another is there. The
 // location ends with the other's name and an index.
-func (r report) dependent(e *jsonschema.ValidationError, s *jsonschema.Schema, keyword string, emit func(Violation)) {
-	rest, index, _ := cutLast(pointer(e.KeywordLocation))
+func (r report) describeDependent(e *jsonschema.ValidationError, s *jsonschema.Schema, keyword string, emit func(Violation)) {
+	rest, index, _ := cutLast(decodeLocation(e.KeywordLocation))
 	_, cause, _ := cutLast(rest)
 	cause = unescapeToken(cause)
 	names := s.DependentRequired[cause]
 	if list, ok := s.Dependencies[cause].([]string); ok {
 		names = list
 	}
-	v := r.violation(e, keyword, "")
+	v := r.newViolation(e, keyword, "")
 	if i, err := strconv.Atoi(index); err == nil && i < len(names) {
 		v.Path += "/" + escapeToken(names[i])
 	}
-	v.Message = fmt.Sprintf("%s is required when %s is there", named(v.Path), quote(cause))
+	v.Message = fmt.Sprintf("%s is required when %s is there", namePath(v.Path), quoteName(cause))
 	emit(v)
 }
 
-// must says what a keyword demands and, where it is not the value, what is. text
+// describeDemand says what a keyword demands and, where it is not the value, what is. text
 // is the library's message, of which only counts are used.
-func must(s *jsonschema.Schema, keyword string, value any, text string) string {
+func describeDemand(s *jsonschema.Schema, keyword string, value any, text string) string {
 	switch keyword {
 	case "":
 		return "is not allowed"
 	case "type":
 		return fmt.Sprintf("must be %s, is %s", strings.Join(s.Types, " or "), typeOf(value))
 	case "const":
-		return "must be " + literal(s.Constant[0])
+		return "must be " + formatLiteral(s.Constant[0])
 	case "enum":
-		return "must be " + oneOf(s.Enum)
+		return "must be " + formatOneOf(s.Enum)
 	case "format":
 		return "must be a valid " + clip(s.Format, maxKey)
 	case "pattern":
 		return "must match the pattern " + clip(s.Pattern.String(), maxText)
 	case "minLength":
-		return amount("at least", s.MinLength, "character", size(value))
+		return describeAmount("at least", s.MinLength, "character", countElements(value))
 	case "maxLength":
-		return amount("at most", s.MaxLength, "character", size(value))
+		return describeAmount("at most", s.MaxLength, "character", countElements(value))
 	case "minItems":
-		return amount("at least", s.MinItems, "item", size(value))
+		return describeAmount("at least", s.MinItems, "item", countElements(value))
 	case "maxItems":
-		return amount("at most", s.MaxItems, "item", size(value))
+		return describeAmount("at most", s.MaxItems, "item", countElements(value))
 	case "additionalItems":
 		items, _ := s.Items.([]*jsonschema.Schema)
-		return amount("at most", len(items), "item", size(value))
+		return describeAmount("at most", len(items), "item", countElements(value))
 	case "minProperties":
-		return amount("at least", s.MinProperties, "key", size(value))
+		return describeAmount("at least", s.MinProperties, "key", countElements(value))
 	case "maxProperties":
-		return amount("at most", s.MaxProperties, "key", size(value))
+		return describeAmount("at most", s.MaxProperties, "key", countElements(value))
 	case "minimum":
-		return "must be at least " + number(s.Minimum)
+		return "must be at least " + formatNumber(s.Minimum)
 	case "exclusiveMinimum":
-		return "must be more than " + number(s.ExclusiveMinimum)
+		return "must be more than " + formatNumber(s.ExclusiveMinimum)
 	case "maximum":
-		return "must be at most " + number(s.Maximum)
+		return "must be at most " + formatNumber(s.Maximum)
 	case "exclusiveMaximum":
-		return "must be less than " + number(s.ExclusiveMaximum)
+		return "must be less than " + formatNumber(s.ExclusiveMaximum)
 	case "multipleOf":
-		return "must be a multiple of " + number(s.MultipleOf)
+		return "must be a multiple of " + formatNumber(s.MultipleOf)
 	case "uniqueItems":
-		return "must not hold the same item twice" + equalItems(text)
+		return "must not hold the same item twice" + describeEqualItems(text)
 	case "minContains":
-		return fmt.Sprintf("must have at least %s matching the schema under \"contains\"%s", count(s.MinContains, "item"), butGot(text))
+		return fmt.Sprintf("must have at least %s matching the schema under \"contains\"%s", formatCount(s.MinContains, "item"), describeActualCount(text))
 	case "maxContains":
-		return fmt.Sprintf("must have at most %s matching the schema under \"contains\"%s", count(s.MaxContains, "item"), butGot(text))
+		return fmt.Sprintf("must have at most %s matching the schema under \"contains\"%s", formatCount(s.MaxContains, "item"), describeActualCount(text))
 	case "not":
 		return `must not match the schema under "not"`
 	case "contentEncoding":
@@ -138,15 +138,15 @@ func must(s *jsonschema.Schema, keyword string, value any, text string) string {
 	case "contentMediaType":
 		return "must hold " + clip(s.ContentMediaType, maxKey)
 	}
-	return "does not satisfy " + quote(clip(keyword, maxKey))
+	return "does not satisfy " + quoteName(clip(keyword, maxKey))
 }
 
-// hint says how to mend what a message alone may leave open. It names its
+// suggestFix says how to mend what a message alone may leave open. It names its
 // subject, because callers list hints by themselves.
-func hint(s *jsonschema.Schema, keyword string, value any, subject string) string {
+func suggestFix(s *jsonschema.Schema, keyword string, value any, subject string) string {
 	switch keyword {
 	case "type":
-		return typeHint(s.Types, value, subject)
+		return suggestTypeFix(s.Types, value, subject)
 	case "format":
 		if example := formatExamples[s.Format]; example != "" {
 			return fmt.Sprintf("Write %s like %s.", subject, example)
@@ -155,8 +155,8 @@ func hint(s *jsonschema.Schema, keyword string, value any, subject string) strin
 	return ""
 }
 
-// typeHint is for values that only look wrong on the wire.
-func typeHint(types []string, value any, subject string) string {
+// suggestTypeFix is for values that only look wrong on the wire.
+func suggestTypeFix(types []string, value any, subject string) string {
 	wants := func(any ...string) bool {
 		return slices.ContainsFunc(any, func(t string) bool { return slices.Contains(types, t) })
 	}
@@ -190,8 +190,8 @@ var formatExamples = map[string]string{
 	"hostname": "host.example.com", "json-pointer": "/key/0",
 }
 
-// known says whether a schema has a place for a property.
-func known(s *jsonschema.Schema, name string) bool {
+// hasProperty says whether a schema has a place for a property.
+func hasProperty(s *jsonschema.Schema, name string) bool {
 	if _, ok := s.Properties[name]; ok {
 		return true
 	}
@@ -203,11 +203,11 @@ func known(s *jsonschema.Schema, name string) bool {
 	return false
 }
 
-// removal says what to do with a key that is not allowed.
-func removal(path string, s *jsonschema.Schema) string {
+// suggestRemoval says what to do with a key that is not allowed.
+func suggestRemoval(path string, s *jsonschema.Schema) string {
 	names := sortedKeys(s.Properties)
 	if len(names) == 0 {
-		return "Remove " + named(path) + "."
+		return "Remove " + namePath(path) + "."
 	}
 	more := ""
 	if len(names) > maxNames {
@@ -217,16 +217,16 @@ func removal(path string, s *jsonschema.Schema) string {
 	for i, n := range names {
 		names[i] = clip(n, maxKey)
 	}
-	return fmt.Sprintf("Remove %s; allowed are %s%s.", named(path), strings.Join(names, ", "), more)
+	return fmt.Sprintf("Remove %s; allowed are %s%s.", namePath(path), strings.Join(names, ", "), more)
 }
 
-func oneOf(values []any) string {
+func formatOneOf(values []any) string {
 	if len(values) == 1 {
-		return literal(values[0])
+		return formatLiteral(values[0])
 	}
 	shown := make([]string, 0, min(len(values), maxNames))
 	for _, v := range values[:min(len(values), maxNames)] {
-		shown = append(shown, literal(v))
+		shown = append(shown, formatLiteral(v))
 	}
 	out := "one of " + strings.Join(shown, ", ")
 	if n := len(values) - maxNames; n > 0 {
@@ -235,19 +235,19 @@ func oneOf(values []any) string {
 	return out
 }
 
-// literal writes a value of the schema as JSON.
-func literal(v any) string {
+// formatLiteral writes a value of the schema as JSON.
+func formatLiteral(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if e.Encode(v) != nil {
-		return article(typeOf(v))
+		return addArticle(typeOf(v))
 	}
 	return clip(strings.TrimSuffix(b.String(), "\n"), maxText)
 }
 
-// number writes a bound as people do: 3, 0.1, 9007199254740992.
-func number(r *big.Rat) string {
+// formatNumber writes a bound as people do: 3, 0.1, 9007199254740992.
+func formatNumber(r *big.Rat) string {
 	if r.IsInt() && len(r.Num().String()) <= 21 {
 		return r.Num().String()
 	}
@@ -255,19 +255,19 @@ func number(r *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-func amount(bound string, n int, unit string, has int) string {
-	return fmt.Sprintf("must have %s %s, has %d", bound, count(n, unit), has)
+func describeAmount(bound string, n int, unit string, has int) string {
+	return fmt.Sprintf("must have %s %s, has %d", bound, formatCount(n, unit), has)
 }
 
-func count(n int, unit string) string {
+func formatCount(n int, unit string) string {
 	if n == 1 {
 		return "1 " + unit
 	}
 	return fmt.Sprintf("%d %ss", n, unit)
 }
 
-// size counts characters, items or keys.
-func size(v any) int {
+// countElements counts characters, items or keys.
+func countElements(v any) int {
 	switch v := v.(type) {
 	case string:
 		return utf8.RuneCountInString(v)
@@ -279,9 +279,9 @@ func size(v any) int {
 	return 0
 }
 
-// equalItems and butGot take counts and indices from the library's message: they
+// describeEqualItems and butGot take counts and indices from the library's message: they
 // are no values of the document, and nobody else knows them.
-func equalItems(text string) string {
+func describeEqualItems(text string) string {
 	var i, j int
 	if n, _ := fmt.Sscanf(text, "items at index %d and %d are equal", &i, &j); n != 2 {
 		return ""
@@ -289,7 +289,7 @@ func equalItems(text string) string {
 	return fmt.Sprintf("; items %d and %d are equal", i, j)
 }
 
-func butGot(text string) string {
+func describeActualCount(text string) string {
 	_, after, _ := strings.Cut(text, "but got ")
 	n, err := strconv.Atoi(after)
 	if err != nil {
@@ -325,12 +325,12 @@ func isScalar(v any) bool {
 	return true
 }
 
-func article(noun string) string {
+func addArticle(noun string) string {
 	if strings.IndexByte("aeio", noun[0]) >= 0 {
 		return "an " + noun
 	}
 	return "a " + noun
 }
 
-// quote puts a name in quotes so that nothing in it can pass for something else.
-func quote(name string) string { return strconv.Quote(clip(name, maxKey)) }
+// quoteName puts a name in quotes so that nothing in it can pass for something else.
+func quoteName(name string) string { return strconv.Quote(clip(name, maxKey)) }

@@ -92,14 +92,14 @@ var typeSets = map[string]typeSet{
 	"string": isString, "array": isArray, "object": isObject,
 }
 
-// recogniser builds the node of a compiled schema.
-func recogniser(s *jsonschema.Schema) *node {
-	return builder{}.node(s)
+// newRecogniser builds the node of a compiled schema.
+func newRecogniser(s *jsonschema.Schema) *node {
+	return builder{}.buildNode(s)
 }
 
 type builder map[*jsonschema.Schema]*node
 
-func (b builder) node(s *jsonschema.Schema) *node {
+func (b builder) buildNode(s *jsonschema.Schema) *node {
 	if s == nil {
 		return nil
 	}
@@ -112,25 +112,25 @@ func (b builder) node(s *jsonschema.Schema) *node {
 		n.never, n.trivia = !*s.Always, *s.Always
 		return n
 	}
-	n.unsure = unknown(s)
-	n.values(s)
-	n.numbers(s)
-	b.objects(n, s)
-	b.arrays(n, s)
-	b.applied(n, s)
+	n.unsure = hasUnknownKeyword(s)
+	n.setValues(s)
+	n.setNumbers(s)
+	b.buildObject(n, s)
+	b.buildArray(n, s)
+	b.buildApplicators(n, s)
 	return n
 }
 
-func (b builder) nodes(list []*jsonschema.Schema) []*node {
+func (b builder) buildNodes(list []*jsonschema.Schema) []*node {
 	out := make([]*node, len(list))
 	for i, s := range list {
-		out[i] = b.node(s)
+		out[i] = b.buildNode(s)
 	}
 	return out
 }
 
-// unknown says whether a schema has a keyword that only the library knows.
-func unknown(s *jsonschema.Schema) bool {
+// hasUnknownKeyword says whether a schema has a keyword that only the library knows.
+func hasUnknownKeyword(s *jsonschema.Schema) bool {
 	_, tuple := s.Items.([]*jsonschema.Schema)
 	return s.RecursiveRef != nil || s.DynamicRef != nil || s.RegexProperties || tuple ||
 		len(s.Dependencies) > 0 || len(s.DependentRequired) > 0 || len(s.DependentSchemas) > 0 ||
@@ -138,18 +138,18 @@ func unknown(s *jsonschema.Schema) bool {
 		s.ContentEncoding != "" || s.ContentMediaType != "" || len(s.Extensions) > 0
 }
 
-func (n *node) values(s *jsonschema.Schema) {
+func (n *node) setValues(s *jsonschema.Schema) {
 	for _, t := range s.Types {
 		n.types |= typeSets[t]
 	}
-	n.enum, n.constant = constantsOf(s.Enum), constantsOf(s.Constant)
+	n.enum, n.constant = newConstants(s.Enum), newConstants(s.Constant)
 	n.minLength, n.maxLength, n.pattern = s.MinLength, s.MaxLength, s.Pattern
 	if s.Format != "" {
 		n.format = jsonschema.Formats[s.Format] // all of them let other types pass
 	}
 }
 
-func constantsOf(values []any) *constants {
+func newConstants(values []any) *constants {
 	if len(values) == 0 {
 		return nil
 	}
@@ -170,7 +170,7 @@ func constantsOf(values []any) *constants {
 			r, ok := new(big.Rat).SetString(string(v))
 			f, kept := float64(0), false
 			if ok {
-				f, kept = keeps(r)
+				f, kept = convertExactly(r)
 			}
 			if kept {
 				c.numbers = append(c.numbers, f)
@@ -184,7 +184,7 @@ func constantsOf(values []any) *constants {
 	return c
 }
 
-func (n *node) numbers(s *jsonschema.Schema) {
+func (n *node) setNumbers(s *jsonschema.Schema) {
 	for _, b := range []struct {
 		r         *big.Rat
 		to        *bound
@@ -193,7 +193,7 @@ func (n *node) numbers(s *jsonschema.Schema) {
 		if b.r == nil {
 			continue
 		}
-		f, kept := keeps(b.r)
+		f, kept := convertExactly(b.r)
 		if !kept || b.to.set { // or both kinds at once
 			n.unsure = true
 		}
@@ -209,16 +209,16 @@ func (n *node) numbers(s *jsonschema.Schema) {
 	}
 }
 
-// keeps says whether a number is the decimal value of the shortest form of a
+// convertExactly says whether a number is the decimal value of the shortest form of a
 // float64. Among such numbers, and those with at most 15 digits, floats compare as
 // the decimals do: each has its own float.
-func keeps(r *big.Rat) (float64, bool) {
+func convertExactly(r *big.Rat) (float64, bool) {
 	f, _ := r.Float64()
 	shortest, ok := new(big.Rat).SetString(strconv.FormatFloat(f, 'e', -1, 64))
 	return f, ok && shortest.Cmp(r) == 0
 }
 
-func (b builder) objects(n *node, s *jsonschema.Schema) {
+func (b builder) buildObject(n *node, s *jsonschema.Schema) {
 	n.minKeys, n.maxKeys = s.MinProperties, s.MaxProperties
 	if len(s.Required) > 64 {
 		n.unsure = true
@@ -228,7 +228,7 @@ func (b builder) objects(n *node, s *jsonschema.Schema) {
 		n.properties = make(map[string]property, len(s.Properties))
 	}
 	for name, sub := range s.Properties {
-		n.properties[name] = property{schema: b.node(sub)}
+		n.properties[name] = property{schema: b.buildNode(sub)}
 	}
 	for i, name := range s.Required {
 		p := n.properties[name]
@@ -239,29 +239,29 @@ func (b builder) objects(n *node, s *jsonschema.Schema) {
 		n.properties[name] = p
 	}
 	for pattern, sub := range s.PatternProperties {
-		n.patterns = append(n.patterns, patternProperty{pattern, b.node(sub)})
+		n.patterns = append(n.patterns, patternProperty{pattern, b.buildNode(sub)})
 	}
-	n.names = b.node(s.PropertyNames)
+	n.names = b.buildNode(s.PropertyNames)
 	switch additional := s.AdditionalProperties.(type) {
 	case bool:
 		n.closed = !additional
 	case *jsonschema.Schema:
-		n.additional = b.node(additional)
+		n.additional = b.buildNode(additional)
 	}
 }
 
-func (b builder) arrays(n *node, s *jsonschema.Schema) {
+func (b builder) buildArray(n *node, s *jsonschema.Schema) {
 	n.minItems, n.maxItems = s.MinItems, s.MaxItems
-	n.prefix = b.nodes(s.PrefixItems)
-	n.items = b.node(s.Items2020)
+	n.prefix = b.buildNodes(s.PrefixItems)
+	n.items = b.buildNode(s.Items2020)
 	if items, ok := s.Items.(*jsonschema.Schema); ok {
-		n.items = b.node(items)
+		n.items = b.buildNode(items)
 	}
 }
 
-func (b builder) applied(n *node, s *jsonschema.Schema) {
-	n.ref, n.not = b.node(s.Ref), b.node(s.Not)
-	n.allOf, n.anyOf, n.oneOf = b.nodes(s.AllOf), b.nodes(s.AnyOf), b.nodes(s.OneOf)
-	n.condition, n.then, n.otherwise = b.node(s.If), b.node(s.Then), b.node(s.Else)
+func (b builder) buildApplicators(n *node, s *jsonschema.Schema) {
+	n.ref, n.not = b.buildNode(s.Ref), b.buildNode(s.Not)
+	n.allOf, n.anyOf, n.oneOf = b.buildNodes(s.AllOf), b.buildNodes(s.AnyOf), b.buildNodes(s.OneOf)
+	n.condition, n.then, n.otherwise = b.buildNode(s.If), b.buildNode(s.Then), b.buildNode(s.Else)
 	n.inPlace = n.ref != nil || n.not != nil || n.condition != nil || len(n.allOf)+len(n.anyOf)+len(n.oneOf) > 0
 }

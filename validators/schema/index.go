@@ -86,8 +86,8 @@ func (ix index) find(location string) (s *jsonschema.Schema, keyword string) {
 
 var metaIndexes sync.Map // of index by the meta-schema's URL
 
-// metaIndex is the index of the meta-schema that ve comes from.
-func metaIndex(ve *jsonschema.ValidationError) index {
+// loadMetaIndex is the index of the meta-schema that ve comes from.
+func loadMetaIndex(ve *jsonschema.ValidationError) index {
 	url, _, _ := strings.Cut(ve.AbsoluteKeywordLocation, "#")
 	if known, ok := metaIndexes.Load(url); ok {
 		return known.(index)

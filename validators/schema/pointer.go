@@ -19,9 +19,9 @@ func unescapeToken(token string) string {
 	return ""
 }
 
-// pointer turns one of the library's locations, which are URL fragments, into a
+// decodeLocation turns one of the library's locations, which are URL fragments, into a
 // JSON pointer.
-func pointer(location string) string {
+func decodeLocation(location string) string {
 	if !strings.Contains(location, "%") {
 		return location
 	}

@@ -20,8 +20,8 @@ const (
 
 // accepts says whether a document certainly conforms.
 func (n *node) accepts(doc document.JSON) bool {
-	r := reading{steps: maxSteps}
-	return r.value(n, doc, 0) == yes
+	r := matcher{steps: maxSteps}
+	return r.matchValue(n, doc, 0) == yes
 }
 
 const (
@@ -34,12 +34,12 @@ const (
 	exactDigits = 15
 )
 
-// reading goes through a document once, or once more for each schema that is
+// matcher goes through a document once, or once more for each schema that is
 // applied in place.
-type reading struct{ steps int }
+type matcher struct{ steps int }
 
-// value judges one value.
-func (r *reading) value(n *node, at document.JSON, depth int) (v verdict) {
+// matchValue judges one value.
+func (r *matcher) matchValue(n *node, at document.JSON, depth int) (v verdict) {
 	if r.steps--; r.steps < 0 || depth > maxNesting {
 		return unsure
 	}
@@ -54,29 +54,29 @@ func (r *reading) value(n *node, at document.JSON, depth int) (v verdict) {
 	}
 	switch at.Kind() {
 	case document.Object:
-		v = r.object(n, at, depth)
+		v = r.matchObject(n, at, depth)
 	case document.Array:
-		v = r.array(n, at, depth)
+		v = r.matchArray(n, at, depth)
 	case document.String:
-		v = n.text(at)
+		v = n.matchString(at)
 	case document.Number:
-		v = n.number(at)
+		v = n.matchNumber(at)
 	case document.True:
-		v = n.literal(isTrue)
+		v = n.matchLiteral(isTrue)
 	case document.False:
-		v = n.literal(isFalse)
+		v = n.matchLiteral(isFalse)
 	case document.Null:
-		v = n.literal(isNull)
+		v = n.matchLiteral(isNull)
 	}
 	if v == yes && n.inPlace {
-		v = r.inPlace(n, at, depth)
+		v = r.matchInPlace(n, at, depth)
 	}
 	return v
 }
 
-// inPlace judges by the schemas that apply to the same value.
-func (r *reading) inPlace(n *node, at document.JSON, depth int) verdict {
-	is := func(sub *node) verdict { return r.value(sub, at, depth+1) }
+// matchInPlace judges by the schemas that apply to the same value.
+func (r *matcher) matchInPlace(n *node, at document.JSON, depth int) verdict {
+	is := func(sub *node) verdict { return r.matchValue(sub, at, depth+1) }
 	if n.ref != nil {
 		if v := is(n.ref); v != yes {
 			return v
@@ -95,10 +95,10 @@ func (r *reading) inPlace(n *node, at document.JSON, depth int) verdict {
 			return unsure
 		}
 	}
-	if v := anyOf(n.anyOf, is); v != yes {
+	if v := matchAnyOf(n.anyOf, is); v != yes {
 		return v
 	}
-	if v := exactlyOne(n.oneOf, is); v != yes {
+	if v := matchOneOf(n.oneOf, is); v != yes {
 		return v
 	}
 	if n.condition == nil {
@@ -119,7 +119,7 @@ func (r *reading) inPlace(n *node, at document.JSON, depth int) verdict {
 	return yes
 }
 
-func anyOf(list []*node, is func(*node) verdict) verdict {
+func matchAnyOf(list []*node, is func(*node) verdict) verdict {
 	if len(list) == 0 {
 		return yes
 	}
@@ -135,7 +135,7 @@ func anyOf(list []*node, is func(*node) verdict) verdict {
 	return v
 }
 
-func exactlyOne(list []*node, is func(*node) verdict) verdict {
+func matchOneOf(list []*node, is func(*node) verdict) verdict {
 	if len(list) == 0 {
 		return yes
 	}
@@ -154,25 +154,25 @@ func exactlyOne(list []*node, is func(*node) verdict) verdict {
 	return no
 }
 
-// kind judges by the type alone.
-func (n *node) kind(t typeSet) verdict {
+// matchType judges by the type alone.
+func (n *node) matchType(t typeSet) verdict {
 	if n.types != 0 && n.types&t == 0 {
 		return no
 	}
 	return yes
 }
 
-// among judges a constant that is no string and no number.
-func (c *constants) among(t typeSet) verdict {
+// matchLiteral judges a constant that is no string and no number.
+func (c *constants) matchLiteral(t typeSet) verdict {
 	if c == nil || c.literals&t != 0 {
 		return yes
 	}
 	return no
 }
 
-// whole judges an object or array against constants: only the library compares
+// matchComposite judges an object or array against constants: only the library compares
 // those.
-func (c *constants) whole() verdict {
+func (c *constants) matchComposite() verdict {
 	switch {
 	case c == nil:
 		return yes
@@ -182,12 +182,12 @@ func (c *constants) whole() verdict {
 	return no
 }
 
-func (n *node) literal(t typeSet) verdict {
-	return worst(n.kind(t), n.enum.among(t), n.constant.among(t))
+func (n *node) matchLiteral(t typeSet) verdict {
+	return combineVerdicts(n.matchType(t), n.enum.matchLiteral(t), n.constant.matchLiteral(t))
 }
 
-// worst is what several demands together say. A no counts even beside an unsure.
-func worst(all ...verdict) verdict {
+// combineVerdicts is what several demands together say. A no counts even beside an unsure.
+func combineVerdicts(all ...verdict) verdict {
 	v := yes
 	for _, one := range all {
 		if one == no {
@@ -198,21 +198,21 @@ func worst(all ...verdict) verdict {
 	return v
 }
 
-func (r *reading) object(n *node, at document.JSON, depth int) verdict {
-	if v := worst(n.kind(isObject), n.enum.whole(), n.constant.whole()); v != yes {
+func (r *matcher) matchObject(n *node, at document.JSON, depth int) verdict {
+	if v := combineVerdicts(n.matchType(isObject), n.enum.matchComposite(), n.constant.matchComposite()); v != yes {
 		return v
 	}
 	var seen uint64
 	keys := 0
 	for name, value := range at.Members() {
-		bit, v := r.member(n, name, value, depth)
+		bit, v := r.matchMember(n, name, value, depth)
 		if v != yes {
 			return v
 		}
 		seen |= bit
 		keys++
 	}
-	if seen&n.required != n.required || !within(keys, n.minKeys, n.maxKeys) {
+	if seen&n.required != n.required || !isWithin(keys, n.minKeys, n.maxKeys) {
 		return no
 	}
 	return yes
@@ -221,23 +221,23 @@ func (r *reading) object(n *node, at document.JSON, depth int) verdict {
 // anything is the schema of what no schema speaks of.
 var anything = node{trivia: true, minKeys: -1, maxKeys: -1, minItems: -1, maxItems: -1, minLength: -1, maxLength: -1}
 
-// member judges one key with its value. bit says which required name it was.
-func (r *reading) member(n *node, name, value document.JSON, depth int) (bit uint64, v verdict) {
+// matchMember judges one key with its value. bit says which required name it was.
+func (r *matcher) matchMember(n *node, name, value document.JSON, depth int) (bit uint64, v verdict) {
 	if n.names != nil {
-		if v := r.value(n.names, name, depth+1); v != yes {
+		if v := r.matchValue(n.names, name, depth+1); v != yes {
 			return 0, v
 		}
 	}
 	key := name.Bytes()
 	p, spoken := n.properties[string(key)]
 	spoken = spoken && p.schema != nil
-	if v = r.value(p.schema, value, depth+1); v != yes {
+	if v = r.matchValue(p.schema, value, depth+1); v != yes {
 		return 0, v
 	}
 	for _, pp := range n.patterns {
 		if pp.pattern.Match(key) {
 			spoken = true
-			if v := r.value(pp.schema, value, depth+1); v != yes {
+			if v := r.matchValue(pp.schema, value, depth+1); v != yes {
 				return 0, v
 			}
 		}
@@ -248,13 +248,13 @@ func (r *reading) member(n *node, name, value document.JSON, depth int) (bit uin
 	case n.closed:
 		return 0, no
 	case n.additional != nil:
-		return p.bit, r.value(n.additional, value, depth+1)
+		return p.bit, r.matchValue(n.additional, value, depth+1)
 	}
 	return p.bit, yes
 }
 
-func (r *reading) array(n *node, at document.JSON, depth int) verdict {
-	if v := worst(n.kind(isArray), n.enum.whole(), n.constant.whole()); v != yes {
+func (r *matcher) matchArray(n *node, at document.JSON, depth int) verdict {
+	if v := combineVerdicts(n.matchType(isArray), n.enum.matchComposite(), n.constant.matchComposite()); v != yes {
 		return v
 	}
 	count := 0
@@ -263,27 +263,27 @@ func (r *reading) array(n *node, at document.JSON, depth int) verdict {
 		if i < len(n.prefix) {
 			item = n.prefix[i]
 		}
-		if v := r.value(item, value, depth+1); v != yes {
+		if v := r.matchValue(item, value, depth+1); v != yes {
 			return v
 		}
 		count++
 	}
-	if !within(count, n.minItems, n.maxItems) {
+	if !isWithin(count, n.minItems, n.maxItems) {
 		return no
 	}
 	return yes
 }
 
-func within(n, least, most int) bool {
+func isWithin(n, least, most int) bool {
 	return (least < 0 || n >= least) && (most < 0 || n <= most)
 }
 
-func (n *node) text(at document.JSON) verdict {
-	if n.kind(isString) == no {
+func (n *node) matchString(at document.JSON) verdict {
+	if n.matchType(isString) == no {
 		return no
 	}
 	body := at.Bytes()
-	if (n.minLength >= 0 || n.maxLength >= 0) && !within(utf8.RuneCount(body), n.minLength, n.maxLength) {
+	if (n.minLength >= 0 || n.maxLength >= 0) && !isWithin(utf8.RuneCount(body), n.minLength, n.maxLength) {
 		return no
 	}
 	switch {
@@ -296,7 +296,7 @@ func (n *node) text(at document.JSON) verdict {
 	return yes
 }
 
-func (n *node) number(at document.JSON) verdict {
+func (n *node) matchNumber(at document.JSON) verdict {
 	literal := string(at.Raw())
 	exponent := strings.IndexAny(literal, "eE")
 	if exponent >= 0 && len(strings.TrimLeft(literal[exponent+1:], "+-")) > 3 {
@@ -324,10 +324,10 @@ func (n *node) number(at document.JSON) verdict {
 		}
 		return no
 	}
-	return worst(n.enum.number(f), n.constant.number(f), n.min.over(f), n.max.under(f), n.multiple(f, whole))
+	return combineVerdicts(n.enum.matchNumber(f), n.constant.matchNumber(f), n.min.matchMinimum(f), n.max.matchMaximum(f), n.matchMultiple(f, whole))
 }
 
-func (c *constants) number(f float64) verdict {
+func (c *constants) matchNumber(f float64) verdict {
 	if c == nil {
 		return yes
 	}
@@ -342,21 +342,21 @@ func (c *constants) number(f float64) verdict {
 	return no
 }
 
-func (b bound) over(f float64) verdict {
+func (b bound) matchMinimum(f float64) verdict {
 	if !b.set || f > b.at || f == b.at && !b.exclusive {
 		return yes
 	}
 	return no
 }
 
-func (b bound) under(f float64) verdict {
+func (b bound) matchMaximum(f float64) verdict {
 	if !b.set || f < b.at || f == b.at && !b.exclusive {
 		return yes
 	}
 	return no
 }
 
-func (n *node) multiple(f float64, whole bool) verdict {
+func (n *node) matchMultiple(f float64, whole bool) verdict {
 	switch {
 	case n.multipleOf == 0:
 		return yes

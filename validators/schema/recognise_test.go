@@ -22,16 +22,16 @@ func agree(t interface {
 }, s *Schema, raw []byte,
 ) verdict {
 	t.Helper()
-	doc, err := decode(raw)
-	r := reading{steps: maxSteps}
-	v := r.value(s.fast, document.Known(raw), 0)
+	doc, err := decodeJSON(raw)
+	r := matcher{steps: maxSteps}
+	v := r.matchValue(s.fast, document.Known(raw), 0)
 	if err != nil {
 		if v == yes {
 			t.Fatalf("accepts what is no JSON: %q", raw)
 		}
 		return unsure
 	}
-	if _, huge := hugeNumber(doc, ""); huge {
+	if _, huge := findHugeNumber(doc, ""); huge {
 		return unsure
 	}
 	found, err := s.validate(doc)
@@ -313,7 +313,7 @@ func FuzzValidate(f *testing.F) {
 
 // distinctKeys is roughly the promise under which ValidateJSON works.
 func distinctKeys(doc string) bool {
-	v, err := decode([]byte(doc))
+	v, err := decodeJSON([]byte(doc))
 	if err != nil {
 		return true
 	}

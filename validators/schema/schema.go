@@ -31,11 +31,11 @@ func Compile(raw json.RawMessage) (out *Schema, err error) {
 			out, err = nil, &CompileError{Message: fmt.Sprintf("the schema cannot be compiled: %s", clip(fmt.Sprint(r), maxText))}
 		}
 	}()
-	doc, err := decode(raw)
+	doc, err := decodeJSON(raw)
 	if err != nil {
 		return nil, &CompileError{Message: "the schema is not JSON: " + err.Error()}
 	}
-	if wrong := inspect(doc); wrong != nil {
+	if wrong := checkDocument(doc); wrong != nil {
 		return nil, wrong
 	}
 	c := jsonschema.NewCompiler()
@@ -43,15 +43,15 @@ func Compile(raw json.RawMessage) (out *Schema, err error) {
 	c.AssertFormat = true
 	c.LoadURL = func(url string) (io.ReadCloser, error) { return nil, &outsideError{url} }
 	if err := c.AddResource(base, bytes.NewReader(raw)); err != nil {
-		return nil, &CompileError{Message: "the schema is not JSON: " + plainText(err)}
+		return nil, &CompileError{Message: "the schema is not JSON: " + cleanErrorText(err)}
 	}
 	s, err := c.Compile(base)
 	if err != nil {
-		return nil, compileError(err, doc)
+		return nil, describeCompileError(err, doc)
 	}
 	ix := index{}
 	ix.add(s)
-	return &Schema{library: s, index: ix, fast: recogniser(s)}, nil
+	return &Schema{library: s, index: ix, fast: newRecogniser(s)}, nil
 }
 
 // ErrUnapplied reports that a schema could not be applied to a document; it says
@@ -76,7 +76,7 @@ func (s *Schema) ValidateDocument(doc document.JSON) ([]Violation, error) {
 		return nil, nil
 	}
 	v := doc.Any()
-	if path, found := hugeNumber(v, ""); found {
+	if path, found := findHugeNumber(v, ""); found {
 		return nil, fmt.Errorf("%w: the document has a number with a huge exponent at %s", ErrUnapplied, path)
 	}
 	return s.validate(v)
@@ -105,16 +105,16 @@ func (s *Schema) validate(doc any) (out []Violation, err error) {
 	case found == nil:
 		return nil, nil
 	case errors.As(found, &ve):
-		return report{index: s.index, doc: doc}.violations(ve), nil
+		return report{index: s.index, doc: doc}.listViolations(ve), nil
 	case errors.As(found, &loop):
 		return nil, fmt.Errorf("%w: a reference leads back to itself without going deeper into the document", ErrUnapplied)
 	default:
-		return nil, fmt.Errorf("%w: %s", ErrUnapplied, clip(plainText(found), maxText))
+		return nil, fmt.Errorf("%w: %s", ErrUnapplied, clip(cleanErrorText(found), maxText))
 	}
 }
 
-// decode reads exactly one JSON value; numbers keep their literal.
-func decode(raw []byte) (any, error) {
+// decodeJSON reads exactly one JSON value; numbers keep their literal.
+func decodeJSON(raw []byte) (any, error) {
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: 10_000, Lax: true})
 	return v.Any(), err
 }

@@ -45,15 +45,15 @@ const (
 // run in the gateway's own process. It is a matter of form and may say no to a
 // schema that is harmless; raw that does not decode is not simple.
 func Simple(raw json.RawMessage) bool {
-	root, err := decode(raw)
+	root, err := decodeJSON(raw)
 	if err != nil {
 		return false
 	}
-	if _, found := hugeNumber(root, ""); found || tooDeep(root, maxDepth) {
+	if _, found := findHugeNumber(root, ""); found || isTooDeep(root, maxDepth) {
 		return false
 	}
 	a := analysis{root: root}
-	return a.simple(root, 0)
+	return a.isSimple(root, 0)
 }
 
 type analysis struct {
@@ -63,8 +63,8 @@ type analysis struct {
 	total int
 }
 
-// simple looks at one schema that lies within so many applicators.
-func (a *analysis) simple(v any, within int) bool {
+// isSimple looks at one schema that lies within so many applicators.
+func (a *analysis) isSimple(v any, within int) bool {
 	s, ok := v.(map[string]any)
 	if !ok {
 		return true // true and false, or nothing that is applied
@@ -72,7 +72,7 @@ func (a *analysis) simple(v any, within int) bool {
 	if _, renamed := s["$id"]; renamed && len(a.open)+within > 0 {
 		return false
 	}
-	if s["uniqueItems"] == true || s["$dynamicRef"] != nil || s["$recursiveRef"] != nil || !short(s) {
+	if s["uniqueItems"] == true || s["$dynamicRef"] != nil || s["$recursiveRef"] != nil || !hasShortLists(s) {
 		return false
 	}
 	for keyword, sub := range s {
@@ -82,26 +82,26 @@ func (a *analysis) simple(v any, within int) bool {
 				return false
 			}
 		}
-		if !a.under(keyword, sub, depth) {
+		if !a.checkKeyword(keyword, sub, depth) {
 			return false
 		}
 	}
 	if ref, ok := s["$ref"].(string); ok {
-		return a.reference(ref, s, within)
+		return a.followReference(ref, s, within)
 	}
 	return true
 }
 
-// under looks at the schemas that a keyword holds.
-func (a *analysis) under(keyword string, v any, within int) bool {
+// checkKeyword looks at the schemas that a keyword holds.
+func (a *analysis) checkKeyword(keyword string, v any, within int) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		if single[keyword] {
-			return a.simple(v, within)
+			return a.isSimple(v, within)
 		}
 		if byName[keyword] {
 			for _, sub := range v {
-				if !a.simple(sub, within) {
+				if !a.isSimple(sub, within) {
 					return false
 				}
 			}
@@ -109,7 +109,7 @@ func (a *analysis) under(keyword string, v any, within int) bool {
 	case []any:
 		if listed[keyword] {
 			for _, sub := range v {
-				if !a.simple(sub, within) {
+				if !a.isSimple(sub, within) {
 					return false
 				}
 			}
@@ -118,9 +118,9 @@ func (a *analysis) under(keyword string, v any, within int) bool {
 	return true
 }
 
-// reference follows a $ref within the document. Beside keywords that hold schemas
+// followReference follows a $ref within the document. Beside keywords that hold schemas
 // it is one more branch over the same value, so it counts as an applicator.
-func (a *analysis) reference(ref string, beside map[string]any, within int) bool {
+func (a *analysis) followReference(ref string, beside map[string]any, within int) bool {
 	for keyword := range beside {
 		if single[keyword] || listed[keyword] || byName[keyword] {
 			if within++; within > 1 {
@@ -140,18 +140,18 @@ func (a *analysis) reference(ref string, beside map[string]any, within int) bool
 	if a.total++; a.total > simpleRefs {
 		return false
 	}
-	target := lookup(a.root, pointer(ref[1:]))
+	target := lookup(a.root, decodeLocation(ref[1:]))
 	if _, nothing := target.(missing); nothing {
 		return false
 	}
 	a.open = append(a.open, ref)
-	ok := a.simple(target, within)
+	ok := a.isSimple(target, within)
 	a.open = a.open[:len(a.open)-1]
 	return ok
 }
 
-// short says whether the lists of a schema are.
-func short(s map[string]any) bool {
+// hasShortLists says whether the lists of a schema are.
+func hasShortLists(s map[string]any) bool {
 	branches := 0
 	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
 		list, _ := s[keyword].([]any)

@@ -38,7 +38,7 @@ type report struct {
 // maxCollected bounds the violations made before they are ordered and cut.
 const maxCollected = 1000
 
-func (r report) violations(ve *jsonschema.ValidationError) []Violation {
+func (r report) listViolations(ve *jsonschema.ValidationError) []Violation {
 	var out []Violation
 	dropped := 0
 	r.collect(ve, func(v Violation) {
@@ -63,7 +63,7 @@ func (r report) violations(ve *jsonschema.ValidationError) []Violation {
 // comparePaths orders pointers by segments, indices by number.
 func comparePaths(a, b string) int {
 	for a != "" && b != "" {
-		x, y := segment(a), segment(b)
+		x, y := firstSegment(a), firstSegment(b)
 		if x != y {
 			if isIndex(x) && isIndex(y) && len(x) != len(y) {
 				return cmp.Compare(len(x), len(y))
@@ -75,8 +75,8 @@ func comparePaths(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// segment is the first segment of a pointer with its slash.
-func segment(path string) string {
+// firstSegment is the first segment of a pointer with its slash.
+func firstSegment(path string) string {
 	if i := strings.IndexByte(path[1:], '/'); i >= 0 {
 		return path[:i+1]
 	}
@@ -87,13 +87,13 @@ func isIndex(segment string) bool { return strings.Trim(segment[1:], "0123456789
 
 // collect walks to the errors that can be acted on.
 func (r report) collect(e *jsonschema.ValidationError, emit func(Violation)) {
-	switch keyword := r.keyword(e); keyword {
+	switch keyword := r.findKeyword(e); keyword {
 	case "anyOf", "oneOf":
-		if best := r.meant(e); best != nil {
+		if best := r.findIntended(e); best != nil {
 			r.collect(best, emit)
 			return
 		}
-		emit(r.violation(e, keyword, r.subject(e)+" "+r.alternatives(e, keyword)))
+		emit(r.newViolation(e, keyword, r.nameSubject(e)+" "+r.describeAlternatives(e, keyword)))
 		return
 	case "minContains":
 		// Its causes say why each item is not one of those counted.
@@ -105,28 +105,28 @@ func (r report) collect(e *jsonschema.ValidationError, emit func(Violation)) {
 			return
 		}
 	}
-	r.leaf(e, emit)
+	r.describeLeaf(e, emit)
 }
 
-func (r report) keyword(e *jsonschema.ValidationError) string {
+func (r report) findKeyword(e *jsonschema.ValidationError) string {
 	_, keyword := r.index.find(e.AbsoluteKeywordLocation)
 	return keyword
 }
 
-func (r report) violation(e *jsonschema.ValidationError, keyword, message string) Violation {
+func (r report) newViolation(e *jsonschema.ValidationError, keyword, message string) Violation {
 	return Violation{
-		Path: pointer(e.InstanceLocation), Keyword: keyword,
-		SchemaPath: pointer(e.KeywordLocation), Message: message,
+		Path: decodeLocation(e.InstanceLocation), Keyword: keyword,
+		SchemaPath: decodeLocation(e.KeywordLocation), Message: message,
 	}
 }
 
-// meant finds the alternative that the document was probably written for: the
+// findIntended finds the alternative that the document was probably written for: the
 // only one whose type fits and whose constants, if it has any, do too. It is nil
 // when that is not clear.
-func (r report) meant(e *jsonschema.ValidationError) *jsonschema.ValidationError {
+func (r report) findIntended(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 	var best *jsonschema.ValidationError
 	for _, branch := range e.Causes {
-		if r.offKind(branch, e.InstanceLocation) {
+		if r.failsByType(branch, e.InstanceLocation) {
 			continue
 		}
 		if best != nil {
@@ -137,18 +137,18 @@ func (r report) meant(e *jsonschema.ValidationError) *jsonschema.ValidationError
 	return best
 }
 
-// offKind says whether a branch fails at something that tells alternatives
+// failsByType says whether a branch fails at something that tells alternatives
 // apart: the type of the value, or a constant directly within it.
-func (r report) offKind(branch *jsonschema.ValidationError, location string) bool {
+func (r report) failsByType(branch *jsonschema.ValidationError, location string) bool {
 	if len(branch.Causes) > 0 {
-		return slices.ContainsFunc(branch.Causes, func(c *jsonschema.ValidationError) bool { return r.offKind(c, location) })
+		return slices.ContainsFunc(branch.Causes, func(c *jsonschema.ValidationError) bool { return r.failsByType(c, location) })
 	}
-	switch r.keyword(branch) {
+	switch r.findKeyword(branch) {
 	case "type":
 		return branch.InstanceLocation == location
 	case "const", "enum":
 		before, _, _ := cutLast(branch.InstanceLocation)
-		return before == location || branch.InstanceLocation == location && !isScalar(lookup(r.doc, pointer(location)))
+		return before == location || branch.InstanceLocation == location && !isScalar(lookup(r.doc, decodeLocation(location)))
 	case "":
 		return branch.InstanceLocation == location
 	}
@@ -158,8 +158,8 @@ func (r report) offKind(branch *jsonschema.ValidationError, location string) boo
 // maxWays bounds how many alternatives a message tells.
 const maxWays = 4
 
-// alternatives says what could have been, for a value that fits none, or too many.
-func (r report) alternatives(e *jsonschema.ValidationError, keyword string) string {
+// describeAlternatives says what could have been, for a value that fits none, or too many.
+func (r report) describeAlternatives(e *jsonschema.ValidationError, keyword string) string {
 	which := "at least one"
 	if keyword == "oneOf" {
 		which = "exactly one"
@@ -178,7 +178,7 @@ func (r report) alternatives(e *jsonschema.ValidationError, keyword string) stri
 		if first == nil {
 			continue
 		}
-		way := strings.TrimPrefix(first.Message, r.subject(e)+" ")
+		way := strings.TrimPrefix(first.Message, r.nameSubject(e)+" ")
 		if len(ways) < maxWays && !slices.Contains(ways, way) {
 			ways = append(ways, way)
 		}
@@ -186,26 +186,26 @@ func (r report) alternatives(e *jsonschema.ValidationError, keyword string) stri
 	return fmt.Sprintf("must match %s of the alternatives: %s", which, strings.Join(ways, "; or "))
 }
 
-// subject names the value that a sentence is about.
-func (r report) subject(e *jsonschema.ValidationError) string {
-	path := pointer(e.InstanceLocation)
-	if inNames(e.KeywordLocation) {
+// nameSubject names the value that a sentence is about.
+func (r report) nameSubject(e *jsonschema.ValidationError) string {
+	path := decodeLocation(e.InstanceLocation)
+	if isInPropertyNames(e.KeywordLocation) {
 		_, last, _ := cutLast(path)
-		return "the property name " + quote(unescapeToken(last))
+		return "the property name " + quoteName(unescapeToken(last))
 	}
-	return named(path)
+	return namePath(path)
 }
 
-func named(path string) string {
+func namePath(path string) string {
 	if path == "" {
 		return "the document"
 	}
-	return quote(path)
+	return quoteName(path)
 }
 
-// inNames says whether a keyword location lies within propertyNames, where the
+// isInPropertyNames says whether a keyword location lies within propertyNames, where the
 // value is a name and not what stands under it.
-func inNames(location string) bool {
+func isInPropertyNames(location string) bool {
 	skip := false // the segment is a name or an index, not a keyword
 	for s := range strings.SplitSeq(strings.TrimPrefix(location, "/"), "/") {
 		if skip {

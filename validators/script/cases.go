@@ -202,8 +202,8 @@ func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, 
 	if err != nil {
 		return report, err
 	}
-	report.Result, report.Got = r, coarseOutcome(r.Code)
-	report.Miss = c.mismatch(r)
+	report.Result, report.Got = r, classifyEnding(r.Code)
+	report.Miss = c.findMismatch(r)
 	if c.Then != "" && report.Miss == "" {
 		after, err := p.runOne(ctx, c, owner, Script{Name: c.Name + ", then", Kind: Validator, Source: c.Then})
 		if err != nil {
@@ -248,8 +248,8 @@ func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Res
 	return Result{Name: s.Name, Code: OK, Valid: reply.Route == 0, Confidence: 1}, nil
 }
 
-// coarseOutcome is the coarse outcome that a table test names.
-func coarseOutcome(c Code) string {
+// classifyEnding is the coarse outcome that a table test names.
+func classifyEnding(c Code) string {
 	switch c {
 	case OK:
 		return "ok"
@@ -261,9 +261,9 @@ func coarseOutcome(c Code) string {
 	return "error"
 }
 
-// mismatch says what a result lacks, "" when it is as required.
-func (c *Case) mismatch(r Result) string {
-	got := coarseOutcome(r.Code)
+// findMismatch says what a result lacks, "" when it is as required.
+func (c *Case) findMismatch(r Result) string {
+	got := classifyEnding(r.Code)
 	if !slices.Contains(strings.Split(c.Must, "|"), got) {
 		return fmt.Sprintf("it ended %s (%s: %s), must be %s", got, r.Code, r.Detail, c.Must)
 	}

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// describe says which limit a script hit and how to write it instead.
-func (p *Pool) describe(code Code, kind Kind, killed bool) string {
+// describeLimit says which limit a script hit and how to write it instead.
+func (p *Pool) describeLimit(code Code, kind Kind, killed bool) string {
 	if kind == Schema {
-		return p.describeSchema(code)
+		return p.describeSchemaLimit(code)
 	}
 	switch code {
 	case Timeout:
@@ -25,7 +25,7 @@ func (p *Pool) describe(code Code, kind Kind, killed bool) string {
 	return ""
 }
 
-func (p *Pool) describeSchema(code Code) string {
+func (p *Pool) describeSchemaLimit(code Code) string {
 	limit := "made the validator itself fail"
 	switch code {
 	case Timeout:

@@ -28,7 +28,7 @@ func checkSource(s Script, maxSource, maxSchema int) string {
 	case s.Kind != Validator && s.Kind != Condition && s.Kind != Schema:
 		return fmt.Sprintf("the kind of script %q is unknown; use %q or %q", Clean(string(s.Kind), 32), Validator, Condition)
 	case strings.TrimSpace(s.Source) == "":
-		return "the source is empty; " + expectedForm(s.Kind)
+		return "the source is empty; " + describeForm(s.Kind)
 	case len(s.Source) > maxSource:
 		return fmt.Sprintf("the source has %d bytes, more than the %d that are allowed; move constant tables into the data or split the checks", len(s.Source), maxSource)
 	case !utf8.ValidString(s.Source):
@@ -36,16 +36,16 @@ func checkSource(s Script, maxSource, maxSchema int) string {
 	case strings.IndexByte(s.Source, 0) >= 0:
 		return "the source contains a NUL character; write \\u0000 inside a string instead"
 	}
-	if bracketDepth(s.Source) > maxNesting {
+	if countBracketDepth(s.Source) > maxNesting {
 		return fmt.Sprintf("brackets nest deeper than %d levels; split the script into smaller functions", maxNesting)
 	}
 	return ""
 }
 
-// bracketDepth counts how deep brackets nest. It does not know strings, comments or
+// countBracketDepth counts how deep brackets nest. It does not know strings, comments or
 // regular expressions, so brackets in those count too: it saves workers from the
 // plain bombs, while the limit on length is what bounds the crafted ones.
-func bracketDepth(source string) int {
+func countBracketDepth(source string) int {
 	depth, most := 0, 0
 	for i := 0; i < len(source); i++ {
 		switch source[i] {
@@ -59,8 +59,8 @@ func bracketDepth(source string) int {
 	return most
 }
 
-// expectedForm is the sentence that says how a script of this kind is written.
-func expectedForm(k Kind) string {
+// describeForm is the sentence that says how a script of this kind is written.
+func describeForm(k Kind) string {
 	switch k {
 	case Schema:
 		return "write a JSON Schema, for example {\"type\": \"object\", \"required\": [\"total\"]}"

@@ -50,7 +50,7 @@ func FuzzGate(f *testing.F) {
 			s.Kind = Validator
 		}
 		if wrong := checkSource(s, 1024, 1024); wrong == "" {
-			if len(source) > 1024 || !utf8.ValidString(source) || strings.ContainsRune(source, 0) || strings.TrimSpace(source) == "" || bracketDepth(source) > maxNesting {
+			if len(source) > 1024 || !utf8.ValidString(source) || strings.ContainsRune(source, 0) || strings.TrimSpace(source) == "" || countBracketDepth(source) > maxNesting {
 				t.Errorf("%q passed", source)
 			}
 		} else if !utf8.ValidString(wrong) || len(wrong) > 300 {

@@ -44,20 +44,20 @@ func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Sc
 	j.scripts = append(append(j.scripts, routes...), validators...)
 	for i, s := range j.scripts {
 		if wrong := checkSource(s, p.cfg.MaxSource, p.cfg.MaxSchema); wrong != "" {
-			j.settle(i, Result{Code: BadSource, Detail: wrong})
+			j.recordResult(i, Result{Code: BadSource, Detail: wrong})
 		} else if until, all := p.quarantine.quarantinedUntil(j.party, s); !until.IsZero() {
 			p.stats.quarantined.Add(1)
 			if j.party.isHeld() {
 				return nil, &QuarantineError{RetryAfter: until.Sub(p.cfg.Now())}
 			}
-			j.settle(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})
+			j.recordResult(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})
 		}
 	}
 	return j, nil
 }
 
-// settle records what is known of a script.
-func (j *job) settle(i int, r Result) {
+// recordResult records what is known of a script.
+func (j *job) recordResult(i int, r Result) {
 	r.Name = j.scripts[i].Name
 	j.results[i] = r
 }
@@ -72,28 +72,28 @@ func (j *job) prepareRequest() bool {
 		Data: j.request.Data, Context: j.request.Context, Evidence: j.request.Evidence,
 	}
 	if j.op == OpRun && j.routes > 0 && j.route < 0 {
-		if j.fault >= 0 || !j.nextRoutes() {
+		if j.fault >= 0 || !j.addRoutes() {
 			return false
 		}
 	}
 	for i := j.routes; i < len(j.scripts); i++ {
-		j.add(i)
+		j.addScript(i)
 	}
 	if j.op == OpCheck {
 		for i := range j.routes {
-			j.add(i)
+			j.addScript(i)
 		}
 	}
 	return len(j.asked) > 0
 }
 
-// nextRoutes adds the routes that are not known to be false, up to the first
+// addRoutes adds the routes that are not known to be false, up to the first
 // that is known to be faulty. False: the routes are at their end.
-func (j *job) nextRoutes() bool {
+func (j *job) addRoutes() bool {
 	for i := range j.routes {
 		switch {
 		case j.results[i].Code == "":
-			j.add(i)
+			j.addScript(i)
 		case j.results[i].Code != OK:
 			if len(j.asked) == 0 {
 				j.fault = i
@@ -106,20 +106,20 @@ func (j *job) nextRoutes() bool {
 	return len(j.asked) > 0
 }
 
-// mostPerTrip is how many scripts a worker is asked about at once: as many as end within
+// maxPerTrip is how many scripts a worker is asked about at once: as many as end within
 // Total if each uses up its time, so that nobody holds a worker for long.
-func (p *Pool) mostPerTrip() int { return max(1, int(p.cfg.Total/p.cfg.Soft)) }
+func (p *Pool) maxPerTrip() int { return max(1, int(p.cfg.Total/p.cfg.Soft)) }
 
-func (j *job) add(i int) {
-	if j.results[i].Code != "" || len(j.asked) >= j.pool.mostPerTrip() {
+func (j *job) addScript(i int) {
+	if j.results[i].Code != "" || len(j.asked) >= j.pool.maxPerTrip() {
 		return
 	}
 	j.asked = append(j.asked, i)
 	j.request.Sources = append(j.request.Sources, Source{Kind: j.scripts[i].Kind, Text: j.scripts[i].Source})
 }
 
-// accept takes one outcome of a worker.
-func (j *job) accept(o *Outcome) {
+// acceptOutcome takes one outcome of a worker.
+func (j *job) acceptOutcome(o *Outcome) {
 	if o.Code == BadInput {
 		j.badInput = o.Detail
 		return
@@ -130,20 +130,20 @@ func (j *job) accept(o *Outcome) {
 	switch o.Code {
 	case Timeout:
 		j.pool.stats.timeouts.Add(1)
-		if j.secondChance(i, o.Late) {
+		if j.allowRetry(i, o.Late) {
 			return
 		}
-		o.Detail = j.pool.describe(Timeout, kind, false)
+		o.Detail = j.pool.describeLimit(Timeout, kind, false)
 	case Memory:
 		j.pool.stats.memory.Add(1)
-		o.Detail = j.pool.describe(Memory, kind, false)
+		o.Detail = j.pool.describeLimit(Memory, kind, false)
 	case Internal:
-		j.pool.strike(j.party, j.scripts[i], "interpreter failed")
-		o.Detail = j.pool.describe(Internal, kind, false)
+		j.pool.recordStrike(j.party, j.scripts[i], "interpreter failed")
+		o.Detail = j.pool.describeLimit(Internal, kind, false)
 	case OK:
 		j.pool.proven.add(j.scripts[i])
 	}
-	j.settle(i, Result{
+	j.recordResult(i, Result{
 		Code: o.Code, Valid: o.Valid, Confidence: o.Confidence, Reason: o.Reason,
 		Violations: o.Violations, Suggestions: o.Suggestions, Detail: o.Detail,
 	})
@@ -168,10 +168,10 @@ func (j *job) accept(o *Outcome) {
 	}
 }
 
-// secondChance says whether a script that ran out of time is to be asked again:
+// allowRetry says whether a script that ran out of time is to be asked again:
 // once, if it is known to end in time, since then the machine was probably late,
 // or if the worker says that the machine was.
-func (j *job) secondChance(i int, late bool) bool {
+func (j *job) allowRetry(i int, late bool) bool {
 	if !late && (j.op != OpRun || !j.pool.proven.has(j.scripts[i])) {
 		return false
 	}
@@ -186,9 +186,9 @@ func (j *job) secondChance(i int, late bool) bool {
 	return true
 }
 
-// runningScript is the script that the worker was at when it died: the one behind the
+// findRunningScript is the script that the worker was at when it died: the one behind the
 // last outcome, -1 when there is none.
-func (j *job) runningScript() int {
+func (j *job) findRunningScript() int {
 	at := j.reached
 	if at < j.request.Routes && j.route >= 0 {
 		at = j.request.Routes // routes behind the one that was true do not run
@@ -199,10 +199,10 @@ func (j *job) runningScript() int {
 	return j.asked[at]
 }
 
-// settleDeath settles what the death of a worker says about the script it was at. The
+// recordWorkerDeath settles what the death of a worker says about the script it was at. The
 // error is the sandbox's own failure.
-func (j *job) settleDeath(why cause, cause error) error {
-	i := j.runningScript()
+func (j *job) recordWorkerDeath(why cause, cause error) error {
+	i := j.findRunningScript()
 	code := Code("")
 	switch why {
 	case outOfTime:
@@ -226,25 +226,25 @@ func (j *job) settleDeath(why cause, cause error) error {
 	}
 	// Checks are rare, and what a definition is refused for is remembered long: a kill may
 	// have been the machine's fault once.
-	if code == Timeout && j.secondChance(i, j.op == OpCheck) {
+	if code == Timeout && j.allowRetry(i, j.op == OpCheck) {
 		return nil
 	}
-	j.pool.strike(j.party, j.scripts[i], why.String())
-	j.settle(i, Result{Code: code, Detail: j.pool.describe(code, j.scripts[i].Kind, true)})
+	j.pool.recordStrike(j.party, j.scripts[i], why.String())
+	j.recordResult(i, Result{Code: code, Detail: j.pool.describeLimit(code, j.scripts[i].Kind, true)})
 	if i < j.routes && j.op == OpRun {
 		j.fault = i
 	}
 	return nil
 }
 
-// settleOverdue ends what is left when the batch has used up its time.
-func (j *job) settleOverdue() bool {
+// expireOverdue ends what is left when the batch has used up its time.
+func (j *job) expireOverdue() bool {
 	if j.spent < j.pool.cfg.Total {
 		return false
 	}
 	for _, i := range j.asked {
 		if j.results[i].Code == "" {
-			j.settle(i, Result{Code: Timeout, Detail: j.pool.describeTotal()})
+			j.recordResult(i, Result{Code: Timeout, Detail: j.pool.describeTotal()})
 			if i < j.routes && j.op == OpRun {
 				j.fault = i
 				return true
@@ -254,8 +254,8 @@ func (j *job) settleOverdue() bool {
 	return true
 }
 
-// schemaReply puts together what Validate was asked for.
-func (j *job) schemaReply() SchemaReply {
+// buildSchemaReply puts together what Validate was asked for.
+func (j *job) buildSchemaReply() SchemaReply {
 	r := SchemaReply{Results: make([]SchemaResult, len(j.results))}
 	for i, result := range j.results {
 		r.Results[i] = SchemaResult{Name: result.Name, Code: result.Code, Detail: result.Detail}
@@ -266,8 +266,8 @@ func (j *job) schemaReply() SchemaReply {
 	return r
 }
 
-// reply puts together what the caller asked for.
-func (j *job) reply() Reply {
+// buildReply puts together what the caller asked for.
+func (j *job) buildReply() Reply {
 	r := Reply{Route: j.route}
 	if j.routes > 0 && j.route < 0 {
 		if j.fault >= 0 {

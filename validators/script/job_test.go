@@ -33,7 +33,7 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 				}
 				break
 			}
-			j.accept(&Outcome{Index: 0, Last: true, Code: Timeout, Late: late})
+			j.acceptOutcome(&Outcome{Index: 0, Last: true, Code: Timeout, Late: late})
 		}
 		if j.prepareRequest() || j.results[0].Code != Timeout {
 			t.Errorf("late %t: ended with %+v", late, j.results[0])
@@ -60,7 +60,7 @@ func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
 			if tries == 5 {
 				t.Fatal("it is asked again and again")
 			}
-			if err := j.settleDeath(outOfTime, errors.New("killed")); err != nil {
+			if err := j.recordWorkerDeath(outOfTime, errors.New("killed")); err != nil {
 				t.Fatal(err)
 			}
 		}

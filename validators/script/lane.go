@@ -24,9 +24,9 @@ type lane struct {
 	warming bool
 }
 
-// lease waits in the caller's line and takes a worker. release gives the caller's place
+// leaseWorker waits in the caller's line and takes a worker. release gives the caller's place
 // back.
-func (p *Pool) lease(ctx context.Context, l *lane, caller string) (w *process, release func(), err error) {
+func (p *Pool) leaseWorker(ctx context.Context, l *lane, caller string) (w *process, release func(), err error) {
 	release, err = p.waitTurn(ctx, l, caller)
 	if err != nil {
 		return nil, nil, err
@@ -40,10 +40,10 @@ func (p *Pool) lease(ctx context.Context, l *lane, caller string) (w *process, r
 
 // takeWorker takes an idle worker, or starts one.
 func (p *Pool) takeWorker(ctx context.Context, l *lane) (*process, error) {
-	for w := l.pop(); w != nil; w = l.pop() {
+	for w := l.popIdle(); w != nil; w = l.popIdle() {
 		select {
 		case <-w.exited: // somebody killed it while it had nothing to do
-			p.recordDeath(l, w, w.waitDeath(vanished), nil, party{})
+			p.recordDeath(l, w, w.awaitExit(vanished), nil, party{})
 		default:
 			return w, nil
 		}
@@ -58,8 +58,8 @@ func (p *Pool) takeWorker(ctx context.Context, l *lane) (*process, error) {
 	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// errWaited ends a wait that took as long as Config.Wait.
-var errWaited = errors.New("no worker became free in time")
+// errWaitTimeout ends a wait that took as long as Config.Wait.
+var errWaitTimeout = errors.New("no worker became free in time")
 
 // waitTurn waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
 func (p *Pool) waitTurn(ctx context.Context, l *lane, caller string) (release func(), err error) {
@@ -69,7 +69,7 @@ func (p *Pool) waitTurn(ctx context.Context, l *lane, caller string) (release fu
 	if release, ok := l.queue.TryAcquire(caller); ok {
 		return release, nil
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, p.cfg.Wait, errWaited)
+	bounded, cancel := context.WithTimeoutCause(ctx, p.cfg.Wait, errWaitTimeout)
 	defer cancel()
 	began := time.Now()
 	release, err = l.queue.Acquire(bounded, caller)
@@ -79,7 +79,7 @@ func (p *Pool) waitTurn(ctx context.Context, l *lane, caller string) (release fu
 	switch {
 	case err == nil:
 		return release, nil
-	case errors.Is(err, fairshare.ErrBusy), errors.Is(err, errWaited):
+	case errors.Is(err, fairshare.ErrBusy), errors.Is(err, errWaitTimeout):
 		p.stats.refused.Add(1)
 		return nil, fmt.Errorf("%w: %w; try again in a moment", ErrUnavailable, err)
 	case errors.Is(err, fairshare.ErrClosed):
@@ -88,7 +88,7 @@ func (p *Pool) waitTurn(ctx context.Context, l *lane, caller string) (release fu
 	return nil, ctx.Err()
 }
 
-func (l *lane) pop() *process {
+func (l *lane) popIdle() *process {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.idle) == 0 {
@@ -104,7 +104,7 @@ func (p *Pool) giveBack(l *lane, w *process) {
 	if w.leaving || w.calls >= p.cfg.Recycle {
 		p.stats.recycled.Add(1)
 		w.kill(discarded)
-		p.discard(l, w)
+		p.discardWorker(l, w)
 	} else {
 		l.putBack(w)
 	}
@@ -166,11 +166,11 @@ func (p *Pool) startWorker(ctx context.Context, l *lane) (*process, error) {
 	p.mu.Unlock()
 	if closed {
 		w.kill(discarded)
-		p.discard(l, w)
+		p.discardWorker(l, w)
 		return nil, errClosed
 	}
 	if len(w.unhardened) > 0 {
-		p.told.Do(func() {
+		p.warnOnce.Do(func() {
 			p.cfg.Logger.Warn("script workers run without some protections", slog.Any("missing", w.unhardened))
 		})
 	}
@@ -184,14 +184,14 @@ func (p *Pool) recordDeath(l *lane, w *process, why cause, err error, who party)
 		p.stats.kills.Add(1)
 	case outOfSpace, garbled, crashed, vanished:
 		p.stats.deaths.Add(1)
-		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), who.attr(),
-			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.words), slog.Any("error", err))
+		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), who.logAttr(),
+			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.lastOutput), slog.Any("error", err))
 	}
-	p.discard(l, w)
+	p.discardWorker(l, w)
 }
 
-// discard waits for a worker that was told to end, and forgets it.
-func (p *Pool) discard(l *lane, w *process) {
+// discardWorker waits for a worker that was told to end, and forgets it.
+func (p *Pool) discardWorker(l *lane, w *process) {
 	<-w.exited
 	w.release()
 	p.stats.workers.Add(-1)

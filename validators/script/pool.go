@@ -24,18 +24,18 @@ type Pool struct {
 	path       string
 	setup      Setup
 	quarantine *quarantine
-	proven     proven
+	proven     provenScripts
 	stats      counters
 	eval       lane // Run
 	check      lane // Check: a registration never delays a decision
 
-	life   context.Context //nolint:containedctx // ends with Close, which has no other way to reach calls in flight
-	end    context.CancelFunc
-	mu     sync.Mutex
-	closed bool
-	procs  map[*process]struct{}
-	tasks  sync.WaitGroup // starts, reapers and calls in flight
-	told   sync.Once
+	life     context.Context //nolint:containedctx // ends with Close, which has no other way to reach calls in flight
+	end      context.CancelFunc
+	mu       sync.Mutex
+	closed   bool
+	procs    map[*process]struct{}
+	tasks    sync.WaitGroup // starts, reapers and calls in flight
+	warnOnce sync.Once
 }
 
 // NewPool makes a pool. It starts no process unless cfg.Warm is set. The error
@@ -54,7 +54,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, path: path, quarantine: newQuarantine(cfg), procs: map[*process]struct{}{},
-		proven: proven{seed: maphash.MakeSeed()},
+		proven: provenScripts{seed: maphash.MakeSeed()},
 		setup: Setup{
 			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard, Read: cfg.Read,
 			ScriptMemory: cfg.ScriptMemory, WorkerMemory: cfg.WorkerMemory,
@@ -98,7 +98,7 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	reply := j.reply()
+	reply := j.buildReply()
 	reply.Unhardened = unhardened
 	reply.Took = time.Since(j.began)
 	return reply, nil
@@ -124,7 +124,7 @@ func (p *Pool) Validate(ctx context.Context, caller string, owner Owner, schemas
 	if err != nil {
 		return SchemaReply{}, err
 	}
-	reply := j.schemaReply()
+	reply := j.buildSchemaReply()
 	reply.Unhardened = unhardened
 	reply.Took = time.Since(j.began)
 	return reply, nil
@@ -166,13 +166,13 @@ func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []
 
 // runJob asks workers until nothing about the job is undecided.
 func (p *Pool) runJob(ctx context.Context, l *lane, j *job) (unhardened []string, err error) {
-	if err := p.enter(); err != nil {
+	if err := p.beginCall(); err != nil {
 		return nil, err
 	}
 	defer p.tasks.Done()
 	p.stats.calls.Add(1)
 	for j.prepareRequest() {
-		if j.settleOverdue() {
+		if j.expireOverdue() {
 			continue
 		}
 		if unhardened, err = p.askOnce(ctx, l, j); err != nil {
@@ -187,14 +187,14 @@ func (p *Pool) runJob(ctx context.Context, l *lane, j *job) (unhardened []string
 
 // askOnce asks one worker once.
 func (p *Pool) askOnce(ctx context.Context, l *lane, j *job) ([]string, error) {
-	w, release, err := p.lease(ctx, l, j.caller)
+	w, release, err := p.leaseWorker(ctx, l, j.caller)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	p.stats.trips.Add(1)
 	began := time.Now()
-	why, cause := w.ask(ctx, &j.request, p.cfg.Hard, j.accept)
+	why, cause := w.ask(ctx, &j.request, p.cfg.Hard, j.acceptOutcome)
 	took := time.Since(began)
 	j.spent += took
 	MeterOf(ctx).AddWorked(took)
@@ -214,11 +214,11 @@ func (p *Pool) askOnce(ctx context.Context, l *lane, j *job) ([]string, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
 	}
 	p.warmUp(l) // the next one to lose a worker shall not wait for its successor
-	return w.unhardened, j.settleDeath(why, cause)
+	return w.unhardened, j.recordWorkerDeath(why, cause)
 }
 
-// enter registers a call, so that Close can wait for it.
-func (p *Pool) enter() error {
+// beginCall registers a call, so that Close can wait for it.
+func (p *Pool) beginCall() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -228,10 +228,10 @@ func (p *Pool) enter() error {
 	return nil
 }
 
-// strike charges the loss of a worker to the party that answers for the script.
-func (p *Pool) strike(who party, s Script, why string) {
-	if p.quarantine.strike(who, s) {
-		p.cfg.Logger.Warn("script quarantined", who.attr(), slog.String("script", s.Name), slog.String("cause", why))
+// recordStrike charges the loss of a worker to the party that answers for the script.
+func (p *Pool) recordStrike(who party, s Script, why string) {
+	if p.quarantine.recordStrike(who, s) {
+		p.cfg.Logger.Warn("script quarantined", who.logAttr(), slog.String("script", s.Name), slog.String("cause", why))
 	}
 }
 
@@ -257,9 +257,9 @@ func (p *Pool) Close() error {
 	}
 	p.tasks.Wait()
 	for _, l := range []*lane{&p.eval, &p.check} {
-		for w := l.pop(); w != nil; w = l.pop() {
+		for w := l.popIdle(); w != nil; w = l.popIdle() {
 			w.kill(discarded)
-			p.discard(l, w)
+			p.discardWorker(l, w)
 		}
 	}
 	return nil

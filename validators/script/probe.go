@@ -10,13 +10,13 @@ import (
 // and waits in no line, so that nothing callers do makes it fail. The error wraps
 // ErrUnavailable or is ctx's.
 func (p *Pool) Probe(ctx context.Context) error {
-	if err := p.enter(); err != nil {
+	if err := p.beginCall(); err != nil {
 		return err
 	}
 	defer p.tasks.Done()
-	err := p.probe(ctx)
+	err := p.probeOnce(ctx)
 	if errors.Is(err, errProbeEnded) && ctx.Err() == nil {
-		err = p.probe(ctx) // once may be a machine that is out of memory for a moment
+		err = p.probeOnce(ctx) // once may be a machine that is out of memory for a moment
 	}
 	switch {
 	case err == nil:
@@ -30,13 +30,13 @@ func (p *Pool) Probe(ctx context.Context) error {
 // errProbeEnded says that a probe's worker ended without an answer.
 var errProbeEnded = errors.New("the worker ended without an answer")
 
-func (p *Pool) probe(ctx context.Context) error {
+func (p *Pool) probeOnce(ctx context.Context) error {
 	var own lane
 	w, err := p.startWorker(ctx, &own)
 	if err != nil {
 		return err
 	}
-	defer p.discard(&own, w)
+	defer p.discardWorker(&own, w)
 	defer w.kill(discarded)
 	var got Outcome
 	request := Request{Op: OpRun, Sources: []Source{{Kind: Validator, Text: "() => true"}}}

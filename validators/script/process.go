@@ -54,11 +54,11 @@ type process struct {
 	reads      bool // documents
 	unhardened []string
 
-	words  string       // what it printed when it ended
-	killed atomic.Int32 // cause; the first one counts
-	exited chan struct{}
-	timer  *time.Timer
-	saw    func(memory int64)
+	lastOutput string       // what it printed when it ended
+	killed     atomic.Int32 // cause; the first one counts
+	exited     chan struct{}
+	timer      *time.Timer
+	onMemory   func(memory int64)
 }
 
 // startProcess starts a worker and waits for its first word. saw is told how much
@@ -68,7 +68,7 @@ func startProcess(ctx context.Context, path string, setup Setup, limit time.Dura
 	if err != nil {
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	p.saw = saw // before anybody can kill it
+	p.onMemory = saw // before anybody can kill it
 	stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
 	defer stop()
 	p.timer = time.AfterFunc(limit, func() { p.kill(outOfTime) })
@@ -78,8 +78,8 @@ func startProcess(ctx context.Context, path string, setup Setup, limit time.Dura
 		<-p.exited
 		if ctx.Err() != nil {
 			err = ctx.Err()
-		} else if p.readLastWords(); p.words != "" {
-			err = fmt.Errorf("%w (%s)", err, p.words)
+		} else if p.readLastOutput(); p.lastOutput != "" {
+			err = fmt.Errorf("%w (%s)", err, p.lastOutput)
 		}
 		p.release()
 		return nil, fmt.Errorf("start worker %s: %w; its main must begin with worker.Main()", path, err)
@@ -107,7 +107,7 @@ func spawnProcess(path string) (*process, error) {
 		Env:   append(systemEnv(), "TZ=UTC", "GOTRACEBACK=none", "GOMAXPROCS=2"),
 		Dir:   rootDir(),
 		Stdin: inR, Stdout: outW, Stderr: errW,
-		SysProcAttr: ownGroup(),
+		SysProcAttr: newGroupAttr(),
 	}
 	err = cmd.Start()
 	err = errors.Join(err, inR.Close(), outW.Close(), errW.Close())
@@ -162,12 +162,12 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 	p.frame = EndFrame(q.AppendTo(BeginFrame(p.frame)))
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
-		defer func() { p.settleKill(stop()) }()
+		defer func() { p.noteLateKill(stop()) }()
 	}
 	p.timer.Reset(hard)
-	defer func() { p.settleKill(p.timer.Stop()) }()
+	defer func() { p.noteLateKill(p.timer.Stop()) }()
 	if _, err := p.in.Write(p.frame); err != nil {
-		return p.waitDeath(vanished), fmt.Errorf("send request: %w", err)
+		return p.awaitExit(vanished), fmt.Errorf("send request: %w", err)
 	}
 	next := 0
 	for {
@@ -176,14 +176,14 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 		if p.content, err = ReadFrame(p.out, p.content[:0], MaxReplyFrame); err == nil {
 			err = o.Decode(p.content)
 		} else if !errors.Is(err, errFrame) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return p.waitDeath(vanished), fmt.Errorf("read outcome: %w", err)
+			return p.awaitExit(vanished), fmt.Errorf("read outcome: %w", err)
 		}
 		if err == nil && (o.ID != q.ID || o.Index < next || o.Index >= max(len(q.Sources), 1)) {
 			err = fmt.Errorf("%w: an outcome that was not asked for", errFrame)
 		}
 		if err != nil {
 			p.kill(garbled)
-			return p.waitDeath(garbled), fmt.Errorf("read outcome: %w", err)
+			return p.awaitExit(garbled), fmt.Errorf("read outcome: %w", err)
 		}
 		next = o.Index + 1
 		p.leaving = p.leaving || o.Leaving
@@ -195,9 +195,9 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 	}
 }
 
-// settleKill notes whether a kill was called off in time. If not, the process must not
+// noteLateKill notes whether a kill was called off in time. If not, the process must not
 // be used again: its death would be charged to the next script.
-func (p *process) settleKill(inTime bool) {
+func (p *process) noteLateKill(inTime bool) {
 	if !inTime {
 		p.leaving = true
 	}
@@ -206,29 +206,29 @@ func (p *process) settleKill(inTime bool) {
 // kill ends the process for a reason; the first reason counts. It does not wait.
 func (p *process) kill(why cause) {
 	if p.killed.CompareAndSwap(int32(alive), int32(why)) {
-		if p.saw != nil {
-			p.saw(peakMemory(p.cmd.Process.Pid))
+		if p.onMemory != nil {
+			p.onMemory(peakMemory(p.cmd.Process.Pid))
 		}
 		_ = p.cmd.Process.Kill() // an error means that it has ended already
 	}
 }
 
-// waitDeath waits for the process to end and says why it did: our reason for
+// awaitExit waits for the process to end and says why it did: our reason for
 // killing it, else what its exit status tells. A process that closed its pipes
 // but lives is killed for the reason given.
-func (p *process) waitDeath(lingers cause) cause {
+func (p *process) awaitExit(lingers cause) cause {
 	select {
 	case <-p.exited: // it ended by itself: its status is the better witness
 	case <-time.After(100 * time.Millisecond):
 		p.kill(lingers)
 		<-p.exited
 	}
-	p.readLastWords()
+	p.readLastOutput()
 	if why := cause(p.killed.Load()); why != alive {
 		return why
 	}
 	switch code := p.cmd.ProcessState.ExitCode(); {
-	case code == ExitMemory, code == ExitFatal && outOfMemory(p.words):
+	case code == ExitMemory, code == ExitFatal && outOfMemory(p.lastOutput):
 		return outOfSpace
 	case code == ExitStuck:
 		return outOfTime
@@ -238,12 +238,12 @@ func (p *process) waitDeath(lingers cause) cause {
 	return vanished
 }
 
-// readLastWords reads what the process printed when it ended, as one short line.
-func (p *process) readLastWords() {
+// readLastOutput reads what the process printed when it ended, as one short line.
+func (p *process) readLastOutput() {
 	buf := make([]byte, 1024)
 	_ = p.errs.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	n, _ := io.ReadFull(p.errs, buf) // as much as there is
-	p.words = strings.TrimSpace(Clean(string(buf[:n]), MaxNote))
+	p.lastOutput = strings.TrimSpace(Clean(string(buf[:n]), MaxNote))
 }
 
 // outOfMemory recognises the ways in which the Go runtime says that an allocation

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-func ownGroup() *syscall.SysProcAttr { return nil }
+func newGroupAttr() *syscall.SysProcAttr { return nil }
 
 func systemEnv() []string { return nil }
 
 func rootDir() string { return "" }
 
-// faulted says whether a process was ended by a fault of its own; here such a
+// isFault says whether a process was ended by a fault of its own; here such a
 // process has an exit code.
-func faulted(*os.ProcessState) bool { return false }
+func isFault(*os.ProcessState) bool { return false }

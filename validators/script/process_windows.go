@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps Ctrl-C of the console away from workers.
-func ownGroup() *syscall.SysProcAttr {
+// newGroupAttr keeps Ctrl-C of the console away from workers.
+func newGroupAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
 }
 

@@ -12,12 +12,12 @@ type quarantine struct {
 	now                         func() time.Time
 	scriptStrikes, ownerStrikes int
 	window                      time.Duration
-	ownerSentence               time.Duration
-	callerSentence              time.Duration
+	ownerPeriod                 time.Duration
+	callerPeriod                time.Duration
 	seed                        maphash.Seed
 
 	mu      sync.Mutex
-	records map[culprit]*record
+	records map[strikeKey]*record
 }
 
 // party answers for a lost worker: the owner of the script, or the caller where the
@@ -43,8 +43,8 @@ func responsibleParty(caller string, owner Owner) party {
 // is what is wrong.
 func (p party) isHeld() bool { return p.owner == "" || p.caller != "" }
 
-// attr names the party in the log.
-func (p party) attr() slog.Attr {
+// logAttr names the party in the log.
+func (p party) logAttr() slog.Attr {
 	switch {
 	case p.owner == "":
 		return slog.String("caller", p.caller)
@@ -54,8 +54,8 @@ func (p party) attr() slog.Attr {
 	return slog.Group("", slog.String("owner", p.owner), slog.String("caller", p.caller))
 }
 
-// culprit is a party with one script, or with all of them.
-type culprit struct {
+// strikeKey is a party with one script, or with all of them.
+type strikeKey struct {
 	party
 	script uint64 // keyed hash of kind and text, 0 for all scripts
 }
@@ -71,22 +71,22 @@ const maxRecords = 4096
 func newQuarantine(c Config) *quarantine {
 	return &quarantine{
 		now: c.Now, scriptStrikes: c.ScriptStrikes, ownerStrikes: c.OwnerStrikes,
-		window: c.StrikeWindow, ownerSentence: c.QuarantineFor, callerSentence: c.CallerQuarantineFor,
-		seed: maphash.MakeSeed(), records: map[culprit]*record{},
+		window: c.StrikeWindow, ownerPeriod: c.QuarantineFor, callerPeriod: c.CallerQuarantineFor,
+		seed: maphash.MakeSeed(), records: map[strikeKey]*record{},
 	}
 }
 
-// strike counts a worker killed by a script against the party that answers for it, for
+// recordStrike counts a worker killed by a script against the party that answers for it, for
 // this script and for all scripts, and says whether either is quarantined now.
-func (q *quarantine) strike(who party, s Script) bool {
+func (q *quarantine) recordStrike(who party, s Script) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
 	if len(q.records) >= maxRecords {
 		q.prune(now)
 	}
-	a := q.count(culprit{who, q.hash(s)}, q.scriptStrikes, now)
-	b := q.count(culprit{who, 0}, q.ownerStrikes, now)
+	a := q.countStrike(strikeKey{who, q.hash(s)}, q.scriptStrikes, now)
+	b := q.countStrike(strikeKey{who, 0}, q.ownerStrikes, now)
 	return a || b
 }
 
@@ -100,7 +100,7 @@ func (q *quarantine) hash(s Script) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-func (q *quarantine) count(c culprit, allowed int, now time.Time) bool {
+func (q *quarantine) countStrike(c strikeKey, allowed int, now time.Time) bool {
 	r := q.records[c]
 	if r == nil {
 		r = &record{}
@@ -114,9 +114,9 @@ func (q *quarantine) count(c culprit, allowed int, now time.Time) bool {
 		return false
 	}
 	r.strikes = nil
-	r.until = now.Add(q.ownerSentence)
+	r.until = now.Add(q.ownerPeriod)
 	if c.isHeld() {
-		r.until = now.Add(q.callerSentence)
+		r.until = now.Add(q.callerPeriod)
 	}
 	return true
 }
@@ -150,10 +150,10 @@ func (q *quarantine) quarantinedUntil(who party, s Script) (until time.Time, all
 		return time.Time{}, false
 	}
 	now := q.now()
-	if r := q.records[culprit{who, 0}]; r != nil && now.Before(r.until) {
+	if r := q.records[strikeKey{who, 0}]; r != nil && now.Before(r.until) {
 		return r.until, true
 	}
-	if r := q.records[culprit{who, q.hash(s)}]; r != nil && now.Before(r.until) {
+	if r := q.records[strikeKey{who, q.hash(s)}]; r != nil && now.Before(r.until) {
 		return r.until, false
 	}
 	return time.Time{}, false

@@ -19,7 +19,7 @@ func held(q *quarantine, owner, source string) bool {
 }
 
 func strike(q *quarantine, owner, source string) bool {
-	return q.strike(party{owner: owner}, Script{Kind: Validator, Source: source})
+	return q.recordStrike(party{owner: owner}, Script{Kind: Validator, Source: source})
 }
 
 func TestQuarantineOfAScript(t *testing.T) {
@@ -123,7 +123,7 @@ func TestQuarantineOfACaller(t *testing.T) {
 		return !until.IsZero()
 	}
 	for range 3 {
-		q.strike(responsibleParty("agent", operator), s)
+		q.recordStrike(responsibleParty("agent", operator), s)
 	}
 	if !heldFor("agent", operator, s) {
 		t.Error("the caller is not held after three strikes")
@@ -137,7 +137,7 @@ func TestQuarantineOfACaller(t *testing.T) {
 		t.Error("the caller is held for more than a minute")
 	}
 	for i := range 10 {
-		q.strike(responsibleParty("agent", operator), Script{Kind: Validator, Source: fmt.Sprint(i)})
+		q.recordStrike(responsibleParty("agent", operator), Script{Kind: Validator, Source: fmt.Sprint(i)})
 	}
 	if !heldFor("agent", operator, other) || heldFor("honest", operator, other) || heldFor("agent", Owner{ID: "agent"}, other) {
 		t.Error("after ten strikes not exactly the trusted scripts are held for the caller")

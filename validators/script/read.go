@@ -45,12 +45,12 @@ func (r *Report) AppendTo(b []byte) []byte {
 // Decode fills the report from a frame's content, which Answer aliases.
 func (r *Report) Decode(content []byte) error {
 	d := decoder{rest: content}
-	r.ID = d.fixed32()
-	bits := d.byte()
+	r.ID = d.readUint32()
+	bits := d.readByte()
 	r.Leaving, r.Failed = bits&1 != 0, bits&2 != 0
-	r.Answer = d.text()
+	r.Answer = d.readBytes()
 	d.bad = d.bad || bits > 3
-	return d.end("report")
+	return d.finish("report")
 }
 
 // Read has a worker answer a request about a document, in the workers set apart for
@@ -61,12 +61,12 @@ func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte,
 	if len(request) > p.cfg.MaxInput {
 		return nil, fmt.Errorf("%w: the request has %d bytes, more than the %d that are allowed", ErrInput, len(request), p.cfg.MaxInput)
 	}
-	if err := p.enter(); err != nil {
+	if err := p.beginCall(); err != nil {
 		return nil, err
 	}
 	defer p.tasks.Done()
 	p.stats.calls.Add(1)
-	w, release, err := p.lease(ctx, &p.check, caller)
+	w, release, err := p.leaseWorker(ctx, &p.check, caller)
 	if err != nil {
 		return nil, err
 	}
@@ -102,26 +102,26 @@ func (p *process) read(ctx context.Context, document []byte, limit time.Duration
 	p.frame = EndFrame(q.AppendTo(BeginFrame(p.frame)))
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
-		defer func() { p.settleKill(stop()) }()
+		defer func() { p.noteLateKill(stop()) }()
 	}
 	p.timer.Reset(limit)
-	defer func() { p.settleKill(p.timer.Stop()) }()
+	defer func() { p.noteLateKill(p.timer.Stop()) }()
 	if _, err := p.in.Write(p.frame); err != nil {
-		return nil, p.waitDeath(vanished), fmt.Errorf("send request: %w", err)
+		return nil, p.awaitExit(vanished), fmt.Errorf("send request: %w", err)
 	}
 	var r Report
 	content, err := ReadFrame(p.out, nil, MaxReport)
 	if err == nil {
 		err = r.Decode(content)
 	} else if !errors.Is(err, errFrame) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, p.waitDeath(vanished), fmt.Errorf("read report: %w", err)
+		return nil, p.awaitExit(vanished), fmt.Errorf("read report: %w", err)
 	}
 	if err == nil && r.ID != q.ID {
 		err = fmt.Errorf("%w: a report that was not asked for", errFrame)
 	}
 	if err != nil {
 		p.kill(garbled)
-		return nil, p.waitDeath(garbled), fmt.Errorf("read report: %w", err)
+		return nil, p.awaitExit(garbled), fmt.Errorf("read report: %w", err)
 	}
 	p.leaving = p.leaving || r.Leaving
 	if r.Failed {

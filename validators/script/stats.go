@@ -60,17 +60,17 @@ func (p *Pool) Stats() Stats {
 	}
 }
 
-// proven remembers scripts that once ended well, by hash, within bounds.
-type proven struct {
+// provenScripts remembers scripts that once ended well, by hash, within bounds.
+type provenScripts struct {
 	seed maphash.Seed
 	mu   sync.Mutex
 	seen map[uint64]struct{}
 }
 
-func (p *proven) key(s Script) uint64 { return maphash.String(p.seed, s.Source) }
+func (p *provenScripts) hashSource(s Script) uint64 { return maphash.String(p.seed, s.Source) }
 
-func (p *proven) add(s Script) {
-	k := p.key(s)
+func (p *provenScripts) add(s Script) {
+	k := p.hashSource(s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.seen[k]; known {
@@ -82,9 +82,9 @@ func (p *proven) add(s Script) {
 	p.seen[k] = struct{}{}
 }
 
-func (p *proven) has(s Script) bool {
+func (p *provenScripts) has(s Script) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, known := p.seen[p.key(s)]
+	_, known := p.seen[p.hashSource(s)]
 	return known
 }

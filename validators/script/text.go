@@ -53,13 +53,13 @@ func isClean(s string, limit int) bool {
 	}
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < 0x20 || c >= 0x7F {
-			return cleanTail(s[i:])
+			return isCleanTail(s[i:])
 		}
 	}
 	return true
 }
 
-func cleanTail(s string) bool {
+func isCleanTail(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
 	}

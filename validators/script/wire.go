@@ -120,7 +120,7 @@ var codes = [...]Code{OK, Threw, BadResult, BadSource, Timeout, Memory, Internal
 // kinds is the one-byte form of every Kind.
 var kinds = [...]Kind{Validator, Condition, Schema}
 
-func kindByte(k Kind) byte {
+func encodeKind(k Kind) byte {
 	for i, known := range kinds {
 		if k == known {
 			return byte(i)
@@ -129,7 +129,7 @@ func kindByte(k Kind) byte {
 	return byte(len(kinds)) // refused by the other end
 }
 
-func codeByte(c Code) byte {
+func encodeCode(c Code) byte {
 	for i, known := range codes {
 		if c == known {
 			return byte(i)
@@ -178,7 +178,7 @@ func (q *Request) AppendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(q.Routes)) //nolint:gosec // a count
 	b = binary.AppendUvarint(b, uint64(len(q.Sources)))
 	for _, s := range q.Sources {
-		b = append(b, kindByte(s.Kind))
+		b = append(b, encodeKind(s.Kind))
 		b = appendText(b, s.Text)
 	}
 	b = appendText(b, q.Data)
@@ -191,33 +191,33 @@ func (q *Request) AppendTo(b []byte) []byte {
 // the bytes of a source to a string that may be kept.
 func (q *Request) Decode(content []byte, intern func([]byte) string) error {
 	d := decoder{rest: content}
-	q.ID = d.fixed32()
-	q.Op = Op(d.byte())
-	q.Now = d.varint()
-	q.Seed = d.varint()
-	q.Routes = d.count(1 << 16)
-	n := d.count(1 << 16)
+	q.ID = d.readUint32()
+	q.Op = Op(d.readByte())
+	q.Now = d.readVarint()
+	q.Seed = d.readVarint()
+	q.Routes = d.readCount(1 << 16)
+	n := d.readCount(1 << 16)
 	q.Sources = q.Sources[:0]
 	for range n {
-		kind := d.byte()
-		text := d.text()
+		kind := d.readByte()
+		text := d.readBytes()
 		if d.bad = d.bad || int(kind) >= len(kinds); d.bad {
 			break
 		}
 		q.Sources = append(q.Sources, Source{Kind: kinds[kind], Text: intern(text)})
 	}
-	q.Data, q.Context, q.Evidence = d.text(), d.text(), d.text()
+	q.Data, q.Context, q.Evidence = d.readBytes(), d.readBytes(), d.readBytes()
 	if q.Op != OpRun && q.Op != OpCheck && q.Op != OpRead || q.Routes > len(q.Sources) {
 		d.bad = true
 	}
-	return d.end("request")
+	return d.finish("request")
 }
 
 // AppendTo appends the outcome to a frame.
 func (o *Outcome) AppendTo(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, o.ID)
 	b = binary.AppendUvarint(b, uint64(o.Index)) //nolint:gosec // an index
-	b = append(b, packFlags(o.Last, o.Leaving, o.Valid, o.Late), codeByte(o.Code))
+	b = append(b, packFlags(o.Last, o.Leaving, o.Valid, o.Late), encodeCode(o.Code))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(o.Confidence))
 	b = appendText(b, o.Reason)
 	b = appendTexts(b, o.Violations)
@@ -238,22 +238,22 @@ func (o *Outcome) AppendTo(b []byte) []byte {
 // code other than OK.
 func (o *Outcome) Decode(content []byte) error {
 	d := decoder{rest: content}
-	o.ID = d.fixed32()
-	o.Index = d.count(1 << 16)
-	bits := d.byte()
+	o.ID = d.readUint32()
+	o.Index = d.readCount(1 << 16)
+	bits := d.readByte()
 	o.Last, o.Leaving, o.Valid, o.Late = bits&1 != 0, bits&2 != 0, bits&4 != 0, bits&8 != 0
-	code := d.byte()
-	o.Confidence = math.Float64frombits(d.fixed64())
-	o.Reason = Clean(string(d.text()), MaxReason)
-	o.Violations = d.texts()
-	o.Suggestions = d.texts()
-	o.Detail = Clean(string(d.text()), maxMessage)
-	o.Objections = d.objections()
-	o.Line, o.Column = d.count(math.MaxInt32), d.count(math.MaxInt32)
+	code := d.readByte()
+	o.Confidence = math.Float64frombits(d.readUint64())
+	o.Reason = Clean(string(d.readBytes()), MaxReason)
+	o.Violations = d.readTexts()
+	o.Suggestions = d.readTexts()
+	o.Detail = Clean(string(d.readBytes()), maxMessage)
+	o.Objections = d.readViolations()
+	o.Line, o.Column = d.readCount(math.MaxInt32), d.readCount(math.MaxInt32)
 	if bits > 15 || int(code) >= len(codes) || !(o.Confidence >= 0 && o.Confidence <= 1) { // NaN is refused too
 		d.bad = true
 	}
-	if err := d.end("outcome"); err != nil {
+	if err := d.finish("outcome"); err != nil {
 		return err
 	}
 	o.Code = codes[code]
@@ -304,28 +304,28 @@ func (d *decoder) take(n int) []byte {
 	return b
 }
 
-func (d *decoder) byte() byte {
+func (d *decoder) readByte() byte {
 	if b := d.take(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
-func (d *decoder) fixed32() uint32 {
+func (d *decoder) readUint32() uint32 {
 	if b := d.take(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
 	}
 	return 0
 }
 
-func (d *decoder) fixed64() uint64 {
+func (d *decoder) readUint64() uint64 {
 	if b := d.take(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
 }
 
-func (d *decoder) varint() int64 {
+func (d *decoder) readVarint() int64 {
 	v, n := binary.Varint(d.rest)
 	if n <= 0 {
 		d.bad = true
@@ -335,8 +335,8 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// count reads a number of at most limit.
-func (d *decoder) count(limit uint64) int {
+// readCount reads a number of at most limit.
+func (d *decoder) readCount(limit uint64) int {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || v > limit {
 		d.bad = true
@@ -346,32 +346,32 @@ func (d *decoder) count(limit uint64) int {
 	return int(v) //nolint:gosec // at most limit
 }
 
-func (d *decoder) text() []byte {
-	return d.take(d.count(math.MaxInt32))
+func (d *decoder) readBytes() []byte {
+	return d.take(d.readCount(math.MaxInt32))
 }
 
-func (d *decoder) texts() []string {
-	n := d.count(MaxNotes)
+func (d *decoder) readTexts() []string {
+	n := d.readCount(MaxNotes)
 	if n == 0 || d.bad {
 		return nil
 	}
 	list := make([]string, 0, n)
 	for range n {
-		list = append(list, Clean(string(d.text()), MaxNote))
+		list = append(list, Clean(string(d.readBytes()), MaxNote))
 	}
 	return list
 }
 
-func (d *decoder) objections() []Violation {
-	n := d.count(maxViolations)
+func (d *decoder) readViolations() []Violation {
+	n := d.readCount(maxViolations)
 	if n == 0 || d.bad {
 		return nil
 	}
 	list := make([]Violation, n)
 	for i := range list {
 		list[i] = ClipViolation(Violation{
-			Path: string(d.text()), Keyword: string(d.text()), SchemaPath: string(d.text()),
-			Message: string(d.text()), Hint: string(d.text()),
+			Path: string(d.readBytes()), Keyword: string(d.readBytes()), SchemaPath: string(d.readBytes()),
+			Message: string(d.readBytes()), Hint: string(d.readBytes()),
 		})
 	}
 	return list
@@ -385,7 +385,7 @@ func ClipViolation(v Violation) Violation {
 	}
 }
 
-func (d *decoder) end(what string) error {
+func (d *decoder) finish(what string) error {
 	if d.bad || len(d.rest) != 0 {
 		return fmt.Errorf("%w: not a %s", errFrame, what)
 	}

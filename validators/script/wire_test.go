@@ -138,7 +138,7 @@ func TestOutcomeFromALiar(t *testing.T) {
 	if len([]rune(got.Detail)) > maxMessage || strings.Contains(got.Detail, "\x1b") {
 		t.Errorf("detail of %d bytes", len(got.Detail))
 	}
-	if b := codeByte("made up"); codes[b] != Internal {
+	if b := encodeCode("made up"); codes[b] != Internal {
 		t.Errorf("an unknown code travels as %s", codes[b])
 	}
 }

@@ -24,8 +24,8 @@ type program struct {
 	fault  *script.Outcome // instead of code: it does not compile
 }
 
-// programs caches compiled scripts by kind and text, least recently used out.
-type programs struct {
+// programCache caches compiled scripts by kind and text, least recently used out.
+type programCache struct {
 	byText map[programKey]*entry
 	oldest *entry // list head; newest is oldest.prev
 }
@@ -45,7 +45,7 @@ const maxPrograms = 256
 
 // intern returns the text as a string that may be kept, the cached one if the
 // script is known: requests repeat the same few sources.
-func (c *programs) intern(text []byte) string {
+func (c *programCache) intern(text []byte) string {
 	for _, kind := range [...]script.Kind{script.Validator, script.Condition, script.Schema} {
 		if e, ok := c.byText[programKey{kind, string(text)}]; ok {
 			return e.key.text
@@ -54,13 +54,13 @@ func (c *programs) intern(text []byte) string {
 	return string(text)
 }
 
-func (c *programs) get(s script.Source) *program {
+func (c *programCache) get(s script.Source) *program {
 	key := programKey{s.Kind, s.Text}
 	if e, ok := c.byText[key]; ok {
 		c.touch(e)
 		return e.program
 	}
-	p := compile(s)
+	p := compileScript(s)
 	if c.byText == nil {
 		c.byText = make(map[programKey]*entry, maxPrograms)
 	}
@@ -78,14 +78,14 @@ func (c *programs) get(s script.Source) *program {
 	return p
 }
 
-func (c *programs) touch(e *entry) {
+func (c *programCache) touch(e *entry) {
 	if c.oldest.prev != e {
 		c.unlink(e)
 		c.append(e)
 	}
 }
 
-func (c *programs) unlink(e *entry) {
+func (c *programCache) unlink(e *entry) {
 	e.prev.next, e.next.prev = e.next, e.prev
 	if c.oldest == e {
 		c.oldest = e.next
@@ -95,7 +95,7 @@ func (c *programs) unlink(e *entry) {
 	}
 }
 
-func (c *programs) append(e *entry) {
+func (c *programCache) append(e *entry) {
 	if c.oldest == nil {
 		c.oldest, e.prev, e.next = e, e, e
 		return
@@ -105,10 +105,10 @@ func (c *programs) append(e *entry) {
 	newest.next, c.oldest.prev = e, e
 }
 
-// compile parses and compiles a source under the sandbox's rules. It may take any
+// compileScript parses and compiles a source under the sandbox's rules. It may take any
 // time and memory, and may panic: compilers of JavaScript are not built for
 // strangers. The caller's process is.
-func compile(s script.Source) *program {
+func compileScript(s script.Source) *program {
 	if s.Kind == script.Schema {
 		return compileSchema(s.Text)
 	}
@@ -119,10 +119,10 @@ func compile(s script.Source) *program {
 	p := &program{params: 3}
 	if s.Kind == script.Validator {
 		var detail string
-		if p.params, detail = signature(expression); detail != "" {
+		if p.params, detail = inspectValidator(expression); detail != "" {
 			return &program{fault: &script.Outcome{Code: script.BadSource, Detail: detail}}
 		}
-	} else if detail := notCondition(expression); detail != "" {
+	} else if detail := inspectCondition(expression); detail != "" {
 		return &program{fault: &script.Outcome{Code: script.BadSource, Detail: detail}}
 	}
 	code, err := goja.CompileAST(&ast.Program{
@@ -172,8 +172,8 @@ const (
 	wantSync      = "validators must be synchronous; remove async, await and function*"
 )
 
-// signature says how many arguments a validator can see, or why it is none.
-func signature(e ast.Expression) (params int, detail string) {
+// inspectValidator says how many arguments a validator can see, or why it is none.
+func inspectValidator(e ast.Expression) (params int, detail string) {
 	switch f := e.(type) {
 	case *ast.FunctionLiteral:
 		if f.Async || f.Generator {
@@ -192,7 +192,7 @@ func signature(e ast.Expression) (params int, detail string) {
 	return 0, "it is not a function; " + wantFunction
 }
 
-func notCondition(e ast.Expression) (detail string) {
+func inspectCondition(e ast.Expression) (detail string) {
 	switch e.(type) {
 	case *ast.FunctionLiteral, *ast.ArrowFunctionLiteral:
 		return "a condition is not a function; " + wantCondition
@@ -201,8 +201,8 @@ func notCondition(e ast.Expression) (detail string) {
 }
 
 var (
-	position   = regexp.MustCompile(`^(?:SyntaxError: )?(?:\(anonymous\): )?Line (\d+):(\d+) (.*)`)
-	moreErrors = regexp.MustCompile(` \(and \d+ more errors\)$`)
+	positionPattern   = regexp.MustCompile(`^(?:SyntaxError: )?(?:\(anonymous\): )?Line (\d+):(\d+) (.*)`)
+	moreErrorsPattern = regexp.MustCompile(` \(and \d+ more errors\)$`)
 )
 
 // syntaxFault turns a parser's complaint into an outcome, with the position
@@ -214,11 +214,11 @@ func syntaxFault(s script.Source, err error) *script.Outcome {
 	}
 	o := &script.Outcome{Code: script.BadSource}
 	message, _, _ := strings.Cut(err.Error(), "\n")
-	if m := position.FindStringSubmatch(message); m != nil {
+	if m := positionPattern.FindStringSubmatch(message); m != nil {
 		_, _ = fmt.Sscan(m[1], &o.Line)
 		_, _ = fmt.Sscan(m[2], &o.Column)
 		o.Line = max(o.Line-1, 1)
-		message = moreErrors.ReplaceAllString(m[3], "")
+		message = moreErrorsPattern.ReplaceAllString(m[3], "")
 	}
 	if compilerError := (*goja.CompilerSyntaxError)(nil); errors.As(err, &compilerError) && compilerError.File != nil && compilerError.Offset > 0 {
 		at := compilerError.File.Position(compilerError.Offset)

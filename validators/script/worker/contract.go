@@ -10,14 +10,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// reader reads what a script returned or threw. Every read may run code of the
+// resultReader reads what a script returned or threw. Every read may run code of the
 // script: it happens within the script's time, and once.
-type reader struct {
+type resultReader struct {
 	vm              *goja.Runtime
 	objectPrototype *goja.Object // as it was before the script ran
 }
 
-func bad(detail string) script.Outcome {
+func newBadResult(detail string) script.Outcome {
 	return script.Outcome{Code: script.BadResult, Detail: detail}
 }
 
@@ -33,60 +33,60 @@ var (
 	promiseType = reflect.TypeFor[*goja.Promise]()
 )
 
-// verdict applies the contract of results. Whatever is not a clean yes or no is a
+// readVerdict applies the contract of results. Whatever is not a clean yes or no is a
 // fault of the script.
-func (r *reader) verdict(kind script.Kind, v goja.Value) script.Outcome {
-	if verdict, ok := boolean(v); ok {
+func (r *resultReader) readVerdict(kind script.Kind, v goja.Value) script.Outcome {
+	if verdict, ok := readBool(v); ok {
 		return script.Outcome{Code: script.OK, Valid: verdict, Confidence: 1}
 	}
 	if kind == script.Condition {
-		return bad("a condition must be true or false, not " + describe(v) + "; use !!(...)")
+		return newBadResult("a condition must be true or false, not " + describeValue(v) + "; use !!(...)")
 	}
 	object, ok := v.(*goja.Object)
 	if !ok {
-		return bad(detailShape + describe(v))
+		return newBadResult(detailShape + describeValue(v))
 	}
 	if object.ExportType() == promiseType {
-		return bad(wantSync)
+		return newBadResult(wantSync)
 	}
 	if class := object.ClassName(); class != "Object" {
-		return bad(detailShape + "an object of class " + script.Clean(class, 40))
+		return newBadResult(detailShape + "an object of class " + script.Clean(class, 40))
 	}
-	return r.object(object)
+	return r.readObject(object)
 }
 
-func (r *reader) object(object *goja.Object) script.Outcome {
-	if then, ok := goja.AssertFunction(r.own(object, "then")); ok && then != nil {
-		return bad(wantSync)
+func (r *resultReader) readObject(object *goja.Object) script.Outcome {
+	if then, ok := goja.AssertFunction(r.getOwn(object, "then")); ok && then != nil {
+		return newBadResult(wantSync)
 	}
-	valid, ok := boolean(r.own(object, "valid"))
+	valid, ok := readBool(r.getOwn(object, "valid"))
 	if !ok {
-		return bad(detailBoolean)
+		return newBadResult(detailBoolean)
 	}
 	o := script.Outcome{Code: script.OK, Valid: valid}
-	if o.Confidence, ok = confidence(r.own(object, "confidence")); !ok {
-		return bad(detailConfidence)
+	if o.Confidence, ok = readConfidence(r.getOwn(object, "confidence")); !ok {
+		return newBadResult(detailConfidence)
 	}
-	if reason := r.own(object, "reason"); !absent(reason) {
+	if reason := r.getOwn(object, "reason"); !isAbsent(reason) {
 		text, ok := reason.(goja.String)
 		if !ok {
-			return bad(detailReason)
+			return newBadResult(detailReason)
 		}
-		o.Reason = cut(text, script.MaxReason)
+		o.Reason = copyText(text, script.MaxReason)
 	}
-	if o.Violations, ok = r.notes(object, "violations"); !ok {
-		return bad("violations must be an array of strings, or absent")
+	if o.Violations, ok = r.readNotes(object, "violations"); !ok {
+		return newBadResult("violations must be an array of strings, or absent")
 	}
-	if o.Suggestions, ok = r.notes(object, "suggestions"); !ok {
-		return bad("suggestions must be an array of strings, or absent")
+	if o.Suggestions, ok = r.readNotes(object, "suggestions"); !ok {
+		return newBadResult("suggestions must be an array of strings, or absent")
 	}
 	return o
 }
 
-// notes reads an optional array of strings; entries beyond MaxNotes are dropped.
-func (r *reader) notes(object *goja.Object, name string) ([]string, bool) {
-	v := r.own(object, name)
-	if absent(v) {
+// readNotes reads an optional array of strings; entries beyond MaxNotes are dropped.
+func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bool) {
+	v := r.getOwn(object, name)
+	if isAbsent(v) {
 		return nil, true
 	}
 	array, ok := v.(*goja.Object)
@@ -103,14 +103,14 @@ func (r *reader) notes(object *goja.Object, name string) ([]string, bool) {
 		if !ok {
 			return nil, false
 		}
-		list = append(list, cut(text, script.MaxNote))
+		list = append(list, copyText(text, script.MaxNote))
 	}
 	return list, true
 }
 
-// own reads a property of the object itself; nil when it has none. What it
+// getOwn reads a property of the object itself; nil when it has none. What it
 // inherits was not returned by the script, maybe planted in a prototype.
-func (r *reader) own(object *goja.Object, name string) goja.Value {
+func (r *resultReader) getOwn(object *goja.Object, name string) goja.Value {
 	v := object.Get(name)
 	if v == nil {
 		return nil
@@ -127,7 +127,7 @@ func (r *reader) own(object *goja.Object, name string) goja.Value {
 	return nil
 }
 
-func boolean(v goja.Value) (value, ok bool) {
+func readBool(v goja.Value) (value, ok bool) {
 	if v == nil || v.ExportType() != boolType {
 		return false, false
 	}
@@ -137,12 +137,12 @@ func boolean(v goja.Value) (value, ok bool) {
 	return v.ToBoolean(), true
 }
 
-func absent(v goja.Value) bool {
+func isAbsent(v goja.Value) bool {
 	return v == nil || goja.IsUndefined(v) || goja.IsNull(v)
 }
 
-func confidence(v goja.Value) (float64, bool) {
-	if absent(v) {
+func readConfidence(v goja.Value) (float64, bool) {
+	if isAbsent(v) {
 		return 1, true
 	}
 	if !goja.IsNumber(v) {
@@ -155,17 +155,17 @@ func confidence(v goja.Value) (float64, bool) {
 	return f + 0, true // -0 becomes 0
 }
 
-// cut copies at most limit UTF-16 units out of the runtime, made clean. The
+// copyText copies at most limit UTF-16 units out of the runtime, made clean. The
 // string itself may be hundreds of megabytes.
-func cut(text goja.String, limit int) string {
+func copyText(text goja.String, limit int) string {
 	if text.Length() > 2*limit { // room for what Clean takes out
 		text = text.Substring(0, 2*limit)
 	}
 	return script.Clean(text.String(), limit)
 }
 
-// describe names a value without running any of its code.
-func describe(v goja.Value) string {
+// describeValue names a value without running any of its code.
+func describeValue(v goja.Value) string {
 	switch v := v.(type) {
 	case nil:
 		return "nothing"
@@ -190,9 +190,9 @@ func describe(v goja.Value) string {
 	}
 }
 
-// fault turns an error or a recovered panic into an outcome. It does not unwrap:
+// convertFault turns an error or a recovered panic into an outcome. It does not unwrap:
 // that of an exception runs code of the script.
-func (r *reader) fault(x any) script.Outcome {
+func (r *resultReader) convertFault(x any) script.Outcome {
 	switch err := x.(type) {
 	case *goja.InterruptedError:
 		if err.Value() == errHeap { //nolint:errorlint // the very value that the watchdog passed
@@ -202,19 +202,19 @@ func (r *reader) fault(x any) script.Outcome {
 	case *goja.StackOverflowError:
 		return script.Outcome{Code: script.Threw, Detail: "calls nest deeper than " + itoa(maxCalls) + " levels; use a loop instead of recursion"}
 	case *goja.Exception:
-		return r.thrown(err)
+		return r.describeThrown(err)
 	}
 	return script.Outcome{Code: script.Internal}
 }
 
-// thrown describes what was thrown: its text if it is a string, else its own
+// describeThrown describes what was thrown: its text if it is a string, else its own
 // message. Nothing else of it is looked at.
-func (r *reader) thrown(exception *goja.Exception) (o script.Outcome) {
+func (r *resultReader) describeThrown(exception *goja.Exception) (o script.Outcome) {
 	o = script.Outcome{Code: script.Threw, Detail: "it threw"}
 	defer func() {
 		if x := recover(); x != nil { // the message was an accessor
 			if _, again := x.(*goja.Exception); !again {
-				o = r.fault(x)
+				o = r.convertFault(x)
 			}
 		}
 	}()
@@ -231,13 +231,13 @@ func (r *reader) thrown(exception *goja.Exception) (o script.Outcome) {
 	_ = r.vm.Try(func() {
 		switch v := exception.Value().(type) {
 		case goja.String:
-			message = cut(v, script.MaxNote)
+			message = copyText(v, script.MaxNote)
 		case *goja.Object:
-			if text, ok := r.own(v, "message").(goja.String); ok {
-				message = cut(text, script.MaxNote)
+			if text, ok := r.getOwn(v, "message").(goja.String); ok {
+				message = copyText(text, script.MaxNote)
 			}
 			if name, ok := v.Get("name").(goja.String); ok && v.ClassName() == "Error" {
-				message = cut(name, 40) + ": " + message
+				message = copyText(name, 40) + ": " + message
 			}
 		}
 	})

@@ -2,9 +2,9 @@ package worker
 
 import "time"
 
-// starved reports whether a script that took longer than its limit used so much
+// isStarved reports whether a script that took longer than its limit used so much
 // less processor time that the machine is to blame. A script that cannot sleep or
 // wait uses all the time that it is given.
-func starved(used, limit time.Duration) bool {
+func isStarved(used, limit time.Duration) bool {
 	return used > 0 && used < limit*3/4
 }

@@ -16,7 +16,7 @@ func TestStarved(t *testing.T) {
 		limit:                 false,
 		4 * limit:             false, // the collector runs on other processors
 	} {
-		if got := starved(used, limit); got != want {
+		if got := isStarved(used, limit); got != want {
 			t.Errorf("%v of %v: %t", used, limit, got)
 		}
 	}

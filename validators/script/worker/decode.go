@@ -39,20 +39,20 @@ func decodeObject(vm *goja.Runtime, text []byte, values *int) (goja.Value, error
 		return vm.NewObject(), nil
 	}
 	d := jsonDecoder{vm: vm, text: text, values: values}
-	if d.space(); d.peek() != '{' {
+	if d.skipSpace(); d.peek() != '{' {
 		return nil, errInput
 	}
-	v, err := d.value()
+	v, err := d.decodeValue()
 	if err != nil {
 		return nil, err
 	}
-	if d.space(); d.at != len(d.text) {
-		return nil, d.fail("text behind its end")
+	if d.skipSpace(); d.at != len(d.text) {
+		return nil, d.newError("text behind its end")
 	}
 	return v, nil
 }
 
-func (d *jsonDecoder) fail(what string) error {
+func (d *jsonDecoder) newError(what string) error {
 	return fmt.Errorf("%w: %s at byte %d", errInput, what, d.at)
 }
 
@@ -63,7 +63,7 @@ func (d *jsonDecoder) peek() byte {
 	return 0
 }
 
-func (d *jsonDecoder) space() {
+func (d *jsonDecoder) skipSpace() {
 	for d.at < len(d.text) {
 		switch d.text[d.at] {
 		case ' ', '\t', '\n', '\r':
@@ -74,55 +74,55 @@ func (d *jsonDecoder) space() {
 	}
 }
 
-func (d *jsonDecoder) value() (goja.Value, error) {
+func (d *jsonDecoder) decodeValue() (goja.Value, error) {
 	if *d.values--; *d.values < 0 {
-		return nil, d.fail(fmt.Sprintf("more than %d values", maxValues))
+		return nil, d.newError(fmt.Sprintf("more than %d values", maxValues))
 	}
 	switch c := d.peek(); c {
 	case '{':
-		return d.nested(d.object)
+		return d.decodeNested(d.decodeMembers)
 	case '[':
-		return d.nested(d.array)
+		return d.decodeNested(d.decodeArray)
 	case '"':
-		s, err := d.str()
+		s, err := d.decodeString()
 		if err != nil {
 			return nil, err
 		}
 		return d.vm.ToValue(s), nil
 	case 't':
-		return d.word("true", d.vm.ToValue(true))
+		return d.decodeWord("true", d.vm.ToValue(true))
 	case 'f':
-		return d.word("false", d.vm.ToValue(false))
+		return d.decodeWord("false", d.vm.ToValue(false))
 	case 'n':
-		return d.word("null", goja.Null())
+		return d.decodeWord("null", goja.Null())
 	default:
 		if c == '-' || c >= '0' && c <= '9' {
-			return d.number()
+			return d.decodeNumber()
 		}
-		return nil, d.fail("no value")
+		return nil, d.newError("no value")
 	}
 }
 
-func (d *jsonDecoder) nested(read func() (goja.Value, error)) (goja.Value, error) {
+func (d *jsonDecoder) decodeNested(read func() (goja.Value, error)) (goja.Value, error) {
 	if d.depth++; d.depth > maxDepth {
-		return nil, d.fail(fmt.Sprintf("nesting deeper than %d levels", maxDepth))
+		return nil, d.newError(fmt.Sprintf("nesting deeper than %d levels", maxDepth))
 	}
 	d.at++
-	d.space()
+	d.skipSpace()
 	v, err := read()
 	d.depth--
 	return v, err
 }
 
-func (d *jsonDecoder) word(want string, v goja.Value) (goja.Value, error) {
+func (d *jsonDecoder) decodeWord(want string, v goja.Value) (goja.Value, error) {
 	if len(d.text)-d.at < len(want) || string(d.text[d.at:d.at+len(want)]) != want {
-		return nil, d.fail("no value")
+		return nil, d.newError("no value")
 	}
 	d.at += len(want)
 	return v, nil
 }
 
-func (d *jsonDecoder) object() (goja.Value, error) {
+func (d *jsonDecoder) decodeMembers() (goja.Value, error) {
 	o := d.vm.NewObject()
 	if d.peek() == '}' {
 		d.at++
@@ -130,18 +130,18 @@ func (d *jsonDecoder) object() (goja.Value, error) {
 	}
 	for {
 		if d.peek() != '"' {
-			return nil, d.fail("no key")
+			return nil, d.newError("no key")
 		}
-		key, err := d.str()
+		key, err := d.decodeString()
 		if err != nil {
 			return nil, err
 		}
-		if d.space(); d.peek() != ':' {
-			return nil, d.fail("no colon")
+		if d.skipSpace(); d.peek() != ':' {
+			return nil, d.newError("no colon")
 		}
 		d.at++
-		d.space()
-		v, err := d.value()
+		d.skipSpace()
+		v, err := d.decodeValue()
 		if err != nil {
 			return nil, err
 		}
@@ -153,46 +153,46 @@ func (d *jsonDecoder) object() (goja.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		if done, err := d.next('}'); done || err != nil {
+		if done, err := d.stepToNext('}'); done || err != nil {
 			return o, err
 		}
 	}
 }
 
-func (d *jsonDecoder) array() (goja.Value, error) {
+func (d *jsonDecoder) decodeArray() (goja.Value, error) {
 	var items []any
 	if d.peek() == ']' {
 		d.at++
 		return d.vm.NewArray(), nil
 	}
 	for {
-		v, err := d.value()
+		v, err := d.decodeValue()
 		if err != nil {
 			return nil, err
 		}
 		items = append(items, v)
-		if done, err := d.next(']'); done || err != nil {
+		if done, err := d.stepToNext(']'); done || err != nil {
 			return d.vm.NewArray(items...), err
 		}
 	}
 }
 
-// next steps over a comma, or over the closing bracket and says so.
-func (d *jsonDecoder) next(closing byte) (done bool, err error) {
-	d.space()
+// stepToNext steps over a comma, or over the closing bracket and says so.
+func (d *jsonDecoder) stepToNext(closing byte) (done bool, err error) {
+	d.skipSpace()
 	switch d.peek() {
 	case ',':
 		d.at++
-		d.space()
+		d.skipSpace()
 		return false, nil
 	case closing:
 		d.at++
 		return true, nil
 	}
-	return true, d.fail("no comma")
+	return true, d.newError("no comma")
 }
 
-func (d *jsonDecoder) number() (goja.Value, error) {
+func (d *jsonDecoder) decodeNumber() (goja.Value, error) {
 	start := d.at
 	integer := true
 	if d.peek() == '-' {
@@ -201,13 +201,13 @@ func (d *jsonDecoder) number() (goja.Value, error) {
 	switch {
 	case d.peek() == '0':
 		d.at++
-	case !d.digits():
-		return nil, d.fail("no number")
+	case !d.skipDigits():
+		return nil, d.newError("no number")
 	}
 	if d.peek() == '.' {
 		integer = false
-		if d.at++; !d.digits() {
-			return nil, d.fail("no number")
+		if d.at++; !d.skipDigits() {
+			return nil, d.newError("no number")
 		}
 	}
 	if c := d.peek(); c == 'e' || c == 'E' {
@@ -216,22 +216,22 @@ func (d *jsonDecoder) number() (goja.Value, error) {
 		if c := d.peek(); c == '+' || c == '-' {
 			d.at++
 		}
-		if !d.digits() {
-			return nil, d.fail("no number")
+		if !d.skipDigits() {
+			return nil, d.newError("no number")
 		}
 	}
 	text := d.text[start:d.at]
 	if integer && len(text) <= 15 && !(len(text) == 2 && text[0] == '-' && text[1] == '0') {
-		return d.vm.ToValue(atoi(text)), nil
+		return d.vm.ToValue(parseDigits(text)), nil
 	}
 	f, err := strconv.ParseFloat(string(text), 64)
 	if err != nil && !math.IsInf(f, 0) { // too large is Infinity, as JSON.parse has it
-		return nil, d.fail("no number")
+		return nil, d.newError("no number")
 	}
 	return d.vm.ToValue(f), nil
 }
 
-func atoi(text []byte) int64 {
+func parseDigits(text []byte) int64 {
 	var n int64
 	negative := text[0] == '-'
 	if negative {
@@ -246,7 +246,7 @@ func atoi(text []byte) int64 {
 	return n
 }
 
-func (d *jsonDecoder) digits() bool {
+func (d *jsonDecoder) skipDigits() bool {
 	start := d.at
 	for d.at < len(d.text) && d.text[d.at] >= '0' && d.text[d.at] <= '9' {
 		d.at++
@@ -254,8 +254,8 @@ func (d *jsonDecoder) digits() bool {
 	return d.at > start
 }
 
-// str reads a string. Nearly all have no escape and are one copy.
-func (d *jsonDecoder) str() (string, error) {
+// decodeString reads a string. Nearly all have no escape and are one copy.
+func (d *jsonDecoder) decodeString() (string, error) {
 	d.at++
 	start := d.at
 	ascii := true
@@ -265,23 +265,23 @@ func (d *jsonDecoder) str() (string, error) {
 			s := string(d.text[start:d.at])
 			d.at++
 			if !ascii && !utf8.ValidString(s) {
-				return "", d.fail("invalid UTF-8")
+				return "", d.newError("invalid UTF-8")
 			}
 			return s, nil
 		case c == '\\':
-			return d.escaped(start)
+			return d.decodeEscapedString(start)
 		case c < 0x20:
-			return "", d.fail("control character in a string")
+			return "", d.newError("control character in a string")
 		case c >= 0x80:
 			ascii = false
 		}
 		d.at++
 	}
-	return "", d.fail("string without end")
+	return "", d.newError("string without end")
 }
 
-// escaped reads on from the first escape of a string.
-func (d *jsonDecoder) escaped(start int) (string, error) {
+// decodeEscapedString reads on from the first escape of a string.
+func (d *jsonDecoder) decodeEscapedString(start int) (string, error) {
 	buf := append([]byte(nil), d.text[start:d.at]...)
 	for d.at < len(d.text) {
 		c := d.text[d.at]
@@ -289,29 +289,29 @@ func (d *jsonDecoder) escaped(start int) (string, error) {
 		case c == '"':
 			d.at++
 			if !utf8.Valid(buf) {
-				return "", d.fail("invalid UTF-8")
+				return "", d.newError("invalid UTF-8")
 			}
 			return string(buf), nil
 		case c < 0x20:
-			return "", d.fail("control character in a string")
+			return "", d.newError("control character in a string")
 		case c != '\\':
 			buf = append(buf, c)
 			d.at++
 			continue
 		}
 		d.at++
-		r, ok := d.escape()
+		r, ok := d.decodeEscape()
 		if !ok {
-			return "", d.fail("unknown escape")
+			return "", d.newError("unknown escape")
 		}
 		buf = utf8.AppendRune(buf, r)
 	}
-	return "", d.fail("string without end")
+	return "", d.newError("string without end")
 }
 
-// escape reads what follows a backslash. A lone surrogate becomes U+FFFD, as it
+// decodeEscape reads what follows a backslash. A lone surrogate becomes U+FFFD, as it
 // does for every other reader in Go of the same text.
-func (d *jsonDecoder) escape() (rune, bool) {
+func (d *jsonDecoder) decodeEscape() (rune, bool) {
 	c := d.peek()
 	d.at++
 	switch c {
@@ -328,14 +328,14 @@ func (d *jsonDecoder) escape() (rune, bool) {
 	case 't':
 		return '\t', true
 	case 'u':
-		r, ok := d.hex4()
+		r, ok := d.decodeHex4()
 		if !ok || !utf16.IsSurrogate(r) {
 			return r, ok
 		}
 		if d.peek() == '\\' && d.at+1 < len(d.text) && d.text[d.at+1] == 'u' {
 			mark := d.at
 			d.at += 2
-			low, ok := d.hex4()
+			low, ok := d.decodeHex4()
 			if pair := utf16.DecodeRune(r, low); ok && pair != utf8.RuneError {
 				return pair, true
 			}
@@ -346,7 +346,7 @@ func (d *jsonDecoder) escape() (rune, bool) {
 	return 0, false
 }
 
-func (d *jsonDecoder) hex4() (rune, bool) {
+func (d *jsonDecoder) decodeHex4() (rune, bool) {
 	if len(d.text)-d.at < 4 {
 		return 0, false
 	}

@@ -34,7 +34,7 @@ func limitRegexps(setup script.Setup) {
 // evaluator runs scripts one after the other.
 type evaluator struct {
 	setup    script.Setup
-	programs programs
+	programs programCache
 	watch    *watchdog
 }
 
@@ -42,8 +42,8 @@ func newEvaluator(setup script.Setup) *evaluator {
 	return &evaluator{setup: setup, watch: newWatchdog(setup)}
 }
 
-// tired says that the process has grown and should be replaced.
-func (e *evaluator) tired() bool { return e.watch.tired.Load() }
+// mustRecycle says that the process has grown and should be replaced.
+func (e *evaluator) mustRecycle() bool { return e.watch.recycle.Load() }
 
 // warmUp runs what is initialised on first use, before the kernel locks it away.
 func (e *evaluator) warmUp() {
@@ -81,22 +81,22 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 		}
 		return random.Float64()
 	})
-	args, err := arguments(vm, q, p.params)
+	args, err := decodeArguments(vm, q, p.params)
 	if err != nil {
 		return script.Outcome{Code: script.BadInput, Detail: err.Error()}
 	}
 	used, began := processorTime(), time.Now()
 	run.start(vm, began)
-	o = e.call(vm, p, s.Kind, args)
+	o = e.callScript(vm, p, s.Kind, args)
 	// Past the limit no verdict counts: a regular expression may have been cut short.
 	if time.Since(began) > e.setup.Soft && o.Code != script.Memory {
-		o = script.Outcome{Code: script.Timeout, Late: starved(processorTime()-used, e.setup.Soft)}
+		o = script.Outcome{Code: script.Timeout, Late: isStarved(processorTime()-used, e.setup.Soft)}
 	}
 	return o
 }
 
-// arguments decodes as many of data, context and evidence as the script can see.
-func arguments(vm *goja.Runtime, q *script.Request, params int) ([]goja.Value, error) {
+// decodeArguments decodes as many of data, context and evidence as the script can see.
+func decodeArguments(vm *goja.Runtime, q *script.Request, params int) ([]goja.Value, error) {
 	args := make([]goja.Value, 0, 3)
 	values := maxValues
 	for i, raw := range [...][]byte{q.Data, q.Context, q.Evidence} {
@@ -112,31 +112,31 @@ func arguments(vm *goja.Runtime, q *script.Request, params int) ([]goja.Value, e
 	return args, nil
 }
 
-// call runs the program and reads its answer, all within the watchdog's limits.
-func (e *evaluator) call(vm *goja.Runtime, p *program, kind script.Kind, args []goja.Value) (o script.Outcome) {
-	reader := reader{vm: vm, objectPrototype: vm.NewObject().Prototype()}
+// callScript runs the program and reads its answer, all within the watchdog's limits.
+func (e *evaluator) callScript(vm *goja.Runtime, p *program, kind script.Kind, args []goja.Value) (o script.Outcome) {
+	reader := resultReader{vm: vm, objectPrototype: vm.NewObject().Prototype()}
 	defer func() {
 		// Reading the answer calls back into the script outside of a call of ours.
 		if x := recover(); x != nil {
-			o = reader.fault(x)
+			o = reader.convertFault(x)
 		}
 	}()
 	var err error
 	if exception := vm.Try(func() {
 		var v goja.Value
-		if v, err = e.run(vm, p, kind, args); err == nil {
-			o = reader.verdict(kind, v)
+		if v, err = e.runProgram(vm, p, kind, args); err == nil {
+			o = reader.readVerdict(kind, v)
 		}
 	}); exception != nil {
 		err = exception
 	}
 	if err != nil {
-		return reader.fault(err)
+		return reader.convertFault(err)
 	}
 	return o
 }
 
-func (e *evaluator) run(vm *goja.Runtime, p *program, kind script.Kind, args []goja.Value) (goja.Value, error) {
+func (e *evaluator) runProgram(vm *goja.Runtime, p *program, kind script.Kind, args []goja.Value) (goja.Value, error) {
 	if kind == script.Condition {
 		for i, name := range [...]string{"data", "context", "evidence"} {
 			if err := vm.Set(name, args[i]); err != nil {

@@ -37,7 +37,7 @@ func ProbeMain() {
 	if os.Args[0] != ProbeName {
 		return
 	}
-	enter()
+	prepareProcess()
 	if only := os.Getenv(ProbeOnly); only != "" {
 		hardening = slices.DeleteFunc(hardening, func(p protection) bool { return p.name != only })
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-var errNotHere = errors.New("not on this platform")
+var errUnsupported = errors.New("not on this platform")
 
-func notHere(script.Setup) error { return errNotHere }
+func failUnsupported(script.Setup) error { return errUnsupported }
 
 // Only the limits that every Unix has: the watchdog and the host's kill timer
 // hold memory and time.
 var hardening = []protection{
-	{protectMemory, notHere}, {protectFiles, denyFiles}, {protectLandlock, notHere}, {protectSeccomp, notHere},
+	{protectMemory, failUnsupported}, {protectFiles, denyFiles}, {protectLandlock, failUnsupported}, {protectSeccomp, failUnsupported},
 }
 
-func enter() { closeInherited() }
+func prepareProcess() { closeInherited() }

@@ -6,14 +6,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-var errNotHere = errors.New("not on this platform")
+var errUnsupported = errors.New("not on this platform")
 
-func notHere(script.Setup) error { return errNotHere }
+func failUnsupported(script.Setup) error { return errUnsupported }
 
 // macOS bounds neither data nor system calls for us: the watchdog and the host's
 // kill timer are what holds memory and time there.
 var hardening = []protection{
-	{protectMemory, notHere}, {protectFiles, denyFiles}, {protectLandlock, notHere}, {protectSeccomp, notHere},
+	{protectMemory, failUnsupported}, {protectFiles, denyFiles}, {protectLandlock, failUnsupported}, {protectSeccomp, failUnsupported},
 }
 
-func enter() { closeInherited() }
+func prepareProcess() { closeInherited() }

@@ -18,7 +18,7 @@ import (
 // Order matters: the data limit reads a file, landlock makes a descriptor, and
 // both need system calls that seccomp then takes away.
 var hardening = []protection{
-	{protectMemory, limitMemory}, {protectLandlock, landlock}, {protectFiles, denyFiles}, {protectSeccomp, filterSystemCalls},
+	{protectMemory, limitMemory}, {protectLandlock, applyLandlock}, {protectFiles, denyFiles}, {protectSeccomp, filterSystemCalls},
 }
 
 // restricted is argument one of a worker that has restricted itself and executed
@@ -29,8 +29,8 @@ const restricted = "restricted"
 // file, learns its size. High, so that nothing else has it.
 const statm = 63
 
-// enter is called before anything is read.
-func enter() {
+// prepareProcess is called before anything is read.
+func prepareProcess() {
 	if len(os.Args) > 1 && os.Args[1] == restricted {
 		return
 	}
@@ -47,8 +47,8 @@ func linksC() bool {
 	return e == syscall.ENOTSUP
 }
 
-// landlock forbids all files and TCP, for all threads.
-func landlock(script.Setup) error {
+// applyLandlock forbids all files and TCP, for all threads.
+func applyLandlock(script.Setup) error {
 	if len(os.Args) > 1 && os.Args[1] == restricted {
 		return nil // since before exec
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-func notHere(script.Setup) error { return errors.New("not on this platform") }
+func failUnsupported(script.Setup) error { return errors.New("not on this platform") }
 
-var hardening = []protection{{protectMemory, notHere}, {protectLandlock, notHere}, {protectSeccomp, notHere}}
+var hardening = []protection{{protectMemory, failUnsupported}, {protectLandlock, failUnsupported}, {protectSeccomp, failUnsupported}}
 
-func enter() {}
+func prepareProcess() {}

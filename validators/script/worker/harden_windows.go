@@ -9,15 +9,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-var errNotHere = errors.New("not on this platform")
+var errUnsupported = errors.New("not on this platform")
 
-func notHere(script.Setup) error { return errNotHere }
+func failUnsupported(script.Setup) error { return errUnsupported }
 
 var hardening = []protection{
-	{protectJob, joinJob}, {protectLandlock, notHere}, {protectSeccomp, notHere},
+	{protectJob, joinJob}, {protectLandlock, failUnsupported}, {protectSeccomp, failUnsupported},
 }
 
-func enter() {}
+func prepareProcess() {}
 
 // joinJob puts this process into a job of its own that bounds its memory, forbids
 // child processes, and ends it when the last handle goes.

@@ -20,7 +20,7 @@ func Main(read ...func(request []byte) []byte) {
 	if len(os.Args) == 0 || os.Args[0] != script.WorkerName {
 		return
 	}
-	enter()
+	prepareProcess()
 	var reader func([]byte) []byte
 	if len(read) > 0 {
 		reader = read[0]
@@ -41,7 +41,7 @@ func serve(in io.Reader, out io.Writer, read func([]byte) []byte) int {
 	s := &server{out: out, eval: newEvaluator(setup), read: read}
 	s.eval.warmUp()
 	missing := harden(setup)
-	if err := s.hello(missing); err != nil {
+	if err := s.sendHello(missing); err != nil {
 		return script.ExitRefused
 	}
 	var content []byte
@@ -53,9 +53,9 @@ func serve(in io.Reader, out io.Writer, read func([]byte) []byte) int {
 		if err := s.request.Decode(content, s.eval.programs.intern); err != nil {
 			return script.ExitRefused
 		}
-		answer := s.answer
+		answer := s.answerScripts
 		if s.request.Op == script.OpRead {
-			answer = s.report
+			answer = s.answerDocument
 		}
 		if err := answer(); err != nil {
 			return 0
@@ -99,36 +99,36 @@ type server struct {
 	leaving bool
 }
 
-func (s *server) hello(missing []string) error {
+func (s *server) sendHello(missing []string) error {
 	raw, err := json.Marshal(script.Hello{Version: script.Version, Ready: true, Reads: s.read != nil, Unhardened: missing})
 	if err != nil {
 		return err
 	}
-	return s.write(append(script.BeginFrame(s.frame), raw...))
+	return s.writeFrame(append(script.BeginFrame(s.frame), raw...))
 }
 
-func (s *server) write(frame []byte) error {
+func (s *server) writeFrame(frame []byte) error {
 	s.frame = script.EndFrame(frame)
 	_, err := s.out.Write(s.frame)
 	return err
 }
 
-// answer evaluates the request and sends each outcome as soon as it is known, so
+// answerScripts evaluates the request and sends each outcome as soon as it is known, so
 // that if a script ends this process the host knows which one it was.
-func (s *server) answer() error {
+func (s *server) answerScripts() error {
 	q := &s.request
 	last := len(q.Sources) - 1
 	for i := 0; i <= last; i++ {
 		o := s.eval.evaluate(q, q.Sources[i])
 		o.ID, o.Index = q.ID, i
-		s.leaving = s.leaving || o.Code == script.Internal || s.eval.tired()
+		s.leaving = s.leaving || o.Code == script.Internal || s.eval.mustRecycle()
 		stop := o.Code == script.BadInput
 		if i < q.Routes {
 			stop = stop || o.Code != script.OK || !o.Valid && i == q.Routes-1
 		}
 		o.Last = stop || i == last || i < q.Routes && o.Valid && q.Routes > last
 		o.Leaving = s.leaving
-		if err := s.write(o.AppendTo(script.BeginFrame(s.frame))); err != nil {
+		if err := s.writeFrame(o.AppendTo(script.BeginFrame(s.frame))); err != nil {
 			return err
 		}
 		if o.Last || o.Leaving { // after a failure of the interpreter the rest belongs in another process

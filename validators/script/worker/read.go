@@ -2,17 +2,17 @@ package worker
 
 import "github.com/gavel-mcp/gavel/validators/script"
 
-// report has the reader answer the request's document. Nothing can interrupt it: what
+// answerDocument has the reader answer the request's document. Nothing can interrupt it: what
 // takes too long or too much memory ends with the process.
-func (s *server) report() error {
+func (s *server) answerDocument() error {
 	r := script.Report{ID: s.request.ID}
 	r.Answer, r.Failed = s.readGuarded()
 	if len(r.Answer) > script.MaxReport-64 {
 		r.Answer, r.Failed = nil, true
 	}
-	s.leaving = s.leaving || r.Failed || s.eval.tired()
+	s.leaving = s.leaving || r.Failed || s.eval.mustRecycle()
 	r.Leaving = s.leaving
-	return s.write(r.AppendTo(script.BeginFrame(s.frame)))
+	return s.writeFrame(r.AppendTo(script.BeginFrame(s.frame)))
 }
 
 func (s *server) readGuarded() (answer []byte, failed bool) {

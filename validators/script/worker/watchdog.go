@@ -21,7 +21,7 @@ type watchdog struct {
 	current atomic.Pointer[run]
 	dormant atomic.Bool
 	wake    chan struct{}
-	tired   atomic.Bool
+	recycle atomic.Bool
 	sample  []metrics.Sample // of the watchdog's goroutine
 	own     []metrics.Sample // of the evaluating goroutine
 	atStart uint64           // of the process
@@ -40,25 +40,25 @@ type run struct {
 var origin = time.Now()
 
 func newWatchdog(setup script.Setup) *watchdog {
-	w := &watchdog{setup: setup, wake: make(chan struct{}, 1), sample: samples(), own: samples()}
+	w := &watchdog{setup: setup, wake: make(chan struct{}, 1), sample: newSamples(), own: newSamples()}
 	w.dormant.Store(true)
-	w.atStart, _ = measure(w.own)
+	w.atStart, _ = readMemory(w.own)
 	go w.loop()
 	return w
 }
 
-func samples() []metrics.Sample {
+func newSamples() []metrics.Sample {
 	return []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 }
 
-func measure(s []metrics.Sample) (heap, stacks uint64) {
+func readMemory(s []metrics.Sample) (heap, stacks uint64) {
 	metrics.Read(s)
 	return s[0].Value.Uint64(), s[1].Value.Uint64()
 }
 
 // begin watches a run that nobody may let last longer than twice the limit.
 func (w *watchdog) begin(limit time.Duration) *run {
-	heap, _ := measure(w.own)
+	heap, _ := readMemory(w.own)
 	r := &run{heap: heap, first: int64(time.Since(origin)), limit: int64(limit)}
 	w.current.Store(r)
 	if w.dormant.Load() {
@@ -89,7 +89,7 @@ func (w *watchdog) loop() {
 			time.Sleep(tick)
 			if r := w.current.Load(); r != nil {
 				idle = 0
-				w.look(r)
+				w.check(r)
 			} else {
 				idle++
 			}
@@ -97,9 +97,9 @@ func (w *watchdog) loop() {
 	}
 }
 
-func (w *watchdog) look(r *run) {
+func (w *watchdog) check(r *run) {
 	now := int64(time.Since(origin))
-	heap, stacks := measure(w.sample)
+	heap, stacks := readMemory(w.sample)
 	if now-r.first < int64(tick) {
 		return // it has only begun
 	}
@@ -110,7 +110,7 @@ func (w *watchdog) look(r *run) {
 		os.Exit(script.ExitStuck)
 	}
 	if heap > w.atStart+64<<20 {
-		w.tired.Store(true)
+		w.recycle.Store(true)
 	}
 	vm := r.vm.Load()
 	if vm == nil {

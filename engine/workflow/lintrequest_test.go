@@ -16,7 +16,7 @@ import (
 func TestReadingFindsWhatLintFinds(t *testing.T) {
 	for _, c := range lintCases {
 		o := workflow.LintOptions{Compiler: compiler(), Owner: validators.Owner{ID: "agent:a"}, Models: c.models, Sources: c.sources}
-		r := workflow.Reading{Source: "w.json", Document: []byte(c.doc), Models: o.Models, Sources: o.Sources}
+		r := workflow.LintRequest{Source: "w.json", Document: []byte(c.doc), Models: o.Models, Sources: o.Sources}
 		want, err := workflow.Parse(r.Source, r.Document)
 		var wantIssues []workflow.Issue
 		if pe := (*workflow.ParseError)(nil); errors.As(err, &pe) {
@@ -24,16 +24,16 @@ func TestReadingFindsWhatLintFinds(t *testing.T) {
 		} else if wantIssues, err = want.Lint(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		request, err := r.Request()
+		request, err := r.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, issues, err := r.Parsed(workflow.Read(request))
+		got, issues, err := r.ParseAnswer(workflow.AnswerLintRequest(request))
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		if got != nil {
-			if issues, err = got.LintParsed(t.Context(), o, issues); err != nil {
+			if issues, err = got.FinishLint(t.Context(), o, issues); err != nil {
 				t.Fatal(err)
 			}
 			if got.Hash != want.Hash || string(got.Document) != string(want.Document) {
@@ -66,17 +66,17 @@ func sameIssues(a, b []workflow.Issue) bool {
 // beyond the bounds, no other format and no issue that there cannot be.
 func TestParsedBelievesNothing(t *testing.T) {
 	const fine = `{"name":"w","initialState":"a","states":{"a":{"final":true}}}`
-	r := workflow.Reading{Bounds: workflow.Bounds{States: 1}}
+	r := workflow.LintRequest{Bounds: workflow.Bounds{States: 1}}
 	for _, answer := range []string{
 		"", "null", "{}", "[]", `{"document":{}}`, `{"document":{"name":"w"}}`, `{"document":"name: w"}`,
 		`{"document":` + strings.Replace(fine, `"w"`, `"w","name":"v"`, 1) + `}`,
 		`{"issues":[{"rule":"nonsense","severity":"error","message":"x"}]}`,
 	} {
-		if d, issues, err := r.Parsed([]byte(answer)); err == nil {
+		if d, issues, err := r.ParseAnswer([]byte(answer)); err == nil {
 			t.Errorf("%s: taken as %v, %v", answer, d, issues)
 		}
 	}
-	d, issues, err := r.Parsed([]byte(`{"document":` + fine + `,"lines":{"/states":-5},"issues":[{"rule":"size","severity":"warning","line":-1,"path":"/a","message":"a\u001b[2J` + strings.Repeat("x", 9000) + `"}]}`))
+	d, issues, err := r.ParseAnswer([]byte(`{"document":` + fine + `,"lines":{"/states":-5},"issues":[{"rule":"size","severity":"warning","line":-1,"path":"/a","message":"a\u001b[2J` + strings.Repeat("x", 9000) + `"}]}`))
 	if err != nil || d == nil || len(issues) != 1 {
 		t.Fatalf("%v, %v, %v", d, issues, err)
 	}
@@ -84,15 +84,15 @@ func TestParsedBelievesNothing(t *testing.T) {
 		t.Errorf("taken as it came: %.80v", i)
 	}
 	const broken = `{"name":"w","initialState":"a","inputSchema":{"type":"nonsense"},"states":{"a":{"final":true}}}`
-	if d, _, err = r.Parsed([]byte(`{"document":` + broken + `,"lines":{"":0,"/inputSchema":-5}}`)); err != nil {
+	if d, _, err = r.ParseAnswer([]byte(`{"document":` + broken + `,"lines":{"":0,"/inputSchema":-5}}`)); err != nil {
 		t.Fatal(err)
 	}
-	issues, err = d.LintParsed(t.Context(), workflow.LintOptions{Compiler: compiler()}, nil)
+	issues, err = d.FinishLint(t.Context(), workflow.LintOptions{Compiler: compiler()}, nil)
 	if err != nil || len(issues) != 1 || issues[0].Line != 0 {
 		t.Errorf("lines that there cannot be: %v, %v", issues, err)
 	}
 	large := strings.Replace(fine, `"a":{"final":true}`, `"a":{"final":true},"b":{"final":true}`, 1)
-	if d, issues, err := r.Parsed([]byte(`{"document":` + large + `}`)); d != nil || len(issues) != 1 || err != nil {
+	if d, issues, err := r.ParseAnswer([]byte(`{"document":` + large + `}`)); d != nil || len(issues) != 1 || err != nil {
 		t.Errorf("beyond the bounds: %v, %v, %v", d, issues, err)
 	}
 }
@@ -100,7 +100,7 @@ func TestParsedBelievesNothing(t *testing.T) {
 // TestReadIsTotal: a request that is none is answered too.
 func TestReadIsTotal(t *testing.T) {
 	var answer map[string]any
-	if err := json.Unmarshal(workflow.Read([]byte("\xff")), &answer); err != nil || reflect.ValueOf(answer["issues"]).Len() != 1 {
+	if err := json.Unmarshal(workflow.AnswerLintRequest([]byte("\xff")), &answer); err != nil || reflect.ValueOf(answer["issues"]).Len() != 1 {
 		t.Errorf("%v, %v", answer, err)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Line is what can be taken back at the end of a history, and made again: the moves
+// UndoHistory is what can be taken back at the end of a history, and made again: the moves
 // that the present revision stands on, and those that were undone since the last new
 // one.
 //
 // Only moves that were judged here are on it. A migration, an imported step and a
 // reconciliation begin a new line: what lies behind them is not taken back step by
 // step. A rollback goes to the line of the revision that it restores.
-type Line struct {
+type UndoHistory struct {
 	done, undone *link
 	at           map[int64]*link // what each revision stands on, since the last migration
 	first        int64           // the lowest revision that is known
@@ -38,27 +38,27 @@ type link struct {
 	under *link
 }
 
-// ReadLine reads a history, or the rest of one, in its order. Events that begin no
+// ReadUndoHistory reads a history, or the rest of one, in its order. Events that begin no
 // revision may be left out.
-func ReadLine(events iter.Seq2[Event, error]) (Line, error) {
-	l := Line{at: map[int64]*link{}}
+func ReadUndoHistory(events iter.Seq2[Event, error]) (UndoHistory, error) {
+	l := UndoHistory{at: map[int64]*link{}}
 	for e, err := range events {
 		if err != nil {
-			return Line{}, err
+			return UndoHistory{}, err
 		}
 		if !e.Kind.Revises() {
 			continue
 		}
-		if !e.Kind.known() {
-			return Line{}, fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
+		if !e.Kind.isKnown() {
+			return UndoHistory{}, fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 		}
 		l.add(e)
 	}
 	return l, nil
 }
 
-func (l *Line) add(e Event) {
-	e = slim(e)
+func (l *UndoHistory) add(e Event) {
+	e = trimEvent(e)
 	if l.first == 0 {
 		l.first = e.Revision
 		if e.Seq > 1 { // what came before was removed
@@ -97,9 +97,9 @@ func (l *Line) add(e Event) {
 	l.at[e.Revision] = l.done
 }
 
-// slim is an event without what no line needs: its bytes, what it changed, and what was
+// trimEvent is an event without what no line needs: its bytes, what it changed, and what was
 // said about it.
-func slim(e Event) Event {
+func trimEvent(e Event) Event {
 	e.seal, e.Patch, e.Freezes = seal{}, nil, nil
 	if e.Decision == nil {
 		return e
@@ -113,29 +113,29 @@ func slim(e Event) Event {
 	return e
 }
 
-// Last is the move that an undo takes back; false when there is none.
-func (l Line) Last() (Move, bool) { return l.done.first() }
+// LastMove is the move that an undo takes back; false when there is none.
+func (l UndoHistory) LastMove() (Move, bool) { return l.done.first() }
 
-// Undone is the move that a redo makes again; false when there is none.
-func (l Line) Undone() (Move, bool) { return l.undone.first() }
+// LastUndone is the move that a redo makes again; false when there is none.
+func (l UndoHistory) LastUndone() (Move, bool) { return l.undone.first() }
 
-// Migrated is the revision of the last migration, 0 without one.
-func (l Line) Migrated() int64 { return l.migrated }
+// MigratedAt is the revision of the last migration, 0 without one.
+func (l UndoHistory) MigratedAt() int64 { return l.migrated }
 
-// Begins is the lowest revision that is known: what was before it was removed, unless
+// FirstRevision is the lowest revision that is known: what was before it was removed, unless
 // it is 1.
-func (l Line) Begins() int64 { return l.first }
+func (l UndoHistory) FirstRevision() int64 { return l.first }
 
-// Lost reports whether the history went back to before Begins: then the line may be
+// IsIncomplete reports whether the history went back to before Begins: then the line may be
 // shorter than it was, and Apart does not know all.
-func (l Line) Lost() bool { return l.lost }
+func (l UndoHistory) IsIncomplete() bool { return l.lost }
 
-// Apart are the moves that only one of two revisions stands on, the present one and
+// MovesBetween are the moves that only one of two revisions stands on, the present one and
 // another: what going there takes back or makes again. Of what lies behind the last
 // migration nothing is known.
-func (l Line) Apart(revision int64) []Move {
+func (l UndoHistory) MovesBetween(revision int64) []Move {
 	var out []Move
-	here, there := l.done.all(), l.at[revision].all()
+	here, there := l.done.listMoves(), l.at[revision].listMoves()
 	for _, m := range here {
 		if !slices.Contains(there, m) {
 			out = append(out, *m)
@@ -156,7 +156,7 @@ func (l *link) first() (Move, bool) {
 	return *l.move, true
 }
 
-func (l *link) all() []*Move {
+func (l *link) listMoves() []*Move {
 	var out []*Move
 	for ; l != nil; l = l.under {
 		out = append(out, l.move)

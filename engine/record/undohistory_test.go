@@ -42,9 +42,9 @@ func (h *history) at(revision int64) *record.Instance {
 	return nil
 }
 
-func (h *history) line() record.Line {
+func (h *history) line() record.UndoHistory {
 	h.tb.Helper()
-	l, err := record.ReadLine(h.seq())
+	l, err := record.ReadUndoHistory(h.seq())
 	if err != nil {
 		h.tb.Fatalf("read the line: %v", err)
 	}
@@ -97,8 +97,8 @@ func TestLine(t *testing.T) {
 				s(h)
 			}
 			line := h.line()
-			last, _ := line.Last()
-			undone, _ := line.Undone()
+			last, _ := line.LastMove()
+			undone, _ := line.LastUndone()
 			if last.Before != tt.undo || undone.Event.Revision != tt.redo {
 				t.Errorf("undo restores %d, redo %d; want %d, %d", last.Before, undone.Event.Revision, tt.undo, tt.redo)
 			}
@@ -119,7 +119,7 @@ func TestLineTellsWhatLiesBetween(t *testing.T) {
 		4: {"four", "three"}, 5: {"four"}, 6: nil,
 	} {
 		var got []string
-		for _, m := range h.line().Apart(revision) {
+		for _, m := range h.line().MovesBetween(revision) {
 			got = append(got, m.Event.Action)
 		}
 		if !slices.Equal(got, want) {
@@ -127,8 +127,8 @@ func TestLineTellsWhatLiesBetween(t *testing.T) {
 		}
 	}
 	h.seal(migrated("e"), nil) // 7
-	if l := h.line(); l.Migrated() != 7 || l.Begins() != 1 {
-		t.Errorf("migrated at %d, begins at %d; want 7 and 1", l.Migrated(), l.Begins())
+	if l := h.line(); l.MigratedAt() != 7 || l.FirstRevision() != 1 {
+		t.Errorf("migrated at %d, begins at %d; want 7 and 1", l.MigratedAt(), l.FirstRevision())
 	}
 }
 
@@ -138,19 +138,19 @@ func TestLineOfTheRest(t *testing.T) {
 	h.seal(started(`{}`), nil)              // 1
 	h.seal(advanced("one", "b", `{}`), nil) // 2
 	h.seal(advanced("two", "c", `{}`), nil) // 3
-	l, err := record.ReadLine(each(h.events[2:]))
+	l, err := record.ReadUndoHistory(each(h.events[2:]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last, ok := l.Last(); !ok || last.Before != 2 || l.Begins() != 2 {
-		t.Errorf("last restores %d, begins at %d; want 2 and 2", last.Before, l.Begins())
+	if last, ok := l.LastMove(); !ok || last.Before != 2 || l.FirstRevision() != 2 {
+		t.Errorf("last restores %d, begins at %d; want 2 and 2", last.Before, l.FirstRevision())
 	}
 }
 
 func TestReadLineFails(t *testing.T) {
 	boom := errors.New("boom")
 	var failing iter.Seq2[record.Event, error] = func(yield func(record.Event, error) bool) { yield(record.Event{}, boom) }
-	if _, err := record.ReadLine(failing); !errors.Is(err, boom) {
+	if _, err := record.ReadUndoHistory(failing); !errors.Is(err, boom) {
 		t.Errorf("got %v, want boom", err)
 	}
 }
@@ -176,8 +176,8 @@ func TestLineIsTwoStacks(t *testing.T) {
 		ops := rapid.SliceOfN(rapid.SampledFrom([]string{"move", "move", "undo", "undo", "redo", "rollback", "refuse", "migrate"}), 1, 40).Draw(t, "ops")
 		for i, op := range ops {
 			line := h.line()
-			last, canUndo := line.Last()
-			undone, canRedo := line.Undone()
+			last, canUndo := line.LastMove()
+			undone, canRedo := line.LastUndone()
 			if canUndo != (len(m.undo) > 0) || canRedo != (len(m.redo) > 0) {
 				t.Fatalf("before %s %d: undo %v, redo %v; the model has %d and %d", op, i, canUndo, canRedo, len(m.undo), len(m.redo))
 			}
@@ -233,15 +233,15 @@ func TestLineOfTheNewest(t *testing.T) {
 			case "move":
 				h.seal(advanced(fmt.Sprint("go-", i), "b", `{}`), nil)
 			case "undo":
-				if last, ok := line.Last(); ok {
+				if last, ok := line.LastMove(); ok {
 					h.back(record.Undone, last.Before)
 				}
 			case "redo":
-				if undone, ok := line.Undone(); ok {
+				if undone, ok := line.LastUndone(); ok {
 					h.back(record.Redone, undone.Event.Revision)
 				}
 			case "rollback":
-				if r := rapid.Int64Range(1, h.last().Revision).Draw(t, "revision"); r >= line.Migrated() {
+				if r := rapid.Int64Range(1, h.last().Revision).Draw(t, "revision"); r >= line.MigratedAt() {
 					h.back(record.RolledBack, r)
 				}
 			case "refuse":
@@ -254,7 +254,7 @@ func TestLineOfTheNewest(t *testing.T) {
 		}
 		whole := h.line()
 		from := rapid.IntRange(0, len(h.events)-1).Draw(t, "from")
-		newest, err := record.ReadLine(each(h.events[from:]))
+		newest, err := record.ReadUndoHistory(each(h.events[from:]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,17 +263,17 @@ func TestLineOfTheNewest(t *testing.T) {
 				t.Fatalf("%s: %s of the newest, %s of all", what, got.Event.Action, want.Event.Action)
 			}
 		}
-		got, ok := newest.Last()
-		want, _ := whole.Last()
+		got, ok := newest.LastMove()
+		want, _ := whole.LastMove()
 		same("the last move", got, want, ok)
-		got, ok = newest.Undone()
-		want, _ = whole.Undone()
+		got, ok = newest.LastUndone()
+		want, _ = whole.LastUndone()
 		same("the last undone move", got, want, ok)
-		if newest.Lost() || newest.Migrated() > 0 {
+		if newest.IsIncomplete() || newest.MigratedAt() > 0 {
 			return
 		}
-		for r := newest.Begins(); r > 0 && r <= h.last().Revision; r++ {
-			if got, want := actions(newest.Apart(r)), actions(whole.Apart(r)); !slices.Equal(got, want) {
+		for r := newest.FirstRevision(); r > 0 && r <= h.last().Revision; r++ {
+			if got, want := actions(newest.MovesBetween(r)), actions(whole.MovesBetween(r)); !slices.Equal(got, want) {
 				t.Fatalf("apart from %d: %v of the newest, %v of all", r, got, want)
 			}
 		}
@@ -297,7 +297,7 @@ func TestLineHoldsLittle(t *testing.T) {
 	e.Decision.Reasoning = "at length"
 	e.Decision.Evidence = []judge.Evidence{{Name: "n", Source: "s", Failure: judge.FailureArgument, Arguments: []byte(`"fetched"`)}}
 	h.seal(e, nil)
-	m, _ := h.line().Last()
+	m, _ := h.line().LastMove()
 	want := []judge.Evidence{{Name: "n", Source: "s", Failure: judge.FailureArgument}}
 	if m.Event.Patch != nil || m.Event.Decision.Reasoning != "" || !reflect.DeepEqual(m.Event.Decision.Evidence, want) || len(m.Event.Body()) != 0 {
 		t.Errorf("got %+v, %+v", m.Event, m.Event.Decision)
