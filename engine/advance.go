@@ -9,6 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Advance asks for an action. When the judge approves, the instance moves; when
@@ -19,21 +20,22 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	if err := authorize(p, RightAdvance); err != nil {
 		return AdvanceResult{}, err
 	}
-	if err := e.checkAdvance(&req); err != nil {
+	ask, err := e.checkAdvance(req)
+	if err != nil {
 		return AdvanceResult{}, err
 	}
 	scope, err := e.newKey(p, RightAdvance, req.ID, req.Key, func() []string {
-		return []string{req.Action, string(req.data.Canonical()), revisionText(req.ExpectedRevision)}
+		return []string{req.Action, string(ask.data.Canonical()), revisionText(req.ExpectedRevision)}
 	})
 	if err != nil {
 		return AdvanceResult{}, err
 	}
 	return once(ctx, e, p, scope,
 		func(ctx context.Context, ev record.Event) (AdvanceResult, error) { return e.replayAdvance(ctx, p, ev) },
-		func(ctx context.Context) (AdvanceResult, error) { return e.advance(ctx, p, req, scope) })
+		func(ctx context.Context) (AdvanceResult, error) { return e.advance(ctx, p, ask, scope) })
 }
 
-func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) advance(ctx context.Context, p Principal, req actionRequest, key *record.Key) (AdvanceResult, error) {
 	j, done, err := e.judgeAction(ctx, p, req, false)
 	if err != nil {
 		return AdvanceResult{}, err
@@ -49,7 +51,7 @@ func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, k
 }
 
 // settle records a judgement that makes the move or refuses it.
-func (e *Engine) settle(ctx context.Context, p Principal, j judgement, req AdvanceRequest, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) settle(ctx context.Context, p Principal, j judgement, req actionRequest, key *record.Key) (AdvanceResult, error) {
 	kind := record.Refused
 	if j.verdict.Applied {
 		kind = record.Advanced
@@ -84,10 +86,11 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 		return ValidateResult{}, err
 	}
 	req.Key = ""
-	if err := e.checkAdvance(&req); err != nil {
+	ask, err := e.checkAdvance(req)
+	if err != nil {
 		return ValidateResult{}, err
 	}
-	j, done, err := e.judgeAction(ctx, p, req, true)
+	j, done, err := e.judgeAction(ctx, p, ask, true)
 	if err != nil {
 		return ValidateResult{}, err
 	}
@@ -102,18 +105,22 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 	}, nil
 }
 
+// actionRequest is an AdvanceRequest whose data was read.
+type actionRequest struct {
+	AdvanceRequest
+	data document.JSON
+}
+
 // checkAdvance looks at the request alone.
-func (e *Engine) checkAdvance(req *AdvanceRequest) error {
+func (e *Engine) checkAdvance(req AdvanceRequest) (actionRequest, error) {
 	if req.ID == "" {
-		return missing("id", "The id that start returned.")
+		return actionRequest{}, missing("id", "The id that start returned.")
 	}
 	if req.Action == "" {
-		return missing("action", "One of the instance's nextActions.")
+		return actionRequest{}, missing("action", "One of the instance's nextActions.")
 	}
-	var err error
-	req.data, err = e.readDocument("data", req.Data, e.cfg.Limits.Data)
-	req.Data = req.data.Raw()
-	return err
+	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	return actionRequest{req, data}, err
 }
 
 // judgement is what came of asking the judge.
@@ -129,7 +136,7 @@ type judgement struct {
 // judgeAction loads the instance, builds the case and asks the judge. It is the
 // same way for Advance and Validate. done must be called when the decision is
 // recorded, or will not be; it is nil with an error.
-func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceRequest, precheck bool) (j judgement, done func(), err error) {
+func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest, precheck bool) (j judgement, done func(), err error) {
 	inst, l, err := e.instance(ctx, p, req.ID)
 	if err != nil {
 		return judgement{}, nil, err
@@ -175,7 +182,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 
 // question is the case of an action that p asks for; in holds what the instance does
 // not say.
-func (e *Engine) question(inst record.Instance, l loaded, p Principal, req AdvanceRequest, in workflow.CaseInput) (judge.Case, error) {
+func (e *Engine) question(inst record.Instance, l loaded, p Principal, req actionRequest, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
 	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, ended(inst), inst.Facts
 	in.Action, in.Data, in.Read, in.Context = req.Action, req.Data, req.data, inst.Context

@@ -8,7 +8,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Role is what a principal may do. Authorisation is the engine's, once, for
@@ -165,7 +164,6 @@ type AdvanceRequest struct {
 	ID     string
 	Action string
 	Data   json.RawMessage // a JSON object; nil is {}
-	data   document.JSON   // Data, once it was read
 	// ExpectedRevision, when not nil, must be the instance's revision.
 	ExpectedRevision *int64
 	Key              string

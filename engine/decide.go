@@ -25,7 +25,6 @@ type DecideRequest struct {
 	State, Action string
 	// Data is the action's, Context the accumulated one: JSON objects, nil is {}.
 	Data, Context json.RawMessage
-	data          document.JSON // Data, once it was read
 	// Key, when given, lets a model's answer to exactly this be used again.
 	Key string
 }
@@ -59,7 +58,8 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	if err := authorize(p, RightDecide); err != nil {
 		return DecideResult{}, err
 	}
-	if err := e.checkDecide(&req); err != nil {
+	data, err := e.checkDecide(&req)
+	if err != nil {
 		return DecideResult{}, err
 	}
 	l, err := e.decided(ctx, p, req)
@@ -69,7 +69,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	if _, ok := l.def.States[req.State]; !ok {
 		return DecideResult{}, unknownState("/state", req.State, l.def)
 	}
-	c, err := e.statelessCase(ctx, p, l, req)
+	c, err := e.statelessCase(ctx, p, l, req, data)
 	if err != nil {
 		return DecideResult{}, err
 	}
@@ -92,29 +92,29 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	}, nil
 }
 
-// checkDecide looks at the request alone.
-func (e *Engine) checkDecide(req *DecideRequest) error {
+// checkDecide looks at the request alone, and returns its data.
+func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	switch {
 	case (req.Workflow == "") == (len(req.Definition) == 0):
-		return &Error{Code: CodeInvalidArgument, Path: "/workflow", Message: "Give either a workflow's name or a definition.", Hint: "workflow names one that is stored; definition is one that comes with the request."}
+		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/workflow", Message: "Give either a workflow's name or a definition.", Hint: "workflow names one that is stored; definition is one that comes with the request."}
 	case len(req.Definition) > 0 && req.Version != 0:
-		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A definition that comes with the request has no version.", Hint: "Leave the version out."}
+		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A definition that comes with the request has no version.", Hint: "Leave the version out."}
 	case req.Version < 0:
-		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
+		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
 	case req.State == "":
-		return missing("state", "The state that the action would be performed in.")
+		return document.JSON{}, missing("state", "The state that the action would be performed in.")
 	case req.Action == "":
-		return missing("action", "An action of that state.")
+		return document.JSON{}, missing("action", "An action of that state.")
 	case len(req.Key) > e.cfg.Limits.Key:
-		return tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key))
+		return document.JSON{}, tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key))
 	}
-	var err error
-	if req.data, err = e.readDocument("data", req.Data, e.cfg.Limits.Data); err != nil {
-		return err
+	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	if err != nil {
+		return document.JSON{}, err
 	}
 	context, err := e.readDocument("context", req.Context, e.cfg.Limits.Context)
-	req.Data, req.Context = req.data.Raw(), context.Raw()
-	return err
+	req.Context = context.Raw()
+	return data, err
 }
 
 // decided is the definition that is asked about.
@@ -143,7 +143,7 @@ func (e *Engine) decided(ctx context.Context, p Principal, req DecideRequest) (l
 
 // statelessCase is the case of an action without a history. What only a history can
 // show is taken as given, and told in NotChecked.
-func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req DecideRequest) (judge.Case, error) {
+func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req DecideRequest, data document.JSON) (judge.Case, error) {
 	var overlays []workflow.Overlay
 	var hash string
 	if l.stored.Version != 0 {
@@ -161,7 +161,7 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req D
 		State: req.State, Status: record.Running, Context: req.Context, Owner: p.ID,
 		Facts: workflow.Facts{Visited: l.def.StateNames},
 	}
-	c, err := e.question(inst, l, p, AdvanceRequest{Action: req.Action, data: req.data},
+	c, err := e.question(inst, l, p, actionRequest{AdvanceRequest{Action: req.Action}, data},
 		workflow.CaseInput{Precheck: true, Overlays: overlays, JudgeConfigHash: hash, CallersContext: claimsContext(p)})
 	c.KeyDigests = true
 	e.bind(&c, "decide:"+p.ID) // another key is no other question

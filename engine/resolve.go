@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ResolveRequest decides a review.
@@ -175,7 +176,7 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	ask := AdvanceRequest{ID: inst.ID, Action: row.Action, Data: row.Data}
+	ask := actionRequest{AdvanceRequest{ID: inst.ID, Action: row.Action, Data: row.Data}, document.Known(row.Data)}
 	c, err := e.question(inst, l, requester, ask, workflow.CaseInput{Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
 		return ResolveResult{}, err

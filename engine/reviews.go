@@ -72,7 +72,7 @@ func binding(inst record.Instance, who, action string, data json.RawMessage, evi
 // parkedAlready finds the review of a request whose move waits for a person already: the
 // same data get the same review, without judging again. It returns the instance as it is
 // then: a review that nobody decided in time ends here.
-func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, req AdvanceRequest) (record.Instance, *store.Review, error) {
+func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, req actionRequest) (record.Instance, *store.Review, error) {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == req.Action })
 	if at < 0 {
 		return inst, nil, nil
@@ -89,7 +89,7 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 		}
 		inst, _, err = e.instance(ctx, p, inst.ID)
 		return inst, nil, err
-	case row.Principal != p.ID || canonical(row.Data) != canonical(req.Data):
+	case row.Principal != p.ID || canonical(row.Data) != string(req.data.Canonical()):
 		return inst, nil, nil // other data supersede it
 	}
 	return inst, &row, nil
@@ -116,7 +116,7 @@ func (e *Engine) opening(ctx context.Context, instance string, seq int64) (recor
 
 // park lets an escalated move wait for a person, unless too much of what this
 // principal asked for waits already: then it is refused.
-func (e *Engine) park(ctx context.Context, p Principal, j judgement, req AdvanceRequest, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) park(ctx context.Context, p Principal, j judgement, req actionRequest, key *record.Key) (AdvanceResult, error) {
 	release, _ := e.parking.acquire(ctx.Done(), p.ID) // so that the count holds until it is written
 	if release == nil {
 		return AdvanceResult{}, judgeError(ctx.Err())
@@ -167,16 +167,16 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 }
 
 // row is the review of a judgement, as it is stored.
-func (e *Engine) row(p Principal, j judgement, req AdvanceRequest) store.Review {
+func (e *Engine) row(p Principal, j judgement, req actionRequest) store.Review {
 	s := j.loaded.def.Review(j.inst.State, req.Action)
-	scope, question := binding(j.inst, p.ID, req.Action, req.Data, j.verdict.Evidence)
+	scope, question := binding(j.inst, p.ID, req.Action, req.data.Raw(), j.verdict.Evidence)
 	row := store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
 		Instance: j.inst.ID, Workflow: j.inst.Workflow, Version: j.inst.Version, DefinitionHash: j.inst.DefinitionHash,
 		Principal: p.ID, Role: string(p.Role), Action: req.Action, From: j.inst.State, Target: j.verdict.Target,
 		Digest:   e.cfg.Digester.DigestIn(scope, question),
 		Priority: record.Priority(s.Priority), ParkedAt: j.question.Now, OnExpire: s.OnExpire,
-		Data: req.Data, Evidence: j.verdict.Evidence,
+		Data: req.data.Raw(), Evidence: j.verdict.Evidence,
 	}
 	if s.ExpiresAfter > 0 {
 		row.ExpiresAt = j.question.Now.Add(s.ExpiresAfter)

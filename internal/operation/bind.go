@@ -38,7 +38,8 @@ func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
 		return map[string]json.RawMessage{}, nil
 	}
-	if err := document.CheckJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth}); err != nil {
+	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Spaced: true})
+	if err != nil {
 		e := &engine.Error{
 			Code: engine.CodeInvalidData, Err: err, Message: fmt.Sprintf("The %s not acceptable JSON: %s.", what, err),
 			Hint: "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps; quote larger ones.",
@@ -49,9 +50,12 @@ func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
 		}
 		return nil, e
 	}
-	var members map[string]json.RawMessage
-	if raw[0] != '{' || json.Unmarshal(raw, &members) != nil {
+	if v.Kind() != document.Object {
 		return nil, Wrong("", fmt.Sprintf("The %s %s, and must be an object.", what, typeOf(raw)), "Send them by name.")
+	}
+	members := make(map[string]json.RawMessage, v.Len())
+	for name, value := range v.Members() {
+		members[name.Text()] = value.Raw()
 	}
 	return members, nil
 }
@@ -274,7 +278,7 @@ func missing(noun Noun, name, help string) error {
 func Wrong(name, message, hint string) error {
 	at := ""
 	if name != "" {
-		at = "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+		at = string(document.PointerOf(name))
 	}
 	return &engine.Error{Code: engine.CodeInvalidArgument, Path: at, Message: message, Hint: hint}
 }

@@ -13,9 +13,11 @@
 //   - [Parse] reads a JSON or YAML document into a tree of [Node].
 //   - [NewObject] reads such a tree key by key and collects every mistake,
 //     unknown keys with the nearest known one included.
-//   - [CheckJSON] only checks JSON, in one pass and almost without allocating:
-//     it runs on everything that agents send.
+//   - [ReadJSON] reads JSON once: members, elements, pointers, comparison and the
+//     canonical form work on the [JSON] that it returns. [CheckJSON] only checks.
+//   - [Builder] writes JSON that need not be read again.
 //   - [Canonical] writes JSON in the one form of RFC 8785, for hashing.
+//   - [Pointer] is a JSON pointer (RFC 6901).
 //   - [Suggest] finds the word that somebody probably meant.
 //
 // It must never repair, guess or drop anything, never put a value of the
@@ -59,6 +61,8 @@ type Limits struct {
 	// Lax takes all that encoding/json takes, and valid UTF-8 only: keys that stand twice,
 	// any number, NUL, and half of a surrogate pair, which reads as U+FFFD.
 	Lax bool
+	// Spaced keeps the white space between tokens in what ReadJSON returns.
+	Spaced bool
 	// Depth is how many objects and arrays may lie inside one another; a scalar
 	// has depth 0, {} has 1.
 	Depth int

@@ -58,12 +58,12 @@ type tape struct {
 }
 
 // ReadJSON reads one JSON value under the rules of the package. The text of what it
-// returns is compact, with the digits of numbers, the escapes of strings and the order
+// returns is compact (but for Limits.Spaced), with the digits of numbers, the escapes of strings and the order
 // of keys kept; it may share memory with raw. The error is an *Issue.
 func ReadJSON(raw []byte, limits Limits) (JSON, error) {
 	var v JSON
 	issue := readCells(raw, limits, func(r *reader) {
-		if r.spaced {
+		if r.spaced && !limits.Spaced {
 			b := Builder{tape: tape{make([]byte, 0, len(raw)), make([]cell, 0, len(r.cells))}}
 			b.compact(JSON{tape: &r.tape})
 			v = b.JSON()

@@ -338,26 +338,9 @@ func coreNumber(s string) bool {
 	}
 	// The rest differs from JSON's grammar only by a plus sign, leading zeros and
 	// a missing digit on one side of the point.
-	b := []byte(unsigned)
-	whole := digits(b, 0)
-	end := whole
-	if end < len(b) && b[end] == '.' {
-		end = digits(b, end+1)
-		if end == whole+1 && whole == 0 {
-			return false
-		}
-	}
-	if end == 0 {
+	if strings.Trim(unsigned, "0123456789.eE+-") != "" {
 		return false
 	}
-	if end < len(b) && b[end]|0x20 == 'e' {
-		first := end + 1
-		if first < len(b) && (b[first] == '+' || b[first] == '-') {
-			first++
-		}
-		if end = digits(b, first); end == first {
-			return false
-		}
-	}
-	return end == len(b)
+	_, err := strconv.ParseFloat(unsigned, 64)
+	return err == nil || errors.Is(err, strconv.ErrRange)
 }
