@@ -27,14 +27,14 @@ func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 	if a.Number == 1 && s.cutSince(a.Seen) {
 		return fmt.Errorf("%w: the beginning of a history was removed meanwhile", store.ErrConflict)
 	}
-	s.anchors = append(s.anchors, apart(a))
+	s.anchors = append(s.anchors, cloneAnchor(a))
 	return nil
 }
 
 // cutSince reports whether the beginning of a history was removed above a position.
 func (s *Store) cutSince(position int64) bool {
 	for _, p := range s.order[min(max(position, 0), int64(len(s.order))):] {
-		if e, _, there := s.placed(p); there && e.Kind == record.Truncated {
+		if e, _, there := s.eventAtLocked(p); there && e.Kind == record.Truncated {
 			return true
 		}
 	}
@@ -52,7 +52,7 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 		all := s.anchors[:len(s.anchors):len(s.anchors)] // only ever appended to
 		unlock()
 		for _, a := range all {
-			if a.Number > after && !yield(apart(a), nil) {
+			if a.Number > after && !yield(cloneAnchor(a), nil) {
 				return
 			}
 		}
@@ -69,11 +69,11 @@ func (s *Store) LastAnchor(ctx context.Context) (store.Anchor, error) {
 	if len(s.anchors) == 0 {
 		return store.Anchor{}, fmt.Errorf("%w: no anchor", store.ErrNotFound)
 	}
-	return apart(s.anchors[len(s.anchors)-1]), nil
+	return cloneAnchor(s.anchors[len(s.anchors)-1]), nil
 }
 
-// apart is an anchor that shares no memory with a.
-func apart(a store.Anchor) store.Anchor {
+// cloneAnchor is an anchor that shares no memory with a.
+func cloneAnchor(a store.Anchor) store.Anchor {
 	a.At, a.Heads, a.Seen = a.At.UTC(), bytes.Clone(a.Heads), 0
 	return a
 }

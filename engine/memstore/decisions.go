@@ -37,7 +37,7 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 				yield(store.DecisionHit{}, err)
 				return
 			}
-			if e, of, there := s.ordered(all[i]); there && matches(e, of.Owner) {
+			if e, of, there := s.eventAt(all[i]); there && matches(e, of.Owner) {
 				copied, err := copyEvent(e)
 				if !yield(store.DecisionHit{Position: at, Event: copied}, err) || err != nil {
 					return
@@ -60,15 +60,15 @@ type place struct {
 	seq      int64
 }
 
-// ordered returns an event with the owner of its instance, and whether it is still there.
-func (s *Store) ordered(p place) (e record.Event, of record.Instance, there bool) {
+// eventAt returns an event with the owner of its instance, and whether it is still there.
+func (s *Store) eventAt(p place) (e record.Event, of record.Instance, there bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.placed(p)
+	return s.eventAtLocked(p)
 }
 
-// placed is ordered for who holds the lock.
-func (s *Store) placed(p place) (e record.Event, of record.Instance, there bool) {
+// eventAtLocked is ordered for who holds the lock.
+func (s *Store) eventAtLocked(p place) (e record.Event, of record.Instance, there bool) {
 	h := s.instances[p.instance]
 	if h == nil || len(h.events) == 0 {
 		return record.Event{}, record.Instance{}, false

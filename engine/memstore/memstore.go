@@ -355,7 +355,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 		}
 		var all []record.Instance // what is kept is never written again
 		for _, h := range s.instances {
-			if (q.BeforeID == "" || h.now.ID < q.BeforeID) && matches(h.now, q) {
+			if (q.BeforeID == "" || h.now.ID < q.BeforeID) && matchesInstance(h.now, q) {
 				all = append(all, h.now)
 			}
 		}
@@ -376,7 +376,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	}
 }
 
-func matches(i record.Instance, q store.InstanceQuery) bool {
+func matchesInstance(i record.Instance, q store.InstanceQuery) bool {
 	return (q.Workflow == "" || i.Workflow == q.Workflow) && (q.State == "" || i.State == q.State) &&
 		(q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner)
 }

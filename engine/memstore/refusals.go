@@ -17,13 +17,13 @@ func (s *Store) learn(l *store.Lesson) {
 		return
 	}
 	if l.Cleared {
-		s.forget(func(kept store.Lesson) bool {
+		s.dropRefusals(func(kept store.Lesson) bool {
 			return kept.Guard == l.Guard || kept.Guard == "" && l.Bound != "" && kept.Identity == l.Bound
 		})
 	}
 	if l.Refused {
 		oldest := l.At.Add(-store.MaxRefusalAge)
-		s.forget(func(kept store.Lesson) bool { return kept.At.Before(oldest) })
+		s.dropRefusals(func(kept store.Lesson) bool { return kept.At.Before(oldest) })
 		kept := *l
 		kept.Opinion = bytes.Clone(l.Opinion)
 		s.refusals = append(s.refusals, kept)
@@ -34,8 +34,8 @@ func (s *Store) learn(l *store.Lesson) {
 	}
 }
 
-// forget drops refusals.
-func (s *Store) forget(which func(store.Lesson) bool) {
+// dropRefusals drops refusals.
+func (s *Store) dropRefusals(which func(store.Lesson) bool) {
 	s.refusals = slices.DeleteFunc(s.refusals, which)
 }
 
@@ -90,7 +90,7 @@ func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (int, e
 	defer unlock()
 	is := func(want, got string) bool { return want == "" || want == got }
 	n := 0
-	s.forget(func(l store.Lesson) bool {
+	s.dropRefusals(func(l store.Lesson) bool {
 		selected := is(q.Principal, l.Principal) && is(q.Workflow, l.Workflow) && is(q.Action, l.Action)
 		if selected && l.Guard != "" {
 			n++

@@ -30,7 +30,7 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 				yield(store.PlacedEvent{}, err)
 				return
 			}
-			e, of, there := s.ordered(all[i])
+			e, of, there := s.eventAt(all[i])
 			if !there || q.Instance != "" && e.Instance != q.Instance || q.Workflow != "" && e.Workflow != q.Workflow || q.Owner != "" && of.Owner != q.Owner {
 				continue
 			}

@@ -20,11 +20,11 @@ func (s *Store) Truncate(ctx context.Context, c store.Commit, upTo int64, floor 
 		return fmt.Errorf("%w: events up to %d are to go, the floor is event %d", record.ErrIllegalStep, upTo, floor.Seq)
 	}
 	floor = floor.Clone()
-	return s.commit(ctx, c, func(h *history) { s.cut(h, floor) })
+	return s.commit(ctx, c, func(h *history) { s.truncate(h, floor) })
 }
 
-// cut makes new lists: iterators may still go along the old ones.
-func (s *Store) cut(h *history, floor record.Instance) {
+// truncate makes new lists: iterators may still go along the old ones.
+func (s *Store) truncate(h *history, floor record.Instance) {
 	at := slices.IndexFunc(h.events, func(e record.Event) bool { return e.Seq > floor.Seq })
 	for _, e := range h.events[:at] {
 		if e.Key != nil {

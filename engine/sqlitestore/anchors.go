@@ -42,7 +42,7 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 		for {
 			var page []store.Anchor
 			err := s.read(ctx, "anchors", func(ctx context.Context) (err error) {
-				page, err = collect(ctx, s.pool(ctx), scanAnchor, query, after)
+				page, err = queryAll(ctx, s.poolFor(ctx), scanAnchor, query, after)
 				return err
 			})
 			if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 func (s *Store) LastAnchor(ctx context.Context) (a store.Anchor, err error) {
 	const query = `SELECT ` + anchorColumns + ` FROM anchors ORDER BY number DESC LIMIT 1`
 	err = s.read(ctx, "the last anchor", func(ctx context.Context) (err error) {
-		a, err = scanAnchor(s.pool(ctx).QueryRowContext(ctx, query))
+		a, err = scanAnchor(s.poolFor(ctx).QueryRowContext(ctx, query))
 		return err
 	})
 	return a, err
@@ -70,7 +70,7 @@ func (s *Store) LastAnchor(ctx context.Context) (a store.Anchor, err error) {
 // LastPosition implements store.Anchorer.
 func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	err = s.read(ctx, "the last position", func(ctx context.Context) error {
-		return s.pool(ctx).QueryRowContext(ctx, `SELECT coalesce(max(pos), 0) FROM events`).Scan(&n)
+		return s.poolFor(ctx).QueryRowContext(ctx, `SELECT coalesce(max(pos), 0) FROM events`).Scan(&n)
 	})
 	return n, err
 }
@@ -119,7 +119,7 @@ func (s *Store) headsAbove(ctx context.Context, above int64) iter.Seq2[record.He
 
 func (s *Store) heads(ctx context.Context, query string, args ...any) (all []record.Head, err error) {
 	err = s.read(ctx, "where instances stand", func(ctx context.Context) (err error) {
-		all, err = collect(ctx, s.pool(ctx), scanHead, query, args...)
+		all, err = queryAll(ctx, s.poolFor(ctx), scanHead, query, args...)
 		return err
 	})
 	return all, err

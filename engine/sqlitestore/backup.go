@@ -51,7 +51,7 @@ func copyStore(ctx context.Context, from, to string, replace bool) (c Contents, 
 	if err := checkFiles(from); err != nil {
 		return Contents{}, err
 	}
-	if err := free(from, to, replace); err != nil {
+	if err := checkTarget(from, to, replace); err != nil {
 		return Contents{}, err
 	}
 	part := to + ".part-" + rand.Text()[:8]
@@ -63,14 +63,14 @@ func copyStore(ctx context.Context, from, to string, replace bool) (c Contents, 
 	if err := vacuumInto(ctx, from, part); err != nil {
 		return Contents{}, err
 	}
-	if c, err = inspect(ctx, part); err != nil {
+	if c, err = inspectFile(ctx, part); err != nil {
 		return Contents{}, fmt.Errorf("the copy is no good: %w", err)
 	}
-	return c, publish(part, to, replace)
+	return c, publishFile(part, to, replace)
 }
 
-// free refuses targets that cannot be meant.
-func free(from, to string, replace bool) error {
+// checkTarget refuses targets that cannot be meant.
+func checkTarget(from, to string, replace bool) error {
 	source, err := os.Stat(from)
 	if err != nil {
 		return err
@@ -131,9 +131,9 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// publish gives a finished file its name, durably. Without replace, a file that has
+// publishFile gives a finished file its name, durably. Without replace, a file that has
 // appeared meanwhile is not written over.
-func publish(part, to string, replace bool) error {
+func publishFile(part, to string, replace bool) error {
 	if !replace {
 		switch err := os.Link(part, to); {
 		case err == nil:

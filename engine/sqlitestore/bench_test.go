@@ -51,8 +51,8 @@ func grouped(tb testing.TB, path string, _ load) contender {
 	return contender{"grouped", s, s.Commit}
 }
 
-// every commits in groups and folds the log in the background after so many pages.
-func every(pages int) opener {
+// scanAll commits in groups and folds the log in the background after so many pages.
+func scanAll(pages int) opener {
 	return func(tb testing.TB, path string, _ load) contender {
 		tb.Helper()
 		return checkpointed(tb, path, fmt.Sprint("background ", pages), pages, 0)

@@ -183,7 +183,7 @@ func TestBenchCheckpoints(t *testing.T) {
 	if !*benchCheckpoints {
 		t.Skip("a measurement: go test -run TestBenchCheckpoints -store.checkpoints -v")
 	}
-	ways := []opener{auto(4000), every(1000), every(2000), every(4000), every(16000)}
+	ways := []opener{auto(4000), scanAll(1000), scanAll(2000), scanAll(4000), scanAll(16000)}
 	out := &rows{}
 	for _, writers := range []int{8, 64} {
 		l := load{writers: writers, context: kilobyte, instances: 32, windows: 7, window: time.Second}

@@ -151,7 +151,7 @@ func newCheckpointer(cfg Config) (*checkpointer, error) {
 func (c *checkpointer) run() {
 	defer close(c.stopped)
 	for range c.due {
-		if err := c.fold(); err != nil && !isBusy(err) && !c.warned {
+		if err := c.foldLog(); err != nil && !isBusy(err) && !c.warned {
 			c.warned = true // what is acknowledged is in the log: slower, not lost
 			c.log.Warn("the write-ahead log could not be folded into the store", "error", classify(err))
 		}
@@ -173,20 +173,20 @@ func (c *checkpointer) wake() {
 	}
 }
 
-// fold copies what there is, and once more what came meanwhile, so that little is
+// foldLog copies what there is, and once more what came meanwhile, so that little is
 // left to the writer. How much that is cannot be told here: a checkpoint knows the
 // log as it was when it began.
-func (c *checkpointer) fold() error {
+func (c *checkpointer) foldLog() error {
 	c.working.Lock()
 	defer c.working.Unlock()
 	pages, folded := 0, 0
 	for range 2 {
 		var err error
-		if pages, folded, err = checkpoint(c.db, "PASSIVE"); err != nil {
+		if pages, folded, err = runCheckpoint(c.db, "PASSIVE"); err != nil {
 			return err
 		}
 	}
-	if c.huge(pages, folded) {
+	if c.isHuge(pages, folded) {
 		// A long reader let it grow and is gone. To cut the file takes the lock of writing:
 		// against a writer who never rests it would not be had from here.
 		c.cut.Store(true)
@@ -196,21 +196,21 @@ func (c *checkpointer) fold() error {
 	return nil
 }
 
-// huge reports whether a log is one to cut: a long one, of which all is folded.
-func (c *checkpointer) huge(pages, folded int) bool {
+// isHuge reports whether a log is one to cut: a long one, of which all is folded.
+func (c *checkpointer) isHuge(pages, folded int) bool {
 	return pages > hugeLog*c.every && pages == folded
 }
 
-// left reports whether something was left to the writer.
-func (c *checkpointer) left() bool { return c.cut.Load() || c.rest.Load() }
+// hasRest reports whether something was left to the writer.
+func (c *checkpointer) hasRest() bool { return c.cut.Load() || c.rest.Load() }
 
 // querier is what *sql.DB and *sql.Conn have in common.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// checkpoint returns how many pages the log has and how many of them are folded.
-func checkpoint(on querier, mode string) (pages, folded int, err error) {
+// runCheckpoint returns how many pages the log has and how many of them are folded.
+func runCheckpoint(on querier, mode string) (pages, folded int, err error) {
 	var busy int
 	err = on.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint("+mode+")").Scan(&busy, &pages, &folded)
 	if err != nil || pages < 0 { // negative: another one is at it

@@ -27,16 +27,16 @@ const (
 	indexAgain = 10 * time.Second
 )
 
-// index brings the index towards the events that are there now, all but the newest few,
+// updateIndex brings the index towards the events that are there now, all but the newest few,
 // for a bounded time, and returns the position that it has reached. Where nothing can be
 // written it stays where it is, and the search looks through more.
-func (s *Store) index(ctx context.Context) (reached int64, err error) {
+func (s *Store) updateIndex(ctx context.Context) (reached int64, err error) {
 	newest, until := int64(-1), time.Time{}
 	for {
 		var last int64
 		err := s.read(ctx, "the index of decisions", func(ctx context.Context) error {
 			const query = `SELECT pos, (SELECT coalesce(max(pos), 0) FROM events) FROM decision_index`
-			return s.pool(ctx).QueryRowContext(ctx, query).Scan(&reached, &last)
+			return s.poolFor(ctx).QueryRowContext(ctx, query).Scan(&reached, &last)
 		})
 		if err != nil {
 			return 0, err
@@ -70,7 +70,7 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) error {
 	err := s.read(ctx, "events that are not indexed", func(ctx context.Context) error {
 		const query = `SELECT ` + decisionColumns + ` FROM events e CROSS JOIN instances i ON i.n = e.n
 			WHERE e.pos > ? ORDER BY e.pos LIMIT ?`
-		events, err := collect(ctx, s.pool(ctx), scanPlaced, query, reached, indexedAtOnce)
+		events, err := queryAll(ctx, s.poolFor(ctx), scanPlaced, query, reached, indexedAtOnce)
 		for _, e := range events {
 			b.add(e)
 		}
@@ -133,8 +133,8 @@ func (b *indexBatch) apply(st *statements) error {
 	return nil
 }
 
-// nanos is a time as it is stored; one that does not fit is the nearest that does.
-func nanos(t time.Time) int64 {
+// nanosOf is a time as it is stored; one that does not fit is the nearest that does.
+func nanosOf(t time.Time) int64 {
 	const most = 1<<63 - 1
 	switch {
 	case t.Before(time.Unix(0, -most)):

@@ -72,23 +72,23 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 		}
 		page, all := pagesOf(q)
 		if q.Instance != "" {
-			s.search(ctx, q, all, page, more)
+			s.searchPages(ctx, q, all, page, more)
 			return
 		}
-		indexed, err := s.index(ctx)
+		indexed, err := s.updateIndex(ctx)
 		if err != nil {
 			more(placed{}, err)
 			return
 		}
-		if !s.search(ctx, q, all.above(indexed+1), alongPositions, more) {
+		if !s.searchPages(ctx, q, all.above(indexed+1), alongPositions, more) {
 			return
 		}
-		old, err := s.between(ctx, q, all.below(indexed+1))
+		old, err := s.narrowByTime(ctx, q, all.below(indexed+1))
 		if err != nil {
 			more(placed{}, err)
 			return
 		}
-		s.search(ctx, q, old, page, more)
+		s.searchPages(ctx, q, old, page, more)
 	}
 }
 
@@ -111,9 +111,9 @@ func pagesOf(q store.DecisionQuery) (pageOf, span) {
 // for the first page.
 type pageOf func(q store.DecisionQuery, within span, after placed, n int) (string, []any)
 
-// search gives more what is on the pages of a span, until it has had enough, and
+// searchPages gives more what is on the pages of a span, until it has had enough, and
 // reports whether the search goes on.
-func (s *Store) search(ctx context.Context, q store.DecisionQuery, within span, page pageOf, more func(placed, error) bool) bool {
+func (s *Store) searchPages(ctx context.Context, q store.DecisionQuery, within span, page pageOf, more func(placed, error) bool) bool {
 	n := pageSize
 	if q.Limit > 0 {
 		n = min(n, q.Limit)
@@ -122,7 +122,7 @@ func (s *Store) search(ctx context.Context, q store.DecisionQuery, within span, 
 		var found []placed
 		err := s.read(ctx, "decisions", func(ctx context.Context) (err error) {
 			query, args := page(q, within, after, n)
-			found, err = collect(ctx, s.pool(ctx), scanPlaced, query, args...)
+			found, err = queryAll(ctx, s.poolFor(ctx), scanPlaced, query, args...)
 			return err
 		})
 		if err != nil {
@@ -159,13 +159,13 @@ func alongHistory(q store.DecisionQuery, within span, after placed, n int) (stri
 
 // EventsAfter implements store.Tailer.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
-	pages := paged(ctx, q.Limit, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
+	pages := yieldPages(ctx, q.Limit, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
 		if after != nil {
 			q.After = after.Position
 		}
 		err = s.read(ctx, "events in the order of commits", func(ctx context.Context) (err error) {
 			query, args := tailPage(q, n)
-			page, err = collect(ctx, s.pool(ctx), scanPlaced, query, args...)
+			page, err = queryAll(ctx, s.poolFor(ctx), scanPlaced, query, args...)
 			return err
 		})
 		return page, err
@@ -222,14 +222,14 @@ func matchAll(terms [][]string) string {
 	return strings.Join(all, " AND ")
 }
 
-// between narrows a span to the blocks in which times can be that the query asks for.
-func (s *Store) between(ctx context.Context, q store.DecisionQuery, all span) (span, error) {
+// narrowByTime narrows a span to the blocks in which times can be that the query asks for.
+func (s *Store) narrowByTime(ctx context.Context, q store.DecisionQuery, all span) (span, error) {
 	out := all
 	err := s.read(ctx, "times of decisions", func(ctx context.Context) error {
 		if !q.Since.IsZero() {
 			const query = `SELECT coalesce(min(block), ?1) FROM decision_times WHERE last >= ?2`
 			var block int64
-			if err := s.pool(ctx).QueryRowContext(ctx, query, blockOf(math.MaxInt64), nanos(q.Since)).Scan(&block); err != nil {
+			if err := s.poolFor(ctx).QueryRowContext(ctx, query, blockOf(math.MaxInt64), nanosOf(q.Since)).Scan(&block); err != nil {
 				return err
 			}
 			out = out.above(block << blockBits)
@@ -237,7 +237,7 @@ func (s *Store) between(ctx context.Context, q store.DecisionQuery, all span) (s
 		if !q.Until.IsZero() {
 			const query = `SELECT coalesce(max(block), -1) FROM decision_times WHERE first < ?`
 			var block int64
-			if err := s.pool(ctx).QueryRowContext(ctx, query, nanos(q.Until)).Scan(&block); err != nil {
+			if err := s.poolFor(ctx).QueryRowContext(ctx, query, nanosOf(q.Until)).Scan(&block); err != nil {
 				return err
 			}
 			out = out.below((block + 1) << blockBits)

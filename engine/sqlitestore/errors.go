@@ -70,8 +70,8 @@ func classify(err error) error {
 // database/sql has no type for that.
 func isOddValue(err error) bool { return strings.Contains(err.Error(), "sql: Scan error on column") }
 
-// tell classifies an error of a call, and names the file where that is what to look at.
-func (s *Store) tell(err error) error {
+// explainError classifies an error of a call, and names the file where that is what to look at.
+func (s *Store) explainError(err error) error {
 	err = classify(err)
 	for _, about := range []error{ErrDiskFull, ErrReadOnly, ErrNotAStore, ErrCorrupt, ErrGone, ErrDisk, ErrDiskRead, ErrTooManyFiles, ErrBusy} {
 		if errors.Is(err, about) {

@@ -131,7 +131,7 @@ type Naive struct {
 
 // NewNaive opens the baseline on a store's file.
 func NewNaive(ctx context.Context, path string) (*Naive, error) {
-	db, err := sql.Open(driverName, dsn(path, "busy_timeout(10000)", "synchronous(FULL)", "wal_autocheckpoint(4000)",
+	db, err := sql.Open(driverName, dataSourceName(path, "busy_timeout(10000)", "synchronous(FULL)", "wal_autocheckpoint(4000)",
 		"cache_size(-32000)", "temp_store(memory)")+"&_txlock=immediate")
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func OpenIndexing(ctx context.Context, cfg Config, indexFor time.Duration) (*Sto
 }
 
 // Log returns how many pages the write-ahead log has and how many are folded.
-func (s *Store) Log() (pages, folded int, err error) { return checkpoint(s.readers, "NOOP") }
+func (s *Store) Log() (pages, folded int, err error) { return runCheckpoint(s.readers, "NOOP") }
 
 // DecisionsQuery is the query of a page of decisions, as Decisions chooses it.
 func DecisionsQuery(q store.DecisionQuery) Query {
@@ -200,7 +200,7 @@ func DecisionsQuery(q store.DecisionQuery) Query {
 // SpanOf are the positions among which a search looks for indexed decisions.
 func SpanOf(ctx context.Context, s *Store, q store.DecisionQuery) [2]int64 {
 	_, all := pagesOf(q)
-	got, err := s.between(ctx, q, all)
+	got, err := s.narrowByTime(ctx, q, all)
 	if err != nil {
 		panic(err)
 	}
@@ -211,7 +211,7 @@ func SpanOf(ctx context.Context, s *Store, q store.DecisionQuery) [2]int64 {
 // the file, to the writer.
 func (s *Store) Fold() (rest, cut bool, err error) {
 	f := s.writer.folder
-	err = f.fold()
+	err = f.foldLog()
 	return f.rest.Swap(false), f.cut.Swap(false), err
 }
 

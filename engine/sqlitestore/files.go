@@ -28,8 +28,8 @@ func filesOf(path string) (files, error) {
 	return f, nil
 }
 
-// sees reports whether a name still leads to the file that is open.
-func (f files) sees(name string) bool {
+// isSame reports whether a name still leads to the file that is open.
+func (f files) isSame(name string) bool {
 	was, ok := f[name]
 	if !ok {
 		return true // where files cannot be taken away
@@ -38,9 +38,9 @@ func (f files) sees(name string) bool {
 	return err == nil && os.SameFile(was, now)
 }
 
-// present returns ErrGone unless each name still leads to the file that is open.
+// checkPresent returns ErrGone unless each name still leads to the file that is open.
 // SQLite would go on writing into files that have no name.
-func (f files) present() error {
+func (f files) checkPresent() error {
 	for name, was := range f {
 		now, err := os.Stat(name)
 		if err != nil {

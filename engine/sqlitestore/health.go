@@ -60,8 +60,8 @@ type health struct {
 	at       time.Time         // when it ended, zero before the first
 }
 
-// failed counts a call that failed.
-func (h *health) failed(err error) {
+// countFailure counts a call that failed.
+func (h *health) countFailure(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.failures == nil {
@@ -70,15 +70,15 @@ func (h *health) failed(err error) {
 	h.failures[failureClass(err)]++
 }
 
-// wrote notes how a write ended.
-func (h *health) wrote(err error) {
+// recordWrite notes how a write ended.
+func (h *health) recordWrite(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last, h.at = err, time.Now()
 }
 
-// recent returns how the last write ended, and whether that was just now.
-func (h *health) recent() (last error, ok bool) {
+// lastWrite returns how the last write ended, and whether that was just now.
+func (h *health) lastWrite() (last error, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last, !h.at.IsZero() && time.Since(h.at) < probeAfter
@@ -103,10 +103,10 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 	if s.writer == nil {
 		return ErrReadOnly
 	}
-	if err := s.writer.files.present(); err != nil {
-		return s.tell(err)
+	if err := s.writer.files.checkPresent(); err != nil {
+		return s.explainError(err)
 	}
-	if err, ok := s.health.recent(); ok {
+	if err, ok := s.health.lastWrite(); ok {
 		return err
 	}
 	err := s.write(ctx, 0, "probe the store", func(st *statements) error { return st.exec(st.probe) })
@@ -116,18 +116,18 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 	return err
 }
 
-// note counts what a write came to. What the caller asked for wrongly, or gave up, says
+// recordOutcome counts what a write came to. What the caller asked for wrongly, or gave up, says
 // nothing about the store.
-func (s *Store) note(err error) {
+func (s *Store) recordOutcome(err error) {
 	switch {
 	case err == nil:
-		s.health.wrote(nil)
+		s.health.recordWrite(nil)
 	case isRefusal(err): // nothing was written
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):
 	case failureClass(err) == classOther: // one write that the schema refuses
-		s.health.failed(err)
+		s.health.countFailure(err)
 	default:
-		s.health.failed(err)
-		s.health.wrote(err)
+		s.health.countFailure(err)
+		s.health.recordWrite(err)
 	}
 }

@@ -28,14 +28,14 @@ type Contents struct {
 // while others write. Errors: fs.ErrNotExist, ErrNotAStore, store.ErrNewerSchema,
 // ErrCorrupt, and a *record.BrokenError for a history that does not verify.
 func Inspect(ctx context.Context, path string) (Contents, error) {
-	c, err := inspect(ctx, path)
+	c, err := inspectFile(ctx, path)
 	if err != nil {
 		return Contents{}, fmt.Errorf("inspect the store %s: %w", path, classify(err))
 	}
 	return c, nil
 }
 
-func inspect(ctx context.Context, path string) (c Contents, err error) {
+func inspectFile(ctx context.Context, path string) (c Contents, err error) {
 	src, err := openSource(ctx, path, isStore)
 	if err != nil {
 		return Contents{}, err
@@ -58,7 +58,7 @@ func inspect(ctx context.Context, path string) (c Contents, err error) {
 
 // openToRead opens a file that may be somebody else's, to look at.
 func openToRead(path string) (*sql.DB, error) {
-	db, err := sql.Open(driverName, dsn(path, "busy_timeout(10000)", "cache_size(-8000)", "temp_store(memory)", "trusted_schema(OFF)")+"&mode=ro")
+	db, err := sql.Open(driverName, dataSourceName(path, "busy_timeout(10000)", "cache_size(-8000)", "temp_store(memory)", "trusted_schema(OFF)")+"&mode=ro")
 	if err == nil {
 		db.SetMaxOpenConns(1)
 	}
@@ -97,7 +97,7 @@ func (in *inspector) pages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	said, err := every(rows, func(r row) (s string, err error) { err = r.Scan(&s); return s, err })
+	said, err := scanAll(rows, func(r row) (s string, err error) { err = r.Scan(&s); return s, err })
 	if err != nil {
 		return err
 	}

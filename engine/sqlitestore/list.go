@@ -15,9 +15,9 @@ import (
 // and the write-ahead log can be reset.
 const pageSize = 64
 
-// paged yields page after page. next reads one: after is the last item, nil for
+// yieldPages yields page after page. next reads one: after is the last item, nil for
 // the first page.
-func paged[T any](ctx context.Context, limit int, next func(ctx context.Context, after *T, n int) ([]T, error)) iter.Seq2[T, error] {
+func yieldPages[T any](ctx context.Context, limit int, next func(ctx context.Context, after *T, n int) ([]T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		var after *T
@@ -70,10 +70,10 @@ func (w *where) String() string {
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
-	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
+	return yieldPages(ctx, q.Limit, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
 		err = s.read(ctx, "events of "+q.Instance, func(ctx context.Context) (err error) {
 			query, args := eventsPage(q, after, n)
-			page, err = collect(ctx, s.pool(ctx), scanFiled, query, args...)
+			page, err = queryAll(ctx, s.poolFor(ctx), scanFiled, query, args...)
 			return err
 		})
 		// What an event says of its place may not be where it is kept. Then the next page could be this one again.
@@ -111,10 +111,10 @@ func eventsPage(q store.EventQuery, after *record.Event, n int) (string, []any) 
 
 // Instances implements store.Store.
 func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
-	return paged(ctx, q.Limit, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
+	return yieldPages(ctx, q.Limit, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
 			query, args := instancesPage(q, after, n)
-			page, err = collect(ctx, s.pool(ctx), scanInstance, query, args...)
+			page, err = queryAll(ctx, s.poolFor(ctx), scanInstance, query, args...)
 			return err
 		})
 		return page, err
@@ -141,7 +141,7 @@ const runningOf = `SELECT count(*) FROM (SELECT 1 FROM instances WHERE owner = ?
 // Running implements store.Counter.
 func (s *Store) Running(ctx context.Context, owner string, most int) (n int, err error) {
 	err = s.read(ctx, "running instances of "+owner, func(ctx context.Context) error {
-		return s.pool(ctx).QueryRowContext(ctx, runningOf, owner, string(record.Running), most).Scan(&n)
+		return s.poolFor(ctx).QueryRowContext(ctx, runningOf, owner, string(record.Running), most).Scan(&n)
 	})
 	return n, err
 }

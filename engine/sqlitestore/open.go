@@ -88,7 +88,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func dsn(path string, pragmas ...string) string {
+func dataSourceName(path string, pragmas ...string) string {
 	q := url.Values{"_pragma": pragmas}
 	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + q.Encode()
 }
@@ -96,17 +96,17 @@ func dsn(path string, pragmas ...string) string {
 // writerDSN leaves busy_timeout at 0: the writer itself waits for the lock, so
 // that callers and Close need not.
 func writerDSN(cfg Config) string {
-	return dsn(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint("+strconv.Itoa(cfg.autocheckpoint)+")", "cache_size(-32000)",
+	return dataSourceName(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint("+strconv.Itoa(cfg.autocheckpoint)+")", "cache_size(-32000)",
 		"journal_size_limit(67108864)", "temp_store(memory)", "foreign_keys(ON)")
 }
 
 // checkpointerDSN waits for nobody either.
 func checkpointerDSN(cfg Config) string {
-	return dsn(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint(0)", "cache_size(-256)", "journal_size_limit(67108864)")
+	return dataSourceName(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint(0)", "cache_size(-256)", "journal_size_limit(67108864)")
 }
 
 func readerDSN(cfg Config) string {
-	return dsn(cfg.Path, "busy_timeout("+strconv.FormatInt(cfg.BusyTimeout.Milliseconds(), 10)+")",
+	return dataSourceName(cfg.Path, "busy_timeout("+strconv.FormatInt(cfg.BusyTimeout.Milliseconds(), 10)+")",
 		"query_only(ON)", "cache_size(-8000)", "temp_store(memory)")
 }
 
@@ -114,7 +114,7 @@ func readerDSN(cfg Config) string {
 // empty file. It leaves a file that is not a store as it is. Any step may find
 // another process in the way; to repeat all of them does no harm.
 func setUp(ctx context.Context, conn *sql.Conn) error {
-	fresh, err := identify(ctx, conn)
+	fresh, err := identifyStore(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -126,11 +126,11 @@ func setUp(ctx context.Context, conn *sql.Conn) error {
 	if err := useWAL(ctx, conn); err != nil {
 		return err
 	}
-	return migrate(ctx, conn)
+	return migrateSchema(ctx, conn)
 }
 
-// patiently repeats do while another process is in the way.
-func patiently(ctx context.Context, busy time.Duration, do func() error) error {
+// retryWhileBusy repeats do while another process is in the way.
+func retryWhileBusy(ctx context.Context, busy time.Duration, do func() error) error {
 	for end, wait := time.Now().Add(busy), shortestWait; ; wait = min(2*wait, longestWait) {
 		err := do()
 		if !isBusy(err) || time.Now().After(end) {
@@ -144,9 +144,9 @@ func patiently(ctx context.Context, busy time.Duration, do func() error) error {
 	}
 }
 
-// identify tells an empty file (fresh) from a store, and refuses everything else.
+// identifyStore tells an empty file (fresh) from a store, and refuses everything else.
 // It looks within one transaction: another process may be creating the store.
-func identify(ctx context.Context, conn *sql.Conn) (fresh bool, err error) {
+func identifyStore(ctx context.Context, conn *sql.Conn) (fresh bool, err error) {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return false, err
@@ -180,9 +180,9 @@ func useWAL(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// migrate brings the schema up to date under an exclusive lock. user_version
+// migrateSchema brings the schema up to date under an exclusive lock. user_version
 // counts the migrations that were applied.
-func migrate(ctx context.Context, conn *sql.Conn) (err error) {
+func migrateSchema(ctx context.Context, conn *sql.Conn) (err error) {
 	files, err := fs.Glob(migrations, "migrations/*.sql") // sorted
 	if err != nil {
 		return err

@@ -58,9 +58,9 @@ func (s *readStatements) close() error { return closeAll(s.all()) }
 // row is what a *sql.Row and a *sql.Rows have in common.
 type row interface{ Scan(dest ...any) error }
 
-// pool is where a read gets its connection: bulk reads have their own, so that the others
+// poolFor is where a read gets its connection: bulk reads have their own, so that the others
 // never wait for them.
-func (s *Store) pool(ctx context.Context) *sql.DB {
+func (s *Store) poolFor(ctx context.Context) *sql.DB {
 	if store.IsBulkRead(ctx) {
 		return s.bulk
 	}
@@ -84,8 +84,8 @@ func (s *Store) read(ctx context.Context, what string, do func(context.Context) 
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%w: %s", store.ErrNotFound, what)
 	}
-	err = fmt.Errorf("read %s: %w", what, s.tell(err))
-	s.health.failed(err)
+	err = fmt.Errorf("read %s: %w", what, s.explainError(err))
+	s.health.countFailure(err)
 	return err
 }
 
@@ -174,7 +174,7 @@ func scanDefinition(r row) (store.Definition, error) {
 	var created int64
 	var doc []byte
 	var seal scannedSeal
-	if err := r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created}, seal.into()...)...); err != nil {
+	if err := r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created}, seal.targets()...)...); err != nil {
 		return store.Definition{}, err
 	}
 	d.Document, d.CreatedAt, d.Seal = doc, timeOf(created), seal.seal()
@@ -197,7 +197,7 @@ func (s *Store) Definitions(ctx context.Context) (all []store.Definition, err er
 	const query = `SELECT name, version, hash, NULL, owner, operator, created_at, ` + sealColumns + ` FROM definitions d
 		WHERE version = (SELECT max(version) FROM definitions WHERE name = d.name) ORDER BY name`
 	err = s.read(ctx, "definitions", func(ctx context.Context) (err error) {
-		all, err = collect(ctx, s.pool(ctx), scanDefinition, query)
+		all, err = queryAll(ctx, s.poolFor(ctx), scanDefinition, query)
 		return err
 	})
 	return all, err
@@ -206,7 +206,7 @@ func (s *Store) Definitions(ctx context.Context) (all []store.Definition, err er
 // DefinitionNames implements store.Store. The index of the primary key answers it.
 func (s *Store) DefinitionNames(ctx context.Context) (all []string, err error) {
 	err = s.read(ctx, "names of definitions", func(ctx context.Context) (err error) {
-		all, err = collect(ctx, s.readers, scanName, `SELECT DISTINCT name FROM definitions ORDER BY name`)
+		all, err = queryAll(ctx, s.readers, scanName, `SELECT DISTINCT name FROM definitions ORDER BY name`)
 		return err
 	})
 	return all, err
@@ -222,7 +222,7 @@ func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []store.
 	err = s.read(ctx, "judge configs of "+workflow, func(ctx context.Context) error {
 		rows, err := s.stmts.judgeConfigs.QueryContext(ctx, workflow) // every judgement asks for them
 		if err == nil {
-			all, err = every(rows, scanJudgeConfig)
+			all, err = scanAll(rows, scanJudgeConfig)
 		}
 		return err
 	})
@@ -234,7 +234,7 @@ func scanJudgeConfig(r row) (store.JudgeConfig, error) {
 	var settings []byte
 	var at int64
 	var seal scannedSeal
-	if err := r.Scan(append([]any{&c.Workflow, &c.Revision, &c.Principal, &c.Role, &c.Scope, &settings, &c.Hash, &at}, seal.into()...)...); err != nil {
+	if err := r.Scan(append([]any{&c.Workflow, &c.Revision, &c.Principal, &c.Role, &c.Scope, &settings, &c.Hash, &at}, seal.targets()...)...); err != nil {
 		return store.JudgeConfig{}, err
 	}
 	if err := json.Unmarshal(settings, &c.Settings); err != nil {
@@ -244,17 +244,17 @@ func scanJudgeConfig(r row) (store.JudgeConfig, error) {
 	return c, nil
 }
 
-// collect reads every row of a query.
-func collect[T any](ctx context.Context, db *sql.DB, scan func(row) (T, error), query string, args ...any) (out []T, err error) {
+// queryAll reads every row of a query.
+func queryAll[T any](ctx context.Context, db *sql.DB, scan func(row) (T, error), query string, args ...any) (out []T, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
-	return every(rows, scan)
+	return scanAll(rows, scan)
 }
 
-// every scans all rows and closes them.
-func every[T any](rows *sql.Rows, scan func(row) (T, error)) (out []T, err error) {
+// scanAll scans all rows and closes them.
+func scanAll[T any](rows *sql.Rows, scan func(row) (T, error)) (out []T, err error) {
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		v, err := scan(rows)

@@ -42,15 +42,15 @@ type Restored struct {
 //
 // Errors: ErrExists without Replace, ErrInUse, and those of Copy.
 func Restore(ctx context.Context, req RestoreRequest) (Restored, error) {
-	r, err := restore(ctx, req)
+	r, err := restoreFile(ctx, req)
 	if err != nil {
 		return Restored{}, fmt.Errorf("restore %s from %s: %w", req.To, req.From, classify(err))
 	}
 	return r, nil
 }
 
-func restore(ctx context.Context, req RestoreRequest) (out Restored, err error) {
-	if err := free(req.From, req.To, req.Replace); err != nil {
+func restoreFile(ctx context.Context, req RestoreRequest) (out Restored, err error) {
+	if err := checkTarget(req.From, req.To, req.Replace); err != nil {
 		return Restored{}, err
 	}
 	dir := filepath.Dir(req.To)
@@ -66,21 +66,21 @@ func restore(ctx context.Context, req RestoreRequest) (out Restored, err error) 
 			err = errors.Join(err, rmErr)
 		}
 	}()
-	release, err := seize(ctx, req.To)
+	release, err := lockStore(ctx, req.To)
 	if err != nil {
 		return Restored{}, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	out.Kept, err = exchange(part, req)
+	out.Kept, err = exchangeFiles(part, req)
 	if err != nil {
 		return Restored{}, err
 	}
 	return out, syncDir(dir)
 }
 
-// seize makes sure that nobody else has a store open, and that nobody opens it until
+// lockStore makes sure that nobody else has a store open, and that nobody opens it until
 // release is called. Its write-ahead log is folded into it, where it can be read.
-func seize(ctx context.Context, path string) (release func() error, err error) {
+func lockStore(ctx context.Context, path string) (release func() error, err error) {
 	none := func() error { return nil }
 	info, err := os.Stat(path)
 	switch {
@@ -91,7 +91,7 @@ func seize(ctx context.Context, path string) (release func() error, err error) {
 	case info.Size() == 0:
 		return none, nil
 	}
-	db, err := sql.Open(driverName, dsn(path, "busy_timeout(500)"))
+	db, err := sql.Open(driverName, dataSourceName(path, "busy_timeout(500)"))
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +135,9 @@ func lockWhole(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// exchange puts a finished store in place of what is there, and returns the names under
+// exchangeFiles puts a finished store in place of what is there, and returns the names under
 // which that is kept.
-func exchange(part string, req RestoreRequest) (kept []string, err error) {
+func exchangeFiles(part string, req RestoreRequest) (kept []string, err error) {
 	step := func(name string, do func() error) error {
 		if req.before != nil {
 			if err := req.before(name); err != nil {

@@ -88,7 +88,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 		var rows []reviewRow
 		err := s.read(ctx, "reviews", func(ctx context.Context) (err error) {
 			query, args := reviewsQuery(q)
-			rows, err = collect(ctx, s.pool(ctx), scanReview, query, args...)
+			rows, err = queryAll(ctx, s.poolFor(ctx), scanReview, query, args...)
 			return err
 		})
 		if err != nil {

@@ -21,7 +21,7 @@ type scannedSeal struct {
 	prev, hash, mac []byte
 }
 
-func (s *scannedSeal) into() []any { return []any{&s.place, &s.prev, &s.hash, &s.mac} }
+func (s *scannedSeal) targets() []any { return []any{&s.place, &s.prev, &s.hash, &s.mac} }
 
 // seal is the one that was scanned, or the zero one.
 func (s *scannedSeal) seal() record.RuleSeal {
@@ -83,7 +83,7 @@ func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[store.Rule, er
 	return func(yield func(store.Rule, error) bool) {
 		var all []store.Rule // without documents: they are small
 		err := s.read(ctx, "the chain of rules", func(ctx context.Context) (err error) {
-			all, err = collect(ctx, s.readers, scanRule, query, after)
+			all, err = queryAll(ctx, s.readers, scanRule, query, after)
 			return err
 		})
 		for _, rule := range all {
@@ -104,7 +104,7 @@ func scanRule(r row) (store.Rule, error) {
 	var operator bool
 	var at int64
 	var seal scannedSeal
-	into := append([]any{&isDefinition, &c.Workflow, &c.Revision, &c.Hash, &c.Principal, &c.Role, &c.Scope, &settings, &operator, &at}, seal.into()...)
+	into := append([]any{&isDefinition, &c.Workflow, &c.Revision, &c.Hash, &c.Principal, &c.Role, &c.Scope, &settings, &operator, &at}, seal.targets()...)
 	if err := r.Scan(into...); err != nil {
 		return store.Rule{}, err
 	}

@@ -120,7 +120,7 @@ func salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 	if logAlone {
 		source = path + "-wal"
 	}
-	if err := free(source, out, false); err != nil {
+	if err := checkTarget(source, out, false); err != nil {
 		return Salvaged{}, err
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(out), ".gavel-repair-*")
@@ -150,12 +150,12 @@ func salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 		return Salvaged{}, err
 	}
 	if sv.leftOver.count > 0 {
-		if err := publish(sv.leftOver.path, left, false); err != nil {
+		if err := publishFile(sv.leftOver.path, left, false); err != nil {
 			return Salvaged{}, err
 		}
 		sv.result.LeftOver, sv.result.LeftOverEvents = left, sv.leftOver.count
 	}
-	return sv.result, publish(part, out, false)
+	return sv.result, publishFile(part, out, false)
 }
 
 // copyDamaged copies a store with its log.
@@ -287,7 +287,7 @@ func (s *salvor) tally(ctx context.Context, part string) error {
 
 // open opens both stores. The damaged one is a copy: SQLite may play its log into it.
 func (s *salvor) open(ctx context.Context, damaged, part string) (err error) {
-	from := dsn(damaged, "trusted_schema(OFF)", "cell_size_check(ON)", "temp_store(memory)", "cache_size(-8000)")
+	from := dataSourceName(damaged, "trusted_schema(OFF)", "cell_size_check(ON)", "temp_store(memory)", "cache_size(-8000)")
 	if s.from, err = sql.Open(driverName, from); err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func (s *salvor) open(ctx context.Context, damaged, part string) (err error) {
 	if s.highest, err = highestKey(damaged, s.pages*mostRowsPerPage); err != nil {
 		return errors.Join(err, s.from.Close())
 	}
-	if s.to, err = sql.Open(driverName, dsn(part, "synchronous(OFF)", "temp_store(memory)")); err != nil {
+	if s.to, err = sql.Open(driverName, dataSourceName(part, "synchronous(OFF)", "temp_store(memory)")); err != nil {
 		return errors.Join(err, s.from.Close())
 	}
 	s.to.SetMaxOpenConns(1)
@@ -383,7 +383,7 @@ func lendSchema(ctx context.Context, from, to string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, fresh.Close()) }()
-	db, err := sql.Open(driverName, dsn(to, "writable_schema(ON)", "synchronous(OFF)"))
+	db, err := sql.Open(driverName, dataSourceName(to, "writable_schema(ON)", "synchronous(OFF)"))
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (s *salvor) present(ctx context.Context, table string, columns []string) st
 	if err != nil {
 		return strings.Join(columns, ", ") // to read them meets the same damage
 	}
-	have, err := every(rows, func(r row) (name string, err error) { err = r.Scan(&name); return name, err })
+	have, err := scanAll(rows, func(r row) (name string, err error) { err = r.Scan(&name); return name, err })
 	if err != nil || len(have) == 0 {
 		return strings.Join(columns, ", ")
 	}

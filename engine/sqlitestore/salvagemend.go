@@ -40,7 +40,7 @@ func (s *salvor) goOn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	notes, err := every(rows, func(r row) (note string, err error) { return note, r.Scan(&note) })
+	notes, err := scanAll(rows, func(r row) (note string, err error) { return note, r.Scan(&note) })
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (s *salvor) patient(ctx context.Context, id string) (p patient, err error) 
 	if err != nil {
 		return p, err
 	}
-	if p.events, err = every(rows, scanEvent); err != nil {
+	if p.events, err = scanAll(rows, scanEvent); err != nil {
 		return p, err
 	}
 	if p.events, err = s.unremoved(ctx, p); err != nil {
@@ -108,7 +108,7 @@ func (s *salvor) patient(ctx context.Context, id string) (p patient, err error) 
 	if rows, err = s.tx.QueryContext(ctx, `SELECT instance, context FROM snapshots WHERE n = ? ORDER BY revision`, p.n); err != nil {
 		return p, err
 	}
-	p.snapshots, err = every(rows, func(r row) (s savedSnapshot, err error) {
+	p.snapshots, err = scanAll(rows, func(r row) (s savedSnapshot, err error) {
 		var doc, held []byte
 		if err := r.Scan(&doc, &held); err != nil {
 			return s, err

@@ -98,7 +98,7 @@ func (s *salvor) columns(ctx context.Context, table string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return every(rows, func(r row) (name string, err error) { err = r.Scan(&name); return name, err })
+	return scanAll(rows, func(r row) (name string, err error) { err = r.Scan(&name); return name, err })
 }
 
 // tableReader reads one table of the damaged store by its rowid.

@@ -66,7 +66,7 @@ func openSource(ctx context.Context, path string, check func(context.Context, *s
 }
 
 func trySource(ctx context.Context, path, option string, check func(context.Context, *sql.DB) error) (*source, error) {
-	db, err := sql.Open(driverName, dsn(path, "busy_timeout(10000)", "query_only(ON)", "cache_size(-8000)", "temp_store(memory)", "trusted_schema(OFF)")+"&mode=ro"+option)
+	db, err := sql.Open(driverName, dataSourceName(path, "busy_timeout(10000)", "query_only(ON)", "cache_size(-8000)", "temp_store(memory)", "trusted_schema(OFF)")+"&mode=ro"+option)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func removeEmptyLog(path string) {
 	if checkFiles(path) != nil || fileSize(path+"-wal") > 0 {
 		return
 	}
-	db, err := sql.Open(driverName, dsn(path, "wal_autocheckpoint(0)")+"&mode=rw")
+	db, err := sql.Open(driverName, dataSourceName(path, "wal_autocheckpoint(0)")+"&mode=rw")
 	if err != nil {
 		return
 	}

@@ -97,14 +97,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.indexFor == 0 {
 		cfg.indexFor = indexFor
 	}
-	s, err := open(ctx, cfg)
+	s, err := openStore(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", cfg.Path, classify(err))
 	}
 	return s, nil
 }
 
-func open(ctx context.Context, cfg Config) (*Store, error) {
+func openStore(ctx context.Context, cfg Config) (*Store, error) {
 	path, err := prepareFile(cfg)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (s *Store) Close() error {
 		s.closed = true
 		s.mu.Unlock()
 		if s.writer != nil {
-			s.writer.hurry()
+			s.writer.shortenWaits()
 		}
 		s.inside.Wait()
 		err := s.closeReaders()

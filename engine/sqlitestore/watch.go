@@ -16,7 +16,7 @@ func (w *writer) watch() {
 		case <-w.ending:
 			return
 		case <-ticker.C:
-			if w.files.sees(w.path + "-wal") {
+			if w.files.isSame(w.path + "-wal") {
 				continue
 			}
 			w.turn.Lock()
@@ -30,7 +30,7 @@ func (w *writer) watch() {
 // are still open: with the process, all that only the log holds would be lost. Whoever calls
 // it has the turn. A reader may keep a part of the log from being folded; watch tries again.
 func (w *writer) saveLog() {
-	if w.files.sees(w.path + "-wal") {
+	if w.files.isSame(w.path + "-wal") {
 		w.saved = false
 		return
 	}

@@ -136,9 +136,9 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 	}
 	err := s.writer.submit(ctx, size, apply)
 	if err != nil && !isRefusal(err) {
-		err = fmt.Errorf("%s: %w", what, s.tell(err))
+		err = fmt.Errorf("%s: %w", what, s.explainError(err))
 	}
-	s.note(err)
+	s.recordOutcome(err)
 	return err
 }
 

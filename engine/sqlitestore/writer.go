@@ -100,7 +100,7 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 		db: db, path: cfg.Path, log: cfg.Logger, busy: cfg.BusyTimeout, ending: make(chan struct{}), watched: make(chan struct{}), queue: make(chan *request, 4*maxBatch), chores: make(chan struct{}, 1),
 		stopped: make(chan struct{}), hurrying: make(chan struct{}),
 	}
-	err = patiently(ctx, w.busy, func() (err error) {
+	err = retryWhileBusy(ctx, w.busy, func() (err error) {
 		if w.conn == nil {
 			if w.conn, err = db.Conn(ctx); err != nil {
 				return err
@@ -137,8 +137,8 @@ func (w *writer) start() {
 	go w.watch()
 }
 
-// hurry shortens the waits for another process's lock.
-func (w *writer) hurry() { w.once.Do(func() { close(w.hurrying) }) }
+// shortenWaits shortens the waits for another process's lock.
+func (w *writer) shortenWaits() { w.once.Do(func() { close(w.hurrying) }) }
 
 // stop ends the goroutine after the queue is empty, folds the log into the file
 // and releases the connection. Nobody may submit any more.
@@ -156,7 +156,7 @@ func (w *writer) stop() error {
 	// Both are upkeep: another process that reads or writes may be in their way,
 	// and the next one to open the file makes up for them.
 	_, _ = w.conn.ExecContext(ctx, "PRAGMA optimize")
-	if w.files.sees(w.path) { // else the log is all that has a name
+	if w.files.isSame(w.path) { // else the log is all that has a name
 		_, _ = w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	}
 	return errors.Join(err, w.close())
@@ -166,7 +166,7 @@ func (w *writer) stop() error {
 // ends before it was taken into a transaction.
 func (w *writer) submit(ctx context.Context, size int, apply func(*statements) error) error {
 	r := &request{apply: apply, size: size, done: make(chan error, 1)}
-	if w.direct(r) {
+	if w.writeDirectly(r) {
 		return <-r.done
 	}
 	select {
@@ -185,9 +185,9 @@ func (w *writer) submit(ctx context.Context, size int, apply func(*statements) e
 	}
 }
 
-// direct writes on the caller's goroutine where nobody else has written for a while, and
+// writeDirectly writes on the caller's goroutine where nobody else has written for a while, and
 // reports whether it did. Whatever is in the way is left to the queue, which has patience.
-func (w *writer) direct(r *request) bool {
+func (w *writer) writeDirectly(r *request) bool {
 	if w.lonely.Load() < lonelyEnough || len(w.queue) > 0 || !w.turn.TryLock() {
 		return false
 	}
@@ -195,8 +195,8 @@ func (w *writer) direct(r *request) bool {
 	if w.tryBegin() != nil {
 		return false
 	}
-	w.fatally(func() { w.commit(r) })
-	if w.folder != nil && (w.folder.left() || w.longIsDue()) {
+	w.exitOnPanic(func() { w.commit(r) })
+	if w.folder != nil && (w.folder.hasRest() || w.longIsDue()) {
 		select {
 		case w.chores <- struct{}{}: // the caller does not wait for it
 		default:
@@ -206,9 +206,9 @@ func (w *writer) direct(r *request) bool {
 	return true
 }
 
-// fatally ends the process when f panics, as a panic on the writer's own goroutine does. The
+// exitOnPanic ends the process when f panics, as a panic on the writer's own goroutine does. The
 // caller may be somebody who survives one, with a transaction that nobody ends.
-func (w *writer) fatally(f func()) {
+func (w *writer) exitOnPanic(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			stack := debug.Stack()
@@ -248,10 +248,10 @@ func (w *writer) upkeep() {
 	written, err := pagesWritten(w.conn)
 	cut, rest := w.folder.cut.CompareAndSwap(true, false), w.folder.rest.CompareAndSwap(true, false)
 	if err == nil && (cut || rest || w.long.isDue(written)) {
-		pages, folded, err := checkpoint(w.conn, "PASSIVE")
-		cut = cut || err == nil && w.folder.huge(pages, folded) // it begins anew from here, and would stay as long as it was
+		pages, folded, err := runCheckpoint(w.conn, "PASSIVE")
+		cut = cut || err == nil && w.folder.isHuge(pages, folded) // it begins anew from here, and would stay as long as it was
 		if cut {
-			pages, _, err = checkpoint(w.conn, "TRUNCATE")
+			pages, _, err = runCheckpoint(w.conn, "TRUNCATE")
 		}
 		if err == nil {
 			w.restartLog(pages, written)
@@ -302,24 +302,24 @@ func (w *writer) commit(first *request) {
 			written++
 		case !isRefusal(r.err):
 			w.rollback()
-			w.singly(w.batch)
+			w.commitEach(w.batch)
 			return
 		}
 	}
 	if err := w.finish(written > 0); err != nil {
-		w.singly(w.batch)
+		w.commitEach(w.batch)
 		return
 	}
 	w.count(written)
-	w.meet(len(w.batch))
+	w.recordBatch(len(w.batch))
 	for _, r := range w.batch {
 		r.done <- r.err
 	}
 	clear(w.batch)
 }
 
-// meet notes how many writes came together.
-func (w *writer) meet(writes int) {
+// recordBatch notes how many writes came together.
+func (w *writer) recordBatch(writes int) {
 	if writes > 1 {
 		w.lonely.Store(0)
 	} else if w.lonely.Load() < lonelyEnough {
@@ -341,9 +341,9 @@ func (w *writer) next(count, size int) *request {
 	}
 }
 
-// singly gives each request of a failed transaction its own, so that only the
+// commitEach gives each request of a failed transaction its own, so that only the
 // one at fault fails.
-func (w *writer) singly(batch []*request) {
+func (w *writer) commitEach(batch []*request) {
 	for i, r := range batch {
 		if err := w.begin(); err != nil {
 			for _, r := range batch[i:] {
@@ -393,7 +393,7 @@ func (w *writer) begin() error {
 // tryBegin takes the write lock of the file, or says what is in the way.
 func (w *writer) tryBegin() error {
 	w.asked = len(w.queue)
-	if err := w.files.present(); err != nil {
+	if err := w.files.checkPresent(); err != nil {
 		w.saveLog()
 		return err
 	}

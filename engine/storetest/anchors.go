@@ -16,8 +16,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// anchorer is the ability of a store, or the end of the test.
-func anchorer(t *testing.T, s store.Store) store.Anchorer {
+// requireAnchorer is the ability of a store, or the end of the test.
+func requireAnchorer(t *testing.T, s store.Store) store.Anchorer {
 	a, ok := s.(store.Anchorer)
 	if !ok {
 		t.Skip("this driver keeps no anchors")
@@ -25,33 +25,33 @@ func anchorer(t *testing.T, s store.Store) store.Anchorer {
 	return a
 }
 
-// anchor is the n-th of a series that tells them apart.
-func anchor(n int64) store.Anchor {
+// newAnchor is the n-th of a series that tells them apart.
+func newAnchor(n int64) store.Anchor {
 	return store.Anchor{
 		Number: n, At: Epoch.Add(time.Duration(n) * time.Minute),
 		Note: fmt.Sprintf("log\n%d\n\n— zoë x\n", n), Heads: bytes.Repeat([]byte{'n', 0, '\n'}, 100),
 	}
 }
 
-func anchors(t *testing.T, _ Driver, s store.Store) {
-	a := anchorer(t, s)
+func testAnchors(t *testing.T, _ Driver, s store.Store) {
+	a := requireAnchorer(t, s)
 	if _, err := a.LastAnchor(t.Context()); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the last of none: %v", err)
 	}
-	wantError(t, "the second first", a.AddAnchor(t.Context(), anchor(2)), store.ErrConflict)
+	wantError(t, "the second first", a.AddAnchor(t.Context(), newAnchor(2)), store.ErrConflict)
 	for n := range int64(5) {
-		given := anchor(n + 1)
+		given := newAnchor(n + 1)
 		if err := a.AddAnchor(t.Context(), given); err != nil {
 			t.Fatal(err)
 		}
 		clear(given.Heads) // it is not shared
-		wantError(t, "the same again", a.AddAnchor(t.Context(), anchor(n+1)), store.ErrConflict)
+		wantError(t, "the same again", a.AddAnchor(t.Context(), newAnchor(n+1)), store.ErrConflict)
 	}
-	wantError(t, "a gap", a.AddAnchor(t.Context(), anchor(7)), store.ErrConflict)
+	wantError(t, "a gap", a.AddAnchor(t.Context(), newAnchor(7)), store.ErrConflict)
 	for _, after := range []int64{0, 3, 5, 9} {
 		next := after + 1
 		for got, err := range a.Anchors(t.Context(), after) {
-			if err != nil || !reflect.DeepEqual(got, anchor(next)) {
+			if err != nil || !reflect.DeepEqual(got, newAnchor(next)) {
 				t.Fatalf("above %d: got %+v, %v; want anchor %d", after, got, err, next)
 			}
 			next++
@@ -67,18 +67,18 @@ func anchors(t *testing.T, _ Driver, s store.Store) {
 		}
 		break // abandoned
 	}
-	if last, err := a.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, anchor(5)) {
+	if last, err := a.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, newAnchor(5)) {
 		t.Errorf("the last: %+v, %v", last, err)
 	}
 }
 
 func anchorsRace(t *testing.T, _ Driver, s store.Store) {
-	a := anchorer(t, s)
+	a := requireAnchorer(t, s)
 	for n := range int64(5) {
 		var wg sync.WaitGroup
 		results := make([]error, 8)
 		for i := range results {
-			wg.Go(func() { results[i] = a.AddAnchor(t.Context(), anchor(n+1)) })
+			wg.Go(func() { results[i] = a.AddAnchor(t.Context(), newAnchor(n+1)) })
 		}
 		wg.Wait()
 		won := 0
@@ -99,19 +99,19 @@ func anchorsReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
-	if err := anchorer(t, s).AddAnchor(t.Context(), anchor(1)); err != nil {
+	if err := requireAnchorer(t, s).AddAnchor(t.Context(), newAnchor(1)); err != nil {
 		t.Fatal(err)
 	}
-	shut(t, s)
+	closeStore(t, s)
 	again := d.Reopen(t, s)
-	defer shut(t, again)
-	if got, err := anchorer(t, again).LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(got, anchor(1)) {
+	defer closeStore(t, again)
+	if got, err := requireAnchorer(t, again).LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(got, newAnchor(1)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-func heads(t *testing.T, _ Driver, s store.Store) {
-	a := anchorer(t, s)
+func testHeads(t *testing.T, _ Driver, s store.Store) {
+	a := requireAnchorer(t, s)
 	at := func() int64 {
 		n, err := a.LastPosition(t.Context())
 		if err != nil {
@@ -136,7 +136,7 @@ func heads(t *testing.T, _ Driver, s store.Store) {
 	}
 	var want []record.Head
 	for n := range 5 {
-		want = append(want, headOf(grow(t, s, ID(5-n), n)))
+		want = append(want, headOf(growInstance(t, s, ID(5-n), n)))
 	}
 	slices.Reverse(want)
 	if got := list(0); !slices.Equal(got, want) {
@@ -146,9 +146,9 @@ func heads(t *testing.T, _ Driver, s store.Store) {
 	if got := list(before); before == 0 || len(got) != 0 {
 		t.Errorf("nothing has moved since %d: %v", before, got)
 	}
-	moved := must(t, s, Refuse(t, load(t, s, ID(2)), "submit"))
-	moved = must(t, s, Refuse(t, moved, "submit"))
-	added := must(t, s, Start(t, ID(9), `{}`))
+	moved := mustCommit(t, s, Refuse(t, loadInstance(t, s, ID(2)), "submit"))
+	moved = mustCommit(t, s, Refuse(t, moved, "submit"))
+	added := mustCommit(t, s, Start(t, ID(9), `{}`))
 	if got := list(before); !slices.Equal(got, []record.Head{headOf(moved), headOf(added)}) {
 		t.Errorf("above %d: %v", before, got)
 	}
@@ -160,8 +160,8 @@ func heads(t *testing.T, _ Driver, s store.Store) {
 // A removal without the key and the first anchor may overtake each other: one of them
 // gives way, so that no anchor names what was removed unsigned after it was seen.
 func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
-	a, cutter := anchorer(t, s), truncator(t, s)
-	inst, at := long(t, s, ID(1))
+	a, cutter := requireAnchorer(t, s), requireTruncator(t, s)
+	inst, at := growLong(t, s, ID(1))
 	seen, err := a.LastPosition(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
 	if err := cutter.Truncate(t.Context(), c, at[1].Seq, at[1]); err != nil {
 		t.Fatal(err)
 	}
-	first := anchor(1)
+	first := newAnchor(1)
 	first.Seen = seen
 	wantError(t, "an anchor over what was there before", a.AddAnchor(t.Context(), first), store.ErrConflict)
 	if first.Seen, err = a.LastPosition(t.Context()); err != nil {
@@ -180,18 +180,18 @@ func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
 	if err := a.AddAnchor(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	if last, err := a.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, anchor(1)) {
+	if last, err := a.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, newAnchor(1)) {
 		t.Errorf("kept as %+v, %v", last, err)
 	}
 	again := Truncate(t, c.Next, at[4])
 	again.Unanchored = true
 	wantError(t, "a removal behind an anchor", cutter.Truncate(t.Context(), again, at[4].Seq, at[4]), store.ErrConflict)
-	same(t, "what is left", load(t, s, inst.ID), c.Next)
+	requireSame(t, "what is left", loadInstance(t, s, inst.ID), c.Next)
 	again.Unanchored = false
 	if err := cutter.Truncate(t.Context(), again, at[4].Seq, at[4]); err != nil {
 		t.Fatal(err)
 	}
-	next := anchor(2)
+	next := newAnchor(2)
 	next.Seen = seen
 	if err := a.AddAnchor(t.Context(), next); err != nil {
 		t.Errorf("the second anchor: %v", err)

@@ -46,7 +46,7 @@ func Start(tb testing.TB, id, data string, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, record.Instance{}, record.Event{
 		Kind: record.Started, Instance: id, Workflow: "doc", Version: 1, DefinitionHash: "sha256:" + hexOf("doc"),
-		To: "draft", Patch: json.RawMessage(data), Decision: decision(true),
+		To: "draft", Patch: json.RawMessage(data), Decision: newDecision(true),
 	}, changes...)
 }
 
@@ -54,20 +54,20 @@ func Start(tb testing.TB, id, data string, changes ...Change) store.Commit {
 func Advance(tb testing.TB, prev record.Instance, to, data string, changes ...Change) store.Commit {
 	tb.Helper()
 	return Next(tb, prev, record.Event{
-		Kind: record.Advanced, Action: "to-" + to, To: to, Patch: json.RawMessage(data), Decision: decision(true),
+		Kind: record.Advanced, Action: "to-" + to, To: to, Patch: json.RawMessage(data), Decision: newDecision(true),
 	}, changes...)
 }
 
 // Refuse returns the commit of a refused action.
 func Refuse(tb testing.TB, prev record.Instance, action string, changes ...Change) store.Commit {
 	tb.Helper()
-	return Next(tb, prev, record.Event{Kind: record.Refused, Action: action, Decision: decision(false)}, changes...)
+	return Next(tb, prev, record.Event{Kind: record.Refused, Action: action, Decision: newDecision(false)}, changes...)
 }
 
 // Escalate returns the commit of a move that waits for a person.
 func Escalate(tb testing.TB, prev record.Instance, action, review string, changes ...Change) store.Commit {
 	tb.Helper()
-	d := decision(false)
+	d := newDecision(false)
 	d.Outcome, d.Proposed, d.Code = judge.Escalate, judge.Escalate, ""
 	return Next(tb, prev, record.Event{Kind: record.Escalated, Action: action, Decision: d, Review: &record.Review{
 		ID: review, Status: record.ReviewOpen, Digest: hexOf(review), Priority: record.PriorityHigh, ExpiresAt: Epoch.Add(time.Hour),
@@ -94,7 +94,7 @@ func CheckpointOf(tb testing.TB, prev record.Instance, changes ...Change) store.
 func RollbackTo(tb testing.TB, prev, then record.Instance) store.Commit {
 	tb.Helper()
 	e := record.Event{Kind: record.RolledBack, Rollback: &record.Rollback{CheckpointID: "cp", Restores: then.Revision}}
-	return seal(tb, prev, e, &then)
+	return sealCommit(tb, prev, e, &then)
 }
 
 // MigrateTo returns the commit that pins another version.
@@ -112,10 +112,10 @@ func Next(tb testing.TB, prev record.Instance, e record.Event, changes ...Change
 	for _, change := range changes {
 		change(&e)
 	}
-	return seal(tb, prev, e, nil)
+	return sealCommit(tb, prev, e, nil)
 }
 
-func seal(tb testing.TB, prev record.Instance, e record.Event, restored *record.Instance) store.Commit {
+func sealCommit(tb testing.TB, prev record.Instance, e record.Event, restored *record.Instance) store.Commit {
 	tb.Helper()
 	if e.Time.IsZero() {
 		e.Time = Epoch.Add(time.Duration(prev.Seq) * time.Second)
@@ -131,7 +131,7 @@ func seal(tb testing.TB, prev record.Instance, e record.Event, restored *record.
 	return store.Commit{Expect: prev.Seq, Events: []record.Event{sealed}, Next: next}
 }
 
-func decision(applied bool) *record.Decision {
+func newDecision(applied bool) *record.Decision {
 	d := &record.Decision{ID: "dec-1", Rubric: judge.DefaultRubric(), Took: time.Millisecond, Data: json.RawMessage(`{"n":1}`)}
 	d.Outcome, d.Proposed, d.Applied = judge.Approve, judge.Approve, applied
 	if !applied {
@@ -143,8 +143,8 @@ func decision(applied bool) *record.Decision {
 	return d
 }
 
-// must commits and returns where the instance is.
-func must(t testing.TB, s store.Store, c store.Commit) record.Instance {
+// mustCommit commits and returns where the instance is.
+func mustCommit(t testing.TB, s store.Store, c store.Commit) record.Instance {
 	t.Helper()
 	if err := s.Commit(t.Context(), c); err != nil {
 		t.Fatalf("commit event %d of %s: %v", c.Next.Seq, c.Next.ID, err)
@@ -152,32 +152,32 @@ func must(t testing.TB, s store.Store, c store.Commit) record.Instance {
 	return c.Next
 }
 
-// grow starts an instance and lets it take n refusals and moves.
-func grow(t testing.TB, s store.Store, id string, n int) record.Instance {
+// growInstance starts an instance and lets it take n refusals and moves.
+func growInstance(t testing.TB, s store.Store, id string, n int) record.Instance {
 	t.Helper()
-	inst := must(t, s, Start(t, id, `{"title":"a"}`))
+	inst := mustCommit(t, s, Start(t, id, `{"title":"a"}`))
 	for i := range n {
 		switch i % 3 {
 		case 0:
-			inst = must(t, s, Refuse(t, inst, "submit"))
+			inst = mustCommit(t, s, Refuse(t, inst, "submit"))
 		case 1:
-			inst = must(t, s, Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i)))
+			inst = mustCommit(t, s, Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i)))
 		case 2:
-			inst = must(t, s, Advance(t, inst, "draft", `{"title":null,"n":1.50}`))
+			inst = mustCommit(t, s, Advance(t, inst, "draft", `{"title":null,"n":1.50}`))
 		}
 	}
 	return inst
 }
 
-// shut closes a store that a test opened itself.
-func shut(t testing.TB, s store.Store) {
+// closeStore closes a store that a test opened itself.
+func closeStore(t testing.TB, s store.Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
 }
 
-func load(t testing.TB, s store.Store, id string) record.Instance {
+func loadInstance(t testing.TB, s store.Store, id string) record.Instance {
 	t.Helper()
 	inst, err := s.Load(t.Context(), id)
 	if err != nil {
@@ -186,7 +186,7 @@ func load(t testing.TB, s store.Store, id string) record.Instance {
 	return inst
 }
 
-func history(t testing.TB, s store.Store, q store.EventQuery) []record.Event {
+func listEvents(t testing.TB, s store.Store, q store.EventQuery) []record.Event {
 	t.Helper()
 	var out []record.Event
 	for e, err := range s.Events(t.Context(), q) {
@@ -198,11 +198,11 @@ func history(t testing.TB, s store.Store, q store.EventQuery) []record.Event {
 	return out
 }
 
-// verified fails the test unless the instance's history verifies and folds to
+// requireVerified fails the test unless the instance's history verifies and folds to
 // what Load says.
-func verified(t testing.TB, s store.Store, id string) record.Instance {
+func requireVerified(t testing.TB, s store.Store, id string) record.Instance {
 	t.Helper()
-	inst := load(t, s, id)
+	inst := loadInstance(t, s, id)
 	events := s.Events(t.Context(), store.EventQuery{Instance: id})
 	if err := record.Verify(events); err != nil {
 		t.Fatalf("verify %s: %v", id, err)
@@ -211,11 +211,11 @@ func verified(t testing.TB, s store.Store, id string) record.Instance {
 	if err != nil {
 		t.Fatalf("fold %s: %v", id, err)
 	}
-	same(t, "the fold of "+id, folded, inst)
+	requireSame(t, "the fold of "+id, folded, inst)
 	return inst
 }
 
-func same(t testing.TB, what string, got, want record.Instance) {
+func requireSame(t testing.TB, what string, got, want record.Instance) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("%s:\n got %+v\nwant %+v", what, got, want)

@@ -25,7 +25,7 @@ func atOnce(n int, do func(i int)) {
 }
 
 func oneWinner(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	for range 10 {
 		commits := make([]store.Commit, 16)
 		for i := range commits {
@@ -48,13 +48,13 @@ func oneWinner(t *testing.T, _ Driver, s store.Store) {
 			t.Fatalf("nobody won event %d", inst.Seq+1)
 		}
 		inst = commits[winner].Next
-		same(t, "the winner's", load(t, s, ID(1)), inst)
+		requireSame(t, "the winner's", loadInstance(t, s, ID(1)), inst)
 	}
-	verified(t, s, ID(1))
+	requireVerified(t, s, ID(1))
 }
 
-// contend loads, seals and commits until n commits of this worker were taken.
-func contend(t *testing.T, s store.Store, id string, n int) (conflicts int) {
+// commitContended loads, seals and commits until n commits of this worker were taken.
+func commitContended(t *testing.T, s store.Store, id string, n int) (conflicts int) {
 	for won := 0; won < n; {
 		inst, err := s.Load(t.Context(), id)
 		if err != nil {
@@ -74,16 +74,16 @@ func contend(t *testing.T, s store.Store, id string, n int) (conflicts int) {
 	return conflicts
 }
 
-func contended(t *testing.T, _ Driver, s store.Store) {
-	must(t, s, Start(t, ID(1), `{}`))
+func testContention(t *testing.T, _ Driver, s store.Store) {
+	mustCommit(t, s, Start(t, ID(1), `{}`))
 	const workers, each = 8, 10
-	atOnce(workers, func(int) { contend(t, s, ID(1), each) })
-	if inst := verified(t, s, ID(1)); inst.Seq != 1+workers*each {
+	atOnce(workers, func(int) { commitContended(t, s, ID(1), each) })
+	if inst := requireVerified(t, s, ID(1)); inst.Seq != 1+workers*each {
 		t.Errorf("the instance is at event %d, want %d", inst.Seq, 1+workers*each)
 	}
 }
 
-func parallel(t *testing.T, _ Driver, s store.Store) {
+func testParallel(t *testing.T, _ Driver, s store.Store) {
 	const workers, each = 16, 10
 	var conflicts atomic.Int64
 	atOnce(workers, func(i int) {
@@ -91,28 +91,28 @@ func parallel(t *testing.T, _ Driver, s store.Store) {
 			t.Errorf("start %d: %v", i, err)
 			return
 		}
-		conflicts.Add(int64(contend(t, s, ID(i), each)))
+		conflicts.Add(int64(commitContended(t, s, ID(i), each)))
 	})
 	if n := conflicts.Load(); n != 0 {
 		t.Errorf("%d conflicts between different instances", n)
 	}
 	for i := range workers {
-		if inst := verified(t, s, ID(i)); inst.Seq != 1+each {
+		if inst := requireVerified(t, s, ID(i)); inst.Seq != 1+each {
 			t.Errorf("instance %d is at event %d, want %d", i, inst.Seq, 1+each)
 		}
 	}
 }
 
-func beside(t *testing.T, d Driver, s store.Store) {
+func testBeside(t *testing.T, d Driver, s store.Store) {
 	if d.Beside == nil {
 		t.Skip("the driver's data cannot be shared")
 	}
 	other := d.Beside(t, s)
-	defer shut(t, other)
-	inst := must(t, s, Start(t, ID(1), `{}`, WithKey("k")))
-	same(t, "seen by the other", load(t, other, ID(1)), inst)
+	defer closeStore(t, other)
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`, WithKey("k")))
+	requireSame(t, "seen by the other", loadInstance(t, other, ID(1)), inst)
 	wantError(t, "the same key by the other", other.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("k"))), store.ErrKeyTaken)
-	inst = must(t, other, Advance(t, inst, "reviewing", `{}`))
+	inst = mustCommit(t, other, Advance(t, inst, "reviewing", `{}`))
 	stale := Refuse(t, record.Instance{
 		ID: inst.ID, Seq: 1, Revision: 1, Head: inst.Head, State: "draft", Status: record.Running,
 		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
@@ -121,9 +121,9 @@ func beside(t *testing.T, d Driver, s store.Store) {
 
 	const workers, each = 4, 10
 	stores := []store.Store{s, other}
-	atOnce(2*workers, func(i int) { contend(t, stores[i%2], ID(1), each) })
+	atOnce(2*workers, func(i int) { commitContended(t, stores[i%2], ID(1), each) })
 	for _, db := range stores {
-		if got := verified(t, db, ID(1)); got.Seq != inst.Seq+2*workers*each {
+		if got := requireVerified(t, db, ID(1)); got.Seq != inst.Seq+2*workers*each {
 			t.Errorf("the instance is at event %d, want %d", got.Seq, inst.Seq+2*workers*each)
 		}
 	}
@@ -131,22 +131,22 @@ func beside(t *testing.T, d Driver, s store.Store) {
 
 func keyTaken(t *testing.T, _ Driver, s store.Store) {
 	c := Start(t, ID(1), `{}`, WithKey("start"))
-	inst := must(t, s, c)
+	inst := mustCommit(t, s, c)
 	again := Start(t, ID(2), `{}`, WithKey("start"))
 	wantError(t, "a second start with the key", s.Commit(t.Context(), again), store.ErrKeyTaken)
 	_, err := s.Load(t.Context(), ID(2))
 	wantError(t, "the second instance", err, store.ErrNotFound)
 
 	move := Advance(t, inst, "reviewing", `{}`, WithKey("move"))
-	inst = must(t, s, move)
+	inst = mustCommit(t, s, move)
 	wantError(t, "the same commit again", s.Commit(t.Context(), move), store.ErrKeyTaken)
 	for range 3 {
-		inst = must(t, s, Refuse(t, inst, "submit"))
+		inst = mustCommit(t, s, Refuse(t, inst, "submit"))
 	}
 	wantError(t, "the same commit after later events", s.Commit(t.Context(), move), store.ErrKeyTaken)
 	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "submit", WithKey("move"))), store.ErrKeyTaken)
 	wantError(t, "the start again", s.Commit(t.Context(), c), store.ErrKeyTaken)
-	same(t, "afterwards", verified(t, s, ID(1)), inst)
+	requireSame(t, "afterwards", requireVerified(t, s, ID(1)), inst)
 
 	e, err := s.ByKey(t.Context(), move.Events[0].Key.Scope)
 	if err != nil {
@@ -159,10 +159,10 @@ func keyTaken(t *testing.T, _ Driver, s store.Store) {
 }
 
 func keyConcurrentAdvances(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	c := Advance(t, inst, "reviewing", `{}`, WithKey("k"))
 	onlyOne(t, 16, func(int) error { return s.Commit(t.Context(), c) })
-	same(t, "one event", verified(t, s, ID(1)), c.Next)
+	requireSame(t, "one event", requireVerified(t, s, ID(1)), c.Next)
 }
 
 func keyConcurrentStarts(t *testing.T, _ Driver, s store.Store) {
@@ -210,14 +210,14 @@ func keyReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	c := Advance(t, inst, "reviewing", `{}`, WithKey("k"))
-	inst = must(t, s, c)
+	inst = mustCommit(t, s, c)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = d.Reopen(t, s)
-	defer shut(t, s)
+	defer closeStore(t, s)
 	wantError(t, "the same commit", s.Commit(t.Context(), c), store.ErrKeyTaken)
 	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "x", WithKey("k"))), store.ErrKeyTaken)
 	e, err := s.ByKey(t.Context(), c.Events[0].Key.Scope)

@@ -22,7 +22,7 @@ import (
 
 // decisionPromises are about finding decisions.
 var decisionPromises = []promise{
-	{"decisions", decisions},
+	{"decisions", testDecisions},
 	{"decisions by several conditions", decisionsCombined},
 	{"decisions page by page under writes", decisionsWalk},
 	{"decisions by text", decisionsText},
@@ -33,8 +33,8 @@ var decisionPromises = []promise{
 	{"decisions of two stores on one set of data", decisionsBeside},
 }
 
-// searcher is a store's ability to find decisions; without it the test is skipped.
-func searcher(t *testing.T, s store.Store) store.Searcher {
+// requireSearcher is a store's ability to find decisions; without it the test is skipped.
+func requireSearcher(t *testing.T, s store.Store) store.Searcher {
 	t.Helper()
 	found, ok := s.(store.Searcher)
 	if !ok {
@@ -63,9 +63,9 @@ type known struct {
 
 func (k known) String() string { return fmt.Sprintf("%s #%d", k.event.Instance, k.event.Seq) }
 
-// asked is the naive reading of a query, written apart from the one that drivers use.
+// matchesNaively is the naive reading of a query, written apart from the one that drivers use.
 // Texts are asked for by the words of texts, each of which is one word of vocabulary.
-func asked(k known, q store.DecisionQuery) bool {
+func matchesNaively(k known, q store.DecisionQuery) bool {
 	e, d := k.event, k.event.Decision
 	if d == nil {
 		return false
@@ -104,7 +104,7 @@ func wantDecisions(t testing.TB, s store.Store, all []known, q store.DecisionQue
 	t.Helper()
 	var want, got []string
 	for _, k := range slices.Backward(all) {
-		if asked(k, q) && (q.Limit == 0 || len(want) < q.Limit) {
+		if matchesNaively(k, q) && (q.Limit == 0 || len(want) < q.Limit) {
 			want = append(want, k.String())
 		}
 	}
@@ -138,17 +138,17 @@ var (
 // indexing is more events than a store leaves unindexed.
 const indexing = 320
 
-// many is n, or with the race detector just so many that a store that indexes does so:
+// scaleForRace is n, or with the race detector just so many that a store that indexes does so:
 // one goroutine writes and searches, and the run without the detector covers the rest.
-func many(n int) int {
+func scaleForRace(n int) int {
 	if raced {
 		return min(n, indexing)
 	}
 	return n
 }
 
-// judged is n events of several instances that differ in all that queries ask for.
-func judged(t testing.TB, s store.Store, n int) []known {
+// growJudged is n events of several instances that differ in all that queries ask for.
+func growJudged(t testing.TB, s store.Store, n int) []known {
 	t.Helper()
 	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same every time
 	return writeJudged(t, s, random, 0, n)
@@ -160,14 +160,14 @@ func writeJudged(t testing.TB, s store.Store, random *rand.Rand, first, n int) [
 	var running []record.Instance
 	for i := range n {
 		if len(running) < 5 || random.IntN(20) == 0 {
-			inst := must(t, s, judgedStart(t, random, first+i))
+			inst := mustCommit(t, s, judgedStart(t, random, first+i))
 			running = append(running, inst)
 			all = append(all, known{lastEvent(t, s, inst), inst.Owner})
 			continue
 		}
 		at := random.IntN(len(running))
 		inst := running[at]
-		e := record.Event{Kind: record.Refused, Action: pick(random, actions), Principal: pick(random, principals), Decision: judgedDecision(random, false)}
+		e := record.Event{Kind: record.Refused, Action: pickRandom(random, actions), Principal: pickRandom(random, principals), Decision: judgedDecision(random, false)}
 		switch random.IntN(6) {
 		case 0:
 			e.Kind = record.Prechecked
@@ -177,7 +177,7 @@ func writeJudged(t testing.TB, s store.Store, random *rand.Rand, first, n int) [
 			e = record.Event{Kind: record.Checkpointed, Checkpoint: &record.Checkpoint{ID: fmt.Sprint("cp-", i)}} // no decision
 		}
 		e.Time = Epoch.Add(time.Duration(first+i)*time.Second - time.Duration(random.IntN(5))*time.Minute) // clocks step
-		running[at] = must(t, s, Next(t, inst, e))
+		running[at] = mustCommit(t, s, Next(t, inst, e))
 		all = append(all, known{lastEvent(t, s, running[at]), inst.Owner})
 	}
 	return all
@@ -186,31 +186,31 @@ func writeJudged(t testing.TB, s store.Store, random *rand.Rand, first, n int) [
 func judgedStart(t testing.TB, random *rand.Rand, n int) store.Commit {
 	t.Helper()
 	return Next(t, record.Instance{}, record.Event{
-		Kind: record.Started, Instance: ID(1000 + n), Workflow: pick(random, workflows), Version: 1, DefinitionHash: "sha256:" + hexOf("doc"),
-		To: "draft", Patch: json.RawMessage(`{}`), Decision: judgedDecision(random, true), Principal: pick(random, principals),
+		Kind: record.Started, Instance: ID(1000 + n), Workflow: pickRandom(random, workflows), Version: 1, DefinitionHash: "sha256:" + hexOf("doc"),
+		To: "draft", Patch: json.RawMessage(`{}`), Decision: judgedDecision(random, true), Principal: pickRandom(random, principals),
 		Time: Epoch.Add(time.Duration(n) * time.Second),
 	})
 }
 
 func judgedDecision(random *rand.Rand, applied bool) *record.Decision {
-	d := decision(applied)
-	d.DecidedBy, d.Assurance = pick(random, layers), pick(random, assurances)
+	d := newDecision(applied)
+	d.DecidedBy, d.Assurance = pickRandom(random, layers), pickRandom(random, assurances)
 	d.Confidence = float64(random.IntN(101)) / 100
 	d.Degraded = random.IntN(4) == 0
-	d.Reasoning = pick(random, vocabulary) + " " + pick(random, vocabulary)
+	d.Reasoning = pickRandom(random, vocabulary) + " " + pickRandom(random, vocabulary)
 	d.Findings = nil
 	if d.Outcome == judge.Reject {
-		d.Code = pick(random, []string{"schema", "no_route"})
-		d.Findings = []validators.Finding{{Message: pick(random, vocabulary)}}
+		d.Code = pickRandom(random, []string{"schema", "no_route"})
+		d.Findings = []validators.Finding{{Message: pickRandom(random, vocabulary)}}
 	}
 	return d
 }
 
-func pick[T any](random *rand.Rand, of []T) T { return of[random.IntN(len(of))] }
+func pickRandom[T any](random *rand.Rand, of []T) T { return of[random.IntN(len(of))] }
 
 func lastEvent(t testing.TB, s store.Store, inst record.Instance) record.Event {
 	t.Helper()
-	events := history(t, s, store.EventQuery{Instance: inst.ID, AfterSeq: inst.Seq - 1})
+	events := listEvents(t, s, store.EventQuery{Instance: inst.ID, AfterSeq: inst.Seq - 1})
 	return events[len(events)-1]
 }
 
@@ -269,10 +269,10 @@ func singleFilters(all []known) []store.DecisionQuery {
 	return some
 }
 
-func decisions(t *testing.T, _ Driver, s store.Store) {
-	searcher(t, s)
+func testDecisions(t *testing.T, _ Driver, s store.Store) {
+	requireSearcher(t, s)
 	wantDecisions(t, s, nil, store.DecisionQuery{})
-	all := judged(t, s, many(900))
+	all := growJudged(t, s, scaleForRace(900))
 	for _, q := range singleFilters(all) {
 		wantDecisions(t, s, all, q)
 	}
@@ -280,8 +280,8 @@ func decisions(t *testing.T, _ Driver, s store.Store) {
 
 // decisionsCombined asks for every combination that a generator thinks of.
 func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
-	searcher(t, s)
-	all := judged(t, s, many(700))
+	requireSearcher(t, s)
+	all := growJudged(t, s, scaleForRace(700))
 	rapid.Check(t, func(r *rapid.T) {
 		maybe := func(name string, of []string) string {
 			return rapid.SampledFrom(append([]string{"", "", ""}, of...)).Draw(r, name)
@@ -315,8 +315,8 @@ func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
 // decisionsLooked ends searches wherever they say how far they have come: from there on they
 // go on, and nothing is found twice or never.
 func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
-	searcher(t, s)
-	judged(t, s, many(600))
+	requireSearcher(t, s)
+	growJudged(t, s, scaleForRace(600))
 	for _, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Instance: ID(1)}} {
 		want := findDecisions(t, s, q)
 		var got []store.DecisionHit
@@ -346,8 +346,8 @@ func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 // decisionsWalk goes page by page while others write: every decision that was there at
 // the beginning comes once, in order.
 func decisionsWalk(t *testing.T, _ Driver, s store.Store) {
-	searcher(t, s)
-	judged(t, s, many(600))
+	requireSearcher(t, s)
+	growJudged(t, s, scaleForRace(600))
 	for round, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
 		var want []int64
 		for _, h := range findDecisions(t, s, q) {

@@ -20,9 +20,9 @@ import (
 // decisionsText: what a person types finds what was said, in any script, and nothing in
 // it is an instruction.
 func decisionsText(t *testing.T, _ Driver, s store.Store) {
-	searcher(t, s)
+	requireSearcher(t, s)
 	saying := func(n int, reasoning string, findings ...validators.Finding) {
-		must(t, s, Start(t, ID(n), `{}`, func(e *record.Event) { e.Decision.Reasoning, e.Decision.Findings = reasoning, findings }))
+		mustCommit(t, s, Start(t, ID(n), `{}`, func(e *record.Event) { e.Decision.Reasoning, e.Decision.Findings = reasoning, findings }))
 	}
 	saying(1, "Zoë's naïve façade – ΣΊΣΥΦΟΣ")
 	saying(2, "The field is missing.", validators.Finding{Code: "required_field", Path: "/customer/tax-id", Message: "“amount” is <missing>.", Hint: "Send it."})
@@ -31,7 +31,7 @@ func decisionsText(t *testing.T, _ Driver, s store.Store) {
 	saying(5, "Страница не найдена; 가격이 틀렸습니다")
 	saying(6, `AND OR NOT NEAR("x") terms:x ^y z* "quoted'' -- ;`)
 	saying(7, strings.Repeat("long ", 5000)+strings.Repeat("x", 100))
-	nothing := many(600)
+	nothing := scaleForRace(600)
 	for i := range nothing { // so that a store that indexes has done so
 		saying(100+i, "nothing")
 	}
@@ -65,29 +65,29 @@ func decisionsText(t *testing.T, _ Driver, s store.Store) {
 // decisionsOfReviews: parked moves and what a person decided are decisions like others,
 // and a review that ended without one is none.
 func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
-	searcher(t, s)
+	requireSearcher(t, s)
 	var all []known
 	note := func(inst record.Instance) { all = append(all, known{lastEvent(t, s, inst), inst.Owner}) }
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	note(inst)
-	inst = must(t, s, Refuse(t, inst, "submit"))
+	inst = mustCommit(t, s, Refuse(t, inst, "submit"))
 	note(inst)
-	inst = must(t, s, Escalate(t, inst, "approve", "rev-1"))
+	inst = mustCommit(t, s, Escalate(t, inst, "approve", "rev-1"))
 	note(inst)
-	inst = must(t, s, EndReview(t, inst, "approve", &record.Review{ID: "rev-1", Status: record.ReviewStale, Reason: "moved"}))
+	inst = mustCommit(t, s, EndReview(t, inst, "approve", &record.Review{ID: "rev-1", Status: record.ReviewStale, Reason: "moved"}))
 	note(inst)
-	inst = must(t, s, Escalate(t, inst, "approve", "rev-2"))
+	inst = mustCommit(t, s, Escalate(t, inst, "approve", "rev-2"))
 	note(inst)
-	rejected := decision(false)
+	rejected := newDecision(false)
 	rejected.DecidedBy, rejected.Assurance, rejected.Code = "reviewer", "human", "review_rejected"
-	inst = must(t, s, EndReview(t, inst, "approve", &record.Review{ID: "rev-2", Status: record.ReviewResolved, Resolution: judge.Reject, By: "ada"},
+	inst = mustCommit(t, s, EndReview(t, inst, "approve", &record.Review{ID: "rev-2", Status: record.ReviewResolved, Resolution: judge.Reject, By: "ada"},
 		func(e *record.Event) { e.Decision = rejected }))
 	note(inst)
-	inst = must(t, s, Advance(t, inst, "reviewing", `{}`))
+	inst = mustCommit(t, s, Advance(t, inst, "reviewing", `{}`))
 	note(inst)
-	then := must(t, s, CheckpointOf(t, inst))
+	then := mustCommit(t, s, CheckpointOf(t, inst))
 	note(then)
-	note(must(t, s, RollbackTo(t, then, inst)))
+	note(mustCommit(t, s, RollbackTo(t, then, inst)))
 	for _, q := range []store.DecisionQuery{
 		{},
 		{Outcome: judge.Escalate},
@@ -103,15 +103,15 @@ func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
 }
 
 func decisionsReopened(t *testing.T, d Driver, s store.Store) {
-	searcher(t, s)
+	requireSearcher(t, s)
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
-	all := judged(t, s, many(400))
+	all := growJudged(t, s, scaleForRace(400))
 	before := findDecisions(t, s, store.DecisionQuery{})
-	shut(t, s)
+	closeStore(t, s)
 	again := d.Reopen(t, s)
-	defer shut(t, again)
+	defer closeStore(t, again)
 	for _, q := range singleFilters(all) {
 		wantDecisions(t, again, all, q)
 	}
@@ -125,12 +125,12 @@ func decisionsReopened(t *testing.T, d Driver, s store.Store) {
 // decisionsBeside: two stores on one set of data that write and search at once index
 // nothing twice and leave nothing out.
 func decisionsBeside(t *testing.T, d Driver, s store.Store) {
-	searcher(t, s)
+	requireSearcher(t, s)
 	if d.Beside == nil {
 		t.Skip("cannot be shared")
 	}
 	other := d.Beside(t, s)
-	defer shut(t, other)
+	defer closeStore(t, other)
 	var wg sync.WaitGroup
 	for w, at := range []store.Store{s, other} {
 		random := rand.New(rand.NewPCG(7, uint64(w))) //nolint:gosec // the same every time
@@ -180,8 +180,8 @@ func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 
 // decisionsCancelled: a caller who has gone is told so, and a consumer may stop anywhere.
 func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
-	find := searcher(t, s)
-	judged(t, s, 300)
+	find := requireSearcher(t, s)
+	growJudged(t, s, 300)
 	for _, err := range find.Decisions(t.Context(), store.DecisionQuery{Outcome: judge.Reject}) {
 		if err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 	if !isContextEnd(told) {
 		t.Errorf("got %v, want the context's error", told)
 	}
-	shut(t, s)
+	closeStore(t, s)
 	for _, err := range find.Decisions(t.Context(), store.DecisionQuery{}) {
 		wantError(t, fmt.Sprintf("closed: %v", err), err, store.ErrClosed)
 	}
@@ -208,11 +208,11 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 // decisionsOfWhatIsLeft: what was removed from a history is not found, what is left is
 // found where it was.
 func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s store.Store) {
-	searcher(t, s)
-	cutter := truncator(t, s)
-	long(t, s, ID(1))
-	inst, at := long(t, s, ID(2))
-	judged(t, s, many(600)) // so that a store that indexes has done so
+	requireSearcher(t, s)
+	cutter := requireTruncator(t, s)
+	growLong(t, s, ID(1))
+	inst, at := growLong(t, s, ID(2))
+	growJudged(t, s, scaleForRace(600)) // so that a store that indexes has done so
 	all := store.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
 	before := findDecisions(t, s, all)
 	floor := at[4]

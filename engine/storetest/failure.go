@@ -23,7 +23,7 @@ func failedWrite(t *testing.T, d Driver, s store.Store) {
 		t.Skip("the driver has no way to fail")
 	}
 	d.Poison(t, s, "poison")
-	inst := grow(t, s, ID(1), 2)
+	inst := growInstance(t, s, ID(1), 2)
 	bad := Refuse(t, inst, "poison", WithKey("k"))
 	bad.Snapshot = true
 	if err := s.Commit(t.Context(), bad); err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken) {
@@ -49,12 +49,12 @@ func failedWrite(t *testing.T, d Driver, s store.Store) {
 	}
 	_, err = s.Snapshot(t.Context(), ID(1), 100)
 	wantError(t, "the snapshot of a failed write", err, store.ErrNotFound)
-	same(t, "afterwards", verified(t, s, ID(1)), inst)
-	must(t, s, Refuse(t, inst, "submit", WithKey("k")))
-	verified(t, s, ID(1))
+	requireSame(t, "afterwards", requireVerified(t, s, ID(1)), inst)
+	mustCommit(t, s, Refuse(t, inst, "submit", WithKey("k")))
+	requireVerified(t, s, ID(1))
 }
 
-func neighbours(t *testing.T, d Driver, s store.Store) {
+func testNeighbours(t *testing.T, d Driver, s store.Store) {
 	if d.Poison == nil {
 		t.Skip("the driver has no way to fail")
 	}
@@ -62,7 +62,7 @@ func neighbours(t *testing.T, d Driver, s store.Store) {
 	const n = 24
 	insts := make([]record.Instance, n)
 	for i := range insts {
-		insts[i] = must(t, s, Start(t, ID(i), `{}`))
+		insts[i] = mustCommit(t, s, Start(t, ID(i), `{}`))
 	}
 	commits := make([]store.Commit, n)
 	for i, inst := range insts {
@@ -102,12 +102,12 @@ func neighbours(t *testing.T, d Driver, s store.Store) {
 				t.Errorf("good member %d: %v", i, err)
 			}
 		}
-		same(t, fmt.Sprintf("member %d", i), verified(t, s, ID(i)), want)
+		requireSame(t, fmt.Sprintf("member %d", i), requireVerified(t, s, ID(i)), want)
 	}
 }
 
-func cancelled(t *testing.T, _ Driver, s store.Store) {
-	inst := grow(t, s, ID(1), 3)
+func testCancelled(t *testing.T, _ Driver, s store.Store) {
+	inst := growInstance(t, s, ID(1), 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := Refuse(t, inst, "submit", WithKey("k"))
@@ -130,9 +130,9 @@ func cancelled(t *testing.T, _ Driver, s store.Store) {
 	if told != 1 {
 		t.Errorf("the list of reviews told %d times that its caller had gone, want 1", told)
 	}
-	wantError(t, "add a definition", s.AddDefinition(ctx, definition("doc", 1)), context.Canceled)
-	same(t, "afterwards", verified(t, s, ID(1)), inst)
-	must(t, s, c)
+	wantError(t, "add a definition", s.AddDefinition(ctx, newDefinition("doc", 1)), context.Canceled)
+	requireSame(t, "afterwards", requireVerified(t, s, ID(1)), inst)
+	mustCommit(t, s, c)
 }
 
 func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
@@ -141,7 +141,7 @@ func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 	}
 	insts := make([]record.Instance, 8)
 	for i := range insts {
-		insts[i] = must(t, s, Start(t, ID(i), `{}`))
+		insts[i] = mustCommit(t, s, Start(t, ID(i), `{}`))
 	}
 	release := d.Stall(t, s)
 	released := sync.OnceFunc(release)
@@ -170,42 +170,42 @@ func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 	}
 	// Told that it ended, a caller must not find it written.
 	for _, inst := range insts {
-		if got := verified(t, s, inst.ID); got.Seq != inst.Seq {
+		if got := requireVerified(t, s, inst.ID); got.Seq != inst.Seq {
 			t.Errorf("%s was written although its caller was told of the cancellation", inst.ID)
 		}
-		must(t, s, Refuse(t, inst, "again", WithKey("c"+inst.ID)))
+		mustCommit(t, s, Refuse(t, inst, "again", WithKey("c"+inst.ID)))
 	}
 }
 
-func reopen(t *testing.T, d Driver, s store.Store) {
+func testReopen(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}
-	inst := grow(t, s, ID(1), 20)
-	inst = must(t, s, CheckpointOf(t, inst))
-	if err := s.AddDefinition(t.Context(), definition("doc", 1)); err != nil {
+	inst := growInstance(t, s, ID(1), 20)
+	inst = mustCommit(t, s, CheckpointOf(t, inst))
+	if err := s.AddDefinition(t.Context(), newDefinition("doc", 1)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.AddJudgeConfig(t.Context(), judgeConfig("doc", 1)); err != nil {
 		t.Fatal(err)
 	}
-	before := history(t, s, store.EventQuery{Instance: ID(1)})
+	before := listEvents(t, s, store.EventQuery{Instance: ID(1)})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		s = d.Reopen(t, s)
-		same(t, "after reopening", verified(t, s, ID(1)), inst)
-		after := history(t, s, store.EventQuery{Instance: ID(1)})
+		requireSame(t, "after reopening", requireVerified(t, s, ID(1)), inst)
+		after := listEvents(t, s, store.EventQuery{Instance: ID(1)})
 		if !slices.EqualFunc(before, after, func(a, b record.Event) bool { return a.Hash == b.Hash && string(a.Body()) == string(b.Body()) }) {
 			t.Error("the history changed")
 		}
 		if snap, err := s.Snapshot(t.Context(), ID(1), inst.Revision); err != nil {
 			t.Error(err)
 		} else {
-			same(t, "the snapshot", snap, inst)
+			requireSame(t, "the snapshot", snap, inst)
 		}
-		sameDefinition(t, s, 0, definition("doc", 1))
+		sameDefinition(t, s, 0, newDefinition("doc", 1))
 		if all, err := s.JudgeConfigs(t.Context(), "doc"); err != nil || len(all) != 1 {
 			t.Errorf("judge configs: %v, %v", all, err)
 		}
@@ -214,13 +214,13 @@ func reopen(t *testing.T, d Driver, s store.Store) {
 		}
 	}
 	s = d.Reopen(t, s)
-	defer shut(t, s)
-	must(t, s, Refuse(t, inst, "submit"))
-	verified(t, s, ID(1))
+	defer closeStore(t, s)
+	mustCommit(t, s, Refuse(t, inst, "submit"))
+	requireVerified(t, s, ID(1))
 }
 
-func closing(t *testing.T, _ Driver, s store.Store) {
-	inst := grow(t, s, ID(1), 1)
+func testClosing(t *testing.T, _ Driver, s store.Store) {
+	inst := growInstance(t, s, ID(1), 1)
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -228,7 +228,7 @@ func closing(t *testing.T, _ Driver, s store.Store) {
 	}
 	ctx := t.Context()
 	wantError(t, "commit", s.Commit(ctx, Refuse(t, inst, "submit")), store.ErrClosed)
-	wantError(t, "add a definition", s.AddDefinition(ctx, definition("doc", 1)), store.ErrClosed)
+	wantError(t, "add a definition", s.AddDefinition(ctx, newDefinition("doc", 1)), store.ErrClosed)
 	wantError(t, "add a judge config", s.AddJudgeConfig(ctx, judgeConfig("doc", 1)), store.ErrClosed)
 	_, err := s.Load(ctx, ID(1))
 	wantError(t, "load", err, store.ErrClosed)
@@ -264,13 +264,13 @@ func closing(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// draining closes the store in the middle of reads and writes: each write is
+// testDraining closes the store in the middle of reads and writes: each write is
 // either told that the store is closed, or written.
-func draining(t *testing.T, d Driver, s store.Store) {
+func testDraining(t *testing.T, d Driver, s store.Store) {
 	const workers = 16
 	insts := make([]record.Instance, workers)
 	for i := range insts {
-		insts[i] = must(t, s, Start(t, ID(i), `{}`))
+		insts[i] = mustCommit(t, s, Start(t, ID(i), `{}`))
 	}
 	var wg sync.WaitGroup
 	var once sync.Once
@@ -310,8 +310,8 @@ func draining(t *testing.T, d Driver, s store.Store) {
 		return
 	}
 	s = d.Reopen(t, s)
-	defer shut(t, s)
+	defer closeStore(t, s)
 	for _, inst := range insts {
-		same(t, "what was acknowledged", verified(t, s, inst.ID), inst)
+		requireSame(t, "what was acknowledged", requireVerified(t, s, inst.ID), inst)
 	}
 }

@@ -16,9 +16,9 @@ import (
 )
 
 func eventsQuery(t *testing.T, _ Driver, s store.Store) {
-	last := grow(t, s, ID(1), 150) // more than any page
-	grow(t, s, ID(2), 5)           // a neighbour that must not show
-	all := history(t, s, store.EventQuery{Instance: ID(1)})
+	last := growInstance(t, s, ID(1), 150) // more than any page
+	growInstance(t, s, ID(2), 5)           // a neighbour that must not show
+	all := listEvents(t, s, store.EventQuery{Instance: ID(1)})
 	if len(all) != 151 {
 		t.Fatalf("%d events, want 151", len(all))
 	}
@@ -45,7 +45,7 @@ func eventsQuery(t *testing.T, _ Driver, s store.Store) {
 				want = append(want, e.Seq)
 			}
 		}
-		for _, e := range history(t, s, tt.q) {
+		for _, e := range listEvents(t, s, tt.q) {
 			got = append(got, e.Seq)
 		}
 		if !slices.Equal(got, want) {
@@ -55,7 +55,7 @@ func eventsQuery(t *testing.T, _ Driver, s store.Store) {
 }
 
 func eventsUnderWrites(t *testing.T, _ Driver, s store.Store) {
-	inst := grow(t, s, ID(1), 200)
+	inst := growInstance(t, s, ID(1), 200)
 	before := inst.Seq
 	// Writes and reads inside the loop, with more iterators open than a pool has
 	// connections, must neither block nor disturb it.
@@ -69,28 +69,28 @@ func eventsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 		}
 		seen = e.Seq
 		if seen%50 == 0 {
-			inst = must(t, s, Refuse(t, inst, "submit"))
-			nested(t, s, 40)
+			inst = mustCommit(t, s, Refuse(t, inst, "submit"))
+			nestIterators(t, s, 40)
 		}
 	}
 	if seen < before {
 		t.Errorf("the iterator ended at event %d, %d were there at its start", seen, before)
 	}
-	rest := history(t, s, store.EventQuery{Instance: ID(1), AfterSeq: seen})
+	rest := listEvents(t, s, store.EventQuery{Instance: ID(1), AfterSeq: seen})
 	if int64(len(rest)) != inst.Seq-seen {
 		t.Errorf("going on from %d gave %d events, want %d", seen, len(rest), inst.Seq-seen)
 	}
-	verified(t, s, ID(1))
+	requireVerified(t, s, ID(1))
 }
 
-// nested opens iterators one inside the other.
-func nested(t *testing.T, s store.Store, depth int) {
+// nestIterators opens iterators one inside the other.
+func nestIterators(t *testing.T, s store.Store, depth int) {
 	for _, err := range s.Events(t.Context(), store.EventQuery{Instance: ID(1)}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if depth > 0 {
-			nested(t, s, depth-1)
+			nestIterators(t, s, depth-1)
 		}
 		return // abandoned in the middle
 	}
@@ -99,11 +99,11 @@ func nested(t *testing.T, s store.Store, depth int) {
 func instancesQuery(t *testing.T, _ Driver, s store.Store) {
 	var all []record.Instance
 	for i := range 150 {
-		inst := must(t, s, Start(t, ID(i), `{"n":1}`, By([]string{"local:a", "local:b", "local:c"}[i%3]), func(e *record.Event) {
+		inst := mustCommit(t, s, Start(t, ID(i), `{"n":1}`, By([]string{"local:a", "local:b", "local:c"}[i%3]), func(e *record.Event) {
 			e.Workflow = []string{"doc", "form"}[i%2]
 		}))
 		if i%4 == 0 {
-			inst = must(t, s, Advance(t, inst, "done", `{}`, By("local:x"), func(e *record.Event) { e.Status = record.Complete }))
+			inst = mustCommit(t, s, Advance(t, inst, "done", `{}`, By("local:x"), func(e *record.Event) { e.Status = record.Complete }))
 		}
 		all = append(all, inst)
 	}
@@ -149,7 +149,7 @@ func instancesQuery(t *testing.T, _ Driver, s store.Store) {
 func instancesUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	const n = 150
 	for i := range n {
-		must(t, s, Start(t, ID(i), `{}`))
+		mustCommit(t, s, Start(t, ID(i), `{}`))
 	}
 	seen := map[string]bool{}
 	added := n
@@ -162,9 +162,9 @@ func instancesUnderWrites(t *testing.T, _ Driver, s store.Store) {
 		}
 		seen[inst.ID] = true
 		if len(seen)%10 == 0 {
-			must(t, s, Start(t, ID(added), `{}`))
+			mustCommit(t, s, Start(t, ID(added), `{}`))
 			added++
-			must(t, s, Refuse(t, load(t, s, inst.ID), "submit"))
+			mustCommit(t, s, Refuse(t, loadInstance(t, s, inst.ID), "submit"))
 		}
 	}
 	for i := range n {
@@ -174,7 +174,7 @@ func instancesUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-func definition(name string, version int) store.Definition {
+func newDefinition(name string, version int) store.Definition {
 	return store.Definition{
 		Name: name, Version: version, Hash: "sha256:" + hexOf(fmt.Sprint(name, version)),
 		Document: json.RawMessage(fmt.Sprintf(`{"name":%q,"comment":"<é> %d","n":1.50}`, name, version)),
@@ -190,24 +190,24 @@ func sameDefinition(t testing.TB, s store.Store, version int, want store.Definit
 	}
 }
 
-func definitions(t *testing.T, _ Driver, s store.Store) {
+func testDefinitions(t *testing.T, _ Driver, s store.Store) {
 	ctx := t.Context()
-	for _, d := range []store.Definition{definition("form", 1), definition("doc", 1), definition("doc", 2), definition("doc", 3)} {
+	for _, d := range []store.Definition{newDefinition("form", 1), newDefinition("doc", 1), newDefinition("doc", 2), newDefinition("doc", 3)} {
 		if err := s.AddDefinition(ctx, d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, version := range []int{0, 1, 3, 5} {
-		wantError(t, fmt.Sprintf("doc version %d", version), s.AddDefinition(ctx, definition("doc", version)), store.ErrConflict)
+		wantError(t, fmt.Sprintf("doc version %d", version), s.AddDefinition(ctx, newDefinition("doc", version)), store.ErrConflict)
 	}
-	wantError(t, "version 2 of a new name", s.AddDefinition(ctx, definition("new", 2)), store.ErrConflict)
-	sameDefinition(t, s, 1, definition("doc", 1))
-	sameDefinition(t, s, 2, definition("doc", 2))
-	sameDefinition(t, s, 0, definition("doc", 3))
+	wantError(t, "version 2 of a new name", s.AddDefinition(ctx, newDefinition("new", 2)), store.ErrConflict)
+	sameDefinition(t, s, 1, newDefinition("doc", 1))
+	sameDefinition(t, s, 2, newDefinition("doc", 2))
+	sameDefinition(t, s, 0, newDefinition("doc", 3))
 	_, err := s.Definition(ctx, "doc", 4)
 	wantError(t, "doc version 4", err, store.ErrNotFound)
 	all, err := s.Definitions(ctx)
-	want := []store.Definition{definition("doc", 3), definition("form", 1)}
+	want := []store.Definition{newDefinition("doc", 3), newDefinition("form", 1)}
 	for i := range want {
 		want[i].Document = nil
 	}
@@ -217,12 +217,12 @@ func definitions(t *testing.T, _ Driver, s store.Store) {
 	if names, err := s.DefinitionNames(ctx); err != nil || !slices.Equal(names, []string{"doc", "form"}) {
 		t.Errorf("names: got %q, %v", names, err)
 	}
-	sameDefinition(t, s, 3, definition("doc", 3))
+	sameDefinition(t, s, 3, newDefinition("doc", 3))
 }
 
 func definitionsRace(t *testing.T, _ Driver, s store.Store) {
 	raceVersions(t, func(version, by int) error {
-		d := definition("doc", version)
+		d := newDefinition("doc", version)
 		d.Owner = fmt.Sprint("local:", by)
 		return s.AddDefinition(t.Context(), d)
 	}, func(version int) string {

@@ -14,19 +14,19 @@ import (
 // noon is when the lessons of the tests are taught.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// refusal is a lesson of a refusal, minutes after noon.
-func refusal(guard, identity string, minutes int) *store.Lesson {
+// newRefusal is a lesson of a refusal, minutes after noon.
+func newRefusal(guard, identity string, minutes int) *store.Lesson {
 	return &store.Lesson{
 		Guard: guard, Identity: identity, Principal: "agent:" + guard, Workflow: "w", Action: "go",
 		At: noon.Add(time.Duration(minutes) * time.Minute), Refused: true, Opinion: json.RawMessage(fmt.Sprintf(`{"at":%d}`, minutes)),
 	}
 }
 
-// taught commits a lesson with one more event of the instance.
-func taught(t *testing.T, s store.Store, id string, l *store.Lesson) {
-	c := Advance(t, load(t, s, id), "reviewing", `{}`)
+// commitLesson commits a lesson with one more event of the instance.
+func commitLesson(t *testing.T, s store.Store, id string, l *store.Lesson) {
+	c := Advance(t, loadInstance(t, s, id), "reviewing", `{}`)
 	c.Lesson = l
-	must(t, s, c)
+	mustCommit(t, s, c)
 }
 
 func wantRefusals(t *testing.T, s store.Store, guard string, since time.Time, want int) {
@@ -50,15 +50,15 @@ func wantOpinion(t *testing.T, s store.Store, identity string, since time.Time, 
 
 // What a refusal binds is found by a key of its own and counts for nothing.
 func boundRefusals(t *testing.T, _ Driver, s store.Store) {
-	must(t, s, Start(t, ID(1), `{}`))
+	mustCommit(t, s, Start(t, ID(1), `{}`))
 	for i, guard := range []string{"a", "b"} {
-		l := refusal(guard, "case "+guard, i)
+		l := newRefusal(guard, "case "+guard, i)
 		l.Bound = "bound " + guard
-		taught(t, s, ID(1), l)
+		commitLesson(t, s, ID(1), l)
 	}
-	none := refusal("c", "case c", 2)
+	none := newRefusal("c", "case c", 2)
 	none.Bound, none.Opinion = "bound c", nil
-	taught(t, s, ID(1), none)
+	commitLesson(t, s, ID(1), none)
 	wantRefusals(t, s, "a", noon, 1)
 	wantRefusals(t, s, "", noon, 2) // nobody asks for these
 	wantOpinion(t, s, "case a", noon, `{"at":0}`)
@@ -67,7 +67,7 @@ func boundRefusals(t *testing.T, _ Driver, s store.Store) {
 	wantOpinion(t, s, "bound c", noon, "")
 	wantOpinion(t, s, "bound a", noon.Add(time.Minute), "")
 	// An approval forgets both, also of a refusal that another principal met.
-	taught(t, s, ID(1), &store.Lesson{Guard: "another", Bound: "bound a", At: noon.Add(3 * time.Minute), Cleared: true})
+	commitLesson(t, s, ID(1), &store.Lesson{Guard: "another", Bound: "bound a", At: noon.Add(3 * time.Minute), Cleared: true})
 	wantOpinion(t, s, "bound a", noon, "")
 	wantOpinion(t, s, "case a", noon, `{"at":0}`)
 	if n, err := s.ClearRefusals(t.Context(), store.RefusalQuery{Principal: "agent:b"}); err != nil || n != 1 {
@@ -76,17 +76,17 @@ func boundRefusals(t *testing.T, _ Driver, s store.Store) {
 	wantOpinion(t, s, "bound b", noon, "")
 }
 
-func refusals(t *testing.T, _ Driver, s store.Store) {
-	must(t, s, Start(t, ID(1), `{}`))
+func testRefusals(t *testing.T, _ Driver, s store.Store) {
+	mustCommit(t, s, Start(t, ID(1), `{}`))
 	wantRefusals(t, s, "a", noon, 0)
 	wantOpinion(t, s, "case", noon, "")
 	for minute, guard := range []string{"a", "a", "b", "a"} {
-		taught(t, s, ID(1), refusal(guard, "case", minute))
+		commitLesson(t, s, ID(1), newRefusal(guard, "case", minute))
 	}
-	noOpinion := refusal("a", "case", 4)
+	noOpinion := newRefusal("a", "case", 4)
 	noOpinion.Opinion = nil
-	taught(t, s, ID(1), noOpinion)
-	taught(t, s, ID(1), nil)
+	commitLesson(t, s, ID(1), noOpinion)
+	commitLesson(t, s, ID(1), nil)
 
 	wantRefusals(t, s, "a", noon, 4)
 	wantRefusals(t, s, "a", noon.Add(time.Minute), 3)
@@ -97,7 +97,7 @@ func refusals(t *testing.T, _ Driver, s store.Store) {
 	wantOpinion(t, s, "case", noon.Add(4*time.Minute), "")
 	wantOpinion(t, s, "other", noon, "")
 
-	taught(t, s, ID(1), &store.Lesson{Guard: "a", Identity: "case", At: noon.Add(6 * time.Minute), Cleared: true})
+	commitLesson(t, s, ID(1), &store.Lesson{Guard: "a", Identity: "case", At: noon.Add(6 * time.Minute), Cleared: true})
 	wantRefusals(t, s, "a", noon, 0)
 	wantRefusals(t, s, "b", noon, 1)
 	wantOpinion(t, s, "case", noon, `{"at":2}`) // that of b
@@ -105,12 +105,12 @@ func refusals(t *testing.T, _ Driver, s store.Store) {
 
 // A commit that loses leaves no lesson: the count is that of the record.
 func refusalsAreAtomic(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	const tries = 8
 	commits := make([]store.Commit, tries)
 	for i := range commits {
 		commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
-		commits[i].Lesson = refusal("a", "case", i)
+		commits[i].Lesson = newRefusal("a", "case", i)
 	}
 	errs := make([]error, tries)
 	atOnce(tries, func(i int) { errs[i] = s.Commit(t.Context(), commits[i]) })
@@ -127,7 +127,7 @@ func refusalsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 }
 
 func refusalsAreCleared(t *testing.T, _ Driver, s store.Store) {
-	must(t, s, Start(t, ID(1), `{}`))
+	mustCommit(t, s, Start(t, ID(1), `{}`))
 	clear := func(q store.RefusalQuery, want int) {
 		t.Helper()
 		if n, err := s.ClearRefusals(t.Context(), q); err != nil || n != want {
@@ -135,7 +135,7 @@ func refusalsAreCleared(t *testing.T, _ Driver, s store.Store) {
 		}
 	}
 	for i, guard := range []string{"a", "a", "b", "c"} {
-		taught(t, s, ID(1), refusal(guard, "case-"+guard, i))
+		commitLesson(t, s, ID(1), newRefusal(guard, "case-"+guard, i))
 	}
 	clear(store.RefusalQuery{Principal: "nobody"}, 0)
 	clear(store.RefusalQuery{Principal: "agent:a", Workflow: "other"}, 0)
@@ -149,13 +149,13 @@ func refusalsAreCleared(t *testing.T, _ Driver, s store.Store) {
 
 // Refusals that are older than any window may look back are not kept for ever.
 func refusalsGrowOld(t *testing.T, _ Driver, s store.Store) {
-	must(t, s, Start(t, ID(1), `{}`))
+	mustCommit(t, s, Start(t, ID(1), `{}`))
 	for i := range 5 {
-		taught(t, s, ID(1), refusal("old", "case", i))
+		commitLesson(t, s, ID(1), newRefusal("old", "case", i))
 	}
-	late := refusal("new", "case", 0)
+	late := newRefusal("new", "case", 0)
 	late.At = noon.Add(store.MaxRefusalAge + time.Hour)
-	taught(t, s, ID(1), late)
+	commitLesson(t, s, ID(1), late)
 	wantRefusals(t, s, "old", noon.Add(-time.Hour), 0)
 	wantRefusals(t, s, "new", noon, 1)
 }
@@ -164,11 +164,11 @@ func refusalsReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}
-	must(t, s, Start(t, ID(1), `{}`))
-	taught(t, s, ID(1), refusal("a", "case", 1))
-	shut(t, s)
+	mustCommit(t, s, Start(t, ID(1), `{}`))
+	commitLesson(t, s, ID(1), newRefusal("a", "case", 1))
+	closeStore(t, s)
 	again := d.Reopen(t, s)
-	defer shut(t, again)
+	defer closeStore(t, again)
 	wantRefusals(t, again, "a", noon, 1)
 	wantOpinion(t, again, "case", noon, `{"at":1}`)
 }
@@ -179,15 +179,15 @@ func refusalsBeside(t *testing.T, d Driver, s store.Store) {
 		t.Skip("the driver cannot be shared")
 	}
 	other := d.Beside(t, s)
-	defer shut(t, other)
+	defer closeStore(t, other)
 	const each = 6
 	stores := []store.Store{s, other}
 	commits := make([][]store.Commit, len(stores))
 	for i := range stores {
-		inst := must(t, s, Start(t, ID(i), `{}`))
+		inst := mustCommit(t, s, Start(t, ID(i), `{}`))
 		for n := range each {
 			c := Advance(t, inst, "reviewing", `{}`)
-			c.Lesson = refusal("a", "case", n)
+			c.Lesson = newRefusal("a", "case", n)
 			commits[i] = append(commits[i], c)
 			inst = c.Next
 		}
@@ -215,12 +215,12 @@ func refusalsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 	if d.Poison == nil {
 		t.Skip("there is no way to make a write fail")
 	}
-	inst := must(t, s, Start(t, ID(1), `{}`))
-	taught(t, s, ID(1), refusal("a", "case", 0))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
+	commitLesson(t, s, ID(1), newRefusal("a", "case", 0))
 	d.Poison(t, s, "poisoned")
-	inst = load(t, s, inst.ID)
+	inst = loadInstance(t, s, inst.ID)
 	for _, l := range []*store.Lesson{
-		refusal("a", "case", 1),
+		newRefusal("a", "case", 1),
 		{Guard: "a", Identity: "case", At: noon.Add(2 * time.Minute), Cleared: true},
 	} {
 		c := Refuse(t, inst, "poisoned")
@@ -235,13 +235,13 @@ func refusalsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 
 // The replay of a commit is refused, and counts nothing again.
 func refusalsOfAReplay(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	c := Refuse(t, inst, "go", WithKey("k"))
-	c.Lesson = refusal("a", "case", 0)
-	inst = must(t, s, c)
+	c.Lesson = newRefusal("a", "case", 0)
+	inst = mustCommit(t, s, c)
 	wantError(t, "the same commit", s.Commit(t.Context(), c), store.ErrKeyTaken)
 	again := Refuse(t, inst, "go", WithKey("k"))
-	again.Lesson = refusal("a", "case", 1)
+	again.Lesson = newRefusal("a", "case", 1)
 	wantError(t, "the key with a fresh event", s.Commit(t.Context(), again), store.ErrKeyTaken)
 	wantRefusals(t, s, "a", noon, 1)
 }

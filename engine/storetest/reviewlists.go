@@ -55,8 +55,8 @@ func inListOrder(a, b store.Review) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
-// expected is what a query must give of all reviews.
-func expected(all []store.Review, q store.ReviewQuery) []store.Review {
+// matchingReviews is what a query must give of all reviews.
+func matchingReviews(all []store.Review, q store.ReviewQuery) []store.Review {
 	var out []store.Review
 	for _, r := range slices.SortedFunc(slices.Values(all), inListOrder) {
 		behind := q.After == nil || r.Priority.Rank() < q.After.Rank || r.Priority.Rank() == q.After.Rank && r.ID > q.After.ID
@@ -69,9 +69,9 @@ func expected(all []store.Review, q store.ReviewQuery) []store.Review {
 	return out
 }
 
-// mixed are n reviews that differ in all that queries ask for, in the order in
+// newMixedReviews are n reviews that differ in all that queries ask for, in the order in
 // which they were parked.
-func mixed(n int, inst record.Instance) []store.Review {
+func newMixedReviews(n int, inst record.Instance) []store.Review {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same every time
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	out := make([]store.Review, n)
@@ -91,17 +91,17 @@ func mixed(n int, inst record.Instance) []store.Review {
 // Every combination of filters, from every kind of place, gives what it says in the
 // one order that lists have.
 func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	wantReviews(t, s, store.ReviewQuery{}, nil)
-	all := mixed(200, inst)
+	all := newMixedReviews(200, inst)
 	shuffled := slices.Clone(all)
 	rand.New(rand.NewPCG(3, 4)).Shuffle(len(all), func(i, j int) { //nolint:gosec // the same every time
 		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
 	})
 	for some := range slices.Chunk(shuffled, 23) { // they are listed by id, not as they were written
-		put(t, s, ID(1), some...)
+		commitReviews(t, s, ID(1), some...)
 	}
-	inOrder := expected(all, store.ReviewQuery{})
+	inOrder := matchingReviews(all, store.ReviewQuery{})
 	places := []*store.ReviewCursor{nil}
 	for _, r := range []int{0, 70, 120, len(all) - 1} {
 		places = append(places, cursorOf(inOrder[r]))
@@ -123,7 +123,7 @@ func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
 							q := store.ReviewQuery{
 								Instance: instance, Workflow: workflow, Principal: principal, Status: status, After: after, Limit: limit,
 							}
-							wantReviews(t, s, q, expected(all, q))
+							wantReviews(t, s, q, matchingReviews(all, q))
 						}
 					}
 				}
@@ -139,11 +139,11 @@ func reviewsQuery(t *testing.T, _ Driver, s store.Store) {
 // A list shows one state, whatever becomes of its reviews while it is read, and
 // keeps nobody from writing or from listing inside of it.
 func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
-	all := mixed(150, inst) // more than any page
-	put(t, s, ID(1), all...)
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
+	all := newMixedReviews(150, inst) // more than any page
+	commitReviews(t, s, ID(1), all...)
 	q := store.ReviewQuery{Status: record.ReviewOpen}
-	want := expected(all, q)
+	want := matchingReviews(all, q)
 	var got []store.Review
 	for r, err := range s.Reviews(t.Context(), q) {
 		if err != nil {
@@ -152,7 +152,7 @@ func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 		if got = append(got, r); len(got)%20 == 1 {
 			first, last := Review(1000+len(got), inst), want[len(want)-1]
 			first.Priority, last.Priority = record.PriorityUrgent, record.PriorityUrgent
-			put(t, s, ID(1), first, last, ended(want[len(want)/2]), ended(r)) // what comes, leaps, ends
+			commitReviews(t, s, ID(1), first, last, endReview(want[len(want)/2]), endReview(r)) // what comes, leaps, ends
 			nestedReviews(t, s, 40)
 		}
 	}
@@ -166,9 +166,9 @@ func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 
 // A list ends soon after its caller has gone, and says so: it does not look whole.
 func reviewsCancelled(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
-	all := mixed(150, inst)
-	put(t, s, ID(1), all...)
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
+	all := newMixedReviews(150, inst)
+	commitReviews(t, s, ID(1), all...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	given, told := 0, 0
@@ -202,24 +202,24 @@ func nestedReviews(t *testing.T, s store.Store, depth int) {
 // Whoever goes on behind the last review that he saw comes by each that was there
 // all the time, once and in order, although others come in before and behind.
 func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
-	must(t, s, Start(t, ID(1), `{}`))
-	inst := must(t, s, Start(t, ID(2), `{}`))
-	all := mixed(100, inst)
+	mustCommit(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(2), `{}`))
+	all := newMixedReviews(100, inst)
 	for i := range all { // every second id: what comes in lies between them
 		all[i].ID = ReviewID(2 * i)
 	}
-	put(t, s, ID(2), all...)
+	commitReviews(t, s, ID(2), all...)
 	for _, q := range []store.ReviewQuery{
 		{Limit: 7}, {Limit: 1, Principal: "local:a"}, {Limit: 3, Status: record.ReviewOpen}, {Limit: 3, Instance: ID(2), Workflow: "doc"},
 	} {
-		want := expected(all, store.ReviewQuery{
+		want := matchingReviews(all, store.ReviewQuery{
 			Instance: q.Instance, Workflow: q.Workflow, Principal: q.Principal, Status: q.Status,
 		})
 		steps := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			inst := load(t, s, ID(1))
-			come := mixed(100, inst)
+			inst := loadInstance(t, s, ID(1))
+			come := newMixedReviews(100, inst)
 			for range steps { // as long as the walk goes on
 				i := int(inst.Seq) % len(come)
 				c := Refuse(t, inst, "approve")
@@ -231,7 +231,7 @@ func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
 				inst = c.Next
 			}
 		})
-		got := walk(t, s, q, func() { steps <- struct{}{} })
+		got := listPages(t, s, q, func() { steps <- struct{}{} })
 		close(steps)
 		wg.Wait()
 		if !slices.IsSortedFunc(got, inListOrder) {
@@ -250,8 +250,8 @@ func reviewsWalk(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// walk lists page by page, each behind the last review of the one before.
-func walk(t *testing.T, s store.Store, q store.ReviewQuery, between func()) (got []store.Review) {
+// listPages lists page by page, each behind the last review of the one before.
+func listPages(t *testing.T, s store.Store, q store.ReviewQuery, between func()) (got []store.Review) {
 	for {
 		page := listReviews(t, s, q)
 		if len(page) == 0 {

@@ -40,19 +40,19 @@ func Review(n int, inst record.Instance) store.Review {
 	}
 }
 
-// ended is a review as it is kept when somebody resolved it.
-func ended(r store.Review) store.Review {
+// endReview is a review as it is kept when somebody resolved it.
+func endReview(r store.Review) store.Review {
 	r.Status, r.Data, r.Resolution, r.By = record.ReviewResolved, nil, judge.Approve, "human:zoë"
 	r.Channel, r.Reason, r.ClosedAt = record.ChannelCLI, "the <tests> pass", Epoch.Add(time.Hour)
 	return r
 }
 
-// put commits reviews with one more event of the instance.
-func put(t *testing.T, s store.Store, id string, reviews ...store.Review) record.Instance {
+// commitReviews commits reviews with one more event of the instance.
+func commitReviews(t *testing.T, s store.Store, id string, reviews ...store.Review) record.Instance {
 	t.Helper()
-	c := Refuse(t, load(t, s, id), "approve")
+	c := Refuse(t, loadInstance(t, s, id), "approve")
 	c.Reviews = reviews
-	return must(t, s, c)
+	return mustCommit(t, s, c)
 }
 
 func sameReview(t testing.TB, what string, got, want store.Review) {
@@ -94,50 +94,50 @@ func noReview(t testing.TB, s store.Store, id string) {
 	}
 }
 
-func reviews(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+func testReviews(t *testing.T, _ Driver, s store.Store) {
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	noReview(t, s, ReviewID(1))
 	_, err := s.Review(t.Context(), "")
 	wantError(t, "no id", err, store.ErrNotFound)
 
 	first, second := Review(1, inst), Review(2, inst)
-	put(t, s, ID(1), first, second)
+	commitReviews(t, s, ID(1), first, second)
 	wantReview(t, s, first)
 	wantReview(t, s, second)
-	put(t, s, ID(1)) // a commit without reviews leaves them alone
+	commitReviews(t, s, ID(1)) // a commit without reviews leaves them alone
 	wantReview(t, s, first)
 	noReview(t, s, ReviewID(3))
 
 	bare := store.Review{ID: ReviewID(3), Status: record.ReviewOpen}
 	c := Start(t, ID(2), `{}`)
 	c.Reviews = []store.Review{bare}
-	must(t, s, c)
+	mustCommit(t, s, c)
 	wantReview(t, s, bare)
 }
 
 // What a review holds is for its time only: when it is written again, nothing of
 // the old one can be had, nor is it found by what it was.
 func reviewsAreReplaced(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
-	must(t, s, Start(t, ID(2), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
+	mustCommit(t, s, Start(t, ID(2), `{}`))
 	was, neighbour := Review(2, inst), Review(1, inst)
-	put(t, s, ID(1), was, neighbour)
+	commitReviews(t, s, ID(1), was, neighbour)
 
 	raised := was
 	raised.Priority, raised.ExpiresAt, raised.OnExpire = record.PriorityUrgent, time.Time{}, ""
 	wantReviews(t, s, store.ReviewQuery{}, []store.Review{neighbour, was})
-	put(t, s, ID(1), raised)
+	commitReviews(t, s, ID(1), raised)
 	wantReview(t, s, raised)
 	wantReviews(t, s, store.ReviewQuery{}, []store.Review{raised, neighbour}) // it leapt
 
-	done := ended(raised)
-	put(t, s, ID(1), done)
+	done := endReview(raised)
+	commitReviews(t, s, ID(1), done)
 	wantReview(t, s, done)
 
 	other := done
 	other.Instance, other.Workflow, other.Principal, other.Priority = ID(2), "form", "local:other", record.PriorityLow
 	other.Evidence = nil
-	put(t, s, ID(2), other)
+	commitReviews(t, s, ID(2), other)
 	wantReview(t, s, other)
 	wantReview(t, s, neighbour)
 	for _, q := range []store.ReviewQuery{
@@ -150,15 +150,15 @@ func reviewsAreReplaced(t *testing.T, _ Driver, s store.Store) {
 		wantReviews(t, s, q, []store.Review{neighbour})
 	}
 
-	twice := []store.Review{Review(3, inst), ended(Review(3, inst))}
-	put(t, s, ID(1), twice...)
+	twice := []store.Review{Review(3, inst), endReview(Review(3, inst))}
+	commitReviews(t, s, ID(1), twice...)
 	wantReview(t, s, twice[1]) // the later of one commit
 }
 
 // A commit that loses writes no review, and replaces none.
 func reviewsAreAtomic(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
-	inst = put(t, s, ID(1), Review(0, inst))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
+	inst = commitReviews(t, s, ID(1), Review(0, inst))
 	const tries = 8
 	commits := make([]store.Commit, tries)
 	for i := range commits {
@@ -188,12 +188,12 @@ func reviewsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 
 // A commit whose key is taken writes no review, whether it is a replay or not.
 func reviewsOfAReplay(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	c := Refuse(t, inst, "approve", WithKey("k"))
 	c.Reviews = []store.Review{Review(1, inst)}
-	inst = must(t, s, c)
-	done := ended(Review(1, inst))
-	inst = put(t, s, ID(1), done)
+	inst = mustCommit(t, s, c)
+	done := endReview(Review(1, inst))
+	inst = commitReviews(t, s, ID(1), done)
 	wantError(t, "the same commit", s.Commit(t.Context(), c), store.ErrKeyTaken)
 	wantReview(t, s, done) // not open again
 	again := Refuse(t, inst, "approve", WithKey("k"))
@@ -206,19 +206,19 @@ func reviewsOfAReplay(t *testing.T, _ Driver, s store.Store) {
 // A write that fails in the middle, and one that cannot be encoded, leave the
 // reviews as they were.
 func reviewsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	was := Review(1, inst)
-	inst = put(t, s, ID(1), was)
+	inst = commitReviews(t, s, ID(1), was)
 
 	torn := Review(2, inst)
 	torn.Evidence[0].Content = json.RawMessage(`{"torn":`)
 	c := Refuse(t, inst, "approve")
-	c.Reviews = []store.Review{ended(was), torn}
+	c.Reviews = []store.Review{endReview(was), torn}
 	err := s.Commit(t.Context(), c)
 	if err == nil || errors.Is(err, store.ErrConflict) || !strings.Contains(err.Error(), torn.ID) {
 		t.Errorf("evidence that is no JSON: got %v, want an error that names %s", err, torn.ID)
 	}
-	same(t, "after a review that cannot be encoded", verified(t, s, ID(1)), inst)
+	requireSame(t, "after a review that cannot be encoded", requireVerified(t, s, ID(1)), inst)
 	wantReview(t, s, was)
 	noReview(t, s, torn.ID)
 
@@ -230,12 +230,12 @@ func reviewsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 	second := Refuse(t, first.Next, "poison")
 	bad := store.Commit{
 		Expect: inst.Seq, Events: []record.Event{first.Events[0], second.Events[0]}, Next: second.Next,
-		Reviews: []store.Review{ended(was), Review(3, inst)},
+		Reviews: []store.Review{endReview(was), Review(3, inst)},
 	}
 	if err := s.Commit(t.Context(), bad); err == nil {
 		t.Fatal("the poisoned write went through")
 	}
-	same(t, "after a poisoned write", verified(t, s, ID(1)), inst)
+	requireSame(t, "after a poisoned write", requireVerified(t, s, ID(1)), inst)
 	wantReview(t, s, was)
 	noReview(t, s, ReviewID(3))
 }
@@ -250,7 +250,7 @@ func reviewsOfNeighbours(t *testing.T, d Driver, s store.Store) {
 	const n = 12
 	commits := make([]store.Commit, n)
 	for i := range commits {
-		inst := must(t, s, Start(t, ID(i), `{}`))
+		inst := mustCommit(t, s, Start(t, ID(i), `{}`))
 		action := "approve"
 		if i%4 == 2 {
 			action = "poison"
@@ -287,17 +287,17 @@ func reviewsReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("the driver is not durable")
 	}
-	inst := must(t, s, Start(t, ID(1), `{}`))
-	open, done := Review(1, inst), ended(Review(2, inst))
-	put(t, s, ID(1), open, Review(2, inst))
-	put(t, s, ID(1), done)
-	shut(t, s)
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
+	open, done := Review(1, inst), endReview(Review(2, inst))
+	commitReviews(t, s, ID(1), open, Review(2, inst))
+	commitReviews(t, s, ID(1), done)
+	closeStore(t, s)
 	again := d.Reopen(t, s)
-	defer shut(t, again)
+	defer closeStore(t, again)
 	wantReview(t, again, open)
 	wantReview(t, again, done)
-	done = ended(open)
-	put(t, again, ID(1), done)
+	done = endReview(open)
+	commitReviews(t, again, ID(1), done)
 	wantReview(t, again, done)
 }
 
@@ -308,18 +308,18 @@ func reviewsBeside(t *testing.T, d Driver, s store.Store) {
 		t.Skip("the driver's data cannot be shared")
 	}
 	other := d.Beside(t, s)
-	defer shut(t, other)
+	defer closeStore(t, other)
 	noReview(t, other, ReviewID(1))
 	stores := []store.Store{s, other}
-	must(t, s, Start(t, ID(1), `{}`))
+	mustCommit(t, s, Start(t, ID(1), `{}`))
 	for n := range 10 {
-		parked := Review(n, load(t, s, ID(1)))
-		inst := put(t, stores[n%2], ID(1), parked)
+		parked := Review(n, loadInstance(t, s, ID(1)))
+		inst := commitReviews(t, stores[n%2], ID(1), parked)
 		commits := make([]store.Commit, len(stores))
 		for i, db := range stores {
 			wantReview(t, db, parked)
 			commits[i] = Refuse(t, inst, "approve", By(fmt.Sprint("human:", i)))
-			mine := ended(parked)
+			mine := endReview(parked)
 			mine.By = fmt.Sprint("human:", i)
 			commits[i].Reviews = []store.Review{mine}
 		}
@@ -341,7 +341,7 @@ func reviewsBeside(t *testing.T, d Driver, s store.Store) {
 }
 
 func reviewsNotShared(t *testing.T, _ Driver, s store.Store) {
-	inst := must(t, s, Start(t, ID(1), `{}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	want, given := Review(1, inst), Review(1, inst)
 	spoil := func(r store.Review) {
 		clear(r.Data)
@@ -352,7 +352,7 @@ func reviewsNotShared(t *testing.T, _ Driver, s store.Store) {
 		}
 	}
 	list := []store.Review{given}
-	put(t, s, ID(1), list...)
+	commitReviews(t, s, ID(1), list...)
 	spoil(given)
 	list[0].ID = "spoilt"
 	wantReview(t, s, want) // after the caller changed what it gave

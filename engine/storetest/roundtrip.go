@@ -17,8 +17,8 @@ func roundTrip(t *testing.T, _ Driver, s store.Store) {
 	var commits []store.Commit
 	put := func(c store.Commit) record.Instance {
 		commits = append(commits, c)
-		inst := must(t, s, c)
-		same(t, "loaded", load(t, s, inst.ID), inst)
+		inst := mustCommit(t, s, c)
+		requireSame(t, "loaded", loadInstance(t, s, inst.ID), inst)
 		return inst
 	}
 	inst := put(Start(t, ID(1), `{"title":"a"}`, WithKey("start")))
@@ -31,22 +31,22 @@ func roundTrip(t *testing.T, _ Driver, s store.Store) {
 	inst = put(RollbackTo(t, inst, then))
 	put(Next(t, inst, record.Event{Kind: record.Cancelling, Reason: "enough"}))
 
-	events := history(t, s, store.EventQuery{Instance: inst.ID})
+	events := listEvents(t, s, store.EventQuery{Instance: inst.ID})
 	if len(events) != len(commits) {
 		t.Fatalf("%d events, want %d", len(events), len(commits))
 	}
 	for i, e := range events {
 		sameEvent(t, e, commits[i].Events[0])
 	}
-	verified(t, s, inst.ID)
+	requireVerified(t, s, inst.ID)
 
-	parked := must(t, s, Start(t, ID(3), `{"title":"a"}`))
+	parked := mustCommit(t, s, Start(t, ID(3), `{"title":"a"}`))
 	for i, action := range []string{"approve", "publish"} {
-		parked = must(t, s, Escalate(t, parked, action, ReviewID(i)))
-		same(t, "parked", load(t, s, ID(3)), parked)
+		parked = mustCommit(t, s, Escalate(t, parked, action, ReviewID(i)))
+		requireSame(t, "parked", loadInstance(t, s, ID(3)), parked)
 	}
-	parked = must(t, s, EndReview(t, parked, "approve", &record.Review{ID: ReviewID(0), Status: record.ReviewStale, Reason: "it moved"}))
-	if same(t, "ended", verified(t, s, ID(3)), parked); len(parked.Facts.Reviews) != 1 {
+	parked = mustCommit(t, s, EndReview(t, parked, "approve", &record.Review{ID: ReviewID(0), Status: record.ReviewStale, Reason: "it moved"}))
+	if requireSame(t, "ended", requireVerified(t, s, ID(3)), parked); len(parked.Facts.Reviews) != 1 {
 		t.Errorf("%d reviews wait, want 1", len(parked.Facts.Reviews))
 	}
 
@@ -54,14 +54,14 @@ func roundTrip(t *testing.T, _ Driver, s store.Store) {
 	first := Start(t, ID(2), `{}`)
 	second := Refuse(t, first.Next, "submit", WithKey("second"))
 	third := Advance(t, second.Next, "reviewing", `{"a":1}`)
-	must(t, s, store.Commit{Events: []record.Event{first.Events[0], second.Events[0], third.Events[0]}, Next: third.Next})
-	same(t, "three events at once", verified(t, s, ID(2)), third.Next)
+	mustCommit(t, s, store.Commit{Events: []record.Event{first.Events[0], second.Events[0], third.Events[0]}, Next: third.Next})
+	requireSame(t, "three events at once", requireVerified(t, s, ID(2)), third.Next)
 	if e, err := s.ByKey(t.Context(), second.Events[0].Key.Scope); err != nil || e.Seq != 2 {
 		t.Errorf("the key of the second of three: event %d, %v", e.Seq, err)
 	}
 }
 
-func documents(t *testing.T, _ Driver, s store.Store) {
+func testDocuments(t *testing.T, _ Driver, s store.Store) {
 	docs := []string{
 		`{}`,
 		`{"z":1,"a":2}`,
@@ -71,13 +71,13 @@ func documents(t *testing.T, _ Driver, s store.Store) {
 		`{"base64":"AAECAwT/"}`,
 	}
 	for i, doc := range docs {
-		inst := must(t, s, Start(t, ID(i), doc))
-		got := load(t, s, inst.ID)
-		same(t, doc, got, inst)
+		inst := mustCommit(t, s, Start(t, ID(i), doc))
+		got := loadInstance(t, s, inst.ID)
+		requireSame(t, doc, got, inst)
 		if string(got.Context) != doc {
 			t.Errorf("the context came back as %s, want %s", got.Context, doc)
 		}
-		if e := history(t, s, store.EventQuery{Instance: inst.ID})[0]; string(e.Patch) != doc {
+		if e := listEvents(t, s, store.EventQuery{Instance: inst.ID})[0]; string(e.Patch) != doc {
 			t.Errorf("the patch came back as %s, want %s", e.Patch, doc)
 		}
 	}
@@ -85,16 +85,16 @@ func documents(t *testing.T, _ Driver, s store.Store) {
 
 func largeValues(t *testing.T, _ Driver, s store.Store) {
 	big := strings.Repeat("é", 48<<10) // 96 KiB
-	inst := must(t, s, Start(t, ID(1), `{"a":"`+big+`"}`))
-	inst = must(t, s, Advance(t, inst, "reviewing", `{"b":"`+big+`"}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{"a":"`+big+`"}`))
+	inst = mustCommit(t, s, Advance(t, inst, "reviewing", `{"b":"`+big+`"}`))
 	c := CheckpointOf(t, inst)
-	must(t, s, c)
-	same(t, "190 KiB of context", verified(t, s, ID(1)), c.Next)
+	mustCommit(t, s, c)
+	requireSame(t, "190 KiB of context", requireVerified(t, s, ID(1)), c.Next)
 	snap, err := s.Snapshot(t.Context(), ID(1), c.Next.Revision)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "190 KiB of snapshot", snap, c.Next)
+	requireSame(t, "190 KiB of snapshot", snap, c.Next)
 }
 
 func tooLarge(t *testing.T, _ Driver, s store.Store) {
@@ -105,8 +105,8 @@ func tooLarge(t *testing.T, _ Driver, s store.Store) {
 	wantError(t, "after it", err, store.ErrNotFound)
 }
 
-func misfits(t *testing.T, _ Driver, s store.Store) {
-	inst := grow(t, s, ID(1), 3)
+func testMisfits(t *testing.T, _ Driver, s store.Store) {
+	inst := growInstance(t, s, ID(1), 3)
 	good := Refuse(t, inst, "submit")
 	unsealed := good
 	unsealed.Events = []record.Event{{Instance: inst.ID, Seq: inst.Seq + 1, Kind: record.Refused}}
@@ -129,37 +129,37 @@ func misfits(t *testing.T, _ Driver, s store.Store) {
 	ghost.ID = ID(9)
 	wantError(t, "an instance that is not there", s.Commit(t.Context(), Refuse(t, ghost, "submit")), store.ErrConflict)
 	wantError(t, "a second start", s.Commit(t.Context(), Start(t, ID(1), `{}`)), store.ErrConflict)
-	same(t, "afterwards", verified(t, s, ID(1)), inst)
-	must(t, s, good)
+	requireSame(t, "afterwards", requireVerified(t, s, ID(1)), inst)
+	mustCommit(t, s, good)
 }
 
 func notShared(t *testing.T, _ Driver, s store.Store) {
 	c := Start(t, ID(1), `{"title":"a"}`, WithKey("k"), func(e *record.Event) { e.Freezes = []string{"/title"} })
 	c.Snapshot = true
 	want := c.Next.Clone()
-	must(t, s, c)
+	mustCommit(t, s, c)
 	spoil := func(i record.Instance) {
 		clear(i.Context)
 		clear(i.Facts.Visited)
 		clear(i.Facts.Frozen)
 	}
 	spoil(c.Next)
-	same(t, "after the caller changed what it gave", load(t, s, ID(1)), want)
-	spoil(load(t, s, ID(1)))
-	same(t, "after a reader changed what it got", load(t, s, ID(1)), want)
+	requireSame(t, "after the caller changed what it gave", loadInstance(t, s, ID(1)), want)
+	spoil(loadInstance(t, s, ID(1)))
+	requireSame(t, "after a reader changed what it got", loadInstance(t, s, ID(1)), want)
 	snap, err := s.Snapshot(t.Context(), ID(1), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "the snapshot", snap, want)
+	requireSame(t, "the snapshot", snap, want)
 	spoil(snap)
-	for _, e := range history(t, s, store.EventQuery{Instance: ID(1)}) {
+	for _, e := range listEvents(t, s, store.EventQuery{Instance: ID(1)}) {
 		clear(e.Patch)
 		clear(e.Freezes)
 		e.Decision.Outcome = "spoilt"
 	}
-	verified(t, s, ID(1))
-	same(t, "in the end", load(t, s, ID(1)), want)
+	requireVerified(t, s, ID(1))
+	requireSame(t, "in the end", loadInstance(t, s, ID(1)), want)
 }
 
 func notFound(t *testing.T, _ Driver, s store.Store) {
@@ -182,7 +182,7 @@ func notFound(t *testing.T, _ Driver, s store.Store) {
 	if all, err := s.JudgeConfigs(ctx, "doc"); err != nil || len(all) != 0 {
 		t.Errorf("judge configs: %v, %v", all, err)
 	}
-	if all := history(t, s, store.EventQuery{Instance: ID(1)}); len(all) != 0 {
+	if all := listEvents(t, s, store.EventQuery{Instance: ID(1)}); len(all) != 0 {
 		t.Errorf("events: %v", all)
 	}
 	for i, err := range s.Instances(ctx, store.InstanceQuery{}) {
@@ -190,14 +190,14 @@ func notFound(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-func snapshots(t *testing.T, _ Driver, s store.Store) {
-	inst := grow(t, s, ID(1), 3)
-	first := must(t, s, CheckpointOf(t, inst))
-	inst = must(t, s, Refuse(t, first, "submit"))
-	inst = must(t, s, Advance(t, inst, "reviewing", `{"n":7}`))
-	second := must(t, s, CheckpointOf(t, inst))
-	third := must(t, s, CheckpointOf(t, second)) // the same revision again
-	must(t, s, Advance(t, third, "draft", `{}`))
+func testSnapshots(t *testing.T, _ Driver, s store.Store) {
+	inst := growInstance(t, s, ID(1), 3)
+	first := mustCommit(t, s, CheckpointOf(t, inst))
+	inst = mustCommit(t, s, Refuse(t, first, "submit"))
+	inst = mustCommit(t, s, Advance(t, inst, "reviewing", `{"n":7}`))
+	second := mustCommit(t, s, CheckpointOf(t, inst))
+	third := mustCommit(t, s, CheckpointOf(t, second)) // the same revision again
+	mustCommit(t, s, Advance(t, third, "draft", `{}`))
 	for _, tt := range []struct {
 		at   int64
 		want record.Instance
@@ -223,7 +223,7 @@ func snapshots(t *testing.T, _ Driver, s store.Store) {
 
 func foldEqualsLoad(t *testing.T, _ Driver, s store.Store) {
 	byRevision := map[int64]record.Instance{}
-	inst := must(t, s, Start(t, ID(1), `{"n":0}`))
+	inst := mustCommit(t, s, Start(t, ID(1), `{"n":0}`))
 	byRevision[inst.Revision] = inst
 	for i := range 40 {
 		var c store.Commit
@@ -239,8 +239,8 @@ func foldEqualsLoad(t *testing.T, _ Driver, s store.Store) {
 		default:
 			c = Advance(t, inst, []string{"draft", "reviewing"}[i%2], `{"n":`+strings.Repeat("1", 1+i%5)+`}`)
 		}
-		inst = must(t, s, c)
-		same(t, "loaded", load(t, s, ID(1)), inst)
+		inst = mustCommit(t, s, c)
+		requireSame(t, "loaded", loadInstance(t, s, ID(1)), inst)
 		byRevision[inst.Revision] = inst
 	}
 	for revision, want := range byRevision {
@@ -249,7 +249,7 @@ func foldEqualsLoad(t *testing.T, _ Driver, s store.Store) {
 		if err != nil {
 			t.Fatalf("revision %d: %v", revision, err)
 		}
-		same(t, "folded", got, want)
+		requireSame(t, "folded", got, want)
 	}
-	verified(t, s, ID(1))
+	requireVerified(t, s, ID(1))
 }

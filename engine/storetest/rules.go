@@ -27,7 +27,7 @@ func sealedAt(place int64, prev string, rule store.Rule) store.Rule {
 func ofDefinition(d store.Definition) store.Rule { return store.Rule{Definition: &d} }
 func ofConfig(c store.JudgeConfig) store.Rule    { return store.Rule{Config: &c} }
 
-func add(t *testing.T, s store.Store, rule store.Rule) error {
+func addRule(t *testing.T, s store.Store, rule store.Rule) error {
 	if rule.Config != nil {
 		return s.AddJudgeConfig(t.Context(), *rule.Config)
 	}
@@ -38,10 +38,10 @@ func add(t *testing.T, s store.Store, rule store.Rule) error {
 func addRules(t *testing.T, s store.Store) (all []store.Rule) {
 	prev := ""
 	for i, rule := range []store.Rule{
-		ofDefinition(definition("doc", 1)), ofConfig(judgeConfig("doc", 1)), ofDefinition(definition("doc", 2)), ofConfig(judgeConfig("form", 1)),
+		ofDefinition(newDefinition("doc", 1)), ofConfig(judgeConfig("doc", 1)), ofDefinition(newDefinition("doc", 2)), ofConfig(judgeConfig("form", 1)),
 	} {
 		rule = sealedAt(int64(i+1), prev, rule)
-		if err := add(t, s, rule); err != nil {
+		if err := addRule(t, s, rule); err != nil {
 			t.Fatal(err)
 		}
 		prev = rule.Seal().Hash
@@ -81,7 +81,7 @@ func wantHead(t *testing.T, s store.Store, place int64, hash string, unsealed in
 	}
 }
 
-func rules(t *testing.T, _ Driver, s store.Store) {
+func testRules(t *testing.T, _ Driver, s store.Store) {
 	wantHead(t, s, 0, "", 0)
 	all := addRules(t, s)
 	end := all[3].Seal()
@@ -94,12 +94,12 @@ func rules(t *testing.T, _ Driver, s store.Store) {
 		t.Errorf("got %+v, %v, want %+v", configs, err, all[1].Config)
 	}
 	for _, place := range []int64{1, 4, 6, -1} { // taken, beyond the next one, or none
-		wantError(t, fmt.Sprint("a definition at place ", place), add(t, s, sealedAt(place, end.Hash, ofDefinition(definition("doc", 3)))), store.ErrConflict)
-		wantError(t, fmt.Sprint("a configuration at place ", place), add(t, s, sealedAt(place, end.Hash, ofConfig(judgeConfig("doc", 2)))), store.ErrConflict)
+		wantError(t, fmt.Sprint("a definition at place ", place), addRule(t, s, sealedAt(place, end.Hash, ofDefinition(newDefinition("doc", 3)))), store.ErrConflict)
+		wantError(t, fmt.Sprint("a configuration at place ", place), addRule(t, s, sealedAt(place, end.Hash, ofConfig(judgeConfig("doc", 2)))), store.ErrConflict)
 	}
 	wantHead(t, s, 4, end.Hash, 0)
 	bare := ofConfig(judgeConfig("doc", 2))
-	if err := add(t, s, bare); err != nil {
+	if err := addRule(t, s, bare); err != nil {
 		t.Fatal(err)
 	}
 	wantHead(t, s, 4, end.Hash, 1)
@@ -112,11 +112,11 @@ func rulesRace(t *testing.T, _ Driver, s store.Store) {
 	for place := int64(1); place <= 5; place++ {
 		errs := make([]error, 8)
 		atOnce(len(errs), func(i int) {
-			rule := ofDefinition(definition(fmt.Sprint("doc", i, place), 1))
+			rule := ofDefinition(newDefinition(fmt.Sprint("doc", i, place), 1))
 			if i%2 == 1 {
 				rule = ofConfig(judgeConfig(fmt.Sprint("doc", i, place), 1))
 			}
-			errs[i] = add(t, s, sealedAt(place, prev, rule))
+			errs[i] = addRule(t, s, sealedAt(place, prev, rule))
 		})
 		winners := 0
 		for _, err := range errs {
@@ -135,8 +135,8 @@ func rulesRace(t *testing.T, _ Driver, s store.Store) {
 }
 
 func rulesAreSealed(t *testing.T, _ Driver, s store.Store) {
-	for _, rule := range []store.Rule{ofDefinition(definition("doc", 1)), ofConfig(judgeConfig("doc", 1))} {
-		if err := add(t, s, rule); err != nil {
+	for _, rule := range []store.Rule{ofDefinition(newDefinition("doc", 1)), ofConfig(judgeConfig("doc", 1))} {
+		if err := addRule(t, s, rule); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -168,7 +168,7 @@ func rulesReopened(t *testing.T, d Driver, s store.Store) {
 		t.Fatal(err)
 	}
 	s = d.Reopen(t, s)
-	defer shut(t, s)
+	defer closeStore(t, s)
 	wantHead(t, s, 4, all[3].Seal().Hash, 0)
 	wantRules(t, "after reopening", ruleList(t, s, 0), all)
 }

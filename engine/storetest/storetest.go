@@ -42,23 +42,23 @@ type promise struct {
 	run  func(t *testing.T, d Driver, s store.Store)
 }
 
-// promises are the suite but for what is about finding decisions.
-func promises() []promise { //nolint:funlen // a list
+// listPromises are the suite but for what is about finding decisions.
+func listPromises() []promise { //nolint:funlen // a list
 	return []promise{
 		{"round trip", roundTrip},
-		{"documents come back as they were", documents},
+		{"documents come back as they were", testDocuments},
 		{"large values", largeValues},
 		{"what is over a limit is refused", tooLarge},
-		{"a history that does not fit is refused", misfits},
+		{"a history that does not fit is refused", testMisfits},
 		{"nothing is shared with callers", notShared},
 		{"what is missing is not found", notFound},
-		{"snapshots", snapshots},
+		{"snapshots", testSnapshots},
 		{"fold equals load at every revision", foldEqualsLoad},
 
 		{"one winner per seq", oneWinner},
-		{"contended instance", contended},
-		{"instances in parallel", parallel},
-		{"two stores on one set of data", beside},
+		{"contended instance", testContention},
+		{"instances in parallel", testParallel},
+		{"two stores on one set of data", testBeside},
 
 		{"a key is taken once", keyTaken},
 		{"a key is taken once by concurrent advances", keyConcurrentAdvances},
@@ -66,8 +66,8 @@ func promises() []promise { //nolint:funlen // a list
 		{"a key outlives the process", keyReopened},
 
 		{"a failed write leaves nothing", failedWrite},
-		{"a failing member spares its neighbours", neighbours},
-		{"a cancelled write", cancelled},
+		{"a failing member spares its neighbours", testNeighbours},
+		{"a cancelled write", testCancelled},
 		{"a write cancelled while it waits", cancelledInQueue},
 
 		{"events query", eventsQuery},
@@ -75,17 +75,17 @@ func promises() []promise { //nolint:funlen // a list
 		{"instances query", instancesQuery},
 		{"instances under writes", instancesUnderWrites},
 
-		{"definitions", definitions},
+		{"definitions", testDefinitions},
 		{"definitions race", definitionsRace},
 		{"judge configs", judgeConfigs},
 		{"judge configs race", judgeConfigsRace},
 
-		{"rules are one chain", rules},
+		{"rules are one chain", testRules},
 		{"rules race", rulesRace},
 		{"rules are sealed", rulesAreSealed},
 		{"rules outlive the process", rulesReopened},
 
-		{"refusals", refusals},
+		{"refusals", testRefusals},
 		{"a refusal binds by a key of its own", boundRefusals},
 		{"refusals are written with their commit or not at all", refusalsAreAtomic},
 		{"refusals are cleared", refusalsAreCleared},
@@ -95,7 +95,7 @@ func promises() []promise { //nolint:funlen // a list
 		{"refusals of a failed write", refusalsOfAFailedWrite},
 		{"refusals of a replay", refusalsOfAReplay},
 
-		{"reviews", reviews},
+		{"reviews", testReviews},
 		{"reviews are replaced whole", reviewsAreReplaced},
 		{"reviews query", reviewsQuery},
 		{"reviews under writes", reviewsUnderWrites},
@@ -109,37 +109,37 @@ func promises() []promise { //nolint:funlen // a list
 		{"reviews of two stores on one set of data", reviewsBeside},
 		{"reviews are not shared with callers", reviewsNotShared},
 
-		{"truncation", truncation},
+		{"truncation", testTruncation},
 		{"truncation is all or nothing", truncationIsAllOrNothing},
 		{"truncation outlives the process", truncationReopened},
 
-		{"anchors", anchors},
+		{"anchors", testAnchors},
 		{"anchors race", anchorsRace},
 		{"anchors and removals", anchorsAndRemovals},
 		{"anchors outlive the process", anchorsReopened},
-		{"heads", heads},
+		{"heads", testHeads},
 
-		{"events in the order of commits", tail},
+		{"events in the order of commits", testTail},
 		{"events of some", tailFilters},
 		{"the present version of an event's instance", tailVersions},
 		{"decisions are looked through from above", decisionsLooked},
-		{"lessons without an event", lessons},
-		{"running instances", running},
+		{"lessons without an event", testLessons},
+		{"running instances", testRunning},
 
-		{"reopen", reopen},
-		{"close is final and idempotent", closing},
-		{"close drains", draining},
+		{"reopen", testReopen},
+		{"close is final and idempotent", testClosing},
+		{"close drains", testDraining},
 	}
 }
 
 // Run runs the suite.
 func Run(t *testing.T, d Driver) {
-	for _, tt := range slices.Concat(promises(), decisionPromises) {
+	for _, tt := range slices.Concat(listPromises(), decisionPromises) {
 		t.Run(tt.name, func(t *testing.T) {
 			ignore := goleak.IgnoreCurrent()
 			s := d.Open(t)
 			defer goleak.VerifyNone(t, ignore)
-			defer shut(t, s)
+			defer closeStore(t, s)
 			tt.run(t, d, s)
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// tailer is the ability of a store, or the end of the test.
-func tailer(t *testing.T, s store.Store) store.Tailer {
+// requireTailer is the ability of a store, or the end of the test.
+func requireTailer(t *testing.T, s store.Store) store.Tailer {
 	a, ok := s.(store.Tailer)
 	if !ok {
 		t.Skip("this driver does not tell what was committed last")
@@ -20,8 +20,8 @@ func tailer(t *testing.T, s store.Store) store.Tailer {
 }
 
 // Every event once, in the order of commits, from wherever one goes on.
-func tail(t *testing.T, _ Driver, s store.Store) {
-	a := tailer(t, s)
+func testTail(t *testing.T, _ Driver, s store.Store) {
+	a := requireTailer(t, s)
 	if n, err := a.LastPosition(t.Context()); n != 0 || err != nil {
 		t.Errorf("the last position of none: %d, %v", n, err)
 	}
@@ -67,7 +67,7 @@ func tail(t *testing.T, _ Driver, s store.Store) {
 // A tail of one owner, workflow or instance, and of some positions, is what is left of the
 // whole one.
 func tailFilters(t *testing.T, _ Driver, s store.Store) {
-	a := tailer(t, s)
+	a := requireTailer(t, s)
 	for i := range 100 {
 		c := Start(t, ID(i+1), `{}`)
 		wantNone(t, s.Commit(t.Context(), c))
@@ -109,7 +109,7 @@ func tailFilters(t *testing.T, _ Driver, s store.Store) {
 
 // The version of an event's instance is the present one, whichever the event was made under.
 func tailVersions(t *testing.T, _ Driver, s store.Store) {
-	a := tailer(t, s)
+	a := requireTailer(t, s)
 	c := Start(t, ID(1), `{}`)
 	wantNone(t, s.Commit(t.Context(), c))
 	wantNone(t, s.Commit(t.Context(), MigrateTo(t, c.Next, 2, c.Next.State)))
@@ -124,13 +124,13 @@ func tailVersions(t *testing.T, _ Driver, s store.Store) {
 }
 
 // A lesson without an event counts like one with it.
-func lessons(t *testing.T, _ Driver, s store.Store) {
+func testLessons(t *testing.T, _ Driver, s store.Store) {
 	a, ok := s.(store.Teacher)
 	if !ok {
 		t.Skip("this driver keeps no lessons without an event")
 	}
 	for i := range 3 {
-		wantNone(t, a.Learn(t.Context(), *refusal("a", "case", i)))
+		wantNone(t, a.Learn(t.Context(), *newRefusal("a", "case", i)))
 	}
 	n, err := s.Refusals(t.Context(), "a", time.Time{})
 	if n != 3 || err != nil {
@@ -143,7 +143,7 @@ func lessons(t *testing.T, _ Driver, s store.Store) {
 }
 
 // What runs is counted for each owner, no further than was asked.
-func running(t *testing.T, _ Driver, s store.Store) {
+func testRunning(t *testing.T, _ Driver, s store.Store) {
 	a, ok := s.(store.Counter)
 	if !ok {
 		t.Skip("this driver does not count")

@@ -19,7 +19,7 @@ func Truncate(tb testing.TB, prev, floor record.Instance, changes ...Change) sto
 	}}, changes...)
 }
 
-func truncator(t *testing.T, s store.Store) store.Truncator {
+func requireTruncator(t *testing.T, s store.Store) store.Truncator {
 	cutter, ok := s.(store.Truncator)
 	if !ok {
 		t.Skip("this store removes nothing")
@@ -27,10 +27,10 @@ func truncator(t *testing.T, s store.Store) store.Truncator {
 	return cutter
 }
 
-// long is an instance with a key, a checkpoint and a refusal at every third event, and
+// growLong is an instance with a key, a checkpoint and a refusal at every third event, and
 // what it was after each event.
-func long(t *testing.T, s store.Store, id string) (record.Instance, []record.Instance) {
-	at := []record.Instance{must(t, s, Start(t, id, `{"title":"a"}`, WithKey(id+" start")))}
+func growLong(t *testing.T, s store.Store, id string) (record.Instance, []record.Instance) {
+	at := []record.Instance{mustCommit(t, s, Start(t, id, `{"title":"a"}`, WithKey(id+" start")))}
 	for i := range 9 {
 		prev := at[len(at)-1]
 		var c store.Commit
@@ -42,24 +42,24 @@ func long(t *testing.T, s store.Store, id string) (record.Instance, []record.Ins
 		case 2:
 			c = CheckpointOf(t, prev)
 		}
-		at = append(at, must(t, s, c))
+		at = append(at, mustCommit(t, s, c))
 	}
 	return at[len(at)-1], at
 }
 
-func truncation(t *testing.T, _ Driver, s store.Store) {
-	cutter := truncator(t, s)
-	neighbour, _ := long(t, s, ID(1))
-	inst, at := long(t, s, ID(2))
+func testTruncation(t *testing.T, _ Driver, s store.Store) {
+	cutter := requireTruncator(t, s)
+	neighbour, _ := growLong(t, s, ID(1))
+	inst, at := growLong(t, s, ID(2))
 	floor := at[4] // behind a refusal, in the revision of an advance and a checkpoint before it
 	c := Truncate(t, inst, floor)
 	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
 	inst = c.Next
-	same(t, "what is loaded", load(t, s, inst.ID), inst)
+	requireSame(t, "what is loaded", loadInstance(t, s, inst.ID), inst)
 
-	left := history(t, s, store.EventQuery{Instance: inst.ID})
+	left := listEvents(t, s, store.EventQuery{Instance: inst.ID})
 	if len(left) == 0 || left[0].Seq != floor.Seq+1 || left[len(left)-1].Kind != record.Truncated {
 		t.Fatalf("what is left: %d events from %+v", len(left), left)
 	}
@@ -73,12 +73,12 @@ func truncation(t *testing.T, _ Driver, s store.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "the floor", then, floor)
+	requireSame(t, "the floor", then, floor)
 	folded, err := record.FoldFrom(then, s.Events(t.Context(), store.EventQuery{Instance: inst.ID}), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "the fold from the floor", folded, inst)
+	requireSame(t, "the fold from the floor", folded, inst)
 
 	if _, err := s.Snapshot(t.Context(), inst.ID, floor.Revision-1); err == nil {
 		t.Error("a snapshot below the floor is still there")
@@ -91,10 +91,10 @@ func truncation(t *testing.T, _ Driver, s store.Store) {
 	if e, err := s.ByKey(t.Context(), hexOf("scope "+ID(2)+" 6")); err != nil || e.Seq != 8 {
 		t.Errorf("the key of an event that is left: event %d, %v", e.Seq, err)
 	}
-	same(t, "the neighbour", verified(t, s, neighbour.ID), neighbour)
+	requireSame(t, "the neighbour", requireVerified(t, s, neighbour.ID), neighbour)
 
 	// It goes on, and may be cut again.
-	inst = must(t, s, Advance(t, inst, "draft", `{"again":true}`, WithKey("goes on")))
+	inst = mustCommit(t, s, Advance(t, inst, "draft", `{"again":true}`, WithKey("goes on")))
 	if e, err := s.ByKey(t.Context(), hexOf("scope goes on")); err != nil || e.Seq != inst.Seq {
 		t.Errorf("the key of an event behind the cut: event %d, %v", e.Seq, err)
 	}
@@ -103,7 +103,7 @@ func truncation(t *testing.T, _ Driver, s store.Store) {
 	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
-	if left := history(t, s, store.EventQuery{Instance: inst.ID, Limit: 1}); len(left) != 1 || left[0].Seq != floor.Seq+1 || left[0].PrevHash != floor.Head {
+	if left := listEvents(t, s, store.EventQuery{Instance: inst.ID, Limit: 1}); len(left) != 1 || left[0].Seq != floor.Seq+1 || left[0].PrevHash != floor.Head {
 		t.Errorf("after the second cut: %+v", left)
 	}
 	_, err = s.Snapshot(t.Context(), inst.ID, floor.Revision-1)
@@ -111,12 +111,12 @@ func truncation(t *testing.T, _ Driver, s store.Store) {
 }
 
 func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
-	cutter := truncator(t, s)
-	inst, at := long(t, s, ID(1))
+	cutter := requireTruncator(t, s)
+	inst, at := growLong(t, s, ID(1))
 	floor := at[4]
 	intact := func(what string) {
 		t.Helper()
-		same(t, what, verified(t, s, inst.ID), inst)
+		requireSame(t, what, requireVerified(t, s, inst.ID), inst)
 		if _, err := s.Snapshot(t.Context(), inst.ID, 1); err == nil {
 			t.Errorf("%s: a snapshot from nowhere", what)
 		}
@@ -153,24 +153,24 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 }
 
 func truncationReopened(t *testing.T, d Driver, s store.Store) {
-	cutter := truncator(t, s)
+	cutter := requireTruncator(t, s)
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
-	inst, at := long(t, s, ID(1))
+	inst, at := growLong(t, s, ID(1))
 	floor := at[7]
 	floor.Context = json.RawMessage(string(floor.Context)) // its own bytes
 	c := Truncate(t, inst, floor)
 	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
-	shut(t, s)
+	closeStore(t, s)
 	again := d.Reopen(t, s)
-	defer shut(t, again)
-	same(t, "after the restart", load(t, again, inst.ID), c.Next)
+	defer closeStore(t, again)
+	requireSame(t, "after the restart", loadInstance(t, again, inst.ID), c.Next)
 	then, err := again.Snapshot(t.Context(), inst.ID, floor.Revision)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "the floor after the restart", then, floor)
+	requireSame(t, "the floor after the restart", then, floor)
 }
