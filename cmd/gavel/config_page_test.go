@@ -32,12 +32,11 @@ func writeConfig(t *testing.T, b *bytes.Buffer) {
 	fmt.Fprint(b, `# Configuration file
 
 One YAML or JSON file, named by `+"`--config` or `GAVEL_CONFIG`"+`. Every key is a flag and an environment
-variable too: the flag counts first, then the variable, then the file, then the default.
+variable too: the flag wins, then the variable, then the file, then the default.
 [Configuration](../serve.md#configuration) shows a whole file.
 
-Places (files, folders, patterns) are seen from the folder that the file lies in. Keys marked "at
-once" count from the moment when a running server has read the changed file; the others
-when it is started again.
+Paths (files, folders, patterns) are relative to the file's folder. Keys marked "at once" apply when
+a running server has read the changed file; the others at the next start.
 `)
 	all := bindings(parser.Model)
 	for _, s := range sectionWords {
@@ -64,7 +63,7 @@ when it is started again.
 	fmt.Fprint(b, `
 ## auth
 
-`+"`issuers`"+` is a list of those whose signed tokens `+"`gavel serve`"+` takes, beside its own. A change is taken over at once.
+`+"`issuers`"+` lists the issuers whose signed tokens `+"`gavel serve`"+` accepts next to its own. A change applies at once.
 
 | key | value | meaning |
 |---|---|---|

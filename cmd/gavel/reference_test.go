@@ -174,9 +174,9 @@ func TestDefinitionPage(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString(`# Definitions
 
-A definition is a workflow type, in JSON or YAML. Each object below lists all the keys that it may have; an unknown key, a key that stands twice,
-and a value of another kind are refused, with their line. ` + "`gavel lint`" + ` checks a definition, and ` + "`gavel schema definition`" + ` prints
-the same as JSON Schema, for editors. What the rules mean for a decision is in [what a decision says](../records.md#what-a-decision-says);
+A definition is a workflow type, in JSON or YAML. Each object below lists all the keys that it may have; unknown and duplicate keys
+and values of another kind are rejected, with their line. ` + "`gavel lint`" + ` checks a definition, and ` + "`gavel schema definition`" + ` prints
+the same as JSON Schema, for editors. [What a decision says](../records.md#what-a-decision-says),
 [writing validators](../writing-validators.md), [evidence](../evidence.md) and [reviews](../reviews.md) have pages of their own, and every
 mistake that a definition can have is among the [lint rules](lint-rules.md).
 
