@@ -68,7 +68,7 @@ In a client's configuration:
 }
 
 // closeLimit bounds what comes after the last answer, so that all of it stays
-// within a second. What was acknowledged is durable already: a store that is slow
+// within a second where requests end when they are cancelled. What was acknowledged is durable already: a store that is slow
 // to close loses nothing.
 const closeLimit = 250 * time.Millisecond
 

@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
@@ -35,7 +36,7 @@ type routes struct {
 
 	throttle *throttle
 	mux      atomic.Pointer[http.ServeMux] // nil until mount
-	endpoint *mcpface.Endpoint
+	endpoint *mcpwire.Endpoint
 	api      *httpapi.Handler
 }
 

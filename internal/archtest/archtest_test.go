@@ -60,7 +60,7 @@ func TestPlanted(t *testing.T) {
 		{"second door", "engine/workflow/a.go", `package workflow; import "github.com/dop251/goja"`, "whose door is validators/script/worker"},
 		{"second door, other major version", "judge/a.go", `package judge; import "github.com/sony/gobreaker/v2"`, "whose door is judge/llm"},
 		{"second door, blank import", "cmd/gavel/a.go", `package main; import _ "modernc.org/sqlite"`, "whose door is engine/sqlitestore"},
-		{"second door, in-package test", "engine/a_test.go", `package engine; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpface"},
+		{"second door, in-package test", "engine/a_test.go", `package engine; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
 		{"second door, external test", "engine/a_test.go", `package engine_test; import "github.com/mark3labs/mcp-go/mcp"`, ""},
 		{"closed door", "engine/sqlitestore/a.go", `package sqlitestore; import _ "github.com/mattn/go-sqlite3"`, "whose door is closed"},
 		{"a name that only begins alike", "engine/a.go", `package engine; import "github.com/dop251/gojason"`, ""},

@@ -58,7 +58,7 @@ var services = []string{
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/suite", "engine/replay", "engine/mcpgate",
-	"internal/operation", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
+	"internal/operation", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
 	"testdata",
 })
 
@@ -121,16 +121,18 @@ var Packages = []Package{
 	{Path: "internal/folder", May: below5},
 	{Path: "internal/listen", May: []string{"internal/fairshare"}},
 
-	// Layer 6b: what can be asked, once for every face. A caller is an identity of auth.
+	// Layer 6b: what can be asked, once for every face, and how MCP is spoken. A caller is an
+	// identity of auth.
 	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
+	{Path: "internal/mcpwire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
 
 	// Layer 6c: faces, never one another.
-	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation"})},
+	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 	{Path: "internal/httpapi", May: slices.Concat(below5, services, []string{"internal/operation"})},
 	// The client of the REST face writes requests as the face reads them.
 	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/httpapi", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
-	{Path: "internal/gateway", May: slices.Concat(below5, services, []string{"internal/operation"})},
+	{Path: "internal/gateway", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 
 	// Layer 7: the only place that wires.
 	{Path: "cmd/gavel", May: everything},
@@ -175,7 +177,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "mcp-go", Deps: []string{"github.com/mark3labs/mcp-go"},
-		Doors: []string{"internal/mcpface", "internal/upstream", "internal/gateway", "engine/mcpgate", "cmd/gavel"},
+		Doors: []string{"internal/mcpwire", "internal/mcpface", "internal/upstream", "engine/mcpgate", "cmd/gavel"},
 		Why:   "the protocol library can be swapped only while few places know it",
 	},
 	{

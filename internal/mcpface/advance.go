@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -90,8 +91,8 @@ func byWhom(r engine.ReviewSummary) string {
 // ask puts a parked move to a person through the client, if there is a way: then the
 // answer tells what the person decided, else that it waits.
 func (f *Face) ask(ctx context.Context, raw json.RawMessage, r engine.AdvanceResult) (answer, error) {
-	s := sessionOf(ctx)
-	if !s.showsForms(ctx) {
+	client := mcpwire.ClientOf(ctx)
+	if !hasForms(client.Capabilities) {
 		return f.advanced(ctx, r, ""), nil
 	}
 	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), r.Review.ID)
@@ -99,7 +100,7 @@ func (f *Face) ask(ctx context.Context, raw json.RawMessage, r engine.AdvanceRes
 		!f.tickets.mayAsk(question{view.Instance, view.Action}, view.ReviewSummary.Revision) {
 		return f.advanced(ctx, r, ""), nil //nolint:nilerr // the move is parked, whatever keeps the form from being shown
 	}
-	if server.IsModernRequest(ctx) {
+	if client.Modern {
 		state, ok := f.tickets.issue(ticket{
 			Review: view.ID, Revision: view.ReviewSummary.Revision, Principal: callerOf(ctx).ID, Call: callDigest(raw),
 		})
@@ -110,7 +111,7 @@ func (f *Face) ask(ctx context.Context, raw json.RawMessage, r engine.AdvanceRes
 	}
 	limited, cancel := context.WithTimeout(ctx, f.cfg.ElicitTimeout)
 	defer cancel()
-	reply, err := s.asks.ask(limited, string(mcp.MethodElicitationCreate), form(view))
+	reply, err := mcpwire.Ask(limited, string(mcp.MethodElicitationCreate), form(view))
 	if err != nil {
 		return f.advanced(ctx, r, "A person was to be asked through the client, but there was no answer."), nil //nolint:nilerr // it waits on
 	}

@@ -114,21 +114,6 @@ func caught(err *error) {
 	}
 }
 
-// rawArguments are the bytes that the client sent.
-func rawArguments(req mcp.CallToolRequest) json.RawMessage {
-	if len(req.Params.RawArguments) > 0 {
-		return req.Params.RawArguments
-	}
-	if req.Params.Arguments == nil {
-		return nil
-	}
-	raw, err := json.Marshal(req.Params.Arguments)
-	if err != nil {
-		return nil
-	}
-	return raw
-}
-
 // failed is what a tool answers for an error.
 func (f *Face) failed(ctx context.Context, op operation.Any, err error) answer {
 	e := f.explain(ctx, op.Info().Tool.Name, err)

@@ -154,10 +154,10 @@ func hurried(t *testing.T, e operation.Engine) *mcpface.Face {
 	t.Helper()
 	face, err := mcpface.New(mcpface.Config{
 		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, Logger: slog.New(slog.DiscardHandler),
+		Grace: 30 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mcpface.Hurry(face)
 	return face
 }

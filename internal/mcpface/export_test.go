@@ -2,10 +2,7 @@ package mcpface
 
 import (
 	"encoding/json"
-	"errors"
 	"time"
-
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -18,9 +15,6 @@ func OutputSchemas() map[string]json.RawMessage {
 	}
 	return out
 }
-
-// Hurry makes the end of f quick, for tests in which something never ends.
-func Hurry(f *Face) { f.grace, f.linger = 30*time.Millisecond, 30*time.Millisecond }
 
 // SetTicketClock sets the clock that the questions of f expire by.
 func SetTicketClock(f *Face, now func() time.Time) { f.tickets.now = now }
@@ -38,41 +32,3 @@ func Approves(reply []byte) bool {
 	word, err := readForm(reply)
 	return err == nil && word.decision == judge.Approve
 }
-
-// NewEndpoint serves any server over the HTTP that serves gavel.
-func NewEndpoint(s *server.MCPServer, cfg Config) *Endpoint {
-	return newEndpoint(s, cfg.withDefaults())
-}
-
-// Carried is an error that reaches the client as this JSON-RPC error.
-func Carried(doc string) error { return errors.New(carried + doc) }
-
-// Table is the sessions over HTTP.
-type Table struct{ t *table }
-
-// NewTable has no sessions.
-func NewTable(l Limits) Table { return Table{newTable(l)} }
-
-// Begin adds a session that nobody uses.
-func (t Table) Begin(principal string) string {
-	s := &remoteSession{session: &session{asks: newAsker(nil)}, principal: principal}
-	t.t.quota.take(principal)
-	id := t.t.add(s)
-	t.t.done(s)
-	return id
-}
-
-// Use uses a session for a moment.
-func (t Table) Use(id, principal string) bool {
-	s := t.t.use(id, principal)
-	if s != nil {
-		t.t.done(s)
-	}
-	return s != nil
-}
-
-// Stale are the sessions that would end now.
-func (t Table) Stale() []string { return t.t.stale(t.t.idle) }
-
-// Oldest is the session that makes room for another.
-func (t Table) Oldest(principal string) string { return t.t.oldest(principal) }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -25,17 +26,11 @@ type Config struct {
 	ToolNames ToolNames        // Auto when empty
 	Version   string           // of the program, for serverInfo
 	Logger    *slog.Logger
-	// MaxLine bounds one message from the client in bytes; 0 is DefaultMaxLine.
-	MaxLine int
-	// MaxInFlight bounds the requests that wait for an answer over stdio; 0 is
-	// DefaultMaxInFlight.
-	MaxInFlight int
-	// HTTP bounds what callers of Handler may hold at once.
-	HTTP Limits
-	// StillValid is asked, as often as Limits.Alive, about the credential that an open
-	// stream was opened with; the stream ends when it is false. nil: it is valid until it
-	// expires.
-	StillValid func(context.Context, auth.Identity) bool
+	// What follows is as in mcpwire.Config.
+	MaxLine, MaxInFlight int
+	HTTP                 mcpwire.Limits
+	StillValid           func(context.Context, auth.Identity) bool
+	Settle, Grace        time.Duration
 	// Reviews offers the tools and resources of reviews.
 	Reviews bool
 	// Elicit puts a parked move to a person through the client, when that can show
@@ -43,9 +38,6 @@ type Config struct {
 	Elicit bool
 	// ElicitTimeout is how long such a form waits; 0 is 2 minutes.
 	ElicitTimeout time.Duration
-	// Settle is how long a new subscription is quiet, so that the client hears first that
-	// it is subscribed; 0 is half a second.
-	Settle time.Duration
 }
 
 // defaultElicitTimeout is how long a person has for a form.
@@ -55,84 +47,84 @@ func (c Config) withDefaults() Config {
 	if c.ToolNames == "" {
 		c.ToolNames = Auto
 	}
-	if c.MaxLine == 0 {
-		c.MaxLine = DefaultMaxLine
-	}
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = DefaultMaxInFlight
-	}
 	if c.ElicitTimeout == 0 {
 		c.ElicitTimeout = defaultElicitTimeout
 	}
-	if c.Settle == 0 {
-		c.Settle = defaultSettle
-	}
-	c.HTTP = c.HTTP.withDefaults()
 	return c
 }
 
 func (c Config) validate() error {
 	var errs []error
 	if c.Engine == nil || c.Logger == nil {
-		errs = append(errs, errors.New("mcpface: config needs Engine and Logger"))
+		errs = append(errs, errors.New("config needs Engine and Logger"))
 	}
 	if !c.ToolNames.known() {
-		errs = append(errs, fmt.Errorf("mcpface: no style of tool names %q (auto, dotted, underscore)", c.ToolNames))
+		errs = append(errs, fmt.Errorf("no style of tool names %q (auto, dotted, underscore)", c.ToolNames))
 	}
-	if c.MaxLine < 1024 || c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight {
-		errs = append(errs, fmt.Errorf("mcpface: MaxLine is at least 1024 and MaxInFlight 1 to %d", mostInFlight))
-	}
-	if c.ElicitTimeout < 0 || c.Settle < 0 {
-		errs = append(errs, errors.New("mcpface: ElicitTimeout and Settle are positive"))
+	if c.ElicitTimeout < 0 {
+		errs = append(errs, errors.New("ElicitTimeout is positive"))
 	}
 	if c.Elicit && !c.Reviews {
-		errs = append(errs, errors.New("mcpface: Elicit is a way to decide reviews, so it needs Reviews"))
+		errs = append(errs, errors.New("Elicit is a way to decide reviews, so it needs Reviews"))
 	}
-	return errors.Join(append(errs, c.HTTP.validate())...)
+	return errors.Join(errs...)
 }
 
 // Face serves one engine: to one client over stdio, or to many over HTTP.
 type Face struct {
 	cfg      Config
-	server   *server.MCPServer
+	wire     *mcpwire.Wire
 	tools    catalog
 	tickets  *tickets
 	rewriter *strings.Replacer // of tool names in texts
-	// At the end: how long requests in flight may still be answered, and how long
-	// they may take to notice that they were cancelled.
-	grace, linger time.Duration
 }
 
 // New returns a Face with every tool, resource and prompt registered.
 func New(cfg Config) (*Face, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	f := &Face{cfg: cfg, tools: newCatalog(cfg.Reviews), tickets: newTickets(cfg.ElicitTimeout), grace: grace, linger: linger}
+	f := &Face{cfg: cfg, tools: newCatalog(cfg.Reviews), tickets: newTickets(cfg.ElicitTimeout)}
 	f.rewriter = f.tools.rewriter()
 	told := instructions
 	if cfg.Reviews {
 		told += reviewInstructions
 	}
-	f.server = server.NewMCPServer("gavel", cfg.Version,
-		server.WithTitle("gavel"),
-		server.WithInstructions(told),
-		server.WithToolCapabilities(false),
-		server.WithResourceCapabilities(true, false),
-		server.WithPromptCapabilities(false),
-		server.WithCompletions(),
-		server.WithPromptCompletionProvider(completer{f}),
-		server.WithResourceCompletionProvider(completer{f}),
-		server.WithHooks(f.hooks()),
-	)
-	for _, op := range f.tools.tools {
-		f.server.AddTool(declare(op), f.handler(op))
+	wire := mcpwire.Config{
+		Info: mcp.Implementation{Name: "gavel", Title: "gavel", Version: cfg.Version},
+		Options: []server.ServerOption{
+			server.WithInstructions(told),
+			server.WithToolCapabilities(false),
+			server.WithResourceCapabilities(true, false),
+			server.WithPromptCapabilities(false),
+			server.WithCompletions(),
+			server.WithPromptCompletionProvider(completer{f}),
+			server.WithResourceCompletionProvider(completer{f}),
+		},
+		Tools: f, Resources: f, Logger: cfg.Logger, MaxLine: cfg.MaxLine, MaxInFlight: cfg.MaxInFlight,
+		HTTP: cfg.HTTP, StillValid: cfg.StillValid, Settle: cfg.Settle, Grace: cfg.Grace,
+	}
+	wire.Hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
+		result.Instructions = f.styled(ctx, result.Instructions)
+	})
+	wire.Hooks.AddAfterDiscover(func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
+		result.Instructions = f.styled(ctx, result.Instructions)
+	})
+	var err error
+	f.wire, err = mcpwire.New(wire)
+	if err := errors.Join(cfg.validate(), err); err != nil {
+		return nil, fmt.Errorf("mcpface: %w", err)
 	}
 	f.addResources()
 	f.addPrompt()
 	return f, nil
 }
+
+// ServeStdio serves one client as the configuration's Principal; see mcpwire.
+func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	return f.wire.ServeStdio(ctx, f.cfg.Principal, in, out) //nolint:wrapcheck // it says what it was
+}
+
+// Handler returns the face over HTTP. Call Close when it is not needed any more.
+func (f *Face) Handler() *mcpwire.Endpoint { return f.wire.Handler() }
 
 // instructions are what a client may put before its model.
 const instructions = `gavel holds your process as a state machine. Start an instance with workflow.start, look at nextActions, and perform one of them with workflow.advance; every advance is judged before it happens.
@@ -143,40 +135,5 @@ workflow.judge.validate asks whether an action would pass, without moving.`
 const reviewInstructions = `
 An ESCALATED advance has not happened: it waits for a person as a review. Tell your user its id and look again with workflow.status or workflow.review.list; do not send the same data again, and do not decide it yourself. Other legal actions are possible meanwhile, but they void the review.`
 
-func (f *Face) hooks() *server.Hooks {
-	h := &server.Hooks{}
-	h.AddAfterInitialize(func(ctx context.Context, _ any, req *mcp.InitializeRequest, result *mcp.InitializeResult) {
-		if s := sessionOf(ctx); s != nil {
-			name := req.Params.ClientInfo.Name
-			s.dotless.Store(refusesDots(name) || s.remote && name == "")
-			s.forms.Store(hasForms(&req.Params.Capabilities))
-		}
-		result.Instructions = f.styled(ctx, result.Instructions)
-	})
-	h.AddAfterDiscover(func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
-		result.Instructions = f.styled(ctx, result.Instructions)
-	})
-	h.AddAfterListTools(f.listTools)
-	h.AddBeforeCallTool(func(_ context.Context, _ any, req *mcp.CallToolRequest) {
-		req.Params.Name = f.tools.canonical(req.Params.Name)
-	})
-	f.watchHooks(h)
-	return h
-}
-
-// listTools leaves out what the caller's role is not told of, and puts names into the
-// client's style.
-func (f *Face) listTools(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
-	told := f.tools.listed(callerOf(ctx).Role)
-	listed := make([]mcp.Tool, 0, len(result.Tools))
-	for _, t := range result.Tools {
-		if !slices.Contains(told, t.Name) {
-			continue
-		}
-		if f.underscores(ctx) {
-			t.Name = underscored(t.Name)
-		}
-		listed = append(listed, t)
-	}
-	result.Tools = listed
-}
+// callerOf is on whose behalf the engine is asked.
+func callerOf(ctx context.Context) engine.Principal { return mcpwire.CallerOf(ctx) }

@@ -112,8 +112,15 @@ func readForm(raw json.RawMessage) (said, error) {
 
 // textOf is what a JSON string says, "" for anything else.
 func textOf(raw json.RawMessage) string {
-	if len(raw) == 0 || raw[0] != '"' {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
 		return ""
 	}
-	return keyText(raw)
+	return s
+}
+
+// hasForms reports whether a client shows forms to a person: elicitation without a mode
+// means forms.
+func hasForms(c *mcp.ClientCapabilities) bool {
+	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }

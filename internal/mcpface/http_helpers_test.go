@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -41,7 +42,7 @@ func authenticated(next http.Handler) http.Handler {
 type site struct {
 	t        testing.TB
 	url      string
-	endpoint *mcpface.Endpoint
+	endpoint *mcpwire.Endpoint
 	client   *http.Client
 }
 
@@ -62,7 +63,7 @@ func serveHTTP(t testing.TB, e operation.Engine, options ...option) *site {
 	return newSite(t, face.Handler())
 }
 
-func newSite(t testing.TB, endpoint *mcpface.Endpoint) *site {
+func newSite(t testing.TB, endpoint *mcpwire.Endpoint) *site {
 	t.Helper()
 	server := httptest.NewServer(authenticated(endpoint))
 	s := &site{t: t, url: server.URL, endpoint: endpoint, client: &http.Client{Transport: &http.Transport{}}}

@@ -2,6 +2,7 @@ package mcpface_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -10,24 +11,41 @@ import (
 	"testing"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
-	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 )
 
-// Not one notification between a call and its answer is lost, and the answer is last. The
-// library, left alone, loses the last one now and then.
-func TestHTTPLosesNoProgress(t *testing.T) {
-	const each = 5
-	s := server.NewMCPServer("progress", "1", server.WithToolCapabilities(false))
-	s.AddTool(mcp.NewTool("work"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		for i := range each {
-			if err := s.SendNotificationToClient(ctx, string(mcp.MethodNotificationProgress), map[string]any{"progressToken": r.Params.Meta.ProgressToken, "progress": i}); err != nil {
-				return nil, err
-			}
+// reporting has one tool, which reports its progress.
+type reporting struct{}
+
+const each = 5
+
+func (reporting) List(context.Context, engine.Principal) ([]mcp.Tool, error) {
+	return []mcp.Tool{mcp.NewTool("work")}, nil
+}
+
+func (reporting) Call(ctx context.Context, _ engine.Principal, c mcpwire.Call) (*mcp.CallToolResult, error) {
+	var meta mcp.Meta
+	if err := json.Unmarshal(c.Meta, &meta); err != nil {
+		return nil, err
+	}
+	for i := range each {
+		if err := mcpwire.Notify(ctx, string(mcp.MethodNotificationProgress), map[string]any{"progressToken": meta.ProgressToken, "progress": i}); err != nil {
+			return nil, err
 		}
-		return mcp.NewToolResultText("done"), nil
-	})
+	}
+	return mcp.NewToolResultText("done"), nil
+}
+
+func (reporting) Changed(engine.Principal) <-chan struct{} { return nil }
+
+// Not one notification between a call and its answer is lost, and the answer is last.
+func TestHTTPLosesNoProgress(t *testing.T) {
+	wire, err := mcpwire.New(mcpwire.Config{Info: mcp.Implementation{Name: "progress", Version: "1"}, Tools: reporting{}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for era, ask := range map[string]func(s *site) func(n int) *http.Request{
 		"2025-11-25": func(s *site) func(int) *http.Request {
 			ann := s.hello()
@@ -46,7 +64,7 @@ func TestHTTPLosesNoProgress(t *testing.T) {
 		},
 	} {
 		t.Run(era, func(t *testing.T) {
-			site := newSite(t, mcpface.NewEndpoint(s, mcpface.Config{Logger: slog.New(slog.DiscardHandler)}))
+			site := newSite(t, wire.Handler())
 			request := ask(site)
 			const calls = 60
 			var all sync.WaitGroup

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -156,7 +156,7 @@ func TestHTTPDrain(t *testing.T) {
 
 func TestHTTPLimits(t *testing.T) {
 	s := serveHTTP(t, newEngine(t), func(c *mcpface.Config) {
-		c.HTTP = mcpface.Limits{Sessions: 4, SessionsEach: 2, Streams: 3, StreamsEach: 1}
+		c.HTTP = mcpwire.Limits{Sessions: 4, SessionsEach: 2, Streams: 3, StreamsEach: 1}
 	})
 	ann, again := s.hello(), s.hello()
 	if a := s.post(helloHTTP); a.status != http.StatusTooManyRequests || a.code() != "too_many_sessions" || a.header.Get("Retry-After") == "" {
@@ -246,29 +246,6 @@ func (s *heldList) entered(t *testing.T) {
 }
 
 func (s *heldList) release() { close(s.out) }
-
-// Sessions that nobody uses end by themselves; those in use do not.
-func TestHTTPIdleSessions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := mcpface.NewTable(mcpface.Limits{Sessions: 3, SessionsEach: 3, Idle: 10 * time.Minute})
-		used, idle := e.Begin("ann"), e.Begin("ann")
-		for range 3 {
-			time.Sleep(4 * time.Minute) //nolint:forbidigo // within synctest's clock
-			if !e.Use(used, "ann") || e.Use(used, "bob") {
-				t.Fatal("a session is its principal's")
-			}
-		}
-		if got := e.Stale(); len(got) != 1 || got[0] != idle {
-			t.Errorf("stale: %v, idle is %s", got, idle)
-		}
-		if got := e.Oldest("ann"); got != idle {
-			t.Errorf("oldest: %s, want %s", got, idle)
-		}
-		if got := e.Oldest("bob"); got != "" {
-			t.Errorf("bob has none, got %s", got)
-		}
-	})
-}
 
 // Tools are listed by role, and named as the client can take them.
 func TestHTTPToolsByCaller(t *testing.T) {

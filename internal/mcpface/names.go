@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/mark3labs/mcp-go/server"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 )
 
 // ToolNames is the style in which tools are listed. Calls are accepted in both.
@@ -37,20 +37,14 @@ func refusesDots(client string) bool {
 	return false
 }
 
-// underscores says in which style the client of a request is told tool names.
-// Clients of the era without initialize say in each request who they are.
+// underscores says in which style the client of a request is told tool names. One that does
+// not say who it is may be any, over HTTP, and underscores suit all.
 func (f *Face) underscores(ctx context.Context) bool {
 	if f.cfg.ToolNames != Auto {
 		return f.cfg.ToolNames == Underscore
 	}
-	s := sessionOf(ctx)
-	if info := server.RequestProtocolInfoFromContext(ctx); info != nil && info.Modern {
-		if info.ClientInfo == nil { // anybody may call over HTTP, and underscores suit everybody
-			return s != nil && s.remote
-		}
-		return refusesDots(info.ClientInfo.Name)
-	}
-	return s != nil && s.dotless.Load()
+	c := mcpwire.ClientOf(ctx)
+	return refusesDots(c.Name) || c.Remote && c.Name == ""
 }
 
 // styled puts the names of tools in a text into the client's style.

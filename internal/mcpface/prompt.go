@@ -14,7 +14,7 @@ const promptFollow = "follow-workflow"
 
 // addPrompt offers the one prompt: how to follow a workflow to its end.
 func (f *Face) addPrompt() {
-	f.server.AddPrompt(mcp.NewPrompt(promptFollow,
+	f.wire.Server.AddPrompt(mcp.NewPrompt(promptFollow,
 		mcp.WithPromptDescription("Follow a workflow step by step to its end, without skipping and without claiming what was not approved."),
 		mcp.WithArgument("type", mcp.ArgumentDescription("The workflow to start.")),
 		mcp.WithArgument("id", mcp.ArgumentDescription("The instance to go on with, instead of starting one.")),

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -25,13 +27,13 @@ const (
 
 // addResources offers what can be read without a tool call.
 func (f *Face) addResources() {
-	f.server.AddResource(
+	f.wire.Server.AddResource(
 		mcp.NewResource(definitions, "Workflows", mcp.WithResourceDescription("Every defined workflow."), mcp.WithMIMEType(typeJSON)),
 		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
 			all, err := f.cfg.Engine.List(ctx, callerOf(ctx))
 			return writeDocument(operation.DefinitionList{Workflows: all, Count: len(all)}, err)
 		}))
-	f.server.AddResource(
+	f.wire.Server.AddResource(
 		mcp.NewResource(instances, "Instances", mcp.WithResourceDescription("Your instances, newest first."), mcp.WithMIMEType(typeJSON)),
 		f.reader(typeJSON, func(ctx context.Context, _ string) (string, error) {
 			return writeDocument(f.cfg.Engine.Instances(ctx, callerOf(ctx), engine.InstancesRequest{}))
@@ -57,7 +59,7 @@ func (f *Face) addResources() {
 		}})
 	}
 	for _, t := range templates {
-		f.server.AddResourceTemplate(
+		f.wire.Server.AddResourceTemplate(
 			mcp.NewResourceTemplate(t.uri, t.name, mcp.WithTemplateDescription(t.help), mcp.WithTemplateMIMEType(t.mime)),
 			f.reader(t.mime, t.read))
 	}
@@ -86,7 +88,7 @@ func (f *Face) reader(mime string, read func(context.Context, string) (string, e
 	return func(ctx context.Context, req mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 		text, err := safely(ctx, read, subject(req.Params.URI))
 		if err != nil {
-			return nil, f.rpcNotFound(ctx, req.Params.URI, err)
+			return nil, f.Explain(ctx, req.Params.URI, err)
 		}
 		return []mcp.ResourceContents{mcp.TextResourceContents{URI: req.Params.URI, MIMEType: mime, Text: text}}, nil
 	}
@@ -110,28 +112,84 @@ func subject(uri string) string {
 	return s
 }
 
-// rpcNotFound is rpc for a resource, for which older protocol versions have a code.
-func (f *Face) rpcNotFound(ctx context.Context, what string, err error) error {
+// Look says where a resource stands; an error for what is not there, and for what announces
+// no changes.
+func (f *Face) Look(ctx context.Context, uri string) (s mcpwire.Sight, err error) {
+	defer caught(&err)
+	kind, _, _ := strings.Cut(strings.TrimPrefix(uri, scheme), "/")
+	id := subject(uri)
+	s.Until = map[string]time.Time{}
+	var reviews []engine.ReviewSummary
+	switch {
+	case id == "" || !strings.HasPrefix(uri, scheme) || !followed(uri):
+	case kind == "instances":
+		r, err := f.cfg.Engine.Status(ctx, callerOf(ctx), id)
+		if err != nil {
+			return s, err //nolint:wrapcheck // explained by the caller
+		}
+		s.Instance, s.Seq, reviews = id, r.Seq, r.Reviews
+	case kind == "reviews" && f.cfg.Reviews:
+		r, err := f.cfg.Engine.Review(ctx, callerOf(ctx), id)
+		if err != nil {
+			return s, err //nolint:wrapcheck // explained by the caller
+		}
+		s.Instance, s.Review, s.Seq, reviews = r.Instance, id, r.Position.Seq, []engine.ReviewSummary{r.ReviewSummary}
+	}
+	if s.Instance == "" {
+		return s, &engine.Error{
+			Code: engine.CodeInvalidArgument, Path: "/uri", Message: fmt.Sprintf("The resource %.200q announces no changes.", uri),
+			Hint: "An instance (workflow://instances/{id}), its history, its diagram and a review do.",
+		}
+	}
+	for _, r := range reviews {
+		if r.Status == record.ReviewOpen && time.Now().Before(r.ExpiresAt) {
+			s.Until[r.ID] = r.ExpiresAt
+		}
+	}
+	return s, nil
+}
+
+// followed tells resources that are part of an instance from paths that are not there.
+func followed(uri string) bool {
+	segments := strings.Split(strings.TrimPrefix(uri, scheme), "/")
+	switch len(segments) {
+	case 2:
+		return true
+	case 3:
+		return segments[0] == "instances" && (segments[2] == "history" || segments[2] == "diagram")
+	default:
+		return false
+	}
+}
+
+// Feed reports what happened to those who subscribed.
+func (f *Face) Feed() *engine.Feed { return f.cfg.Engine.Feed() }
+
+// Explain explains an error about a resource, for which older protocol versions have a code.
+func (f *Face) Explain(ctx context.Context, what string, err error) *mcpwire.Error {
 	e := f.rpc(ctx, what, err)
 	switch engine.CodeOf(err) {
 	case engine.CodeUnknownWorkflow, engine.CodeUnknownInstance, engine.CodeUnknownReview:
-		if !server.IsModernRequest(ctx) {
-			e.Code = codeNotFound
+		if !mcpwire.ClientOf(ctx).Modern {
+			e.Code = mcp.RESOURCE_NOT_FOUND
 		}
 	default: // the code says enough
 	}
 	return e
 }
 
-// rpc explains an error where the protocol has no result for it: prompts and
-// completions.
-func (f *Face) rpc(ctx context.Context, what string, err error) rpcError {
+// rpc explains an error where the protocol has no result for it: prompts and completions.
+func (f *Face) rpc(ctx context.Context, what string, err error) *mcpwire.Error {
 	e := f.explain(ctx, what, err)
-	code := codeInvalidParams
+	code := mcp.INVALID_PARAMS
 	switch e.Code {
 	case engine.CodeInternal, engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeBusy, engine.CodeCancelled:
-		code = codeInternal
+		code = mcp.INTERNAL_ERROR
 	default: // what the client asked for is what is wrong
 	}
-	return rpcError{Code: code, Message: e.Error(), Data: rpcData{Code: string(e.Code), Message: e.Message, Hint: e.Hint}}
+	return rpcError(code, string(e.Code), e.Message, e.Hint)
+}
+
+func rpcError(code int, name, message, hint string) *mcpwire.Error {
+	return &mcpwire.Error{Code: code, Message: strings.TrimSpace(message + " " + hint), Data: mcpwire.ErrorData{Code: name, Message: message, Hint: hint}}
 }

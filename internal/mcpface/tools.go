@@ -2,6 +2,7 @@ package mcpface
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,42 +11,47 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // catalog are the operations that are tools of one face.
 type catalog struct {
-	tools  []operation.Any
-	dotted map[string]string // canonical names by those with underscores
+	tools    []operation.Any
+	named    map[string]operation.Any // by their names in both styles
+	declared map[string]mcp.Tool      // by their canonical names
 }
 
 // newCatalog are all tools, those of reviews if somebody can resolve them.
 func newCatalog(reviews bool) catalog {
-	c := catalog{dotted: map[string]string{}}
+	c := catalog{named: map[string]operation.Any{}, declared: map[string]mcp.Tool{}}
 	for _, op := range operation.All() {
 		name := op.Info().Tool.Name
 		if name == "" || !reviews && op.Info().Group == "reviews" {
 			continue
 		}
 		c.tools = append(c.tools, op)
-		c.dotted[underscored(name)] = name
+		c.named[name], c.named[underscored(name)] = op, op
+		c.declared[name] = declare(op)
 	}
 	return c
 }
 
-// canonical is the dotted name of a tool called in either style; an unknown name
-// stays as it is.
-func (c catalog) canonical(name string) string {
-	if dotted, ok := c.dotted[name]; ok {
-		return dotted
+// unknown is the error for a tool that there is not. It names those of the role, in the
+// style of the name that was called.
+func (c catalog) unknown(name string, role engine.Role) *mcpwire.Error {
+	names := c.listed(role)
+	if strings.Contains(name, "_") && !strings.Contains(name, ".") {
+		for i := range names {
+			names[i] = underscored(names[i])
+		}
 	}
-	return name
-}
-
-// has reports whether a tool has the name, in either style.
-func (c catalog) has(name string) bool {
-	_, ok := c.dotted[underscored(name)]
-	return ok && (name == c.canonical(name) || name == underscored(name))
+	message := fmt.Sprintf("There is no tool %s.", mcpwire.Quote(name))
+	if near := document.Suggest(name, names); near != "" {
+		message = fmt.Sprintf("There is no tool %s; did you mean %q?", mcpwire.Quote(name), near)
+	}
+	return rpcError(mcp.INVALID_PARAMS, "unknown_tool", message, "The tools: "+strings.Join(names, ", ")+".")
 }
 
 // listed are the canonical names of the tools that a role is shown. What it may do is
@@ -83,27 +89,44 @@ func declare(op operation.Any) mcp.Tool {
 	}
 }
 
-// handler runs one tool: arguments in, answer out, and every error as a result
-// that a model can act on. Only a defect of this program is logged, once.
-func (f *Face) handler(op operation.Any) func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		out, err := f.run(ctx, op, req)
-		if err != nil {
-			out = f.failed(ctx, op, err)
+// List returns the tools that a role sees, with names in the client's style.
+func (f *Face) List(ctx context.Context, p engine.Principal) ([]mcp.Tool, error) {
+	var tools []mcp.Tool
+	for _, name := range slices.Sorted(slices.Values(f.tools.listed(p.Role))) {
+		t := f.tools.declared[name]
+		if f.underscores(ctx) {
+			t.Name = underscored(name)
 		}
-		return out.result()
+		tools = append(tools, t)
 	}
+	return tools, nil
 }
 
-func (f *Face) run(ctx context.Context, op operation.Any, call mcp.CallToolRequest) (out answer, err error) {
+// Changed returns nil: the list depends on the role alone.
+func (f *Face) Changed(engine.Principal) <-chan struct{} { return nil }
+
+// Call runs one tool: arguments in, answer out, and every error as a result that a model
+// can act on. Only a defect of this program is logged, once.
+func (f *Face) Call(ctx context.Context, p engine.Principal, c mcpwire.Call) (*mcp.CallToolResult, error) {
+	op := f.tools.named[c.Name]
+	if op == nil {
+		return nil, f.tools.unknown(c.Name, p.Role)
+	}
+	out, err := f.run(ctx, op, c)
+	if err != nil {
+		out = f.failed(ctx, op, err)
+	}
+	return out.result()
+}
+
+func (f *Face) run(ctx context.Context, op operation.Any, c mcpwire.Call) (out answer, err error) {
 	defer caught(&err)
-	raw := rawArguments(call)
-	op, req, err := operation.BindTool(op, raw)
+	op, req, err := operation.BindTool(op, c.Arguments)
 	if err != nil {
 		return answer{}, err //nolint:wrapcheck // an *engine.Error
 	}
 	if op == operation.Any(operation.Advance) {
-		return f.advance(ctx, raw, call.Params.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
+		return f.advance(ctx, c.Arguments, c.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
 	}
 	res, err := operation.Call{
 		Engine: f.cfg.Engine, Caller: auth.Identity{Principal: callerOf(ctx)}, Channel: record.ChannelMCP,

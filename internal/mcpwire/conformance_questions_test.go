@@ -1,50 +1,50 @@
-package mcpface_test
+package mcpwire_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 )
 
 // conformanceQuestions are tools that ask the client, which servers could before
 // protocol version 2026-07-28.
-func conformanceQuestions(s *server.MCPServer) {
-	s.AddTool(mcp.NewTool("test_sampling", mcp.WithDescription("Asks the client's model"), mcp.WithString("prompt", mcp.Required())),
+func (f *fixtures) addQuestions() {
+	f.AddTool(mcp.NewTool("test_sampling", mcp.WithDescription("Asks the client's model"), mcp.WithString("prompt", mcp.Required())),
 		func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			var ask mcp.CreateMessageRequest
-			ask.Method = string(mcp.MethodSamplingCreateMessage)
-			ask.MaxTokens = 100
-			ask.Messages = []mcp.SamplingMessage{{Role: mcp.RoleUser, Content: mcp.NewTextContent(r.GetString("prompt", ""))}}
-			//lint:ignore SA1019 the eras before 2026-07-28 have it
-			said, err := s.RequestSampling(ctx, ask) //nolint:staticcheck // as above
+			raw, err := mcpwire.Ask(ctx, string(mcp.MethodSamplingCreateMessage), samples(r.GetString("prompt", ""), 100))
 			if err != nil {
 				return mcp.NewToolResultError(err.Error()), nil
 			}
-			text, _ := said.Content.(mcp.TextContent)
-			return mcp.NewToolResultText("LLM response: " + text.Text), nil
+			var said struct{ Content mcp.TextContent }
+			if err := json.Unmarshal(raw, &said); err != nil {
+				return nil, err
+			}
+			return mcp.NewToolResultText("LLM response: " + said.Content.Text), nil
 		})
-	s.AddTool(mcp.NewTool("test_elicitation", mcp.WithDescription("Asks the user"), mcp.WithString("message", mcp.Required())),
+	f.AddTool(mcp.NewTool("test_elicitation", mcp.WithDescription("Asks the user"), mcp.WithString("message", mcp.Required())),
 		func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return elicit(ctx, s, "User response", r.GetString("message", ""), map[string]any{
+			return elicit(ctx, "User response", r.GetString("message", ""), map[string]any{
 				"username": field("string", "description", "User's response"),
 				"email":    field("string", "description", "User's email address"),
 			}, "username", "email")
 		})
-	s.AddTool(mcp.NewTool("test_elicitation_sep1034_defaults", mcp.WithDescription("Asks with defaults")),
+	f.AddTool(mcp.NewTool("test_elicitation_sep1034_defaults", mcp.WithDescription("Asks with defaults")),
 		func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return elicit(ctx, s, "Elicitation completed", "Provide your information", map[string]any{
+			return elicit(ctx, "Elicitation completed", "Provide your information", map[string]any{
 				"name": field("string", "default", "John Doe"), "age": field("integer", "default", 30),
 				"score":    field("number", "default", 95.5),
 				"status":   field("string", "enum", []string{"active", "inactive", "pending"}, "default", "active"),
 				"verified": field("boolean", "default", true),
 			})
 		})
-	s.AddTool(mcp.NewTool("test_elicitation_sep1330_enums", mcp.WithDescription("Asks for choices")),
+	f.AddTool(mcp.NewTool("test_elicitation_sep1330_enums", mcp.WithDescription("Asks for choices")),
 		func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			options := []string{"option1", "option2", "option3"}
-			return elicit(ctx, s, "Elicitation completed", "Select options", map[string]any{
+			return elicit(ctx, "Elicitation completed", "Select options", map[string]any{
 				"untitledSingle": field("string", "enum", options),
 				"titledSingle":   field("string", "oneOf", titled("First Option", "Second Option")),
 				"legacyEnum":     field("string", "enum", []string{"opt1", "opt2"}, "enumNames", []string{"Option One", "Option Two"}),
@@ -71,17 +71,18 @@ func titled(titles ...string) []any {
 	return out
 }
 
-func elicit(ctx context.Context, s *server.MCPServer, what, message string, fields map[string]any, required ...string) (*mcp.CallToolResult, error) {
+func elicit(ctx context.Context, what, message string, fields map[string]any, required ...string) (*mcp.CallToolResult, error) {
 	form := map[string]any{"type": "object", "properties": fields}
 	if len(required) > 0 {
 		form["required"] = required
 	}
-	said, err := s.RequestElicitation(ctx, mcp.ElicitationRequest{
-		Request: mcp.Request{Method: string(mcp.MethodElicitationCreate)},
-		Params:  mcp.ElicitationParams{Message: message, RequestedSchema: form},
-	})
+	raw, err := mcpwire.Ask(ctx, string(mcp.MethodElicitationCreate), mcp.ElicitationParams{Message: message, RequestedSchema: form})
 	if err != nil {
 		return mcp.NewToolResultError(err.Error()), nil
+	}
+	var said mcp.ElicitationResponse
+	if err := json.Unmarshal(raw, &said); err != nil {
+		return nil, err
 	}
 	return mcp.NewToolResultText(fmt.Sprintf("%s: action=%s, content=%v", what, said.Action, said.Content)), nil
 }

@@ -1,4 +1,4 @@
-package mcpface
+package mcpwire
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestExamine(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, line string
@@ -36,11 +36,11 @@ func TestExamine(t *testing.T) {
 		{"id true", `{"jsonrpc":"2.0","id":true,"method":"ping"}`, codeInvalidRequest, ""},
 		{"progress token that would change", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"progressToken":90071992547409931234}}}`, codeInvalidRequest, "1"},
 	} {
-		m, bad := examine([]byte(strings.TrimSpace(c.line)))
+		m, bad := parse([]byte(strings.TrimSpace(c.line)))
 		code := 0
 		if bad != nil {
-			code = bad.code
-			if bad.message == "" || bad.hint == "" || bad.name == "" {
+			code = bad.Code
+			if data := bad.Data.(ErrorData); data.Message == "" || data.Hint == "" || data.Code == "" {
 				t.Errorf("%s: %+v says too little", c.name, bad)
 			}
 		}
@@ -51,7 +51,7 @@ func TestExamine(t *testing.T) {
 }
 
 // A line that is too long is answered with its id where common clients write it.
-func TestEdgeID(t *testing.T) {
+func TestFindID(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ head, tail, want string }{
 		{`{"jsonrpc":"2.0","id":12,"method":"tools/call","par`, `xxx"}}}`, "12"},
@@ -61,20 +61,20 @@ func TestEdgeID(t *testing.T) {
 		{`{"params":{"id":5,`, `,"id":6}}}`, ""}, // those are within params
 		{`zzzz`, `zzzz`, ""},
 	} {
-		if got := string(edgeID([]byte(c.head), []byte(c.tail))); got != c.want {
+		if got := string(findID([]byte(c.head), []byte(c.tail))); got != c.want {
 			t.Errorf("%s ... %s: id %q, want %q", c.head, c.tail, got, c.want)
 		}
 	}
 }
 
-func TestStandIn(t *testing.T) {
+func TestKeysOfIDs(t *testing.T) {
 	t.Parallel()
-	for id, same := range map[string]bool{
+	for id, kept := range map[string]bool{
 		`1`: true, `-9007199254740992`: true, `"x"`: true, `"9007199254740993"`: true,
 		`9007199254740993`: false, `-0`: false, `007`: false, `5.0`: false, `123456789012345678901234567890`: false,
 	} {
-		if got := string(standIn(json.RawMessage(id))); (got == id) != same || !json.Valid([]byte(got)) {
-			t.Errorf("%s stands as %s", id, got)
+		if got := floatKeeps(json.RawMessage(id)); got != kept {
+			t.Errorf("%s is kept: %v", id, got)
 		}
 	}
 	if idKey([]byte(`"\u0041"`)) != idKey([]byte(`"A"`)) || idKey([]byte(`"1"`)) == idKey([]byte(`1`)) {
@@ -82,41 +82,8 @@ func TestStandIn(t *testing.T) {
 	}
 }
 
-func TestWriterGivesIDsBack(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	p := newPending(10)
-	w := newLineWriter(&out, p)
-	for _, c := range []struct{ sent, answer, want string }{
-		{`12345678901234567890`, `,"result":{}}`, `{"jsonrpc":"2.0","id":12345678901234567890,"result":{}}`},
-		{`"\u0041<"`, `,"result":{"id":1}}`, `{"jsonrpc":"2.0","id":"\u0041<","result":{"id":1}}`},
-		{`3`, `,"error":{"code":-32603,"message":"gavel.error:{\"code\":-32002,\"message\":\"m\",\"data\":{}}"}}`, `{"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"m","data":{}}}`},
-		{`4`, `,"error":{"code":-32603,"message":"gavel.error:{"}}`, `{"jsonrpc":"2.0","id":4,"error":{"code":-32603,"message":"gavel.error:{"}}`},
-	} {
-		passed := standIn(json.RawMessage(c.sent))
-		if _, err := p.add(passed, message{id: json.RawMessage(c.sent)}); err != nil {
-			t.Fatal(err)
-		}
-		written, err := json.Marshal(passed) // as the library writes it
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.Reset()
-		line := `{"jsonrpc":"2.0","id":` + string(written) + c.answer + "\n"
-		if n, err := w.Write([]byte(line)); err != nil || n != len(line) {
-			t.Errorf("Write: %d, %v", n, err)
-		}
-		if got := strings.TrimSuffix(out.String(), "\n"); got != c.want {
-			t.Errorf("got  %s\nwant %s", got, c.want)
-		}
-	}
-	if len(p.calls) != 0 || p.waiting != 0 {
-		t.Errorf("%d calls are pending after their answers", len(p.calls))
-	}
-}
-
 // Whatever passes is one object in which the library finds what the reader found.
-func FuzzExamine(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"id":"\ud800"}`, "\xff", `[]`, `{`, `{"a":{"b":[1,"]}",{"c":"\\\""}]},"id":5.0}`,
 		`{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"workflow.list","arguments":{"x":1}}}`,
@@ -129,7 +96,7 @@ func FuzzExamine(f *testing.F) {
 		if len(line) == 0 {
 			return
 		}
-		m, bad := examine(line)
+		m, bad := parse(line)
 		if m.id != nil && !json.Valid(m.id) {
 			t.Fatalf("id %q", m.id)
 		}
@@ -153,8 +120,8 @@ func FuzzExamine(f *testing.F) {
 		if lib.Method != m.method || !bytes.Equal(lib.ID, m.id) {
 			t.Fatalf("the library reads id %q method %q, the reader %q %q", lib.ID, lib.Method, m.id, m.method)
 		}
-		if name, ok := lib.Params.Name.(string); m.method == methodCallTool && ok && name != m.tool {
-			t.Fatalf("the library reads tool %q, the reader %q", name, m.tool)
+		if name, ok := lib.Params.Name.(string); m.method == methodCallTool && ok && name != m.name {
+			t.Fatalf("the library reads tool %q, the reader %q", name, m.name)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package mcpface_test
+package mcpwire_test
 
 import (
 	"context"
@@ -14,16 +14,16 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
-	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 )
 
 // conformanceModern are fixtures for protocol version 2026-07-28, in which a server asks
 // by answering a call with a question, and the client repeats the call.
-func conformanceModern(s *server.MCPServer) {
-	conformanceRounds(s)
-	conformanceStateless(s)
+func (f *fixtures) addModern() {
+	f.addRounds()
+	f.addStateless()
 	const prompt = "test_input_required_result_prompt"
-	s.AddPrompt(mcp.NewPrompt(prompt, mcp.WithPromptDescription("Asks first")), func(_ context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+	f.wire.Server.AddPrompt(mcp.NewPrompt(prompt, mcp.WithPromptDescription("Asks first")), func(_ context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		if said := server.ElicitationResponse(r.Params.InputResponses, "user_context"); said != nil {
 			return &mcp.GetPromptResult{Messages: []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(fmt.Sprint(said.Content)))}}, nil
 		}
@@ -45,35 +45,35 @@ func samples(text string, most int) mcp.CreateMessageParams {
 type toolParams = mcp.CallToolParams
 
 // round is a tool that asks until answer has something to say.
-func round(s *server.MCPServer, name string, answer func(ctx context.Context, p toolParams) (*mcp.CallToolResult, error)) {
-	s.AddTool(mcp.NewTool("test_input_required_result_"+name, mcp.WithDescription("Asks before it answers")),
+func round(f *fixtures, name string, answer func(ctx context.Context, p toolParams) (*mcp.CallToolResult, error)) {
+	f.AddTool(mcp.NewTool("test_input_required_result_"+name, mcp.WithDescription("Asks before it answers")),
 		func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return answer(ctx, r.Params)
 		})
 }
 
-func conformanceRounds(s *server.MCPServer) {
+func (f *fixtures) addRounds() {
 	state := newSealer()
-	round(s, "elicitation", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
+	round(f, "elicitation", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
 		if said := server.ElicitationResponse(p.InputResponses, "user_name"); said != nil && said.Action != "" {
 			return mcp.NewToolResultText(fmt.Sprintf("Hello, %v!", said.Content)), nil
 		}
 		return server.NewInputRequestBuilder("").Elicit("user_name", asks("What is your name?", "name", "string")).ToolResult(), nil
 	})
-	round(s, "sampling", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
+	round(f, "sampling", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
 		if said := server.SamplingResponse(p.InputResponses, "capital_question"); said != nil {
 			return mcp.NewToolResultText(fmt.Sprint(said.Content)), nil
 		}
 		return server.NewInputRequestBuilder("").Sample("capital_question", samples("What is the capital of France?", 100)).ToolResult(), nil
 	})
-	round(s, "list_roots", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
+	round(f, "list_roots", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
 		if said := server.RootsResponse(p.InputResponses, "client_roots"); said != nil {
 			return mcp.NewToolResultText(fmt.Sprint(said.Roots)), nil
 		}
 		return server.NewInputRequestBuilder("").Roots("client_roots").ToolResult(), nil
 	})
 	for _, name := range []string{"request_state", "tampered_state"} {
-		round(s, name, func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
+		round(f, name, func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
 			if p.RequestState == "" {
 				return server.NewInputRequestBuilder(state.seal(name)).Elicit("confirm", asks("Please confirm", "ok", "boolean")).ToolResult(), nil
 			}
@@ -83,14 +83,14 @@ func conformanceRounds(s *server.MCPServer) {
 			return mcp.NewToolResultText("state-ok"), nil
 		})
 	}
-	round(s, "multiple_inputs", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
+	round(f, "multiple_inputs", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
 		if len(p.InputResponses) >= 3 && state.open(p.RequestState) == "multiple" {
 			return mcp.NewToolResultText("all three answered"), nil
 		}
 		return server.NewInputRequestBuilder(state.seal("multiple")).Elicit("user_name", asks("What is your name?", "name", "string")).
 			Sample("greeting", samples("Generate a greeting", 50)).Roots("client_roots").ToolResult(), nil
 	})
-	round(s, "multi_round", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
+	round(f, "multi_round", func(_ context.Context, p toolParams) (*mcp.CallToolResult, error) {
 		switch was := state.open(p.RequestState); {
 		case p.RequestState == "":
 			return server.NewInputRequestBuilder(state.seal("step1")).Elicit("step1", asks("Step 1: What is your name?", "name", "string")).ToolResult(), nil
@@ -101,7 +101,7 @@ func conformanceRounds(s *server.MCPServer) {
 		}
 		return nil, errForgedState()
 	})
-	round(s, "capabilities", func(ctx context.Context, _ toolParams) (*mcp.CallToolResult, error) {
+	round(f, "capabilities", func(ctx context.Context, _ toolParams) (*mcp.CallToolResult, error) {
 		b, can := server.NewInputRequestBuilder(""), server.RequestProtocolInfoFromContext(ctx).ClientCapabilities
 		if can.Elicitation != nil {
 			b = b.Elicit("user_name", asks("What is your name?", "name", "string"))
@@ -113,24 +113,27 @@ func conformanceRounds(s *server.MCPServer) {
 	})
 }
 
-func conformanceStateless(s *server.MCPServer) {
-	s.AddTool(mcp.NewTool("test_missing_capability", mcp.WithDescription("Needs sampling")), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (f *fixtures) addStateless() {
+	f.AddTool(mcp.NewTool("test_missing_capability", mcp.WithDescription("Needs sampling")), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if info := server.RequestProtocolInfoFromContext(ctx); info != nil && info.Modern && info.ClientCapabilities.Sampling == nil {
-			return nil, mcpface.Carried(`{"code":-32021,"message":"The tool needs sampling.","data":{"requiredCapabilities":{"sampling":{}}}}`)
+			return nil, &mcpwire.Error{
+				Code: mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, Message: "The tool needs sampling.",
+				Data: map[string]any{"requiredCapabilities": map[string]any{"sampling": map[string]any{}}},
+			}
 		}
 		return mcp.NewToolResultText("fine"), nil
 	})
-	s.AddTool(mcp.NewTool("test_streaming_elicitation", mcp.WithDescription("Asks while it streams")), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	f.AddTool(mcp.NewTool("test_streaming_elicitation", mcp.WithDescription("Asks while it streams")), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return server.NewInputRequestBuilder("").Elicit("user_name", asks("What is your name?", "name", "string")).ToolResult(), nil
 	})
-	s.AddTool(mcp.NewTool("test_logging_tool", mcp.WithDescription("Logs when asked to")), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	f.AddTool(mcp.NewTool("test_logging_tool", mcp.WithDescription("Logs when asked to")), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if info := server.RequestProtocolInfoFromContext(ctx); info == nil || info.LogLevel == "" {
 			return mcp.NewToolResultText("nobody asked for a log"), nil
 		}
-		err := s.SendNotificationToClient(ctx, string(mcp.MethodNotificationMessage), map[string]any{"level": "info", "data": "logged"})
+		err := mcpwire.Notify(ctx, string(mcp.MethodNotificationMessage), map[string]any{"level": "info", "data": "logged"})
 		return mcp.NewToolResultText("logged"), err
 	})
-	s.AddTool(mcp.NewToolWithRawSchema("test_header_tool", "Has an argument that travels in a header", []byte(`{"type": "object",
+	f.AddTool(mcp.NewToolWithRawSchema("test_header_tool", "Has an argument that travels in a header", []byte(`{"type": "object",
 		"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}`)),
 		func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return mcp.NewToolResultText("fine"), nil
@@ -138,7 +141,7 @@ func conformanceStateless(s *server.MCPServer) {
 }
 
 func errForgedState() error {
-	return mcpface.Carried(`{"code":-32602,"message":"The requestState is none of this server's, or has expired."}`)
+	return &mcpwire.Error{Code: mcp.INVALID_PARAMS, Message: "The requestState is none of this server's, or has expired."}
 }
 
 // sealer keeps a client from changing the state that it gives back.

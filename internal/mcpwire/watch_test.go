@@ -1,4 +1,4 @@
-package mcpface
+package mcpwire
 
 import (
 	"context"
@@ -10,21 +10,20 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// slowStatus counts who looks at once.
-type slowStatus struct {
-	operation.Engine
+// slowLooks counts who looks at once.
+type slowLooks struct {
+	Resources
 	at, most, looks atomic.Int64
 }
 
-func (s *slowStatus) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+func (s *slowLooks) Look(context.Context, string) (Sight, error) {
 	s.most.Store(max(s.most.Load(), s.at.Add(1)))
 	<-time.After(10 * time.Millisecond)
 	s.at.Add(-1)
 	s.looks.Add(1)
-	return engine.StatusResult{}, nil
+	return Sight{}, nil
 }
 
 // However many clients begin streams at once, and however much they subscribed to, looking
@@ -32,14 +31,13 @@ func (s *slowStatus) Status(context.Context, engine.Principal, string) (engine.S
 func TestWatchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, resources = 20, 50
-		e := &slowStatus{}
-		face := &Face{cfg: Config{Engine: e}}
+		e := &slowLooks{}
 		var running sync.WaitGroup
 		turn := make(chan struct{}, 1)
 		for range clients {
-			w := newWatch(face, nil)
+			w := newWatch(e, 0, nil)
 			for i := range resources {
-				w.subs[subscription{uri: fmt.Sprintf("%sinstances/%d", scheme, i)}] = &sight{}
+				w.subs[subscription{uri: fmt.Sprint("resource ", i)}] = &followed{}
 			}
 			w.turn = turn
 			running.Go(func() {
@@ -59,8 +57,8 @@ func TestWatchesTakeTurns(t *testing.T) {
 func TestTimeAloneIsNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
-		w := newWatch(nil, func([]byte) error { told++; return nil })
-		s := &sight{instance: "wf-1", seq: 3, until: map[string]time.Time{"rev-1": time.Now().Add(time.Minute)}}
+		w := newWatch(nil, 0, func([]byte) error { told++; return nil })
+		s := &followed{Sight: Sight{Instance: "wf-1", Seq: 3, Until: map[string]time.Time{"rev-1": time.Now().Add(time.Minute)}}}
 		w.subs[subscription{uri: "a"}] = s
 		check := func(want int, wait time.Duration) {
 			t.Helper()

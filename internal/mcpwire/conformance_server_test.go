@@ -1,7 +1,8 @@
-package mcpface_test
+package mcpwire_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"os"
@@ -16,13 +17,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/listen"
-	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 )
 
 // conformanceAddress is the environment variable that turns the test below into a server.
-const conformanceAddress = "MCPFACE_CONFORMANCE"
+const conformanceAddress = "MCPWIRE_CONFORMANCE"
 
-// TestConformanceServer is no test of its own: with MCPFACE_CONFORMANCE=127.0.0.1:3102 it
+// TestConformanceServer is no test of its own: with MCPWIRE_CONFORMANCE=127.0.0.1:3102 it
 // serves, at /mcp and until it is told to stop, the fixtures of the protocol's conformance
 // suite over the listener and the code that serve gavel. .ci/run conformance asks the suite.
 func TestConformanceServer(t *testing.T) {
@@ -33,7 +34,7 @@ func TestConformanceServer(t *testing.T) {
 	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	endpoint := mcpface.NewEndpoint(conformanceServer(), mcpface.Config{Logger: log})
+	endpoint := conformanceServer(t, log).wire.Handler()
 	defer endpoint.Close()
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", anybody(endpoint))
@@ -54,51 +55,88 @@ func anybody(next http.Handler) http.Handler {
 	})
 }
 
-func conformanceServer() *server.MCPServer {
-	s := server.NewMCPServer("gavel-conformance", "1.0.0",
-		server.WithToolCapabilities(true),
-		server.WithResourceCapabilities(true, true),
-		server.WithPromptCapabilities(true),
-		server.WithCompletions(),
-		server.WithLogging(),
-		server.WithElicitation(),
-		server.WithRoots(),
-	)
-	s.EnableSampling()
-	conformanceContent(s)
-	conformanceNotices(s)
-	conformanceQuestions(s)
-	conformanceResources(s)
-	conformancePrompts(s)
-	conformanceModern(s)
-	return s
+// fixtures are a server with the tools, resources and prompts that the suite asks for.
+type fixtures struct {
+	wire     *mcpwire.Wire
+	tools    []mcp.Tool
+	handlers map[string]server.ToolHandlerFunc
+}
+
+func conformanceServer(t *testing.T, log *slog.Logger) *fixtures {
+	t.Helper()
+	f := &fixtures{handlers: map[string]server.ToolHandlerFunc{}}
+	var err error
+	f.wire, err = mcpwire.New(mcpwire.Config{
+		Info: mcp.Implementation{Name: "gavel-conformance", Version: "1.0.0"}, Tools: f, Logger: log,
+		Options: []server.ServerOption{
+			server.WithToolCapabilities(true), server.WithResourceCapabilities(true, true), server.WithPromptCapabilities(true),
+			server.WithCompletions(), server.WithLogging(), server.WithElicitation(), server.WithRoots(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wire.Server.EnableSampling()
+	f.addContent()
+	f.addNotices()
+	f.addQuestions()
+	f.addResources()
+	f.addPrompts()
+	f.addModern()
+	return f
+}
+
+func (f *fixtures) AddTool(tool mcp.Tool, handler server.ToolHandlerFunc) {
+	f.tools = append(f.tools, tool)
+	f.handlers[tool.Name] = handler
+}
+
+func (f *fixtures) List(context.Context, engine.Principal) ([]mcp.Tool, error) { return f.tools, nil }
+
+func (f *fixtures) Changed(engine.Principal) <-chan struct{} { return nil }
+
+func (f *fixtures) Call(ctx context.Context, _ engine.Principal, c mcpwire.Call) (*mcp.CallToolResult, error) {
+	handler := f.handlers[c.Name]
+	if handler == nil {
+		return nil, &mcpwire.Error{Code: mcp.INVALID_PARAMS, Message: "There is no such tool."}
+	}
+	var r mcp.CallToolRequest
+	r.Params.Name, r.Params.MultiRoundTripParams = c.Name, c.MultiRoundTripParams
+	for raw, into := range map[*json.RawMessage]any{&c.Arguments: &r.Params.Arguments, &c.Meta: &r.Params.Meta} {
+		if len(*raw) > 0 {
+			if err := json.Unmarshal(*raw, into); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return handler(ctx, r)
 }
 
 // saying is a tool that says one thing.
-func saying(s *server.MCPServer, name, description string, content ...mcp.Content) {
-	s.AddTool(mcp.NewTool(name, mcp.WithDescription(description)),
+func saying(f *fixtures, name, description string, content ...mcp.Content) {
+	f.AddTool(mcp.NewTool(name, mcp.WithDescription(description)),
 		func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{Content: content}, nil
 		})
 }
 
-func conformanceContent(s *server.MCPServer) {
-	saying(s, "test_simple_text", "Says a text", mcp.NewTextContent("This is a simple text response for testing."))
-	saying(s, "test_image_content", "Shows an image", mcp.NewImageContent(onePixel, "image/png"))
-	saying(s, "test_audio_content", "Plays a sound", mcp.NewAudioContent(oneSample, "audio/wav"))
-	saying(s, "test_embedded_resource", "Embeds a resource", mcp.NewEmbeddedResource(mcp.TextResourceContents{
+func (f *fixtures) addContent() {
+	saying(f, "test_simple_text", "Says a text", mcp.NewTextContent("This is a simple text response for testing."))
+	saying(f, "test_image_content", "Shows an image", mcp.NewImageContent(onePixel, "image/png"))
+	saying(f, "test_audio_content", "Plays a sound", mcp.NewAudioContent(oneSample, "audio/wav"))
+	saying(f, "test_embedded_resource", "Embeds a resource", mcp.NewEmbeddedResource(mcp.TextResourceContents{
 		URI: "test://embedded-resource", MIMEType: "text/plain", Text: "This is an embedded resource content.",
 	}))
-	saying(s, "test_multiple_content_types", "Mixes kinds of content",
+	saying(f, "test_multiple_content_types", "Mixes kinds of content",
 		mcp.NewTextContent("Multiple content types test:"), mcp.NewImageContent(onePixel, "image/png"),
 		mcp.NewEmbeddedResource(mcp.TextResourceContents{
 			URI: "test://mixed-content-resource", MIMEType: "application/json", Text: `{"test":"data","value":123}`,
 		}))
-	s.AddTool(mcp.NewTool("test_error_handling", mcp.WithDescription("Fails")),
+	f.AddTool(mcp.NewTool("test_error_handling", mcp.WithDescription("Fails")),
 		func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return mcp.NewToolResultError("This tool intentionally returns an error for testing"), nil
 		})
-	s.AddTool(mcp.NewToolWithRawSchema("json_schema_2020_12_tool", "Tool with JSON Schema 2020-12 features", []byte(`{
+	f.AddTool(mcp.NewToolWithRawSchema("json_schema_2020_12_tool", "Tool with JSON Schema 2020-12 features", []byte(`{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
 		"$defs": {"address": {"$anchor": "addressDef", "type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}}},
 		"properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"},
@@ -129,24 +167,24 @@ func steps(ctx context.Context, step func(i int) error) error {
 	return nil
 }
 
-func conformanceNotices(s *server.MCPServer) {
-	s.AddTool(mcp.NewTool("test_tool_with_logging", mcp.WithDescription("Logs while it runs")),
+func (f *fixtures) addNotices() {
+	f.AddTool(mcp.NewTool("test_tool_with_logging", mcp.WithDescription("Logs while it runs")),
 		func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			said := []string{"Tool execution started", "Tool processing data", "Tool execution completed"}
 			if err := steps(ctx, func(i int) error {
-				return s.SendNotificationToClient(ctx, string(mcp.MethodNotificationMessage), map[string]any{"level": "info", "logger": "conformance", "data": said[i]})
+				return mcpwire.Notify(ctx, string(mcp.MethodNotificationMessage), map[string]any{"level": "info", "logger": "conformance", "data": said[i]})
 			}); err != nil {
 				return nil, err
 			}
 			return mcp.NewToolResultText("logged"), nil
 		})
-	s.AddTool(mcp.NewTool("test_tool_with_progress", mcp.WithDescription("Reports progress")),
+	f.AddTool(mcp.NewTool("test_tool_with_progress", mcp.WithDescription("Reports progress")),
 		func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			if r.Params.Meta == nil || r.Params.Meta.ProgressToken == nil {
 				return mcp.NewToolResultText("nobody asked for progress"), nil
 			}
 			if err := steps(ctx, func(i int) error {
-				return s.SendNotificationToClient(ctx, string(mcp.MethodNotificationProgress), map[string]any{
+				return mcpwire.Notify(ctx, string(mcp.MethodNotificationProgress), map[string]any{
 					"progressToken": r.Params.Meta.ProgressToken, "progress": i * 50, "total": 100,
 				})
 			}); err != nil {
@@ -156,7 +194,8 @@ func conformanceNotices(s *server.MCPServer) {
 		})
 }
 
-func conformanceResources(s *server.MCPServer) {
+func (f *fixtures) addResources() {
+	s := f.wire.Server
 	s.AddResource(mcp.NewResource("test://static-text", "static-text", mcp.WithResourceDescription("A text"), mcp.WithMIMEType("text/plain")),
 		func(context.Context, mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 			return []mcp.ResourceContents{mcp.TextResourceContents{URI: "test://static-text", MIMEType: "text/plain", Text: "This is the content of the static text resource."}}, nil
@@ -178,9 +217,9 @@ func conformanceResources(s *server.MCPServer) {
 		})
 }
 
-func conformancePrompts(s *server.MCPServer) {
+func (f *fixtures) addPrompts() {
 	prompt := func(p mcp.Prompt, say func(arguments map[string]string) []mcp.PromptMessage) {
-		s.AddPrompt(p, func(_ context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		f.wire.Server.AddPrompt(p, func(_ context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 			return &mcp.GetPromptResult{Messages: say(r.Params.Arguments)}, nil
 		})
 	}

@@ -1,0 +1,169 @@
+package mcpwire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// The JSON-RPC codes that are answered with.
+const (
+	codeParse          = mcp.PARSE_ERROR
+	codeInvalidRequest = mcp.INVALID_REQUEST
+	codeInvalidParams  = mcp.INVALID_PARAMS
+	codeInternal       = mcp.INTERNAL_ERROR
+	codeNotNow         = -32000
+)
+
+// Error is a JSON-RPC error. A tool, resource or prompt that returns one has it answered as
+// it is.
+type Error struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// ErrorData is the data of this program's errors: what the errors of tools have too.
+type ErrorData struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// newError returns an error with a stable name, a sentence, and what to do.
+func newError(code int, name, message, hint string) *Error {
+	return &Error{code, message + " " + hint, ErrorData{name, message, hint}}
+}
+
+func invalid(message, hint string) *Error { return invalidAs("invalid_request", message, hint) }
+
+// invalidAs is invalid under another stable name.
+func invalidAs(name, message, hint string) *Error {
+	return newError(codeInvalidRequest, name, message, hint)
+}
+
+// explain returns the error that a client is answered. The text of one that is not an
+// *Error stays in the log.
+func (w *Wire) explain(ctx context.Context, what string, err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	w.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", "internal", "cause", err.Error())
+	return newError(codeInternal, "internal", "An internal error kept gavel from answering.", "The log has the details.")
+}
+
+// noteError keeps the error of a handler, which mcp-go answers as a text with one code for
+// all, and what it says in Go's words of params that it cannot decode.
+func noteError(ctx context.Context, _ any, _ mcp.MCPMethod, _ any, err error) {
+	r := requestOf(ctx)
+	if r == nil {
+		return
+	}
+	var unparsable *server.UnparsableMessageError
+	if !errors.As(err, &r.failure) && errors.As(err, &unparsable) {
+		r.failure = explainParams(err)
+	}
+}
+
+// explainParams says in the protocol's words why params cannot be decoded.
+func explainParams(err error) *Error {
+	message := "The params of the request are not what its method takes."
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		message = fmt.Sprintf("The member %s of the request must not be of the type %s.", wrong.Field, typeName(wrong.Value))
+	}
+	return newError(codeInvalidParams, "invalid_request", message, "Look at the method in the specification of the Model Context Protocol.")
+}
+
+// typeName is JSON's word for a type that Go's decoder names.
+func typeName(word string) string {
+	if word == "bool" {
+		return "boolean"
+	}
+	return word
+}
+
+// maxAnswer bounds one message, in bytes: the TypeScript SDK's clients end with a larger
+// one than 10 MiB.
+const maxAnswer = 9 << 20
+
+// line is the answer to a request, as it is written; tool says that it was a tool's call.
+func (o outcome) line(id json.RawMessage, tool bool) []byte {
+	if o.err != nil {
+		return o.err.line(id)
+	}
+	doc, err := json.Marshal(o.result)
+	if err != nil {
+		return newError(codeInternal, "internal", "The answer could not be encoded.", "Report it.").line(id)
+	}
+	if len(doc) <= maxAnswer {
+		return responseLine(id, "result", doc)
+	}
+	e := newError(codeInternal, "too_large", fmt.Sprintf("The answer has %d bytes; at most %d are sent in one message.", len(doc), maxAnswer), "Ask for fewer entries at a time, with limit.")
+	if !tool {
+		return e.line(id)
+	}
+	content := encode(map[string]any{"error": struct {
+		ErrorData
+		Retryable bool `json:"retryable"`
+	}{ErrorData: e.Data.(ErrorData)}}) //nolint:forcetypeassert // newError's
+	return responseLine(id, "result", encode(toolResult{
+		Content: []mcp.Content{mcp.NewTextContent("ERROR too_large: " + e.Message), mcp.NewTextContent(string(content))},
+		IsError: true, ResultType: mcp.ResultTypeComplete, Structured: content, // older clients do not look at the type
+	}))
+}
+
+// line is the answer to a message that has no result; a nil id is null.
+func (e *Error) line(id json.RawMessage) []byte {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	doc, err := json.Marshal(e)
+	if err != nil { // data of another server's
+		doc = encode(&Error{Code: e.Code, Message: e.Message})
+	}
+	return responseLine(id, "error", doc)
+}
+
+func responseLine(id json.RawMessage, key string, doc []byte) []byte {
+	line := make([]byte, 0, len(id)+len(doc)+len(key)+40)
+	line = append(line, `{"jsonrpc":"2.0","id":`...)
+	line = append(line, id...)
+	line = append(line, `,"`+key+`":`...)
+	line = append(line, doc...)
+	return append(line, "}\n"...)
+}
+
+// notificationLine is a notification; stream is the request that it belongs to, nil for
+// none.
+func notificationLine(method string, stream json.RawMessage, params map[string]any) []byte {
+	if params == nil {
+		params = map[string]any{}
+	}
+	if stream != nil {
+		params["_meta"] = map[string]any{mcp.MetaKeySubscriptionID: stream}
+	}
+	return encodeLine(map[string]any{"jsonrpc": mcp.JSONRPC_VERSION, "method": method, "params": params})
+}
+
+func encodeLine(v any) []byte { return append(encode(v), '\n') }
+
+// encode encodes what this package made, which always can be, and leaves <, > and & as they
+// are.
+func encode(v any) json.RawMessage {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(fmt.Sprintf("mcpwire: encode %T: %v", v, err))
+	}
+	return bytes.TrimSpace(b.Bytes())
+}

@@ -1,0 +1,498 @@
+package mcpwire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/listen"
+)
+
+// Endpoint serves MCP over streamable HTTP: every protocol version, those with initialize
+// and 2026-07-28, at one address. It expects that something in front of it bounds
+// connections, headers, times and requests in flight, checks Host and Origin, and says in
+// the request's context who calls (auth.NewContext): it refuses everybody else.
+type Endpoint struct {
+	wire     *Wire
+	sessions *table
+	streams  *quota
+	turn     chan struct{} // of the watches of all sessions
+
+	ending  context.Context //nolint:containedctx // no request's: it ends when streams shall
+	endAll  context.CancelFunc
+	sweeper sync.WaitGroup
+}
+
+// Handler returns the wire over HTTP. Call Close when it is not needed any more.
+func (w *Wire) Handler() *Endpoint {
+	e := &Endpoint{
+		wire: w, sessions: newTable(w.cfg.HTTP), streams: newQuota(w.cfg.HTTP.Streams, w.cfg.HTTP.StreamsEach), turn: make(chan struct{}, 1),
+	}
+	e.ending, e.endAll = context.WithCancel(context.Background())
+	e.sweeper.Go(e.sweep)
+	return e
+}
+
+// EndStreams ends every stream, and the wait for answers of clients that were asked, and
+// takes no new session or stream; other requests are still answered. It is what a server
+// does first when it was told to stop.
+func (e *Endpoint) EndStreams() {
+	e.endAll()
+	e.sessions.endAsking()
+}
+
+// Close ends streams and sessions. Requests in flight are the listener's to wait for
+// before it is called.
+func (e *Endpoint) Close() {
+	e.EndStreams()
+	e.sweeper.Wait()
+	for _, id := range e.sessions.all() {
+		e.sessions.remove(id)
+	}
+}
+
+// Held is how many sessions and streams are open.
+func (e *Endpoint) Held() int { return e.sessions.quota.held() + e.streams.held() }
+
+// sweep ends sessions that nobody uses any more.
+func (e *Endpoint) sweep() {
+	idle := e.wire.cfg.HTTP.Idle
+	t := time.NewTicker(max(idle/4, time.Second))
+	defer t.Stop()
+	for {
+		select {
+		case <-e.ending.Done():
+			return
+		case <-t.C:
+			for _, id := range e.sessions.stale(idle) {
+				e.sessions.remove(id)
+			}
+		}
+	}
+}
+
+// exchange is one HTTP request, and how it is answered.
+type exchange struct {
+	*Endpoint
+	w   http.ResponseWriter
+	r   *http.Request
+	who auth.Identity
+	message
+	modern bool // of the era without sessions
+}
+
+// ServeHTTP answers one request.
+func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	who, ok := auth.FromContext(r.Context())
+	x := &exchange{Endpoint: e, w: w, r: r.WithContext(WithCaller(r.Context(), who.Principal)), who: who, modern: mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion))}
+	switch {
+	case !ok || who.ID == "":
+		x.refuse(http.StatusUnauthorized, invalidAs("unauthenticated", "Nobody was authenticated.", "Send a credential."))
+	case r.Method == http.MethodPost:
+		x.post()
+	case r.Method != http.MethodGet && r.Method != http.MethodDelete:
+		w.Header().Set("Allow", "POST, GET, DELETE")
+		x.refuse(http.StatusMethodNotAllowed, invalidAs("method_not_allowed", "The method of the request is none that MCP uses.", "POST messages here."))
+	case x.modern:
+		w.Header().Set("Allow", "POST")
+		x.refuse(http.StatusMethodNotAllowed, invalidAs("method_not_allowed", "Protocol version "+mcp.LATEST_PROTOCOL_VERSION+" has no sessions.", "POST messages here; subscriptions/listen follows changes."))
+	case x.hasUnknownVersion():
+	case r.Method == http.MethodGet:
+		x.get()
+	default:
+		if s := x.session(); s != nil {
+			defer e.sessions.done(s)
+			e.sessions.remove(s.id)
+			writeJSON(w, http.StatusOK, nil)
+		}
+	}
+}
+
+// refuse answers with an error.
+func (x *exchange) refuse(status int, err *Error) { writeJSON(x.w, status, err.line(x.id)) }
+
+// hasUnknownVersion refuses a request whose header names a protocol version that there is
+// not. In the eras with initialize the header may be missing.
+func (x *exchange) hasUnknownVersion() bool {
+	version := x.r.Header.Get(mcp.HeaderProtocolVersion)
+	if version == "" || mcp.IsValidProtocolVersion(version) {
+		return false
+	}
+	x.refuse(http.StatusBadRequest, invalid("The protocol version of the header is none that this server speaks.", "It speaks "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
+	return true
+}
+
+// session finds the session that a request names, or answers the request itself.
+func (x *exchange) session() *remoteSession {
+	values := x.r.Header.Values(mcp.HeaderSessionID)
+	if len(values) != 1 || values[0] == "" {
+		x.refuse(http.StatusBadRequest, invalidAs("session_required", "The request names no session.",
+			"Begin with initialize and send the Mcp-Session-Id of its answer once, or use protocol version "+mcp.LATEST_PROTOCOL_VERSION+"."))
+		return nil
+	}
+	s := x.sessions.use(values[0], x.who.ID)
+	if s == nil {
+		x.refuse(http.StatusNotFound, invalidAs("unknown_session", "There is no such session.", "Begin a new one with initialize."))
+	}
+	return s
+}
+
+// get serves the stream of a session.
+func (x *exchange) get() {
+	if !accepts(x.r, "text/event-stream") {
+		x.refuse(http.StatusNotAcceptable, invalidAs("not_acceptable", "The client does not accept a stream of events.", "Send Accept: text/event-stream."))
+		return
+	}
+	s := x.session()
+	if s == nil {
+		return
+	}
+	defer x.sessions.done(s)
+	if x.r.Header.Get(mcp.HeaderLastEventID) != "" { // events have no ids: a new stream says again what may be lost
+		x.refuse(http.StatusBadRequest, invalid("There is no such event to go on from.", "Open the stream without Last-Event-ID."))
+		return
+	}
+	if !x.mayStream() {
+		return
+	}
+	defer x.streams.give(x.who.ID)
+	ctx, end := x.streamContext()
+	defer end()
+	out := x.reply(end)
+	l := &listening{write: out.send, end: end, ended: make(chan struct{})}
+	before, again := x.sessions.listen(s, l)
+	defer close(l.ended)
+	defer x.sessions.unlisten(s, l)
+	if before != nil {
+		before.end()
+		<-before.ended
+	}
+	changed := x.wire.cfg.Tools.Changed(x.who.Principal)
+	out.open()
+	if again {
+		s.watch.again()
+	}
+	var background sync.WaitGroup
+	background.Go(func() { s.watch.run(ctx) })
+	background.Go(func() { x.wire.announceTools(ctx, changed, nil, out.send) })
+	<-ctx.Done()
+	background.Wait()
+	out.finish(0, nil)
+}
+
+// mayStream takes a place for a stream, or answers that there is none.
+func (x *exchange) mayStream() bool {
+	if x.ending.Err() != nil {
+		x.refuse(http.StatusServiceUnavailable, errEnding())
+		return false
+	}
+	if !x.streams.take(x.who.ID) {
+		x.refuse(http.StatusTooManyRequests, errStreams())
+		return false
+	}
+	return true
+}
+
+func errStreams() *Error {
+	return newError(codeNotNow, "too_many_streams", "Too many streams are open.", "Close those that are not needed.")
+}
+
+func errEnding() *Error {
+	return newError(codeNotNow, "unavailable", "The server is ending.", "Try again when it has started anew.")
+}
+
+// streamContext ends with the server, the stream's longest time, or the credential.
+func (x *exchange) streamContext() (context.Context, context.CancelFunc) {
+	until := time.Now().Add(x.wire.cfg.HTTP.Stream)
+	if !x.who.Expires.IsZero() && x.who.Expires.Before(until) {
+		until = x.who.Expires
+	}
+	ctx, cancel := context.WithDeadline(x.r.Context(), until)
+	stop := context.AfterFunc(x.ending, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (x *exchange) reply(end context.CancelFunc) *reply {
+	return &reply{
+		w: x.w, end: end, alive: x.wire.cfg.HTTP.Alive, stop: make(chan struct{}),
+		valid: func() bool { return x.wire.cfg.StillValid(x.r.Context(), x.who) },
+	}
+}
+
+// post takes one message.
+func (x *exchange) post() {
+	if err, status := checkHeaders(x.r); err != nil {
+		x.refuse(status, err)
+		return
+	}
+	body, err, status := x.read()
+	if err != nil {
+		x.refuse(status, err)
+		return
+	}
+	if x.message, err = parse(body); err != nil {
+		x.refuse(http.StatusBadRequest, err)
+		return
+	}
+	version := readMeta(x.meta).ProtocolVersion()
+	x.modern = x.modern || mcp.IsModernProtocol(version)
+	switch {
+	case x.modern && x.method == methodCancelled: // the end of the connection cancels in this era
+		x.accept()
+	case x.modern && x.response: // nothing is asked of the client in this era
+		x.refuseAnswer()
+	case x.modern:
+		if err := x.checkModern(version); err != nil {
+			x.refuse(http.StatusBadRequest, err)
+			return
+		}
+		x.answer(x.newSession(nil), nil)
+	case x.method == methodInitialize && x.id == nil:
+		x.refuse(http.StatusBadRequest, invalid("initialize has no id.", "It is a request: send one."))
+	case x.method == methodInitialize:
+		x.initialize()
+	case x.hasUnknownVersion():
+	default:
+		if s := x.session(); s != nil {
+			defer x.sessions.done(s)
+			x.inSession(s)
+		}
+	}
+}
+
+func (x *exchange) accept() { writeJSON(x.w, http.StatusAccepted, nil) }
+
+// refuseAnswer refuses an answer that nothing waits for. An empty one, as clients answer a
+// ping, is accepted.
+func (x *exchange) refuseAnswer() {
+	if result := string(x.result); result == "{}" || result == "null" {
+		x.accept()
+		return
+	}
+	x.refuse(http.StatusBadRequest, invalid("No question with this id waits for an answer.", "It came too late, or belongs to another session."))
+}
+
+// inSession takes a message of an era with initialize.
+func (x *exchange) inSession(s *remoteSession) {
+	switch {
+	case x.response && s.asks.take(x.message):
+		x.accept()
+	case x.response:
+		x.refuseAnswer()
+	case x.method == methodCancelled:
+		if x.cancels != nil && checkID(x.cancels) == nil {
+			if end, ok := s.running.Load(idKey(x.cancels)); ok {
+				(*end.(*context.CancelFunc))() //nolint:forcetypeassert // answer's
+			}
+		}
+		x.accept()
+	default:
+		x.answer(s.session, &s.running)
+	}
+}
+
+// checkHeaders refuses requests by their headers.
+func checkHeaders(r *http.Request) (err *Error, status int) {
+	kind, params, bad := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset := params["charset"]
+	switch {
+	case bad != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8"):
+		return invalidAs("unsupported_media_type", "The content is not said to be JSON.", "Send Content-Type: application/json."), http.StatusUnsupportedMediaType
+	case r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity":
+		return invalidAs("unsupported_media_type", "The content is encoded.", "Send it without Content-Encoding."), http.StatusUnsupportedMediaType
+	case !accepts(r, "application/json") || !accepts(r, "text/event-stream"):
+		return invalidAs("not_acceptable", "The client does not accept the answers of MCP.", "Send Accept: application/json, text/event-stream."), http.StatusNotAcceptable
+	case len(r.Header.Values(mcp.HeaderProtocolVersion)) > 1:
+		return invalid("The protocol version appears twice in the header.", "Send "+mcp.HeaderProtocolVersion+" once."), http.StatusBadRequest
+	}
+	return nil, 0
+}
+
+// accepts reports whether the request takes a type. Without the header it takes all.
+func accepts(r *http.Request, kind string) bool {
+	values := r.Header.Values("Accept")
+	if len(values) == 0 {
+		return true
+	}
+	group, _, _ := strings.Cut(kind, "/")
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			name, _, _ := strings.Cut(part, ";")
+			switch strings.ToLower(strings.TrimSpace(name)) {
+			case kind, group + "/*", "*/*":
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// read takes the body, as far as it may be.
+func (x *exchange) read() (body []byte, err *Error, status int) {
+	body, bad := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, int64(x.wire.cfg.MaxLine)))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(bad, &large):
+		return nil, newError(codeInvalidRequest, "too_large", "The message is too large.", "Send less; keep large content elsewhere and refer to it."), http.StatusRequestEntityTooLarge
+	case bad != nil:
+		return nil, invalid("The message did not arrive whole.", "Send it again."), http.StatusBadRequest
+	}
+	if body = bytes.Trim(body, " \t\r\n"); len(body) == 0 {
+		return nil, newError(codeParse, "parse_error", "The message is empty.", "Send one JSON-RPC message."), http.StatusBadRequest
+	}
+	return body, nil, 0
+}
+
+// checkModern checks the headers that the era without sessions repeats parts of the message
+// in, for what stands in front of a server.
+func (x *exchange) checkModern(version string) *Error {
+	h := x.r.Header
+	mismatch := func(reason string) *Error {
+		return newError(mcp.HEADER_MISMATCH, "header_mismatch", reason, "Send the headers of protocol version "+mcp.LATEST_PROTOCOL_VERSION+" as the message has them.")
+	}
+	switch header := h.Get(mcp.HeaderProtocolVersion); {
+	case h.Get(mcp.HeaderLastEventID) != "":
+		return mismatch("Streams cannot be resumed, and the request has a Last-Event-ID.")
+	case header == "":
+		return mismatch("The header " + mcp.HeaderProtocolVersion + " is missing.")
+	case version == "":
+		return newError(codeInvalidParams, "invalid_request", "The member params._meta has no "+mcp.MetaKeyProtocolVersion+".", "Send the protocol version with every request.")
+	case header != version:
+		return mismatch("The header " + mcp.HeaderProtocolVersion + " and the message name different versions.")
+	case x.id == nil || !mcp.IsValidProtocolVersion(version):
+		return nil // the latter is refused with the versions that there are
+	}
+	if err := mcp.ValidateStandardHeaders(h.Get, version, mcp.MCPMethod(x.method), x.params); err != nil {
+		return mismatch(sentence(err))
+	}
+	if x.method != methodCallTool {
+		return nil
+	}
+	tools, err := x.wire.cfg.Tools.List(x.r.Context(), x.who.Principal)
+	if err != nil {
+		return nil //nolint:nilerr // the call says what is wrong
+	}
+	for _, tool := range tools {
+		if tool.Name != x.name || !bytes.Contains(tool.RawInputSchema, []byte("x-mcp-header")) {
+			continue
+		}
+		if err := mcp.ValidateParamHeadersLookup(lookupIn(h), &tool, x.params); err != nil {
+			return mismatch(sentence(err))
+		}
+	}
+	return nil
+}
+
+// lookupIn reports the first value of a header and whether it was sent at all.
+func lookupIn(h http.Header) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		values := h.Values(name)
+		if len(values) == 0 {
+			return "", false
+		}
+		return values[0], true
+	}
+}
+
+func sentence(err error) string { return strings.TrimSuffix(err.Error(), ".") + "." }
+
+func (e *Endpoint) newSession(write func(line []byte) error) *session {
+	s := e.wire.newSession(true, write)
+	s.watch.turn = e.turn
+	return s
+}
+
+// initialize begins a session.
+func (x *exchange) initialize() {
+	if x.ending.Err() != nil {
+		x.refuse(http.StatusServiceUnavailable, errEnding())
+		return
+	}
+	if !x.sessions.quota.take(x.who.ID) {
+		id := x.sessions.oldest(x.who.ID)
+		x.sessions.remove(id)
+		if id == "" || !x.sessions.quota.take(x.who.ID) {
+			x.refuse(http.StatusTooManyRequests, newError(codeNotNow, "too_many_sessions", "Too many sessions are open.", "End those that are not needed, with DELETE."))
+			return
+		}
+	}
+	s := &remoteSession{principal: x.who.ID}
+	s.session = x.newSession(func(line []byte) error { return x.sessions.write(s, line) })
+	out := x.wire.answer(&request{session: s.session, ctx: x.r.Context(), write: func([]byte) error { return errReplyOver }}, x.message)
+	if out.err != nil {
+		x.sessions.quota.give(x.who.ID)
+		x.refuse(http.StatusOK, out.err)
+		return
+	}
+	x.sessions.add(s)
+	if x.ending.Err() != nil {
+		s.asks.end() // it came too late for EndStreams
+	}
+	x.w.Header().Set(mcp.HeaderSessionID, s.id)
+	writeJSON(x.w, http.StatusOK, out.line(x.id, false))
+}
+
+// answer answers a message that is in order. Where running is not nil, the client can
+// cancel it.
+func (x *exchange) answer(s *session, running *sync.Map) {
+	if x.id == nil { // no notification but that of a cancellation says anything to this server
+		x.accept()
+		return
+	}
+	listens := x.method == methodListen && x.modern
+	begin := func() (context.Context, context.CancelFunc) { return context.WithCancel(x.r.Context()) }
+	if listens {
+		if !x.mayStream() {
+			return
+		}
+		defer x.streams.give(x.who.ID)
+		if !listen.CountAsStream(x.r.Context()) {
+			x.refuse(http.StatusTooManyRequests, errStreams())
+			return
+		}
+		begin = x.streamContext
+	}
+	ctx, end := begin()
+	defer end()
+	if running != nil {
+		key := idKey(x.id)
+		running.Store(key, &end)
+		defer running.CompareAndDelete(key, &end)
+	}
+	out := x.reply(end)
+	if s.watch.write == nil {
+		s.watch.write = out.send
+	}
+	done := x.wire.answer(&request{session: s, ctx: ctx, write: out.send}, x.message)
+	if listens && ctx.Err() != nil {
+		out.finish(0, nil)
+		return
+	}
+	status := http.StatusOK
+	if x.modern && done.err != nil {
+		status = statusOf(done.err.Code)
+	}
+	out.finish(status, done.line(x.id, x.method == methodCallTool))
+}
+
+// statusOf is the status for an error in the era without sessions, in which what stands in
+// front of a server can tell by it.
+func statusOf(code int) int {
+	switch code {
+	case mcp.METHOD_NOT_FOUND:
+		return http.StatusNotFound
+	case codeParse, codeInvalidRequest, codeInvalidParams, mcp.HEADER_MISMATCH, mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, mcp.UNSUPPORTED_PROTOCOL_VERSION:
+		return http.StatusBadRequest
+	default:
+		return http.StatusOK
+	}
+}

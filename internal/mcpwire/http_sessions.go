@@ -1,0 +1,250 @@
+package mcpwire
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Limits bound what callers over HTTP may hold at once: all of them, and each principal.
+// Zero values are the defaults.
+type Limits struct {
+	// Sessions are those of the protocol eras with initialize: 5000, each 2000.
+	Sessions, SessionsEach int
+	// Streams stay open: GET, and subscriptions/listen. 2000, each 200.
+	Streams, StreamsEach int
+	// Idle is how long a session without request and stream lasts: 30 minutes.
+	Idle time.Duration
+	// Stream is how long one stream lasts at most: 1 hour. Clients open another, and
+	// then show their credential again.
+	Stream time.Duration
+	// Alive is how often a quiet stream is written to: 20 seconds.
+	Alive time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&l.Sessions, 5000}, {&l.SessionsEach, 2000}, {&l.Streams, 2000}, {&l.StreamsEach, 200}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&l.Idle, 30 * time.Minute}, {&l.Stream, time.Hour}, {&l.Alive, 20 * time.Second}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	return l
+}
+
+func (l Limits) validate() error {
+	if min(l.Sessions, l.SessionsEach, l.Streams, l.StreamsEach) < 1 || min(l.Idle, l.Stream, l.Alive) < 0 {
+		return errors.New("mcpwire: the limits over HTTP are positive")
+	}
+	return nil
+}
+
+// quota counts what principals hold of one kind.
+type quota struct {
+	all, each int
+
+	mu    sync.Mutex
+	total int
+	of    map[string]int
+}
+
+func newQuota(all, each int) *quota { return &quota{all: all, each: each, of: map[string]int{}} }
+
+// take reports whether one more is within the limits, and then counts it until give.
+func (q *quota) take(principal string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.total >= q.all || q.of[principal] >= q.each {
+		return false
+	}
+	q.total++
+	q.of[principal]++
+	return true
+}
+
+func (q *quota) give(principal string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.total--
+	if q.of[principal]--; q.of[principal] == 0 {
+		delete(q.of, principal)
+	}
+}
+
+func (q *quota) held() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.total
+}
+
+// remoteSession is a session of a protocol era with initialize. It belongs to the principal
+// that began it, and its id is no credential: other principals get 404.
+type remoteSession struct {
+	*session
+	principal string
+	running   sync.Map // of the requests in flight, by key: *context.CancelFunc
+
+	// The table's lock guards what follows.
+	last     time.Time // when it was last used
+	busy     int       // requests and streams
+	stream   *listening
+	listened bool // there was a stream before
+}
+
+// listening is the one stream over which a session gets changes.
+type listening struct {
+	write func(line []byte) error
+	end   context.CancelFunc
+	ended chan struct{}
+}
+
+// table has the sessions.
+type table struct {
+	quota *quota
+
+	mu sync.Mutex
+	of map[string]*remoteSession
+}
+
+func newTable(l Limits) *table {
+	return &table{quota: newQuota(l.Sessions, l.SessionsEach), of: map[string]*remoteSession{}}
+}
+
+// add keeps a session under a new id.
+func (t *table) add(s *remoteSession) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.id, s.last = rand.Text(), time.Now()
+	t.of[s.id] = s
+}
+
+// use returns the session of an id for a request of its principal, nil when there is none.
+func (t *table) use(id, principal string) *remoteSession {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.of[id]
+	if s == nil || s.principal != principal {
+		return nil
+	}
+	s.busy++
+	s.last = time.Now()
+	return s
+}
+
+// done ends what use began.
+func (t *table) done(s *remoteSession) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.busy--
+	s.last = time.Now()
+}
+
+// remove ends a session and its stream. It does nothing the second time.
+func (t *table) remove(id string) {
+	t.mu.Lock()
+	s := t.of[id]
+	delete(t.of, id)
+	var l *listening
+	if s != nil {
+		l, s.stream = s.stream, nil
+	}
+	t.mu.Unlock()
+	if s == nil {
+		return
+	}
+	t.quota.give(s.principal)
+	s.asks.end()
+	if l != nil {
+		l.end()
+	}
+}
+
+// endAsking ends every wait for a client's answer.
+func (t *table) endAsking() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.of {
+		s.asks.end()
+	}
+}
+
+// listen makes l the session's stream, and returns the one that it takes the place of and
+// whether there ever was one.
+func (t *table) listen(s *remoteSession, l *listening) (before *listening, again bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, again = s.stream, s.listened
+	s.stream, s.listened = l, true
+	return before, again
+}
+
+// unlisten takes l out unless another stream took its place.
+func (t *table) unlisten(s *remoteSession, l *listening) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.stream == l {
+		s.stream = nil
+	}
+}
+
+// write writes to the stream over which a session gets changes now.
+func (t *table) write(s *remoteSession, line []byte) error {
+	t.mu.Lock()
+	l := s.stream
+	t.mu.Unlock()
+	if l == nil {
+		return errReplyOver
+	}
+	return l.write(line)
+}
+
+// all returns the ids of all sessions.
+func (t *table) all() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.of))
+}
+
+// stale returns the ids of sessions that nobody has used for longer than idle.
+func (t *table) stale(idle time.Duration) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ids []string
+	for id, s := range t.of {
+		if s.busy == 0 && time.Since(s.last) > idle {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// oldest returns the session of a principal that was used longest ago, among those that
+// nobody has used for a minute; "" when there is none.
+func (t *table) oldest(principal string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var found *remoteSession
+	for _, s := range t.of {
+		if s.principal == principal && s.busy == 0 && time.Since(s.last) > time.Minute && (found == nil || s.last.Before(found.last)) {
+			found = s
+		}
+	}
+	if found == nil {
+		return ""
+	}
+	return found.id
+}

@@ -1,0 +1,40 @@
+package mcpwire
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Sessions that nobody uses end by themselves; those in use do not.
+func TestIdleSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sessions := newTable(Limits{Sessions: 3, SessionsEach: 3})
+		begin := func() string {
+			s := &remoteSession{session: &session{asks: newAsker()}, principal: "ann"}
+			sessions.add(s)
+			return s.id
+		}
+		used, idle := begin(), begin()
+		for range 3 {
+			time.Sleep(4 * time.Minute) //nolint:forbidigo // within synctest's clock
+			if sessions.use(used, "bob") != nil {
+				t.Fatal("a session is its principal's")
+			}
+			s := sessions.use(used, "ann")
+			if s == nil {
+				t.Fatal("a session that is used has ended")
+			}
+			sessions.done(s)
+		}
+		if got := sessions.stale(10 * time.Minute); len(got) != 1 || got[0] != idle {
+			t.Errorf("stale: %v, idle is %s", got, idle)
+		}
+		if got := sessions.oldest("ann"); got != idle {
+			t.Errorf("oldest: %s, want %s", got, idle)
+		}
+		if got := sessions.oldest("bob"); got != "" {
+			t.Errorf("bob has none, got %s", got)
+		}
+	})
+}

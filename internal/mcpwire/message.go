@@ -1,0 +1,429 @@
+package mcpwire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Methods that the reader knows.
+const (
+	methodPing       = "ping"
+	methodInitialize = "initialize"
+	methodListen     = "subscriptions/listen"
+	methodCallTool   = "tools/call"
+	methodCancelled  = "notifications/cancelled"
+)
+
+// message is one JSON-RPC message.
+type message struct {
+	line   []byte
+	id     json.RawMessage // as the client sent it; nil when there is none, or none that can be answered to
+	method string
+	params json.RawMessage // nil when there are none
+	meta   json.RawMessage // of params
+	// Of tools/call: the tool, its arguments, whether the call brings what a question asked
+	// for, and what keeps it from being a call.
+	name      string
+	arguments json.RawMessage
+	repeats   bool
+	wrongType *Error
+	// cancels is the requestId of notifications/cancelled.
+	cancels json.RawMessage
+	// response is true for an answer to a request of this server; result is what it
+	// says, nil for an error.
+	response bool
+	result   json.RawMessage
+}
+
+// The members of a message, and those of params by which the server decides.
+// Go's decoder would take them in any case of letters.
+var (
+	topKeys   = byFold("jsonrpc", "id", "method", "params", "result", "error")
+	paramKeys = byFold("name", "arguments", "uri", "requestId", "cursor", "_meta", "inputResponses", "requestState")
+)
+
+func byFold(keys ...string) map[string]string {
+	m := map[string]string{}
+	for _, k := range keys {
+		m[foldKey(k)] = k
+	}
+	return m
+}
+
+// deepest bounds nesting outside a tool's arguments, which have a limit of their own.
+const deepest = 64
+
+// parse reads one message, and refuses what a decoder would accept and change: bytes that
+// are not UTF-8, escapes that are no text, duplicate keys, ids that do not survive. A tool's
+// arguments are left to the tool, which answers in words that its caller sees.
+func parse(line []byte) (message, *Error) {
+	if !utf8.Valid(line) {
+		return message{id: guessID(line)}, newError(codeParse, "invalid_data", "The message is not valid UTF-8.", "Send UTF-8 text; encode binary data as base64.")
+	}
+	if !json.Valid(line) {
+		return message{}, newError(codeParse, "parse_error", "The message is not one valid JSON value, or nests too deep.", "Send one JSON-RPC message per line.")
+	}
+	if line[0] != '{' {
+		return message{}, invalid("The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not taken.")
+	}
+	top, bad := collect(line, span{0, len(line)}, topKeys)
+	m := message{line: line, response: !top["result"].empty() || !top["error"].empty()}
+	if at := top["id"]; !at.empty() && (bad == nil || bad.key != "id") {
+		m.id = answerableID(at.of(line))
+	}
+	if at := top["result"]; !at.empty() {
+		m.result = at.of(line)
+	}
+	if bad != nil {
+		return m, bad.explain("message")
+	}
+	if err := m.readTop(line, top); err != nil {
+		return m, err
+	}
+	switch at := top["params"]; {
+	case at.empty() || m.response || string(at.of(line)) == "null":
+		return m, nil
+	case line[at.start] != '{':
+		return m, newError(codeInvalidParams, "invalid_request", "The params of the message are not an object.", "Send params by name; the protocol has none by position.")
+	default:
+		return m, m.readParams(line, at)
+	}
+}
+
+// readTop takes id and method.
+func (m *message) readTop(line []byte, top map[string]span) *Error {
+	at, named := top["method"]
+	if m.response && !named {
+		return nil // nothing was asked of the client, so nothing is looked at
+	}
+	if at := top["id"]; !at.empty() {
+		if err := checkID(at.of(line)); err != nil {
+			return err
+		}
+	}
+	if string(top["jsonrpc"].of(line)) != `"2.0"` {
+		return invalid("The message has no jsonrpc of \"2.0\".", "Send JSON-RPC 2.0.")
+	}
+	switch {
+	case m.response:
+		return invalid("The message is a request and an answer at once.", "Send either method or result.")
+	case !named:
+		return invalid("The message has no method.", "Send a JSON-RPC request.")
+	case line[at.start] != '"':
+		return invalid("The method is not a string.", "Send the name of a method.")
+	}
+	m.method = stringOf(at.of(line))
+	for key, at := range top {
+		if key == "id" || key == "params" {
+			continue
+		}
+		if err := checkStrict(line, at, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readParams checks params, a tool's arguments excepted.
+func (m *message) readParams(line []byte, at span) *Error {
+	params, bad := collect(line, at, paramKeys)
+	if bad != nil {
+		return bad.explain("params")
+	}
+	m.params = at.of(line)
+	for key, at := range params {
+		value := at.of(line)
+		switch {
+		case key == "arguments" && m.method == methodCallTool:
+			m.arguments = value
+			continue
+		case key == "requestId" && m.method == methodCancelled:
+			m.cancels = value
+			continue
+		case key == "_meta":
+			m.meta = value
+		case key == "inputResponses", key == "requestState":
+			m.repeats = true
+		}
+		if err := checkStrict(line, at, key); err != nil {
+			return err
+		}
+	}
+	if m.method != methodCallTool {
+		return nil
+	}
+	name, meta := params["name"], params["_meta"]
+	switch {
+	case !name.empty() && line[name.start] != '"':
+		m.wrongType = explainParams(&json.UnmarshalTypeError{Field: "params.name", Value: typeOf(line[name.start])})
+	case !meta.empty() && line[meta.start] != '{' && line[meta.start] != 'n':
+		m.wrongType = explainParams(&json.UnmarshalTypeError{Field: "params._meta", Value: typeOf(line[meta.start])})
+	case !name.empty():
+		m.name = stringOf(name.of(line))
+	}
+	return nil
+}
+
+// typeOf is the type of a JSON value by its first byte.
+func typeOf(first byte) string {
+	switch first {
+	case '"':
+		return "string"
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	default:
+		return "number"
+	}
+}
+
+// checkStrict refuses a member that Go's decoder would change.
+func checkStrict(line []byte, at span, key string) *Error {
+	err := document.CheckJSON(at.of(line), document.Limits{Bytes: at.end - at.start + 1, Depth: deepest})
+	if err == nil {
+		return nil
+	}
+	return invalid(fmt.Sprintf("The member %s is not acceptable JSON: %s.", Quote(key), describeIssue(err)), strictHint)
+}
+
+// strictHint is what to do about the refusals of strict JSON.
+const strictHint = "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps; quote larger ones."
+
+// describeIssue says what is wrong with strict JSON, without the line: there is one only.
+func describeIssue(err error) string {
+	var issue *document.Issue
+	if !errors.As(err, &issue) {
+		return err.Error()
+	}
+	if issue.Path == "" {
+		return issue.Message
+	}
+	return "at " + issue.Path + ", " + issue.Message
+}
+
+// badKey is a key that stands twice, or in a case of letters that is not its own.
+type badKey struct {
+	key     string
+	written string // the key that was meant, "" when key stands twice
+}
+
+func (b *badKey) explain(where string) *Error {
+	if b.written != "" {
+		return invalid(fmt.Sprintf("The key %s of the %s must be written %q.", Quote(b.key), where, b.written), "Keys are compared exactly.")
+	}
+	return invalid(fmt.Sprintf("The key %s stands twice in the %s.", Quote(b.key), where), "Send each key once; case does not tell keys apart here.")
+}
+
+// Quote quotes a key for a message, and cuts a long one.
+func Quote(key string) string {
+	const most = 60
+	if len(key) > most {
+		return strconv.Quote(key[:most]) + "..."
+	}
+	return strconv.Quote(key)
+}
+
+// collect finds the members of an object, and the first key that is ambiguous.
+func collect(line []byte, at span, known map[string]string) (map[string]span, *badKey) {
+	out := map[string]span{}
+	seen := map[string]bool{}
+	var bad *badKey
+	eachMember(line, at, func(key string, value span) bool {
+		low := foldKey(key)
+		switch written, ok := known[low]; {
+		case bad != nil:
+		case seen[low]:
+			bad = &badKey{key: key}
+		case ok && written != key:
+			bad = &badKey{key: key, written: written}
+		}
+		seen[low] = true
+		out[key] = value
+		return true
+	})
+	return out, bad
+}
+
+// integer is an id that can be given back as it came. Some clients write whole
+// numbers with a point.
+var integer = regexp.MustCompile(`^-?[0-9]{1,100}(\.0{1,20})?$`)
+
+// checkID takes strings and integers.
+func checkID(id json.RawMessage) *Error {
+	switch {
+	case string(id) == "null":
+		return invalid("The id is null.", "Give every request an id of its own: a string or an integer.")
+	case id[0] == '"':
+		return checkStrict(id, span{0, len(id)}, "id")
+	case integer.Match(id):
+		return nil
+	}
+	return invalid("The id is neither a string nor an integer.", "Send such an id.")
+}
+
+// answerableID is an id as far as an answer can carry it: objects, lists, truth
+// values and broken text cannot be ids.
+func answerableID(id json.RawMessage) json.RawMessage {
+	switch {
+	case id[0] == '"' && checkID(id) == nil:
+	case id[0] == '-' || id[0] >= '0' && id[0] <= '9':
+	default:
+		return nil
+	}
+	return id
+}
+
+// guessID finds the id of a line that is not UTF-8, as far as it can be had.
+func guessID(line []byte) json.RawMessage {
+	m, _ := parse(bytes.ToValidUTF8(line, []byte("?")))
+	if m.id == nil || bytes.IndexByte(m.id, '?') >= 0 {
+		return nil // perhaps changed just now
+	}
+	return m.id
+}
+
+var (
+	headID = regexp.MustCompile(`^\s*\{\s*("jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,100})\s*,`)
+	tailID = regexp.MustCompile(`,\s*"id"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,100})\s*\}\s*$`)
+)
+
+// findID finds the id of a line of which only the beginning and the end were
+// kept: the common clients write it first, or last.
+func findID(head, tail []byte) json.RawMessage {
+	for _, found := range [][][]byte{headID.FindSubmatch(head), tailID.FindSubmatch(tail)} {
+		if found != nil && utf8.Valid(found[len(found)-1]) {
+			return answerableID(found[len(found)-1])
+		}
+	}
+	return nil
+}
+
+// floatKeeps reports whether an id comes back unchanged from a decoder that takes numbers
+// for 64-bit floats.
+func floatKeeps(id json.RawMessage) bool {
+	const exact = 1 << 53
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	return id[0] == '"' || err == nil && -exact <= n && n <= exact && strconv.FormatInt(n, 10) == string(id)
+}
+
+// idKey tells ids apart: strings by what they say, however they are escaped, and from
+// numbers.
+func idKey(id json.RawMessage) string {
+	if len(id) > 0 && id[0] == '"' {
+		return "s" + stringOf(id)
+	}
+	return "n" + string(id)
+}
+
+// span is a range of a line.
+type span struct{ start, end int }
+
+func (s span) of(line []byte) json.RawMessage { return line[s.start:s.end] }
+func (s span) empty() bool                    { return s.start == s.end }
+
+// eachMember calls visit with every member of the JSON object at line[at.start:at.end],
+// which must be valid JSON, in order; visit stops the walk by returning false.
+func eachMember(line []byte, at span, visit func(key string, value span) bool) {
+	i := skipSpace(line, at.start+1)
+	for i < at.end && line[i] == '"' {
+		end := skipString(line, i)
+		key := stringOf(line[i:end])
+		i = skipSpace(line, skipSpace(line, end)+1) // the colon
+		end = skipValue(line, i)
+		if !visit(key, span{i, end}) {
+			return
+		}
+		if i = skipSpace(line, end); line[i] == ',' {
+			i = skipSpace(line, i+1)
+		}
+	}
+}
+
+// stringOf is what a JSON string says.
+func stringOf(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var s string
+	if json.Unmarshal(quoted, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// skipValue returns the offset after the value that starts at i.
+func skipValue(line []byte, i int) int {
+	switch line[i] {
+	case '"':
+		return skipString(line, i)
+	case '{', '[':
+		return skipNested(line, i)
+	}
+	for i < len(line) && !strings.ContainsRune(",]} \t\r\n", rune(line[i])) {
+		i++
+	}
+	return i
+}
+
+func skipNested(line []byte, i int) int {
+	for depth := 0; i < len(line); i++ {
+		switch line[i] {
+		case '"':
+			i = skipString(line, i) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return i
+}
+
+func skipString(line []byte, i int) int {
+	for i++; i < len(line); i++ {
+		switch line[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return i
+}
+
+func skipSpace(line []byte, i int) int {
+	for i < len(line) && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r' || line[i] == '\n') {
+		i++
+	}
+	return i
+}
+
+// foldKey is a key as Go's decoder compares it: members of a struct are found in
+// any case, so keys that differ only in case are one key to it.
+func foldKey(key string) string {
+	return strings.Map(func(r rune) rune {
+		for { // the smallest rune of those that fold into one another
+			next := unicode.SimpleFold(r)
+			if next <= r {
+				return next
+			}
+			r = next
+		}
+	}, key)
+}

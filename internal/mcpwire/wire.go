@@ -1,0 +1,332 @@
+// Package mcpwire speaks the Model Context Protocol: JSON-RPC over stdio and over HTTP,
+// sessions, streams, limits, and both protocol eras, those with initialize and 2026-07-28.
+// It parses each message once. It hands tools/call to Tools, and everything else to
+// mcp-go's MCPServer.HandleMessage, which knows no transport.
+//
+// It promises that a tool gets its arguments byte for byte as the client sent them, that a
+// message which a decoder would change on its way is answered and not passed on, and that
+// ids come back as they were sent. Over stdio, stdout carries protocol only, a cancelled
+// request is not answered, and a connection ends as soon as its requests have. Over HTTP,
+// nothing is done for a caller that nobody authenticated, a session belongs to the principal
+// that began it, no notification between a call and its answer is lost, and what callers
+// hold at once is bounded. A client that subscribed to a resource gets changes within a
+// moment, whichever process made them.
+//
+// It must never decide about rights or rules, show the text of an unknown error, or know
+// what a tool does. Faces import it; it imports none.
+package mcpwire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+)
+
+// Tools are what a server offers to call: gavel's own, and those of other servers. What a
+// principal may see is theirs to say.
+type Tools interface {
+	// List returns the tools that a principal sees, in the order in which they are listed.
+	List(context.Context, engine.Principal) ([]mcp.Tool, error)
+	// Call runs one tool. What the tool could not do is a result; an *Error is why the
+	// call itself is wrong; the text of any other error stays in the log.
+	Call(context.Context, engine.Principal, Call) (*mcp.CallToolResult, error)
+	// Changed returns a channel that is closed once List may answer the principal
+	// something else than now; nil if it never does.
+	Changed(engine.Principal) <-chan struct{}
+}
+
+// Call is one tools/call.
+type Call struct {
+	Name      string
+	Arguments json.RawMessage // as the client sent them; nil without any
+	Meta      json.RawMessage // likewise
+	// The answers that a client of the era without server requests repeats a call with.
+	mcp.MultiRoundTripParams
+}
+
+// Resources are what a client can subscribe to.
+type Resources interface {
+	// Look returns where a resource stands; an error if it does not exist for the caller
+	// of the context, or announces no changes.
+	Look(ctx context.Context, uri string) (Sight, error)
+	// Explain turns an error about a resource into what a client is answered.
+	Explain(ctx context.Context, uri string, err error) *Error
+	// Feed reports what happened.
+	Feed() *engine.Feed
+}
+
+// Config is what a Wire is made of. Tools and Logger are required.
+type Config struct {
+	Info      mcp.Implementation    // who the server is
+	Options   []server.ServerOption // of mcp-go's server; not its hooks
+	Hooks     server.Hooks          // of mcp-go's server
+	Tools     Tools
+	Resources Resources // nil: nothing announces changes
+	Logger    *slog.Logger
+	// MaxLine bounds one message from a client in bytes; 0 is DefaultMaxLine.
+	MaxLine int
+	// MaxInFlight bounds the requests that wait for an answer over stdio; 0 is
+	// DefaultMaxInFlight.
+	MaxInFlight int
+	// Grace is how long requests in flight may still be answered once a stdio connection
+	// ends; cancelled requests get three times as long to end. 0 is 700 ms.
+	Grace time.Duration
+	// HTTP bounds what callers over HTTP may hold at once.
+	HTTP Limits
+	// StillValid is asked, as often as Limits.Alive, about the credential that an open
+	// stream was opened with; the stream ends when it is false. nil: it is valid until it
+	// expires.
+	StillValid func(context.Context, auth.Identity) bool
+	// Settle is how long a new subscription is quiet, so that the client hears first that
+	// it is subscribed; 0 is half a second.
+	Settle time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxLine == 0 {
+		c.MaxLine = DefaultMaxLine
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = DefaultMaxInFlight
+	}
+	if c.Grace == 0 {
+		c.Grace = defaultGrace
+	}
+	if c.Settle == 0 {
+		c.Settle = defaultSettle
+	}
+	if c.StillValid == nil {
+		c.StillValid = func(context.Context, auth.Identity) bool { return true }
+	}
+	c.HTTP = c.HTTP.withDefaults()
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Tools == nil || c.Logger == nil {
+		errs = append(errs, errors.New("mcpwire: config needs Tools and Logger"))
+	}
+	if c.MaxLine < 1024 || c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight {
+		errs = append(errs, fmt.Errorf("mcpwire: MaxLine is at least 1024 and MaxInFlight 1 to %d", mostInFlight))
+	}
+	if c.Grace < 0 || c.Settle < 0 {
+		errs = append(errs, errors.New("mcpwire: Grace and Settle are positive"))
+	}
+	return errors.Join(append(errs, c.HTTP.validate())...)
+}
+
+// Wire serves one server: to one client over stdio, or to many over HTTP.
+type Wire struct {
+	// Server is mcp-go's. Resources, prompts and completions are added to it.
+	Server *server.MCPServer
+	cfg    Config
+}
+
+// New returns a Wire whose server has no resources and prompts yet.
+func New(cfg Config) (*Wire, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	w := &Wire{cfg: cfg}
+	hooks := &cfg.Hooks
+	hooks.AddOnError(noteError)
+	hooks.AddAfterListTools(func(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
+		tools, err := cfg.Tools.List(ctx, CallerOf(ctx))
+		if err != nil {
+			requestOf(ctx).failure = w.explain(ctx, string(mcp.MethodToolsList), err)
+			return
+		}
+		result.Tools = slices.Concat([]mcp.Tool{}, tools)
+	})
+	w.Server = server.NewMCPServer(cfg.Info.Name, cfg.Info.Version,
+		slices.Concat([]server.ServerOption{server.WithTitle(cfg.Info.Title)}, cfg.Options, []server.ServerOption{server.WithHooks(hooks)})...)
+	return w, nil
+}
+
+// outcome is what a request came to: a result, or why there is none.
+type outcome struct {
+	result any
+	err    *Error
+}
+
+// answer answers one request.
+func (w *Wire) answer(r *request, m message) (out outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = outcome{err: w.explain(r.ctx, m.method, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))}
+		}
+	}()
+	info, err := readInfo(readMeta(m.meta))
+	if err != nil {
+		return outcome{err: err}
+	}
+	r.modern = info.Modern
+	r.ctx = server.WithRequestProtocolInfo(context.WithValue(r.ctx, requestKey{}, r), info)
+	switch m.method {
+	case methodCallTool:
+		return w.call(r, m)
+	case methodListen:
+		return w.listen(r, m)
+	default:
+		return w.handle(r, m)
+	}
+}
+
+// handle has mcp-go answer. An error that a handler or hook returned is taken from the
+// request, where noteError put it: mcp-go has one code for all of them.
+func (w *Wire) handle(r *request, m message) outcome {
+	answer := w.Server.HandleMessage(w.Server.WithContext(r.ctx, r), m.line)
+	if r.failure != nil {
+		return outcome{err: r.failure}
+	}
+	switch a := answer.(type) {
+	case mcp.JSONRPCResponse:
+		return outcome{result: a.Result}
+	case mcp.JSONRPCError:
+		return outcome{err: &Error{Code: a.Error.Code, Message: a.Error.Message, Data: a.Error.Data}}
+	default:
+		return outcome{err: w.explain(r.ctx, m.method, fmt.Errorf("mcp-go answers with %T", answer))}
+	}
+}
+
+// call runs a tool.
+func (w *Wire) call(r *request, m message) outcome {
+	c := Call{Name: m.name, Arguments: m.arguments, Meta: m.meta}
+	if m.wrongType != nil {
+		return outcome{err: m.wrongType}
+	}
+	if m.repeats {
+		if err := json.Unmarshal(m.params, &c.MultiRoundTripParams); err != nil {
+			return outcome{err: explainParams(err)}
+		}
+	}
+	result, err := w.cfg.Tools.Call(r.ctx, CallerOf(r.ctx), c)
+	if err != nil {
+		return outcome{err: w.explain(r.ctx, m.method, err)}
+	}
+	if r.modern {
+		w.decorate(result)
+	}
+	return outcome{result: toolResult{
+		Meta: result.Meta, Content: result.Content, InputRequests: result.InputRequests, IsError: result.IsError,
+		RequestState: result.RequestState, ResultType: result.ResultType, Structured: structured(result),
+	}}
+}
+
+// toolResult is mcp.CallToolResult without its MarshalJSON, which takes every part twice.
+// The order is that of its keys.
+type toolResult struct {
+	Meta          *mcp.Meta         `json:"_meta,omitempty"`
+	Content       []mcp.Content     `json:"content"`
+	InputRequests mcp.InputRequests `json:"inputRequests,omitempty"`
+	IsError       bool              `json:"isError,omitempty"`
+	RequestState  string            `json:"requestState,omitempty"`
+	ResultType    mcp.ResultType    `json:"resultType,omitempty"`
+	Structured    any               `json:"structuredContent,omitempty"`
+}
+
+func structured(r *mcp.CallToolResult) any {
+	if len(r.RawStructuredContent) > 0 {
+		return r.RawStructuredContent
+	}
+	return r.StructuredContent
+}
+
+// decorate adds what the era without sessions wants in every result.
+func (w *Wire) decorate(r *mcp.CallToolResult) {
+	if r.ResultType == "" {
+		r.ResultType = mcp.ResultTypeComplete
+	}
+	if meta := r.EnsureResultMeta(); meta.ServerInfo() == nil {
+		meta.SetServerInfo(w.cfg.Info)
+	}
+}
+
+// listen answers subscriptions/listen, which lasts until its context ends. mcp-go sends the
+// acknowledgement over the request's channel; what the request subscribed to follows it.
+func (w *Wire) listen(r *request, m message) outcome {
+	if !floatKeeps(m.id) {
+		return outcome{err: invalid("The id names the subscription in every notification, and a 64-bit float would change it.", "Send a string, or a smaller integer.")}
+	}
+	ctx, end := context.WithCancel(r.ctx)
+	defer end()
+	r.ctx, r.stream, r.notices = ctx, m.id, make(chan mcp.JSONRPCNotification, 1)
+	var background sync.WaitGroup
+	background.Go(func() {
+		acknowledged, ok := <-r.notices
+		changed := w.cfg.Tools.Changed(CallerOf(ctx))
+		if !ok || r.write(encodeLine(acknowledged)) != nil {
+			return
+		}
+		if r.filter.ToolsListChanged {
+			background.Go(func() { w.announceTools(ctx, changed, m.id, r.write) })
+		}
+		if r.remote { // over stdio one watch serves the whole connection
+			r.watch.run(ctx)
+		}
+	})
+	out := w.handle(r, m)
+	close(r.notices)
+	end()
+	background.Wait()
+	return out
+}
+
+// announceTools tells a client that its list of tools changed, until ctx ends. changed is
+// what Tools.Changed returned before the client could list them.
+func (w *Wire) announceTools(ctx context.Context, changed <-chan struct{}, stream json.RawMessage, write func(line []byte) error) {
+	for changed != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		changed = w.cfg.Tools.Changed(CallerOf(ctx))
+		if write(notificationLine(mcp.MethodNotificationToolsListChanged, stream, nil)) != nil {
+			return
+		}
+	}
+}
+
+// readMeta reads the _meta of a message, nil unless it names a protocol version.
+func readMeta(raw json.RawMessage) *mcp.Meta {
+	var meta *mcp.Meta
+	if bytes.Contains(raw, []byte(mcp.MetaKeyProtocolVersion)) && json.Unmarshal(raw, &meta) != nil {
+		return nil // the request is refused for it
+	}
+	return meta
+}
+
+// readInfo reads which era a request belongs to, as mcp-go does for those that it answers.
+func readInfo(meta *mcp.Meta) (*server.RequestProtocolInfo, *Error) {
+	version := meta.ProtocolVersion()
+	if !mcp.IsModernProtocol(version) {
+		return &server.RequestProtocolInfo{ProtocolVersion: version}, nil
+	}
+	if !mcp.IsValidProtocolVersion(version) {
+		e := mcp.UnsupportedProtocolVersionError{Version: version, Supported: mcp.ValidProtocolVersions}.JSONRPCError().Error
+		return nil, &Error{Code: e.Code, Message: e.Message, Data: e.Data}
+	}
+	info := &server.RequestProtocolInfo{
+		Modern: true, ProtocolVersion: version, ClientInfo: meta.ClientInfo(), ClientCapabilities: meta.ClientCapabilities(), LogLevel: meta.LogLevel(),
+	}
+	if info.ClientCapabilities == nil {
+		return nil, newError(codeInvalidParams, "invalid_request", "The member params._meta has no valid "+mcp.MetaKeyClientCapabilities+".", "Send the client's capabilities with every request; an empty object is valid.")
+	}
+	return info, nil
+}
