@@ -62,6 +62,9 @@ func byFold(keys ...string) map[string]string {
 // deepest bounds nesting outside a tool's arguments, which have a limit of their own.
 const deepest = 64
 
+// deepestMessage is what encoding/json reads.
+const deepestMessage = 10_000
+
 // parse reads one message, and refuses what a decoder would accept and change: bytes that
 // are not UTF-8, escapes that are no text, duplicate keys, ids that do not survive. A tool's
 // arguments are left to the tool, which answers in words that its caller sees.
@@ -69,64 +72,62 @@ func parse(line []byte) (message, *Error) {
 	if !utf8.Valid(line) {
 		return message{id: guessID(line)}, newError(codeParse, "invalid_data", "The message is not valid UTF-8.", "Send UTF-8 text; encode binary data as base64.")
 	}
-	if !json.Valid(line) {
+	v, bad := document.ReadJSON(line, document.Limits{Bytes: len(line) + 1, Depth: deepestMessage, Lax: true, Spaced: true})
+	if bad != nil {
 		return message{}, newError(codeParse, "parse_error", "The message is not one valid JSON value, or nests too deep.", "Send one JSON-RPC message per line.")
 	}
-	if line[0] != '{' {
+	if v.Kind() != document.Object {
 		return message{}, invalid("The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not taken.")
 	}
-	top, bad := collect(line, span{0, len(line)}, topKeys)
-	m := message{line: line, response: !top["result"].empty() || !top["error"].empty()}
-	if at := top["id"]; !at.empty() && (bad == nil || bad.key != "id") {
-		m.id = answerableID(at.of(line))
+	top, ambiguous := collect(v, topKeys)
+	m := message{line: line, response: top["result"].Kind() != 0 || top["error"].Kind() != 0, result: top["result"].Raw()}
+	if id := top["id"]; id.Kind() != 0 && (ambiguous == nil || ambiguous.key != "id") {
+		m.id = answerableID(id.Raw())
 	}
-	if at := top["result"]; !at.empty() {
-		m.result = at.of(line)
+	if ambiguous != nil {
+		return m, ambiguous.explain("message")
 	}
-	if bad != nil {
-		return m, bad.explain("message")
-	}
-	if err := m.readTop(line, top); err != nil {
+	if err := m.readTop(top); err != nil || m.response {
 		return m, err
 	}
-	switch at := top["params"]; {
-	case at.empty() || m.response || string(at.of(line)) == "null":
+	switch params := top["params"]; params.Kind() {
+	case 0, document.Null:
 		return m, nil
-	case line[at.start] != '{':
-		return m, newError(codeInvalidParams, "invalid_request", "The params of the message are not an object.", "Send params by name; the protocol has none by position.")
+	case document.Object:
+		return m, m.readParams(params)
 	default:
-		return m, m.readParams(line, at)
+		return m, newError(codeInvalidParams, "invalid_request", "The params of the message are not an object.", "Send params by name; the protocol has none by position.")
 	}
 }
 
 // readTop takes id and method.
-func (m *message) readTop(line []byte, top map[string]span) *Error {
-	at, named := top["method"]
-	if m.response && !named {
+func (m *message) readTop(top map[string]document.JSON) *Error {
+	method := top["method"]
+	if m.response && method.Kind() == 0 {
 		return nil // nothing was asked of the client, so nothing is looked at
 	}
-	if at := top["id"]; !at.empty() {
-		if err := checkID(at.of(line)); err != nil {
+	if id := top["id"]; id.Kind() != 0 {
+		if err := checkID(id.Raw()); err != nil {
 			return err
 		}
 	}
-	if string(top["jsonrpc"].of(line)) != `"2.0"` {
+	if string(top["jsonrpc"].Raw()) != `"2.0"` {
 		return invalid("The message has no jsonrpc of \"2.0\".", "Send JSON-RPC 2.0.")
 	}
 	switch {
 	case m.response:
 		return invalid("The message is a request and an answer at once.", "Send either method or result.")
-	case !named:
+	case method.Kind() == 0:
 		return invalid("The message has no method.", "Send a JSON-RPC request.")
-	case line[at.start] != '"':
+	case method.Kind() != document.String:
 		return invalid("The method is not a string.", "Send the name of a method.")
 	}
-	m.method = stringOf(at.of(line))
-	for key, at := range top {
+	m.method = method.Text()
+	for key, value := range top {
 		if key == "id" || key == "params" {
 			continue
 		}
-		if err := checkStrict(line, at, key); err != nil {
+		if err := checkStrict(value.Raw(), key); err != nil {
 			return err
 		}
 	}
@@ -134,27 +135,24 @@ func (m *message) readTop(line []byte, top map[string]span) *Error {
 }
 
 // readParams checks params, a tool's arguments excepted.
-func (m *message) readParams(line []byte, at span) *Error {
-	params, bad := collect(line, at, paramKeys)
-	if bad != nil {
-		return bad.explain("params")
+func (m *message) readParams(v document.JSON) *Error {
+	params, ambiguous := collect(v, paramKeys)
+	if ambiguous != nil {
+		return ambiguous.explain("params")
 	}
-	m.params = at.of(line)
-	for key, at := range params {
-		value := at.of(line)
+	m.params, m.meta = v.Raw(), params["_meta"].Raw()
+	for key, value := range params {
 		switch {
 		case key == "arguments" && m.method == methodCallTool:
-			m.arguments = value
+			m.arguments = value.Raw()
 			continue
 		case key == "requestId" && m.method == methodCancelled:
-			m.cancels = value
+			m.cancels = value.Raw()
 			continue
-		case key == "_meta":
-			m.meta = value
 		case key == "inputResponses", key == "requestState":
 			m.repeats = true
 		}
-		if err := checkStrict(line, at, key); err != nil {
+		if err := checkStrict(value.Raw(), key); err != nil {
 			return err
 		}
 	}
@@ -162,38 +160,25 @@ func (m *message) readParams(line []byte, at span) *Error {
 		return nil
 	}
 	name, meta := params["name"], params["_meta"]
+	m.name = name.Text()
 	switch {
-	case !name.empty() && line[name.start] != '"':
-		m.wrongType = explainParams(&json.UnmarshalTypeError{Field: "params.name", Value: typeOf(line[name.start])})
-	case !meta.empty() && line[meta.start] != '{' && line[meta.start] != 'n':
-		m.wrongType = explainParams(&json.UnmarshalTypeError{Field: "params._meta", Value: typeOf(line[meta.start])})
-	case !name.empty():
-		m.name = stringOf(name.of(line))
+	case name.Kind() != 0 && name.Kind() != document.String:
+		m.wrongType = wrongType("params.name", name)
+	case meta.Kind() != 0 && meta.Kind() != document.Object && meta.Kind() != document.Null:
+		m.wrongType = wrongType("params._meta", meta)
 	}
 	return nil
 }
 
-// typeOf is the type of a JSON value by its first byte.
-func typeOf(first byte) string {
-	switch first {
-	case '"':
-		return "string"
-	case '{':
-		return "object"
-	case '[':
-		return "array"
-	case 't', 'f':
-		return "boolean"
-	case 'n':
-		return "null"
-	default:
-		return "number"
-	}
+// wrongType is what explainParams says of a member that encoding/json cannot take.
+func wrongType(member string, v document.JSON) *Error {
+	kind := v.Kind().String()
+	return explainParams(&json.UnmarshalTypeError{Field: member, Value: kind[strings.IndexByte(kind, ' ')+1:]})
 }
 
 // checkStrict refuses a member that Go's decoder would change.
-func checkStrict(line []byte, at span, key string) *Error {
-	err := document.CheckJSON(at.of(line), document.Limits{Bytes: at.end - at.start + 1, Depth: deepest})
+func checkStrict(value []byte, key string) *Error {
+	err := document.CheckJSON(value, document.Limits{Bytes: len(value) + 1, Depth: deepest})
 	if err == nil {
 		return nil
 	}
@@ -238,11 +223,12 @@ func Quote(key string) string {
 }
 
 // collect finds the members of an object, and the first key that is ambiguous.
-func collect(line []byte, at span, known map[string]string) (map[string]span, *badKey) {
-	out := map[string]span{}
+func collect(v document.JSON, known map[string]string) (map[string]document.JSON, *badKey) {
+	out := map[string]document.JSON{}
 	seen := map[string]bool{}
 	var bad *badKey
-	eachMember(line, at, func(key string, value span) bool {
+	for name, value := range v.Members() {
+		key := name.Text()
 		low := foldKey(key)
 		switch written, ok := known[low]; {
 		case bad != nil:
@@ -253,8 +239,7 @@ func collect(line []byte, at span, known map[string]string) (map[string]span, *b
 		}
 		seen[low] = true
 		out[key] = value
-		return true
-	})
+	}
 	return out, bad
 }
 
@@ -268,7 +253,7 @@ func checkID(id json.RawMessage) *Error {
 	case string(id) == "null":
 		return invalid("The id is null.", "Give every request an id of its own: a string or an integer.")
 	case id[0] == '"':
-		return checkStrict(id, span{0, len(id)}, "id")
+		return checkStrict(id, "id")
 	case integer.Match(id):
 		return nil
 	}
@@ -324,94 +309,9 @@ func floatKeeps(id json.RawMessage) bool {
 // numbers.
 func idKey(id json.RawMessage) string {
 	if len(id) > 0 && id[0] == '"' {
-		return "s" + stringOf(id)
+		return "s" + document.Known(id).Text()
 	}
 	return "n" + string(id)
-}
-
-// span is a range of a line.
-type span struct{ start, end int }
-
-func (s span) of(line []byte) json.RawMessage { return line[s.start:s.end] }
-func (s span) empty() bool                    { return s.start == s.end }
-
-// eachMember calls visit with every member of the JSON object at line[at.start:at.end],
-// which must be valid JSON, in order; visit stops the walk by returning false.
-func eachMember(line []byte, at span, visit func(key string, value span) bool) {
-	i := skipSpace(line, at.start+1)
-	for i < at.end && line[i] == '"' {
-		end := skipString(line, i)
-		key := stringOf(line[i:end])
-		i = skipSpace(line, skipSpace(line, end)+1) // the colon
-		end = skipValue(line, i)
-		if !visit(key, span{i, end}) {
-			return
-		}
-		if i = skipSpace(line, end); line[i] == ',' {
-			i = skipSpace(line, i+1)
-		}
-	}
-}
-
-// stringOf is what a JSON string says.
-func stringOf(quoted []byte) string {
-	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
-		return string(quoted[1 : len(quoted)-1])
-	}
-	var s string
-	if json.Unmarshal(quoted, &s) != nil {
-		return ""
-	}
-	return s
-}
-
-// skipValue returns the offset after the value that starts at i.
-func skipValue(line []byte, i int) int {
-	switch line[i] {
-	case '"':
-		return skipString(line, i)
-	case '{', '[':
-		return skipNested(line, i)
-	}
-	for i < len(line) && !strings.ContainsRune(",]} \t\r\n", rune(line[i])) {
-		i++
-	}
-	return i
-}
-
-func skipNested(line []byte, i int) int {
-	for depth := 0; i < len(line); i++ {
-		switch line[i] {
-		case '"':
-			i = skipString(line, i) - 1
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return i
-}
-
-func skipString(line []byte, i int) int {
-	for i++; i < len(line); i++ {
-		switch line[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return i
-}
-
-func skipSpace(line []byte, i int) int {
-	for i < len(line) && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r' || line[i] == '\n') {
-		i++
-	}
-	return i
 }
 
 // foldKey is a key as Go's decoder compares it: members of a struct are found in

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 )
@@ -122,26 +121,6 @@ func FuzzParse(f *testing.F) {
 		}
 		if name, ok := lib.Params.Name.(string); m.method == methodCallTool && ok && name != m.name {
 			t.Fatalf("the library reads tool %q, the reader %q", name, m.name)
-		}
-	})
-}
-
-// eachMember finds what encoding/json finds.
-func FuzzMembers(f *testing.F) {
-	f.Add([]byte(`{"a":1,"b":{"c":"}\""},"d":[{},"]"],"e":null , "f" : -1.5e3}`))
-	f.Fuzz(func(t *testing.T, object []byte) {
-		var want map[string]json.RawMessage
-		object = bytes.TrimSpace(object)
-		if len(object) == 0 || object[0] != '{' || json.Unmarshal(object, &want) != nil {
-			return
-		}
-		got := map[string]json.RawMessage{}
-		eachMember(object, span{0, len(object)}, func(key string, at span) bool {
-			got[key] = at.of(object)
-			return true
-		})
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s\ngot  %q\nwant %q", object, got, want)
 		}
 	})
 }

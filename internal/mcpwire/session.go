@@ -11,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // session is what belongs to one client's connection, over HTTP to its protocol session, or
@@ -252,7 +253,7 @@ func (a *asker) take(m message) bool {
 	if len(m.id) == 0 || m.id[0] != '"' {
 		return false
 	}
-	id := stringOf(m.id)
+	id := document.Known(m.id).Text()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	reply := a.waiting[id]
