@@ -2,7 +2,6 @@ package llm
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"regexp"
 	"slices"
@@ -10,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // complaint is what an endpoint says is wrong, whatever shape it says it in.
@@ -34,7 +35,7 @@ func classifyResponse(status int, header http.Header, body []byte, now time.Time
 }
 
 // classifyObject is classify for a failure that stands inside of an answer.
-func classifyObject(status int, header http.Header, o object, now time.Time) *Error {
+func classifyObject(status int, header http.Header, o document.JSON, now time.Time) *Error {
 	c := complaint{status: status}
 	c.read(o)
 	return c.newError(status, header, now)
@@ -50,16 +51,14 @@ func plainText(body []byte) string {
 
 // read takes the known shapes apart: {"error": {...}}, {"error": "..."}, a list of
 // those, {"message": ...}, {"detail": ...}.
-func (c *complaint) read(v any) {
-	switch v := v.(type) {
-	case []any:
-		if len(v) > 0 {
-			c.read(v[0])
-		}
-	case string:
-		c.message = strings.TrimSpace(c.message + " " + v)
-	case object:
-		if inner, there, _ := v.get("error"); there && inner != nil {
+func (c *complaint) read(v document.JSON) {
+	switch v.Kind() {
+	case document.Array:
+		c.read(v.At("0"))
+	case document.String:
+		c.message = strings.TrimSpace(c.message + " " + v.Text())
+	case document.Object:
+		if inner, _ := getMember(v, "error"); isSet(inner) {
 			c.read(inner)
 			return
 		}
@@ -67,34 +66,33 @@ func (c *complaint) read(v any) {
 	}
 }
 
-func (c *complaint) readMembers(o object) {
-	for _, m := range o {
-		s, _ := m.value.(string)
-		switch m.key {
+func (c *complaint) readMembers(o document.JSON) {
+	for name, v := range o.Members() {
+		switch name.Text() {
 		case "message", "msg":
-			c.message = strings.TrimSpace(c.message + " " + s)
+			c.message = strings.TrimSpace(c.message + " " + v.Text())
 		case "detail", "metadata":
-			c.readDetail(m.value)
+			c.readDetail(v)
 		case "code":
-			c.codeOf(m.value)
+			c.codeOf(v)
 		case "type", "status":
-			c.kind = strings.TrimSpace(c.kind + " " + s)
+			c.kind = strings.TrimSpace(c.kind + " " + v.Text())
 		case "param":
-			c.param = s
+			c.param = v.Text()
 		case "innererror":
-			in, _ := m.value.(object)
-			c.more += " " + in.text("code")
+			c.more += " " + v.Get("code").Text()
 		}
 	}
 }
 
 // codeOf reads a code, which is a word or an HTTP status.
-func (c *complaint) codeOf(v any) {
-	s, ok := v.(string)
-	if n, isNumber := v.(json.Number); isNumber {
-		s, ok = n.String(), true
-	}
-	if !ok {
+func (c *complaint) codeOf(v document.JSON) {
+	s := v.Text()
+	switch v.Kind() {
+	case document.String:
+	case document.Number:
+		s = string(v.Raw())
+	default:
 		return
 	}
 	if status, err := strconv.Atoi(s); err == nil && status >= 400 && status < 600 {
@@ -107,21 +105,17 @@ func (c *complaint) codeOf(v any) {
 }
 
 // readDetail reads what FastAPI puts under detail and OpenRouter under metadata.
-func (c *complaint) readDetail(v any) {
-	switch v := v.(type) {
-	case string:
-		c.message = strings.TrimSpace(c.message + " " + v)
-	case []any:
-		if len(v) > 0 {
-			c.readDetail(v[0])
-		}
-	case object:
-		c.message = strings.TrimSpace(c.message + " " + v.text("msg") + " " + v.text("raw"))
-		c.kind += " " + v.text("type")
-		if loc, _, _ := v.get("loc"); loc != nil {
-			if path, ok := loc.([]any); ok && len(path) > 0 {
-				c.param, _ = path[len(path)-1].(string)
-			}
+func (c *complaint) readDetail(v document.JSON) {
+	switch v.Kind() {
+	case document.String:
+		c.message = strings.TrimSpace(c.message + " " + v.Text())
+	case document.Array:
+		c.readDetail(v.At("0"))
+	case document.Object:
+		c.message = strings.TrimSpace(c.message + " " + v.Get("msg").Text() + " " + v.Get("raw").Text())
+		c.kind += " " + v.Get("type").Text()
+		if loc, _ := getMember(v, "loc"); loc.Kind() == document.Array && loc.Len() > 0 {
+			c.param = loc.At(strconv.Itoa(loc.Len() - 1)).Text()
 		}
 	}
 }

@@ -2,13 +2,14 @@ package llm
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The most that is kept of an answer. Longer texts are cut, longer lists refused:
@@ -27,7 +28,7 @@ func (a Answer) equal(b Answer) bool { return reflect.DeepEqual(a, b) }
 
 // readAnswer reads a verdict. approved and confidence must be there; what decides
 // must have the right type; the rest is taken where it can be.
-func readAnswer(o object) (a Answer, lenient bool, fail *Error) {
+func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	r := answerReader{object: o}
 	a.Approved = r.readBool("approved", true)
 	a.Confidence = r.readShare("confidence")
@@ -44,7 +45,7 @@ func readAnswer(o object) (a Answer, lenient bool, fail *Error) {
 
 // answerReader reads members and remembers the first that is wrong.
 type answerReader struct {
-	object
+	object  document.JSON
 	lenient bool
 	wrong   string
 }
@@ -55,26 +56,29 @@ func (r *answerReader) refuse(format string, args ...any) {
 	}
 }
 
-// member returns a member, nil when it is null or not there.
-func (r *answerReader) member(key string) any {
-	v, _, err := r.get(key)
+// member returns a member, absent when it is null or not there.
+func (r *answerReader) member(key string) document.JSON {
+	v, err := getMember(r.object, key)
 	if err != nil {
 		r.refuse("%s", err)
+	}
+	if !isSet(v) {
+		return document.JSON{}
 	}
 	return v
 }
 
 // readBool reads true or false, also as a string of exactly that.
 func (r *answerReader) readBool(key string, required bool) bool {
-	switch v := r.member(key).(type) {
-	case bool:
-		return v
-	case string:
-		if v == "true" || v == "false" {
+	switch v := r.member(key); v.Kind() {
+	case document.True, document.False:
+		return v.Kind() == document.True
+	case document.String:
+		if v.Is("true") || v.Is("false") {
 			r.lenient = true
-			return v == "true"
+			return v.Is("true")
 		}
-	case nil:
+	case 0:
 		if !required {
 			return false
 		}
@@ -91,16 +95,16 @@ var decimal = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,20})?$`)
 // readShare reads a number from 0 to 1, also as a decimal string.
 func (r *answerReader) readShare(key string) float64 {
 	var literal string
-	switch v := r.member(key).(type) {
-	case json.Number:
-		literal = v.String()
-	case string:
-		if !decimal.MatchString(v) {
+	switch v := r.member(key); v.Kind() {
+	case document.Number:
+		literal = string(v.Raw())
+	case document.String:
+		if !decimal.MatchString(v.Text()) {
 			r.refuse("%q is no number", key)
 			return 0
 		}
-		literal, r.lenient = v, true
-	case nil:
+		literal, r.lenient = v.Text(), true
+	case 0:
 		r.refuse("%q is missing", key)
 		return 0
 	default:
@@ -119,28 +123,30 @@ func (r *answerReader) readShare(key string) float64 {
 // decides must be text.
 func (r *answerReader) readTexts(key string, decides bool) []string {
 	v := r.member(key)
-	if v == nil {
+	var list []document.JSON
+	switch isList := v.Kind() == document.Array; {
+	case v.Kind() == 0:
 		return nil
-	}
-	if s, ok := v.(string); ok {
-		v, r.lenient = []any{s}, true
-	}
-	list, ok := v.([]any)
-	if !ok || len(list) > maxNotes {
-		if decides || ok {
+	case v.Kind() == document.String:
+		list, r.lenient = []document.JSON{v}, true
+	case !isList || v.Len() > maxNotes:
+		if decides || isList {
 			r.refuse("%q is no list of at most %d texts", key, maxNotes)
 		}
 		r.lenient = true
 		return nil
 	}
+	for _, item := range v.Elements() {
+		list = append(list, item)
+	}
 	var out []string
 	for _, item := range list {
-		s, ok := item.(string)
-		if !ok && decides {
+		isText := item.Kind() == document.String
+		if !isText && decides {
 			r.refuse("%q holds something that is no text", key)
 		}
-		r.lenient = r.lenient || !ok
-		if strings.TrimSpace(s) != "" {
+		r.lenient = r.lenient || !isText
+		if s := item.Text(); strings.TrimSpace(s) != "" {
 			out = append(out, cmp.Or(cleanText(s, maxNote), "?")) // what cannot be shown still counts
 		}
 	}
@@ -150,27 +156,24 @@ func (r *answerReader) readTexts(key string, decides bool) []string {
 // readText reads a text that decides nothing.
 func (r *answerReader) readText(key string) string {
 	v := r.member(key)
-	s, ok := v.(string)
-	r.lenient = r.lenient || !ok && v != nil
-	return cleanText(s, maxReasoning)
+	r.lenient = r.lenient || v.Kind() != document.String && v.Kind() != 0
+	return cleanText(v.Text(), maxReasoning)
 }
 
 // readCriteria reads the list of criteria. One that is there twice must say the same
 // twice.
 func (r *answerReader) readCriteria() []Criterion {
 	v := r.member("criteria")
-	if v == nil {
+	if v.Kind() == 0 {
 		return nil
 	}
-	list, ok := v.([]any)
-	if !ok || len(list) > maxCriteria {
+	if v.Kind() != document.Array || v.Len() > maxCriteria {
 		r.refuse("\"criteria\" is no list of at most %d criteria", maxCriteria)
 		return nil
 	}
-	out := make([]Criterion, 0, len(list))
-	for _, item := range list {
-		o, ok := item.(object)
-		if !ok {
+	out := make([]Criterion, 0, v.Len())
+	for _, o := range v.Elements() {
+		if o.Kind() != document.Object {
 			r.refuse("\"criteria\" holds something that is no object")
 			return nil
 		}
@@ -191,32 +194,32 @@ func (r *answerReader) readCriteria() []Criterion {
 	return out
 }
 
-func (r *answerReader) readCriterion(o object) Criterion {
+func (r *answerReader) readCriterion(o document.JSON) Criterion {
 	in := answerReader{object: o}
 	c := Criterion{Status: StatusCannotAssess}
-	switch id := in.member("id").(type) {
-	case string:
-		c.ID = cleanText(id, maxID)
-	case json.Number:
-		c.ID, r.lenient = cleanText(id.String(), maxID), true
+	switch id := in.member("id"); id.Kind() {
+	case document.String:
+		c.ID = cleanText(id.Text(), maxID)
+	case document.Number:
+		c.ID, r.lenient = cleanText(string(id.Raw()), maxID), true
 	}
 	if c.ID == "" {
 		in.refuse("a criterion has no id")
 	}
-	switch evidence := in.member("evidence").(type) {
-	case string:
-		c.Evidence = truncateQuote(evidence, maxEvidence)
-	case nil:
+	switch evidence := in.member("evidence"); evidence.Kind() {
+	case document.String:
+		c.Evidence = truncateQuote(evidence.Text(), maxEvidence)
+	case 0:
 	default:
 		in.refuse("the evidence for %q is no text", c.ID)
 	}
-	switch status := in.member("status").(type) {
-	case string:
-		if status == StatusMet || status == StatusNotMet {
-			c.Status = status
+	switch status := in.member("status"); status.Kind() {
+	case document.String:
+		if status.Is(StatusMet) || status.Is(StatusNotMet) {
+			c.Status = status.Text()
 		}
-		r.lenient = r.lenient || status != c.Status
-	case nil:
+		r.lenient = r.lenient || !status.Is(c.Status)
+	case 0:
 		r.lenient = true
 	default:
 		in.refuse("the status of %q is no text", c.ID)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // choice is one of the answers in an envelope.
@@ -147,11 +149,11 @@ func (f *candidates) add(text, nonce string) {
 		text, f.lenient = inner, true
 	}
 	if v, err := parseJSON([]byte(text)); err == nil {
-		if list, ok := v.([]any); ok && len(list) == 1 {
-			v, f.lenient = list[0], true
+		if v.Kind() == document.Array && v.Len() == 1 {
+			v, f.lenient = v.At("0"), true
 		}
-		if o, ok := v.(object); ok {
-			if !f.addVerdict(o, nonce) && f.fault == nil {
+		if v.Kind() == document.Object {
+			if !f.addVerdict(v, nonce) && f.fault == nil {
 				f.fault = malformedError("the answer is JSON without a verdict")
 			}
 			return
@@ -171,7 +173,7 @@ func (f *candidates) add(text, nonce string) {
 			f.fault = malformedError("the answer holds something like JSON that cannot be read: " + cleanText(err.Error(), 80))
 			return
 		}
-		taken = f.addVerdict(v.(object), nonce) || taken //nolint:forcetypeassert // it begins with a brace
+		taken = f.addVerdict(v, nonce) || taken
 	}
 	if !taken && f.fault == nil {
 		f.fault = malformedError("the answer holds no verdict")
@@ -180,20 +182,18 @@ func (f *candidates) add(text, nonce string) {
 
 // addVerdict reads an object if it is a verdict; false when it is none. With a nonce,
 // only what repeats it is ours.
-func (f *candidates) addVerdict(o object, nonce string) bool {
+func (f *candidates) addVerdict(o document.JSON, nonce string) bool {
 	if !looksLikeVerdict(o) {
-		if len(o) != 1 {
-			return false
+		var in document.JSON
+		for _, in = range o.Members() {
 		}
-		in, ok := o[0].value.(object)
-		if !ok || !looksLikeVerdict(in) {
+		if o.Len() != 1 || !looksLikeVerdict(in) {
 			return false
 		}
 		o, f.lenient = in, true // wrapped once, often under the schema's name
 	}
 	if nonce != "" {
-		got, _, err := o.get("nonce")
-		if s, ok := got.(string); err != nil || !ok || s != nonce {
+		if got, err := getMember(o, "nonce"); err != nil || !got.Is(nonce) {
 			return false
 		}
 	}
@@ -209,7 +209,9 @@ func (f *candidates) addVerdict(o object, nonce string) bool {
 }
 
 // looksLikeVerdict: it has one of the two keys that decide.
-func looksLikeVerdict(o object) bool { return o.has("approved") || o.has("confidence") }
+func looksLikeVerdict(o document.JSON) bool {
+	return hasMember(o, "approved") || hasMember(o, "confidence")
+}
 
 // only returns the one verdict, if it is one.
 func (f *candidates) only() (Answer, manners, *Error) {

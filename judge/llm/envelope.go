@@ -2,11 +2,13 @@ package llm
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // envelope is a chat completion, as far as it matters.
@@ -27,65 +29,65 @@ func openEnvelope(status int, header http.Header, body []byte, now time.Time) (e
 	if err != nil {
 		return envelope{}, &Error{Class: ClassUpstream, Status: status, Message: notJSON(body), Advice: "check that LLM_BASE_URL leads to an OpenAI-compatible API"}
 	}
-	if list, ok := v.([]any); ok && len(list) > 0 {
-		v = list[0] // some put their errors into a list
+	o := v
+	if v.Kind() == document.Array && v.Len() > 0 {
+		o = v.At("0") // some put their errors into a list
 	}
-	o, ok := v.(object)
-	if !ok {
+	if o.Kind() != document.Object {
 		return envelope{}, &Error{Class: ClassUpstream, Status: status, Message: "the endpoint answered with JSON that is no completion"}
 	}
-	failure, there, err := o.get("error")
+	failure, err := getMember(o, "error")
 	switch {
 	case err != nil:
 		return envelope{}, malformedError("the endpoint's answer contradicts itself: " + err.Error())
-	case there && failure != nil:
+	case isSet(failure):
 		return envelope{}, classifyResponse(status, header, body, now)
 	}
-	env := envelope{model: cleanText(o.text("model"), 120), fingerprint: cleanText(o.text("system_fingerprint"), 120), usage: usageOf(o.inner("usage"))}
-	choices, there, err := o.get("choices")
+	env := envelope{model: cleanText(o.Get("model").Text(), 120), fingerprint: cleanText(o.Get("system_fingerprint").Text(), 120), usage: usageOf(o.Get("usage"))}
+	choices, err := getMember(o, "choices")
 	if err != nil {
 		return envelope{}, malformedError("the endpoint's answer contradicts itself: " + err.Error())
 	}
-	list, _ := choices.([]any)
-	switch {
-	case !there && o.text("object") == "error", !there && o.has("message"), !there && o.has("detail"):
+	many := 0
+	if choices.Kind() == document.Array {
+		many = choices.Len()
+	}
+	switch there := choices.Kind() != 0; {
+	case !there && o.Get("object").Is("error"), !there && hasMember(o, "message"), !there && hasMember(o, "detail"):
 		return envelope{}, classifyResponse(status, header, body, now)
-	case len(list) == 0:
+	case many == 0:
 		return envelope{}, &Error{Class: ClassNoChoices, Status: status, Message: "the endpoint answered without a choice", Usage: env.usage}
-	case len(list) > maxChoices:
+	case many > maxChoices:
 		return envelope{}, &Error{Class: ClassAmbiguous, Status: status, Message: "the endpoint gave many answers to one question", Usage: env.usage}
 	}
-	for _, item := range list {
+	for _, item := range choices.Elements() {
 		env.choices = append(env.choices, readChoice(item, status, header, now))
 	}
 	return env, nil
 }
 
 // readChoice takes one choice apart.
-func readChoice(item any, status int, header http.Header, now time.Time) choice {
-	o, _ := item.(object)
-	if failure, there, _ := o.get("error"); there && failure != nil {
+func readChoice(o document.JSON, status int, header http.Header, now time.Time) choice {
+	if failure, _ := getMember(o, "error"); isSet(failure) {
 		return choice{fail: classifyObject(status, header, o, now)}
 	}
-	finish, _, err := o.get("finish_reason")
+	finish, err := getMember(o, "finish_reason")
 	if err != nil {
 		return choice{fail: malformedError("the endpoint's answer contradicts itself: " + err.Error())}
 	}
-	var c choice
-	c.finish, _ = finish.(string)
-	message, there, err := o.get("message")
+	c := choice{finish: finish.Text()}
+	m, err := getMember(o, "message")
 	if err != nil {
 		return choice{fail: malformedError("the endpoint's answer contradicts itself: " + err.Error())}
 	}
-	m, ok := message.(object)
-	if !there || !ok {
+	if m.Kind() != document.Object {
 		if c.finish == "content_filter" {
 			return c
 		}
 		return choice{fail: &Error{Class: ClassNoChoices, Status: status, Message: "the endpoint answered with a choice without a message"}}
 	}
 	for _, key := range []string{"content", "tool_calls", "function_call", "refusal"} {
-		v, _, err := m.get(key)
+		v, err := getMember(m, key)
 		if err != nil {
 			return choice{fail: malformedError("the endpoint's answer contradicts itself: " + err.Error())}
 		}
@@ -93,16 +95,13 @@ func readChoice(item any, status int, header http.Header, now time.Time) choice 
 		case "content":
 			c.content = contentText(v, &c.refusal)
 		case "refusal":
-			if s, ok := v.(string); ok {
-				c.refusal += s
-			}
+			c.refusal += v.Text()
 		case "tool_calls":
-			list, _ := v.([]any)
-			for _, call := range list {
+			for _, call := range v.Elements() {
 				c.readToolCall(call)
 			}
 		case "function_call":
-			if v != nil && len(c.calls) == 0 {
+			if isSet(v) && len(c.calls) == 0 {
 				c.readFunction(v)
 			}
 		}
@@ -112,110 +111,60 @@ func readChoice(item any, status int, header http.Header, now time.Time) choice 
 
 // contentText is the text of a message: a string, or the text parts of a list.
 // Parts in which a model thinks are none.
-func contentText(v any, refusal *string) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case []any:
-		var b strings.Builder
-		for _, part := range v {
-			o, _ := part.(object)
-			switch o.text("type") {
-			case "text", "output_text":
-				b.WriteString(o.text("text"))
-			case "refusal":
-				*refusal += o.text("refusal")
-			}
+func contentText(v document.JSON, refusal *string) string {
+	var b strings.Builder
+	b.WriteString(v.Text())
+	for _, part := range v.Elements() {
+		switch part.Get("type").Text() {
+		case "text", "output_text":
+			b.WriteString(part.Get("text").Text())
+		case "refusal":
+			*refusal += part.Get("refusal").Text()
 		}
-		return b.String()
 	}
-	return ""
+	return b.String()
 }
 
 // readToolCall reads one tool call; function reads the part that names the function.
-func (c *choice) readToolCall(v any) {
-	o, _ := v.(object)
-	if in, there, err := o.get("function"); there && err == nil {
-		c.readFunction(in)
-		return
+func (c *choice) readToolCall(v document.JSON) {
+	if in, err := getMember(v, "function"); in.Kind() != 0 && err == nil {
+		v = in
 	}
 	c.readFunction(v)
 }
 
-func (c *choice) readFunction(v any) {
-	o, _ := v.(object)
-	arguments, there, err := o.get("arguments")
-	if o.text("name") != ToolName || !there || err != nil {
+func (c *choice) readFunction(v document.JSON) {
+	arguments, err := getMember(v, "arguments")
+	switch {
+	case !v.Get("name").Is(ToolName) || arguments.Kind() == 0 || err != nil:
 		c.other++
-		return
-	}
-	switch arguments := arguments.(type) {
-	case string:
-		c.calls = append(c.calls, arguments)
+	case arguments.Kind() == document.String:
+		c.calls = append(c.calls, arguments.Text())
 	default:
-		c.calls = append(c.calls, encodeValue(arguments))
-	}
-}
-
-// encodeValue writes a parsed value back, duplicate keys and all.
-func encodeValue(v any) string {
-	var b strings.Builder
-	writeValue(&b, v)
-	return b.String()
-}
-
-func writeValue(b *strings.Builder, v any) {
-	switch v := v.(type) {
-	case object:
-		b.WriteByte('{')
-		for i, m := range v {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			writeValue(b, m.key)
-			b.WriteByte(':')
-			writeValue(b, m.value)
-		}
-		b.WriteByte('}')
-	case []any:
-		b.WriteByte('[')
-		for i, item := range v {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			writeValue(b, item)
-		}
-		b.WriteByte(']')
-	default:
-		raw, err := json.Marshal(v)
-		if err != nil {
-			raw = []byte("null") // strings, numbers and booleans always can be written
-		}
-		b.Write(raw)
+		c.calls = append(c.calls, string(arguments.Raw()))
 	}
 }
 
 // usageOf reads token counts, also from servers that write them as floats. nil
 // when the endpoint did not say.
-func usageOf(o object) *Usage {
+func usageOf(o document.JSON) *Usage {
 	prompt, ok1 := readCount(o, "prompt_tokens")
 	completion, ok2 := readCount(o, "completion_tokens")
 	if !ok1 && !ok2 {
 		return nil
 	}
 	u := &Usage{Prompt: prompt, Completion: completion}
-	u.Cached, _ = readCount(o.inner("prompt_tokens_details"), "cached_tokens")
-	u.Reasoning, _ = readCount(o.inner("completion_tokens_details"), "reasoning_tokens")
+	u.Cached, _ = readCount(o.Get("prompt_tokens_details"), "cached_tokens")
+	u.Reasoning, _ = readCount(o.Get("completion_tokens_details"), "reasoning_tokens")
 	return u
 }
 
-func readCount(o object, key string) (int, bool) {
-	v, _, err := o.get(key)
-	n, ok := v.(json.Number)
-	if err != nil || !ok {
+func readCount(o document.JSON, key string) (int, bool) {
+	v, err := getMember(o, key)
+	if err != nil || v.Kind() != document.Number {
 		return 0, false
 	}
-	f, err := n.Float64()
+	f, err := strconv.ParseFloat(string(v.Raw()), 64)
 	if err != nil || !(f >= 0 && f < 1e9) {
 		return 0, false
 	}
