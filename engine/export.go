@@ -9,6 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ExportRequest selects what is exported; zero fields select all.
@@ -346,7 +347,7 @@ func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 	if err := x.about(fields, ev); err != nil {
 		return err
 	}
-	doc, err := workflow.Canonical(object(fields))
+	doc, err := document.Canonical(object(fields))
 	if err != nil {
 		return internal("write a line", err)
 	}
@@ -413,7 +414,7 @@ func (x *exporting) floor(cut record.Truncation) error {
 	if err != nil {
 		return internal("write a line", err)
 	}
-	doc, err := workflow.Canonical(object(map[string]json.RawMessage{
+	doc, err := document.Canonical(object(map[string]json.RawMessage{
 		"timestamp": timeText(x.inst.UpdatedAt), "action": quoted("truncated"),
 		"to": quoted(x.inst.State), "data": masked, "gavel": about,
 	}))
@@ -447,7 +448,7 @@ func (x *exporting) checkpoint(ev record.Event) error {
 	if err := x.about(fields, ev); err != nil {
 		return err
 	}
-	doc, err := workflow.Canonical(object(fields))
+	doc, err := document.Canonical(object(fields))
 	if err != nil {
 		return internal("write a checkpoint", err)
 	}
@@ -477,7 +478,7 @@ func (x *exporting) state() error {
 	if !x.asBrought { // the file's own time is of what it was then
 		fields["updatedAt"] = updated
 	}
-	if x.out.State, err = workflow.Canonical(object(fields)); err != nil {
+	if x.out.State, err = document.Canonical(object(fields)); err != nil {
 		return internal("write an instance", err)
 	}
 	return nil

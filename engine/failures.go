@@ -166,7 +166,7 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 		return out
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !p.deals(n) })
-	if near := workflow.Suggest(name, names); near != "" {
+	if near := document.Suggest(name, names); near != "" {
 		if d, err := e.rules.definition(ctx, near, 0); err == nil && owns(p, d) {
 			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ConfigureJudge appends a judge-config revision beside a definition, in force
@@ -173,7 +174,7 @@ func unknownModel(name string, models []string) *Error {
 	if len(models) > 0 {
 		out.Hint = fmt.Sprintf("Configured models: %s.", strings.Join(models, ", "))
 	}
-	if near := workflow.Suggest(name, models); near != "" {
+	if near := document.Suggest(name, models); near != "" {
 		out.Message = fmt.Sprintf("No model %.80q is configured; did you mean %q?", name, near)
 	}
 	return out

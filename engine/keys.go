@@ -12,7 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // newKey scopes an idempotency key to principal, operation and instance, and
@@ -102,7 +102,7 @@ func (e *Engine) answered(ctx context.Context, key *record.Key) (record.Event, b
 // canonical is a document's canonical text: the same request has the same digest
 // in whatever order its keys were sent.
 func canonical(doc json.RawMessage) string {
-	c, err := workflow.Canonical(doc)
+	c, err := document.Canonical(doc)
 	if err != nil {
 		return string(doc)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -279,7 +278,7 @@ func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (recor
 		Code: CodeUnknownCheckpoint, Path: "/checkpointId", Err: store.ErrNotFound,
 		Message: fmt.Sprintf("The instance has no checkpoint %q.", id), Hint: "listCheckpoints returns the ids of this instance.",
 	}
-	if near := workflow.Suggest(id, ids); near != "" {
+	if near := document.Suggest(id, ids); near != "" {
 		out.Message = fmt.Sprintf("The instance has no checkpoint %q; did you mean %q?", id, near)
 	}
 	return record.Checkpoint{}, out

@@ -310,7 +310,7 @@ func (m *migration) examine(ctx context.Context, inst record.Instance) (Instance
 func (e *Engine) unfit(ctx context.Context, p Principal, l loaded, state string, facts workflow.Facts, inst record.Instance) (string, error) {
 	if l.def.States[state] == nil {
 		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)
-		if near := workflow.Suggest(state, l.def.StateNames); near != "" {
+		if near := document.Suggest(state, l.def.StateNames); near != "" {
 			why = fmt.Sprintf("Version %d has no state %q; did it become %q?", l.stored.Version, state, near)
 		}
 		return why, nil

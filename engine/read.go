@@ -10,6 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Status returns where an instance stands and its context.
@@ -92,7 +93,7 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states 
 
 func unknownState(path, name string, d *workflow.Definition) error {
 	msg := fmt.Sprintf("The workflow %q has no state %q.", d.Name, name)
-	if near := workflow.Suggest(name, d.StateNames); near != "" {
+	if near := document.Suggest(name, d.StateNames); near != "" {
 		msg = fmt.Sprintf("The workflow %q has no state %q; did you mean %q?", d.Name, name, near)
 	}
 	return &Error{Code: CodeInvalidArgument, Path: path, Message: msg, Hint: "Its states: " + strings.Join(d.StateNames, ", ") + "."}

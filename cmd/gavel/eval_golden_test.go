@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 var (
@@ -75,7 +75,7 @@ func documentKey(t *testing.T, doc json.RawMessage) string {
 	if len(doc) == 0 {
 		return "{}"
 	}
-	key, err := workflow.Canonical(doc)
+	key, err := document.Canonical(doc)
 	if err != nil {
 		return ""
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // printHelp is kong's printer; the overview lists commands and not their
@@ -81,7 +81,7 @@ func aboutFlag(node *kong.Node, flag string) string {
 		}
 	}
 	message := fmt.Sprintf("%q has no flag %s", node.FullPath(), flag)
-	if near := workflow.Suggest(flag, known); near != "" {
+	if near := document.Suggest(flag, known); near != "" {
 		return message + "; did you mean " + near + "?"
 	}
 	if owner := commandWithFlag(node, flag); owner != "" {
@@ -116,7 +116,7 @@ func aboutWord(node *kong.Node, word string) string {
 		}
 	}
 	message := fmt.Sprintf("%q has no command %q", node.FullPath(), word)
-	if near := workflow.Suggest(word, known); near != "" {
+	if near := document.Suggest(word, known); near != "" {
 		return message + "; did you mean " + near + "?"
 	}
 	return message + "; it has " + strings.Join(known, ", ")

@@ -9,8 +9,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Reasons why a decision was not judged again, beside the engine.Missing ones.
@@ -141,8 +141,8 @@ func orPlain(r judge.EvidenceRequest) json.RawMessage {
 }
 
 func sameJSON(a, b json.RawMessage) bool {
-	x, errX := workflow.Canonical(a)
-	y, errY := workflow.Canonical(b)
+	x, errX := document.Canonical(a)
+	y, errY := document.Canonical(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // stage is the world in which a step is taken: the evidence and the model that the
@@ -67,8 +67,8 @@ func (m scripted) Weigh(_ context.Context, _ judge.Case) (judge.Opinion, error) 
 }
 
 func equalJSON(a, b json.RawMessage) bool {
-	x, errX := workflow.Canonical(a)
-	y, errY := workflow.Canonical(b)
+	x, errX := document.Canonical(a)
+	y, errY := document.Canonical(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 

@@ -25,16 +25,3 @@ func CheckDocument(doc json.RawMessage) (json.RawMessage, error) {
 	v, err := ReadDocument(doc)
 	return v.Raw(), err
 }
-
-// Canonical is a JSON document in the canonical form of RFC 8785: two documents
-// have the same one exactly when they mean the same. The error says what a
-// strict reader refuses in it.
-func Canonical(doc json.RawMessage) (json.RawMessage, error) {
-	return document.Canonical(doc)
-}
-
-// Suggest returns the one of known that was probably meant by word, "" when none
-// is near.
-func Suggest(word string, known []string) string {
-	return document.Suggest(word, known)
-}
