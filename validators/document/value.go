@@ -124,13 +124,6 @@ func (v JSON) MarshalJSON() ([]byte, error) {
 	return v.Raw(), nil
 }
 
-// UnmarshalJSON reads a value that was checked before.
-func (v *JSON) UnmarshalJSON(raw []byte) error {
-	got, err := ReadJSON(slices.Clone(raw), Limits{Bytes: len(raw) + 1, Depth: maxKnownDepth, Lax: true})
-	*v = got
-	return err
-}
-
 // Bytes is the decoded text of a string; it may be part of the document. nil for any
 // other value.
 func (v JSON) Bytes() []byte {
