@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
@@ -49,7 +49,7 @@ func TestAnchorsCoverWhatHasAnOldPosition(t *testing.T) {
 	if r := l.verify(t, l.path); !r.Clean() || r.Unanchored != 0 || r.Anchors != 3 {
 		t.Errorf("after: %+v", r)
 	}
-	if r := l.verifyWith(t, l.path, engine.VerifyRequest{Instance: l.ids[1], Keys: []*record.Verifier{l.key.Verifier()}}); !r.Clean() || r.Unanchored != 0 {
+	if r := l.verifyWith(t, l.path, audit.VerifyRequest{Instance: l.ids[1], Keys: []*record.Verifier{l.key.Verifier()}}); !r.Clean() || r.Unanchored != 0 {
 		t.Errorf("one: %+v", r)
 	}
 }

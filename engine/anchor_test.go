@@ -13,20 +13,21 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-func anchorBench(t testing.TB, db store.Store, key store.Signer) *bench {
+func anchorBench(t testing.TB, db store.Store, key audit.Signer) *bench {
 	t.Helper()
-	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors = key })
+	b := newBenchOn(t, db).signedBy(key)
 	b.define(operator, ledgerWorkflow)
 	return b
 }
 
-func (b *bench) anchor() engine.AnchorResult {
+func (b *bench) anchor() audit.AnchorResult {
 	b.t.Helper()
 	a, err := b.Anchor(b.t.Context(), operator)
 	if err != nil {
@@ -92,7 +93,7 @@ func TestAnchorNeedsAKeyAndAnOperator(t *testing.T) {
 		if _, err := b.Anchor(t.Context(), p); engine.CodeOf(err) != engine.CodeForbidden {
 			t.Errorf("%s anchors: %v", p.Role, err)
 		}
-		_, err := b.Verify(t.Context(), p, engine.VerifyRequest{})
+		_, err := b.Verify(t.Context(), p, audit.VerifyRequest{})
 		if allowed := p.Role == engine.RoleAuditor; allowed != (err == nil) {
 			t.Errorf("%s verifies: %v", p.Role, err)
 		}
@@ -101,11 +102,6 @@ func TestAnchorNeedsAKeyAndAnOperator(t *testing.T) {
 		if engine.CodeOf(err) != engine.CodeForbidden {
 			t.Errorf("an agent lists anchors: %v", err)
 		}
-	}
-	// A store that cannot keep anchors says so.
-	bare := newBenchWith(t, struct{ store.Store }{memstore.New()}, nil, func(c *engine.Config) { c.Anchors = newSigner(t) })
-	if _, err := bare.Anchor(t.Context(), operator); engine.CodeOf(err) != engine.CodeUnavailable {
-		t.Errorf("another store: %v", err)
 	}
 }
 
@@ -134,7 +130,7 @@ func TestAnchorsOfSeveralProcesses(t *testing.T) {
 	}
 	wg.Wait()
 	a.anchor()
-	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
 	if err != nil || !r.Clean() || r.Instances != 20 || r.Unanchored != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -157,7 +153,7 @@ func (s *overtakenAnchors) AddAnchor(ctx context.Context, a store.Anchor) error 
 func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
 	db, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
 	b := anchorBench(t, db, key)
-	other := newBenchWith(t, db.Store, nil, func(c *engine.Config) { c.Anchors = key })
+	other := newBenchOn(t, db.Store).signedBy(key)
 	b.start(agent, "ledger", `{}`)
 	db.first = func() {
 		other.anchor()
@@ -166,7 +162,7 @@ func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
 	if a := b.anchor(); !a.Written || a.Number != 2 || a.Instances != 1 {
 		t.Errorf("%+v", a)
 	}
-	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
 	if err != nil || !r.Clean() || r.Anchors != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -207,12 +203,12 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 		if err := db.AddAnchor(t.Context(), store.Anchor{Number: 2, At: one.At, Note: note, Heads: record.EncodeHeads(tree, nil)}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+		r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
 		if err != nil || r.Clean() != (name == "nothing") {
 			t.Errorf("%s: %+v, %v", name, r.Problems, err)
 		}
 		for _, p := range r.Problems {
-			if p.Kind != engine.BreakAnchor || p.Anchor != 2 {
+			if p.Kind != audit.BreakAnchor || p.Anchor != 2 {
 				t.Errorf("%s: %+v", name, p)
 			}
 		}
@@ -242,35 +238,35 @@ func TestVerifyWithoutKeysAndOfOneInstance(t *testing.T) {
 	b.anchor()
 	b.advance(agent, id, "go", `{"why":"x"}`)
 	var told int64
-	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Jobs: 3, Progress: func(instances, _ int64) { told = instances }})
+	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Jobs: 3, Progress: func(instances, _ int64) { told = instances }})
 	if err != nil || !r.Clean() || r.Signed || r.Instances != 2 || r.Events != 3 || r.Anchors != 1 || r.Unanchored != 1 || r.AnchoredAt == nil {
 		t.Errorf("without keys: %+v, %v", r, err)
 	}
 	if told == 0 {
 		t.Error("no progress was told")
 	}
-	r, err = b.Verify(t.Context(), auditor, engine.VerifyRequest{Instance: id, Keys: []*record.Verifier{key.Verifier()}})
+	r, err = b.Verify(t.Context(), auditor, audit.VerifyRequest{Instance: id, Keys: []*record.Verifier{key.Verifier()}})
 	if err != nil || !r.Clean() || !r.Signed || r.Instances != 1 || r.Events != 2 {
 		t.Errorf("one instance: %+v, %v", r, err)
 	}
-	if _, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Instance: "wf-none"}); engine.CodeOf(err) != engine.CodeUnknownInstance {
+	if _, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Instance: "wf-none"}); engine.CodeOf(err) != engine.CodeUnknownInstance {
 		t.Errorf("none: %v", err)
 	}
-	r, err = b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{newSigner(t).Verifier()}})
-	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != engine.BreakAnchor || r.Problems[0].Anchor != 1 {
+	r, err = b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{newSigner(t).Verifier()}})
+	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != audit.BreakAnchor || r.Problems[0].Anchor != 1 {
 		t.Errorf("with another key: %+v, %v", r, err)
 	}
-	r, err = b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{newSigner(t).Verifier(), key.Verifier()}})
+	r, err = b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{newSigner(t).Verifier(), key.Verifier()}})
 	if err != nil || !r.Clean() {
 		t.Errorf("with an old key and a new one: %+v, %v", r, err)
 	}
-	r, err = b.Verify(t.Context(), auditor, engine.VerifyRequest{Published: []string{"nonsense"}})
-	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != engine.BreakAnchor {
+	r, err = b.Verify(t.Context(), auditor, audit.VerifyRequest{Published: []string{"nonsense"}})
+	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != audit.BreakAnchor {
 		t.Errorf("a published note that is none: %+v, %v", r, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.Verify(ctx, auditor, engine.VerifyRequest{}); engine.CodeOf(err) != engine.CodeCancelled {
+	if _, err := b.Verify(ctx, auditor, audit.VerifyRequest{}); engine.CodeOf(err) != engine.CodeCancelled {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -310,7 +306,7 @@ func TestVerifyUnderWrites(t *testing.T) {
 		}
 	}()
 	for range 15 {
-		r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+		r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
 		if err != nil || !r.Clean() {
 			t.Errorf("%+v, %v", r.Problems, err)
 			break
@@ -359,7 +355,7 @@ func writeAndVerify(t *testing.T, rt *rapid.T, db store.Store, key *record.Signe
 	for _, id := range w.ids {
 		events += w.left(id)
 	}
-	var req engine.VerifyRequest
+	var req audit.VerifyRequest
 	if len(published) > 0 {
 		req.Published, req.Keys = published, []*record.Verifier{key.Verifier()}
 	}
@@ -442,11 +438,7 @@ func (w *writer) shorten() {
 		w.rt.Skip("a checkpoint would take the place of what the rest begins with")
 	}
 	sealed, next := shortened(w.t, w.bench, inst, int64(upTo), w.key)
-	cutter, ok := w.store.(store.Truncator)
-	if !ok {
-		w.rt.Skip("this store removes nothing")
-	}
-	if err := cutter.Truncate(ctx, store.Commit{Expect: inst.Seq, Events: sealed, Next: next}, int64(upTo), w.at(inst.ID, int64(upTo))); err != nil {
+	if err := w.store.Truncate(ctx, store.Commit{Expect: inst.Seq, Events: sealed, Next: next}, int64(upTo), w.at(inst.ID, int64(upTo))); err != nil {
 		w.rt.Fatal(err)
 	}
 }
@@ -470,9 +462,9 @@ func TestVerifyWithAKeyAndNoAnchor(t *testing.T) {
 	b := anchorBench(t, memstore.New(), key)
 	b.define(operator, simple)
 	b.start(agent, "simple", `{}`)
-	req := engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}}
+	req := audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}}
 	r, err := b.Verify(t.Context(), auditor, req)
-	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != engine.BreakAnchor || r.Signed {
+	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != audit.BreakAnchor || r.Signed {
 		t.Errorf("%+v, %v", r, err)
 	}
 	b.anchor()
@@ -487,8 +479,8 @@ func TestVerifyAgainstNothingPublished(t *testing.T) {
 	b := anchorBench(t, memstore.New(), newSigner(t))
 	b.start(agent, "ledger", `{}`)
 	b.anchor()
-	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Published: []string{}})
-	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != engine.BreakAnchor || r.Published != 0 {
+	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Published: []string{}})
+	if err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != audit.BreakAnchor || r.Published != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

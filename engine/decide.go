@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -195,11 +194,7 @@ func (e *Engine) teach(ctx context.Context, l *store.Lesson) error {
 	if l == nil {
 		return nil
 	}
-	db, ok := e.cfg.Store.(store.Teacher)
-	if !ok {
-		return storeError("count the refusal", errors.ErrUnsupported)
-	}
-	if err := db.Learn(ctx, *l); err != nil {
+	if err := e.cfg.Store.Learn(ctx, *l); err != nil {
 		return storeError("count the refusal", err)
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -124,8 +123,6 @@ type Config struct {
 	// ShowUnsealed is for engines that only show what a store holds: definitions and judge
 	// configurations are taken as they are, whatever their seals. Nothing may be decided then.
 	ShowUnsealed bool
-	// Anchors signs anchors; nil when nobody anchors here.
-	Anchors store.Signer
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
 	// NewID returns the unique part of ids, a UUIDv7 when nil.
@@ -197,7 +194,6 @@ type Engine struct {
 	eventCounts *eventCounts
 	reads       *fairshare.Queue // of bulk reads, by caller
 	feed        *Feed
-	anchored    atomic.Pointer[anchorMark] // nil until something was anchored
 }
 
 // New returns an Engine, or an error that names every missing part.

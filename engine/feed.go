@@ -29,7 +29,7 @@ const (
 // concurrent use.
 type Feed struct {
 	e     *Engine
-	store store.Tailer
+	store store.Store
 
 	following following
 	reading   sync.Mutex // held while the store is read
@@ -89,8 +89,7 @@ type FeedPage struct {
 func (e *Engine) Feed() *Feed { return e.feed }
 
 func newFeed(e *Engine) *Feed {
-	db, _ := e.cfg.Store.(store.Tailer)
-	return &Feed{e: e, store: db, following: newFollowing()}
+	return &Feed{e: e, store: e.cfg.Store, following: newFollowing()}
 }
 
 // readNew takes in what was committed since the last call, by this process or another one,
@@ -106,9 +105,6 @@ func (f *Feed) readNew(ctx context.Context) (int64, error) {
 }
 
 func (f *Feed) read(ctx context.Context) (int64, error) {
-	if f.store == nil {
-		return 0, noTail()
-	}
 	last, err := f.store.LastPosition(ctx)
 	if err != nil {
 		return 0, storeError("find the last event", err)

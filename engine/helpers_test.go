@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -57,6 +58,7 @@ var pool = sync.OnceValue(func() *script.Pool {
 // bench is an engine with its store, and a clock that only the test moves.
 type bench struct {
 	*engine.Engine
+	*audit.Auditor
 	t     testing.TB
 	store store.Store
 	judge *gate
@@ -122,11 +124,22 @@ func newBenchWith(t testing.TB, db store.Store, fetcher judge.Fetcher, configure
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.signedBy(nil)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Errorf("close the store: %v", err)
 		}
 	})
+	return b
+}
+
+// signedBy makes the bench's auditor sign with a key, or with none.
+func (b *bench) signedBy(key audit.Signer) *bench {
+	b.t.Helper()
+	var err error
+	if b.Auditor, err = audit.New(audit.Config{Engine: b.Engine, Store: b.store, Signer: key}); err != nil {
+		b.t.Fatal(err)
+	}
 	return b
 }
 

@@ -89,7 +89,7 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []store.JudgeCo
 		return store.JudgeConfig{}, err
 	}
 	var err error
-	if c.Hash, err = hashJudgeConfig(c); err != nil {
+	if c.Hash, err = HashJudgeConfig(c); err != nil {
 		return store.JudgeConfig{}, internal("encode the judge configuration", err)
 	}
 	return c, nil
@@ -137,8 +137,8 @@ func mayConfigureAgain(p Principal, revisions []store.JudgeConfig) error {
 	}
 }
 
-// hashJudgeConfig computes what Hash has to be.
-func hashJudgeConfig(c store.JudgeConfig) (string, error) {
+// HashJudgeConfig computes what Hash has to be.
+func HashJudgeConfig(c store.JudgeConfig) (string, error) {
 	body, err := json.Marshal(c.Settings)
 	if err != nil {
 		return "", err
@@ -223,12 +223,12 @@ func (e *Engine) overlays(ctx context.Context, s store.Definition, owner string)
 	if len(revisions) == 0 {
 		return nil, "", nil
 	}
-	return inForce(s, owner, revisions), configsHash(owner, revisions), nil
+	return inForce(s, owner, revisions), HashJudgeConfigs(owner, revisions), nil
 }
 
-// configsHash names the judge-config revisions that bind an owner's instances; "" when
+// HashJudgeConfigs names the judge-config revisions that bind an owner's instances; "" when
 // there are none at all.
-func configsHash(owner string, revisions []store.JudgeConfig) string {
+func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 	if len(revisions) == 0 {
 		return ""
 	}

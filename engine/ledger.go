@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -278,8 +277,7 @@ func (p startPlace) settle(stored bool) {
 // them back with the next count.
 func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) {
 	most := e.ledger.quotas.Load().Running
-	db, ok := e.cfg.Store.(store.Counter)
-	if most == 0 || p.Role == RoleOperator || !ok {
+	if most == 0 || p.Role == RoleOperator {
 		return startPlace{}, nil
 	}
 	l := e.ledger
@@ -298,7 +296,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 	if recent {
 		return startPlace{}, tooManyRunning(most)
 	}
-	n, err := db.Running(ctx, p.ID, most)
+	n, err := e.cfg.Store.Running(ctx, p.ID, most)
 	if err != nil {
 		return startPlace{}, storeError("count the instances", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -140,7 +141,7 @@ func TestRetentionBesideReaders(t *testing.T) {
 		b.moved(agent, id, "go", `{}`, "c")
 		b.pass(31 * day)
 		db.once = func() {
-			if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
+			if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 1 {
 				t.Errorf("the other run removed %+v", r)
 			}
 		}
@@ -149,7 +150,7 @@ func TestRetentionBesideReaders(t *testing.T) {
 	t.Run("retain", func(t *testing.T) {
 		t.Parallel()
 		b, _ := setUp(t)
-		if r := b.retain(engine.RetainRequest{}); len(r.Broken) != 0 || r.Kept[engine.KeptMoved] != 1 {
+		if r := b.retain(audit.RetainRequest{}); len(r.Broken) != 0 || r.Kept[audit.KeptMoved] != 1 {
 			t.Errorf("got %+v", r)
 		}
 	})

@@ -299,7 +299,7 @@ func (a *asker) overlays(s store.Definition, owner, hash string) ([]workflow.Ove
 		a.configs[s.Name] = revisions
 	}
 	for n := len(revisions); n > 0; n-- {
-		if configsHash(owner, revisions[:n]) == hash {
+		if HashJudgeConfigs(owner, revisions[:n]) == hash {
 			return inForce(s, owner, revisions[:n]), true, nil
 		}
 	}

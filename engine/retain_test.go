@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -33,7 +34,7 @@ func (b *bench) pass(d time.Duration) {
 	b.now = b.now.Add(d)
 }
 
-func (b *bench) retain(req engine.RetainRequest) engine.RetainResult {
+func (b *bench) retain(req audit.RetainRequest) audit.RetainResult {
 	b.t.Helper()
 	r, err := b.Retain(b.t.Context(), operator, req)
 	if err != nil {
@@ -123,13 +124,13 @@ func TestRetainRemovesWhatTheDefinitionLetsGo(t *testing.T) {
 			b.pass(11 * day)
 
 			for _, dry := range []bool{true, false} {
-				r := b.retain(engine.RetainRequest{DryRun: dry})
+				r := b.retain(audit.RetainRequest{DryRun: dry})
 				got := map[string]string{}
 				for _, h := range r.Histories {
 					got[h.ID] = fmt.Sprintf("%d up to %d, %d left %s", h.Events, h.UpTo, h.Left, h.Pinned)
 				}
 				want := map[string]string{ended: "3 up to 3, 1 left ", cancelled: "2 up to 2, 1 left ", pinned: "3 up to 3, 3 left checkpoint"}
-				if !reflect.DeepEqual(got, want) || r.Ended != 4 || r.Events != 8 || r.DryRun != dry || !reflect.DeepEqual(r.Kept, map[string]int{engine.KeptNotDue: 1}) {
+				if !reflect.DeepEqual(got, want) || r.Ended != 4 || r.Events != 8 || r.DryRun != dry || !reflect.DeepEqual(r.Kept, map[string]int{audit.KeptNotDue: 1}) {
 					t.Fatalf("dry run %v: got %+v, want %v", dry, r, want)
 				}
 				if n := len(b.events(ended)); dry && n != 4 {
@@ -154,7 +155,7 @@ func TestRetainRemovesWhatTheDefinitionLetsGo(t *testing.T) {
 			if h, err := b.History(t.Context(), agent, engine.HistoryRequest{ID: ended}); err != nil || len(h.Decisions) != 1 || h.Decisions[0].To != "c" {
 				t.Errorf("history: %+v, %v", h, err)
 			}
-			if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 0 || r.Kept[engine.KeptDone] != 2 || r.Kept[engine.KeptCheckpoint] != 1 {
+			if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 0 || r.Kept[audit.KeptDone] != 2 || r.Kept[audit.KeptCheckpoint] != 1 {
 				t.Errorf("the second time: %+v", r)
 			}
 		})
@@ -164,16 +165,16 @@ func TestRetainRemovesWhatTheDefinitionLetsGo(t *testing.T) {
 func TestRetainIsTheOperators(t *testing.T) {
 	b := newBench(t)
 	for _, p := range []engine.Principal{agent, reviewer, auditor, {}} {
-		_, err := b.Retain(t.Context(), p, engine.RetainRequest{})
+		_, err := b.Retain(t.Context(), p, audit.RetainRequest{})
 		wantCode(t, err, engine.CodeForbidden)
 	}
 	_, err := b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(fading)})
 	if e := wantCode(t, err, engine.CodeInvalidDefinition); e.Issues[0].Rule != "retention-not-operator" {
 		t.Errorf("issues: %v", e.Issues)
 	}
-	_, err = b.Retain(t.Context(), operator, engine.RetainRequest{Workflow: "fadin"})
+	_, err = b.Retain(t.Context(), operator, audit.RetainRequest{Workflow: "fadin"})
 	wantCode(t, err, engine.CodeUnknownWorkflow)
-	_, err = b.Retain(t.Context(), operator, engine.RetainRequest{Limit: -1})
+	_, err = b.Retain(t.Context(), operator, audit.RetainRequest{Limit: -1})
 	wantCode(t, err, engine.CodeInvalidArgument)
 }
 
@@ -187,7 +188,7 @@ func TestRetainStopsAtItsLimit(t *testing.T) {
 	}
 	b.pass(31 * day)
 	for i, more := range []bool{true, false} {
-		if r := b.retain(engine.RetainRequest{Limit: 2, Workflow: "fading"}); r.More != more || len(r.Histories) != 2-i {
+		if r := b.retain(audit.RetainRequest{Limit: 2, Workflow: "fading"}); r.More != more || len(r.Histories) != 2-i {
 			t.Errorf("run %d: %+v", i+1, r)
 		}
 	}
@@ -207,7 +208,7 @@ func TestRetainLeavesLiveKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.pass(6 * day)
-	b.retain(engine.RetainRequest{})
+	b.retain(audit.RetainRequest{})
 	replayed, err := b.Advance(t.Context(), agent, again)
 	if err != nil || !replayed.Replayed || replayed.Decision.ID != first.Decision.ID {
 		t.Errorf("the replay: %+v, %v", replayed, err)
@@ -229,8 +230,8 @@ func TestRetainLeavesWhatIsYoung(t *testing.T) {
 	b.moved(agent, id, "go", `{}`, "b")
 	b.moved(agent, id, "go", `{}`, "c")
 	b.pass(31 * day)
-	r := b.retain(engine.RetainRequest{})
-	if len(r.Histories) != 1 || r.Histories[0].UpTo != 1 || r.Histories[0].Pinned != engine.KeptYoung {
+	r := b.retain(audit.RetainRequest{})
+	if len(r.Histories) != 1 || r.Histories[0].UpTo != 1 || r.Histories[0].Pinned != audit.KeptYoung {
 		t.Errorf("got %+v", r)
 	}
 	if replayed, err := b.Advance(t.Context(), agent, again); err != nil || !replayed.Replayed {
@@ -258,11 +259,11 @@ func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.pass(31 * day)
-	if r := b.retain(engine.RetainRequest{}); r.Ended != 0 || len(r.Histories) != 0 {
+	if r := b.retain(audit.RetainRequest{}); r.Ended != 0 || len(r.Histories) != 0 {
 		t.Errorf("got %+v", r)
 	}
 	b.define(operator, fading) // it is the operator's now, and speaks for older instances too
-	if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
+	if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 1 {
 		t.Errorf("got %+v", r)
 	}
 	b.whole(id)
@@ -289,7 +290,7 @@ func TestRetainLeavesWhatIsUnderReview(t *testing.T) {
 	b.moved(agent, id, "go", `{}`, "b")
 	b.moved(agent, id, "go", `{}`, "c")
 	b.pass(400 * day)
-	if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 0 || r.Kept[engine.KeptReview] != 1 {
+	if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 0 || r.Kept[audit.KeptReview] != 1 {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -322,8 +323,8 @@ func TestRetainLeavesEvidenceOfTampering(t *testing.T) {
 	b.moved(agent, id, "go", `{}`, "c")
 	db.instance = id
 	b.pass(31 * day)
-	r := b.retain(engine.RetainRequest{})
-	if len(r.Histories) != 0 || r.Kept[engine.KeptBroken] != 1 || len(r.Broken) != 1 || r.Broken[0] != id {
+	r := b.retain(audit.RetainRequest{})
+	if len(r.Histories) != 0 || r.Kept[audit.KeptBroken] != 1 || len(r.Broken) != 1 || r.Broken[0] != id {
 		t.Errorf("got %+v", r)
 	}
 	if n := len(b.events(id)); n != 3 {
@@ -351,7 +352,7 @@ func TestRetainGivesWay(t *testing.T) {
 	b.moved(agent, id, "go", `{}`, "c")
 	db.before = func() { b.advance(agent, id, "go", `{}`) }
 	b.pass(31 * day)
-	if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 0 || r.Kept[engine.KeptMoved] != 1 {
+	if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 0 || r.Kept[audit.KeptMoved] != 1 {
 		t.Errorf("got %+v", r)
 	}
 	if floor := b.whole(id); floor.Seq != 0 {
@@ -397,13 +398,13 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 			}
 			if rapid.IntRange(0, 3).Draw(rt, "later") == 0 {
 				b.pass(time.Duration(rapid.IntRange(1, 20).Draw(rt, "days")) * day)
-				b.retain(engine.RetainRequest{})
+				b.retain(audit.RetainRequest{})
 				b.whole(id)
 			}
 		}
 		b.pass(400 * day)
 		before := b.load(id)
-		r := b.retain(engine.RetainRequest{})
+		r := b.retain(audit.RetainRequest{})
 		floor := b.whole(id)
 		if before.Status == record.Running && (len(r.Histories) > 0 || b.load(id).Seq != before.Seq) {
 			rt.Fatalf("a running instance was cut: %+v", r)
@@ -411,7 +412,7 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 		if before.Status == record.Complete && len(checkpoints) == 0 && !turned && floor.Revision != before.Revision-1 {
 			rt.Fatalf("ended at revision %d, the floor is %d", before.Revision, floor.Revision)
 		}
-		if again := b.retain(engine.RetainRequest{}); len(again.Histories) != 0 {
+		if again := b.retain(audit.RetainRequest{}); len(again.Histories) != 0 {
 			rt.Fatalf("the second time: %+v", again)
 		}
 		for _, cp := range checkpoints {

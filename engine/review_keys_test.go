@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -246,15 +247,15 @@ func TestKeysAfterRetention(t *testing.T) {
 	id := start().ID
 	b.moved(agent, id, "go", `{}`, "b")
 	b.pass(40 * day) // an instance that runs keeps everything
-	b.retain(engine.RetainRequest{})
+	b.retain(audit.RetainRequest{})
 	b.moved(agent, id, "go", `{}`, "c")
 	b.pass(29 * day)
-	b.retain(engine.RetainRequest{})
+	b.retain(audit.RetainRequest{})
 	if r := start(); !r.Replayed || r.ID != id {
 		t.Fatalf("before the history was due: %+v", r)
 	}
 	b.pass(2 * day)
-	if r := b.retain(engine.RetainRequest{}); r.Events == 0 {
+	if r := b.retain(audit.RetainRequest{}); r.Events == 0 {
 		t.Fatalf("nothing was removed: %+v", r)
 	}
 	if r := start(); r.Replayed || r.ID == id {

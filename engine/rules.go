@@ -112,7 +112,7 @@ func (r *rules) head(ctx context.Context) (record.Head, error) {
 // follow takes the next rule of the chain.
 func (r *rules) follow(rule store.Rule) error {
 	seal := rule.Seal()
-	if err := follows(r.end, rule); err != nil {
+	if err := r.end.CheckNext(rule); err != nil {
 		return untrusted("%w", err)
 	}
 	if err := r.sealer.Check(seal, rule.Parts()...); err != nil {
@@ -132,20 +132,6 @@ func (r *rules) follow(rule store.Rule) error {
 	*newest = rule.Number()
 	r.names[name] = of
 	r.end = store.RuleHead{Place: seal.Place, Hash: seal.Hash}
-	return nil
-}
-
-// follows checks that a rule is in the place behind the end of the chain.
-func follows(end store.RuleHead, rule store.Rule) error {
-	seal := rule.Seal()
-	switch {
-	case seal.Place > end.Place+1:
-		return fmt.Errorf("the rules between place %d and %s (place %d) are missing", end.Place, rule, seal.Place)
-	case seal.Place != end.Place+1:
-		return fmt.Errorf("%s is at place %d, behind place %d", rule, seal.Place, end.Place)
-	case seal.Prev != end.Hash:
-		return fmt.Errorf("%s was sealed behind another rule than the one before it", rule)
-	}
 	return nil
 }
 

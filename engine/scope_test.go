@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 )
 
 // A caller with a scope deals with what is in it; of everything else it learns no more
@@ -134,7 +135,7 @@ func TestScopeOfTheWholeStore(t *testing.T) {
 	b := newBench(t)
 	narrow := operator
 	narrow.Workflows = "*-team"
-	_, err := b.Verify(t.Context(), narrow, engine.VerifyRequest{})
+	_, err := b.Verify(t.Context(), narrow, audit.VerifyRequest{})
 	wantCode(t, err, engine.CodeForbidden)
 	_, err = b.Define(t.Context(), narrow, engine.DefineRequest{Document: []byte(named(simple, "hr"))})
 	wantCode(t, err, engine.CodeForbidden)

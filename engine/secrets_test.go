@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
@@ -195,7 +196,7 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 			return err.Error(), nil //nolint:nilerr // the error is what is looked at
 		},
 		"Verify": func(ctx context.Context, p engine.Principal) (any, error) {
-			return b.Verify(ctx, p, engine.VerifyRequest{})
+			return b.Verify(ctx, p, audit.VerifyRequest{})
 		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -25,6 +26,7 @@ import (
 // that are asked the same answer the same, byte for byte.
 type side struct {
 	*engine.Engine
+	*audit.Auditor
 	store store.Store
 	open  func() (store.Store, error) // nil: the store cannot be opened again
 	now   time.Time
@@ -46,6 +48,9 @@ func (s *side) start(t testing.TB) {
 		Limits:   engine.Limits{OpenReviews: 2},
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Auditor, err = audit.New(audit.Config{Engine: s.Engine, Store: s.store}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -219,7 +224,7 @@ func TestDriversSideBySide(t *testing.T) {
 			},
 			"retain": func(rt *rapid.T) {
 				p := who.Draw(rt, "who")
-				same(rt, both, "retain", func(s *side) (engine.RetainResult, error) { return s.Retain(ctx, p, engine.RetainRequest{}) })
+				same(rt, both, "retain", func(s *side) (audit.RetainResult, error) { return s.Retain(ctx, p, audit.RetainRequest{}) })
 			},
 			"cancel": func(rt *rapid.T) {
 				p, req := who.Draw(rt, "who"), engine.CancelRequest{ID: pick(rt, instances, "id"), Reason: "enough", Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
@@ -251,7 +256,7 @@ func TestDriversSideBySide(t *testing.T) {
 			observe(rt, both, operator, id, 0)
 		}
 		for i, s := range both {
-			report, err := s.Verify(ctx, operator, engine.VerifyRequest{})
+			report, err := s.Verify(ctx, operator, audit.VerifyRequest{})
 			if err != nil || len(report.Problems) > 0 {
 				rt.Fatalf("side %d does not verify: %+v, %v", i, report.Problems, err)
 			}

@@ -61,10 +61,6 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 	return e.tail(ctx, p, req, pageBytes)
 }
 
-func noTail() error {
-	return &Error{Code: CodeUnavailable, Message: "This store does not tell what was committed last.", Hint: "Read the history of one instance instead."}
-}
-
 // tail is Tail with pages of so many bytes.
 func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most int) (TailResult, error) {
 	if err := authorize(p, RightRead); err != nil {
@@ -74,16 +70,12 @@ func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most in
 	if err != nil {
 		return TailResult{}, err
 	}
-	db, ok := e.cfg.Store.(store.Tailer)
-	if !ok {
-		return TailResult{}, noTail()
-	}
 	if req.WorkflowID != "" {
 		if _, _, err := e.instance(ctx, p, req.WorkflowID); err != nil {
 			return TailResult{}, err
 		}
 	}
-	last, err := db.LastPosition(ctx)
+	last, err := e.cfg.Store.LastPosition(ctx)
 	switch {
 	case err != nil:
 		return TailResult{}, storeError("find the last event", err)
@@ -92,14 +84,14 @@ func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most in
 	case req.After >= last:
 		return TailResult{Events: []EventView{}, Next: req.After}, nil
 	}
-	return e.tailPage(ctx, p, req, db, last, limit, most)
+	return e.tailPage(ctx, p, req, last, limit, most)
 }
 
 // mostTailed bounds how many events one request looks through.
 const mostTailed = 5000
 
 // tailPage reads a page of events up to the last position.
-func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, db store.Tailer, last int64, limit, most int) (TailResult, error) {
+func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, last int64, limit, most int) (TailResult, error) {
 	ctx, read, err := e.beginBulkRead(ctx, p)
 	if err != nil {
 		return TailResult{}, err
@@ -114,7 +106,7 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, db 
 	}
 	next := q.UpTo
 	var found []store.PlacedEvent
-	for ev, err := range db.EventsAfter(ctx, q) {
+	for ev, err := range e.cfg.Store.EventsAfter(ctx, q) {
 		if err == nil {
 			err = read.yield(ctx)
 		}

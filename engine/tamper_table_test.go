@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -116,10 +117,10 @@ func newTampered(t *testing.T) *ledger {
 	b.configure(operator, "ledger", workflow.JudgeSettings{MinConfidence: new(0.5)})
 	b.configure(operator, "ledger", workflow.JudgeSettings{MinConfidence: new(0.6)})
 	b.advance(agent, l.ids[0], "back", `{}`)
-	if err := b.store.(store.Teacher).Learn(t.Context(), store.Lesson{Guard: "g", Identity: "i", At: b.now, Refused: true, Opinion: []byte(`{}`)}); err != nil {
+	if err := b.store.Learn(t.Context(), store.Lesson{Guard: "g", Identity: "i", At: b.now, Refused: true, Opinion: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range b.store.(store.Searcher).Decisions(t.Context(), store.DecisionQuery{Text: "why"}) {
+	for _, err := range b.store.Decisions(t.Context(), store.DecisionQuery{Text: "why"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +168,7 @@ func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []st
 		return "it does not open"
 	}
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey, c.ShowUnsealed = key, true })
-	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: published, Sealed: true})
+	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: published, Sealed: true})
 	if err != nil {
 		return "it cannot be read: " + string(engine.CodeOf(err))
 	}

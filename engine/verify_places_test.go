@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -38,7 +39,7 @@ func TestVerifyFindsWhatIsKeptElsewhere(t *testing.T) {
 				f.run(`UPDATE snapshots SET instance = CAST(replace(CAST(instance AS TEXT), '"seq":4', '"seq":999') AS BLOB),
 					context = CAST('{}' AS BLOB) WHERE n = ? AND revision = 2`, f.n(0))
 			},
-			[]wantBreak{{engine.BreakRow, 0, 0}},
+			[]wantBreak{{audit.BreakRow, 0, 0}},
 		},
 		"a snapshot behind another of its event": {
 			func(f file) {
@@ -46,53 +47,53 @@ func TestVerifyFindsWhatIsKeptElsewhere(t *testing.T) {
 					SELECT n, 3, CAST(replace(CAST(instance AS TEXT), '"revision":2', '"revision":3') AS BLOB), CAST('{}' AS BLOB)
 					FROM snapshots WHERE n = ? AND revision = 2`, f.n(1))
 			},
-			[]wantBreak{{engine.BreakRow, 1, 0}},
+			[]wantBreak{{audit.BreakRow, 1, 0}},
 		},
-		"a kind":     {func(f file) { f.run("UPDATE events SET kind = 'refused' WHERE n = ? AND seq = 4", f.n(0)) }, []wantBreak{{engine.BreakEdited, 0, 4}}},
-		"a revision": {func(f file) { f.run("UPDATE events SET revision = 77 WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{engine.BreakEdited, 0, 3}}},
-		"a time":     {func(f file) { f.run("UPDATE events SET at = at + 1 WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{engine.BreakEdited, 0, 3}}},
-		"a key":      {func(f file) { f.run("UPDATE events SET key_scope = zeroblob(32) WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{engine.BreakEdited, 0, 3}}},
+		"a kind":     {func(f file) { f.run("UPDATE events SET kind = 'refused' WHERE n = ? AND seq = 4", f.n(0)) }, []wantBreak{{audit.BreakEdited, 0, 4}}},
+		"a revision": {func(f file) { f.run("UPDATE events SET revision = 77 WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{audit.BreakEdited, 0, 3}}},
+		"a time":     {func(f file) { f.run("UPDATE events SET at = at + 1 WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{audit.BreakEdited, 0, 3}}},
+		"a key":      {func(f file) { f.run("UPDATE events SET key_scope = zeroblob(32) WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{audit.BreakEdited, 0, 3}}},
 		"an event below the first": {
 			func(f file) {
 				f.run(`INSERT INTO events (n, seq, revision, kind, at, prev_hash, hash, body)
 					SELECT n, -5, revision, kind, at, prev_hash, hash, CAST(replace(CAST(body AS TEXT), 'agent:ada', 'agent:eve') AS BLOB)
 					FROM events WHERE n = ? AND seq = 3`, f.n(0))
 			},
-			[]wantBreak{{engine.BreakInserted, 0, 0}},
+			[]wantBreak{{audit.BreakInserted, 0, 0}},
 		},
 		"a copy of the first below it": {
 			func(f file) {
 				f.run(`INSERT INTO events (n, seq, revision, kind, at, prev_hash, hash, body)
 					SELECT n, 0, revision, kind, at, prev_hash, hash, body FROM events WHERE n = ? AND seq = 1`, f.n(0))
 			},
-			[]wantBreak{{engine.BreakInserted, 0, 0}},
+			[]wantBreak{{audit.BreakInserted, 0, 0}},
 		},
 		"a definition that nobody uses": {
 			func(f file) {
 				f.run(`UPDATE definitions SET document = CAST(replace(CAST(document AS TEXT), '"go"', '"do"') AS BLOB) WHERE name = 'spare'`)
 			},
-			[]wantBreak{{engine.BreakRow, none, 0}},
+			[]wantBreak{{audit.BreakRow, none, 0}},
 		},
 		"no definition": {
 			func(f file) { f.run("DELETE FROM definitions WHERE name = 'ledger'") },
 			[]wantBreak{
-				{engine.BreakRule, none, 0}, {engine.BreakRule, none, 0}, // the chain, and the anchor
-				{engine.BreakRow, 0, 0}, {engine.BreakRow, 1, 0}, {engine.BreakRow, 2, 0},
+				{audit.BreakRule, none, 0}, {audit.BreakRule, none, 0}, // the chain, and the anchor
+				{audit.BreakRow, 0, 0}, {audit.BreakRow, 1, 0}, {audit.BreakRow, 2, 0},
 			},
 		},
 		"a judge configuration": {
 			func(f file) {
 				f.run(`UPDATE judge_configs SET settings = CAST(replace(CAST(settings AS TEXT), '0.9', '0.1') AS BLOB) WHERE revision = 1`)
 			},
-			[]wantBreak{{engine.BreakRow, none, 0}, {engine.BreakRule, none, 0}},
+			[]wantBreak{{audit.BreakRow, none, 0}, {audit.BreakRule, none, 0}},
 		},
 		"who made a judge configuration": {
 			func(f file) { f.run("UPDATE judge_configs SET principal = 'operator:eve' WHERE revision = 2") },
-			[]wantBreak{{engine.BreakRow, none, 0}, {engine.BreakRule, none, 0}},
+			[]wantBreak{{audit.BreakRow, none, 0}, {audit.BreakRule, none, 0}},
 		},
 		"the last judge configuration deleted": {
 			func(f file) { f.run("DELETE FROM judge_configs WHERE revision = 2") },
-			[]wantBreak{{engine.BreakRule, none, 0}, {engine.BreakRow, 0, 9}},
+			[]wantBreak{{audit.BreakRule, none, 0}, {audit.BreakRow, 0, 9}},
 		},
 	}
 	for name, tt := range tests {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -25,7 +26,7 @@ func (b *bench) forge(id string, upTo int64, change func(*record.Truncation)) {
 	}, nil)
 	if err == nil {
 		c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next}
-		err = b.store.(store.Truncator).Truncate(b.t.Context(), c, upTo, floor)
+		err = b.store.Truncate(b.t.Context(), c, upTo, floor)
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -62,7 +63,7 @@ func TestVerifyFindsAForgedRemoval(t *testing.T) {
 		"signed":                 noted(t, l.key, l.ids[0], same),
 	}
 	// The anchors name events 6 and 8: both are left, one is, none is.
-	for upTo, want := range map[int64]wantBreak{3: {engine.BreakAnchor, 0, 6}, 7: {engine.BreakAnchor, 0, 6}, 8: {engine.BreakAnchor, 0, 6}} {
+	for upTo, want := range map[int64]wantBreak{3: {audit.BreakAnchor, 0, 6}, 7: {audit.BreakAnchor, 0, 6}, 8: {audit.BreakAnchor, 0, 6}} {
 		for name, forgery := range forgeries {
 			path := filepath.Join(t.TempDir(), "gavel.db")
 			copyFile(t, l.path, path)
@@ -75,7 +76,7 @@ func TestVerifyFindsAForgedRemoval(t *testing.T) {
 				if laundered {
 					b.anchor()
 				}
-				r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: l.notes})
+				r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: l.notes})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,16 +102,16 @@ func TestVerifyLetsOlderRemovalsBe(t *testing.T) {
 	b.anchor()
 	b.advance(agent, id, "end", `{}`)
 	b.anchor()
-	r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
 	if err != nil || !r.Clean() || r.Shortened != 1 || r.Unanchored != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
 // fadingBench is a bench of a workflow that keeps histories for a month.
-func fadingBench(t *testing.T, db store.Store, key store.Signer) *bench {
+func fadingBench(t *testing.T, db store.Store, key audit.Signer) *bench {
 	t.Helper()
-	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors = key })
+	b := newBenchOn(t, db).signedBy(key)
 	b.define(operator, fading)
 	return b
 }
@@ -142,13 +143,13 @@ func TestVerifyAfterRetain(t *testing.T) {
 			b.pass(31 * day)
 			check := func(when string, shortened, unanchored int64) {
 				t.Helper()
-				r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+				r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
 				if err != nil || !r.Clean() || r.Shortened != shortened || r.Unanchored != unanchored {
 					t.Errorf("%s: %+v, %v", when, r, err)
 				}
 			}
 			check("before", 0, 3)
-			if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 3 || r.Events != 6 || len(r.Broken) != 0 {
+			if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 3 || r.Events != 6 || len(r.Broken) != 0 {
 				t.Fatalf("%+v", r)
 			}
 			check("after", 3, 6)
@@ -168,14 +169,14 @@ func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
 	b.faded()
 	b.anchor()
 	b.pass(31 * day)
-	refused := func(name string, as store.Signer, hint string) {
+	refused := func(name string, as audit.Signer, hint string) {
 		t.Helper()
-		other := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors = as })
+		other := newBenchOn(t, db).signedBy(as)
 		other.pass(31 * day)
-		if r, err := other.Retain(t.Context(), operator, engine.RetainRequest{DryRun: true}); as == nil && (err != nil || len(r.Histories) != 1) {
+		if r, err := other.Retain(t.Context(), operator, audit.RetainRequest{DryRun: true}); as == nil && (err != nil || len(r.Histories) != 1) {
 			t.Errorf("%s, a dry run: %+v, %v", name, r, err)
 		}
-		_, err := other.Retain(t.Context(), operator, engine.RetainRequest{})
+		_, err := other.Retain(t.Context(), operator, audit.RetainRequest{})
 		var e *engine.Error
 		if !errors.As(err, &e) || e.Code != engine.CodeUnavailable || !strings.Contains(e.Hint, hint) {
 			t.Errorf("%s: %v", name, err)
@@ -183,7 +184,7 @@ func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
 	}
 	refused("no key", nil, "--anchor-key")
 	refused("another key", newSigner(t), "signs this store's anchors")
-	if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
+	if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 1 {
 		t.Errorf("the key: %+v", r)
 	}
 }
@@ -207,7 +208,7 @@ func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 	f := file{t, raw, l}
 	f.rewrite(0, fromSeq(2, "agent:eve"))
 	b.pass(31 * day)
-	r := b.retain(engine.RetainRequest{})
+	r := b.retain(audit.RetainRequest{})
 	if len(r.Histories) != 1 || r.Histories[0].ID != l.ids[1] || len(r.Broken) != 1 || r.Broken[0] != l.ids[0] {
 		t.Errorf("rewritten: %+v", r)
 	}
@@ -227,7 +228,7 @@ func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 		tree.Append(leaf)
 	}
 	f.run("UPDATE anchors SET heads = ?", record.EncodeHeads(tree, anew))
-	_, err = b.Retain(t.Context(), operator, engine.RetainRequest{})
+	_, err = b.Retain(t.Context(), operator, audit.RetainRequest{})
 	var e *engine.Error
 	if !errors.As(err, &e) || e.Code != engine.CodeUnavailable || !strings.Contains(e.Hint, "gavel verify") {
 		t.Errorf("with other heads: %v", err)
@@ -248,14 +249,14 @@ func TestRetainKeepsWhatSaysOfARemoval(t *testing.T) {
 	b.moved(agent, id, "go", `{}`, "b")
 	b.moved(agent, id, "go", `{}`, "c")
 	b.pass(31 * day)
-	r := b.retain(engine.RetainRequest{})
+	r := b.retain(audit.RetainRequest{})
 	for _, h := range r.Histories {
 		if h.UpTo >= 4 {
 			t.Errorf("the forged event was removed: %+v", h)
 		}
 	}
-	v, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
-	if err != nil || len(v.Problems) != 1 || v.Problems[0].Kind != engine.BreakAnchor {
+	v, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+	if err != nil || len(v.Problems) != 1 || v.Problems[0].Kind != audit.BreakAnchor {
 		t.Errorf("%+v, %v", v, err)
 	}
 }
@@ -265,7 +266,7 @@ func TestRetainKeepsWhatSaysOfARemoval(t *testing.T) {
 func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 	check := func(t *testing.T, b *bench, key *record.Signer, shortened int64) {
 		t.Helper()
-		r, err := b.Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
+		r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{key.Verifier()}})
 		if err != nil || !r.Clean() || r.Shortened != shortened || r.Anchors != 1 {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -273,11 +274,11 @@ func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 	t.Run("the anchor is first", func(t *testing.T) {
 		db, key := &overtaken{Store: memstore.New()}, newSigner(t)
 		b := fadingBench(t, db, nil)
-		anchorer := newBenchWith(t, db.Store, nil, func(c *engine.Config) { c.Anchors = key })
+		anchorer := newBenchOn(t, db.Store).signedBy(key)
 		b.faded()
 		b.pass(31 * day)
 		db.before = func() { anchorer.anchor() }
-		if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 0 || r.Kept[engine.KeptMoved] != 1 {
+		if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 0 || r.Kept[audit.KeptMoved] != 1 {
 			t.Errorf("%+v", r)
 		}
 		check(t, anchorer, key, 0)
@@ -285,11 +286,11 @@ func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 	t.Run("the removal is first", func(t *testing.T) {
 		db, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
 		b := fadingBench(t, db.Store, nil)
-		anchorer := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors = key })
+		anchorer := newBenchOn(t, db).signedBy(key)
 		b.faded()
 		b.pass(31 * day)
 		db.first = func() {
-			if r := b.retain(engine.RetainRequest{}); len(r.Histories) != 1 {
+			if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 1 {
 				t.Errorf("%+v", r)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -75,7 +76,7 @@ func (l *ledger) open(t *testing.T, path string) (*bench, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.Anchors, c.RuleKey = l.key, ruleKey })
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey = ruleKey }).signedBy(l.key)
 	return b, func() {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
@@ -102,12 +103,12 @@ func (b *bench) checkpoint(p engine.Principal, id string) string {
 }
 
 // verify verifies the file with everything that could be known of it.
-func (l *ledger) verify(t *testing.T, path string) engine.VerifyReport {
+func (l *ledger) verify(t *testing.T, path string) audit.VerifyReport {
 	t.Helper()
-	return l.verifyWith(t, path, engine.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: l.notes})
+	return l.verifyWith(t, path, audit.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: l.notes})
 }
 
-func (l *ledger) verifyWith(t *testing.T, path string, req engine.VerifyRequest) engine.VerifyReport {
+func (l *ledger) verifyWith(t *testing.T, path string, req audit.VerifyRequest) audit.VerifyReport {
 	t.Helper()
 	b, closing := l.open(t, path)
 	defer closing()
@@ -131,12 +132,12 @@ func copyFile(t *testing.T, from, to string) {
 
 // break is what a report must say: kind, instance (an index, -1 for none) and event.
 type wantBreak struct {
-	kind     engine.Break
+	kind     audit.Break
 	instance int
 	seq      int64
 }
 
-func (l *ledger) check(t *testing.T, r engine.VerifyReport, want []wantBreak) {
+func (l *ledger) check(t *testing.T, r audit.VerifyReport, want []wantBreak) {
 	t.Helper()
 	var got []wantBreak
 	for _, p := range r.Problems {
@@ -167,30 +168,30 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 			func(f file) {
 				f.run("UPDATE events SET body = CAST(replace(CAST(body AS TEXT), 'first', 'furst') AS BLOB) WHERE n = ? AND seq = 2", f.n(1))
 			},
-			[]wantBreak{{engine.BreakEdited, 1, 2}},
+			[]wantBreak{{audit.BreakEdited, 1, 2}},
 		},
 		"a byte of the syntax": {
 			func(f file) {
 				f.run("UPDATE events SET body = CAST('x' || substr(CAST(body AS TEXT), 2) AS BLOB) WHERE n = ? AND seq = 3", f.n(1))
 			},
-			[]wantBreak{{engine.BreakEdited, 1, 3}},
+			[]wantBreak{{audit.BreakEdited, 1, 3}},
 		},
 		"a byte of its number": {
 			func(f file) {
 				f.run(`UPDATE events SET body = CAST(replace(CAST(body AS TEXT), '"seq":4', '"seq":9') AS BLOB) WHERE n = ? AND seq = 4`, f.n(1))
 			},
-			[]wantBreak{{engine.BreakEdited, 1, 4}},
+			[]wantBreak{{audit.BreakEdited, 1, 4}},
 		},
 		"two events": {
 			func(f file) {
 				f.run("UPDATE events SET body = CAST(replace(CAST(body AS TEXT), 'agent:ada', 'agent:eda') AS BLOB) WHERE n = ? AND seq IN (2, 5)", f.n(0))
 			},
-			[]wantBreak{{engine.BreakEdited, 0, 2}, {engine.BreakEdited, 0, 5}},
+			[]wantBreak{{audit.BreakEdited, 0, 2}, {audit.BreakEdited, 0, 5}},
 		},
-		"a hash":            {func(f file) { f.run("UPDATE events SET hash = zeroblob(32) WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{engine.BreakEdited, 0, 3}}},
-		"the last hash":     {func(f file) { f.run("UPDATE events SET hash = zeroblob(32) WHERE n = ? AND seq = 8", f.n(0)) }, []wantBreak{{engine.BreakEdited, 0, 8}}},
-		"a previous hash":   {func(f file) { f.run("UPDATE events SET prev_hash = zeroblob(32) WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{engine.BreakEdited, 0, 3}}},
-		"a first that says": {func(f file) { f.run("UPDATE events SET prev_hash = zeroblob(32) WHERE n = ? AND seq = 1", f.n(0)) }, []wantBreak{{engine.BreakEdited, 0, 1}}},
+		"a hash":            {func(f file) { f.run("UPDATE events SET hash = zeroblob(32) WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{audit.BreakEdited, 0, 3}}},
+		"the last hash":     {func(f file) { f.run("UPDATE events SET hash = zeroblob(32) WHERE n = ? AND seq = 8", f.n(0)) }, []wantBreak{{audit.BreakEdited, 0, 8}}},
+		"a previous hash":   {func(f file) { f.run("UPDATE events SET prev_hash = zeroblob(32) WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{audit.BreakEdited, 0, 3}}},
+		"a first that says": {func(f file) { f.run("UPDATE events SET prev_hash = zeroblob(32) WHERE n = ? AND seq = 1", f.n(0)) }, []wantBreak{{audit.BreakEdited, 0, 1}}},
 		"one event, sealed anew": {
 			func(f file) {
 				all := f.history(0)
@@ -206,21 +207,21 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 				}
 				f.put(0, sealed)
 			},
-			[]wantBreak{{engine.BreakEdited, 0, 3}},
+			[]wantBreak{{audit.BreakEdited, 0, 3}},
 		},
 
-		"an event deleted":      {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{engine.BreakDeleted, 0, 3}}},
-		"the first deleted":     {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq = 1", f.n(0)) }, []wantBreak{{engine.BreakDeleted, 0, 1}}},
-		"three deleted":         {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq IN (2, 3, 6)", f.n(0)) }, []wantBreak{{engine.BreakDeleted, 0, 2}, {engine.BreakDeleted, 0, 6}}},
-		"deleted and closed up": {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq = 3", f.n(0)); f.shift(0, 3, -1) }, []wantBreak{{engine.BreakDeleted, 0, 3}}},
+		"an event deleted":      {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq = 3", f.n(0)) }, []wantBreak{{audit.BreakDeleted, 0, 3}}},
+		"the first deleted":     {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq = 1", f.n(0)) }, []wantBreak{{audit.BreakDeleted, 0, 1}}},
+		"three deleted":         {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq IN (2, 3, 6)", f.n(0)) }, []wantBreak{{audit.BreakDeleted, 0, 2}, {audit.BreakDeleted, 0, 6}}},
+		"deleted and closed up": {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq = 3", f.n(0)); f.shift(0, 3, -1) }, []wantBreak{{audit.BreakDeleted, 0, 3}}},
 
-		"two neighbours reordered": {func(f file) { f.swap(0, 4, 5) }, []wantBreak{{engine.BreakReordered, 0, 4}, {engine.BreakReordered, 0, 5}}},
-		"two others reordered":     {func(f file) { f.swap(0, 2, 7) }, []wantBreak{{engine.BreakReordered, 0, 2}, {engine.BreakReordered, 0, 7}}},
+		"two neighbours reordered": {func(f file) { f.swap(0, 4, 5) }, []wantBreak{{audit.BreakReordered, 0, 4}, {audit.BreakReordered, 0, 5}}},
+		"two others reordered":     {func(f file) { f.swap(0, 2, 7) }, []wantBreak{{audit.BreakReordered, 0, 2}, {audit.BreakReordered, 0, 7}}},
 
-		"an event inserted": {func(f file) { f.insert(0, 4) }, []wantBreak{{engine.BreakInserted, 0, 5}}},
+		"an event inserted": {func(f file) { f.insert(0, 4) }, []wantBreak{{audit.BreakInserted, 0, 5}}},
 		"one inserted at the end": {
 			func(f file) { f.insert(0, 8) },
-			[]wantBreak{{engine.BreakRow, 0, 8}},
+			[]wantBreak{{audit.BreakRow, 0, 8}},
 		},
 		"a copy inserted": {
 			func(f file) {
@@ -228,15 +229,15 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 				f.run(`INSERT INTO events (n, seq, revision, kind, at, prev_hash, hash, body)
 					SELECT n, 5, revision, kind, at, prev_hash, hash, body FROM events WHERE n = ? AND seq = 2`, f.n(0))
 			},
-			[]wantBreak{{engine.BreakInserted, 0, 5}},
+			[]wantBreak{{audit.BreakInserted, 0, 5}},
 		},
 
-		"the end cut":             {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq > 6", f.n(0)) }, []wantBreak{{engine.BreakTruncated, 0, 7}}},
-		"everything cut":          {func(f file) { f.run("DELETE FROM events WHERE n = ?", f.n(0)) }, []wantBreak{{engine.BreakTruncated, 0, 1}}},
-		"cut, and the row too":    {func(f file) { f.cut(0, 7) }, []wantBreak{{engine.BreakTruncated, 0, 8}}},
-		"cut below both anchors":  {func(f file) { f.cut(0, 3) }, []wantBreak{{engine.BreakRow, 0, 0}, {engine.BreakTruncated, 0, 6}}},
-		"cut of the third":        {func(f file) { f.cut(2, 5) }, []wantBreak{{engine.BreakTruncated, 2, 6}}},
-		"the instance is deleted": {func(f file) { f.remove(2) }, []wantBreak{{engine.BreakMissing, 2, 6}}},
+		"the end cut":             {func(f file) { f.run("DELETE FROM events WHERE n = ? AND seq > 6", f.n(0)) }, []wantBreak{{audit.BreakTruncated, 0, 7}}},
+		"everything cut":          {func(f file) { f.run("DELETE FROM events WHERE n = ?", f.n(0)) }, []wantBreak{{audit.BreakTruncated, 0, 1}}},
+		"cut, and the row too":    {func(f file) { f.cut(0, 7) }, []wantBreak{{audit.BreakTruncated, 0, 8}}},
+		"cut below both anchors":  {func(f file) { f.cut(0, 3) }, []wantBreak{{audit.BreakRow, 0, 0}, {audit.BreakTruncated, 0, 6}}},
+		"cut of the third":        {func(f file) { f.cut(2, 5) }, []wantBreak{{audit.BreakTruncated, 2, 6}}},
+		"the instance is deleted": {func(f file) { f.remove(2) }, []wantBreak{{audit.BreakMissing, 2, 6}}},
 
 		"two instances swapped": {
 			func(f file) {
@@ -245,7 +246,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 				f.run("UPDATE instances SET id = ? WHERE n = ?", f.ledger.ids[0], b)
 				f.run("UPDATE instances SET id = ? WHERE n = ?", f.ledger.ids[1], a)
 			},
-			[]wantBreak{{engine.BreakSwapped, 0, 1}, {engine.BreakSwapped, 1, 1}},
+			[]wantBreak{{audit.BreakSwapped, 0, 1}, {audit.BreakSwapped, 1, 1}},
 		},
 		"two histories swapped": {
 			func(f file) {
@@ -253,7 +254,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 				f.run("UPDATE events SET n = ? WHERE n = ?", f.n(0), f.n(1))
 				f.run("UPDATE events SET n = ? WHERE n < 0", f.n(1))
 			},
-			[]wantBreak{{engine.BreakSwapped, 0, 1}, {engine.BreakSwapped, 1, 1}},
+			[]wantBreak{{audit.BreakSwapped, 0, 1}, {audit.BreakSwapped, 1, 1}},
 		},
 		"two events swapped": {
 			func(f file) {
@@ -262,7 +263,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 				f.run("UPDATE events SET n = ? WHERE n = ? AND seq = 4", a, b)
 				f.run("UPDATE events SET n = ? WHERE n = -1", b)
 			},
-			[]wantBreak{{engine.BreakSwapped, 0, 4}, {engine.BreakSwapped, 1, 4}},
+			[]wantBreak{{audit.BreakSwapped, 0, 4}, {audit.BreakSwapped, 1, 4}},
 		},
 		"two contexts swapped": {
 			func(f file) {
@@ -270,46 +271,46 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 				f.run("UPDATE contexts SET n = ? WHERE n = ?", f.n(0), f.n(2))
 				f.run("UPDATE contexts SET n = ? WHERE n = -1", f.n(2))
 			},
-			[]wantBreak{{engine.BreakRow, 0, 8}, {engine.BreakRow, 2, 6}},
+			[]wantBreak{{audit.BreakRow, 0, 8}, {audit.BreakRow, 2, 6}},
 		},
 
-		"a state":           {func(f file) { f.run("UPDATE instances SET state = 'c', status = 'complete' WHERE n = ?", f.n(1)) }, []wantBreak{{engine.BreakRow, 1, 8}}},
-		"an owner":          {func(f file) { f.run("UPDATE instances SET owner = 'agent:eve' WHERE n = ?", f.n(1)) }, []wantBreak{{engine.BreakRow, 1, 8}}},
-		"facts":             {func(f file) { f.run(`UPDATE instances SET facts = CAST('{}' AS BLOB) WHERE n = ?`, f.n(1)) }, []wantBreak{{engine.BreakRow, 1, 8}}},
-		"facts, unreadable": {func(f file) { f.run(`UPDATE instances SET facts = CAST('{' AS BLOB) WHERE n = ?`, f.n(1)) }, []wantBreak{{engine.BreakUnreadable, 1, 0}}},
-		"a context":         {func(f file) { f.run(`UPDATE contexts SET context = CAST('{}' AS BLOB) WHERE n = ?`, f.n(1)) }, []wantBreak{{engine.BreakRow, 1, 8}}},
-		"no context":        {func(f file) { f.run(`DELETE FROM contexts WHERE n = ?`, f.n(1)) }, []wantBreak{{engine.BreakRow, 1, 0}}},
-		"a head":            {func(f file) { f.run("UPDATE instances SET head = zeroblob(32) WHERE n = ?", f.n(1)) }, []wantBreak{{engine.BreakRow, 1, 8}}},
-		"a number":          {func(f file) { f.run("UPDATE instances SET seq = 7 WHERE n = ?", f.n(1)) }, []wantBreak{{engine.BreakRow, 1, 7}, {engine.BreakRow, 1, 7}, {engine.BreakInserted, 1, 8}}},
+		"a state":           {func(f file) { f.run("UPDATE instances SET state = 'c', status = 'complete' WHERE n = ?", f.n(1)) }, []wantBreak{{audit.BreakRow, 1, 8}}},
+		"an owner":          {func(f file) { f.run("UPDATE instances SET owner = 'agent:eve' WHERE n = ?", f.n(1)) }, []wantBreak{{audit.BreakRow, 1, 8}}},
+		"facts":             {func(f file) { f.run(`UPDATE instances SET facts = CAST('{}' AS BLOB) WHERE n = ?`, f.n(1)) }, []wantBreak{{audit.BreakRow, 1, 8}}},
+		"facts, unreadable": {func(f file) { f.run(`UPDATE instances SET facts = CAST('{' AS BLOB) WHERE n = ?`, f.n(1)) }, []wantBreak{{audit.BreakUnreadable, 1, 0}}},
+		"a context":         {func(f file) { f.run(`UPDATE contexts SET context = CAST('{}' AS BLOB) WHERE n = ?`, f.n(1)) }, []wantBreak{{audit.BreakRow, 1, 8}}},
+		"no context":        {func(f file) { f.run(`DELETE FROM contexts WHERE n = ?`, f.n(1)) }, []wantBreak{{audit.BreakRow, 1, 0}}},
+		"a head":            {func(f file) { f.run("UPDATE instances SET head = zeroblob(32) WHERE n = ?", f.n(1)) }, []wantBreak{{audit.BreakRow, 1, 8}}},
+		"a number":          {func(f file) { f.run("UPDATE instances SET seq = 7 WHERE n = ?", f.n(1)) }, []wantBreak{{audit.BreakRow, 1, 7}, {audit.BreakRow, 1, 7}, {audit.BreakInserted, 1, 8}}},
 		"a snapshot": {func(f file) {
 			f.run(`UPDATE snapshots SET context = CAST('{}' AS BLOB) WHERE n = ? AND revision = 2`, f.n(1))
-		}, []wantBreak{{engine.BreakRow, 1, 0}}},
+		}, []wantBreak{{audit.BreakRow, 1, 0}}},
 		"a snapshot, broken": {func(f file) {
 			f.run(`UPDATE snapshots SET instance = CAST('{' AS BLOB) WHERE n = ? AND revision = 2`, f.n(1))
-		}, []wantBreak{{engine.BreakRow, 1, 0}}},
+		}, []wantBreak{{audit.BreakRow, 1, 0}}},
 		"a definition": {
 			func(f file) {
 				f.run(`UPDATE definitions SET document = CAST(replace(CAST(document AS TEXT), '["why"]', '[]') AS BLOB)`)
 			},
-			[]wantBreak{{engine.BreakRow, none, 0}, {engine.BreakRow, 0, 0}, {engine.BreakRow, 1, 0}, {engine.BreakRow, 2, 0}},
+			[]wantBreak{{audit.BreakRow, none, 0}, {audit.BreakRow, 0, 0}, {audit.BreakRow, 1, 0}, {audit.BreakRow, 2, 0}},
 		},
 
-		"a rewritten history":           {func(f file) { f.rewrite(2, func(e *record.Event) { e.Principal = "agent:eve" }) }, []wantBreak{{engine.BreakAnchor, 2, 6}}},
-		"a rewritten end":               {func(f file) { f.rewrite(0, fromSeq(7, "agent:eve")) }, []wantBreak{{engine.BreakAnchor, 0, 8}}},
-		"two rewritten histories":       {func(f file) { f.rewrite(0, fromSeq(2, "x")); f.rewrite(1, fromSeq(1, "x")) }, []wantBreak{{engine.BreakAnchor, 0, 6}, {engine.BreakAnchor, 1, 6}}},
-		"rewritten, and the heads too":  {func(f file) { f.rewrite(2, fromSeq(2, "x")); f.reanchor(nil) }, []wantBreak{{engine.BreakAnchor, none, 0}}},
-		"rewritten, with another key":   {func(f file) { f.rewrite(2, fromSeq(2, "x")); f.reanchor(newSigner(f.t)) }, []wantBreak{{engine.BreakAnchor, none, 0}}},
-		"rewritten, without the anchor": {func(f file) { f.rewrite(2, fromSeq(2, "x")); f.run("DELETE FROM anchors") }, []wantBreak{{engine.BreakAnchor, none, 0}, {engine.BreakRolledBack, none, 0}}},
+		"a rewritten history":           {func(f file) { f.rewrite(2, func(e *record.Event) { e.Principal = "agent:eve" }) }, []wantBreak{{audit.BreakAnchor, 2, 6}}},
+		"a rewritten end":               {func(f file) { f.rewrite(0, fromSeq(7, "agent:eve")) }, []wantBreak{{audit.BreakAnchor, 0, 8}}},
+		"two rewritten histories":       {func(f file) { f.rewrite(0, fromSeq(2, "x")); f.rewrite(1, fromSeq(1, "x")) }, []wantBreak{{audit.BreakAnchor, 0, 6}, {audit.BreakAnchor, 1, 6}}},
+		"rewritten, and the heads too":  {func(f file) { f.rewrite(2, fromSeq(2, "x")); f.reanchor(nil) }, []wantBreak{{audit.BreakAnchor, none, 0}}},
+		"rewritten, with another key":   {func(f file) { f.rewrite(2, fromSeq(2, "x")); f.reanchor(newSigner(f.t)) }, []wantBreak{{audit.BreakAnchor, none, 0}}},
+		"rewritten, without the anchor": {func(f file) { f.rewrite(2, fromSeq(2, "x")); f.run("DELETE FROM anchors") }, []wantBreak{{audit.BreakAnchor, none, 0}, {audit.BreakRolledBack, none, 0}}},
 
-		"the last anchor deleted":  {func(f file) { f.run("DELETE FROM anchors WHERE number = 2") }, []wantBreak{{engine.BreakRolledBack, none, 0}}},
-		"the first anchor deleted": {func(f file) { f.run("DELETE FROM anchors WHERE number = 1") }, []wantBreak{{engine.BreakAnchor, none, 0}}},
+		"the last anchor deleted":  {func(f file) { f.run("DELETE FROM anchors WHERE number = 2") }, []wantBreak{{audit.BreakRolledBack, none, 0}}},
+		"the first anchor deleted": {func(f file) { f.run("DELETE FROM anchors WHERE number = 1") }, []wantBreak{{audit.BreakAnchor, none, 0}}},
 		"a byte of a note": {func(f file) {
 			f.run("UPDATE anchors SET note = replace(note, 'events 18', 'events 17') WHERE number = 1")
-		}, []wantBreak{{engine.BreakAnchor, none, 0}}},
+		}, []wantBreak{{audit.BreakAnchor, none, 0}}},
 		"a byte of the heads": {func(f file) {
 			f.run("UPDATE anchors SET heads = CAST(replace(CAST(heads AS TEXT), ?, 'wf-x') AS BLOB) WHERE number = 2", f.ledger.ids[0])
-		}, []wantBreak{{engine.BreakAnchor, none, 0}}},
-		"an anchor's time": {func(f file) { f.run("UPDATE anchors SET at = at + 1 WHERE number = 1") }, []wantBreak{{engine.BreakAnchor, none, 0}}},
+		}, []wantBreak{{audit.BreakAnchor, none, 0}}},
+		"an anchor's time": {func(f file) { f.run("UPDATE anchors SET at = at + 1 WHERE number = 1") }, []wantBreak{{audit.BreakAnchor, none, 0}}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -327,7 +328,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 		})
 	}
 	t.Run("an older copy put back", func(t *testing.T) {
-		l.check(t, l.verify(t, l.older), []wantBreak{{engine.BreakRolledBack, none, 0}})
+		l.check(t, l.verify(t, l.older), []wantBreak{{audit.BreakRolledBack, none, 0}})
 	})
 	t.Run("an older copy put back and used", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "gavel.db")
@@ -338,7 +339,7 @@ func TestVerifyFindsEveryTampering(t *testing.T) {
 			t.Fatalf("%+v, %v", a, err)
 		}
 		closing()
-		l.check(t, l.verify(t, path), []wantBreak{{engine.BreakRolledBack, none, 0}})
+		l.check(t, l.verify(t, path), []wantBreak{{audit.BreakRolledBack, none, 0}})
 	})
 }
 
@@ -348,7 +349,7 @@ func TestVerifyShortenedHistories(t *testing.T) {
 	b, closing := l.open(t, l.path)
 	inst := b.load(l.ids[2])
 	sealed, next := shortened(t, b, inst, 3, l.key)
-	if err := b.store.(store.Truncator).Truncate(t.Context(), store.Commit{Expect: inst.Seq, Events: sealed, Next: next}, 3, b.at(inst.ID, 3)); err != nil {
+	if err := b.store.Truncate(t.Context(), store.Commit{Expect: inst.Seq, Events: sealed, Next: next}, 3, b.at(inst.ID, 3)); err != nil {
 		t.Fatal(err)
 	}
 	closing()
@@ -363,19 +364,19 @@ func TestVerifyShortenedHistories(t *testing.T) {
 			func(f file) {
 				f.run(`UPDATE snapshots SET context = CAST('{"title":"y"}' AS BLOB) WHERE n = ? AND revision = 2`, f.n(2))
 			},
-			[]wantBreak{{engine.BreakRow, 2, 0}, {engine.BreakRow, 2, 4}},
+			[]wantBreak{{audit.BreakRow, 2, 0}, {audit.BreakRow, 2, 4}},
 		},
 		"nothing to begin with": {
 			func(f file) { f.run(`DELETE FROM snapshots WHERE n = ?`, f.n(2)) },
-			[]wantBreak{{engine.BreakRow, 2, 4}},
+			[]wantBreak{{audit.BreakRow, 2, 4}},
 		},
 		"one more event": {
 			func(f file) { f.run(`DELETE FROM events WHERE n = ? AND seq = 4`, f.n(2)) },
-			[]wantBreak{{engine.BreakDeleted, 2, 1}},
+			[]wantBreak{{audit.BreakDeleted, 2, 1}},
 		},
 		"the event that says so": {
 			func(f file) { f.run(`DELETE FROM events WHERE n = ? AND seq = 7`, f.n(2)) },
-			[]wantBreak{{engine.BreakDeleted, 2, 1}, {engine.BreakTruncated, 2, 7}},
+			[]wantBreak{{audit.BreakDeleted, 2, 1}, {audit.BreakTruncated, 2, 7}},
 		},
 	}
 	for name, tt := range tests {
@@ -428,7 +429,7 @@ func TestVerifyFindsAFlippedByteOfTheFile(t *testing.T) {
 			if err := os.WriteFile(path, broken, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			l.check(t, l.verify(t, path), []wantBreak{{engine.BreakEdited, i, e.Seq}})
+			l.check(t, l.verify(t, path), []wantBreak{{audit.BreakEdited, i, e.Seq}})
 			tried++
 		}
 	}

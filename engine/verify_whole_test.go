@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -24,17 +25,17 @@ func TestVerifyLetsBeWhatIsAllowed(t *testing.T) {
 		stores = append(stores, s)
 	}
 	older, newer := newSigner(t), newSigner(t)
-	one := newBenchWith(t, stores[0], nil, func(c *engine.Config) { c.Anchors = older })
-	two := newBenchWith(t, stores[1], nil, func(c *engine.Config) { c.Anchors = newer })
+	one := newBenchOn(t, stores[0]).signedBy(older)
+	two := newBenchOn(t, stores[1]).signedBy(newer)
 	var notes []string
 	check := func(when string, by *bench) {
 		t.Helper()
 		if by != nil {
 			notes = append(notes, by.anchor().Note)
 		}
-		req := engine.VerifyRequest{Keys: []*record.Verifier{older.Verifier(), newer.Verifier()}, Published: notes}
+		req := audit.VerifyRequest{Keys: []*record.Verifier{older.Verifier(), newer.Verifier()}, Published: notes}
 		if len(notes) == 0 {
-			req = engine.VerifyRequest{}
+			req = audit.VerifyRequest{}
 		}
 		if r, err := two.Verify(t.Context(), auditor, req); err != nil || !r.Clean() {
 			t.Errorf("%s: %+v, %v", when, r, err)
@@ -75,14 +76,14 @@ func TestVerifyLetsBeWhatIsAllowed(t *testing.T) {
 	check("another key", two)
 	one.pass(31 * day)
 	two.pass(31 * day)
-	if r := two.retain(engine.RetainRequest{}); len(r.Histories) != 2 || len(r.Broken) != 0 {
+	if r := two.retain(audit.RetainRequest{}); len(r.Histories) != 2 || len(r.Broken) != 0 {
 		t.Fatalf("%+v", r)
 	}
 	check("shortened", nil)
 	check("shortened and anchored", two)
 	two.start(agent, "fading", `{}`)
 	check("went on", two)
-	if r, err := two.Verify(t.Context(), auditor, engine.VerifyRequest{Instance: ended, Keys: []*record.Verifier{newer.Verifier(), older.Verifier()}}); err != nil || !r.Clean() {
+	if r, err := two.Verify(t.Context(), auditor, audit.VerifyRequest{Instance: ended, Keys: []*record.Verifier{newer.Verifier(), older.Verifier()}}); err != nil || !r.Clean() {
 		t.Errorf("one instance: %+v, %v", r, err)
 	}
 	copied := filepath.Join(t.TempDir(), "copy.db")
@@ -94,7 +95,7 @@ func TestVerifyLetsBeWhatIsAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	r, err := newBenchWith(t, b, nil, func(*engine.Config) {}).Verify(t.Context(), auditor, engine.VerifyRequest{Keys: []*record.Verifier{older.Verifier(), newer.Verifier()}, Published: notes})
+	r, err := newBenchWith(t, b, nil, func(*engine.Config) {}).Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{older.Verifier(), newer.Verifier()}, Published: notes})
 	if err != nil || !r.Clean() || r.Shortened != 2 {
 		t.Errorf("the backup: %+v, %v", r, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
@@ -72,7 +72,7 @@ func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	a := anchoring{engine: sys.engine, file: c.File}
+	a := anchoring{auditor: sys.auditor, file: c.File}
 	result, err := a.anchor(ctx)
 	if err != nil {
 		return err
@@ -136,32 +136,32 @@ func (c *anchorKeygenCmd) Run(con *console) error {
 
 // anchoring writes anchors, and keeps them in a file outside the store.
 type anchoring struct {
-	engine *engine.Engine
-	file   string // "" for none
+	auditor *audit.Auditor
+	file    string // "" for none
 }
 
 // anchor writes one where something has happened, and publishes what is not in the
 // file yet. It does not go on from a store that is older than the file: that would make
 // the older store look like the newer one.
-func (a anchoring) anchor(ctx context.Context) (engine.AnchorResult, error) {
+func (a anchoring) anchor(ctx context.Context) (audit.AnchorResult, error) {
 	if a.file == "" {
-		result, err := a.engine.Anchor(ctx, localCLI)
+		result, err := a.auditor.Anchor(ctx, localCLI)
 		return result, engineFailure(err)
 	}
 	published, err := readPublished(a.file)
 	if err != nil {
-		return engine.AnchorResult{}, err
+		return audit.AnchorResult{}, err
 	}
 	last, note := published.last()
 	if err := a.follows(ctx, last, note); err != nil {
-		return engine.AnchorResult{}, err
+		return audit.AnchorResult{}, err
 	}
-	result, err := a.engine.Anchor(ctx, localCLI)
+	result, err := a.auditor.Anchor(ctx, localCLI)
 	if err != nil {
 		return result, engineFailure(err)
 	}
 	var missing []string
-	for stored, err := range a.engine.Anchors(ctx, localCLI, last) {
+	for stored, err := range a.auditor.Anchors(ctx, localCLI, last) {
 		if err != nil {
 			return result, engineFailure(err)
 		}
@@ -175,7 +175,7 @@ func (a anchoring) follows(ctx context.Context, last int64, note string) error {
 	if last == 0 {
 		return nil
 	}
-	for stored, err := range a.engine.Anchors(ctx, localCLI, last-1) {
+	for stored, err := range a.auditor.Anchors(ctx, localCLI, last-1) {
 		if err != nil {
 			return engineFailure(err)
 		}
@@ -222,7 +222,7 @@ func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (
 	if sys.anchors == nil {
 		return func() {}
 	}
-	a := anchoring{engine: sys.engine, file: f.AnchorFile}
+	a := anchoring{auditor: sys.auditor, file: f.AnchorFile}
 	watching, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {

@@ -39,7 +39,7 @@ func TestServersAnchor(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			got := 0
-			for _, err := range sys.engine.Anchors(t.Context(), localCLI, 0) {
+			for _, err := range sys.auditor.Anchors(t.Context(), localCLI, 0) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 )
 
 type retainCmd struct {
@@ -67,7 +67,7 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	r, err := sys.engine.Retain(ctx, localCLI, engine.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit})
+	r, err := sys.auditor.Retain(ctx, localCLI, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -89,12 +89,12 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 
 // keptFor are the reasons in words.
 var keptFor = map[string]string{
-	engine.KeptNotDue: "ended too recently", engine.KeptDone: "nothing left to remove", engine.KeptReview: "a review is open",
-	engine.KeptCheckpoint: "a checkpoint needs it", engine.KeptYoung: "younger than a week", engine.KeptRestored: "a later rollback needs it", engine.KeptRemoval: "says what was removed before",
-	engine.KeptMoved: "changed meanwhile; run it again", engine.KeptBroken: "does not verify",
+	audit.KeptNotDue: "ended too recently", audit.KeptDone: "nothing left to remove", audit.KeptReview: "a review is open",
+	audit.KeptCheckpoint: "a checkpoint needs it", audit.KeptYoung: "younger than a week", audit.KeptRestored: "a later rollback needs it", audit.KeptRemoval: "says what was removed before",
+	audit.KeptMoved: "changed meanwhile; run it again", audit.KeptBroken: "does not verify",
 }
 
-func printRetained(con *console, r engine.RetainResult) {
+func printRetained(con *console, r audit.RetainResult) {
 	if len(r.Histories) > 0 {
 		rows := [][]string{{"ID", "WORKFLOW", "ENDED", "REMOVED", "LEFT", "BECAUSE"}}
 		for _, h := range r.Histories {

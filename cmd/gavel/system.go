@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -44,9 +45,10 @@ func (s *sandbox) Close() error { return s.pool.Close() }
 type system struct {
 	*sandbox
 	equipment
-	store  store.Store
-	engine *engine.Engine
-	path   string // of the store; memoryStore for none
+	store   store.Store
+	engine  *engine.Engine
+	auditor *audit.Auditor
+	path    string // of the store; memoryStore for none
 }
 
 // equipment is what a command configures beside the store. The zero value judges
@@ -131,15 +133,19 @@ func newSystem(log *slog.Logger, db store.Store, path string, key []byte, with e
 		Store: db, Judge: pipeline, Compiler: box.compiler, Reader: box.pool, Digester: record.NewDigester(key),
 		Models: with.model.names(), Sources: with.sources.names(), ReadOnlySources: with.sources.readOnly(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
 	}
-	if with.anchors != nil {
-		config.Anchors = with.anchors
-	}
 	config.Quotas = with.quotas
 	configure(&config)
 	if with.metered != nil {
 		config.Observer, with.metered.sys = with.metered.metrics, sys
 	}
 	if sys.engine, err = engine.New(config); err != nil {
+		return nil, err
+	}
+	auditing := audit.Config{Engine: sys.engine, Store: db}
+	if with.anchors != nil {
+		auditing.Signer = with.anchors
+	}
+	if sys.auditor, err = audit.New(auditing); err != nil {
 		return nil, err
 	}
 	sys.equipment = with

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
@@ -60,7 +60,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	req := engine.VerifyRequest{Instance: c.Instance, Keys: keys, Jobs: c.Jobs}
+	req := audit.VerifyRequest{Instance: c.Instance, Keys: keys, Jobs: c.Jobs}
 	if c.File != "" {
 		if req.Published, err = c.published(con); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 			con.err.printf("\r%d instances, %d events", instances, events)
 		}
 	}
-	r, err := sys.engine.Verify(ctx, localCLI, req)
+	r, err := sys.auditor.Verify(ctx, localCLI, req)
 	if req.Progress != nil {
 		con.err.printf("\r%s\r", strings.Repeat(" ", 60))
 	}
@@ -116,7 +116,7 @@ func (c *verifyCmd) published(con *console) ([]string, error) {
 }
 
 // printVerified prints a line for each break, and one that sums up.
-func printVerified(con *console, r engine.VerifyReport) {
+func printVerified(con *console, r audit.VerifyReport) {
 	for _, p := range r.Problems {
 		where := p.Instance
 		switch {
@@ -145,7 +145,7 @@ func printVerified(con *console, r engine.VerifyReport) {
 }
 
 // sayWhatIsMissing says what a clean report does not prove.
-func (c *verifyCmd) sayWhatIsMissing(con *console, r engine.VerifyReport) {
+func (c *verifyCmd) sayWhatIsMissing(con *console, r audit.VerifyReport) {
 	switch {
 	case r.Anchors == 0:
 		con.err.printf("no anchors: who can write the whole file could have made all hashes anew (gavel anchor --help)\n")

@@ -12,9 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ store.Anchorer = (*Store)(nil)
-
-// AddAnchor implements store.Anchorer.
+// AddAnchor implements store.Store.
 func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 	unlock, err := s.write(ctx)
 	if err != nil {
@@ -41,7 +39,7 @@ func (s *Store) cutSince(position int64) bool {
 	return false
 }
 
-// Anchors implements store.Anchorer.
+// Anchors implements store.Store.
 func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor, error] {
 	return func(yield func(store.Anchor, error) bool) {
 		unlock, err := s.read(ctx)
@@ -59,7 +57,7 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 	}
 }
 
-// LastAnchor implements store.Anchorer.
+// LastAnchor implements store.Store.
 func (s *Store) LastAnchor(ctx context.Context) (store.Anchor, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -78,7 +76,7 @@ func cloneAnchor(a store.Anchor) store.Anchor {
 	return a
 }
 
-// LastPosition implements store.Anchorer.
+// LastPosition implements store.Store.
 func (s *Store) LastPosition(ctx context.Context) (int64, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {
@@ -88,7 +86,7 @@ func (s *Store) LastPosition(ctx context.Context) (int64, error) {
 	return int64(len(s.order)), nil
 }
 
-// Heads implements store.Anchorer.
+// Heads implements store.Store.
 func (s *Store) Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error] {
 	return func(yield func(record.Head, error) bool) {
 		unlock, err := s.read(ctx)

@@ -8,12 +8,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ store.Searcher = (*Store)(nil)
-
 // lookedEvery is how many events lie between two calls of DecisionQuery.Looked.
 const lookedEvery = 64
 
-// Decisions implements store.Searcher. Positions are places in the order of commits,
+// Decisions implements store.Store. Positions are places in the order of commits,
 // from 1.
 func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
 	return func(yield func(store.DecisionHit, error) bool) {

@@ -39,7 +39,7 @@ func (s *Store) dropRefusals(which func(store.Lesson) bool) {
 	s.refusals = slices.DeleteFunc(s.refusals, which)
 }
 
-// Learn implements store.Teacher.
+// Learn implements store.Store.
 func (s *Store) Learn(ctx context.Context, l store.Lesson) error {
 	unlock, err := s.write(ctx)
 	if err != nil {

@@ -8,13 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var (
-	_ store.Tailer  = (*Store)(nil)
-	_ store.Teacher = (*Store)(nil)
-	_ store.Counter = (*Store)(nil)
-)
-
-// EventsAfter implements store.Tailer.
+// EventsAfter implements store.Store.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
 	return func(yield func(store.PlacedEvent, error) bool) {
 		unlock, err := s.read(ctx)
@@ -45,7 +39,7 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 	}
 }
 
-// Running implements store.Counter.
+// Running implements store.Store.
 func (s *Store) Running(ctx context.Context, owner string, most int) (int, error) {
 	unlock, err := s.read(ctx)
 	if err != nil {

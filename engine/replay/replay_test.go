@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
@@ -312,7 +313,11 @@ func TestShortened(t *testing.T) {
 	b.world.now = b.world.now.Add(1000 * time.Hour)
 	b.world.mu.Unlock()
 	b.advance(agent, b.start(agent, "flow", `{}`), "do", `{}`) // ends later, and stays
-	gone, err := b.Retain(t.Context(), operator, engine.RetainRequest{})
+	auditor, err := audit.New(audit.Config{Engine: b.Engine, Store: b.store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := auditor.Retain(t.Context(), operator, audit.RetainRequest{})
 	if err != nil || gone.Events == 0 {
 		t.Fatalf("%+v, %v", gone, err)
 	}

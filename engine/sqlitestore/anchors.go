@@ -10,12 +10,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ store.Anchorer = (*Store)(nil)
-
 // headsPage is how many heads are read at a time: they are small.
 const headsPage = 1024
 
-// AddAnchor implements store.Anchorer.
+// AddAnchor implements store.Store.
 func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 	refused := fmt.Errorf("%w: anchor %d is not the next, or a history was shortened meanwhile", store.ErrConflict, a.Number)
 	return s.write(ctx, len(a.Note)+len(a.Heads), "add an anchor", func(st *statements) error {
@@ -35,7 +33,7 @@ func scanAnchor(r row) (store.Anchor, error) {
 	return a, nil
 }
 
-// Anchors implements store.Anchorer.
+// Anchors implements store.Store.
 func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor, error] {
 	const query = `SELECT ` + anchorColumns + ` FROM anchors WHERE number > ? ORDER BY number LIMIT 1` // heads can be large
 	return func(yield func(store.Anchor, error) bool) {
@@ -57,7 +55,7 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 	}
 }
 
-// LastAnchor implements store.Anchorer.
+// LastAnchor implements store.Store.
 func (s *Store) LastAnchor(ctx context.Context) (a store.Anchor, err error) {
 	const query = `SELECT ` + anchorColumns + ` FROM anchors ORDER BY number DESC LIMIT 1`
 	err = s.read(ctx, "the last anchor", func(ctx context.Context) (err error) {
@@ -67,7 +65,7 @@ func (s *Store) LastAnchor(ctx context.Context) (a store.Anchor, err error) {
 	return a, err
 }
 
-// LastPosition implements store.Anchorer.
+// LastPosition implements store.Store.
 func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	err = s.read(ctx, "the last position", func(ctx context.Context) error {
 		return s.poolFor(ctx).QueryRowContext(ctx, `SELECT coalesce(max(pos), 0) FROM events`).Scan(&n)
@@ -75,7 +73,7 @@ func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// Heads implements store.Anchorer. All heads come page by page: who reads them reads
+// Heads implements store.Store. All heads come page by page: who reads them reads
 // much else meanwhile. Those above a position come at once, because to find them again
 // for each page would cost what is saved.
 func (s *Store) Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error] {

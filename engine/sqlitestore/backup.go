@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Errors of copies.
@@ -21,9 +19,7 @@ var (
 	ErrInUse = errors.New("another process has the store open; end it first")
 )
 
-var _ store.Backuper = (*Store)(nil)
-
-// Backup implements store.Backuper: Copy, to a name that must be free.
+// Backup is Copy, to a name that must be free.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.enter(ctx); err != nil {
 		return err

@@ -50,7 +50,7 @@ func (s span) below(pos int64) span { return span{s.from, min(s.to, pos)} }
 
 func (s span) above(pos int64) span { return span{max(s.from, pos), s.to} }
 
-// Decisions implements store.Searcher. One instance's are read along its history. All
+// Decisions implements store.Store. One instance's are read along its history. All
 // others come in two parts: what was written since the last indexing is looked through,
 // and what is older is found by its terms.
 func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
@@ -157,7 +157,7 @@ func alongHistory(q store.DecisionQuery, within span, after placed, n int) (stri
 		` ORDER BY e.seq DESC LIMIT ?`, append(w.args, n)
 }
 
-// EventsAfter implements store.Tailer.
+// EventsAfter implements store.Store.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
 	pages := yieldPages(ctx, q.Limit, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
 		if after != nil {

@@ -138,7 +138,7 @@ func instancesPage(q store.InstanceQuery, after *record.Instance, n int) (string
 
 const runningOf = `SELECT count(*) FROM (SELECT 1 FROM instances WHERE owner = ? AND status = ? LIMIT ?)`
 
-// Running implements store.Counter.
+// Running implements store.Store.
 func (s *Store) Running(ctx context.Context, owner string, most int) (n int, err error) {
 	err = s.read(ctx, "running instances of "+owner, func(ctx context.Context) error {
 		return s.poolFor(ctx).QueryRowContext(ctx, runningOf, owner, string(record.Running), most).Scan(&n)

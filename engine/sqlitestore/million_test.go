@@ -148,11 +148,7 @@ func compare(t *testing.T, full, small string) []target {
 	}
 	for _, name := range slices.Sorted(maps.Keys(searches)) {
 		q := searches[name]
-		if _, ok := any(f).(store.Searcher); ok {
-			targets = append(targets, pageRatio(name, func(s *sqlitestore.Store, _ int) {
-				drain(t, any(s).(store.Searcher).Decisions(t.Context(), q))
-			}))
-		}
+		targets = append(targets, pageRatio(name, func(s *sqlitestore.Store, _ int) { drain(t, s.Decisions(t.Context(), q)) }))
 	}
 	return append(targets, bounded("open", opened[0].micros(50), opened[1].micros(50), 2, 1.2))
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -112,7 +113,11 @@ func checkVerifies(t *testing.T, path string, instances int) {
 	if _, err := s.Definition(t.Context(), "doc", 1); err != nil {
 		t.Error(err)
 	}
-	r, err := e.Verify(t.Context(), engine.Principal{ID: "local:cli", Role: engine.RoleOperator}, engine.VerifyRequest{})
+	auditor, err := audit.New(audit.Config{Engine: e, Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := auditor.Verify(t.Context(), engine.Principal{ID: "local:cli", Role: engine.RoleOperator}, audit.VerifyRequest{})
 	if err != nil || !r.Clean() || r.Instances < int64(instances) {
 		t.Errorf("%d instances were acknowledged: %+v, %v", instances, r, err)
 	}

@@ -47,7 +47,7 @@ func (st *statements) learn(l *store.Lesson) error {
 	return st.exec(st.addRefusal, "", l.Bound, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
 }
 
-// Learn implements store.Teacher.
+// Learn implements store.Store.
 func (s *Store) Learn(ctx context.Context, l store.Lesson) error {
 	return s.write(ctx, len(l.Opinion), "keep a refusal", func(st *statements) error { return st.learn(&l) })
 }

@@ -73,10 +73,7 @@ type Store struct {
 	closeErr error
 }
 
-var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Searcher = (*Store)(nil)
-)
+var _ store.Store = (*Store)(nil)
 
 // Open opens the store in a file, or creates it. Errors: ErrNotAStore, ErrLostFile,
 // store.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,

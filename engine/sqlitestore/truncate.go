@@ -10,9 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-var _ store.Truncator = (*Store)(nil)
-
-// Truncate implements store.Truncator.
+// Truncate implements store.Store.
 func (s *Store) Truncate(ctx context.Context, c store.Commit, upTo int64, floor record.Instance) error {
 	if err := record.CheckTruncation(c.Events, floor); err != nil {
 		return err

@@ -82,3 +82,18 @@ func (r Rule) String() string {
 
 // UnsealedRules asks Store.Rules for all rules, beginning with those without a place.
 const UnsealedRules = -1
+
+// CheckNext fails unless a rule follows the end of the chain: at the next place, and sealed
+// behind the rule there.
+func (end RuleHead) CheckNext(rule Rule) error {
+	seal := rule.Seal()
+	switch {
+	case seal.Place > end.Place+1:
+		return fmt.Errorf("the rules between place %d and %s (place %d) are missing", end.Place, rule, seal.Place)
+	case seal.Place != end.Place+1:
+		return fmt.Errorf("%s is at place %d, behind place %d", rule, seal.Place, end.Place)
+	case seal.Prev != end.Hash:
+		return fmt.Errorf("%s was sealed behind another rule than the one before it", rule)
+	}
+	return nil
+}

@@ -99,6 +99,40 @@ type Store interface {
 	// ClearRefusals forgets refusals with their opinions and returns how many.
 	ClearRefusals(ctx context.Context, q RefusalQuery) (int, error)
 
+	// Decisions lists decisions as the query says, the newest first. The iterator sees a
+	// consistent prefix of all events; what is committed meanwhile may or may not appear.
+	Decisions(ctx context.Context, q DecisionQuery) iter.Seq2[DecisionHit, error]
+
+	// EventsAfter lists events as the query says, oldest first. What one process committed
+	// another one finds as soon as it is durable.
+	EventsAfter(ctx context.Context, q TailQuery) iter.Seq2[PlacedEvent, error]
+	// LastPosition is that of the newest event, 0 when there is none.
+	LastPosition(ctx context.Context) (int64, error)
+
+	// AddAnchor appends anchor a.Number, which must be the highest present one plus 1;
+	// else ErrConflict. So is the first one where the beginning of a history was removed
+	// above the position a.Seen: its heads may be of before.
+	AddAnchor(ctx context.Context, a Anchor) error
+	// Anchors lists anchors above a number, oldest first.
+	Anchors(ctx context.Context, after int64) iter.Seq2[Anchor, error]
+	// LastAnchor returns the one with the highest number. ErrNotFound.
+	LastAnchor(ctx context.Context) (Anchor, error)
+	// Heads lists where the instances stand that have an event above a position, by id;
+	// 0 is all of them. Those that move meanwhile are listed as they were or as they are.
+	Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error]
+
+	// Learn keeps a lesson that no event goes with.
+	Learn(ctx context.Context, l Lesson) error
+
+	// Running counts the instances of a principal that have not ended, no further than most.
+	Running(ctx context.Context, owner string, most int) (int, error)
+
+	// Truncate removes the events of an instance up to and including a seq, and its
+	// snapshots below floor.Revision, and stores floor as a snapshot: all of it or
+	// nothing, together with c, whose last event says so (record.Truncated). Errors as
+	// for Commit.
+	Truncate(ctx context.Context, c Commit, upTo int64, floor record.Instance) error
+
 	// Close flushes what was acknowledged, releases everything and is idempotent.
 	Close() error
 }

@@ -16,15 +16,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// requireAnchorer is the ability of a store, or the end of the test.
-func requireAnchorer(t *testing.T, s store.Store) store.Anchorer {
-	a, ok := s.(store.Anchorer)
-	if !ok {
-		t.Skip("this driver keeps no anchors")
-	}
-	return a
-}
-
 // newAnchor is the n-th of a series that tells them apart.
 func newAnchor(n int64) store.Anchor {
 	return store.Anchor{
@@ -34,7 +25,7 @@ func newAnchor(n int64) store.Anchor {
 }
 
 func testAnchors(t *testing.T, _ Driver, s store.Store) {
-	a := requireAnchorer(t, s)
+	a := s
 	if _, err := a.LastAnchor(t.Context()); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the last of none: %v", err)
 	}
@@ -73,7 +64,7 @@ func testAnchors(t *testing.T, _ Driver, s store.Store) {
 }
 
 func anchorsRace(t *testing.T, _ Driver, s store.Store) {
-	a := requireAnchorer(t, s)
+	a := s
 	for n := range int64(5) {
 		var wg sync.WaitGroup
 		results := make([]error, 8)
@@ -99,19 +90,19 @@ func anchorsReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
-	if err := requireAnchorer(t, s).AddAnchor(t.Context(), newAnchor(1)); err != nil {
+	if err := s.AddAnchor(t.Context(), newAnchor(1)); err != nil {
 		t.Fatal(err)
 	}
 	closeStore(t, s)
 	again := d.Reopen(t, s)
 	defer closeStore(t, again)
-	if got, err := requireAnchorer(t, again).LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(got, newAnchor(1)) {
+	if got, err := again.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(got, newAnchor(1)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
 func testHeads(t *testing.T, _ Driver, s store.Store) {
-	a := requireAnchorer(t, s)
+	a := s
 	at := func() int64 {
 		n, err := a.LastPosition(t.Context())
 		if err != nil {
@@ -160,7 +151,7 @@ func testHeads(t *testing.T, _ Driver, s store.Store) {
 // A removal without the key and the first anchor may overtake each other: one of them
 // gives way, so that no anchor names what was removed unsigned after it was seen.
 func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
-	a, cutter := requireAnchorer(t, s), requireTruncator(t, s)
+	a, cutter := s, s
 	inst, at := growLong(t, s, ID(1))
 	seen, err := a.LastPosition(t.Context())
 	if err != nil {

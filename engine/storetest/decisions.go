@@ -33,20 +33,10 @@ var decisionPromises = []promise{
 	{"decisions of two stores on one set of data", decisionsBeside},
 }
 
-// requireSearcher is a store's ability to find decisions; without it the test is skipped.
-func requireSearcher(t *testing.T, s store.Store) store.Searcher {
-	t.Helper()
-	found, ok := s.(store.Searcher)
-	if !ok {
-		t.Skip("the store finds no decisions")
-	}
-	return found
-}
-
 func findDecisions(t testing.TB, s store.Store, q store.DecisionQuery) []store.DecisionHit {
 	t.Helper()
 	var out []store.DecisionHit
-	for h, err := range s.(store.Searcher).Decisions(t.Context(), q) {
+	for h, err := range s.Decisions(t.Context(), q) {
 		if err != nil {
 			t.Fatalf("decisions %+v: %v", q, err)
 		}
@@ -270,7 +260,6 @@ func singleFilters(all []known) []store.DecisionQuery {
 }
 
 func testDecisions(t *testing.T, _ Driver, s store.Store) {
-	requireSearcher(t, s)
 	wantDecisions(t, s, nil, store.DecisionQuery{})
 	all := growJudged(t, s, scaleForRace(900))
 	for _, q := range singleFilters(all) {
@@ -280,7 +269,6 @@ func testDecisions(t *testing.T, _ Driver, s store.Store) {
 
 // decisionsCombined asks for every combination that a generator thinks of.
 func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
-	requireSearcher(t, s)
 	all := growJudged(t, s, scaleForRace(700))
 	rapid.Check(t, func(r *rapid.T) {
 		maybe := func(name string, of []string) string {
@@ -315,7 +303,6 @@ func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
 // decisionsLooked ends searches wherever they say how far they have come: from there on they
 // go on, and nothing is found twice or never.
 func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
-	requireSearcher(t, s)
 	growJudged(t, s, scaleForRace(600))
 	for _, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Instance: ID(1)}} {
 		want := findDecisions(t, s, q)
@@ -346,7 +333,6 @@ func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 // decisionsWalk goes page by page while others write: every decision that was there at
 // the beginning comes once, in order.
 func decisionsWalk(t *testing.T, _ Driver, s store.Store) {
-	requireSearcher(t, s)
 	growJudged(t, s, scaleForRace(600))
 	for round, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
 		var want []int64

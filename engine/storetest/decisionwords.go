@@ -20,7 +20,6 @@ import (
 // decisionsText: what a person types finds what was said, in any script, and nothing in
 // it is an instruction.
 func decisionsText(t *testing.T, _ Driver, s store.Store) {
-	requireSearcher(t, s)
 	saying := func(n int, reasoning string, findings ...validators.Finding) {
 		mustCommit(t, s, Start(t, ID(n), `{}`, func(e *record.Event) { e.Decision.Reasoning, e.Decision.Findings = reasoning, findings }))
 	}
@@ -65,7 +64,6 @@ func decisionsText(t *testing.T, _ Driver, s store.Store) {
 // decisionsOfReviews: parked moves and what a person decided are decisions like others,
 // and a review that ended without one is none.
 func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
-	requireSearcher(t, s)
 	var all []known
 	note := func(inst record.Instance) { all = append(all, known{lastEvent(t, s, inst), inst.Owner}) }
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
@@ -103,7 +101,6 @@ func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
 }
 
 func decisionsReopened(t *testing.T, d Driver, s store.Store) {
-	requireSearcher(t, s)
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
@@ -125,7 +122,6 @@ func decisionsReopened(t *testing.T, d Driver, s store.Store) {
 // decisionsBeside: two stores on one set of data that write and search at once index
 // nothing twice and leave nothing out.
 func decisionsBeside(t *testing.T, d Driver, s store.Store) {
-	requireSearcher(t, s)
 	if d.Beside == nil {
 		t.Skip("cannot be shared")
 	}
@@ -149,7 +145,7 @@ func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 		for range 2 {
 			wg.Go(func() {
 				for range 20 {
-					for _, err := range at.(store.Searcher).Decisions(t.Context(), store.DecisionQuery{Kinds: []record.Kind{record.Started}, Limit: 70}) {
+					for _, err := range at.Decisions(t.Context(), store.DecisionQuery{Kinds: []record.Kind{record.Started}, Limit: 70}) {
 						if err != nil {
 							t.Error(err)
 							return
@@ -180,7 +176,7 @@ func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 
 // decisionsCancelled: a caller who has gone is told so, and a consumer may stop anywhere.
 func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
-	find := requireSearcher(t, s)
+	find := s
 	growJudged(t, s, 300)
 	for _, err := range find.Decisions(t.Context(), store.DecisionQuery{Outcome: judge.Reject}) {
 		if err != nil {
@@ -208,8 +204,7 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 // decisionsOfWhatIsLeft: what was removed from a history is not found, what is left is
 // found where it was.
 func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s store.Store) {
-	requireSearcher(t, s)
-	cutter := requireTruncator(t, s)
+	cutter := s
 	growLong(t, s, ID(1))
 	inst, at := growLong(t, s, ID(2))
 	growJudged(t, s, scaleForRace(600)) // so that a store that indexes has done so

@@ -10,18 +10,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// requireTailer is the ability of a store, or the end of the test.
-func requireTailer(t *testing.T, s store.Store) store.Tailer {
-	a, ok := s.(store.Tailer)
-	if !ok {
-		t.Skip("this driver does not tell what was committed last")
-	}
-	return a
-}
-
 // Every event once, in the order of commits, from wherever one goes on.
 func testTail(t *testing.T, _ Driver, s store.Store) {
-	a := requireTailer(t, s)
+	a := s
 	if n, err := a.LastPosition(t.Context()); n != 0 || err != nil {
 		t.Errorf("the last position of none: %d, %v", n, err)
 	}
@@ -67,7 +58,7 @@ func testTail(t *testing.T, _ Driver, s store.Store) {
 // A tail of one owner, workflow or instance, and of some positions, is what is left of the
 // whole one.
 func tailFilters(t *testing.T, _ Driver, s store.Store) {
-	a := requireTailer(t, s)
+	a := s
 	for i := range 100 {
 		c := Start(t, ID(i+1), `{}`)
 		wantNone(t, s.Commit(t.Context(), c))
@@ -109,7 +100,7 @@ func tailFilters(t *testing.T, _ Driver, s store.Store) {
 
 // The version of an event's instance is the present one, whichever the event was made under.
 func tailVersions(t *testing.T, _ Driver, s store.Store) {
-	a := requireTailer(t, s)
+	a := s
 	c := Start(t, ID(1), `{}`)
 	wantNone(t, s.Commit(t.Context(), c))
 	wantNone(t, s.Commit(t.Context(), MigrateTo(t, c.Next, 2, c.Next.State)))
@@ -125,18 +116,14 @@ func tailVersions(t *testing.T, _ Driver, s store.Store) {
 
 // A lesson without an event counts like one with it.
 func testLessons(t *testing.T, _ Driver, s store.Store) {
-	a, ok := s.(store.Teacher)
-	if !ok {
-		t.Skip("this driver keeps no lessons without an event")
-	}
 	for i := range 3 {
-		wantNone(t, a.Learn(t.Context(), *newRefusal("a", "case", i)))
+		wantNone(t, s.Learn(t.Context(), *newRefusal("a", "case", i)))
 	}
 	n, err := s.Refusals(t.Context(), "a", time.Time{})
 	if n != 3 || err != nil {
 		t.Errorf("%d refusals (%v), want 3", n, err)
 	}
-	wantNone(t, a.Learn(t.Context(), store.Lesson{Guard: "a", Cleared: true, At: Epoch}))
+	wantNone(t, s.Learn(t.Context(), store.Lesson{Guard: "a", Cleared: true, At: Epoch}))
 	if n, err = s.Refusals(t.Context(), "a", time.Time{}); n != 0 || err != nil {
 		t.Errorf("%d refusals (%v) after they were cleared", n, err)
 	}
@@ -144,10 +131,6 @@ func testLessons(t *testing.T, _ Driver, s store.Store) {
 
 // What runs is counted for each owner, no further than was asked.
 func testRunning(t *testing.T, _ Driver, s store.Store) {
-	a, ok := s.(store.Counter)
-	if !ok {
-		t.Skip("this driver does not count")
-	}
 	owner := ""
 	for i := range 5 {
 		c := Start(t, ID(i+1), `{}`)
@@ -155,11 +138,11 @@ func testRunning(t *testing.T, _ Driver, s store.Store) {
 		wantNone(t, s.Commit(t.Context(), c))
 	}
 	for most, want := range map[int]int{1: 1, 4: 4, 5: 5, 100: 5} {
-		if n, err := a.Running(t.Context(), owner, most); n != want || err != nil {
+		if n, err := s.Running(t.Context(), owner, most); n != want || err != nil {
 			t.Errorf("up to %d: %d (%v), want %d", most, n, err, want)
 		}
 	}
-	if n, err := a.Running(t.Context(), owner+"x", 10); n != 0 || err != nil {
+	if n, err := s.Running(t.Context(), owner+"x", 10); n != 0 || err != nil {
 		t.Errorf("of somebody else: %d, %v", n, err)
 	}
 }

@@ -19,14 +19,6 @@ func Truncate(tb testing.TB, prev, floor record.Instance, changes ...Change) sto
 	}}, changes...)
 }
 
-func requireTruncator(t *testing.T, s store.Store) store.Truncator {
-	cutter, ok := s.(store.Truncator)
-	if !ok {
-		t.Skip("this store removes nothing")
-	}
-	return cutter
-}
-
 // growLong is an instance with a key, a checkpoint and a refusal at every third event, and
 // what it was after each event.
 func growLong(t *testing.T, s store.Store, id string) (record.Instance, []record.Instance) {
@@ -48,7 +40,7 @@ func growLong(t *testing.T, s store.Store, id string) (record.Instance, []record
 }
 
 func testTruncation(t *testing.T, _ Driver, s store.Store) {
-	cutter := requireTruncator(t, s)
+	cutter := s
 	neighbour, _ := growLong(t, s, ID(1))
 	inst, at := growLong(t, s, ID(2))
 	floor := at[4] // behind a refusal, in the revision of an advance and a checkpoint before it
@@ -111,7 +103,7 @@ func testTruncation(t *testing.T, _ Driver, s store.Store) {
 }
 
 func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
-	cutter := requireTruncator(t, s)
+	cutter := s
 	inst, at := growLong(t, s, ID(1))
 	floor := at[4]
 	intact := func(what string) {
@@ -153,7 +145,7 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 }
 
 func truncationReopened(t *testing.T, d Driver, s store.Store) {
-	cutter := requireTruncator(t, s)
+	cutter := s
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}

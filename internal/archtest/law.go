@@ -57,7 +57,7 @@ var services = []string{
 // everything is what a program may import: only cmd wires.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
-	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/suite", "engine/replay", "engine/mcpgate",
+	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/audit", "engine/suite", "engine/replay", "engine/mcpgate",
 	"internal/operation", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
 	"testdata",
 })
@@ -105,7 +105,8 @@ var Packages = []Package{
 	// What it stores holds verdicts and settings, which it makes up.
 	{Path: "engine/storetest", May: slices.Concat(driver, []string{"judge", "validators", "engine/workflow"}), TestOnly: true},
 
-	// Layer 5: what stands over the engine.
+	// Layer 5: what stands over the engine, which imports none of it.
+	{Path: "engine/audit", May: below5},
 	{Path: "engine/suite", May: below5},
 	{Path: "engine/replay", May: below5},
 	{Path: "engine/mcpgate", May: below5},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -419,7 +420,11 @@ func shortened(t *testing.T, n int) {
 	}
 	h := newHouse(t, "a")
 	h.bring(from.fs(), nil)
-	retained, err := h.Retain(t.Context(), operator, engine.RetainRequest{})
+	auditor, err := audit.New(audit.Config{Engine: h.Engine, Store: h.store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	retained, err := auditor.Retain(t.Context(), operator, audit.RetainRequest{})
 	if err != nil || retained.Events == 0 {
 		t.Fatalf("nothing was removed: %+v, %v", retained, err)
 	}

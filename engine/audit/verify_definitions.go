@@ -1,10 +1,11 @@
-package engine
+package audit
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -69,7 +70,7 @@ func (v *verification) definitionHash(ctx context.Context, name string, version 
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 	case err != nil && !isDamage(err):
-		return "", storeError("be verified", err)
+		return "", engine.StoreError("be verified", err)
 	default:
 		hash = unreadableHash
 		if err != nil || stored.Name != name || stored.Version != version {
@@ -99,10 +100,10 @@ func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash st
 	}
 	revisions, err := v.store.JudgeConfigs(ctx, workflow)
 	if err != nil && !isDamage(err) {
-		return false, storeError("be verified", err)
+		return false, engine.StoreError("be verified", err)
 	}
 	for n := len(revisions); n > 0 && !known; n-- {
-		known = configsHash(owner, revisions[:n]) == hash
+		known = engine.HashJudgeConfigs(owner, revisions[:n]) == hash
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -122,7 +123,7 @@ func (v *verification) checkDefinitions(ctx context.Context) error {
 			return nil // checkRules reports it
 		}
 		if err != nil {
-			return storeError("be verified", err)
+			return engine.StoreError("be verified", err)
 		}
 		if d := rule.Definition; d != nil {
 			hash, err := v.definitionHash(ctx, d.Name, d.Version)
@@ -150,7 +151,7 @@ func (v *verification) checkConfigs(ctx context.Context, workflow string) error 
 		return v.unreadable(err, Problem{}, "the judge configuration of "+workflow)
 	}
 	for i, c := range revisions {
-		if hash, err := hashJudgeConfig(c); err != nil || hash != c.Hash || c.Revision != i+1 {
+		if hash, err := engine.HashJudgeConfig(c); err != nil || hash != c.Hash || c.Revision != i+1 {
 			v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("revision %d of the judge configuration of %s is not what its hash says", c.Revision, workflow)})
 		}
 	}

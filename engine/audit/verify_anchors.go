@@ -1,4 +1,4 @@
-package engine
+package audit
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type anchorCheck struct {
 
 func (v *verification) checkAnchors(ctx context.Context) error {
 	c := &anchorCheck{verification: v, notes: map[int64]string{}}
-	for a, err := range v.anchors.Anchors(ctx, 0) {
+	for a, err := range v.store.Anchors(ctx, 0) {
 		if err != nil {
 			if err := v.unreadable(err, Problem{}, "an anchor"); err != nil {
 				return err

@@ -1,4 +1,4 @@
-package engine
+package audit
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -72,36 +73,35 @@ const retainMost = 10_000
 // removed is what a checkpoint needs, the event that ended the instance, and anything
 // of an instance that runs, has an open review or does not verify.
 //
-// What is removed is signed with Config.Anchors: without such a note nobody could tell it
+// What is removed is signed with Config.Signer: without such a note nobody could tell it
 // from the work of somebody who can write the store. A store that has anchors is left
-// alone without the key (CodeUnavailable), and so is an instance that is not what they
+// alone without the key (engine.CodeUnavailable), and so is an instance that is not what they
 // say. A dry run needs no key.
-func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (RetainResult, error) {
-	if err := authorize(p, RightRetain); err != nil {
+func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequest) (RetainResult, error) {
+	if err := engine.Authorize(p, engine.RightRetain); err != nil {
 		return RetainResult{}, err
 	}
 	if req.Limit < 0 {
-		return RetainResult{}, &Error{Code: CodeInvalidArgument, Path: limitPath, Message: "The limit is 1 or more.", Hint: "Leave it out for the default."}
+		return RetainResult{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/limit", Message: "The limit is 1 or more.", Hint: "Leave it out for the default."}
 	}
 	if req.Limit == 0 {
 		req.Limit = retainMost
 	}
 	ctx = store.BulkRead(ctx)
-	db, ok := e.cfg.Store.(store.Truncator)
-	if !ok {
-		return RetainResult{}, &Error{Code: CodeUnavailable, Message: "This store removes nothing.", Hint: "Use a store that can."}
-	}
-	if err := e.mayRemove(ctx, req.DryRun); err != nil {
+	if err := a.mayRemove(ctx, req.DryRun); err != nil {
 		return RetainResult{}, err
 	}
-	workflows, err := e.retentions(ctx, p, req.Workflow)
+	workflows, err := a.engine.OperatorDefinitions(ctx, p, req.Workflow)
 	if err != nil {
 		return RetainResult{}, err
 	}
-	run := retainer{Engine: e, store: db, by: p, req: req, out: RetainResult{DryRun: req.DryRun, Histories: []Retained{}, Kept: map[string]int{}}}
-	for _, l := range workflows {
+	run := retainer{Auditor: a, by: p, req: req, out: RetainResult{DryRun: req.DryRun, Histories: []Retained{}, Kept: map[string]int{}}}
+	for _, d := range workflows {
+		if d.Retention.Events <= 0 {
+			continue
+		}
 		for _, status := range []record.Status{record.Complete, record.Cancelled} {
-			if err := run.all(ctx, l, status); err != nil {
+			if err := run.all(ctx, d, status); err != nil {
 				return run.out, err
 			}
 		}
@@ -109,40 +109,12 @@ func (e *Engine) Retain(ctx context.Context, p Principal, req RetainRequest) (Re
 	return run.out, run.removeDue(ctx)
 }
 
-// retentions are the newest definitions of operators that limit what is kept.
-func (e *Engine) retentions(ctx context.Context, p Principal, name string) ([]loaded, error) {
-	all, err := e.rules.definitions(ctx)
-	if err != nil {
-		return nil, storeError("list the definitions", err)
-	}
-	var out []loaded
-	known := name == ""
-	for _, s := range all {
-		if name != "" && s.Name != name {
-			continue
-		}
-		known = true
-		l, err := e.definition(ctx, s.Name, s.Version)
-		if err != nil {
-			return nil, err
-		}
-		if s.Operator && l.def.Retention.Events > 0 {
-			out = append(out, l)
-		}
-	}
-	if !known {
-		return nil, e.noWorkflow(ctx, p, name, 0)
-	}
-	return out, nil
-}
-
 // retainer is one run of Retain.
 type retainer struct {
-	*Engine
-	store store.Truncator
-	by    Principal
-	req   RetainRequest
-	out   RetainResult
+	*Auditor
+	by  engine.Principal
+	req RetainRequest
+	out RetainResult
 	// due are histories that are to be cut, together because all anchors have to be read
 	// for them; dueEvents counts their events.
 	due       []dueHistory
@@ -163,16 +135,16 @@ const (
 	dueEventsMost = 100_000
 )
 
-func (r *retainer) all(ctx context.Context, l loaded, status record.Status) error {
-	for inst, err := range r.cfg.Store.Instances(ctx, store.InstanceQuery{Workflow: l.stored.Name, Status: status}) {
+func (r *retainer) all(ctx context.Context, d *workflow.Definition, status record.Status) error {
+	for inst, err := range r.store.Instances(ctx, store.InstanceQuery{Workflow: d.Name, Status: status}) {
 		if err != nil {
-			return storeError("list the instances", err)
+			return engine.StoreError("list the instances", err)
 		}
 		if len(r.out.Histories)+len(r.due) >= r.req.Limit {
 			r.out.More = true
 			return nil
 		}
-		if err := r.one(ctx, inst, l.def.Retention); err != nil {
+		if err := r.one(ctx, inst, d.Retention); err != nil {
 			return err
 		}
 	}
@@ -182,7 +154,7 @@ func (r *retainer) all(ctx context.Context, l loaded, status record.Status) erro
 // one has one history cut, or counts why not.
 func (r *retainer) one(ctx context.Context, inst record.Instance, keep workflow.Retention) error {
 	r.out.Ended++
-	now := r.now()
+	now := r.engine.Now()
 	switch {
 	case len(inst.Facts.Reviews) > 0:
 		r.out.Kept[KeptReview]++
@@ -258,7 +230,7 @@ func (r *retainer) spared(ctx context.Context, inst record.Instance, err error) 
 		r.out.Kept[KeptBroken]++
 		r.out.Broken = append(r.out.Broken, inst.ID)
 	default:
-		return storeError("remove the beginning of a history", err)
+		return engine.StoreError("remove the beginning of a history", err)
 	}
 	return nil
 }
@@ -266,7 +238,7 @@ func (r *retainer) spared(ctx context.Context, inst record.Instance, err error) 
 // changed reports whether something was recorded of an instance since it was loaded. Then
 // its history may have been cut while it was read, and only looked broken.
 func (r *retainer) changed(ctx context.Context, inst record.Instance) bool {
-	now, err := r.cfg.Store.Load(ctx, inst.ID)
+	now, err := r.store.Load(ctx, inst.ID)
 	return err == nil && now.Seq != inst.Seq
 }
 
@@ -289,7 +261,7 @@ type surveyedEvent struct {
 func (r *retainer) survey(ctx context.Context, inst record.Instance) (surveyed, error) {
 	var out surveyed
 	var chain record.Chain
-	for ev, err := range r.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID}) {
+	for ev, err := range r.store.Events(ctx, store.EventQuery{Instance: inst.ID}) {
 		if err != nil {
 			return out, err
 		}
@@ -321,13 +293,13 @@ func (r *retainer) survey(ctx context.Context, inst record.Instance) (surveyed, 
 // what came before was removed.
 func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Instance, error) {
 	var cut record.Truncation
-	for ev, err := range r.cfg.Store.Events(ctx, store.EventQuery{Instance: first.Instance, Kinds: []record.Kind{record.Truncated}}) {
+	for ev, err := range r.store.Events(ctx, store.EventQuery{Instance: first.Instance, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil {
 			return record.Instance{}, err
 		}
 		cut = *ev.Truncation // the last one counts
 	}
-	floor, err := r.cfg.Store.Snapshot(ctx, first.Instance, cut.Revision)
+	floor, err := r.store.Snapshot(ctx, first.Instance, cut.Revision)
 	if errors.Is(err, store.ErrNotFound) || err == nil && (floor.Seq != first.Seq-1 || floor.Head != first.PrevHash) {
 		return record.Instance{}, &record.BrokenError{Instance: first.Instance, Seq: first.Seq, How: "the beginning is missing, and no snapshot stands for it"}
 	}
@@ -385,7 +357,7 @@ func (s surveyed) lastOf(revision int64) int64 {
 
 func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole surveyed, upTo int64) error {
 	first := whole.events[0].seq
-	gone := r.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Limit: int(upTo - first + 1)})
+	gone := r.store.Events(ctx, store.EventQuery{Instance: inst.ID, Limit: int(upTo - first + 1)})
 	floor, err := record.FoldFrom(whole.floor, gone, 0)
 	switch {
 	case err != nil:
@@ -393,21 +365,25 @@ func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole sur
 	case floor.Seq != upTo || floor.Head != whole.events[upTo-first].hash:
 		return fmt.Errorf("%w: the fold ends at event %d", store.ErrConflict, floor.Seq)
 	}
-	ev := r.event(r.by, inst, record.Truncated)
+	ev := record.Event{
+		Instance: inst.ID, Kind: record.Truncated, Time: r.engine.Now(), Principal: r.by.ID, Role: string(r.by.Role),
+		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
+		From: inst.State, To: inst.State, Status: inst.Status,
+	}
 	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision, Floor: record.DigestState(floor)}
-	if key := r.cfg.Anchors; key != nil {
+	if key := r.signer; key != nil {
 		if ev.Truncation.Note, err = key.Sign(ev.Truncation.Text(inst.ID)); err != nil {
-			return internal("sign what is removed", err)
+			return engine.InternalError("sign what is removed", err)
 		}
 	}
 	sealed, next, err := record.Seal(inst, ev, nil)
 	if err != nil {
-		return sealError(err)
+		return engine.InternalError("seal the event", err)
 	}
-	c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Unanchored: r.cfg.Anchors == nil}
+	c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Unanchored: r.signer == nil}
 	if err := r.store.Truncate(ctx, c, upTo, floor); err != nil {
 		return err
 	}
-	r.observe(ctx, sealed)
+	r.engine.Publish(ctx, sealed)
 	return nil
 }

@@ -1,4 +1,4 @@
-package engine
+package audit
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -126,16 +127,12 @@ const (
 //
 // It is for operators and auditors. An error means that it could not be found out; what
 // is broken is in the report.
-func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (VerifyReport, error) {
-	if err := authorize(p, RightVerify); err != nil {
-		return VerifyReport{}, err
-	}
-	db, err := e.anchorer()
-	if err != nil {
+func (a *Auditor) Verify(ctx context.Context, p engine.Principal, req VerifyRequest) (VerifyReport, error) {
+	if err := engine.Authorize(p, engine.RightVerify); err != nil {
 		return VerifyReport{}, err
 	}
 	v := &verification{
-		engine: e, store: e.cfg.Store, anchors: db, req: req, broken: map[string]bool{}, definitions: map[string]string{},
+		engine: a.engine, store: a.store, req: req, broken: map[string]bool{}, definitions: map[string]string{},
 		configs: map[string]bool{}, rules: map[int64]string{},
 		unsigned: map[string][]int64{}, reached: map[uint64]reach{}, seed: maphash.MakeSeed(),
 	}
@@ -150,10 +147,9 @@ func (e *Engine) Verify(ctx context.Context, p Principal, req VerifyRequest) (Ve
 
 // verification is one run of Verify.
 type verification struct {
-	engine  *Engine
-	store   store.Store
-	anchors store.Anchorer
-	req     VerifyRequest
+	engine *engine.Engine
+	store  store.Store
+	req    VerifyRequest
 
 	instances, events, shortened atomic.Int64
 
@@ -193,14 +189,14 @@ func (v *verification) run(ctx context.Context) error {
 		return err
 	}
 	if v.absent && v.report.Problems == nil {
-		return unknownInstance(v.req.Instance)
+		return engine.UnknownInstance(v.req.Instance)
 	}
 	return nil
 }
 
 func (v *verification) result() VerifyReport {
 	r := v.report
-	r.RuleKey = len(v.engine.cfg.RuleKey) > 0
+	r.RuleKey = v.engine.HasRuleKey()
 	if v.ruleEnd > 0 {
 		r.UnanchoredRules = max(0, v.ruleEnd-v.ruleAnchored)
 	}
@@ -297,7 +293,7 @@ func (v *verification) progressed(events int64) {
 // everyHead yields all instances; where the store cannot be read is a problem of it.
 func (v *verification) everyHead(ctx context.Context) func(yield func(record.Head) error) error {
 	return func(yield func(record.Head) error) error {
-		for h, err := range v.anchors.Heads(ctx, 0) {
+		for h, err := range v.store.Heads(ctx, 0) {
 			if err != nil {
 				return v.unreadable(err, Problem{}, "the list of instances")
 			}
@@ -336,7 +332,7 @@ func (v *verification) each(ctx context.Context, all func(yield func(record.Head
 	close(queue)
 	workers.Wait()
 	if cause := context.Cause(ctx); cause != nil {
-		return storeError("be verified", cause)
+		return engine.StoreError("be verified", cause)
 	}
 	return err
 }
@@ -359,7 +355,7 @@ func isUndecodable(err error) bool {
 // unreadable makes a problem of an error that tells of damage, and returns any other.
 func (v *verification) unreadable(err error, at Problem, what string) error {
 	if !isDamage(err) {
-		return storeError("be verified", err)
+		return engine.StoreError("be verified", err)
 	}
 	at.Kind, at.Message = BreakUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)
 	v.found(at)

@@ -1,30 +1,30 @@
-package engine
+package audit
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // mayRemove refuses to remove anything of an anchored store without the key: nobody
 // could tell afterwards who removed it.
-func (e *Engine) mayRemove(ctx context.Context, dryRun bool) error {
-	db, ok := e.cfg.Store.(store.Anchorer)
-	if !ok || dryRun || e.cfg.Anchors != nil {
+func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
+	if dryRun || a.signer != nil {
 		return nil
 	}
-	_, err := db.LastAnchor(ctx)
+	_, err := a.store.LastAnchor(ctx)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil
 	case err != nil:
-		return storeError("read the last anchor", err)
+		return engine.StoreError("read the last anchor", err)
 	}
-	return &Error{
-		Code: CodeUnavailable, Message: "This store is anchored, and without the key that signs its anchors a removal cannot be told from tampering.",
+	return &engine.Error{
+		Code: engine.CodeUnavailable, Message: "This store is anchored, and without the key that signs its anchors a removal cannot be told from tampering.",
 		Hint: "Give the key with --anchor-key or in GAVEL_ANCHOR_KEY.",
 	}
 }
@@ -33,8 +33,7 @@ func (e *Engine) mayRemove(ctx context.Context, dryRun bool) error {
 // the newest anchor was signed over: what is signed here must not hide that a history was
 // written anew since. nil where nothing is signed.
 func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[string][]record.Head, error) {
-	db, ok := r.cfg.Store.(store.Anchorer)
-	if !ok || r.cfg.Anchors == nil || len(due) == 0 {
+	if r.signer == nil || len(due) == 0 {
 		return nil, nil //nolint:nilnil // nothing is anchored
 	}
 	heads := make(map[string][]record.Head, len(due))
@@ -43,9 +42,9 @@ func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[str
 	}
 	var tree record.Tree
 	var newest store.Anchor
-	for a, err := range db.Anchors(ctx, 0) {
+	for a, err := range r.store.Anchors(ctx, 0) {
 		if err != nil {
-			return nil, storeError("read the anchors", err)
+			return nil, engine.StoreError("read the anchors", err)
 		}
 		_, all, err := record.DecodeHeads(a.Heads)
 		if err != nil {
@@ -71,10 +70,10 @@ func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[str
 
 // signedOver checks that the key signed an anchor over exactly this tree.
 func (r *retainer) signedOver(newest store.Anchor, tree record.Tree) error {
-	text, err := record.OpenNote(newest.Note, r.cfg.Anchors.Verifier())
+	text, err := record.OpenNote(newest.Note, r.signer.Verifier())
 	if errors.Is(err, record.ErrSignature) {
-		return &Error{
-			Code: CodeUnavailable, Message: "The newest anchor was not signed with this key.",
+		return &engine.Error{
+			Code: engine.CodeUnavailable, Message: "The newest anchor was not signed with this key.",
 			Hint: "Give the key that signs this store's anchors: the old one, until a new one has signed an anchor.", Err: err,
 		}
 	}

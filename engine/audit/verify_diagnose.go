@@ -1,4 +1,4 @@
-package engine
+package audit
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -74,7 +75,7 @@ func (h *historyCheck) strays(ctx context.Context) (bool, error) {
 	for i, after := range []int64{math.MinInt64, 0} {
 		for _, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: after}) {
 			if err != nil && !isDamage(err) {
-				return false, storeError("be verified", err)
+				return false, engine.StoreError("be verified", err)
 			}
 			n[i]++
 		}
@@ -91,7 +92,7 @@ func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, err
 	for number := from; ; number++ {
 		e, there, err := h.behind(ctx, number-1)
 		if err != nil && !isDamage(err) {
-			return nil, storeError("be verified", err)
+			return nil, engine.StoreError("be verified", err)
 		}
 		if waiting != nil && there && err == nil && e.Hash == waiting.hash && bytes.Equal(e.Body(), body) {
 			*waiting = h.placeOf(e, number)

@@ -1,4 +1,4 @@
-package engine
+package audit
 
 import (
 	"context"
@@ -26,10 +26,10 @@ func (v *verification) checkRules(ctx context.Context) error {
 			unsealed = append(unsealed, rule)
 			continue
 		}
-		if err := follows(end, rule); err != nil {
+		if err := end.CheckNext(rule); err != nil {
 			wrong("%v", err)
 		}
-		if err := v.engine.rules.sealer.Check(seal, rule.Parts()...); err != nil {
+		if err := v.engine.CheckRule(rule); err != nil {
 			wrong("%s: %v", rule, err)
 		}
 		end = store.RuleHead{Place: seal.Place, Hash: seal.Hash}

@@ -1,4 +1,4 @@
-package engine
+package audit
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -105,7 +106,7 @@ func (h *historyCheck) pass(ctx context.Context) error {
 	// From the very beginning, because what is kept below event 1 is shown to others too.
 	for e, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: math.MinInt64}) {
 		if err != nil && !isDamage(err) {
-			return storeError("be verified", err)
+			return engine.StoreError("be verified", err)
 		}
 		if h.begun && h.chain.Seq() == h.row.Seq { // what comes behind the last one
 			if err := h.beyond(ctx, e, err); err != nil {
@@ -156,7 +157,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 			revision--
 			continue
 		case err != nil:
-			return storeError("be verified", err)
+			return engine.StoreError("be verified", err)
 		case s.ID != h.row.ID || s.Revision < 1 || s.Revision > revision:
 			h.found(BreakRow, 0, "a snapshot at or below revision %d is of revision %d of %s", revision, s.Revision, s.ID)
 			return nil
@@ -177,7 +178,7 @@ func (h *historyCheck) readRollbacks(ctx context.Context) error {
 	var last int64
 	for e, err := range h.v.store.Events(ctx, q) {
 		if err != nil && !isDamage(err) {
-			return storeError("be verified", err)
+			return engine.StoreError("be verified", err)
 		}
 		if err != nil || e.Seq <= last { // what is broken shows when all events are read
 			return nil
@@ -225,7 +226,7 @@ func (v *verification) truncation(ctx context.Context, id string) (*record.Trunc
 	var last int64
 	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil && !isDamage(err) {
-			return nil, storeError("be verified", err)
+			return nil, engine.StoreError("be verified", err)
 		}
 		if err != nil || e.Seq <= last {
 			return newest, nil
@@ -305,7 +306,7 @@ func (h *historyCheck) end(ctx context.Context) error {
 func (h *historyCheck) beyond(ctx context.Context, e record.Event, unreadable error) error {
 	now, err := h.v.store.Load(ctx, h.row.ID)
 	if err != nil && !isDamage(err) {
-		return storeError("be verified", err)
+		return engine.StoreError("be verified", err)
 	}
 	switch {
 	case err == nil && now.Seq > h.row.Seq:

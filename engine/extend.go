@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// What the packages over the engine (audit, transfer) need of it: they answer with its
+// errors, ask for its rights and keep to its clock.
+
+// Authorize returns an error unless the principal's role has the right.
+func Authorize(p Principal, right Right) error { return authorize(p, right) }
+
+// StoreError is the answer to an error of the store; op completes "could not ...".
+func StoreError(op string, err error) error { return storeError(op, err) }
+
+// InternalError is the answer to a defect of the program.
+func InternalError(op string, err error) error { return internal(op, err) }
+
+// UnknownInstance is the answer where an instance is not there or not visible.
+func UnknownInstance(id string) error { return unknownInstance(id) }
+
+// Now is the engine's clock, as it is recorded.
+func (e *Engine) Now() time.Time { return e.now() }
+
+// Publish tells the engine's observer what was committed.
+func (e *Engine) Publish(ctx context.Context, events ...record.Event) { e.observe(ctx, events...) }
+
+// RuleHead is the end of the chain of definitions and judge configurations as far as it can
+// be trusted; the zero Head where it cannot.
+func (e *Engine) RuleHead(ctx context.Context) (record.Head, error) { return e.rules.head(ctx) }
+
+// CheckRule returns an error unless a rule is sealed with the engine's key, or sealed at all
+// where it has none (HasRuleKey).
+func (e *Engine) CheckRule(rule store.Rule) error {
+	return e.rules.sealer.Check(rule.Seal(), rule.Parts()...)
+}
+
+// HasRuleKey reports whether seals are compared with a key.
+func (e *Engine) HasRuleKey() bool { return len(e.cfg.RuleKey) > 0 }
+
+// OperatorDefinitions are the newest versions of the definitions that belong to operators:
+// of one workflow, or of all for "".
+func (e *Engine) OperatorDefinitions(ctx context.Context, p Principal, name string) ([]*workflow.Definition, error) {
+	all, err := e.rules.definitions(ctx)
+	if err != nil {
+		return nil, storeError("list the definitions", err)
+	}
+	var out []*workflow.Definition
+	known := name == ""
+	for _, s := range all {
+		if name != "" && s.Name != name {
+			continue
+		}
+		known = true
+		l, err := e.definition(ctx, s.Name, s.Version)
+		if err != nil {
+			return nil, err
+		}
+		if s.Operator {
+			out = append(out, l.def)
+		}
+	}
+	if !known {
+		return nil, e.noWorkflow(ctx, p, name, 0)
+	}
+	return out, nil
+}
