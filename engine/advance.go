@@ -184,10 +184,10 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest
 // not say.
 func (e *Engine) question(inst record.Instance, l loaded, p Principal, req actionRequest, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
-	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, ended(inst), inst.Facts
+	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, HowEnded(inst), inst.Facts
 	in.Action, in.Data, in.Read, in.Context = req.Action, req.Data, req.data, inst.Context
 	in.Principal, in.Role = p.ID, string(p.Role)
-	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.now(), seed(inst.ID, inst.Revision, req.Action)
+	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.now(), Seed(inst.ID, inst.Revision, req.Action)
 	c, err := l.def.Case(in)
 	if err != nil {
 		return judge.Case{}, internal("build the case", err)
@@ -262,8 +262,8 @@ func statusIn(d *workflow.Definition, state string) record.Status {
 	return record.Running
 }
 
-// ended is how an instance ended, in the words of workflow.CaseInput.
-func ended(inst record.Instance) string {
+// HowEnded is how an instance ended, in the words of workflow.CaseInput.
+func HowEnded(inst record.Instance) string {
 	switch inst.Status {
 	case record.Complete:
 		return "final"
@@ -274,8 +274,8 @@ func ended(inst record.Instance) string {
 	}
 }
 
-// seed fixes what scripts see as random: the same question gets the same answer.
-func seed(id string, revision int64, action string) int64 {
+// Seed fixes what scripts see as random: the same question gets the same answer.
+func Seed(id string, revision int64, action string) int64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s|%d|%s", id, revision, action) // a hash takes everything
 	return int64(h.Sum64() >> 1)

@@ -23,9 +23,14 @@ func scopeOf(purpose, owner, workflow string) record.Scope {
 	return record.Scope{Purpose: purpose, Owner: owner, Workflow: workflow}
 }
 
+// ContextScope is the scope of the digest by which a decision names its context.
+func ContextScope(owner, workflow string) record.Scope {
+	return scopeOf(purposeContext, owner, workflow)
+}
+
 // digestContext is the digest by which a decision names the context that it was about.
 func (e *Engine) digestContext(inst record.Instance, context json.RawMessage) string {
-	return e.cfg.Digester.DigestIn(scopeOf(purposeContext, inst.Owner, inst.Workflow), context)
+	return e.cfg.Digester.DigestIn(ContextScope(inst.Owner, inst.Workflow), context)
 }
 
 // digestEvidence is for evidence that holds sensitive values. Evidence that is fetched

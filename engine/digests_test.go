@@ -10,6 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/replay"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -104,7 +105,7 @@ func TestOlderDigestsAreRecognised(t *testing.T) {
 	}
 	now := newBenchWith(t, store, w, func(c *engine.Config) { c.ReviewPath = true })
 	now.pass(20 * time.Minute) // so that the evidence is fetched again
-	for q, err := range engine.Questions(t.Context(), store, engine.QuestionQuery{Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))}) {
+	for q, err := range replay.Questions(t.Context(), store, replay.QuestionQuery{Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))}) {
 		if err != nil || q.Missing != "" {
 			t.Errorf("%s: %s, %v", q.Event.Kind, q.Missing, err)
 		}

@@ -51,7 +51,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, storeError("store the judge configuration", err)
 		}
-		in := inForce(l.stored, p.ID, append(revisions, c))
+		in := OverlaysInForce(l.stored, p.ID, append(revisions, c))
 		return JudgeConfigResult{
 			Success: true, Message: configMessage(c), Config: rubricView(told(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
 		}, nil
@@ -71,7 +71,7 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []store.JudgeCo
 	switch {
 	case p.Role == RoleOperator:
 	case l.stored.Operator:
-		if err := onlyTightens(s, l.def.Rubric(inForce(l.stored, p.ID, revisions))); err != nil {
+		if err := onlyTightens(s, l.def.Rubric(OverlaysInForce(l.stored, p.ID, revisions))); err != nil {
 			return store.JudgeConfig{}, err
 		}
 		c.Scope = p.ID
@@ -81,7 +81,7 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []store.JudgeCo
 			Hint: "Ask its owner or an operator.",
 		}
 	default:
-		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(inForce(l.stored, p.ID, revisions))); err != nil {
+		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(OverlaysInForce(l.stored, p.ID, revisions))); err != nil {
 			return store.JudgeConfig{}, err
 		}
 	}
@@ -223,7 +223,7 @@ func (e *Engine) overlays(ctx context.Context, s store.Definition, owner string)
 	if len(revisions) == 0 {
 		return nil, "", nil
 	}
-	return inForce(s, owner, revisions), HashJudgeConfigs(owner, revisions), nil
+	return OverlaysInForce(s, owner, revisions), HashJudgeConfigs(owner, revisions), nil
 }
 
 // HashJudgeConfigs names the judge-config revisions that bind an owner's instances; "" when
@@ -250,14 +250,14 @@ func (e *Engine) overlaysUntil(ctx context.Context, s store.Definition, owner st
 	if !at.IsZero() {
 		revisions = slices.DeleteFunc(revisions, func(c store.JudgeConfig) bool { return c.At.After(at) })
 	}
-	return inForce(s, owner, revisions), nil
+	return OverlaysInForce(s, owner, revisions), nil
 }
 
-// inForce is pure: revisions that bind everybody in their order, then the
+// OverlaysInForce are the settings that bind an owner's instances. It is pure: revisions that bind everybody in their order, then the
 // owner's own tightenings. An operator's later revision of a key lifts the
 // tightenings of that key made before it. On a definition that an operator took
 // over, revisions that agents made for everybody no longer count.
-func inForce(s store.Definition, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
+func OverlaysInForce(s store.Definition, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
 	var out, tight []workflow.Overlay
 	for i, r := range revisions {
 		operator := Role(r.Role) == RoleOperator

@@ -48,7 +48,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	c, err := l.def.Case(workflow.CaseInput{
 		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Read: read,
 		Principal: p.ID, Role: string(p.Role), Overlays: overlays, JudgeConfigHash: hash,
-		ReviewPath: e.cfg.ReviewPath, Now: e.now(), Seed: seed(l.stored.Name, int64(l.stored.Version), "start"),
+		ReviewPath: e.cfg.ReviewPath, Now: e.now(), Seed: Seed(l.stored.Name, int64(l.stored.Version), "start"),
 	})
 	if err != nil {
 		return StartResult{}, internal("build the case", err)

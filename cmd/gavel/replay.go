@@ -124,7 +124,7 @@ func (c *replayCmd) settings() (cfg replay.Config, about replay.About, err error
 	if err != nil {
 		return cfg, about, err
 	}
-	cfg.Query = engine.QuestionQuery{Workflow: c.Workflow, Since: since, Until: until}
+	cfg.Query = replay.QuestionQuery{Workflow: c.Workflow, Since: since, Until: until}
 	cfg.ShadowOnly, cfg.Workers, cfg.Listed = c.Shadow, c.Workers, c.List
 	cfg.Gates = replay.Gates{MaxFlips: c.MaxFlips, MaxNewApprovals: c.MaxApproved}
 	if c.MaxLeft != "" {
@@ -257,7 +257,7 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 }
 
 // known refuses workflows that the store does not have: a limit on them would always hold.
-func (c *replayCmd) known(ctx context.Context, db engine.Archive, definitions map[string]*workflow.Definition) error {
+func (c *replayCmd) known(ctx context.Context, db replay.Archive, definitions map[string]*workflow.Definition) error {
 	names := []string{}
 	if c.Workflow != "" {
 		names = append(names, c.Workflow)

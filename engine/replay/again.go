@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -49,7 +48,7 @@ type result struct {
 }
 
 // judgeAgain puts a question once more.
-func (cfg Config) judgeAgain(ctx context.Context, q engine.Question) result {
+func (cfg Config) judgeAgain(ctx context.Context, q Question) result {
 	switch {
 	case cfg.ShadowOnly:
 		return result{}
@@ -116,7 +115,7 @@ func (c Change) apply(r *judge.Rubric) {
 }
 
 // recordedEvidence fetches what was fetched then, and nothing else.
-type recordedEvidence []engine.HeldEvidence
+type recordedEvidence []HeldEvidence
 
 // Fetch implements judge.Fetcher.
 func (all recordedEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
@@ -148,7 +147,7 @@ func sameJSON(a, b json.RawMessage) bool {
 
 // recordedAnswer says what the model said of the same question then.
 type recordedAnswer struct {
-	q       engine.Question
+	q       Question
 	changed bool // the definition is another one
 	prompt  string
 	out     *result

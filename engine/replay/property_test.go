@@ -234,8 +234,8 @@ func (w *walker) check() {
 		w.rt.Fatalf("not the same again: %+v", r)
 	}
 	possible := map[string]bool{
-		string(engine.MissingSensitive): true, string(engine.MissingPerson): true,
-		string(engine.MissingEvidence): true, string(engine.MissingEvidenceMasked): true,
+		string(replay.MissingSensitive): true, string(replay.MissingPerson): true,
+		string(replay.MissingEvidence): true, string(replay.MissingEvidenceMasked): true,
 	}
 	var left int64
 	for _, u := range r.NotReplayed {
@@ -271,7 +271,7 @@ func (w *walker) events() (n int) {
 	return n
 }
 
-func (w *walker) exactly(q engine.Question, got judge.Verdict, reason string) {
+func (w *walker) exactly(q replay.Question, got judge.Verdict, reason string) {
 	if reason != "" {
 		return
 	}

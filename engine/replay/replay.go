@@ -8,7 +8,7 @@
 // is changed.
 //
 // It must never write, fetch evidence, count for the loop guard, or let what is judged
-// again have any effect: it reads an engine.Archive, and its only outcome is a Report.
+// again have any effect: it reads an Archive, and its only outcome is a Report.
 // Every decision is judged by itself; what would have happened after another one, it does
 // not know.
 package replay
@@ -19,7 +19,6 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -45,8 +44,8 @@ type Change struct {
 // Config sets a run up.
 type Config struct {
 	// From is what was recorded. Required.
-	From  engine.Archive
-	Query engine.QuestionQuery
+	From  Archive
+	Query QuestionQuery
 	// Compiler runs schemas and scripts. Required, but for a ShadowOnly run.
 	Compiler *validators.Compiler
 	// Model is asked where a rubric wants it; it must have no memory. nil: what the model
@@ -86,12 +85,12 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 // job is one question on its way; what came of it comes in done, once.
 type job struct {
-	q    engine.Question
+	q    Question
 	done chan result
 }
 
 // run judges the questions and gives each to take, in their order.
-func (cfg Config) run(ctx context.Context, take func(engine.Question, result)) error {
+func (cfg Config) run(ctx context.Context, take func(Question, result)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -130,7 +129,7 @@ func (cfg Config) run(ctx context.Context, take func(engine.Question, result)) e
 
 // feed hands the questions out: to whoever judges, and to whoever waits in order.
 func (cfg Config) feed(ctx context.Context, todo, order chan<- job) error {
-	for q, err := range engine.Questions(ctx, cfg.From, cfg.Query) {
+	for q, err := range Questions(ctx, cfg.From, cfg.Query) {
 		if err != nil {
 			return err
 		}
@@ -149,7 +148,7 @@ func (cfg Config) feed(ctx context.Context, todo, order chan<- job) error {
 	return nil
 }
 
-func (cfg Config) matches(q engine.Question) bool {
+func (cfg Config) matches(q Question) bool {
 	if cfg.ShadowOnly {
 		return q.Event.Decision != nil && q.Event.Decision.Mode == judge.Shadow
 	}

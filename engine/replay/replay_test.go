@@ -206,7 +206,7 @@ func TestPersons(t *testing.T) {
 		}
 	}
 	r := b.run(func(*replay.Config) {})
-	if r.Flips != 0 || r.Replayed != 5 || reasons(r)[string(engine.MissingPerson)] != 1 {
+	if r.Flips != 0 || r.Replayed != 5 || reasons(r)[string(replay.MissingPerson)] != 1 {
 		t.Errorf("%+v", r)
 	}
 	r = b.run(func(cfg *replay.Config) {
@@ -474,7 +474,7 @@ func TestRenderers(t *testing.T) {
 	}
 	for _, reason := range []string{
 		replay.ReasonState, replay.ReasonEvidence, replay.ReasonNotAsked, replay.ReasonOtherQuestion, replay.ReasonOtherPrompt,
-		replay.ReasonModel, replay.ReasonUndecided, string(engine.MissingData), string(engine.MissingContext),
+		replay.ReasonModel, replay.ReasonUndecided, string(replay.MissingData), string(replay.MissingContext),
 	} {
 		if replay.Says(reason) == "" {
 			t.Errorf("%s is not explained", reason)

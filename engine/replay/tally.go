@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -69,8 +68,8 @@ func entryOf[K comparable, V any](m map[K]*V, key, rest K, made func(K) V) *V {
 	return m[key]
 }
 
-func (t *tally) add(q engine.Question, got result) {
-	if q.Missing == engine.MissingHistory {
+func (t *tally) add(q Question, got result) {
+	if q.Missing == MissingHistory {
 		t.r.RemovedEvents += q.Removed
 		t.notReplayed(q, got)
 		return
@@ -167,7 +166,7 @@ func (t *tally) addFlip(ev record.Event, how direction, before, after Side, w *W
 	})
 }
 
-func (t *tally) notReplayed(q engine.Question, got result) {
+func (t *tally) notReplayed(q Question, got result) {
 	name := q.Event.Workflow
 	at := q.Event.Instance
 	if q.Event.Seq > 0 {
@@ -176,7 +175,7 @@ func (t *tally) notReplayed(q engine.Question, got result) {
 	u := entryOf(t.missing, [2]string{name, got.reason}, [2]string{others, got.reason}, func(k [2]string) Unreplayed {
 		return Unreplayed{Workflow: k[0], Reason: k[1], Says: Says(k[1]), First: at, Detail: truncateText(got.detail)}
 	})
-	if q.Missing == engine.MissingHistory {
+	if q.Missing == MissingHistory {
 		u.Count += q.Removed // events, as Says says
 		return
 	}
@@ -312,22 +311,22 @@ func (t *tally) notes() []string {
 // Says explains a reason in a few words.
 func Says(reason string) string {
 	return map[string]string{
-		string(engine.MissingSensitive):      "sensitive values of the data are kept as digests only",
-		string(engine.MissingData):           "the data were not kept",
-		string(engine.MissingHistory):        "events were removed from the beginning of histories (counted: events)",
-		string(engine.MissingContext):        "what the instance was then is not known any more",
-		string(engine.MissingSameContext):    "the events give another context than the one that was examined",
-		string(engine.MissingDefinition):     "the version of the definition is not in the store, or is another one",
-		string(engine.MissingJudgeConfig):    "the judge's configuration of then is not in the store",
-		string(engine.MissingPerson):         "a person decided, or a review ended",
-		string(engine.MissingEvidence):       "evidence was fetched and is too large to be kept",
-		string(engine.MissingEvidenceMasked): "evidence was fetched and is kept without its sensitive values only",
-		ReasonState:                          "the other definition has no such state",
-		ReasonEvidence:                       "other evidence would be needed than was fetched",
-		ReasonNotAsked:                       "a model would be asked now, and was not asked then",
-		ReasonOtherQuestion:                  "the model would be asked something else now",
-		ReasonOtherPrompt:                    "the model was asked with another prompt",
-		ReasonModel:                          "the model could not be had",
-		ReasonUndecided:                      "the judge could not decide",
+		string(MissingSensitive):      "sensitive values of the data are kept as digests only",
+		string(MissingData):           "the data were not kept",
+		string(MissingHistory):        "events were removed from the beginning of histories (counted: events)",
+		string(MissingContext):        "what the instance was then is not known any more",
+		string(MissingSameContext):    "the events give another context than the one that was examined",
+		string(MissingDefinition):     "the version of the definition is not in the store, or is another one",
+		string(MissingJudgeConfig):    "the judge's configuration of then is not in the store",
+		string(MissingPerson):         "a person decided, or a review ended",
+		string(MissingEvidence):       "evidence was fetched and is too large to be kept",
+		string(MissingEvidenceMasked): "evidence was fetched and is kept without its sensitive values only",
+		ReasonState:                   "the other definition has no such state",
+		ReasonEvidence:                "other evidence would be needed than was fetched",
+		ReasonNotAsked:                "a model would be asked now, and was not asked then",
+		ReasonOtherQuestion:           "the model would be asked something else now",
+		ReasonOtherPrompt:             "the model was asked with another prompt",
+		ReasonModel:                   "the model could not be had",
+		ReasonUndecided:               "the judge could not decide",
 	}[reason]
 }

@@ -1,4 +1,4 @@
-package engine
+package replay
 
 import (
 	"context"
@@ -9,10 +9,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/sharedcache"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
 )
 
 // Archive is the part of a Store that Questions reads.
@@ -62,7 +65,7 @@ type QuestionQuery struct {
 	Since, Until time.Time
 	// Digester, when not nil, is the store's: then the context of each question is held
 	// against the digest that the decision recorded.
-	Digester Digester
+	Digester engine.Digester
 }
 
 // Question is a recorded decision with what it was about, as it was put to the judge.
@@ -99,10 +102,10 @@ type HeldEvidence struct {
 // sensitive values.
 func Questions(ctx context.Context, from Archive, q QuestionQuery) iter.Seq2[Question, error] {
 	return func(yield func(Question, error) bool) {
-		a := asker{ctx: ctx, from: from, query: q, definitions: newDefinitionCache(), configs: map[string][]store.JudgeConfig{}}
+		a := asker{ctx: ctx, from: from, query: q, definitions: sharedcache.New[definitionKey, pinned](definitionBytes, definitionBytes), configs: map[string][]store.JudgeConfig{}}
 		for inst, err := range from.Instances(ctx, store.InstanceQuery{Workflow: q.Workflow}) {
 			if err != nil {
-				yield(Question{}, storeError("list the instances", err))
+				yield(Question{}, engine.StoreError("list the instances", err))
 				return
 			}
 			if !q.Since.IsZero() && inst.UpdatedAt.Before(q.Since) || !q.Until.IsZero() && !inst.CreatedAt.Before(q.Until) {
@@ -115,12 +118,26 @@ func Questions(ctx context.Context, from Archive, q QuestionQuery) iter.Seq2[Que
 	}
 }
 
+// definitionBytes is how much memory is kept for parsed definitions.
+const definitionBytes = 64 << 20
+
+type definitionKey struct {
+	name    string
+	version int
+}
+
+// pinned is a version of a definition that an event names, stored and parsed.
+type pinned struct {
+	stored store.Definition
+	def    *workflow.Definition
+}
+
 // asker is one run of Questions.
 type asker struct {
 	ctx         context.Context //nolint:containedctx // it lives as long as one iteration
 	from        Archive
 	query       QuestionQuery
-	definitions *definitionCache
+	definitions *sharedcache.Cache[definitionKey, pinned]
 	configs     map[string][]store.JudgeConfig
 }
 
@@ -130,7 +147,7 @@ func (a *asker) instance(inst record.Instance, yield func(Question, error) bool)
 	lost := false          // at is not known any more
 	for ev, err := range a.from.Events(a.ctx, store.EventQuery{Instance: inst.ID}) {
 		if err != nil {
-			yield(Question{}, storeError("read the history", err))
+			yield(Question{}, engine.StoreError("read the history", err))
 			return false
 		}
 		if at.Seq == 0 && ev.Seq > 1 && !lost {
@@ -188,7 +205,7 @@ func (a *asker) snapshot(id string, revision int64) (record.Instance, error) {
 	case errors.Is(err, store.ErrNotFound):
 		return record.Instance{}, nil
 	case err != nil:
-		return record.Instance{}, storeError("read a snapshot", err)
+		return record.Instance{}, engine.StoreError("read a snapshot", err)
 	}
 	return inst, nil
 }
@@ -201,7 +218,7 @@ func (a *asker) at(id string, revision int64) (record.Instance, error) {
 	}
 	for ev, err := range a.from.Events(a.ctx, store.EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}) {
 		if err != nil {
-			return record.Instance{}, storeError("read the history", err)
+			return record.Instance{}, engine.StoreError("read the history", err)
 		}
 		if inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return a.at(id, r) }); err != nil {
 			return record.Instance{}, err
@@ -262,22 +279,22 @@ func (a *asker) question(at record.Instance, ev record.Event, lost bool) (Questi
 }
 
 // definition is the version that an event names; not known when it is not that any more.
-func (a *asker) definition(ev record.Event) (l loaded, known bool, err error) {
-	l, cached := a.definitions.get(ev.Workflow, ev.Version)
+func (a *asker) definition(ev record.Event) (l pinned, known bool, err error) {
+	l, cached := a.definitions.Get(definitionKey{ev.Workflow, ev.Version})
 	if !cached {
 		stored, err := a.from.Definition(a.ctx, ev.Workflow, ev.Version)
 		if errors.Is(err, store.ErrNotFound) {
-			return loaded{}, false, nil
+			return pinned{}, false, nil
 		}
 		if err != nil {
-			return loaded{}, false, storeError("read the definition", err)
+			return pinned{}, false, engine.StoreError("read the definition", err)
 		}
 		def, err := workflow.Parse(stored.Name, stored.Document)
 		if err != nil {
-			return loaded{}, false, nil //nolint:nilerr // it was written by another program, or changed
+			return pinned{}, false, nil //nolint:nilerr // it was written by another program, or changed
 		}
-		l = loaded{stored: stored, def: def.WithoutLines()}
-		a.definitions.put(l)
+		l = pinned{stored: stored, def: def.WithoutLines()}
+		a.definitions.Put(definitionKey{ev.Workflow, ev.Version}, "", l.def.Size(), l)
 	}
 	return l, l.stored.Hash == ev.DefinitionHash && l.def.Hash == ev.DefinitionHash, nil
 }
@@ -291,7 +308,7 @@ func (a *asker) overlays(s store.Definition, owner, hash string) ([]workflow.Ove
 	if !cached {
 		var err error
 		if revisions, err = a.from.JudgeConfigs(a.ctx, s.Name); err != nil {
-			return nil, false, storeError("read the judge configuration", err)
+			return nil, false, engine.StoreError("read the judge configuration", err)
 		}
 		if len(a.configs) == 256 {
 			clear(a.configs)
@@ -299,8 +316,8 @@ func (a *asker) overlays(s store.Definition, owner, hash string) ([]workflow.Ove
 		a.configs[s.Name] = revisions
 	}
 	for n := len(revisions); n > 0; n-- {
-		if HashJudgeConfigs(owner, revisions[:n]) == hash {
-			return inForce(s, owner, revisions[:n]), true, nil
+		if engine.HashJudgeConfigs(owner, revisions[:n]) == hash {
+			return engine.OverlaysInForce(s, owner, revisions[:n]), true, nil
 		}
 	}
 	delete(a.configs, s.Name) // a revision may have been made since
@@ -318,7 +335,7 @@ func (a *asker) openReview(ev record.Event) (store.Review, error) {
 	case errors.Is(err, store.ErrNotFound):
 		return store.Review{}, nil
 	case err != nil:
-		return store.Review{}, storeError("read the review", err)
+		return store.Review{}, engine.StoreError("read the review", err)
 	case row.Status != record.ReviewOpen || row.Instance != ev.Instance || row.Seq != ev.Seq:
 		return store.Review{}, nil
 	}
@@ -335,21 +352,21 @@ func (a *asker) sameContext(q Question, owner string) bool {
 	if len(doc) == 0 {
 		doc = json.RawMessage("{}") // as it stands in a judge.Case
 	}
-	return a.query.Digester.Matches(was, scopeOf(purposeContext, owner, q.Event.Workflow), doc)
+	return a.query.Digester.Matches(was, engine.ContextScope(owner, q.Event.Workflow), doc)
 }
 
 // inputOf is what Case was given, but for data and overlays. Pure.
-func inputOf(at record.Instance, ev record.Event, l loaded) workflow.CaseInput {
+func inputOf(at record.Instance, ev record.Event, l pinned) workflow.CaseInput {
 	in := workflow.CaseInput{
-		Operation: judge.Advance, Precheck: ev.Kind == record.Prechecked, Version: ev.Version, Owner: l.owner(),
-		Instance: at.ID, State: at.State, Ended: ended(at), Action: ev.Action, Context: at.Context,
+		Operation: judge.Advance, Precheck: ev.Kind == record.Prechecked, Version: ev.Version, Owner: validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator},
+		Instance: at.ID, State: at.State, Ended: engine.HowEnded(at), Action: ev.Action, Context: at.Context,
 		Principal: ev.Principal, Role: ev.Role, Facts: at.Facts, JudgeConfigHash: ev.JudgeConfigHash,
-		ReviewPath: reviewPath(ev.Decision), Now: ev.Time, Seed: seed(at.ID, at.Revision, ev.Action),
+		ReviewPath: reviewPath(ev.Decision), Now: ev.Time, Seed: engine.Seed(at.ID, at.Revision, ev.Action),
 	}
 	if ev.Kind == record.Started {
 		in = workflow.CaseInput{
-			Operation: judge.Start, Version: ev.Version, Owner: l.owner(), Principal: ev.Principal, Role: ev.Role,
-			JudgeConfigHash: ev.JudgeConfigHash, ReviewPath: true, Now: ev.Time, Seed: seed(ev.Workflow, int64(ev.Version), "start"),
+			Operation: judge.Start, Version: ev.Version, Owner: validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator}, Principal: ev.Principal, Role: ev.Role,
+			JudgeConfigHash: ev.JudgeConfigHash, ReviewPath: true, Now: ev.Time, Seed: engine.Seed(ev.Workflow, int64(ev.Version), "start"),
 		}
 	}
 	return in
