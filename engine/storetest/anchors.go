@@ -25,23 +25,22 @@ func newAnchor(n int64) store.Anchor {
 }
 
 func testAnchors(t *testing.T, _ Driver, s store.Store) {
-	a := s
-	if _, err := a.LastAnchor(t.Context()); !errors.Is(err, store.ErrNotFound) {
+	if _, err := s.LastAnchor(t.Context()); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the last of none: %v", err)
 	}
-	wantError(t, "the second first", a.AddAnchor(t.Context(), newAnchor(2)), store.ErrConflict)
+	wantError(t, "the second first", s.AddAnchor(t.Context(), newAnchor(2)), store.ErrConflict)
 	for n := range int64(5) {
 		given := newAnchor(n + 1)
-		if err := a.AddAnchor(t.Context(), given); err != nil {
+		if err := s.AddAnchor(t.Context(), given); err != nil {
 			t.Fatal(err)
 		}
 		clear(given.Heads) // it is not shared
-		wantError(t, "the same again", a.AddAnchor(t.Context(), newAnchor(n+1)), store.ErrConflict)
+		wantError(t, "the same again", s.AddAnchor(t.Context(), newAnchor(n+1)), store.ErrConflict)
 	}
-	wantError(t, "a gap", a.AddAnchor(t.Context(), newAnchor(7)), store.ErrConflict)
+	wantError(t, "a gap", s.AddAnchor(t.Context(), newAnchor(7)), store.ErrConflict)
 	for _, after := range []int64{0, 3, 5, 9} {
 		next := after + 1
-		for got, err := range a.Anchors(t.Context(), after) {
+		for got, err := range s.Anchors(t.Context(), after) {
 			if err != nil || !reflect.DeepEqual(got, newAnchor(next)) {
 				t.Fatalf("above %d: got %+v, %v; want anchor %d", after, got, err, next)
 			}
@@ -52,24 +51,23 @@ func testAnchors(t *testing.T, _ Driver, s store.Store) {
 			t.Errorf("above %d: ended before %d", after, next)
 		}
 	}
-	for _, err := range a.Anchors(t.Context(), 0) {
+	for _, err := range s.Anchors(t.Context(), 0) {
 		if err != nil {
 			t.Error(err)
 		}
 		break // abandoned
 	}
-	if last, err := a.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, newAnchor(5)) {
+	if last, err := s.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, newAnchor(5)) {
 		t.Errorf("the last: %+v, %v", last, err)
 	}
 }
 
 func anchorsRace(t *testing.T, _ Driver, s store.Store) {
-	a := s
 	for n := range int64(5) {
 		var wg sync.WaitGroup
 		results := make([]error, 8)
 		for i := range results {
-			wg.Go(func() { results[i] = a.AddAnchor(t.Context(), newAnchor(n+1)) })
+			wg.Go(func() { results[i] = s.AddAnchor(t.Context(), newAnchor(n+1)) })
 		}
 		wg.Wait()
 		won := 0
@@ -102,16 +100,15 @@ func anchorsReopened(t *testing.T, d Driver, s store.Store) {
 }
 
 func testHeads(t *testing.T, _ Driver, s store.Store) {
-	a := s
 	at := func() int64 {
-		n, err := a.LastPosition(t.Context())
+		n, err := s.LastPosition(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	list := func(above int64) (all []record.Head) {
-		for h, err := range a.Heads(t.Context(), above) {
+		for h, err := range s.Heads(t.Context(), above) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -176,9 +176,8 @@ func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 
 // decisionsCancelled: a caller who has gone is told so, and a consumer may stop anywhere.
 func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
-	find := s
 	growJudged(t, s, 300)
-	for _, err := range find.Decisions(t.Context(), store.DecisionQuery{Outcome: judge.Reject}) {
+	for _, err := range s.Decisions(t.Context(), store.DecisionQuery{Outcome: judge.Reject}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +186,7 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var told error
-	for h, err := range find.Decisions(ctx, store.DecisionQuery{}) {
+	for h, err := range s.Decisions(ctx, store.DecisionQuery{}) {
 		if told = err; err == nil {
 			t.Errorf("found %d for a caller who has gone", h.Position)
 		}
@@ -196,7 +195,7 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 		t.Errorf("got %v, want the context's error", told)
 	}
 	closeStore(t, s)
-	for _, err := range find.Decisions(t.Context(), store.DecisionQuery{}) {
+	for _, err := range s.Decisions(t.Context(), store.DecisionQuery{}) {
 		wantError(t, fmt.Sprintf("closed: %v", err), err, store.ErrClosed)
 	}
 }
@@ -204,14 +203,13 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 // decisionsOfWhatIsLeft: what was removed from a history is not found, what is left is
 // found where it was.
 func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s store.Store) {
-	cutter := s
 	growLong(t, s, ID(1))
 	inst, at := growLong(t, s, ID(2))
 	growJudged(t, s, scaleForRace(600)) // so that a store that indexes has done so
 	all := store.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
 	before := findDecisions(t, s, all)
 	floor := at[4]
-	if err := cutter.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, floor); err != nil {
+	if err := s.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
 	want := slices.DeleteFunc(before, func(h store.DecisionHit) bool { return h.Event.Instance == inst.ID && h.Event.Seq <= floor.Seq })

@@ -12,8 +12,7 @@ import (
 
 // Every event once, in the order of commits, from wherever one goes on.
 func testTail(t *testing.T, _ Driver, s store.Store) {
-	a := s
-	if n, err := a.LastPosition(t.Context()); n != 0 || err != nil {
+	if n, err := s.LastPosition(t.Context()); n != 0 || err != nil {
 		t.Errorf("the last position of none: %d, %v", n, err)
 	}
 	const n = 150 // more than a page
@@ -25,7 +24,7 @@ func testTail(t *testing.T, _ Driver, s store.Store) {
 		after := int64(0)
 		for {
 			found := 0
-			for ev, err := range a.EventsAfter(t.Context(), store.TailQuery{After: after, Limit: step}) {
+			for ev, err := range s.EventsAfter(t.Context(), store.TailQuery{After: after, Limit: step}) {
 				wantNone(t, err)
 				if ev.Position <= after || ev.Owner == "" || ev.Version != 1 {
 					t.Fatalf("position %d of %q, version %d, after %d", ev.Position, ev.Owner, ev.Version, after)
@@ -49,7 +48,7 @@ func testTail(t *testing.T, _ Driver, s store.Store) {
 				t.Fatalf("by %d: event %d is of %s, want %s", step, i, id, ID(i+1))
 			}
 		}
-		if last, err := a.LastPosition(t.Context()); last != after || err != nil {
+		if last, err := s.LastPosition(t.Context()); last != after || err != nil {
 			t.Errorf("the last position is %d (%v), want %d", last, err, after)
 		}
 	}
@@ -58,14 +57,13 @@ func testTail(t *testing.T, _ Driver, s store.Store) {
 // A tail of one owner, workflow or instance, and of some positions, is what is left of the
 // whole one.
 func tailFilters(t *testing.T, _ Driver, s store.Store) {
-	a := s
 	for i := range 100 {
 		c := Start(t, ID(i+1), `{}`)
 		wantNone(t, s.Commit(t.Context(), c))
 		wantNone(t, s.Commit(t.Context(), Refuse(t, c.Next, "go")))
 	}
 	var whole []store.PlacedEvent
-	for ev, err := range a.EventsAfter(t.Context(), store.TailQuery{}) {
+	for ev, err := range s.EventsAfter(t.Context(), store.TailQuery{}) {
 		wantNone(t, err)
 		whole = append(whole, ev)
 	}
@@ -88,7 +86,7 @@ func tailFilters(t *testing.T, _ Driver, s store.Store) {
 				want = append(want, ev.Position)
 			}
 		}
-		for ev, err := range a.EventsAfter(t.Context(), q) {
+		for ev, err := range s.EventsAfter(t.Context(), q) {
 			wantNone(t, err)
 			got = append(got, ev.Position)
 		}
@@ -100,12 +98,11 @@ func tailFilters(t *testing.T, _ Driver, s store.Store) {
 
 // The version of an event's instance is the present one, whichever the event was made under.
 func tailVersions(t *testing.T, _ Driver, s store.Store) {
-	a := s
 	c := Start(t, ID(1), `{}`)
 	wantNone(t, s.Commit(t.Context(), c))
 	wantNone(t, s.Commit(t.Context(), MigrateTo(t, c.Next, 2, c.Next.State)))
 	var was, is []int
-	for ev, err := range a.EventsAfter(t.Context(), store.TailQuery{}) {
+	for ev, err := range s.EventsAfter(t.Context(), store.TailQuery{}) {
 		wantNone(t, err)
 		was, is = append(was, ev.Event.Version), append(is, ev.Version)
 	}

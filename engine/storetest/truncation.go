@@ -40,12 +40,11 @@ func growLong(t *testing.T, s store.Store, id string) (record.Instance, []record
 }
 
 func testTruncation(t *testing.T, _ Driver, s store.Store) {
-	cutter := s
 	neighbour, _ := growLong(t, s, ID(1))
 	inst, at := growLong(t, s, ID(2))
 	floor := at[4] // behind a refusal, in the revision of an advance and a checkpoint before it
 	c := Truncate(t, inst, floor)
-	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
+	if err := s.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
 	inst = c.Next
@@ -92,7 +91,7 @@ func testTruncation(t *testing.T, _ Driver, s store.Store) {
 	}
 	floor = at[6]
 	c = Truncate(t, inst, floor)
-	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
+	if err := s.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
 	if left := listEvents(t, s, store.EventQuery{Instance: inst.ID, Limit: 1}); len(left) != 1 || left[0].Seq != floor.Seq+1 || left[0].PrevHash != floor.Head {
@@ -103,7 +102,6 @@ func testTruncation(t *testing.T, _ Driver, s store.Store) {
 }
 
 func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
-	cutter := s
 	inst, at := growLong(t, s, ID(1))
 	floor := at[4]
 	intact := func(what string) {
@@ -115,22 +113,22 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 	}
 	// Somebody else was first.
 	late := Truncate(t, at[8], floor)
-	wantError(t, "a conflict", cutter.Truncate(t.Context(), late, floor.Seq, floor), store.ErrConflict)
+	wantError(t, "a conflict", s.Truncate(t.Context(), late, floor.Seq, floor), store.ErrConflict)
 	intact("after a conflict")
 
 	// What does not fit together.
 	other := floor
 	other.Head = hexOf("other")
 	for what, err := range map[string]error{
-		"no truncated event": cutter.Truncate(t.Context(), Advance(t, inst, "draft", `{}`), floor.Seq, floor),
-		"another floor":      cutter.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, other),
-		"another end":        cutter.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq-1, floor),
+		"no truncated event": s.Truncate(t.Context(), Advance(t, inst, "draft", `{}`), floor.Seq, floor),
+		"another floor":      s.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, other),
+		"another end":        s.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq-1, floor),
 	} {
 		wantError(t, what, err, record.ErrIllegalStep)
 		intact(what)
 	}
 	taken := Truncate(t, inst, floor, WithKey(ID(1)+" start"))
-	wantError(t, "a key that is taken", cutter.Truncate(t.Context(), taken, floor.Seq, floor), store.ErrKeyTaken)
+	wantError(t, "a key that is taken", s.Truncate(t.Context(), taken, floor.Seq, floor), store.ErrKeyTaken)
 	intact("after a key that was taken")
 
 	if d.Poison == nil {
@@ -138,14 +136,13 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 	}
 	d.Poison(t, s, "poison")
 	bad := Truncate(t, inst, floor, func(e *record.Event) { e.Action = "poison" })
-	if err := cutter.Truncate(t.Context(), bad, floor.Seq, floor); err == nil {
+	if err := s.Truncate(t.Context(), bad, floor.Seq, floor); err == nil {
 		t.Error("a failing write was acknowledged")
 	}
 	intact("after a failure")
 }
 
 func truncationReopened(t *testing.T, d Driver, s store.Store) {
-	cutter := s
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
@@ -153,7 +150,7 @@ func truncationReopened(t *testing.T, d Driver, s store.Store) {
 	floor := at[7]
 	floor.Context = json.RawMessage(string(floor.Context)) // its own bytes
 	c := Truncate(t, inst, floor)
-	if err := cutter.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
+	if err := s.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
 		t.Fatal(err)
 	}
 	closeStore(t, s)
