@@ -8,7 +8,7 @@ import (
 )
 
 // ownersFault is the hint of every fault: the caller cannot mend it.
-const ownersFault = "This is a fault of the workflow, not of the data; tell its owner."
+const ownersFault = "This is a fault of the workflow, not of the data; report it to its owner."
 
 // compileChecks gets the Set of one layer's part of the checks. Each layer compiles
 // only what it looks at, so that missing fields are refused although a script

@@ -340,7 +340,7 @@ func TestDecide(t *testing.T) {
 			}), &runner{}, nil,
 			seen{
 				judge.Reject, judge.CodeValidatorError, 1, judge.AssuranceNone, judge.LayerState, "approved",
-				[]string{`A check of this workflow does not compile: requiredFields/0: "/a~b" is not a JSON pointer: ~ stands only in ~0 and ~1`, "frozen"},
+				[]string{`A check of this workflow does not compile: requiredFields/0: "/a~b" is not a JSON pointer: ~ may appear only as ~0 or ~1`, "frozen"},
 			},
 		},
 		{

@@ -167,7 +167,7 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 		set.schema, err = schema.Compile(raw)
 		return newSchemaProblems(err), nil, nil
 	case !sandboxed:
-		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox to run in, and there is none: do not nest anyOf, oneOf, allOf, not or if within one another, and avoid recursive $ref and uniqueItems"}}, nil, nil
+		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox, and none is configured: do not nest anyOf, oneOf, allOf, not or if within one another, and avoid recursive $ref and uniqueItems"}}, nil, nil
 	}
 	source := script.Script{Name: PartSchema, Kind: script.Schema, Source: string(raw)}
 	found, err := runner.Check(ctx, caller, set.owner, []script.Script{source})

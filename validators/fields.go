@@ -31,7 +31,7 @@ func parseField(name string) (field, error) {
 	}
 	p := document.Pointer(name)
 	if !p.IsValid() {
-		return field{}, fmt.Errorf("%q is not a JSON pointer: ~ stands only in ~0 and ~1", name)
+		return field{}, fmt.Errorf("%q is not a JSON pointer: ~ may appear only as ~0 or ~1", name)
 	}
 	return field{name: name, tokens: slices.Collect(p.Tokens())}, nil
 }
@@ -70,7 +70,7 @@ func (f field) check(doc document.JSON) (Finding, bool) {
 	switch {
 	case blank:
 		out.Message += " and is blank"
-		out.Hint = "Give it a text that can be seen."
+		out.Hint = "Give it visible text."
 	case found:
 		out.Message += " and is null"
 	case w.near != "":

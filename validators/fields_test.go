@@ -37,7 +37,7 @@ func TestFields(t *testing.T) {
 		"a.c.d.f":                    `/a/c.d/f "a.c.d.f" is required`,
 		"/a/b":                       `/a/b "/a/b" is required and is null`,
 		"/sl/ash~1x":                 `/sl/ash~1x "/sl/ash~1x" is required`,
-		"empty":                      `/empty "empty" is required and is blank (Give it a text that can be seen.)`,
+		"empty":                      `/empty "empty" is required and is blank (Give it visible text.)`,
 		// a key that was probably meant
 		"Comments":     `/Comments "Comments" is required (Rename "comments" to "Comments".)`,
 		"reviewerName": `/reviewerName "reviewerName" is required (Rename "Reviewer_Name" to "reviewerName".)`,

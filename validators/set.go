@@ -125,7 +125,7 @@ func newFaultReport(why string) SchemaReport {
 	return SchemaReport{Fault: true, Findings: []Finding{{
 		Code:    CodeSchemaFault,
 		Message: "The JSON Schema could not be applied: " + why,
-		Hint:    "This is a fault of the workflow, not of the data; tell its owner.",
+		Hint:    "This is a fault of the workflow, not of the data; report it to its owner.",
 	}}}
 }
 

@@ -90,7 +90,7 @@ func (a Anchor) Text() string {
 func ParseAnchor(text string) (Anchor, error) {
 	lines := strings.Split(text, "\n")
 	if len(lines) != anchorLines+1 || lines[anchorLines] != "" {
-		return Anchor{}, fmt.Errorf("%w: it has not %d lines", ErrAnchor, anchorLines)
+		return Anchor{}, fmt.Errorf("%w: expected %d lines", ErrAnchor, anchorLines)
 	}
 	a := Anchor{Origin: lines[0]}
 	var errs []error
@@ -116,7 +116,7 @@ func ParseAnchor(text string) (Anchor, error) {
 		return Anchor{}, fmt.Errorf("%w: %w", ErrAnchor, err)
 	}
 	if a.Number < 1 || a.Text() != text {
-		return Anchor{}, fmt.Errorf("%w: it is not written as an anchor is", ErrAnchor)
+		return Anchor{}, fmt.Errorf("%w: not in canonical form", ErrAnchor)
 	}
 	return a, nil
 }
@@ -145,23 +145,23 @@ func DecodeHeads(encoded []byte) (after Tree, heads []Head, err error) {
 	first, rest, _ := strings.Cut(string(encoded), "\n")
 	parts := strings.Split(first, " ")
 	if len(parts) < 3 || parts[0] != headsTitle {
-		return Tree{}, nil, broken("no title")
+		return Tree{}, nil, broken("missing title")
 	}
 	size, err := strconv.ParseInt(parts[1], 10, 64)
 	count, err2 := strconv.Atoi(parts[2])
 	if err != nil || err2 != nil || count < 0 || count > len(rest) {
-		return Tree{}, nil, broken("no size")
+		return Tree{}, nil, broken("missing size")
 	}
 	var peaks []TreeHash
 	for _, part := range parts[3:] {
 		raw, err := base64.StdEncoding.DecodeString(part)
 		if err != nil || len(raw) != sha256.Size {
-			return Tree{}, nil, broken("a hash")
+			return Tree{}, nil, broken("invalid hash")
 		}
 		peaks = append(peaks, TreeHash(raw))
 	}
 	if after, err = NewTree(size, peaks); err != nil {
-		return Tree{}, nil, broken("its tree")
+		return Tree{}, nil, broken("invalid tree")
 	}
 	heads = make([]Head, 0, count)
 	for line := range strings.Lines(rest) {
@@ -172,7 +172,7 @@ func DecodeHeads(encoded []byte) (after Tree, heads []Head, err error) {
 		heads = append(heads, h)
 	}
 	if len(heads) != count {
-		return Tree{}, nil, broken(fmt.Sprintf("%d of %d are there", len(heads), count))
+		return Tree{}, nil, broken(fmt.Sprintf("found %d of %d", len(heads), count))
 	}
 	return after, heads, nil
 }

@@ -14,7 +14,7 @@ func CheckAppend(expect int64, events []Event, next Instance) error {
 		case e.seal.body == nil || e.Hash == "":
 			return newIllegalStep("event %d of instance %s is not sealed", e.Seq, e.Instance)
 		case e.Instance != next.ID || e.Seq != expect+1+int64(i):
-			return newIllegalStep("event %d of instance %s where %d of %s was due", e.Seq, e.Instance, expect+1+int64(i), next.ID)
+			return newIllegalStep("event %d of instance %s in place of event %d of %s", e.Seq, e.Instance, expect+1+int64(i), next.ID)
 		case i > 0 && e.PrevHash != events[i-1].Hash:
 			return newIllegalStep("event %d of instance %s does not follow the one before", e.Seq, e.Instance)
 		case len(e.seal.body) > MaxEvent:

@@ -63,7 +63,7 @@ func (c *Chain) Add(e Event) error {
 	case c.seq > 0 && e.Instance != c.instance:
 		return broken("it belongs to instance %s", e.Instance)
 	case e.Seq != c.seq+1:
-		return broken("event %d stands in its place", e.Seq)
+		return broken("found event %d in its place", e.Seq)
 	case e.Revision < c.revision || e.Revision > c.revision+1:
 		return broken("its revision goes from %d to %d", c.revision, e.Revision)
 	case e.PrevHash != c.head:
@@ -107,7 +107,7 @@ func (e Event) describeMismatch() string {
 		return fmt.Sprintf("its bytes cannot be read: %v", err)
 	}
 	if meant, err := Encode(again); err != nil || !bytes.Equal(now, meant) {
-		return "its fields are not what its bytes say"
+		return "its fields differ from its bytes"
 	}
 	return ""
 }

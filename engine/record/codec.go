@@ -63,7 +63,7 @@ func checkEncodable(e Event) error {
 	case !e.Kind.isKnown():
 		return fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 	case e.Schema != SchemaVersion:
-		return fmt.Errorf("%w: schema %d is not today's", ErrMalformed, e.Schema)
+		return fmt.Errorf("%w: schema %d is not the current one", ErrMalformed, e.Schema)
 	case e.Time.Before(minTime) || !e.Time.Before(maxTime):
 		return fmt.Errorf("%w: the time %s cannot be stored", ErrMalformed, e.Time)
 	}
@@ -129,13 +129,13 @@ func decodeVersion(body []byte, today int, ups map[int]upcaster) (Event, error) 
 	for v := schema; v < today; v++ {
 		up, ok := ups[v]
 		if !ok {
-			return Event{}, fmt.Errorf("%w: no way from schema %d to %d", ErrMalformed, v, v+1)
+			return Event{}, fmt.Errorf("%w: no upgrade from schema %d to %d", ErrMalformed, v, v+1)
 		}
 		if current, err = up(current); err != nil {
 			return Event{}, fmt.Errorf("%w: from schema %d to %d: %w", ErrMalformed, v, v+1, err)
 		}
 		if got, err := readSchemaVersion(current); err != nil || got != v+1 {
-			return Event{}, fmt.Errorf("%w: the step from schema %d did not lead to %d", ErrMalformed, v, v+1)
+			return Event{}, fmt.Errorf("%w: the upgrade from schema %d did not give %d", ErrMalformed, v, v+1)
 		}
 	}
 	e, err := parseBody(current)
@@ -183,7 +183,7 @@ func readSchemaVersion(body []byte) (int, error) {
 	}
 	v, err := strconv.Atoi(string(rest[:end]))
 	if err != nil || v < 1 {
-		return 0, fmt.Errorf("%w: %q is no schema version", ErrMalformed, rest[:end])
+		return 0, fmt.Errorf("%w: %q is not a schema version", ErrMalformed, rest[:end])
 	}
 	return v, nil
 }

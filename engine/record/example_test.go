@@ -35,5 +35,5 @@ func Example() {
 	// Output:
 	// draft cancelled {"title":"A"}
 	// <nil>
-	// broken history: instance wf-1, event 2: its fields are not what its bytes say
+	// broken history: instance wf-1, event 2: its fields differ from its bytes
 }

@@ -36,13 +36,13 @@ func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (I
 // that events end by saying so, and that floor is where what they say is removed ends.
 func CheckTruncation(events []Event, floor Instance) error {
 	if len(events) == 0 {
-		return newIllegalStep("nothing says what is removed")
+		return newIllegalStep("no event names what is removed")
 	}
 	last := events[len(events)-1]
 	t := last.Truncation
 	switch {
 	case last.Kind != Truncated || t == nil:
-		return newIllegalStep("event %d of instance %s is no truncated event", last.Seq, last.Instance)
+		return newIllegalStep("event %d of instance %s is not a truncated event", last.Seq, last.Instance)
 	case floor.ID != last.Instance || floor.Seq != t.UpTo || floor.Head != t.Hash || floor.Revision != t.Revision:
 		return newIllegalStep("the floor is event %d of instance %s, what is removed ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
 	case t.Floor != "" && t.Floor != DigestState(floor):

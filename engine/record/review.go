@@ -138,7 +138,7 @@ func checkReview(open []workflow.OpenReview, e Event) error {
 		return checkReviewEnd(e)
 	case e.Kind == Advanced:
 		if e.Review.Status != ReviewResolved || e.Review.Resolution != judge.Approve || e.Review.By == "" {
-			return newIllegalStep("event %d moves by a review that nobody approved", e.Seq)
+			return newIllegalStep("event %d moves by a review that was not approved", e.Seq)
 		}
 	default:
 		return newIllegalStep("a %s event with a review", e.Kind)

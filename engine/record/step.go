@@ -267,7 +267,7 @@ func applyImport(next Instance, e Event) (Instance, error) {
 func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	switch {
 	case restored == nil:
-		return fmt.Errorf("revision %d is not at hand", e.Rollback.Restores)
+		return fmt.Errorf("revision %d is not available", e.Rollback.Restores)
 	case restored.ID != e.Instance || restored.Revision != e.Rollback.Restores || restored.Revision >= e.Revision:
 		return fmt.Errorf("revision %d of %s does not restore revision %d", restored.Revision, restored.ID, e.Rollback.Restores)
 	case e.To != restored.State || e.Status != restored.Status:

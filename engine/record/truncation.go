@@ -20,7 +20,7 @@ func (t Truncation) Text(instance string) string {
 // instance; without keys, only that it is about it. ErrNote, ErrSignature.
 func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 	if t.Note == "" {
-		return fmt.Errorf("%w: there is none", ErrNote)
+		return fmt.Errorf("%w: the note is missing", ErrNote)
 	}
 	text, err := ReadNoteText(t.Note)
 	if err == nil && len(keys) > 0 {
@@ -30,7 +30,7 @@ func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 		return err
 	}
 	if text != t.Text(instance) {
-		return fmt.Errorf("%w of this removal, but of another", ErrNote)
+		return fmt.Errorf("%w: it covers another removal", ErrNote)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (d *Definition) buildCandidate(target string, facts Facts, present string) 
 			c.Unmet = append(c.Unmet, validators.Finding{
 				Code:    CodeMustPassThrough,
 				Message: fmt.Sprintf("The state %s may only be entered after %s, which this instance has not visited.", quoteName(target), quoteName(before)),
-				Hint:    fmt.Sprintf("Take a way that leads through %s.", quoteName(before)),
+				Hint:    fmt.Sprintf("Take a path through %s first.", quoteName(before)),
 			})
 		}
 	}
@@ -201,7 +201,7 @@ func findChangedFrozenFields(pointers []string, before, after document.JSON) ([]
 			out = append(out, validators.Finding{
 				Code: CodeFrozenField, Path: p,
 				Message: fmt.Sprintf("The field %s was frozen by an earlier transition and may not be changed.", p),
-				Hint:    fmt.Sprintf("Leave %s out of the data, or send its present value.", quoteName(tokens[0])),
+				Hint:    fmt.Sprintf("Leave %s out of the data, or send its current value.", quoteName(tokens[0])),
 			})
 		}
 	}

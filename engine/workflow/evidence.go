@@ -154,7 +154,7 @@ func (a Argument) resolve(data, context document.JSON) (json.RawMessage, bool) {
 func (p *parser) parseEvidence(o *document.ObjectReader) []Evidence {
 	items := o.Items("evidence")
 	if len(items) > MaxEvidence {
-		p.rejectValue(o.Value("evidence"), "a transition asks for at most %d pieces of evidence", MaxEvidence)
+		p.rejectValue(o.Value("evidence"), "a transition may request at most %d pieces of evidence", MaxEvidence)
 	}
 	var out []Evidence
 	seen := map[string]bool{}
@@ -171,14 +171,14 @@ func (p *parser) parseEvidence(o *document.ObjectReader) []Evidence {
 		if n := s.Value("name"); n != nil && n.Kind == document.String {
 			switch {
 			case !evidenceNamePattern.MatchString(e.Name):
-				p.rejectValue(n, "the name of evidence is a letter or underscore, then letters, digits and underscores: scripts read it as evidence.name")
+				p.rejectValue(n, "an evidence name must be a letter or underscore, then letters, digits and underscores: scripts read it as evidence.name")
 			case seen[e.Name]:
-				p.rejectValue(n, "the evidence %s is asked for twice", quoteName(e.Name))
+				p.rejectValue(n, "duplicate evidence name %s", quoteName(e.Name))
 			}
 			seen[e.Name] = true
 		}
 		if n := s.Value("source"); n != nil && n.Kind == document.String && !sourceNamePattern.MatchString(e.Source) {
-			p.rejectValue(n, "the name of a source is 1 to 64 letters, digits, dots, underscores or hyphens")
+			p.rejectValue(n, "a source name must be 1 to 64 letters, digits, dots, underscores or hyphens")
 		}
 		e.Arguments = p.parseArguments(s)
 		out = append(out, e)
@@ -189,13 +189,13 @@ func (p *parser) parseEvidence(o *document.ObjectReader) []Evidence {
 func (p *parser) parseArguments(o *document.ObjectReader) []Argument {
 	entries := o.Entries("arguments")
 	if len(entries) > maxArguments {
-		p.rejectValue(o.Value("arguments"), "evidence has at most %d arguments", maxArguments)
+		p.rejectValue(o.Value("arguments"), "evidence may have at most %d arguments", maxArguments)
 	}
 	var out []Argument
 	for _, m := range entries {
 		a := Argument{Name: m.Key}
 		if !evidenceNamePattern.MatchString(m.Key) {
-			p.rejectValue(m.Value, "the name of an argument is a letter or underscore, then letters, digits and underscores")
+			p.rejectValue(m.Value, "an argument name must be a letter or underscore, then letters, digits and underscores")
 		}
 		switch m.Value.Kind {
 		case document.String:
@@ -207,7 +207,7 @@ func (p *parser) parseArguments(o *document.ObjectReader) []Argument {
 				a.Literal = m.Value.JSON()
 			}
 		case document.Object, document.Array, document.Null:
-			p.rejectValue(m.Value, "an argument is a text, a number, a boolean, or a reference such as \"{{context.commit}}\"")
+			p.rejectValue(m.Value, "an argument must be a string, a number, a boolean, or a reference such as \"{{context.commit}}\"")
 		default:
 			a.Literal = m.Value.JSON()
 		}
@@ -227,7 +227,7 @@ func splitReferences(text string) ([]argumentPart, error) {
 		path := strings.TrimSpace(text[m[2]:m[3]])
 		found := fieldPathPattern.FindStringSubmatch(path)
 		if found == nil {
-			return nil, fmt.Errorf("%s is no reference: write {{data.field}} or {{context.field}}, with dots between the names of nested fields", quoteName(text[m[0]:m[1]]))
+			return nil, fmt.Errorf("%s is not a reference: write {{data.field}} or {{context.field}}, with dots between the names of nested fields", quoteName(text[m[0]:m[1]]))
 		}
 		out = append(out, argumentPart{ref: &Reference{Root: found[1], Tokens: strings.Split(found[2][1:], ".")}})
 		at = m[1]

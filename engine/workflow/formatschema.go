@@ -20,7 +20,7 @@ func FormatSchema() json.RawMessage {
 		o.writeSchema(&b)
 		b.WriteString(`},`)
 	}
-	b.WriteString(`"routes":{"description":"Routes that are tried in order; when none matches, the action is refused.","type":"array","minItems":1,"items":{"$ref":"#/$defs/route"}}`)
+	b.WriteString(`"routes":{"description":"Routes that are tried in order; when none matches, the action is rejected.","type":"array","minItems":1,"items":{"$ref":"#/$defs/route"}}`)
 	b.WriteString(`}}`)
 	return b.Bytes()
 }

@@ -56,10 +56,10 @@ var documentObject = objectGrammar{
 		{"states", "The states by name. Their order is the order in listings and diagrams.", `{"type":"object","minProperties":1,"propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/state"}}`},
 		{"judgeConfig", "How the judge decides, for every transition that does not override it.", `{"$ref":"#/$defs/judgeConfig"}`},
 		{"stateValidators", "By state: what must hold of the merged context when an instance enters it (for the initial state: of the start context).", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/stateValidator"}}`},
-		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox beside the transition's own validator.", `{"type":"object","additionalProperties":` + aScript + `}`},
-		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * stands for every key or element.", aPointers},
+		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox in addition to the transition's own validator.", `{"type":"object","additionalProperties":` + aScript + `}`},
+		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * matches every key or element.", aPointers},
 		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
-		{"retention", "How long what instances leave behind is kept after they have ended. Only in definitions of an operator. Absent: for ever.", `{"$ref":"#/$defs/retention"}`},
+		{"retention", "How long the records of an instance are kept after it has ended. Only in definitions owned by an operator. Absent: forever.", `{"$ref":"#/$defs/retention"}`},
 	},
 	required: []string{"name", "initialState", "states"},
 }
@@ -87,10 +87,10 @@ var transitionObject = objectGrammar{
 		{"roles", "The roles that may perform the action. Absent: agents and operators.", `{"type":"array","minItems":1,"items":{"enum":["agent","reviewer","operator","auditor"]}}`},
 		{"notBy", "An action, or several, whose performer may not perform this one on the same instance.", `{"anyOf":[` + aLabel + `,{"type":"array","items":` + aLabel + `}]}`},
 		{"writes", "The top-level keys of context that the action may set. Absent: any that is not frozen.", strList},
-		{"freezes", "JSON pointers to fields that nobody may change after this transition.", aPointers},
+		{"freezes", "JSON pointers to fields that no one may change after this transition.", aPointers},
 		{"reference", "What data that meet the criteria look like, shown to the model.", `{"type":"string","maxLength":4000}`},
 		{"exemplars", "At most three decided cases, shown to the model.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/exemplar"}}`},
-		{"evidence", "What the gate fetches itself before it decides, instead of believing the data. Only in definitions of an operator.", `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/evidence"}}`},
+		{"evidence", "What the gate fetches itself before it decides, instead of believing the data. Only in definitions owned by an operator.", `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/evidence"}}`},
 	}, settingKeys...),
 	required: []string{"target"},
 }
@@ -99,12 +99,12 @@ var evidenceObject = objectGrammar{
 	name: "evidence",
 	doc:  "One fact that the gate fetches from a source that an operator declared. Validators and conditions see it as evidence.<name>, the model as fetched by the gate.",
 	keys: []keyGrammar{
-		{"name", "What scripts, the model and the record know it by: a letter or underscore, then letters, digits and underscores.", `{"type":"string","pattern":"^[A-Za-z_][A-Za-z0-9_]{0,63}$"}`},
+		{"name", "Its name for scripts, the model and the record: a letter or underscore, then letters, digits and underscores.", `{"type":"string","pattern":"^[A-Za-z_][A-Za-z0-9_]{0,63}$"}`},
 		{"source", "The name of a source in the configuration file.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
-		{"arguments", "What the source is asked with: texts, numbers, booleans, or references such as \"{{context.commit}}\". Whoever chooses the field chooses what is looked at: refer to frozen fields where that matters.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean"]}}`},
+		{"arguments", "Arguments for the source: strings, numbers, booleans, or references such as \"{{context.commit}}\". The caller who sets the field chooses what is looked up: refer to frozen fields where that matters.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean"]}}`},
 		{"timeout", "How long fetching may take, such as 30s. Absent: as the source says.", aSpan},
-		{"required", "false lets the move be judged without it. Default true: without it nothing is approved.", aBoolean},
-		{"maxAge", "How old it may be when a reviewer resolves the decision, such as 15m. Older evidence is fetched again, and when it has changed the review is void. Absent: always fetched again.", aSpan},
+		{"required", "false allows the move to be judged without it. Default true: nothing is approved without it.", aBoolean},
+		{"maxAge", "How old it may be when a reviewer resolves the decision, such as 15m. Older evidence is fetched again; if it has changed, the review is void. Absent: always fetched again.", aSpan},
 	},
 	required: []string{"name", "source"},
 }
@@ -115,13 +115,13 @@ var reviewObject = objectGrammar{
 	keys: []keyGrammar{
 		{"priority", "Default normal.", `{"enum":["low","normal","high","urgent"]}`},
 		{"expiresAfter", "How long it waits, such as 72h or 7d, or never. Default 7d.", `{"type":"string"}`},
-		{"onExpire", "What happens then: reject closes it, raise makes it urgent and lets it wait on. Default reject.", `{"enum":["reject","raise"]}`},
+		{"onExpire", "What happens then: reject closes it, raise makes it urgent and keeps it open. Default reject.", `{"enum":["reject","raise"]}`},
 	},
 }
 
 var exemplarObject = objectGrammar{
 	name: "exemplar",
-	doc:  "A case that has been decided before, for the model to go by.",
+	doc:  "A decided case, as guidance for the model.",
 	keys: []keyGrammar{
 		{"data", "The data that the action came with.", `{"type":"object"}`},
 		{"outcome", "What was decided.", `{"enum":["approve","reject"]}`},
@@ -140,24 +140,24 @@ var judgeObject = objectGrammar{
 var settingKeys = []keyGrammar{
 	{"enabled", "false drops the content checks, the model and minConfidence; fields, schema, scripts and states are checked all the same. Default true.", aBoolean},
 	{"useLLM", "true asks a model, after every other check has passed. Default false.", aBoolean},
-	{"strictMode", "true approves only with at least minConfidence; false lets a low confidence pass with a warning. Default false.", aBoolean},
+	{"strictMode", "true approves only with at least minConfidence; false allows a low confidence with a warning. Default false.", aBoolean},
 	{"minConfidence", "The confidence that strictMode demands, 0 to 1. Default 0.8.", `{"type":"number","minimum":0,"maximum":1}`},
-	{"mode", "shadow records what the judge would have decided and lets the move happen; whether the action is legal and where it leads always binds. Default enforce.", `{"enum":["enforce","shadow"]}`},
-	{"onJudgeUnavailable", "What happens when a model is asked for and cannot answer. Default: escalate with strictMode, structural without.", `{"enum":["escalate","structural","reject"]}`},
-	{"requireAssurance", "What an approval must rest on at least. Default none.", `{"enum":["none","structural","validators","llm","llm_calibrated","human"]}`},
+	{"mode", "shadow records what the judge would have decided and allows the move; legality and routing are always enforced. Default enforce.", `{"enum":["enforce","shadow"]}`},
+	{"onJudgeUnavailable", "What happens when the model is needed and cannot answer. Default: escalate with strictMode, structural without.", `{"enum":["escalate","structural","reject"]}`},
+	{"requireAssurance", "The least assurance that an approval needs. Default none.", `{"enum":["none","structural","validators","llm","llm_calibrated","human"]}`},
 	{"risk", "high demands a calibrated model or a person.", `{"enum":["normal","high"]}`},
 	{"criteria", "Sentences that the model judges one by one.", strList},
 	{"model", "The name of a model that an operator configured. Absent: the default one.", `{"type":"string","minLength":1}`},
-	{"onEvidenceMissing", "What happens when required evidence cannot be had. reject (the default), or escalate: a person may decide without it.", `{"enum":["reject","escalate"]}`},
+	{"onEvidenceMissing", "What happens when required evidence is unavailable. reject (the default), or escalate: a person may decide without it.", `{"enum":["reject","escalate"]}`},
 	{"review", "How an escalated decision waits for a person.", `{"$ref":"#/$defs/review"}`},
-	{"samples", "How often the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},
+	{"samples", "How many times the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},
 }
 
 var routeObject = objectGrammar{
 	name: "route",
 	doc:  "One of the states that an action can lead to. The first route whose condition is true is taken.",
 	keys: []keyGrammar{
-		{"condition", "An expression over data, context and evidence that is true or false; \"true\" for the route that is taken otherwise.", aScript},
+		{"condition", "An expression over data, context and evidence that is true or false; \"true\" for the fallback route.", aScript},
 		{"target", "The state that this route leads to.", aLabel},
 		{"description", "When this route is taken, in words.", anyString},
 	},
@@ -175,9 +175,9 @@ var stateValidatorObject = objectGrammar{
 
 var retentionObject = objectGrammar{
 	name: "retention",
-	doc:  "How long what instances leave behind is kept after they have ended. Nothing is removed until somebody runs gavel retain.",
+	doc:  "How long the records of an instance are kept after it has ended. Nothing is removed until gavel retain runs.",
 	keys: []keyGrammar{
-		{"events", "How long the whole history is kept after the end, such as 90d; at least 7d. After that only the event that ended the instance is left, and what an instance was before it.", aSpan},
+		{"events", "How long the whole history is kept after the end, such as 90d; at least 7d. After that only the event that ended the instance remains, with the state before it.", aSpan},
 	},
 }
 

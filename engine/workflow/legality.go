@@ -30,8 +30,8 @@ func (d *Definition) findIllegal(s *State, in CaseInput) []validators.Finding {
 		if slices.Contains(in.Facts.Performed[before], in.Principal) {
 			out = append(out, validators.Finding{
 				Code:    CodeNotBy,
-				Message: fmt.Sprintf("Whoever performed %s may not perform %s on the same instance, and %s did.", quoteName(before), quoteName(t.Action), quoteName(in.Principal)),
-				Hint:    "Leave this action to somebody else.",
+				Message: fmt.Sprintf("%s performed %s on this instance and so may not perform %s.", quoteName(in.Principal), quoteName(before), quoteName(t.Action)),
+				Hint:    "Leave this action to another principal.",
 			})
 		}
 	}
@@ -41,9 +41,9 @@ func (d *Definition) findIllegal(s *State, in CaseInput) []validators.Finding {
 func describeEnded(s *State, how string) validators.Finding {
 	f := validators.Finding{Code: CodeInstanceEnded, Hint: "Start a new instance."}
 	if how == "cancelled" {
-		f.Message = fmt.Sprintf("The instance was cancelled in state %s, so no action is possible any more.", quoteName(s.Name))
+		f.Message = fmt.Sprintf("The instance was cancelled in state %s; no further action is possible.", quoteName(s.Name))
 	} else {
-		f.Message = fmt.Sprintf("The instance has reached the final state %s, so no action is possible any more.", quoteName(s.Name))
+		f.Message = fmt.Sprintf("The instance has reached the final state %s; no further action is possible.", quoteName(s.Name))
 	}
 	return f
 }
@@ -77,7 +77,7 @@ func describeRoleNotAllowed(t *Transition, role string) validators.Finding {
 	}
 	return validators.Finding{
 		Code:    CodeRoleNotAllowed,
-		Message: fmt.Sprintf("The action %s is not open to the role %s; it is to %s.", quoteName(t.Action), quoteName(role), quoteNames(roles)),
+		Message: fmt.Sprintf("The role %s may not perform the action %s; it is reserved for %s.", quoteName(role), quoteName(t.Action), quoteNames(roles)),
 		Hint:    "Leave it to a principal in one of these roles.",
 	}
 }

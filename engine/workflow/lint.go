@@ -48,18 +48,18 @@ func Rules() []Rule {
 func listParseRules() []Rule {
 	out := []Rule{
 		{ID: "syntax", Doc: "The document is not well-formed JSON or YAML."},
-		{ID: "utf8", Doc: "The document has bytes or escapes that are no Unicode text."},
-		{ID: "nul", Doc: "The document holds the character NUL."},
-		{ID: "duplicate-key", Doc: "A key stands twice in one object."},
+		{ID: "utf8", Doc: "The document has bytes or escapes that are not valid Unicode."},
+		{ID: "nul", Doc: "The document contains the character NUL."},
+		{ID: "duplicate-key", Doc: "A key appears twice in one object."},
 		{ID: "number", Doc: "A number would change when read as a 64-bit float."},
 		{ID: "depth", Doc: "Objects and arrays are nested too deep."},
-		{ID: "size", Doc: "The definition or one of its scripts is too long, or the report of its faults is."},
+		{ID: "size", Doc: "The definition, one of its scripts or the list of issues is too long."},
 		{ID: "unsupported", Doc: "The document uses a part of YAML that JSON cannot express."},
 		{ID: "unknown-key", Doc: "A key is not part of the format."},
 		{ID: "not-supported", Doc: "A key names a feature of other judges that this one does not have."},
-		{ID: "missing", Doc: "A key that must be there is absent."},
-		{ID: "type", Doc: "A value is of the wrong kind."},
-		{ID: "value", Doc: "A value is of the right kind but not allowed."},
+		{ID: "missing", Doc: "A required key is missing."},
+		{ID: "type", Doc: "A value has the wrong type."},
+		{ID: "value", Doc: "A value has the right type but is not allowed."},
 	}
 	for i := range out {
 		out[i].Severity = SeverityError
@@ -72,7 +72,7 @@ func listParseRules() []Rule {
 // not be found out (the sandbox is down, ctx ended).
 func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if o.Compiler == nil {
-		return nil, fmt.Errorf("lint workflow %q: a Compiler is needed", d.Name)
+		return nil, fmt.Errorf("lint workflow %q: a Compiler is required", d.Name)
 	}
 	problems, err := d.compile(ctx, o)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *linter) addIssue(path, format string, args ...any) {
 	}
 	message := fmt.Sprintf(format, args...)
 	if len(s.found) == maxIssues {
-		message = "and more of this kind, from here on"
+		message = "further issues of this rule are left out"
 	}
 	if id := path + "\n" + message; !s.found[id] {
 		s.found[id] = true

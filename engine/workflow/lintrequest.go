@@ -47,7 +47,7 @@ func AnswerLintRequest(request []byte) []byte {
 func answerRequest(request []byte) lintAnswer {
 	var r LintRequest
 	if err := json.Unmarshal(request, &r); err != nil {
-		return lintAnswer{Issues: []Issue{{Rule: "syntax", Severity: SeverityError, Message: "the request is not readable"}}}
+		return lintAnswer{Issues: []Issue{{Rule: "syntax", Severity: SeverityError, Message: "unreadable lint request"}}}
 	}
 	d, err := Parse(r.Source, r.Document)
 	if pe := (*ParseError)(nil); errors.As(err, &pe) {
@@ -70,18 +70,18 @@ func answerRequest(request []byte) lintAnswer {
 func (r LintRequest) ParseAnswer(answer []byte) (*Definition, []Issue, error) {
 	var from lintAnswer
 	if err := json.Unmarshal(answer, &from); err != nil {
-		return nil, nil, fmt.Errorf("the answer about a definition is not readable: %w", err)
+		return nil, nil, fmt.Errorf("unreadable answer to a lint request: %w", err)
 	}
 	issues := filterIssues(from.Issues)
 	if len(from.Document) == 0 {
 		if len(issues) == 0 {
-			return nil, nil, errors.New("the answer about a definition has neither the definition nor what is wrong with it")
+			return nil, nil, errors.New("the answer to a lint request holds neither a definition nor issues")
 		}
 		return nil, issues, nil
 	}
 	d, err := Parse("definition.json", from.Document)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the answer about a definition holds another: %w", err)
+		return nil, nil, fmt.Errorf("the answer to a lint request holds an invalid definition: %w", err)
 	}
 	if exceeded := d.CheckBounds(r.Bounds); len(exceeded) > 0 {
 		return nil, exceeded, nil

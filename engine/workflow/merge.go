@@ -44,10 +44,10 @@ func readObject(doc json.RawMessage) (document.JSON, error) {
 	}
 	v := document.Known(doc)
 	if v.Kind() != document.Object {
-		return v, fmt.Errorf("%w: an object is wanted", errSyntax)
+		return v, fmt.Errorf("%w: expected an object", errSyntax)
 	}
 	if name := v.Duplicate(); name.Kind() != 0 {
-		return v, fmt.Errorf("%w: key %q stands twice", errSyntax, name.Text())
+		return v, fmt.Errorf("%w: duplicate key %q", errSyntax, name.Text())
 	}
 	return v, nil
 }

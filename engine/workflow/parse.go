@@ -133,7 +133,7 @@ func (p *parser) checkKeys(o *document.ObjectReader, g *objectGrammar) {
 		switch {
 		case slices.Contains(known, m.Key):
 		case expected:
-			p.addIssue("not-supported", m.Value, m.Line, "the key %q is not supported: this judge does without %s", m.Key, what)
+			p.addIssue("not-supported", m.Value, m.Line, "the key %q (%s) is not supported; remove it", m.Key, what)
 		default:
 			p.addIssue("unknown-key", m.Value, m.Line, "unknown key %s%s", quoteName(m.Key), suggestName(m.Key, known))
 		}
@@ -156,12 +156,12 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 		p.rejectValue(n, "the name must be 1 to %d letters, digits, dots, underscores or hyphens", MaxName)
 	}
 	for _, m := range o.Entries("states") {
-		p.checkLabel(m.Key, m.Value, "the name of a state")
+		p.checkLabel(m.Key, m.Value, "the state name")
 		d.States[m.Key] = p.parseState(m.Key, o.Sub(m.Value))
 		d.StateNames = append(d.StateNames, m.Key)
 	}
 	if n := root.Get("states"); n != nil && n.Kind == document.Object && len(n.Members) == 0 {
-		p.rejectValue(n, "a workflow has at least one state")
+		p.rejectValue(n, "a workflow needs at least one state")
 	}
 	if o.Has("judgeConfig") {
 		c := o.Object("judgeConfig")
@@ -208,7 +208,7 @@ func (p *parser) parseState(name string, o *document.ObjectReader) *State {
 		Transitions: map[string]*Transition{},
 	}
 	for _, m := range o.Entries("transitions") {
-		p.checkLabel(m.Key, m.Value, "the name of an action")
+		p.checkLabel(m.Key, m.Value, "the action name")
 		s.Transitions[m.Key] = p.parseTransition(m.Key, m.Value)
 		s.Actions = append(s.Actions, m.Key)
 	}
@@ -247,7 +247,7 @@ const maxReference = 4000
 func (p *parser) parseReference(o *document.ObjectReader) string {
 	text := o.String("reference")
 	if len([]rune(text)) > maxReference {
-		p.rejectValue(o.Value("reference"), "the reference has more than %d characters", maxReference)
+		p.rejectValue(o.Value("reference"), "the reference has more than %d characters; shorten it", maxReference)
 	}
 	return text
 }
@@ -255,7 +255,7 @@ func (p *parser) parseReference(o *document.ObjectReader) string {
 func (p *parser) parseExemplars(o *document.ObjectReader) []judge.Exemplar {
 	items := o.Items("exemplars")
 	if len(items) > judge.MaxExemplars {
-		p.rejectValue(o.Value("exemplars"), "a transition has at most %d exemplars", judge.MaxExemplars)
+		p.rejectValue(o.Value("exemplars"), "a transition may have at most %d exemplars", judge.MaxExemplars)
 	}
 	var out []judge.Exemplar
 	for _, item := range items {
@@ -277,11 +277,11 @@ func (p *parser) parseExemplars(o *document.ObjectReader) []judge.Exemplar {
 func (p *parser) parseTarget(n *document.Node, want string) []Route {
 	switch n.Kind {
 	case document.String:
-		p.checkLabel(n.Text, n, "the name of a state")
+		p.checkLabel(n.Text, n, "the state name")
 		return []Route{{Target: n.Text}}
 	case document.Array:
 		if len(n.Items) == 0 {
-			p.rejectValue(n, "a list of routes has at least one")
+			p.rejectValue(n, "a list of routes needs at least one route")
 		}
 		routes := make([]Route, 0, len(n.Items))
 		for _, item := range n.Items {
@@ -314,7 +314,7 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		Review:             p.parseReview(o),
 	}
 	if n := s.Samples; n != nil && (*n < 1 || *n > judge.MaxSamples || *n%2 == 0) {
-		p.rejectValue(o.Value("samples"), "samples is an odd number from 1 to %d", judge.MaxSamples)
+		p.rejectValue(o.Value("samples"), "samples must be an odd number from 1 to %d", judge.MaxSamples)
 	}
 	if s.MinConfidence != nil && (*s.MinConfidence < 0 || *s.MinConfidence > 1) {
 		p.rejectValue(o.Value("minConfidence"), "minConfidence must be from 0 to 1")
@@ -324,7 +324,7 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		s.Risk = &normal
 	}
 	if s.Model != nil && *s.Model == "" {
-		p.rejectValue(o.Value("model"), "the name of a model is empty")
+		p.rejectValue(o.Value("model"), "the model name is empty; leave the key out for the default model")
 	}
 	return s
 }

@@ -23,7 +23,7 @@ func (p *parser) checkLabel(text string, n *document.Node, what string) {
 	case text == "":
 		p.rejectValue(n, "%s is empty", what)
 	case script.Clean(text, len(text)) != text:
-		p.rejectValue(n, "%s has control characters or invisible ones", what)
+		p.rejectValue(n, "%s contains control or invisible characters; remove them", what)
 	case len([]rune(text)) > MaxLabel:
 		p.rejectValue(n, "%s has more than %d characters", what, MaxLabel)
 	}
@@ -37,7 +37,7 @@ func (p *parser) parseNames(o *document.ObjectReader, name string) []string {
 // rejectEmpty refuses an empty string in a list.
 func (p *parser) rejectEmpty(list []string, n *document.Node) []string {
 	if slices.Contains(list, "") {
-		p.rejectValue(n, "an empty string stands where a name is expected")
+		p.rejectValue(n, "empty string where a name is expected; remove it")
 	}
 	return list
 }
@@ -72,7 +72,7 @@ func (p *parser) checkScript(n *document.Node) {
 func (p *parser) parseRoles(o *document.ObjectReader) []string {
 	list := o.Strings("roles")
 	if list != nil && len(list) == 0 {
-		p.rejectValue(o.Value("roles"), "no role may perform this; name one, or leave the key out")
+		p.rejectValue(o.Value("roles"), "roles is empty: name a role, or leave the key out")
 	}
 	for i, role := range list {
 		if n := o.Value("roles"); !slices.Contains(Roles, role) && i < len(n.Items) {

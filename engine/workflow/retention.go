@@ -28,7 +28,7 @@ func (p *parser) parseRetention(o *document.ObjectReader) Retention {
 	}
 	r := Retention{Events: p.parseDuration(c, "events", maxDuration)}
 	if r.Events != 0 && r.Events < MinRetention {
-		p.rejectValue(c.Value("events"), "events must be at least 7d: that long a history is kept whole in any case")
+		p.rejectValue(c.Value("events"), "events must be at least 7d, the time for which every history is kept whole")
 		r.Events = 0
 	}
 	return r
@@ -37,6 +37,6 @@ func (p *parser) parseRetention(o *document.ObjectReader) Retention {
 // checkRetentionOwner: the judged do not remove the record of how they were judged.
 func checkRetentionOwner(s *linter) {
 	if !s.trusted && s.Retention != (Retention{}) {
-		s.addIssue("/retention", "only an operator says what is removed of the records; keep it out, or let an operator define the workflow")
+		s.addIssue("/retention", "only an operator may set retention; remove it, or have an operator define the workflow")
 	}
 }

@@ -96,7 +96,7 @@ func (p *parser) parseDuration(o *document.ObjectReader, name string, most time.
 	}
 	switch {
 	case err != nil:
-		p.rejectValue(n, "%s is no time span: write a number with its unit, such as 90s, 10m, 72h or 7d", quoteName(text))
+		p.rejectValue(n, "%s is not a duration: write a number with its unit, such as 90s, 10m, 72h or 7d", quoteName(text))
 		return 0
 	case d <= 0 || d > most:
 		p.rejectValue(n, "%s must be above zero and at most %s", name, most)

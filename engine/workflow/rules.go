@@ -11,31 +11,31 @@ import (
 func listLintRules() []Rule {
 	const e, w = SeverityError, SeverityWarning
 	return []Rule{
-		{"unknown-initial-state", e, "initialState names no state.", checkInitialState},
+		{"unknown-initial-state", e, "initialState names a state that does not exist.", checkInitialState},
 		{"unknown-target", e, "A transition or route leads to a state that does not exist.", checkTargets},
 		{"dead-end", e, "A state is not final and has no transition.", checkDeadEnds},
 		{"final-with-transitions", e, "A final state has transitions, which could never be taken.", checkFinalStates},
-		{"unknown-validator", e, "stateValidators names no state, or transitionValidators no action.", checkValidatorKeys},
+		{"unknown-validator", e, "stateValidators names an unknown state, or transitionValidators an unknown action.", checkValidatorKeys},
 		{"unknown-not-by", e, "notBy names an action that does not exist.", checkNotBy},
 		{"unknown-must-pass", e, "mustPassThrough names a state that does not exist.", checkMustPassNames},
-		{"must-pass-through", e, "Some way leads into a state of mustPassThrough past a state that it must pass.", checkMustPassThrough},
+		{"must-pass-through", e, "Some path enters a state without passing through a state that mustPassThrough requires.", checkMustPassThrough},
 		listCompileRules()[0], listCompileRules()[1], listCompileRules()[2],
-		{"malformed-pointer", e, "sensitive or freezes holds something that is no JSON pointer to a field.", checkPointers},
-		{"malformed-write", e, "writes holds something that is no top-level key.", checkWrites},
+		{"malformed-pointer", e, "An entry of sensitive or freezes is not a JSON pointer to a field.", checkPointers},
+		{"malformed-write", e, "An entry of writes is not a top-level key.", checkWrites},
 		{"reserved-key", e, "writes, freezes or a transition's requiredFields names a key that only the gate sets.", checkReservedKeys},
-		{"evidence-not-operator", e, "A definition that is no operator's asks for evidence.", checkEvidenceOwner},
-		{"retention-not-operator", e, "A definition that is no operator's says what may be removed of its records.", checkRetentionOwner},
+		{"evidence-not-operator", e, "A definition asks for evidence, and its owner is not an operator.", checkEvidenceOwner},
+		{"retention-not-operator", e, "A definition sets retention, and its owner is not an operator.", checkRetentionOwner},
 
-		{"unreachable-state", w, "No way leads from the initial state to this one.", checkReachable},
+		{"unreachable-state", w, "No path leads from the initial state to this one.", checkReachable},
 		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", checkPathToFinal},
 		{"outcome-not-final", w, "A state that is not final has an outcome.", checkOutcomes},
-		{"llm-without-model", w, "A model is asked for and none (or not this one) is configured.", checkModels},
-		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples stand where no model judges.", checkCriteria},
-		{"never-approves", w, "The judge's settings are such that no approval can come about.", checkApprovable},
+		{"llm-without-model", w, "The judge needs a model that is not configured.", checkModels},
+		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples are given where no model judges.", checkCriteria},
+		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
 		{"unknown-source", w, "Evidence comes from a source that is not configured.", checkSources},
-		{"evidence-unbound", w, "What evidence is asked with comes from a field that nothing requires, or that agents can set at will.", checkEvidenceArguments},
+		{"evidence-unbound", w, "An evidence argument comes from a field that nothing requires, or that agents can set freely.", checkEvidenceArguments},
 		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", checkRequiredWritable},
-		{"unchecked-field", w, "A script reads a field of data that nothing requires, and does not provide for its absence.", checkFieldReads},
+		{"unchecked-field", w, "A script reads a field of data that nothing requires and does not handle its absence.", checkFieldReads},
 	}
 }
 
@@ -44,7 +44,7 @@ func listCompileRules() [3]Rule {
 	return [...]Rule{
 		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", reportProblems(badSchema)},
 		{"script-invalid", SeverityError, "A validator or condition does not compile.", reportProblems(badScript)},
-		{"field-invalid", SeverityError, "A required field is no key, dotted name or JSON pointer.", reportProblems(badField)},
+		{"field-invalid", SeverityError, "A required field is not a key, dotted name or JSON pointer.", reportProblems(badField)},
 	}
 }
 
@@ -60,7 +60,7 @@ func newSet(names []string) map[string]bool {
 
 func checkInitialState(s *linter) {
 	if s.States[s.InitialState] == nil {
-		s.addIssue("/initialState", "there is no state %s%s", quoteName(s.InitialState), s.suggestKnown(s.InitialState, s.StateNames))
+		s.addIssue("/initialState", "unknown state %s%s", quoteName(s.InitialState), s.suggestKnown(s.InitialState, s.StateNames))
 	}
 }
 
@@ -68,7 +68,7 @@ func checkTargets(s *linter) {
 	s.visitTransitions(func(from *State, t *Transition) {
 		for i, r := range t.Routes {
 			if s.States[r.Target] == nil {
-				s.addIssue(s.routePath(from, t, i, "target"), "the action %s leads to %s, which is no state%s",
+				s.addIssue(s.routePath(from, t, i, "target"), "the action %s leads to the unknown state %s%s",
 					quoteName(t.Action), quoteName(r.Target), s.suggestKnown(r.Target, s.StateNames))
 			}
 		}
@@ -78,7 +78,7 @@ func checkTargets(s *linter) {
 func checkDeadEnds(s *linter) {
 	for _, name := range s.StateNames {
 		if st := s.States[name]; !st.Final && len(st.Transitions) == 0 {
-			s.addIssue(statePath(name), "the state %s is not final and has no transition: nothing could ever leave it; give it one, or \"final\": true", quoteName(name))
+			s.addIssue(statePath(name), "the state %s is not final and has no transition: no instance could leave it; add a transition, or \"final\": true", quoteName(name))
 		}
 	}
 }
@@ -86,7 +86,7 @@ func checkDeadEnds(s *linter) {
 func checkFinalStates(s *linter) {
 	for _, name := range s.StateNames {
 		if st := s.States[name]; st.Final && len(st.Transitions) > 0 {
-			s.addIssue(statePath(name), "the state %s is final and has transitions, which could never be taken; remove one or the other", quoteName(name))
+			s.addIssue(statePath(name), "the final state %s has transitions, which can never be taken; remove them, or \"final\"", quoteName(name))
 		}
 	}
 }
@@ -94,14 +94,14 @@ func checkFinalStates(s *linter) {
 func checkValidatorKeys(s *linter) {
 	for _, state := range sortedKeys(s.StateValidators) {
 		if s.States[state] == nil {
-			s.addIssue(joinPointer("/stateValidators", state), "there is no state %s%s", quoteName(state), s.suggestKnown(state, s.StateNames))
+			s.addIssue(joinPointer("/stateValidators", state), "unknown state %s%s", quoteName(state), s.suggestKnown(state, s.StateNames))
 		}
 	}
 	known := s.listValidatorKeys()
 	exists := newSet(known)
 	for _, key := range sortedKeys(s.TransitionValidators) {
 		if !exists[key] {
-			s.addIssue(joinPointer("/transitionValidators", key), "there is no action (or state.action) %s%s", quoteName(key), s.suggestKnown(key, known))
+			s.addIssue(joinPointer("/transitionValidators", key), "unknown action (or state.action) %s%s", quoteName(key), s.suggestKnown(key, known))
 		}
 	}
 }
@@ -133,7 +133,7 @@ func checkNotBy(s *linter) {
 		path := joinPointer(transitionPath(from.Name, t.Action), "notBy")
 		for i, before := range t.NotBy {
 			if !exists[before] {
-				s.addIssue(s.locateElement(path, i), "there is no action %s%s", quoteName(before), s.suggestKnown(before, known))
+				s.addIssue(s.locateElement(path, i), "unknown action %s%s", quoteName(before), s.suggestKnown(before, known))
 			}
 		}
 	})
@@ -144,7 +144,7 @@ func checkMustPassNames(s *linter) {
 		path := joinPointer("/mustPassThrough", target)
 		for _, name := range append([]string{target}, s.MustPassThrough[target]...) {
 			if s.States[name] == nil {
-				s.addIssue(path, "there is no state %s%s", quoteName(name), s.suggestKnown(name, s.StateNames))
+				s.addIssue(path, "unknown state %s%s", quoteName(name), s.suggestKnown(name, s.StateNames))
 			}
 		}
 	}
@@ -193,9 +193,9 @@ func checkPointers(s *linter) {
 		tokens, err := splitPointer(pointer)
 		switch {
 		case err != nil:
-			s.addIssue(path, "%s is no JSON pointer to a field: %v", quoteName(pointer), err)
+			s.addIssue(path, "%s is not a JSON pointer to a field: %v", quoteName(pointer), err)
 		case !wild && slices.Contains(tokens, wildcard):
-			s.addIssue(path, "%s: * is understood in sensitive only; name the field itself", quoteName(pointer))
+			s.addIssue(path, "%s: * works only in sensitive; name the field itself", quoteName(pointer))
 		}
 	}
 	for i, p := range s.Sensitive {
@@ -240,7 +240,7 @@ func checkReachable(s *linter) {
 	}
 	for i, reached := range s.graph.findReachable() {
 		if !reached {
-			s.addIssue(statePath(s.StateNames[i]), "no way leads from %s to %s", quoteName(s.InitialState), quoteName(s.StateNames[i]))
+			s.addIssue(statePath(s.StateNames[i]), "no path leads from %s to %s", quoteName(s.InitialState), quoteName(s.StateNames[i]))
 		}
 	}
 }
@@ -267,7 +267,7 @@ func checkPathToFinal(s *linter) {
 func checkOutcomes(s *linter) {
 	for _, name := range s.StateNames {
 		if st := s.States[name]; st.Outcome != "" && !st.Final {
-			s.addIssue(joinPointer(statePath(name), "outcome"), "only a final state has an outcome, and %s is not final", quoteName(name))
+			s.addIssue(joinPointer(statePath(name), "outcome"), "%s is not final, so it cannot have an outcome; remove it, or add \"final\": true", quoteName(name))
 		}
 	}
 }

@@ -18,7 +18,7 @@ func checkEvidenceOwner(s *linter) {
 		return
 	}
 	s.visitEvidence(func(path string, _ *State, t *Transition, _ Evidence) {
-		s.addIssue(parentPointer(path), "the action %s asks for evidence, which is fetched only for definitions of an operator", quoteName(t.Action))
+		s.addIssue(parentPointer(path), "the action %s asks for evidence, which is fetched only for definitions owned by an operator; remove it, or have an operator define the workflow", quoteName(t.Action))
 	})
 }
 
@@ -28,7 +28,7 @@ func checkSources(s *linter) {
 	}
 	s.visitEvidence(func(path string, _ *State, _ *Transition, e Evidence) {
 		if !slices.Contains(s.sources, e.Source) {
-			s.addIssue(path+"/source", "no source %s is configured%s; without it the evidence %s cannot be had", quoteName(e.Source), s.suggestKnown(e.Source, s.sources), quoteName(e.Name))
+			s.addIssue(path+"/source", "no source %s is configured%s; without it the evidence %s cannot be fetched", quoteName(e.Source), s.suggestKnown(e.Source, s.sources), quoteName(e.Name))
 		}
 	})
 }
@@ -43,10 +43,10 @@ func checkEvidenceArguments(s *linter) {
 			pointer := joinPointer("", r.Tokens...)
 			switch {
 			case r.Root == "context" && !isCovered(frozen, r.Tokens):
-				s.addIssue(path+"/arguments", "%s is asked with %s, which no transition freezes, so whoever performs an action before it chooses what is looked at; let an earlier transition freeze %s",
+				s.addIssue(path+"/arguments", "%s takes %s, which no transition freezes: the caller of an earlier action chooses what is looked up; let an earlier transition freeze %s",
 					quoteName(e.Name), r, pointer)
 			case r.Root == "data" && !slices.Contains(t.RequiredFields, r.Tokens[0]) && len(t.Schema) == 0:
-				s.addIssue(path+"/arguments", "%s is asked with %s, which nothing requires; add %q to requiredFields",
+				s.addIssue(path+"/arguments", "%s takes %s, which nothing requires; add %q to requiredFields",
 					quoteName(e.Name), r, r.Tokens[0])
 			}
 		}

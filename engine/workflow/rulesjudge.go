@@ -26,7 +26,7 @@ func checkModels(s *linter) {
 		switch {
 		case !r.Enabled || !r.UseLLM:
 		case len(s.models) == 0:
-			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM asks for a model and none is configured: every decision would fall to what onJudgeUnavailable says")
+			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM needs a model and none is configured: onJudgeUnavailable would settle every decision")
 		case r.Model != "" && !slices.Contains(s.models, r.Model):
 			s.addIssue(s.settingPath(from, t, "model"), "the model %s is not configured%s", quoteName(r.Model), s.suggestKnown(r.Model, s.models))
 		}
@@ -51,12 +51,12 @@ func checkCriteria(s *linter) {
 			{"samples", t.Judge.Samples != nil},
 		} {
 			if given.is {
-				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), given.key), "%s: for a model that judges, and none is asked here; add \"useLLM\": true", given.key)
+				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), given.key), "%s has no effect where no model judges; add \"useLLM\": true", given.key)
 			}
 		}
 	})
 	if s.Judge != nil && len(s.Judge.Criteria) > 0 && !asked {
-		s.addIssue("/judgeConfig/criteria", "criteria are judged by a model, and no transition asks one; add \"useLLM\": true")
+		s.addIssue("/judgeConfig/criteria", "criteria are judged by a model, and no transition uses one; add \"useLLM\": true")
 	}
 }
 
@@ -65,11 +65,11 @@ func checkApprovable(s *linter) {
 		asks := r.Enabled && r.UseLLM
 		if asks && r.StrictMode && r.MinConfidence > bestUncalibrated {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
-				"with strictMode nothing is approved below %v, and a model that is not calibrated gives at most %.3f; lower it", r.MinConfidence, bestUncalibrated)
+				"with strictMode nothing is approved below %v, and an uncalibrated model gives at most %.3f; lower it", r.MinConfidence, bestUncalibrated)
 		}
 		if asks && r.StrictMode && r.OnJudgeUnavailable == judge.UnavailableStructural && r.MinConfidence > bestFallback {
 			s.addIssue(s.settingPath(from, t, "onJudgeUnavailable"),
-				"with strictMode nothing is approved below %v, and without the model an approval has at most %v: \"structural\" only ever refuses; use \"escalate\" or \"reject\"", r.MinConfidence, bestFallback)
+				"with strictMode nothing is approved below %v, and without the model an approval has at most %v: \"structural\" always rejects; use \"escalate\" or \"reject\"", r.MinConfidence, bestFallback)
 		}
 		s.checkAssurance(from, t, r)
 	})
@@ -86,11 +86,11 @@ func (s *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
 	if need == judge.AssuranceHuman || have.AtLeast(need) {
 		return
 	}
-	why := "nothing here examines more"
+	why := "no layer here gives more"
 	if !r.Enabled && r.UseLLM {
 		why = "\"enabled\": false keeps the model from being asked"
 	}
-	s.addIssue(s.settingPath(from, t, key), "an approval of %s needs assurance %q, and at most %q can be had: %s; only a reviewer could approve",
+	s.addIssue(s.settingPath(from, t, key), "an approval of %s needs assurance %q and can reach at most %q: %s; only a reviewer could approve it",
 		quoteName(t.Action), need, have, why)
 }
 

@@ -137,10 +137,10 @@ func describeCompileError(err error, doc any) *CompileError {
 	}
 	text := cleanErrorText(err)
 	if target, ok := strings.CutSuffix(text, " not found"); ok {
-		e := &CompileError{Message: fmt.Sprintf("the reference to %q finds nothing in this schema", clip(target, maxText))}
+		e := &CompileError{Message: fmt.Sprintf("the reference to %q has no target in this schema", clip(target, maxText))}
 		e.Path, _ = findReference(doc, target)
 		if names := listDefinitions(doc); len(names) > 0 {
-			e.Message += "; there are " + strings.Join(names, ", ")
+			e.Message += "; defined are " + strings.Join(names, ", ")
 		}
 		return e
 	}
@@ -184,7 +184,7 @@ func describePattern(pattern, message string) string {
 		return message
 	}
 	why := strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-	return "this pattern is not a regular expression that runs here (RE2 syntax: no look-around, no back-references, \\x{E9} instead of \\u00E9): " + clip(why, maxText)
+	return "this regular expression is not supported (RE2 syntax: no look-around, no back-references, \\x{E9} instead of \\u00E9): " + clip(why, maxText)
 }
 
 // findReference returns the place of the $ref whose target is meant, and how it

@@ -80,7 +80,7 @@ func (r report) describeDependent(e *jsonschema.ValidationError, s *jsonschema.S
 	if i, err := strconv.Atoi(index); err == nil && i < len(names) {
 		v.Path += "/" + escapeToken(names[i])
 	}
-	v.Message = fmt.Sprintf("%s is required when %s is there", namePath(v.Path), quoteName(cause))
+	v.Message = fmt.Sprintf("%s is required when %s is present", namePath(v.Path), quoteName(cause))
 	emit(v)
 }
 
@@ -126,7 +126,7 @@ func describeDemand(s *jsonschema.Schema, keyword string, value any, text string
 	case "multipleOf":
 		return "must be a multiple of " + formatNumber(s.MultipleOf)
 	case "uniqueItems":
-		return "must not hold the same item twice" + describeEqualItems(text)
+		return "must not contain the same item twice" + describeEqualItems(text)
 	case "minContains":
 		return fmt.Sprintf("must have at least %s matching the schema under \"contains\"%s", formatCount(s.MinContains, "item"), describeActualCount(text))
 	case "maxContains":

@@ -107,7 +107,7 @@ func ReadCases(raw []byte, open func(name string) ([]byte, error)) ([]Case, erro
 		return nil, fmt.Errorf("read cases: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("read cases: text behind the list")
+		return nil, errors.New("read cases: text after the list")
 	}
 	for i := range cases {
 		if err := cases[i].prepare(open); err != nil {
@@ -144,7 +144,7 @@ func (c *Case) prepare(open func(string) ([]byte, error)) error {
 	switch {
 	case c.File == "":
 	case c.Source != "" || len(c.Parts) > 0:
-		return errors.New("it has a file besides source or parts")
+		return errors.New("it has both a file and source or parts")
 	case open == nil:
 		return fmt.Errorf("its file %q cannot be read here", c.File)
 	default:

@@ -11,7 +11,7 @@ import (
 // ErrInput reports a Batch that no worker is asked about: an input that is too
 // long or is not a JSON object, or too many scripts. It is the caller's mistake,
 // never the script's.
-var ErrInput = errors.New("script input refused")
+var ErrInput = errors.New("script input rejected")
 
 // maxNesting is how deep brackets may nest in a source. It bounds what the
 // parser's recursion can cost in the worker; honest scripts need fewer than 10.
@@ -26,11 +26,11 @@ func checkSource(s Script, maxSource, maxSchema int) string {
 	}
 	switch {
 	case s.Kind != Validator && s.Kind != Condition && s.Kind != Schema:
-		return fmt.Sprintf("the kind of script %q is unknown; use %q or %q", Clean(string(s.Kind), 32), Validator, Condition)
+		return fmt.Sprintf("unknown script kind %q; use %q or %q", Clean(string(s.Kind), 32), Validator, Condition)
 	case strings.TrimSpace(s.Source) == "":
 		return "the source is empty; " + describeForm(s.Kind)
 	case len(s.Source) > maxSource:
-		return fmt.Sprintf("the source has %d bytes, more than the %d that are allowed; move constant tables into the data or split the checks", len(s.Source), maxSource)
+		return fmt.Sprintf("the source has %d bytes, more than the %d allowed; move constant tables into the data or split the checks", len(s.Source), maxSource)
 	case !utf8.ValidString(s.Source):
 		return "the source is not valid UTF-8"
 	case strings.IndexByte(s.Source, 0) >= 0:
@@ -74,7 +74,7 @@ func describeForm(k Kind) string {
 // well-formed JSON is found out by the worker's decoder.
 func checkInput(name string, raw json.RawMessage, limit int) error {
 	if len(raw) > limit {
-		return fmt.Errorf("%w: %s has %d bytes, more than the %d that are allowed", ErrInput, name, len(raw), limit)
+		return fmt.Errorf("%w: %s has %d bytes, more than the %d allowed", ErrInput, name, len(raw), limit)
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (p *Pool) Validate(ctx context.Context, caller string, owner Owner, schemas
 
 func (p *Pool) checkCount(n int) error {
 	if n > p.cfg.MaxScripts {
-		return fmt.Errorf("%w: %d scripts in one batch, more than the %d that are allowed", ErrInput, n, p.cfg.MaxScripts)
+		return fmt.Errorf("%w: %d scripts in one batch, more than the %d allowed", ErrInput, n, p.cfg.MaxScripts)
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func (p *process) greet(setup Setup) error {
 		return fmt.Errorf("greeting: %w", err)
 	}
 	if !hello.Ready {
-		return errors.New("greeting: it is no worker")
+		return errors.New("greeting: not a worker")
 	}
 	if hello.Version != Version {
 		return fmt.Errorf("it speaks protocol %d, this program %d", hello.Version, Version)

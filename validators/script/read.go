@@ -59,7 +59,7 @@ func (r *Report) Decode(content []byte) error {
 // wraps ErrUnavailable, ErrInput, ErrTooCostly or ErrNoReader, or is ctx's.
 func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte, error) {
 	if len(request) > p.cfg.MaxInput {
-		return nil, fmt.Errorf("%w: the request has %d bytes, more than the %d that are allowed", ErrInput, len(request), p.cfg.MaxInput)
+		return nil, fmt.Errorf("%w: the request has %d bytes, more than the %d allowed", ErrInput, len(request), p.cfg.MaxInput)
 	}
 	if err := p.beginCall(); err != nil {
 		return nil, err

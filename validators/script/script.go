@@ -21,7 +21,7 @@ type QuarantineError struct {
 }
 
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("%v: data of this caller got workers killed repeatedly; try again in %v", ErrUnavailable, e.RetryAfter.Round(time.Second))
+	return fmt.Sprintf("%v: data of this caller killed workers repeatedly; try again in %v", ErrUnavailable, e.RetryAfter.Round(time.Second))
 }
 
 // Unwrap makes it match ErrUnavailable.

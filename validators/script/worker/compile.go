@@ -227,7 +227,7 @@ func syntaxFault(s script.Source, err error) *script.Outcome {
 	// What the parser met behind the text is the bracket that we put there.
 	if lines := 1 + strings.Count(strings.TrimRight(s.Text, " \t\r\n"), "\n"); o.Line > lines {
 		o.Line, o.Column = lines, 0
-		message = "it ends too early: a bracket, brace or quote is not closed"
+		message = "unexpected end: a bracket, brace or quote is not closed"
 	}
 	o.Detail = fmt.Sprintf("%s; %s", script.Clean(message, script.MaxNote), want)
 	return o

@@ -47,7 +47,7 @@ func decodeObject(vm *goja.Runtime, text []byte, values *int) (goja.Value, error
 		return nil, err
 	}
 	if d.skipSpace(); d.at != len(d.text) {
-		return nil, d.newError("text behind its end")
+		return nil, d.newError("text after its end")
 	}
 	return v, nil
 }
@@ -99,7 +99,7 @@ func (d *jsonDecoder) decodeValue() (goja.Value, error) {
 		if c == '-' || c >= '0' && c <= '9' {
 			return d.decodeNumber()
 		}
-		return nil, d.newError("no value")
+		return nil, d.newError("expected a value")
 	}
 }
 
@@ -116,7 +116,7 @@ func (d *jsonDecoder) decodeNested(read func() (goja.Value, error)) (goja.Value,
 
 func (d *jsonDecoder) decodeWord(want string, v goja.Value) (goja.Value, error) {
 	if len(d.text)-d.at < len(want) || string(d.text[d.at:d.at+len(want)]) != want {
-		return nil, d.newError("no value")
+		return nil, d.newError("expected a value")
 	}
 	d.at += len(want)
 	return v, nil
@@ -130,14 +130,14 @@ func (d *jsonDecoder) decodeMembers() (goja.Value, error) {
 	}
 	for {
 		if d.peek() != '"' {
-			return nil, d.newError("no key")
+			return nil, d.newError("expected a key")
 		}
 		key, err := d.decodeString()
 		if err != nil {
 			return nil, err
 		}
 		if d.skipSpace(); d.peek() != ':' {
-			return nil, d.newError("no colon")
+			return nil, d.newError("expected a colon")
 		}
 		d.at++
 		d.skipSpace()
@@ -189,7 +189,7 @@ func (d *jsonDecoder) stepToNext(closing byte) (done bool, err error) {
 		d.at++
 		return true, nil
 	}
-	return true, d.newError("no comma")
+	return true, d.newError("expected a comma")
 }
 
 func (d *jsonDecoder) decodeNumber() (goja.Value, error) {
@@ -202,12 +202,12 @@ func (d *jsonDecoder) decodeNumber() (goja.Value, error) {
 	case d.peek() == '0':
 		d.at++
 	case !d.skipDigits():
-		return nil, d.newError("no number")
+		return nil, d.newError("invalid number")
 	}
 	if d.peek() == '.' {
 		integer = false
 		if d.at++; !d.skipDigits() {
-			return nil, d.newError("no number")
+			return nil, d.newError("invalid number")
 		}
 	}
 	if c := d.peek(); c == 'e' || c == 'E' {
@@ -217,7 +217,7 @@ func (d *jsonDecoder) decodeNumber() (goja.Value, error) {
 			d.at++
 		}
 		if !d.skipDigits() {
-			return nil, d.newError("no number")
+			return nil, d.newError("invalid number")
 		}
 	}
 	text := d.text[start:d.at]
@@ -226,7 +226,7 @@ func (d *jsonDecoder) decodeNumber() (goja.Value, error) {
 	}
 	f, err := strconv.ParseFloat(string(text), 64)
 	if err != nil && !math.IsInf(f, 0) { // too large is Infinity, as JSON.parse has it
-		return nil, d.newError("no number")
+		return nil, d.newError("invalid number")
 	}
 	return d.vm.ToValue(f), nil
 }
@@ -277,7 +277,7 @@ func (d *jsonDecoder) decodeString() (string, error) {
 		}
 		d.at++
 	}
-	return "", d.newError("string without end")
+	return "", d.newError("unterminated string")
 }
 
 // decodeEscapedString reads on from the first escape of a string.
@@ -306,7 +306,7 @@ func (d *jsonDecoder) decodeEscapedString(start int) (string, error) {
 		}
 		buf = utf8.AppendRune(buf, r)
 	}
-	return "", d.newError("string without end")
+	return "", d.newError("unterminated string")
 }
 
 // decodeEscape reads what follows a backslash. A lone surrogate becomes U+FFFD, as it
