@@ -318,6 +318,22 @@ func (x *exporting) event(ctx context.Context, ev record.Event) error {
 	return x.line(ev, patch)
 }
 
+// exportClaim is what a line of an export says of its event.
+type exportClaim struct {
+	Kind   record.Kind     `json:"kind"`
+	Import json.RawMessage `json:"import"`
+}
+
+// isImported reports whether the fields of a line or a checkpoint say that its event was
+// imported: then what they say of it stays.
+func isImported(fields map[string]json.RawMessage) bool {
+	var said exportClaim
+	if json.Unmarshal(fields["gavel"], &said) != nil {
+		return false
+	}
+	return said.Kind == record.Imported || said.Kind == record.Reconciled || said.Kind == record.Checkpointed && len(said.Import) > 0
+}
+
 func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 	fields := map[string]json.RawMessage{
 		"timestamp": timeText(ev.Time),
@@ -360,7 +376,7 @@ func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 // in origin.
 func (x *exporting) about(fields map[string]json.RawMessage, ev record.Event) error {
 	origin := fields["gavel"]
-	if saidOf(object(fields)).brought() {
+	if isImported(fields) {
 		return nil
 	}
 	out := exportedEvent{

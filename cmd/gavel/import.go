@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -17,27 +16,28 @@ import (
 type importCmd struct {
 	Dir    string `arg:"" name:"dir" help:"The folder, such as .workflows."`
 	DryRun bool   `name:"dry-run" help:"Say what would happen and write nothing."`
-	Counts bool   `name:"counts" help:"Let what was visited elsewhere count toward mustPassThrough."`
-	Owner  string `name:"owner" default:"local:agent" placeholder:"ID" help:"Principal that the instances belong to. Default: local:agent, the one of gavel mcp."`
+	Rename string `name:"rename" placeholder:"PREFIX" help:"Put a prefix before the ids of instances and the names of definitions."`
+	Counts bool   `name:"counts" help:"Let imported visits of states count toward mustPassThrough."`
+	Owner  string `name:"owner" default:"local:agent" placeholder:"ID" help:"Principal that owns the instances. Default: local:agent, the one of gavel mcp."`
 	JSON   bool   `name:"json" help:"Print JSON."`
 	storeFlag
 }
 
 // Help says what is imported and what is not believed.
 func (importCmd) Help() string {
-	return `Brings the workflows here that the Generic DFA server keeps in a folder, or that gavel
-export wrote: definitions first, which become the operator's, then every instance with its
-history and its checkpoints. The folder is only read. Importing it again changes nothing;
-a log that has grown meanwhile is continued.
+	return `Imports a folder that the Generic DFA server keeps or that gavel export wrote: first the
+definitions, which become the operator's, then every instance with its history and its
+checkpoints. The folder is only read. An instance is imported whole or not at all, and
+refused if the store has its id already; --rename imports it under another id.
 
-What nobody here saw is recorded as imported, not as judged. Where a log does not lead to
-what its instance is said to be, the instance's file holds, and the difference is told.
+Steps are recorded as imported, not as judged. Where a log does not lead to what the
+instance's file says, the file is used and the difference is reported.
 
 Examples:
 
     gavel import .workflows --dry-run
     gavel import .workflows
-    gavel import backup/.workflows --owner local:ada --json
+    gavel import backup/.workflows --rename backup- --owner local:ada --json
 
 Exit codes: 0 all was imported, 1 something was refused or differs, 2 wrong usage, 3 could
 not find out.`
@@ -67,7 +67,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer sys.Close()
 	report, err := sys.engine.Import(ctx, localCLI, engine.ImportRequest{
-		Source: c.Dir, Owner: c.Owner, Counts: c.Counts, DryRun: c.DryRun,
+		Source: c.Dir, Owner: c.Owner, Rename: c.Rename, Counts: c.Counts, DryRun: c.DryRun,
 		Definitions: from.Definitions(), Instances: from.Instances(),
 	})
 	if err != nil {
@@ -82,7 +82,6 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// place is the store to import into. A dry run makes none.
 // open opens the store; a dry run only looks.
 func (c *importCmd) open(ctx context.Context, con *console, path string) (*system, error) {
 	if c.DryRun && path != memoryStore {
@@ -91,6 +90,7 @@ func (c *importCmd) open(ctx context.Context, con *console, path string) (*syste
 	return openSystem(ctx, con.log, path, equipment{})
 }
 
+// place is the store to import into. A dry run makes none.
 func (c *importCmd) place(log *slog.Logger) (string, error) {
 	if !c.DryRun {
 		return c.storeAt(log, true, func(*slog.Logger, string) {})
@@ -173,60 +173,4 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-type exportCmd struct {
-	Dir      string `arg:"" name:"dir" help:"Folder to write to: a new one, or that of an earlier export."`
-	Instance string `name:"instance" placeholder:"ID" help:"Only this instance."`
-	Workflow string `name:"workflow" placeholder:"NAME" help:"Only this workflow with its instances."`
-	JSON     bool   `name:"json" help:"Print JSON."`
-	storeFlag
-}
-
-// Help says what is written and what is not.
-func (exportCmd) Help() string {
-	return `Writes definitions, instances, histories and checkpoints in the form of a .workflows
-folder: canonical JSON, one event a line, with the hashes of the chain. What was imported
-keeps everything that its lines held, and exporting an import of an export writes the same
-bytes. Sensitive values are keyed digests, salted anew by each export. Files appear whole or not at all.
-
-Examples:
-
-    gavel export out
-    gavel export out --workflow document-review
-    gavel export out --instance wf-01926f0e-7c1a-7000-8000-000000000000 && jq . out/wf-*.log`
-}
-
-// Run exports to a folder.
-func (c *exportCmd) Run(ctx context.Context, con *console) error {
-	sys, err := openForReading(ctx, con, c.storeFlag)
-	if err != nil {
-		return err
-	}
-	defer sys.Close()
-	exported, err := sys.engine.Export(ctx, localCLI, engine.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
-	if err != nil {
-		return engineFailure(err)
-	}
-	to, err := folder.OpenDir(c.Dir)
-	switch {
-	case errors.Is(err, folder.ErrForeign):
-		return misused("give a new folder, such as "+filepath.Join(c.Dir, "export"), "cannot export to %s: %w", c.Dir, err)
-	case err != nil:
-		return unclear("", "cannot export to %s: %w", c.Dir, err)
-	}
-	written, err := folder.Write(to, exported)
-	if err := errors.Join(err, to.Close()); err != nil {
-		var known *engine.Error
-		if errors.As(err, &known) {
-			return engineFailure(err)
-		}
-		return unclear("what was written by then stays; export again", "cannot export to %s: %w", c.Dir, err)
-	}
-	if c.JSON {
-		return con.out.json(written)
-	}
-	con.out.printf("%s: %s, %s with %s and %s\n", c.Dir, plural(written.Definitions, "definition"), plural(written.Instances, "instance"),
-		plural(written.Lines, "line"), plural(written.Checkpoints, "checkpoint"))
-	return nil
 }

@@ -60,7 +60,7 @@ var (
 
 func checkEncodable(e Event) error {
 	switch {
-	case !e.Kind.isKnown():
+	case !e.Kind.IsKnown():
 		return fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 	case e.Schema != SchemaVersion:
 		return fmt.Errorf("%w: schema %d is not the current one", ErrMalformed, e.Schema)
@@ -160,7 +160,7 @@ func parseBody(body []byte) (Event, error) {
 		return Event{}, fmt.Errorf("%w: more than one document", ErrMalformed)
 	}
 	switch {
-	case !e.Kind.isKnown():
+	case !e.Kind.IsKnown():
 		return Event{}, fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 	case e.Instance == "" || e.Seq < 1 || e.Revision < 1:
 		return Event{}, fmt.Errorf("%w: no instance, seq or revision", ErrMalformed)

@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// isKnown reports whether this program can fold the kind.
-func (k Kind) isKnown() bool {
+// IsKnown reports whether this program can fold the kind.
+func (k Kind) IsKnown() bool {
 	switch k {
 	case Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed,
 		Undone, Redone, Migrated, Imported, Reconciled, Truncated:
@@ -168,7 +168,7 @@ func checkOrder(prev Instance, e Event) error {
 		revision++
 	}
 	switch {
-	case !e.Kind.isKnown():
+	case !e.Kind.IsKnown():
 		return fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 	case e.Instance == "" || (prev.ID != "" && e.Instance != prev.ID):
 		return newIllegalStep("event of instance %q in the history of %q", e.Instance, prev.ID)

@@ -49,7 +49,7 @@ func ReadUndoHistory(events iter.Seq2[Event, error]) (UndoHistory, error) {
 		if !e.Kind.Revises() {
 			continue
 		}
-		if !e.Kind.isKnown() {
+		if !e.Kind.IsKnown() {
 			return UndoHistory{}, fmt.Errorf("%w: %q", ErrUnknownKind, e.Kind)
 		}
 		l.add(e)

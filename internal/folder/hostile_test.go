@@ -74,7 +74,7 @@ func TestImportRefusesTooMuch(t *testing.T) {
 		"a context": {files{
 			"wf-1.log": fmt.Sprintf(`{"to":"a","data":{%s}}`+"\n"+`{"from":"a","to":"a","data":{%s}}`+"\n"+`{"from":"a","to":"a","data":{%s}}`+"\n"+`{"from":"a","action":"no state","to":"a"}`,
 				filled("a", 100<<10), filled("b", 100<<10), filled("c", 100<<10)),
-		}, "wf-1.log:3: it leads to a context of "},
+		}, "wf-1.log:3: too large: a context of "},
 		"restored changes": {files{
 			"wf-1.log":           `{"to":"a"}` + "\n" + strings.Repeat(`{"action":"rollback","checkpointId":"c"}`+"\n"+`{"action":"rollback","checkpointId":"d"}`+"\n", 1000),
 			"checkpoints/c.json": fmt.Sprintf(`{"checkpointId":"c","workflowId":"wf-1","state":"a","context":{%s}}`, filled("c", 60<<10)),

@@ -1,12 +1,12 @@
 package folder
 
 import (
-	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -15,70 +15,35 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// lineError is an error with the line of a log that it is about.
-type lineError struct {
-	line int
-	err  error
-}
-
-func (e *lineError) Error() string { return fmt.Sprintf(":%d: %v", e.line, e.err) }
-func (e *lineError) Unwrap() error { return e.err }
-
-// ReadLog reads a log, one JSON object a line. The beginning of a line at the end, which
-// a crash leaves, is skipped: torn says so. Every other line that is not right is an
-// error that begins with ":" and its number. Empty lines are nothing.
-func ReadLog(r io.Reader) (lines []engine.ImportLine, torn bool, err error) {
-	in := bufio.NewReaderSize(io.LimitReader(r, MaxLog+1), 64<<10)
-	total := 0
-	for number := 1; ; number++ {
-		raw, whole, err := readLine(in)
-		if total += len(raw) + 1; err == nil && total > MaxLog+1 {
-			err = fmt.Errorf("the log has more than %d bytes", MaxLog)
+// ParseLog reads a log, one JSON object per line; name is for errors. An incomplete line at
+// the end, which a crash leaves, is skipped and makes it torn. Any other line that cannot be
+// read is an error. Empty lines are skipped.
+func ParseLog(name string, content []byte) (lines []engine.ImportLine, torn bool, err error) {
+	number := 0
+	for raw := range bytes.Lines(content) {
+		number++
+		whole := bytes.HasSuffix(raw, []byte("\n"))
+		raw = bytes.TrimSuffix(raw, []byte("\n"))
+		if len(bytes.TrimSpace(raw)) == 0 {
+			continue
 		}
-		if err != nil {
-			return nil, false, &lineError{number, err}
+		line, err := ParseLine(raw)
+		if err == nil && len(lines) == MaxLines {
+			err = fmt.Errorf("the log has more than %d lines; at most that many of one instance can be imported", MaxLines)
 		}
-		if !whole && len(raw) == 0 {
-			return lines, false, nil
-		}
-		if len(bytes.TrimSpace(raw)) > 0 {
-			line, err := ParseLine(raw)
-			switch {
-			case err != nil && !whole && !json.Valid(raw):
-				return lines, true, nil
-			case err != nil:
-				return nil, false, &lineError{number, err}
-			}
-			if line.Number = number; len(lines) == MaxLines {
-				return nil, false, &lineError{number, fmt.Errorf("the log has more than %d lines; at most that many of one instance can be imported", MaxLines)}
-			}
-			lines = append(lines, line)
-		}
-		if !whole {
-			return lines, false, nil
-		}
-	}
-}
-
-// readLine returns the next line without its end; whole is false at the end of the file.
-func readLine(in *bufio.Reader) (line []byte, whole bool, err error) {
-	for {
-		part, err := in.ReadSlice('\n')
-		line = append(line, part...)
 		switch {
-		case len(line) > MaxLine+1:
-			return nil, false, fmt.Errorf("the line has more than %d bytes", MaxLine)
-		case err == nil:
-			return line[:len(line)-1], true, nil
-		case errors.Is(err, io.EOF):
-			return line, false, nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, false, fmt.Errorf("read the line: %w", err)
+		case err != nil && !whole && !json.Valid(raw):
+			return lines, true, nil
+		case err != nil:
+			return nil, false, fmt.Errorf("%s:%d: %w", name, number, err)
 		}
+		line.Number = number
+		lines = append(lines, line)
 	}
+	return lines, false, nil
 }
 
-// ParseLine reads one line of a log. What it has no place for is in Extra.
+// ParseLine reads one line of a log. Members that it does not know are in Extra.
 func ParseLine(raw []byte) (engine.ImportLine, error) {
 	f, err := parse(raw, MaxLine)
 	if err != nil {
@@ -92,16 +57,11 @@ func ParseLine(raw []byte) (engine.ImportLine, error) {
 		To:     f.text("to", "toState", "newState", "nextState", "state", "currentState"),
 		Data:   f.object("data", "input", "payload"), Context: f.object("context"),
 	}
-	about := f.peek("gavel")
-	line.Kind = kindOf(about.text("kind"))
-	// An export of what was imported names its event, and the one which that came from.
-	origin := about.peek("origin")
-	if kind := kindOf(origin.text("kind")); kind != "" {
-		line.Kind = kind
-	}
-	for _, hash := range []string{about.text("hash"), origin.text("hash")} {
-		if hash != "" {
-			line.EventHashes = append(line.EventHashes, hash)
+	// The export of an imported line names its event and the event that the line was of.
+	about := f.inner("gavel")
+	for _, claim := range []*fields{about, about.inner("origin")} {
+		if kind := record.Kind(claim.text("kind")); kind.IsKnown() {
+			line.Kind = kind
 		}
 	}
 	if record.Status(about.text("status")) == record.Cancelled {
@@ -109,7 +69,11 @@ func ParseLine(raw []byte) (engine.ImportLine, error) {
 	}
 	switch line.Action {
 	case "rollback", "restore", "rolled_back":
-		line.CheckpointID = f.peekText("checkpointId", "checkpoint")
+		name := f.first("checkpointId", "checkpoint")
+		if id := f.members[name]; name != "" {
+			line.CheckpointID = f.text(name)
+			f.members[name] = id
+		}
 	case "checkpoint", "checkpointed":
 		if line.Kind == "" {
 			line.Kind = record.Checkpointed
@@ -119,18 +83,7 @@ func ParseLine(raw []byte) (engine.ImportLine, error) {
 	return line, err
 }
 
-// kindOf is a kind as an export writes it; what is none is "".
-func kindOf(text string) record.Kind {
-	switch k := record.Kind(text); k {
-	case record.Started, record.Advanced, record.Refused, record.Prechecked, record.Checkpointed, record.RolledBack,
-		record.Cancelling, record.Escalated, record.Reviewed, record.Undone, record.Redone, record.Migrated,
-		record.Imported, record.Reconciled, record.Truncated:
-		return k
-	}
-	return ""
-}
-
-// parseInstance reads a wf-*.json, as documented and in its older shape.
+// parseInstance reads a wf-*.json, in the documented shape or the older one.
 func parseInstance(content []byte, in engine.ImportInstance) (engine.ImportInstance, error) {
 	f, err := parse(content, MaxFile)
 	if err != nil {
@@ -143,23 +96,22 @@ func parseInstance(content []byte, in engine.ImportInstance) (engine.ImportInsta
 	in.Context = f.object("context")
 	in.CreatedAt = f.time("createdAt")
 	in.UpdatedAt = f.time("updatedAt")
-	about := f.peek("gavel")
+	about := f.inner("gavel")
 	in.DefinitionHash = about.text("definitionHash")
 	in.Cancelled = record.Status(about.text("status")) == record.Cancelled
-	delete(f.members, "gavel") // an export says it anew
-	if in.Extra, err = f.rest(); err != nil {
-		return in, err
-	}
+	delete(f.members, "gavel") // an export writes it again
+	in.Extra, err = f.rest()
 	switch {
+	case err != nil:
 	case in.Workflow == "":
-		return in, errors.New(`it does not name its workflow ("type", or "definitionName")`)
+		err = errors.New(`it does not name its workflow ("type", or "definitionName")`)
 	case in.State == "":
-		return in, errors.New(`it does not say in which state it is ("state", or "currentState")`)
+		err = errors.New(`it does not name its state ("state", or "currentState")`)
 	}
-	return in, nil
+	return in, err
 }
 
-// parseCheckpoint reads a checkpoint and returns whose it is.
+// parseCheckpoint reads a checkpoint and returns the id of its instance, if it has it.
 func parseCheckpoint(content []byte) (engine.ImportCheckpoint, string, error) {
 	f, err := parse(content, MaxFile)
 	if err != nil {
@@ -170,53 +122,43 @@ func parseCheckpoint(content []byte) (engine.ImportCheckpoint, string, error) {
 		ID:   f.text("checkpointId", "id"), State: f.text("state", "currentState"), Description: f.text("description"),
 		Context: f.object("context"), Time: f.time("timestamp", "createdAt", "time", "at"),
 	}
-	if raw := f.members["metadata"]; len(raw) > 0 && raw[0] == '{' {
+	if bytes.HasPrefix(f.members["metadata"], []byte("{")) {
 		cp.Metadata = f.object("metadata")
 	}
 	owner := f.text("workflowId", "instanceId", "instance")
 	if cp.Extra, err = f.rest(); err == nil && cp.State == "" {
-		err = errors.New(`it does not say in which state it was ("state", or "currentState")`)
+		err = errors.New(`it does not name its state ("state", or "currentState")`)
 	}
 	return cp, owner, err
 }
 
-// fields are the members of an object that were not taken yet. The first mistake is kept.
+// fields are the members of an object that were not read yet, and the first error.
 type fields struct {
 	members map[string]json.RawMessage
 	err     error
 }
 
 func parse(raw []byte, limit int) (*fields, error) {
-	f := &fields{members: map[string]json.RawMessage{}}
-	if err := document.CheckJSON(raw, document.Limits{Bytes: limit}); err != nil {
-		var issue *document.Issue
-		if errors.As(err, &issue) {
-			return nil, fmt.Errorf("it is not acceptable JSON: %s", issue.Message)
-		}
-		return nil, fmt.Errorf("it is not acceptable JSON: %w", err)
+	if len(raw) > limit {
+		return nil, fmt.Errorf("it has more than %d bytes", limit)
 	}
-	if trimmed := bytes.TrimSpace(raw); trimmed[0] != '{' {
+	f := &fields{members: map[string]json.RawMessage{}}
+	err := document.CheckJSON(raw, document.Limits{Bytes: limit})
+	if issue, ok := errors.AsType[*document.Issue](err); ok {
+		return nil, fmt.Errorf("it is not acceptable JSON: %s", issue.Message)
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return nil, errors.New("it is not a JSON object")
 	}
-	if err := json.Unmarshal(raw, &f.members); err != nil {
+	var compact bytes.Buffer
+	if err := errors.Join(err, json.Compact(&compact, raw), json.Unmarshal(compact.Bytes(), &f.members)); err != nil {
 		return nil, fmt.Errorf("it is not acceptable JSON: %w", err)
-	}
-	for name, value := range f.members {
-		f.members[name] = compact(value)
 	}
 	return f, nil
 }
 
-func compact(value json.RawMessage) json.RawMessage {
-	var out bytes.Buffer
-	if err := json.Compact(&out, value); err != nil {
-		return value
-	}
-	return out.Bytes()
-}
-
-// first is the first of the names that has a value. A null is none, and is not kept.
-func (f *fields) first(names []string) string {
+// first is the first of the names that has a value. Nulls are removed: they are no values.
+func (f *fields) first(names ...string) string {
 	found := ""
 	for _, name := range names {
 		value, ok := f.members[name]
@@ -231,62 +173,52 @@ func (f *fields) first(names []string) string {
 	return found
 }
 
-func (f *fields) fail(format string, args ...any) {
+func (f *fields) fail(name, kind string) {
 	if f.err == nil {
-		f.err = fmt.Errorf(format, args...)
+		f.err = fmt.Errorf("%q is not %s", name, kind)
 	}
 }
 
-func (f *fields) text(names ...string) string {
-	name := f.first(names)
-	if name == "" {
-		return ""
+func (f *fields) text(names ...string) (text string) {
+	name := f.first(names...)
+	switch {
+	case name == "":
+	case json.Unmarshal(f.members[name], &text) != nil:
+		f.fail(name, "a string")
+	default:
+		delete(f.members, name)
 	}
-	var text string
-	if err := json.Unmarshal(f.members[name], &text); err != nil {
-		f.fail("%q is not a text", name)
-		return ""
-	}
-	delete(f.members, name)
 	return text
 }
 
 func (f *fields) object(names ...string) json.RawMessage {
-	name := f.first(names)
-	if name == "" {
-		return nil
-	}
+	name := f.first(names...)
 	value := f.members[name]
-	if value[0] != '{' {
-		f.fail("%q is not an object", name)
+	switch {
+	case name == "":
+		return nil
+	case value[0] != '{':
+		f.fail(name, "an object")
 		return nil
 	}
 	delete(f.members, name)
 	return value
 }
 
-// time is a time in RFC 3339, or in milliseconds since 1970; what is neither stays among
-// the rest.
+// time is a time in RFC 3339, or in milliseconds since 1970. Any other value is not read.
 func (f *fields) time(names ...string) time.Time {
-	name := f.first(names)
-	if name == "" {
-		return time.Time{}
-	}
-	value := f.members[name]
+	name := f.first(names...)
 	var text string
 	var millis int64
 	var at time.Time
-	switch {
+	switch value := f.members[name]; {
+	case name == "":
 	case json.Unmarshal(value, &text) == nil:
-		parsed, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(text))
-		if err != nil {
-			return time.Time{}
+		if parsed, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(text)); err == nil {
+			at = parsed
 		}
-		at = parsed
 	case json.Unmarshal(value, &millis) == nil && millis > 0:
 		at = time.UnixMilli(millis)
-	default:
-		return time.Time{}
 	}
 	if at.Year() < 1970 || at.Year() > 2200 {
 		return time.Time{}
@@ -295,30 +227,33 @@ func (f *fields) time(names ...string) time.Time {
 	return at.UTC()
 }
 
-// peek is a member that stays; one that is no object is empty.
-func (f *fields) peek(name string) *fields {
+// inner has the members of a member, which stays; one that is no object has none.
+func (f *fields) inner(name string) *fields {
 	inner := &fields{members: map[string]json.RawMessage{}}
-	if value := f.members[name]; len(value) > 0 && value[0] == '{' {
+	if value := f.members[name]; bytes.HasPrefix(value, []byte("{")) {
 		if err := json.Unmarshal(value, &inner.members); err != nil {
-			inner.members = map[string]json.RawMessage{}
+			return &fields{}
 		}
 	}
 	return inner
 }
 
-// peekText is a text that stays.
-func (f *fields) peekText(names ...string) string {
-	var text string
-	if name := f.first(names); name != "" && json.Unmarshal(f.members[name], &text) != nil {
-		f.fail("%q is not a text", name)
-	}
-	return text
-}
-
-// rest is what was not taken, with the first mistake.
+// rest is what was not read, in the order of the keys; nil for nothing. The error is the
+// first one of the reading.
 func (f *fields) rest() (json.RawMessage, error) {
-	if f.err != nil {
+	if f.err != nil || len(f.members) == 0 {
 		return nil, f.err
 	}
-	return object(f.members)
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(f.members); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+func hashOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
 }

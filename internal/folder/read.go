@@ -1,9 +1,6 @@
 package folder
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +18,7 @@ const (
 	MaxDefinition = 256 << 10
 	MaxFile       = 1 << 20 // an instance or a checkpoint
 	MaxLine       = 1 << 20
-	MaxLog        = engine.MaxImportBytes // and the checkpoints of one instance together
+	MaxLog        = engine.MaxImportBytes // also of the checkpoints of one instance together
 )
 
 // MaxLines is how many lines a log may have.
@@ -33,86 +30,72 @@ const (
 	checkpointsDir = "checkpoints"
 )
 
-// Folder is a .workflows folder that is read while it is asked for.
+// The files of a folder. Checkpoints can be in a folder per instance.
+const (
+	definitionFiles  = definitionsDir + "/*.json"
+	instanceFiles    = "wf-*.json"
+	logFiles         = "wf-*.log"
+	checkpointFiles  = checkpointsDir + "/*.json"
+	checkpointFiles2 = checkpointsDir + "/*/*.json"
+)
+
+// Folder is a .workflows folder that is read on demand.
 type Folder struct {
 	fsys        fs.FS
-	definitions []string
-	instances   []string // the names of wf-*.json, sorted
-	logs        map[string]bool
-	checkpoints map[string][]string // files by the id of their instance
-	bad         []fault
+	files       map[string][]string // sorted, by what they are
+	checkpoints map[string][]string // by the id of their instance
+	bad         map[string]error    // files that cannot be read
 }
 
-// fault is a file that cannot be read as what it must be.
-type fault struct {
-	file string
-	err  error
-}
-
-var errNotFile = errors.New("it is not a regular file; links and the like are not followed")
-
-// Open looks at what is in a folder. Errors are those of its listing; files that are not
-// right are told by Definitions and Instances. A file system that must not be escaped by
-// links is one of os.Root.
+// Open lists a folder. It fails only if the listing does; Definitions and Instances report
+// files that are damaged. The file system must not follow links out of the folder: see
+// os.Root.
 func Open(fsys fs.FS) (*Folder, error) {
-	f := &Folder{fsys: fsys, logs: map[string]bool{}, checkpoints: map[string][]string{}}
-	top, err := fs.ReadDir(fsys, ".")
-	if err != nil {
+	f := &Folder{fsys: fsys, files: map[string][]string{}, checkpoints: map[string][]string{}, bad: map[string]error{}}
+	if err := fs.WalkDir(fsys, ".", f.list); err != nil {
 		return nil, fmt.Errorf("read the folder: %w", err)
 	}
-	for _, entry := range top {
-		name := entry.Name()
-		switch {
-		case strings.HasPrefix(name, "wf-") && strings.HasSuffix(name, ".json"):
-			f.instances = f.regular(f.instances, entry, name)
-		case strings.HasPrefix(name, "wf-") && strings.HasSuffix(name, ".log"):
-			for _, log := range f.regular(nil, entry, name) {
-				f.logs[log] = true
-			}
-		case name == definitionsDir || name == checkpointsDir:
-			if !entry.IsDir() {
-				f.bad = append(f.bad, fault{name, errors.New("it is not a folder; links are not followed")})
-				continue
-			}
-			if name == definitionsDir {
-				err = f.listDefinitions()
-			} else {
-				err = f.listCheckpoints()
-			}
-			if err != nil {
-				return nil, err
-			}
+	for _, file := range slices.Concat(f.files[checkpointFiles], f.files[checkpointFiles2]) {
+		_, owner, err := f.readCheckpoint(file)
+		if err != nil {
+			f.bad[file] = err
+			continue
 		}
+		f.checkpoints[owner] = append(f.checkpoints[owner], file)
 	}
 	return f, nil
 }
 
-// Empty reports whether there is nothing in the folder that could be imported.
-func (f *Folder) Empty() bool {
-	return len(f.definitions) == 0 && len(f.instances) == 0 && len(f.logs) == 0 && len(f.checkpoints) == 0 && len(f.bad) == 0
-}
-
-// regular appends a name unless it is something else than a file.
-func (f *Folder) regular(list []string, entry fs.DirEntry, name string) []string {
-	if !entry.Type().IsRegular() {
-		f.bad = append(f.bad, fault{name, errNotFile})
-		return list
-	}
-	return append(list, name)
-}
-
-// listDefinitions lists definitions, of each name the older versions first.
-func (f *Folder) listDefinitions() error {
-	entries, err := fs.ReadDir(f.fsys, definitionsDir)
+func (f *Folder) list(file string, entry fs.DirEntry, err error) error {
 	if err != nil {
-		return fmt.Errorf("read the folder: %w", err)
+		return err
 	}
-	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), ".json") {
-			f.definitions = f.regular(f.definitions, entry, path.Join(definitionsDir, entry.Name()))
+	for _, pattern := range []string{definitionFiles, instanceFiles, logFiles, checkpointFiles, checkpointFiles2} {
+		if ok, err := path.Match(pattern, file); err != nil || !ok {
+			continue
 		}
+		if entry.Type().IsRegular() {
+			f.files[pattern] = append(f.files[pattern], file)
+			return nil
+		}
+		f.bad[file] = errors.New("it is not a regular file; links are not followed")
 	}
-	slices.SortFunc(f.definitions, func(a, b string) int {
+	switch {
+	case !entry.IsDir() && (file == definitionsDir || file == checkpointsDir):
+		f.bad[file] = errors.New("it is not a folder; links are not followed")
+	case entry.IsDir() && file != "." && file != definitionsDir && file != checkpointsDir && path.Dir(file) != checkpointsDir:
+		return fs.SkipDir
+	}
+	return nil
+}
+
+// Empty reports whether the folder has nothing to import.
+func (f *Folder) Empty() bool { return len(f.files)+len(f.bad) == 0 }
+
+// Definitions are the definitions of the folder, the older versions of a name first.
+func (f *Folder) Definitions() []engine.ImportDefinition {
+	files := slices.Clone(f.files[definitionFiles])
+	slices.SortFunc(files, func(a, b string) int {
 		an, av := versionOf(a)
 		bn, bv := versionOf(b)
 		if c := strings.Compare(an, bn); c != 0 {
@@ -120,92 +103,65 @@ func (f *Folder) listDefinitions() error {
 		}
 		return av - bv
 	})
-	return nil
-}
-
-// listCheckpoints reads every checkpoint once, to know whose it is. They lie beside one
-// another, or in a folder per instance.
-func (f *Folder) listCheckpoints() error {
-	return fs.WalkDir(f.fsys, checkpointsDir, func(file string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return fmt.Errorf("read the folder: %w", err)
-		case entry.IsDir() && strings.Count(file, "/") > 1:
-			return fs.SkipDir
-		case entry.IsDir() || !strings.HasSuffix(file, ".json"):
-			return nil
-		}
-		if len(f.regular(nil, entry, file)) == 0 {
-			return nil
-		}
-		_, owner, err := f.checkpoint(file)
-		if err != nil {
-			f.bad = append(f.bad, fault{file, err})
-			return nil
-		}
-		f.checkpoints[owner] = append(f.checkpoints[owner], file)
-		return nil
-	})
-}
-
-// Definitions are the definitions of the folder, of each name the older versions first.
-func (f *Folder) Definitions() []engine.ImportDefinition {
 	var out []engine.ImportDefinition
-	for _, file := range f.definitions {
+	for _, file := range files {
 		document, err := f.read(file, MaxDefinition)
 		out = append(out, engine.ImportDefinition{File: file, Document: document, Err: err})
 	}
-	for _, b := range f.bad {
-		if strings.HasPrefix(b.file, definitionsDir) {
-			out = append(out, engine.ImportDefinition{File: b.file, Err: b.err})
+	for file, err := range f.bad {
+		if strings.HasPrefix(file, definitionsDir) {
+			out = append(out, engine.ImportDefinition{File: file, Err: err})
 		}
 	}
 	return out
 }
 
-// Instances are the instances of the folder, and what else is not as it must be: an
-// error belongs to the File beside it.
+// Instances are the instances of the folder, then files that belong to no instance. An
+// error is about the File beside it.
 func (f *Folder) Instances() iter.Seq2[engine.ImportInstance, error] {
 	return func(yield func(engine.ImportInstance, error) bool) {
 		known := map[string]bool{}
-		for _, file := range f.instances {
-			in, err := f.instance(file)
+		for _, file := range f.files[instanceFiles] {
+			in, err := f.readInstance(file)
 			known[in.ID] = true
 			if !yield(in, err) {
 				return
 			}
 		}
-		for _, b := range f.strays(known) {
-			if !yield(engine.ImportInstance{File: b.file}, b.err) {
+		strays := f.strays(known)
+		files := make([]string, 0, len(strays))
+		for file := range strays {
+			files = append(files, file)
+		}
+		slices.Sort(files)
+		for _, file := range files {
+			if !yield(engine.ImportInstance{File: file}, strays[file]) {
 				return
 			}
 		}
 	}
 }
 
-// strays are the files that belong to nothing.
-func (f *Folder) strays(known map[string]bool) []fault {
-	var out []fault
-	for log := range f.logs {
-		file := strings.TrimSuffix(log, ".log") + ".json"
-		if !slices.Contains(f.instances, file) {
-			out = append(out, fault{log, fmt.Errorf("there is no %s beside it, so nothing says of which workflow it is", file)})
+// strays are the files that belong to no instance, and why.
+func (f *Folder) strays(known map[string]bool) map[string]error {
+	out := map[string]error{}
+	for _, log := range f.files[logFiles] {
+		if file := strings.TrimSuffix(log, ".log") + ".json"; !slices.Contains(f.files[instanceFiles], file) {
+			out[log] = fmt.Errorf("there is no %s beside it, so its workflow is unknown", file)
 		}
 	}
 	for owner, files := range f.checkpoints {
-		if known[owner] {
-			continue
-		}
 		for _, file := range files {
-			out = append(out, fault{file, fmt.Errorf("there is no instance %.80q in the folder", owner)})
+			if !known[owner] {
+				out[file] = fmt.Errorf("there is no instance %.80q in the folder", owner)
+			}
 		}
 	}
-	for _, b := range f.bad {
-		if !strings.HasPrefix(b.file, definitionsDir) {
-			out = append(out, b)
+	for file, err := range f.bad {
+		if !strings.HasPrefix(file, definitionsDir) {
+			out[file] = err
 		}
 	}
-	slices.SortFunc(out, func(a, b fault) int { return strings.Compare(a.file, b.file) })
 	return out
 }
 
@@ -226,8 +182,8 @@ func (f *Folder) read(name string, limit int64) ([]byte, error) {
 	return content, nil
 }
 
-// instance reads a wf-*.json with its log and checkpoints.
-func (f *Folder) instance(file string) (engine.ImportInstance, error) {
+// readInstance reads a wf-*.json with its log and checkpoints.
+func (f *Folder) readInstance(file string) (engine.ImportInstance, error) {
 	stem := strings.TrimSuffix(file, ".json")
 	in := engine.ImportInstance{File: file, Log: stem + ".log"}
 	content, err := f.read(file, MaxFile)
@@ -235,54 +191,40 @@ func (f *Folder) instance(file string) (engine.ImportInstance, error) {
 		return in, err
 	}
 	in, err = parseInstance(content, in)
-	if err != nil {
-		return in, err
-	}
 	switch {
+	case err != nil:
+		return in, err
 	case in.ID == "":
 		in.ID = stem
 	case !isStemOf(stem, in.ID):
-		return in, fmt.Errorf("it says that it is %.80q, and its name says something else", in.ID)
+		return in, fmt.Errorf("its id is %.80q, which its name is not of", in.ID)
 	}
-	if f.logs[in.Log] {
-		if in.Lines, in.Torn, err = f.log(in.Log); err != nil {
+	if slices.Contains(f.files[logFiles], in.Log) {
+		content, err := f.read(in.Log, MaxLog)
+		if err != nil {
+			return in, fmt.Errorf("%s: %w", in.Log, err)
+		}
+		if in.Lines, in.Torn, err = ParseLog(in.Log, content); err != nil {
 			return in, err
 		}
 	}
-	files := f.checkpoints[in.ID]
-	if n := len(files); n > engine.MaxImportCheckpoints {
-		return in, fmt.Errorf("it has %d checkpoints; at most %d of one instance can be imported", n, engine.MaxImportCheckpoints)
-	}
 	bytes := 0
-	for _, file := range files {
-		cp, _, err := f.checkpoint(file)
+	for _, file := range f.checkpoints[in.ID] {
+		cp, _, err := f.readCheckpoint(file)
 		if err != nil {
 			return in, fmt.Errorf("%s: %w", file, err)
 		}
 		bytes += len(cp.Context) + len(cp.Metadata) + len(cp.Extra) + len(cp.Description)
-		if bytes > MaxLog {
-			return in, fmt.Errorf("its checkpoints have more than %d bytes together", MaxLog)
+		if bytes > MaxLog || len(in.Checkpoints) == engine.MaxImportCheckpoints {
+			return in, fmt.Errorf("it has more than %d checkpoints, or %d bytes of them", engine.MaxImportCheckpoints, MaxLog)
 		}
 		in.Checkpoints = append(in.Checkpoints, cp)
 	}
 	return in, nil
 }
 
-func (f *Folder) log(name string) ([]engine.ImportLine, bool, error) {
-	file, err := f.fsys.Open(name)
-	if err != nil {
-		return nil, false, fmt.Errorf("%s: open it: %w", name, err)
-	}
-	defer file.Close()
-	lines, torn, err := ReadLog(file)
-	if err != nil {
-		return nil, false, fmt.Errorf("%s%w", name, err)
-	}
-	return lines, torn, nil
-}
-
-// checkpoint reads a checkpoint and returns whose it is.
-func (f *Folder) checkpoint(file string) (engine.ImportCheckpoint, string, error) {
+// readCheckpoint reads a checkpoint and returns the id of its instance.
+func (f *Folder) readCheckpoint(file string) (engine.ImportCheckpoint, string, error) {
 	content, err := f.read(file, MaxFile)
 	if err != nil {
 		return engine.ImportCheckpoint{}, "", err
@@ -296,26 +238,7 @@ func (f *Folder) checkpoint(file string) (engine.ImportCheckpoint, string, error
 		cp.ID = strings.TrimSuffix(path.Base(file), ".json")
 	}
 	if err == nil && owner == "" {
-		err = errors.New("it does not say of which instance it is")
+		err = errors.New("it does not name its instance")
 	}
 	return cp, owner, err
-}
-
-func hashOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:])
-}
-
-// object writes members in the order of their keys, nil for none.
-func object(fields map[string]json.RawMessage) (json.RawMessage, error) {
-	if len(fields) == 0 {
-		return nil, nil
-	}
-	var out strings.Builder
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(fields); err != nil {
-		return nil, err
-	}
-	return json.RawMessage(strings.TrimSuffix(out.String(), "\n")), nil
 }

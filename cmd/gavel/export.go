@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/folder"
+)
+
+type exportCmd struct {
+	Dir      string `arg:"" name:"dir" help:"Folder to write to: a new one, or that of an earlier export."`
+	Instance string `name:"instance" placeholder:"ID" help:"Only this instance."`
+	Workflow string `name:"workflow" placeholder:"NAME" help:"Only this workflow with its instances."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help says what is written and what is not.
+func (exportCmd) Help() string {
+	return `Writes definitions, instances, histories and checkpoints in the form of a .workflows
+folder: canonical JSON, one event a line, with the hashes of the chain. What was imported
+keeps everything that its lines held, and exporting an import of an export writes the same
+bytes. Sensitive values are keyed digests, salted anew by each export. Files appear whole or not at all.
+
+Examples:
+
+    gavel export out
+    gavel export out --workflow document-review
+    gavel export out --instance wf-01926f0e-7c1a-7000-8000-000000000000 && jq . out/wf-*.log`
+}
+
+// Run exports to a folder.
+func (c *exportCmd) Run(ctx context.Context, con *console) error {
+	sys, err := openForReading(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	exported, err := sys.engine.Export(ctx, localCLI, engine.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
+	if err != nil {
+		return engineFailure(err)
+	}
+	to, err := folder.OpenDir(c.Dir)
+	switch {
+	case errors.Is(err, folder.ErrForeign):
+		return misused("give a new folder, such as "+filepath.Join(c.Dir, "export"), "cannot export to %s: %w", c.Dir, err)
+	case err != nil:
+		return unclear("", "cannot export to %s: %w", c.Dir, err)
+	}
+	written, err := folder.Write(to, exported)
+	if err := errors.Join(err, to.Close()); err != nil {
+		var known *engine.Error
+		if errors.As(err, &known) {
+			return engineFailure(err)
+		}
+		return unclear("what was written by then stays; export again", "cannot export to %s: %w", c.Dir, err)
+	}
+	if c.JSON {
+		return con.out.json(written)
+	}
+	con.out.printf("%s: %s, %s with %s and %s\n", c.Dir, plural(written.Definitions, "definition"), plural(written.Instances, "instance"),
+		plural(written.Lines, "line"), plural(written.Checkpoints, "checkpoint"))
+	return nil
+}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// fieldsOf are the top-level members of an object, as they are written.
+func fieldsOf(doc json.RawMessage) (map[string]json.RawMessage, error) {
+	fields := map[string]json.RawMessage{}
+	if len(doc) == 0 {
+		return fields, nil
+	}
+	err := json.Unmarshal(doc, &fields)
+	return fields, err
+}
+
+// object writes members in the order of their keys.
+func object(fields map[string]json.RawMessage) json.RawMessage {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(fields); err != nil {
+		return nil // only for members that are not JSON, and all were read
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+func orEmptyObject(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return json.RawMessage("{}")
+	}
+	return doc
+}
+
+// difference is the patch that turns one context into another.
+func difference(from, to json.RawMessage) (json.RawMessage, error) {
+	old, err := fieldsOf(from)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := fieldsOf(to)
+	if err != nil {
+		return nil, err
+	}
+	patch := map[string]json.RawMessage{}
+	for key, value := range fields {
+		if before, ok := old[key]; !ok || canonical(before) != canonical(value) {
+			patch[key] = value
+		}
+	}
+	for key := range old {
+		if _, stays := fields[key]; !stays {
+			patch[key] = json.RawMessage("null")
+		}
+	}
+	return object(patch), nil
+}
+
+// extraPart is a part of what an imported event keeps beside its fields.
+func extraPart(from *record.Import, part string) json.RawMessage {
+	if from == nil {
+		return nil
+	}
+	fields, err := fieldsOf(from.Extra)
+	if err != nil {
+		return nil
+	}
+	return fields[part]
+}
