@@ -55,7 +55,7 @@ func (c *instancesRedoCmd) Run(ctx context.Context, con *console) error {
 	return c.turn(ctx, con, operation.Redo)
 }
 
-func (c turning) turn(ctx context.Context, con *console, op *operation.Operation[engine.UndoRequest, engine.UndoResult]) error {
+func (c turning) turn(ctx context.Context, con *console, op operation.Typed[engine.UndoRequest, engine.UndoResult]) error {
 	g, done, err := c.openToWrite(ctx, con)
 	if err != nil {
 		return err

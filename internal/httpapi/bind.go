@@ -17,7 +17,7 @@ import (
 )
 
 // read reads a request into req, and refuses what nobody would read.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, op operation.Any, route *operation.Route, req any) error {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, req any) error {
 	for _, f := range route.Fields(operation.InPath) {
 		if err := f.SetText(req, []string{r.PathValue(f.HTTP())}, operation.Parameter); err != nil {
 			return err //nolint:wrapcheck // an *engine.Error
@@ -116,7 +116,7 @@ func keyOf(values []string) (string, error) {
 }
 
 // readBody reads a body of JSON members, or one that is a document itself.
-func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op operation.Any, route *operation.Route, req any) error {
+func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, req any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBody))
 	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &engine.Error{Code: engine.CodeTooLarge, Message: fmt.Sprintf("The body has more than %d bytes.", tooLong.Limit), Hint: "Send less; keep large content elsewhere and refer to it."}
@@ -128,7 +128,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op operation.
 	if err != nil {
 		return err
 	}
-	if op.Info().Document {
+	if op.Document {
 		// The name tells what it is to be read as.
 		source := map[string]string{jsonType: "body.json", yamlType: "body.yaml"}[media]
 		operation.SetDocument(req, source, body)
@@ -141,7 +141,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op operation.
 	if err := operation.CheckNames(slices.Sorted(maps.Keys(members)), route.Names(operation.InBody), operation.Member); err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
 	}
-	return operation.BindMembers(req, route.Fields(operation.InBody), members, operation.Member, (*operation.Field).HTTP) //nolint:wrapcheck // an *engine.Error
+	return operation.BindMembers(req, route.Fields(operation.InBody), members, operation.Member) //nolint:wrapcheck // an *engine.Error
 }
 
 // mediaOf is the media type of the body: JSON, or YAML where that is read.

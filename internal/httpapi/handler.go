@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -56,8 +54,8 @@ func New(cfg Config) (*Handler, error) {
 	h.streams = newStreams(cfg.MaxStreams)
 	methods := map[string][]string{}
 	for _, op := range operation.All() {
-		for i := range op.Info().Routes {
-			route := &op.Info().Routes[i]
+		for i := range op.Routes {
+			route := &op.Routes[i]
 			methods[route.Path] = append(methods[route.Path], route.Method)
 			h.mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, op, route) })
 		}
@@ -153,17 +151,6 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, code int, media 
 	if _, err := w.Write(body); err != nil {
 		h.cfg.Logger.DebugContext(r.Context(), "the caller was gone before it was answered", "cause", err.Error(), "request", requestID(r.Context()))
 	}
-}
-
-// encode is compact JSON that leaves <, > and & as they are.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode the answer: %w", err)
-	}
-	return b.Bytes(), nil
 }
 
 type requestKey struct{}

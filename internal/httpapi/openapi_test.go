@@ -45,8 +45,8 @@ func describeTable(t testing.TB) object {
 	s := &schemas{source: &source{t: t, packages: map[string]*words{}}, components: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
 	for _, op := range operation.All() {
-		for i := range op.Info().Routes {
-			about := &op.Info().Routes[i]
+		for i := range op.Routes {
+			about := &op.Routes[i]
 			if paths[about.Path] == nil {
 				paths[about.Path] = object{}
 			}
@@ -103,9 +103,8 @@ var responseHeaders = object{
 func headerRef(name string) object { return object{"$ref": "#/components/headers/" + name} }
 
 // operation is one operation object.
-func (s *schemas) operation(op operation.Any, about *operation.Route) object {
-	_, res := op.Types()
-	ok := s.success(about, res)
+func (s *schemas) operation(op *operation.Operation, about *operation.Route) object {
+	ok := s.success(about, op.Result)
 	responses := object{"200": ok, "default": object{"$ref": "#/components/responses/Problem"}}
 	if about.Created {
 		created := maps.Clone(ok)
@@ -121,7 +120,7 @@ func (s *schemas) operation(op operation.Any, about *operation.Route) object {
 		responses["412"] = object{"$ref": "#/components/responses/Problem"}
 	}
 	out := object{
-		"operationId": about.ID, "summary": about.Title, "description": about.Description, "tags": []string{op.Info().Group},
+		"operationId": about.ID, "summary": about.Title, "description": about.Description, "tags": []string{op.Group},
 		"responses": responses,
 	}
 	if params := parameters(about); len(params) > 0 {
@@ -173,8 +172,8 @@ func parameters(about *operation.Route) []object {
 	return out
 }
 
-func body(op operation.Any, about *operation.Route) object {
-	if op.Info().Document {
+func body(op *operation.Operation, about *operation.Route) object {
+	if op.Document {
 		content := object{jsonType: object{"schema": object{"type": "object", "description": "A definition; see the reference of definitions."}}}
 		if about.YAML {
 			content[yamlType] = object{"schema": object{"type": "string", "description": "The same as YAML."}}

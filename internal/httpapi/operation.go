@@ -25,13 +25,13 @@ type headers struct {
 }
 
 // serve answers a request to a route of an operation.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, op operation.Any, route *operation.Route) {
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route) {
 	if err := h.answer(w, r, op, route); err != nil {
 		h.fail(w, r, route.ID, err)
 	}
 }
 
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op operation.Any, route *operation.Route) error {
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route) error {
 	who, ok := auth.FromContext(r.Context())
 	if !ok {
 		return &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls."}
@@ -40,7 +40,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op operation.An
 	if err != nil {
 		return err
 	}
-	req := operation.NewRequest(op)
+	req := op.NewRequest()
 	if err := h.read(w, r, op, route, req); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op operation.An
 	if err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
 	}
-	body, err := encode(res)
+	body, err := operation.Encode(res)
 	if err != nil {
 		return err
 	}
@@ -61,9 +61,9 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op operation.An
 
 // headersOf are the headers of a result: what its fields say that have these names in
 // every result.
-func headersOf(op operation.Any, route *operation.Route, res any) headers {
+func headersOf(op *operation.Operation, route *operation.Route, res any) headers {
 	about := headers{}
-	if route.Created {
+	if route.Created && op.Location != nil {
 		about.location = op.Location(res)
 	}
 	v := reflect.ValueOf(res)

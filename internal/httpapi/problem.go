@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // Codes of what can be wrong with a request before the engine is asked.
@@ -141,17 +141,10 @@ func status(code engine.Code) int {
 	return http.StatusInternalServerError
 }
 
-// explain is the one mapping of errors to what a caller sees. The text of an error that
-// is not an *engine.Error stays in the log.
+// explain is an error as callers see it. A defect is logged here.
 func (h *Handler) explain(ctx context.Context, what string, err error) *engine.Error {
-	var e *engine.Error
-	if !errors.As(err, &e) {
-		e = &engine.Error{Code: engine.CodeOf(err), Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: err}
-		if e.Code == engine.CodeCancelled {
-			e.Message, e.Hint = "The request ended before gavel could answer.", "Look at the status before trying again."
-		}
-	}
-	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules {
+	e, defect := operation.Explain(err)
+	if defect {
 		h.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", string(e.Code), "cause", fmt.Sprint(e.Err), "request", requestID(ctx))
 	}
 	return e
@@ -179,7 +172,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err 
 	if code == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="gavel"`)
 	}
-	body, err := encode(p)
+	body, err := operation.Encode(p)
 	if err != nil { // a position and issues always encode
 		h.cfg.Logger.ErrorContext(r.Context(), "encode a problem", "cause", err.Error())
 		body = []byte(`{"title":"An internal error.","status":500}`)

@@ -36,7 +36,7 @@ func (p *page) write() {
 	p.line("OpenAPI 3.1 at `%s`. Required members and parameters are **bold**.\n", DocumentPath)
 	p.line("| operation | | |\n|---|---|---|")
 	for _, tag := range tags {
-		eachTagged(tag, func(_ operation.Any, r *operation.Route) {
+		eachTagged(tag, func(_ *operation.Operation, r *operation.Route) {
 			p.line("| [%s](#%s) | `%s %s` | %s |", r.ID, strings.ToLower(r.ID), r.Method, r.Path, r.Title)
 		})
 	}
@@ -49,18 +49,17 @@ func (p *page) write() {
 }
 
 // eachTagged calls do with the routes of a chapter.
-func eachTagged(tag object, do func(operation.Any, *operation.Route)) {
+func eachTagged(tag object, do func(*operation.Operation, *operation.Route)) {
 	for _, op := range operation.All() {
-		for i := range op.Info().Routes {
-			if op.Info().Group == str(tag["name"]) {
-				do(op, &op.Info().Routes[i])
+		for i := range op.Routes {
+			if op.Group == str(tag["name"]) {
+				do(op, &op.Routes[i])
 			}
 		}
 	}
 }
 
-func (p *page) operation(op operation.Any, r *operation.Route) {
-	_, res := op.Types()
+func (p *page) operation(op *operation.Operation, r *operation.Route) {
 	p.line("\n### %s\n\n`%s %s`\n\n%s", r.ID, r.Method, r.Path, r.Description)
 	rows := 0
 	row := func(name, where, about string, required bool) {
@@ -81,7 +80,7 @@ func (p *page) operation(op operation.Any, r *operation.Route) {
 			row(f.HTTP(), string(at), about, f.Required || at == operation.InPath)
 		}
 	}
-	if op.Info().Document {
+	if op.Document {
 		row("definition", "body", "A definition, JSON or YAML.", true)
 	}
 	codes := "200"
@@ -91,8 +90,8 @@ func (p *page) operation(op operation.Any, r *operation.Route) {
 	if r.Tagged && r.Reads() {
 		codes += ", 304"
 	}
-	p.schemas.of(res)
-	p.line("\nAnswers %s: [%s](#%s).", codes, res.Name(), strings.ToLower(res.Name()))
+	p.schemas.of(op.Result)
+	p.line("\nAnswers %s: [%s](#%s).", codes, op.Result.Name(), strings.ToLower(op.Result.Name()))
 }
 
 // types are those of the answers.

@@ -21,7 +21,7 @@ import (
 // NewRequest writes req, a pointer to an operation's request, as the handler reads it, to
 // the server at base, so that a client and the handler cannot understand a request
 // differently.
-func NewRequest(ctx context.Context, base *url.URL, op operation.Any, req any) (*http.Request, error) {
+func NewRequest(ctx context.Context, base *url.URL, op *operation.Operation, req any) (*http.Request, error) {
 	route, err := chooseRoute(op, req)
 	if err != nil {
 		return nil, err
@@ -57,11 +57,11 @@ func NewRequest(ctx context.Context, base *url.URL, op operation.Any, req any) (
 }
 
 // chooseRoute is the route with the most in its path of all that req has.
-func chooseRoute(op operation.Any, req any) (*operation.Route, error) {
+func chooseRoute(op *operation.Operation, req any) (*operation.Route, error) {
 	var chosen *operation.Route
 	missing := ""
-	for i := range op.Info().Routes {
-		route := &op.Info().Routes[i]
+	for i := range op.Routes {
+		route := &op.Routes[i]
 		in := route.Fields(operation.InPath)
 		lacks := slices.IndexFunc(in, func(f *operation.Field) bool { return f.In(req).IsZero() })
 		switch {
@@ -129,8 +129,8 @@ func textOf(v reflect.Value) (string, bool) {
 }
 
 // writeBody is the body with its media type, "" for none.
-func writeBody(op operation.Any, route *operation.Route, req any) ([]byte, string, error) {
-	if op.Info().Document {
+func writeBody(op *operation.Operation, route *operation.Route, req any) ([]byte, string, error) {
+	if op.Document {
 		define, _ := req.(*engine.DefineRequest)
 		switch strings.ToLower(path.Ext(define.Source)) {
 		case ".yaml", ".yml":
@@ -156,7 +156,7 @@ func writeBody(op operation.Any, route *operation.Route, req any) ([]byte, strin
 			}
 		}
 	}
-	body, err := encode(members)
+	body, err := operation.Encode(members)
 	if err != nil {
 		return nil, "", operation.Wrong("", "The request holds a document that is no JSON.", "Send a JSON object.")
 	}

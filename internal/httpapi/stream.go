@@ -168,7 +168,7 @@ func (s *stream) fail(ctx context.Context, err error) {
 		Type: problemType + string(e.Code), Title: known.Meaning, Status: status(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint,
 		Retryable: known.Retryable, RequestID: requestID(ctx),
 	}
-	if data, err := encode(p); err == nil {
+	if data, err := operation.Encode(p); err == nil {
 		_ = s.send("event: problem\ndata: " + string(bytes.TrimSpace(data)) + "\n\n") // the stream ends either way
 	}
 }

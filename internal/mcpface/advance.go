@@ -43,8 +43,7 @@ func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.Multi
 func (f *Face) advanced(ctx context.Context, r engine.AdvanceResult, note string) answer {
 	what := fmt.Sprintf("%q in %q", r.Action, r.From)
 	if r.Review == nil {
-		line, _, refused := operation.Advance.Answer(r)
-		return answer{line: line, content: r, refused: refused}
+		return answer{line: operation.Advance.Say(r), content: r, refused: operation.Advance.Refused(r)}
 	}
 	line, moved := f.reviewed(ctx, what, *r.Review)
 	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -60,17 +59,18 @@ func (a answer) result() (*mcp.CallToolResult, error) {
 	if a.asks != nil {
 		return a.asks, nil
 	}
-	doc, err := readable(a.content)
+	doc, err := operation.Encode(a.content)
 	if err != nil {
-		return nil, fmt.Errorf("encode the answer: %w", err)
+		return nil, err //nolint:wrapcheck // it says what it was
 	}
+	doc = bytes.TrimSpace(doc)
 	text := string(doc)
 	if len(text) > maxCopy {
 		text = fmt.Sprintf("The whole answer, %d bytes, is the structured content. Ask for fewer entries to have it as text.", len(text))
 	}
 	return &mcp.CallToolResult{
 		Content:           []mcp.Content{mcp.NewTextContent(oneLine(a.line)), mcp.NewTextContent(text)},
-		StructuredContent: doc,
+		StructuredContent: json.RawMessage(doc),
 		IsError:           a.refused,
 	}, nil
 }
@@ -95,17 +95,6 @@ func oneLine(s string) string {
 	return s[:cut] + "..."
 }
 
-// readable is compact JSON that leaves <, > and & as they are.
-func readable(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err //nolint:wrapcheck // the caller says what it was
-	}
-	return bytes.TrimSpace(b.Bytes()), nil
-}
-
 // caught turns a panic into an error, so that one defect costs one answer and its
 // text stays in the log.
 func caught(err *error) {
@@ -115,29 +104,22 @@ func caught(err *error) {
 }
 
 // failed is what a tool answers for an error.
-func (f *Face) failed(ctx context.Context, op operation.Any, err error) answer {
-	e := f.explain(ctx, op.Info().Tool.Name, err)
+func (f *Face) failed(ctx context.Context, op *operation.Operation, err error) answer {
+	e := f.explain(ctx, op.Tool.Name, err)
 	content := errorContent{Position: e.Current, Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path,
 		Retryable: retryable(e.Code), Current: e.Current, Issues: e.Issues,
 	}}
-	if op == operation.Any(operation.ConfigureJudge) {
+	if op == operation.ConfigureJudge.Operation {
 		content.Success, content.Message = new(bool), e.Error()
 	}
 	return answer{line: fmt.Sprintf("ERROR %s: %s", e.Code, e.Error()), content: content, refused: true}
 }
 
-// explain is the one mapping of errors to what a client sees. The text of an
-// error that is not an *engine.Error stays in the log.
+// explain is an error as clients see it. A defect is logged here.
 func (f *Face) explain(ctx context.Context, what string, err error) *engine.Error {
-	var e *engine.Error
-	if !errors.As(err, &e) {
-		e = &engine.Error{Code: engine.CodeOf(err), Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: err}
-		if e.Code == engine.CodeCancelled {
-			e.Message, e.Hint = "The request ended before gavel could answer.", "Check the status before trying again."
-		}
-	}
-	if e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules {
+	e, defect := operation.Explain(err)
+	if defect {
 		f.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", string(e.Code), "cause", fmt.Sprint(e.Err))
 	}
 	return e

@@ -45,12 +45,12 @@ func argumentSchema(f *operation.Field) map[string]any {
 // outputSchema is the JSON Schema of what a tool answers, from the Go types. No
 // field is required and "error" is always admitted: a refused or failed call
 // answers with less.
-func outputSchema(op operation.Any) json.RawMessage {
+func outputSchema(op *operation.Operation) json.RawMessage {
 	properties := map[string]any{}
-	for _, shown := range operation.Shown(op) {
+	for _, shown := range op.Shown() {
 		addFields(properties, reflect.TypeOf(shown))
 	}
-	properties["error"] = errorSchema(op.Info().Document)
+	properties["error"] = errorSchema(op.Document)
 	return encode(map[string]any{"type": "object", "properties": properties})
 }
 
@@ -126,9 +126,9 @@ func typeSchema(t reflect.Type) map[string]any {
 }
 
 func encode(v any) json.RawMessage {
-	b, err := readable(v)
+	b, err := operation.Encode(v)
 	if err != nil {
 		panic(fmt.Sprintf("mcpface: %v", err)) // only channels and functions fail, and there are none
 	}
-	return b
+	return bytes.TrimSpace(b)
 }

@@ -18,17 +18,17 @@ import (
 
 // catalog are the operations that are tools of one face.
 type catalog struct {
-	tools    []operation.Any
-	named    map[string]operation.Any // by their names in both styles
-	declared map[string]mcp.Tool      // by their canonical names
+	tools    []*operation.Operation
+	named    map[string]*operation.Operation // by their names in both styles
+	declared map[string]mcp.Tool             // by their canonical names
 }
 
 // newCatalog are all tools, those of reviews if somebody can resolve them.
 func newCatalog(reviews bool) catalog {
-	c := catalog{named: map[string]operation.Any{}, declared: map[string]mcp.Tool{}}
+	c := catalog{named: map[string]*operation.Operation{}, declared: map[string]mcp.Tool{}}
 	for _, op := range operation.All() {
-		name := op.Info().Tool.Name
-		if name == "" || !reviews && op.Info().Group == "reviews" {
+		name := op.Tool.Name
+		if name == "" || !reviews && op.Group == "reviews" {
 			continue
 		}
 		c.tools = append(c.tools, op)
@@ -59,8 +59,8 @@ func (c catalog) unknown(name string, role engine.Role) *mcpwire.Error {
 func (c catalog) listed(role engine.Role) []string {
 	var names []string
 	for _, op := range c.tools {
-		if about := op.Info(); !about.Tool.Restricted || slices.Contains(about.Right.Roles(), role) {
-			names = append(names, about.Tool.Name)
+		if !op.Tool.Restricted || slices.Contains(op.Right.Roles(), role) {
+			names = append(names, op.Tool.Name)
 		}
 	}
 	return names
@@ -71,20 +71,20 @@ func (c catalog) listed(role engine.Role) []string {
 func (c catalog) rewriter() *strings.Replacer {
 	var pairs []string
 	for _, op := range c.tools {
-		pairs = append(pairs, op.Info().Tool.Name, underscored(op.Info().Tool.Name))
+		pairs = append(pairs, op.Tool.Name, underscored(op.Tool.Name))
 	}
 	return strings.NewReplacer(pairs...)
 }
 
 // declare is an operation as it is listed.
-func declare(op operation.Any) mcp.Tool {
-	about, no := op.Info(), false
+func declare(op *operation.Operation) mcp.Tool {
+	again, no := op.Tool.Idempotent || op.Tool.ReadOnly, false
 	return mcp.Tool{
-		Name: about.Tool.Name, Title: about.Title, Description: strings.TrimSpace(about.Description + " " + about.Tool.Note),
-		RawInputSchema: inputSchema(operation.ToolFields(op)), RawOutputSchema: outputSchema(op),
+		Name: op.Tool.Name, Title: op.Title, Description: strings.TrimSpace(op.Description + " " + op.Tool.Note),
+		RawInputSchema: inputSchema(op.ToolFields()), RawOutputSchema: outputSchema(op),
 		Annotations: mcp.ToolAnnotation{
-			Title: about.Title, ReadOnlyHint: &about.Tool.ReadOnly, DestructiveHint: &about.Tool.Destructive,
-			IdempotentHint: &about.Tool.Idempotent, OpenWorldHint: &no,
+			Title: op.Title, ReadOnlyHint: &op.Tool.ReadOnly, DestructiveHint: &op.Tool.Destructive,
+			IdempotentHint: &again, OpenWorldHint: &no,
 		},
 	}
 }
@@ -119,13 +119,13 @@ func (f *Face) Call(ctx context.Context, p engine.Principal, c mcpwire.Call) (*m
 	return out.result()
 }
 
-func (f *Face) run(ctx context.Context, op operation.Any, c mcpwire.Call) (out answer, err error) {
+func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call) (out answer, err error) {
 	defer caught(&err)
-	op, req, err := operation.BindTool(op, c.Arguments)
+	op, req, err := op.BindTool(c.Arguments)
 	if err != nil {
 		return answer{}, err //nolint:wrapcheck // an *engine.Error
 	}
-	if op == operation.Any(operation.Advance) {
+	if op == operation.Advance.Operation {
 		return f.advance(ctx, c.Arguments, c.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
 	}
 	res, err := operation.Call{
@@ -134,6 +134,5 @@ func (f *Face) run(ctx context.Context, op operation.Any, c mcpwire.Call) (out a
 	if err != nil {
 		return answer{}, err //nolint:wrapcheck // an *engine.Error
 	}
-	out.line, out.content, out.refused = op.Answer(res)
-	return out, nil
+	return answer{line: op.Say(res), content: op.Show(res), refused: op.Refused != nil && op.Refused(res)}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -32,6 +33,14 @@ const (
 	Header    Noun = "header"
 )
 
+// named is what the field is called where it is a noun.
+func (f *Field) named(noun Noun) string {
+	if noun == Argument {
+		return f.Name
+	}
+	return f.HTTP()
+}
+
 // ReadObject reads a JSON object member by member. Nothing at all is an empty one. what
 // names it in messages: "arguments are", "body is".
 func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
@@ -44,9 +53,10 @@ func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
 			Code: engine.CodeInvalidData, Err: err, Message: fmt.Sprintf("The %s not acceptable JSON: %s.", what, err),
 			Hint: "Send each key once, valid Unicode text, and numbers that a 64-bit float keeps; quote larger ones.",
 		}
-		var issue *document.Issue
-		if errors.As(err, &issue) {
-			e.Path, e.Message = issue.Path, fmt.Sprintf("The %s not acceptable JSON: %s.", what, issueText(issue))
+		if issue := (*document.Issue)(nil); errors.As(err, &issue) && issue.Path != "" { // its line is often the only one
+			e.Path, e.Message = issue.Path, fmt.Sprintf("The %s not acceptable JSON: at %s, %s.", what, issue.Path, issue.Message)
+		} else if issue != nil {
+			e.Message = fmt.Sprintf("The %s not acceptable JSON: %s.", what, issue.Message)
 		}
 		return nil, e
 	}
@@ -60,17 +70,9 @@ func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// issueText tells an issue without its line, which is often the only one.
-func issueText(issue *document.Issue) string {
-	if issue.Path == "" {
-		return issue.Message
-	}
-	return "at " + issue.Path + ", " + issue.Message
-}
-
-// BindTool reads the arguments of a tool call; null is none. It returns the operation that is meant,
-// and a pointer to its request.
-func BindTool(op Any, raw json.RawMessage) (Any, any, error) {
+// BindTool reads the arguments of a tool call; null is none. It returns the operation that
+// is meant, and a pointer to its request.
+func (o *Operation) BindTool(raw json.RawMessage) (*Operation, any, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
@@ -78,52 +80,42 @@ func BindTool(op Any, raw json.RawMessage) (Any, any, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	listed := ToolFields(op)
-	if err := refuseUnknown(op, listed, members); err != nil {
-		return nil, nil, err
+	listed, other := o.ToolFields(), o.alternative()
+	// The parts of a document are the engine's to name, unless a required one is missing:
+	// then an unknown one is probably it.
+	incomplete := slices.ContainsFunc(listed, func(f *Field) bool { return f.Required && members[f.Name] == nil })
+	if !o.Document || incomplete {
+		if err := CheckNames(slices.Sorted(maps.Keys(members)), namesOf(listed, Argument), Argument); err != nil {
+			return nil, nil, err
+		}
 	}
-	if op, err = chooseOperation(op, listed, members); err != nil {
-		return nil, nil, err
+	if o.Document || other != nil { // other: mistakes in values come before what goes together
+		unbound := make([]*Field, len(listed))
+		for i, f := range listed {
+			one := *f
+			one.index = nil
+			unbound[i] = &one
+		}
+		if err := BindMembers(nil, unbound, members, Argument); err != nil {
+			return nil, nil, err
+		}
 	}
-	req := NewRequest(op)
-	if op.Info().Document {
-		SetDocument(req, op.Info().Tool.Name, raw)
-		return op, req, checkValues(listed, members)
+	if other != nil {
+		if o, err = o.choose(other, members); err != nil {
+			return nil, nil, err
+		}
 	}
-	return op, req, BindMembers(req, toolFields(op.Info()), members, Argument, (*Field).Argument)
+	req := o.NewRequest()
+	if o.Document {
+		SetDocument(req, o.Tool.Name, raw)
+		return o, req, nil
+	}
+	return o, req, BindMembers(req, o.toolFields(), members, Argument)
 }
 
-// checkValues refuses a value that its field cannot have.
-func checkValues(fields []*Field, members map[string]json.RawMessage) error {
-	unbound := make([]*Field, len(fields))
-	for i, f := range fields {
-		one := *f
-		one.index = nil
-		unbound[i] = &one
-	}
-	return BindMembers(nil, unbound, members, Argument, (*Field).Argument)
-}
-
-// refuseUnknown refuses arguments that nobody reads. Those of a document are the
-// engine's to name, unless a required one is missing: then the unknown one is probably it.
-func refuseUnknown(op Any, listed []*Field, members map[string]json.RawMessage) error {
-	complete := !slices.ContainsFunc(listed, func(f *Field) bool { return f.Required && members[f.Name] == nil })
-	if op.Info().Document && complete {
-		return nil
-	}
-	return CheckNames(slices.Sorted(maps.Keys(members)), namesOf(listed, (*Field).Argument), Argument)
-}
-
-// chooseOperation is op, or the one that its tool runs when its fields are given.
-func chooseOperation(op Any, listed []*Field, members map[string]json.RawMessage) (Any, error) {
-	other := alternative(op)
-	if other == nil {
-		return op, nil
-	}
-	if err := checkValues(listed, members); err != nil {
-		return nil, err
-	}
-	own, others := toolFields(op.Info()), toolFields(other.Info())
+// choose is the operation, or the other one of its tool when a field of only that is given.
+func (o *Operation) choose(other *Operation, members map[string]json.RawMessage) (*Operation, error) {
+	own, others := o.toolFields(), other.toolFields()
 	given := func(fields, without []*Field) string {
 		for _, f := range fields {
 			if v := members[f.Name]; v != nil && string(v) != "null" && !hasName(without, f.Name) {
@@ -134,7 +126,7 @@ func chooseOperation(op Any, listed []*Field, members map[string]json.RawMessage
 	}
 	chosen := given(others, own)
 	if chosen == "" {
-		return op, nil
+		return o, nil
 	}
 	if extra := given(own, others); extra != "" {
 		return nil, Wrong(extra, fmt.Sprintf("The arguments %q and %q cannot be combined.", extra, chosen), "Leave out one of them.")
@@ -143,8 +135,8 @@ func chooseOperation(op Any, listed []*Field, members map[string]json.RawMessage
 }
 
 // alternative is the other operation of a tool, nil when there is none.
-func alternative(op Any) Any {
-	if i := slices.IndexFunc(table, func(o Any) bool { return o.Info().ID == op.Info().Tool.Or }); i >= 0 {
+func (o *Operation) alternative() *Operation {
+	if i := slices.IndexFunc(table, func(other *Operation) bool { return other.ID == o.Tool.Or }); i >= 0 {
 		return table[i]
 	}
 	return nil
@@ -154,11 +146,11 @@ func hasName(fields []*Field, name string) bool {
 	return slices.ContainsFunc(fields, func(f *Field) bool { return f.Name == name })
 }
 
-func toolFields(a *About) []*Field {
+func (o *Operation) toolFields() []*Field {
 	var fields []*Field
-	for i := range a.Fields {
-		if !a.Fields[i].HTTPOnly {
-			fields = append(fields, &a.Fields[i])
+	for i := range o.Fields {
+		if !o.Fields[i].HTTPOnly {
+			fields = append(fields, &o.Fields[i])
 		}
 	}
 	return fields
@@ -166,50 +158,41 @@ func toolFields(a *About) []*Field {
 
 // ToolFields are the fields that a tool lists: those of its operation, and of the other
 // one that it can run. What only one of the two requires is not required.
-func ToolFields(op Any) []*Field {
-	own, other := toolFields(op.Info()), alternative(op)
+func (o *Operation) ToolFields() []*Field {
+	own, other := o.toolFields(), o.alternative()
 	if other == nil {
 		return own
 	}
-	tool := op.Info().Tool
 	var added []*Field
-	for _, f := range toolFields(other.Info()) {
+	for _, f := range other.toolFields() {
 		if !hasName(own, f.Name) {
 			one := *f
-			one.Required = false
-			if tool.OrPrefix != "" {
-				one.Help = tool.OrPrefix + strings.ToLower(f.Help[:1]) + f.Help[1:]
+			if o.Tool.OrPrefix != "" {
+				one.Help = o.Tool.OrPrefix + strings.ToLower(f.Help[:1]) + f.Help[1:]
 			}
 			added = append(added, &one)
 		}
 	}
-	for i, f := range own {
-		if f.Required {
-			one := *f
-			one.Required = false
-			own[i] = &one
-		}
+	all := append(slices.Clone(own), added...)
+	if o.Tool.OrFirst {
+		all = append(added, own...)
 	}
-	if tool.OrFirst {
-		return append(added, own...)
+	for i, f := range all {
+		one := *f
+		one.Required = false
+		all[i] = &one
 	}
-	return append(own, added...)
+	return all
 }
 
 // Shown are values of the types that a tool answers with: its operation's and, where
 // there is one, the other's.
-func Shown(op Any) []any {
-	shown := []any{op.Shown()}
-	if other := alternative(op); other != nil {
-		shown = append(shown, other.Shown())
+func (o *Operation) Shown() []any {
+	shown := []any{o.Show(reflect.Zero(o.Result).Interface())}
+	if other := o.alternative(); other != nil {
+		shown = append(shown, other.Shown()...)
 	}
 	return shown
-}
-
-// NewRequest is a pointer to an empty request of the operation.
-func NewRequest(op Any) any {
-	req, _ := op.Types()
-	return reflect.New(req).Interface()
 }
 
 // SetDocument sets the document that a request is, and the name that it has in messages.
@@ -217,39 +200,6 @@ func SetDocument(req any, source string, text []byte) {
 	v := reflect.ValueOf(req).Elem()
 	v.FieldByName("Source").SetString(source)
 	v.FieldByName("Document").SetBytes(text)
-}
-
-// BindMembers sets the fields of a request from the members of an object. Null counts as
-// absent. name says what fields are called there.
-func BindMembers(req any, fields []*Field, members map[string]json.RawMessage, noun Noun, name func(*Field) string) error {
-	for _, f := range fields {
-		raw, given := members[name(f)]
-		switch {
-		case given && string(raw) != "null":
-			if err := f.setJSON(req, raw, noun, name(f)); err != nil {
-				return err
-			}
-		case f.Required:
-			return missing(noun, name(f), f.Help)
-		}
-	}
-	return nil
-}
-
-// BindQuery sets the fields of a request from the query of an address.
-func BindQuery(req any, fields []*Field, query url.Values) error {
-	for _, f := range fields {
-		values, given := query[f.HTTP()]
-		switch {
-		case given:
-			if err := f.SetText(req, values, Parameter); err != nil {
-				return err
-			}
-		case f.Required:
-			return missing(Parameter, f.HTTP(), f.About())
-		}
-	}
-	return nil
 }
 
 // CheckNames refuses the first name that is not known.
@@ -270,8 +220,152 @@ func CheckNames(given, known []string, noun Noun) error {
 	return nil
 }
 
-func missing(noun Noun, name, help string) error {
-	return Wrong(name, fmt.Sprintf("The %s %q is missing.", noun, name), help)
+// BindMembers sets the fields of a request from the members of an object. Null counts as
+// absent.
+func BindMembers(req any, fields []*Field, members map[string]json.RawMessage, noun Noun) error {
+	for _, f := range fields {
+		raw, given := members[f.named(noun)]
+		switch {
+		case given && string(raw) != "null":
+			if err := f.set(req, raw, noun); err != nil {
+				return err
+			}
+		case f.Required:
+			return Wrong(f.named(noun), fmt.Sprintf("The %s %q is missing.", noun, f.named(noun)), f.About())
+		}
+	}
+	return nil
+}
+
+// BindQuery sets the fields of a request from the query of an address.
+func BindQuery(req any, fields []*Field, query url.Values) error {
+	for _, f := range fields {
+		values, given := query[f.HTTP()]
+		if !given && f.Required {
+			return BindMembers(req, []*Field{f}, nil, Parameter)
+		}
+		if given {
+			if err := f.SetText(req, values, Parameter); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// SetText sets the field from text: of a path, a query or a header.
+func (f *Field) SetText(req any, values []string, noun Noun) error {
+	if f.Kind == Strings {
+		f.assign(req, values)
+		return nil
+	}
+	if len(values) != 1 {
+		return Wrong(f.HTTP(), fmt.Sprintf("The %s %q is given more than once.", noun, f.HTTP()), "Give it once.")
+	}
+	raw := json.RawMessage(values[0])
+	if f.Kind != String && f.Kind != Time && json.Valid(raw) && typeOf(raw) != "a string" {
+		return f.set(req, raw, noun)
+	}
+	raw, err := json.Marshal(values[0])
+	if err != nil || !utf8.ValidString(values[0]) {
+		return Wrong(f.HTTP(), fmt.Sprintf("The %s %q is not valid UTF-8.", noun, f.HTTP()), "Encode it as UTF-8.")
+	}
+	return f.set(req, raw, noun)
+}
+
+// set sets the field from a JSON value that is not null.
+func (f *Field) set(req any, raw json.RawMessage, noun Noun) error {
+	is, text, n := typeOf(raw), "", 0.0
+	switch is {
+	case "a string":
+		_ = json.Unmarshal(raw, &text) // it is one
+	case "a number":
+		n, _ = strconv.ParseFloat(string(raw), 64) // parse looks at what is none
+	}
+	value, ok := f.parse(raw, is, text)
+	switch {
+	case !ok && f.Kind == Time && is != "a string":
+		return f.mistake(string(String), is, text, raw, noun)
+	case !ok:
+		return f.mistake(string(f.Kind), is, text, raw, noun)
+	case len(f.Enum) > 0 && !slices.Contains(f.Enum, text) && (text != "" || noun != Parameter):
+		return f.mistake("one of "+strings.Join(f.Enum, ", "), is, text, raw, noun)
+	case f.Range != nil && !f.Range.holds(n):
+		return f.mistake(f.Range.String(), is, text, raw, noun)
+	}
+	f.assign(req, value)
+	return nil
+}
+
+// parse is the value of the field's kind that raw is, false when it is another one.
+func (f *Field) parse(raw json.RawMessage, is, text string) (value any, ok bool) {
+	switch f.Kind {
+	case String:
+		return text, is == "a string"
+	case Time:
+		at, err := time.Parse(time.RFC3339Nano, text)
+		return at, err == nil && !at.IsZero()
+	case Object:
+		return raw, is == "an object"
+	case Boolean:
+		return raw[0] == 't', is == "a boolean"
+	case Number:
+		n, err := strconv.ParseFloat(string(raw), 64)
+		return n, err == nil
+	case Integer:
+		return parseInteger(string(raw))
+	default:
+		var list []*string
+		if is != "a list" || json.Unmarshal(raw, &list) != nil || slices.Contains(list, nil) {
+			return nil, false
+		}
+		texts := make([]string, len(list))
+		for i, text := range list {
+			texts[i] = *text
+		}
+		return texts, true
+	}
+}
+
+// mistake is the error for a value that the field cannot have.
+func (f *Field) mistake(want, is, text string, raw json.RawMessage, noun Noun) error {
+	hint := f.About()
+	if noun == Argument {
+		hint = f.Help
+	}
+	switch {
+	case is == "a string" && (f.Kind == Object || f.Kind == Strings):
+		hint = "Send the value itself, not its JSON as text. " + hint
+	case is == "a string" && f.Kind == Time:
+		if is, hint = quoted(text), "Write it as RFC 3339 says: 2026-01-02T15:04:05Z."; noun == Parameter {
+			hint += " A + in an address is written %2B."
+		}
+	case is == "a string" && (f.Kind == String || noun == Parameter || noun == Header):
+		is = quoted(text)
+	case is == "a number" && (f.Kind == Integer || f.Kind == Number):
+		is = fmt.Sprintf("%.40s", raw)
+	}
+	return Wrong(f.named(noun), fmt.Sprintf("The %s %q must be %s, is %s.", noun, f.named(noun), want, is), hint)
+}
+
+// assign sets the field; one that is a part of a document is only checked.
+func (f *Field) assign(req any, value any) {
+	if f.index == nil {
+		return
+	}
+	to := f.In(req)
+	if to.Kind() == reflect.Pointer {
+		to.Set(reflect.New(to.Type().Elem()))
+		to = to.Elem()
+	}
+	if list, ok := value.([]string); ok { // whose texts may have a type of their own
+		to.Set(reflect.MakeSlice(to.Type(), len(list), len(list)))
+		for i, text := range list {
+			to.Index(i).SetString(text)
+		}
+		return
+	}
+	to.Set(reflect.ValueOf(value).Convert(to.Type()))
 }
 
 // Wrong is the error for a part of a request; "" for the whole.
@@ -283,154 +377,16 @@ func Wrong(name, message, hint string) error {
 	return &engine.Error{Code: engine.CodeInvalidArgument, Path: at, Message: message, Hint: hint}
 }
 
-// setJSON sets the field from a JSON value.
-func (f *Field) setJSON(req any, raw json.RawMessage, noun Noun, name string) error {
-	is := typeOf(raw)
-	mistake := func(want any, is string) error {
-		hint := f.Help
-		if typeOf(raw) == "a string" && (f.Kind == Object || f.Kind == Strings) {
-			hint = "Send the value itself, not its JSON as text. " + hint
-		}
-		return Wrong(name, fmt.Sprintf("The %s %q must be %s, is %s.", noun, name, want, is), hint)
-	}
-	var value any
-	ok := false
-	switch f.Kind {
-	case String, Time:
-		var text string
-		if is != "a string" || json.Unmarshal(raw, &text) != nil {
-			return mistake(String, is)
-		}
-		return f.setString(req, text, noun, name)
-	case Object:
-		value, ok = raw, is == "an object"
-	case Boolean:
-		value, ok = raw[0] == 't', is == "a boolean"
-	case Strings:
-		var list []*string
-		ok = is == "a list" && json.Unmarshal(raw, &list) == nil && !slices.Contains(list, nil)
-		var texts []string
-		for _, text := range list {
-			if ok {
-				texts = append(texts, *text)
-			}
-		}
-		value = texts
-	case Integer, Number:
-		if is != "a number" {
-			break
-		}
-		return f.setNumber(req, string(raw), noun, name)
-	}
-	if !ok {
-		return mistake(f.Kind, is)
-	}
-	f.set(req, value)
-	return nil
-}
-
-// SetText sets the field from text: of a path, a query or a header.
-func (f *Field) SetText(req any, values []string, noun Noun) error {
-	name := f.HTTP()
-	if f.Kind == Strings {
-		f.set(req, slices.Clone(values))
-		return nil
-	}
-	if len(values) != 1 {
-		return Wrong(name, fmt.Sprintf("The %s %q is given more than once.", noun, name), "Give it once.")
-	}
-	text := values[0]
-	switch f.Kind {
-	case Integer, Number:
-		return f.setNumber(req, text, noun, name)
-	case Boolean:
-		if text != "true" && text != "false" {
-			return f.mustBe(f.Kind, quoted(text), noun, name)
-		}
-		f.set(req, text == "true")
-		return nil
-	default:
-		return f.setString(req, text, noun, name)
-	}
-}
-
-func (f *Field) mustBe(want any, shown string, noun Noun, name string) error {
-	return Wrong(name, fmt.Sprintf("The %s %q must be %s, is %s.", noun, name, want, shown), f.About())
-}
-
-func (f *Field) setString(req any, text string, noun Noun, name string) error {
-	if f.Kind == Time {
-		at, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil || at.IsZero() {
-			hint := "Write it as RFC 3339 says: 2026-01-02T15:04:05Z."
-			if noun == Parameter {
-				hint += " A + in an address is written %2B."
-			}
-			return Wrong(name, fmt.Sprintf("The %s %q must be %s, is %s.", noun, name, Time, quoted(text)), hint)
-		}
-		f.set(req, at)
-		return nil
-	}
-	if len(f.Enum) > 0 && !slices.Contains(f.Enum, text) && (text != "" || noun != Parameter) {
-		return f.mustBe("one of "+strings.Join(f.Enum, ", "), quoted(text), noun, name)
-	}
-	f.set(req, text)
-	return nil
-}
-
-func (f *Field) setNumber(req any, text string, noun Noun, name string) error {
-	n, err := strconv.ParseFloat(text, 64)
-	shown := text
-	if err != nil || len(text) > 40 {
-		shown = quoted(text)
-	}
-	var value any = n
-	if f.Kind == Integer && err == nil {
-		value, err = parseInteger(text)
-	}
-	switch {
-	case err != nil:
-		return f.mustBe(f.Kind, shown, noun, name)
-	case f.Range != nil && !f.Range.holds(n):
-		return f.mustBe(f.Range, shown, noun, name)
-	}
-	f.set(req, value)
-	return nil
-}
-
-// set sets the field; one that is a part of a document is only checked.
-func (f *Field) set(req any, value any) {
-	if f.index == nil {
-		return
-	}
-	to := reflect.ValueOf(req).Elem().FieldByIndex(f.index)
-	if to.Kind() == reflect.Pointer {
-		to.Set(reflect.New(to.Type().Elem()))
-		to = to.Elem()
-	}
-	if list, ok := value.([]string); ok && to.Type() != reflect.TypeFor[[]string]() { // of named strings
-		to.Set(reflect.MakeSlice(to.Type(), len(list), len(list)))
-		for i, text := range list {
-			to.Index(i).SetString(text)
-		}
-		return
-	}
-	to.Set(reflect.ValueOf(value).Convert(to.Type()))
-}
-
-// In is the field's value in a request, given as a pointer.
-func (f *Field) In(req any) reflect.Value { return reflect.ValueOf(req).Elem().FieldByIndex(f.index) }
-
 // parseInteger takes what JSON Schema calls an integer: 3, and 3.0 and 3e0 too.
-func parseInteger(text string) (int64, error) {
+func parseInteger(text string) (int64, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, nil
+		return n, true
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
-		return 0, strconv.ErrRange
+		return 0, false
 	}
-	return int64(n), nil
+	return int64(n), true
 }
 
 func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }

@@ -2,7 +2,6 @@ package operation
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strconv"
 
@@ -56,137 +55,120 @@ var fieldCursor = Field{Name: "cursor", Help: "Continue here: nextCursor of the 
 
 // The operations on definitions.
 var (
-	Define = add(Operation[engine.DefineRequest, engine.DefineResult]{
-		About: About{
-			ID: "define", Group: "definitions", Title: "Define a workflow", Right: engine.RightDefine, Document: true,
-			Description: "Register a workflow: named states, the actions that lead from one to another, and what each action demands. Use it once per process, before start. Defining the same document again changes nothing; a changed one becomes a new version, and running instances keep the one they started with.",
-			Fields: []Field{
-				{Name: "name", Kind: String, Required: true, Help: "Unique name: letters, digits, dot, underscore, hyphen; at most 64."},
-				{Name: "description", Kind: String, Help: "What the process is for."},
-				{Name: "comment", Kind: String, Help: "A note for maintainers."},
-				{Name: "tags", Kind: Object, Help: "Labels: an object of strings."},
-				{Name: "initialState", Kind: String, Required: true, Help: "The state in which instances start."},
-				{Name: "inputSchema", Kind: Object, Help: "JSON Schema of the start context."},
-				{Name: "states", Kind: Object, Required: true, Help: "The states by name: {\"draft\": {\"transitions\": {\"submit\": \"review\"}}, \"done\": {\"final\": true}}. A transition is a target, an object (target, requiredFields, schema, validator, writes, freezes, roles, notBy, ...) or a list of {condition, target}."},
-				{Name: "judgeConfig", Kind: Object, Help: "enabled, useLLM, strictMode, minConfidence (0 to 1), mode, onJudgeUnavailable, requireAssurance, criteria, model."},
-				{Name: "stateValidators", Kind: Object, Help: "By state: requiredFields and schema that the merged context must satisfy on entry."},
-				{Name: "transitionValidators", Kind: Object, Help: "By action or state.action: a JavaScript function (data, context) => ({ valid, confidence, reason })."},
-				{Name: "sensitive", Kind: Strings, Help: "JSON pointers to values that are masked wherever they would be shown."},
-				{Name: "retention", Kind: Object, Help: "How long the history of an instance is kept after its end."},
-				{Name: "mustPassThrough", Kind: Object, Help: "By state: the states that must have been visited before it is entered."},
-			},
-			Tool: Tool{Name: "workflow.define", Idempotent: true},
-			Routes: []Route{
-				{Method: http.MethodPost, Path: "/v1/definitions", Created: true, YAML: true, Note: "The body is the definition."},
-				{
-					Method: http.MethodPut, Path: "/v1/definitions/{name}", ID: "putDefinition", Created: true, YAML: true, Title: "Define the workflow with this name",
-					Description: "As define, for callers that want the name in the address: a definition with another name is refused.",
-				},
+	Define = add(Operation{
+		ID: "define", Group: "definitions", Title: "Define a workflow", Right: engine.RightDefine, Document: true,
+		Description: "Register a workflow: named states, the actions that lead from one to another, and what each action demands. Use it once per process, before start. Defining the same document again changes nothing; a changed one becomes a new version, and running instances keep the one they started with.",
+		Fields: []Field{
+			{Name: "name", Kind: String, Required: true, Help: "Unique name: letters, digits, dot, underscore, hyphen; at most 64."},
+			{Name: "description", Kind: String, Help: "What the process is for."},
+			{Name: "comment", Kind: String, Help: "A note for maintainers."},
+			{Name: "tags", Kind: Object, Help: "Labels: an object of strings."},
+			{Name: "initialState", Kind: String, Required: true, Help: "The state in which instances start."},
+			{Name: "inputSchema", Kind: Object, Help: "JSON Schema of the start context."},
+			{Name: "states", Kind: Object, Required: true, Help: "The states by name: {\"draft\": {\"transitions\": {\"submit\": \"review\"}}, \"done\": {\"final\": true}}. A transition is a target, an object (target, requiredFields, schema, validator, writes, freezes, roles, notBy, ...) or a list of {condition, target}."},
+			{Name: "judgeConfig", Kind: Object, Help: "enabled, useLLM, strictMode, minConfidence (0 to 1), mode, onJudgeUnavailable, requireAssurance, criteria, model."},
+			{Name: "stateValidators", Kind: Object, Help: "By state: requiredFields and schema that the merged context must satisfy on entry."},
+			{Name: "transitionValidators", Kind: Object, Help: "By action or state.action: a JavaScript function (data, context) => ({ valid, confidence, reason })."},
+			{Name: "sensitive", Kind: Strings, Help: "JSON pointers to values that are masked wherever they would be shown."},
+			{Name: "retention", Kind: Object, Help: "How long the history of an instance is kept after its end."},
+			{Name: "mustPassThrough", Kind: Object, Help: "By state: the states that must have been visited before it is entered."},
+		},
+		Tool: Tool{Name: "workflow.define", Idempotent: true},
+		Routes: []Route{
+			{At: "POST /v1/definitions", Created: true, YAML: true, Note: "The body is the definition."},
+			{
+				At: "PUT /v1/definitions/{name}", ID: "putDefinition", Created: true, YAML: true, Title: "Define the workflow with this name",
+				Description: "As define, for callers that want the name in the address: a definition with another name is refused.",
 			},
 		},
-		run: with(Engine.Define), say: sayDefine,
-		location: func(r engine.DefineResult) string {
+		Say: of(sayDefine),
+		Location: of(func(r engine.DefineResult) string {
 			if !r.Created {
 				return ""
 			}
 			return "/v1/definitions/" + url.PathEscape(r.Name) + "?version=" + strconv.Itoa(r.Version)
-		},
+		}),
+	}, with(Engine.Define))
+	List = add(Operation{
+		ID: "listDefinitions", Group: "definitions", Title: "List workflows", Right: engine.RightRead,
+		Description: "List every defined workflow with its description. Use it to find the type to start.",
+		Tool:        Tool{Name: "workflow.list", ReadOnly: true},
+		Routes:      []Route{{At: "GET /v1/definitions"}},
+		Say:         of(sayList),
+	}, func(ctx context.Context, c Call, _ Empty) (DefinitionList, error) {
+		all, err := c.Engine.List(ctx, c.Caller.Principal)
+		return DefinitionList{Workflows: all, Count: len(all)}, err //nolint:wrapcheck // an *engine.Error
 	})
-	List = add(Operation[Empty, DefinitionList]{
-		About: About{
-			ID: "listDefinitions", Group: "definitions", Title: "List workflows", Right: engine.RightRead,
-			Description: "List every defined workflow with its description. Use it to find the type to start.",
-			Tool:        Tool{Name: "workflow.list", ReadOnly: true, Idempotent: true},
-			Routes:      []Route{{Method: http.MethodGet, Path: "/v1/definitions"}},
-		},
-		run: func(ctx context.Context, c Call, _ Empty) (DefinitionList, error) {
-			all, err := c.Engine.List(ctx, c.Caller.Principal)
-			return DefinitionList{Workflows: all, Count: len(all)}, err //nolint:wrapcheck // an *engine.Error
-		},
-		say: sayList,
-	})
-	Describe = add(Operation[engine.DescribeRequest, engine.DefinitionView]{
-		About: About{
-			ID: "describe", Group: "definitions", Title: "Describe a workflow", Right: engine.RightRead,
-			Description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action demands.",
-			Fields: []Field{
-				{Name: "name", Help: "The workflow's name, from list."},
-				{Name: "version", Range: &Range{Least: 1}, Help: "The version, from 1; leave it out for the newest."},
-				{Name: "id", Help: "Instead of name: an instance's id, for the version that it has.", HTTPHelp: fieldID.Help},
-				{
-					Name: "revision", Range: &Range{Least: 1}, Help: "With id: the version that the instance had at this revision.",
-					HTTPHelp: "Look at the past: the version that the instance had at this revision.",
-				},
-				fieldAt,
+	Describe = add(Operation{
+		ID: "describe", Group: "definitions", Title: "Describe a workflow", Right: engine.RightRead,
+		Description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action demands.",
+		Fields: []Field{
+			{Name: "name", Help: "The workflow's name, from list."},
+			{Name: "version", Range: &Range{Least: 1}, Help: "The version, from 1; leave it out for the newest."},
+			{Name: "id", Help: "Instead of name: an instance's id, for the version that it has.", HTTPHelp: fieldID.Help},
+			{
+				Name: "revision", Range: &Range{Least: 1}, Help: "With id: the version that the instance had at this revision.",
+				HTTPHelp: "Look at the past: the version that the instance had at this revision.",
 			},
-			Tool: Tool{
-				Name: "workflow.describe", ReadOnly: true, Idempotent: true,
-				Note: "Give name for a workflow, or id for the version that an instance has; with revision or at, what it was then.",
+			fieldAt,
+		},
+		Tool: Tool{
+			Name: "workflow.describe", ReadOnly: true,
+			Note: "Give name for a workflow, or id for the version that an instance has; with revision or at, what it was then.",
+		},
+		Routes: []Route{
+			{
+				At: "GET /v1/definitions/{name}", ID: "getDefinition", Without: []string{"revision"},
+				Note: "How its judge is set up (`withheld`) is shown to those who may change it, and to reviewers and auditors.",
 			},
-			Routes: []Route{
-				{
-					Method: http.MethodGet, Path: "/v1/definitions/{name}", ID: "getDefinition", Without: []string{"revision"},
-					Note: "How its judge is set up (`withheld`) is shown to those who may change it, and to reviewers and auditors.",
-				},
-				{
-					Method: http.MethodGet, Path: "/v1/instances/{id}/definition", ID: "instanceDefinition", Without: []string{"version"},
-					Title: "Describe the workflow of an instance", Description: "The version that it is pinned to, or was pinned to at a revision or time.",
-				},
+			{
+				At: "GET /v1/instances/{id}/definition", ID: "instanceDefinition", Without: []string{"version"},
+				Title: "Describe the workflow of an instance", Description: "The version that it is pinned to, or was pinned to at a revision or time.",
 			},
 		},
-		run: with(Engine.DescribeAt),
-		say: func(r engine.DefinitionView) (string, bool) {
-			return "\"" + r.Name + "\" version " + strconv.Itoa(r.Version) + ". " + r.Description, false
+		Say: of(func(r engine.DefinitionView) string {
+			return "\"" + r.Name + "\" version " + strconv.Itoa(r.Version) + ". " + r.Description
+		}),
+	}, with(Engine.DescribeAt))
+	Diagram = add(Operation{
+		ID: "diagram", Group: "definitions", Title: "Draw a workflow", Right: engine.RightRead,
+		Description: "Draw a workflow, or an instance with its present state and path marked, as Mermaid or DOT text.",
+		Fields: []Field{
+			{Name: "name", Help: "A workflow's name."},
+			{Name: "id", Help: "An instance's id."},
+			{Name: "format", Enum: []string{"mermaid", "dot"}, Help: "mermaid (the default) or dot."},
 		},
+		Tool: Tool{Name: "workflow.diagram", ReadOnly: true, Note: "Give name or id."},
+		Routes: []Route{
+			{At: "GET /v1/definitions/{name}/diagram", ID: "definitionDiagram"},
+			{At: "GET /v1/instances/{id}/diagram", ID: "instanceDiagram", Title: "Draw an instance"},
+		},
+		Say: of(func(r engine.DiagramResult) string {
+			return r.Format + " of " + strconv.Quote(r.Name) + "."
+		}),
+	}, with(Engine.Diagram))
+	GetJudge = add(Operation{
+		ID: "getJudge", Group: "judge", Title: "Show the judge configuration", Right: engine.RightRead,
+		Description: "What is in force for the caller's instances of the newest version.",
+		Fields:      []Field{fieldName},
+		Routes:      []Route{{At: "GET /v1/definitions/{name}/judge"}},
+	}, func(ctx context.Context, c Call, req engine.DescribeRequest) (JudgeView, error) {
+		d, err := c.Engine.DescribeAt(ctx, c.Caller.Principal, req)
+		return JudgeView{Name: d.Name, Version: d.Version, Config: d.Judge}, err //nolint:wrapcheck // an *engine.Error
 	})
-	Diagram = add(Operation[engine.DiagramRequest, engine.DiagramResult]{
-		About: About{
-			ID: "diagram", Group: "definitions", Title: "Draw a workflow", Right: engine.RightRead,
-			Description: "Draw a workflow, or an instance with its present state and path marked, as Mermaid or DOT text.",
-			Fields: []Field{
-				{Name: "name", Help: "A workflow's name."},
-				{Name: "id", Help: "An instance's id."},
-				{Name: "format", Enum: []string{"mermaid", "dot"}, Help: "mermaid (the default) or dot."},
-			},
-			Tool: Tool{Name: "workflow.diagram", ReadOnly: true, Idempotent: true, Note: "Give name or id."},
-			Routes: []Route{
-				{Method: http.MethodGet, Path: "/v1/definitions/{name}/diagram", ID: "definitionDiagram"},
-				{Method: http.MethodGet, Path: "/v1/instances/{id}/diagram", ID: "instanceDiagram", Title: "Draw an instance"},
-			},
+	ConfigureJudge = add(Operation{
+		ID: "patchJudge", Group: "judge", Title: "Configure the judge", Right: engine.RightConfigure,
+		Description: "Change the judge's settings of a workflow, from the next decision on. Only what is given changes. On an operator's workflow an agent may only tighten, for its own instances.",
+		Fields: []Field{
+			fieldName,
+			{Name: "enabled", Help: "Whether the judge's confidence threshold and model count; the workflow's own rules always do."},
+			{Name: "strictMode", Help: "Refuse what is below minConfidence instead of warning."},
+			{Name: "minConfidence", Range: &Range{0, 1}, Help: "The least confidence to approve with, 0 to 1."},
+			{Name: "useLLM", Help: "Ask the language model after every other layer approved."},
+			{Name: "model", Help: "Which of the models that an operator configured is asked."},
+			{Name: "shared", Help: "Operators only: let every agent see and start a workflow that belongs to an agent."},
 		},
-		run: with(Engine.Diagram),
-		say: func(r engine.DiagramResult) (string, bool) {
-			return r.Format + " of " + strconv.Quote(r.Name) + ".", false
-		},
-	})
-	GetJudge = add(Operation[engine.DescribeRequest, JudgeView]{
-		About: About{
-			ID: "getJudge", Group: "judge", Title: "Show the judge configuration", Right: engine.RightRead,
-			Description: "What is in force for the caller's instances of the newest version.",
-			Fields:      []Field{fieldName},
-			Routes:      []Route{{Method: http.MethodGet, Path: "/v1/definitions/{name}/judge"}},
-		},
-		run: func(ctx context.Context, c Call, req engine.DescribeRequest) (JudgeView, error) {
-			d, err := c.Engine.DescribeAt(ctx, c.Caller.Principal, req)
-			return JudgeView{Name: d.Name, Version: d.Version, Config: d.Judge}, err //nolint:wrapcheck // an *engine.Error
-		},
-	})
-	ConfigureJudge = add(Operation[engine.JudgeConfigRequest, engine.JudgeConfigResult]{
-		About: About{
-			ID: "patchJudge", Group: "judge", Title: "Configure the judge", Right: engine.RightConfigure,
-			Description: "Change the judge's settings of a workflow, from the next decision on. Only what is given changes. On an operator's workflow an agent may only tighten, for its own instances.",
-			Fields: []Field{
-				fieldName,
-				{Name: "enabled", Help: "Whether the judge's confidence threshold and model count; the workflow's own rules always do."},
-				{Name: "strictMode", Help: "Refuse what is below minConfidence instead of warning."},
-				{Name: "minConfidence", Range: &Range{0, 1}, Help: "The least confidence to approve with, 0 to 1."},
-				{Name: "useLLM", Help: "Ask the language model after every other layer approved."},
-				{Name: "model", Help: "Which of the models that an operator configured is asked."},
-				{Name: "shared", Help: "Operators only: let every agent see and start a workflow that belongs to an agent."},
-			},
-			Tool:   Tool{Name: "workflow.judge.config"},
-			Routes: []Route{{Method: http.MethodPatch, Path: "/v1/definitions/{name}/judge"}},
-		},
-		run: with(Engine.ConfigureJudge),
-	})
+		Tool:   Tool{Name: "workflow.judge.config"},
+		Routes: []Route{{At: "PATCH /v1/definitions/{name}/judge"}},
+	}, with(Engine.ConfigureJudge))
 )

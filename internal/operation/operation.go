@@ -66,88 +66,113 @@ type Call struct {
 // Caller performs operations: with an engine (Call), or at a server (the REST client).
 type Caller interface {
 	// Ask performs an operation. req is a pointer to its request; the answer is its result.
-	Ask(ctx context.Context, op Any, req any) (any, error)
+	Ask(ctx context.Context, op *Operation, req any) (any, error)
 }
 
 // Ask performs the operation with the engine.
-func (c Call) Ask(ctx context.Context, op Any, req any) (any, error) { return op.perform(ctx, c, req) }
-
-// Operation is one entry of the table: what is asked as Req is answered as Res. Entries
-// are made with add.
-type Operation[Req, Res any] struct {
-	About
-	// run asks the engine.
-	run func(ctx context.Context, c Call, req Req) (Res, error)
-	// say tells a result in one line, and whether it is a refusal; nil for the result's
-	// own Message and Progress.
-	say func(Res) (line string, refused bool)
-	// show is what a tool answers with; nil for the result as it is.
-	show func(Res) any
-	// location is where what was created can be read, "" when nothing was.
-	location func(Res) string
+func (c Call) Ask(ctx context.Context, op *Operation, req any) (any, error) {
+	return op.run(ctx, c, req)
 }
 
-// Any is an Operation whatever its types.
-type Any interface {
-	// Info says what the operation is.
-	Info() *About
-	// Types are those of request and result.
-	Types() (req, res reflect.Type)
-	// Shown is a value of the type that the tool answers with.
-	Shown() any
-	// Answer is what the tool answers for a result: one line, the content, and whether it
-	// is a refusal.
-	Answer(res any) (line string, content any, refused bool)
-	// Location is where what was created can be read, "" when nothing was.
-	Location(res any) string
-	perform(ctx context.Context, c Call, req any) (any, error)
-}
+// Typed is an operation whose types are known: what is asked as Req is answered as Res.
+type Typed[Req, Res any] struct{ *Operation }
 
 // Do performs the operation at a caller.
-func (o *Operation[Req, Res]) Do(ctx context.Context, at Caller, req Req) (Res, error) {
-	out, err := at.Ask(ctx, o, &req)
+func (o Typed[Req, Res]) Do(ctx context.Context, at Caller, req Req) (Res, error) {
+	out, err := at.Ask(ctx, o.Operation, &req)
 	res, _ := out.(Res)
 	return res, err //nolint:wrapcheck // an *engine.Error
 }
 
-// Info says what the operation is.
-func (o *Operation[Req, Res]) Info() *About { return &o.About }
+// Operation is one entry of the table. Entries are made with add.
+type Operation struct {
+	// ID names it in logs and, where it has one route, in the OpenAPI document.
+	ID string
+	// Group is the chapter of the reference that it is in.
+	Group string
+	// Title is a few words, Description a sentence or two for whoever has to choose.
+	Title, Description string
+	// Right is what a caller needs; "" when everybody may ask.
+	Right engine.Right
+	// Fields are what the request says.
+	Fields []Field
+	// Document says that the request is a document: the fields are its parts.
+	Document bool
+	// Tool is how MCP clients see it; without a name they do not.
+	Tool Tool
+	// Routes are where it is in the REST API.
+	Routes []Route
 
-// Types are those of request and result.
-func (o *Operation[Req, Res]) Types() (req, res reflect.Type) {
-	return reflect.TypeFor[Req](), reflect.TypeFor[Res]()
+	// Say tells a result in one line; nil for its own Message and Progress.
+	Say func(res any) string
+	// Refused says that a result is a tool error: what was asked for did not happen.
+	Refused func(res any) bool
+	// Show is what a tool answers with; nil for the result as it is.
+	Show func(res any) any
+	// Location is where what was created can be read, "" when nothing was.
+	Location func(res any) string
+
+	// Request and Result are their types.
+	Request, Result reflect.Type
+	run             func(ctx context.Context, c Call, req any) (any, error)
 }
 
-// Shown is a value of the type that the tool answers with.
-func (o *Operation[Req, Res]) Shown() any { return o.content(*new(Res)) }
+// Tool is an operation as MCP clients see it.
+type Tool struct {
+	Name string
+	// Note follows the description of the operation.
+	Note                              string
+	ReadOnly, Destructive, Idempotent bool
+	// Restricted says that only callers with the right see the tool.
+	Restricted bool
+	// Or is the id of an operation of the same tool: it runs when a field is given that
+	// only it has.
+	Or string
+	// OrPrefix begins the words on its fields; OrFirst lists them first.
+	OrPrefix string
+	OrFirst  bool
+}
 
-func (o *Operation[Req, Res]) content(res Res) any {
-	if o.show == nil {
-		return res
+// Route is where an operation is in the REST API.
+type Route struct {
+	// At is method and path: "GET /v1/instances/{id}".
+	At string
+	// ID, Title and Description are those of the operation when empty. Note follows the
+	// description.
+	ID, Title, Description, Note string
+	// Without names fields that it does not take.
+	Without []string
+	// Created says that success can be 201, with a Location; YAML that the body may also
+	// be application/yaml; Events that the answer can also be had as text/event-stream;
+	// Tagged that it carries an ETag that begins with the revision.
+	Created, YAML, Events, Tagged bool
+
+	// Method and Path are what At says.
+	Method, Path string
+	fields       map[Place][]*Field
+}
+
+var table []*Operation
+
+// All are the operations.
+func All() []*Operation { return table }
+
+// add puts an operation into the table. A mistake in it is one of this program, met by
+// its first test.
+func add[Req, Res any](o Operation, run func(ctx context.Context, c Call, req Req) (Res, error)) Typed[Req, Res] {
+	o.Request, o.Result = reflect.TypeFor[Req](), reflect.TypeFor[Res]()
+	o.run = func(ctx context.Context, c Call, req any) (any, error) {
+		return run(ctx, c, *req.(*Req)) //nolint:forcetypeassert // NewRequest made it
 	}
-	return o.show(res)
-}
-
-// Answer is what the tool answers for a result.
-func (o *Operation[Req, Res]) Answer(out any) (line string, content any, refused bool) {
-	res := out.(Res) //nolint:forcetypeassert // perform returned it
-	if o.say == nil {
-		return sayMessage(res), o.content(res), false
+	if o.Show == nil {
+		o.Show = func(res any) any { return res }
 	}
-	line, refused = o.say(res)
-	return line, o.content(res), refused
-}
-
-// Location is where what was created can be read.
-func (o *Operation[Req, Res]) Location(out any) string {
-	if o.location == nil {
-		return ""
+	if o.Say == nil {
+		o.Say = sayMessage
 	}
-	return o.location(out.(Res)) //nolint:forcetypeassert // perform returned it
-}
-
-func (o *Operation[Req, Res]) perform(ctx context.Context, c Call, req any) (any, error) {
-	return o.run(ctx, c, *req.(*Req)) //nolint:forcetypeassert // the binder made it
+	o.resolve()
+	table = append(table, &o)
+	return Typed[Req, Res]{&o}
 }
 
 // with is a run that is one method of the engine.
@@ -157,15 +182,10 @@ func with[Req, Res any](method func(Engine, context.Context, engine.Principal, R
 	}
 }
 
-var table []Any
-
-// All are the operations.
-func All() []Any { return table }
-
-// add puts an operation into the table. A mistake in it is one of this program, met by
-// its first test.
-func add[Req, Res any](o Operation[Req, Res]) *Operation[Req, Res] {
-	o.About.resolve(reflect.TypeFor[Req]())
-	table = append(table, &o)
-	return &o
+// of is a function of a result whose type the table does not know.
+func of[Res, T any](f func(Res) T) func(any) T {
+	return func(res any) T { return f(res.(Res)) } //nolint:forcetypeassert // run returned it
 }
+
+// NewRequest is a pointer to an empty request.
+func (o *Operation) NewRequest() any { return reflect.New(o.Request).Interface() }

@@ -2,7 +2,6 @@ package operation
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -40,123 +39,105 @@ const aboutEvents = "With Accept: text/event-stream they come as they happen, wh
 
 // The operations on what was recorded.
 var (
-	History = add(Operation[engine.HistoryRequest, engine.HistoryResult]{
-		About: About{
-			ID: "history", Group: "history", Title: "Show the decisions", Right: engine.RightRead,
-			Description: "Show every decision about an instance, oldest first, refused ones and pre-checks (flagged) included: what was asked, what each layer said, with what confidence and assurance.",
-			Fields: []Field{
-				{Name: "id", Required: true, Help: fieldID.Help + " Needed unless you search.", HTTPHelp: fieldID.Help},
-				{Name: "afterSeq", HTTPName: "after", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the page before. Not for a search."},
-				pageLimit("decisions", 1000),
-				{Name: "revision", Range: &Range{Least: 1}, Help: "Look at the past: the decisions up to this revision. Leave it out for now. Not for a search."},
-				{Name: "at", Help: "Look at the past: the decisions up to this time, RFC 3339 (2026-01-02T15:04:05Z). Not for a search."},
-			},
-			Tool: Tool{
-				Name: "workflow.judge.history", ReadOnly: true, Idempotent: true, Or: "decisions", OrPrefix: "Search: ",
-				Note: "Or search the decisions about all of your instances, newest first: give any of the arguments of a search, with id or without.",
-			},
-			Routes: []Route{{Method: http.MethodGet, Path: "/v1/instances/{id}/history"}},
+	History = add(Operation{
+		ID: "history", Group: "history", Title: "Show the decisions", Right: engine.RightRead,
+		Description: "Show every decision about an instance, oldest first, refused ones and pre-checks (flagged) included: what was asked, what each layer said, with what confidence and assurance.",
+		Fields: []Field{
+			{Name: "id", Required: true, Help: fieldID.Help + " Needed unless you search.", HTTPHelp: fieldID.Help},
+			{Name: "afterSeq", HTTPName: "after", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the page before. Not for a search."},
+			pageLimit("decisions", 1000),
+			{Name: "revision", Range: &Range{Least: 1}, Help: "Look at the past: the decisions up to this revision. Leave it out for now. Not for a search."},
+			{Name: "at", Help: "Look at the past: the decisions up to this time, RFC 3339 (2026-01-02T15:04:05Z). Not for a search."},
 		},
-		run: with(Engine.History),
-		say: func(r engine.HistoryResult) (string, bool) {
-			return sayPage(r.Count, "decision", ", oldest first", "afterSeq %d", r.NextAfter), false
+		Tool: Tool{
+			Name: "workflow.judge.history", ReadOnly: true, Or: "decisions", OrPrefix: "Search: ",
+			Note: "Or search the decisions about all of your instances, newest first: give any of the arguments of a search, with id or without.",
 		},
+		Routes: []Route{{At: "GET /v1/instances/{id}/history"}},
+		Say: of(func(r engine.HistoryResult) string {
+			return sayPage(r.Count, "decision", ", oldest first", "afterSeq %d", r.NextAfter)
+		}),
+	}, with(Engine.History))
+	Timeline = add(Operation{
+		ID: "timeline", Group: "history", Title: "Read all that happened to an instance", Right: engine.RightRead,
+		Description: "The oldest first: decisions, checkpoints, rollbacks, undos, migrations and all the rest, without their documents.",
+		Fields: []Field{
+			fieldID,
+			{Name: "after", Go: "AfterSeq", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the page before."},
+			pageLimit("entries", 1000), fieldPast, fieldAt,
+		},
+		Routes: []Route{{At: "GET /v1/instances/{id}/timeline"}},
+	}, with(Engine.Timeline))
+	Events = add(Operation{
+		ID: "events", Group: "history", Title: "Read what happened", Right: engine.RightRead,
+		Description: "The events that the caller may see, the oldest first, page by page. " + aboutEvents,
+		Fields: []Field{
+			fieldID,
+			{Name: "lastEventId", Header: "Last-Event-ID", Help: "The id of the last event of a stream that broke off: it goes on after it."},
+			{Name: "after", Help: "Continue after this position: next of the page before. 0 is from the first event, -1 from the end. When left out, a page begins with the first event and a stream with what is committed from now on."},
+			fieldWorkflow,
+			{Name: "limit", Range: &Range{1, 1000}, Help: "How many a page has at most, 1 to 1000; 100 when left out. Not for a stream."},
+		},
+		Routes: []Route{
+			{At: "GET /v1/events", Events: true},
+			{
+				At: "GET /v1/instances/{id}/events", ID: "instanceEvents", Events: true, Without: []string{"workflow"},
+				Title: "Read what happened to an instance", Description: "Its events, the oldest first, page by page. " + aboutEvents,
+			},
+		},
+	}, func(ctx context.Context, c Call, req EventsRequest) (engine.TailResult, error) {
+		return c.Engine.Tail(ctx, c.Caller.Principal, req.Tail(0))
 	})
-	Timeline = add(Operation[engine.HistoryRequest, engine.TimelineResult]{
-		About: About{
-			ID: "timeline", Group: "history", Title: "Read all that happened to an instance", Right: engine.RightRead,
-			Description: "The oldest first: decisions, checkpoints, rollbacks, undos, migrations and all the rest, without their documents.",
-			Fields: []Field{
-				fieldID,
-				{Name: "after", Go: "AfterSeq", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the page before."},
-				pageLimit("entries", 1000), fieldPast, fieldAt,
-			},
-			Routes: []Route{{Method: http.MethodGet, Path: "/v1/instances/{id}/timeline"}},
+	Decisions = add(Operation{
+		ID: "decisions", Group: "history", Title: "Search the decisions", Right: engine.RightRead,
+		Description: "Search the decisions that the caller may see, newest first, page by page.",
+		Fields: []Field{
+			fieldWorkflow,
+			{Name: "id", HTTPName: "instance", Go: "Instance", Help: "Only about this instance."},
+			{Name: "owner", HTTPOnly: true, Help: "Only about instances that this principal started."},
+			{Name: "principal", Help: "Only what this principal asked for."},
+			{Name: "action", Help: "Only about this action."},
+			{Name: "outcome", Enum: texts(engine.Outcomes), Help: "Only with this outcome."},
+			{Name: "decidedBy", Enum: texts(engine.Deciders), Help: "Only what this layer settled."},
+			{Name: "assurance", Enum: texts(engine.Assurances), Help: "Only where this much was examined."},
+			{Name: "code", Help: "Only with this machine code of a refusal or escalation."},
+			{Name: "degraded", Help: "Only where a judgement could not be had (true), or could (false)."},
+			{Name: "minConfidence", Range: &Range{0, 1}, Help: "Only with at least this confidence."},
+			{Name: "maxConfidence", Range: &Range{0, 1}, Help: "Only with at most this confidence."},
+			fieldSince, fieldUntil,
+			{Name: "kind", Go: "Kinds", HTTPOnly: true, Help: "Only of these kinds of event."},
+			{Name: "text", Help: "Only where reasoning and findings hold all of these words."},
+			{Name: "cursor", Help: "Continue here, nextCursor of the page before."},
+			pageLimit("decisions", 1000),
 		},
-		run: with(Engine.Timeline),
-	})
-	Events = add(Operation[EventsRequest, engine.TailResult]{
-		About: About{
-			ID: "events", Group: "history", Title: "Read what happened", Right: engine.RightRead,
-			Description: "The events that the caller may see, the oldest first, page by page. " + aboutEvents,
-			Fields: []Field{
-				fieldID,
-				{Name: "lastEventId", Header: "Last-Event-ID", Help: "The id of the last event of a stream that broke off: it goes on after it."},
-				{Name: "after", Help: "Continue after this position: next of the page before. 0 is from the first event, -1 from the end. When left out, a page begins with the first event and a stream with what is committed from now on."},
-				fieldWorkflow,
-				{Name: "limit", Range: &Range{1, 1000}, Help: "How many a page has at most, 1 to 1000; 100 when left out. Not for a stream."},
-			},
-			Routes: []Route{
-				{Method: http.MethodGet, Path: "/v1/events", Events: true},
-				{
-					Method: http.MethodGet, Path: "/v1/instances/{id}/events", ID: "instanceEvents", Events: true, Without: []string{"workflow"},
-					Title: "Read what happened to an instance", Description: "Its events, the oldest first, page by page. " + aboutEvents,
-				},
-			},
+		Routes: []Route{{At: "GET /v1/decisions"}},
+		Say: of(func(r engine.DecisionsResult) string {
+			return sayPage(r.Count, "decision", ", newest first", "cursor %q", r.NextCursor)
+		}),
+	}, with(Engine.Decisions))
+	Statistics = add(Operation{
+		ID: "statistics", Group: "history", Title: "Count the decisions", Right: engine.RightRead,
+		Description: "Count the decisions about your instances per action and state: how many were approved, rejected and escalated, by which layer, why, how long it took, with what confidence. Use it to see where a process gets stuck.",
+		Fields:      []Field{fieldWorkflow, fieldSince, fieldUntil},
+		Tool:        Tool{Name: "workflow.judge.statistics", ReadOnly: true},
+		Routes:      []Route{{At: "GET /v1/decisions/statistics"}},
+		Say: of(func(r engine.StatisticsResult) string {
+			return counted(int(r.Decisions), "decision") + " about " + counted(len(r.Transitions), "transition") + "."
+		}),
+	}, with(Engine.Statistics))
+	Decide = add(Operation{
+		ID: "decide", Group: "decide", Title: "Judge an action of no instance", Right: engine.RightDecide,
+		Description: "For callers that keep their own state and only want the judgement. Nothing is recorded; notChecked lists the rules that need a history and were not asked.",
+		Fields: []Field{
+			{Name: "idempotencyKey", Go: "Key", Header: fieldKey.Header, Help: "Lets a model's answer to exactly this be used again."},
+			{Name: "workflow", Help: "The name of a workflow that is defined; or give a definition."},
+			{Name: "version", Range: &Range{Least: 1}, Help: "The version of the workflow, from 1; leave it out for the newest."},
+			{Name: "definition", Help: "A definition, as a JSON object. It is not stored."},
+			{Name: "state", Required: true, Help: "The state in which the action would be performed."},
+			{Name: "action", Required: true, Help: "An action of that state."},
+			{Name: "data", Help: "What the action brings: a JSON object."},
+			{Name: "context", Help: "What an instance would know: a JSON object."},
 		},
-		run: func(ctx context.Context, c Call, req EventsRequest) (engine.TailResult, error) {
-			return c.Engine.Tail(ctx, c.Caller.Principal, req.Tail(0))
-		},
-	})
-	Decisions = add(Operation[engine.DecisionsRequest, engine.DecisionsResult]{
-		About: About{
-			ID: "decisions", Group: "history", Title: "Search the decisions", Right: engine.RightRead,
-			Description: "Search the decisions that the caller may see, newest first, page by page.",
-			Fields: []Field{
-				fieldWorkflow,
-				{Name: "id", HTTPName: "instance", Go: "Instance", Help: "Only about this instance."},
-				{Name: "owner", HTTPOnly: true, Help: "Only about instances that this principal started."},
-				{Name: "principal", Help: "Only what this principal asked for."},
-				{Name: "action", Help: "Only about this action."},
-				{Name: "outcome", Enum: texts(engine.Outcomes), Help: "Only with this outcome."},
-				{Name: "decidedBy", Enum: texts(engine.Deciders), Help: "Only what this layer settled."},
-				{Name: "assurance", Enum: texts(engine.Assurances), Help: "Only where this much was examined."},
-				{Name: "code", Help: "Only with this machine code of a refusal or escalation."},
-				{Name: "degraded", Help: "Only where a judgement could not be had (true), or could (false)."},
-				{Name: "minConfidence", Range: &Range{0, 1}, Help: "Only with at least this confidence."},
-				{Name: "maxConfidence", Range: &Range{0, 1}, Help: "Only with at most this confidence."},
-				fieldSince, fieldUntil,
-				{Name: "kind", Go: "Kinds", HTTPOnly: true, Help: "Only of these kinds of event."},
-				{Name: "text", Help: "Only where reasoning and findings hold all of these words."},
-				{Name: "cursor", Help: "Continue here, nextCursor of the page before."},
-				pageLimit("decisions", 1000),
-			},
-			Routes: []Route{{Method: http.MethodGet, Path: "/v1/decisions"}},
-		},
-		run: with(Engine.Decisions),
-		say: func(r engine.DecisionsResult) (string, bool) {
-			return sayPage(r.Count, "decision", ", newest first", "cursor %q", r.NextCursor), false
-		},
-	})
-	Statistics = add(Operation[engine.StatisticsRequest, engine.StatisticsResult]{
-		About: About{
-			ID: "statistics", Group: "history", Title: "Count the decisions", Right: engine.RightRead,
-			Description: "Count the decisions about your instances per action and state: how many were approved, rejected and escalated, by which layer, why, how long it took, with what confidence. Use it to see where a process gets stuck.",
-			Fields:      []Field{fieldWorkflow, fieldSince, fieldUntil},
-			Tool:        Tool{Name: "workflow.judge.statistics", ReadOnly: true, Idempotent: true},
-			Routes:      []Route{{Method: http.MethodGet, Path: "/v1/decisions/statistics"}},
-		},
-		run: with(Engine.Statistics),
-		say: func(r engine.StatisticsResult) (string, bool) {
-			return counted(int(r.Decisions), "decision") + " about " + counted(len(r.Transitions), "transition") + ".", false
-		},
-	})
-	Decide = add(Operation[engine.DecideRequest, engine.DecideResult]{
-		About: About{
-			ID: "decide", Group: "decide", Title: "Judge an action of no instance", Right: engine.RightDecide,
-			Description: "For callers that keep their own state and only want the judgement. Nothing is recorded; notChecked lists the rules that need a history and were not asked.",
-			Fields: []Field{
-				{Name: "idempotencyKey", Go: "Key", Header: fieldKey.Header, Help: "Lets a model's answer to exactly this be used again."},
-				{Name: "workflow", Help: "The name of a workflow that is defined; or give a definition."},
-				{Name: "version", Range: &Range{Least: 1}, Help: "The version of the workflow, from 1; leave it out for the newest."},
-				{Name: "definition", Help: "A definition, as a JSON object. It is not stored."},
-				{Name: "state", Required: true, Help: "The state in which the action would be performed."},
-				{Name: "action", Required: true, Help: "An action of that state."},
-				{Name: "data", Help: "What the action brings: a JSON object."},
-				{Name: "context", Help: "What an instance would know: a JSON object."},
-			},
-			Routes: []Route{{Method: http.MethodPost, Path: "/v1/decide"}},
-		},
-		run: with(Engine.Decide),
-	})
+		Routes: []Route{{At: "POST /v1/decide"}},
+	}, with(Engine.Decide))
 )

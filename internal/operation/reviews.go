@@ -2,10 +2,10 @@ package operation
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
@@ -45,96 +45,83 @@ type WhoAmI struct {
 
 // The operations on reviews, and the rest.
 var (
-	Reviews = add(Operation[engine.ReviewsRequest, engine.ReviewsResult]{
-		About: About{
-			ID: "listReviews", Group: "reviews", Title: "List what waits for a person", Right: engine.RightRead,
-			Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own instances. Use it after an ESCALATED advance to see whether somebody has decided.",
-			Fields: []Field{
-				{Name: "status", Enum: []string{"open", "resolved", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out."},
-				{Name: "workflowId", HTTPName: "instance", Help: "Only of this instance (wf-...)."},
-				fieldWorkflow, fieldCursor, pageLimit("reviews", 500),
-			},
-			Tool: Tool{
-				Name: "workflow.review.list", ReadOnly: true, Idempotent: true, Or: "getReview", OrFirst: true,
-				Note: "With reviewId it shows that one review in full instead: what was asked, with which data, what keeps the judge from deciding, and how it ended.",
-			},
-			Routes: []Route{{Method: http.MethodGet, Path: "/v1/reviews"}},
+	Reviews = add(Operation{
+		ID: "listReviews", Group: "reviews", Title: "List what waits for a person", Right: engine.RightRead,
+		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own instances. Use it after an ESCALATED advance to see whether somebody has decided.",
+		Fields: []Field{
+			{Name: "status", Enum: []string{"open", "resolved", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out."},
+			{Name: "workflowId", HTTPName: "instance", Help: "Only of this instance (wf-...)."},
+			fieldWorkflow, fieldCursor, pageLimit("reviews", 500),
 		},
-		run: with(Engine.Reviews), say: sayReviews,
+		Tool: Tool{
+			Name: "workflow.review.list", ReadOnly: true, Or: "getReview", OrFirst: true,
+			Note: "With reviewId it shows that one review in full instead: what was asked, with which data, what keeps the judge from deciding, and how it ended.",
+		},
+		Routes: []Route{{At: "GET /v1/reviews"}},
+		Say:    of(sayReviews),
+	}, with(Engine.Reviews))
+	Review = add(Operation{
+		ID: "getReview", Group: "reviews", Title: "Show a review", Right: engine.RightRead,
+		Description: "All that a person needs to decide it.",
+		Fields: []Field{{
+			Name: "reviewId", HTTPName: "id", Go: "ID", Required: true, HTTPHelp: "The review's id (rev-...).",
+			Help: "Show this review in full (rev-...), instead of a list; goes without the other arguments.",
+		}},
+		Routes: []Route{{At: "GET /v1/reviews/{id}"}},
+		Say:    of(sayReview),
+	}, func(ctx context.Context, c Call, req IDRequest) (engine.ReviewView, error) {
+		return c.Engine.Review(ctx, c.Caller.Principal, req.ID)
 	})
-	Review = add(Operation[IDRequest, engine.ReviewView]{
-		About: About{
-			ID: "getReview", Group: "reviews", Title: "Show a review", Right: engine.RightRead,
-			Description: "All that a person needs to decide it.",
-			Fields: []Field{{
-				Name: "reviewId", HTTPName: "id", Go: "ID", Required: true, HTTPHelp: "The review's id (rev-...).",
-				Help: "Show this review in full (rev-...), instead of a list; goes without the other arguments.",
-			}},
-			Routes: []Route{{Method: http.MethodGet, Path: "/v1/reviews/{id}"}},
+	Resolve = add(Operation{
+		ID: "resolve", Group: "reviews", Title: "Decide a review", Right: engine.RightResolve,
+		Description: "Decide a move that waits for a person, once and for good. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
+		Fields: []Field{
+			{Name: "reviewId", HTTPName: "id", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
+			{Name: "decision", Required: true, Enum: []string{"approve", "reject"}, Help: "approve or reject; there is no default."},
+			{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded, and whoever asked for the move reads it."},
+			fieldKey,
 		},
-		run: func(ctx context.Context, c Call, req IDRequest) (engine.ReviewView, error) {
-			return c.Engine.Review(ctx, c.Caller.Principal, req.ID)
+		Tool: Tool{
+			Name: "workflow.review.resolve", Destructive: true, Restricted: true,
+			Note: "Read the whole review first, with workflow.review.list and its reviewId. This is for a person's decision: never decide on your own.",
 		},
-		say: sayReview,
+		Routes: []Route{{
+			At:   "POST /v1/reviews/{id}/resolve",
+			Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
+		}},
+		Say:     of(sayResolve),
+		Refused: of(func(r engine.ResolveResult) bool { return !r.Applied && r.Review.Status != record.ReviewResolved }),
+	}, func(ctx context.Context, c Call, req engine.ResolveRequest) (engine.ResolveResult, error) {
+		if req.Channel == "" {
+			req.Channel = c.Channel
+		}
+		return c.Engine.Resolve(ctx, c.Caller.Principal, req)
 	})
-	Resolve = add(Operation[engine.ResolveRequest, engine.ResolveResult]{
-		About: About{
-			ID: "resolve", Group: "reviews", Title: "Decide a review", Right: engine.RightResolve,
-			Description: "Decide a move that waits for a person, once and for good. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
-			Fields: []Field{
-				{Name: "reviewId", HTTPName: "id", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
-				{Name: "decision", Required: true, Enum: []string{"approve", "reject"}, Help: "approve or reject; there is no default."},
-				{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded, and whoever asked for the move reads it."},
-				fieldKey,
-			},
-			Tool: Tool{
-				Name: "workflow.review.resolve", Destructive: true, Restricted: true,
-				Note: "Read the whole review first, with workflow.review.list and its reviewId. This is for a person's decision: never decide on your own.",
-			},
-			Routes: []Route{{
-				Method: http.MethodPost, Path: "/v1/reviews/{id}/resolve",
-				Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
-			}},
-		},
-		run: func(ctx context.Context, c Call, req engine.ResolveRequest) (engine.ResolveResult, error) {
-			if req.Channel == "" {
-				req.Channel = c.Channel
+	Sources = add(Operation{
+		ID: "listSources", Group: "evidence", Title: "List the sources of evidence",
+		Description: "What operators configured, by name. What is asked and with which secrets is not shown. A caller that may deal with some workflows only is refused: the definition of each names its sources.",
+		Routes:      []Route{{At: "GET /v1/evidence/sources"}},
+	}, func(_ context.Context, c Call, _ Empty) (SourceList, error) {
+		if c.Caller.Workflows != "" {
+			return SourceList{}, &engine.Error{
+				Code: engine.CodeForbidden, Message: "The sources of evidence are those of all workflows, and your credential is for some.",
+				Hint: "Look at the definition of a workflow: it names its sources.",
 			}
-			return c.Engine.Resolve(ctx, c.Caller.Principal, req)
-		},
-		say: sayResolve,
+		}
+		all := []Source{}
+		if c.Sources != nil {
+			all = append(all, c.Sources()...)
+		}
+		return SourceList{Sources: all, Count: len(all)}, nil
 	})
-	Sources = add(Operation[Empty, SourceList]{
-		About: About{
-			ID: "listSources", Group: "evidence", Title: "List the sources of evidence",
-			Description: "What operators configured, by name. What is asked and with which secrets is not shown. A caller that may deal with some workflows only is refused: the definition of each names its sources.",
-			Routes:      []Route{{Method: http.MethodGet, Path: "/v1/evidence/sources"}},
-		},
-		run: func(_ context.Context, c Call, _ Empty) (SourceList, error) {
-			if c.Caller.Workflows != "" {
-				return SourceList{}, &engine.Error{
-					Code: engine.CodeForbidden, Message: "The sources of evidence are those of all workflows, and your credential is for some.",
-					Hint: "Look at the definition of a workflow: it names its sources.",
-				}
-			}
-			all := []Source{}
-			if c.Sources != nil {
-				all = append(all, c.Sources()...)
-			}
-			return SourceList{Sources: all, Count: len(all)}, nil
-		},
-	})
-	Who = add(Operation[Empty, WhoAmI]{
-		About: About{
-			ID: "whoami", Group: "identity", Title: "Show who you are",
-			Description: "Who the server takes the caller for, and what it may do.",
-			Routes:      []Route{{Method: http.MethodGet, Path: "/v1/whoami"}},
-		},
-		run: func(_ context.Context, c Call, _ Empty) (WhoAmI, error) {
-			who := c.Caller
-			return WhoAmI{
-				Principal: who.ID, Role: who.Role, Workflows: who.Workflows, Kind: who.Kind, Credential: who.Credential, Expires: who.Expires,
-			}, nil
-		},
+	Who = add(Operation{
+		ID: "whoami", Group: "identity", Title: "Show who you are",
+		Description: "Who the server takes the caller for, and what it may do.",
+		Routes:      []Route{{At: "GET /v1/whoami"}},
+	}, func(_ context.Context, c Call, _ Empty) (WhoAmI, error) {
+		who := c.Caller
+		return WhoAmI{
+			Principal: who.ID, Role: who.Role, Workflows: who.Workflows, Kind: who.Kind, Credential: who.Credential, Expires: who.Expires,
+		}, nil
 	})
 )

@@ -1,6 +1,9 @@
 package operation
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -9,6 +12,29 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 )
+
+// Explain is an error as callers see it: the text of one that is not an *engine.Error
+// stays in the log. defect says that it belongs there.
+func Explain(err error) (e *engine.Error, defect bool) {
+	if !errors.As(err, &e) {
+		e = &engine.Error{Code: engine.CodeOf(err), Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: err}
+		if e.Code == engine.CodeCancelled {
+			e.Message, e.Hint = "The request ended before gavel could answer.", "Check the status before trying again."
+		}
+	}
+	return e, e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules
+}
+
+// Encode is compact JSON, on a line of its own, that leaves <, > and & as they are.
+func Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode the answer: %w", err)
+	}
+	return b.Bytes(), nil
+}
 
 // sayMessage is the line of a result that says itself what happened: its Message and its
 // Progress.
@@ -32,7 +58,7 @@ func sayPage(n int, noun, order, more string, next any) string {
 	return line
 }
 
-func sayDefine(r engine.DefineResult) (string, bool) {
+func sayDefine(r engine.DefineResult) string {
 	line := fmt.Sprintf("DEFINED %q version %d: it starts in %q.", r.Name, r.Version, r.InitialState)
 	if !r.Created {
 		line = fmt.Sprintf("UNCHANGED: %q version %d already is this definition.", r.Name, r.Version)
@@ -40,30 +66,30 @@ func sayDefine(r engine.DefineResult) (string, bool) {
 	for _, w := range r.Warnings {
 		line += fmt.Sprintf(" Warning: %s.", w.Message)
 	}
-	return line, false
+	return line
 }
 
-func sayList(r DefinitionList) (string, bool) {
+func sayList(r DefinitionList) string {
 	if r.Count == 0 {
-		return "No workflow is defined yet; define one first.", false
+		return "No workflow is defined yet; define one first."
 	}
 	names := make([]string, len(r.Workflows))
 	for i, d := range r.Workflows {
 		names[i] = d.Name
 	}
-	return fmt.Sprintf("%d defined: %s.", r.Count, strings.Join(names, ", ")), false
+	return fmt.Sprintf("%d defined: %s.", r.Count, strings.Join(names, ", "))
 }
 
-func sayStart(r engine.StartResult) (string, bool) {
+func sayStart(r engine.StartResult) string {
 	what := "start of " + r.Workflow
 	if r.ID != "" {
 		what += " as " + r.ID
 	}
-	return SayVerdict(what, r.Decision, r.Position), !r.Decision.Applied
+	return SayVerdict(what, r.Decision, r.Position)
 }
 
 // sayValidate is never a refusal: it was a question.
-func sayValidate(r engine.ValidateResult) (string, bool) {
+func sayValidate(r engine.ValidateResult) string {
 	what := fmt.Sprintf("%q in %q", r.Action, r.State)
 	line := fmt.Sprintf("WOULD PASS: %s would lead to %q.", what, r.Decision.Target)
 	switch {
@@ -73,27 +99,27 @@ func sayValidate(r engine.ValidateResult) (string, bool) {
 	default:
 		line = fmt.Sprintf("WOULD BE REJECTED: %s: %s", what, Objections(r.Decision))
 	}
-	return line + " Nothing moved.", false
+	return line + " Nothing moved."
 }
 
-func sayStatus(r engine.StatusResult) (string, bool) {
+func sayStatus(r engine.StatusResult) string {
 	line := r.Progress
 	for _, review := range r.Reviews {
 		if r.Past == nil { // those of the past need no longer wait
 			line += fmt.Sprintf(" %q waits for a person as review %s.", review.Action, review.ID)
 		}
 	}
-	return line, false
+	return line
 }
 
-func sayCanExecute(r engine.CanExecuteResult) (string, bool) {
+func sayCanExecute(r engine.CanExecuteResult) string {
 	if r.Allowed {
-		return "YES: " + r.Reason, false
+		return "YES: " + r.Reason
 	}
-	return "NO: " + r.Reason, false
+	return "NO: " + r.Reason
 }
 
-func sayReviews(r engine.ReviewsResult) (string, bool) {
+func sayReviews(r engine.ReviewsResult) string {
 	line := counted(r.Count, "review") + ", the most urgent first."
 	const named = 5
 	for i, one := range r.Reviews {
@@ -106,15 +132,15 @@ func sayReviews(r engine.ReviewsResult) (string, bool) {
 	if r.NextCursor != "" {
 		line += fmt.Sprintf(" More with cursor %q.", r.NextCursor)
 	}
-	return line, false
+	return line
 }
 
-func sayReview(r engine.ReviewView) (string, bool) {
+func sayReview(r engine.ReviewView) string {
 	line := fmt.Sprintf("%s, asked for by %s. %s", reviewLabel(r.ReviewSummary), r.RequestedBy, r.Next)
 	if r.Reason != "" {
 		line += " Reason: " + Sentence(r.Reason)
 	}
-	return line, false
+	return line
 }
 
 // reviewLabel names a review and what it is about.
@@ -122,15 +148,15 @@ func reviewLabel(r engine.ReviewSummary) string {
 	return fmt.Sprintf("%s (%s, %s): %q in %q of %s (%s)", r.ID, r.Status, r.Priority, r.Action, r.From, r.Instance, r.Workflow)
 }
 
-func sayResolve(r engine.ResolveResult) (string, bool) {
+func sayResolve(r engine.ResolveResult) string {
 	what := fmt.Sprintf("%q in %q of %s (%s)", r.Review.Action, r.Review.From, r.Review.Instance, r.Review.ID)
 	switch {
 	case r.Applied:
-		return fmt.Sprintf("APPROVED %s. %s", what, r.Progress), false
+		return fmt.Sprintf("APPROVED %s. %s", what, r.Progress)
 	case r.Review.Status == record.ReviewResolved:
-		return fmt.Sprintf("REJECTED %s: %s Nothing moved. %s", what, Sentence(r.Review.Reason), r.Progress), false
+		return fmt.Sprintf("REJECTED %s: %s Nothing moved. %s", what, Sentence(r.Review.Reason), r.Progress)
 	default:
-		return fmt.Sprintf("NOT APPROVED: %s %s was not performed, and its review is %s. %s", Sentence(r.Review.Reason), what, r.Review.Status, r.Progress), true
+		return fmt.Sprintf("NOT APPROVED: %s %s was not performed, and its review is %s. %s", Sentence(r.Review.Reason), what, r.Review.Status, r.Progress)
 	}
 }
 

@@ -110,7 +110,7 @@ const maxAnswer = 64 << 20
 const longestWait = 5 * time.Second
 
 // Ask performs an operation at the server: the request is sent again where that is safe.
-func (c *Client) Ask(ctx context.Context, op operation.Any, req any) (any, error) {
+func (c *Client) Ask(ctx context.Context, op *operation.Operation, req any) (any, error) {
 	for try := 1; ; try++ {
 		res, safe, err := c.once(ctx, op, req)
 		if err == nil {
@@ -131,7 +131,7 @@ func (c *Client) Ask(ctx context.Context, op operation.Any, req any) (any, error
 }
 
 // once sends a request once. safe says that it may be sent again.
-func (c *Client) once(ctx context.Context, op operation.Any, req any) (res any, safe bool, err error) {
+func (c *Client) once(ctx context.Context, op *operation.Operation, req any) (res any, safe bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	r, err := httpapi.NewRequest(within, c.base, op, req)
@@ -153,8 +153,7 @@ func (c *Client) once(ctx context.Context, op operation.Any, req any) (res any, 
 	case resp.StatusCode >= http.StatusMultipleChoices:
 		return nil, safe, refused(c.base.Host, resp, body)
 	}
-	_, of := op.Types()
-	out := reflect.New(of)
+	out := reflect.New(op.Result)
 	if err := json.Unmarshal(body, out.Interface()); err != nil {
 		return nil, false, &engine.Error{
 			Code: engine.CodeInternal, Message: fmt.Sprintf("The answer of %s is not one of a gavel server.", c.base.Host), Hint: "Look at the address.", Err: err,

@@ -143,7 +143,7 @@ const paper = `{
 // step is what both are asked.
 type step func(ctx context.Context, at operation.Caller) (any, error)
 
-func ask[Req, Res any](op *operation.Operation[Req, Res], req Req) step {
+func ask[Req, Res any](op operation.Typed[Req, Res], req Req) step {
 	return func(ctx context.Context, at operation.Caller) (any, error) { return op.Do(ctx, at, req) }
 }
 

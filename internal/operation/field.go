@@ -9,65 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/gavel-mcp/gavel/engine"
 )
-
-// About says what an operation is.
-type About struct {
-	// ID names it in logs and, where it has one route, in the OpenAPI document.
-	ID string
-	// Group is the chapter of the reference that it is in.
-	Group string
-	// Title is a few words, Description a sentence or two for whoever has to choose.
-	Title, Description string
-	// Right is what a caller needs; "" when everybody may ask.
-	Right engine.Right
-	// Fields are what the request says.
-	Fields []Field
-	// Document says that the request is a document: the fields are its parts.
-	Document bool
-	// Tool is how MCP clients see it; without a name they do not.
-	Tool Tool
-	// Routes are where it is in the REST API.
-	Routes []Route
-}
-
-// Tool is an operation as MCP clients see it.
-type Tool struct {
-	Name string
-	// Note follows the description of the operation.
-	Note                              string
-	ReadOnly, Destructive, Idempotent bool
-	// Restricted says that only callers with the right see the tool.
-	Restricted bool
-	// Or is the id of an operation of the same tool: it runs when a field is given that
-	// only it has.
-	Or string
-	// OrPrefix begins the words on its fields; OrFirst lists them first.
-	OrPrefix string
-	OrFirst  bool
-}
-
-// Route is where an operation is in the REST API.
-type Route struct {
-	Method, Path string
-	// ID, Title and Description are those of the operation when empty. Note follows the
-	// description.
-	ID, Title, Description, Note string
-	// Without names fields that it does not take.
-	Without []string
-	// Created says that success can be 201, with a Location.
-	Created bool
-	// YAML says that the body may also be application/yaml.
-	YAML bool
-	// Events says that the answer can also be had as text/event-stream.
-	Events bool
-	// Tagged says that the answer carries an ETag that begins with the revision.
-	Tagged bool
-
-	fields map[Place][]*Field
-}
 
 // Field is one thing that a request says.
 type Field struct {
@@ -135,8 +77,8 @@ const (
 // Fields are the fields at a place.
 func (r *Route) Fields(at Place) []*Field { return r.fields[at] }
 
-// Names are what the fields at a place are called over HTTP.
-func (r *Route) Names(at Place) []string { return namesOf(r.fields[at], (*Field).HTTP) }
+// Names are what the fields at a place are called.
+func (r *Route) Names(at Place) []string { return namesOf(r.fields[at], Parameter) }
 
 // Reads reports whether the route changes nothing.
 func (r *Route) Reads() bool { return r.Method == http.MethodGet }
@@ -155,9 +97,6 @@ func (f *Field) HTTP() string {
 
 // About says what the field is over HTTP.
 func (f *Field) About() string { return orElse(f.HTTPHelp, f.Help) }
-
-// Argument is what the field is called as an argument of a tool.
-func (f *Field) Argument() string { return f.Name }
 
 // Schema is the JSON Schema of the field.
 func (f *Field) Schema() map[string]any {
@@ -190,39 +129,46 @@ func (f *Field) Schema() map[string]any {
 	return s
 }
 
-func namesOf(fields []*Field, name func(*Field) string) []string {
+// In is the field's value in a request, given as a pointer.
+func (f *Field) In(req any) reflect.Value { return reflect.ValueOf(req).Elem().FieldByIndex(f.index) }
+
+func namesOf(fields []*Field, noun Noun) []string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
-		names[i] = name(f)
+		names[i] = f.named(noun)
 	}
 	return names
 }
 
-// resolve finds the fields in the request type, and gives routes what they left out.
-func (a *About) resolve(request reflect.Type) {
-	a.Fields = slices.Clone(a.Fields) // some are shared
-	for i := range a.Fields {
-		f := &a.Fields[i]
-		found, ok := findField(request, f.Go, f.Name)
+// resolve finds the fields in the request, and gives routes what they left out.
+func (o *Operation) resolve() {
+	o.Fields = slices.Clone(o.Fields) // some are shared
+	for i := range o.Fields {
+		f := &o.Fields[i]
+		found, ok := findField(o.Request, orElse(f.Go, f.Name))
 		switch {
-		case !ok && a.Document:
+		case !ok && o.Document:
 			continue // a part of the document
 		case !ok:
-			panic(fmt.Sprintf("operation %s: %s has no field for %q", a.ID, request, f.Name))
+			panic(fmt.Sprintf("operation %s: %s has no field for %q", o.ID, o.Request, f.Name))
 		}
 		f.index = found.Index
 		if f.Kind == "" {
 			f.Kind = kindOf(found.Type)
 		}
 	}
-	for i := range a.Routes {
-		r := &a.Routes[i]
-		r.ID, r.Title, r.Description = orElse(r.ID, a.ID), orElse(r.Title, a.Title), orElse(r.Description, a.Description)
-		r.Description = strings.TrimSpace(r.Description + " " + r.Note)
+	for i := range o.Routes {
+		r := &o.Routes[i]
+		r.Method, r.Path, _ = strings.Cut(r.At, " ")
+	}
+	for i := range o.Routes {
+		r := &o.Routes[i]
+		r.ID, r.Title = orElse(r.ID, o.ID), orElse(r.Title, o.Title)
+		r.Description = strings.TrimSpace(orElse(r.Description, o.Description) + " " + r.Note)
 		r.fields = map[Place][]*Field{}
-		for j := range a.Fields {
-			if at := a.place(r, &a.Fields[j]); at != "" {
-				r.fields[at] = append(r.fields[at], &a.Fields[j])
+		for j := range o.Fields {
+			if at := o.place(r, &o.Fields[j]); at != "" {
+				r.fields[at] = append(r.fields[at], &o.Fields[j])
 			}
 		}
 	}
@@ -230,12 +176,12 @@ func (a *About) resolve(request reflect.Type) {
 
 // place is where a route takes a field, "" when it does not. What another route has in
 // its path is not asked for in a second way.
-func (a *About) place(r *Route, f *Field) Place {
+func (o *Operation) place(r *Route, f *Field) Place {
 	in := func(r Route) bool { return strings.Contains(r.Path, "{"+f.HTTP()+"}") }
 	switch {
 	case in(*r):
 		return InPath
-	case f.index == nil || slices.Contains(r.Without, f.Name) || slices.ContainsFunc(a.Routes, in):
+	case f.index == nil || slices.Contains(r.Without, f.Name) || slices.ContainsFunc(o.Routes, in):
 		return ""
 	case f.Header != "":
 		return InHeader
@@ -246,10 +192,10 @@ func (a *About) place(r *Route, f *Field) Place {
 	}
 }
 
-// findField finds a field by its name in Go or, in any case of letters, that in JSON:
-// among the type's own and promoted ones first, then in those that are structs.
-func findField(t reflect.Type, name, json string) (reflect.StructField, bool) {
-	match := func(s string) bool { return token.IsExported(s) && strings.EqualFold(s, orElse(name, json)) }
+// findField finds a field by its name in any case of letters: among the type's own and
+// promoted ones first, then in those that are structs.
+func findField(t reflect.Type, name string) (reflect.StructField, bool) {
+	match := func(s string) bool { return token.IsExported(s) && strings.EqualFold(s, name) }
 	if f, ok := t.FieldByNameFunc(match); ok {
 		return f, true
 	}
