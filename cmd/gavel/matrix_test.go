@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // matrixCaller is a column of the matrix. What it asks is about a workflow and an instance of
@@ -66,7 +68,7 @@ const matrixState = `{"name":%q,"initialState":"a","states":{
 	"b":{"transitions":{"back":"a"}}}}`
 
 func matrixRows() []matrixRow {
-	return []matrixRow{
+	rows := []matrixRow{
 		{"redefine", "putDefinition", "", `{"name":"$WF","initialState":"z","states":{"z":{"final":true}}}`, "workflow.define", `{"name":"$WF","initialState":"z","states":{"z":{"final":true}}}`, false},
 		{"define another", "define", "", `{"name":"$WF-new","initialState":"z","states":{"z":{"final":true}}}`, "workflow.define", `{"name":"$WF-newer","initialState":"z","states":{"z":{"final":true}}}`, true},
 		{"list", "listDefinitions", "", "", "workflow.list", `{}`, false},
@@ -114,6 +116,67 @@ func matrixRows() []matrixRow {
 		{"the resource of its diagram", "", "", "", "workflow://instances/$ID/diagram", "", false},
 		{"the resource of a review", "", "", "", "workflow://reviews/$REV", "", false},
 	}
+	said := map[string]bool{}
+	for _, row := range rows {
+		said[row.operation] = true
+	}
+	for _, op := range operation.All() {
+		for i := range op.Routes {
+			if r := &op.Routes[i]; !said[r.ID] {
+				rows = append(rows, plainRow(op, r))
+			}
+		}
+	}
+	return rows
+}
+
+// plainRow asks for an operation with what it cannot do without, about the scene.
+func plainRow(op *operation.Operation, r *operation.Route) matrixRow {
+	document := func(fields []*operation.Field, name func(*operation.Field) string) string {
+		members := object{}
+		for _, f := range fields {
+			if f.Required {
+				members[name(f)] = sampleOf(f)
+			}
+		}
+		raw, err := json.Marshal(members)
+		if err != nil {
+			panic(err)
+		}
+		return string(raw)
+	}
+	row := matrixRow{name: strings.ToLower(op.Title[:1]) + op.Title[1:], operation: r.ID, tool: op.Tool.Name}
+	query := url.Values{}
+	for _, f := range r.Fields(operation.InQuery) {
+		if f.Required {
+			query.Set(f.HTTP(), fmt.Sprint(sampleOf(f)))
+		}
+	}
+	if len(query) > 0 {
+		row.query = "?" + query.Encode()
+	}
+	if !r.Reads() {
+		row.body = document(r.Fields(operation.InBody), (*operation.Field).HTTP)
+	}
+	if op.Tool.Name != "" {
+		row.arguments = document(op.ToolFields(), func(f *operation.Field) string { return f.Name })
+	}
+	return row
+}
+
+// sampleOf is a value of a field: what the scene has of the name, or any.
+func sampleOf(f *operation.Field) any {
+	scene := map[string]string{"id": "$ID", "name": "$WF", "type": "$WF", "workflow": "$WF", "checkpointId": "$CP", "reviewId": "$REV"}
+	if known := scene[f.Name]; known != "" {
+		return known
+	}
+	if len(f.Enum) > 0 {
+		return f.Enum[0]
+	}
+	return map[operation.Kind]any{
+		operation.String: "w-other", operation.Time: "2026-01-02T15:04:05Z", operation.Object: object{}, operation.Integer: 1,
+		operation.Number: 1, operation.Boolean: true, operation.Strings: []string{"a"},
+	}[f.Kind]
 }
 
 // rolesPage says who may do what.
@@ -278,7 +341,7 @@ searches hold what the caller may see.
 	return b.Bytes()
 }
 
-// What a new operation may be asked by whom has to be said in the matrix.
+// Whatever the server tells clients of is in the matrix.
 func TestMatrixIsWhole(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // member is one member of a JSON object; members keep the order of the document.
@@ -198,16 +199,6 @@ mistake that a definition can have is among the [lint rules](lint-rules.md).
 	generated(t, "definition.md", &b)
 }
 
-// operationOf is what the engine is asked for by a tool (engine/access.go).
-var operationOf = map[string]string{
-	"workflow.define": "RightDefine", "workflow.list": "RightRead", "workflow.describe": "RightRead", "workflow.start": "RightStart",
-	"workflow.advance": "RightAdvance", "workflow.status": "RightRead", "workflow.cancel": "RightCancel", "workflow.checkpoint": "RightCheckpoint",
-	"workflow.rollback": "RightRollback", "workflow.undo": "RightUndo", "workflow.redo": "RightRedo", "workflow.listCheckpoints": "RightRead",
-	"workflow.judge.validate": "RightValidate", "workflow.judge.config": "RightConfigure", "workflow.judge.history": "RightRead",
-	"workflow.judge.statistics": "RightRead", "workflow.instances": "RightRead", "workflow.canExecute": "RightRead", "workflow.diagram": "RightRead",
-	"workflow.review.list": "RightRead", "workflow.review.resolve": "RightResolve",
-}
-
 // toolEntry is a tool as clients are told of it.
 type toolEntry struct {
 	Name, Title, Description  string
@@ -255,23 +246,23 @@ the definition's affair (` + "`roles`, `notBy`" + `).
 | tool | for | roles |
 |---|---|---|
 `)
-	table := accessTable(t)
 	for _, tool := range listed.Tools {
-		operation, ok := operationOf[tool.Name]
-		if !ok {
-			t.Errorf("%s: which operation of engine/access.go is that? Name it in operationOf.", tool.Name)
+		i := slices.IndexFunc(operation.All(), func(op *operation.Operation) bool { return op.Tool.Name == tool.Name })
+		if i < 0 {
+			t.Fatalf("%s is listed and not in the table of operations", tool.Name)
+		}
+		var roles []string
+		for _, role := range operation.All()[i].Right.Roles() {
+			roles = append(roles, string(role))
 		}
 		fmt.Fprintf(&b, "| [`%s`](#%s) | %s | %s |\n", tool.Name, strings.ToLower(strings.ReplaceAll(tool.Name, ".", "")),
-			tool.heading(), strings.Join(table.roles(operation), ", "))
+			tool.heading(), strings.Join(roles, ", "))
 	}
 	b.WriteString("\n`workflow.review.list` and `workflow.review.resolve` are listed where reviews are on: to all, and to those who may resolve.\n\n")
 	for _, tool := range listed.Tools {
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n%s: %s.\n\n", tool.Name, tool.Description, tool.heading(), tool.hints())
 		writeProperties(t, &b, decodeNode(t, tool.InputSchema), "parameter")
 		writeProperties(t, &b, decodeNode(t, tool.OutputSchema), "answer")
-	}
-	if len(listed.Tools) != len(operationOf) {
-		t.Errorf("%d tools are listed, and %d are in operationOf", len(listed.Tools), len(operationOf))
 	}
 	generated(t, "tools.md", &b)
 }
