@@ -123,7 +123,7 @@ func (f *Face) Look(ctx context.Context, uri string) (s mcpwire.Sight, err error
 	switch {
 	case id == "" || !strings.HasPrefix(uri, scheme) || !followed(uri):
 	case kind == "instances":
-		r, err := f.cfg.Engine.Status(ctx, callerOf(ctx), id)
+		r, err := f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{})
 		if err != nil {
 			return s, err //nolint:wrapcheck // explained by the caller
 		}

@@ -216,9 +216,9 @@ type statusCounted struct {
 	looks atomic.Int64
 }
 
-func (s *statusCounted) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
+func (s *statusCounted) StatusAt(ctx context.Context, p engine.Principal, id string, w engine.When) (engine.StatusResult, error) {
 	s.looks.Add(1)
-	return s.Engine.Status(ctx, p, id)
+	return s.Engine.StatusAt(ctx, p, id, w)
 }
 
 // However many clients subscribe to however much, an event is read once for all of them,

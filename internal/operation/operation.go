@@ -32,7 +32,6 @@ type Engine interface {
 	Advance(context.Context, engine.Principal, engine.AdvanceRequest) (engine.AdvanceResult, error)
 	Validate(context.Context, engine.Principal, engine.AdvanceRequest) (engine.ValidateResult, error)
 	Decide(context.Context, engine.Principal, engine.DecideRequest) (engine.DecideResult, error)
-	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
 	StatusAt(ctx context.Context, p engine.Principal, id string, w engine.When) (engine.StatusResult, error)
 	CanExecute(ctx context.Context, p engine.Principal, id string, states []string) (engine.CanExecuteResult, error)
 	Cancel(context.Context, engine.Principal, engine.CancelRequest) (engine.CancelResult, error)
