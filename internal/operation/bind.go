@@ -110,12 +110,12 @@ func (o *Operation) BindTool(raw json.RawMessage) (*Operation, any, error) {
 		SetDocument(req, o.Tool.Name, raw)
 		return o, req, nil
 	}
-	return o, req, BindMembers(req, o.toolFields(), members, Argument)
+	return o, req, BindMembers(req, o.arguments, members, Argument)
 }
 
 // choose is the operation, or the other one of its tool when a field of only that is given.
 func (o *Operation) choose(other *Operation, members map[string]json.RawMessage) (*Operation, error) {
-	own, others := o.toolFields(), other.toolFields()
+	own, others := o.arguments, other.arguments
 	given := func(fields, without []*Field) string {
 		for _, f := range fields {
 			if v := members[f.Name]; v != nil && string(v) != "null" && !hasName(without, f.Name) {
@@ -146,25 +146,15 @@ func hasName(fields []*Field, name string) bool {
 	return slices.ContainsFunc(fields, func(f *Field) bool { return f.Name == name })
 }
 
-func (o *Operation) toolFields() []*Field {
-	var fields []*Field
-	for i := range o.Fields {
-		if !o.Fields[i].HTTPOnly {
-			fields = append(fields, &o.Fields[i])
-		}
-	}
-	return fields
-}
-
 // ToolFields are the fields that a tool lists: those of its operation, and of the other
 // one that it can run. What only one of the two requires is not required.
 func (o *Operation) ToolFields() []*Field {
-	own, other := o.toolFields(), o.alternative()
+	own, other := o.arguments, o.alternative()
 	if other == nil {
 		return own
 	}
 	var added []*Field
-	for _, f := range other.toolFields() {
+	for _, f := range other.arguments {
 		if !hasName(own, f.Name) {
 			one := *f
 			if o.Tool.OrPrefix != "" {

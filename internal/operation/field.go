@@ -145,6 +145,9 @@ func (o *Operation) resolve() {
 	o.Fields = slices.Clone(o.Fields) // some are shared
 	for i := range o.Fields {
 		f := &o.Fields[i]
+		if !f.HTTPOnly {
+			o.arguments = append(o.arguments, f)
+		}
 		found, ok := findField(o.Request, orElse(f.Go, f.Name))
 		switch {
 		case !ok && o.Document:

@@ -114,6 +114,7 @@ type Operation struct {
 	// Request and Result are their types.
 	Request, Result reflect.Type
 	run             func(ctx context.Context, c Call, req any) (any, error)
+	arguments       []*Field // what the tool takes
 }
 
 // Tool is an operation as MCP clients see it.
