@@ -20,14 +20,14 @@ type repairCmd struct {
 
 // Help says what it does not do.
 func (repairCmd) Help() string {
-	return `Reads what can still be read of a damaged store, writes it to a new one, and says
-what is lost: which keys of which tables, which events of which instances. The
-damaged file is not written to. An event counts only if its hash covers it;
-instances are folded from their events. Nothing is made up: gavel verify finds
-exactly the gaps that are told here. A backup is better, if there is one.
+	return `Copies what can be read of a damaged store into a new one, and says what is lost:
+which keys of which tables, which events of which instances. It never writes to the
+damaged file. An event is saved only if its hash covers it; instances and snapshots
+are folded from events. gavel verify finds the same gaps in the new store, and no
+others. If there is a backup, use that.
 
-Where the database is missing or empty and its write-ahead log is there, the log is
-replayed into the new store.
+If the database is missing or empty and its write-ahead log is there, repair replays
+the log into the new store.
 
 Exit code 0 when everything was saved, 1 when something is lost.
 
@@ -91,9 +91,6 @@ const mostShown = 20
 
 func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 	con.out.printf("%s holds %s\n", file, holding(s.Contents))
-	if s.Schema {
-		con.out.printf("what the file says of its tables is lost: it was read as a store of this version\n")
-	}
 	if l := s.Log; l != nil {
 		con.out.printf("the database was lost; %s of its log were replayed\n", count(int64(l.Frames), "frame"))
 		if l.MissingPages > 0 {
@@ -119,9 +116,6 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 		if n > mostShown {
 			con.out.printf("and %d more instances; --json lists them\n", n-mostShown)
 		}
-	}
-	if s.LeftOver != "" {
-		con.out.printf("%s that follow nothing that was saved: %s\n", count(int64(s.LeftOverEvents), "event"), s.LeftOver)
 	}
 }
 
@@ -184,9 +178,6 @@ func noteOf(i sqlitestore.DamagedInstance) string {
 	}
 	if len(i.Dropped) > 0 {
 		notes = append(notes, "snapshots dropped: revision "+numbers(i.Dropped))
-	}
-	if i.LeftOver > 0 {
-		notes = append(notes, count(int64(i.LeftOver), "event")+" left over")
 	}
 	if len(notes) == 0 {
 		return "its events verify up to each gap"

@@ -539,7 +539,7 @@ var restingFaults = []restingFault{
 		}
 		return err
 	}},
-	{"the first page is damaged", "what `gavel repair` names, if anything", func(path string) error {
+	{"the first page is damaged", "everything that no backup has", func(path string) error {
 		db, err := rawStore(path)
 		if err == nil { // the last one to close it folds the log
 			err = errors.Join(db.QueryRowContext(context.Background(), "SELECT count(*) FROM events").Scan(new(int)), db.Close())

@@ -26,6 +26,7 @@ func (r *ReplayedLog) Whole() bool { return r.MissingPages == 0 && !r.Cut }
 
 // The form of a write-ahead log (sqlite.org/fileformat2.html#walformat).
 const (
+	pageSize4K  = 4096
 	logHeader   = 32
 	frameHeader = 24
 	logMagic    = 0x377f0682 // the last bit says in which order checksums read their words
