@@ -6,14 +6,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// isBlank reports whether a JSON value is a string in which nothing can be seen: it is
-// empty, or has only white space and what is drawn as nothing. Any other value is not.
+// isBlank reports whether a JSON value is a string without a visible character. Any other
+// value is not blank.
 func isBlank(value document.JSON) bool {
 	if value.Kind() != document.String {
 		return false
 	}
 	if c := value.Raw()[1]; c > ' ' && c < 0x7f && c != '\\' && c != '"' {
-		return false // as nearly every text begins
+		return false // nearly always
 	}
 	for _, r := range value.Text() {
 		if isSeen(r) {

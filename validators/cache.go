@@ -67,7 +67,6 @@ func sameChecks(a, b Checks) bool {
 		slices.Equal(a.Validators, b.Validators) && slices.Equal(a.Routes, b.Routes)
 }
 
-// put keeps an entry in place of any other with its key.
 func (c *cache) put(key uint64, e entry) {
 	owner := "stranger " + e.owner.ID
 	if e.owner.Trusted {
@@ -76,7 +75,7 @@ func (c *cache) put(key uint64, e entry) {
 	c.kept.Put(key, owner, estimateSize(e.checks), &e)
 }
 
-// estimateSize is about what checks take in memory, compiled.
+// estimateSize is about how many bytes compiled checks take in memory.
 func estimateSize(c Checks) int {
 	bytes := 512 + 8*len(c.Schema)
 	for _, f := range c.RequiredFields {

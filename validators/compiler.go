@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// ErrUnavailable reports that the script sandbox could not answer; the call may
-// be retried and says nothing about the checks.
+// ErrUnavailable reports that the script sandbox could not answer. It says nothing about
+// the checks; retry the call.
 var ErrUnavailable = script.ErrUnavailable
 
 // ErrTooCostly and ErrNoReader are those of the sandbox's Read.
@@ -24,8 +24,8 @@ var (
 	ErrNoReader  = script.ErrNoReader
 )
 
-// QuarantineError reports a caller whose data got workers killed in somebody else's
-// scripts; it wraps ErrUnavailable.
+// QuarantineError reports a caller whose data killed workers in another owner's scripts;
+// it wraps ErrUnavailable.
 type QuarantineError = script.QuarantineError
 
 // Meter adds up what the sandbox does for the calls that are made with its context.
@@ -40,14 +40,14 @@ func MeterOf(ctx context.Context) *Meter { return script.MeterOf(ctx) }
 // DefaultCacheBytes is how much memory a Compiler keeps compiled Sets in.
 const DefaultCacheBytes = 32 << 20
 
-// Options of a Compiler. The zero value is what most want.
+// Options of a Compiler. The zero value has sensible defaults.
 type Options struct {
 	// CacheBytes bounds the compiled Sets kept, by about what they take in memory; those
 	// of one owner take an eighth of it at most. 0 is DefaultCacheBytes.
 	CacheBytes int
 }
 
-// The parts that a Problem can be in beside a script, whose part is its name.
+// The parts of a Problem, other than a script's name.
 const (
 	PartRequiredFields = "requiredFields"
 	PartSchema         = "schema"
@@ -62,7 +62,7 @@ type Problem struct {
 	Path string
 	// Line and Column stand within a script's source, 0 when unknown.
 	Line, Column int
-	// Message is one sentence that says what is wrong.
+	// Message is one sentence.
 	Message string
 }
 
@@ -100,8 +100,8 @@ func NewCompiler(runner script.Runner, o Options) *Compiler {
 }
 
 // Compile returns the Set of checks, or the problems that keep it from being
-// one. Where the sandbox is needed, it works for caller. The error is the sandbox's (ErrUnavailable) or ctx's: nothing was learnt
-// about the checks then.
+// one. Where the sandbox is needed, it works for caller. The error is the sandbox's
+// (ErrUnavailable) or ctx's, and says nothing about the checks.
 func (c *Compiler) Compile(ctx context.Context, caller string, owner Owner, checks Checks) (*Set, []Problem, error) {
 	key := c.cache.hashKey(owner, checks)
 	if set, problems, hit := c.cache.get(key, owner, checks); hit {
@@ -123,15 +123,14 @@ func (c *Compiler) Compile(ctx context.Context, caller string, owner Owner, chec
 	if len(lasting)+len(passing) > 0 {
 		set = nil
 	}
-	// What the sandbox objects to can pass: a time limit on a busy machine, a
-	// quarantine. It is asked again next time.
+	// Problems from the sandbox can pass, such as a time limit on a busy machine or a
+	// quarantine, so they are not cached.
 	if len(passing) == 0 {
 		c.cache.put(key, entry{owner: owner, checks: checks, set: set, problems: lasting})
 	}
 	return set, append(lasting, passing...), nil
 }
 
-// cloneChecks copies what the Set and the cache hold on to.
 func cloneChecks(c Checks) Checks {
 	return Checks{
 		RequiredFields: slices.Clone(c.RequiredFields),
@@ -192,8 +191,7 @@ func newSchemaProblems(err error) []Problem {
 	return []Problem{p}
 }
 
-// splitPath takes the place out of a message that came as one text: it is the form
-// of schema.CompileError.
+// splitPath splits a message of schema.CompileError's form into path and message.
 func (p Problem) splitPath() Problem {
 	rest, ok := strings.CutPrefix(p.Message, "at /")
 	if !ok {

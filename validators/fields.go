@@ -56,7 +56,6 @@ func (s *Set) CheckFields(doc document.JSON) []Finding {
 	return out
 }
 
-// check looks a field up.
 func (f field) check(doc document.JSON) (Finding, bool) {
 	w := fieldWalker{value: doc}
 	found := w.find(f)
@@ -64,7 +63,7 @@ func (f field) check(doc document.JSON) (Finding, bool) {
 	if found && !blank && w.value.Kind() != document.Null {
 		return Finding{}, false
 	}
-	w = fieldWalker{value: doc, traced: true} // again, to say where
+	w = fieldWalker{value: doc, traced: true} // again, for the path
 	w.find(f)
 	out := Finding{Code: CodeRequiredField, Path: w.locate(f), Message: fmt.Sprintf("%q is required", f.name)}
 	switch {
@@ -89,7 +88,7 @@ type fieldWalker struct {
 	missed, near string
 }
 
-// find goes to a field and says whether there is something.
+// find goes to a field and reports whether it is present.
 func (w *fieldWalker) find(f field) bool {
 	if f.tokens == nil {
 		return w.followDotted(f.name)
@@ -102,7 +101,7 @@ func (w *fieldWalker) find(f field) bool {
 	return true
 }
 
-// step goes one token further and says whether there is something.
+// step goes one token further and reports whether that is present.
 func (w *fieldWalker) step(token string) bool {
 	next := w.value.At(token)
 	switch {
@@ -119,7 +118,7 @@ func (w *fieldWalker) step(token string) bool {
 	return false
 }
 
-// followDotted goes along a dotted path. At each level the longest key wins.
+// followDotted follows a dotted path. At each level the longest key wins.
 func (w *fieldWalker) followDotted(rest string) bool {
 	for {
 		head := rest
@@ -137,7 +136,7 @@ func (w *fieldWalker) followDotted(rest string) bool {
 	}
 }
 
-// locate is the JSON pointer of the field: where it is, or where it should be.
+// locate returns the JSON pointer of where the field is, or should be.
 func (w *fieldWalker) locate(f field) string {
 	if f.tokens != nil {
 		return joinPointer(f.tokens)
@@ -152,7 +151,7 @@ func (w *fieldWalker) locate(f field) string {
 	return joinPointer(append(w.taken[:len(w.taken):len(w.taken)], strings.Split(left, ".")...))
 }
 
-// findNearest is a key that was probably meant, "" when there is none.
+// findNearest returns a key that was probably meant, "" when there is none.
 func findNearest(object document.JSON, name string) string {
 	folded := foldName(name)
 	for key := range object.Members() {

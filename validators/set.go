@@ -22,8 +22,8 @@ const (
 	CodeSchemaFault = "validator_error"
 )
 
-// Set is compiled Checks. It is immutable and safe for concurrent use. Its three
-// parts are asked one by one: cheap ones first, and a "no" ends it.
+// Set is compiled Checks. It is immutable and safe for concurrent use. Its three parts
+// are called one by one, cheap ones first; a "no" ends it.
 type Set struct {
 	owner      Owner
 	runner     script.Runner
@@ -50,7 +50,7 @@ func (s *Set) HasRoutes() bool { return len(s.routes) > 0 }
 // IsSandboxed reports whether the schema is applied in the sandbox.
 func (s *Set) IsSandboxed() bool { return len(s.remote) > 0 }
 
-// SchemaReport is what a schema says of a document.
+// SchemaReport is the result of applying a schema.
 type SchemaReport struct {
 	// Findings has one entry per violation, none when the document conforms.
 	Findings []Finding
@@ -68,8 +68,8 @@ func (s *Set) FindSchemaViolations(ctx context.Context, caller string, doc docum
 }
 
 // CheckSchema applies the schema to doc, a JSON value without duplicate keys, for the
-// principal who calls. The error is the sandbox's (ErrUnavailable) or ctx's; what the schema can cause is
-// in the report.
+// calling principal. The error is the sandbox's (ErrUnavailable) or ctx's; what the
+// schema can cause is in the report.
 func (s *Set) CheckSchema(ctx context.Context, caller string, doc document.JSON) (SchemaReport, error) {
 	switch {
 	case s.schema != nil:
@@ -139,9 +139,8 @@ type Input struct {
 	Seed int64
 }
 
-// RunScripts asks the sandbox for the route and every validator, in one round trip.
-// The error is the sandbox's own (ErrUnavailable) or ctx's; what a script can
-// cause is in the reply.
+// RunScripts evaluates the routes and every validator in one round trip. The error is
+// the sandbox's (ErrUnavailable) or ctx's; what a script can cause is in the reply.
 func (s *Set) RunScripts(ctx context.Context, in Input) (script.Reply, error) {
 	if len(s.validators) == 0 && len(s.routes) == 0 {
 		return script.Reply{Route: -1}, nil

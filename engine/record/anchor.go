@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// ErrAnchor is for a text or a list of heads that is not an anchor as it is written here.
+// ErrAnchor is for a text or a list of heads that is not in an anchor's form.
 var ErrAnchor = errors.New("not an anchor")
 
-// Head is where an instance stood: its last event and the hash of it, which covers
-// all events before.
+// Head is an instance's last event and its hash, which covers all events before.
 type Head struct {
 	Instance string
 	Seq      int64
@@ -59,7 +58,7 @@ func (h Head) Leaf() ([]byte, error) {
 	return append(leaf, hash...), nil
 }
 
-// HashNote is the hex SHA-256 of a whole note: what the next anchor names it by.
+// HashNote is the hex SHA-256 of a whole note, by which the next anchor names it.
 func HashNote(note string) string {
 	sum := sha256.Sum256([]byte(note))
 	return hex.EncodeToString(sum[:])
@@ -138,8 +137,8 @@ func EncodeHeads(after Tree, heads []Head) []byte {
 	return b.Bytes()
 }
 
-// DecodeHeads reads what EncodeHeads wrote. That it is true, only the root of a signed
-// anchor can say. ErrAnchor.
+// DecodeHeads reads what EncodeHeads wrote. Only the root of a signed anchor proves it.
+// ErrAnchor.
 func DecodeHeads(encoded []byte) (after Tree, heads []Head, err error) {
 	broken := func(what string) error { return fmt.Errorf("%w: its heads: %s", ErrAnchor, what) }
 	first, rest, _ := strings.Cut(string(encoded), "\n")

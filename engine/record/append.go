@@ -2,9 +2,9 @@ package record
 
 import "fmt"
 
-// CheckAppend is what a store asks before it writes: events are sealed, follow
-// one another in one instance from seq expect+1 on, lead to next, and keep to the
-// limits. It is a guard against a caller's mistake, not a verification.
+// CheckAppend checks before a store writes that events are sealed, follow one another
+// in one instance from seq expect+1 on, lead to next and keep to the limits. It guards
+// against a caller's mistake and verifies no hash.
 func CheckAppend(expect int64, events []Event, next Instance) error {
 	if len(events) == 0 {
 		return newIllegalStep("nothing to append")

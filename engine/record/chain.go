@@ -90,8 +90,8 @@ func (c *Chain) Add(e Event) error {
 	return nil
 }
 
-// describeMismatch says how the fields differ from the sealed bytes, "" when they do not:
-// a changed field must not pass because the bytes behind it are untouched.
+// describeMismatch says how the fields differ from the sealed bytes, "" when they agree:
+// a changed field must not pass because its bytes are untouched.
 func (e Event) describeMismatch() string {
 	now, err := Encode(e)
 	if err != nil {

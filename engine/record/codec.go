@@ -14,7 +14,7 @@ import (
 
 // Encode returns the canonical bytes of an event: compact JSON with the fields
 // in the order of the format, schema first, and without prevHash and hash, which
-// stand beside it. The same event always has the same bytes; documents inside
+// are stored next to it. The same event always has the same bytes; documents inside
 // it keep the order of their keys and the digits of their numbers.
 //
 // It refuses what would not come back as it was: text that is not UTF-8, an
@@ -48,8 +48,7 @@ type (
 	}
 )
 
-// canonicalTime drops the monotonic clock and the zone, which do not survive
-// being stored.
+// canonicalTime drops the monotonic clock and the zone, which storing loses.
 func canonicalTime(t time.Time) time.Time { return t.Round(0).UTC() }
 
 // The times that fit 64 bits of nanoseconds, so that drivers can index them.
@@ -106,7 +105,7 @@ var upcasters = map[int]upcaster{
 	2: newRenumbering(2), // 3 added the note of a truncation
 }
 
-// newRenumbering is the step from a version to the next one that only added to it.
+// newRenumbering upgrades from a version to the next one that only added to it.
 func newRenumbering(from int) upcaster {
 	return func(body []byte) ([]byte, error) {
 		rest, ok := bytes.CutPrefix(body, fmt.Appendf(nil, "%s%d,", schemaPrefix, from))

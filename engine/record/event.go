@@ -102,7 +102,7 @@ type Event struct {
 	// schema they were written in. Later versions of this program verify these
 	// bytes and never their own rendering of the fields.
 	seal seal
-	// merged is what Patch makes of a context, where that was merged before.
+	// merged is what Patch makes of a context, see SetMerged.
 	merged struct{ before, after json.RawMessage }
 }
 
@@ -111,8 +111,8 @@ type seal struct {
 	body   []byte
 }
 
-// SetMerged tells Seal that workflow.Merge(before, e.Patch) is after, so that it need not
-// be merged again. It counts only where before is the very context of the instance.
+// SetMerged gives Seal the result of workflow.Merge(before, e.Patch), which saves merging
+// again. It counts only where before is the very context of the instance.
 func (e *Event) SetMerged(before, after json.RawMessage) {
 	e.merged.before, e.merged.after = before, after
 }

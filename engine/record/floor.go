@@ -5,16 +5,14 @@ import (
 	"iter"
 )
 
-// NewChainFrom verifies a history whose beginning is not there any more: it expects the
-// event right after floor, the instance as it was when the last of the missing events
-// had happened. That floor is itself as it should be, nothing here can tell.
+// NewChainFrom verifies a history whose beginning was removed: it expects the event right
+// after floor, the instance after the last removed event. It cannot verify floor itself.
 func NewChainFrom(floor Instance) Chain {
 	return Chain{instance: floor.ID, seq: floor.Seq, revision: floor.Revision, head: floor.Head}
 }
 
-// VerifyEvent checks one event by itself: that its hash covers its bytes and its previous
-// hash, and that its fields are what the bytes say. It is what can be said of an event
-// whose neighbours are gone. The error is a *BrokenError.
+// VerifyEvent checks one event without its neighbours: its hash covers its bytes and its
+// previous hash, and its fields agree with its bytes. The error is a *BrokenError.
 func VerifyEvent(e Event) error {
 	alone := Chain{instance: e.Instance, seq: e.Seq - 1, revision: e.Revision, head: e.PrevHash}
 	if e.Seq < 1 {
@@ -23,8 +21,7 @@ func VerifyEvent(e Event) error {
 	return alone.Add(e)
 }
 
-// FoldFrom is FoldAt for a history whose beginning is not there any more: it folds from
-// floor on. A rollback to a revision below it is ErrNoRevision.
+// FoldFrom is FoldAt for a history whose beginning was removed: it folds from floor on. A rollback to a revision below it is ErrNoRevision.
 func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (Instance, error) {
 	if revision != 0 && revision < floor.Revision {
 		return Instance{}, fmt.Errorf("%w: %d, the history begins at %d", ErrNoRevision, revision, floor.Revision)
@@ -32,8 +29,8 @@ func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (I
 	return foldFrom(floor, events, revision)
 }
 
-// CheckTruncation is what a store asks before it removes the beginning of a history:
-// that events end by saying so, and that floor is where what they say is removed ends.
+// CheckTruncation checks before a store removes the beginning of a history that the last
+// event records the removal, and that floor is where it ends.
 func CheckTruncation(events []Event, floor Instance) error {
 	if len(events) == 0 {
 		return newIllegalStep("no event names what is removed")

@@ -11,7 +11,7 @@ import (
 
 // keyMark is the second line of a key file whose stores have sealed rules. It is kept
 // with the key because that is what a writer of the store cannot change: without it, a
-// store whose seals were taken away would pass for one that never had any.
+// store whose seals were removed would pass for one that never had any.
 const keyMark = "rules are sealed"
 
 // parseKeyFile reads a key, and whether it is marked.
@@ -26,7 +26,7 @@ func parseKeyFile(path string, text []byte) (key []byte, marked bool, err error)
 }
 
 // KeySealsRules reports whether the stores of a key file have sealed rules: then rules
-// without a seal were put there by somebody else.
+// without a seal are forged.
 func KeySealsRules(path string) (bool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -36,8 +36,8 @@ func KeySealsRules(path string) (bool, error) {
 	return marked, err
 }
 
-// MarkKeySealsRules notes that the stores of a key file have sealed rules now. The file
-// is replaced as a whole.
+// MarkKeySealsRules marks a key file as one whose stores have sealed rules, replacing the
+// file as a whole.
 func MarkKeySealsRules(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // TreeHash is a hash of a Merkle tree.
 type TreeHash [sha256.Size]byte
 
-// ErrTree is for peaks that are not those of a tree of the size that was said.
+// ErrTree is for peaks that do not fit a tree of the given size.
 var ErrTree = errors.New("not a tree of this size")
 
 // Tree is an append-only Merkle tree as RFC 6962 defines it, of which only the peaks

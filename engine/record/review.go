@@ -87,12 +87,11 @@ type Review struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// opensReview and ends say what an event does to reviews.
 func (e Event) opensReview() bool { return e.Kind == Escalated }
 
 func (e Event) endsReview() bool { return e.Kind == Reviewed && e.Review.Status != ReviewOpen }
 
-// updateReviews are the open reviews after an event. It shares no memory that is written.
+// updateReviews returns the open reviews after an event, sharing no written memory.
 func updateReviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	switch {
 	case e.opensReview():
@@ -108,8 +107,8 @@ func updateReviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	}
 }
 
-// checkReview checks that what an event says of reviews can be: at most one waits per
-// action, one that ends was open, and nothing moves past one that waits.
+// checkReview checks that an event fits the open reviews: at most one per action, only an
+// open one ends, and nothing moves past an open one.
 func checkReview(open []workflow.OpenReview, e Event) error {
 	at := -1
 	if e.Review != nil {

@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// ErrRule is for a definition or a judge configuration that is not as it was sealed.
+// ErrRule is for a definition or a judge configuration that differs from its seal.
 var ErrRule = errors.New("not as it was sealed")
 
 // RuleSeal is the place of a rule (a version of a definition, or a revision of a
@@ -33,7 +33,7 @@ const RuleChain = "\x00rules"
 // ruleDomain keeps these hashes apart from every other use of SHA-256.
 const ruleDomain = "gavel/rule/v1"
 
-// RuleSealer seals rules, and tells which ones it sealed. It is safe for concurrent use.
+// RuleSealer seals rules and checks seals. It is safe for concurrent use.
 type RuleSealer struct{ key []byte }
 
 // NewRuleSealer returns a RuleSealer with a key of its own, derived from master. Without

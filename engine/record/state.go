@@ -10,9 +10,8 @@ import (
 
 const stateDomain = "gavel/state/v1\x00"
 
-// DigestState is the hex SHA-256 of everything that an instance is: two instances with
-// one digest are the same. Where the events that led to an instance were removed, it is
-// what a truncated event names the rest by.
+// DigestState is the hex SHA-256 of an instance's whole state. A truncated event names
+// with it the state that the removed events led to.
 func DigestState(i Instance) string {
 	facts, err := json.Marshal(i.Facts)
 	if err != nil { // texts and numbers always encode

@@ -112,8 +112,8 @@ func fillDefault[T comparable](field *T, value T) {
 	}
 }
 
-// applyEvent is the one place that says what an event does to an instance. Seal and
-// Fold both take it, so what was written is what is read back.
+// applyEvent is the one place that says what an event does to an instance: Seal and
+// Fold share it, so reading gives what was written.
 func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	if err := checkOrder(prev, e); err != nil {
 		return Instance{}, err
@@ -209,8 +209,8 @@ func checkOrder(prev Instance, e Event) error {
 	return nil
 }
 
-// checkContent checks that an event holds what its kind needs and nothing that would
-// change more than its kind may.
+// checkContent checks that an event holds what its kind needs and changes no more than
+// its kind may.
 func checkContent(e Event) error {
 	merges := e.Kind == Started || e.Kind == Advanced
 	brought := e.Kind == Imported || e.Kind == Reconciled
@@ -244,9 +244,9 @@ func checkContent(e Event) error {
 	return nil
 }
 
-// applyImport is an instance after a step that was made elsewhere. Nobody here saw it, so
-// it counts as visited only where an operator said so, and as performed by nobody. What
-// it froze is frozen all the same: that takes rights, and gives none.
+// applyImport applies a step that was made elsewhere and not seen here: it counts as
+// visited only where an operator said so, and as performed by no one. What it froze is
+// frozen: that takes rights and gives none.
 func applyImport(next Instance, e Event) (Instance, error) {
 	if next.ID == "" {
 		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
@@ -278,7 +278,7 @@ func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	return nil
 }
 
-// addVisit and performed return facts that share no memory that is written.
+// addVisit and addPerformer return facts that share no written memory.
 func addVisit(f workflow.Facts, e Event) workflow.Facts {
 	f.Visited = appendOnce(f.Visited, e.To)
 	f.Frozen = addFrozen(f.Frozen, e)
@@ -292,8 +292,8 @@ func addFrozen(pointers []string, e Event) []string {
 	return pointers
 }
 
-// RenameVisits are the facts with visits under the states' new names: what was visited is
-// the state, and its old name may mean another one now.
+// RenameVisits returns the facts with visits under the states' new names: the old name may
+// belong to another state now.
 func RenameVisits(f workflow.Facts, states map[string]string) workflow.Facts {
 	if len(states) == 0 {
 		return f

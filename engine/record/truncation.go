@@ -8,16 +8,15 @@ import (
 // an anchor, holds no space: neither passes for the other.
 const truncationTitle = "gavel truncation v1"
 
-// Text is what a note about the removal of the beginning of an instance's history says:
-// everything that must not be otherwise, so that the note is good for this cut of this
-// instance and for nothing else.
+// Text is what a note about a removal signs: enough that the note fits this truncation of
+// this instance and no other.
 func (t Truncation) Text(instance string) string {
 	return fmt.Sprintf("%s\ninstance %q\nup to %d\nlast hash %s\ncount %d\nrevision %d\nfloor %s\n",
 		truncationTitle, instance, t.UpTo, t.Hash, t.Count, t.Revision, t.Floor)
 }
 
 // CheckNote checks that Note was signed with one of the keys for this truncation of this
-// instance; without keys, only that it is about it. ErrNote, ErrSignature.
+// instance; without keys, only that it names it. ErrNote, ErrSignature.
 func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 	if t.Note == "" {
 		return fmt.Errorf("%w: the note is missing", ErrNote)

@@ -8,13 +8,12 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// UndoHistory is what can be taken back at the end of a history, and made again: the moves
-// that the present revision stands on, and those that were undone since the last new
-// one.
+// UndoHistory holds the moves that undo can take back, those under the present revision,
+// and the moves that redo can make again, those undone since the last new one.
 //
-// Only moves that were judged here are on it. A migration, an imported step and a
-// reconciliation begin a new line: what lies behind them is not taken back step by
-// step. A rollback goes to the line of the revision that it restores.
+// It holds only moves that were judged here. A migration, an imported step and a
+// reconciliation start it anew: nothing before them is undone step by step. A rollback
+// goes back to the history of the revision that it restores.
 type UndoHistory struct {
 	done, undone *link
 	at           map[int64]*link // what each revision stands on, since the last migration
@@ -23,10 +22,10 @@ type UndoHistory struct {
 	lost         bool            // something before the first revision was restored
 }
 
-// Move is an applied move on a line.
+// Move is an applied move.
 type Move struct {
-	// Event is the move as it was made, but of its patch and its decision only who
-	// fetched what: a line is held in memory.
+	// Event is the move without its patch, and of its decision only the evidence: histories
+	// are held in memory.
 	Event Event
 	// Before is the revision that it started from.
 	Before int64
@@ -38,8 +37,8 @@ type link struct {
 	under *link
 }
 
-// ReadUndoHistory reads a history, or the rest of one, in its order. Events that begin no
-// revision may be left out.
+// ReadUndoHistory reads events in order, possibly from a truncated history. Events that
+// begin no revision may be left out.
 func ReadUndoHistory(events iter.Seq2[Event, error]) (UndoHistory, error) {
 	l := UndoHistory{at: map[int64]*link{}}
 	for e, err := range events {
@@ -97,8 +96,7 @@ func (l *UndoHistory) add(e Event) {
 	l.at[e.Revision] = l.done
 }
 
-// trimEvent is an event without what no line needs: its bytes, what it changed, and what was
-// said about it.
+// trimEvent drops what undo does not need: the bytes, the patch and most of the decision.
 func trimEvent(e Event) Event {
 	e.seal, e.Patch, e.Freezes = seal{}, nil, nil
 	if e.Decision == nil {
@@ -113,26 +111,24 @@ func trimEvent(e Event) Event {
 	return e
 }
 
-// LastMove is the move that an undo takes back; false when there is none.
+// LastMove returns the move that an undo takes back; false when there is none.
 func (l UndoHistory) LastMove() (Move, bool) { return l.done.first() }
 
-// LastUndone is the move that a redo makes again; false when there is none.
+// LastUndone returns the move that a redo makes again; false when there is none.
 func (l UndoHistory) LastUndone() (Move, bool) { return l.undone.first() }
 
-// MigratedAt is the revision of the last migration, 0 without one.
+// MigratedAt returns the revision of the last migration, 0 without one.
 func (l UndoHistory) MigratedAt() int64 { return l.migrated }
 
-// FirstRevision is the lowest revision that is known: what was before it was removed, unless
-// it is 1.
+// FirstRevision returns the lowest known revision; above 1, earlier ones were removed.
 func (l UndoHistory) FirstRevision() int64 { return l.first }
 
-// IsIncomplete reports whether the history went back to before Begins: then the line may be
-// shorter than it was, and Apart does not know all.
+// IsIncomplete reports whether a rollback went before FirstRevision: then moves may be
+// missing, from MovesBetween too.
 func (l UndoHistory) IsIncomplete() bool { return l.lost }
 
-// MovesBetween are the moves that only one of two revisions stands on, the present one and
-// another: what going there takes back or makes again. Of what lies behind the last
-// migration nothing is known.
+// MovesBetween returns the moves that going from the present revision to another takes
+// back or makes again. Moves before the last migration are unknown.
 func (l UndoHistory) MovesBetween(revision int64) []Move {
 	var out []Move
 	here, there := l.done.listMoves(), l.at[revision].listMoves()

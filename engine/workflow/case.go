@@ -108,8 +108,8 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	return err
 }
 
-// buildCandidate is one state that can be entered. present is the state that the
-// instance is in, which counts as visited; entering the target itself does not.
+// buildCandidate describes a state that can be entered. The present state counts as
+// visited; the target itself does not.
 func (d *Definition) buildCandidate(target string, facts Facts, present string) judge.Candidate {
 	c := judge.Candidate{Target: target}
 	if s := d.States[target]; s != nil {
@@ -130,8 +130,8 @@ func (d *Definition) buildCandidate(target string, facts Facts, present string) 
 	return c
 }
 
-// collectChecks are what the transition demands of the action's data: its own fields,
-// schema and validator, and the keyed validators that apply to it.
+// collectChecks returns the checks of the action's data: the transition's own fields,
+// schema and validator, and the keyed validators that apply.
 func (d *Definition) collectChecks(s *State, t *Transition) validators.Checks {
 	out := validators.Checks{RequiredFields: t.RequiredFields, Schema: t.Schema}
 	at := "states." + s.Name + ".transitions." + t.Action
@@ -153,7 +153,7 @@ func (d *Definition) collectChecks(s *State, t *Transition) validators.Checks {
 	return out
 }
 
-// findReservedKeys are the findings for keys of data that only the gate may set.
+// findReservedKeys reports keys of data that only the gate may set.
 func findReservedKeys(data document.JSON) []validators.Finding {
 	var out []validators.Finding
 	for _, key := range ReservedKeys {
@@ -168,7 +168,7 @@ func findReservedKeys(data document.JSON) []validators.Finding {
 	return out
 }
 
-// findUnwritableKeys are the findings for keys of data that the transition may not set.
+// findUnwritableKeys reports keys of data that the transition may not set.
 func findUnwritableKeys(t *Transition, data document.JSON) []validators.Finding {
 	if t.Writes == nil {
 		return nil
@@ -188,8 +188,7 @@ func findUnwritableKeys(t *Transition, data document.JSON) []validators.Finding 
 	return out
 }
 
-// findChangedFrozenFields are the findings for frozen fields that the merge would change.
-// A field that was absent when it was frozen may not be added either.
+// findChangedFrozenFields reports frozen fields that the merge would change or add.
 func findChangedFrozenFields(pointers []string, before, after document.JSON) ([]validators.Finding, error) {
 	var out []validators.Finding
 	for _, p := range pointers {

@@ -24,9 +24,8 @@ const (
 	badScript
 )
 
-// compile asks the compiler about everything that it has to say yes to: all
-// scripts in one call, and each pair of schema and required fields in one. The
-// sandbox is never asked twice about the same script.
+// compile compiles all scripts in one call, and each pair of schema and required fields
+// in one. No script goes to the sandbox twice.
 func (d *Definition) compile(ctx context.Context, o LintOptions) ([]problem, error) {
 	var out []problem
 	for _, part := range d.listParts() {
@@ -63,7 +62,7 @@ func (p part) locate(found validators.Problem) problem {
 	return problem{badScript, found.Part, message}
 }
 
-// listParts are the calls of the compiler that cover the definition.
+// listParts splits the definition into calls of the compiler.
 func (d *Definition) listParts() []part {
 	var out []part
 	add := func(fields []string, schema json.RawMessage, at string, schemaKey string) {

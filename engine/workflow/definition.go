@@ -30,7 +30,7 @@ type Definition struct {
 	Sensitive []string
 	// MustPassThrough: to enter the key, every listed state must have been visited.
 	MustPassThrough map[string][]string
-	// Retention says how long what instances leave behind is kept.
+	// Retention says how long records of ended instances are kept.
 	Retention Retention
 
 	// Hash is "sha256:" and the hex digest of the canonical document: the same

@@ -33,7 +33,7 @@ type node struct {
 	current, visited bool
 }
 
-// arrow joins two nodes. Conditions of routes stand in the label, cut.
+// arrow joins two nodes; its label includes a route's condition, cut.
 type arrow struct {
 	from, to int
 	label    string
@@ -66,7 +66,6 @@ func (d *Definition) layOutDiagram(m Marks) diagram {
 	return p
 }
 
-// shortenCondition brings a condition onto one short line.
 func shortenCondition(condition string) string {
 	text := strings.Join(strings.Fields(condition), " ")
 	if r := []rune(text); len(r) > maxCondition {
@@ -151,7 +150,7 @@ var reservedMermaidWords = []string{
 	"bt", "lr", "rl", "tb", "td", "current", "visited", "constructor", "prototype",
 }
 
-// assignMermaidIDs are the names themselves where Mermaid takes them, else made up.
+// assignMermaidIDs keeps the names that Mermaid accepts and makes up the others.
 func (p diagram) assignMermaidIDs() []string {
 	taken := map[string]bool{}
 	for _, n := range p.nodes {

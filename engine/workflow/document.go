@@ -20,7 +20,7 @@ func ReadDocument(doc json.RawMessage) (document.JSON, error) {
 	return v, err
 }
 
-// CheckDocument is ReadDocument for who needs the text alone.
+// CheckDocument is ReadDocument for callers that need only the text.
 func CheckDocument(doc json.RawMessage) (json.RawMessage, error) {
 	v, err := ReadDocument(doc)
 	return v.Raw(), err

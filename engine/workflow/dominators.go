@@ -2,22 +2,21 @@ package workflow
 
 import "slices"
 
-// dominators tells of every pair of states whether all ways from the initial state
-// into the one pass the other. Making it is one pass over the graph, nearly linear in
-// states and edges; asking it takes no time.
+// dominators answers in constant time whether every path from the initial state into
+// one state passes through another. Building it is nearly linear in states and edges.
 type dominators struct {
-	// first and last bound, by state, the places of what it dominates in a walk over
-	// the tree of dominators; first is 0 where no way leads.
+	// first and last are, by state, the range of what it dominates in a preorder walk
+	// of the dominator tree; first is 0 for unreachable states.
 	first, last []int
 }
 
-// dominates reports whether no way leads into target but past through, for states
-// that some way leads to. A state dominates itself.
+// dominates reports whether every path into target passes through; both must be
+// reachable. A state dominates itself.
 func (d dominators) dominates(through, target int) bool {
 	return d.first[through] != 0 && d.first[through] <= d.first[target] && d.first[target] <= d.last[through]
 }
 
-// reaches reports whether any way leads into a state.
+// reaches reports whether a state is reachable.
 func (d dominators) reaches(state int) bool { return d.first[state] != 0 }
 
 // newDominators follows Lengauer and Tarjan, "A fast algorithm for finding dominators
@@ -39,8 +38,8 @@ func newDominators(g *graph) dominators {
 	for v := range semi {
 		semi[v], lowest[v] = v, v
 	}
-	// lowestBelow is the state with the least semidominator on the way from v up the
-	// forest that is linked so far, without the root; the way is shortened.
+	// lowestBelow is the state with the least semidominator on the path from v up the
+	// linked forest, without the root; it compresses the path.
 	lowestBelow := func(v int) int {
 		var way []int
 		for at := v; ancestor[at] != 0; at = ancestor[at] {

@@ -6,15 +6,15 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// EntryCandidate is what entering a state demands: its validators, which look at the context,
-// and what mustPassThrough finds missing in the facts.
+// EntryCandidate returns what entering a state requires: its validators of the context,
+// and the states that mustPassThrough finds missing in the facts.
 func (d *Definition) EntryCandidate(state string, facts Facts) judge.Candidate {
 	return d.buildCandidate(state, facts, "")
 }
 
-// BlockedStates are the states ahead of one that an instance with these facts can never
-// enter: mustPassThrough wants a state first that it has not visited and that no way
-// leads to any more. They come in the order of the document.
+// BlockedStates returns the states ahead of one that an instance with these facts can
+// never enter: mustPassThrough requires a state that was not visited and is no longer
+// reachable. They come in the order of the document.
 func (d *Definition) BlockedStates(state string, facts Facts) []string {
 	ahead := map[string]bool{}
 	ways := map[string][]string{}

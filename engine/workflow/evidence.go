@@ -26,7 +26,7 @@ type Evidence struct {
 	MaxAge   time.Duration
 }
 
-// Argument is what a source is asked with.
+// Argument is one argument of a request to a source.
 type Argument struct {
 	Name string
 	// Literal is a JSON scalar as it was written, nil where fields are referred to.
@@ -61,7 +61,7 @@ var (
 	fieldPathPattern    = regexp.MustCompile(`^(data|context)((?:\.[A-Za-z0-9_-]+)+)$`)
 )
 
-// References are the fields that the arguments are taken from.
+// References returns the fields that the arguments use.
 func (e Evidence) References() []Reference {
 	var out []Reference
 	for _, a := range e.Arguments {
@@ -90,8 +90,8 @@ func (e Evidence) buildRequest(c *judge.Case) judge.EvidenceRequest {
 	return r
 }
 
-// fillArguments are the arguments as a JSON object, and the names of those whose field is
-// absent, null or no scalar.
+// fillArguments returns the arguments as a JSON object, and the names of those whose
+// field is absent, null or not a scalar.
 func (e Evidence) fillArguments(data, context document.JSON) (json.RawMessage, []string) {
 	var missing []string
 	var b strings.Builder
@@ -116,8 +116,8 @@ func (e Evidence) fillArguments(data, context document.JSON) (json.RawMessage, [
 	return json.RawMessage(b.String()), missing
 }
 
-// resolve is the argument's: a single reference keeps the type of what it names, text
-// around one makes it a string.
+// resolve returns the argument's value: a single reference keeps the type of its field,
+// text around it makes a string.
 func (a Argument) resolve(data, context document.JSON) (json.RawMessage, bool) {
 	if a.Literal != nil {
 		return a.Literal, true
@@ -216,7 +216,6 @@ func (p *parser) parseArguments(o *document.ObjectReader) []Argument {
 	return out
 }
 
-// splitReferences takes a text with references apart.
 func splitReferences(text string) ([]argumentPart, error) {
 	var out []argumentPart
 	at := 0

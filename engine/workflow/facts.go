@@ -9,9 +9,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Facts are what the fold of an instance's events knows beside state and
-// context. A rollback restores the facts of the revision it goes back to, so
-// visits that it undid do not count.
+// Facts are what the fold of an instance's events knows in addition to state and
+// context. A rollback restores the facts of its revision, so undone visits do not
+// count.
 type Facts struct {
 	// Visited are the states entered, each once, in order of the first visit.
 	Visited []string `json:"visited,omitempty"`
@@ -34,7 +34,7 @@ type OpenReview struct {
 	Seq int64 `json:"seq"`
 }
 
-// CaseInput is what Definition.Case needs beside the definition.
+// CaseInput is what Definition.Case needs in addition to the definition.
 type CaseInput struct {
 	Operation judge.Operation
 	Precheck  bool
@@ -53,8 +53,8 @@ type CaseInput struct {
 	Data, Context json.RawMessage
 	// Read is Data, where that was read already.
 	Read document.JSON
-	// CallersContext says that the context is what the caller claims and not what an
-	// instance has accumulated: no evidence is asked for with it.
+	// CallersContext says that the context is the caller's claim, not one that an
+	// instance accumulated: no evidence is fetched with it.
 	CallersContext  bool
 	Principal, Role string
 	Facts           Facts

@@ -1,15 +1,14 @@
 package workflow
 
 // The grammar of the document, once: the parser takes the known keys from it and
-// FormatSchema its descriptions. What a value may be stands twice, in the shape
-// here and in the parser; tests hold the two together.
+// FormatSchema its descriptions. What a value may be is written twice, in the shape
+// here and in the parser; tests compare the two.
 
 // objectGrammar is one kind of object in a definition.
 type objectGrammar struct {
-	name string // of the $defs entry; "" for the document itself
-	doc  string
-	keys []keyGrammar
-	// required are keys that must be there.
+	name     string // of the $defs entry; "" for the document itself
+	doc      string
+	keys     []keyGrammar
 	required []string
 }
 
@@ -136,7 +135,7 @@ var judgeObject = objectGrammar{
 	keys: settingKeys,
 }
 
-// settingKeys stand in judgeConfig and in transitions.
+// settingKeys are keys of judgeConfig and of transitions.
 var settingKeys = []keyGrammar{
 	{"enabled", "false drops the content checks, the model and minConfidence; fields, schema, scripts and states are checked all the same. Default true.", aBoolean},
 	{"useLLM", "true asks a model, after every other check has passed. Default false.", aBoolean},

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// edge is one way from a state to another.
+// edge leads from a state to another.
 type edge struct {
 	from, action, to string
 	condition        string // "" for a plain target
 }
 
-// listEdges are all ways, in the order of the document.
+// listEdges returns all edges in the order of the document.
 func (d *Definition) listEdges() []edge {
 	var out []edge
 	d.visitTransitions(func(s *State, t *Transition) {
@@ -101,14 +101,12 @@ func (g *graph) search(avoid int) (reached []bool, by []int) {
 	return reached, by
 }
 
-// findReachable are the states that some way from the initial one leads to.
 func (g *graph) findReachable() []bool {
 	reached, _ := g.search(nowhere)
 	return reached
 }
 
-// findStatesLeadingTo are the states from which some way leads to one of the goals, the
-// goals included.
+// findStatesLeadingTo marks the states from which a goal is reachable, goals included.
 func (g *graph) findStatesLeadingTo(goals []int) []bool {
 	leads := make([]bool, len(g.names))
 	for _, s := range goals {
@@ -128,8 +126,8 @@ func (g *graph) findStatesLeadingTo(goals []int) []bool {
 	return leads
 }
 
-// findBypass words a shortest way into target on which through was not visited
-// before; ok is false when there is none.
+// findBypass describes a shortest path into target that does not visit through first;
+// ok is false when there is none.
 func (g *graph) findBypass(target, through int) (way string, ok bool) {
 	if g.initial == target {
 		return "start -> " + quoteName(g.names[target]), true

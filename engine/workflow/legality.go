@@ -11,9 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// findIllegal says why the action cannot happen here at all, nothing when it can.
-// An ended instance and an unknown action leave no more to say; a role and notBy
-// are told together.
+// findIllegal returns why the action is impossible here, nothing when it is possible.
+// Role and notBy are reported together; an ended instance and an unknown action alone.
 func (d *Definition) findIllegal(s *State, in CaseInput) []validators.Finding {
 	if s.Final || in.Ended != "" {
 		return []validators.Finding{describeEnded(s, in.Ended)}

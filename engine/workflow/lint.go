@@ -24,8 +24,8 @@ type LintOptions struct {
 	// Models are the names of the models that an operator configured. None means
 	// that useLLM cannot be served.
 	Models []string
-	// Sources are the names of the configured sources of evidence; nil when that is not
-	// known, and then nothing is said of them.
+	// Sources are the names of the configured sources of evidence; nil when unknown, which
+	// skips their rule.
 	Sources []string
 }
 
@@ -67,9 +67,9 @@ func listParseRules() []Rule {
 	return out
 }
 
-// Lint finds what parses and cannot work, or works in another way than its author
-// may think. Issues are in the order of their lines. The error says that it could
-// not be found out (the sandbox is down, ctx ended).
+// Lint finds what parses and cannot work, or may not work as its author expects.
+// Issues are in the order of their lines. The error means that linting failed (the
+// sandbox is down, ctx ended).
 func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if o.Compiler == nil {
 		return nil, fmt.Errorf("lint workflow %q: a Compiler is required", d.Name)
@@ -81,7 +81,7 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	return d.lintProblems(ctx, o, problems)
 }
 
-// lintProblems is Lint for what was compiled, or is not to be compiled here.
+// lintProblems is Lint after, or without, compiling.
 func (d *Definition) lintProblems(ctx context.Context, o LintOptions, problems []problem) ([]Issue, error) {
 	s := &linter{Definition: d, ended: ctx.Err, graph: newGraph(d), models: o.Models, sources: o.Sources, trusted: o.Owner.Trusted, problems: problems, reads: map[string][]string{}}
 	return s.runRules(ctx, listLintRules())
@@ -111,13 +111,13 @@ type linter struct {
 	problems []problem
 
 	rule   Rule
-	found  map[string]bool     // what this rule has said
-	reads  map[string][]string // by script; see bareReads
+	found  map[string]bool     // issues of this rule so far
+	reads  map[string][]string // by script; see listUnguardedReads
 	issues []Issue
 }
 
-// addIssue reports an issue of the present rule, once per path and message. What is
-// too much for one rule is only hinted at.
+// addIssue reports an issue of the current rule, once per path and message. Beyond
+// maxIssues of one rule it only says that more are left out.
 func (s *linter) addIssue(path, format string, args ...any) {
 	if len(s.found) > maxIssues {
 		return
@@ -176,8 +176,8 @@ func (d *Definition) settingPath(s *State, t *Transition, key string) string {
 	return joinPointer("/judgeConfig", key)
 }
 
-// suggestKnown ends a message about an unknown name, unless nobody will read it:
-// looking for what was meant is not free.
+// suggestKnown is suggestName, skipped for issues that are left out of the report:
+// searching is not free.
 func (s *linter) suggestKnown(name string, names []string) string {
 	if len(s.found) >= maxIssues {
 		return ""
@@ -188,8 +188,8 @@ func (s *linter) suggestKnown(name string, names []string) string {
 // maxCompared is how many known names a wrong one is compared with.
 const maxCompared = 500
 
-// suggestName ends a message about an unknown name: with the nearest known one,
-// else with all of them.
+// suggestName ends a message about an unknown name with the nearest known one, or with
+// all of them.
 func suggestName(name string, known []string) string {
 	if near := document.Suggest(name, known[:min(len(known), maxCompared)]); near != "" {
 		return "; did you mean " + quoteName(near) + "?"

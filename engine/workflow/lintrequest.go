@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// LintRequest is a definition that a stranger brought, to be parsed and linted in another
-// process: Request goes there, Read answers it there, and Parsed takes the answer.
+// LintRequest asks another process to parse and lint a stranger's definition: Encode
+// gives the request, AnswerLintRequest answers it there, ParseAnswer checks the answer.
 type LintRequest struct {
 	// Source and Document are those of Parse.
 	Source   string `json:"source"`
@@ -23,7 +23,7 @@ type LintRequest struct {
 	Sources []string `json:"sources"`
 }
 
-// lintAnswer is the answer to a Reading: the definition as compact JSON, unless it does not
+// lintAnswer answers a LintRequest: the definition as compact JSON, unless it does not
 // parse, and what is wrong with it. Nothing was compiled.
 type lintAnswer struct {
 	Document json.RawMessage `json:"document,omitempty"`
@@ -31,11 +31,11 @@ type lintAnswer struct {
 	Issues   []Issue         `json:"issues,omitempty"`
 }
 
-// Encode is the question as it travels.
+// Encode returns the request for AnswerLintRequest.
 func (r LintRequest) Encode() ([]byte, error) { return json.Marshal(r) }
 
-// AnswerLintRequest answers a Request. It is what a sandbox's worker runs; it takes what time and
-// memory the document costs, and any of it may be hostile.
+// AnswerLintRequest runs in a sandbox's worker: a hostile document may cost any time and
+// memory.
 func AnswerLintRequest(request []byte) []byte {
 	answer, err := json.Marshal(answerRequest(request))
 	if err != nil {
@@ -63,10 +63,10 @@ func answerRequest(request []byte) lintAnswer {
 	return lintAnswer{Document: d.Document, Lines: d.lines, Issues: issues}
 }
 
-// ParseAnswer takes the answer to a Request: the definition, nil when it does not parse, with
-// what Lint said without compiling anything. The answer may be a lie: the definition is
-// read anew from JSON and held to the bounds, and issues are only those that there can be.
-// The error says that it is no answer.
+// ParseAnswer returns the definition, nil when it does not parse, with the issues of Lint
+// found without compiling. The answer is not trusted: the definition is parsed again and
+// held to the bounds, and issues of unknown rules are dropped. The error means that it is
+// not an answer.
 func (r LintRequest) ParseAnswer(answer []byte) (*Definition, []Issue, error) {
 	var from lintAnswer
 	if err := json.Unmarshal(answer, &from); err != nil {
@@ -91,7 +91,7 @@ func (r LintRequest) ParseAnswer(answer []byte) (*Definition, []Issue, error) {
 	return d, issues, nil
 }
 
-// filterIssues are those issues that a rule can give, cut to what is shown.
+// filterIssues keeps the issues of known rules, cut to what is shown.
 func filterIssues(issues []Issue) []Issue {
 	rules := map[string]Severity{}
 	for _, r := range Rules() {
@@ -113,8 +113,8 @@ func filterIssues(issues []Issue) []Issue {
 // maxMessage is how long a message of another process may be, in bytes.
 const maxMessage = 4 << 10
 
-// FinishLint is Lint for a definition of Parsed: it compiles what is in it, and adds the
-// issues that are known.
+// FinishLint is Lint for a definition from ParseAnswer: it compiles schemas and scripts
+// and adds their issues to the known ones.
 func (d *Definition) FinishLint(ctx context.Context, o LintOptions, known []Issue) ([]Issue, error) {
 	problems, err := d.compile(ctx, o)
 	if err != nil {

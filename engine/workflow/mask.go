@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Masked is what stands in place of a sensitive value in the masked copies of a
-// Case and in scrubbed text.
+// Masked replaces a sensitive value in the masked copies of a Case and in scrubbed
+// text.
 const Masked = "[masked]"
 
 // wildcard is the token of a sensitive pointer that stands for every key of an
@@ -99,7 +99,7 @@ func newMaskTree(pointers []string) *maskNode {
 	return root
 }
 
-// sensitiveTree is made by Parse; a Definition put together by hand gets one here.
+// sensitiveTree returns the tree that Parse made; a hand-made Definition gets one here.
 func (d *Definition) sensitiveTree() *maskNode {
 	if d.masks == nil && len(d.Sensitive) > 0 {
 		return newMaskTree(d.Sensitive)

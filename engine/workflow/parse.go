@@ -44,8 +44,8 @@ func Parse(source string, doc []byte) (*Definition, error) {
 	return d, nil
 }
 
-// chooseName tells the reader to read what is JSON as JSON, whatever its name says:
-// a workflow may be called "release.yaml".
+// chooseName makes the reader treat JSON as JSON whatever its name: a workflow may be
+// called "release.yaml".
 func chooseName(source string, doc []byte) string {
 	if json.Valid(doc) {
 		return "definition.json"
@@ -53,7 +53,6 @@ func chooseName(source string, doc []byte) string {
 	return source
 }
 
-// convertIssues turns the issues of the reader into those of this package.
 func convertIssues(err error) []Issue {
 	if err == nil {
 		return nil
@@ -88,12 +87,12 @@ func limitIssues(issues []Issue, dropped int) []Issue {
 	return append(listed, Issue{Rule: "size", Severity: SeverityError, Message: fmt.Sprintf("and %d more", dropped)})
 }
 
-// parser reads one document. The reader collects what is of the wrong kind,
-// issues what else is wrong.
+// parser reads one document. The embedded reader collects wrong types, issues collects
+// the rest.
 type parser struct {
 	*document.ObjectReader
 	issues  []Issue
-	dropped int // issues that nobody would read
+	dropped int // issues beyond maxCollected
 }
 
 // maxCollected bounds the issues that are collected: more than are listed, so that
@@ -121,8 +120,7 @@ func (p *parser) rejectValue(n *document.Node, format string, args ...any) {
 	p.addIssue("value", n, n.Line, format, args...)
 }
 
-// checkKeys refuses the keys that the grammar does not know and misses those that it
-// demands.
+// checkKeys reports unknown keys and missing required ones.
 func (p *parser) checkKeys(o *document.ObjectReader, g *objectGrammar) {
 	if o.Node() == nil {
 		return

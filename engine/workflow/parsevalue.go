@@ -34,7 +34,6 @@ func (p *parser) parseNames(o *document.ObjectReader, name string) []string {
 	return p.rejectEmpty(o.Strings(name), o.Value(name))
 }
 
-// rejectEmpty refuses an empty string in a list.
 func (p *parser) rejectEmpty(list []string, n *document.Node) []string {
 	if slices.Contains(list, "") {
 		p.rejectValue(n, "empty string where a name is expected; remove it")

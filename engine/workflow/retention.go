@@ -6,10 +6,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Retention says how long what instances leave behind is kept after they have ended.
-// The zero value keeps everything.
+// Retention says how long records of an instance are kept after its end. The zero value
+// keeps everything.
 type Retention struct {
-	// Events is how long the whole history is kept; 0 is for ever.
+	// Events is how long the whole history is kept; 0 is forever.
 	Events time.Duration
 }
 

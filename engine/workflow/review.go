@@ -12,13 +12,13 @@ import (
 type ReviewSettings struct {
 	// Priority is low, normal, high or urgent.
 	Priority string `json:"priority,omitempty"`
-	// ExpiresAfter is how long it waits; negative: for ever.
+	// ExpiresAfter is how long it waits; negative: forever.
 	ExpiresAfter time.Duration `json:"expiresAfterNs,omitempty"`
 	// OnExpire is reject (it is closed) or raise (it becomes urgent and stays).
 	OnExpire string `json:"onExpire,omitempty"`
 }
 
-// What happens to a review that nobody resolved in time.
+// What happens to a review that was not resolved in time.
 const (
 	ExpireReject = "reject"
 	ExpireRaise  = "raise"

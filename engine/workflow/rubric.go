@@ -7,8 +7,8 @@ import (
 )
 
 // Rubric is the judge's configuration of the definition as a whole: defaults,
-// then judgeConfig, then the overlays. A transition may override it; what a case
-// is judged by stands in the Case.
+// then judgeConfig, then the overlays. A transition may override it; the Case holds the
+// rubric that applies.
 func (d *Definition) Rubric(overlays []Overlay) judge.Rubric {
 	return d.resolveRubric(JudgeSettings{}, overlays)
 }
@@ -53,8 +53,8 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 	return r
 }
 
-// RequiredModels are the models that transitions ask with these overlays, each once and
-// in the order of the document; "" is the default one.
+// RequiredModels returns the models that transitions use with these overlays, each once
+// and in the order of the document; "" is the default one.
 func (d *Definition) RequiredModels(overlays []Overlay) []string {
 	var names []string
 	d.visitTransitions(func(_ *State, t *Transition) {
@@ -66,8 +66,8 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 	return names
 }
 
-// resolveStartRubric is what a start is judged by: fields, schema and state only. No
-// model is asked, and nothing is demanded that only a transition could give.
+// resolveStartRubric returns the rubric of a start: fields, schema and state only, no
+// model, and nothing that only a transition could meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
 	r.UseLLM, r.Criteria, r.Model, r.Samples = false, nil, "", 0
@@ -81,8 +81,7 @@ func setIfGiven[T any](dst *T, value *T) {
 	}
 }
 
-// tightenRubric keeps the stricter of the two for the three settings that can be
-// tightened.
+// tightenRubric keeps the stricter value of the three settings that can be tightened.
 func tightenRubric(r *judge.Rubric, s JudgeSettings) {
 	r.Enabled = r.Enabled || s.Enabled != nil && *s.Enabled
 	r.StrictMode = r.StrictMode || s.StrictMode != nil && *s.StrictMode
@@ -91,7 +90,7 @@ func tightenRubric(r *judge.Rubric, s JudgeSettings) {
 	}
 }
 
-// joinCriteria joins criteria, each once, the definition's before the transition's.
+// joinCriteria returns each criterion once, the definition's before the transition's.
 func joinCriteria(base, own []string) []string {
 	var out []string
 	for _, c := range slices.Concat(base, own) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// listLintRules are what Lint looks for. Each check looks for one thing only.
+// listLintRules returns the rules of Lint. Each check looks for one thing only.
 func listLintRules() []Rule {
 	const e, w = SeverityError, SeverityWarning
 	return []Rule{
@@ -39,7 +39,7 @@ func listLintRules() []Rule {
 	}
 }
 
-// listCompileRules are those about what the compiler found.
+// listCompileRules returns the rules that report what the compiler found.
 func listCompileRules() [3]Rule {
 	return [...]Rule{
 		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", reportProblems(badSchema)},

@@ -33,8 +33,8 @@ func checkSources(s *linter) {
 	})
 }
 
-// checkEvidenceArguments speaks of facts that the judged choose themselves: who may name the
-// ticket names one that is approved.
+// checkEvidenceArguments finds facts that the judged choose themselves: a caller that
+// may name the ticket names an approved one.
 func checkEvidenceArguments(s *linter) {
 	var frozen []string
 	s.visitTransitions(func(_ *State, t *Transition) { frozen = append(frozen, t.Freezes...) })

@@ -7,7 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// The confidences that lint reckons with; both follow from how the judge settles.
+// Bounds on confidence that follow from how the judge settles.
 const (
 	// bestUncalibrated is the most that a model's answer counts for when it is not
 	// calibrated: its own figure, at most 0.99, shrunk toward one half.
@@ -75,8 +75,8 @@ func checkApprovable(s *linter) {
 	})
 }
 
-// checkAssurance speaks of a demand that nothing in the definition can meet.
-// A person can meet every demand, so one for a person is taken as meant.
+// checkAssurance finds a required assurance that nothing in the definition can reach.
+// A person reaches any, so a requirement for a person is taken as intended.
 func (s *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
 	need, key := r.RequireAssurance, "requireAssurance"
 	if r.Risk == judge.RiskHigh && !need.AtLeast(judge.AssuranceLLMCalibrated) {
@@ -94,8 +94,7 @@ func (s *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
 		quoteName(t.Action), need, have, why)
 }
 
-// findBestAssurance is the most that an approval of the transition can rest on
-// without a person.
+// findBestAssurance is the highest assurance of an approval without a person.
 func (d *Definition) findBestAssurance(from *State, t *Transition, r judge.Rubric) judge.Assurance {
 	checks := d.collectChecks(from, t)
 	switch {

@@ -8,8 +8,8 @@ import (
 )
 
 // checkFieldReads looks for data.x in scripts where no required field and no
-// schema promises x. It reads the source as text: it knows the usual ways to
-// provide for an absent field, and holds its tongue where it sees one.
+// schema promises x. It reads the source as text: it knows the usual ways to handle
+// an absent field, and reports nothing where it sees one.
 func checkFieldReads(s *linter) {
 	s.visitTransitions(func(from *State, t *Transition) {
 		promised := listPromisedFields(t)
@@ -31,7 +31,7 @@ func checkFieldReads(s *linter) {
 	})
 }
 
-// findUnguardedReads remembers: one keyed validator can stand for thousands of transitions.
+// findUnguardedReads caches: one keyed validator can apply to thousands of transitions.
 func (s *linter) findUnguardedReads(source string) []string {
 	names, ok := s.reads[source]
 	if !ok {
@@ -63,7 +63,7 @@ var readPattern = regexp.MustCompile(`(?:\btypeof\s+|!\s*|\.\s*)?\bdata\s*\.\s*(
 // maxReads is how many fields of one script are looked at.
 const maxReads = 64
 
-// listUnguardedReads are the fields of data that a source reads and never provides for.
+// listUnguardedReads returns the fields of data that a source reads without a guard.
 func listUnguardedReads(source string) []string {
 	if !strings.Contains(source, "data") {
 		return nil
@@ -89,7 +89,7 @@ func listUnguardedReads(source string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return handled[n] })
 }
 
-// isTested sees 'name' in data, and the conversions that take a missing value.
+// isTested recognises 'name' in data, and conversions that accept a missing value.
 func isTested(source, name string) bool {
 	for _, call := range [...]string{"Boolean", "Array.isArray", "Number.isFinite", "Number.isInteger", "String"} {
 		if strings.Contains(source, call+"(data."+name+")") {
@@ -104,8 +104,7 @@ func isTested(source, name string) bool {
 	return false
 }
 
-// blankText blanks string literals and comments, so that what they say is not
-// taken for code. Regular expression literals are left as they are. The code in a
+// blankText blanks string literals and comments, so that they are not read as code. Regular expression literals are left as they are. The code in a
 // template's ${} goes too.
 func blankText(source string) string {
 	out := []byte(source)

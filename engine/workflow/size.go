@@ -2,15 +2,14 @@ package workflow
 
 import "fmt"
 
-// Bounds limit the definitions of those who are no operators; a zero field bounds
-// nothing.
+// Bounds limit definitions that do not come from operators; zero is no limit.
 type Bounds struct {
 	States      int
 	Transitions int // with each route of a list counted
 	SchemaBytes int // of all schemas together
 }
 
-// CheckBounds are the bounds that a definition does not keep.
+// CheckBounds reports the bounds that a definition exceeds.
 func (d *Definition) CheckBounds(b Bounds) []Issue {
 	var out []Issue
 	refuse := func(most, n int, path, what string) {

@@ -7,10 +7,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// RemoveJudgeSettings returns a definition without some settings of its judge, wherever the grammar
-// has them: in judgeConfig and in transitions. Schemas, scripts and what else a definition
-// carries may have keys of the same names, and keep them. cut are those that were there, in
-// the order of keys. The document is one that Parse has read.
+// RemoveJudgeSettings removes settings of the judge from judgeConfig and from transitions;
+// keys of the same names elsewhere, such as in schemas, stay. cut lists the settings that
+// were present, in the order of keys. The document is one that Parse accepted.
 func RemoveJudgeSettings(doc json.RawMessage, keys ...string) (open json.RawMessage, cut []string, err error) {
 	root, err := document.Parse("definition", doc, document.Limits{})
 	if err != nil {

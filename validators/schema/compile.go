@@ -44,7 +44,7 @@ const (
 	maxText     = 200
 )
 
-// checkDocument refuses schemas that the library must not see.
+// checkDocument rejects schemas that the library must not get.
 func checkDocument(doc any) *CompileError {
 	if path, found := findHugeNumber(doc, ""); found {
 		return &CompileError{Path: path, Message: fmt.Sprintf("this number's exponent is beyond %d", maxExponent)}
@@ -159,7 +159,7 @@ func describeOutsideReference(outside *outsideError, doc any) *CompileError {
 	}
 }
 
-// describeInvalidSchema words what the meta-schema says.
+// describeInvalidSchema words the first violation of the meta-schema.
 func describeInvalidSchema(ve *jsonschema.ValidationError, doc any) *CompileError {
 	found := report{index: loadMetaIndex(ve), doc: doc}.listViolations(ve)
 	if len(found) == 0 {
@@ -176,8 +176,8 @@ func describeInvalidSchema(ve *jsonschema.ValidationError, doc any) *CompileErro
 	return e
 }
 
-// describePattern says what is wrong with a regular expression, or keeps message when
-// nothing is.
+// describePattern says what is wrong with a regular expression, or returns message when
+// it compiles.
 func describePattern(pattern, message string) string {
 	_, err := regexp.Compile(pattern)
 	if err == nil {
@@ -187,8 +187,7 @@ func describePattern(pattern, message string) string {
 	return "this regular expression is not supported (RE2 syntax: no look-around, no back-references, \\x{E9} instead of \\u00E9): " + clip(why, maxText)
 }
 
-// findReference returns the place of the $ref whose target is meant, and how it
-// is written there.
+// findReference returns the path of the $ref with this target, and how it is written.
 func findReference(doc any, target string) (path, written string) {
 	var walk func(v any, at string) bool
 	walk = func(v any, at string) bool {
@@ -216,8 +215,8 @@ func findReference(doc any, target string) (path, written string) {
 	return path, written
 }
 
-// canReferTo says whether a reference as it is written can have become target, which
-// has lost its fragment when the document was the problem.
+// canReferTo reports whether a written reference can resolve to target, which lacks its
+// fragment when the document was the problem.
 func canReferTo(written, target string) bool {
 	if !strings.Contains(target, "#") {
 		written, _, _ = strings.Cut(written, "#")
@@ -226,14 +225,14 @@ func canReferTo(written, target string) bool {
 	return written != "" && strings.HasSuffix(target, written)
 }
 
-// cutLoopPath takes the first place from the library's account of a loop.
+// cutLoopPath returns the first path in the library's description of a loop.
 func cutLoopPath(text string) string {
 	_, path, _ := strings.Cut(strings.ReplaceAll(text, base, ""), "#")
 	path, _, _ = strings.Cut(path, base)
 	return clip(path, maxText)
 }
 
-// listDefinitions are the references that the schema could have meant, a few.
+// listDefinitions returns at most maxNames references that were possibly meant.
 func listDefinitions(doc any) []string {
 	root, _ := doc.(map[string]any)
 	var out []string
@@ -249,8 +248,7 @@ func listDefinitions(doc any) []string {
 	return out
 }
 
-// cleanErrorText is an error of the library without its prefix and without the
-// document's made-up address.
+// cleanErrorText removes the library's prefix and the document's made-up address.
 func cleanErrorText(err error) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "compilation failed: "); ok {

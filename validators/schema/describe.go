@@ -56,7 +56,7 @@ func (r report) describeLeaf(e *jsonschema.ValidationError, emit func(Violation)
 	}
 }
 
-// findValue is what an error is about: a value of the document, or a name in it.
+// findValue returns the value of the document, or the name in it, that failed.
 func (r report) findValue(e *jsonschema.ValidationError) any {
 	path := decodeLocation(e.InstanceLocation)
 	if isInPropertyNames(e.KeywordLocation) {
@@ -66,7 +66,7 @@ func (r report) findValue(e *jsonschema.ValidationError) any {
 	return lookup(r.doc, path)
 }
 
-// describeDependent words a key that is required because another is there. The
+// describeDependent words a key that is required because another is present. The
 // location ends with the other's name and an index.
 func (r report) describeDependent(e *jsonschema.ValidationError, s *jsonschema.Schema, keyword string, emit func(Violation)) {
 	rest, index, _ := cutLast(decodeLocation(e.KeywordLocation))
@@ -84,8 +84,8 @@ func (r report) describeDependent(e *jsonschema.ValidationError, s *jsonschema.S
 	emit(v)
 }
 
-// describeDemand says what a keyword demands and, where it is not the value, what is. text
-// is the library's message, of which only counts are used.
+// describeDemand says what a keyword requires and, unless it is the value, what was found.
+// text is the library's message, of which only counts are used.
 func describeDemand(s *jsonschema.Schema, keyword string, value any, text string) string {
 	switch keyword {
 	case "":
@@ -141,8 +141,8 @@ func describeDemand(s *jsonschema.Schema, keyword string, value any, text string
 	return "does not satisfy " + quoteName(clip(keyword, maxKey))
 }
 
-// suggestFix says how to mend what a message alone may leave open. It names its
-// subject, because callers list hints by themselves.
+// suggestFix says how to fix what the message leaves open. It names its subject, because
+// callers list hints alone.
 func suggestFix(s *jsonschema.Schema, keyword string, value any, subject string) string {
 	switch keyword {
 	case "type":
@@ -190,7 +190,7 @@ var formatExamples = map[string]string{
 	"hostname": "host.example.com", "json-pointer": "/key/0",
 }
 
-// hasProperty says whether a schema has a place for a property.
+// hasProperty reports whether a schema allows a property by name or pattern.
 func hasProperty(s *jsonschema.Schema, name string) bool {
 	if _, ok := s.Properties[name]; ok {
 		return true
@@ -246,7 +246,7 @@ func formatLiteral(v any) string {
 	return clip(strings.TrimSuffix(b.String(), "\n"), maxText)
 }
 
-// formatNumber writes a bound as people do: 3, 0.1, 9007199254740992.
+// formatNumber writes a bound in plain form: 3, 0.1, 9007199254740992.
 func formatNumber(r *big.Rat) string {
 	if r.IsInt() && len(r.Num().String()) <= 21 {
 		return r.Num().String()
@@ -279,8 +279,8 @@ func countElements(v any) int {
 	return 0
 }
 
-// describeEqualItems and butGot take counts and indices from the library's message: they
-// are no values of the document, and nobody else knows them.
+// describeEqualItems and describeActualCount take counts and indices from the library's
+// message: they hold no value of the document.
 func describeEqualItems(text string) string {
 	var i, j int
 	if n, _ := fmt.Sscanf(text, "items at index %d and %d are equal", &i, &j); n != 2 {
@@ -332,5 +332,5 @@ func addArticle(noun string) string {
 	return "a " + noun
 }
 
-// quoteName puts a name in quotes so that nothing in it can pass for something else.
+// quoteName quotes a name so that its content cannot pass for text of the message.
 func quoteName(name string) string { return strconv.Quote(clip(name, maxKey)) }

@@ -9,8 +9,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// node is one schema as the recogniser knows it. Everything that it does not
-// know for certain makes it unsure, and the library decides.
+// node is one schema as the recogniser knows it. Anything uncertain makes it unsure, and
+// the library decides.
 type node struct {
 	unsure bool // has a keyword that the recogniser does not know
 	never  bool // the schema false
@@ -92,7 +92,6 @@ var typeSets = map[string]typeSet{
 	"string": isString, "array": isArray, "object": isObject,
 }
 
-// newRecogniser builds the node of a compiled schema.
 func newRecogniser(s *jsonschema.Schema) *node {
 	return builder{}.buildNode(s)
 }
@@ -209,7 +208,7 @@ func (n *node) setNumbers(s *jsonschema.Schema) {
 	}
 }
 
-// convertExactly says whether a number is the decimal value of the shortest form of a
+// convertExactly reports whether a number is the decimal value of the shortest form of a
 // float64. Among such numbers, and those with at most 15 digits, floats compare as
 // the decimals do: each has its own float.
 func convertExactly(r *big.Rat) (float64, bool) {

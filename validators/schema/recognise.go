@@ -18,7 +18,7 @@ const (
 	yes
 )
 
-// accepts says whether a document certainly conforms.
+// accepts reports whether a document certainly conforms.
 func (n *node) accepts(doc document.JSON) bool {
 	r := matcher{steps: maxSteps}
 	return r.matchValue(n, doc, 0) == yes
@@ -34,8 +34,7 @@ const (
 	exactDigits = 15
 )
 
-// matcher goes through a document once, or once more for each schema that is
-// applied in place.
+// matcher reads a document once, and once more for each schema applied in place.
 type matcher struct{ steps int }
 
 // matchValue judges one value.
@@ -186,7 +185,7 @@ func (n *node) matchLiteral(t typeSet) verdict {
 	return combineVerdicts(n.matchType(t), n.enum.matchLiteral(t), n.constant.matchLiteral(t))
 }
 
-// combineVerdicts is what several demands together say. A no counts even beside an unsure.
+// combineVerdicts joins the verdicts of several keywords; a no outweighs an unsure.
 func combineVerdicts(all ...verdict) verdict {
 	v := yes
 	for _, one := range all {
@@ -218,7 +217,7 @@ func (r *matcher) matchObject(n *node, at document.JSON, depth int) verdict {
 	return yes
 }
 
-// anything is the schema of what no schema speaks of.
+// anything accepts every value.
 var anything = node{trivia: true, minKeys: -1, maxKeys: -1, minItems: -1, maxItems: -1, minLength: -1, maxLength: -1}
 
 // matchMember judges one key with its value. bit says which required name it was.

@@ -63,7 +63,7 @@ type analysis struct {
 	total int
 }
 
-// isSimple looks at one schema that lies within so many applicators.
+// isSimple checks one schema nested in that many applicators.
 func (a *analysis) isSimple(v any, within int) bool {
 	s, ok := v.(map[string]any)
 	if !ok {
@@ -92,7 +92,7 @@ func (a *analysis) isSimple(v any, within int) bool {
 	return true
 }
 
-// checkKeyword looks at the schemas that a keyword holds.
+// checkKeyword reports whether the schemas of a keyword are simple.
 func (a *analysis) checkKeyword(keyword string, v any, within int) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -150,7 +150,7 @@ func (a *analysis) followReference(ref string, beside map[string]any, within int
 	return ok
 }
 
-// hasShortLists says whether the lists of a schema are.
+// hasShortLists reports whether branches, patterns and constants are within bounds.
 func hasShortLists(s map[string]any) bool {
 	branches := 0
 	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {

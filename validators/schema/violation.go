@@ -25,7 +25,7 @@ type Violation struct {
 	SchemaPath string `json:"schemaPath"`
 	// Message is one sentence without a value of the document.
 	Message string `json:"message"`
-	// Hint says how to mend it, "" when the message already does.
+	// Hint says how to fix it, "" when the message already does.
 	Hint string `json:"hint,omitempty"`
 }
 
@@ -85,7 +85,7 @@ func firstSegment(path string) string {
 
 func isIndex(segment string) bool { return strings.Trim(segment[1:], "0123456789") == "" }
 
-// collect walks to the errors that can be acted on.
+// collect emits the errors that a caller can act on.
 func (r report) collect(e *jsonschema.ValidationError, emit func(Violation)) {
 	switch keyword := r.findKeyword(e); keyword {
 	case "anyOf", "oneOf":
@@ -121,8 +121,7 @@ func (r report) newViolation(e *jsonschema.ValidationError, keyword, message str
 }
 
 // findIntended finds the alternative that the document was probably written for: the
-// only one whose type fits and whose constants, if it has any, do too. It is nil
-// when that is not clear.
+// only one whose type and constants fit. It is nil when that is unclear.
 func (r report) findIntended(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 	var best *jsonschema.ValidationError
 	for _, branch := range e.Causes {
@@ -155,10 +154,10 @@ func (r report) failsByType(branch *jsonschema.ValidationError, location string)
 	return false
 }
 
-// maxWays bounds how many alternatives a message tells.
+// maxWays bounds how many alternatives a message lists.
 const maxWays = 4
 
-// describeAlternatives says what could have been, for a value that fits none, or too many.
+// describeAlternatives lists what a value should match that fits none or too many.
 func (r report) describeAlternatives(e *jsonschema.ValidationError, keyword string) string {
 	which := "at least one"
 	if keyword == "oneOf" {
@@ -186,7 +185,6 @@ func (r report) describeAlternatives(e *jsonschema.ValidationError, keyword stri
 	return fmt.Sprintf("must match %s of the alternatives: %s", which, strings.Join(ways, "; or "))
 }
 
-// nameSubject names the value that a sentence is about.
 func (r report) nameSubject(e *jsonschema.ValidationError) string {
 	path := decodeLocation(e.InstanceLocation)
 	if isInPropertyNames(e.KeywordLocation) {

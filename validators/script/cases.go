@@ -261,7 +261,7 @@ func classifyEnding(c Code) string {
 	return "error"
 }
 
-// findMismatch says what a result lacks, "" when it is as required.
+// findMismatch says how a result differs from what is required, "" when it does not.
 func (c *Case) findMismatch(r Result) string {
 	got := classifyEnding(r.Code)
 	if !slices.Contains(strings.Split(c.Must, "|"), got) {

@@ -40,8 +40,7 @@ type Config struct {
 	// Read is how long a worker may take to read a document. Default 5s: 256 KiB take
 	// 100ms on a quiet machine.
 	Read time.Duration
-	// Start bounds the start of a worker, up to its first word. Default 10s,
-	// which only a machine in trouble needs: 3ms are usual.
+	// Start bounds the start of a worker, up to its greeting. Default 10s; 3ms are usual.
 	Start time.Duration
 	// ScriptMemory is how many bytes of heap one script may add before it is
 	// interrupted, at least 4 MiB. Default 32 MiB.
@@ -71,8 +70,7 @@ type Config struct {
 	StrikeWindow, QuarantineFor, CallerQuarantineFor time.Duration
 	// Warm makes NewPool start the first worker at once, in the background.
 	Warm bool
-	// Logger hears what an operator should know: protections that are missing
-	// and workers that die. Default: slog.Default().
+	// Logger gets missing protections and dead workers. Default: slog.Default().
 	Logger *slog.Logger
 	// Now is the clock that quarantine goes by. Default: time.Now.
 	Now func() time.Time
@@ -150,9 +148,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// workerPath finds the running program. On Linux the kernel's own link is used:
-// it stays right when the file has been replaced or removed by an upgrade, so
-// that both halves of the protocol are always the same build.
+// workerPath finds the running program. On Linux it is the kernel's link, which survives
+// an upgrade of the file, so both halves of the protocol are the same build.
 func workerPath(configured string) (string, error) {
 	if configured != "" {
 		return configured, nil

@@ -17,8 +17,8 @@ var ErrInput = errors.New("script input rejected")
 // parser's recursion can cost in the worker; honest scripts need fewer than 10.
 const maxNesting = 64
 
-// checkSource looks at a source without parsing it and says what is wrong, "" when it
-// may go to a worker. Parsing is not safe in this process: 21 bytes can make a
+// checkSource checks a source without parsing it and says what is wrong, "" when it may
+// go to a worker. Parsing is not safe in this process: 21 bytes can make a
 // JavaScript compiler allocate until it is killed.
 func checkSource(s Script, maxSource, maxSchema int) string {
 	if s.Kind == Schema {
@@ -70,8 +70,7 @@ func describeForm(k Kind) string {
 	return "write one function, for example (data, context) => ({ valid: data.total > 0, reason: 'total must be positive' })"
 }
 
-// checkInput refuses what a worker should not even read. Whether it is
-// well-formed JSON is found out by the worker's decoder.
+// checkInput rejects input too long to send. The worker's decoder checks that it is JSON.
 func checkInput(name string, raw json.RawMessage, limit int) error {
 	if len(raw) > limit {
 		return fmt.Errorf("%w: %s has %d bytes, more than the %d allowed", ErrInput, name, len(raw), limit)

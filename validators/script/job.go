@@ -34,7 +34,7 @@ type job struct {
 
 type place struct{ line, column int }
 
-// newJob settles what no worker need be asked about. The error is a *QuarantineError.
+// newJob records what needs no worker. The error is a *QuarantineError.
 func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Script) (*job, error) {
 	n := len(routes) + len(validators)
 	j := &job{
@@ -56,7 +56,6 @@ func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Sc
 	return j, nil
 }
 
-// recordResult records what is known of a script.
 func (j *job) recordResult(i int, r Result) {
 	r.Name = j.scripts[i].Name
 	j.results[i] = r
@@ -106,8 +105,8 @@ func (j *job) addRoutes() bool {
 	return len(j.asked) > 0
 }
 
-// maxPerTrip is how many scripts a worker is asked about at once: as many as end within
-// Total if each uses up its time, so that nobody holds a worker for long.
+// maxPerTrip is how many scripts go to a worker at once: as many as end within Total if
+// each uses up its time, so that no caller holds a worker for long.
 func (p *Pool) maxPerTrip() int { return max(1, int(p.cfg.Total/p.cfg.Soft)) }
 
 func (j *job) addScript(i int) {
@@ -118,7 +117,6 @@ func (j *job) addScript(i int) {
 	j.request.Sources = append(j.request.Sources, Source{Kind: j.scripts[i].Kind, Text: j.scripts[i].Source})
 }
 
-// acceptOutcome takes one outcome of a worker.
 func (j *job) acceptOutcome(o *Outcome) {
 	if o.Code == BadInput {
 		j.badInput = o.Detail
@@ -168,9 +166,8 @@ func (j *job) acceptOutcome(o *Outcome) {
 	}
 }
 
-// allowRetry says whether a script that ran out of time is to be asked again:
-// once, if it is known to end in time, since then the machine was probably late,
-// or if the worker says that the machine was.
+// allowRetry reports whether a script that ran out of time gets one more run: if it once
+// ended in time, so the machine was probably late, or if the worker says so.
 func (j *job) allowRetry(i int, late bool) bool {
 	if !late && (j.op != OpRun || !j.pool.proven.has(j.scripts[i])) {
 		return false
@@ -186,7 +183,7 @@ func (j *job) allowRetry(i int, late bool) bool {
 	return true
 }
 
-// findRunningScript is the script that the worker was at when it died: the one behind the
+// findRunningScript returns the script that a dead worker was running: the one after the
 // last outcome, -1 when there is none.
 func (j *job) findRunningScript() int {
 	at := j.reached
@@ -199,8 +196,8 @@ func (j *job) findRunningScript() int {
 	return j.asked[at]
 }
 
-// recordWorkerDeath settles what the death of a worker says about the script it was at. The
-// error is the sandbox's own failure.
+// recordWorkerDeath records what a worker's death says about the script it was running.
+// The error is the sandbox's own failure.
 func (j *job) recordWorkerDeath(why cause, cause error) error {
 	i := j.findRunningScript()
 	code := Code("")
@@ -237,7 +234,7 @@ func (j *job) recordWorkerDeath(why cause, cause error) error {
 	return nil
 }
 
-// expireOverdue ends what is left when the batch has used up its time.
+// expireOverdue times out what is left when the batch has used up its time.
 func (j *job) expireOverdue() bool {
 	if j.spent < j.pool.cfg.Total {
 		return false

@@ -24,8 +24,7 @@ type lane struct {
 	warming bool
 }
 
-// leaseWorker waits in the caller's line and takes a worker. release gives the caller's place
-// back.
+// leaseWorker waits in the caller's line for a worker. release frees the caller's place.
 func (p *Pool) leaseWorker(ctx context.Context, l *lane, caller string) (w *process, release func(), err error) {
 	release, err = p.waitTurn(ctx, l, caller)
 	if err != nil {
@@ -42,7 +41,7 @@ func (p *Pool) leaseWorker(ctx context.Context, l *lane, caller string) (w *proc
 func (p *Pool) takeWorker(ctx context.Context, l *lane) (*process, error) {
 	for w := l.popIdle(); w != nil; w = l.popIdle() {
 		select {
-		case <-w.exited: // somebody killed it while it had nothing to do
+		case <-w.exited: // killed from outside while idle
 			p.recordDeath(l, w, w.awaitExit(vanished), nil, party{})
 		default:
 			return w, nil
@@ -116,8 +115,7 @@ func (l *lane) putBack(w *process) {
 	l.mu.Unlock()
 }
 
-// warmUp starts a worker in the background, unless that is under way or there are
-// more than enough.
+// warmUp starts a worker in the background, unless one is starting or there are enough.
 func (p *Pool) warmUp(l *lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +175,7 @@ func (p *Pool) startWorker(ctx context.Context, l *lane) (*process, error) {
 	return w, nil
 }
 
-// recordDeath takes a dead worker off the books.
+// recordDeath counts, logs and forgets a dead worker.
 func (p *Pool) recordDeath(l *lane, w *process, why cause, err error, who party) {
 	switch why {
 	case outOfTime:

@@ -2,5 +2,5 @@
 
 package script
 
-// peakMemory is not told here.
+// peakMemory is unknown on this platform.
 func peakMemory(int) int64 { return 0 }

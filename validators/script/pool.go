@@ -213,7 +213,7 @@ func (p *Pool) askOnce(ctx context.Context, l *lane, j *job) ([]string, error) {
 	case discarded:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
 	}
-	p.warmUp(l) // the next one to lose a worker shall not wait for its successor
+	p.warmUp(l) // the next lost worker has a replacement ready
 	return w.unhardened, j.recordWorkerDeath(why, cause)
 }
 
@@ -235,8 +235,8 @@ func (p *Pool) recordStrike(who party, s Script, why string) {
 	}
 }
 
-// ResetQuarantine forgives a principal, as owner and as caller, and everybody for "":
-// an operator's way out.
+// ResetQuarantine lifts the quarantine of a principal, as owner and as caller; of all of
+// them for "".
 func (p *Pool) ResetQuarantine(id string) { p.quarantine.reset(id) }
 
 // Close kills all workers, waits until they are reaped and until calls in flight

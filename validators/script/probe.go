@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Probe finds out whether a worker can be started and answers. It starts one of its own
-// and waits in no line, so that nothing callers do makes it fail. The error wraps
+// Probe checks that a worker starts and answers. It starts its own and skips the queue,
+// so that callers cannot make it fail. The error wraps
 // ErrUnavailable or is ctx's.
 func (p *Pool) Probe(ctx context.Context) error {
 	if err := p.beginCall(); err != nil {

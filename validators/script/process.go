@@ -61,8 +61,8 @@ type process struct {
 	onMemory   func(memory int64)
 }
 
-// startProcess starts a worker and waits for its first word. saw is told how much
-// memory the worker used when it is killed; nil for nobody.
+// startProcess starts a worker and waits for its greeting. saw, unless nil, gets the
+// memory that the worker used when it is killed.
 func startProcess(ctx context.Context, path string, setup Setup, limit time.Duration, saw func(memory int64)) (*process, error) {
 	p, err := spawnProcess(path)
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *process) greet(setup Setup) error {
 
 // ask sends a request and hands each outcome to accept as it comes. A cause other
 // than alive means that the process is gone and that the first script without an
-// outcome was running. The error explains causes that are nobody's script's.
+// outcome was running. The error explains causes that no script is charged for.
 func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accept func(*Outcome)) (cause, error) {
 	p.lastID++
 	q.ID = p.lastID
@@ -195,8 +195,8 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 	}
 }
 
-// noteLateKill notes whether a kill was called off in time. If not, the process must not
-// be used again: its death would be charged to the next script.
+// noteLateKill retires the process when a kill was not called off in time: its death
+// would be charged to the next script.
 func (p *process) noteLateKill(inTime bool) {
 	if !inTime {
 		p.leaving = true

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// quarantine remembers who got workers killed, and by which script.
+// quarantine counts workers killed by party and script.
 type quarantine struct {
 	now                         func() time.Time
 	scriptStrikes, ownerStrikes int
@@ -22,8 +22,8 @@ type quarantine struct {
 
 // party answers for a lost worker: the owner of the script, or the caller where the
 // owner is trusted. Where one stranger calls another one's script, which an operator lets
-// it do, it is the two together: neither can have it locked away for anybody else. Nobody
-// can have another owner's script locked away by copying it, or by feeding it.
+// it do, it is the two together: neither can have it quarantined for others. No caller
+// can get another owner's script quarantined by copying it, or by feeding it.
 type party struct {
 	owner  string // "" for all trusted ones
 	caller string // "" where the owner alone answers
@@ -39,8 +39,7 @@ func responsibleParty(caller string, owner Owner) party {
 	return party{owner: owner.ID, caller: caller}
 }
 
-// isHeld says that the caller is kept from the script for a while; otherwise the script
-// is what is wrong.
+// isHeld reports that the caller, not the script itself, is quarantined.
 func (p party) isHeld() bool { return p.owner == "" || p.caller != "" }
 
 // logAttr names the party in the log.
@@ -65,7 +64,7 @@ type record struct {
 	until   time.Time   // end of the sentence
 }
 
-// maxRecords bounds what hostile owners can make us remember.
+// maxRecords bounds the memory that hostile owners can take.
 const maxRecords = 4096
 
 func newQuarantine(c Config) *quarantine {
@@ -90,7 +89,7 @@ func (q *quarantine) recordStrike(who party, s Script) bool {
 	return a || b
 }
 
-// hash is never 0. It keeps what is remembered small, and holds on to no text.
+// hash is never 0.
 func (q *quarantine) hash(s Script) uint64 {
 	var h maphash.Hash
 	h.SetSeed(q.seed)
@@ -121,8 +120,7 @@ func (q *quarantine) countStrike(c strikeKey, allowed int, now time.Time) bool {
 	return true
 }
 
-// prune forgets what no longer matters, and then whatever it takes to make room,
-// parties last.
+// prune drops expired records, then others until half are left, parties last.
 func (q *quarantine) prune(now time.Time) {
 	for c, r := range q.records {
 		if now.After(r.until) && (len(r.strikes) == 0 || now.Sub(r.strikes[len(r.strikes)-1]) > q.window) {
@@ -141,8 +139,8 @@ func (q *quarantine) prune(now time.Time) {
 	}
 }
 
-// quarantinedUntil says until when a script is not run for the party that answers for it, and
-// whether none of its scripts is; zero: it is run.
+// quarantinedUntil returns until when a script does not run for its party, and whether
+// that holds for all of the party's scripts; zero: it runs.
 func (q *quarantine) quarantinedUntil(who party, s Script) (until time.Time, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,8 +157,7 @@ func (q *quarantine) quarantinedUntil(who party, s Script) (until time.Time, all
 	return time.Time{}, false
 }
 
-// reset forgets everything about a principal as owner and as caller, about all of them
-// for "".
+// reset drops the records of a principal as owner and as caller, all for "".
 func (q *quarantine) reset(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

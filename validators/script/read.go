@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// This file is the other thing that a worker can do beside scripts: read a document
-// that a stranger wrote, with a function that the worker's program brings. What the
-// document is, neither this package nor worker knows.
+// This file is a worker's other task besides scripts: to read a stranger's document with
+// a function of the worker's program. Neither this package nor worker knows its format.
 
 var (
 	// ErrTooCostly reports that reading a document took more time or memory than
@@ -55,7 +54,7 @@ func (r *Report) Decode(content []byte) error {
 
 // Read has a worker answer a request about a document, in the workers set apart for
 // registrations. What the answer holds was made from what a stranger wrote, by a
-// process that it may have taken over: the caller must believe none of it. The error
+// process that it may have taken over: the caller must not trust it. The error
 // wraps ErrUnavailable, ErrInput, ErrTooCostly or ErrNoReader, or is ctx's.
 func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte, error) {
 	if len(request) > p.cfg.MaxInput {

@@ -14,8 +14,8 @@ import (
 // nothing about the script. Anything that the script can cause is a Result.
 var ErrUnavailable = errors.New("script sandbox unavailable")
 
-// QuarantineError reports that the script of a trusted owner, or of another stranger, is
-// not run for a caller whose data got workers killed in it. It wraps ErrUnavailable.
+// QuarantineError reports that another owner's script does not run for a caller whose data
+// killed workers in it. It wraps ErrUnavailable.
 type QuarantineError struct {
 	RetryAfter time.Duration // above 0
 }

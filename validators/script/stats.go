@@ -60,7 +60,7 @@ func (p *Pool) Stats() Stats {
 	}
 }
 
-// provenScripts remembers scripts that once ended well, by hash, within bounds.
+// provenScripts is a bounded set of scripts that once ended well.
 type provenScripts struct {
 	seed maphash.Seed
 	mu   sync.Mutex

@@ -172,7 +172,7 @@ const (
 	wantSync      = "validators must be synchronous; remove async, await and function*"
 )
 
-// inspectValidator says how many arguments a validator can see, or why it is none.
+// inspectValidator returns how many arguments a validator can see, or why it is not one.
 func inspectValidator(e ast.Expression) (params int, detail string) {
 	switch f := e.(type) {
 	case *ast.FunctionLiteral:
@@ -205,8 +205,7 @@ var (
 	moreErrorsPattern = regexp.MustCompile(` \(and \d+ more errors\)$`)
 )
 
-// syntaxFault turns a parser's complaint into an outcome, with the position
-// within the text as it was given.
+// syntaxFault turns a parser's error into an outcome, with the position in the source.
 func syntaxFault(s script.Source, err error) *script.Outcome {
 	want := wantFunction
 	if s.Kind == script.Condition {

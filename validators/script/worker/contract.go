@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// resultReader reads what a script returned or threw. Every read may run code of the
-// script: it happens within the script's time, and once.
+// resultReader reads what a script returned or threw. A read may run code of the script,
+// so each happens once and within the script's time.
 type resultReader struct {
 	vm              *goja.Runtime
 	objectPrototype *goja.Object // as it was before the script ran
@@ -33,8 +33,8 @@ var (
 	promiseType = reflect.TypeFor[*goja.Promise]()
 )
 
-// readVerdict applies the contract of results. Whatever is not a clean yes or no is a
-// fault of the script.
+// readVerdict applies the contract of results. Anything but a clean yes or no is a fault
+// of the script.
 func (r *resultReader) readVerdict(kind script.Kind, v goja.Value) script.Outcome {
 	if verdict, ok := readBool(v); ok {
 		return script.Outcome{Code: script.OK, Valid: verdict, Confidence: 1}

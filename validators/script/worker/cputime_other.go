@@ -4,5 +4,5 @@ package worker
 
 import "time"
 
-// processorTime is not known here: no script is ever taken for starved.
+// processorTime is unknown on this platform: no script counts as starved.
 func processorTime() time.Duration { return 0 }

@@ -177,7 +177,7 @@ func (d *jsonDecoder) decodeArray() (goja.Value, error) {
 	}
 }
 
-// stepToNext steps over a comma, or over the closing bracket and says so.
+// stepToNext steps over a comma, or over the closing bracket; done reports which.
 func (d *jsonDecoder) stepToNext(closing byte) (done bool, err error) {
 	d.skipSpace()
 	switch d.peek() {

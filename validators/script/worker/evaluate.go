@@ -42,7 +42,7 @@ func newEvaluator(setup script.Setup) *evaluator {
 	return &evaluator{setup: setup, watch: newWatchdog(setup)}
 }
 
-// mustRecycle says that the process has grown and should be replaced.
+// mustRecycle reports that the process has grown and should be replaced.
 func (e *evaluator) mustRecycle() bool { return e.watch.recycle.Load() }
 
 // warmUp runs what is initialised on first use, before the kernel locks it away.
@@ -52,8 +52,8 @@ func (e *evaluator) warmUp() {
 	e.evaluate(&q, script.Source{Kind: script.Validator, Text: "(data, context) => ({ valid: /x/.test(data.a[0]) && new Date(0).getTime() === 0 && Math.random() < 1 })"})
 }
 
-// evaluate compiles and runs one script and judges its answer. It always returns
-// an outcome; if the script takes the process with it, the host knows.
+// evaluate compiles and runs one script and reads its answer. It always returns an
+// outcome; the host notices when a script ends the process.
 func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outcome) {
 	run := e.watch.begin(e.setup.Hard)
 	defer e.watch.end()

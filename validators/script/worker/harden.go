@@ -14,7 +14,7 @@ const (
 )
 
 // harden gives up every right that evaluating scripts does not need and names the
-// protections that could not be had. It is called once, when everything that needs
+// protections that are unavailable. It is called once, when everything that needs
 // a descriptor or a file has been initialised. What fails is reported, never fatal:
 // the process boundary itself stands.
 func harden(setup script.Setup) (missing []string) {

@@ -48,7 +48,7 @@ func serve(in io.Reader, out io.Writer, read func([]byte) []byte) int {
 	for {
 		content, err = script.ReadFrame(r, content, setup.MaxRequest)
 		if err != nil {
-			return 0 // the host closed, or is no host of ours: nobody to tell
+			return 0 // the host closed, or is not our host
 		}
 		if err := s.request.Decode(content, s.eval.programs.intern); err != nil {
 			return script.ExitRefused

@@ -15,7 +15,7 @@ import (
 const tick = time.Millisecond
 
 // watchdog interrupts scripts that run too long or use too much memory, and ends
-// the process where an interrupt is not heard. It sleeps when nothing runs.
+// the process where an interrupt has no effect. It sleeps when nothing runs.
 type watchdog struct {
 	setup   script.Setup
 	current atomic.Pointer[run]
@@ -56,7 +56,7 @@ func readMemory(s []metrics.Sample) (heap, stacks uint64) {
 	return s[0].Value.Uint64(), s[1].Value.Uint64()
 }
 
-// begin watches a run that nobody may let last longer than twice the limit.
+// begin watches a run, which must end within twice the limit.
 func (w *watchdog) begin(limit time.Duration) *run {
 	heap, _ := readMemory(w.own)
 	r := &run{heap: heap, first: int64(time.Since(origin)), limit: int64(limit)}
