@@ -44,8 +44,11 @@ func (e *Engine) CheckRule(rule store.Rule) error {
 func (e *Engine) HasRuleKey() bool { return len(e.cfg.RuleKey) > 0 }
 
 // OperatorDefinitions are the newest versions of the definitions that belong to operators:
-// of one workflow, or of all for "".
+// of one workflow, or of all for "". It needs RightRetain.
 func (e *Engine) OperatorDefinitions(ctx context.Context, p Principal, name string) ([]*workflow.Definition, error) {
+	if err := authorize(p, RightRetain); err != nil {
+		return nil, err
+	}
 	all, err := e.rules.definitions(ctx)
 	if err != nil {
 		return nil, storeError("list the definitions", err)

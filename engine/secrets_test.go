@@ -288,18 +288,22 @@ func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 	}
 }
 
-// Every operation of the engine that takes a caller is looked at, or changes something and
+// Every operation of the engine and its auditor that takes a caller is looked at, or changes something and
 // answers whom it concerns.
 func TestReadingsAreAllOperationsThatShow(t *testing.T) {
 	t.Parallel()
 	others := []string{
 		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", // answer the owner or an operator
-		"Migrate", "Import", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", // the operator's
+		"Migrate", "Import", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", "OperatorDefinitions", // the operator's
 	}
 	known := readings(nil, "", nil)
-	engineType := reflect.TypeFor[*engine.Engine]()
-	for i := range engineType.NumMethod() {
-		m := engineType.Method(i)
+	var methods []reflect.Method
+	for _, of := range []reflect.Type{reflect.TypeFor[*engine.Engine](), reflect.TypeFor[*audit.Auditor]()} {
+		for i := range of.NumMethod() {
+			methods = append(methods, of.Method(i))
+		}
+	}
+	for _, m := range methods {
 		takesCaller := false
 		for j := range m.Type.NumIn() {
 			takesCaller = takesCaller || m.Type.In(j) == reflect.TypeFor[engine.Principal]()
