@@ -91,9 +91,9 @@ func authorize(p Principal, op Right) error {
 // their own.
 func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
 
-// sees reports whether the caller may know of the instance.
-func sees(p Principal, inst record.Instance) bool {
-	return p.deals(inst.Workflow) && (seesAll(p.Role) || inst.Owner == p.ID)
+// canSee reports whether the caller may know of the instance.
+func canSee(p Principal, inst record.Instance) bool {
+	return p.inScope(inst.Workflow) && (seesAll(p.Role) || inst.Owner == p.ID)
 }
 
 // seesPlain reports whether the caller gets the context unmasked: who owns the
@@ -102,9 +102,9 @@ func seesPlain(p Principal, inst record.Instance) bool {
 	return p.Role == RoleOperator || inst.Owner == p.ID
 }
 
-// governs reports whether the caller may redefine, loosen or roll back what the
+// canGovern reports whether the caller may redefine, loosen or roll back what the
 // definition guards: an operator always, an agent only what is its own.
-func governs(p Principal, s store.Definition) bool {
+func canGovern(p Principal, s store.Definition) bool {
 	return p.Role == RoleOperator || (!s.Operator && s.Owner == p.ID)
 }
 

@@ -30,7 +30,7 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	return once(ctx, e, p, scope,
+	return runOnce(ctx, e, p, scope,
 		func(ctx context.Context, ev record.Event) (AdvanceResult, error) { return e.replayAdvance(ctx, p, ev) },
 		func(ctx context.Context) (AdvanceResult, error) { return e.advance(ctx, p, ask, scope) })
 }
@@ -42,26 +42,26 @@ func (e *Engine) advance(ctx context.Context, p Principal, req actionRequest, ke
 	}
 	defer done()
 	if j.waits != nil {
-		return e.join(ctx, p, j.inst, j.loaded, *j.waits, key)
+		return e.joinReview(ctx, p, j.inst, j.loaded, *j.waits, key)
 	}
 	if j.verdict.Outcome == judge.Escalate && !j.verdict.Applied {
-		return e.park(ctx, p, j, req, key)
+		return e.parkMove(ctx, p, j, req, key)
 	}
-	return e.settle(ctx, p, j, req, key)
+	return e.recordJudgement(ctx, p, j, req, key)
 }
 
-// settle records a judgement that makes the move or refuses it.
-func (e *Engine) settle(ctx context.Context, p Principal, j judgement, req actionRequest, key *record.Key) (AdvanceResult, error) {
+// recordJudgement records a judgement that makes the move or refuses it.
+func (e *Engine) recordJudgement(ctx context.Context, p Principal, j judgement, req actionRequest, key *record.Key) (AdvanceResult, error) {
 	kind := record.Refused
 	if j.verdict.Applied {
 		kind = record.Advanced
 	}
-	w, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, kind, key), extras{lesson: lesson(j.question, j.verdict, true)})
+	w, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, kind, key), extras{lesson: newLesson(j.question, j.verdict, true)})
 	if err != nil {
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
 	return AdvanceResult{
-		Position: position(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
+		Position: newPosition(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
 		Decision: decisionView(*w.event.Decision),
 	}, nil
 }
@@ -95,12 +95,12 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 		return ValidateResult{}, err
 	}
 	defer done()
-	w, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, record.Prechecked, nil), extras{lesson: lesson(j.question, j.verdict, false)})
+	w, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, record.Prechecked, nil), extras{lesson: newLesson(j.question, j.verdict, false)})
 	if err != nil {
 		return ValidateResult{}, e.conflictFor(ctx, p, err)
 	}
 	return ValidateResult{
-		Position: position(w.next, j.loaded, p), Action: req.Action,
+		Position: newPosition(w.next, j.loaded, p), Action: req.Action,
 		Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(*w.event.Decision),
 	}, nil
 }
@@ -114,10 +114,10 @@ type actionRequest struct {
 // checkAdvance looks at the request alone.
 func (e *Engine) checkAdvance(req AdvanceRequest) (actionRequest, error) {
 	if req.ID == "" {
-		return actionRequest{}, missing("id", "The id that start returned.")
+		return actionRequest{}, missingField("id", "The id that start returned.")
 	}
 	if req.Action == "" {
-		return actionRequest{}, missing("action", "One of the instance's nextActions.")
+		return actionRequest{}, missingField("action", "One of the instance's nextActions.")
 	}
 	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
 	return actionRequest{req, data}, err
@@ -137,14 +137,14 @@ type judgement struct {
 // same way for Advance and Validate. done must be called when the decision is
 // recorded, or will not be; it is nil with an error.
 func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest, precheck bool) (j judgement, done func(), err error) {
-	inst, l, err := e.instance(ctx, p, req.ID)
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return judgement{}, nil, err
 	}
 	if err := mayMove(inst, l, p); err != nil {
 		return judgement{}, nil, err
 	}
-	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
+	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {
 		return judgement{}, nil, err
 	}
 	if !precheck {
@@ -156,11 +156,11 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return judgement{}, nil, err
 	}
-	overlays, hash, err := e.overlays(ctx, l.stored, inst.Owner)
+	overlays, hash, err := e.loadOverlays(ctx, l.stored, inst.Owner)
 	if err != nil {
 		return judgement{}, nil, err
 	}
-	c, err := e.question(inst, l, p, req, workflow.CaseInput{Precheck: precheck, Overlays: overlays, JudgeConfigHash: hash})
+	c, err := e.newCase(inst, l, p, req, workflow.CaseInput{Precheck: precheck, Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
 		return judgement{}, nil, err
 	}
@@ -173,16 +173,16 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest
 			release()
 		}
 	}()
-	v, err := e.judge(ctx, p, c)
+	v, err := e.askJudge(ctx, p, c)
 	if err != nil {
 		return judgement{}, nil, err
 	}
 	return judgement{inst: inst, loaded: l, question: c, verdict: v}, release, nil
 }
 
-// question is the case of an action that p asks for; in holds what the instance does
+// newCase is the case of an action that p asks for; in holds what the instance does
 // not say.
-func (e *Engine) question(inst record.Instance, l loaded, p Principal, req actionRequest, in workflow.CaseInput) (judge.Case, error) {
+func (e *Engine) newCase(inst record.Instance, l loaded, p Principal, req actionRequest, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
 	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, HowEnded(inst), inst.Facts
 	in.Action, in.Data, in.Read, in.Context = req.Action, req.Data, req.data, inst.Context
@@ -190,20 +190,20 @@ func (e *Engine) question(inst record.Instance, l loaded, p Principal, req actio
 	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.now(), Seed(inst.ID, inst.Revision, req.Action)
 	c, err := l.def.Case(in)
 	if err != nil {
-		return judge.Case{}, internal("build the case", err)
+		return judge.Case{}, internalError("build the case", err)
 	}
 	if n := len(c.Merged.Raw()); n > e.cfg.Limits.Context {
 		return judge.Case{}, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
 	}
 	c.Digest = e.digestEvidence(inst, nil)
-	e.identify(&c)
+	e.setMemoryKeys(&c)
 	return c, nil
 }
 
 // decisionEvent is pure but for ids and the clock: the event that records a
 // judgement. Only an applied move carries a patch.
 func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind record.Kind, key *record.Key) record.Event {
-	ev := e.event(p, j.inst, kind)
+	ev := e.newEvent(p, j.inst, kind)
 	ev.Time = j.question.Now
 	ev.JudgeConfigHash = j.question.JudgeConfigHash
 	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).action(action, j.loaded.def)
@@ -216,10 +216,10 @@ func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind rec
 		d.Took += o.Took
 	}
 	d.Data = e.maskForRecord(j.inst.Owner, j.loaded.def, j.question.Data)
-	d.Evidence = kept(d.Evidence)
+	d.Evidence = forEvent(d.Evidence)
 	switch kind {
 	case record.Advanced:
-		move(&ev, &d, j)
+		applyMove(&ev, &d, j)
 	case record.Prechecked:
 		d.Applied = false // whatever the verdict allows: nothing was asked to move
 	default:
@@ -228,8 +228,8 @@ func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind rec
 	return ev
 }
 
-// move fills in what an applied transition changes.
-func move(ev *record.Event, d *record.Decision, j judgement) {
+// applyMove fills in what an applied transition changes.
+func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 	ev.To = j.verdict.Target
 	ev.Status = statusIn(j.loaded.def, ev.To)
 	ev.Patch = j.question.Data.Raw()
@@ -245,8 +245,8 @@ func move(ev *record.Event, d *record.Decision, j judgement) {
 	}
 }
 
-// event is the frame that every event of an instance shares.
-func (e *Engine) event(p Principal, inst record.Instance, kind record.Kind) record.Event {
+// newEvent is the frame that every event of an instance shares.
+func (e *Engine) newEvent(p Principal, inst record.Instance, kind record.Kind) record.Event {
 	return record.Event{
 		Instance: inst.ID, Kind: kind, Time: e.now(), Principal: p.ID, Role: string(p.Role),
 		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,

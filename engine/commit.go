@@ -88,7 +88,7 @@ func (e *Engine) prepare(ctx context.Context, inst record.Instance, ev record.Ev
 		Snapshot: ev.Kind == record.Checkpointed || ev.Rollback != nil,
 		Lesson:   with.lesson,
 	}
-	ends, rows, err := e.endings(ctx, inst, ev, with)
+	ends, rows, err := e.endReviews(ctx, inst, ev, with)
 	if err != nil {
 		return store.Commit{}, written{}, err
 	}
@@ -113,9 +113,9 @@ func (e *Engine) prepare(ctx context.Context, inst record.Instance, ev record.Ev
 	return c, w, nil
 }
 
-// endings are the events and rows that end reviews before ev: the one it resolves,
+// endReviews are the events and rows that end reviews before ev: the one it resolves,
 // the one that it supersedes, and all that a move overtakes.
-func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Event, with extras) ([]record.Event, []store.Review, error) {
+func (e *Engine) endReviews(ctx context.Context, inst record.Instance, ev record.Event, with extras) ([]record.Event, []store.Review, error) {
 	var events []record.Event
 	var rows []store.Review
 	end := func(open workflow.OpenReview, how record.Review) error {
@@ -127,8 +127,8 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 			row = store.Review{ID: open.ID, Instance: inst.ID, Workflow: inst.Workflow, Action: open.Action}
 		}
 		how.ID = open.ID
-		rows = append(rows, closed(row, how, ev))
-		events = append(events, reviewed(ev, open.Action, how, inst))
+		rows = append(rows, closeRow(row, how, ev))
+		events = append(events, newReviewEvent(ev, open.Action, how, inst))
 		return nil
 	}
 	resolved, joined := false, false
@@ -138,9 +138,9 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 		switch {
 		case with.resolves != nil && open.ID == with.resolves.row.ID:
 			resolved = true
-			rows = append(rows, closed(with.resolves.row, with.resolves.end, ev))
+			rows = append(rows, closeRow(with.resolves.row, with.resolves.end, ev))
 			if ev.Kind != record.Reviewed {
-				events = append(events, reviewed(ev, open.Action, with.resolves.end, inst))
+				events = append(events, newReviewEvent(ev, open.Action, with.resolves.end, inst))
 			}
 		case ev.Kind == record.Escalated && open.Action == ev.Action:
 			if open.Digest == ev.Review.Digest {
@@ -148,7 +148,7 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 			}
 			err = end(open, record.Review{Status: record.ReviewSuperseded, Reason: "The same action was asked for with other data."})
 		case ev.Kind.Revises():
-			err = end(open, record.Review{Status: record.ReviewStale, Reason: overtaken(ev)})
+			err = end(open, record.Review{Status: record.ReviewStale, Reason: describeOvertaking(ev)})
 		}
 		if err != nil {
 			return nil, nil, err
@@ -163,8 +163,8 @@ func (e *Engine) endings(ctx context.Context, inst record.Instance, ev record.Ev
 	return events, rows, nil
 }
 
-// reviewed is the event that ends a review beside cause, by whoever caused it.
-func reviewed(cause record.Event, action string, how record.Review, inst record.Instance) record.Event {
+// newReviewEvent is the event that ends a review beside cause, by whoever caused it.
+func newReviewEvent(cause record.Event, action string, how record.Review, inst record.Instance) record.Event {
 	ev := record.Event{
 		Kind: record.Reviewed, Instance: inst.ID, Time: cause.Time, Principal: cause.Principal, Role: cause.Role,
 		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
@@ -176,21 +176,21 @@ func reviewed(cause record.Event, action string, how record.Review, inst record.
 	return ev
 }
 
-// closed is a row after its review has ended: without the data and without what is large
+// closeRow is a row after its review has ended: without the data and without what is large
 // of the evidence, which only an open one needs. One that was raised waits on.
-func closed(row store.Review, how record.Review, cause record.Event) store.Review {
+func closeRow(row store.Review, how record.Review, cause record.Event) store.Review {
 	if how.Status == record.ReviewOpen {
 		row.Priority, row.ExpiresAt = how.Priority, time.Time{}
 		return row
 	}
-	row.Status, row.Data, row.Evidence = how.Status, nil, kept(row.Evidence)
+	row.Status, row.Data, row.Evidence = how.Status, nil, forEvent(row.Evidence)
 	row.Resolution, row.By, row.Channel, row.Reason = how.Resolution, how.By, how.Channel, how.Reason
 	row.ClosedAt = cause.Time
 	return row
 }
 
-// overtaken says what a move did to a review that waited.
-func overtaken(ev record.Event) string {
+// describeOvertaking says what a move did to a review that waited.
+func describeOvertaking(ev record.Event) string {
 	switch ev.Kind {
 	case record.RolledBack:
 		return "The instance was rolled back."

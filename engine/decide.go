@@ -61,7 +61,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	if err != nil {
 		return DecideResult{}, err
 	}
-	l, err := e.decided(ctx, p, req)
+	l, err := e.definitionToDecide(ctx, p, req)
 	if err != nil {
 		return DecideResult{}, err
 	}
@@ -77,11 +77,11 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 		return DecideResult{}, err
 	}
 	defer release()
-	v, err := e.judge(ctx, p, c)
+	v, err := e.askJudge(ctx, p, c)
 	if err != nil {
 		return DecideResult{}, err
 	}
-	if err := e.teach(ctx, lesson(c, v, false)); err != nil {
+	if err := e.commitLesson(ctx, newLesson(c, v, false)); err != nil {
 		return DecideResult{}, err
 	}
 	v.Applied = false
@@ -101,9 +101,9 @@ func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	case req.Version < 0:
 		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
 	case req.State == "":
-		return document.JSON{}, missing("state", "The state that the action would be performed in.")
+		return document.JSON{}, missingField("state", "The state that the action would be performed in.")
 	case req.Action == "":
-		return document.JSON{}, missing("action", "An action of that state.")
+		return document.JSON{}, missingField("action", "An action of that state.")
 	case len(req.Key) > e.cfg.Limits.Key:
 		return document.JSON{}, tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key))
 	}
@@ -116,10 +116,10 @@ func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	return data, err
 }
 
-// decided is the definition that is asked about.
-func (e *Engine) decided(ctx context.Context, p Principal, req DecideRequest) (loaded, error) {
+// definitionToDecide is the definition that is asked about.
+func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req DecideRequest) (loaded, error) {
 	if req.Workflow != "" {
-		return e.named(ctx, p, req.Workflow, req.Version)
+		return e.loadNamed(ctx, p, req.Workflow, req.Version)
 	}
 	if !slices.Contains(allowed[RightDefine], p.Role) {
 		return loaded{}, &Error{
@@ -127,11 +127,11 @@ func (e *Engine) decided(ctx context.Context, p Principal, req DecideRequest) (l
 			Hint: "Give the name of a workflow that is defined.",
 		}
 	}
-	d, _, err := e.examine(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
+	d, _, err := e.examineDefinition(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
 	if err != nil {
 		return loaded{}, err
 	}
-	if !p.deals(d.Name) {
+	if !p.inScope(d.Name) {
 		return loaded{}, outOfScope(p, d.Name)
 	}
 	if err := e.mayBeNamed(ctx, p, d.Name, true); err != nil {
@@ -147,24 +147,24 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req D
 	var hash string
 	if l.stored.Version != 0 {
 		var err error
-		if overlays, hash, err = e.overlays(ctx, l.stored, p.ID); err != nil {
+		if overlays, hash, err = e.loadOverlays(ctx, l.stored, p.ID); err != nil {
 			return judge.Case{}, err
 		}
 	}
 	id := ""
 	if req.Key != "" { // without one no answer is used again
-		id = "decide:" + digest("gavel/decide/v1", p.ID, req.Key)
+		id = "decide:" + digestParts("gavel/decide/v1", p.ID, req.Key)
 	}
 	inst := record.Instance{
 		ID: id, Workflow: l.def.Name, Version: l.stored.Version, DefinitionHash: l.def.Hash,
 		State: req.State, Status: record.Running, Context: req.Context, Owner: p.ID,
 		Facts: workflow.Facts{Visited: l.def.StateNames},
 	}
-	c, err := e.question(inst, l, p, actionRequest{AdvanceRequest{Action: req.Action}, data},
+	c, err := e.newCase(inst, l, p, actionRequest{AdvanceRequest{Action: req.Action}, data},
 		workflow.CaseInput{Precheck: true, Overlays: overlays, JudgeConfigHash: hash, CallersContext: claimsContext(p)})
 	c.KeyDigests = true
-	e.bind(&c, "decide:"+p.ID) // another key is no other question
-	c.ReviewPath = false       // nothing of it could be moved by a person
+	e.refusalBinding(&c, "decide:"+p.ID) // another key is no other question
+	c.ReviewPath = false                 // nothing of it could be moved by a person
 	return c, err
 }
 
@@ -189,8 +189,8 @@ func (e *Engine) decideTurn(ctx context.Context, guard string) (release func(), 
 	return nil, &Error{Code: CodeBusy, Message: "Earlier requests about the same data are still being judged.", Hint: "Try again when they are answered; nothing was recorded."}
 }
 
-// teach writes a lesson that no event goes with.
-func (e *Engine) teach(ctx context.Context, l *store.Lesson) error {
+// commitLesson writes a lesson that no event goes with.
+func (e *Engine) commitLesson(ctx context.Context, l *store.Lesson) error {
 	if l == nil {
 		return nil
 	}

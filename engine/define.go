@@ -17,11 +17,11 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	if err := authorize(p, RightDefine); err != nil {
 		return DefineResult{}, err
 	}
-	d, warnings, err := e.examine(ctx, p, req)
+	d, warnings, err := e.examineDefinition(ctx, p, req)
 	if err != nil {
 		return DefineResult{}, err
 	}
-	if !p.deals(d.Name) {
+	if !p.inScope(d.Name) {
 		return DefineResult{}, outOfScope(p, d.Name)
 	}
 	if p.Role != RoleOperator { // no quota binds operators
@@ -37,7 +37,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 			return DefineResult{}, storeError("read the definition", err)
 		}
 		exists := err == nil
-		if exists && !governs(p, newest) {
+		if exists && !canGovern(p, newest) {
 			return DefineResult{}, ownedByOthers(newest)
 		}
 		// An operator takes an agent's name over even with the same document.
@@ -57,7 +57,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		s, err = e.rules.addDefinition(ctx, s)
 		switch {
 		case err == nil:
-			e.ledger.wrote(p, len(d.Document))
+			e.ledger.chargeBytes(p, len(d.Document))
 			e.definitions.put(loaded{stored: s, def: d})
 			return defineResult(s, d, warnings, true), nil
 		case !errors.Is(err, store.ErrConflict):
@@ -96,7 +96,7 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 	}
 	out := make([]DefinitionSummary, 0, len(all))
 	for _, s := range all {
-		if !p.deals(s.Name) {
+		if !p.inScope(s.Name) {
 			continue
 		}
 		shared := false
@@ -105,19 +105,19 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 				return nil, err
 			}
 		}
-		if !shared && !owns(p, s) {
+		if !shared && !canUse(p, s) {
 			continue
 		}
-		l, err := e.definition(ctx, s.Name, s.Version)
+		l, err := e.loadDefinition(ctx, s.Name, s.Version)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, summary(l, shared))
+		out = append(out, summarize(l, shared))
 	}
 	return out, nil
 }
 
-func summary(l loaded, shared bool) DefinitionSummary {
+func summarize(l loaded, shared bool) DefinitionSummary {
 	return DefinitionSummary{
 		Name: l.stored.Name, Description: l.def.Description, Version: l.stored.Version, Hash: l.stored.Hash,
 		Owner: l.stored.Owner, Operator: l.stored.Operator, Shared: shared, States: len(l.def.States), CreatedAt: l.stored.CreatedAt,
@@ -150,7 +150,7 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 	if err := req.check(); err != nil {
 		return DefinitionView{}, err
 	}
-	l, owner, until, err := e.describe(ctx, p, req)
+	l, owner, until, err := e.findDefinition(ctx, p, req)
 	if err != nil {
 		return DefinitionView{}, err
 	}
@@ -158,7 +158,7 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 	if err != nil {
 		return DefinitionView{}, err
 	}
-	known, err := e.told(ctx, p, l.stored)
+	known, err := e.showsJudgeOf(ctx, p, l.stored)
 	if err != nil {
 		return DefinitionView{}, err
 	}
@@ -174,7 +174,7 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 func (req DescribeRequest) check() error {
 	switch {
 	case req.Name == "" && req.ID == "":
-		return missing("name", "A name that list returns; or the id of an instance.")
+		return missingField("name", "A name that list returns; or the id of an instance.")
 	case req.Name != "" && req.ID != "":
 		return &Error{Code: CodeInvalidArgument, Path: "/id", Message: "A name and an id were both given.", Hint: "Give one: name for a workflow, id for what an instance has."}
 	case req.Version < 0:
@@ -184,17 +184,17 @@ func (req DescribeRequest) check() error {
 	case req.Revision != 0 && req.ID == "":
 		return &Error{Code: CodeInvalidArgument, Path: "/revision", Message: "A revision is one of an instance, and no id was given.", Hint: "Give the id, or a version of the workflow."}
 	}
-	return req.When.check()
+	return req.When.validate()
 }
 
-// describe finds the version that is asked for, whose instances the judge configuration
+// findDefinition finds the version that is asked for, whose instances the judge configuration
 // is for, and until when that counts; zero is now.
-func (e *Engine) describe(ctx context.Context, p Principal, req DescribeRequest) (l loaded, owner string, until time.Time, err error) {
+func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRequest) (l loaded, owner string, until time.Time, err error) {
 	if req.ID == "" {
 		l, err = e.definitionAt(ctx, p, req.Name, req.Version, req.At)
 		return l, p.ID, req.At, err
 	}
-	inst, _, err := e.instance(ctx, p, req.ID)
+	inst, _, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return loaded{}, "", time.Time{}, err
 	}
@@ -203,7 +203,7 @@ func (e *Engine) describe(ctx context.Context, p Principal, req DescribeRequest)
 		return loaded{}, "", time.Time{}, err
 	}
 	defer read.end()
-	then, l, now, err := e.past(ctx, inst, req.When)
+	then, l, now, err := e.loadPast(ctx, inst, req.When)
 	if until = req.At; !now && until.IsZero() {
 		until = then.UpdatedAt
 	}
@@ -212,15 +212,15 @@ func (e *Engine) describe(ctx context.Context, p Principal, req DescribeRequest)
 
 // definitionAt is a version of a definition; with a time, the newest one of then.
 func (e *Engine) definitionAt(ctx context.Context, p Principal, name string, version int, at time.Time) (loaded, error) {
-	l, err := e.named(ctx, p, name, version)
+	l, err := e.loadNamed(ctx, p, name, version)
 	for err == nil && !at.IsZero() && l.stored.CreatedAt.After(at) {
 		if l.stored.Version == 1 {
 			return loaded{}, &Error{
-				Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The workflow %q was not defined yet at %s; it was at %s.", l.stored.Name, exact(at), exact(l.stored.CreatedAt)),
+				Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The workflow %q was not defined yet at %s; it was at %s.", l.stored.Name, formatTime(at), formatTime(l.stored.CreatedAt)),
 				Hint: "Give a later time.",
 			}
 		}
-		l, err = e.named(ctx, p, name, l.stored.Version-1)
+		l, err = e.loadNamed(ctx, p, name, l.stored.Version-1)
 	}
 	return l, err
 }

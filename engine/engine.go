@@ -229,9 +229,9 @@ func newUUID() string {
 	return id.String()
 }
 
-// definition returns a version of a definition (0 is the newest) with what it
+// loadDefinition returns a version of a definition (0 is the newest) with what it
 // was parsed from.
-func (e *Engine) definition(ctx context.Context, name string, version int) (loaded, error) {
+func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (loaded, error) {
 	if version > 0 {
 		if l, ok := e.definitions.get(name, version); ok {
 			return l, nil
@@ -249,10 +249,10 @@ func (e *Engine) definition(ctx context.Context, name string, version int) (load
 	}
 	d, err := workflow.Parse(s.Name, s.Document)
 	if err != nil {
-		return loaded{}, internal(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
+		return loaded{}, internalError(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
 	}
 	if d.Hash != s.Hash && !e.cfg.ShowUnsealed {
-		return loaded{}, untrusted("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
+		return loaded{}, untrustedRule("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
 	}
 	l := loaded{stored: s, def: d.WithoutLines()}
 	e.definitions.put(l)

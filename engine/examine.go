@@ -11,11 +11,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// examine parses and lints a definition that a caller brought; errors come back as one
+// examineDefinition parses and lints a definition that a caller brought; errors come back as one
 // *Error with every issue. Callers share the few places where that is done, and the time
 // counts for them while it passes.
-func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
-	if req.Name != "" && !p.deals(req.Name) {
+func (e *Engine) examineDefinition(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
+	if req.Name != "" && !p.inScope(req.Name) {
 		return nil, nil, outOfScope(p, req.Name)
 	}
 	release, err := e.examining.Acquire(ctx, p.ID)
@@ -31,7 +31,7 @@ func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*
 		return nil, nil, err
 	}
 	defer settle()
-	d, issues, err := e.lint(ctx, p, req)
+	d, issues, err := e.lintDefinition(ctx, p, req)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,9 +50,9 @@ func (e *Engine) examine(ctx context.Context, p Principal, req DefineRequest) (*
 	return d, warnings, nil
 }
 
-// lint parses a definition and finds what is wrong with it. One that no operator brought
+// lintDefinition parses a definition and finds what is wrong with it. One that no operator brought
 // is read by the Reader, where there is one.
-func (e *Engine) lint(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
+func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
 	options := workflow.LintOptions{
 		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources,
 	}
@@ -63,7 +63,7 @@ func (e *Engine) lint(ctx context.Context, p Principal, req DefineRequest) (*wor
 	}
 	switch {
 	case err != nil:
-		return nil, nil, e.ended(ctx, err)
+		return nil, nil, e.examinationEnd(ctx, err)
 	case d == nil:
 		return nil, nil, invalidDefinition(issues)
 	case req.Name != "" && d.Name != req.Name:
@@ -77,13 +77,13 @@ func (e *Engine) lint(ctx context.Context, p Principal, req DefineRequest) (*wor
 		issues, err = d.Lint(ctx, options)
 	}
 	if err != nil {
-		return nil, nil, e.ended(ctx, err)
+		return nil, nil, e.examinationEnd(ctx, err)
 	}
 	return d.WithoutLines(), issues, nil
 }
 
-// ended is why a look at a definition came to no end: the caller's quota, if that ended it.
-func (e *Engine) ended(ctx context.Context, err error) error {
+// examinationEnd is why a look at a definition came to no end: the caller's quota, if that ended it.
+func (e *Engine) examinationEnd(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return known
 	}
@@ -119,7 +119,7 @@ func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineReque
 	r := workflow.LintRequest{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
 	request, err := r.Encode()
 	if err != nil {
-		return nil, nil, internal("encode a definition", err)
+		return nil, nil, internalError("encode a definition", err)
 	}
 	answer, err := e.cfg.Reader.Read(ctx, p.ID, request)
 	if errors.Is(err, validators.ErrTooCostly) {
@@ -130,7 +130,7 @@ func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineReque
 	}
 	d, issues, err := r.ParseAnswer(answer)
 	if err != nil {
-		return nil, nil, internal("read a definition in the sandbox", err)
+		return nil, nil, internalError("read a definition in the sandbox", err)
 	}
 	return d, issues, nil
 }
@@ -166,7 +166,7 @@ func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.C
 	began, charged := time.Now(), time.Duration(0)
 	charge := func() {
 		used := time.Since(began) - meter.Waited()
-		l.worked(p, used-charged)
+		l.addWork(p, used-charged)
 		charged = used
 	}
 	done, settled := make(chan struct{}), make(chan struct{})

@@ -61,7 +61,7 @@ func (e *Engine) Export(ctx context.Context, p Principal, req ExportRequest) (Ex
 	}
 	name := req.Workflow
 	if req.Instance != "" {
-		inst, _, err := e.instance(ctx, p, req.Instance)
+		inst, _, err := e.loadInstance(ctx, p, req.Instance)
 		if err != nil {
 			return Exported{}, err
 		}
@@ -226,7 +226,7 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 		events = append(events, ev)
 	}
 	for v := range versions {
-		l, err := x.e.definition(ctx, inst.Workflow, v)
+		l, err := x.e.loadDefinition(ctx, inst.Workflow, v)
 		if err != nil {
 			return nil, err
 		}
@@ -236,7 +236,7 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 		x.scrub = scrubberOf(x.versions, append(documentsOf(events), x.inst.Context))
 		return events, nil
 	}
-	cut, err := x.e.removed(ctx, inst.ID)
+	cut, err := x.e.loadTruncation(ctx, inst.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +244,7 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 		return nil, err
 	}
 	if first := events[0].Seq; first != cut.UpTo+1 {
-		return nil, internal("read the history", fmt.Errorf("instance %s begins at event %d, and was cut behind %d", inst.ID, first, cut.UpTo))
+		return nil, internalError("read the history", fmt.Errorf("instance %s begins at event %d, and was cut behind %d", inst.ID, first, cut.UpTo))
 	}
 	x.scrub = scrubberOf(x.versions, append(documentsOf(events), x.inst.Context))
 	x.keep()
@@ -298,7 +298,7 @@ func (x *exporting) event(ctx context.Context, ev record.Event) error {
 		return x.e.instanceAt(ctx, ev.Instance, r)
 	})
 	if err != nil {
-		return internal("fold the history", err)
+		return internalError("fold the history", err)
 	}
 	x.inst = next
 	x.keep()
@@ -312,7 +312,7 @@ func (x *exporting) event(ctx context.Context, ev record.Event) error {
 	patch := ev.Patch
 	if ev.Kind.Revises() && ev.Kind != record.Imported && ev.Kind != record.Started && ev.Kind != record.Advanced && ev.Kind != record.Reconciled {
 		if patch, err = difference(before.Context, next.Context); err != nil {
-			return internal("compare contexts", err)
+			return internalError("compare contexts", err)
 		}
 	}
 	return x.line(ev, patch)
@@ -365,7 +365,7 @@ func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 	}
 	doc, err := document.Canonical(object(fields))
 	if err != nil {
-		return internal("write a line", err)
+		return internalError("write a line", err)
 	}
 	x.out.Lines = append(x.out.Lines, doc)
 	return nil
@@ -389,7 +389,7 @@ func (x *exporting) about(fields map[string]json.RawMessage, ev record.Event) er
 		if x.scrub != nil {
 			d = scrubbedDecision(d, x.scrub)
 		}
-		d.Evidence = bare(ev.Decision.Evidence)
+		d.Evidence = withoutContent(ev.Decision.Evidence)
 		for i := range d.Evidence {
 			d.Evidence[i].Digest, d.Evidence[i].SameDigest = x.salted(d.Evidence[i].Digest), x.salted(d.Evidence[i].SameDigest)
 		}
@@ -412,7 +412,7 @@ func (x *exporting) about(fields map[string]json.RawMessage, ev record.Event) er
 	}
 	var err error
 	if fields["gavel"], err = json.Marshal(out); err != nil {
-		return internal("write a line", err)
+		return internalError("write a line", err)
 	}
 	return nil
 }
@@ -428,14 +428,14 @@ func (x *exporting) floor(cut record.Truncation) error {
 		"definitionHash": x.inst.DefinitionHash, "removed": cut.Count, "hash": x.inst.Head, "prevHash": "",
 	})
 	if err != nil {
-		return internal("write a line", err)
+		return internalError("write a line", err)
 	}
 	doc, err := document.Canonical(object(map[string]json.RawMessage{
 		"timestamp": timeText(x.inst.UpdatedAt), "action": quoted("truncated"),
 		"to": quoted(x.inst.State), "data": masked, "gavel": about,
 	}))
 	if err != nil {
-		return internal("write a line", err)
+		return internalError("write a line", err)
 	}
 	x.out.Lines = append(x.out.Lines, doc)
 	return nil
@@ -466,7 +466,7 @@ func (x *exporting) checkpoint(ev record.Event) error {
 	}
 	doc, err := document.Canonical(object(fields))
 	if err != nil {
-		return internal("write a checkpoint", err)
+		return internalError("write a checkpoint", err)
 	}
 	x.out.Checkpoints = append(x.out.Checkpoints, ExportedCheckpoint{ID: ev.Checkpoint.ID, Document: doc})
 	return nil
@@ -485,7 +485,7 @@ func (x *exporting) state() error {
 		"updatedAt": timeText(x.inst.UpdatedAt),
 	}
 	if fields["gavel"], err = json.Marshal(about); err != nil {
-		return internal("write an instance", err)
+		return internalError("write an instance", err)
 	}
 	updated := fields["updatedAt"]
 	if err := x.overlay(fields, x.extra); err != nil {
@@ -495,7 +495,7 @@ func (x *exporting) state() error {
 		fields["updatedAt"] = updated
 	}
 	if x.out.State, err = document.Canonical(object(fields)); err != nil {
-		return internal("write an instance", err)
+		return internalError("write an instance", err)
 	}
 	return nil
 }

@@ -57,17 +57,17 @@ func (x *exporting) overlay(fields map[string]json.RawMessage, extra json.RawMes
 	if x.scrub != nil && len(extra) > 0 {
 		var err error
 		if extra, err = x.maskDeep(extra); err != nil {
-			return internal("read what was imported", err)
+			return internalError("read what was imported", err)
 		}
 	}
 	more, err := fieldsOf(extra)
 	if err != nil {
-		return internal("read what was imported", err)
+		return internalError("read what was imported", err)
 	}
 	for key, value := range more {
 		if x.scrub != nil {
 			if value, err = scrubbed(value, x.scrub); err != nil {
-				return internal("read what was imported", err)
+				return internalError("read what was imported", err)
 			}
 		}
 		fields[x.clean(key)] = value
@@ -159,14 +159,14 @@ func (m exportMask) mask(doc json.RawMessage) (json.RawMessage, error) {
 	var err error
 	for _, v := range slices.Sorted(maps.Keys(m.versions)) {
 		if doc, err = m.versions[v].Mask(doc, m.digest); err != nil {
-			return nil, internal("mask a document", err)
+			return nil, internalError("mask a document", err)
 		}
 	}
 	if len(doc) == 0 || m.scrub == nil || m.scrub(string(doc)) == string(doc) {
 		return doc, nil
 	}
 	if doc, err = scrubbed(doc, m.scrub); err != nil {
-		return nil, internal("mask a document", err)
+		return nil, internalError("mask a document", err)
 	}
 	return doc, nil
 }

@@ -18,7 +18,7 @@ func (e *Engine) Waiting() int {
 }
 
 // Effect says what a move did outside.
-func (e *Engine) Effect(move record.Event) string { return e.effect(move) }
+func (e *Engine) Effect(move record.Event) string { return e.describeEffect(move) }
 
 // FoldTo is the fold up to an event of a revision.
 func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
@@ -39,7 +39,7 @@ func (e *Engine) NewFeed() *Feed { return newFeed(e) }
 func (f *Feed) Read(ctx context.Context) (int64, error) { return f.readNew(ctx) }
 
 // Forget drops all that is held.
-func (f *Feed) Forget() { f.forget() }
+func (f *Feed) Forget() { f.dropAll() }
 
 // LagOf is how far behind a follower is that has everything up to a position.
 func (f *Feed) LagOf(position int64) FeedLag { return f.lagOf(position) }

@@ -19,7 +19,7 @@ func Authorize(p Principal, right Right) error { return authorize(p, right) }
 func StoreError(op string, err error) error { return storeError(op, err) }
 
 // InternalError is the answer to a defect of the program.
-func InternalError(op string, err error) error { return internal(op, err) }
+func InternalError(op string, err error) error { return internalError(op, err) }
 
 // UnknownInstance is the answer where an instance is not there or not visible.
 func UnknownInstance(id string) error { return unknownInstance(id) }
@@ -60,7 +60,7 @@ func (e *Engine) OperatorDefinitions(ctx context.Context, p Principal, name stri
 			continue
 		}
 		known = true
-		l, err := e.definition(ctx, s.Name, s.Version)
+		l, err := e.loadDefinition(ctx, s.Name, s.Version)
 		if err != nil {
 			return nil, err
 		}

@@ -31,7 +31,7 @@ func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error 
 	if !errors.As(err, &c) {
 		return err
 	}
-	inst, l, lerr := e.instance(ctx, p, c.id)
+	inst, l, lerr := e.loadInstance(ctx, p, c.id)
 	if lerr != nil {
 		return lerr
 	}
@@ -39,7 +39,7 @@ func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error 
 }
 
 func conflictAt(inst record.Instance, l loaded, p Principal) *Error {
-	pos := position(inst, l, p)
+	pos := newPosition(inst, l, p)
 	return &Error{
 		Code: CodeConflict, Current: &pos, Err: store.ErrConflict,
 		Message: fmt.Sprintf("The instance has moved: it is in state %q at revision %d.", inst.State, inst.Revision),
@@ -47,8 +47,8 @@ func conflictAt(inst record.Instance, l loaded, p Principal) *Error {
 	}
 }
 
-// expect compares the revision that the caller expected.
-func expect(inst record.Instance, l loaded, p Principal, revision *int64) error {
+// checkRevision compares the revision that the caller expected.
+func checkRevision(inst record.Instance, l loaded, p Principal, revision *int64) error {
 	if revision == nil || *revision == inst.Revision {
 		return nil
 	}
@@ -75,7 +75,7 @@ func sealError(err error) error {
 	if errors.Is(err, record.ErrTooLarge) {
 		return &Error{Code: CodeTooLarge, Message: "The event with its decision is larger than 128 KiB.", Hint: "Send less data.", Err: err}
 	}
-	return internal("seal the event", err)
+	return internalError("seal the event", err)
 }
 
 // judgeError classifies why the judge could not decide.
@@ -101,15 +101,15 @@ func judgeError(err error) error {
 	case errors.Is(err, validators.ErrUnavailable):
 		return &Error{Code: CodeBusy, Message: "The script sandbox could not take the request.", Hint: "Try again shortly; nothing was recorded.", Err: err}
 	default:
-		return internal("decide", err)
+		return internalError("decide", err)
 	}
 }
 
-func internal(op string, err error) error {
+func internalError(op string, err error) error {
 	return &Error{Code: CodeInternal, Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: fmt.Errorf("%s: %w", op, err)}
 }
 
-func missing(field, what string) error {
+func missingField(field, what string) error {
 	return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The argument %q is missing.", field), Hint: what}
 }
 
@@ -136,7 +136,7 @@ func (e *Engine) readDocument(field string, doc json.RawMessage, limit int) (doc
 	return v, nil
 }
 
-func (e *Engine) text(field, s string) error {
+func (e *Engine) checkText(field, s string) error {
 	if len(s) > e.cfg.Limits.Text {
 		return tooLarge(field, fmt.Sprintf("%q has %d bytes; the limit is %d.", field, len(s), e.cfg.Limits.Text))
 	}
@@ -165,9 +165,9 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 	if err != nil {
 		return out
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !p.deals(n) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !p.inScope(n) })
 	if near := document.Suggest(name, names); near != "" {
-		if d, err := e.rules.definition(ctx, near, 0); err == nil && owns(p, d) {
+		if d, err := e.rules.definition(ctx, near, 0); err == nil && canUse(p, d) {
 			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)
 		}
 	}

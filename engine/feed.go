@@ -156,8 +156,8 @@ func (f *Feed) add(at store.PlacedEvent) {
 	}
 }
 
-// forget drops all that is held. The next readNew begins anew.
-func (f *Feed) forget() {
+// dropAll drops all that is held. The next readNew begins anew.
+func (f *Feed) dropAll() {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	f.mu.Lock()
@@ -171,15 +171,15 @@ func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage
 	if err := authorize(p, RightRead); err != nil {
 		return FeedPage{}, err
 	}
-	held, page, ok, err := f.held(p, req)
+	held, page, ok, err := f.heldPage(p, req)
 	switch {
 	case err != nil:
 		return FeedPage{}, err
 	case !ok:
-		return f.stored(ctx, p, req)
+		return f.storedPage(ctx, p, req)
 	}
 	if req.WorkflowID != "" && len(held) > 0 {
-		if _, _, err := f.e.instance(ctx, p, req.WorkflowID); err != nil {
+		if _, _, err := f.e.loadInstance(ctx, p, req.WorkflowID); err != nil {
 			return FeedPage{}, err
 		}
 	}
@@ -193,8 +193,8 @@ func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage
 	return page, nil
 }
 
-// held are the events of a page that p may see; false when some of them may not be held.
-func (f *Feed) held(p Principal, req TailRequest) (found []*fedEvent, page FeedPage, ok bool, err error) {
+// heldPage are the events of a page that p may see; false when some of them may not be held.
+func (f *Feed) heldPage(p Principal, req TailRequest) (found []*fedEvent, page FeedPage, ok bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -205,8 +205,8 @@ func (f *Feed) held(p Principal, req TailRequest) (found []*fedEvent, page FeedP
 	}
 	page.Next = max(req.After, f.last)
 	size := 0
-	for _, ev := range f.events[f.behind(req.After):] {
-		if !f.e.tells(p, req, ev.PlacedEvent) {
+	for _, ev := range f.events[f.indexBehind(req.After):] {
+		if !f.e.showsEvent(p, req, ev.PlacedEvent) {
 			continue
 		}
 		if len(found) == feedPage || len(found) > 0 && size+ev.size > feedPageBytes {
@@ -218,8 +218,8 @@ func (f *Feed) held(p Principal, req TailRequest) (found []*fedEvent, page FeedP
 	return found, page, true, nil
 }
 
-// stored is a page of the store.
-func (f *Feed) stored(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
+// storedPage is a page of the store.
+func (f *Feed) storedPage(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
 	req.Limit = feedPage
 	read, err := f.e.tail(ctx, p, req, feedPageBytes)
 	if err != nil {
@@ -250,12 +250,12 @@ func (f *Feed) render(ctx context.Context, ev *fedEvent, class viewClass) ([]byt
 		viewer.ID = ev.Owner
 	}
 	ctx = store.BulkRead(ctx)
-	show := f.e.showing(viewer)
+	show := f.e.newView(viewer)
 	var err error
 	if stale > 0 { // its version may be another one by now
 		err = show.load(ctx, ev.Event.Instance)
 	} else {
-		err = show.place(ctx, ev.PlacedEvent)
+		err = show.prepareEvent(ctx, ev.PlacedEvent)
 	}
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ func encodeView(view EventView) ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(view); err != nil {
-		return nil, internal("encode an event", err)
+		return nil, internalError("encode an event", err)
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
 }

@@ -82,7 +82,7 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 	if before != nil {
 		<-before
 	}
-	defer f.forget()
+	defer f.dropAll()
 	tick := time.NewTicker(f.e.cfg.FeedPoll)
 	defer tick.Stop()
 	for known := int64(-1); ; {
@@ -134,8 +134,8 @@ func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, 
 	case after < f.after:
 		return nil, f.last, false, nil
 	}
-	for _, ev := range f.events[f.behind(after):] {
-		if !f.e.tells(p, TailRequest{}, ev.PlacedEvent) {
+	for _, ev := range f.events[f.indexBehind(after):] {
+		if !f.e.showsEvent(p, TailRequest{}, ev.PlacedEvent) {
 			continue
 		}
 		c := Change{WorkflowID: ev.Event.Instance, Seq: ev.Event.Seq}
@@ -150,8 +150,8 @@ func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, 
 	return changes, max(after, f.last), true, nil
 }
 
-// behind is the index of the first event that is held behind a position.
-func (f *Feed) behind(position int64) int {
+// indexBehind is the index of the first event that is held behind a position.
+func (f *Feed) indexBehind(position int64) int {
 	return sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > position })
 }
 
@@ -181,7 +181,7 @@ func (f *Feed) Lag() FeedLag {
 func (f *Feed) lagOf(position int64) FeedLag {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := f.behind(position)
+	i := f.indexBehind(position)
 	if !f.begun || position >= f.last || i == len(f.events) {
 		return FeedLag{Events: max(0, f.last-position)}
 	}

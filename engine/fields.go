@@ -47,7 +47,7 @@ func difference(from, to json.RawMessage) (json.RawMessage, error) {
 	}
 	patch := map[string]json.RawMessage{}
 	for key, value := range fields {
-		if before, ok := old[key]; !ok || canonical(before) != canonical(value) {
+		if before, ok := old[key]; !ok || canonicalText(before) != canonicalText(value) {
 			patch[key] = value
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// kept is a refusal as the test itself remembers it.
-type kept struct {
+// forEvent is a refusal as the test itself remembers it.
+type forEvent struct {
 	guard, note string
 	at          time.Time
 	reusable    bool
@@ -26,7 +26,7 @@ type kept struct {
 // guarded is the loop guard written down once more, in the simplest way.
 type guarded struct {
 	j    *judged
-	kept []kept
+	kept []forEvent
 }
 
 // notes are what the walks say; the value is what is left of them without
@@ -84,10 +84,10 @@ func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, preche
 			p.ID, note, mood, precheck, n, d.Outcome, d.Code, asked, want, calls)
 	}
 	if want == "" && !precheck {
-		g.kept = slices.DeleteFunc(g.kept, func(k kept) bool { return k.guard == guard })
+		g.kept = slices.DeleteFunc(g.kept, func(k forEvent) bool { return k.guard == guard })
 	}
 	if learns {
-		g.kept = append(g.kept, kept{guard: guard, note: note, at: j.clock, reusable: calls == 1})
+		g.kept = append(g.kept, forEvent{guard: guard, note: note, at: j.clock, reusable: calls == 1})
 	}
 }
 
@@ -134,7 +134,7 @@ func TestLoopGuardAgainstAPlainList(t *testing.T) {
 				if _, err := g.j.ClearRefusals(context.Background(), operator, store.RefusalQuery{Principal: p.ID}); err != nil {
 					rt.Fatal(err)
 				}
-				g.kept = slices.DeleteFunc(g.kept, func(k kept) bool { return k.guard[:len(p.ID)] == p.ID })
+				g.kept = slices.DeleteFunc(g.kept, func(k forEvent) bool { return k.guard[:len(p.ID)] == p.ID })
 			},
 		})
 	})

@@ -192,12 +192,12 @@ func (e *Engine) Import(ctx context.Context, p Principal, req ImportRequest) (Im
 		return ImportReport{}, err
 	}
 	if req.Source == "" {
-		return ImportReport{}, missing("source", "Name the folder or program that the histories come from.")
+		return ImportReport{}, missingField("source", "Name the folder or program that the histories come from.")
 	}
 	if req.Owner == "" {
 		req.Owner = p.ID
 	}
-	if err := e.text("owner", req.Owner); err != nil {
+	if err := e.checkText("owner", req.Owner); err != nil {
 		return ImportReport{}, err
 	}
 	im := &importer{e: e, p: p, req: req, at: e.now(), versions: map[string][]importedVersion{}, refused: map[string]string{}}
@@ -276,7 +276,7 @@ func (im *importer) importDefinition(ctx context.Context, in ImportDefinition) (
 		if err != nil {
 			return out, err
 		}
-		if l, err = im.e.definition(ctx, made.Name, made.Version); err != nil {
+		if l, err = im.e.loadDefinition(ctx, made.Name, made.Version); err != nil {
 			return out, err
 		}
 	}
@@ -287,7 +287,7 @@ func (im *importer) importDefinition(ctx context.Context, in ImportDefinition) (
 
 // examine reads and lints a definition; one with errors is nil, and out says why.
 func (im *importer) examine(ctx context.Context, in ImportDefinition, out *DefinitionImport) (*workflow.Definition, error) {
-	d, _, err := im.e.examine(ctx, im.p, DefineRequest{Source: in.File, Document: in.Document})
+	d, _, err := im.e.examineDefinition(ctx, im.p, DefineRequest{Source: in.File, Document: in.Document})
 	invalid, ok := errors.AsType[*Error](err)
 	if !ok || invalid.Code != CodeInvalidDefinition {
 		return d, err
@@ -331,7 +331,7 @@ func (im *importer) findVersion(ctx context.Context, name, hash string) (_ loade
 		return loaded{}, 0, storeError("read the definition", err)
 	}
 	for v := s.Version; v >= 1; v-- {
-		l, err := im.e.definition(ctx, name, v)
+		l, err := im.e.loadDefinition(ctx, name, v)
 		if err != nil || l.stored.Hash == hash && l.stored.Operator {
 			return l, s.Version, err
 		}
@@ -359,7 +359,7 @@ func (im *importer) findDefinition(ctx context.Context, in ImportInstance) (load
 	case len(versions) > 0:
 		return versions[len(versions)-1].loaded, nil
 	}
-	l, err := im.e.definition(ctx, in.Workflow, 0)
+	l, err := im.e.loadDefinition(ctx, in.Workflow, 0)
 	if CodeOf(err) == CodeUnknownWorkflow {
 		err = refuseImport("there is no definition %q, neither in the folder nor in the store", in.Workflow)
 	}

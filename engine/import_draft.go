@@ -136,7 +136,7 @@ func (d *importDraft) begin(counts bool) error {
 	}
 	from, err := "", error(nil)
 	if ev.Patch, from, err = d.startContext(); err != nil {
-		return internal("read a context", err)
+		return internalError("read a context", err)
 	}
 	if string(ev.Patch) != "{}" {
 		d.note("the log does not say how it was started: its start context is what no line sets, from %s (%s)", from, keysOf(ev.Patch))
@@ -210,14 +210,14 @@ func (d *importDraft) addLine(line ImportLine, counts bool) error {
 	ev.Action = line.Action
 	extra, err := fieldsOf(line.Extra)
 	if err != nil {
-		return internal("read a line", err)
+		return internalError("read a line", err)
 	}
 	switch {
 	case !own.IsZero():
 		ev.Time = own
 	case !line.Time.IsZero():
 		extra["timestamp"] = timeText(line.Time)
-		d.note("%s: its time is before that of the previous line, or in the future; it gets %s", at, exact(ev.Time))
+		d.note("%s: its time is before that of the previous line, or in the future; it gets %s", at, formatTime(ev.Time))
 	}
 	if line.From != "" && d.inst.State != "" && line.From != d.inst.State && !changesNothing(line) {
 		extra["from"] = quoted(line.From)
@@ -263,7 +263,7 @@ func (d *importDraft) target(ev *record.Event, line ImportLine, at string) error
 	if whole != nil {
 		var err error
 		if ev.Patch, err = patchTo(d.inst.Context, whole, line.Data); err != nil {
-			return internal("read a line", err)
+			return internalError("read a line", err)
 		}
 	}
 	if t != nil {
@@ -274,7 +274,7 @@ func (d *importDraft) target(ev *record.Event, line ImportLine, at string) error
 
 // reconcile adds an event where the history does not lead to what the instance's file says.
 func (d *importDraft) reconcile() error {
-	same := canonical(orEmptyObject(d.inst.Context)) == canonical(orEmptyObject(d.in.Context))
+	same := canonicalText(orEmptyObject(d.inst.Context)) == canonicalText(orEmptyObject(d.in.Context))
 	cancelled := d.inst.Status == record.Cancelled
 	if d.inst.State == d.in.State && same && cancelled == d.in.Cancelled {
 		return nil
@@ -285,7 +285,7 @@ func (d *importDraft) reconcile() error {
 	if !same {
 		patch, err := patchTo(d.inst.Context, orEmptyObject(d.in.Context), nil)
 		if err != nil {
-			return internal("compare contexts", err)
+			return internalError("compare contexts", err)
 		}
 		d.differ("%s leads to another context than %s has (%s); the latter is used", d.in.Log, d.in.File, keysOf(patch))
 	}
@@ -315,7 +315,7 @@ func (d *importDraft) sortCheckpoints() {
 		case known:
 			w := &waitingCheckpoint{cp, d.believable(cp.Time, time.Time{})}
 			if cp.Context != nil {
-				w.Context = json.RawMessage(canonical(cp.Context))
+				w.Context = json.RawMessage(canonicalText(cp.Context))
 			}
 			d.waiting = append(d.waiting, w)
 		default:
@@ -360,7 +360,7 @@ func (d *importDraft) isAt(cp *waitingCheckpoint) bool {
 		return cp.State == d.inst.State
 	}
 	if d.canonical == "" {
-		d.canonical = canonical(orEmptyObject(d.inst.Context))
+		d.canonical = canonicalText(orEmptyObject(d.inst.Context))
 	}
 	return string(cp.Context) == d.canonical
 }
@@ -369,7 +369,7 @@ func (d *importDraft) addCheckpoint(cp ImportCheckpoint) error {
 	ev := d.event(record.Checkpointed, 0, cp.Hash, false)
 	extra, err := fieldsOf(cp.Extra)
 	if err != nil {
-		return internal("read a checkpoint", err)
+		return internalError("read a checkpoint", err)
 	}
 	if t := d.believable(cp.Time, ev.Time); !t.IsZero() {
 		ev.Time = t
@@ -405,7 +405,7 @@ func (d *importDraft) seal(ev record.Event, at string) error {
 	if len(d.events) == 0 {
 		extra, err := fieldsOf(d.in.Extra)
 		if err != nil {
-			return internal("read an instance", err)
+			return internalError("read an instance", err)
 		}
 		for name, t := range map[string]time.Time{"createdAt": d.in.CreatedAt, "updatedAt": d.in.UpdatedAt} {
 			if !t.IsZero() {
@@ -419,7 +419,7 @@ func (d *importDraft) seal(ev record.Event, at string) error {
 	case errors.Is(err, record.ErrTooLarge):
 		return refuseImport("%s: %v", at, err)
 	case err != nil:
-		return internal("seal an imported event", err)
+		return internalError("seal an imported event", err)
 	}
 	if d.bytes += len(ev.Patch) + len(ev.Import.Extra); d.bytes > MaxImportBytes {
 		return refuseImport("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", at, MaxImportBytes)

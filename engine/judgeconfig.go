@@ -26,13 +26,13 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		return JudgeConfigResult{}, err
 	}
 	if req.Name == "" {
-		return JudgeConfigResult{}, missing("name", "The name of a defined workflow.")
+		return JudgeConfigResult{}, missingField("name", "The name of a defined workflow.")
 	}
 	if err := e.checkSettings(req.Settings); err != nil {
 		return JudgeConfigResult{}, err
 	}
 	for {
-		l, err := e.named(ctx, p, req.Name, 0)
+		l, err := e.loadNamed(ctx, p, req.Name, 0)
 		if err != nil {
 			return JudgeConfigResult{}, err
 		}
@@ -53,7 +53,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		}
 		in := OverlaysInForce(l.stored, p.ID, append(revisions, c))
 		return JudgeConfigResult{
-			Success: true, Message: configMessage(c), Config: rubricView(told(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
+			Success: true, Message: configMessage(c), Config: rubricView(showsJudge(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
 		}, nil
 	}
 }
@@ -90,7 +90,7 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []store.JudgeCo
 	}
 	var err error
 	if c.Hash, err = HashJudgeConfig(c); err != nil {
-		return store.JudgeConfig{}, internal("encode the judge configuration", err)
+		return store.JudgeConfig{}, internalError("encode the judge configuration", err)
 	}
 	return c, nil
 }
@@ -143,7 +143,7 @@ func HashJudgeConfig(c store.JudgeConfig) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "sha256:" + digest("gavel/judge-config/v1", c.Workflow, strconv.Itoa(c.Revision), c.Principal, c.Role, c.Scope, string(body),
+	return "sha256:" + digestParts("gavel/judge-config/v1", c.Workflow, strconv.Itoa(c.Revision), c.Principal, c.Role, c.Scope, string(body),
 		c.At.Format("2006-01-02T15:04:05.000000Z07:00")), nil
 }
 
@@ -213,9 +213,9 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, 
 	return nil
 }
 
-// overlays are the judge-config revisions in force for an owner's instances,
+// loadOverlays are the judge-config revisions in force for an owner's instances,
 // with the digest that identifies them; "" when there are none.
-func (e *Engine) overlays(ctx context.Context, s store.Definition, owner string) ([]workflow.Overlay, string, error) {
+func (e *Engine) loadOverlays(ctx context.Context, s store.Definition, owner string) ([]workflow.Overlay, string, error) {
 	revisions, err := e.rules.judgeConfigs(ctx, s.Name)
 	if err != nil {
 		return nil, "", storeError("read the judge configuration", err)
@@ -238,7 +238,7 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 			hashes = append(hashes, r.Hash)
 		}
 	}
-	return "sha256:" + digest(hashes...)
+	return "sha256:" + digestParts(hashes...)
 }
 
 // overlaysUntil are the judge-config revisions that were in force at a time; zero is now.

@@ -26,14 +26,14 @@ func (e *Engine) newKey(p Principal, op Right, instance, key string, request fun
 		return nil, tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(key), e.cfg.Limits.Key))
 	}
 	return &record.Key{
-		Scope:   digest("gavel/key/v1", p.ID, string(op), instance, key),
-		Request: digest(append([]string{"gavel/request/v1"}, request()...)...),
+		Scope:   digestParts("gavel/key/v1", p.ID, string(op), instance, key),
+		Request: digestParts(append([]string{"gavel/request/v1"}, request()...)...),
 	}, nil
 }
 
-// digest is the hex SHA-256 of its parts, each with its length before it so that
+// digestParts is the hex SHA-256 of its parts, each with its length before it so that
 // no two lists of parts read the same.
-func digest(parts ...string) string {
+func digestParts(parts ...string) string {
 	h := sha256.New()
 	var n [8]byte
 	for _, p := range parts {
@@ -44,9 +44,9 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// once answers a request with an idempotency key at most once: a key that was
+// runOnce answers a request with an idempotency key at most once: a key that was
 // used is replayed, concurrent duplicates wait for the first. Errors bind no key.
-func once[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
+func runOnce[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
 	replay func(context.Context, record.Event) (T, error), do func(context.Context) (T, error),
 ) (T, error) {
 	var zero T
@@ -58,9 +58,9 @@ func once[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
 		return zero, storeError("wait for the request with the same idempotency key", ctx.Err())
 	}
 	defer release()
-	if ev, ok, err := e.answered(ctx, key); err != nil || ok {
+	if ev, ok, err := e.findAnswer(ctx, key); err != nil || ok {
 		if err == nil {
-			err = replayable(p, ev)
+			err = checkReplay(p, ev)
 		}
 		if err != nil {
 			return zero, err
@@ -73,7 +73,7 @@ func once[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
 	}
 	// Another process may have answered the same key between our look and our
 	// write: then this is a replay, whatever our own attempt met.
-	if ev, ok, kerr := e.answered(ctx, key); kerr == nil && ok && replayable(p, ev) == nil {
+	if ev, ok, kerr := e.findAnswer(ctx, key); kerr == nil && ok && checkReplay(p, ev) == nil {
 		return replay(ctx, ev)
 	} else if CodeOf(kerr) == CodeKeyReused {
 		return zero, kerr
@@ -81,8 +81,8 @@ func once[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
 	return zero, err
 }
 
-// answered looks a key up.
-func (e *Engine) answered(ctx context.Context, key *record.Key) (record.Event, bool, error) {
+// findAnswer looks a key up.
+func (e *Engine) findAnswer(ctx context.Context, key *record.Key) (record.Event, bool, error) {
 	ev, err := e.cfg.Store.ByKey(ctx, key.Scope)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -99,9 +99,9 @@ func (e *Engine) answered(ctx context.Context, key *record.Key) (record.Event, b
 	return ev, true, nil
 }
 
-// canonical is a document's canonical text: the same request has the same digest
+// canonicalText is a document's canonical text: the same request has the same digest
 // in whatever order its keys were sent.
-func canonical(doc json.RawMessage) string {
+func canonicalText(doc json.RawMessage) string {
 	c, err := document.Canonical(doc)
 	if err != nil {
 		return string(doc)

@@ -81,13 +81,13 @@ func (e *Engine) SetQuotas(q Quotas) {
 	}
 }
 
-// of is a principal's account. The caller holds the lock.
-func (l *ledger) of(principal string) *account {
+// accountOf is a principal's account. The caller holds the lock.
+func (l *ledger) accountOf(principal string) *account {
 	now := l.now()
 	a := l.accounts[principal]
 	if a == nil {
 		if len(l.accounts) >= mostAccounts {
-			l.forget(now)
+			l.evictAccounts(now)
 		}
 		a = &account{since: now, counting: make(chan struct{}, 1)}
 		l.accounts[principal] = a
@@ -98,9 +98,9 @@ func (l *ledger) of(principal string) *account {
 	return a
 }
 
-// forget drops accounts whose hour is over, and an eighth of all when there is none of
+// evictAccounts drops accounts whose hour is over, and an eighth of all when there is none of
 // them: not one at a time, each after a look at everybody.
-func (l *ledger) forget(now time.Time) {
+func (l *ledger) evictAccounts(now time.Time) {
 	for name, a := range l.accounts {
 		if now.Sub(a.since) >= accountTime && a.requests == 0 {
 			delete(l.accounts, name)
@@ -121,8 +121,8 @@ func (l *ledger) forget(now time.Time) {
 	}
 }
 
-// spent is the refusal of who has used up what an hour allows.
-func (l *ledger) spent(a *account, code Code, what string) error {
+// quotaError is the refusal of who has used up what an hour allows.
+func (l *ledger) quotaError(a *account, code Code, what string) error {
 	wait := max(a.since.Add(accountTime).Sub(l.now()), time.Second)
 	return &Error{
 		Code: code, RetryAfter: wait, Message: what,
@@ -138,14 +138,14 @@ func (l *ledger) bytesLeft(p Principal) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.of(p.ID); a.bytes >= most {
+	if a := l.accountOf(p.ID); a.bytes >= most {
 		return l.bytesSpent(a, most)
 	}
 	return nil
 }
 
 func (l *ledger) bytesSpent(a *account, most int64) error {
-	return l.spent(a, CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", a.bytes, most))
+	return l.quotaError(a, CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", a.bytes, most))
 }
 
 // workerLeft refuses what the sandbox has to look at for somebody who has used it up.
@@ -156,39 +156,39 @@ func (l *ledger) workerLeft(p Principal) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.of(p.ID); a.worker >= most {
+	if a := l.accountOf(p.ID); a.worker >= most {
 		return l.workerSpent(a, most)
 	}
 	return nil
 }
 
 func (l *ledger) workerSpent(a *account, most time.Duration) error {
-	return l.spent(a, CodeWorkerTimeSpent, fmt.Sprintf("The sandbox has worked %s within the hour on your requests and definitions; the quota is %s.", a.worker.Round(time.Millisecond), most))
+	return l.quotaError(a, CodeWorkerTimeSpent, fmt.Sprintf("The sandbox has worked %s within the hour on your requests and definitions; the quota is %s.", a.worker.Round(time.Millisecond), most))
 }
 
-// worked counts time of the sandbox, or of a look at a definition: the sandbox compiles what
+// addWork counts time of the sandbox, or of a look at a definition: the sandbox compiles what
 // is in it, and whoever is refused can send another.
-func (l *ledger) worked(p Principal, took time.Duration) {
+func (l *ledger) addWork(p Principal, took time.Duration) {
 	if l.quotas.Load().WorkerTime == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(p.ID).worker += took
+	l.accountOf(p.ID).worker += took
 }
 
-// wrote counts what was written that is no event.
-func (l *ledger) wrote(p Principal, bytes int) {
+// chargeBytes counts what was written that is no event.
+func (l *ledger) chargeBytes(p Principal, bytes int) {
 	if l.quotas.Load().Bytes == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(p.ID).bytes += int64(bytes)
+	l.accountOf(p.ID).bytes += int64(bytes)
 }
 
 func (l *ledger) tokensSpent(a *account, most int64) error {
-	return l.spent(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, most))
+	return l.quotaError(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, most))
 }
 
 func orNone(n *int) int64 {
@@ -198,8 +198,8 @@ func orNone(n *int) int64 {
 	return int64(*n)
 }
 
-// judge asks the judge for a caller that can afford it.
-func (e *Engine) judge(ctx context.Context, p Principal, c judge.Case) (judge.Verdict, error) {
+// askJudge asks the judge for a caller that can afford it.
+func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case) (judge.Verdict, error) {
 	settle, err := e.ledger.reserve(p, c)
 	if err != nil {
 		return judge.Verdict{}, err
@@ -265,7 +265,7 @@ func (p startPlace) settle(stored bool) {
 	}
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
-	a := p.l.of(p.owner)
+	a := p.l.accountOf(p.owner)
 	a.requests--
 	if a.starting--; !stored {
 		a.places++
@@ -281,7 +281,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 		return startPlace{}, nil
 	}
 	l := e.ledger
-	if l.take(p.ID) {
+	if l.takeStart(p.ID) {
 		return startPlace{l, p.ID}, nil
 	}
 	unlock, err := l.lock(ctx, p.ID)
@@ -289,7 +289,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 		return startPlace{}, err
 	}
 	defer unlock()
-	if l.take(p.ID) { // another request has counted meanwhile
+	if l.takeStart(p.ID) { // another request has counted meanwhile
 		return startPlace{l, p.ID}, nil
 	}
 	starting, recent := l.beforeCount(p.ID)
@@ -300,8 +300,8 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 	if err != nil {
 		return startPlace{}, storeError("count the instances", err)
 	}
-	l.found(p.ID, most-n-starting)
-	if l.take(p.ID) {
+	l.recordFree(p.ID, most-n-starting)
+	if l.takeStart(p.ID) {
 		return startPlace{l, p.ID}, nil
 	}
 	return startPlace{}, tooManyRunning(most)
@@ -314,10 +314,10 @@ func tooManyRunning(most int) error {
 	}
 }
 
-func (l *ledger) take(owner string) bool {
+func (l *ledger) takeStart(owner string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.of(owner)
+	a := l.accountOf(owner)
 	if a.places <= 0 {
 		return false
 	}
@@ -332,15 +332,15 @@ func (l *ledger) take(owner string) bool {
 func (l *ledger) beforeCount(owner string) (starting int, recent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.of(owner)
+	a := l.accountOf(owner)
 	return a.starting, !a.counted.IsZero() && l.now().Sub(a.counted) < recountAfter
 }
 
-// found notes how many places a count found free.
-func (l *ledger) found(owner string, places int) {
+// recordFree notes how many places a count found free.
+func (l *ledger) recordFree(owner string, places int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.of(owner)
+	a := l.accountOf(owner)
 	if a.places = places; places <= 0 {
 		a.counted = l.now()
 	} else {

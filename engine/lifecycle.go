@@ -16,14 +16,14 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Ca
 	if err := authorize(p, RightCancel); err != nil {
 		return CancelResult{}, err
 	}
-	if err := e.text("reason", req.Reason); err != nil {
+	if err := e.checkText("reason", req.Reason); err != nil {
 		return CancelResult{}, err
 	}
 	key, err := e.newKey(p, RightCancel, req.ID, req.Key, func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} })
 	if err != nil {
 		return CancelResult{}, err
 	}
-	return once(ctx, e, p, key,
+	return runOnce(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (CancelResult, error) {
 			pos, err := e.positionAt(ctx, p, ev)
 			return CancelResult{Position: pos, Message: cancelMessage(pos), Replayed: true}, err
@@ -32,23 +32,23 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Ca
 }
 
 func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key *record.Key) (CancelResult, error) {
-	inst, l, err := e.instance(ctx, p, req.ID)
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return CancelResult{}, err
 	}
-	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
+	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {
 		return CancelResult{}, err
 	}
 	if inst.Status != record.Running {
 		return CancelResult{}, instanceEnded(inst, l, p, "cancelled")
 	}
-	ev := e.event(p, inst, record.Cancelling)
+	ev := e.newEvent(p, inst, record.Cancelling)
 	ev.Status, ev.Reason, ev.Key = record.Cancelled, maskWords(inst, l).text(req.Reason), key
 	w, err := e.commit(ctx, inst, ev, extras{})
 	if err != nil {
 		return CancelResult{}, e.conflictFor(ctx, p, err)
 	}
-	pos := position(w.next, l, p)
+	pos := newPosition(w.next, l, p)
 	return CancelResult{Position: pos, Message: cancelMessage(pos)}, nil
 }
 
@@ -57,7 +57,7 @@ func cancelMessage(pos Position) string {
 }
 
 func instanceEnded(inst record.Instance, l loaded, p Principal, verb string) *Error {
-	pos := position(inst, l, p)
+	pos := newPosition(inst, l, p)
 	return &Error{
 		Code: CodeInstanceEnded, Current: &pos,
 		Message: fmt.Sprintf("The instance is %s in state %q and cannot be %s.", inst.Status, inst.State, verb),
@@ -70,7 +70,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if err := authorize(p, RightCheckpoint); err != nil {
 		return CheckpointResult{}, err
 	}
-	if err := e.text("description", req.Description); err != nil {
+	if err := e.checkText("description", req.Description); err != nil {
 		return CheckpointResult{}, err
 	}
 	var metadata document.JSON
@@ -85,7 +85,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if err != nil {
 		return CheckpointResult{}, err
 	}
-	return once(ctx, e, p, key,
+	return runOnce(ctx, e, p, key,
 		func(_ context.Context, ev record.Event) (CheckpointResult, error) {
 			r := checkpointResult(ev)
 			r.Replayed = true
@@ -95,7 +95,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 }
 
 func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequest, key *record.Key) (CheckpointResult, error) {
-	inst, l, err := e.instance(ctx, p, req.ID)
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return CheckpointResult{}, err
 	}
@@ -110,7 +110,7 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if err != nil {
 		return CheckpointResult{}, err
 	}
-	ev := e.event(p, inst, record.Checkpointed)
+	ev := e.newEvent(p, inst, record.Checkpointed)
 	ev.Key = key
 	ev.Checkpoint = &record.Checkpoint{
 		ID: "cp-" + e.cfg.NewID(), Description: mask.text(req.Description), Metadata: metadata,
@@ -136,7 +136,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	if err := authorize(p, RightRead); err != nil {
 		return CheckpointsResult{}, err
 	}
-	inst, l, err := e.instance(ctx, p, id)
+	inst, l, err := e.loadInstance(ctx, p, id)
 	if err != nil {
 		return CheckpointsResult{}, err
 	}
@@ -156,7 +156,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 		}
 		found = append(found, ev)
 	}
-	show := e.showing(p).about(inst, l)
+	show := e.newView(p).withInstance(inst, l)
 	for _, ev := range slices.Backward(found) { // not while the store is read: this reads it too
 		cp, err := show.checkpoint(ctx, ev)
 		if err != nil {
@@ -176,13 +176,13 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 		return RollbackResult{}, err
 	}
 	if req.CheckpointID == "" {
-		return RollbackResult{}, missing("checkpointId", "An id that checkpoint or listCheckpoints returned.")
+		return RollbackResult{}, missingField("checkpointId", "An id that checkpoint or listCheckpoints returned.")
 	}
 	key, err := e.newKey(p, RightRollback, req.ID, req.Key, func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} })
 	if err != nil {
 		return RollbackResult{}, err
 	}
-	return once(ctx, e, p, key,
+	return runOnce(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (RollbackResult, error) {
 			return e.replayRollback(ctx, p, ev)
 		},
@@ -190,7 +190,7 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 }
 
 func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest, key *record.Key) (RollbackResult, error) {
-	inst, l, err := e.instance(ctx, p, req.ID)
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return RollbackResult{}, err
 	}
@@ -199,7 +199,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 		return RollbackResult{}, storeError("read the definition", err)
 	}
 	// Both count: an agent may not roll back what an operator has taken over.
-	if !governs(p, l.stored) || !governs(p, newest) {
+	if !canGovern(p, l.stored) || !canGovern(p, newest) {
 		return RollbackResult{}, &Error{
 			Code:    CodeForbidden,
 			Message: fmt.Sprintf("The workflow %q belongs to an operator; rolling back is the operator's.", inst.Workflow),
@@ -209,7 +209,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err := mayMove(inst, l, p); err != nil {
 		return RollbackResult{}, err
 	}
-	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
+	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {
 		return RollbackResult{}, err
 	}
 	if inst.Status == record.Cancelled {
@@ -225,7 +225,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if cp.Revision > inst.Revision { // it was made after the instance was loaded
 		return RollbackResult{}, e.conflictFor(ctx, p, &conflict{inst.ID})
 	}
-	if err := e.crosses(ctx, p, inst, cp.Revision); err != nil {
+	if err := e.rejectCrossing(ctx, p, inst, cp.Revision); err != nil {
 		return RollbackResult{}, err
 	}
 	restored, err := e.instanceAt(ctx, inst.ID, cp.Revision)
@@ -235,14 +235,14 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err := e.fitsAgain(ctx, p, inst, restored, l); err != nil {
 		return RollbackResult{}, err
 	}
-	ev := e.event(p, inst, record.RolledBack)
+	ev := e.newEvent(p, inst, record.RolledBack)
 	ev.To, ev.Status, ev.Key = restored.State, restored.Status, key
 	ev.Rollback = &record.Rollback{CheckpointID: cp.ID, Restores: cp.Revision}
 	w, err := e.commit(ctx, inst, ev, extras{restored: &restored})
 	if err != nil {
 		return RollbackResult{}, e.conflictFor(ctx, p, err)
 	}
-	pos := position(w.next, l, p)
+	pos := newPosition(w.next, l, p)
 	return RollbackResult{Position: pos, Context: w.next.Context, Message: rollbackMessage(cp.ID, pos)}, nil
 }
 

@@ -40,7 +40,7 @@ func (m masking) document(doc json.RawMessage) (json.RawMessage, error) {
 	for _, d := range m.versions {
 		var err error
 		if doc, err = d.Mask(doc, nil); err != nil {
-			return nil, internal("mask a document", err)
+			return nil, internalError("mask a document", err)
 		}
 	}
 	if m.scrub == nil || m.scrub(string(doc)) == string(doc) {

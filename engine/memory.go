@@ -47,26 +47,26 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 	return r, nil
 }
 
-// identify gives a case the keys that a judge's memory works with, if a model may
+// setMemoryKeys gives a case the keys that a judge's memory works with, if a model may
 // be asked about it. The digests are keyed, and over the plain values: two cases
 // that only look alike when masked are two cases.
-func (e *Engine) identify(c *judge.Case) {
+func (e *Engine) setMemoryKeys(c *judge.Case) {
 	if !c.Rubric.Enabled || !c.Rubric.UseLLM || len(c.Illegal) > 0 {
 		return
 	}
-	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digest(parts...))) }
+	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digestParts(parts...))) }
 	c.Identity = keyed("gavel/case/v1", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash)
 	c.Guard = keyed("gavel/guard/v1", c.Principal, c.Workflow, c.Action, string(judge.FingerprintOf(c.Data)))
-	e.bind(c, c.Instance)
+	e.refusalBinding(c, c.Instance)
 }
 
-// bind says what a refusal of the case binds to: the question about an instance, whoever
+// refusalBinding says what a refusal of the case binds to: the question about an instance, whoever
 // asks it, and in which version of the judge's configuration.
-func (e *Engine) bind(c *judge.Case, instance string) {
+func (e *Engine) refusalBinding(c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return
 	}
-	c.Bound = e.cfg.Digester.Digest([]byte(digest(
+	c.Bound = e.cfg.Digester.Digest([]byte(digestParts(
 		"gavel/bound/v1", instance, c.Workflow, c.State, c.Action, string(judge.FingerprintOf(c.Data)), string(c.Context.Canonical()))))
 }
 
@@ -110,9 +110,9 @@ func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard strin
 	return nil, err
 }
 
-// lesson is what has to be written beside the event of a judgement, nil when
+// newLesson is what has to be written beside the event of a judgement, nil when
 // nothing. made says that the move is made.
-func lesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
+func newLesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 	if c.Guard == "" {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q store.Refusal
 	if q.Principal == "" && q.Workflow == "" {
 		return 0, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give a principal, a workflow, or both."}
 	}
-	if p.Workflows != "" && !p.deals(q.Workflow) {
+	if p.Workflows != "" && !p.inScope(q.Workflow) {
 		return 0, e.noWorkflow(ctx, p, q.Workflow, 0)
 	}
 	n, err := e.cfg.Store.ClearRefusals(ctx, q)

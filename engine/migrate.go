@@ -87,9 +87,9 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 		return MigrateResult{}, err
 	}
 	if req.Workflow == "" {
-		return MigrateResult{}, missing("workflow", "The name of a defined workflow.")
+		return MigrateResult{}, missingField("workflow", "The name of a defined workflow.")
 	}
-	to, err := e.named(ctx, p, req.Workflow, max(req.ToVersion, 0))
+	to, err := e.loadNamed(ctx, p, req.Workflow, max(req.ToVersion, 0))
 	if err != nil {
 		return MigrateResult{}, err
 	}
@@ -100,9 +100,9 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 		Workflow: to.stored.Name, To: to.stored.Version, DryRun: req.DryRun, Entries: []InstanceMigration{},
 	}}
 	if len(req.Instances) > 0 {
-		err = m.named(ctx)
+		err = m.migrateNamed(ctx)
 	} else {
-		err = m.all(ctx)
+		err = m.migrateAll(ctx)
 	}
 	return m.out, err
 }
@@ -115,7 +115,7 @@ func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to loaded
 		return &Error{Code: CodeInvalidArgument, Path: "/fromVersion", Message: fmt.Sprintf("Both versions are %d.", req.FromVersion), Hint: "Give two versions, or leave them out."}
 	}
 	if req.FromVersion > 0 {
-		if _, err := e.definition(ctx, req.Workflow, req.FromVersion); err != nil {
+		if _, err := e.loadDefinition(ctx, req.Workflow, req.FromVersion); err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to loaded
 func (e *Engine) wasState(ctx context.Context, req MigrateRequest, state string, target int) error {
 	first, last := req.FromVersion, req.FromVersion
 	if first == 0 {
-		newest, err := e.definition(ctx, req.Workflow, 0)
+		newest, err := e.loadDefinition(ctx, req.Workflow, 0)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (e *Engine) wasState(ctx context.Context, req MigrateRequest, state string,
 		if v == target {
 			continue
 		}
-		l, err := e.definition(ctx, req.Workflow, v)
+		l, err := e.loadDefinition(ctx, req.Workflow, v)
 		if err != nil {
 			return err
 		}
@@ -169,8 +169,8 @@ type migration struct {
 	out MigrateResult
 }
 
-// named migrates the instances that were asked for.
-func (m *migration) named(ctx context.Context) error {
+// migrateNamed migrates the instances that were asked for.
+func (m *migration) migrateNamed(ctx context.Context) error {
 	for _, id := range m.req.Instances {
 		inst, err := m.e.cfg.Store.Load(ctx, id)
 		one := InstanceMigration{ID: id, Outcome: MigrateRefused, To: m.to.stored.Version}
@@ -182,7 +182,7 @@ func (m *migration) named(ctx context.Context) error {
 		case inst.Workflow != m.to.stored.Name:
 			one.From, one.State, one.Reason = inst.Version, inst.State, fmt.Sprintf("It is an instance of %q.", inst.Workflow)
 		default:
-			if one, err = m.one(ctx, inst); err != nil {
+			if one, err = m.migrateOne(ctx, inst); err != nil {
 				return err
 			}
 		}
@@ -191,9 +191,9 @@ func (m *migration) named(ctx context.Context) error {
 	return nil
 }
 
-// all migrates what runs, page by page, so that no read of the store is held while
+// migrateAll migrates what runs, page by page, so that no read of the store is held while
 // instances are written.
-func (m *migration) all(ctx context.Context) error {
+func (m *migration) migrateAll(ctx context.Context) error {
 	q := store.InstanceQuery{Workflow: m.to.stored.Name, Status: record.Running, Limit: instancesMost}
 	for {
 		var page []record.Instance
@@ -207,7 +207,7 @@ func (m *migration) all(ctx context.Context) error {
 			if m.req.FromVersion > 0 && inst.Version != m.req.FromVersion && inst.Version != m.to.stored.Version {
 				continue
 			}
-			one, err := m.one(ctx, inst)
+			one, err := m.migrateOne(ctx, inst)
 			if err != nil {
 				return err
 			}
@@ -235,15 +235,15 @@ func (m *migration) add(one InstanceMigration) {
 // migrateTries is how often an instance that keeps moving is tried.
 const migrateTries = 5
 
-// one migrates an instance, as it is by then: should it move meanwhile, it is looked at
+// migrateOne migrates an instance, as it is by then: should it move meanwhile, it is looked at
 // anew.
-func (m *migration) one(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
+func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
 	for range migrateTries {
-		out, err := m.examine(ctx, inst)
+		out, err := m.planOne(ctx, inst)
 		if err != nil || out.Outcome != Migrated || m.req.DryRun {
 			return out, err
 		}
-		_, err = m.e.commit(ctx, inst, m.event(inst, out), extras{})
+		_, err = m.e.commit(ctx, inst, m.newMigrationEvent(inst, out), extras{})
 		if err == nil {
 			return out, nil
 		}
@@ -260,17 +260,17 @@ func (m *migration) one(ctx context.Context, inst record.Instance) (InstanceMigr
 	}, nil
 }
 
-// event is the migration of one instance.
-func (m *migration) event(inst record.Instance, out InstanceMigration) record.Event {
-	ev := m.e.event(m.p, inst, record.Migrated)
+// newMigrationEvent is the migration of one instance.
+func (m *migration) newMigrationEvent(inst record.Instance, out InstanceMigration) record.Event {
+	ev := m.e.newEvent(m.p, inst, record.Migrated)
 	ev.Version, ev.DefinitionHash = m.to.stored.Version, m.to.stored.Hash
 	ev.To, ev.Status = out.NewState, statusIn(m.to.def, out.NewState)
 	ev.Migration = &record.Migration{FromVersion: inst.Version, FromHash: inst.DefinitionHash, States: m.req.States}
 	return ev
 }
 
-// examine says what becomes of an instance. It changes nothing.
-func (m *migration) examine(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
+// planOne says what becomes of an instance. It changes nothing.
+func (m *migration) planOne(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
 	out := InstanceMigration{ID: inst.ID, Outcome: MigrateRefused, From: inst.Version, To: m.to.stored.Version, State: inst.State}
 	switch {
 	case inst.Status != record.Running:
@@ -288,7 +288,7 @@ func (m *migration) examine(ctx context.Context, inst record.Instance) (Instance
 		out.NewState = name
 	}
 	facts := record.RenameVisits(inst.Facts, m.req.States)
-	why, err := m.e.unfit(ctx, m.p, m.to, out.NewState, facts, inst)
+	why, err := m.e.whyUnfit(ctx, m.p, m.to, out.NewState, facts, inst)
 	if err != nil {
 		return InstanceMigration{}, err
 	}
@@ -305,9 +305,9 @@ func (m *migration) examine(ctx context.Context, inst record.Instance) (Instance
 	return out, nil
 }
 
-// unfit says why an instance could not be in a state of a version, with the context and
+// whyUnfit says why an instance could not be in a state of a version, with the context and
 // the facts that it has; "" when it could.
-func (e *Engine) unfit(ctx context.Context, p Principal, l loaded, state string, facts workflow.Facts, inst record.Instance) (string, error) {
+func (e *Engine) whyUnfit(ctx context.Context, p Principal, l loaded, state string, facts workflow.Facts, inst record.Instance) (string, error) {
 	if l.def.States[state] == nil {
 		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)
 		if near := document.Suggest(state, l.def.StateNames); near != "" {
@@ -332,10 +332,10 @@ func (e *Engine) unfit(ctx context.Context, p Principal, l loaded, state string,
 		}
 		findings = slices.Concat(findings, set.CheckFields(held), report.Findings)
 	}
-	return objection(state, findings), nil
+	return joinObjections(state, findings), nil
 }
 
-func objection(state string, findings []validators.Finding) string {
+func joinObjections(state string, findings []validators.Finding) string {
 	if len(findings) == 0 {
 		return ""
 	}
@@ -352,9 +352,9 @@ func (e *Engine) fitsAgain(ctx context.Context, p Principal, inst, restored reco
 	if restored.Version == inst.Version {
 		return nil
 	}
-	why, err := e.unfit(ctx, p, l, restored.State, restored.Facts, restored)
+	why, err := e.whyUnfit(ctx, p, l, restored.State, restored.Facts, restored)
 	if err == nil && why == "" {
-		why, err = e.renamed(ctx, inst, restored)
+		why, err = e.findRenamedState(ctx, inst, restored)
 	}
 	if err == nil && why == "" && restored.Status != statusIn(l.def, restored.State) {
 		why = fmt.Sprintf("Version %d does not agree that %q is %s.", inst.Version, restored.State, restored.Status)
@@ -369,10 +369,10 @@ func (e *Engine) fitsAgain(ctx context.Context, p Principal, inst, restored reco
 	}
 }
 
-// renamed says which state, of those that a restored instance has or has visited, got
+// findRenamedState says which state, of those that a restored instance has or has visited, got
 // another name since: under the old one it may be another state of the version that the
 // instance has by now. "" is none.
-func (e *Engine) renamed(ctx context.Context, inst, restored record.Instance) (string, error) {
+func (e *Engine) findRenamedState(ctx context.Context, inst, restored record.Instance) (string, error) {
 	names := append(slices.Clip(restored.Facts.Visited), restored.State)
 	now := map[string]string{}
 	for _, name := range names {

@@ -14,8 +14,8 @@ var alike = strings.NewReplacer(
 	".", "", "_", "", "-", "",
 )
 
-// looks is what a name looks like at a glance.
-func looks(name string) string { return alike.Replace(strings.ToLower(name)) }
+// skeleton is what a name looks like at a glance.
+func skeleton(name string) string { return alike.Replace(strings.ToLower(name)) }
 
 // mayBeNamed refuses a name that could be taken for an operator's: whoever reads
 // "refund" is to know whose rules were passed. same says whether the very same name
@@ -28,9 +28,9 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 	if err != nil {
 		return storeError("list the definitions", err)
 	}
-	own := looks(name)
+	own := skeleton(name)
 	for _, other := range names {
-		if looks(other) != own || other == name && !same {
+		if skeleton(other) != own || other == name && !same {
 			continue
 		}
 		d, err := e.rules.definition(ctx, other, 0)
@@ -41,7 +41,7 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 			continue
 		}
 		shown := "an operator's workflow"
-		if p.deals(d.Name) {
+		if p.inScope(d.Name) {
 			shown = fmt.Sprintf("the operator's workflow %q", d.Name)
 		}
 		return &Error{

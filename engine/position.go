@@ -12,33 +12,33 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// instance loads an instance that the caller may see, with the definition
+// loadInstance loads an instance that the caller may see, with the definition
 // version that it is pinned to. One that it may not see does not exist for it.
-func (e *Engine) instance(ctx context.Context, p Principal, id string) (record.Instance, loaded, error) {
+func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (record.Instance, loaded, error) {
 	if id == "" {
-		return record.Instance{}, loaded{}, missing("id", "The id that start returned.")
+		return record.Instance{}, loaded{}, missingField("id", "The id that start returned.")
 	}
 	inst, err := e.cfg.Store.Load(ctx, id)
 	switch {
-	case errors.Is(err, store.ErrNotFound), err == nil && !sees(p, inst):
+	case errors.Is(err, store.ErrNotFound), err == nil && !canSee(p, inst):
 		return record.Instance{}, loaded{}, unknownInstance(id)
 	case err != nil:
 		return record.Instance{}, loaded{}, storeError("load the instance", err)
 	}
-	l, err := e.pinned(ctx, inst)
+	l, err := e.loadPinned(ctx, inst)
 	return inst, l, err
 }
 
-// pinned is the version of its definition that an instance has.
-func (e *Engine) pinned(ctx context.Context, inst record.Instance) (loaded, error) {
-	l, err := e.definition(ctx, inst.Workflow, inst.Version)
+// loadPinned is the version of its definition that an instance has.
+func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (loaded, error) {
+	l, err := e.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil || l.stored.Operator {
 		return l, err
 	}
 	if last, err := e.rules.isNewest(ctx, inst.Workflow, inst.Version); err != nil || last {
 		return l, err
 	}
-	newest, err := e.definition(ctx, inst.Workflow, 0)
+	newest, err := e.loadDefinition(ctx, inst.Workflow, 0)
 	l.takenOver = newest.stored.Operator
 	return l, err
 }
@@ -49,7 +49,7 @@ func mayMove(inst record.Instance, l loaded, p Principal) error {
 	if !l.takenOver {
 		return nil
 	}
-	pos := position(inst, l, p)
+	pos := newPosition(inst, l, p)
 	return &Error{
 		Code: CodeDefinitionTakenOver, Current: &pos,
 		Message: fmt.Sprintf("The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", inst.Workflow, inst.Version),
@@ -57,8 +57,8 @@ func mayMove(inst record.Instance, l loaded, p Principal) error {
 	}
 }
 
-// position is where an instance stands, as a caller sees it. Pure.
-func position(inst record.Instance, l loaded, p Principal) Position {
+// newPosition is where an instance stands, as a caller sees it. Pure.
+func newPosition(inst record.Instance, l loaded, p Principal) Position {
 	pos := Position{
 		ID: inst.ID, Workflow: inst.Workflow, Version: inst.Version, DefinitionOwner: definitionOwner(l.stored, p), State: inst.State,
 		NextActions: []string{}, Status: inst.Status, Complete: inst.Status == record.Complete,
@@ -70,8 +70,8 @@ func position(inst record.Instance, l loaded, p Principal) Position {
 	if s, ok := l.def.States[inst.State]; ok && pos.Complete {
 		pos.Outcome = s.Outcome
 	}
-	if pos.Progress = progress(pos); l.takenOver && inst.Status == record.Running {
-		pos.Progress = fmt.Sprintf("Stopped in %q after %s: an operator has taken the workflow's name over. Cancel it, or ask an operator to migrate it.", pos.State, changes(pos.Revision-1))
+	if pos.Progress = describeProgress(pos); l.takenOver && inst.Status == record.Running {
+		pos.Progress = fmt.Sprintf("Stopped in %q after %s: an operator has taken the workflow's name over. Cancel it, or ask an operator to migrate it.", pos.State, countChanges(pos.Revision-1))
 	}
 	return pos
 }
@@ -87,27 +87,27 @@ func definitionOwner(s store.Definition, p Principal) DefinitionOwner {
 	}
 }
 
-// progress is one sentence that says where the instance is and what can be done.
+// describeProgress is one sentence that says where the instance is and what can be done.
 // What it counts are changes, as the revision does: an undo takes a move back and is one
 // more of them, and so is a cancel.
-func progress(p Position) string {
+func describeProgress(p Position) string {
 	switch {
 	case p.Status == record.Cancelled:
-		return fmt.Sprintf("Cancelled in %q after %s.", p.State, changes(p.Revision-1))
+		return fmt.Sprintf("Cancelled in %q after %s.", p.State, countChanges(p.Revision-1))
 	case p.Complete && p.Outcome != "":
-		return fmt.Sprintf("Complete: reached %q (%s) after %s.", p.State, p.Outcome, changes(p.Revision-1))
+		return fmt.Sprintf("Complete: reached %q (%s) after %s.", p.State, p.Outcome, countChanges(p.Revision-1))
 	case p.Complete:
-		return fmt.Sprintf("Complete: reached %q after %s.", p.State, changes(p.Revision-1))
+		return fmt.Sprintf("Complete: reached %q after %s.", p.State, countChanges(p.Revision-1))
 	case len(p.NextActions) == 0:
-		return fmt.Sprintf("In %q after %s. No action is open to this role.", p.State, changes(p.Revision-1))
+		return fmt.Sprintf("In %q after %s. No action is open to this role.", p.State, countChanges(p.Revision-1))
 	case p.Revision == 1:
 		return fmt.Sprintf("Started in %q. Next: %s.", p.State, strings.Join(p.NextActions, ", "))
 	default:
-		return fmt.Sprintf("In %q after %s. Next: %s.", p.State, changes(p.Revision-1), strings.Join(p.NextActions, ", "))
+		return fmt.Sprintf("In %q after %s. Next: %s.", p.State, countChanges(p.Revision-1), strings.Join(p.NextActions, ", "))
 	}
 }
 
-func changes(n int64) string {
+func countChanges(n int64) string {
 	if n == 1 {
 		return "1 change"
 	}
@@ -116,11 +116,11 @@ func changes(n int64) string {
 
 // positionAt is the position right after an event, for replays.
 func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (Position, error) {
-	l, err := e.definition(ctx, ev.Workflow, ev.Version)
+	l, err := e.loadDefinition(ctx, ev.Workflow, ev.Version)
 	if err != nil {
 		return Position{}, err
 	}
-	return position(record.Instance{
+	return newPosition(record.Instance{
 		ID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: ev.To,
 		Status: ev.Status, Revision: ev.Revision, Seq: ev.Seq,
 	}, l, p), nil
@@ -132,14 +132,14 @@ func decisionView(d record.Decision) Decision {
 		ID: d.ID, Outcome: d.Outcome, Proposed: d.Proposed, Applied: d.Applied, Code: d.Code, Target: d.Target,
 		Confidence: d.Confidence, Assurance: d.Assurance, DecidedBy: d.DecidedBy, Degraded: d.Degraded,
 		Fault: d.Fault, Mode: d.Mode, Reasoning: d.Reasoning, Violations: d.Violations(), Findings: d.Findings,
-		Suggestions: suggestions(d.Verdict), Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
-		Evidence: unguessable(bare(d.Evidence)),
+		Suggestions: suggestionsOf(d.Verdict), Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
+		Evidence: withoutPlainDigests(withoutContent(d.Evidence)),
 	}
 }
 
-// unguessable removes digests without a key: who may not see a content could have guesses
+// withoutPlainDigests removes digests without a key: who may not see a content could have guesses
 // at it digested.
-func unguessable(all []judge.Evidence) []judge.Evidence {
+func withoutPlainDigests(all []judge.Evidence) []judge.Evidence {
 	for i := range all {
 		if ev := &all[i]; strings.HasPrefix(ev.Digest, "sha256:") {
 			ev.Digest, ev.SameDigest = "", ""
@@ -148,8 +148,8 @@ func unguessable(all []judge.Evidence) []judge.Evidence {
 	return all
 }
 
-// bare is evidence without what it holds: that it was fetched, when, and its digest.
-func bare(all []judge.Evidence) []judge.Evidence {
+// withoutContent is evidence without what it holds: that it was fetched, when, and its digest.
+func withoutContent(all []judge.Evidence) []judge.Evidence {
 	out := slices.Clone(all)
 	for i := range out {
 		out[i].Content, out[i].Arguments = nil, nil
@@ -157,9 +157,9 @@ func bare(all []judge.Evidence) []judge.Evidence {
 	return out
 }
 
-// suggestions are the layers' own, else the findings' hints, else what always
+// suggestionsOf are the layers' own, else the findings' hints, else what always
 // helps: a refusal never leaves the caller without a next step. Never nil.
-func suggestions(v judge.Verdict) []string {
+func suggestionsOf(v judge.Verdict) []string {
 	out := append([]string{}, v.Suggestions...)
 	if v.Outcome == judge.Approve {
 		return out

@@ -40,7 +40,7 @@ func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.I
 	if err != nil || n < most {
 		return err
 	}
-	pos := position(inst, l, p)
+	pos := newPosition(inst, l, p)
 	return &Error{
 		Code: CodeTooManyEvents, Current: &pos,
 		Message: fmt.Sprintf("%d refusals and other events of yours were recorded since the last move of this instance, which is the limit; no more are judged or recorded.", n),

@@ -23,7 +23,7 @@ func (e *Engine) status(ctx context.Context, p Principal, inst record.Instance, 
 	if err != nil {
 		return StatusResult{}, err
 	}
-	overlays, _, err := e.overlays(ctx, l.stored, inst.Owner)
+	overlays, _, err := e.loadOverlays(ctx, l.stored, inst.Owner)
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -31,19 +31,19 @@ func (e *Engine) status(ctx context.Context, p Principal, inst record.Instance, 
 	if visited == nil {
 		visited = []string{}
 	}
-	waiting, err := e.waiting(ctx, inst)
+	waiting, err := e.openReviews(ctx, inst)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	return StatusResult{
-		Position: position(inst, l, p), Context: doc, Owner: inst.Owner, Visited: visited,
-		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.unserved(l.def, overlays),
+		Position: newPosition(inst, l, p), Context: doc, Owner: inst.Owner, Visited: visited,
+		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(l.def, overlays),
 		Reviews: waiting,
 	}, nil
 }
 
-// unserved warns of a definition that asks a model that nobody configured.
-func (e *Engine) unserved(d *workflow.Definition, overlays []workflow.Overlay) []string {
+// warnUnserved warns of a definition that asks a model that nobody configured.
+func (e *Engine) warnUnserved(d *workflow.Definition, overlays []workflow.Overlay) []string {
 	const then = "moves that ask for it are decided as onJudgeUnavailable says."
 	asked := d.RequiredModels(overlays)
 	if len(asked) > 0 && len(e.cfg.Models) == 0 {
@@ -64,19 +64,19 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states 
 	if err := authorize(p, RightRead); err != nil {
 		return CanExecuteResult{}, err
 	}
-	inst, l, err := e.instance(ctx, p, id)
+	inst, l, err := e.loadInstance(ctx, p, id)
 	if err != nil {
 		return CanExecuteResult{}, err
 	}
 	if len(states) == 0 {
-		return CanExecuteResult{}, missing("states", "One or more states of the workflow.")
+		return CanExecuteResult{}, missingField("states", "One or more states of the workflow.")
 	}
 	for i, s := range states {
 		if _, ok := l.def.States[s]; !ok {
 			return CanExecuteResult{}, unknownState(fmt.Sprintf("/states/%d", i), s, l.def)
 		}
 	}
-	out := CanExecuteResult{Position: position(inst, l, p), Required: states}
+	out := CanExecuteResult{Position: newPosition(inst, l, p), Required: states}
 	in := slices.Contains(states, inst.State)
 	switch {
 	case inst.Status == record.Cancelled:
@@ -124,7 +124,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	if err != nil {
 		return HistoryResult{}, err
 	}
-	inst, l, err := e.instance(ctx, p, req.ID)
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return HistoryResult{}, err
 	}
@@ -133,7 +133,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 		return HistoryResult{}, err
 	}
 	defer read.end()
-	until, err := e.then(ctx, inst, req.Until)
+	until, err := e.foldPast(ctx, inst, req.Until)
 	if err != nil {
 		return HistoryResult{}, err
 	}
@@ -160,7 +160,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 		found = append(found, ev)
 		read.add(len(ev.Body()))
 	}
-	show := e.showing(p).about(inst, l)
+	show := e.newView(p).withInstance(inst, l)
 	for i, ev := range found { // not while the store is read: this reads it too
 		if err := read.yield(ctx); err != nil {
 			return HistoryResult{}, err
@@ -195,7 +195,7 @@ func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []ju
 			Model: a.Model, PromptID: a.PromptID, PromptDigest: a.PromptDigest, Lenient: a.Lenient, Failure: a.Failure,
 			Calls: a.Calls, Reasked: a.Reasked, CacheHit: a.CacheHit, Shared: a.Shared, Reused: a.Reused, Refusals: a.Refusals,
 		}
-		if governs(p, s) {
+		if canGovern(p, s) {
 			shown.Criteria, shown.CriteriaDigest, shown.Calibration, shown.Stated = a.Criteria, a.CriteriaDigest, a.Calibration, a.Stated
 			shown.Samples, shown.Agreeing = a.Samples, a.Agreeing
 		}
@@ -246,18 +246,18 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 		}
 		looked = inst.ID
 		read.add(len(inst.Context))
-		if !p.deals(inst.Workflow) {
+		if !p.inScope(inst.Workflow) {
 			continue
 		}
 		l, known := versions[definitionKey{inst.Workflow, inst.Version}]
 		if !known {
-			if l, err = e.pinned(ctx, inst); err != nil {
+			if l, err = e.loadPinned(ctx, inst); err != nil {
 				return InstancesResult{}, err
 			}
 			versions[definitionKey{inst.Workflow, inst.Version}] = l
 		}
 		out.Instances = append(out.Instances, InstanceSummary{
-			Position: position(inst, l, p), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
+			Position: newPosition(inst, l, p), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
 		})
 	}
 	out.Count = len(out.Instances)
@@ -289,10 +289,10 @@ func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (
 	var err error
 	if req.ID != "" {
 		var inst record.Instance
-		inst, l, err = e.instance(ctx, p, req.ID)
+		inst, l, err = e.loadInstance(ctx, p, req.ID)
 		marks = workflow.Marks{Current: inst.State, Visited: inst.Facts.Visited}
 	} else {
-		l, err = e.named(ctx, p, req.Name, 0)
+		l, err = e.loadNamed(ctx, p, req.Name, 0)
 	}
 	if err != nil {
 		return DiagramResult{}, err
@@ -309,7 +309,7 @@ func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (
 		return DiagramResult{}, &Error{Code: CodeInvalidArgument, Path: "/format", Message: fmt.Sprintf("There is no diagram format %q.", req.Format), Hint: "Formats: mermaid, dot."}
 	}
 	if err != nil {
-		return DiagramResult{}, internal("draw the diagram", err)
+		return DiagramResult{}, internalError("draw the diagram", err)
 	}
 	out.Diagram = b.String()
 	return out, nil

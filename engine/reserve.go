@@ -33,7 +33,7 @@ func (l *ledger) reserve(p Principal, c judge.Case) (settle func(cost), err erro
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, most := l.of(p.ID), l.quotas.Load()
+	a, most := l.accountOf(p.ID), l.quotas.Load()
 	var expected cost
 	if runsScripts(c) {
 		expected.worker = max(a.dearest.worker, leastWorker)
@@ -62,7 +62,7 @@ func (l *ledger) reserve(p Principal, c judge.Case) (settle func(cost), err erro
 		a.requests--
 		a.reserved.worker -= expected.worker
 		a.reserved.tokens -= expected.tokens
-		a = l.of(p.ID) // begins a new hour when it is time
+		a = l.accountOf(p.ID) // begins a new hour when it is time
 		a.worker += took.worker
 		a.tokens += took.tokens
 		a.dearest.worker = max(a.dearest.worker, took.worker)
@@ -96,12 +96,12 @@ func (l *ledger) charge(events []record.Event) (refund func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bound := last.Role != string(RoleOperator) && last.Role != string(clock.Role)
-	if a := l.of(last.Principal); bound && a.bytes >= most {
+	if a := l.accountOf(last.Principal); bound && a.bytes >= most {
 		return nil, l.bytesSpent(a, most)
 	}
 	add := func(sign int64) {
 		for _, ev := range events {
-			a := l.of(ev.Principal)
+			a := l.accountOf(ev.Principal)
 			a.bytes = max(0, a.bytes+sign*int64(len(ev.Body()))) // the hour may have ended between
 		}
 	}
@@ -117,7 +117,7 @@ func (l *ledger) charge(events []record.Event) (refund func(), err error) {
 // adds to it.
 func (l *ledger) lock(ctx context.Context, principal string) (unlock func(), err error) {
 	l.mu.Lock()
-	a := l.of(principal)
+	a := l.accountOf(principal)
 	a.requests++
 	l.mu.Unlock()
 	leave := func() {

@@ -56,7 +56,7 @@ func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	return once(ctx, e, p, key,
+	return runOnce(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (ResolveResult, error) { return e.replayResolve(ctx, p, ev) },
 		func(ctx context.Context) (ResolveResult, error) { return e.resolve(ctx, p, req, key) })
 }
@@ -70,30 +70,30 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	case req.Decision != judge.Approve && req.Decision != judge.Reject:
 		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("A review is resolved by approve or reject, not by %.40q.", req.Decision), Hint: "There is no default: say which."}
 	case req.Reason == "":
-		return missing("reason", "One sentence: it is recorded, and whoever asked for the move reads it.")
+		return missingField("reason", "One sentence: it is recorded, and whoever asked for the move reads it.")
 	case req.Channel == record.ChannelClient && !e.cfg.ClientReviews:
 		return &Error{Code: CodeForbidden, Message: "Reviews through the agent's own client are not allowed here.", Hint: "Use the command line, or a reviewer's own client."}
 	}
-	return e.text("reason", req.Reason)
+	return e.checkText("reason", req.Reason)
 }
 
 func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, key *record.Key) (ResolveResult, error) {
-	row, inst, l, err := e.review(ctx, p, req.ID)
+	row, inst, l, err := e.loadReview(ctx, p, req.ID)
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	if row.Status == record.ReviewOpen && e.overdue(row) {
-		if err := e.expire(ctx, row); err != nil {
+	if row.Status == record.ReviewOpen && e.isOverdue(row) {
+		if err := e.expireReview(ctx, row); err != nil {
 			return ResolveResult{}, err
 		}
-		if row, inst, l, err = e.review(ctx, p, req.ID); err != nil {
+		if row, inst, l, err = e.loadReview(ctx, p, req.ID); err != nil {
 			return ResolveResult{}, err
 		}
 	}
 	if row.Status != record.ReviewOpen {
 		return ResolveResult{}, e.reviewClosed(ctx, row, inst, l, p)
 	}
-	asked, err := e.opening(ctx, inst.ID, row.Seq)
+	asked, err := e.openingEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return ResolveResult{}, err
 	}
@@ -101,8 +101,8 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 		return ResolveResult{}, err
 	}
 	req.Reason = maskWords(inst, l, row.Data).text(req.Reason)
-	if !e.bound(row, inst, asked) {
-		return e.void(ctx, p, key, row, inst, l, "What is stored of this review is not what was asked; it may have been changed.", nil)
+	if !e.isBound(row, inst, asked) {
+		return e.voidReview(ctx, p, key, row, inst, l, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
 	if err := mayMove(inst, l, p); err != nil && req.Decision == judge.Approve {
 		return ResolveResult{}, err
@@ -140,14 +140,14 @@ func mayResolve(p Principal, asked record.Event, inst record.Instance, d *workfl
 	return nil
 }
 
-// bound reports whether a stored review is the one that the history says, about the
+// isBound reports whether a stored review is the one that the history says, about the
 // present revision, with the data that were asked with.
-func (e *Engine) bound(row store.Review, inst record.Instance, asked record.Event) bool {
+func (e *Engine) isBound(row store.Review, inst record.Instance, asked record.Event) bool {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == row.ID })
 	if at < 0 || asked.Review == nil || asked.Review.ID != row.ID {
 		return false
 	}
-	scope, question := binding(inst, asked.Principal, asked.Action, row.Data, asked.Decision.Evidence)
+	scope, question := bindReview(inst, asked.Principal, asked.Action, row.Data, asked.Decision.Evidence)
 	return asked.Review.Digest == inst.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(asked.Review.Digest, scope, question)
 }
 
@@ -166,61 +166,61 @@ func (e *Engine) rejectReview(ctx context.Context, p Principal, req ResolveReque
 	if err != nil {
 		return ResolveResult{}, e.resolveError(ctx, p, row, err)
 	}
-	return e.resolved(p, w, l, closed(row, end, w.event), d, "Rejected; the state stays as it is."), nil
+	return e.newResolveResult(p, w, l, closeRow(row, end, w.event), d, "Rejected; the state stays as it is."), nil
 }
 
 // approveReview asks the layers again and makes the move.
 func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequest, key *record.Key, row store.Review, inst record.Instance, l loaded, asked record.Event) (ResolveResult, error) {
 	requester := Principal{ID: asked.Principal, Role: Role(asked.Role)}
-	overlays, hash, err := e.overlays(ctx, l.stored, inst.Owner)
+	overlays, hash, err := e.loadOverlays(ctx, l.stored, inst.Owner)
 	if err != nil {
 		return ResolveResult{}, err
 	}
 	ask := actionRequest{AdvanceRequest{ID: inst.ID, Action: row.Action, Data: row.Data}, document.Known(row.Data)}
-	c, err := e.question(inst, l, requester, ask, workflow.CaseInput{Overlays: overlays, JudgeConfigHash: hash})
+	c, err := e.newCase(inst, l, requester, ask, workflow.CaseInput{Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	c.Digest, c.Held, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.young(row, asked), p.ID
+	c.Digest, c.Held, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.freshEvidence(row, asked), p.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: p.ID, Reason: req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)
 	}
-	if lost, ok := unavailable(asked.Decision.Evidence, v.Evidence); ok {
+	if lost, ok := findUnavailable(asked.Decision.Evidence, v.Evidence); ok {
 		return ResolveResult{}, lost
 	}
-	if name, ok := changed(asked.Decision.Evidence, v.Evidence); ok {
-		return e.void(ctx, p, key, row, inst, l, fmt.Sprintf("The evidence %q has changed since the review was opened.", name), &v)
+	if name, ok := findChanged(asked.Decision.Evidence, v.Evidence); ok {
+		return e.voidReview(ctx, p, key, row, inst, l, fmt.Sprintf("The evidence %q has changed since the review was opened.", name), &v)
 	}
 	if !v.Applied {
-		return e.void(ctx, p, key, row, inst, l, "The rules of the workflow do not allow the move any more: "+v.Reasoning, &v)
+		return e.voidReview(ctx, p, key, row, inst, l, "The rules of the workflow do not allow the move any more: "+v.Reasoning, &v)
 	}
 	if was := asked.Decision.Target; was != "" && was != v.Target {
-		return e.void(ctx, p, key, row, inst, l, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
+		return e.voidReview(ctx, p, key, row, inst, l, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
 	}
 	end := record.Review{ID: row.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: p.ID, Channel: req.Channel, Reason: req.Reason}
 	j := judgement{inst: inst, loaded: l, question: c, verdict: v}
 	ev := e.decisionEvent(requester, j, row.Action, record.Advanced, key)
 	ev.Review = &end
-	w, err := e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}, lesson: forgiven(c, v)})
+	w, err := e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}, lesson: newForgiveness(c, v)})
 	if err != nil {
 		return ResolveResult{}, e.resolveError(ctx, p, row, err)
 	}
-	return e.resolved(p, w, l, closed(row, end, w.event), *ev.Decision, fmt.Sprintf("Approved; %q was performed.", row.Action)), nil
+	return e.newResolveResult(p, w, l, closeRow(row, end, w.event), *ev.Decision, fmt.Sprintf("Approved; %q was performed.", row.Action)), nil
 }
 
-// forgiven clears what the loop guard counts: a person has approved the data.
-func forgiven(c judge.Case, v judge.Verdict) *store.Lesson {
+// newForgiveness clears what the loop guard counts: a person has approved the data.
+func newForgiveness(c judge.Case, v judge.Verdict) *store.Lesson {
 	if c.Guard == "" {
 		return nil
 	}
 	return &store.Lesson{Guard: c.Guard, Bound: judge.BoundBy(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
 }
 
-// young is the evidence that need not be fetched again: it is not older than the
+// freshEvidence is the evidence that need not be fetched again: it is not older than the
 // definition allows, and is what the history says that was fetched. A clock that was
 // turned back makes nothing younger.
-func (e *Engine) young(row store.Review, asked record.Event) []judge.Evidence {
+func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evidence {
 	var out []judge.Evidence
 	for _, recorded := range asked.Decision.Evidence {
 		age := e.now().Sub(recorded.At)
@@ -239,8 +239,8 @@ func (e *Engine) young(row store.Review, asked record.Event) []judge.Evidence {
 	return out
 }
 
-// changed names the first piece of evidence that is not what it was.
-func changed(before, after []judge.Evidence) (string, bool) {
+// findChanged names the first piece of evidence that is not what it was.
+func findChanged(before, after []judge.Evidence) (string, bool) {
 	now := map[string]string{}
 	for _, e := range after {
 		now[e.Name] = e.Sameness()
@@ -253,10 +253,10 @@ func changed(before, after []judge.Evidence) (string, bool) {
 	return "", false
 }
 
-// unavailable says that evidence which was there when the review was opened cannot be
+// findUnavailable says that evidence which was there when the review was opened cannot be
 // had now. That is no change of it: whoever approves from a process that cannot reach the
 // source must not void the review.
-func unavailable(before, after []judge.Evidence) (error, bool) { //nolint:revive // the error is the answer
+func findUnavailable(before, after []judge.Evidence) (error, bool) { //nolint:revive // the error is the answer
 	had := map[string]bool{}
 	for _, e := range before {
 		had[e.Name] = e.Failure == ""
@@ -273,8 +273,8 @@ func unavailable(before, after []judge.Evidence) (error, bool) { //nolint:revive
 	return nil, false
 }
 
-// void ends a review that cannot be approved any more, and says why.
-func (e *Engine) void(ctx context.Context, p Principal, key *record.Key, row store.Review, inst record.Instance, l loaded, why string, v *judge.Verdict) (ResolveResult, error) {
+// voidReview ends a review that cannot be approved any more, and says why.
+func (e *Engine) voidReview(ctx context.Context, p Principal, key *record.Key, row store.Review, inst record.Instance, l loaded, why string, v *judge.Verdict) (ResolveResult, error) {
 	if n := e.cfg.Limits.Text; len(why) > n {
 		why = strings.ToValidUTF8(why[:n], "")
 	}
@@ -282,7 +282,7 @@ func (e *Engine) void(ctx context.Context, p Principal, key *record.Key, row sto
 	var d *record.Decision
 	if v != nil {
 		d = &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: *v, ContextDigest: e.digestContext(inst, inst.Context)}
-		d.Applied, d.Evidence = false, kept(v.Evidence)
+		d.Applied, d.Evidence = false, forEvent(v.Evidence)
 	}
 	w, err := e.endReview(ctx, p, key, inst, row, end, d)
 	if err != nil {
@@ -292,7 +292,7 @@ func (e *Engine) void(ctx context.Context, p Principal, key *record.Key, row sto
 	if d != nil {
 		out = *d
 	}
-	return e.resolved(p, w, l, closed(row, end, w.event), out, "Not approved: "+why), nil
+	return e.newResolveResult(p, w, l, closeRow(row, end, w.event), out, "Not approved: "+why), nil
 }
 
 // endReview ends a review by an event of its own.
@@ -303,27 +303,27 @@ func (e *Engine) endReview(ctx context.Context, p Principal, key *record.Key, in
 }
 
 func (e *Engine) reviewEvent(p Principal, inst record.Instance, row store.Review, end record.Review) record.Event {
-	ev := e.event(p, inst, record.Reviewed)
+	ev := e.newEvent(p, inst, record.Reviewed)
 	ev.Action, ev.Review = row.Action, &end
 	return ev
 }
 
-func (e *Engine) resolved(p Principal, w written, l loaded, row store.Review, d record.Decision, message string) ResolveResult {
+func (e *Engine) newResolveResult(p Principal, w written, l loaded, row store.Review, d record.Decision, message string) ResolveResult {
 	return ResolveResult{
-		Position: position(w.next, l, p), Review: *e.summary(row), Applied: w.event.Kind == record.Advanced,
+		Position: newPosition(w.next, l, p), Review: *e.summarizeReview(row), Applied: w.event.Kind == record.Advanced,
 		Decision: decisionView(d), Message: message,
 	}
 }
 
 // reviewClosed says what became of a review that is not open.
 func (e *Engine) reviewClosed(ctx context.Context, row store.Review, inst record.Instance, l loaded, p Principal) error {
-	pos := position(inst, l, p)
+	pos := newPosition(inst, l, p)
 	how := string(row.Status)
 	if row.Status == record.ReviewResolved {
 		how = fmt.Sprintf("resolved (%s) by %s", row.Resolution, row.By)
 	}
 	message := fmt.Sprintf("The review is not open any more: it is %s.", how)
-	if shown, err := e.showing(p).about(inst, l).review(ctx, row); err == nil && shown.Reason != "" {
+	if shown, err := e.newView(p).withInstance(inst, l).review(ctx, row); err == nil && shown.Reason != "" {
 		message = fmt.Sprintf("The review is not open any more: it is %s. %s", how, shown.Reason)
 	}
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
@@ -335,7 +335,7 @@ func (e *Engine) resolveError(ctx context.Context, p Principal, row store.Review
 	if !late && !errors.Is(err, store.ErrConflict) {
 		return err
 	}
-	now, inst, l, rerr := e.review(ctx, p, row.ID)
+	now, inst, l, rerr := e.loadReview(ctx, p, row.ID)
 	switch {
 	case rerr != nil:
 		return rerr
@@ -355,7 +355,7 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 	if err != nil {
 		return ResolveResult{}, storeError("read the review", err)
 	}
-	show := e.showing(p)
+	show := e.newView(p)
 	review, err := show.review(ctx, row)
 	if err != nil {
 		return ResolveResult{}, err

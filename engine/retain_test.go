@@ -332,19 +332,19 @@ func TestRetainLeavesEvidenceOfTampering(t *testing.T) {
 	}
 }
 
-// overtaken lets something happen between the look and the cut.
-type overtaken struct {
+// describeOvertaking lets something happen between the look and the cut.
+type describeOvertaking struct {
 	*memstore.Store
 	before func()
 }
 
-func (s *overtaken) Truncate(ctx context.Context, c store.Commit, upTo int64, floor record.Instance) error {
+func (s *describeOvertaking) Truncate(ctx context.Context, c store.Commit, upTo int64, floor record.Instance) error {
 	s.before()
 	return s.Store.Truncate(ctx, c, upTo, floor)
 }
 
 func TestRetainGivesWay(t *testing.T) {
-	db := &overtaken{Store: memstore.New()}
+	db := &describeOvertaking{Store: memstore.New()}
 	b := newBenchOn(t, db)
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID

@@ -9,11 +9,11 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// join answers a request with the review that waits for exactly this already, and the
+// joinReview answers a request with the review that waits for exactly this already, and the
 // decision that opened it. An idempotency key is bound to the review by an event of its
 // own: otherwise a retry after the review has ended would be a new request.
-func (e *Engine) join(ctx context.Context, p Principal, inst record.Instance, l loaded, row store.Review, key *record.Key) (AdvanceResult, error) {
-	asked, err := e.opening(ctx, inst.ID, row.Seq)
+func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instance, l loaded, row store.Review, key *record.Key) (AdvanceResult, error) {
+	asked, err := e.openingEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -33,14 +33,14 @@ func (e *Engine) join(ctx context.Context, p Principal, inst record.Instance, l 
 		inst = w.next
 	}
 	return AdvanceResult{
-		Position: position(inst, l, p), From: asked.From, Action: asked.Action,
-		Decision: decisionView(*asked.Decision), Review: e.summary(row),
+		Position: newPosition(inst, l, p), From: asked.From, Action: asked.Action,
+		Decision: decisionView(*asked.Decision), Review: e.summarizeReview(row),
 	}, nil
 }
 
 // joinNewer answers a request that another one with the same question overtook.
 func (e *Engine) joinNewer(ctx context.Context, p Principal, instance, review string, key *record.Key) (AdvanceResult, error) {
-	inst, l, err := e.instance(ctx, p, instance)
+	inst, l, err := e.loadInstance(ctx, p, instance)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -48,7 +48,7 @@ func (e *Engine) joinNewer(ctx context.Context, p Principal, instance, review st
 	if err != nil {
 		return AdvanceResult{}, storeError("read the review", err)
 	}
-	return e.join(ctx, p, inst, l, row, key)
+	return e.joinReview(ctx, p, inst, l, row, key)
 }
 
 // replayParked answers a key that is bound to a parked move: with the decision that a
@@ -61,17 +61,17 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 	}
 	asked := ev
 	if ev.Kind != record.Escalated {
-		if asked, err = e.opening(ctx, ev.Instance, row.Seq); err != nil {
+		if asked, err = e.openingEvent(ctx, ev.Instance, row.Seq); err != nil {
 			return AdvanceResult{}, err
 		}
 	}
 	last := ev
 	if row.Status != record.ReviewOpen {
-		if last, err = e.closing(ctx, ev); err != nil {
+		if last, err = e.closingEvent(ctx, ev); err != nil {
 			return AdvanceResult{}, err
 		}
 	}
-	review, err := e.showing(p).review(ctx, row)
+	review, err := e.newView(p).review(ctx, row)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -88,9 +88,9 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 	}, nil
 }
 
-// closing is the event that ended a review, or the move that its approval made; ev itself
+// closingEvent is the event that ended a review, or the move that its approval made; ev itself
 // when the history does not tell.
-func (e *Engine) closing(ctx context.Context, ev record.Event) (record.Event, error) {
+func (e *Engine) closingEvent(ctx context.Context, ev record.Event) (record.Event, error) {
 	last := ev
 	q := store.EventQuery{Instance: ev.Instance, AfterSeq: ev.Seq, Kinds: []record.Kind{record.Reviewed, record.Advanced}}
 	for next, err := range e.cfg.Store.Events(ctx, q) {

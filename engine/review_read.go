@@ -90,7 +90,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		if err != nil {
 			return ReviewsResult{}, storeError("list the reviews", err)
 		}
-		if !p.deals(row.Workflow) || status == record.ReviewExpired && e.summary(row).Status != status {
+		if !p.inScope(row.Workflow) || status == record.ReviewExpired && e.summarizeReview(row).Status != status {
 			continue
 		}
 		if rows = append(rows, row); len(rows) > limit {
@@ -98,7 +98,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		}
 	}
 	out := ReviewsResult{Reviews: []ReviewSummary{}}
-	show := e.showing(p)
+	show := e.newView(p)
 	for i, row := range rows {
 		if i == limit {
 			out.NextCursor = cursorOf(rows[limit-1])
@@ -148,15 +148,15 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err := authorize(p, RightRead); err != nil {
 		return ReviewView{}, err
 	}
-	row, inst, l, err := e.review(ctx, p, id)
+	row, inst, l, err := e.loadReview(ctx, p, id)
 	if err != nil {
 		return ReviewView{}, err
 	}
-	ev, err := e.opening(ctx, inst.ID, row.Seq)
+	ev, err := e.openingEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return ReviewView{}, err
 	}
-	show := e.showing(p).about(inst, l)
+	show := e.newView(p).withInstance(inst, l)
 	entry, err := show.entry(ctx, ev)
 	if err != nil {
 		return ReviewView{}, err
@@ -165,7 +165,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err != nil {
 		return ReviewView{}, err
 	}
-	out := ReviewView{ReviewSummary: summary, Position: position(inst, l, p), Decision: entry}
+	out := ReviewView{ReviewSummary: summary, Position: newPosition(inst, l, p), Decision: entry}
 	// What the history says counts, whatever the row does.
 	out.Action, out.From, out.Target, out.RequestedBy = ev.Action, ev.From, ev.Decision.Target, ev.Principal
 	out.Data = out.Decision.Data
@@ -176,7 +176,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		return ReviewView{}, err
 	}
 	if seesAll(p.Role) && row.Evidence != nil {
-		mask, _, err := show.of(ctx, ev)
+		mask, _, err := show.maskingFor(ctx, ev)
 		if err != nil {
 			return ReviewView{}, err
 		}
@@ -192,14 +192,14 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	return out, nil
 }
 
-// review loads a review that the caller may see, with its instance and definition. One
+// loadReview loads a review that the caller may see, with its instance and definition. One
 // that it may not see does not exist for it.
-func (e *Engine) review(ctx context.Context, p Principal, id string) (store.Review, record.Instance, loaded, error) {
+func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (store.Review, record.Instance, loaded, error) {
 	none := func(err error) (store.Review, record.Instance, loaded, error) {
 		return store.Review{}, record.Instance{}, loaded{}, err
 	}
 	if id == "" {
-		return none(missing("reviewId", "An id that the list of reviews shows."))
+		return none(missingField("reviewId", "An id that the list of reviews shows."))
 	}
 	row, err := e.cfg.Store.Review(ctx, id)
 	switch {
@@ -208,7 +208,7 @@ func (e *Engine) review(ctx context.Context, p Principal, id string) (store.Revi
 	case err != nil:
 		return none(storeError("read the review", err))
 	}
-	inst, l, err := e.instance(ctx, p, row.Instance)
+	inst, l, err := e.loadInstance(ctx, p, row.Instance)
 	if CodeOf(err) == CodeUnknownInstance {
 		return none(unknownReview(id))
 	}
@@ -222,13 +222,13 @@ func unknownReview(id string) error {
 	}
 }
 
-// overdue reports whether nobody decided a review in time.
-func (e *Engine) overdue(row store.Review) bool {
+// isOverdue reports whether nobody decided a review in time.
+func (e *Engine) isOverdue(row store.Review) bool {
 	return row.Status == record.ReviewOpen && !row.ExpiresAt.IsZero() && !e.now().Before(row.ExpiresAt)
 }
 
-// expire does what the definition says of a review that nobody decided in time.
-func (e *Engine) expire(ctx context.Context, row store.Review) error {
+// expireReview does what the definition says of a review that nobody decided in time.
+func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
 	inst, err := e.cfg.Store.Load(ctx, row.Instance)
 	if err != nil {
 		return storeError("load the instance", err)
@@ -256,14 +256,14 @@ func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 		if err != nil {
 			return 0, storeError("list the reviews", err)
 		}
-		if e.overdue(row) {
+		if e.isOverdue(row) {
 			due = append(due, row)
 		}
 	}
 	done := 0
 	var errs []error
 	for _, row := range due { // one that cannot be ended must not keep the others waiting
-		if err := e.expire(ctx, row); err != nil {
+		if err := e.expireReview(ctx, row); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -44,8 +44,8 @@ type ReviewSummary struct {
 // recordedContent is how much of one piece of evidence an event keeps, in bytes.
 const recordedContent = 4 << 10
 
-// kept is evidence as events keep it: of what is large, the digest stays.
-func kept(all []judge.Evidence) []judge.Evidence {
+// forEvent is evidence as events keep it: of what is large, the digest stays.
+func forEvent(all []judge.Evidence) []judge.Evidence {
 	out := slices.Clone(all)
 	for i := range out {
 		if len(out[i].Content) > recordedContent {
@@ -55,18 +55,18 @@ func kept(all []judge.Evidence) []judge.Evidence {
 	return out
 }
 
-// binding is what ties a review to exactly what was asked: who asked for what, with which
+// bindReview is what ties a review to exactly what was asked: who asked for what, with which
 // data, about which context and evidence, of which revision and definition. It is kept as
 // a digest in its scope.
-func binding(inst record.Instance, who, action string, data json.RawMessage, evidence []judge.Evidence) (record.Scope, []byte) {
+func bindReview(inst record.Instance, who, action string, data json.RawMessage, evidence []judge.Evidence) (record.Scope, []byte) {
 	parts := []string{
 		"gavel/review/v1", inst.ID, fmt.Sprint(inst.Revision), inst.State, inst.DefinitionHash, who, action,
-		canonical(data), canonical(inst.Context),
+		canonicalText(data), canonicalText(inst.Context),
 	}
 	for _, ev := range evidence {
 		parts = append(parts, ev.Name, ev.Sameness())
 	}
-	return scopeOf(purposeReview, inst.Owner, inst.Workflow), []byte(digest(parts...))
+	return scopeOf(purposeReview, inst.Owner, inst.Workflow), []byte(digestParts(parts...))
 }
 
 // parkedAlready finds the review of a request whose move waits for a person already: the
@@ -83,20 +83,20 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 		return inst, nil, nil
 	case err != nil:
 		return inst, nil, storeError("read the review", err)
-	case e.overdue(row) && row.OnExpire != workflow.ExpireRaise:
-		if err := e.expire(ctx, row); err != nil {
+	case e.isOverdue(row) && row.OnExpire != workflow.ExpireRaise:
+		if err := e.expireReview(ctx, row); err != nil {
 			return inst, nil, err
 		}
-		inst, _, err = e.instance(ctx, p, inst.ID)
+		inst, _, err = e.loadInstance(ctx, p, inst.ID)
 		return inst, nil, err
-	case row.Principal != p.ID || canonical(row.Data) != string(req.data.Canonical()):
+	case row.Principal != p.ID || canonicalText(row.Data) != string(req.data.Canonical()):
 		return inst, nil, nil // other data supersede it
 	}
 	return inst, &row, nil
 }
 
-// opening is the escalated event of a review.
-func (e *Engine) opening(ctx context.Context, instance string, seq int64) (record.Event, error) {
+// openingEvent is the escalated event of a review.
+func (e *Engine) openingEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}) {
 		switch {
 		case err != nil:
@@ -107,16 +107,16 @@ func (e *Engine) opening(ctx context.Context, instance string, seq int64) (recor
 				Hint: "The list of reviews still shows how it ended.",
 			}
 		case ev.Seq != seq || ev.Kind != record.Escalated:
-			return record.Event{}, internal("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
+			return record.Event{}, internalError("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
 		}
 		return ev, nil
 	}
-	return record.Event{}, internal("read the review", fmt.Errorf("instance %s has no event %d", instance, seq))
+	return record.Event{}, internalError("read the review", fmt.Errorf("instance %s has no event %d", instance, seq))
 }
 
-// park lets an escalated move wait for a person, unless too much of what this
+// parkMove lets an escalated move wait for a person, unless too much of what this
 // principal asked for waits already: then it is refused.
-func (e *Engine) park(ctx context.Context, p Principal, j judgement, req actionRequest, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) parkMove(ctx context.Context, p Principal, j judgement, req actionRequest, key *record.Key) (AdvanceResult, error) {
 	release, _ := e.parking.acquire(ctx.Done(), p.ID) // so that the count holds until it is written
 	if release == nil {
 		return AdvanceResult{}, judgeError(ctx.Err())
@@ -126,18 +126,18 @@ func (e *Engine) park(ctx context.Context, p Principal, j judgement, req actionR
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	full, err := e.full(ctx, p)
+	full, err := e.isReviewQueueFull(ctx, p)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
 	if full && !supersedes {
 		j.verdict = tooManyReviews(j.verdict, e.cfg.Limits.OpenReviews)
-		return e.settle(ctx, p, j, req, key)
+		return e.recordJudgement(ctx, p, j, req, key)
 	}
-	row := e.row(p, j, req)
+	row := e.newReviewRow(p, j, req)
 	ev := e.decisionEvent(p, j, req.Action, record.Escalated, key)
 	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
-	w, err := e.commit(ctx, j.inst, ev, extras{lesson: lesson(j.question, j.verdict, true), opens: &row})
+	w, err := e.commit(ctx, j.inst, ev, extras{lesson: newLesson(j.question, j.verdict, true), opens: &row})
 	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
 		return e.joinNewer(ctx, p, req.ID, same.review, key)
 	}
@@ -145,8 +145,8 @@ func (e *Engine) park(ctx context.Context, p Principal, j judgement, req actionR
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
 	return AdvanceResult{
-		Position: position(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
-		Decision: decisionView(*w.event.Decision), Review: e.summary(*w.opened),
+		Position: newPosition(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
+		Decision: decisionView(*w.event.Decision), Review: e.summarizeReview(*w.opened),
 	}, nil
 }
 
@@ -166,10 +166,10 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 	return false, nil
 }
 
-// row is the review of a judgement, as it is stored.
-func (e *Engine) row(p Principal, j judgement, req actionRequest) store.Review {
+// newReviewRow is the review of a judgement, as it is stored.
+func (e *Engine) newReviewRow(p Principal, j judgement, req actionRequest) store.Review {
 	s := j.loaded.def.Review(j.inst.State, req.Action)
-	scope, question := binding(j.inst, p.ID, req.Action, req.data.Raw(), j.verdict.Evidence)
+	scope, question := bindReview(j.inst, p.ID, req.Action, req.data.Raw(), j.verdict.Evidence)
 	row := store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
 		Instance: j.inst.ID, Workflow: j.inst.Workflow, Version: j.inst.Version, DefinitionHash: j.inst.DefinitionHash,
@@ -184,15 +184,15 @@ func (e *Engine) row(p Principal, j judgement, req actionRequest) store.Review {
 	return row
 }
 
-// full reports whether as much as may waits of what a principal asked for. What has
+// isReviewQueueFull reports whether as much as may waits of what a principal asked for. What has
 // expired does not count, whether or not somebody has noticed.
-func (e *Engine) full(ctx context.Context, p Principal) (bool, error) {
+func (e *Engine) isReviewQueueFull(ctx context.Context, p Principal) (bool, error) {
 	n := 0
 	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Principal: p.ID, Status: record.ReviewOpen}) {
 		if err != nil {
 			return false, storeError("count the reviews", err)
 		}
-		if !e.overdue(row) || row.OnExpire == workflow.ExpireRaise {
+		if !e.isOverdue(row) || row.OnExpire == workflow.ExpireRaise {
 			n++
 		}
 		if n >= e.cfg.Limits.OpenReviews {
@@ -213,40 +213,40 @@ func tooManyReviews(v judge.Verdict, limit int) judge.Verdict {
 	return v
 }
 
-// waiting are the open reviews of an instance.
-func (e *Engine) waiting(ctx context.Context, inst record.Instance) ([]ReviewSummary, error) {
+// openReviews are the open reviews of an instance.
+func (e *Engine) openReviews(ctx context.Context, inst record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range inst.Facts.Reviews {
 		row, err := e.cfg.Store.Review(ctx, open.ID)
 		if err != nil {
 			return nil, storeError("read the review", err)
 		}
-		out = append(out, *e.summary(row))
+		out = append(out, *e.summarizeReview(row))
 	}
 	return out, nil
 }
 
-// summary is a review as it is at this moment.
-func (e *Engine) summary(row store.Review) *ReviewSummary {
+// summarizeReview is a review as it is at this moment.
+func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 	s := &ReviewSummary{
 		ID: row.ID, Status: row.Status, Instance: row.Instance, Workflow: row.Workflow, Action: row.Action,
 		From: row.From, Target: row.Target, RequestedBy: row.Principal, Priority: row.Priority,
 		ParkedAt: row.ParkedAt, ExpiresAt: row.ExpiresAt, Revision: row.Revision,
 		Resolution: row.Resolution, By: row.By, Channel: row.Channel, Reason: row.Reason, ClosedAt: row.ClosedAt,
 	}
-	if e.overdue(row) {
+	if e.isOverdue(row) {
 		if row.OnExpire == workflow.ExpireRaise {
 			s.Priority = record.PriorityUrgent
 		} else {
 			s.Status = record.ReviewExpired
 		}
 	}
-	s.Next = next(*s)
+	s.Next = nextStepOfReview(*s)
 	return s
 }
 
-// next says what a review means for whoever asked for the move.
-func next(s ReviewSummary) string {
+// nextStepOfReview says what a review means for whoever asked for the move.
+func nextStepOfReview(s ReviewSummary) string {
 	switch {
 	case s.Status == record.ReviewOpen:
 		return "A person decides this; look again with workflow.status. Other actions are possible meanwhile, but they void this review."

@@ -49,9 +49,9 @@ func newRules(db store.Store, master []byte, show bool) *rules {
 	return r
 }
 
-// untrusted is the error for rules that are not as they were sealed. It names the row
+// untrustedRule is the error for rules that are not as they were sealed. It names the row
 // to the operator only: workflows are not everybody's to know.
-func untrusted(format string, args ...any) *Error {
+func untrustedRule(format string, args ...any) *Error {
 	return &Error{
 		Code: CodeUntrustedRules, Message: "A definition or judge configuration in the store is not as gavel sealed it.",
 		Hint: "Nothing was decided or recorded. Tell the operator: gavel verify names what was changed.", Err: fmt.Errorf(format, args...),
@@ -76,7 +76,7 @@ func (r *rules) refresh(ctx context.Context) error {
 	}
 	switch {
 	case head.Place < seen.Place, head.Place == seen.Place && head.Hash != seen.Hash:
-		return untrusted("the chain of rules ends at place %d with %.12q, and was seen at place %d with %.12q: an older store was put in place, or the newest rules were removed",
+		return untrustedRule("the chain of rules ends at place %d with %.12q, and was seen at place %d with %.12q: an older store was put in place, or the newest rules were removed",
 			head.Place, head.Hash, seen.Place, seen.Hash)
 	case head.Place <= r.end.Place:
 		return nil
@@ -90,7 +90,7 @@ func (r *rules) refresh(ctx context.Context) error {
 		}
 	}
 	if r.end.Place < head.Place {
-		return untrusted("the rules from place %d to %d are missing", r.end.Place+1, head.Place)
+		return untrustedRule("the rules from place %d to %d are missing", r.end.Place+1, head.Place)
 	}
 	return nil
 }
@@ -113,10 +113,10 @@ func (r *rules) head(ctx context.Context) (record.Head, error) {
 func (r *rules) follow(rule store.Rule) error {
 	seal := rule.Seal()
 	if err := r.end.CheckNext(rule); err != nil {
-		return untrusted("%w", err)
+		return untrustedRule("%w", err)
 	}
 	if err := r.sealer.Check(seal, rule.Parts()...); err != nil {
-		return untrusted("%s: %w", rule, err)
+		return untrustedRule("%s: %w", rule, err)
 	}
 	name := rule.Workflow()
 	of := r.names[name]
@@ -127,7 +127,7 @@ func (r *rules) follow(rule store.Rule) error {
 		delete(r.configs, name)
 	}
 	if rule.Number() <= *newest {
-		return untrusted("%s is behind %d in the chain", rule, *newest)
+		return untrustedRule("%s is behind %d in the chain", rule, *newest)
 	}
 	*newest = rule.Number()
 	r.names[name] = of
@@ -150,12 +150,12 @@ func (r *rules) listUnsealed(ctx context.Context) error {
 	return nil
 }
 
-// of is what the chain holds of a workflow, as far as it was followed.
-func (r *rules) of(name string) (known, error) {
+// knownOf is what the chain holds of a workflow, as far as it was followed.
+func (r *rules) knownOf(name string) (known, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if what, ok := r.unsealed[name]; ok {
-		return known{}, untrusted("%s has no seal", what)
+		return known{}, untrustedRule("%s has no seal", what)
 	}
 	return r.names[name], nil
 }
@@ -173,7 +173,7 @@ func (r *rules) definition(ctx context.Context, name string, version int) (store
 		case err != nil:
 			return d, err // the caller says what it was for
 		}
-		return d, r.check(d, name)
+		return d, r.checkDefinition(d, name)
 	}
 	for least := 0; ; {
 		d, err := r.store.Definition(ctx, name, 0)
@@ -183,18 +183,18 @@ func (r *rules) definition(ctx context.Context, name string, version int) (store
 		if err := r.refresh(ctx); err != nil {
 			return store.Definition{}, err
 		}
-		count, bad := r.of(name)
+		count, bad := r.knownOf(name)
 		switch {
 		case bad != nil:
 			return store.Definition{}, bad
 		case d.Version > count.version:
-			return store.Definition{}, untrusted("version %d of the definition %s is not in the chain, which has %d", d.Version, name, count.version)
+			return store.Definition{}, untrustedRule("version %d of the definition %s is not in the chain, which has %d", d.Version, name, count.version)
 		case d.Version == count.version && err != nil:
 			return d, err // there is none
 		case d.Version == count.version:
-			return d, r.check(d, name)
+			return d, r.checkDefinition(d, name)
 		case d.Version < least:
-			return store.Definition{}, untrusted("version %d of the definition %s is missing", least, name)
+			return store.Definition{}, untrustedRule("version %d of the definition %s is missing", least, name)
 		}
 		least = count.version // it was added meanwhile, or removed: then it is still missing the next time
 	}
@@ -209,16 +209,16 @@ func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, e
 	if err := r.refresh(ctx); err != nil {
 		return false, err
 	}
-	known, err := r.of(name)
+	known, err := r.knownOf(name)
 	return known.version == version, err
 }
 
-func (r *rules) check(d store.Definition, name string) error {
+func (r *rules) checkDefinition(d store.Definition, name string) error {
 	if err := r.sealer.Check(d.Seal, d.Parts()...); err != nil {
-		return untrusted("%s: %w", store.Rule{Definition: &d}, err)
+		return untrustedRule("%s: %w", store.Rule{Definition: &d}, err)
 	}
 	if d.Name != name {
-		return untrusted("%s is kept as one of %s", store.Rule{Definition: &d}, name)
+		return untrustedRule("%s is kept as one of %s", store.Rule{Definition: &d}, name)
 	}
 	return nil
 }
@@ -270,7 +270,7 @@ func (r *rules) definitionNames(ctx context.Context) ([]string, error) {
 func (r *rules) checkNewest(all []store.Definition) error {
 	newest := make(map[string]int, len(all))
 	for _, d := range all {
-		if err := r.check(d, d.Name); err != nil {
+		if err := r.checkDefinition(d, d.Name); err != nil {
 			return err
 		}
 		newest[d.Name] = d.Version
@@ -282,7 +282,7 @@ func (r *rules) checkNewest(all []store.Definition) error {
 	defer r.mu.Unlock()
 	for name, count := range r.names {
 		if newest[name] != count.version {
-			return untrusted("the newest version of the definition %s is %d, not %d", name, newest[name], count.version)
+			return untrustedRule("the newest version of the definition %s is %d, not %d", name, newest[name], count.version)
 		}
 	}
 	return nil
@@ -293,7 +293,7 @@ func (r *rules) checkSealed() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(r.unsealed)) {
-		return untrusted("%s has no seal", r.unsealed[name])
+		return untrustedRule("%s has no seal", r.unsealed[name])
 	}
 	return nil
 }
@@ -306,7 +306,7 @@ func (r *rules) judgeConfigs(ctx context.Context, name string) ([]store.JudgeCon
 	if err := r.refresh(ctx); err != nil {
 		return nil, err
 	}
-	count, err := r.of(name)
+	count, err := r.knownOf(name)
 	if err != nil || count.configs == 0 {
 		return nil, err
 	}
@@ -322,22 +322,22 @@ func (r *rules) judgeConfigs(ctx context.Context, name string) ([]store.JudgeCon
 		if err := r.refresh(ctx); err != nil {
 			return nil, err
 		}
-		if count, err = r.of(name); err != nil {
+		if count, err = r.knownOf(name); err != nil {
 			return nil, err
 		}
 	}
 	for i, c := range all {
 		if err := r.sealer.Check(c.Seal, c.Parts()...); err != nil {
-			return nil, untrusted("%s: %w", store.Rule{Config: &c}, err)
+			return nil, untrustedRule("%s: %w", store.Rule{Config: &c}, err)
 		}
 		if c.Workflow != name || (i > 0 && c.Revision <= all[i-1].Revision) {
-			return nil, untrusted("%s is kept as one of %s", store.Rule{Config: &c}, name)
+			return nil, untrustedRule("%s is kept as one of %s", store.Rule{Config: &c}, name)
 		}
 	}
 	if len(all) > count.configs || len(all) < least {
-		return nil, untrusted("the judge of %s has %d configurations, and the chain %d", name, len(all), count.configs)
+		return nil, untrustedRule("the judge of %s has %d configurations, and the chain %d", name, len(all), count.configs)
 	}
-	r.keep(name, all)
+	r.remember(name, all)
 	return all, nil
 }
 
@@ -348,8 +348,8 @@ func (r *rules) cached(name string) ([]store.JudgeConfig, bool) {
 	return slices.Clone(all), ok
 }
 
-// keep remembers the configurations of a workflow, unless there is one more by now.
-func (r *rules) keep(name string, all []store.JudgeConfig) {
+// remember remembers the configurations of a workflow, unless there is one more by now.
+func (r *rules) remember(name string, all []store.JudgeConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.names[name].configs != len(all) {

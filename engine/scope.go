@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// deals reports whether a workflow's name is in the caller's scope.
-func (p Principal) deals(workflow string) bool {
+// inScope reports whether a workflow's name is in the caller's scope.
+func (p Principal) inScope(workflow string) bool {
 	if p.Workflows == "" {
 		return true
 	}
@@ -47,13 +47,13 @@ func matchName(pattern, name string) bool {
 // scope may not ask for them.
 var wholeStore = map[Right]bool{RightImport: true, RightExport: true, RightAnchor: true, RightVerify: true, RightRetain: true}
 
-// named is definition for a name that a caller gave. What its scope leaves out, or belongs
+// loadNamed is definition for a name that a caller gave. What its scope leaves out, or belongs
 // to another agent, is to it as if it did not exist.
-func (e *Engine) named(ctx context.Context, p Principal, name string, version int) (loaded, error) {
-	if !p.deals(name) {
+func (e *Engine) loadNamed(ctx context.Context, p Principal, name string, version int) (loaded, error) {
+	if !p.inScope(name) {
 		return loaded{}, e.noWorkflow(ctx, p, name, version)
 	}
-	l, err := e.definition(ctx, name, version)
+	l, err := e.loadDefinition(ctx, name, version)
 	if err == nil {
 		err = e.mayUse(ctx, p, l.stored)
 	}
@@ -63,15 +63,15 @@ func (e *Engine) named(ctx context.Context, p Principal, name string, version in
 	return l, err
 }
 
-// owns reports whether a version is the caller's, an operator's, or the caller's to see
+// canUse reports whether a version is the caller's, an operator's, or the caller's to see
 // because of its role.
-func owns(p Principal, s store.Definition) bool {
+func canUse(p Principal, s store.Definition) bool {
 	return s.Operator || s.Owner == p.ID || seesAll(p.Role)
 }
 
 // mayUse refuses a version that belongs to another agent, unless an operator shared it.
 func (e *Engine) mayUse(ctx context.Context, p Principal, s store.Definition) error {
-	if owns(p, s) {
+	if canUse(p, s) {
 		return nil
 	}
 	shared, err := e.isShared(ctx, s.Name)
@@ -104,10 +104,10 @@ func outOfScope(p Principal, name string) error {
 	}
 }
 
-// replayable reports whether an answer that a key was given may be given again: the
+// checkReplay reports whether an answer that a key was given may be given again: the
 // caller may have lost sight of the workflow since.
-func replayable(p Principal, ev record.Event) error {
-	if p.deals(ev.Workflow) {
+func checkReplay(p Principal, ev record.Event) error {
+	if p.inScope(ev.Workflow) {
 		return nil
 	}
 	return unknownInstance(ev.Instance)

@@ -72,7 +72,7 @@ func (e *Engine) SealRules(ctx context.Context, p Principal, req SealRequest) (S
 		return SealResult{}, err
 	}
 	for {
-		result, err := e.rules.seal(ctx, req)
+		result, err := e.rules.sealAll(ctx, req)
 		if !errors.Is(err, store.ErrConflict) {
 			return result, storeErrorIf("seal the rules", err)
 		}
@@ -95,9 +95,9 @@ func storeErrorIf(op string, err error) error {
 	return storeError(op, err)
 }
 
-// seal seals all rules in their order in the chain, and behind them those without a
+// sealAll seals all rules in their order in the chain, and behind them those without a
 // place: what was sealed well keeps its seal. ErrConflict when one was added meanwhile.
-func (r *rules) seal(ctx context.Context, req SealRequest) (SealResult, error) {
+func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error) {
 	head, err := r.store.RuleHead(ctx)
 	if err != nil || !req.All && (head.Unsealed == 0 || head.Place > 0) {
 		return SealResult{}, err // the caller says what it was for

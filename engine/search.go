@@ -81,7 +81,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 		}
 		return !read.isFull()
 	}
-	for h, err := range e.hits(ctx, p, q) {
+	for h, err := range e.searchScoped(ctx, p, q) {
 		if err == nil {
 			err = read.yield(ctx)
 		}
@@ -95,7 +95,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 		found = append(found, h)
 		read.add(len(h.Event.Body()))
 	}
-	show := e.showing(p)
+	show := e.newView(p)
 	for i, h := range found { // not while the store is read: this reads it too
 		if err := read.yield(ctx); err != nil {
 			return DecisionsResult{}, false, err
@@ -110,7 +110,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 			continue
 		}
 		if req.BareEvidence {
-			entry.Evidence = bare(entry.Evidence)
+			entry.Evidence = withoutContent(entry.Evidence)
 		}
 		out.Decisions = append(out.Decisions, FoundDecision{
 			WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, HistoryEntry: entry,
@@ -147,12 +147,12 @@ func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQ
 	if q.Instance == "" {
 		return nil
 	}
-	_, _, err := e.instance(ctx, p, q.Instance)
+	_, _, err := e.loadInstance(ctx, p, q.Instance)
 	return err
 }
 
-// hits narrows a query that was checked to what the caller may see, and asks the store.
-func (e *Engine) hits(ctx context.Context, p Principal, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
+// searchScoped narrows a query that was checked to what the caller may see, and asks the store.
+func (e *Engine) searchScoped(ctx context.Context, p Principal, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
 	if !seesAll(p.Role) && q.Owner != "" && q.Owner != p.ID {
 		return func(func(store.DecisionHit, error) bool) {}
 	}
@@ -165,7 +165,7 @@ func (e *Engine) hits(ctx context.Context, p Principal, q store.DecisionQuery) i
 	q.Limit = 0 // what is out of scope is left out of what the store finds
 	return func(yield func(store.DecisionHit, error) bool) {
 		for h, err := range e.cfg.Store.Decisions(ctx, q) {
-			if (err != nil || p.deals(h.Event.Workflow)) && !yield(h, err) {
+			if (err != nil || p.inScope(h.Event.Workflow)) && !yield(h, err) {
 				return
 			}
 		}
@@ -210,7 +210,7 @@ func (e *Engine) checkQuery(q store.DecisionQuery) error {
 	case !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until):
 		return &Error{Code: CodeInvalidArgument, Path: "/since", Message: "The time to begin at is not before the time to end at.", Hint: "Swap them."}
 	}
-	if err := e.text("text", q.Text); err != nil {
+	if err := e.checkText("text", q.Text); err != nil {
 		return err
 	}
 	if q.Empty() { // the bounds do not cross
@@ -313,7 +313,7 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 	}
 	t := tally{}
 	out := StatisticsResult{}
-	for h, err := range e.hits(ctx, p, q) {
+	for h, err := range e.searchScoped(ctx, p, q) {
 		if err == nil {
 			err = read.yield(ctx)
 		}
@@ -328,6 +328,6 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 	if interrupted != nil {
 		return StatisticsResult{}, storeError("read the decisions", interrupted)
 	}
-	out.Transitions = t.transitions()
+	out.Transitions = t.listTransitions()
 	return out, nil
 }

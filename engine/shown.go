@@ -30,41 +30,41 @@ type showing struct {
 	knew     json.RawMessage
 }
 
-func (e *Engine) showing(p Principal) *showing { return &showing{e: e, p: p} }
+func (e *Engine) newView(p Principal) *showing { return &showing{e: e, p: p} }
 
-// about says what the instance is now, for who has loaded it.
-func (s *showing) about(inst record.Instance, now loaded) *showing {
+// withInstance says what the instance is now, for who has loaded it.
+func (s *showing) withInstance(inst record.Instance, now loaded) *showing {
 	s.id, s.inst, s.now, s.bare, s.revision, s.knew = inst.ID, inst, now, false, 0, nil
 	return s
 }
 
-// place prepares for an event whose instance need not be loaded: what is shown of it depends
+// prepareEvent prepares for an event whose instance need not be loaded: what is shown of it depends
 // on the versions alone, as long as neither calls anything sensitive. Streams read pages of
 // events of as many instances.
-func (s *showing) place(ctx context.Context, at store.PlacedEvent) error {
+func (s *showing) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
 	switch {
 	case at.Event.Decision == nil && at.Event.Action == "": // nothing of it needs a definition
 		return nil
 	case s.id == at.Event.Instance && !s.bare:
 		return nil
 	}
-	was, err := s.e.definition(ctx, at.Event.Workflow, at.Event.Version)
+	was, err := s.e.loadDefinition(ctx, at.Event.Workflow, at.Event.Version)
 	if err != nil {
 		return err
 	}
-	now, err := s.e.definition(ctx, at.Event.Workflow, at.Version)
+	now, err := s.e.loadDefinition(ctx, at.Event.Workflow, at.Version)
 	if err != nil {
 		return err
 	}
 	if len(was.def.Sensitive)+len(now.def.Sensitive) > 0 {
 		return s.load(ctx, at.Event.Instance)
 	}
-	s.about(record.Instance{ID: at.Event.Instance}, now).bare = true
+	s.withInstance(record.Instance{ID: at.Event.Instance}, now).bare = true
 	return nil
 }
 
-// know loads the instance unless enough is known of it.
-func (s *showing) know(ctx context.Context, id string) error {
+// ensureLoaded loads the instance unless enough is known of it.
+func (s *showing) ensureLoaded(ctx context.Context, id string) error {
 	if s.id == id {
 		return nil
 	}
@@ -79,25 +79,25 @@ func (s *showing) load(ctx context.Context, id string) error {
 	inst, err := s.e.cfg.Store.Load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		s.about(record.Instance{ID: id}, loaded{})
+		s.withInstance(record.Instance{ID: id}, loaded{})
 		return nil
 	case err != nil:
 		return storeError("load the instance", err)
 	}
-	now, err := s.e.definition(ctx, inst.Workflow, inst.Version)
+	now, err := s.e.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil {
 		return err
 	}
-	s.about(inst, now)
+	s.withInstance(inst, now)
 	return nil
 }
 
 // entry is a decision as the caller may see it. ev has one.
 func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
-	if err := s.know(ctx, ev.Instance); err != nil {
+	if err := s.ensureLoaded(ctx, ev.Instance); err != nil {
 		return HistoryEntry{}, err
 	}
-	was, err := s.e.definition(ctx, ev.Workflow, ev.Version)
+	was, err := s.e.loadDefinition(ctx, ev.Workflow, ev.Version)
 	if err != nil {
 		return HistoryEntry{}, err
 	}
@@ -117,7 +117,7 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 		return HistoryEntry{}, err
 	}
 	governed := was.stored
-	if governs(s.p, governed) {
+	if canGovern(s.p, governed) {
 		governed = now.stored
 	}
 	shown, opinions := decisionView(*ev.Decision), opinionsFor(s.p, governed, ev.Decision.Opinions)
@@ -143,7 +143,7 @@ func (s *showing) words(ctx context.Context, ev record.Event, said string) (acti
 	if ev.Action == "" && said == "" {
 		return "", "", nil
 	}
-	mask, versions, err := s.of(ctx, ev)
+	mask, versions, err := s.maskingFor(ctx, ev)
 	return mask.action(ev.Action, versions...), mask.text(said), err
 }
 
@@ -153,7 +153,7 @@ func (s *showing) checkpoint(ctx context.Context, ev record.Event) (CheckpointRe
 	if out.Description == "" && len(out.Metadata) == 0 {
 		return out, nil
 	}
-	mask, _, err := s.of(ctx, ev)
+	mask, _, err := s.maskingFor(ctx, ev)
 	if err != nil {
 		return out, err
 	}
@@ -164,7 +164,7 @@ func (s *showing) checkpoint(ctx context.Context, ev record.Event) (CheckpointRe
 
 // review is a review as it is at this moment and as it is shown.
 func (s *showing) review(ctx context.Context, row store.Review) (ReviewSummary, error) {
-	out := *s.e.summary(row)
+	out := *s.e.summarizeReview(row)
 	if out.Reason == "" {
 		return out, nil
 	}
@@ -174,12 +174,12 @@ func (s *showing) review(ctx context.Context, row store.Review) (ReviewSummary, 
 	return out, err
 }
 
-// of is masking for an event, with the versions that the instance had then and has now.
-func (s *showing) of(ctx context.Context, ev record.Event) (masking, []*workflow.Definition, error) {
-	if err := s.know(ctx, ev.Instance); err != nil {
+// maskingFor is masking for an event, with the versions that the instance had then and has now.
+func (s *showing) maskingFor(ctx context.Context, ev record.Event) (masking, []*workflow.Definition, error) {
+	if err := s.ensureLoaded(ctx, ev.Instance); err != nil {
 		return masking{}, nil, err
 	}
-	was, err := s.e.definition(ctx, ev.Workflow, ev.Version)
+	was, err := s.e.loadDefinition(ctx, ev.Workflow, ev.Version)
 	if err != nil {
 		return masking{}, nil, err
 	}

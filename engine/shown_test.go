@@ -33,7 +33,7 @@ func TestThePastKeepsLaterSecrets(t *testing.T) {
 	b.refused(agent, id, "phone "+ssn, `{"pass":"`+pass+`"}`, "illegal_action")
 	b.moved(agent, id, "note", `{"ssn":null,"token":null}`, "a")
 
-	before := told(t, b, id)
+	before := showsJudge(t, b, id)
 	for _, secret := range []string{ssn, pass, token} {
 		if !strings.Contains(before["history"], secret) {
 			t.Fatalf("nobody said %s before:\n%s", secret, before["history"])
@@ -44,7 +44,7 @@ func TestThePastKeepsLaterSecrets(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	b.moved(agent, id, "note", `{"n":1}`, "a")
-	for who, text := range told(t, b, id) {
+	for who, text := range showsJudge(t, b, id) {
 		for _, secret := range []string{ssn, pass, token} {
 			if at := strings.Index(text, secret); at >= 0 {
 				t.Errorf("the %s tells %s: ...%s", who, secret, text[max(0, at-120):min(len(text), at+40)])
@@ -56,8 +56,8 @@ func TestThePastKeepsLaterSecrets(t *testing.T) {
 	}
 }
 
-// told is what the ways to read the past say of an instance, but for its present context.
-func told(t *testing.T, b *bench, id string) map[string]string {
+// showsJudge is what the ways to read the past say of an instance, but for its present context.
+func showsJudge(t *testing.T, b *bench, id string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	tell := func(who string, answer any, err error) {

@@ -18,7 +18,7 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 		return StartResult{}, err
 	}
 	if req.Type == "" {
-		return StartResult{}, missing("type", "The name of a defined workflow.")
+		return StartResult{}, missingField("type", "The name of a defined workflow.")
 	}
 	read, err := e.readDocument("context", req.Context, e.cfg.Limits.Data)
 	if err != nil {
@@ -28,17 +28,17 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	if err != nil {
 		return StartResult{}, err
 	}
-	return once(ctx, e, p, key,
+	return runOnce(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (StartResult, error) { return e.replayStart(ctx, p, ev) },
 		func(ctx context.Context) (StartResult, error) { return e.start(ctx, p, req.Type, read, key) })
 }
 
 func (e *Engine) start(ctx context.Context, p Principal, name string, read document.JSON, key *record.Key) (StartResult, error) {
-	l, err := e.named(ctx, p, name, 0)
+	l, err := e.loadNamed(ctx, p, name, 0)
 	if err != nil {
 		return StartResult{}, err
 	}
-	overlays, hash, err := e.overlays(ctx, l.stored, p.ID)
+	overlays, hash, err := e.loadOverlays(ctx, l.stored, p.ID)
 	if err != nil {
 		return StartResult{}, err
 	}
@@ -51,9 +51,9 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 		ReviewPath: e.cfg.ReviewPath, Now: e.now(), Seed: Seed(l.stored.Name, int64(l.stored.Version), "start"),
 	})
 	if err != nil {
-		return StartResult{}, internal("build the case", err)
+		return StartResult{}, internalError("build the case", err)
 	}
-	v, err := e.judge(ctx, p, c)
+	v, err := e.askJudge(ctx, p, c)
 	if err != nil {
 		return StartResult{}, err
 	}
@@ -75,7 +75,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if err != nil {
 		return StartResult{}, err
 	}
-	return StartResult{Position: position(w.next, l, p), Decision: decisionView(*w.event.Decision)}, nil
+	return StartResult{Position: newPosition(w.next, l, p), Decision: decisionView(*w.event.Decision)}, nil
 }
 
 // refusedStart answers a start that never became an instance.

@@ -65,17 +65,17 @@ func (t tally) count(e record.Event) bool {
 	return true
 }
 
-// transitions are the figures, by workflow, state and action.
-func (t tally) transitions() []TransitionStatistics {
+// listTransitions are the figures, by workflow, state and action.
+func (t tally) listTransitions() []TransitionStatistics {
 	out := make([]TransitionStatistics, 0, len(t))
 	for key, c := range t {
 		confidence := func(part float64) float64 { return float64(c.confidence.quantile(part)) / 1000 }
-		codes := ranked(c.codes)
+		codes := rankCounts(c.codes)
 		out = append(out, TransitionStatistics{
 			Workflow: key.workflow, State: key.state, Action: key.action,
 			Decisions: c.decisions, Prechecks: c.prechecks, Degraded: c.degraded,
 			Approved: c.outcomes[judge.Approve], Rejected: c.outcomes[judge.Reject], Escalated: c.outcomes[judge.Escalate],
-			DecidedBy: ranked(c.deciders), Codes: codes[:min(len(codes), shownCodes)],
+			DecidedBy: rankCounts(c.deciders), Codes: codes[:min(len(codes), shownCodes)],
 			TookMedianMs: tookOf(c.took.quantile(0.5)), TookP95Ms: tookOf(c.took.quantile(0.95)),
 			ConfidenceLower: confidence(0.25), ConfidenceMedian: confidence(0.5), ConfidenceUpper: confidence(0.75),
 		})
@@ -86,8 +86,8 @@ func (t tally) transitions() []TransitionStatistics {
 	return out
 }
 
-// ranked lists counts, the highest first, and equal ones by name. Never nil.
-func ranked[K ~string](counts map[K]int64) []Counted {
+// rankCounts lists counts, the highest first, and equal ones by name. Never nil.
+func rankCounts[K ~string](counts map[K]int64) []Counted {
 	out := make([]Counted, 0, len(counts))
 	for name, n := range counts {
 		out = append(out, Counted{string(name), n})

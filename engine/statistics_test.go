@@ -32,7 +32,7 @@ func TestQuantiles(t *testing.T) {
 		for i, ns := range took {
 			all.count(measured("a", "", time.Duration(ns), confidence[i]))
 		}
-		got := all.transitions()[0]
+		got := all.listTransitions()[0]
 		for what, v := range map[string][2]float64{
 			"median": {got.TookMedianMs, nearest(took, 0.5) / 1e6}, "p95": {got.TookP95Ms, nearest(took, 0.95) / 1e6},
 		} {
@@ -68,7 +68,7 @@ func TestStatisticsAreBounded(t *testing.T) {
 	if len(one.codes) != mostCodes || one.decisions != 3*mostTransitions+1 {
 		t.Errorf("%d codes of %d decisions", len(one.codes), one.decisions)
 	}
-	for _, s := range all.transitions() {
+	for _, s := range all.listTransitions() {
 		if s.Action == "action 1" && len(s.Codes) != shownCodes {
 			t.Errorf("%d codes are shown", len(s.Codes))
 		}

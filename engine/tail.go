@@ -71,7 +71,7 @@ func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most in
 		return TailResult{}, err
 	}
 	if req.WorkflowID != "" {
-		if _, _, err := e.instance(ctx, p, req.WorkflowID); err != nil {
+		if _, _, err := e.loadInstance(ctx, p, req.WorkflowID); err != nil {
 			return TailResult{}, err
 		}
 	}
@@ -113,7 +113,7 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 		if err != nil {
 			return TailResult{}, storeError("read the events", err)
 		}
-		if e.tells(p, req, ev) {
+		if e.showsEvent(p, req, ev) {
 			found = append(found, ev)
 			read.add(len(ev.Event.Body()))
 		}
@@ -123,12 +123,12 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 		}
 	}
 	out := TailResult{Events: []EventView{}, Next: next}
-	show := e.showing(p)
+	show := e.newView(p)
 	for _, ev := range found { // not while the store is read: this reads it too
 		if err := read.yield(ctx); err != nil {
 			return TailResult{}, err
 		}
-		if err := show.place(ctx, ev); err != nil {
+		if err := show.prepareEvent(ctx, ev); err != nil {
 			return TailResult{}, err
 		}
 		view, err := eventView(ctx, show, ev)
@@ -145,9 +145,9 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 	return out, nil
 }
 
-// tells reports whether an event is of those that were asked for and may be seen.
-func (e *Engine) tells(p Principal, req TailRequest, ev store.PlacedEvent) bool {
-	return (seesAll(p.Role) || ev.Owner == p.ID) && p.deals(ev.Event.Workflow) &&
+// showsEvent reports whether an event is of those that were asked for and may be seen.
+func (e *Engine) showsEvent(p Principal, req TailRequest, ev store.PlacedEvent) bool {
+	return (seesAll(p.Role) || ev.Owner == p.ID) && p.inScope(ev.Event.Workflow) &&
 		(req.WorkflowID == "" || ev.Event.Instance == req.WorkflowID) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
 }
 
@@ -170,7 +170,7 @@ func eventView(ctx context.Context, show *showing, at store.PlacedEvent) (EventV
 		return EventView{}, err
 	}
 	d := entry.Decision
-	d.Evidence, out.Action = bare(d.Evidence), entry.Action
+	d.Evidence, out.Action = withoutContent(d.Evidence), entry.Action
 	out.Decision = &d
 	return out, nil
 }

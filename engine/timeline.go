@@ -56,7 +56,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 	if err != nil {
 		return TimelineResult{}, err
 	}
-	inst, now, err := e.instance(ctx, p, req.ID)
+	inst, now, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return TimelineResult{}, err
 	}
@@ -65,7 +65,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 		return TimelineResult{}, err
 	}
 	defer read.end()
-	until, err := e.then(ctx, inst, req.Until)
+	until, err := e.foldPast(ctx, inst, req.Until)
 	if err != nil {
 		return TimelineResult{}, err
 	}
@@ -88,7 +88,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 		found = append(found, ev)
 		read.add(len(ev.Body()))
 	}
-	show := e.showing(p).about(inst, now)
+	show := e.newView(p).withInstance(inst, now)
 	for i, ev := range found { // not while the store is read: this reads it too
 		if err := read.yield(ctx); err != nil {
 			return TimelineResult{}, err

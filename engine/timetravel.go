@@ -21,8 +21,8 @@ type When struct {
 
 func (w When) isNow() bool { return w.Revision == 0 && w.At.IsZero() }
 
-// check looks at the request alone.
-func (w When) check() error {
+// validate looks at the request alone.
+func (w When) validate() error {
 	switch {
 	case w.Revision < 0:
 		return &Error{Code: CodeInvalidArgument, Path: "/revision", Message: "A revision is 1 or more.", Hint: "Leave it out for now."}
@@ -39,18 +39,18 @@ type Past struct {
 	State    string `json:"currentState"`
 }
 
-// past is an instance as it was, with the version of the definition that it had then.
+// loadPast is an instance as it was, with the version of the definition that it had then.
 // now is true when that is how it still is.
-func (e *Engine) past(ctx context.Context, inst record.Instance, w When) (then record.Instance, l loaded, now bool, err error) {
-	if then, err = e.then(ctx, inst, w); err != nil {
+func (e *Engine) loadPast(ctx context.Context, inst record.Instance, w When) (then record.Instance, l loaded, now bool, err error) {
+	if then, err = e.foldPast(ctx, inst, w); err != nil {
 		return record.Instance{}, loaded{}, false, err
 	}
-	l, err = e.definition(ctx, then.Workflow, then.Version)
+	l, err = e.loadDefinition(ctx, then.Workflow, then.Version)
 	return then, l, then.Seq == inst.Seq, err
 }
 
-func (e *Engine) then(ctx context.Context, inst record.Instance, w When) (record.Instance, error) {
-	if err := w.check(); err != nil {
+func (e *Engine) foldPast(ctx context.Context, inst record.Instance, w When) (record.Instance, error) {
+	if err := w.validate(); err != nil {
 		return record.Instance{}, err
 	}
 	switch {
@@ -69,7 +69,7 @@ func (e *Engine) then(ctx context.Context, inst record.Instance, w When) (record
 
 // instanceAtTime is the fold of what was recorded up to a time.
 func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at time.Time) (record.Instance, error) {
-	cut, err := e.removed(ctx, inst.ID)
+	cut, err := e.loadTruncation(ctx, inst.ID)
 	if err != nil {
 		return record.Instance{}, err
 	}
@@ -99,7 +99,7 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 		return e.foldTo(ctx, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
 		return record.Instance{}, &Error{
-			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The instance had not been started at %s; it was at %s.", exact(at), exact(inst.CreatedAt)),
+			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The instance had not been started at %s; it was at %s.", formatTime(at), formatTime(inst.CreatedAt)),
 			Hint: "Give a later time.",
 		}
 	}
@@ -109,14 +109,14 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 	}
 	if floor.UpdatedAt.After(at) {
 		return record.Instance{}, &Error{
-			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("What the instance was at %s is not known any more: its history up to %s was removed.", exact(at), exact(floor.UpdatedAt)),
+			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("What the instance was at %s is not known any more: its history up to %s was removed.", formatTime(at), formatTime(floor.UpdatedAt)),
 			Hint: "Give a later time.",
 		}
 	}
 	return floor, nil
 }
 
-func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // eventAt reads one event.
 func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Event, error) {
@@ -128,7 +128,7 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 			return ev, nil
 		}
 	}
-	cut, err := e.removed(ctx, id)
+	cut, err := e.loadTruncation(ctx, id)
 	switch {
 	case err != nil:
 		return record.Event{}, err
@@ -139,11 +139,11 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 			Hint:    "Give a later time.",
 		}
 	}
-	return record.Event{}, internal("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
+	return record.Event{}, internalError("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
 }
 
-// removed says how much of the beginning of a history was removed; zero for nothing.
-func (e *Engine) removed(ctx context.Context, id string) (record.Truncation, error) {
+// loadTruncation says how much of the beginning of a history was removed; zero for nothing.
+func (e *Engine) loadTruncation(ctx context.Context, id string) (record.Truncation, error) {
 	var cut record.Truncation
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil {
@@ -162,9 +162,9 @@ func (e *Engine) instanceAt(ctx context.Context, id string, revision int64) (rec
 // foldTo is the fold up to the last event of a revision, or up to the event with a seq
 // in it: the nearest snapshot, then the events after it.
 func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
-	inst, err := e.snapshot(ctx, id, revision)
+	inst, err := e.loadSnapshot(ctx, id, revision)
 	if err == nil && seq > 0 && inst.Seq > seq {
-		inst, err = e.snapshot(ctx, id, revision-1)
+		inst, err = e.loadSnapshot(ctx, id, revision-1)
 	}
 	if err != nil || (seq > 0 && inst.Seq == seq) {
 		return inst, err
@@ -188,7 +188,7 @@ func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (re
 			if CodeOf(err) == CodeUnknownRevision {
 				return record.Instance{}, err
 			}
-			return record.Instance{}, internal("fold the history", err)
+			return record.Instance{}, internalError("fold the history", err)
 		}
 	}
 	if inst.Revision == revision && (seq == 0 || inst.Seq == seq) {
@@ -197,8 +197,8 @@ func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (re
 	return record.Instance{}, e.noRevision(ctx, id, revision)
 }
 
-// snapshot is the newest one at or below a revision, the zero Instance when there is none.
-func (e *Engine) snapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
+// loadSnapshot is the newest one at or below a revision, the zero Instance when there is none.
+func (e *Engine) loadSnapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
 	inst, err := e.cfg.Store.Snapshot(ctx, id, revision)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -211,12 +211,12 @@ func (e *Engine) snapshot(ctx context.Context, id string, revision int64) (recor
 
 // noRevision says why a revision that must have been is not there.
 func (e *Engine) noRevision(ctx context.Context, id string, revision int64) error {
-	cut, err := e.removed(ctx, id)
+	cut, err := e.loadTruncation(ctx, id)
 	switch {
 	case err != nil:
 		return err
 	case cut.UpTo == 0:
-		return internal("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
+		return internalError("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
 	}
 	return &Error{
 		Code: CodeUnknownRevision, Path: "/revision", Err: record.ErrNoRevision,
@@ -234,7 +234,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	if err := authorize(p, RightRead); err != nil {
 		return StatusResult{}, err
 	}
-	inst, present, err := e.instance(ctx, p, id)
+	inst, present, err := e.loadInstance(ctx, p, id)
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -246,7 +246,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 		return StatusResult{}, err
 	}
 	defer read.end()
-	then, l, now, err := e.past(ctx, inst, w)
+	then, l, now, err := e.loadPast(ctx, inst, w)
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -259,12 +259,12 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 			return StatusResult{}, err
 		}
 	}
-	waited, err := e.waited(ctx, e.showing(p).about(inst, present), then)
+	waited, err := e.reviewsOpenAt(ctx, e.newView(p).withInstance(inst, present), then)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	out := StatusResult{
-		Position: position(then, l, p), Context: doc, Owner: then.Owner, Visited: append([]string{}, then.Facts.Visited...),
+		Position: newPosition(then, l, p), Context: doc, Owner: then.Owner, Visited: append([]string{}, then.Facts.Visited...),
 		CreatedAt: then.CreatedAt, UpdatedAt: then.UpdatedAt, Reviews: waited,
 		Past: &Past{Revision: inst.Revision, State: inst.State},
 	}
@@ -272,9 +272,9 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	return out, nil
 }
 
-// waited are the reviews that were open then, with what became of them. What is not
+// reviewsOpenAt are the reviews that were open then, with what became of them. What is not
 // kept any more is left out.
-func (e *Engine) waited(ctx context.Context, show *showing, then record.Instance) ([]ReviewSummary, error) {
+func (e *Engine) reviewsOpenAt(ctx context.Context, show *showing, then record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range then.Facts.Reviews {
 		row, err := e.cfg.Store.Review(ctx, open.ID)

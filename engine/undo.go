@@ -42,17 +42,17 @@ type UndoResult struct {
 // events. It has CodeTooManyEvents when the caller had Limits.Events events recorded since
 // the last move: to undo and redo is none.
 func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
-	return e.turn(ctx, p, req, RightUndo)
+	return e.undoOrRedo(ctx, p, req, RightUndo)
 }
 
 // Redo makes the last undone move again, exactly as it was: nothing is judged anew. A
 // new move, a rollback and a migration leave nothing to make again. Who may is as for
 // Undo.
 func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
-	return e.turn(ctx, p, req, RightRedo)
+	return e.undoOrRedo(ctx, p, req, RightRedo)
 }
 
-func (e *Engine) turn(ctx context.Context, p Principal, req UndoRequest, op Right) (UndoResult, error) {
+func (e *Engine) undoOrRedo(ctx context.Context, p Principal, req UndoRequest, op Right) (UndoResult, error) {
 	if err := authorize(p, op); err != nil {
 		return UndoResult{}, err
 	}
@@ -60,13 +60,13 @@ func (e *Engine) turn(ctx context.Context, p Principal, req UndoRequest, op Righ
 	if err != nil {
 		return UndoResult{}, err
 	}
-	return once(ctx, e, p, key,
+	return runOnce(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (UndoResult, error) { return e.replayTurn(ctx, p, ev) },
 		func(ctx context.Context) (UndoResult, error) { return e.turnOnce(ctx, p, req, op, key) })
 }
 
 func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op Right, key *record.Key) (UndoResult, error) {
-	inst, l, err := e.instance(ctx, p, req.ID)
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return UndoResult{}, err
 	}
@@ -76,7 +76,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if err := mayMove(inst, l, p); err != nil {
 		return UndoResult{}, err
 	}
-	if err := expect(inst, l, p, req.ExpectedRevision); err != nil {
+	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {
 		return UndoResult{}, err
 	}
 	if inst.Status == record.Cancelled {
@@ -85,7 +85,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return UndoResult{}, err
 	}
-	line, err := e.line(ctx, inst)
+	line, err := e.loadLine(ctx, inst)
 	if err != nil {
 		return UndoResult{}, err
 	}
@@ -96,7 +96,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if target == 0 {
 		return UndoResult{}, nothingToTurn(inst, l, p, op, line)
 	}
-	if why := e.effect(move.Event); why != "" && p.Role != RoleOperator {
+	if why := e.describeEffect(move.Event); why != "" && p.Role != RoleOperator {
 		return UndoResult{}, &Error{
 			Code: CodeForbidden, Message: fmt.Sprintf("The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()),
 			Hint: "Ask an operator, or go on with one of nextActions.",
@@ -106,14 +106,14 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if err != nil {
 		return UndoResult{}, err
 	}
-	ev := e.event(p, inst, kind)
+	ev := e.newEvent(p, inst, kind)
 	ev.Action, ev.To, ev.Status, ev.Key = move.Event.Action, restored.State, restored.Status, key
 	ev.Rollback = &record.Rollback{Restores: target}
 	w, err := e.commit(ctx, inst, ev, extras{restored: &restored})
 	if err != nil {
 		return UndoResult{}, e.conflictFor(ctx, p, err)
 	}
-	return turned(w.event, position(w.next, l, p), w.next.Context), nil
+	return newUndoResult(w.event, newPosition(w.next, l, p), w.next.Context), nil
 }
 
 // undoOf and redoOf are what an undo and a redo would do at the end of a line; the
@@ -135,7 +135,7 @@ func (op Right) verb() string {
 	return "undo"
 }
 
-func turned(ev record.Event, pos Position, context json.RawMessage) UndoResult {
+func newUndoResult(ev record.Event, pos Position, context json.RawMessage) UndoResult {
 	message := fmt.Sprintf("Undid %q: in state %q again. The history is kept.", ev.Action, pos.State)
 	if ev.Kind == record.Redone {
 		message = fmt.Sprintf("Made %q again: in state %q.", ev.Action, pos.State)
@@ -152,7 +152,7 @@ func (e *Engine) replayTurn(ctx context.Context, p Principal, ev record.Event) (
 	if err != nil {
 		return UndoResult{}, err
 	}
-	out := turned(ev, pos, then.Context)
+	out := newUndoResult(ev, pos, then.Context)
 	out.Replayed = true
 	return out, nil
 }
@@ -172,7 +172,7 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 			Code: CodeForbidden, Message: fmt.Sprintf("The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()),
 			Hint: "Ask an operator, or go on with one of nextActions.",
 		}
-	case inst.Owner != p.ID && !governs(p, l.stored):
+	case inst.Owner != p.ID && !canGovern(p, l.stored):
 		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("The instance belongs to another principal; to %s is its owner's.", op.verb()), Hint: "Ask its owner or an operator."}
 	}
 	return nil
@@ -180,7 +180,7 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 
 // nothingToTurn says why there is nothing to undo or redo.
 func nothingToTurn(inst record.Instance, l loaded, p Principal, op Right, line record.UndoHistory) *Error {
-	pos := position(inst, l, p)
+	pos := newPosition(inst, l, p)
 	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
 	switch {
 	case op == RightRedo:
@@ -204,9 +204,9 @@ var revising = []record.Kind{
 // lineReach is how many events back undo and redo look: what they find is in memory.
 const lineReach = 10_000
 
-// line is what can be undone and redone of an instance, as it was loaded: events that
+// loadLine is what can be undone and redone of an instance, as it was loaded: events that
 // were committed since are not on it.
-func (e *Engine) line(ctx context.Context, inst record.Instance) (record.UndoHistory, error) {
+func (e *Engine) loadLine(ctx context.Context, inst record.Instance) (record.UndoHistory, error) {
 	line, err := record.ReadUndoHistory(e.cfg.Store.Events(ctx, store.EventQuery{
 		Instance: inst.ID, Kinds: revising, AfterSeq: max(0, inst.Seq-lineReach), MaxRevision: inst.Revision,
 	}))
@@ -216,9 +216,9 @@ func (e *Engine) line(ctx context.Context, inst record.Instance) (record.UndoHis
 	return line, nil
 }
 
-// effect says what a move did that taking it back does not: "" for nothing. Of a source
+// describeEffect says what a move did that taking it back does not: "" for nothing. Of a source
 // that nobody knows here, the worst is believed.
-func (e *Engine) effect(move record.Event) string {
+func (e *Engine) describeEffect(move record.Event) string {
 	if move.Review != nil {
 		return "a person approved it in a review"
 	}
@@ -238,13 +238,13 @@ func (e *Engine) effect(move record.Event) string {
 	return ""
 }
 
-// crosses refuses that somebody other than an operator goes to a revision, when an
+// rejectCrossing refuses that somebody other than an operator goes to a revision, when an
 // effect outside or a migration lies between.
-func (e *Engine) crosses(ctx context.Context, p Principal, inst record.Instance, revision int64) error {
+func (e *Engine) rejectCrossing(ctx context.Context, p Principal, inst record.Instance, revision int64) error {
 	if p.Role == RoleOperator {
 		return nil
 	}
-	line, err := e.line(ctx, inst)
+	line, err := e.loadLine(ctx, inst)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (e *Engine) crosses(ctx context.Context, p Principal, inst record.Instance,
 		why = "an operator migrated the instance since"
 	}
 	for _, m := range line.MovesBetween(revision) {
-		if effect := e.effect(m.Event); effect != "" {
+		if effect := e.describeEffect(m.Event); effect != "" {
 			why = fmt.Sprintf("the move %q had an effect outside: %s", m.Event.Action, effect)
 		}
 	}

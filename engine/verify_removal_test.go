@@ -272,7 +272,7 @@ func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 		}
 	}
 	t.Run("the anchor is first", func(t *testing.T) {
-		db, key := &overtaken{Store: memstore.New()}, newSigner(t)
+		db, key := &describeOvertaking{Store: memstore.New()}, newSigner(t)
 		b := fadingBench(t, db, nil)
 		anchorer := newBenchOn(t, db.Store).signedBy(key)
 		b.faded()

@@ -14,27 +14,27 @@ import (
 // that others are compared with. Criteria are told, for they are what is demanded.
 var withheld = []string{"minConfidence", "samples", "reference", "exemplars"}
 
-// told reports whether the caller is told how the judge of a definition is set up.
-func told(p Principal, s store.Definition) bool { return governs(p, s) || seesAll(p.Role) }
+// showsJudge reports whether the caller is told how the judge of a definition is set up.
+func showsJudge(p Principal, s store.Definition) bool { return canGovern(p, s) || seesAll(p.Role) }
 
-// told is the same for a version that may not be the newest: what an operator configured since
+// showsJudgeOf is the same for a version that may not be the newest: what an operator configured since
 // he took the name over counts for the old ones, too.
-func (e *Engine) told(ctx context.Context, p Principal, s store.Definition) (bool, error) {
-	if !told(p, s) || seesAll(p.Role) {
-		return told(p, s), nil
+func (e *Engine) showsJudgeOf(ctx context.Context, p Principal, s store.Definition) (bool, error) {
+	if !showsJudge(p, s) || seesAll(p.Role) {
+		return showsJudge(p, s), nil
 	}
-	newest, err := e.definition(ctx, s.Name, 0)
-	return err == nil && governs(p, newest.stored), err
+	newest, err := e.loadDefinition(ctx, s.Name, 0)
+	return err == nil && canGovern(p, newest.stored), err
 }
 
 func definitionView(known bool, l loaded, shared bool, overlays []workflow.Overlay) (DefinitionView, error) {
-	out := DefinitionView{DefinitionSummary: summary(l, shared), Definition: l.stored.Document, Judge: rubricView(known, l, overlays)}
+	out := DefinitionView{DefinitionSummary: summarize(l, shared), Definition: l.stored.Document, Judge: rubricView(known, l, overlays)}
 	if known {
 		return out, nil
 	}
 	open, cut, err := workflow.RemoveJudgeSettings(l.stored.Document, withheld...)
 	if err != nil {
-		return DefinitionView{}, internal(fmt.Sprintf("stored definition %s version %d does not parse", l.stored.Name, l.stored.Version), err)
+		return DefinitionView{}, internalError(fmt.Sprintf("stored definition %s version %d does not parse", l.stored.Name, l.stored.Version), err)
 	}
 	out.Definition, out.Withheld = open, cut
 	if !slices.Contains(cut, withheld[0]) { // there is one for every definition

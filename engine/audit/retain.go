@@ -101,7 +101,7 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 			continue
 		}
 		for _, status := range []record.Status{record.Complete, record.Cancelled} {
-			if err := run.all(ctx, d, status); err != nil {
+			if err := run.retainAll(ctx, d, status); err != nil {
 				return run.out, err
 			}
 		}
@@ -135,7 +135,7 @@ const (
 	dueEventsMost = 100_000
 )
 
-func (r *retainer) all(ctx context.Context, d *workflow.Definition, status record.Status) error {
+func (r *retainer) retainAll(ctx context.Context, d *workflow.Definition, status record.Status) error {
 	for inst, err := range r.store.Instances(ctx, store.InstanceQuery{Workflow: d.Name, Status: status}) {
 		if err != nil {
 			return engine.StoreError("list the instances", err)
@@ -144,15 +144,15 @@ func (r *retainer) all(ctx context.Context, d *workflow.Definition, status recor
 			r.out.More = true
 			return nil
 		}
-		if err := r.one(ctx, inst, d.Retention); err != nil {
+		if err := r.retainOne(ctx, inst, d.Retention); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one has one history cut, or counts why not.
-func (r *retainer) one(ctx context.Context, inst record.Instance, keep workflow.Retention) error {
+// retainOne has one history cut, or counts why not.
+func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep workflow.Retention) error {
 	r.out.Ended++
 	now := r.engine.Now()
 	switch {
@@ -165,14 +165,14 @@ func (r *retainer) one(ctx context.Context, inst record.Instance, keep workflow.
 	}
 	whole, err := r.survey(ctx, inst)
 	if err != nil {
-		return r.spared(ctx, inst, err)
+		return r.recordSparing(ctx, inst, err)
 	}
-	end := whole.end()
+	end := whole.lastEvent()
 	if now.Sub(end.time) < keep.Events {
 		r.out.Kept[KeptNotDue]++
 		return nil
 	}
-	upTo, pinned := whole.cut(now.Add(-workflow.MinRetention))
+	upTo, pinned := whole.findCut(now.Add(-workflow.MinRetention))
 	if upTo < whole.events[0].seq {
 		r.out.Kept[pinned]++
 		return nil
@@ -196,35 +196,35 @@ func (r *retainer) removeDue(ctx context.Context) error {
 			err = r.truncate(ctx, d.inst, d.whole, d.upTo)
 		}
 		if err != nil {
-			if err := r.spared(ctx, d.inst, err); err != nil {
+			if err := r.recordSparing(ctx, d.inst, err); err != nil {
 				return err
 			}
 			continue
 		}
-		r.removed(d)
+		r.recordRemoval(d)
 	}
 	r.due, r.dueEvents = nil, 0
 	return nil
 }
 
-// removed notes what was cut.
-func (r *retainer) removed(d dueHistory) {
+// recordRemoval notes what was cut.
+func (r *retainer) recordRemoval(d dueHistory) {
 	gone := d.upTo - d.whole.events[0].seq + 1
 	if d.pinned == KeptDone {
 		d.pinned = ""
 	}
 	r.out.Events += gone
 	r.out.Histories = append(r.out.Histories, Retained{
-		ID: d.inst.ID, Workflow: d.inst.Workflow, EndedAt: d.whole.end().time, UpTo: d.upTo, Events: gone, Left: d.inst.Seq - d.upTo, Pinned: d.pinned,
+		ID: d.inst.ID, Workflow: d.inst.Workflow, EndedAt: d.whole.lastEvent().time, UpTo: d.upTo, Events: gone, Left: d.inst.Seq - d.upTo, Pinned: d.pinned,
 	})
 }
 
-// spared counts a history that was not cut because of what it is; other errors end the run.
-func (r *retainer) spared(ctx context.Context, inst record.Instance, err error) error {
+// recordSparing counts a history that was not cut because of what it is; other errors end the run.
+func (r *retainer) recordSparing(ctx context.Context, inst record.Instance, err error) error {
 	broken := errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrIllegalStep) || errors.Is(err, record.ErrNoRevision) ||
 		errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind)
 	switch {
-	case errors.Is(err, store.ErrConflict), broken && r.changed(ctx, inst):
+	case errors.Is(err, store.ErrConflict), broken && r.hasChanged(ctx, inst):
 		r.out.Kept[KeptMoved]++
 	case broken:
 		r.out.Kept[KeptBroken]++
@@ -235,9 +235,9 @@ func (r *retainer) spared(ctx context.Context, inst record.Instance, err error) 
 	return nil
 }
 
-// changed reports whether something was recorded of an instance since it was loaded. Then
+// hasChanged reports whether something was recorded of an instance since it was loaded. Then
 // its history may have been cut while it was read, and only looked broken.
-func (r *retainer) changed(ctx context.Context, inst record.Instance) bool {
+func (r *retainer) hasChanged(ctx context.Context, inst record.Instance) bool {
 	now, err := r.store.Load(ctx, inst.ID)
 	return err == nil && now.Seq != inst.Seq
 }
@@ -306,8 +306,8 @@ func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Inst
 	return floor, err
 }
 
-// end is the event that made the instance what it is.
-func (s surveyed) end() surveyedEvent {
+// lastEvent is the event that made the instance what it is.
+func (s surveyed) lastEvent() surveyedEvent {
 	for i := len(s.events) - 1; i >= 0; i-- {
 		if s.events[i].kind.Revises() {
 			return s.events[i]
@@ -316,9 +316,9 @@ func (s surveyed) end() surveyedEvent {
 	return s.events[0]
 }
 
-// cut is the seq of the last event that can go, and why not one more. Pure.
-func (s surveyed) cut(young time.Time) (upTo int64, pinned string) {
-	upTo, pinned = s.end().seq-1, KeptDone
+// findCut is the seq of the last event that can go, and why not one more. Pure.
+func (s surveyed) findCut(young time.Time) (upTo int64, pinned string) {
+	upTo, pinned = s.lastEvent().seq-1, KeptDone
 	lower := func(to int64, why string) {
 		if to < upTo {
 			upTo, pinned = to, why

@@ -176,7 +176,7 @@ func (v *verification) run(ctx context.Context) error {
 		if err := v.instance(ctx, id); err != nil {
 			return err
 		}
-	} else if err := v.each(ctx, v.everyHead(ctx), func(ctx context.Context, h record.Head) error {
+	} else if err := v.eachHead(ctx, v.everyHead(ctx), func(ctx context.Context, h record.Head) error {
 		return v.instance(ctx, h.Instance)
 	}); err != nil {
 		return err
@@ -210,8 +210,8 @@ func (v *verification) result() VerifyReport {
 	return r
 }
 
-// found notes a problem.
-func (v *verification) found(p Problem) {
+// addProblem notes a problem.
+func (v *verification) addProblem(p Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if p.Instance != "" && p.Kind != BreakRow { // that says nothing of the events
@@ -224,15 +224,15 @@ func (v *verification) found(p Problem) {
 	v.report.Problems = append(v.report.Problems, p)
 }
 
-// whole reports whether no problem of an instance's history is known.
-func (v *verification) whole(id string) bool {
+// isWhole reports whether no problem of an instance's history is known.
+func (v *verification) isWhole(id string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.broken[id]
 }
 
-// stands notes how far a history goes, and which of its truncated events nobody signed.
-func (v *verification) stands(row record.Instance, unsigned []int64) {
+// recordExtent notes how far a history goes, and which of its truncated events nobody signed.
+func (v *verification) recordExtent(row record.Instance, unsigned []int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	key := maphash.String(v.seed, row.ID)
@@ -255,8 +255,8 @@ func (v *verification) anchoredUpTo(h record.Head) {
 	}
 }
 
-// unanchored is how many events no anchor covers.
-func (v *verification) unanchored() (n int64) {
+// countUnanchored is how many events no anchor covers.
+func (v *verification) countUnanchored() (n int64) {
 	for _, r := range v.reached {
 		n += max(0, r.stands-r.anchored)
 	}
@@ -275,8 +275,8 @@ func (v *verification) unsignedAbove(h record.Head) int64 {
 	return 0
 }
 
-// progressed counts what was verified and tells of it now and then.
-func (v *verification) progressed(events int64) {
+// reportProgress counts what was verified and tells of it now and then.
+func (v *verification) reportProgress(events int64) {
 	v.instances.Add(1)
 	total := v.events.Add(events)
 	if v.req.Progress == nil {
@@ -295,7 +295,7 @@ func (v *verification) everyHead(ctx context.Context) func(yield func(record.Hea
 	return func(yield func(record.Head) error) error {
 		for h, err := range v.store.Heads(ctx, 0) {
 			if err != nil {
-				return v.unreadable(err, Problem{}, "the list of instances")
+				return v.problemOf(err, Problem{}, "the list of instances")
 			}
 			if err := yield(h); err != nil {
 				return err
@@ -305,9 +305,9 @@ func (v *verification) everyHead(ctx context.Context) func(yield func(record.Hea
 	}
 }
 
-// each does something for everything that is yielded, a few at a time. The first error
+// eachHead does something for everything that is yielded, a few at a time. The first error
 // ends it.
-func (v *verification) each(ctx context.Context, all func(yield func(record.Head) error) error, do func(context.Context, record.Head) error) error {
+func (v *verification) eachHead(ctx context.Context, all func(yield func(record.Head) error) error, do func(context.Context, record.Head) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan record.Head)
@@ -352,12 +352,12 @@ func isUndecodable(err error) bool {
 	return false
 }
 
-// unreadable makes a problem of an error that tells of damage, and returns any other.
-func (v *verification) unreadable(err error, at Problem, what string) error {
+// problemOf makes a problem of an error that tells of damage, and returns any other.
+func (v *verification) problemOf(err error, at Problem, what string) error {
 	if !isDamage(err) {
 		return engine.StoreError("be verified", err)
 	}
 	at.Kind, at.Message = BreakUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)
-	v.found(at)
+	v.addProblem(at)
 	return nil
 }

@@ -25,13 +25,13 @@ func (v *verification) checkAnchors(ctx context.Context) error {
 	c := &anchorCheck{verification: v, notes: map[int64]string{}}
 	for a, err := range v.store.Anchors(ctx, 0) {
 		if err != nil {
-			if err := v.unreadable(err, Problem{}, "an anchor"); err != nil {
+			if err := v.problemOf(err, Problem{}, "an anchor"); err != nil {
 				return err
 			}
 			break
 		}
 		v.report.Anchors++
-		heads, ok := c.take(a)
+		heads, ok := c.checkAnchor(a)
 		if !ok {
 			continue
 		}
@@ -40,29 +40,29 @@ func (v *verification) checkAnchors(ctx context.Context) error {
 		}
 	}
 	if len(v.req.Keys) > 0 && v.report.Anchors == 0 {
-		c.wrong(0, "a key was given, and the store has no anchor: all of them were removed, or none was ever made")
+		c.addMismatch(0, "a key was given, and the store has no anchor: all of them were removed, or none was ever made")
 	}
 	v.report.Signed = len(v.req.Keys) > 0 && v.report.Anchors > 0
 	if c.newest.note != "" {
 		v.report.AnchoredAt = &c.newest.said.Time
 	}
 	c.checkPublished()
-	v.report.Unanchored = v.unanchored()
+	v.report.Unanchored = v.countUnanchored()
 	return nil
 }
 
-func (c *anchorCheck) wrong(number int64, format string, args ...any) {
-	c.found(Problem{Anchor: number, Kind: BreakAnchor, Message: fmt.Sprintf(format, args...)})
+func (c *anchorCheck) addMismatch(number int64, format string, args ...any) {
+	c.addProblem(Problem{Anchor: number, Kind: BreakAnchor, Message: fmt.Sprintf(format, args...)})
 }
 
-// take checks one anchor: who signed it, that it follows from the one before, and that
+// checkAnchor checks one anchor: who signed it, that it follows from the one before, and that
 // the heads beside it are those that it signed. Those are returned; ok is false when
 // nothing can be said of them.
-func (c *anchorCheck) take(a store.Anchor) (heads []record.Head, ok bool) {
+func (c *anchorCheck) checkAnchor(a store.Anchor) (heads []record.Head, ok bool) {
 	c.highest = a.Number
-	said, err := c.read(a.Note)
+	said, err := c.readNote(a.Note)
 	if err != nil {
-		c.wrong(a.Number, "anchor %d: %v", a.Number, err)
+		c.addMismatch(a.Number, "anchor %d: %v", a.Number, err)
 		c.last, c.tree, c.lost = anchored{}, record.Tree{}, true
 		return nil, false
 	}
@@ -74,23 +74,23 @@ func (c *anchorCheck) take(a store.Anchor) (heads []record.Head, ok bool) {
 	c.newest = c.last
 	switch {
 	case said.Number != a.Number:
-		c.wrong(a.Number, "anchor %d stands in the place of anchor %d", said.Number, a.Number)
+		c.addMismatch(a.Number, "anchor %d stands in the place of anchor %d", said.Number, a.Number)
 	case !a.At.Equal(said.Time):
-		c.wrong(a.Number, "anchor %d is kept with another time than it says", a.Number)
+		c.addMismatch(a.Number, "anchor %d is kept with another time than it says", a.Number)
 	case a.Number > 1 && c.report.Anchors == 1:
 		c.lost = true
-		c.wrong(a.Number, "the anchors before anchor %d are missing", a.Number)
+		c.addMismatch(a.Number, "the anchors before anchor %d are missing", a.Number)
 	case before.note != "" && a.Number != before.said.Number+1:
 		c.lost = true
-		c.wrong(a.Number, "the anchors between anchor %d and anchor %d are missing", before.said.Number, a.Number)
+		c.addMismatch(a.Number, "the anchors between anchor %d and anchor %d are missing", before.said.Number, a.Number)
 	case before.note != "" && said.Previous != record.HashNote(before.note), a.Number == 1 && said.Previous != "":
-		c.wrong(a.Number, "anchor %d was written behind another anchor than the one before it", a.Number)
+		c.addMismatch(a.Number, "anchor %d was written behind another anchor than the one before it", a.Number)
 	}
-	return c.grow(a, said)
+	return c.growTree(a, said)
 }
 
-// grow adds an anchor's heads to the tree and compares that with what was signed.
-func (c *anchorCheck) grow(a store.Anchor, said record.Anchor) (heads []record.Head, ok bool) {
+// growTree adds an anchor's heads to the tree and compares that with what was signed.
+func (c *anchorCheck) growTree(a store.Anchor, said record.Anchor) (heads []record.Head, ok bool) {
 	after, heads, err := record.DecodeHeads(a.Heads)
 	grown := c.tree.Clone()
 	for _, h := range heads {
@@ -102,7 +102,7 @@ func (c *anchorCheck) grow(a store.Anchor, said record.Anchor) (heads []record.H
 		grown.Append(leaf)
 	}
 	if err != nil {
-		c.wrong(a.Number, "anchor %d: %v", a.Number, err)
+		c.addMismatch(a.Number, "anchor %d: %v", a.Number, err)
 		c.tree, c.lost = record.Tree{}, true
 		return nil, false
 	}
@@ -116,15 +116,15 @@ func (c *anchorCheck) grow(a store.Anchor, said record.Anchor) (heads []record.H
 	}
 	switch {
 	case !same && known:
-		c.wrong(a.Number, "the heads kept with anchor %d are not those that were signed", a.Number)
+		c.addMismatch(a.Number, "the heads kept with anchor %d are not those that were signed", a.Number)
 	case !kept:
-		c.wrong(a.Number, "the tree kept with anchor %d is not the one that was signed", a.Number)
+		c.addMismatch(a.Number, "the tree kept with anchor %d is not the one that was signed", a.Number)
 	}
 	return heads, same
 }
 
-// read returns what a note says, if one of the keys signed it.
-func (c *anchorCheck) read(note string) (record.Anchor, error) {
+// readNote returns what a note says, if one of the keys signed it.
+func (c *anchorCheck) readNote(note string) (record.Anchor, error) {
 	text, err := record.ReadNoteText(note)
 	if err == nil && len(c.req.Keys) > 0 {
 		text, err = record.OpenNote(note, c.req.Keys...)
@@ -137,7 +137,7 @@ func (c *anchorCheck) read(note string) (record.Anchor, error) {
 
 // checkHeads compares heads with the histories as they are now.
 func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []record.Head) error {
-	return c.each(ctx, func(yield func(record.Head) error) error {
+	return c.eachHead(ctx, func(yield func(record.Head) error) error {
 		for _, h := range heads {
 			if h.Instance == record.RuleChain {
 				c.checkRuleHead(number, h)
@@ -158,15 +158,15 @@ func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []reco
 // checkHead looks for the event that an anchor names. An instance that is known to be
 // broken is passed over: what is wrong with it has been told.
 func (v *verification) checkHead(ctx context.Context, number int64, head record.Head) error {
-	if !v.whole(head.Instance) {
+	if !v.isWhole(head.Instance) {
 		return nil
 	}
 	wrong := wronger(func(kind Break, format string, args ...any) {
-		v.found(Problem{Instance: head.Instance, Seq: head.Seq, Anchor: number, Kind: kind, Message: fmt.Sprintf(format, args...)})
+		v.addProblem(Problem{Instance: head.Instance, Seq: head.Seq, Anchor: number, Kind: kind, Message: fmt.Sprintf(format, args...)})
 	})
 	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: head.Instance, AfterSeq: head.Seq - 1, Limit: 1}) {
 		if err != nil {
-			return v.unreadable(err, Problem{Instance: head.Instance, Seq: head.Seq}, "the event")
+			return v.problemOf(err, Problem{Instance: head.Instance, Seq: head.Seq}, "the event")
 		}
 		if e.Seq == head.Seq {
 			v.checkFound(e, head, number, wrong)
@@ -179,7 +179,7 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 		wrong(BreakMissing, "anchor %d was signed over event %d of it, and there is no such instance", number, head.Seq)
 		return nil
 	case err != nil:
-		return v.unreadable(err, Problem{Instance: head.Instance}, "where it stands")
+		return v.problemOf(err, Problem{Instance: head.Instance}, "where it stands")
 	}
 	cut, err := v.truncation(ctx, head.Instance)
 	switch {
@@ -219,14 +219,14 @@ func (v *verification) checkRemovals(head record.Head, number int64, wrong wrong
 // store has not, or has otherwise, shows that an older store was put in its place.
 func (c *anchorCheck) checkPublished() {
 	if c.req.Published != nil && len(c.req.Published) == 0 {
-		c.wrong(0, "what was published holds no whole anchor, so it cannot be compared: it was emptied, or it is another file")
+		c.addMismatch(0, "what was published holds no whole anchor, so it cannot be compared: it was emptied, or it is another file")
 	}
 	var newest record.Anchor
 	told := false
 	for i, note := range c.req.Published {
-		said, err := c.read(note)
+		said, err := c.readNote(note)
 		if err != nil {
-			c.found(Problem{Kind: BreakAnchor, Message: fmt.Sprintf("published note %d: %v", i+1, err)})
+			c.addProblem(Problem{Kind: BreakAnchor, Message: fmt.Sprintf("published note %d: %v", i+1, err)})
 			continue
 		}
 		c.report.Published++
@@ -236,12 +236,12 @@ func (c *anchorCheck) checkPublished() {
 		stored, there := c.notes[said.Number]
 		if there && stored != record.HashNote(note) && !told {
 			told = true
-			c.found(Problem{Anchor: said.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
+			c.addProblem(Problem{Anchor: said.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
 				"anchor %d was published with another text than the store has: an older store was put in place and used, or the anchor was edited", said.Number)})
 		}
 	}
 	if newest.Number > c.highest {
-		c.found(Problem{Anchor: newest.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
+		c.addProblem(Problem{Anchor: newest.Number, Kind: BreakRolledBack, Message: fmt.Sprintf(
 			"anchor %d of %s was published over %d events, the store ends at anchor %d: an older store was put in place, or anchors were removed",
 			newest.Number, newest.Time.Format("2006-01-02 15:04:05 MST"), newest.Events, c.highest)})
 	}

@@ -40,9 +40,9 @@ func (h *historyCheck) checkNamed(ctx context.Context) error {
 		case err != nil:
 			return err
 		case hash == "":
-			h.found(BreakRow, 0, "version %d of the definition %s, which its events name, is not there", version, h.row.Workflow)
+			h.addProblem(BreakRow, 0, "version %d of the definition %s, which its events name, is not there", version, h.row.Workflow)
 		case hash != named:
-			h.found(BreakRow, 0, "version %d of the definition %s is not the one that its events name", version, h.row.Workflow)
+			h.addProblem(BreakRow, 0, "version %d of the definition %s is not the one that its events name", version, h.row.Workflow)
 		}
 	}
 	for hash, seq := range h.named.configs {
@@ -51,7 +51,7 @@ func (h *historyCheck) checkNamed(ctx context.Context) error {
 		case err != nil:
 			return err
 		case !known:
-			h.found(BreakRow, seq, "the judge configuration of %s is not the one that the event names", h.row.Workflow)
+			h.addProblem(BreakRow, seq, "the judge configuration of %s is not the one that the event names", h.row.Workflow)
 		}
 	}
 	return nil
@@ -131,7 +131,7 @@ func (v *verification) checkDefinitions(ctx context.Context) error {
 				return err
 			}
 			if hash == unreadableHash {
-				v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("version %d of the definition %s is not what its hash says", d.Version, d.Name)})
+				v.addProblem(Problem{Kind: BreakRow, Message: fmt.Sprintf("version %d of the definition %s is not what its hash says", d.Version, d.Name)})
 			}
 		}
 		if name := rule.Workflow(); !checked[name] {
@@ -148,11 +148,11 @@ func (v *verification) checkDefinitions(ctx context.Context) error {
 func (v *verification) checkConfigs(ctx context.Context, workflow string) error {
 	revisions, err := v.store.JudgeConfigs(ctx, workflow)
 	if err != nil {
-		return v.unreadable(err, Problem{}, "the judge configuration of "+workflow)
+		return v.problemOf(err, Problem{}, "the judge configuration of "+workflow)
 	}
 	for i, c := range revisions {
 		if hash, err := engine.HashJudgeConfig(c); err != nil || hash != c.Hash || c.Revision != i+1 {
-			v.found(Problem{Kind: BreakRow, Message: fmt.Sprintf("revision %d of the judge configuration of %s is not what its hash says", c.Revision, workflow)})
+			v.addProblem(Problem{Kind: BreakRow, Message: fmt.Sprintf("revision %d of the judge configuration of %s is not what its hash says", c.Revision, workflow)})
 		}
 	}
 	return nil

@@ -49,28 +49,28 @@ func (h *historyCheck) diagnose(ctx context.Context, why error) error {
 	if err != nil {
 		return err
 	}
-	if !d.sort(places) {
+	if !d.sortPlaces(places) {
 		return nil
 	}
 	d.run()
 	if len(h.problems) > before {
 		return nil
 	}
-	stray, err := h.strays(ctx)
+	stray, err := h.hasStrays(ctx)
 	switch {
 	case err != nil:
 		return err
 	case stray:
-		h.found(BreakInserted, 0, "an event is kept below the place of the first one")
+		h.addProblem(BreakInserted, 0, "an event is kept below the place of the first one")
 	default: // whatever was noticed is not to be lost
-		h.found(BreakEdited, h.chain.Seq()+1, "%s", clause(why))
+		h.addProblem(BreakEdited, h.chain.Seq()+1, "%s", clauseOf(why))
 	}
 	return nil
 }
 
-// strays reports whether something is kept below the place of event 1, where it could
+// hasStrays reports whether something is kept below the place of event 1, where it could
 // pass for another event.
-func (h *historyCheck) strays(ctx context.Context) (bool, error) {
+func (h *historyCheck) hasStrays(ctx context.Context) (bool, error) {
 	var n [2]int
 	for i, after := range []int64{math.MinInt64, 0} {
 		for _, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: after}) {
@@ -90,7 +90,7 @@ func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, err
 	var waiting *place // what was found behind the last place; its number is not known yet
 	var body []byte
 	for number := from; ; number++ {
-		e, there, err := h.behind(ctx, number-1)
+		e, there, err := h.firstBehind(ctx, number-1)
 		if err != nil && !isDamage(err) {
 			return nil, engine.StoreError("be verified", err)
 		}
@@ -105,7 +105,7 @@ func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, err
 		case err != nil && (!isUndecodable(err) || number > h.row.Seq):
 			return append(places, place{number: number, state: placeUnreadable, how: err.Error()}), nil
 		case err != nil:
-			places = append(places, place{number: number, state: placeUndecoded, how: clause(err)})
+			places = append(places, place{number: number, state: placeUndecoded, how: clauseOf(err)})
 		case !there:
 			return places, nil
 		default:
@@ -115,8 +115,8 @@ func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, err
 	}
 }
 
-// behind is the first event whose place is above a number.
-func (h *historyCheck) behind(ctx context.Context, number int64) (e record.Event, there bool, err error) {
+// firstBehind is the first event whose place is above a number.
+func (h *historyCheck) firstBehind(ctx context.Context, number int64) (e record.Event, there bool, err error) {
 	for e, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: number, Limit: 1}) {
 		return e, true, err
 	}
@@ -126,15 +126,15 @@ func (h *historyCheck) behind(ctx context.Context, number int64) (e record.Event
 func (h *historyCheck) placeOf(e record.Event, number int64) place {
 	p := place{number: number, seq: e.Seq, hash: e.Hash, prev: e.PrevHash}
 	if err := record.VerifyEvent(e); err != nil {
-		p.state, p.seq, p.how = placeUnsealed, number, clause(err)
+		p.state, p.seq, p.how = placeUnsealed, number, clauseOf(err)
 	} else if e.Instance != h.row.ID {
 		p.state, p.how = placeForeign, fmt.Sprintf("event %d of instance %s stands here", e.Seq, e.Instance)
 	}
 	return p
 }
 
-// clause is what is wrong, without where.
-func clause(err error) string {
+// clauseOf is what is wrong, without where.
+func clauseOf(err error) string {
 	var broken *record.BrokenError
 	switch {
 	case err == nil:
@@ -160,9 +160,9 @@ type diagnosis struct {
 	moved, blind bool
 }
 
-// sort tells of what can be said of single places, and sorts the rest by number. It is
+// sortPlaces tells of what can be said of single places, and sorts the rest by number. It is
 // false when there is nothing more to say.
-func (d *diagnosis) sort(places []place) bool {
+func (d *diagnosis) sortPlaces(places []place) bool {
 	foreign := 0
 	for _, p := range places {
 		if p.state == placeForeign {
@@ -171,7 +171,7 @@ func (d *diagnosis) sort(places []place) bool {
 	}
 	if foreign > 0 && foreign == len(places) {
 		d.problems = nil // what stands beside it is as foreign
-		d.found(BreakSwapped, places[0].number, "%s, and another history than its own behind it", places[0].how)
+		d.addProblem(BreakSwapped, places[0].number, "%s, and another history than its own behind it", places[0].how)
 		return false
 	}
 	for _, p := range places {
@@ -180,16 +180,16 @@ func (d *diagnosis) sort(places []place) bool {
 		}
 		switch {
 		case p.state == placeForeign:
-			d.found(BreakSwapped, p.number, "%s", p.how)
+			d.addProblem(BreakSwapped, p.number, "%s", p.how)
 			d.replaced[p.number] = true
 		case p.state == placeUndecoded:
-			d.found(BreakEdited, p.number, "its bytes cannot be read: %s", p.how)
+			d.addProblem(BreakEdited, p.number, "its bytes cannot be read: %s", p.how)
 			d.replaced[p.number] = true
 		case p.state == placeUnreadable:
-			d.found(BreakUnreadable, p.number, "the history cannot be read from here on: %s", p.how)
+			d.addProblem(BreakUnreadable, p.number, "the history cannot be read from here on: %s", p.how)
 			d.blind = true
 		case p.seq < d.from:
-			d.found(BreakInserted, p.number, "an event that says it is number %d stands here", p.seq)
+			d.addProblem(BreakInserted, p.number, "an event that says it is number %d stands here", p.seq)
 			d.moved = true
 		default:
 			d.bySeq[p.seq] = append(d.bySeq[p.seq], p)
@@ -201,29 +201,29 @@ func (d *diagnosis) sort(places []place) bool {
 func (d *diagnosis) run() {
 	numbers := slices.Sorted(maps.Keys(d.bySeq))
 	for _, seq := range numbers {
-		d.choose(seq)
+		d.chooseEvent(seq)
 	}
 	due, prev := d.from, "" // the next number, and the hash that it should follow from
 	for _, seq := range numbers {
 		if seq > due {
-			d.gap(due, seq-1)
+			d.reportGap(due, seq-1)
 			prev = ""
 		}
 		p := d.bySeq[seq][0]
-		d.link(p, prev)
+		d.checkLink(p, prev)
 		due, prev = seq+1, p.hash
 	}
-	d.misplaced(numbers)
+	d.reportMisplaced(numbers)
 	for ; due <= d.row.Seq && d.replaced[due]; due++ { // told of
 	}
 	if due <= d.row.Seq && !d.blind {
-		d.found(BreakTruncated, due, "the history ends at event %d, the instance is at event %d", due-1, d.row.Seq)
+		d.addProblem(BreakTruncated, due, "the history ends at event %d, the instance is at event %d", due-1, d.row.Seq)
 	}
 }
 
-// choose finds, of several events with one number, the one that the next event follows
+// chooseEvent finds, of several events with one number, the one that the next event follows
 // from, or that the instance ends with. The others were never written.
-func (d *diagnosis) choose(seq int64) {
+func (d *diagnosis) chooseEvent(seq int64) {
 	at := d.bySeq[seq]
 	if len(at) < 2 {
 		return
@@ -242,15 +242,15 @@ func (d *diagnosis) choose(seq int64) {
 	}
 	for i, p := range at {
 		if i != written {
-			d.found(BreakInserted, p.number, "an event that says it is number %d stands here, and none follows from it", seq)
+			d.addProblem(BreakInserted, p.number, "an event that says it is number %d stands here, and none follows from it", seq)
 		}
 	}
 	d.bySeq[seq] = []place{at[written]}
 }
 
-// gap tells of the events that are missing, from one number to another, unless it was
+// reportGap tells of the events that are missing, from one number to another, unless it was
 // told already what stands in their places.
-func (d *diagnosis) gap(from, to int64) {
+func (d *diagnosis) reportGap(from, to int64) {
 	for from <= to && d.replaced[from] {
 		from++
 	}
@@ -261,34 +261,34 @@ func (d *diagnosis) gap(from, to int64) {
 	case from > to:
 		return
 	case from == to:
-		d.found(BreakDeleted, from, "the event is missing")
+		d.addProblem(BreakDeleted, from, "the event is missing")
 	default:
-		d.found(BreakDeleted, from, "the events %d to %d are missing", from, to)
+		d.addProblem(BreakDeleted, from, "the events %d to %d are missing", from, to)
 	}
 	if next := d.bySeq[to+1]; len(next) > 0 && next[0].number <= to {
 		d.moved = true // the gap was closed
 	}
 }
 
-// link checks one event: its hash, and that it follows from the one before, whose hash
+// checkLink checks one event: its hash, and that it follows from the one before, whose hash
 // is prev, "" where that is not known.
-func (d *diagnosis) link(p place, prev string) {
+func (d *diagnosis) checkLink(p place, prev string) {
 	switch {
 	case p.state == placeUnsealed:
-		d.found(BreakEdited, p.seq, "%s", p.how)
+		d.addProblem(BreakEdited, p.seq, "%s", p.how)
 		d.replaced[p.seq] = true
 	case p.seq == 1 && p.prev != "":
-		d.found(BreakEdited, p.seq, "it is the first, and names an event before it")
+		d.addProblem(BreakEdited, p.seq, "it is the first, and names an event before it")
 		d.replaced[p.seq] = true
 	case prev != "" && p.prev != prev && !d.replaced[p.seq-1]:
-		d.found(BreakEdited, p.seq-1, "it is not the event that event %d was written behind", p.seq)
+		d.addProblem(BreakEdited, p.seq-1, "it is not the event that event %d was written behind", p.seq)
 		d.replaced[p.seq-1] = true
 	}
 }
 
-// misplaced tells of events that stand in the places of others. Where something was put
+// reportMisplaced tells of events that stand in the places of others. Where something was put
 // in or taken out the numbers shift, and only the order can be wrong.
-func (d *diagnosis) misplaced(numbers []int64) {
+func (d *diagnosis) reportMisplaced(numbers []int64) {
 	events := make([]place, 0, len(numbers))
 	for _, seq := range numbers {
 		events = append(events, d.bySeq[seq][0])
@@ -297,7 +297,7 @@ func (d *diagnosis) misplaced(numbers []int64) {
 	highest := int64(0)
 	for _, p := range events {
 		if wrong := p.seq != p.number; wrong && (!d.moved || p.seq < highest) {
-			d.found(BreakReordered, p.number, "event %d stands in the place of event %d", p.seq, p.number)
+			d.addProblem(BreakReordered, p.number, "event %d stands in the place of event %d", p.seq, p.number)
 		}
 		highest = max(highest, p.seq)
 	}

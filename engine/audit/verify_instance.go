@@ -28,10 +28,10 @@ func (v *verification) instance(ctx context.Context, id string) error {
 			v.absent = true
 			return nil
 		case errors.Is(err, store.ErrNotFound):
-			v.found(Problem{Instance: id, Kind: BreakRow, Message: "it is listed, and its context is not there"})
+			v.addProblem(Problem{Instance: id, Kind: BreakRow, Message: "it is listed, and its context is not there"})
 			return nil
 		case err != nil:
-			return v.unreadable(err, Problem{Instance: id}, "where it stands")
+			return v.problemOf(err, Problem{Instance: id}, "where it stands")
 		}
 		h := &historyCheck{v: v, row: row}
 		if err := h.run(ctx); err != nil {
@@ -43,13 +43,13 @@ func (v *verification) instance(ctx context.Context, id string) error {
 			}
 		}
 		for _, p := range h.problems {
-			v.found(p)
+			v.addProblem(p)
 		}
 		if h.shortened != nil {
 			v.shortened.Add(1)
 		}
-		v.stands(row, h.unsigned)
-		v.progressed(h.events)
+		v.recordExtent(row, h.unsigned)
+		v.reportProgress(h.events)
 		return nil
 	}
 }
@@ -78,26 +78,26 @@ type historyCheck struct {
 	named     named
 }
 
-func (h *historyCheck) found(kind Break, seq int64, format string, args ...any) {
+func (h *historyCheck) addProblem(kind Break, seq int64, format string, args ...any) {
 	h.problems = append(h.problems, Problem{Instance: h.row.ID, Seq: seq, Kind: kind, Message: fmt.Sprintf(format, args...)})
 }
 
 // run verifies the history in one pass, or, where it goes back to an earlier revision,
 // in a second one that knows which revisions to keep.
 func (h *historyCheck) run(ctx context.Context) error {
-	if err := h.pass(ctx); err != nil || !h.again {
+	if err := h.checkOnce(ctx); err != nil || !h.again {
 		return err
 	}
 	second := &historyCheck{v: h.v, row: h.row, restored: map[int64]bool{}}
 	if err := second.readRollbacks(ctx); err != nil {
 		return err
 	}
-	err := second.pass(ctx)
+	err := second.checkOnce(ctx)
 	*h = *second
 	return err
 }
 
-func (h *historyCheck) pass(ctx context.Context) error {
+func (h *historyCheck) checkOnce(ctx context.Context) error {
 	h.folding, h.kept = true, map[int64]record.Instance{}
 	h.named = newNamed()
 	if err := h.readSnapshots(ctx); err != nil {
@@ -109,7 +109,7 @@ func (h *historyCheck) pass(ctx context.Context) error {
 			return engine.StoreError("be verified", err)
 		}
 		if h.begun && h.chain.Seq() == h.row.Seq { // what comes behind the last one
-			if err := h.beyond(ctx, e, err); err != nil {
+			if err := h.checkBeyond(ctx, e, err); err != nil {
 				return err
 			}
 			break
@@ -118,7 +118,7 @@ func (h *historyCheck) pass(ctx context.Context) error {
 			return h.diagnose(ctx, err)
 		}
 		if !h.begun {
-			if err := h.begin(ctx, e); err != nil {
+			if err := h.findStart(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -132,11 +132,11 @@ func (h *historyCheck) pass(ctx context.Context) error {
 		if cut := e.Truncation; cut != nil && cut.CheckNote(e.Instance, h.v.req.Keys...) != nil {
 			h.unsigned = append(h.unsigned, e.Seq)
 		}
-		if h.fold(ctx, e); h.again {
+		if h.foldEvent(ctx, e); h.again {
 			return nil
 		}
 	}
-	return h.end(ctx)
+	return h.checkEnd(ctx)
 }
 
 // readSnapshots takes digests of all snapshots, from the newest down, and keeps the
@@ -151,7 +151,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 			return nil
 		case err != nil && isDamage(err):
 			if !reported { // the same one is met from each revision above it
-				h.found(BreakRow, 0, "a snapshot at or below revision %d cannot be read: %v", revision, err)
+				h.addProblem(BreakRow, 0, "a snapshot at or below revision %d cannot be read: %v", revision, err)
 			}
 			reported = true
 			revision--
@@ -159,10 +159,10 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 		case err != nil:
 			return engine.StoreError("be verified", err)
 		case s.ID != h.row.ID || s.Revision < 1 || s.Revision > revision:
-			h.found(BreakRow, 0, "a snapshot at or below revision %d is of revision %d of %s", revision, s.Revision, s.ID)
+			h.addProblem(BreakRow, 0, "a snapshot at or below revision %d is of revision %d of %s", revision, s.Revision, s.ID)
 			return nil
 		case s.Seq < 1 || s.Seq >= above: // they are as old as they say, or would hide another
-			h.found(BreakRow, 0, "the snapshot of revision %d says that it is of event %d", s.Revision, s.Seq)
+			h.addProblem(BreakRow, 0, "the snapshot of revision %d says that it is of event %d", s.Revision, s.Seq)
 			return nil
 		}
 		h.snapshots[s.Seq] = record.DigestState(s)
@@ -191,9 +191,9 @@ func (h *historyCheck) readRollbacks(ctx context.Context) error {
 	return nil
 }
 
-// begin finds out where a history starts: at its first event, or behind those that a
+// findStart finds out where a history starts: at its first event, or behind those that a
 // truncated event says were removed.
-func (h *historyCheck) begin(ctx context.Context, first record.Event) error {
+func (h *historyCheck) findStart(ctx context.Context, first record.Event) error {
 	h.begun = true
 	if first.Seq <= 1 || first.Instance != h.row.ID {
 		return nil
@@ -208,10 +208,10 @@ func (h *historyCheck) begin(ctx context.Context, first record.Event) error {
 	switch {
 	case f == nil:
 		h.folding = false
-		h.found(BreakRow, first.Seq, "the snapshot that its history begins with since it was shortened is not there")
+		h.addProblem(BreakRow, first.Seq, "the snapshot that its history begins with since it was shortened is not there")
 	case f.Seq != said.UpTo || record.DigestState(*f) != said.Floor:
 		h.folding = false
-		h.found(BreakRow, first.Seq, "the snapshot that its history begins with is not the one that the truncated event names")
+		h.addProblem(BreakRow, first.Seq, "the snapshot that its history begins with is not the one that the truncated event names")
 	default:
 		h.inst = *f
 		h.kept[f.Revision] = *f
@@ -236,8 +236,8 @@ func (v *verification) truncation(ctx context.Context, id string) (*record.Trunc
 	return newest, nil
 }
 
-// fold takes the instance one step on and compares it with the snapshot of this place.
-func (h *historyCheck) fold(ctx context.Context, e record.Event) {
+// foldEvent takes the instance one step on and compares it with the snapshot of this place.
+func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 	if h.restored == nil && e.Rollback != nil {
 		h.again = true
 		return
@@ -245,10 +245,10 @@ func (h *historyCheck) fold(ctx context.Context, e record.Event) {
 	if !h.folding {
 		return
 	}
-	next, err := record.Fold(h.inst, e, func(revision int64) (record.Instance, error) { return h.restore(ctx, revision) })
+	next, err := record.Fold(h.inst, e, func(revision int64) (record.Instance, error) { return h.loadRevision(ctx, revision) })
 	if err != nil {
 		h.folding = false
-		h.found(BreakEdited, e.Seq, "it cannot have happened: %v", err)
+		h.addProblem(BreakEdited, e.Seq, "it cannot have happened: %v", err)
 		return
 	}
 	h.inst = next
@@ -259,14 +259,14 @@ func (h *historyCheck) fold(ctx context.Context, e record.Event) {
 	if want, ok := h.snapshots[e.Seq]; ok {
 		delete(h.snapshots, e.Seq)
 		if record.DigestState(next) != want {
-			h.found(BreakRow, e.Seq, "the snapshot of revision %d is not what the events lead to", next.Revision)
+			h.addProblem(BreakRow, e.Seq, "the snapshot of revision %d is not what the events lead to", next.Revision)
 		}
 	}
 }
 
-// restore is the instance at a revision that a rollback names. Below the beginning of a
+// loadRevision is the instance at a revision that a rollback names. Below the beginning of a
 // shortened history only a snapshot can say.
-func (h *historyCheck) restore(ctx context.Context, revision int64) (record.Instance, error) {
+func (h *historyCheck) loadRevision(ctx context.Context, revision int64) (record.Instance, error) {
 	if then, ok := h.kept[revision]; ok {
 		return then, nil
 	}
@@ -278,32 +278,32 @@ func (h *historyCheck) restore(ctx context.Context, revision int64) (record.Inst
 	return record.Instance{}, record.ErrNoRevision
 }
 
-// end compares what the history led to with what is stored beside it.
-func (h *historyCheck) end(ctx context.Context) error {
+// checkEnd compares what the history led to with what is stored beside it.
+func (h *historyCheck) checkEnd(ctx context.Context) error {
 	row := h.row
 	switch seq := h.chain.Seq(); {
 	case seq < row.Seq:
-		h.found(BreakTruncated, seq+1, "the history ends at event %d, the instance is at event %d", seq, row.Seq)
+		h.addProblem(BreakTruncated, seq+1, "the history ends at event %d, the instance is at event %d", seq, row.Seq)
 		return nil
 	case seq > row.Seq:
-		h.found(BreakRow, row.Seq, "the instance is at event %d, its history ends at event %d", row.Seq, seq)
+		h.addProblem(BreakRow, row.Seq, "the instance is at event %d, its history ends at event %d", row.Seq, seq)
 	case h.chain.Head() != row.Head:
-		h.found(BreakRow, row.Seq, "the instance names another hash than that of its last event")
+		h.addProblem(BreakRow, row.Seq, "the instance names another hash than that of its last event")
 	}
 	if h.folding {
-		if fields := differences(h.inst, row); len(fields) > 0 {
-			h.found(BreakRow, row.Seq, "what the events lead to differs from the stored instance in %s", strings.Join(fields, ", "))
+		if fields := listDifferences(h.inst, row); len(fields) > 0 {
+			h.addProblem(BreakRow, row.Seq, "what the events lead to differs from the stored instance in %s", strings.Join(fields, ", "))
 		}
 		for seq := range h.snapshots {
-			h.found(BreakRow, seq, "there is a snapshot of event %d that fits no event", seq)
+			h.addProblem(BreakRow, seq, "there is a snapshot of event %d that fits no event", seq)
 		}
 	}
 	return h.checkNamed(ctx)
 }
 
-// beyond looks at what stands behind the last event, unreadable or not: an event that
+// checkBeyond looks at what stands behind the last event, unreadable or not: an event that
 // was written since the instance was loaded, or one that nobody wrote.
-func (h *historyCheck) beyond(ctx context.Context, e record.Event, unreadable error) error {
+func (h *historyCheck) checkBeyond(ctx context.Context, e record.Event, unreadable error) error {
 	now, err := h.v.store.Load(ctx, h.row.ID)
 	if err != nil && !isDamage(err) {
 		return engine.StoreError("be verified", err)
@@ -311,17 +311,17 @@ func (h *historyCheck) beyond(ctx context.Context, e record.Event, unreadable er
 	switch {
 	case err == nil && now.Seq > h.row.Seq:
 	case unreadable != nil:
-		h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that cannot be read: %s", clause(unreadable))
+		h.addProblem(BreakInserted, h.row.Seq+1, "there is an event behind the last one that cannot be read: %s", clauseOf(unreadable))
 	case e.Instance == h.row.ID && e.PrevHash == h.row.Head && e.Seq == h.row.Seq+1:
-		h.found(BreakRow, h.row.Seq, "the instance is at event %d, its history goes on", h.row.Seq)
+		h.addProblem(BreakRow, h.row.Seq, "the instance is at event %d, its history goes on", h.row.Seq)
 	default:
-		h.found(BreakInserted, h.row.Seq+1, "there is an event behind the last one that does not follow from it")
+		h.addProblem(BreakInserted, h.row.Seq+1, "there is an event behind the last one that does not follow from it")
 	}
 	return nil
 }
 
-// differences names the fields in which two instances differ.
-func differences(a, b record.Instance) []string {
+// listDifferences names the fields in which two instances differ.
+func listDifferences(a, b record.Instance) []string {
 	var fields []string
 	differ := func(name string, same bool) {
 		if !same {

@@ -12,13 +12,13 @@ import (
 // that was made with the key and covers it, none is missing, and none was put in.
 func (v *verification) checkRules(ctx context.Context) error {
 	wrong := func(format string, args ...any) {
-		v.found(Problem{Kind: BreakRule, Message: fmt.Sprintf(format, args...)})
+		v.addProblem(Problem{Kind: BreakRule, Message: fmt.Sprintf(format, args...)})
 	}
 	var end store.RuleHead
 	var unsealed []store.Rule
 	for rule, err := range v.store.Rules(ctx, store.UnsealedRules) {
 		if err != nil {
-			return v.unreadable(err, Problem{}, "the chain of definitions and judge configurations")
+			return v.problemOf(err, Problem{}, "the chain of definitions and judge configurations")
 		}
 		v.report.Rules++
 		seal := rule.Seal()
@@ -57,10 +57,10 @@ func (v *verification) checkRuleHead(number int64, head record.Head) {
 	v.mu.Unlock()
 	switch {
 	case !there && head.Seq > v.ruleEnd:
-		v.found(Problem{Anchor: number, Kind: BreakRule, Message: fmt.Sprintf(
+		v.addProblem(Problem{Anchor: number, Kind: BreakRule, Message: fmt.Sprintf(
 			"anchor %d was signed over place %d of the chain of definitions and judge configurations, which ends at place %d: the newest were removed, or an older store was put in place", number, head.Seq, v.ruleEnd)})
 	case hash != head.Hash:
-		v.found(Problem{Anchor: number, Kind: BreakRule, Message: fmt.Sprintf(
+		v.addProblem(Problem{Anchor: number, Kind: BreakRule, Message: fmt.Sprintf(
 			"at place %d of the chain of definitions and judge configurations is another one than anchor %d was signed over: it was written or sealed anew", head.Seq, number)})
 	}
 }

@@ -94,9 +94,9 @@ func DecisionTerms(e record.Event, owner string) []string {
 		return nil
 	}
 	return append([]string{
-		term(termWorkflow, e.Workflow), term(termOwner, owner), term(termPrincipal, e.Principal), term(termAction, e.Action),
-		term(termOutcome, string(d.Outcome)), term(termDecidedBy, string(d.DecidedBy)), term(termAssurance, string(d.Assurance)),
-		term(termCode, d.Code), term(termDegraded, strconv.FormatBool(d.Degraded)), term(termKind, string(e.Kind)),
+		termOf(termWorkflow, e.Workflow), termOf(termOwner, owner), termOf(termPrincipal, e.Principal), termOf(termAction, e.Action),
+		termOf(termOutcome, string(d.Outcome)), termOf(termDecidedBy, string(d.DecidedBy)), termOf(termAssurance, string(d.Assurance)),
+		termOf(termCode, d.Code), termOf(termDegraded, strconv.FormatBool(d.Degraded)), termOf(termKind, string(e.Kind)),
 		confidenceTerm(bandOf(d.Confidence)),
 	}, decisionWords(e)...)
 }
@@ -120,21 +120,21 @@ func (q DecisionQuery) Terms() [][]string {
 		{termOutcome, string(q.Outcome)},
 	} {
 		if f.want != "" {
-			out = append(out, []string{term(f.field, f.want)})
+			out = append(out, []string{termOf(f.field, f.want)})
 		}
 	}
 	if q.Degraded != nil {
-		out = append(out, []string{term(termDegraded, strconv.FormatBool(*q.Degraded))})
+		out = append(out, []string{termOf(termDegraded, strconv.FormatBool(*q.Degraded))})
 	}
 	if len(q.Kinds) > 0 {
 		kinds := make([]string, len(q.Kinds))
 		for i, k := range q.Kinds {
-			kinds[i] = term(termKind, string(k))
+			kinds[i] = termOf(termKind, string(k))
 		}
 		out = append(out, kinds)
 	}
 	if q.MinConfidence != nil || q.MaxConfidence != nil {
-		out = append(out, q.bands())
+		out = append(out, q.confidenceTerms())
 	}
 	words := queryWords(q.Text)
 	for _, w := range words[:min(len(words), maxQueryTerms)] {
@@ -166,8 +166,8 @@ const (
 	termConfidence
 )
 
-// term is a field's value as a term: a digest, because values hold any characters.
-func term(field rune, value string) string {
+// termOf is a field's value as a term: a digest, because values hold any characters.
+func termOf(field rune, value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return string(field) + hex.EncodeToString(sum[:8])
 }
@@ -181,8 +181,8 @@ func bandOf(confidence float64) int {
 
 func confidenceTerm(band int) string { return fmt.Sprintf("%c%02d", termConfidence, band) }
 
-// bands are the terms of all confidences that the query admits, and of a few more.
-func (q DecisionQuery) bands() []string {
+// confidenceTerms are the terms of all confidences that the query admits, and of a few more.
+func (q DecisionQuery) confidenceTerms() []string {
 	from, to := 0, bandsOfConfidence
 	if q.MinConfidence != nil {
 		from = bandOf(*q.MinConfidence)
@@ -208,21 +208,21 @@ func decisionWords(e record.Event) []string {
 			b.WriteString(s)
 		}
 	}
-	return words(b.String(), true)
+	return splitWords(b.String(), true)
 }
 
 // queryWords are the words that somebody looks for.
-func queryWords(text string) []string { return words(text, false) }
+func queryWords(text string) []string { return splitWords(text, false) }
 
-// words splits a text into its words, each once, lower-cased and without accents. What
+// splitWords splits a text into its words, each once, lower-cased and without accents. What
 // is written without spaces between words (Chinese, Japanese, ...) is cut into pairs of
 // neighbours; all adds each character alone, so that one can be looked for too. A symbol
 // such as an emoji is a word.
-func words(text string, all bool) []string {
+func splitWords(text string, all bool) []string {
 	s := splitter{seen: map[string]bool{}, all: all}
 	for _, r := range norm.NFC.String(strings.Map(plainRune, norm.NFKD.String(text))) {
 		switch {
-		case crowded(r):
+		case isUnspaced(r):
 			s.endWord()
 			s.run = append(s.run, r)
 			continue
@@ -252,8 +252,8 @@ func plainRune(r rune) rune {
 	return unicode.ToLower(r)
 }
 
-// crowded reports whether a character's script does not put spaces between words.
-func crowded(r rune) bool {
+// isUnspaced reports whether a character's script does not put spaces between words.
+func isUnspaced(r rune) bool {
 	return r >= 0x0e00 && (unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) || r == 'ー') && !unicode.In(r, unicode.P, unicode.S, unicode.Z)
 }
