@@ -16,7 +16,7 @@ func TestGate(t *testing.T) {
 		{"honest", Script{Kind: Validator, Source: "(d) => d.n > 2"}, ""},
 		{"condition", Script{Kind: Condition, Source: "data.n > 2"}, ""},
 		{"schema", Script{Kind: Schema, Source: `{"type":"object"}`}, ""},
-		{"unknown kind", Script{Kind: "python", Source: "x"}, `"python" is unknown`},
+		{"unknown kind", Script{Kind: "python", Source: "x"}, `unknown script kind "python"`},
 		{"empty", Script{Kind: Validator, Source: " \n\t"}, "is empty; write one function"},
 		{"empty condition", Script{Kind: Condition}, "is empty; write one expression"},
 		{"empty schema", Script{Kind: Schema}, "is empty; write a JSON Schema"},

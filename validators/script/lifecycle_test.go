@@ -238,7 +238,7 @@ func TestNoWorkerToBeHad(t *testing.T) {
 	for path, want := range map[string]string{
 		"/nonexistent/worker": "no such file",
 		"/bin/true":           "must begin with worker.Main()",
-		"/bin/cat":            "it is no worker",
+		"/bin/cat":            "not a worker",
 	} {
 		if _, err := os.Stat(path); err != nil && want != "no such file" {
 			continue

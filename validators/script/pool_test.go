@@ -102,7 +102,7 @@ func TestResultsOfAScript(t *testing.T) {
 		{"() => ({ valid: true, confidence: 2 })", script.Result{Code: script.BadResult, Detail: "confidence must be a number from 0 to 1"}},
 		{"async () => true", script.Result{Code: script.BadSource, Detail: "must be synchronous"}},
 		{"data.n > 2", script.Result{Code: script.BadSource, Detail: "write one function"}},
-		{"() => {", script.Result{Code: script.BadSource, Detail: "it ends too early"}},
+		{"() => {", script.Result{Code: script.BadSource, Detail: "unexpected end"}},
 		{"", script.Result{Code: script.BadSource, Detail: "is empty"}},
 		{"() => { const f = () => f(); f() }", script.Result{Code: script.Threw, Detail: "use a loop instead of recursion"}},
 		{spin, script.Result{Code: script.Timeout, Detail: "longer than 50ms and was interrupted"}},
@@ -303,12 +303,12 @@ func TestCheck(t *testing.T) {
 		name, message string
 		line          int
 	}{
-		{"v3", "it ends too early", 2},
+		{"v3", "unexpected end", 2},
 		{"v4", "longer than 200ms", 0},
 		{"v5", "memory", 0},
 		{"v6", "empty", 0},
 		{"v7", "synchronous", 0},
-		{"r1", "it ends too early", 1},
+		{"r1", "unexpected end", 1},
 		{"s2", "type", 0},
 		{"s3", "leaves the document", 0},
 	}
