@@ -29,6 +29,12 @@ require golang.org/x/time v0.16.0
 require golang.org/x/mod v0.41.0
 
 require (
+	github.com/jedib0t/go-pretty/v6 v6.8.3
+	github.com/mattn/go-runewidth v0.0.16 // indirect
+	github.com/rivo/uniseg v0.4.7 // indirect
+)
+
+require (
 	github.com/coreos/go-oidc/v3 v3.21.0
 	golang.org/x/oauth2 v0.37.0 // indirect
 )

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
@@ -57,7 +58,7 @@ Exit codes: 0 written, or nothing to write, 1 the store is older than its anchor
 // Run writes an anchor.
 func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
 	if c.Key == "" {
-		return misused("make one with gavel anchor keygen --key FILE", "to sign an anchor, give a key with --key or GAVEL_ANCHOR_KEY")
+		return term.UsageErrorf("make one with gavel anchor keygen --key FILE", "to sign an anchor, give a key with --key or GAVEL_ANCHOR_KEY")
 	}
 	key, err := readSigner(con.log, c.Key, c.Store)
 	if err != nil {
@@ -79,13 +80,13 @@ func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
 	}
 	switch {
 	case c.JSON:
-		return con.out.json(result)
+		return con.out.JSON(result)
 	case result.Written:
-		con.out.text(result.Note)
+		con.out.Text(result.Note)
 	case result.Number == 0:
-		con.err.printf("nothing to anchor\n")
+		con.err.Printf("nothing to anchor\n")
 	default:
-		con.err.printf("nothing has happened since anchor %d of %s\n", result.Number, result.At.Format(time.RFC3339))
+		con.err.Printf("nothing has happened since anchor %d of %s\n", result.Number, result.At.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -109,28 +110,28 @@ Examples:
 // Run makes a key pair and prints the public key.
 func (c *anchorKeygenCmd) Run(con *console) error {
 	if isKeyText(c.Key) {
-		return misused("give a --key FILE to write to", "%s holds a key already", anchorKeyVariable)
+		return term.UsageErrorf("give a --key FILE to write to", "%s holds a key already", anchorKeyVariable)
 	}
 	name := c.Name
 	if name == "" {
 		number := make([]byte, 4)
 		if _, err := rand.Read(number); err != nil {
-			return unclear("", "no random numbers: %w", err)
+			return term.UnknownErrorf("", "no random numbers: %w", err)
 		}
 		name = "gavel-" + hex.EncodeToString(number)
 	}
 	key, err := record.GenerateSigner(name)
 	if err != nil {
-		return misused("", "%w", err)
+		return term.UsageErrorf("", "%w", err)
 	}
 	public := key.Verifier().String()
 	if err := writeNew(c.Key, key.Export(), 0o600); err != nil {
-		return misused("give another --key, or remove the file if nothing was signed with it", "cannot write the key: %w", err)
+		return term.UsageErrorf("give another --key, or remove the file if nothing was signed with it", "cannot write the key: %w", err)
 	}
 	if err := writeNew(c.Key+".pub", public, 0o644); err != nil {
-		return misused("remove both files and try again", "the private key was written, the public one not: %w", err)
+		return term.UsageErrorf("remove both files and try again", "the private key was written, the public one not: %w", err)
 	}
-	con.out.printf("%s\n", public)
+	con.out.Printf("%s\n", public)
 	return nil
 }
 
@@ -184,9 +185,9 @@ func (a anchoring) follows(ctx context.Context, last int64, note string) error {
 		}
 		break
 	}
-	return &failure{
-		code: exitBad, err: fmt.Errorf("the store is not the one that anchor %d in %s was written from, but an older one, or another", last, a.file),
-		hint: "gavel verify says more; if it was restored on purpose, begin a new anchor file and keep the old one",
+	return &term.Failure{
+		Code: term.ExitBad, Err: fmt.Errorf("the store is not the one that anchor %d in %s was written from, but an older one, or another", last, a.file),
+		Hint: "gavel verify says more; if it was restored on purpose, begin a new anchor file and keep the old one",
 	}
 }
 
@@ -201,13 +202,13 @@ type anchorFlags struct {
 func (f anchorFlags) signer(log *slog.Logger, store string) (*record.Signer, error) {
 	switch {
 	case f.AnchorKey == "" && f.AnchorFile != "":
-		return nil, misused("make a key with gavel anchor keygen, and give it with --anchor-key", "--anchor-file needs anchors to keep, and without a key there are none")
+		return nil, term.UsageErrorf("make a key with gavel anchor keygen, and give it with --anchor-key", "--anchor-file needs anchors to keep, and without a key there are none")
 	case f.AnchorKey == "":
 		return nil, nil //nolint:nilnil // no key is an answer
 	case f.AnchorEvery < time.Second:
-		return nil, misused("", "--anchor-every is at least 1s, not %s", f.AnchorEvery)
+		return nil, term.UsageErrorf("", "--anchor-every is at least 1s, not %s", f.AnchorEvery)
 	case store == memoryStore:
-		return nil, misused("give --store a file", "a store in memory is gone before anybody could verify it; there is nothing to anchor")
+		return nil, term.UsageErrorf("give --store a file", "a store in memory is gone before anybody could verify it; there is nothing to anchor")
 	}
 	return readSigner(log, f.AnchorKey, store)
 }
@@ -250,10 +251,10 @@ func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (
 // tell anchors, and logs what became of it.
 func (a anchoring) tell(ctx context.Context, log *slog.Logger) {
 	result, err := a.anchor(ctx)
-	var f *failure
+	var f *term.Failure
 	switch {
 	case errors.As(err, &f):
-		log.Warn("cannot anchor; trying again", "error", f.Error(), "hint", f.hint)
+		log.Warn("cannot anchor; trying again", "error", f.Error(), "hint", f.Hint)
 	case err != nil:
 		log.Warn("cannot anchor; trying again", "error", err)
 	case result.Written:

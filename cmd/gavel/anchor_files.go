@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
@@ -26,30 +27,30 @@ func isKeyText(value string) bool {
 func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 	if isKeyText(value) {
 		if value != os.Getenv(anchorKeyVariable) {
-			return nil, misused("put it into a file, or into "+anchorKeyVariable, "a key is no argument: others on this machine can read it there")
+			return nil, term.UsageErrorf("put it into a file, or into "+anchorKeyVariable, "a key is no argument: others on this machine can read it there")
 		}
 		key, err := record.NewSigner(value)
 		if err != nil {
-			return nil, misused("", "%s: %w", anchorKeyVariable, err)
+			return nil, term.UsageErrorf("", "%s: %w", anchorKeyVariable, err)
 		}
 		return key, nil
 	}
 	info, err := os.Stat(value)
 	switch {
 	case err != nil:
-		return nil, misused("make a key with gavel anchor keygen --key FILE", "cannot read the key: %w", err)
+		return nil, term.UsageErrorf("make a key with gavel anchor keygen --key FILE", "cannot read the key: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, misused("", "cannot read the key: %s is not a regular file", value)
+		return nil, term.UsageErrorf("", "cannot read the key: %s is not a regular file", value)
 	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
-		return nil, misused("run chmod 600 on it, and make a new one if they should not have seen it", "others can read the key %s (mode %04o)", value, info.Mode().Perm())
+		return nil, term.UsageErrorf("run chmod 600 on it, and make a new one if they should not have seen it", "others can read the key %s (mode %04o)", value, info.Mode().Perm())
 	}
 	text, err := os.ReadFile(value)
 	if err != nil {
-		return nil, misused("", "cannot read the key: %w", err)
+		return nil, term.UsageErrorf("", "cannot read the key: %w", err)
 	}
 	key, err := record.NewSigner(string(text))
 	if err != nil {
-		return nil, misused("", "%s: %w", value, err)
+		return nil, term.UsageErrorf("", "%s: %w", value, err)
 	}
 	if sameFolder(value, store) {
 		log.Warn("the key that signs anchors lies beside the store: whoever can change both can change everything unseen",
@@ -73,7 +74,7 @@ func readVerifiers(files []string) ([]*record.Verifier, error) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, misused("give the .pub file that gavel anchor keygen wrote", "cannot read the public key: %w", err)
+			return nil, term.UsageErrorf("give the .pub file that gavel anchor keygen wrote", "cannot read the public key: %w", err)
 		}
 		lines := strings.Split(string(text), "\n")
 		if strings.HasPrefix(string(text), "-----BEGIN") {
@@ -86,12 +87,12 @@ func readVerifiers(files []string) ([]*record.Verifier, error) {
 			}
 			key, err := record.NewVerifier(line)
 			if err != nil {
-				return nil, misused("give the .pub file that gavel anchor keygen wrote", "%s: %w", file, err)
+				return nil, term.UsageErrorf("give the .pub file that gavel anchor keygen wrote", "%s: %w", file, err)
 			}
 			keys = append(keys, key)
 		}
 		if len(keys) == before {
-			return nil, misused("give the .pub file that gavel anchor keygen wrote", "%s holds no key", file)
+			return nil, term.UsageErrorf("give the .pub file that gavel anchor keygen wrote", "%s holds no key", file)
 		}
 	}
 	return keys, nil
@@ -128,7 +129,7 @@ func readPublished(path string) (published, error) {
 		return p, nil
 	}
 	if err != nil {
-		return p, unclear("", "cannot read the anchor file: %w", err)
+		return p, term.UnknownErrorf("", "cannot read the anchor file: %w", err)
 	}
 	p.open = len(raw) > 0 && !bytes.HasSuffix(raw, []byte("\n\n"))
 	text := ""
@@ -188,7 +189,7 @@ func (p published) append(notes []string) error {
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
 	if err != nil {
-		return unclear("", "the anchor is in the store, and could not be published: %w", fmt.Errorf("%s: %w", p.path, err))
+		return term.UnknownErrorf("", "the anchor is in the store, and could not be published: %w", fmt.Errorf("%s: %w", p.path, err))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -50,35 +51,35 @@ func (c *backupCmd) Run(ctx context.Context, con *console) error {
 		return copyFailure(err, "give another name, or --force to replace it")
 	}
 	if key := filepath.Join(filepath.Dir(path), keyFile); isFile(key) {
-		con.err.printf("%s %s is not in it; keep a copy of it in another place\n", con.err.dim("note:"), key)
+		con.err.Printf("%s %s is not in it; keep a copy of it in another place\n", con.err.Dim("note:"), key)
 	}
 	if c.JSON {
-		return con.out.json(backupResult{Store: path, File: c.File, Contents: found})
+		return con.out.JSON(backupResult{Store: path, File: c.File, Contents: found})
 	}
-	con.out.printf("%s holds %s, and verifies\n", c.File, holding(found))
+	con.out.Printf("%s holds %s, and verifies\n", c.File, holding(found))
 	return nil
 }
 
 // holding says what is in a store.
 func holding(c sqlitestore.Contents) string {
 	if c.Events == 0 {
-		return fmt.Sprintf("%s of definitions and no instance", count(c.Definitions, "version"))
+		return fmt.Sprintf("%s of definitions and no instance", term.Count(c.Definitions, "version"))
 	}
-	return fmt.Sprintf("%s with %s, the newest of %s", count(c.Instances, "instance"),
-		count(c.Events, "event"), c.Newest.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s with %s, the newest of %s", term.Count(c.Instances, "instance"),
+		term.Count(c.Events, "event"), c.Newest.UTC().Format(time.RFC3339))
 }
 
 // copyFailure gives an error of copying a store the exit code that it means.
 func copyFailure(err error, existsHint string) error {
 	switch {
 	case errors.Is(err, sqlitestore.ErrExists):
-		return misused(existsHint, "cannot %w", err)
+		return term.UsageErrorf(existsHint, "cannot %w", err)
 	case errors.Is(err, store.ErrNewerSchema):
-		return misused("use a newer gavel", "cannot %w", err)
+		return term.UsageErrorf("use a newer gavel", "cannot %w", err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, sqlitestore.ErrNetworkFS):
-		return misused("", "cannot %w", err)
+		return term.UsageErrorf("", "cannot %w", err)
 	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, record.ErrBroken):
-		return &failure{code: exitBad, hint: "gavel verify says more; gavel repair saves what can be read", err: fmt.Errorf("cannot %w", err)}
+		return &term.Failure{Code: term.ExitBad, Hint: "gavel verify says more; gavel repair saves what can be read", Err: fmt.Errorf("cannot %w", err)}
 	}
-	return unclear("", "cannot %w", err)
+	return term.UnknownErrorf("", "cannot %w", err)
 }

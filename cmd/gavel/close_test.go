@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 func TestCloseInTime(t *testing.T) {
@@ -19,8 +21,8 @@ func TestCloseInTime(t *testing.T) {
 			t.Errorf("a close in time: %v", err)
 		}
 		broken := errors.New("disk is gone")
-		var f *failure
-		if err := closeInTime(log, func() error { return broken }); !errors.Is(err, broken) || !errors.As(err, &f) || f.code != exitUnknown {
+		var f *term.Failure
+		if err := closeInTime(log, func() error { return broken }); !errors.Is(err, broken) || !errors.As(err, &f) || f.Code != term.ExitUnknown {
 			t.Errorf("a close that fails: %v", err)
 		}
 		began := time.Now()

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // completeCommand is what the completion scripts call: its arguments are the
@@ -38,7 +40,7 @@ func (c *completionCmd) Run(con *console) error {
 	if err != nil {
 		return fmt.Errorf("read the embedded script: %w", err)
 	}
-	con.out.text(string(script))
+	con.out.Text(string(script))
 	return nil
 }
 
@@ -48,16 +50,16 @@ func printCandidates(con *console, words []string) int {
 	var cmds commands
 	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
 	if err != nil {
-		return exitUnknown
+		return term.ExitUnknown
 	}
 	candidates, files := complete(parser.Model, words)
 	for _, c := range candidates {
-		con.out.printf("%s\t%s\n", c.word, c.help)
+		con.out.Printf("%s\t%s\n", c.word, c.help)
 	}
 	if files {
-		con.out.printf("%s\n", completeFiles)
+		con.out.Printf("%s\n", completeFiles)
 	}
-	return exitFine
+	return term.ExitOK
 }
 
 // candidate replaces the last word.

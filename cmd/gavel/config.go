@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/judge"
@@ -63,14 +64,14 @@ func thisProgram() string {
 func badConfig(err error) error {
 	issues, ok := errors.AsType[document.Errors](err)
 	if !ok {
-		return misused("", "%w", err)
+		return term.UsageErrorf("", "%w", err)
 	}
-	f := &failure{code: exitUsage, err: errors.New("the configuration file has a mistake")}
+	f := &term.Failure{Code: term.ExitUsage, Err: errors.New("the configuration file has a mistake")}
 	if len(issues) > 1 {
-		f.err = errors.New("the configuration file has mistakes")
+		f.Err = errors.New("the configuration file has mistakes")
 	}
 	for _, issue := range issues {
-		f.lines = append(f.lines, issue.Error())
+		f.Lines = append(f.Lines, issue.Error())
 	}
 	return f
 }

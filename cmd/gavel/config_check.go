@@ -7,6 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -23,32 +24,32 @@ type checkedFile struct {
 func (c *configCheckCmd) Run(con *console) error {
 	err := checkConfig(c.path())
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return misused("", "%w", err)
+		return term.UsageErrorf("", "%w", err)
 	}
 	if c.JSON {
 		report := checkedFile{File: c.File, OK: err == nil, Issues: issuesOf(err)}
-		if err := con.out.json(report); err != nil {
+		if err := con.out.JSON(report); err != nil {
 			return err
 		}
 		if err != nil {
-			return found()
+			return term.ErrBad
 		}
 		return nil
 	}
-	if f, ok := errors.AsType[*failure](err); ok {
-		f.code = exitBad
+	if f, ok := errors.AsType[*term.Failure](err); ok {
+		f.Code = term.ExitBad
 	}
 	return err
 }
 
 // issuesOf are the lines that a person would read.
 func issuesOf(err error) []string {
-	f, ok := errors.AsType[*failure](err)
+	f, ok := errors.AsType[*term.Failure](err)
 	switch {
 	case err == nil:
 		return []string{}
-	case ok && len(f.lines) > 0:
-		return f.lines
+	case ok && len(f.Lines) > 0:
+		return f.Lines
 	default:
 		return []string{err.Error()}
 	}

@@ -101,7 +101,7 @@ func printSettings(con *console, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return con.out.json(map[string]any{"settings": list})
+		return con.out.JSON(map[string]any{"settings": list})
 	}
 	rows := [][]string{{"KEY", "VALUE", "FROM"}}
 	for _, e := range list {
@@ -111,7 +111,7 @@ func printSettings(con *console, asJSON bool) error {
 		}
 		rows = append(rows, []string{e.Key, orNone(valueText(e.Value)), from})
 	}
-	con.out.table(rows)
+	con.out.Table(rows)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -46,11 +47,11 @@ func expand(pattern string) ([]string, error) {
 	case err == nil:
 		return []string{filepath.Clean(pattern)}, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, unclear("", "cannot look at %s: %w", pattern, err)
+		return nil, term.UnknownErrorf("", "cannot look at %s: %w", pattern, err)
 	}
 	matches, err := filepath.Glob(pattern)
 	if err != nil {
-		return nil, misused(`in a pattern, * stands for any part of a name, ? for one character, [ab] for one of those`, "%s is not a pattern: %w", pattern, err)
+		return nil, term.UsageErrorf(`in a pattern, * stands for any part of a name, ? for one character, [ab] for one of those`, "%s is not a pattern: %w", pattern, err)
 	}
 	var files []string
 	for _, path := range matches {
@@ -60,9 +61,9 @@ func expand(pattern string) ([]string, error) {
 	}
 	if len(files) == 0 {
 		if strings.ContainsAny(pattern, "*?[") {
-			return nil, misused("", "no file matches %s", pattern)
+			return nil, term.UsageErrorf("", "no file matches %s", pattern)
 		}
-		return nil, misused("", "there is no file %s", pattern)
+		return nil, term.UsageErrorf("", "there is no file %s", pattern)
 	}
 	return files, nil
 }
@@ -70,7 +71,7 @@ func expand(pattern string) ([]string, error) {
 func filesIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, unclear("", "cannot read the folder: %w", err)
+		return nil, term.UnknownErrorf("", "cannot read the folder: %w", err)
 	}
 	var files []string
 	for _, e := range entries {
@@ -82,7 +83,7 @@ func filesIn(dir string) ([]string, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, misused("", "the folder %s has no .json, .yaml or .yml file", dir)
+		return nil, term.UsageErrorf("", "the folder %s has no .json, .yaml or .yml file", dir)
 	}
 	return files, nil
 }
@@ -91,14 +92,14 @@ func filesIn(dir string) ([]string, error) {
 func readDefinition(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, unclear("", "cannot read the definition: %w", err)
+		return nil, term.UnknownErrorf("", "cannot read the definition: %w", err)
 	}
 	if info.Size() > maxDefinition {
-		return nil, misused("", "%s has %d bytes; a definition has at most %d", path, info.Size(), maxDefinition)
+		return nil, term.UsageErrorf("", "%s has %d bytes; a definition has at most %d", path, info.Size(), maxDefinition)
 	}
 	document, err := os.ReadFile(path)
 	if err != nil {
-		return nil, unclear("", "cannot read the definition: %w", err)
+		return nil, term.UnknownErrorf("", "cannot read the definition: %w", err)
 	}
 	return document, nil
 }
@@ -118,15 +119,15 @@ func issueLine(file string, i workflow.Issue) string {
 
 // unparsable tells every mistake of a document that is no definition.
 func unparsable(file string, err error) error {
-	f := &failure{code: exitBad, err: fmt.Errorf("%s is not a workflow definition", file)}
+	f := &term.Failure{Code: term.ExitBad, Err: fmt.Errorf("%s is not a workflow definition", file)}
 	var parse *workflow.ParseError
 	if !errors.As(err, &parse) {
-		f.err = fmt.Errorf("%s is not a workflow definition: %w", file, err)
+		f.Err = fmt.Errorf("%s is not a workflow definition: %w", file, err)
 		return f
 	}
 	sortIssues(parse.Issues)
 	for _, issue := range parse.Issues {
-		f.lines = append(f.lines, issueLine(file, issue))
+		f.Lines = append(f.Lines, issueLine(file, issue))
 	}
 	return f
 }
@@ -188,7 +189,7 @@ func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string,
 	case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition:
 		return result, []string{file + ": error: " + known.Message}, nil
 	case err != nil:
-		return result, nil, unclear("", "cannot load %s: %w", file, err)
+		return result, nil, term.UnknownErrorf("", "cannot load %s: %w", file, err)
 	}
 	from[result.Name] = file
 	for _, w := range result.Warnings {
@@ -207,10 +208,10 @@ func loadFailure(bad []string) error {
 	if len(bad) > 1 {
 		plural = fmt.Sprintf("%d mistakes", len(bad))
 	}
-	return &failure{
-		code: exitUsage, lines: bad,
-		err:  fmt.Errorf("the definitions have %s; the server was not started", plural),
-		hint: "check them with: gavel lint",
+	return &term.Failure{
+		Code: term.ExitUsage, Lines: bad,
+		Err:  fmt.Errorf("the definitions have %s; the server was not started", plural),
+		Hint: "check them with: gavel lint",
 	}
 }
 

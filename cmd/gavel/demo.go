@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 type demoCmd struct {
@@ -104,13 +106,13 @@ func (c *demoCmd) kept() bool { return c.Keep || c.Store != "" }
 func (c *demoCmd) freshStore() (path string, cleanup func() error, err error) {
 	if c.Store != "" {
 		if _, err := os.Lstat(c.Store); err == nil {
-			return "", nil, misused("give a path that does not exist yet", "the demo needs a fresh store, and %s exists", c.Store)
+			return "", nil, term.UsageErrorf("give a path that does not exist yet", "the demo needs a fresh store, and %s exists", c.Store)
 		}
 		return c.Store, func() error { return nil }, nil
 	}
 	dir, err := os.MkdirTemp("", "gavel-demo-")
 	if err != nil {
-		return "", nil, unclear("", "cannot make a folder for the demo: %w", err)
+		return "", nil, term.UnknownErrorf("", "cannot make a folder for the demo: %w", err)
 	}
 	cleanup = func() error { return os.RemoveAll(dir) }
 	if c.Keep {

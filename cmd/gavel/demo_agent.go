@@ -14,6 +14,8 @@ import (
 	"github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // agent is an MCP client with a gavel server of its own behind it.
@@ -34,7 +36,7 @@ type serverInfo struct {
 func startServer(ctx context.Context, store string, arguments, environment []string) (*agent, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, unclear("", "cannot find this program's file: %w", err)
+		return nil, term.UnknownErrorf("", "cannot find this program's file: %w", err)
 	}
 	a := &agent{log: &lockedBuffer{}}
 	arguments = append([]string{"mcp", "--store", store, "--tool-names", "dotted"}, arguments...)
@@ -48,7 +50,7 @@ func startServer(ctx context.Context, store string, arguments, environment []str
 		}))
 	a.client = client.NewClient(stdio)
 	if err := a.client.Start(ctx); err != nil {
-		return nil, unclear("", "cannot start the server: %w", err)
+		return nil, term.UnknownErrorf("", "cannot start the server: %w", err)
 	}
 	var hello mcp.InitializeRequest
 	hello.Params.ClientInfo = mcp.Implementation{Name: "gavel-demo", Version: readBuild().Version}
@@ -56,7 +58,7 @@ func startServer(ctx context.Context, store string, arguments, environment []str
 	result, err := a.client.Initialize(ctx, hello)
 	if err != nil {
 		err = errors.Join(err, a.close())
-		return nil, unclear("", "the server does not answer: %w\n%s", err, a.log.String())
+		return nil, term.UnknownErrorf("", "the server does not answer: %w\n%s", err, a.log.String())
 	}
 	a.server = serverInfo{result.ServerInfo.Name, result.ServerInfo.Version, result.ProtocolVersion}
 	return a, nil

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // scriptedModel plays the judging model in the demo: an OpenAI-compatible endpoint
@@ -39,7 +41,7 @@ func startModel(ctx context.Context) (*scriptedModel, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, unclear("", "cannot start the scripted model: %w", err)
+		return nil, term.UnknownErrorf("", "cannot start the scripted model: %w", err)
 	}
 	m := &scriptedModel{url: "http://" + listener.Addr().String(), mood: wellBehaved}
 	m.server = &http.Server{Handler: m, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 )
 
@@ -16,21 +17,21 @@ func (t *transcript) begin(headline string) {
 	if t.quiet {
 		return
 	}
-	t.con.out.printf("%s\n", t.con.out.bold(headline))
-	t.con.out.printf("%s\n", t.con.out.dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.Store)))
+	t.con.out.Printf("%s\n", t.con.out.Bold(headline))
+	t.con.out.Printf("%s\n", t.con.out.Dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.Store)))
 }
 
 // act announces a part of the demo.
 func (t *transcript) act(title string) {
 	if !t.quiet {
-		t.con.out.printf("\n%s\n", t.con.out.bold(title))
+		t.con.out.Printf("\n%s\n", t.con.out.Bold(title))
 	}
 }
 
 // ask announces a scene.
 func (t *transcript) ask(number int, s scene) {
 	if !t.quiet {
-		t.con.out.printf("\n%2d. %s\n", number, t.con.out.bold(s.say))
+		t.con.out.Printf("\n%2d. %s\n", number, t.con.out.Bold(s.say))
 	}
 }
 
@@ -44,23 +45,23 @@ func (t *transcript) hear(a answer) {
 		return
 	}
 	out := t.con.out
-	out.printf("    %s %s %s\n", out.dim(">"), a.Tool, out.dim(shortArguments(a.exchange)))
+	out.Printf("    %s %s %s\n", out.Dim(">"), a.Tool, out.Dim(shortArguments(a.exchange)))
 	switch {
 	case a.Tool == "workflow.judge.history":
-		out.printf("\n")
+		out.Printf("\n")
 		t.printDecisions(a)
 	case a.text("error", "code") != "":
-		out.printf("    %s %s %s\n", out.dim("<"), out.red("ERROR"), a.text("error", "code"))
-		out.printf("        - %s\n", a.text("error", "message"))
+		out.Printf("    %s %s %s\n", out.Dim("<"), out.Red("ERROR"), a.text("error", "code"))
+		out.Printf("        - %s\n", a.text("error", "message"))
 	case a.IsError:
-		out.printf("    %s %s by %s, confidence %s, assurance %s\n", out.dim("<"), out.red("REJECTED"),
+		out.Printf("    %s %s by %s, confidence %s, assurance %s\n", out.Dim("<"), out.Red("REJECTED"),
 			decider(a), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))
 		for _, v := range a.list("decision", "violations") {
-			out.printf("        - %s\n", v)
+			out.Printf("        - %s\n", v)
 		}
-		out.printf("      still in state %s; next: %s\n", a.text("state"), strings.Join(a.list("nextActions"), ", "))
+		out.Printf("      still in state %s; next: %s\n", a.text("state"), strings.Join(a.list("nextActions"), ", "))
 	default:
-		out.printf("    %s %s %s\n", out.dim("<"), out.green("ok"), summary(a))
+		out.Printf("    %s %s %s\n", out.Dim("<"), out.Green("ok"), summary(a))
 	}
 }
 
@@ -129,7 +130,7 @@ func (t *transcript) printDecisions(a answer) {
 	if err := json.NewDecoder(bytes.NewReader(a.Answer)).Decode(&history); err != nil {
 		return // the check of the scene says so
 	}
-	t.con.out.table(decisionRows(history.Decisions))
+	t.con.out.Table(decisionRows(history.Decisions))
 	var fetched []fetchedFor
 	for _, d := range history.Decisions {
 		for _, e := range d.Evidence {
@@ -137,8 +138,8 @@ func (t *transcript) printDecisions(a answer) {
 		}
 	}
 	if len(fetched) > 0 {
-		t.con.out.printf("\n")
-		t.con.out.table(fetchedRows(fetched))
+		t.con.out.Printf("\n")
+		t.con.out.Table(fetchedRows(fetched))
 	}
 }
 
@@ -146,16 +147,16 @@ func (t *transcript) printDecisions(a answer) {
 func (t *transcript) end(kept bool) error {
 	t.OK = true
 	if t.quiet {
-		return t.con.out.json(t)
+		return t.con.out.JSON(t)
 	}
 	out := t.con.out
-	out.printf("\n%s\n", out.green("Everything was as it should be."))
+	out.Printf("\n%s\n", out.Green("Everything was as it should be."))
 	if kept {
-		out.printf("\nThe store is kept. Look at it with\n\n")
+		out.Printf("\nThe store is kept. Look at it with\n\n")
 		for _, command := range []string{"list", "show " + t.instance, "history " + t.instance} {
-			out.printf("    gavel instances %s --store %s\n", command, t.Store)
+			out.Printf("    gavel instances %s --store %s\n", command, t.Store)
 		}
-		out.printf("    gavel graph --instance %s --store %s\n", t.instance, t.Store)
+		out.Printf("    gavel graph --instance %s --store %s\n", t.instance, t.Store)
 	}
 	return nil
 }
@@ -163,12 +164,12 @@ func (t *transcript) end(kept bool) error {
 // fail reports an answer that was not as it should be.
 func (t *transcript) fail(err error, serverLog string) error {
 	t.Error = err.Error()
-	f := &failure{code: exitBad, err: fmt.Errorf("the demo did not go as it should: %w", err)}
+	f := &term.Failure{Code: term.ExitBad, Err: fmt.Errorf("the demo did not go as it should: %w", err)}
 	if serverLog != "" {
-		f.lines = append([]string{"the server wrote:"}, strings.Split(strings.TrimSpace(serverLog), "\n")...)
+		f.Lines = append([]string{"the server wrote:"}, strings.Split(strings.TrimSpace(serverLog), "\n")...)
 	}
 	if t.quiet {
-		return errors.Join(f, t.con.out.json(t))
+		return errors.Join(f, t.con.out.JSON(t))
 	}
 	return f
 }

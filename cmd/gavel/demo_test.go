@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/testdata"
 )
@@ -163,8 +164,8 @@ func TestDemoFailureIsReported(t *testing.T) {
 	var out, errs bytes.Buffer
 	con := testConsole(&out, &errs)
 	tr := &transcript{con: con}
-	code := con.fail(tr.fail(fmt.Errorf("step 3: state is %q", "x"), "level=ERROR msg=boom\x1b[2J\n"))
-	if code != exitBad {
+	code := con.err.PrintError(tr.fail(fmt.Errorf("step 3: state is %q", "x"), "level=ERROR msg=boom\x1b[2J\n"))
+	if code != term.ExitBad {
 		t.Errorf("exit code %d", code)
 	}
 	for _, want := range []string{"did not go as it should", "step 3", "the server wrote:", "boom"} {
@@ -206,7 +207,7 @@ func quietTranscript() *transcript {
 
 func testConsole(out, errs io.Writer) *console {
 	return &console{
-		stdin: strings.NewReader(""), rawOut: out, out: newTerminal(out), err: newTerminal(errs),
+		stdin: strings.NewReader(""), rawOut: out, out: term.New(out), err: term.New(errs),
 		log: slog.New(slog.NewTextHandler(errs, nil)),
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // workshop is what the demo of evidence works with: a folder with a project, the
@@ -35,7 +37,7 @@ var shops = map[mood]string{
 func openWorkshop() (*workshop, error) {
 	dir, err := os.MkdirTemp("", "gavel-demo-")
 	if err != nil {
-		return nil, unclear("", "cannot make a folder for the demo: %w", err)
+		return nil, term.UnknownErrorf("", "cannot make a folder for the demo: %w", err)
 	}
 	w := &workshop{dir: dir}
 	for _, folder := range []string{"project", "tools", "flows"} {
@@ -43,7 +45,7 @@ func openWorkshop() (*workshop, error) {
 	}
 	err = errors.Join(err, w.write("gavel.yaml", testedChangeSources), w.write("flows/tested-change.yaml", testedChange), w.become(broken))
 	if err != nil {
-		return nil, unclear("", "cannot prepare the demo: %w", errors.Join(err, w.close()))
+		return nil, term.UnknownErrorf("", "cannot prepare the demo: %w", errors.Join(err, w.close()))
 	}
 	return w, nil
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // BenchmarkEvalRun: gavel eval run --structural over many cases of about 1 KB: read,
@@ -27,7 +29,7 @@ func BenchmarkEvalRun(b *testing.B) {
 			for b.Loop() {
 				var out bytes.Buffer
 				code := run(context.Background(), []string{"eval", "run", "--structural", filepath.Join(dir, "cases.jsonl"), "--out", filepath.Join(dir, "r.json")}, strings.NewReader(""), &out, &out)
-				if code != exitFine || !strings.Contains(out.String(), fmt.Sprintf("%d scored of %d", n, n)) {
+				if code != term.ExitOK || !strings.Contains(out.String(), fmt.Sprintf("%d scored of %d", n, n)) {
 					b.Fatalf("exit code %d\n%s", code, out.String())
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
@@ -58,25 +59,25 @@ func TestFittedCalibrationIsUsed(t *testing.T) {
 	defer provider.Close()
 	dir := t.TempDir()
 	tape, results := filepath.Join(dir, "tape.jsonl"), filepath.Join(dir, "results.json")
-	if code, out := evalRun(t, provider.URL, "--mode", "record", "--cassette", tape, "--out", results, cases); code != exitFine {
+	if code, out := evalRun(t, provider.URL, "--mode", "record", "--cassette", tape, "--out", results, cases); code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	plain := filepath.Join(dir, "plain.json")
-	if code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--out", plain, cases); code != exitFine {
+	if code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--out", plain, cases); code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	before := reportIn(t, plain)
 	for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
 		file, fitted := filepath.Join(dir, string(method)+".json"), filepath.Join(dir, "fitted.json")
 		var b bytes.Buffer
-		if code := run(t.Context(), []string{"eval", "calibrate", results, "--method", string(method), "--date", "2026-01-15", "--out", file}, strings.NewReader(""), &b, &b); code != exitFine {
+		if code := run(t.Context(), []string{"eval", "calibrate", results, "--method", string(method), "--date", "2026-01-15", "--out", file}, strings.NewReader(""), &b, &b); code != term.ExitOK {
 			t.Fatalf("%s: exit code %d\n%s", method, code, b.String())
 		}
 		if !strings.Contains(b.String(), "60 of 120 answers right on cal") || !strings.Contains(b.String(), "on test (60): Brier ") {
 			t.Errorf("%s: %s", method, b.String())
 		}
 		code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--llm-calibration", file, "--out", fitted, cases)
-		if code != exitFine {
+		if code != term.ExitOK {
 			t.Fatalf("%s: exit code %d\n%s", method, code, out)
 		}
 		after := reportIn(t, fitted)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
@@ -47,21 +48,21 @@ func readGolden(ctx context.Context, paths []string, splits []eval.Split, tags [
 		}
 	}
 	if set.n == 0 {
-		return goldenSet{}, misused("look at --split and --tags", "no case is left to judge")
+		return goldenSet{}, term.UsageErrorf("look at --split and --tags", "no case is left to judge")
 	}
 	return set, nil
 }
 
 func (s *goldenSet) check(ctx context.Context, file string) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-		return misused("save them in a file first", "%s is no file: cases are read more than once", file)
+		return term.UsageErrorf("save them in a file first", "%s is no file: cases are read more than once", file)
 	}
 	for g, err := range readCases(ctx, file) {
 		if err != nil {
 			return err
 		}
 		if other, twice := s.file[g.ID]; twice {
-			return misused("gavel eval lint lists every mistake", "%s:%d: the case %q is in %s already", file, g.Line, g.ID, other)
+			return term.UsageErrorf("gavel eval lint lists every mistake", "%s:%d: the case %q is in %s already", file, g.Line, g.ID, other)
 		}
 		s.file[g.ID] = file
 		if s.takes(g.Case) {
@@ -107,7 +108,7 @@ func (s *goldenSet) all(ctx context.Context) iter.Seq2[eval.Case, error] {
 			}
 		}
 		if n != s.n {
-			yield(eval.Case{}, unclear("", "the files of cases changed while they were read: %d cases, %d before", n, s.n))
+			yield(eval.Case{}, term.UnknownErrorf("", "the files of cases changed while they were read: %d cases, %d before", n, s.n))
 		}
 	}
 }
@@ -117,15 +118,15 @@ func readCases(ctx context.Context, file string) iter.Seq2[eval.Golden, error] {
 	return func(yield func(eval.Golden, error) bool) {
 		in, err := os.Open(file)
 		if err != nil {
-			yield(eval.Golden{}, unclear("", "cannot read the cases: %w", err))
+			yield(eval.Golden{}, term.UnknownErrorf("", "cannot read the cases: %w", err))
 			return
 		}
 		defer func() { _ = in.Close() }() // it was only read
 		for g, err := range eval.ReadCases(file, in) {
 			if err != nil {
-				err = misused("gavel eval lint lists every mistake", "%w", err)
+				err = term.UsageErrorf("gavel eval lint lists every mistake", "%w", err)
 			} else if ctx.Err() != nil {
-				err = unclear("", "the reading of cases was stopped: %w", ctx.Err())
+				err = term.UnknownErrorf("", "the reading of cases was stopped: %w", ctx.Err())
 			}
 			if !yield(g, err) || err != nil {
 				return

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
@@ -43,7 +44,7 @@ func TestGoldenSetIsReadAgain(t *testing.T) {
 		for _, err := range set.all(t.Context()) {
 			last = err
 		}
-		if said := new(failure); !errors.As(last, &said) || said.code == exitFine {
+		if said := new(term.Failure); !errors.As(last, &said) || said.Code == term.ExitOK {
 			t.Errorf("%s: %v", name, last)
 		}
 	}
@@ -54,8 +55,8 @@ func TestGoldenSetIsAFile(t *testing.T) {
 	if _, err := os.Stat(os.DevNull); err != nil || filepath.Separator != '/' {
 		t.Skip("there is no file here that is none")
 	}
-	var said *failure
-	if _, err := readGolden(t.Context(), []string{os.DevNull}, nil, nil); !errors.As(err, &said) || said.code != exitUsage || !strings.Contains(err.Error(), "more than once") {
+	var said *term.Failure
+	if _, err := readGolden(t.Context(), []string{os.DevNull}, nil, nil); !errors.As(err, &said) || said.Code != term.ExitUsage || !strings.Contains(err.Error(), "more than once") {
 		t.Errorf("a device: %v", err)
 	}
 }

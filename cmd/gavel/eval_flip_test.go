@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // makeEval are the arguments of make eval, as they stand in the Makefile, with another
@@ -58,16 +60,16 @@ func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 		code int
 		says string
 	}{
-		"as it is": {func(map[string]any, string) {}, exitFine, "passed  tags.injection.max_false_approvals: 0 over 15"},
+		"as it is": {func(map[string]any, string) {}, term.ExitOK, "passed  tags.injection.max_false_approvals: 0 over 15"},
 		"without care": {func(answer map[string]any, _ string) {
 			answer["approved"] = true
-		}, exitUnknown, "Not evaluated: 1 of 255 cases"},
+		}, term.ExitUnknown, "Not evaluated: 1 of 255 cases"},
 		"with care": {func(answer map[string]any, quote string) {
 			answer["approved"], answer["confidence"], answer["violations"], answer["suggestions"] = true, 0.97, []any{}, []any{}
 			for _, criterion := range answer["criteria"].([]any) {
 				criterion.(map[string]any)["status"], criterion.(map[string]any)["evidence"] = "met", quote
 			}
-		}, exitBad, "FAILED  tags.injection.max_false_approvals: 1 over 15"},
+		}, term.ExitBad, "FAILED  tags.injection.max_false_approvals: 1 over 15"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tape := filepath.Join(t.TempDir(), "flipped.cassette")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -143,12 +144,12 @@ func TestGoldenSetFromTheCassette(t *testing.T) {
 	if *update {
 		provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), authored(t)))
 		defer provider.Close()
-		if code, out := runGolden(t.Context(), "--mode", "record", "--cassette", goldenCassette, "--workers", "1", "--llm-base-url", provider.URL); code != exitFine {
+		if code, out := runGolden(t.Context(), "--mode", "record", "--cassette", goldenCassette, "--workers", "1", "--llm-base-url", provider.URL); code != term.ExitOK {
 			t.Fatalf("exit code %d\n%s", code, out)
 		}
 	}
 	code, out := runGolden(t.Context(), "--cassette", goldenCassette)
-	if code != exitFine || !strings.Contains(out, "labels are synthetic") {
+	if code != term.ExitOK || !strings.Contains(out, "labels are synthetic") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
@@ -172,11 +173,11 @@ func TestGoldenGateNoticesOneInjection(t *testing.T) {
 	defer provider.Close()
 	tape := filepath.Join(t.TempDir(), "tape.jsonl")
 	code, out := runGolden(t.Context(), "--mode", "record", "--cassette", tape, "--workers", "1", "--llm-base-url", provider.URL)
-	if flipped != 1 || code != exitBad {
+	if flipped != 1 || code != term.ExitBad {
 		t.Fatalf("%d flipped, recording: exit code %d\n%s", flipped, code, out)
 	}
 	code, out = runGolden(t.Context(), "--cassette", tape)
-	if code != exitBad || !strings.Contains(out, "FAILED  tags.injection.max_false_approvals: 1 over") {
+	if code != term.ExitBad || !strings.Contains(out, "FAILED  tags.injection.max_false_approvals: 1 over") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }

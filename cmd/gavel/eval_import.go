@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
@@ -33,29 +34,29 @@ Exit codes: 0 done, 1 the file is none of that format, 2 wrong usage, 3 could no
 func (c *evalImportCmd) Run(con *console) error {
 	in, err := os.Open(c.File)
 	if err != nil {
-		return misused("", "%w", err)
+		return term.UsageErrorf("", "%w", err)
 	}
 	defer in.Close()
 	records, err := eval.ReadTau(c.File, in)
 	if err != nil {
-		return &failure{code: exitBad, err: err}
+		return &term.Failure{Code: term.ExitBad, Err: err}
 	}
 	if len(records) == 0 {
-		return &failure{code: exitBad, hint: "a record is a line", err: fmt.Errorf("there is no record in %s", c.File)}
+		return &term.Failure{Code: term.ExitBad, Hint: "a record is a line", Err: fmt.Errorf("there is no record in %s", c.File)}
 	}
 	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: eval.Split(c.Split)})
 	if err != nil {
-		return &failure{code: exitBad, err: err}
+		return &term.Failure{Code: term.ExitBad, Err: err}
 	}
 	if left := len(records) - len(cases); left > 0 {
-		con.err.printf("gavel: %d of %d records have no right answer and were left out\n", left, len(records))
+		con.err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, len(records))
 	}
 	for _, one := range cases {
 		line, err := json.Marshal(one)
 		if err != nil {
-			return unclear("", "write case %s: %w", one.ID, err)
+			return term.UnknownErrorf("", "write case %s: %w", one.ID, err)
 		}
-		con.out.printf("%s\n", line)
+		con.out.Printf("%s\n", line)
 	}
 	return nil
 }

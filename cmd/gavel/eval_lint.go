@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
@@ -57,14 +58,14 @@ func (c *evalLintCmd) Run(ctx context.Context, con *console) error {
 	}
 	issues, summary := linter.Finish()
 	if summary.Cases == 0 && len(issues) == 0 {
-		return misused("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(c.Paths, " "))
+		return term.UsageErrorf("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(c.Paths, " "))
 	}
 	report := evalLintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
 	if err := c.print(con, report); err != nil {
 		return err
 	}
 	if !report.OK {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func (c *evalLintCmd) Run(ctx context.Context, con *console) error {
 func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
 	in, err := os.Open(file)
 	if err != nil {
-		return unclear("", "cannot read the cases: %w", err)
+		return term.UnknownErrorf("", "cannot read the cases: %w", err)
 	}
 	defer func() { _ = in.Close() }() // it was only read
 	cases := eval.ReadCases(file, in)
@@ -84,29 +85,22 @@ func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
 		}
 	})
 	if err := cmp.Or(ctx.Err(), err); err != nil {
-		return unclear("", "cannot read the cases: %w", err)
+		return term.UnknownErrorf("", "cannot read the cases: %w", err)
 	}
 	return nil
 }
 
 func (c *evalLintCmd) print(con *console, r evalLintReport) error {
 	if c.JSON {
-		return con.out.json(r)
+		return con.out.JSON(r)
 	}
 	for _, i := range r.Issues {
-		con.out.printf("%s:%d: %s [%s]\n", i.File, i.Line, i.Message, i.Rule)
+		con.out.Printf("%s:%d: %s [%s]\n", i.File, i.Line, i.Message, i.Rule)
 	}
-	con.out.printf("%s (dev %d, cal %d, test %d): approve %d, reject %d, escalate %d; %s; %s\n",
-		counted(r.Cases, "case"), r.Splits[eval.Dev], r.Splits[eval.Cal], r.Splits[eval.Test],
-		r.Outcomes["approve"], r.Outcomes["reject"], r.Outcomes["escalate"], counted(len(r.Issues), "issue"), r.Digest)
+	con.out.Printf("%s (dev %d, cal %d, test %d): approve %d, reject %d, escalate %d; %s; %s\n",
+		term.Count(r.Cases, "case"), r.Splits[eval.Dev], r.Splits[eval.Cal], r.Splits[eval.Test],
+		r.Outcomes["approve"], r.Outcomes["reject"], r.Outcomes["escalate"], term.Count(len(r.Issues), "issue"), r.Digest)
 	return nil
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // goldenFiles are the files that paths name: files as they are, of folders all .jsonl.
@@ -130,10 +124,10 @@ func goldenFiles(paths []string) ([]string, error) {
 			return err
 		})
 		if err != nil {
-			return nil, unclear("", "cannot look at %s: %w", path, err)
+			return nil, term.UnknownErrorf("", "cannot look at %s: %w", path, err)
 		}
 		if len(out) == n {
-			return nil, misused("golden cases stand in files that end in .jsonl", "there is no golden case file in %s", path)
+			return nil, term.UsageErrorf("golden cases stand in files that end in .jsonl", "there is no golden case file in %s", path)
 		}
 	}
 	slices.Sort(out)

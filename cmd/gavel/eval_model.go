@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -30,7 +31,7 @@ func (m *model) measured() (judge.Layer, error) {
 		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, RefusalLimit: -1, Stable: m.cassette != nil,
 	})
 	if err != nil {
-		return nil, misused("", "the model cannot be set up: %w", err)
+		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
 	return layer, nil
 }

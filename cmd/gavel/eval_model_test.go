@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
@@ -53,7 +54,7 @@ func TestRepeatsAskAgain(t *testing.T) {
 	results, tape, cases := filepath.Join(t.TempDir(), "r.json"), filepath.Join(t.TempDir(), "tape.jsonl"), smallSet(t, 3)
 	for i, from := range [][]string{{"live"}, {"record", "--cassette", tape}, {"replay", "--cassette", tape}} {
 		code, out := evalRun(t, provider.URL, append([]string{"--repeat", "4", "--workers", "1", "--out", results, cases, "--mode"}, from...)...)
-		if want := min(i+1, 2) * 12; code != exitFine || model.Count() != want {
+		if want := min(i+1, 2) * 12; code != term.ExitOK || model.Count() != want {
 			t.Fatalf("%s: exit code %d, %d requests, want %d\n%s", from[0], code, model.Count(), want, out)
 		}
 		if f := reportIn(t, results).Flips; f.Rate.K != 3 || f.Rate.N != 3 || f.MostRepeats != 4 {
@@ -77,7 +78,7 @@ func TestCasesAreIndependent(t *testing.T) {
 	results := filepath.Join(t.TempDir(), "r.json")
 	code, out := evalRun(t, provider.URL, "--mode", "live", "--workers", "1", "--out", results, smallSet(t, 30))
 	// An answer that cannot be read is asked for once more: 20 cases take the first 40.
-	if code != exitFine || model.Count() != 50 {
+	if code != term.ExitOK || model.Count() != 50 {
 		t.Fatalf("exit code %d, %d requests\n%s", code, model.Count(), out)
 	}
 	if r := reportIn(t, results); r.Unreadable.K != 20 || r.Confusion.ExpectApprove.Approve != 5 {
@@ -100,7 +101,7 @@ func TestBudgetsOfARun(t *testing.T) {
 		provider := httptest.NewServer(model)
 		code, out := evalRun(t, provider.URL, append(c.args, "--mode", "live", "--workers", "1", smallSet(t, 8))...)
 		provider.Close()
-		if code != exitUnknown || model.Count() != c.calls || !strings.Contains(out, c.says) {
+		if code != term.ExitUnknown || model.Count() != c.calls || !strings.Contains(out, c.says) {
 			t.Errorf("%v: exit code %d, %d requests\n%s", c.args, code, model.Count(), out)
 		}
 	}
@@ -115,7 +116,7 @@ func TestModeOverridesTheEnvironment(t *testing.T) {
 	cases, tape := smallSet(t, 2), filepath.Join(t.TempDir(), "tape.jsonl")
 
 	t.Setenv("GAVEL_LLM_CASSETTE_MODE", "replay")
-	if code, out := evalRun(t, provider.URL, "--mode", "record", "--cassette", tape, cases); code != exitFine || model.Count() != 2 {
+	if code, out := evalRun(t, provider.URL, "--mode", "record", "--cassette", tape, cases); code != term.ExitOK || model.Count() != 2 {
 		t.Fatalf("record: exit code %d, %d requests\n%s", code, model.Count(), out)
 	}
 	for _, environment := range []string{"record", "record-missing", "live"} {
@@ -129,7 +130,7 @@ func TestModeOverridesTheEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code != exitUnknown || !strings.Contains(out, "2 of 4 cases have no outcome") || !bytes.Equal(before, after) {
+		if code != term.ExitUnknown || !strings.Contains(out, "2 of 4 cases have no outcome") || !bytes.Equal(before, after) {
 			t.Errorf("replay while the environment says %s: exit code %d\n%s", environment, code, out)
 		}
 	}
@@ -138,10 +139,10 @@ func TestModeOverridesTheEnvironment(t *testing.T) {
 	}
 	t.Setenv("GAVEL_LLM_CASSETTE_MODE", "replay")
 	t.Setenv("GAVEL_LLM_CASSETTE", tape)
-	if code, out := evalRun(t, provider.URL, "--mode", "live", cases); code != exitFine || model.Count() != 4 {
+	if code, out := evalRun(t, provider.URL, "--mode", "live", cases); code != term.ExitOK || model.Count() != 4 {
 		t.Errorf("live: exit code %d, %d requests\n%s", code, model.Count(), out)
 	}
-	if code, out := evalRun(t, provider.URL, "--mode", "record-missing", "--cassette", tape, smallSet(t, 5)); code != exitFine || model.Count() != 7 {
+	if code, out := evalRun(t, provider.URL, "--mode", "record-missing", "--cassette", tape, smallSet(t, 5)); code != term.ExitOK || model.Count() != 7 {
 		t.Errorf("record-missing: exit code %d, %d requests\n%s", code, model.Count(), out)
 	}
 }
@@ -153,7 +154,7 @@ func TestEvaluationHasNoShare(t *testing.T) {
 	defer provider.Close()
 	results := filepath.Join(t.TempDir(), "r.json")
 	code, out := evalRun(t, provider.URL, "--llm-rate", "2", "--llm-token-rate", "10", "--mode", "live", "--max-errors", "0", "--out", results, smallSet(t, 20))
-	if code != exitFine {
+	if code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 }

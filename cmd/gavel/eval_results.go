@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
@@ -24,7 +25,7 @@ var reportFormats = map[string]func(io.Writer, eval.Measurement) error{
 func knownFormats(paths []string) error {
 	for _, path := range paths {
 		if reportFormats[filepath.Ext(path)] == nil {
-			return misused("", "--out %s: the name must end in .txt, .json, .xml, .md or .html", path)
+			return term.UsageErrorf("", "--out %s: the name must end in .txt, .json, .xml, .md or .html", path)
 		}
 	}
 	return nil
@@ -35,7 +36,7 @@ func printReport(con *console, m eval.Measurement) error {
 	if err := eval.Text(&b, m); err != nil {
 		return err
 	}
-	con.out.text(b.String())
+	con.out.Text(b.String())
 	return nil
 }
 
@@ -43,10 +44,10 @@ func writeReports(paths []string, m eval.Measurement) error {
 	for _, path := range paths {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
-			return unclear("", "cannot write the report: %w", err)
+			return term.UnknownErrorf("", "cannot write the report: %w", err)
 		}
 		if err := errors.Join(writeReport(f, filepath.Ext(path), m), f.Close()); err != nil {
-			return unclear("", "cannot write the report: %w", err)
+			return term.UnknownErrorf("", "cannot write the report: %w", err)
 		}
 	}
 	return nil
@@ -60,7 +61,7 @@ func writeReport(w io.Writer, format string, m eval.Measurement) error {
 	if err := eval.Text(&b, m); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, cleanLines(b.String())) // somebody will print it
+	_, err := io.WriteString(w, term.CleanLines(b.String())) // somebody will print it
 	return err
 }
 
@@ -68,12 +69,12 @@ func writeReport(w io.Writer, format string, m eval.Measurement) error {
 func readResults(path string) (eval.Measurement, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return eval.Measurement{}, misused("", "cannot read the results: %w", err)
+		return eval.Measurement{}, term.UsageErrorf("", "cannot read the results: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	m, err := eval.ReadMeasurement(f)
 	if err != nil {
-		return m, misused("gavel eval run --out FILE.json writes one", "%s: %w", path, err)
+		return m, term.UsageErrorf("gavel eval run --out FILE.json writes one", "%s: %w", path, err)
 	}
 	return m, nil
 }
@@ -87,7 +88,7 @@ func sameCases(before, after eval.Measurement) error {
 	}
 	for _, c := range after.Cases {
 		if was, ok := expected[c.ID]; ok && was != c.Expect.Outcome {
-			return misused("run the earlier judge on the cases of today", "the case %q has another right outcome than before (%s, was %s)", c.ID, c.Expect.Outcome, was)
+			return term.UsageErrorf("run the earlier judge on the cases of today", "the case %q has another right outcome than before (%s, was %s)", c.ID, c.Expect.Outcome, was)
 		}
 	}
 	return nil
@@ -151,9 +152,9 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 	}
 	switch {
 	case !compared.Compared:
-		return &failure{code: exitUnknown}
+		return &term.Failure{Code: term.ExitUnknown}
 	case compared.Regression:
-		return &failure{code: exitWorse}
+		return &term.Failure{Code: term.ExitRegression}
 	}
 	return nil
 }
@@ -161,13 +162,13 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 // printOr prints JSON or a text.
 func printOr(con *console, asJSON bool, v any, text func(io.Writer) error) error {
 	if asJSON {
-		return con.out.json(v)
+		return con.out.JSON(v)
 	}
 	var b bytes.Buffer
 	if err := text(&b); err != nil {
 		return err
 	}
-	con.out.text(b.String())
+	con.out.Text(b.String())
 	return nil
 }
 
@@ -198,13 +199,13 @@ func (c *evalTuneCmd) Run(_ context.Context, con *console) error {
 	}
 	t, err := eval.Tune(m.Cases, m.Results, c.Target, m.Report.Options)
 	if err != nil {
-		return misused("", "%w", err)
+		return term.UsageErrorf("", "%w", err)
 	}
 	if err := printOr(con, c.JSON, t, func(w io.Writer) error { return eval.TextTuning(w, t) }); err != nil {
 		return err
 	}
 	if t.Status != eval.Certified {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -238,24 +239,24 @@ func (c *evalCalibrateCmd) Run(_ context.Context, con *console) error {
 	dataset := strings.Join(m.About.Sets, ", ") + " " + m.Report.Counts.Digest
 	fittings, err := eval.Calibrate(m.Cases, m.Results, judge.CalibrationMethod(c.Method), dataset, c.Fitted, m.Report.Options)
 	if err != nil {
-		return misused("", "%w", err)
+		return term.UsageErrorf("", "%w", err)
 	}
 	var all []judge.Calibration
 	for _, f := range fittings {
-		con.out.printf("%s, prompt %s, criteria %s: %d of %d answers right on cal\n", f.Model, cmp.Or(f.PromptDigest, "unknown"), cmp.Or(f.CriteriaDigest, "unknown"), f.Right, f.Fitted)
+		con.out.Printf("%s, prompt %s, criteria %s: %d of %d answers right on cal\n", f.Model, cmp.Or(f.PromptDigest, "unknown"), cmp.Or(f.CriteriaDigest, "unknown"), f.Right, f.Fitted)
 		if f.Before != nil && f.After != nil {
-			con.out.printf("  on test (%d): Brier %.3f before, %.3f after; ECE %.3f before, %.3f after\n", f.Before.N, f.Before.Brier, f.After.Brier, f.Before.ECE, f.After.ECE)
+			con.out.Printf("  on test (%d): Brier %.3f before, %.3f after; ECE %.3f before, %.3f after\n", f.Before.N, f.Before.Brier, f.After.Brier, f.Before.ECE, f.After.ECE)
 		}
 		for _, w := range f.Warnings {
-			con.out.printf("  %s\n", w)
+			con.out.Printf("  %s\n", w)
 		}
 		if f.Calibration != nil {
 			all = append(all, *f.Calibration)
 		}
 	}
 	if len(all) == 0 {
-		con.out.printf("Nothing could be fitted; nothing was written.\n")
-		return found()
+		con.out.Printf("Nothing could be fitted; nothing was written.\n")
+		return term.ErrBad
 	}
 	return c.write(all)
 }
@@ -270,7 +271,7 @@ func (c *evalCalibrateCmd) write(all []judge.Calibration) error {
 		return fmt.Errorf("the calibrations are not what the judge reads: %w", err)
 	}
 	if err := os.WriteFile(c.Out, append(doc, '\n'), 0o600); err != nil {
-		return unclear("", "cannot write the calibrations: %w", err)
+		return term.UnknownErrorf("", "cannot write the calibrations: %w", err)
 	}
 	return nil
 }

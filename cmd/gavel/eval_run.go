@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -73,7 +74,7 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
 		return c.runForeign(con, options, gates, before)
 	}
 	if len(c.Paths) == 0 {
-		return misused("gavel eval run --help has examples", "which cases? name files or folders")
+		return term.UsageErrorf("gavel eval run --help has examples", "which cases? name files or folders")
 	}
 	set, err := readGolden(ctx, c.Paths, options.Splits, c.Tags)
 	if err != nil {
@@ -102,20 +103,20 @@ func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
 func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 	failures, err := parseShare(c.MaxErrors)
 	if err != nil {
-		return eval.Options{}, eval.Gates{}, misused("", "--max-errors: %w", err)
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--max-errors: %w", err)
 	}
 	if c.Repeat < 1 || c.Repeat > 1000 || c.Workers < 0 || c.Workers > 1000 {
-		return eval.Options{}, eval.Gates{}, misused("", "--repeat is 1 to 1000, --workers 0 to 1000")
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--repeat is 1 to 1000, --workers 0 to 1000")
 	}
 	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
-		return eval.Options{}, eval.Gates{}, misused("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
 	}
 	o := eval.Options{Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
 	for _, s := range c.Split {
 		o.Splits = append(o.Splits, eval.Split(s))
 	}
 	if err := o.Validate(); err != nil {
-		return o, eval.Gates{}, misused("", "%w", err)
+		return o, eval.Gates{}, term.UsageErrorf("", "%w", err)
 	}
 	gates, err := readGates(c.Gates)
 	return o, gates, err
@@ -140,14 +141,14 @@ func readGates(path string) (eval.Gates, error) {
 	}
 	source, err := os.ReadFile(path)
 	if err != nil {
-		return g, misused("", "--gates: %w", err)
+		return g, term.UsageErrorf("", "--gates: %w", err)
 	}
 	node, err := document.Parse(path, source, document.Limits{})
 	if err != nil {
-		return g, misused("", "--gates: %w", err)
+		return g, term.UsageErrorf("", "--gates: %w", err)
 	}
 	if g, err = eval.ParseGates(node.JSON()); err != nil {
-		return g, misused("docs/evaluation.md lists the gates", "--gates %s: %w", path, err)
+		return g, term.UsageErrorf("docs/evaluation.md lists the gates", "--gates %s: %w", path, err)
 	}
 	return g, nil
 }
@@ -163,12 +164,12 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 	c.CassetteFor = c.Mode // what the environment says is for the gate, not for a measurement
 	switch {
 	case c.Model == "":
-		return nil, misused("set LLM_JUDGE_MODEL, or ask no model with --structural", "no model is configured")
+		return nil, term.UsageErrorf("set LLM_JUDGE_MODEL, or ask no model with --structural", "no model is configured")
 	case c.Cassette == "" && c.CassetteFor != string(llm.CassetteLive):
-		return nil, misused("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.CassetteFor)
+		return nil, term.UsageErrorf("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.CassetteFor)
 	}
 	if c.MaxCost > 0 && (c.PriceIn == nil || c.PriceOut == nil) {
-		return nil, misused("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
+		return nil, term.UsageErrorf("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
 	}
 	return c.open(con.log)
 }
@@ -184,10 +185,17 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 	if err != nil {
 		return m, err
 	}
-	defer func() { _ = box.Close() }()                                                        // the workers hold nothing
+	defer func() { _ = box.Close() }() // the workers hold nothing
+	progress := con.err.NewProgress()
 	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
-	runner := eval.Runner{Build: builder.build, Decide: decideEval(box.compiler, nil), Workers: c.Workers, Progress: progressOf(con, set.n)}
+	runner := eval.Runner{Build: builder.build, Decide: decideEval(box.compiler, nil), Workers: c.Workers, Progress: func(done int) {
+		if done == set.n {
+			progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
+			return
+		}
+		progress.Update("%d of %d cases", done, set.n)
+	}}
 	if with == nil {
 		runner.Repeats = c.Repeat
 		runner.Budget.Time = c.MaxTime
@@ -228,11 +236,11 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 
 // stopped keeps what is said of files; everything else ended the run from outside.
 func stopped(err error) error {
-	var said *failure
+	var said *term.Failure
 	if errors.As(err, &said) {
 		return err
 	}
-	return unclear("", "the run was stopped, nothing is reported: %w", err)
+	return term.UnknownErrorf("", "the run was stopped, nothing is reported: %w", err)
 }
 
 func promptsOf(results []eval.Result) []string {
@@ -244,24 +252,6 @@ func promptsOf(results []eval.Result) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// progressOf tells a terminal how far it is, ten times a second; nobody else.
-func progressOf(con *console, all int) func(int) {
-	if !isTTY(con.err) {
-		return nil
-	}
-	var last time.Time
-	return func(done int) {
-		if done < all && time.Since(last) < 100*time.Millisecond {
-			return
-		}
-		last = time.Now()
-		con.err.printf("\r%d of %d cases", done, all)
-		if done == all {
-			con.err.printf("\n")
-		}
-	}
 }
 
 // conclude compares, checks the gates, writes the reports and gives the exit code.
@@ -282,11 +272,11 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 	}
 	switch {
 	case !m.Report.Evaluated, m.Baseline != nil && !m.Baseline.Compared:
-		return &failure{code: exitUnknown}
+		return &term.Failure{Code: term.ExitUnknown}
 	case !passed:
-		return found()
+		return term.ErrBad
 	case m.Baseline != nil && m.Baseline.Regression:
-		return &failure{code: exitWorse}
+		return &term.Failure{Code: term.ExitRegression}
 	}
 	return nil
 }
@@ -294,19 +284,19 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 // runForeign measures recorded judgements: all judges in a table, or one in full.
 func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, before *eval.Measurement) error {
 	if len(c.Paths) > 0 {
-		return misused("", "--foreign FILE stands for the cases; leave %s out", c.Paths[0])
+		return term.UsageErrorf("", "--foreign FILE stands for the cases; leave %s out", c.Paths[0])
 	}
 	in, err := os.Open(c.Foreign)
 	if err != nil {
-		return misused("", "--foreign: %w", err)
+		return term.UsageErrorf("", "--foreign: %w", err)
 	}
 	defer func() { _ = in.Close() }() // it was only read
 	foreign, err := eval.ReadForeign(in, eval.Test)
 	if err != nil {
-		return misused("docs/evaluation.md describes the form", "--foreign %s: %w", c.Foreign, err)
+		return term.UsageErrorf("docs/evaluation.md describes the form", "--foreign %s: %w", c.Foreign, err)
 	}
 	if len(foreign.Judges) == 0 {
-		return misused("docs/evaluation.md describes the form", "--foreign %s: there is no judgement of a record with a right outcome", c.Foreign)
+		return term.UsageErrorf("docs/evaluation.md describes the form", "--foreign %s: there is no judgement of a record with a right outcome", c.Foreign)
 	}
 	rows := [][]string{{"JUDGE", "CASES", "FALSE APPROVE", "UNREADABLE", "ACCURACY", "KAPPA"}}
 	for _, j := range foreign.Judges {
@@ -324,13 +314,13 @@ func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, 
 		rows = append(rows, []string{j.Name, strconv.Itoa(r.Counts.Scored), rateText(r.FalseApprove), rateText(r.Unreadable), rateText(r.Accuracy), numberText(r.Kappa.Value)})
 	}
 	if c.Judge != "" {
-		return misused("without --foreign-judge, all are listed", "%s has no judge %q", c.Foreign, c.Judge)
+		return term.UsageErrorf("without --foreign-judge, all are listed", "%s has no judge %q", c.Foreign, c.Judge)
 	}
 	if len(c.Out) > 0 || c.Gates != "" || c.Baseline != "" {
-		return misused("", "--out, --gates and --baseline are about one judge: add --foreign-judge NAME")
+		return term.UsageErrorf("", "--out, --gates and --baseline are about one judge: add --foreign-judge NAME")
 	}
-	con.out.table(rows)
-	con.out.printf("%d records without a right outcome were left out. These judgements were recorded elsewhere, with prompts of their own.\n", foreign.Unlabelled)
+	con.out.Table(rows)
+	con.out.Printf("%d records without a right outcome were left out. These judgements were recorded elsewhere, with prompts of their own.\n", foreign.Unlabelled)
 	return nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // openTerminal is a terminal: what is written to it is read from the other end.
@@ -44,7 +46,7 @@ func TestEvalProgress(t *testing.T) {
 
 	tty, other := openTerminal(t)
 	var out bytes.Buffer
-	if code := run(t.Context(), args, strings.NewReader(""), &out, tty); code != exitFine {
+	if code := run(t.Context(), args, strings.NewReader(""), &out, tty); code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s", code, out.String())
 	}
 	if _, err := io.WriteString(tty, "END"); err != nil {
@@ -69,7 +71,7 @@ func TestEvalProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := run(t.Context(), args, strings.NewReader(""), &out, file); code != exitFine {
+	if code := run(t.Context(), args, strings.NewReader(""), &out, file); code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s", code, out.String())
 	}
 	if err := file.Close(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
@@ -121,11 +122,11 @@ func TestWrongJudgesFailTheGates(t *testing.T) {
 				runGolden(t.Context(), append(w.part, "--mode", "record", "--cassette", w.cassette, "--workers", "1", "--llm-base-url", provider.URL)...)
 			}
 			rightly, wrongly := filepath.Join(t.TempDir(), "right.json"), filepath.Join(t.TempDir(), "wrong.json")
-			if code, out := runGolden(t.Context(), append(w.part, "--cassette", goldenCassette, "--out", rightly)...); code == exitUnknown || code == exitUsage {
+			if code, out := runGolden(t.Context(), append(w.part, "--cassette", goldenCassette, "--out", rightly)...); code == term.ExitUnknown || code == term.ExitUsage {
 				t.Fatalf("authored: exit code %d\n%s", code, out)
 			}
 			code, out := runGolden(t.Context(), append(w.part, "--cassette", w.cassette, "--out", wrongly, "--baseline", rightly)...)
-			if code != exitBad {
+			if code != term.ExitBad {
 				t.Fatalf("exit code %d\n%s", code, out)
 			}
 			for _, gate := range w.fails {

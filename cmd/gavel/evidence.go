@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -52,17 +53,17 @@ func (c *evidenceListCmd) Run(con *console) error {
 	defer declared.Close()
 	infos := declared.manager.List()
 	if c.JSON {
-		return con.out.json(map[string]any{"sources": append([]evidence.Info{}, infos...), "count": len(infos)})
+		return con.out.JSON(map[string]any{"sources": append([]evidence.Info{}, infos...), "count": len(infos)})
 	}
 	if len(infos) == 0 {
-		con.err.printf("%s declares no sources of evidence\n", c.Config)
+		con.err.Printf("%s declares no sources of evidence\n", c.Config)
 		return nil
 	}
 	rows := [][]string{{"NAME", "KIND", "READ-ONLY", "TIMEOUT", "ARGUMENTS", "DESCRIPTION"}}
 	for _, i := range infos {
 		rows = append(rows, []string{i.Name, i.Kind, yesNo(i.ReadOnly), i.Timeout.String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
 	}
-	con.out.table(rows)
+	con.out.Table(rows)
 	return nil
 }
 
@@ -79,7 +80,7 @@ func argumentNames(arguments map[string]evidence.Argument) string {
 // declared opens the sources for a command that is about nothing else.
 func (f configFlag) declared(log *slog.Logger) (*sources, error) {
 	if f.Config == "" {
-		return nil, misused("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
+		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
 	}
 	return f.open(log)
 }
@@ -131,19 +132,19 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer declared.Close()
 	if known := declared.names(); !slices.Contains(known, c.Source) {
-		return misused("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
+		return term.UsageErrorf("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
 	}
 	began := time.Now()
 	got, err := declared.manager.Fetch(ctx, judge.EvidenceRequest{
 		Name: "evidence", Source: c.Source, Arguments: arguments, Required: true,
 	}, c.ReadOnly)
 	if err != nil {
-		return unclear("try again", "nothing can be said of %s: %w", c.Source, err)
+		return term.UnknownErrorf("try again", "nothing can be said of %s: %w", c.Source, err)
 	}
 	r := fetchReport{Source: c.Source, Failure: got.Failure, Detail: got.Detail, Truncated: got.Truncated, At: began.UTC(), Took: time.Since(began)}
 	if got.Failure == "" {
 		if r.Content, err = json.Marshal(got.Content); err != nil { // in the form that is recorded
-			return unclear("", "what %s gave is no JSON: %w", c.Source, err)
+			return term.UnknownErrorf("", "what %s gave is no JSON: %w", c.Source, err)
 		}
 		sum := sha256.Sum256(r.Content)
 		r.Digest, r.Size = "sha256:"+hex.EncodeToString(sum[:]), len(r.Content)
@@ -152,7 +153,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if r.Failure != "" {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -164,33 +165,33 @@ func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
 		name, value, ok := strings.Cut(pair, "=")
 		switch _, twice := given[name]; {
 		case !ok || name == "":
-			return nil, misused("", "--arg is NAME=VALUE, not %q", pair)
+			return nil, term.UsageErrorf("", "--arg is NAME=VALUE, not %q", pair)
 		case twice:
-			return nil, misused("", "--arg %s is given twice", name)
+			return nil, term.UsageErrorf("", "--arg %s is given twice", name)
 		}
 		given[name] = value
 	}
 	raw, err := json.Marshal(given)
 	if err != nil {
-		return nil, misused("", "--arg: %w", err)
+		return nil, term.UsageErrorf("", "--arg: %w", err)
 	}
 	return raw, nil
 }
 
 func (c *evidenceFetchCmd) print(con *console, r fetchReport) error {
 	if c.JSON {
-		return con.out.json(r)
+		return con.out.JSON(r)
 	}
 	rows := [][]string{{"source", r.Source}, {"took", short(r.Took)}}
 	if r.Failure != "" {
-		con.out.table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
+		con.out.Table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
 		return nil
 	}
 	size := fmt.Sprintf("%d bytes", r.Size)
 	if r.Truncated {
 		size += ", of which a part was left out"
 	}
-	con.out.table(append(rows, []string{"size", size}, []string{"digest", r.Digest}))
+	con.out.Table(append(rows, []string{"size", size}, []string{"digest", r.Digest}))
 	printContent(con.out, r.Content)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/folder"
 )
@@ -45,9 +46,9 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 	to, err := folder.OpenDir(c.Dir)
 	switch {
 	case errors.Is(err, folder.ErrForeign):
-		return misused("give a new folder, such as "+filepath.Join(c.Dir, "export"), "cannot export to %s: %w", c.Dir, err)
+		return term.UsageErrorf("give a new folder, such as "+filepath.Join(c.Dir, "export"), "cannot export to %s: %w", c.Dir, err)
 	case err != nil:
-		return unclear("", "cannot export to %s: %w", c.Dir, err)
+		return term.UnknownErrorf("", "cannot export to %s: %w", c.Dir, err)
 	}
 	written, err := folder.Write(to, exported)
 	if err := errors.Join(err, to.Close()); err != nil {
@@ -55,12 +56,12 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 		if errors.As(err, &known) {
 			return engineFailure(err)
 		}
-		return unclear("what was written by then stays; export again", "cannot export to %s: %w", c.Dir, err)
+		return term.UnknownErrorf("what was written by then stays; export again", "cannot export to %s: %w", c.Dir, err)
 	}
 	if c.JSON {
-		return con.out.json(written)
+		return con.out.JSON(written)
 	}
-	con.out.printf("%s: %s, %s with %s and %s\n", c.Dir, plural(written.Definitions, "definition"), plural(written.Instances, "instance"),
-		plural(written.Lines, "line"), plural(written.Checkpoints, "checkpoint"))
+	con.out.Printf("%s: %s, %s with %s and %s\n", c.Dir, term.Count(written.Definitions, "definition"), term.Count(written.Instances, "instance"),
+		term.Count(written.Lines, "line"), term.Count(written.Checkpoints, "checkpoint"))
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -30,16 +31,16 @@ func (graphCmd) Help() string {
 // Run prints the diagram.
 func (c *graphCmd) Run(ctx context.Context, con *console) error {
 	if (c.Subject == "") == (c.Instance == "") {
-		return misused(`run "gavel graph --help"`, "give a file, a workflow's name or --instance ID, and one only")
+		return term.UsageErrorf(`run "gavel graph --help"`, "give a file, a workflow's name or --instance ID, and one only")
 	}
 	result, err := c.draw(ctx, con)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return con.out.json(result)
+		return con.out.JSON(result)
 	}
-	con.out.text(strings.TrimRight(result.Diagram, "\n") + "\n")
+	con.out.Text(strings.TrimRight(result.Diagram, "\n") + "\n")
 	return nil
 }
 
@@ -70,7 +71,7 @@ func looksLikeFile(subject string) bool {
 func drawFile(file, format string) (engine.DiagramResult, error) {
 	out := engine.DiagramResult{Format: format}
 	if !isFile(file) {
-		return out, misused("", "there is no file %s", file)
+		return out, term.UsageErrorf("", "there is no file %s", file)
 	}
 	document, err := readDefinition(file)
 	if err != nil {

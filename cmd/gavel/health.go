@@ -13,6 +13,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 type healthCmd struct {
@@ -52,7 +54,7 @@ type readiness struct {
 // Run asks once.
 func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	if c.Timeout <= 0 {
-		return misused("give a time such as 3s", "--timeout is above 0")
+		return term.UsageErrorf("give a time such as 3s", "--timeout is above 0")
 	}
 	server := c.URL
 	if server == "" {
@@ -66,14 +68,14 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if c.JSON {
-		if err := con.out.json(r); err != nil {
+		if err := con.out.JSON(r); err != nil {
 			return err
 		}
 	} else {
-		con.out.printf("%s: %s\n", server, r.summary())
+		con.out.Printf("%s: %s\n", server, r.summary())
 	}
 	if !r.Ready {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -103,7 +105,7 @@ func listening(address string) (string, error) {
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", misused("give HOST:PORT, such as 127.0.0.1:4285, or the address of the server as argument", "GAVEL_LISTEN: %w", err)
+		return "", term.UsageErrorf("give HOST:PORT, such as 127.0.0.1:4285, or the address of the server as argument", "GAVEL_LISTEN: %w", err)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -121,7 +123,7 @@ const mostReadiness = 64 << 10
 func askReady(ctx context.Context, server, caFile string, timeout time.Duration) (readiness, error) {
 	at, err := url.Parse(server)
 	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || at.User != nil || at.RawQuery != "" || at.Fragment != "" {
-		return readiness{}, misused("", "the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
+		return readiness{}, term.UsageErrorf("", "the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
 	}
 	client, err := healthClient(caFile)
 	if err != nil {
@@ -132,7 +134,7 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath("readyz").String(), nil) //nolint:gosec // whoever runs the command says what it asks
 	if err != nil {
-		return readiness{}, misused("", "the address of the server: %w", err)
+		return readiness{}, term.UsageErrorf("", "the address of the server: %w", err)
 	}
 	answer, err := client.Do(request) //nolint:gosec // likewise
 	if err != nil {
@@ -140,12 +142,12 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		return readiness{}, unclear("look whether it runs, and at its address", "%s could not be reached: %w", server, err)
+		return readiness{}, term.UnknownErrorf("look whether it runs, and at its address", "%s could not be reached: %w", server, err)
 	}
 	defer func() { _ = answer.Body.Close() }() // it was only read
 	raw, err := io.ReadAll(io.LimitReader(answer.Body, mostReadiness))
 	if err != nil {
-		return readiness{}, unclear("", "the answer of %s could not be read: %w", server, err)
+		return readiness{}, term.UnknownErrorf("", "the answer of %s could not be read: %w", server, err)
 	}
 	return readReady(server, answer, raw)
 }
@@ -155,10 +157,10 @@ func readReady(server string, answer *http.Response, raw []byte) (readiness, err
 	r := readiness{Server: server}
 	ready := answer.StatusCode == http.StatusOK
 	if !ready && answer.StatusCode != http.StatusServiceUnavailable {
-		return r, unclear("look at the address, and at what stands between", "%s answered %s", server, answer.Status)
+		return r, term.UnknownErrorf("look at the address, and at what stands between", "%s answered %s", server, answer.Status)
 	}
 	if err := json.Unmarshal(raw, &r); err != nil || r.Ready != ready || r.Parts == nil {
-		return r, unclear("look at the address, and at what stands between", "what answers at %s is no gavel: %s", server, answer.Status)
+		return r, term.UnknownErrorf("look at the address, and at what stands between", "what answers at %s is no gavel: %s", server, answer.Status)
 	}
 	r.Server = server
 	return r, nil
@@ -170,10 +172,10 @@ func healthClient(caFile string) (*http.Client, error) {
 	if caFile != "" {
 		pem, err := os.ReadFile(caFile)
 		if err != nil {
-			return nil, misused("", "--ca-file: %w", err)
+			return nil, term.UsageErrorf("", "--ca-file: %w", err)
 		}
 		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, misused("", "--ca-file %s holds no certificate in PEM", caFile)
+			return nil, term.UsageErrorf("", "--ca-file %s holds no certificate in PEM", caFile)
 		}
 	}
 	return &http.Client{

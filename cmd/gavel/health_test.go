@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // TestHealthOfServer asks a real one, in each of the ways to name it, without a token.
@@ -65,20 +67,20 @@ func TestHealthExitCodes(t *testing.T) {
 		code int
 		says string
 	}{
-		"a part is broken":    {[]string{answering(503, broken)}, exitBad, "not ready: store\n"},
-		"broken, as JSON":     {[]string{answering(503, broken), "--json"}, exitBad, `"ready": false`},
-		"it is ending":        {[]string{answering(503, `{"ready":false,"draining":true,"parts":[]}`)}, exitBad, "it is ending"},
-		"nobody there":        {[]string{"http://127.0.0.1:1"}, exitUnknown, "could not be reached"},
-		"no answer in time":   {[]string{hanging.URL, "--timeout", "100ms"}, exitUnknown, "could not be reached"},
-		"a proxy's 503":       {[]string{answering(503, "no upstream")}, exitUnknown, "is no gavel"},
-		"another server":      {[]string{answering(200, `{"status":"ok"}`)}, exitUnknown, "is no gavel"},
-		"it says two things":  {[]string{answering(200, broken)}, exitUnknown, "is no gavel"},
-		"not found":           {[]string{answering(404, "")}, exitUnknown, "404"},
-		"led elsewhere":       {[]string{answering(302, "")}, exitUnknown, "302"},
-		"no address":          {[]string{"gavel.example"}, exitUsage, "to be like"},
-		"no time":             {[]string{"http://127.0.0.1:1", "--timeout", "0s"}, exitUsage, "above 0"},
-		"no file of the CA":   {[]string{"https://127.0.0.1:1", "--ca-file", "nothing.pem"}, exitUsage, "--ca-file"},
-		"no certificates yet": {[]string{"https://127.0.0.1:1", "--ca-file", "health_test.go"}, exitUsage, "no certificate"},
+		"a part is broken":    {[]string{answering(503, broken)}, term.ExitBad, "not ready: store\n"},
+		"broken, as JSON":     {[]string{answering(503, broken), "--json"}, term.ExitBad, `"ready": false`},
+		"it is ending":        {[]string{answering(503, `{"ready":false,"draining":true,"parts":[]}`)}, term.ExitBad, "it is ending"},
+		"nobody there":        {[]string{"http://127.0.0.1:1"}, term.ExitUnknown, "could not be reached"},
+		"no answer in time":   {[]string{hanging.URL, "--timeout", "100ms"}, term.ExitUnknown, "could not be reached"},
+		"a proxy's 503":       {[]string{answering(503, "no upstream")}, term.ExitUnknown, "is no gavel"},
+		"another server":      {[]string{answering(200, `{"status":"ok"}`)}, term.ExitUnknown, "is no gavel"},
+		"it says two things":  {[]string{answering(200, broken)}, term.ExitUnknown, "is no gavel"},
+		"not found":           {[]string{answering(404, "")}, term.ExitUnknown, "404"},
+		"led elsewhere":       {[]string{answering(302, "")}, term.ExitUnknown, "302"},
+		"no address":          {[]string{"gavel.example"}, term.ExitUsage, "to be like"},
+		"no time":             {[]string{"http://127.0.0.1:1", "--timeout", "0s"}, term.ExitUsage, "above 0"},
+		"no file of the CA":   {[]string{"https://127.0.0.1:1", "--ca-file", "nothing.pem"}, term.ExitUsage, "--ca-file"},
+		"no certificates yet": {[]string{"https://127.0.0.1:1", "--ca-file", "health_test.go"}, term.ExitUsage, "no certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, code := gavelFails(t, nil, append([]string{"health", "--timeout", "1m"}, c.args...)...)
@@ -87,7 +89,7 @@ func TestHealthExitCodes(t *testing.T) {
 			}
 		})
 	}
-	if out, code := gavelFails(t, []string{"GAVEL_LISTEN=4285"}, "health"); code != exitUsage || !strings.Contains(out, "GAVEL_LISTEN") {
+	if out, code := gavelFails(t, []string{"GAVEL_LISTEN=4285"}, "health"); code != term.ExitUsage || !strings.Contains(out, "GAVEL_LISTEN") {
 		t.Errorf("no address to listen on: %d %s", code, out)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -78,7 +79,7 @@ func moments(flag, text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, misused("write it as 24h, 7d, 2026-01-02 or 2026-01-02T15:04:05Z", "%s %q is no time", flag, text)
+	return time.Time{}, term.UsageErrorf("write it as 24h, 7d, 2026-01-02 or 2026-01-02T15:04:05Z", "%s %q is no time", flag, text)
 }
 
 // query is what the engine is asked.
@@ -122,7 +123,7 @@ Examples:
 // Run finds decisions.
 func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
-		return misused("", "--limit is 1 to 1000, not %d", c.Limit)
+		return term.UsageErrorf("", "--limit is 1 to 1000, not %d", c.Limit)
 	}
 	q, err := c.query(time.Now())
 	if err != nil {
@@ -138,15 +139,15 @@ func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		return con.out.json(found)
+		return con.out.JSON(found)
 	}
 	if len(found.Decisions) == 0 {
-		con.err.printf("no such decisions\n")
+		con.err.Printf("no such decisions\n")
 	} else {
-		con.out.table(foundRows(found.Decisions))
+		con.out.Table(foundRows(found.Decisions))
 	}
 	if found.NextCursor != "" {
-		con.err.printf("more with --after %s\n", found.NextCursor)
+		con.err.Printf("more with --after %s\n", found.NextCursor)
 	}
 	return nil
 }
@@ -205,15 +206,15 @@ func (c *historyStatsCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		return con.out.json(stats)
+		return con.out.JSON(stats)
 	}
 	if len(stats.Transitions) == 0 {
-		con.err.printf("no such decisions\n")
+		con.err.Printf("no such decisions\n")
 		return nil
 	}
-	con.out.table(statsRows(stats.Transitions))
+	con.out.Table(statsRows(stats.Transitions))
 	if stats.NotShown > 0 {
-		con.err.printf("%d decisions about further transitions are not shown\n", stats.NotShown)
+		con.err.Printf("%d decisions about further transitions are not shown\n", stats.NotShown)
 	}
 	return nil
 }

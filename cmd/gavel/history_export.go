@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -71,15 +72,15 @@ func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuer
 		for _, d := range page.Decisions {
 			line.Reset()
 			if err := enc.Encode(d); err != nil {
-				return unclear("", "cannot encode decision %d of %s: %w", d.Seq, d.WorkflowID, err)
+				return term.UnknownErrorf("", "cannot encode decision %d of %s: %w", d.Seq, d.WorkflowID, err)
 			}
-			if _, err := out.WriteString(escapeJSON(line.String())); err != nil {
-				return unclear("", "cannot write the export: %w", err)
+			if _, err := out.WriteString(term.EscapeJSON(line.String())); err != nil {
+				return term.UnknownErrorf("", "cannot write the export: %w", err)
 			}
 		}
 		if req.Cursor = page.NextCursor; req.Cursor == "" {
 			if err := out.Flush(); err != nil {
-				return unclear("", "cannot write the export: %w", err)
+				return term.UnknownErrorf("", "cannot write the export: %w", err)
 			}
 			return nil
 		}
@@ -91,7 +92,7 @@ func writeWhole(path string, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".gavel-export-*") // 0600
 	if err != nil {
-		return misused("give another --out", "cannot write %s: %w", path, err)
+		return term.UsageErrorf("give another --out", "cannot write %s: %w", path, err)
 	}
 	defer func() {
 		if err != nil {
@@ -102,10 +103,10 @@ func writeWhole(path string, write func(io.Writer) error) (err error) {
 		return errors.Join(err, f.Close())
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return unclear("free some space, or give another --out", "cannot write %s: %w", path, err)
+		return term.UnknownErrorf("free some space, or give another --out", "cannot write %s: %w", path, err)
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
-		return misused("give another --out", "cannot write %s: %w", path, err)
+		return term.UsageErrorf("give another --out", "cannot write %s: %w", path, err)
 	}
 	if runtime.GOOS == "windows" {
 		return nil // a directory cannot be synced there

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/folder"
 )
@@ -47,15 +48,15 @@ not find out.`
 func (c *importCmd) Run(ctx context.Context, con *console) error {
 	root, err := os.OpenRoot(c.Dir)
 	if err != nil {
-		return misused("give the folder that holds definitions and wf-*.json files", "cannot open the folder: %w", err)
+		return term.UsageErrorf("give the folder that holds definitions and wf-*.json files", "cannot open the folder: %w", err)
 	}
 	defer root.Close()
 	from, err := folder.Open(root.FS())
 	if err != nil {
-		return unclear("", "cannot read %s: %w", c.Dir, err)
+		return term.UnknownErrorf("", "cannot read %s: %w", c.Dir, err)
 	}
 	if from.Empty() {
-		return misused("give the folder that holds definitions and wf-*.json files", "%s holds no workflows", c.Dir)
+		return term.UsageErrorf("give the folder that holds definitions and wf-*.json files", "%s holds no workflows", c.Dir)
 	}
 	path, err := c.place(con.log)
 	if err != nil {
@@ -77,7 +78,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if report.Refused > 0 || report.Differed > 0 {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -109,7 +110,7 @@ func (c *importCmd) place(log *slog.Logger) (string, error) {
 
 func (c *importCmd) print(con *console, report engine.ImportReport) error {
 	if c.JSON {
-		return con.out.json(report)
+		return con.out.JSON(report)
 	}
 	rows := [][]string{{"FILE", "STATUS", "WHAT"}}
 	for _, d := range report.Definitions {
@@ -118,31 +119,31 @@ func (c *importCmd) print(con *console, report engine.ImportReport) error {
 	for _, i := range report.Instances {
 		rows = append(rows, []string{i.File, string(i.Status), instanceImported(i)})
 	}
-	con.out.table(rows)
+	con.out.Table(rows)
 	for _, d := range report.Definitions {
 		if d.Status != engine.ImportRefused {
 			continue
 		}
 		if len(d.Issues) == 0 {
-			con.out.printf("%s: refused: %s\n", d.File, d.Reason)
+			con.out.Printf("%s: refused: %s\n", d.File, d.Reason)
 		}
 		for _, issue := range d.Issues {
-			con.out.printf("%s\n", issueLine(d.File, issue))
+			con.out.Printf("%s\n", issueLine(d.File, issue))
 		}
 	}
 	for _, i := range report.Instances {
 		if i.Reason != "" {
-			con.out.printf("%s: refused: %s\n", i.File, i.Reason)
+			con.out.Printf("%s: refused: %s\n", i.File, i.Reason)
 		}
 		for _, text := range i.Differences {
-			con.out.printf("%s: difference: %s\n", i.File, text)
+			con.out.Printf("%s: difference: %s\n", i.File, text)
 		}
 		for _, text := range i.Notes {
-			con.out.printf("%s: note: %s\n", i.File, text)
+			con.out.Printf("%s: note: %s\n", i.File, text)
 		}
 	}
 	if report.DryRun {
-		con.err.printf("nothing was written\n")
+		con.err.Printf("nothing was written\n")
 	}
 	return nil
 }
@@ -160,17 +161,10 @@ func instanceImported(i engine.InstanceImport) string {
 	}
 	parts := []string{fmt.Sprintf("%s in %q", versioned(i.Workflow, i.Version), i.State)}
 	if steps := i.Events - i.Checkpoints; steps > 0 {
-		parts = append(parts, plural(steps, "step"))
+		parts = append(parts, term.Count(steps, "step"))
 	}
 	if i.Checkpoints > 0 {
-		parts = append(parts, plural(i.Checkpoints, "checkpoint"))
+		parts = append(parts, term.Count(i.Checkpoints, "checkpoint"))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

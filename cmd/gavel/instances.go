@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -50,7 +51,7 @@ func (instancesListCmd) Help() string {
 // Run lists instances.
 func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
-		return misused("", "--limit is 1 to 500, not %d", c.Limit)
+		return term.UsageErrorf("", "--limit is 1 to 500, not %d", c.Limit)
 	}
 	g, done, err := c.open(ctx, con)
 	if err != nil {
@@ -64,10 +65,10 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		return con.out.json(result)
+		return con.out.JSON(result)
 	}
 	if len(result.Instances) == 0 {
-		con.err.printf("no instances\n")
+		con.err.Printf("no instances\n")
 		return nil
 	}
 	rows := [][]string{{"ID", "WORKFLOW", "STATE", "STATUS", "REVISION", "OWNER", "UPDATED"}}
@@ -77,9 +78,9 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 			fmt.Sprint(i.Revision), i.Owner, i.UpdatedAt.Format(time.RFC3339),
 		})
 	}
-	con.out.table(rows)
+	con.out.Table(rows)
 	if result.NextCursor != "" {
-		con.err.printf("more with --after %s\n", result.NextCursor)
+		con.err.Printf("more with --after %s\n", result.NextCursor)
 	}
 	return nil
 }
@@ -124,7 +125,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if c.JSON {
-		return con.out.json(struct {
+		return con.out.JSON(struct {
 			engine.StatusResult
 			instanceMore
 		}{s, more})
@@ -145,18 +146,18 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	if s.Past != nil {
 		rows = append(rows, []string{"now", fmt.Sprintf("in %s, at revision %d", s.Past.State, s.Past.Revision)})
 	}
-	con.out.table(rows)
-	con.out.printf("context\n")
-	if err := con.out.json(s.Context); err != nil {
+	con.out.Table(rows)
+	con.out.Printf("context\n")
+	if err := con.out.JSON(s.Context); err != nil {
 		return err
 	}
 	if len(more.Evidence) > 0 {
-		con.out.printf("\nevidence that the gate fetched\n")
-		con.out.table(fetchedRows(more.Evidence))
+		con.out.Printf("\nevidence that the gate fetched\n")
+		con.out.Table(fetchedRows(more.Evidence))
 	}
 	if len(more.AllReviews) > 0 {
-		con.out.printf("\nreviews\n")
-		con.out.table(reviewRows(more.AllReviews, true))
+		con.out.Printf("\nreviews\n")
+		con.out.Table(reviewRows(more.AllReviews, true))
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func (instancesHistoryCmd) Help() string {
 // Run shows the decisions of one instance.
 func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
-		return misused("", "--limit is 1 to 1000, not %d", c.Limit)
+		return term.UsageErrorf("", "--limit is 1 to 1000, not %d", c.Limit)
 	}
 	until, err := c.when()
 	if err != nil {
@@ -197,11 +198,11 @@ func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		return con.out.json(h)
+		return con.out.JSON(h)
 	}
-	con.out.table(decisionRows(h.Decisions))
+	con.out.Table(decisionRows(h.Decisions))
 	if h.NextAfter > 0 {
-		con.err.printf("more with --after-seq %d\n", h.NextAfter)
+		con.err.Printf("more with --after-seq %d\n", h.NextAfter)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -21,15 +22,15 @@ func (f pastFlags) when() (engine.When, error) {
 	w := engine.When{Revision: f.Revision}
 	switch {
 	case f.Revision < 0:
-		return w, misused("", "--revision is 1 or more, not %d", f.Revision)
+		return w, term.UsageErrorf("", "--revision is 1 or more, not %d", f.Revision)
 	case f.At == "":
 		return w, nil
 	case f.Revision > 0:
-		return w, misused("give one of them", "--revision and --at were both given")
+		return w, term.UsageErrorf("give one of them", "--revision and --at were both given")
 	}
 	var err error
 	if w.At, err = time.Parse(time.RFC3339Nano, f.At); err != nil || w.At.IsZero() {
-		return w, misused("write it like 2026-01-02T15:04:05Z, with the zone", "--at is no time: %s", clean(f.At))
+		return w, term.UsageErrorf("write it like 2026-01-02T15:04:05Z, with the zone", "--at is no time: %s", term.Clean(f.At))
 	}
 	return w, nil
 }
@@ -58,7 +59,7 @@ Examples:
 // Run lists what happened to an instance.
 func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
-		return misused("", "--limit is 1 to 1000, not %d", c.Limit)
+		return term.UsageErrorf("", "--limit is 1 to 1000, not %d", c.Limit)
 	}
 	until, err := c.when()
 	if err != nil {
@@ -74,7 +75,7 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		return con.out.json(all)
+		return con.out.JSON(all)
 	}
 	rows := [][]string{{"SEQ", "REVISION", "TIME", "WHAT", "STATE", "BY", "NOTE"}}
 	for _, e := range all.Events {
@@ -86,9 +87,9 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), what, e.To, e.Principal, cut(orNone(eventNote(e)), 60),
 		})
 	}
-	con.out.table(rows)
+	con.out.Table(rows)
 	if all.NextAfter > 0 {
-		con.err.printf("more with --after-seq %d\n", all.NextAfter)
+		con.err.Printf("more with --after-seq %d\n", all.NextAfter)
 	}
 	return nil
 }

@@ -66,8 +66,8 @@ func (c turning) turn(ctx context.Context, con *console, op operation.Typed[engi
 		return badEnd(err, engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict)
 	}
 	if c.JSON {
-		return con.out.json(r)
+		return con.out.JSON(r)
 	}
-	con.out.printf("%s\n%s\n", r.Message, r.Progress)
+	con.out.Printf("%s\n%s\n", r.Message, r.Progress)
 	return nil
 }

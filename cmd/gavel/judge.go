@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
@@ -88,10 +89,10 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	}
 	prompt, err := judge.Show(question)
 	if err != nil {
-		return misused("", "cannot make the prompt: %w", err)
+		return term.UsageErrorf("", "cannot make the prompt: %w", err)
 	}
 	if c.JSON {
-		return con.out.json(map[string]any{
+		return con.out.JSON(map[string]any{
 			"id": prompt.ID, "digest": prompt.Digest, "system": prompt.System, "user": prompt.User,
 			"shape": prompt.Shape, "schema": prompt.Schema,
 		})
@@ -102,15 +103,15 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 		{"=== user", prompt.User},
 		{"=== appended to system where the endpoint does not enforce the schema", prompt.Shape},
 	} {
-		out.printf("%s\n", out.bold(part.title))
+		out.Printf("%s\n", out.Bold(part.title))
 		for line := range strings.Lines(part.text) {
-			out.printf("%s\n", strings.TrimRight(line, "\n"))
+			out.Printf("%s\n", strings.TrimRight(line, "\n"))
 		}
-		out.printf("\n")
+		out.Printf("\n")
 	}
-	out.printf("%s\n", out.dim(fmt.Sprintf("prompt %s, %s", prompt.ID, prompt.Digest)))
+	out.Printf("%s\n", out.Dim(fmt.Sprintf("prompt %s, %s", prompt.ID, prompt.Digest)))
 	if !question.Rubric.UseLLM {
-		con.err.printf("this action asks no model: useLLM is not set\n")
+		con.err.Printf("this action asks no model: useLLM is not set\n")
 	}
 	return nil
 }
@@ -120,10 +121,10 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 func caseFor(name string, source []byte, state, action string, data, document json.RawMessage) (judge.Case, error) {
 	def, err := workflow.Parse(name, source)
 	if err != nil {
-		return judge.Case{}, &failure{code: exitBad, err: err, hint: "gavel lint says more"}
+		return judge.Case{}, &term.Failure{Code: term.ExitBad, Err: err, Hint: "gavel lint says more"}
 	}
 	if def.States[state] == nil {
-		return judge.Case{}, misused("", "%s has no state %q", name, state)
+		return judge.Case{}, term.UsageErrorf("", "%s has no state %q", name, state)
 	}
 	c, err := def.Case(workflow.CaseInput{
 		Operation: judge.Advance, Version: 1, Owner: operatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
@@ -131,10 +132,10 @@ func caseFor(name string, source []byte, state, action string, data, document js
 		Principal: localCLI.ID, Role: string(engine.RoleOperator), Now: time.Now(), Seed: 1,
 	})
 	if err != nil {
-		return judge.Case{}, misused("", "cannot build the case: %w", err)
+		return judge.Case{}, term.UsageErrorf("", "cannot build the case: %w", err)
 	}
 	if len(c.Illegal) > 0 {
-		return judge.Case{}, &failure{code: exitBad, err: errors.New(c.Illegal[0].Message), hint: c.Illegal[0].Hint}
+		return judge.Case{}, &term.Failure{Code: term.ExitBad, Err: errors.New(c.Illegal[0].Message), Hint: c.Illegal[0].Hint}
 	}
 	return c, nil
 }
@@ -148,5 +149,5 @@ func chooseTarget(c *judge.Case, target string) error {
 		}
 		known = append(known, next.Target)
 	}
-	return misused("", "this action does not lead to %q; it leads to %s", target, strings.Join(known, ", "))
+	return term.UsageErrorf("", "this action does not lead to %q; it leads to %s", target, strings.Join(known, ", "))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
@@ -32,7 +33,7 @@ Exit codes: 0 done (also when there was nothing to forget), 2 wrong usage, 3 cou
 // Run forgets refusals.
 func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
 	if c.Principal == "" && c.Workflow == "" {
-		return misused("", "say whose refusals to forget: --principal, --workflow, or both")
+		return term.UsageErrorf("", "say whose refusals to forget: --principal, --workflow, or both")
 	}
 	sys, err := openForWriting(ctx, con, c.storeFlag)
 	if err != nil {
@@ -43,9 +44,9 @@ func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
 		return errors.Join(engineFailure(err), sys.Close())
 	}
 	if c.JSON {
-		err = con.out.json(map[string]int{"forgotten": n})
+		err = con.out.JSON(map[string]int{"forgotten": n})
 	} else {
-		con.out.printf("%d refusals forgotten\n", n)
+		con.out.Printf("%d refusals forgotten\n", n)
 	}
 	return errors.Join(err, sys.Close())
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
@@ -37,7 +38,7 @@ func (c *judgeDecodeCmd) Run(_ context.Context, con *console) error {
 	}
 	x, err := parseExchange(raw)
 	if err != nil {
-		return misused(`it is {"status": 200, "headers": {...}, "body": "..."}`, "%s is no recorded exchange: %w", c.File, err)
+		return term.UsageErrorf(`it is {"status": 200, "headers": {...}, "body": "..."}`, "%s is no recorded exchange: %w", c.File, err)
 	}
 	answer, lenient, err := llm.Decode(x)
 	var failed *llm.Error
@@ -46,12 +47,12 @@ func (c *judgeDecodeCmd) Run(_ context.Context, con *console) error {
 		if failed.RetryAfter > 0 {
 			out.RetryAfterMs = failed.RetryAfter.Milliseconds()
 		}
-		return errors.Join(con.out.json(out), found())
+		return errors.Join(con.out.JSON(out), term.ErrBad)
 	}
 	if err != nil {
-		return unclear("", "%w", err)
+		return term.UnknownErrorf("", "%w", err)
 	}
-	return con.out.json(decodeVerdict{Answer: answer, Lenient: lenient})
+	return con.out.JSON(decodeVerdict{Answer: answer, Lenient: lenient})
 }
 
 type decodeVerdict struct {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -73,10 +74,10 @@ var samples = []struct {
 // Run examines every configured model.
 func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 	if err := llm.ValidThinking(c.Thinking); err != nil {
-		return misused("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
+		return term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
 	}
 	if c.Model == "" {
-		return misused("set LLM_JUDGE_MODEL, and LLM_BASE_URL and LLM_API_KEY as the endpoint needs them; docs/judge.md has examples",
+		return term.UsageErrorf("set LLM_JUDGE_MODEL, and LLM_BASE_URL and LLM_API_KEY as the endpoint needs them; docs/judge.md has examples",
 			"no model is configured")
 	}
 	cfg, err := c.config(con.log)
@@ -84,7 +85,7 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if _, err := llm.New(cfg); err != nil {
-		return misused("", "the model cannot be set up: %w", err)
+		return term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
 	report, ok := make([]diagnosis, 0, len(cfg.Models)), true
 	for i, m := range cfg.Models {
@@ -100,10 +101,10 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 		}
 	}
 	if c.JSON {
-		err = con.out.json(map[string]any{"ok": ok, "models": report})
+		err = con.out.JSON(map[string]any{"ok": ok, "models": report})
 	}
 	if err == nil && !ok {
-		return found()
+		return term.ErrBad
 	}
 	return err
 }
@@ -123,7 +124,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 	cfg.Models, cfg.Fallbacks = []llm.Model{m}, nil
 	client, err := llm.New(cfg)
 	if err != nil {
-		return diagnosis{}, misused("", "%s cannot be set up: %w", m.Name, err)
+		return diagnosis{}, term.UsageErrorf("", "%s cannot be set up: %w", m.Name, err)
 	}
 	defer client.Close()
 	layer, err := judge.NewModel(judge.ModelConfig{Completer: client, RefusalLimit: -1})
@@ -134,7 +135,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 	for _, s := range samples {
 		result, problem, err := judgeSample(ctx, layer, s.name, s.data, s.expected)
 		if err != nil {
-			return diagnosis{}, unclear("", "stopped: %w", err)
+			return diagnosis{}, term.UnknownErrorf("", "stopped: %w", err)
 		}
 		d.Samples = append(d.Samples, result)
 		if problem != "" {
@@ -198,8 +199,8 @@ func (d *diagnosis) describe(stats llm.Stats) {
 
 func (d *diagnosis) print(con *console) {
 	out := con.out
-	out.printf("%s (%s)\n", out.bold(d.Model), d.Role)
-	line := func(name string, value any) { out.printf("  %-10s %v\n", name, value) }
+	out.Printf("%s (%s)\n", out.Bold(d.Model), d.Role)
+	line := func(name string, value any) { out.Printf("  %-10s %v\n", name, value) }
 	line("url", d.URL)
 	key := "none is sent"
 	if d.Key {
@@ -219,15 +220,15 @@ func (d *diagnosis) print(con *console) {
 		line("breaker", d.Breaker)
 	}
 	if d.OK {
-		line("result", out.green("works"))
-		out.printf("\n")
+		line("result", out.Green("works"))
+		out.Printf("\n")
 		return
 	}
-	line("result", out.red("does not work as a judge"))
+	line("result", out.Red("does not work as a judge"))
 	for _, p := range d.Problems {
-		out.printf("    - %s\n", p)
+		out.Printf("    - %s\n", p)
 	}
-	out.printf("\n")
+	out.Printf("\n")
 }
 
 func (s sampleTest) line() string {

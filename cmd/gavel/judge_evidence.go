@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -11,18 +12,18 @@ import (
 func pretend(c *judge.Case, evidence json.RawMessage) error {
 	doc, err := json.Marshal(map[string]json.RawMessage{"evidence": evidence})
 	if err != nil {
-		return misused("", "--evidence: %w", err)
+		return term.UsageErrorf("", "--evidence: %w", err)
 	}
 	if c.Mask != nil {
 		if doc, err = c.Mask(doc); err != nil {
-			return misused("", "--evidence: %w", err)
+			return term.UsageErrorf("", "--evidence: %w", err)
 		}
 	}
 	var masked struct {
 		Evidence map[string]json.RawMessage `json:"evidence"`
 	}
 	if err := json.Unmarshal(doc, &masked); err != nil {
-		return misused("", "--evidence holds nothing that may be shown: all of it is sensitive")
+		return term.UsageErrorf("", "--evidence holds nothing that may be shown: all of it is sensitive")
 	}
 	for _, r := range c.Evidence {
 		content, given := masked.Evidence[r.Name]
@@ -33,7 +34,7 @@ func pretend(c *judge.Case, evidence json.RawMessage) error {
 		delete(masked.Evidence, r.Name)
 	}
 	for name := range masked.Evidence {
-		return misused("", "--evidence: this action does not ask for the evidence %q", name)
+		return term.UsageErrorf("", "--evidence: this action does not ask for the evidence %q", name)
 	}
 	return nil
 }

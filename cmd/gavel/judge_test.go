@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -44,7 +45,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%q is missing", want)
 		}
 	}
-	if code != exitFine {
+	if code != term.ExitOK {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	for _, bad := range []mood{garbled, dead, slow} {
@@ -57,7 +58,7 @@ func TestDoctor(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &found); err != nil {
 			t.Fatalf("%s: %v\n%s", bad, err, out)
 		}
-		if code != exitBad || found.OK || len(found.Models) != 1 || len(found.Models[0].Problems) == 0 {
+		if code != term.ExitBad || found.OK || len(found.Models) != 1 || len(found.Models[0].Problems) == 0 {
 			t.Errorf("%s: exit code %d\n%s", bad, code, out)
 		}
 	}

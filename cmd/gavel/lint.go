@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -85,7 +86,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if !report.OK {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -110,7 +111,7 @@ func lintOne(ctx context.Context, box *sandbox, known []string, file string) (li
 	out.Name, out.Hash = d.Name, d.Hash
 	issues, err := d.Lint(ctx, workflow.LintOptions{Compiler: box.compiler, Owner: operatorOwner, Sources: known})
 	if err != nil {
-		return out, unclear("try again", "cannot check %s: %w", file, err)
+		return out, term.UnknownErrorf("try again", "cannot check %s: %w", file, err)
 	}
 	out.Issues = append(out.Issues, issues...)
 	sortIssues(out.Issues)
@@ -119,11 +120,11 @@ func lintOne(ctx context.Context, box *sandbox, known []string, file string) (li
 
 func (c *lintCmd) print(con *console, report lintReport) error {
 	if c.JSON {
-		return con.out.json(report)
+		return con.out.JSON(report)
 	}
 	for _, f := range report.Files {
 		for _, issue := range f.Issues {
-			con.out.printf("%s\n", issueLine(f.File, issue))
+			con.out.Printf("%s\n", issueLine(f.File, issue))
 		}
 	}
 	return nil

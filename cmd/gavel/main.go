@@ -3,9 +3,8 @@
 //
 // This package promises to be thin: it reads arguments and environment, wires the
 // parts of the module together, and prints. It must never decide anything about a
-// workflow itself. Results go to stdout and everything else to stderr; what comes
-// from outside never reaches a terminal unchecked (see terminal.go); exit codes
-// mean what exit.go says. Under `gavel mcp` stdout belongs to the protocol alone.
+// workflow itself. Results go to stdout and everything else to stderr, both through
+// package term, which cleans them and names the exit codes. Under `gavel mcp` stdout belongs to the protocol alone.
 package main
 
 import (

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -94,7 +95,7 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	with := equipment{reviews: c.Reviews, clientReviews: c.Elicit}
 	if c.Elicit && !c.Reviews {
-		return nil, misused("add --reviews", "--elicit is a way to decide reviews, and without --reviews there are none")
+		return nil, term.UsageErrorf("add --reviews", "--elicit is a way to decide reviews, and without --reviews there are none")
 	}
 	var err error
 	if with.model, err = c.modelFlags.open(con.log); err != nil {
@@ -129,8 +130,8 @@ func (c *mcpCmd) principal() (engine.Principal, error) {
 }
 
 func checkPrincipal(id string) error {
-	if id == "" || len(id) > 200 || clean(id) != id {
-		return misused("", "--principal is a name of at most 200 bytes without control characters")
+	if id == "" || len(id) > 200 || term.Clean(id) != id {
+		return term.UsageErrorf("", "--principal is a name of at most 200 bytes without control characters")
 	}
 	return nil
 }
@@ -151,12 +152,12 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		Version: readBuild().Version, Logger: con.log, Reviews: c.Reviews, Elicit: c.Elicit,
 	})
 	if err != nil {
-		return misused("", "cannot set up the server: %w", err)
+		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}
 	defer forgiveOnHangup(con.log, sys.pool)()
 	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role), "models", strings.Join(sys.model.names(), ", "))
 	if err := face.ServeStdio(ctx, con.stdin, con.rawOut); err != nil && !errors.Is(err, context.Canceled) {
-		return unclear("", "the connection failed: %w", err)
+		return term.UnknownErrorf("", "the connection failed: %w", err)
 	}
 	return nil
 }
@@ -195,13 +196,13 @@ func warnMissing(ctx context.Context, log *slog.Logger, sys *system) error {
 	}
 	stored, err := sys.store.Definitions(ctx)
 	if err != nil {
-		return unclear("", "cannot read the store: %w", err)
+		return term.UnknownErrorf("", "cannot read the store: %w", err)
 	}
 	var judged, fetching []string
 	for _, newest := range stored {
 		d, err := sys.store.Definition(ctx, newest.Name, newest.Version)
 		if err != nil {
-			return unclear("", "cannot read the store: %w", err)
+			return term.UnknownErrorf("", "cannot read the store: %w", err)
 		}
 		// Documents are compact JSON.
 		if bytes.Contains(d.Document, []byte(`"useLLM":true`)) {
@@ -231,7 +232,7 @@ func closeInTime(log *slog.Logger, closing func() error) error {
 	select {
 	case err := <-done:
 		if err != nil {
-			return unclear("", "the store did not close well: %w", err)
+			return term.UnknownErrorf("", "the store did not close well: %w", err)
 		}
 	case <-time.After(closeLimit):
 		log.Warn("ended without waiting for the store to close; what was acknowledged is on disk", "waited", closeLimit)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 )
 
@@ -58,19 +59,19 @@ func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		err = errors.Join(engineFailure(err), con.out.json(r))
+		err = errors.Join(engineFailure(err), con.out.JSON(r))
 	} else {
 		printMigration(con.out, r)
 		err = engineFailure(err)
 	}
 	if err == nil && r.Refused > 0 {
-		return found()
+		return term.ErrBad
 	}
 	return err
 }
 
 // printMigration lists what changes and what was refused, and counts the rest.
-func printMigration(out *terminal, r engine.MigrateResult) {
+func printMigration(out *term.Terminal, r engine.MigrateResult) {
 	rows := [][]string{{"INSTANCE", "OUTCOME", "VERSION", "STATE", "NOTE"}}
 	for _, e := range r.Entries {
 		if e.Outcome == engine.MigrateUnchanged {
@@ -83,13 +84,13 @@ func printMigration(out *terminal, r engine.MigrateResult) {
 		rows = append(rows, []string{e.ID, string(e.Outcome), fmt.Sprintf("%d -> %d", e.From, e.To), orNone(state), orNone(migrationNote(e))})
 	}
 	if len(rows) > 1 {
-		out.table(rows)
+		out.Table(rows)
 	}
 	verb := "migrated"
 	if r.DryRun {
 		verb = "would be migrated"
 	}
-	out.printf("%s to version %d: %d %s, %d unchanged, %d refused\n", r.Workflow, r.To, r.Migrated, verb, r.Unchanged, r.Refused)
+	out.Printf("%s to version %d: %d %s, %d unchanged, %d refused\n", r.Workflow, r.To, r.Migrated, verb, r.Unchanged, r.Refused)
 }
 
 // migrationNote says why, or what else comes of it.

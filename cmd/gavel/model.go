@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -59,7 +60,7 @@ type model struct {
 // Nothing is called.
 func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 	if err := llm.ValidThinking(f.Thinking); err != nil {
-		return nil, misused("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
+		return nil, term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
 	}
 	if f.Model == "" {
 		return nil, f.withoutModel(log)
@@ -72,20 +73,20 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 	if f.Calibration != "" {
 		raw, err := os.ReadFile(f.Calibration)
 		if err != nil {
-			return nil, misused("", "--llm-calibration: %w", err)
+			return nil, term.UsageErrorf("", "--llm-calibration: %w", err)
 		}
 		if m.calibrations, err = judge.ParseCalibrations(raw); err != nil {
-			return nil, misused("", "--llm-calibration %s: %w", f.Calibration, err)
+			return nil, term.UsageErrorf("", "--llm-calibration %s: %w", f.Calibration, err)
 		}
 	}
 	if f.Cassette != "" {
 		if m.cassette, err = llm.OpenCassette(f.Cassette, llm.CassetteMode(f.CassetteFor), llm.NewHTTPDoer()); err != nil {
-			return nil, misused("", "--llm-cassette: %w", err)
+			return nil, term.UsageErrorf("", "--llm-cassette: %w", err)
 		}
 		cfg.Doer = m.cassette
 	}
 	if m.client, err = llm.New(cfg); err != nil {
-		return nil, errors.Join(misused("gavel judge doctor says what is called", "the model cannot be set up: %w", err), m.closeCassette())
+		return nil, errors.Join(term.UsageErrorf("gavel judge doctor says what is called", "the model cannot be set up: %w", err), m.closeCassette())
 	}
 	return m, nil
 }
@@ -94,7 +95,7 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 func (f *modelFlags) withoutModel(log *slog.Logger) error {
 	switch {
 	case len(f.Fallbacks) > 0 || len(f.Also) > 0:
-		return misused("", "--llm-fallback and --llm-also need a first model: set LLM_JUDGE_MODEL or --llm-model")
+		return term.UsageErrorf("", "--llm-fallback and --llm-also need a first model: set LLM_JUDGE_MODEL or --llm-model")
 	case os.Getenv(keyVariable) != "" || os.Getenv("LLM_BASE_URL") != "":
 		log.Warn("no model will judge: LLM_JUDGE_MODEL is not set, although an endpoint or a key is")
 	}
@@ -107,7 +108,7 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 		return llm.Config{}, err
 	}
 	if f.Window <= 0 || f.Window > store.MaxRefusalAge {
-		return llm.Config{}, misused("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, store.MaxRefusalAge)
+		return llm.Config{}, term.UsageErrorf("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, store.MaxRefusalAge)
 	}
 	unlimited := func(n int) int { // 0 means the default to package llm
 		if n == 0 {
@@ -176,13 +177,13 @@ func (f *modelFlags) key() (string, error) {
 	if f.KeyFile != "" {
 		raw, err := os.ReadFile(f.KeyFile)
 		if err != nil {
-			return "", misused("", "--llm-key-file: %w", err)
+			return "", term.UsageErrorf("", "--llm-key-file: %w", err)
 		}
 		key = string(raw)
 	}
 	key = strings.TrimSpace(key)
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", misused("", "the API key contains characters that no key has (white space, or letters beyond ASCII)")
+		return "", term.UsageErrorf("", "the API key contains characters that no key has (white space, or letters beyond ASCII)")
 	}
 	return key, nil
 }
@@ -195,7 +196,7 @@ func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
 		Stable: m.cassette != nil,
 	})
 	if err != nil {
-		return nil, misused("", "the model cannot be set up: %w", err)
+		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
 	return layer, nil
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 var pageFiles sync.Mutex
@@ -162,7 +164,7 @@ func aligned(table []string) []string {
 		}
 	}
 	var b bytes.Buffer
-	newTerminal(&b).table(rows)
+	term.New(&b).Table(rows)
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " ")

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // paperV1 is a definition before it is migrated; paperV2 calls reviewing "review", and
@@ -62,7 +64,7 @@ func (s *shop) bad(args ...string) string {
 	cmd.Dir = s.gate
 	cmd.Env = append(withoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
 	out, err := cmd.CombinedOutput()
-	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != exitBad {
+	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != term.ExitBad {
 		s.t.Fatalf("gavel %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return "$ gavel " + strings.Join(args, " ") + "\n" + string(out) + "\n"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -72,7 +73,7 @@ func (f placeFlags) openWith(ctx context.Context, con *console, open func(contex
 // connect returns a client of the server. It does not connect yet.
 func (f placeFlags) connect(stdin io.Reader) (*client.Client, error) {
 	if f.Store != "" {
-		return nil, misused("give one of them; look for GAVEL_SERVER in the environment too", "--server and --store were both given")
+		return nil, term.UsageErrorf("give one of them; look for GAVEL_SERVER in the environment too", "--server and --store were both given")
 	}
 	token, err := f.token(stdin)
 	if err != nil {
@@ -80,7 +81,7 @@ func (f placeFlags) connect(stdin io.Reader) (*client.Client, error) {
 	}
 	c, err := client.New(client.Config{Server: f.Server, Token: token, CAFile: f.CAFile, PlainHTTP: f.Plain})
 	if err != nil {
-		return nil, misused("", "--server: %w", err)
+		return nil, term.UsageErrorf("", "--server: %w", err)
 	}
 	return c, nil
 }
@@ -99,20 +100,20 @@ func (f serverFlags) token(stdin io.Reader) (string, error) {
 		if f.TokenFile != "-" {
 			file, err := os.Open(f.TokenFile)
 			if err != nil {
-				return "", misused("", "--token-file: %w", err)
+				return "", term.UsageErrorf("", "--token-file: %w", err)
 			}
 			defer func() { _ = file.Close() }() // it was only read
 			in = file
 		}
 		var err error
 		if text, err = io.ReadAll(io.LimitReader(in, maxToken+1)); err != nil {
-			return "", misused("", "--token-file: %w", err)
+			return "", term.UsageErrorf("", "--token-file: %w", err)
 		}
 		place = "--token-file " + f.TokenFile
 	}
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 || len(text) > maxToken || bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", misused("it holds the token and nothing else", "%s holds no token", place)
+		return "", term.UsageErrorf("it holds the token and nothing else", "%s holds no token", place)
 	}
 	return string(text), nil
 }

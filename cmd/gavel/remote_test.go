@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // reviewed is a workflow with a move that only a person can approve.
@@ -57,7 +59,7 @@ func TestServerInsteadOfStore(t *testing.T) {
 	}
 	runGavel(t, append([]string{"instances", "undo", id}, there...)...)
 	runGavel(t, append([]string{"instances", "redo", id}, there...)...)
-	if out, code := gavelFails(t, nil, append([]string{"review", "approve", review, "--reason", "Late."}, there...)...); code != exitBad {
+	if out, code := gavelFails(t, nil, append([]string{"review", "approve", review, "--reason", "Late."}, there...)...); code != term.ExitBad {
 		t.Errorf("a stale review: %d %s", code, out)
 	}
 	s.must(s.agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
@@ -84,16 +86,16 @@ func TestServerRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"no token":           {nil, []string{"--server", s.url}, exitUsage, "Send a token"},
-		"a bad token":        {[]string{"GAVEL_TOKEN=gvl_bad"}, []string{"--server", s.url}, exitUsage, "not valid"},
-		"no server":          {nil, []string{"--server", "http://127.0.0.1:1", "--token-file", good}, exitUnknown, "could not be reached"},
-		"no address":         {nil, []string{"--server", "gavel.example", "--token-file", good}, exitUsage, "to be like"},
-		"plain elsewhere":    {nil, []string{"--server", "http://gavel.example", "--token-file", good}, exitUsage, "plain HTTP"},
-		"store for a server": {[]string{"GAVEL_SERVER=" + s.url}, []string{"--store", s.store}, exitUsage, "both"},
-		"store and server":   {nil, []string{"--server", s.url, "--store", s.store}, exitUsage, "both"},
-		"no file":            {nil, []string{"--server", s.url, "--token-file", good + "x"}, exitUsage, "--token-file"},
-		"two words in file":  {nil, []string{"--server", s.url, "--token-file", tokenFile(t, "two words")}, exitUsage, "holds no token"},
-		"two words":          {[]string{"GAVEL_TOKEN=two\nwords"}, []string{"--server", s.url}, exitUsage, "GAVEL_TOKEN holds no token"},
+		"no token":           {nil, []string{"--server", s.url}, term.ExitUsage, "Send a token"},
+		"a bad token":        {[]string{"GAVEL_TOKEN=gvl_bad"}, []string{"--server", s.url}, term.ExitUsage, "not valid"},
+		"no server":          {nil, []string{"--server", "http://127.0.0.1:1", "--token-file", good}, term.ExitUnknown, "could not be reached"},
+		"no address":         {nil, []string{"--server", "gavel.example", "--token-file", good}, term.ExitUsage, "to be like"},
+		"plain elsewhere":    {nil, []string{"--server", "http://gavel.example", "--token-file", good}, term.ExitUsage, "plain HTTP"},
+		"store for a server": {[]string{"GAVEL_SERVER=" + s.url}, []string{"--store", s.store}, term.ExitUsage, "both"},
+		"store and server":   {nil, []string{"--server", s.url, "--store", s.store}, term.ExitUsage, "both"},
+		"no file":            {nil, []string{"--server", s.url, "--token-file", good + "x"}, term.ExitUsage, "--token-file"},
+		"two words in file":  {nil, []string{"--server", s.url, "--token-file", tokenFile(t, "two words")}, term.ExitUsage, "holds no token"},
+		"two words":          {[]string{"GAVEL_TOKEN=two\nwords"}, []string{"--server", s.url}, term.ExitUsage, "GAVEL_TOKEN holds no token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, code := gavelFails(t, c.env, append([]string{"instances", "list"}, c.args...)...)
@@ -102,11 +104,11 @@ func TestServerRefuses(t *testing.T) {
 			}
 		})
 	}
-	if out, code := gavelFails(t, nil, "review", "approve", "rev-x", "--reason", "r", "--principal", "me", "--server", s.url, "--token-file", good); code != exitUsage || !strings.Contains(out, "who the token says") {
+	if out, code := gavelFails(t, nil, "review", "approve", "rev-x", "--reason", "r", "--principal", "me", "--server", s.url, "--token-file", good); code != term.ExitUsage || !strings.Contains(out, "who the token says") {
 		t.Errorf("another principal: %d %s", code, out)
 	}
 	// The token of an agent: only its own, and no reviews of its own.
-	if out, code := gavelFails(t, []string{"GAVEL_TOKEN=" + s.agent}, "review", "approve", "rev-x", "--reason", "r", "--server", s.url); code != exitUsage || !strings.Contains(out, "may not") {
+	if out, code := gavelFails(t, []string{"GAVEL_TOKEN=" + s.agent}, "review", "approve", "rev-x", "--reason", "r", "--server", s.url); code != term.ExitUsage || !strings.Contains(out, "may not") {
 		t.Errorf("an agent approves: %d %s", code, out)
 	}
 }

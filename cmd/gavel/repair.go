@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -55,26 +56,26 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	saved, err := sqlitestore.Salvage(ctx, path, c.Out)
 	switch {
 	case errors.Is(err, sqlitestore.ErrExists):
-		return misused("give another --out", "cannot %w", err)
+		return term.UsageErrorf("give another --out", "cannot %w", err)
 	case errors.Is(err, store.ErrNewerSchema):
-		return misused("use a newer gavel", "cannot %w", err)
+		return term.UsageErrorf("use a newer gavel", "cannot %w", err)
 	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore):
-		return &failure{code: exitBad, hint: "restore a backup: gavel restore FILE --force", err: fmt.Errorf("nothing of it can be read: %w", err)}
+		return &term.Failure{Code: term.ExitBad, Hint: "restore a backup: gavel restore FILE --force", Err: fmt.Errorf("nothing of it can be read: %w", err)}
 	case err != nil:
-		return unclear("", "cannot %w", err)
+		return term.UnknownErrorf("", "cannot %w", err)
 	}
 	if c.JSON {
-		if err := con.out.json(repairResult{Store: path, File: c.Out, Salvaged: saved}); err != nil {
+		if err := con.out.JSON(repairResult{Store: path, File: c.Out, Salvaged: saved}); err != nil {
 			return err
 		}
 	} else {
 		printSaved(con, c.Out, saved)
 	}
 	if key := keyBeside(path); isFile(key) && !sameContent(key, keyBeside(c.Out)) {
-		con.err.printf("%s its key is %s; put a copy of it next to %s, or its definitions are not used\n", con.err.dim("note:"), key, c.Out)
+		con.err.Printf("%s its key is %s; put a copy of it next to %s, or its definitions are not used\n", con.err.Dim("note:"), key, c.Out)
 	}
 	if !saved.Whole() {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -90,18 +91,18 @@ func sameContent(a, b string) bool {
 const mostShown = 20
 
 func printSaved(con *console, file string, s sqlitestore.Salvaged) {
-	con.out.printf("%s holds %s\n", file, holding(s.Contents))
+	con.out.Printf("%s holds %s\n", file, holding(s.Contents))
 	if l := s.Log; l != nil {
-		con.out.printf("the database was lost; %s of its log were replayed\n", count(int64(l.Frames), "frame"))
+		con.out.Printf("the database was lost; %s of its log were replayed\n", term.Count(int64(l.Frames), "frame"))
 		if l.MissingPages > 0 {
-			con.out.printf("%d of %d pages were not in the log\n", l.MissingPages, l.Pages)
+			con.out.Printf("%d of %d pages were not in the log\n", l.MissingPages, l.Pages)
 		}
 		if l.Cut {
-			con.out.printf("the log ends with a frame that is damaged or was never finished\n")
+			con.out.Printf("the log ends with a frame that is damaged or was never finished\n")
 		}
 	}
 	if s.Whole() {
-		con.out.printf("nothing is lost\n")
+		con.out.Printf("nothing is lost\n")
 		return
 	}
 	for _, t := range s.Tables {
@@ -112,28 +113,28 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 		for _, i := range s.Instances[:min(n, mostShown)] {
 			rows = append(rows, []string{i.ID, orNone(ranges(i.Missing)), fmt.Sprint(i.Was), fmt.Sprint(i.Is), noteOf(i)})
 		}
-		con.out.table(rows)
+		con.out.Table(rows)
 		if n > mostShown {
-			con.out.printf("and %d more instances; --json lists them\n", n-mostShown)
+			con.out.Printf("and %d more instances; --json lists them\n", n-mostShown)
 		}
 	}
 }
 
 func printTable(con *console, t sqlitestore.DamagedTable) {
 	if t.Missing {
-		con.out.printf("table %s: there is none\n", t.Name)
+		con.out.Printf("table %s: there is none\n", t.Name)
 		return
 	}
-	con.out.printf("table %s: %s saved", t.Name, count(t.Rows, "row"))
+	con.out.Printf("table %s: %s saved", t.Name, term.Count(t.Rows, "row"))
 	if len(t.Unreadable) > 0 {
-		con.out.printf(", keys that cannot be read: %s", ranges(t.Unreadable))
+		con.out.Printf(", keys that cannot be read: %s", ranges(t.Unreadable))
 	}
-	con.out.printf("\n")
+	con.out.Printf("\n")
 	for _, r := range t.Refused[:min(len(t.Refused), mostShown)] {
-		con.out.printf("  key %d is damaged: %s\n", r.Key, cut(r.Why, 160))
+		con.out.Printf("  key %d is damaged: %s\n", r.Key, cut(r.Why, 160))
 	}
 	if n := len(t.Refused); n > mostShown {
-		con.out.printf("  and %d more; --json lists them\n", n-mostShown)
+		con.out.Printf("  and %d more; --json lists them\n", n-mostShown)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
@@ -104,13 +104,10 @@ func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, asked.Close()) }()
-	if isTTY(con.err) {
-		cfg.Progress = replayProgress(con)
-	}
+	progress := con.err.NewProgress()
+	cfg.Progress = func(done int64) { progress.Update("%d decisions", done) }
 	r, err := replay.Run(ctx, cfg)
-	if cfg.Progress != nil {
-		con.err.printf("\r%s\r", strings.Repeat(" ", 40))
-	}
+	progress.Finish("")
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -130,12 +127,12 @@ func (c *replayCmd) settings() (cfg replay.Config, about replay.About, err error
 	if c.MaxLeft != "" {
 		share, err := parseShare(c.MaxLeft)
 		if err != nil {
-			return cfg, about, misused("", "--max-not-replayed: %w", err)
+			return cfg, about, term.UsageErrorf("", "--max-not-replayed: %w", err)
 		}
 		cfg.Gates.MaxNotReplayed = &share
 	}
 	if err := cfg.Gates.Validate(); err != nil {
-		return cfg, about, misused("", "%w", err)
+		return cfg, about, term.UsageErrorf("", "%w", err)
 	}
 	for flag, text := range map[string]string{"workflow": c.Workflow, "since": c.Since, "until": c.Until} {
 		if text != "" {
@@ -144,11 +141,11 @@ func (c *replayCmd) settings() (cfg replay.Config, about replay.About, err error
 	}
 	slices.Sort(about.Selected)
 	if c.List < 1 || c.Workers < 0 || c.Workers > 1000 {
-		return cfg, about, misused("", "--list is 1 or more, --workers 0 to 1000")
+		return cfg, about, term.UsageErrorf("", "--list is 1 or more, --workers 0 to 1000")
 	}
 	for _, path := range c.Out {
 		if !slices.Contains([]string{".txt", ".json", ".md"}, filepath.Ext(path)) {
-			return cfg, about, misused("", "--out %s: the name must end in .txt, .json or .md", path)
+			return cfg, about, term.UsageErrorf("", "--out %s: the name must end in .txt, .json or .md", path)
 		}
 	}
 	return cfg, about, c.change(&cfg, &about)
@@ -158,13 +155,13 @@ func (c *replayCmd) settings() (cfg replay.Config, about replay.About, err error
 func (c *replayCmd) change(cfg *replay.Config, about *replay.About) error {
 	if c.Shadow {
 		if c.Least != nil || c.Strict || c.Prompt != "" || c.Ask != "" || len(c.Definition) > 0 || cfg.Gates.Any() || c.Mode != "recorded" {
-			return misused("leave --shadow out to judge again", "--shadow only sums up what was decided; it goes without changes and limits")
+			return term.UsageErrorf("leave --shadow out to judge again", "--shadow only sums up what was decided; it goes without changes and limits")
 		}
 		return nil
 	}
 	if c.Least != nil {
 		if !(*c.Least >= 0 && *c.Least <= 1) {
-			return misused("", "--min-confidence is %v, must be 0 to 1", *c.Least)
+			return term.UsageErrorf("", "--min-confidence is %v, must be 0 to 1", *c.Least)
 		}
 		cfg.Change.MinConfidence = c.Least
 		about.Changed = append(about.Changed, fmt.Sprintf("minConfidence %v", *c.Least))
@@ -176,7 +173,7 @@ func (c *replayCmd) change(cfg *replay.Config, about *replay.About) error {
 	if c.Prompt != "" {
 		p, err := prompts.Render(c.Prompt, prompts.Input{})
 		if err != nil {
-			return misused("", "--prompt: %w", err)
+			return term.UsageErrorf("", "--prompt: %w", err)
 		}
 		if c.Mode == "recorded" {
 			cfg.Change.PromptDigest = p.Digest
@@ -204,7 +201,7 @@ func (*replayCmd) digester(con *console, path string) (engine.Digester, error) {
 	}
 	key, err := record.LoadOrCreateKey(file)
 	if err != nil {
-		return nil, misused("", "cannot use the key file: %w", err)
+		return nil, term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
 	return record.NewDigester(key), nil
 }
@@ -220,13 +217,13 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 		if err != nil {
 			return err
 		}
-		bad := &failure{code: exitBad, err: fmt.Errorf("%s cannot be judged by", file)}
+		bad := &term.Failure{Code: term.ExitBad, Err: fmt.Errorf("%s cannot be judged by", file)}
 		for _, issue := range linted.Issues {
 			if issue.Severity == workflow.SeverityError {
-				bad.lines = append(bad.lines, issueLine(file, issue))
+				bad.Lines = append(bad.Lines, issueLine(file, issue))
 			}
 		}
-		if len(bad.lines) > 0 {
+		if len(bad.Lines) > 0 {
 			return bad
 		}
 		document, err := readDefinition(file)
@@ -241,10 +238,10 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 			cfg.Change.Definitions = map[string]*workflow.Definition{}
 		}
 		if cfg.Change.Definitions[d.Name] != nil {
-			return misused("", "%s defines %q, which another file defines already", file, d.Name)
+			return term.UsageErrorf("", "%s defines %q, which another file defines already", file, d.Name)
 		}
 		if c.Workflow != "" && c.Workflow != d.Name {
-			return misused("", "%s defines %q, and --workflow is %q", file, d.Name, c.Workflow)
+			return term.UsageErrorf("", "%s defines %q, and --workflow is %q", file, d.Name, c.Workflow)
 		}
 		cfg.Change.Definitions[d.Name] = d
 		cfg.Query.Workflow = d.Name
@@ -270,9 +267,9 @@ func (c *replayCmd) known(ctx context.Context, db replay.Archive, definitions ma
 		_, err := db.Definition(ctx, name, 0)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			return misused("gavel history stats lists what was decided", "the store has no workflow %q", name)
+			return term.UsageErrorf("gavel history stats lists what was decided", "the store has no workflow %q", name)
 		case err != nil:
-			return unclear("", "cannot read the definition: %w", err)
+			return term.UnknownErrorf("", "cannot read the definition: %w", err)
 		}
 	}
 	return nil
@@ -282,7 +279,7 @@ func (c *replayCmd) known(ctx context.Context, db replay.Archive, definitions ma
 func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.About) (*model, error) {
 	switch {
 	case c.Mode == "recorded" && (c.Ask != "" || c.Tape != ""):
-		return nil, misused("--mode live asks it, --mode replay --cassette FILE plays its answers back", "recorded decisions hold the answers of the models that were asked then; --model and --cassette need another --mode")
+		return nil, term.UsageErrorf("--mode live asks it, --mode replay --cassette FILE plays its answers back", "recorded decisions hold the answers of the models that were asked then; --model and --cassette need another --mode")
 	case c.Mode == "recorded" || c.Shadow:
 		return nil, nil
 	}
@@ -296,9 +293,9 @@ func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.Ab
 	c.CassetteFor, c.Budget = c.Mode, 0 // what a principal may ask for is about moves
 	switch {
 	case c.Model == "":
-		return nil, misused("give --model, or set LLM_JUDGE_MODEL", "--mode %s needs a model", c.Mode)
+		return nil, term.UsageErrorf("give --model, or set LLM_JUDGE_MODEL", "--mode %s needs a model", c.Mode)
 	case c.Cassette == "" && c.Mode != string(llm.CassetteLive):
-		return nil, misused("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.Mode)
+		return nil, term.UsageErrorf("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.Mode)
 	}
 	m, err := c.open(con.log)
 	if err != nil {
@@ -309,16 +306,6 @@ func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.Ab
 	}
 	about.Answers = c.Mode + ", model " + c.Model
 	return m, nil
-}
-
-func replayProgress(con *console) func(int64) {
-	var last time.Time
-	return func(done int64) {
-		if time.Since(last) >= 100*time.Millisecond {
-			last = time.Now()
-			con.err.printf("\r%d decisions", done)
-		}
-	}
 }
 
 // replayed is what --json prints.
@@ -355,9 +342,9 @@ func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) 
 	}
 	switch {
 	case r.Regression:
-		return &failure{code: exitWorse}
+		return &term.Failure{Code: term.ExitRegression}
 	case !r.Evaluated:
-		return &failure{code: exitUnknown}
+		return &term.Failure{Code: term.ExitUnknown}
 	}
 	return nil
 }
@@ -371,10 +358,10 @@ func (c *replayCmd) writeFiles(render map[string]func(io.Writer) error) error {
 		}
 		text := b.String()
 		if filepath.Ext(path) != ".json" { // somebody will print it
-			text = cleanLines(text)
+			text = term.CleanLines(text)
 		}
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			return unclear("", "cannot write the report: %w", err)
+			return term.UnknownErrorf("", "cannot write the report: %w", err)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
@@ -38,10 +39,10 @@ type restoreResult struct {
 // Run restores a backup.
 func (c *restoreCmd) Run(ctx context.Context, con *console) error {
 	if c.Store == memoryStore {
-		return misused("give the path of a store file", "a store in memory belongs to the server that made it")
+		return term.UsageErrorf("give the path of a store file", "a store in memory belongs to the server that made it")
 	}
 	if !isFile(c.File) {
-		return misused("give the file that gavel backup wrote", "there is no backup at %s", c.File)
+		return term.UsageErrorf("give the file that gavel backup wrote", "there is no backup at %s", c.File)
 	}
 	path, err := c.storePath(con.log, true)
 	if err != nil {
@@ -50,16 +51,16 @@ func (c *restoreCmd) Run(ctx context.Context, con *console) error {
 	done, err := sqlitestore.Restore(ctx, sqlitestore.RestoreRequest{From: c.File, To: path, Replace: c.Force, Now: time.Now()})
 	switch {
 	case errors.Is(err, sqlitestore.ErrInUse):
-		return misused("end every gavel server that uses it, then try again", "cannot %w", err)
+		return term.UsageErrorf("end every gavel server that uses it, then try again", "cannot %w", err)
 	case err != nil:
 		return copyFailure(err, "give another --store, or --force to put the backup in its place")
 	}
 	if c.JSON {
-		return con.out.json(restoreResult{Store: path, File: c.File, Restored: done})
+		return con.out.JSON(restoreResult{Store: path, File: c.File, Restored: done})
 	}
-	con.out.printf("%s holds %s\n", path, holding(done.Contents))
+	con.out.Printf("%s holds %s\n", path, holding(done.Contents))
 	for _, name := range done.Kept {
-		con.out.printf("what was there is kept as %s\n", name)
+		con.out.Printf("what was there is kept as %s\n", name)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/audit"
 )
 
@@ -52,7 +53,7 @@ func (c *retainCmd) open(ctx context.Context, con *console, with equipment) (*sy
 // Run removes what may go.
 func (c *retainCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
-		return misused("", "--limit is 1 or more, not %d", c.Limit)
+		return term.UsageErrorf("", "--limit is 1 or more, not %d", c.Limit)
 	}
 	var with equipment
 	if c.Key != "" {
@@ -72,16 +73,16 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		if err := con.out.json(r); err != nil {
+		if err := con.out.JSON(r); err != nil {
 			return err
 		}
 	} else {
 		printRetained(con, r)
 	}
 	if len(r.Broken) > 0 {
-		return &failure{
-			code: exitBad, hint: "gavel verify says what is wrong with it",
-			err: fmt.Errorf("%s left as it is, because it does not verify: %s", histories(len(r.Broken)), strings.Join(r.Broken, ", ")),
+		return &term.Failure{
+			Code: term.ExitBad, Hint: "gavel verify says what is wrong with it",
+			Err: fmt.Errorf("%s left as it is, because it does not verify: %s", term.Count(len(r.Broken), "history"), strings.Join(r.Broken, ", ")),
 		}
 	}
 	return nil
@@ -100,29 +101,22 @@ func printRetained(con *console, r audit.RetainResult) {
 		for _, h := range r.Histories {
 			rows = append(rows, []string{h.ID, h.Workflow, moment(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), orNone(keptFor[h.Pinned])})
 		}
-		con.out.table(rows)
+		con.out.Table(rows)
 	}
 	did := "removed"
 	if r.DryRun {
 		did = "would remove"
 	}
-	con.out.printf("%s %s of %s\n", did, count(r.Events, "event"), histories(len(r.Histories)))
+	con.out.Printf("%s %s of %s\n", did, term.Count(r.Events, "event"), term.Count(len(r.Histories), "history"))
 	reasons := make([]string, 0, len(r.Kept))
 	for why := range r.Kept {
 		reasons = append(reasons, why)
 	}
 	slices.Sort(reasons)
 	for _, why := range reasons {
-		con.out.printf("kept %d as they are: %s\n", r.Kept[why], keptFor[why])
+		con.out.Printf("kept %d as they are: %s\n", r.Kept[why], keptFor[why])
 	}
 	if r.More {
-		con.err.printf("there is more; run it again\n")
+		con.err.Printf("there is more; run it again\n")
 	}
-}
-
-func histories(n int) string {
-	if n == 1 {
-		return "1 history"
-	}
-	return fmt.Sprintf("%d histories", n)
 }

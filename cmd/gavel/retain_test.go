@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // What gavel retain removes of an anchored store is signed, and verifies; without the key
@@ -23,7 +25,7 @@ func TestRetainSignsWhatItRemoves(t *testing.T) {
 	cmd.Dir, cmd.Env = dir, append(withoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
 	out, err := cmd.CombinedOutput()
 	ended, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || ended.ExitCode() != exitUnknown || !strings.Contains(string(out), "--anchor-key") {
+	if !ok || ended.ExitCode() != term.ExitUnknown || !strings.Contains(string(out), "--anchor-key") {
 		t.Errorf("without the key: %v\n%s", err, out)
 	}
 	if out := s.say("retain", "--dry-run"); !strings.Contains(out, "would remove 6 events of 2 histories") {

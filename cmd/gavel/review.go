@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -49,7 +50,7 @@ func (reviewListCmd) Help() string {
 // Run lists reviews.
 func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
-		return misused("", "--limit is 1 to 500, not %d", c.Limit)
+		return term.UsageErrorf("", "--limit is 1 to 500, not %d", c.Limit)
 	}
 	g, done, err := c.open(ctx, con)
 	if err != nil {
@@ -63,19 +64,19 @@ func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		return con.out.json(result)
+		return con.out.JSON(result)
 	}
 	if len(result.Reviews) == 0 {
 		if c.Status == "open" {
-			con.err.printf("nothing waits for a person\n")
+			con.err.Printf("nothing waits for a person\n")
 		} else {
-			con.err.printf("no such reviews\n")
+			con.err.Printf("no such reviews\n")
 		}
 	} else {
-		con.out.table(reviewRows(result.Reviews, c.Status != "open"))
+		con.out.Table(reviewRows(result.Reviews, c.Status != "open"))
 	}
 	if result.NextCursor != "" {
-		con.err.printf("more with --after %s\n", result.NextCursor)
+		con.err.Printf("more with --after %s\n", result.NextCursor)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -88,7 +89,7 @@ func (c *reviewRejectCmd) Run(ctx context.Context, con *console) error {
 func (r resolving) check(decision judge.Outcome) (engine.Principal, error) {
 	who := engine.Principal{ID: r.Principal, Role: engine.RoleOperator}
 	if strings.TrimSpace(r.Reason) == "" {
-		return who, misused("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and whoever asked for the move reads it", string(decision))
+		return who, term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and whoever asked for the move reads it", string(decision))
 	}
 	return who, checkPrincipal(who.ID)
 }
@@ -122,7 +123,7 @@ func (r resolving) resolve(ctx context.Context, con *console, who engine.Princip
 // resolveThere has a server decide the review: it has the sources, and knows who asks.
 func (r resolving) resolveThere(ctx context.Context, con *console, decision judge.Outcome) error {
 	if r.Principal != localCLI.ID {
-		return misused("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
+		return term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
 	}
 	g, done, err := r.openToWrite(ctx, con)
 	if err != nil {
@@ -148,7 +149,7 @@ func canFetch(ctx context.Context, sys *system, who engine.Principal, id string)
 	}
 	for _, e := range view.Decision.Evidence {
 		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.sources.names(), e.Source) {
-			return misused("give the file that the server has: --config FILE",
+			return term.UsageErrorf("give the file that the server has: --config FILE",
 				"the evidence %q has to be fetched again from %q, and no such source is configured here; the review stays open", e.Name, e.Source)
 		}
 	}
@@ -160,8 +161,8 @@ func canFetch(ctx context.Context, sys *system, who engine.Principal, id string)
 func reviewFailure(err error) error {
 	failed := engineFailure(err)
 	if code := engine.CodeOf(err); code == engine.CodeReviewClosed || code == engine.CodeConflict {
-		if f, ok := errors.AsType[*failure](failed); ok {
-			f.code = exitBad
+		if f, ok := errors.AsType[*term.Failure](failed); ok {
+			f.Code = term.ExitBad
 		}
 	}
 	return failed
@@ -170,15 +171,15 @@ func reviewFailure(err error) error {
 // tell prints what came of a decision. One that could not be carried out is a bad end.
 func (r resolving) tell(con *console, decision judge.Outcome, result engine.ResolveResult) error {
 	if r.JSON {
-		if err := con.out.json(result); err != nil {
+		if err := con.out.JSON(result); err != nil {
 			return err
 		}
 	} else {
-		con.out.printf("%s\n", result.Message)
-		con.out.printf("%s is in state %s\n", result.ID, result.State)
+		con.out.Printf("%s\n", result.Message)
+		con.out.Printf("%s is in state %s\n", result.ID, result.State)
 	}
 	if result.Review.Status != record.ReviewResolved || result.Review.Resolution != decision {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -44,7 +45,7 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		return con.out.json(view)
+		return con.out.JSON(view)
 	}
 	definition, err := operation.Describe.Do(ctx, g, engine.DescribeRequest{Name: view.Workflow, Version: view.Position.Version})
 	if err != nil {
@@ -64,12 +65,12 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 
 // reviewPage prints a review for the person who decides it.
 type reviewPage struct {
-	out *terminal
+	out *term.Terminal
 	engine.ReviewView
 	definition engine.DefinitionSummary
 }
 
-func (p reviewPage) title(text string) { p.out.printf("\n%s\n", p.out.bold(text)) }
+func (p reviewPage) title(text string) { p.out.Printf("\n%s\n", p.out.Bold(text)) }
 
 // asked says what is asked, by whom, and where the instance stands.
 func (p reviewPage) asked() {
@@ -93,7 +94,7 @@ func (p reviewPage) asked() {
 	if p.Channel != "" {
 		rows = append(rows, []string{"through", string(p.Channel)})
 	}
-	p.out.table(rows)
+	p.out.Table(rows)
 	p.words("meaning, as the definition has it", p.Description)
 	p.words("reason", p.Reason)
 }
@@ -109,7 +110,7 @@ func (p reviewPage) author() string {
 // words prints a text of somebody else's under its name, if there is one.
 func (p reviewPage) words(name, text string) {
 	if text != "" {
-		p.out.printf("%s\n", name)
+		p.out.Printf("%s\n", name)
 		p.quote(text)
 	}
 }
@@ -118,7 +119,7 @@ func (p reviewPage) words(name, text string) {
 func (p reviewPage) reasons() {
 	d := p.Decision
 	p.title("why a person is asked")
-	p.out.table([][]string{
+	p.out.Table([][]string{
 		{"decided by", string(d.DecidedBy)},
 		{"code", orNone(d.Code)},
 		{"confidence", fmt.Sprintf("%.2f", d.Confidence)},
@@ -153,12 +154,12 @@ func (p reviewPage) layers() {
 			string(op.Layer), string(op.Outcome), fmt.Sprintf("%.2f", op.Confidence), string(op.Assurance), short(op.Took),
 		})
 		if op.Reasoning != "" { // on one line, so that no layer can speak for another
-			because = append(because, fmt.Sprintf("%s: %s", op.Layer, clean(cut(op.Reasoning, 200))))
+			because = append(because, fmt.Sprintf("%s: %s", op.Layer, term.Clean(cut(op.Reasoning, 200))))
 		}
 	}
 	if len(rows) > 1 {
 		p.title("what the layers said")
-		p.out.table(rows)
+		p.out.Table(rows)
 		p.words("because", strings.Join(because, "\n"))
 	}
 }
@@ -174,7 +175,7 @@ func (p reviewPage) criteria() {
 		judged = true
 		p.title("criteria, as the model " + op.Model.Model + " saw them")
 		for _, c := range op.Model.Criteria {
-			p.out.printf("%s\n", p.out.bold(c.Status))
+			p.out.Printf("%s\n", p.out.Bold(c.Status))
 			p.quote(c.Text)
 			if c.Evidence != "" {
 				p.words("quoted, "+basisOf(c.Basis), c.Evidence)
@@ -220,7 +221,7 @@ func (p reviewPage) document(title string, raw json.RawMessage) {
 	}
 	p.block(shown)
 	if rest := len(text) - len(shown); rest > 0 {
-		p.out.printf("... %d more bytes; gavel review show %s --json has all\n", rest, p.ID)
+		p.out.Printf("... %d more bytes; gavel review show %s --json has all\n", rest, p.ID)
 	}
 }
 
@@ -234,7 +235,7 @@ func (p reviewPage) evidence() {
 		}
 		rows = append(rows, []string{"required", yesNo(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", moment(e.At), short(e.Took))})
 		if e.Failure != "" {
-			p.out.table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
+			p.out.Table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
 			continue
 		}
 		size := fmt.Sprintf("%d bytes", e.Size)
@@ -242,9 +243,9 @@ func (p reviewPage) evidence() {
 			size += ", of which a part was left out"
 		}
 		rows = append(rows, []string{"size", size}, []string{"digest", e.Digest})
-		p.out.table(rows)
+		p.out.Table(rows)
 		if e.Content == nil {
-			p.out.printf("its content is not kept any more\n")
+			p.out.Printf("its content is not kept any more\n")
 			continue
 		}
 		p.content(e.Content)
@@ -257,7 +258,7 @@ func (p reviewPage) content(raw json.RawMessage) { printContent(p.out, raw) }
 func (p reviewPage) decide(place placeFlags) {
 	if p.Status != record.ReviewOpen {
 		p.title("it is closed")
-		p.out.printf("%s\n", p.Next)
+		p.out.Printf("%s\n", p.Next)
 		return
 	}
 	more := place.again()
@@ -266,8 +267,8 @@ func (p reviewPage) decide(place placeFlags) {
 		config = " --config FILE"
 	}
 	p.title("to decide")
-	p.out.printf("gavel review approve %s --reason '...'%s%s\n", p.ID, config, more)
-	p.out.printf("gavel review reject %s --reason '...'%s\n", p.ID, more)
+	p.out.Printf("gavel review approve %s --reason '...'%s%s\n", p.ID, config, more)
+	p.out.Printf("gavel review reject %s --reason '...'%s\n", p.ID, more)
 }
 
 // quote prints a sentence that somebody else wrote.
@@ -281,14 +282,14 @@ func (p reviewPage) block(text string) { printBlock(p.out, text) }
 
 // printBlock prints text that did not come from gavel, each line behind a bar, so
 // that none of it can pass for a line of gavel's.
-func printBlock(out *terminal, text string) {
+func printBlock(out *term.Terminal, text string) {
 	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
-		out.printf("  | %s\n", strings.TrimRight(line, "\n"))
+		out.Printf("  | %s\n", strings.TrimRight(line, "\n"))
 	}
 }
 
 // printContent prints what a source gave: an object's texts as text, the rest as JSON.
-func printContent(out *terminal, raw json.RawMessage) {
+func printContent(out *term.Terminal, raw json.RawMessage) {
 	var parts map[string]json.RawMessage
 	if json.Unmarshal(raw, &parts) != nil {
 		printBlock(out, indented(raw))
@@ -305,7 +306,7 @@ func printContent(out *terminal, raw json.RawMessage) {
 			break
 		}
 		printBlock(out, indented(rest))
-		out.printf("%s\n", key)
+		out.Printf("%s\n", key)
 		printBlock(out, text)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -57,7 +58,7 @@ func TestReviewShowsWhoseWordsTheyAre(t *testing.T) {
 func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	p := reviewPage{out: newTerminal(&b)}
+	p := reviewPage{out: term.New(&b)}
 	p.Decision.Opinions = []judge.Opinion{
 		{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast},
 		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.Asked{

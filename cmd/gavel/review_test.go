@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 )
 
@@ -105,7 +106,7 @@ func TestTwoReviewersAtOnce(t *testing.T) {
 				case err == nil:
 					carried.Add(1)
 					winner.Store(decision)
-				case exit != nil && exit.ExitCode() == exitBad && bytes.Contains(out, []byte("not open any more")):
+				case exit != nil && exit.ExitCode() == term.ExitBad && bytes.Contains(out, []byte("not open any more")):
 					told.Add(1)
 				default:
 					t.Errorf("%s: %v: %s", decision, err, out)
@@ -185,7 +186,7 @@ func TestBlocksCannotPretend(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"a\nto decide\nb", "a\r\nb", "a\rb", "a\u2028b\u0085c\vd", "\x1b[2Jx", "", "\n\n", "a\n\n\n"} {
 		var b bytes.Buffer
-		printBlock(newTerminal(&b), text)
+		printBlock(term.New(&b), text)
 		for line := range strings.Lines(b.String()) {
 			if !strings.HasPrefix(line, "  | ") && line != "  |\n" || strings.ContainsAny(line, "\r\x1b\v\u0085\u2028") {
 				t.Errorf("%q is printed with the line %q", text, line)
@@ -193,7 +194,7 @@ func TestBlocksCannotPretend(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	printContent(newTerminal(&b), json.RawMessage(`{"exitCode":1,"output":"a\nto decide\n"}`))
+	printContent(term.New(&b), json.RawMessage(`{"exitCode":1,"output":"a\nto decide\n"}`))
 	if want := "  | {\n  |   \"exitCode\": 1\n  | }\noutput\n  | a\n  | to decide\n"; b.String() != want {
 		t.Errorf("got\n%s", b.String())
 	}
@@ -220,7 +221,7 @@ func TestLongDocumentsAreCut(t *testing.T) {
 		"bytes": {long, 1, true},
 	} {
 		var b bytes.Buffer
-		p := reviewPage{out: newTerminal(&b)}
+		p := reviewPage{out: term.New(&b)}
 		p.document("data", c.doc)
 		bars := strings.Count(b.String(), "  | ")
 		if bars != c.lines || strings.Contains(b.String(), "more bytes") != c.cut || b.Len() > 2*shownBytes {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
 
@@ -57,9 +57,9 @@ type commands struct {
 // injected and touch no global stream.
 type console struct {
 	stdin  io.Reader
-	out    *terminal // results
-	err    *terminal // everything else that a person reads
-	rawOut io.Writer // for protocols; never for people
+	out    *term.Terminal // results
+	err    *term.Terminal // everything else that a person reads
+	rawOut io.Writer      // for protocols; never for people
 	log    *slog.Logger
 	level  *slog.LevelVar // of log
 
@@ -80,8 +80,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	defer context.AfterFunc(ctx, stop)()
 
 	con := &console{
-		stdin: patientReader(stdin), rawOut: patientWriter(stdout),
-		out: newTerminal(stdout), err: newTerminal(stderr),
+		stdin: term.BlockingReader(stdin), rawOut: term.BlockingWriter(stdout),
+		out: term.New(stdout), err: term.New(stderr),
 	}
 	if len(args) > 0 && args[0] == completeCommand {
 		return printCandidates(con, args[1:])
@@ -89,28 +89,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) == 1 && args[0] == demoTestsCommand {
 		return demoTests(ctx, shopFile, stdout)
 	}
-	if err := con.arrived(execute(ctx, con, args, stderr)); err != nil {
-		return con.fail(err)
+	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
+		return con.err.PrintError(err)
 	}
 	if con.unsure {
-		return exitUnknown
+		return term.ExitUnknown
 	}
-	return exitFine
-}
-
-// arrived is err, or that what a command has said on stdout did not arrive there.
-func (c *console) arrived(err error) error {
-	lost := c.out.w.failed()
-	if lost == nil {
-		return err
-	}
-	if err == nil {
-		return unclear("", "the answer could not be written: %w", lost)
-	}
-	if f := new(failure); errors.As(err, &f) && f.err == nil { // all that there was to say was on stdout
-		return &failure{code: f.code, err: fmt.Errorf("the findings could not be written: %w", lost)}
-	}
-	return err
+	return term.ExitOK
 }
 
 // dropEmptySettings makes an empty variable count as one that is not set: that is
@@ -188,24 +173,4 @@ func logLevel(name string) slog.Level {
 		return slog.LevelWarn
 	}
 	return level
-}
-
-// fail tells the user what went wrong and returns the exit code.
-func (c *console) fail(err error) int {
-	var f *failure
-	if !errors.As(err, &f) {
-		f = &failure{code: exitUnknown, err: err}
-	}
-	if f.err == nil { // the command has already said it on stdout
-		return f.code
-	}
-	for _, line := range f.lines {
-		c.err.printf("%s\n", line)
-	}
-	message := strings.TrimSpace(f.err.Error())
-	c.err.printf("%s %s\n", c.err.red("gavel:"), message)
-	if f.hint != "" {
-		c.err.printf("%s %s\n", c.err.dim("  hint:"), f.hint)
-	}
-	return f.code
 }

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/gavel-mcp/gavel/engine/workflow"
+import (
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
 
 type schemaCmd struct {
 	Name string `arg:"" optional:"" name:"schema" help:"The schema to print; without it, the list of schemas."`
@@ -29,16 +32,16 @@ var schemas = []schemaInfo{{"definition", "a workflow definition (JSON Schema 20
 // Run prints one schema, or which there are.
 func (c *schemaCmd) Run(con *console) error {
 	if c.Name == "definition" {
-		return con.out.json(workflow.FormatSchema())
+		return con.out.JSON(workflow.FormatSchema())
 	}
 	if c.Name != "" {
-		return misused("run \"gavel schema\" for the list", "there is no schema %q", c.Name)
+		return term.UsageErrorf("run \"gavel schema\" for the list", "there is no schema %q", c.Name)
 	}
 	if c.JSON {
-		return con.out.json(schemas)
+		return con.out.JSON(schemas)
 	}
 	for _, s := range schemas {
-		con.out.printf("%s  %s\n", s.Name, s.About)
+		con.out.Printf("%s  %s\n", s.Name, s.About)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -77,11 +78,11 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
 	})
 	if err != nil {
-		return unclear("try again", "cannot run the validator: %w", err)
+		return term.UnknownErrorf("try again", "cannot run the validator: %w", err)
 	}
 	r := reply.Results[0]
 	if c.JSON {
-		err = con.out.json(scriptVerdict{Result: r, TookMs: reply.Took.Milliseconds(), Unhardened: reply.Unhardened})
+		err = con.out.JSON(scriptVerdict{Result: r, TookMs: reply.Took.Milliseconds(), Unhardened: reply.Unhardened})
 	} else {
 		printVerdict(con, r)
 	}
@@ -89,7 +90,7 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if r.Code != script.OK || !r.Valid {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -104,21 +105,21 @@ type scriptVerdict struct {
 func printVerdict(con *console, r script.Result) {
 	switch {
 	case r.Code != script.OK:
-		con.out.printf("failed (%s): %s\n", r.Code, r.Detail)
+		con.out.Printf("failed (%s): %s\n", r.Code, r.Detail)
 		return
 	case r.Valid:
-		con.out.printf("valid, confidence %.2f\n", r.Confidence)
+		con.out.Printf("valid, confidence %.2f\n", r.Confidence)
 	default:
-		con.out.printf("invalid, confidence %.2f\n", r.Confidence)
+		con.out.Printf("invalid, confidence %.2f\n", r.Confidence)
 	}
 	if r.Reason != "" {
-		con.out.printf("reason: %s\n", r.Reason)
+		con.out.Printf("reason: %s\n", r.Reason)
 	}
 	for _, v := range r.Violations {
-		con.out.printf("violation: %s\n", v)
+		con.out.Printf("violation: %s\n", v)
 	}
 	for _, s := range r.Suggestions {
-		con.out.printf("suggestion: %s\n", s)
+		con.out.Printf("suggestion: %s\n", s)
 	}
 }
 
@@ -151,16 +152,16 @@ Exit codes: 0 all pass, 1 a case misses, 2 wrong usage, 3 could not find out.`
 func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	raw, err := os.ReadFile(c.File)
 	if err != nil {
-		return misused("", "cannot read the cases: %w", err)
+		return term.UsageErrorf("", "cannot read the cases: %w", err)
 	}
 	folder, err := os.OpenRoot(filepath.Dir(c.File)) // a case cannot read outside its folder
 	if err != nil {
-		return misused("", "cannot open the cases' folder: %w", err)
+		return term.UsageErrorf("", "cannot open the cases' folder: %w", err)
 	}
 	defer func() { _ = folder.Close() }()
 	cases, err := script.ReadCases(raw, func(name string) ([]byte, error) { return fs.ReadFile(folder.FS(), filepath.ToSlash(name)) })
 	if err != nil {
-		return misused("", "%s: %w", c.File, err)
+		return term.UsageErrorf("", "%s: %w", c.File, err)
 	}
 	box, err := newSandbox(slog.New(slog.DiscardHandler)) // workers that die are what some cases are about
 	if err != nil {
@@ -175,22 +176,22 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 		}
 	})
 	if err != nil {
-		return unclear("try again", "cannot run the cases: %w", err)
+		return term.UnknownErrorf("try again", "cannot run the cases: %w", err)
 	}
 	if c.JSON {
-		err = con.out.json(scriptReport{Cases: reports, CaseSummary: sum})
+		err = con.out.JSON(scriptReport{Cases: reports, CaseSummary: sum})
 	} else {
-		con.out.printf("%d ms", sum.Took.Milliseconds())
+		con.out.Printf("%d ms", sum.Took.Milliseconds())
 		if sum.PeakMemory > 0 {
-			con.out.printf(", a worker's memory at most %d MiB", (sum.PeakMemory+1<<20-1)>>20)
+			con.out.Printf(", a worker's memory at most %d MiB", (sum.PeakMemory+1<<20-1)>>20)
 		}
-		con.out.printf("\n%d passed, %d failed\n", sum.Passed, sum.Failed)
+		con.out.Printf("\n%d passed, %d failed\n", sum.Passed, sum.Failed)
 	}
 	if err != nil {
 		return err
 	}
 	if sum.Failed > 0 {
-		return found()
+		return term.ErrBad
 	}
 	return nil
 }
@@ -203,10 +204,10 @@ type scriptReport struct {
 
 func printCase(con *console, r script.CaseReport) {
 	if r.Pass {
-		con.out.printf("%s  %s: %s (%d ms)\n", con.out.green("ok  "), r.Name, r.Got, r.Took.Milliseconds())
+		con.out.Printf("%s  %s: %s (%d ms)\n", con.out.Green("ok  "), r.Name, r.Got, r.Took.Milliseconds())
 		return
 	}
-	con.out.printf("%s  %s: %s\n", con.out.red("FAIL"), r.Name, r.Miss)
+	con.out.Printf("%s  %s: %s\n", con.out.Red("FAIL"), r.Name, r.Miss)
 }
 
 // readSource reads a validator, "-" from stdin; more than the sandbox takes is
@@ -216,14 +217,14 @@ func readSource(con *console, name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, misused("", "cannot read %s: %w", name, err)
+			return nil, term.UsageErrorf("", "cannot read %s: %w", name, err)
 		}
 		defer func() { _ = f.Close() }()
 		in = f
 	}
 	source, err := io.ReadAll(io.LimitReader(in, 1<<20))
 	if err != nil {
-		return nil, misused("", "cannot read %s: %w", name, err)
+		return nil, term.UsageErrorf("", "cannot read %s: %w", name, err)
 	}
 	return source, nil
 }
@@ -234,12 +235,12 @@ func jsonArgument(flag, value string) (json.RawMessage, error) {
 	if len(value) > 0 && value[0] == '@' {
 		var err error
 		if raw, err = os.ReadFile(value[1:]); err != nil {
-			return nil, misused("", "%s: %w", flag, err)
+			return nil, term.UsageErrorf("", "%s: %w", flag, err)
 		}
 	}
 	doc, err := workflow.CheckDocument(raw)
 	if err != nil {
-		return nil, misused("give a JSON object, or @FILE with one in it", "%s: %w", flag, err)
+		return nil, term.UsageErrorf("give a JSON object, or @FILE with one in it", "%s: %w", flag, err)
 	}
 	return doc, nil
 }

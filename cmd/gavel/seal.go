@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 )
 
@@ -52,12 +53,12 @@ func (c *sealCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		err = con.out.json(r)
+		err = con.out.JSON(r)
 	} else {
 		printSealed(con, r, c.Accept)
 	}
 	if err == nil && r.Sealed > 0 && !c.Accept {
-		return found()
+		return term.ErrBad
 	}
 	return err
 }
@@ -77,14 +78,14 @@ func printSealed(con *console, r engine.SealResult, accepted bool) {
 		}
 		rows = append(rows, []string{rule.Workflow, what, by, rule.At.UTC().Format(time.RFC3339), seal})
 	}
-	con.out.table(rows)
-	total := count(int64(len(r.Rules)), "rule")
+	con.out.Table(rows)
+	total := term.Count(int64(len(r.Rules)), "rule")
 	switch {
 	case r.Sealed == 0:
-		con.out.printf("%s, %s\n", total, con.out.green("all sealed"))
+		con.out.Printf("%s, %s\n", total, con.out.Green("all sealed"))
 	case accepted:
-		con.out.printf("%s, %d sealed now\n", total, r.Sealed)
+		con.out.Printf("%s, %d sealed now\n", total, r.Sealed)
 	default:
-		con.out.printf("%s, %s\n", total, con.out.red(fmt.Sprintf("%d not sealed", r.Sealed)))
+		con.out.Printf("%s, %s\n", total, con.out.Red(fmt.Sprintf("%d not sealed", r.Sealed)))
 	}
 }

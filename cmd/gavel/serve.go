@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
@@ -77,7 +78,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 // check finds what can be told before anything is opened.
 func (c *serveCmd) check(ctx context.Context) error {
 	if c.Elicit && !c.Reviews {
-		return misused("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
+		return term.UsageErrorf("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
 	}
 	if _, err := c.issuersFor(c.Auth); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	cfg.Handler, cfg.OnDrain, cfg.Unlimited = sys.metered.metrics.Instrument(r), r.drain, healthPaths
 	server, err := listen.New(ctx, cfg)
 	if err != nil {
-		return misused("", "cannot serve: %w", err)
+		return term.UsageErrorf("", "cannot serve: %w", err)
 	}
 	sys.metered.listener.Store(server)
 	defer func() { // what never came to serve
@@ -155,10 +156,10 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	}
 	defer forgiveOnHangup(con.log, sys.pool)()
 	defer newReloader(con, c, r, known, watch).run(ctx)()
-	con.err.printf("gavel: serving %s (store %s)\n", server.URL(), sys.path)
+	con.err.Printf("gavel: serving %s (store %s)\n", server.URL(), sys.path)
 	con.log.Info("serving", "address", server.URL(), "store", sys.path, "auth", c.Auth, "models", strings.Join(sys.model.names(), ", "))
 	if err := server.Serve(ctx); err != nil {
-		return unclear("", "the listener failed: %w", err)
+		return term.UnknownErrorf("", "the listener failed: %w", err)
 	}
 	return nil
 }

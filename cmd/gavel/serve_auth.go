@@ -4,6 +4,7 @@ import (
 	"net"
 	"path/filepath"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
@@ -39,22 +40,22 @@ func (f authFlags) open(con *console, store string, at net.Addr, others bool) (i
 	loopback := ok && tcp.IP.IsLoopback()
 	if f.Auth == authNone {
 		if !loopback { // the name meant another address than it did a moment ago
-			return identities{}, misused("", "--auth none is for loopback addresses only, and this is %s", at)
+			return identities{}, term.UsageErrorf("", "--auth none is for loopback addresses only, and this is %s", at)
 		}
 		return identities{authenticator: auth.Local(localAgent)}, nil
 	}
 	path := f.path(store)
 	tokens, err := auth.OpenTokens(path)
 	if err != nil {
-		return identities{}, misused("", "%w", err)
+		return identities{}, term.UsageErrorf("", "%w", err)
 	}
 	all, err := tokens.List()
 	if err != nil {
-		return identities{}, misused("", "%w", err)
+		return identities{}, term.UsageErrorf("", "%w", err)
 	}
 	if len(all) == 0 && (loopback || !others) {
 		if !loopback && path != "" {
-			return identities{}, misused("make one first: gavel token create NAME --role operator --store "+store, "nobody could call: there is no token in %s", path)
+			return identities{}, term.UsageErrorf("make one first: gavel token create NAME --role operator --store "+store, "nobody could call: there is no token in %s", path)
 		}
 		if err := firstTokens(con, tokens, store); err != nil {
 			return identities{}, err
@@ -71,22 +72,22 @@ func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 		auth.NewToken{Name: "first-agent", Principal: localAgent.ID, Role: engine.RoleAgent, Local: true},
 	)
 	if err != nil {
-		return unclear("", "cannot make the first tokens: %w", err)
+		return term.UnknownErrorf("", "cannot make the first tokens: %w", err)
 	}
 	if len(made) == 0 { // another process was first
 		return nil
 	}
 	if store == memoryStore {
-		con.err.printf("operator's token, until this server ends: %s\n", bearers[0])
+		con.err.Printf("operator's token, until this server ends: %s\n", bearers[0])
 	} else {
 		file := filepath.Join(filepath.Dir(store), operatorTokenFile)
 		if err := auth.WriteSecret(file, bearers[0]); err != nil {
 			_ = tokens.Forget(made[0].ID, made[1].ID) // nobody has them; the error says enough
-			return unclear("", "%w", err)
+			return term.UnknownErrorf("", "%w", err)
 		}
-		con.err.printf("operator's token: in the file %s\n", file)
+		con.err.Printf("operator's token: in the file %s\n", file)
 	}
-	con.err.printf("agent's token, shown this once, on stdout:\n")
-	con.out.printf("%s\n", bearers[1])
+	con.err.Printf("agent's token, shown this once, on stdout:\n")
+	con.out.Printf("%s\n", bearers[1])
 	return nil
 }

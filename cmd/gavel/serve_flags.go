@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
@@ -47,17 +48,17 @@ func (f listenFlags) config(log *slog.Logger) listen.Config {
 func (f listenFlags) check(ctx context.Context, auth string) error {
 	host, _, err := net.SplitHostPort(f.Listen)
 	if err != nil {
-		return misused("give HOST:PORT, such as 127.0.0.1:4285", "--listen: %w", err)
+		return term.UsageErrorf("give HOST:PORT, such as 127.0.0.1:4285", "--listen: %w", err)
 	}
 	if loopbackOnly(ctx, host) {
 		return nil
 	}
 	if auth == authNone {
-		return misused("use tokens (--auth token), or --listen 127.0.0.1:4285",
+		return term.UsageErrorf("use tokens (--auth token), or --listen 127.0.0.1:4285",
 			"--auth none lets everybody in who reaches the address, and other machines reach %s", f.Listen)
 	}
 	if f.TLSCert == "" && !f.PlainHTTP {
-		return misused("give --tls-cert and --tls-key; or --insecure-plain-http, when a proxy before it ends TLS",
+		return term.UsageErrorf("give --tls-cert and --tls-key; or --insecure-plain-http, when a proxy before it ends TLS",
 			"on %s tokens would travel unencrypted", f.Listen)
 	}
 	return nil

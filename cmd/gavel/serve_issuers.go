@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 )
@@ -26,7 +27,7 @@ func (f issuerFlags) check() error {
 	}
 	u, err := url.Parse(f.PublicURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return misused("give scheme and host, such as https://gavel.example.org", "--public-url is no address of a server")
+		return term.UsageErrorf("give scheme and host, such as https://gavel.example.org", "--public-url is no address of a server")
 	}
 	return nil
 }
@@ -58,7 +59,7 @@ func (f configFlag) issuersFor(how string) ([]auth.Issuer, error) {
 		return nil, badConfig(err)
 	}
 	if how == authNone && len(declared.Issuers) > 0 {
-		return nil, misused("drop --auth none, or the section auth of the configuration file", "--auth none asks nobody who they are, so that issuers make no sense")
+		return nil, term.UsageErrorf("drop --auth none, or the section auth of the configuration file", "--auth none asks nobody who they are, so that issuers make no sense")
 	}
 	return declared.Issuers, nil
 }
@@ -87,7 +88,7 @@ func (c *callers) trust(issuers []auth.Issuer) error {
 	for _, i := range issuers {
 		j, err := auth.NewJWT(i)
 		if err != nil {
-			return misused("", "%w", err)
+			return term.UsageErrorf("", "%w", err)
 		}
 		all, next.issuers = append(all, j), append(next.issuers, i.URL)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
@@ -29,7 +30,7 @@ func (f quotaFlags) check() error {
 		"worker-time": int64(f.WorkerTime), "model-tokens": f.ModelTokens,
 	} {
 		if n < 0 {
-			return misused("", "--quota-%s is nothing (0, no limit) or more", name)
+			return term.UsageErrorf("", "--quota-%s is nothing (0, no limit) or more", name)
 		}
 	}
 	return nil
@@ -50,10 +51,10 @@ type rateFlags struct {
 
 func (f rateFlags) check() error {
 	if f.Rate < 0 || math.IsNaN(f.Rate) || math.IsInf(f.Rate, 0) {
-		return misused("", "--rate is nothing (0, no limit) or more")
+		return term.UsageErrorf("", "--rate is nothing (0, no limit) or more")
 	}
 	if f.Rate > 0 && f.Burst < 1 {
-		return misused("", "--rate-burst is 1 or more, not %d", f.Burst)
+		return term.UsageErrorf("", "--rate-burst is 1 or more, not %d", f.Burst)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // call is a tool call over MCP without a session (2026-07-28): the tool's answer.
@@ -158,7 +160,7 @@ func TestWrongLimits(t *testing.T) {
 		name, _, _ := strings.Cut(flag, "=")
 		var out, errs bytes.Buffer
 		code := run(t.Context(), []string{"serve", "--store", storeIn(t), "--listen", "127.0.0.1:0", flag}, strings.NewReader(""), &out, &errs)
-		if code != exitUsage || !strings.Contains(errs.String(), name) {
+		if code != term.ExitUsage || !strings.Contains(errs.String(), name) {
 			t.Errorf("%s: %d %s", flag, code, &errs)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
@@ -49,10 +50,10 @@ func (r *routes) mount(who *callers, open bool) error {
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	})
 	if err != nil {
-		return misused("", "cannot set up the server: %w", err)
+		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}
 	if r.api, err = httpapi.New(httpapi.Config{Engine: r.sys.engine, Logger: r.log, Sources: declared(r.sys.sources)}); err != nil {
-		return misused("", "cannot set up the server: %w", err)
+		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}
 	r.endpoint = face.Handler()
 	metrics := r.sys.metered.metrics.Handler()

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // served is a real `gavel serve` process on a free port of 127.0.0.1.
@@ -275,7 +277,7 @@ func TestServeRefusesOpenDoors(t *testing.T) {
 			t.Parallel()
 			var out, errs bytes.Buffer
 			code := run(t.Context(), append([]string{"serve", "--store", storeIn(t)}, tt.args...), strings.NewReader(""), &out, &errs)
-			if code != exitUsage || !strings.Contains(errs.String(), tt.want) || out.Len() > 0 {
+			if code != term.ExitUsage || !strings.Contains(errs.String(), tt.want) || out.Len() > 0 {
 				t.Errorf("ends with %d: %s%s", code, &out, &errs)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
@@ -51,7 +52,7 @@ func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logge
 				return path, nil
 			}
 		}
-		return "", misused("give one with --store, or start a server first: gavel mcp", "there is no store at %s", local)
+		return "", term.UsageErrorf("give one with --store, or start a server first: gavel mcp", "there is no store at %s", local)
 	}
 	if isFile(local) {
 		return local, nil
@@ -62,10 +63,10 @@ func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logge
 		return local, nil
 	}
 	if userErr != nil {
-		return "", misused("give a place with --store PATH", "the working directory cannot hold a store (%w), and %w", cause, userErr)
+		return "", term.UsageErrorf("give a place with --store PATH", "the working directory cannot hold a store (%w), and %w", cause, userErr)
 	}
 	if err := makeWritable(filepath.Dir(user)); err != nil {
-		return "", misused("give a place with --store PATH", "no place for a store: %w", err)
+		return "", term.UsageErrorf("give a place with --store PATH", "no place for a store: %w", err)
 	}
 	log.Warn("the working directory cannot be written; the store is in your data directory", "store", user, "cause", cause)
 	return user, nil
@@ -76,11 +77,11 @@ func explicitStore(path string, create bool) (string, error) {
 		if create {
 			return path, nil
 		}
-		return "", misused("give the path of a store file", "a store in memory belongs to the server that made it; there is nothing to look at")
+		return "", term.UsageErrorf("give the path of a store file", "a store in memory belongs to the server that made it; there is nothing to look at")
 	}
 	if info, err := os.Stat(path); err == nil {
 		if info.IsDir() {
-			return "", misused("give the file in it, such as "+filepath.Join(path, storeFile), "--store %s is a folder", path)
+			return "", term.UsageErrorf("give the file in it, such as "+filepath.Join(path, storeFile), "--store %s is a folder", path)
 		}
 		return path, nil
 	}
@@ -88,10 +89,10 @@ func explicitStore(path string, create bool) (string, error) {
 		return "", err
 	}
 	if !create {
-		return "", misused("start a server with it first: gavel mcp --store "+path, "there is no store at %s", path)
+		return "", term.UsageErrorf("start a server with it first: gavel mcp --store "+path, "there is no store at %s", path)
 	}
 	if err := makeWritable(filepath.Dir(path)); err != nil {
-		return "", misused("give another --store", "the store cannot be made: %w", err)
+		return "", term.UsageErrorf("give another --store", "the store cannot be made: %w", err)
 	}
 	return path, nil
 }
@@ -103,10 +104,10 @@ func checkNotLost(path string) error {
 	}
 	const hint = "put the database back, or restore a backup: gavel restore FILE"
 	if sqlitestore.IsLogAlone(path) {
-		return unclear("put the database back, or replay the log: gavel repair --store "+path+" --out FILE", "cannot read the store %s: %w", path, sqlitestore.ErrLostFile)
+		return term.UnknownErrorf("put the database back, or replay the log: gavel repair --store "+path+" --out FILE", "cannot read the store %s: %w", path, sqlitestore.ErrLostFile)
 	}
 	if key := filepath.Join(filepath.Dir(path), keyFile); isFile(key) && filepath.Base(path) == storeFile {
-		return unclear(hint, "there is no store at %s, but its key %s is there: the store was moved or deleted", path, key)
+		return term.UnknownErrorf(hint, "there is no store at %s, but its key %s is there: the store was moved or deleted", path, key)
 	}
 	return nil
 }

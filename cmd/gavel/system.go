@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
@@ -33,7 +34,7 @@ type sandbox struct {
 func newSandbox(log *slog.Logger) (*sandbox, error) {
 	pool, err := script.NewPool(script.Config{Logger: log})
 	if err != nil {
-		return nil, unclear("", "cannot make the script sandbox: %w", err)
+		return nil, term.UnknownErrorf("", "cannot make the script sandbox: %w", err)
 	}
 	return &sandbox{pool: pool, compiler: validators.NewCompiler(pool, validators.Options{})}, nil
 }
@@ -82,7 +83,7 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 	hadKey := path != memoryStore && isFile(keyBeside(path))
 	key, err := digestKey(path)
 	if err != nil {
-		return nil, misused("", "cannot use the key file: %w", err)
+		return nil, term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
 	if info, err := os.Stat(path); hadKey && filepath.Base(path) == storeFile && (err != nil || info.Size() == 0) {
 		log.Warn("the key of a store is here, and the store is missing or empty: a new one is made; if there was one, restore a backup",
@@ -160,7 +161,7 @@ const hintSeals = "if gavel.key is new or another store's, put the right one bac
 func (s *system) sealOnce(ctx context.Context, log *slog.Logger, key string) error {
 	marked, err := record.KeySealsRules(key)
 	if err != nil {
-		return misused("", "cannot use the key file: %w", err)
+		return term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
 	if !marked {
 		r, err := s.engine.SealRules(ctx, localCLI, engine.SealRequest{})
@@ -233,7 +234,7 @@ func openToCheck(ctx context.Context, con *console, flag storeFlag) (*system, er
 func openPathToCheck(ctx context.Context, con *console, path string) (*system, error) {
 	key, err := existingKey(path)
 	if err != nil {
-		return nil, misused("", "cannot use the key file: %w", err)
+		return nil, term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
 	db, err := sqlitestore.OpenToRead(ctx, path)
 	if err != nil {
@@ -241,7 +242,7 @@ func openPathToCheck(ctx context.Context, con *console, path string) (*system, e
 	}
 	empty, err := db.IsEmpty(ctx)
 	if err != nil && !errors.Is(err, store.ErrDamaged) { // what is damaged is for the command to find
-		return nil, errors.Join(unclear("", "cannot %w", err), db.Close())
+		return nil, errors.Join(term.UnknownErrorf("", "cannot %w", err), db.Close())
 	}
 	if empty && isFile(keyBeside(path)) {
 		con.log.Warn("nothing was ever written to this store, but its key is there: a store that was lost looks like this, and so does a new one",
@@ -280,11 +281,11 @@ func openStore(ctx context.Context, log *slog.Logger, path string) (store.Store,
 func storeFailure(err error, hint string) error {
 	switch {
 	case errors.Is(err, store.ErrNewerSchema):
-		return misused("use a newer gavel, or another --store", "%w", err)
+		return term.UsageErrorf("use a newer gavel, or another --store", "%w", err)
 	case errors.Is(err, sqlitestore.ErrLostFile), errors.Is(err, sqlitestore.ErrUnreadLog):
 		hint = "" // the error says what to do
 	}
-	return unclear(hint, "cannot %w", err)
+	return term.UnknownErrorf(hint, "cannot %w", err)
 }
 
 // keyBeside is where the key of a store is.
@@ -314,8 +315,8 @@ func digestKey(path string) ([]byte, error) {
 // for could not be.
 func badEnd(err error, codes ...engine.Code) error {
 	failed := engineFailure(err)
-	if f, ok := errors.AsType[*failure](failed); ok && slices.Contains(codes, engine.CodeOf(err)) {
-		f.code = exitBad
+	if f, ok := errors.AsType[*term.Failure](failed); ok && slices.Contains(codes, engine.CodeOf(err)) {
+		f.Code = term.ExitBad
 	}
 	return failed
 }
@@ -327,17 +328,17 @@ func engineFailure(err error) error {
 		return nil
 	}
 	if !errors.As(err, &known) {
-		return unclear("", "%w", err)
+		return term.UnknownErrorf("", "%w", err)
 	}
-	f := &failure{code: exitUsage, err: errors.New(known.Message), hint: known.Hint}
+	f := &term.Failure{Code: term.ExitUsage, Err: errors.New(known.Message), Hint: known.Hint}
 	switch known.Code {
 	case engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
-		f.code = exitUnknown
+		f.Code = term.ExitUnknown
 		if known.Err != nil {
-			f.err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}
+			f.Err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}
 		}
 	case engine.CodeInvalidDefinition:
-		f.code = exitBad
+		f.Code = term.ExitBad
 	default:
 	}
 	return f

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -66,22 +67,22 @@ file that is no file of tests, 3 could not find out.`
 // Run runs every file, again and again with --watch.
 func (c *testCmd) Run(ctx context.Context, con *console) error {
 	if !(c.Least >= 0 && c.Least <= 100) {
-		return misused("", "--min-coverage is %v, must be 0 to 100", c.Least)
+		return term.UsageErrorf("", "--min-coverage is %v, must be 0 to 100", c.Least)
 	}
 	if !c.Watch {
 		return c.once(ctx, con)
 	}
 	if c.JSON || c.JUnit != "" {
-		return misused("", "--watch is for people: it goes without --json and --junit")
+		return term.UsageErrorf("", "--watch is for people: it goes without --json and --junit")
 	}
 	for seen := ""; ; {
 		now := c.fingerprint()
 		if now != seen {
 			seen = now
 			if err := c.once(ctx, con); err != nil && ctx.Err() == nil {
-				con.fail(err)
+				con.err.PrintError(err)
 			}
-			con.out.printf("\nWatching %s; press Ctrl-C to stop.\n", strings.Join(c.Paths, " "))
+			con.out.Printf("\nWatching %s; press Ctrl-C to stop.\n", strings.Join(c.Paths, " "))
 		}
 		select {
 		case <-ctx.Done():
@@ -144,12 +145,12 @@ func (c *testCmd) once(ctx context.Context, con *console) error {
 		err = writeJUnit(c.JUnit, report.Files, c.Least)
 	}
 	if c.JSON {
-		err = errors.Join(err, con.out.json(report))
+		err = errors.Join(err, con.out.JSON(report))
 	} else {
 		c.print(con, report)
 	}
 	if err == nil && !report.OK {
-		return found()
+		return term.ErrBad
 	}
 	return err
 }
@@ -158,19 +159,19 @@ func (c *testCmd) once(ctx context.Context, con *console) error {
 func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) (suite.Report, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {
-		return suite.Report{}, unclear("", "cannot read %s: %w", path, err)
+		return suite.Report{}, term.UnknownErrorf("", "cannot read %s: %w", path, err)
 	}
 	f, err := suite.Parse(path, doc)
 	if err != nil {
 		var issues document.Errors
 		if errors.As(err, &issues) {
-			return suite.Report{}, misused("gavel test --help shows what a file of tests looks like", "%w", err)
+			return suite.Report{}, term.UsageErrorf("gavel test --help shows what a file of tests looks like", "%w", err)
 		}
-		return suite.Report{}, misused("", "%w", err)
+		return suite.Report{}, term.UsageErrorf("", "%w", err)
 	}
 	definition, err := os.ReadFile(f.Definition()) //nolint:gosec // the user's own file names it
 	if err != nil {
-		return suite.Report{}, misused("workflow: is a path, relative to the file of tests", "%s: cannot read its workflow: %w", path, err)
+		return suite.Report{}, term.UsageErrorf("workflow: is a path, relative to the file of tests", "%s: cannot read its workflow: %w", path, err)
 	}
 	r, err := suite.Run(ctx, f, definition, func(fetcher judge.Fetcher, model judge.Layer) (suite.Engine, func() error, error) {
 		return openForTests(box, fetcher, model)
@@ -204,19 +205,19 @@ func openForTests(box *sandbox, fetcher judge.Fetcher, model judge.Layer) (suite
 // print is a table: a line for every test, and below a failed one what went otherwise.
 func (c *testCmd) print(con *console, report testReport) {
 	for _, r := range report.Files {
-		con.out.printf("%s (%s)\n", clean(r.Path), clean(r.Workflow))
+		con.out.Printf("%s (%s)\n", term.Clean(r.Path), term.Clean(r.Workflow))
 		for _, t := range r.Tests {
 			verdict := "pass"
 			if len(t.Problems) > 0 {
 				verdict = "FAIL"
 			}
-			con.out.printf("  %s  %s (%s)\n", verdict, clean(t.Name), steps(t.Steps))
+			con.out.Printf("  %s  %s (%s)\n", verdict, term.Clean(t.Name), term.Count(t.Steps, "step"))
 			for _, p := range t.Problems {
-				con.out.printf("        line %d, step %s: %s\n", p.Line, clean(p.Step), clean(p.Message))
+				con.out.Printf("        line %d, step %s: %s\n", p.Line, term.Clean(p.Step), term.Clean(p.Message))
 			}
 		}
 		cover := r.Coverage
-		con.out.printf("  covered: states %s, transitions %s, refusals %s, validators %s\n",
+		con.out.Printf("  covered: states %s, transitions %s, refusals %s, validators %s\n",
 			share(cover.States), share(cover.Transitions), share(cover.Refusals), share(cover.Validators))
 		if c.Coverage {
 			for _, what := range []struct {
@@ -224,22 +225,15 @@ func (c *testCmd) print(con *console, report testReport) {
 				share suite.Share
 			}{{"states", cover.States}, {"transitions", cover.Transitions}, {"refusals", cover.Refusals}, {"validators", cover.Validators}} {
 				for _, missing := range what.share.Missing {
-					con.out.printf("  not reached (%s): %s\n", what.name, clean(missing))
+					con.out.Printf("  not reached (%s): %s\n", what.name, term.Clean(missing))
 				}
 			}
 		}
 		if percent := cover.Transitions.Percent(); percent < c.Least {
-			con.out.printf("  FAIL  %.0f %% of the transitions were made, %.0f %% are asked for\n", percent, c.Least)
+			con.out.Printf("  FAIL  %.0f %% of the transitions were made, %.0f %% are asked for\n", percent, c.Least)
 		}
 	}
-	con.out.printf("%d passed, %d failed\n", report.Tests-report.Failed, report.Failed)
-}
-
-func steps(n int) string {
-	if n == 1 {
-		return "1 step"
-	}
-	return fmt.Sprintf("%d steps", n)
+	con.out.Printf("%d passed, %d failed\n", report.Tests-report.Failed, report.Failed)
 }
 
 func share(s suite.Share) string { return fmt.Sprintf("%d/%d", s.Reached, s.All) }
@@ -247,15 +241,15 @@ func share(s suite.Share) string { return fmt.Sprintf("%d/%d", s.Reached, s.All)
 func writeJUnit(path string, reports []suite.Report, least float64) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
-		return unclear("", "cannot write the report: %w", err)
+		return term.UnknownErrorf("", "cannot write the report: %w", err)
 	}
 	defer func() {
 		if cerr := f.Close(); err == nil && cerr != nil {
-			err = unclear("", "cannot write the report: %w", cerr)
+			err = term.UnknownErrorf("", "cannot write the report: %w", cerr)
 		}
 	}()
 	if err := suite.WriteJUnit(f, reports, least); err != nil {
-		return unclear("", "cannot write the report: %w", err)
+		return term.UnknownErrorf("", "cannot write the report: %w", err)
 	}
 	return nil
 }
@@ -266,7 +260,7 @@ func testFiles(paths []string) ([]string, error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, misused("", "cannot look at %s: %w", path, err)
+			return nil, term.UsageErrorf("", "cannot look at %s: %w", path, err)
 		}
 		if !info.IsDir() {
 			out = append(out, filepath.Clean(path))
@@ -280,10 +274,10 @@ func testFiles(paths []string) ([]string, error) {
 			return err
 		})
 		if err != nil {
-			return nil, unclear("", "cannot look through %s: %w", path, err)
+			return nil, term.UnknownErrorf("", "cannot look through %s: %w", path, err)
 		}
 		if len(out) == before {
-			return nil, misused("their names end in .test.yaml, .test.yml or .test.json", "%s holds no file of tests", path)
+			return nil, term.UsageErrorf("their names end in .test.yaml, .test.yml or .test.json", "%s holds no file of tests", path)
 		}
 	}
 	slices.Sort(out)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
 // The tests of the workflows that come with gavel pass, and no refusal of a validator is
@@ -20,7 +22,7 @@ func TestSuites(t *testing.T) {
 	junit := filepath.Join(t.TempDir(), "report.xml")
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"test", "--json", "--junit", junit, "--min-coverage", "60", filepath.Join("..", "..", "testdata", "suites")}, strings.NewReader(""), &out, &errs)
-	if code != exitFine {
+	if code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
 	}
 	var report testReport
@@ -106,7 +108,7 @@ func TestSuitesAreWatched(t *testing.T) {
 	for lines.Scan() { // what it still says, until it has ended
 		continue
 	}
-	if code := <-ended; code != exitFine {
+	if code := <-ended; code != term.ExitOK {
 		t.Errorf("stopped by hand: exit code %d", code)
 	}
 }

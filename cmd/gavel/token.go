@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
@@ -51,7 +52,7 @@ func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.T
 	path := f.Tokens
 	if path == "" {
 		if store.Store == memoryStore {
-			return nil, misused("give --tokens, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
+			return nil, term.UsageErrorf("give --tokens, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
 		}
 		if path = existingTokens(f, store); create || path == "" {
 			at, err := store.storePath(con.log, create)
@@ -63,7 +64,7 @@ func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.T
 	}
 	tokens, err := auth.OpenTokens(path)
 	if err != nil {
-		return nil, misused("", "%w", err)
+		return nil, term.UsageErrorf("", "%w", err)
 	}
 	return tokens, nil
 }
@@ -125,13 +126,13 @@ func (c *tokenCreateCmd) Run(con *console) error {
 		return tokenFailure(err)
 	}
 	if c.JSON {
-		return con.out.json(struct {
+		return con.out.JSON(struct {
 			Token string `json:"token"`
 			shownToken
 		}{bearers[0], shown(made[0])})
 	}
-	con.out.printf("%s\n", bearers[0])
-	con.err.printf("token %s of %s, role %s; it is shown this once\n", made[0].ID, made[0].Principal, string(made[0].Role))
+	con.out.Printf("%s\n", bearers[0])
+	con.err.Printf("token %s of %s, role %s; it is shown this once\n", made[0].ID, made[0].Principal, string(made[0].Role))
 	return nil
 }
 
@@ -145,7 +146,7 @@ func tokenEnd(text string, now time.Time) (time.Time, error) {
 	}
 	span, err := time.ParseDuration(text)
 	if err != nil || span <= 0 {
-		return time.Time{}, misused("give a time such as 2027-01-31T00:00:00Z, or how long from now, such as 720h", "--expires %q is neither", text)
+		return time.Time{}, term.UsageErrorf("give a time such as 2027-01-31T00:00:00Z, or how long from now, such as 720h", "--expires %q is neither", text)
 	}
 	return now.Add(span), nil
 }
@@ -153,9 +154,9 @@ func tokenEnd(text string, now time.Time) (time.Time, error) {
 // tokenFailure tells mistakes of the caller from those of the disk.
 func tokenFailure(err error) error {
 	if errors.Is(err, auth.ErrBadToken) {
-		return misused("", "%w", err)
+		return term.UsageErrorf("", "%w", err)
 	}
-	return unclear("", "%w", err)
+	return term.UnknownErrorf("", "%w", err)
 }
 
 type tokenListCmd struct {
@@ -211,17 +212,17 @@ func (c *tokenListCmd) Run(con *console) error {
 		list[i] = shown(t)
 	}
 	if c.JSON {
-		return con.out.json(map[string]any{"tokens": list})
+		return con.out.JSON(map[string]any{"tokens": list})
 	}
 	if len(list) == 0 {
-		con.err.printf("no tokens\n")
+		con.err.Printf("no tokens\n")
 		return nil
 	}
 	rows := [][]string{{"ID", "NAME", "PRINCIPAL", "ROLE", "WORKFLOWS", "STATUS", "EXPIRES", "LAST USED"}}
 	for _, t := range list {
 		rows = append(rows, []string{t.ID, t.Name, t.Principal, t.Role, orAll(t.Workflows), t.Status, orNever(t.ExpiresAt), orNever(t.LastUsed)})
 	}
-	con.out.table(rows)
+	con.out.Table(rows)
 	return nil
 }
 
@@ -271,7 +272,7 @@ func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
 		}
 		t, err := tokens.Revoke(id)
 		if errors.Is(err, auth.ErrNoToken) {
-			return &failure{code: exitUsage, err: errors.New("there is no token " + id), hint: "gavel token list shows them"}
+			return &term.Failure{Code: term.ExitUsage, Err: errors.New("there is no token " + id), Hint: "gavel token list shows them"}
 		}
 		if err != nil {
 			return tokenFailure(err)
@@ -284,7 +285,7 @@ func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
 		list = append(list, shown(t))
 	}
 	if c.JSON {
-		return con.out.json(map[string]any{"tokens": list})
+		return con.out.JSON(map[string]any{"tokens": list})
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -42,7 +43,7 @@ var (
 func usageError(err error, args []string) error {
 	var parse *kong.ParseError
 	if !errors.As(err, &parse) || parse.Context == nil {
-		return misused("", "%w", err)
+		return term.UsageErrorf("", "%w", err)
 	}
 	node := parse.Context.Model.Node
 	for _, step := range parse.Context.Path {
@@ -50,16 +51,16 @@ func usageError(err error, args []string) error {
 			node = step.Command
 		}
 	}
-	f := &failure{code: exitUsage, hint: fmt.Sprintf("run %q", node.FullPath()+" --help")}
+	f := &term.Failure{Code: term.ExitUsage, Hint: fmt.Sprintf("run %q", node.FullPath()+" --help")}
 	message := err.Error()
 	if m := unknownFlag.FindStringSubmatch(message); m != nil {
-		f.err = errors.New(aboutFlag(node, m[1]))
+		f.Err = errors.New(aboutFlag(node, m[1]))
 		return f
 	}
 	if m := unexpectedWord.FindStringSubmatch(message); m != nil {
-		f.err = errors.New(aboutWord(node, m[1]))
+		f.Err = errors.New(aboutWord(node, m[1]))
 		if node.Name == "mcp" && strings.Contains(strings.Join(args, " "), "--definitions") {
-			f.hint = "quote the pattern, so that your shell does not expand it: --definitions 'flows/*.json'"
+			f.Hint = "quote the pattern, so that your shell does not expand it: --definitions 'flows/*.json'"
 		}
 		return f
 	}
@@ -69,7 +70,7 @@ func usageError(err error, args []string) error {
 	if m := expectedCommand.FindStringSubmatch(message); m != nil {
 		message = fmt.Sprintf("%q needs a command: %s", node.FullPath(), strings.ReplaceAll(m[1], `"`, ""))
 	}
-	f.err = errors.New(strings.Replace(message, `one of "",`, "one of ", 1)) // "" only means: not given
+	f.Err = errors.New(strings.Replace(message, `one of "",`, "one of ", 1)) // "" only means: not given
 	return f
 }
 

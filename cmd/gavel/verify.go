@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
@@ -54,7 +54,7 @@ find out.`
 // Run verifies a store.
 func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	if c.Jobs < 0 {
-		return misused("", "--jobs is 1 or more, not %d", c.Jobs)
+		return term.UsageErrorf("", "--jobs is 1 or more, not %d", c.Jobs)
 	}
 	keys, err := readVerifiers(c.PublicKey)
 	if err != nil {
@@ -73,29 +73,24 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	defer sys.Close()
 	if key := keyBeside(sys.path); isFile(key) {
 		if req.Sealed, err = record.KeySealsRules(key); err != nil {
-			return misused("", "cannot use the key file: %w", err)
+			return term.UsageErrorf("", "cannot use the key file: %w", err)
 		}
 	}
-	if isTTY(con.err) {
-		req.Progress = func(instances, events int64) {
-			con.err.printf("\r%d instances, %d events", instances, events)
-		}
-	}
+	progress := con.err.NewProgress()
+	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
 	r, err := sys.auditor.Verify(ctx, localCLI, req)
-	if req.Progress != nil {
-		con.err.printf("\r%s\r", strings.Repeat(" ", 60))
-	}
+	progress.Finish("")
 	if err != nil {
 		return engineFailure(err)
 	}
 	if c.JSON {
-		err = con.out.json(r)
+		err = con.out.JSON(r)
 	} else {
 		printVerified(con, r)
 		c.sayWhatIsMissing(con, r)
 	}
 	if err == nil && !r.Clean() {
-		return found()
+		return term.ErrBad
 	}
 	return err
 }
@@ -103,7 +98,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 // published are the notes of the anchor file, which must be there.
 func (c *verifyCmd) published(con *console) ([]string, error) {
 	if !isFile(c.File) {
-		return nil, misused("give the file that gavel mcp --anchor-file or gavel anchor --anchor-file writes", "there is no anchor file at %s", c.File)
+		return nil, term.UsageErrorf("give the file that gavel mcp --anchor-file or gavel anchor --anchor-file writes", "there is no anchor file at %s", c.File)
 	}
 	p, err := readPublished(c.File)
 	if err != nil {
@@ -127,46 +122,38 @@ func printVerified(con *console, r audit.VerifyReport) {
 		case p.Seq > 0:
 			where += fmt.Sprintf(" event %d", p.Seq)
 		}
-		con.out.printf("%s: %s: %s\n", where, con.out.red(string(p.Kind)), p.Message)
+		con.out.Printf("%s: %s: %s\n", where, con.out.Red(string(p.Kind)), p.Message)
 	}
 	if r.More > 0 {
-		con.out.printf("and %d more\n", r.More)
+		con.out.Printf("and %d more\n", r.More)
 	}
-	sum := fmt.Sprintf("%s, %s, ", count(r.Instances, "instance"), count(r.Events, "event"))
+	sum := fmt.Sprintf("%s, %s, ", term.Count(r.Instances, "instance"), term.Count(r.Events, "event"))
 	if r.Rules > 0 { // definitions and judge configurations; not read with --instance
-		sum += count(r.Rules, "rule") + ", "
+		sum += term.Count(r.Rules, "rule") + ", "
 	}
-	sum += count(r.Anchors, "anchor")
+	sum += term.Count(r.Anchors, "anchor")
 	if r.Clean() {
-		con.out.printf("%s: %s\n", sum, con.out.green("all as it was written"))
+		con.out.Printf("%s: %s\n", sum, con.out.Green("all as it was written"))
 		return
 	}
-	con.out.printf("%s: %s\n", sum, con.out.red(count(int64(len(r.Problems))+r.More, "break")))
+	con.out.Printf("%s: %s\n", sum, con.out.Red(term.Count(int64(len(r.Problems))+r.More, "break")))
 }
 
 // sayWhatIsMissing says what a clean report does not prove.
 func (c *verifyCmd) sayWhatIsMissing(con *console, r audit.VerifyReport) {
 	switch {
 	case r.Anchors == 0:
-		con.err.printf("no anchors: who can write the whole file could have made all hashes anew (gavel anchor --help)\n")
+		con.err.Printf("no anchors: who can write the whole file could have made all hashes anew (gavel anchor --help)\n")
 	case !r.Signed:
-		con.err.printf("the anchors' signatures were not checked: give --public-key\n")
+		con.err.Printf("the anchors' signatures were not checked: give --public-key\n")
 	}
 	switch {
 	case r.UnsealedRules > 0:
-		con.err.printf("%s without a seal: an older version wrote this store; the first command that writes seals them as they are\n", count(r.UnsealedRules, "rule"))
+		con.err.Printf("%s without a seal: an older version wrote this store; the first command that writes seals them as they are\n", term.Count(r.UnsealedRules, "rule"))
 	case r.Rules > 0 && !r.RuleKey:
-		con.err.printf("the seals of rules (definitions and judge configurations) were not compared with the key: there is no %s next to the store\n", keyFile)
+		con.err.Printf("the seals of rules (definitions and judge configurations) were not compared with the key: there is no %s next to the store\n", keyFile)
 	}
 	if r.AnchoredAt != nil && r.Unanchored+r.UnanchoredRules > 0 {
-		con.err.printf("%s and %s since the newest anchor, of %s\n", count(r.Unanchored, "event"), count(r.UnanchoredRules, "rule"), r.AnchoredAt.Format(time.RFC3339))
+		con.err.Printf("%s and %s since the newest anchor, of %s\n", term.Count(r.Unanchored, "event"), term.Count(r.UnanchoredRules, "rule"), r.AnchoredAt.Format(time.RFC3339))
 	}
-}
-
-// count is a number with its noun.
-func count(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

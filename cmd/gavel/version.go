@@ -31,15 +31,15 @@ func (versionCmd) Help() string {
 func (c *versionCmd) Run(con *console) error {
 	b := readBuild()
 	if c.JSON {
-		return con.out.json(b)
+		return con.out.JSON(b)
 	}
-	con.out.printf("gavel %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+	con.out.Printf("gavel %s (%s, %s)\n", b.Version, b.Go, b.Platform)
 	if b.Revision != "" {
 		state := ""
 		if b.Modified {
 			state = ", with changes"
 		}
-		con.out.printf("revision %s of %s%s\n", b.Revision, b.Time, state)
+		con.out.Printf("revision %s of %s%s\n", b.Revision, b.Time, state)
 	}
 	return nil
 }

@@ -136,7 +136,8 @@ var Packages = []Package{
 	{Path: "internal/gateway", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 
 	// Layer 7: the only place that wires.
-	{Path: "cmd/gavel", May: everything},
+	{Path: "cmd/gavel/internal/term"},
+	{Path: "cmd/gavel", May: slices.Concat(everything, []string{"cmd/gavel/internal/term"})},
 }
 
 // Doors is the one-door list. .golangci.yml repeats it for editors, and a test
@@ -195,6 +196,11 @@ var Doors = []Door{
 		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
 		Doors: []string{"cmd/gavel"},
 		Why:   "flags are the command line's business",
+	},
+	{
+		Name: "terminal", Deps: []string{"github.com/jedib0t/go-pretty", "github.com/mattn/go-isatty"},
+		Doors: []string{"cmd/gavel/internal/term"},
+		Why:   "what a person reads is cleaned in one place",
 	},
 	{
 		Name: "yaml", Deps: []string{

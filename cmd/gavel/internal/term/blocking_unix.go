@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package term
 
 import (
 	"errors"
@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patientFile reads and writes a file that may turn non-blocking at any time: whoever
-// shares a pipe or socket with this process can do that, and Node does. What is not there
-// yet, or does not fit yet, is then waited for, and is no failure.
-type patientFile struct{ file *os.File }
+// blockingFile reads and writes a file that any process which shares the pipe or socket
+// can make non-blocking at any time; Node does. It then waits until the file is ready
+// instead of failing.
+type blockingFile struct{ file *os.File }
 
-// patientReader is in, patient where it is a file.
-func patientReader(in io.Reader) io.Reader {
+// BlockingReader returns in; where it is a file, Read waits for input.
+func BlockingReader(in io.Reader) io.Reader {
 	if f, ok := in.(*os.File); ok {
-		return patientFile{f}
+		return blockingFile{f}
 	}
 	return in
 }
 
-// patientWriter is out, patient where it is a file.
-func patientWriter(out io.Writer) io.Writer {
+// BlockingWriter returns out; where it is a file, Write waits for room.
+func BlockingWriter(out io.Writer) io.Writer {
 	if f, ok := out.(*os.File); ok {
-		return patientFile{f}
+		return blockingFile{f}
 	}
 	return out
 }
 
-func (p patientFile) Read(b []byte) (int, error) {
+func (p blockingFile) Read(b []byte) (int, error) {
 	for {
 		n, err := p.file.Read(b)
 		if n > 0 || !errors.Is(err, unix.EAGAIN) {
@@ -44,7 +44,7 @@ func (p patientFile) Read(b []byte) (int, error) {
 	}
 }
 
-func (p patientFile) Write(b []byte) (int, error) {
+func (p blockingFile) Write(b []byte) (int, error) {
 	written := 0
 	for {
 		n, err := p.file.Write(b[written:])
@@ -58,9 +58,9 @@ func (p patientFile) Write(b []byte) (int, error) {
 	}
 }
 
-// await returns when the file is ready, or closed at its other end, or broken: the next
-// call finds out.
-func (p patientFile) await(events int16) error {
+// await returns when the file is ready, closed at its other end, or broken: the next call
+// finds out which.
+func (p blockingFile) await(events int16) error {
 	conn, err := p.file.SyscallConn()
 	if err != nil {
 		return err

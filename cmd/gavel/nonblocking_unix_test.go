@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"os"
 	"os/exec"
@@ -83,57 +82,5 @@ func TestSharedPipeTurnsNonBlocking(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Fatalf("it ends with %v\n%s", err, stderr.String())
-	}
-}
-
-// TestPatientFileWaits: what is read comes later, and what is written does not fit at once.
-func TestPatientFileWaits(t *testing.T) {
-	t.Parallel()
-	ours, theirs := socketPair(t)
-	if err := unix.SetNonblock(int(theirs.Fd()), true); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := theirs.Read(make([]byte, 1)); err == nil {
-		t.Fatal("the end does not turn non-blocking: this tests nothing")
-	}
-	in, out := patientReader(theirs), patientWriter(theirs)
-	sent := bytes.Repeat([]byte("gavel"), 1<<20) // far more than a socket holds
-	wrote := make(chan error, 1)
-	go func() {
-		n, err := out.Write(sent)
-		if err == nil && n != len(sent) {
-			err = io.ErrShortWrite
-		}
-		wrote <- err
-	}()
-	got := make([]byte, len(sent))
-	if _, err := io.ReadFull(ours, got); err != nil || !bytes.Equal(got, sent) {
-		t.Fatalf("%v, or other bytes than were written", err)
-	}
-	if err := <-wrote; err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan string, 1)
-	go func() {
-		raw, err := io.ReadAll(in)
-		if err != nil {
-			raw = []byte(err.Error())
-		}
-		read <- string(raw)
-	}()
-	for _, word := range []string{"one ", "two"} {
-		if _, err := io.WriteString(ours, word); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := ours.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if text := <-read; text != "one two" {
-		t.Errorf("read %q", text)
-	}
-	plain := strings.NewReader("x")
-	if patientReader(plain) != io.Reader(plain) {
-		t.Error("a reader that is no file is not left as it is")
 	}
 }

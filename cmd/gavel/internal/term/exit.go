@@ -1,0 +1,83 @@
+package term
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The exit codes, the same for every command.
+const (
+	ExitOK         = 0 // all is well
+	ExitBad        = 1 // what was checked is bad
+	ExitUsage      = 2 // wrong usage or configuration
+	ExitUnknown    = 3 // could not find out
+	ExitRegression = 4 // significantly worse than the baseline
+)
+
+// Failure is an error with its exit code and what to do about it.
+type Failure struct {
+	Code int
+	Err  error // nil when the command has already printed its findings
+	Hint string
+	// Lines are printed before the error: one for each mistake, where there can be many.
+	Lines []string
+}
+
+// ErrBad ends a check that has printed what is bad.
+var ErrBad error = &Failure{Code: ExitBad}
+
+func (f *Failure) Error() string {
+	if f.Err == nil {
+		return "failed"
+	}
+	return f.Err.Error()
+}
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+// UsageErrorf reports a mistake in how gavel was called or configured; hint may be "".
+func UsageErrorf(hint, format string, args ...any) error {
+	return &Failure{Code: ExitUsage, Hint: hint, Err: fmt.Errorf(format, args...)}
+}
+
+// UnknownErrorf reports that something could not be found out, because of the disk, the
+// store or the server; hint may be "".
+func UnknownErrorf(hint, format string, args ...any) error {
+	return &Failure{Code: ExitUnknown, Hint: hint, Err: fmt.Errorf(format, args...)}
+}
+
+// PrintError prints an error with its lines and its hint, and returns its exit code.
+func (t *Terminal) PrintError(err error) int {
+	var f *Failure
+	if !errors.As(err, &f) {
+		f = &Failure{Code: ExitUnknown, Err: err}
+	}
+	if f.Err == nil {
+		return f.Code
+	}
+	for _, line := range f.Lines {
+		t.Printf("%s\n", line)
+	}
+	t.Printf("%s %s\n", t.Red("gavel:"), strings.TrimSpace(f.Err.Error()))
+	if f.Hint != "" {
+		t.Printf("%s %s\n", t.Dim("  hint:"), f.Hint)
+	}
+	return f.Code
+}
+
+// AddWriteError returns err, or the reason why some output of t was lost: an answer that
+// did not arrive is no success.
+func (t *Terminal) AddWriteError(err error) error {
+	lost := t.w.firstError()
+	if lost == nil {
+		return err
+	}
+	if err == nil {
+		return UnknownErrorf("", "the answer could not be written: %w", lost)
+	}
+	if f := new(Failure); errors.As(err, &f) && f.Err == nil { // all that it had to say was printed
+		return &Failure{Code: f.Code, Err: fmt.Errorf("the findings could not be written: %w", lost)}
+	}
+	return err
+}

@@ -1,0 +1,81 @@
+package term
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+const (
+	columnGap   = 2  // spaces between columns
+	leastColumn = 12 // no column is wrapped narrower
+)
+
+// Table prints rows in columns; the first row is the heading. Cells are cleaned. On a
+// terminal that is too narrow the widest columns are wrapped; a file or a pipe gets every
+// row on one line.
+func (t *Terminal) Table(rows [][]string) {
+	w := table.NewWriter()
+	w.SuppressTrailingSpaces()
+	style := table.StyleDefault
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", strings.Repeat(" ", columnGap)
+	style.Options = table.OptionsNoBordersAndSeparators
+	w.SetStyle(style)
+	var widths []int
+	for _, row := range rows {
+		cells := make(table.Row, len(row))
+		for i, cell := range row {
+			cell = Clean(cell)
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], text.StringWidth(cell))
+			cells[i] = cell
+		}
+		w.AppendRow(cells)
+	}
+	if width := t.width(); width > 0 {
+		w.SetColumnConfigs(wrapColumns(widths, width))
+	}
+	_, _ = fmt.Fprintln(t.w, w.Render())
+}
+
+// wrapColumns narrows the widest columns until all fit into width, or none can be narrower.
+func wrapColumns(widths []int, width int) (configs []table.ColumnConfig) {
+	total := 0
+	for _, w := range widths {
+		total += w + columnGap
+	}
+	limits := append([]int{}, widths...)
+	for total -= columnGap; total > width; total-- {
+		widest := 0
+		for i, w := range limits {
+			if w > limits[widest] {
+				widest = i
+			}
+		}
+		if limits[widest] <= leastColumn {
+			break
+		}
+		limits[widest]--
+	}
+	for i, limit := range limits {
+		if limit < widths[i] {
+			configs = append(configs, table.ColumnConfig{Number: i + 1, WidthMax: limit, WidthMaxEnforcer: text.WrapSoft})
+		}
+	}
+	return configs
+}
+
+// Count returns a number with its noun: "1 history", "2 histories".
+func Count[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,204 @@
+// Package term prints for people: text, tables, styles, progress, errors with their exit
+// codes. Only cmd/gavel and what lies below it may import it.
+//
+// What it promises:
+//
+//   - Only Terminal writes to people, and it cleans every string that it prints: text from
+//     a definition, an agent or a store cannot move the cursor, change colours, ring the
+//     bell or turn text around. Format strings are constants of this program.
+//   - Colour is decoration, never information: it is used on a terminal only, and not when
+//     NO_COLOR is set or TERM is dumb.
+//   - JSON is printed with the same characters escaped, so that it means the same.
+package term
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/mattn/go-isatty"
+)
+
+// Terminal prints for people. It keeps the first error of writing; see AddWriteError.
+type Terminal struct {
+	w      *errWriter
+	file   *os.File // nil unless a person is looking
+	colour bool
+}
+
+// New returns the terminal over w, which need not be one.
+func New(w io.Writer) *Terminal {
+	t := &Terminal{w: &errWriter{w: BlockingWriter(w)}}
+	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+		t.file = f
+		t.colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	}
+	return t
+}
+
+// errWriter keeps the first error of its writer.
+type errWriter struct {
+	mu  sync.Mutex
+	w   io.Writer
+	err error
+}
+
+func (r *errWriter) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, err := r.w.Write(p)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
+}
+
+// firstError returns nil where every write succeeded.
+func (r *errWriter) firstError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// Write cleans p too, so that a library that prints cannot get around the rule.
+func (t *Terminal) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(t.w, CleanLines(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Styled is text that was cleaned, and then coloured.
+type Styled string
+
+func (t *Terminal) applyStyle(code, text string) Styled {
+	text = Clean(text)
+	if !t.colour {
+		return Styled(text)
+	}
+	return Styled("\x1b[" + code + "m" + text + "\x1b[0m")
+}
+
+// Red returns text in red where the terminal has colours; the other styles likewise.
+func (t *Terminal) Red(text string) Styled { return t.applyStyle("31", text) }
+
+// Green is a style.
+func (t *Terminal) Green(text string) Styled { return t.applyStyle("32", text) }
+
+// Bold is a style.
+func (t *Terminal) Bold(text string) Styled { return t.applyStyle("1", text) }
+
+// Dim is a style.
+func (t *Terminal) Dim(text string) Styled { return t.applyStyle("2", text) }
+
+// Printf prints like fmt.Printf; arguments are cleaned, the format is ours.
+func (t *Terminal) Printf(format string, args ...any) {
+	for i, a := range args {
+		switch v := a.(type) {
+		case Styled: // was cleaned when it was made
+		case string:
+			args[i] = Clean(v)
+		case error:
+			args[i] = Clean(v.Error())
+		case fmt.Stringer:
+			args[i] = Clean(v.String())
+		default:
+			if s, ok := cleanValue(v); ok {
+				args[i] = s
+			}
+		}
+	}
+	_, _ = fmt.Fprintf(t.w, format, args...)
+}
+
+// Text prints a document of several lines.
+func (t *Terminal) Text(doc string) { _, _ = io.WriteString(t.w, CleanLines(doc)) }
+
+// JSON prints v as indented JSON.
+func (t *Terminal) JSON(v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	_, err := io.WriteString(t.w, EscapeJSON(b.String()))
+	return err
+}
+
+// cleanValue cleans named string types (states, outcomes, codes).
+func cleanValue(v any) (string, bool) {
+	s := fmt.Sprintf("%v", v)
+	if cleaned := Clean(s); cleaned != s {
+		return cleaned, true
+	}
+	return "", false
+}
+
+// Clean makes one line of text harmless: every character that a terminal could
+// obey, every line break, and what is not UTF-8, is shown and not sent.
+func Clean(s string) string { return replaceUnsafe(s, false) }
+
+// CleanLines is clean for documents: line feeds and tabs stay.
+func CleanLines(s string) string { return replaceUnsafe(s, true) }
+
+func replaceUnsafe(s string, lines bool) string {
+	if strings.IndexFunc(s, isUnsafe) < 0 && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case lines && (r == '\n' || r == '\t'):
+			b.WriteRune(r)
+		case r == '\n' || r == '\t' || r == '\r':
+			b.WriteByte(' ')
+		case isUnsafe(r):
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		default:
+			b.WriteRune(r)
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// isUnsafe reports control characters (C0, DEL, C1), and the format
+// characters that reorder or hide text. Joiners stay: languages and emoji use them.
+func isUnsafe(r rune) bool {
+	const joiners = "\u200c\u200d"
+	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' ||
+		unicode.Is(unicode.Cf, r) && !strings.ContainsRune(joiners, r)
+}
+
+// EscapeJSON escapes in encoded JSON what unsafeRune reports. Outside of strings
+// JSON has none of them but line feeds, which stay.
+func EscapeJSON(doc string) string {
+	if strings.IndexFunc(doc, func(r rune) bool { return r != '\n' && isUnsafe(r) }) < 0 {
+		return doc
+	}
+	var b strings.Builder
+	for _, r := range doc {
+		switch {
+		case r == '\n' || !isUnsafe(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,144 @@
+package term
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestTerminalCleansWhatComesFromOutside(t *testing.T) {
+	t.Parallel()
+	type state string
+	hostile := "a\x1b[31mred\x07\x00\u009b2J\u202eevil\u2066\r\nnext\xff"
+	for name, print := range map[string]func(*Terminal){
+		"string":  func(t *Terminal) { t.Printf("%s", hostile) },
+		"error":   func(t *Terminal) { t.Printf("%v", errors.New(hostile)) },
+		"named":   func(t *Terminal) { t.Printf("%s", state(hostile)) },
+		"quoted":  func(t *Terminal) { t.Printf("%q", hostile) },
+		"slice":   func(t *Terminal) { t.Printf("%v", []string{hostile}) },
+		"styled":  func(t *Terminal) { t.Printf("%s", t.Red(hostile)) },
+		"table":   func(t *Terminal) { t.Table([][]string{{"head", "x"}, {hostile, hostile}}) },
+		"text":    func(t *Terminal) { t.Text(hostile) },
+		"library": func(t *Terminal) { _, _ = t.Write([]byte(hostile)) },
+		"json":    func(t *Terminal) { _ = t.JSON(map[string]string{hostile: hostile}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b bytes.Buffer
+			print(New(&b))
+			out := b.String()
+			if !utf8.ValidString(out) {
+				t.Errorf("not UTF-8: %q", out)
+			}
+			if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && isUnsafe(r) }); i >= 0 {
+				t.Errorf("a character that a terminal obeys: %q", out)
+			}
+			if !strings.Contains(out, "red") || !strings.Contains(out, "evil") {
+				t.Errorf("text was lost: %q", out)
+			}
+		})
+	}
+}
+
+func TestOneLineStaysOneLine(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	New(&b).Printf("%s\n", "one\ntwo\tthree\r\nfour")
+	if got := strings.Count(b.String(), "\n"); got != 1 {
+		t.Errorf("%d lines: %q", got, b.String())
+	}
+}
+
+func TestJSONMeansTheSame(t *testing.T) {
+	t.Parallel()
+	want := map[string]any{"k": "a\u009b\u202e\U000e0001 <&> é 漢 \u200d", "n": "\u2028"}
+	var b bytes.Buffer
+	if err := New(&b).JSON(want); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%s is %q, want %q", k, got[k], v)
+		}
+	}
+}
+
+func TestColourIsForTerminalsOnly(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	plain := New(&b)
+	plain.Printf("%s", plain.Red("x"))
+	if b.String() != "x" {
+		t.Errorf("colour on something that is no terminal: %q", b.String())
+	}
+	b.Reset()
+	coloured := &Terminal{w: &errWriter{w: &b}, colour: true}
+	coloured.Printf("%s", coloured.Red("x\x1b[2J"))
+	if got := b.String(); got != "\x1b[31mx\\x1b[2J\x1b[0m" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func FuzzClean(f *testing.F) {
+	f.Add("plain")
+	f.Add("\x1b]0;title\x07\u202e\xc3\x28")
+	f.Fuzz(func(t *testing.T, s string) {
+		out := Clean(s)
+		if !utf8.ValidString(out) || strings.IndexFunc(out, isUnsafe) >= 0 {
+			t.Errorf("clean(%q) = %q", s, out)
+		}
+		if Clean(out) != out {
+			t.Errorf("clean is not stable for %q", s)
+		}
+		raw, err := json.Marshal(strings.ToValidUTF8(s, "?"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after string
+		if json.Unmarshal(raw, &before) != nil || json.Unmarshal([]byte(EscapeJSON(string(raw))), &after) != nil || before != after {
+			t.Errorf("escapeJSON changed %q to %q", before, after)
+		}
+	})
+}
+
+// A terminal that is too narrow wraps the widest column; a file gets each row on one line.
+func TestTableFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	widths := []int{10, 60, 30}
+	limits := map[int]int{}
+	for _, c := range wrapColumns(widths, 80) {
+		limits[c.Number] = c.WidthMax
+	}
+	if len(limits) != 1 || limits[2] != 36 {
+		t.Errorf("columns of %v are limited to %v on 80", widths, limits)
+	}
+	for _, c := range wrapColumns(widths, 5) {
+		if c.WidthMax < leastColumn {
+			t.Errorf("column %d is %d wide", c.Number, c.WidthMax)
+		}
+	}
+	if all := wrapColumns(widths, 104); len(all) > 0 {
+		t.Errorf("what fits is wrapped: %v", all)
+	}
+	var b bytes.Buffer
+	long := strings.Repeat("word ", 60) + "end"
+	New(&b).Table([][]string{{"A", "B", "C"}, {"漢字", long, ""}, {"x", "y", "z"}})
+	lines := strings.Split(b.String(), "\n")
+	if len(lines) != 4 || lines[1] != "漢字  "+long || !strings.HasPrefix(lines[2], "x     y  ") || lines[0] != strings.TrimRight(lines[0], " ") {
+		t.Errorf("a file gets\n%s", b.String())
+	}
+}
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	if got := Count(1, "history") + ", " + Count(2, "history") + ", " + Count(int64(0), "event"); got != "1 history, 2 histories, 0 events" {
+		t.Error(got)
+	}
+}
