@@ -2,14 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
 )
 
 type demoCmd struct {
@@ -48,62 +48,31 @@ Exit codes: 0 all as it should be, 1 an unexpected answer, 3 no server.`
 // demoTimeout bounds the whole demo, which takes a few seconds.
 const demoTimeout = time.Minute
 
-// stage is what a demo moves beside the agent.
-type stage interface {
-	moody
-	// settings are what the server is started with.
-	settings() (arguments, environment []string)
-	close() error
-}
-
 // Run plays the demo and prints its transcript.
 func (c *demoCmd) Run(ctx context.Context, con *console) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
-	path, cleanup, err := c.freshStore()
+	path, cleanup, err := c.makeStorePath()
 	if err != nil {
 		return err
 	}
-	what, set, err := c.part(ctx)
-	if err != nil {
-		return errors.Join(err, cleanup())
-	}
-	defer set.close() //nolint:errcheck // a demo that went well has closed it
-	arguments, environment := set.settings()
-	agent, err := startServer(ctx, path, arguments, environment)
-	if err != nil {
-		return errors.Join(err, cleanup())
-	}
-	t := &transcript{con: con, quiet: c.JSON, Store: path, Server: agent.server}
-	t.begin(what.headline)
-	err = what.run(ctx, agent, set, t)
-	if cerr := agent.close(); err == nil && cerr != nil {
-		err = fmt.Errorf("the server did not end well: %w", cerr)
-	}
-	if err != nil {
-		err = errors.Join(t.fail(err, agent.log.String()), cleanup())
-		return err
-	}
-	if err := t.end(c.kept()); err != nil {
-		return err
-	}
-	return errors.Join(set.close(), cleanup())
+	return errors.Join(demo.Play(ctx, demo.Options{
+		Part: c.Part, Store: path, Kept: c.Keep || c.Store != "", JSON: c.JSON, Version: readBuild().Version,
+		Env: withoutSettings(os.Environ()), Out: con.out, Tables: historyTables,
+	}), cleanup())
 }
 
-// part is what is played, and where.
-func (c *demoCmd) part(ctx context.Context) (play, stage, error) {
-	if c.Part == "evidence" {
-		w, err := openWorkshop()
-		return evidencePlay, w, err
+// historyTables returns the tables of an instance's decisions and of their evidence.
+func historyTables(h engine.HistoryResult) [][][]string {
+	tables := [][][]string{decisionRows(h.Decisions)}
+	if fetched := evidenceOfDecisions(h.Decisions); len(fetched) > 0 {
+		tables = append(tables, fetchedRows(fetched))
 	}
-	model, err := startModel(ctx)
-	return workflowPlay, model, err
+	return tables
 }
 
-func (c *demoCmd) kept() bool { return c.Keep || c.Store != "" }
-
-// freshStore is where the demo's store goes, and how to get rid of it.
-func (c *demoCmd) freshStore() (path string, cleanup func() error, err error) {
+// makeStorePath returns where the demo's store goes, and how to remove it.
+func (c *demoCmd) makeStorePath() (path string, cleanup func() error, err error) {
 	if c.Store != "" {
 		if _, err := os.Lstat(c.Store); err == nil {
 			return "", nil, term.UsageErrorf("give a path that does not exist yet", "the demo needs a fresh store, and %s exists", c.Store)
@@ -119,29 +88,4 @@ func (c *demoCmd) freshStore() (path string, cleanup func() error, err error) {
 		cleanup = func() error { return nil }
 	}
 	return filepath.Join(dir, storeFile), cleanup, nil
-}
-
-// transcript is what the demo prints: line by line for people, or whole as JSON.
-type transcript struct {
-	con   *console
-	quiet bool
-
-	OK        bool             `json:"ok"`
-	Error     string           `json:"error,omitempty"`
-	Server    serverInfo       `json:"server"`
-	Store     string           `json:"store"`
-	Exchange  []exchange       `json:"exchange"`
-	Decisions []map[string]any `json:"decisions"`
-
-	instance string
-}
-
-// exchange is one call with its answer.
-type exchange struct {
-	Say       string          `json:"say"`
-	Tool      string          `json:"tool"`
-	Arguments json.RawMessage `json:"arguments"`
-	IsError   bool            `json:"isError"`
-	Text      string          `json:"text"`
-	Answer    json.RawMessage `json:"answer,omitempty"`
 }

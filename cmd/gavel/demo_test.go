@@ -1,208 +1,176 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/testdata"
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// liar answers as a server that passes the demo does, but for one scene.
-type liar struct {
-	honest []answer
-	scene  int // -1: none
-	lie    func(*answer)
-	calls  int
-}
-
-func (l *liar) call(_ context.Context, tool string, _ any) (answer, error) {
-	a := l.honest[l.calls]
-	l.calls++
-	if a.Tool != tool {
-		return answer{}, fmt.Errorf("asked for %s, expected %s", tool, a.Tool)
-	}
-	if l.calls-1 == l.scene {
-		// A copy of the fields, so that the lie does not outlive the test.
-		var fields map[string]any
-		if err := json.Unmarshal(a.Answer, &fields); err != nil {
-			return answer{}, err
-		}
-		a.fields = fields
-		l.lie(&a)
-	}
-	return a, nil
-}
-
-// recording plays a part of the demo against the real server once.
-func recording(t *testing.T, part string) []answer {
+// recordDemo plays a part of the demo against the real server once.
+func recordDemo(t *testing.T, part string) []demo.Exchange {
 	t.Helper()
 	// The agent starts os.Args[0], which is this test binary under another name.
 	out := runGavel(t, "demo", part, "--json")
 	var played struct {
-		OK       bool       `json:"ok"`
-		Exchange []exchange `json:"exchange"`
+		OK       bool            `json:"ok"`
+		Exchange []demo.Exchange `json:"exchange"`
 	}
 	if err := json.Unmarshal(out, &played); err != nil || !played.OK {
 		t.Fatalf("the demo's JSON: %v\n%s", err, out)
 	}
-	answers := make([]answer, len(played.Exchange))
-	for i, e := range played.Exchange {
-		answers[i] = answer{exchange: e}
-		if err := json.Unmarshal(e.Answer, &answers[i].fields); err != nil {
-			t.Fatalf("step %d: %v", i+1, err)
-		}
-	}
-	return answers
+	return played.Exchange
 }
 
-// steadyModel has no moods: the answers are recorded.
-type steadyModel struct{}
+// demoAnswer is an exchange with its decoded answer.
+type demoAnswer struct {
+	demo.Exchange
+	fields map[string]any
+}
 
-func (steadyModel) become(mood) error { return nil }
+func (a demoAnswer) has(key string) bool { return a.fields[key] != nil }
 
 // TestDemoChecksItself lies in every scene of both parts: the demo must not swallow it.
 func TestDemoChecksItself(t *testing.T) {
 	t.Parallel()
-	set := func(key string, value any) func(*answer) {
-		return func(a *answer) { a.fields[key] = value }
+	set := func(key string, value any) func(*demoAnswer) {
+		return func(a *demoAnswer) { a.fields[key] = value }
 	}
-	decide := func(key string, value any) func(*answer) {
-		return func(a *answer) { a.fields["decision"].(map[string]any)[key] = value }
+	decide := func(key string, value any) func(*demoAnswer) {
+		return func(a *demoAnswer) { a.fields["decision"].(map[string]any)[key] = value }
 	}
-	judged := func(a answer) bool { return a.at("decision") != nil }
-	advances := func(a answer) bool { return a.Tool == "workflow.advance" && judged(a) }
+	judged := func(a demoAnswer) bool { return a.has("decision") }
+	advances := func(a demoAnswer) bool { return a.Tool == "workflow.advance" && judged(a) }
 	everywhere := map[string]lie{
-		"the other way round": {func(a *answer) { a.IsError = !a.IsError }, func(answer) bool { return true }},
-		"nothing at all":      {func(a *answer) { a.fields = nil }, func(answer) bool { return true }},
-		"another state":       {set("state", "elsewhere"), func(a answer) bool { return a.at("state") != nil }},
+		"the other way round": {func(a *demoAnswer) { a.IsError = !a.IsError }, func(demoAnswer) bool { return true }},
+		"nothing at all":      {func(a *demoAnswer) { a.fields = nil }, func(demoAnswer) bool { return true }},
+		"another state":       {set("state", "elsewhere"), func(a demoAnswer) bool { return a.has("state") }},
 		"another outcome":     {decide("outcome", "escalate"), advances},
-		"not complete":        {set("complete", "maybe"), func(a answer) bool { return advances(a) && !a.IsError }},
-		"nameless violations": {decide("violations", []any{"something is wrong"}), func(a answer) bool { return a.IsError && judged(a) }},
-		"another layer":       {decide("decidedBy", "nobody"), func(a answer) bool { return a.IsError && judged(a) }},
-		"a short history":     {set("decisions", []any{}), func(a answer) bool { return a.Tool == "workflow.judge.history" }},
+		"not complete":        {set("complete", "maybe"), func(a demoAnswer) bool { return advances(a) && !a.IsError }},
+		"nameless violations": {decide("violations", []any{"something is wrong"}), func(a demoAnswer) bool { return a.IsError && judged(a) }},
+		"another layer":       {decide("decidedBy", "nobody"), func(a demoAnswer) bool { return a.IsError && judged(a) }},
+		"a short history":     {set("decisions", []any{}), func(a demoAnswer) bool { return a.Tool == "workflow.judge.history" }},
 	}
-	for part, c := range map[string]struct {
-		play play
-		lies map[string]lie
-	}{
-		"workflow": {workflowPlay, map[string]lie{
+	for part, more := range map[string]map[string]lie{
+		"workflow": {
 			"a kept context": {
-				func(a *answer) { a.fields["context"].(map[string]any)["comments"] = "still here" },
-				func(a answer) bool { return a.Tool == "workflow.rollback" },
+				func(a *demoAnswer) { a.fields["context"].(map[string]any)["comments"] = "still here" },
+				func(a demoAnswer) bool { return a.Tool == "workflow.rollback" },
 			},
-			"another error": {set("error", map[string]any{"code": "internal"}), func(a answer) bool { return a.at("error") != nil }},
-		}},
-		"evidence": {evidencePlay, map[string]lie{
+			"another error": {set("error", map[string]any{"code": "internal"}), func(a demoAnswer) bool { return a.has("error") }},
+		},
+		"evidence": {
 			"evidence untold":          {decide("evidence", nil), advances},
 			"other evidence":           {decide("evidence", []any{map[string]any{"name": "moon", "at": "now", "tookNs": 1.0}}), advances},
-			"evidence without history": {dropEvidence, func(a answer) bool { return a.Tool == "workflow.judge.history" }},
-		}},
+			"evidence without history": {dropEvidence, func(a demoAnswer) bool { return a.Tool == "workflow.judge.history" }},
+		},
 	} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			lies := maps.Clone(everywhere)
-			maps.Copy(lies, c.lies)
-			lieEverywhere(t, c.play, recording(t, part), lies)
+			maps.Copy(lies, more)
+			lieEverywhere(t, part, recordDemo(t, part), lies)
 		})
 	}
 }
 
 // lie is what a server could say instead, and in which answers.
 type lie struct {
-	tell  func(*answer)
-	where func(answer) bool
+	tell  func(*demoAnswer)
+	where func(demoAnswer) bool
 }
 
 // dropEvidence takes what was fetched out of a history.
-func dropEvidence(a *answer) {
+func dropEvidence(a *demoAnswer) {
 	for _, d := range a.fields["decisions"].([]any) {
 		delete(d.(map[string]any), "evidence")
 	}
 }
 
-func lieEverywhere(t *testing.T, p play, honest []answer, lies map[string]lie) {
+func lieEverywhere(t *testing.T, part string, honest []demo.Exchange, lies map[string]lie) {
 	t.Helper()
-	want := 0
-	for _, act := range p.acts {
-		want += len(act.scenes)
-	}
-	if len(honest) != want {
-		t.Fatalf("%d answers for %d scenes", len(honest), want)
-	}
 	for name, l := range lies {
 		told := 0
-		for i := range honest {
-			if !l.where(honest[i]) {
+		for i, e := range honest {
+			a := demoAnswer{Exchange: e}
+			if err := json.Unmarshal(e.Answer, &a.fields); err != nil {
+				t.Fatalf("step %d: %v", i+1, err)
+			}
+			if !l.where(a) {
 				continue
 			}
 			told++
-			if err := p.run(t.Context(), &liar{honest: honest, scene: i, lie: l.tell}, steadyModel{}, quietTranscript()); err == nil {
-				t.Errorf("%s in step %d (%s) went unnoticed", name, i+1, honest[i].Tool)
+			l.tell(&a)
+			raw, err := json.Marshal(a.fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Answer = raw
+			lied := slices.Clone(honest)
+			lied[i] = a.Exchange
+			if err := demo.Check(t.Context(), part, lied); err == nil {
+				t.Errorf("%s in step %d (%s) went unnoticed", name, i+1, e.Tool)
 			}
 		}
 		if told == 0 {
 			t.Errorf("%s: no scene to tell it in", name)
 		}
 	}
-	if err := p.run(t.Context(), &liar{honest: honest, scene: -1}, steadyModel{}, quietTranscript()); err != nil {
+	if err := demo.Check(t.Context(), part, honest); err != nil {
 		t.Errorf("the honest answers: %v", err)
 	}
-}
-
-// TestDemoFailureIsReported prints what was wrong and what the server said.
-func TestDemoFailureIsReported(t *testing.T) {
-	t.Parallel()
-	var out, errs bytes.Buffer
-	con := testConsole(&out, &errs)
-	tr := &transcript{con: con}
-	code := con.err.PrintError(tr.fail(fmt.Errorf("step 3: state is %q", "x"), "level=ERROR msg=boom\x1b[2J\n"))
-	if code != term.ExitBad {
-		t.Errorf("exit code %d", code)
-	}
-	for _, want := range []string{"did not go as it should", "step 3", "the server wrote:", "boom"} {
-		if !strings.Contains(errs.String(), want) {
-			t.Errorf("%q is missing: %s", want, errs.String())
-		}
-	}
-	if strings.Contains(errs.String(), "\x1b") {
-		t.Error("the server's escape sequence got through")
+	if err := demo.Check(t.Context(), part, honest[1:]); err == nil {
+		t.Error("a missing answer went unnoticed")
 	}
 }
 
-// TestDemoPlaysTheExample holds the demo's workflow to the example that the
-// documentation shows.
-func TestDemoPlaysTheExample(t *testing.T) {
+// TestDemoEvidence compares what the demo prints with its page, and steps 2 to 4 of it
+// with the README. The demo itself checks that it is right; see TestDemoChecksItself.
+func TestDemoEvidence(t *testing.T) {
 	t.Parallel()
-	example, err := testdata.Workflows.ReadFile("workflows/document-review.json")
+	printed := runDemo(t, "demo", "evidence")
+	shows(t, "../../docs/evidence.md", printed)
+
+	command, rest, _ := strings.Cut(printed, "\n")
+	_, steps, from := strings.Cut(rest, "\n 2. ")
+	steps, _, to := strings.Cut(steps, "\n 5. ")
+	if !from || !to {
+		t.Fatalf("no steps 2 to 5:\n%s", printed)
+	}
+	shows(t, "../../README.md", command+"\n...\n 2. "+steps)
+}
+
+// The demo's two files are what a team would write: nothing is to be said of them.
+func TestDemoEvidenceFilesAreClean(t *testing.T) {
+	t.Parallel()
+	root, err := document.Parse("gavel.yaml", demo.TestedChangeSources, document.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash := func(doc []byte) string {
-		d, err := workflow.Parse("document-review.json", doc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d.Hash
+	cfg, err := evidence.ParseConfig(root.Get("evidence"))
+	if err != nil || len(cfg.Sources) != 1 {
+		t.Fatalf("%d sources, %v", len(cfg.Sources), err)
 	}
-	if hash(example) != hash(documentReview) {
-		t.Error("the embedded definition is not testdata/workflows/document-review.json")
+	d, err := workflow.Parse("tested-change.yaml", demo.TestedChange)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := definitionArguments(documentReview)["name"]; got != "document-review" {
-		t.Errorf("name %v", got)
+	issues, err := d.Lint(t.Context(), workflow.LintOptions{
+		Compiler: plainSandbox(t), Owner: validators.Owner{ID: "test", Trusted: true}, Sources: []string{"tests-pass"},
+	})
+	if err != nil || len(issues) > 0 {
+		t.Errorf("%v, %v", issues, err)
 	}
-}
-
-func quietTranscript() *transcript {
-	return &transcript{quiet: true, con: testConsole(io.Discard, io.Discard)}
 }
 
 func testConsole(out, errs io.Writer) *console {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -78,12 +79,12 @@ func TestEvidenceStaysAsItWasFetched(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name                string
-		before, then, later mood
+		before, then, later demo.Mood
 		want                judge.Outcome
 	}{
-		{"it passes, and is broken right after", mended, broken, broken, judge.Approve},
-		{"it fails, and is mended right after", broken, mended, mended, judge.Reject},
-		{"it passes, and hangs right after", mended, hanging, broken, judge.Approve},
+		{"it passes, and is broken right after", demo.Mended, demo.Broken, demo.Broken, judge.Approve},
+		{"it fails, and is mended right after", demo.Broken, demo.Mended, demo.Mended, judge.Reject},
+		{"it passes, and hangs right after", demo.Mended, demo.Hanging, demo.Broken, judge.Approve},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +100,7 @@ func TestEvidenceStaysAsItWasFetched(t *testing.T) {
 // restlessBench is an engine over the demo's project.
 type restlessBench struct {
 	t       *testing.T
-	shop    *workshop
+	shop    *demo.Workshop
 	engine  *engine.Engine
 	fetcher *restless
 	model   *onlooker
@@ -107,17 +108,17 @@ type restlessBench struct {
 
 func openRestless(t *testing.T) *restlessBench {
 	t.Helper()
-	w, err := openWorkshop()
+	w, err := demo.OpenWorkshop()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := w.close(); err != nil {
+		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	b := &restlessBench{t: t, shop: w, model: &onlooker{}}
-	file, err := config.Load(filepath.Join(w.dir, "gavel.yaml"))
+	file, err := config.Load(filepath.Join(w.Dir, "gavel.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +155,8 @@ func openRestless(t *testing.T) *restlessBench {
 	return b
 }
 
-func (b *restlessBench) become(to mood) {
-	if err := b.shop.become(to); err != nil {
+func (b *restlessBench) become(to demo.Mood) {
+	if err := b.shop.Become(to); err != nil {
 		b.t.Error(err)
 	}
 }
@@ -164,7 +165,7 @@ func (b *restlessBench) become(to mood) {
 func (b *restlessBench) judgeOnce(want judge.Outcome) {
 	b.t.Helper()
 	operator, agent := localCLI, engine.Principal{ID: "agent:ada", Role: engine.RoleAgent}
-	modelled := strings.Replace(string(testedChange), "writes: [summary]", "writes: [summary]\n        useLLM: true\n        criteria: [The tests pass]", 1)
+	modelled := strings.Replace(string(demo.TestedChange), "writes: [summary]", "writes: [summary]\n        useLLM: true\n        criteria: [The tests pass]", 1)
 	if _, err := b.engine.Define(b.t.Context(), operator, engine.DefineRequest{Source: "tested-change.yaml", Document: []byte(modelled)}); err != nil {
 		b.t.Fatal(err)
 	}

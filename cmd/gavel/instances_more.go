@@ -33,11 +33,7 @@ func (c *instancesShowCmd) more(ctx context.Context, g operation.Caller, until e
 		if err != nil {
 			return out, engineFailure(err)
 		}
-		for _, d := range h.Decisions {
-			for _, e := range d.Evidence {
-				out.Evidence = append(out.Evidence, fetchedFor{d.Seq, d.Action, e})
-			}
-		}
+		out.Evidence = append(out.Evidence, evidenceOfDecisions(h.Decisions)...)
 		if page.AfterSeq = h.NextAfter; h.NextAfter == 0 {
 			break
 		}
@@ -56,6 +52,16 @@ func (c *instancesShowCmd) more(ctx context.Context, g operation.Caller, until e
 			return out, nil
 		}
 	}
+}
+
+// evidenceOfDecisions returns what was fetched for decisions, in their order.
+func evidenceOfDecisions(decisions []engine.HistoryEntry) (all []fetchedFor) {
+	for _, d := range decisions {
+		for _, e := range d.Evidence {
+			all = append(all, fetchedFor{d.Seq, d.Action, e})
+		}
+	}
+	return all
 }
 
 // fetchedRows is the table of evidence; the content is in --json and in gavel review show.

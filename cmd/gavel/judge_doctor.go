@@ -2,20 +2,17 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
-
-//go:embed demo/judged-review.json
-var judgedReview []byte
 
 type judgeDoctorCmd struct {
 	modelFlags
@@ -151,7 +148,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 }
 
 func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expected judge.Outcome) (sampleTest, string, error) {
-	c, err := caseFor("judged-review.json", judgedReview, "reviewing", "approve", json.RawMessage(data),
+	c, err := caseFor("judged-review.json", demo.JudgedReview, "reviewing", "approve", json.RawMessage(data),
 		json.RawMessage(`{"documentId":"DOC-7","reviewer":"ada@example.com"}`))
 	if err != nil {
 		return sampleTest{}, "", err

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -34,13 +35,13 @@ func doctor(t *testing.T, url string, args ...string) (code int, stdout string) 
 
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	model, err := startModel(t.Context())
+	model, err := demo.StartModel(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer model.close()
-	code, out := doctor(t, model.url)
-	for _, want := range []string{"scripted (default)", model.url + "/v1/chat/completions", "json_schema", "approve, confidence 0.88 (stated 0.97)", "reject", "640 + 90 tokens", "works"} {
+	defer model.Close()
+	code, out := doctor(t, model.URL)
+	for _, want := range []string{"scripted (default)", model.URL + "/v1/chat/completions", "json_schema", "approve, confidence 0.88 (stated 0.97)", "reject", "640 + 90 tokens", "works"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing", want)
 		}
@@ -48,9 +49,9 @@ func TestDoctor(t *testing.T) {
 	if code != term.ExitOK {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
-	for _, bad := range []mood{garbled, dead, slow} {
-		model.become(bad)
-		code, out := doctor(t, model.url, "--json")
+	for _, bad := range []demo.Mood{demo.Garbled, demo.Dead, demo.Slow} {
+		model.Become(bad)
+		code, out := doctor(t, model.URL, "--json")
 		var found struct {
 			OK     bool
 			Models []diagnosis
@@ -67,16 +68,16 @@ func TestDoctor(t *testing.T) {
 // What was recorded is replayed without an endpoint; what was not is an error.
 func TestCassetteThroughTheFlags(t *testing.T) {
 	t.Parallel()
-	scripted, err := startModel(t.Context())
+	scripted, err := demo.StartModel(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer scripted.close()
+	defer scripted.Close()
 	tape := filepath.Join(t.TempDir(), "tape.jsonl")
 	ask := func(mode string, which int) (sampleTest, string) {
 		t.Helper()
 		f := modelFlags{
-			BaseURL: scripted.url, Model: "scripted", Thinking: "auto", Structured: "auto", Deadline: 5 * time.Second,
+			BaseURL: scripted.URL, Model: "scripted", Thinking: "auto", Structured: "auto", Deadline: 5 * time.Second,
 			Refusals: 3, Window: 24 * time.Hour, Cassette: tape, CassetteFor: mode,
 		}
 		var log bytes.Buffer
@@ -102,7 +103,7 @@ func TestCassetteThroughTheFlags(t *testing.T) {
 	if recorded.Outcome != judge.Approve {
 		t.Fatalf("%+v", recorded)
 	}
-	scripted.become(dead)
+	scripted.Become(demo.Dead)
 	replayed, _ := ask("replay", 0)
 	if replayed.Outcome != judge.Approve || replayed.Confidence != recorded.Confidence {
 		t.Errorf("%+v", replayed)

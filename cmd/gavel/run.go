@@ -12,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
@@ -86,8 +87,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) > 0 && args[0] == completeCommand {
 		return printCandidates(con, args[1:])
 	}
-	if len(args) == 1 && args[0] == demoTestsCommand {
-		return demoTests(ctx, shopFile, stdout)
+	if len(args) == 1 && args[0] == demo.TestsCommand {
+		return demo.RunTests(ctx, demo.ProjectFile, stdout)
 	}
 	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
 		return con.err.PrintError(err)
@@ -98,11 +99,26 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return term.ExitOK
 }
 
+// withoutSettings drops the variables that configure gavel.
+func withoutSettings(environ []string) []string {
+	out := make([]string, 0, len(environ))
+	for _, pair := range environ {
+		if !isSetting(pair) {
+			out = append(out, pair)
+		}
+	}
+	return out
+}
+
+func isSetting(name string) bool {
+	return strings.HasPrefix(name, "GAVEL_") || strings.HasPrefix(name, "LLM_")
+}
+
 // dropEmptySettings makes an empty variable count as one that is not set: that is
 // how container files and service managers write "no value".
 func dropEmptySettings() {
 	for _, pair := range os.Environ() {
-		if name, empty := strings.CutSuffix(pair, "="); empty && (strings.HasPrefix(name, "GAVEL_") || strings.HasPrefix(name, "LLM_")) {
+		if name, empty := strings.CutSuffix(pair, "="); empty && isSetting(name) {
 			_ = os.Unsetenv(name) // fails on malformed names only
 		}
 	}

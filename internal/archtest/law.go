@@ -137,7 +137,8 @@ var Packages = []Package{
 
 	// Layer 7: the only place that wires.
 	{Path: "cmd/gavel/internal/term"},
-	{Path: "cmd/gavel", May: slices.Concat(everything, []string{"cmd/gavel/internal/term"})},
+	{Path: "cmd/gavel/internal/demo", May: []string{"cmd/gavel/internal/term", "judge", "engine/workflow", "engine"}},
+	{Path: "cmd/gavel", May: slices.Concat(everything, []string{"cmd/gavel/internal/term", "cmd/gavel/internal/demo"})},
 }
 
 // Doors is the one-door list. .golangci.yml repeats it for editors, and a test
@@ -179,7 +180,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "mcp-go", Deps: []string{"github.com/mark3labs/mcp-go"},
-		Doors: []string{"internal/mcpwire", "internal/mcpface", "internal/upstream", "engine/mcpgate", "cmd/gavel"},
+		Doors: []string{"internal/mcpwire", "internal/mcpface", "internal/upstream", "engine/mcpgate", "cmd/gavel/internal/demo", "cmd/gavel"},
 		Why:   "the protocol library can be swapped only while few places know it",
 	},
 	{

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
+	"slices"
 	"sync"
 
 	"github.com/mark3labs/mcp-go/client"
@@ -31,20 +31,20 @@ type serverInfo struct {
 	Protocol string `json:"protocol"`
 }
 
-// startServer starts this very program as a server, with further arguments and
-// variables, and says hello to it.
-func startServer(ctx context.Context, store string, arguments, environment []string) (*agent, error) {
+// startServer starts this very program as a server on a stage, and initializes it.
+func startServer(ctx context.Context, o Options, set stage) (*agent, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, term.UnknownErrorf("", "cannot find this program's file: %w", err)
 	}
 	a := &agent{log: &lockedBuffer{}}
-	arguments = append([]string{"mcp", "--store", store, "--tool-names", "dotted"}, arguments...)
+	arguments, environment := set.settings()
+	arguments = append([]string{"mcp", "--store", o.Store, "--tool-names", "dotted"}, arguments...)
 	stdio := transport.NewStdioWithOptions(program, nil, arguments,
 		transport.WithCommandFunc(func(ctx context.Context, program string, _, args []string) (*exec.Cmd, error) {
 			cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // this very program
 			cmd.Args[0] = os.Args[0]
-			cmd.Env = append(withoutSettings(os.Environ()), environment...)
+			cmd.Env = append(slices.Clone(o.Env), environment...)
 			cmd.Stderr = a.log
 			return cmd, nil
 		}))
@@ -53,7 +53,7 @@ func startServer(ctx context.Context, store string, arguments, environment []str
 		return nil, term.UnknownErrorf("", "cannot start the server: %w", err)
 	}
 	var hello mcp.InitializeRequest
-	hello.Params.ClientInfo = mcp.Implementation{Name: "gavel-demo", Version: readBuild().Version}
+	hello.Params.ClientInfo = mcp.Implementation{Name: "gavel-demo", Version: o.Version}
 	hello.Params.ProtocolVersion = mcp.LATEST_PROTOCOL_VERSION
 	result, err := a.client.Initialize(ctx, hello)
 	if err != nil {
@@ -64,23 +64,12 @@ func startServer(ctx context.Context, store string, arguments, environment []str
 	return a, nil
 }
 
-// withoutSettings drops what would make the demo's server another one.
-func withoutSettings(environ []string) []string {
-	out := make([]string, 0, len(environ))
-	for _, pair := range environ {
-		if !strings.HasPrefix(pair, "GAVEL_") && !strings.HasPrefix(pair, "LLM_") {
-			out = append(out, pair)
-		}
-	}
-	return out
-}
-
 // close ends the server by closing its stdin and reports how it ended.
 func (a *agent) close() error { return a.client.Close() }
 
 // answer is what a tool said.
 type answer struct {
-	exchange
+	Exchange
 	fields map[string]any
 }
 
@@ -96,18 +85,23 @@ func (a *agent) call(ctx context.Context, tool string, arguments any) (answer, e
 	if err != nil {
 		return answer{}, fmt.Errorf("%s: %w", tool, err)
 	}
-	out := answer{exchange: exchange{Tool: tool, Arguments: raw, IsError: result.IsError, Answer: result.RawStructuredContent}}
+	e := Exchange{Tool: tool, Arguments: raw, IsError: result.IsError, Answer: result.RawStructuredContent}
 	for _, content := range result.Content {
 		if text, ok := content.(mcp.TextContent); ok {
-			out.Text += text.Text
+			e.Text += text.Text
 		}
 	}
-	if len(out.Answer) > 0 {
-		if err := json.Unmarshal(out.Answer, &out.fields); err != nil {
-			return out, fmt.Errorf("%s: structured content that is no object: %w", tool, err)
+	return newAnswer(e)
+}
+
+func newAnswer(e Exchange) (answer, error) {
+	a := answer{Exchange: e}
+	if len(e.Answer) > 0 {
+		if err := json.Unmarshal(e.Answer, &a.fields); err != nil {
+			return a, fmt.Errorf("%s: structured content that is no object: %w", e.Tool, err)
 		}
 	}
-	return out, nil
+	return a, nil
 }
 
 // at returns the value at a path of keys, nil when there is none.

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -15,58 +15,58 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
-// scriptedModel plays the judging model in the demo: an OpenAI-compatible endpoint
+// Model plays the judging model in the demo: an OpenAI-compatible endpoint
 // on this machine that answers from a script. It is no model, and the demo says so.
-type scriptedModel struct {
-	url    string
+type Model struct {
+	URL    string
 	server *http.Server
 
 	mu   sync.Mutex
-	mood mood
+	mood Mood
 }
 
-// mood is how the scripted model, or the project of the other demo, behaves.
-type mood string
+// Mood is how the scripted model, or the project of the other demo, behaves.
+type Mood string
 
 // The moods of the model.
 const (
-	wellBehaved mood = "well"
-	slow        mood = "slow"    // answers after its caller has given up
-	garbled     mood = "garbled" // answers with something that is no judgement
-	dead        mood = "dead"    // does not answer at all
+	WellBehaved Mood = "well"
+	Slow        Mood = "slow"    // answers after its caller has given up
+	Garbled     Mood = "garbled" // answers with something that is no judgement
+	Dead        Mood = "dead"    // does not answer at all
 )
 
-// startModel serves on a free port of the loopback interface.
-func startModel(ctx context.Context) (*scriptedModel, error) {
+// StartModel serves on a free port of the loopback interface.
+func StartModel(ctx context.Context) (*Model, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, term.UnknownErrorf("", "cannot start the scripted model: %w", err)
 	}
-	m := &scriptedModel{url: "http://" + listener.Addr().String(), mood: wellBehaved}
+	m := &Model{URL: "http://" + listener.Addr().String(), mood: WellBehaved}
 	m.server = &http.Server{Handler: m, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	go func() { _ = m.server.Serve(listener) }() // ends with Close
 	return m, nil
 }
 
-func (m *scriptedModel) become(to mood) error {
+func (m *Model) Become(to Mood) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mood = to
 	return nil
 }
 
-// close ends the endpoint and whatever hangs in it.
-func (m *scriptedModel) close() error { return m.server.Close() }
+// Close ends the endpoint and whatever hangs in it.
+func (m *Model) Close() error { return m.server.Close() }
 
 // settings make the server ask the script. A second is enough for it, and short
 // enough to watch it being slow.
-func (m *scriptedModel) settings() (arguments, environment []string) {
-	return nil, []string{"LLM_BASE_URL=" + m.url, "LLM_JUDGE_MODEL=scripted", "GAVEL_LLM_DEADLINE=1s"}
+func (m *Model) settings() (arguments, environment []string) {
+	return nil, []string{"LLM_BASE_URL=" + m.URL, "LLM_JUDGE_MODEL=scripted", "GAVEL_LLM_DEADLINE=1s"}
 }
 
 // ServeHTTP answers one chat completion.
-func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	now := m.mood
 	m.mu.Unlock()
@@ -75,11 +75,11 @@ func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch now {
-	case dead:
+	case Dead:
 		panic(http.ErrAbortHandler) // cuts the connection without an answer
-	case slow:
+	case Slow:
 		<-r.Context().Done()
-	case garbled:
+	case Garbled:
 		completion(w, "Sure! I looked at it and it seems fine to me, so let us go ahead.")
 	default:
 		completion(w, judgedByScript(string(body)))

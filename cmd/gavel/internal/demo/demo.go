@@ -1,0 +1,284 @@
+// Package demo plays what gavel demo shows: an agent that drives the real server over MCP,
+// scene by scene, each answer checked. Only cmd/gavel may import it.
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// Options say what is played, with what, and where it is shown.
+type Options struct {
+	Part  string // "workflow" or "evidence"
+	Store string // path of the server's store
+	// Kept says that the store outlives the demo; the end then says how to look at it.
+	Kept    bool
+	JSON    bool
+	Version string   // of the client
+	Env     []string // of the server
+	Out     *term.Terminal
+	// Tables returns the tables that show a history.
+	Tables func(engine.HistoryResult) [][][]string
+}
+
+// Play starts a server, plays a part against it, and prints the transcript.
+func Play(ctx context.Context, o Options) error {
+	what, set, err := openPart(ctx, o.Part)
+	if err != nil {
+		return err
+	}
+	defer set.Close() //nolint:errcheck // a demo that went well has closed it
+	agent, err := startServer(ctx, o, set)
+	if err != nil {
+		return err
+	}
+	t := &transcript{Options: o, StorePath: o.Store, Server: agent.server}
+	t.printHeader(what.headline)
+	err = what.run(ctx, agent, set, t)
+	if cerr := agent.close(); err == nil && cerr != nil {
+		err = fmt.Errorf("the server did not end well: %w", cerr)
+	}
+	if err != nil {
+		return t.fail(err, agent.log.String())
+	}
+	return errors.Join(t.finish(), set.Close())
+}
+
+// openPart returns what is played, and where.
+func openPart(ctx context.Context, part string) (play, stage, error) {
+	if part == "evidence" {
+		w, err := OpenWorkshop()
+		return evidencePlay, w, err
+	}
+	model, err := StartModel(ctx)
+	return workflowPlay, model, err
+}
+
+// Check plays a part against recorded answers. Its error says what is wrong with the
+// first one that is not as it must be.
+func Check(ctx context.Context, part string, recorded []Exchange) error {
+	what := workflowPlay
+	if part == "evidence" {
+		what = evidencePlay
+	}
+	if want := what.countScenes(); len(recorded) != want {
+		return fmt.Errorf("%d answers for %d scenes", len(recorded), want)
+	}
+	silent := Options{JSON: true, Out: term.New(io.Discard)}
+	return what.run(ctx, &recording{recorded}, steady{}, &transcript{Options: silent})
+}
+
+// recording is a caller that gives recorded answers.
+type recording struct{ rest []Exchange }
+
+func (r *recording) call(_ context.Context, tool string, _ any) (answer, error) {
+	e := r.rest[0]
+	r.rest = r.rest[1:]
+	if e.Tool != tool {
+		return answer{}, fmt.Errorf("asked for %s, and the answer is that of %s", tool, e.Tool)
+	}
+	return newAnswer(e)
+}
+
+// steady has no moods.
+type steady struct{}
+
+func (steady) Become(Mood) error { return nil }
+
+// stage is what a demo moves beside the agent.
+type stage interface {
+	performer
+	// settings are what the server is started with.
+	settings() (arguments, environment []string)
+	Close() error
+}
+
+// transcript is what the demo prints: line by line for people, or whole as JSON.
+type transcript struct {
+	Options `json:"-"`
+
+	OK        bool             `json:"ok"`
+	Error     string           `json:"error,omitempty"`
+	Server    serverInfo       `json:"server"`
+	StorePath string           `json:"store"`
+	Exchange  []Exchange       `json:"exchange"`
+	Decisions []map[string]any `json:"decisions"`
+
+	instance string
+}
+
+// Exchange is one call with its answer.
+type Exchange struct {
+	Say       string          `json:"say"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	IsError   bool            `json:"isError"`
+	Text      string          `json:"text"`
+	Answer    json.RawMessage `json:"answer,omitempty"`
+}
+
+func (t *transcript) printHeader(headline string) {
+	t.Exchange = []Exchange{}
+	if t.JSON {
+		return
+	}
+	t.Out.Printf("%s\n", t.Out.Bold(headline))
+	t.Out.Printf("%s\n", t.Out.Dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.StorePath)))
+}
+
+// printAct announces a part of the demo.
+func (t *transcript) printAct(title string) {
+	if !t.JSON {
+		t.Out.Printf("\n%s\n", t.Out.Bold(title))
+	}
+}
+
+// printScene announces a scene.
+func (t *transcript) printScene(number int, s scene) {
+	if !t.JSON {
+		t.Out.Printf("\n%2d. %s\n", number, t.Out.Bold(s.say))
+	}
+}
+
+// printAnswer records an answer and prints the call with it.
+func (t *transcript) printAnswer(a answer) {
+	t.Exchange = append(t.Exchange, a.Exchange)
+	if decisions, ok := a.at("decisions").([]any); ok {
+		t.keepDecisions(decisions)
+	}
+	if t.JSON {
+		return
+	}
+	out := t.Out
+	out.Printf("    %s %s %s\n", out.Dim(">"), a.Tool, out.Dim(shortArguments(a.Exchange)))
+	switch {
+	case a.Tool == "workflow.judge.history":
+		out.Printf("\n")
+		t.printDecisions(a)
+	case a.text("error", "code") != "":
+		out.Printf("    %s %s %s\n", out.Dim("<"), out.Red("ERROR"), a.text("error", "code"))
+		out.Printf("        - %s\n", a.text("error", "message"))
+	case a.IsError:
+		out.Printf("    %s %s by %s, confidence %s, assurance %s\n", out.Dim("<"), out.Red("REJECTED"),
+			decider(a), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))
+		for _, v := range a.list("decision", "violations") {
+			out.Printf("        - %s\n", v)
+		}
+		out.Printf("      still in state %s; next: %s\n", a.text("state"), strings.Join(a.list("nextActions"), ", "))
+	default:
+		out.Printf("    %s %s %s\n", out.Dim("<"), out.Green("ok"), summary(a))
+	}
+}
+
+// summary is what matters in the answer of a call that went through.
+func summary(a answer) string {
+	switch a.Tool {
+	case "workflow.define":
+		return fmt.Sprintf("version %v, starts in state %s", a.at("version"), a.text("initialState"))
+	case "workflow.judge.config":
+		return a.text("message")
+	case "workflow.checkpoint":
+		return "checkpoint " + a.text("checkpointId")
+	}
+	text := "now in state " + a.text("state")
+	if a.Tool == "workflow.start" {
+		text = a.text("id") + " is in state " + a.text("state")
+	}
+	if complete, _ := a.at("complete").(bool); complete {
+		text += ", complete"
+	} else if next := a.list("nextActions"); len(next) > 0 {
+		text += "; next: " + strings.Join(next, ", ")
+	}
+	if by := a.text("decision", "decidedBy"); by != "" {
+		text += fmt.Sprintf(" (approved by %s, confidence %v, assurance %s)", decider(a), a.at("decision", "confidence"), a.text("decision", "assurance"))
+		if degraded, _ := a.at("decision", "degraded").(bool); degraded {
+			text += ", DEGRADED"
+		}
+	}
+	return text
+}
+
+// decider is who settled it.
+func decider(a answer) string {
+	switch by := a.text("decision", "decidedBy"); by {
+	case "policy", "fallback":
+		return by
+	default:
+		return "the " + by + " layer"
+	}
+}
+
+// definedName is what a reader needs of a definition.
+var definedName = regexp.MustCompile(`"name":"[^"]*"`)
+
+// shortArguments shows what a reader needs of the arguments.
+func shortArguments(e Exchange) string {
+	if e.Tool == "workflow.define" {
+		return fmt.Sprintf(`{%s,"states":{...},...}`, definedName.FindString(string(e.Arguments)))
+	}
+	return longID.ReplaceAllString(string(e.Arguments), "$1-...")
+}
+
+// longID is an id; the transcript shows each where it comes up first.
+var longID = regexp.MustCompile(`\b(wf|cp)-[0-9a-f-]{36}`)
+
+func (t *transcript) keepDecisions(decisions []any) {
+	for _, d := range decisions {
+		if entry, ok := d.(map[string]any); ok {
+			t.Decisions = append(t.Decisions, entry)
+		}
+	}
+}
+
+func (t *transcript) printDecisions(a answer) {
+	var history engine.HistoryResult
+	if err := json.NewDecoder(bytes.NewReader(a.Answer)).Decode(&history); err != nil {
+		return // the check of the scene says so
+	}
+	for i, rows := range t.Tables(history) {
+		if i > 0 {
+			t.Out.Printf("\n")
+		}
+		t.Out.Table(rows)
+	}
+}
+
+// finish prints the close of a demo that went as it should.
+func (t *transcript) finish() error {
+	t.OK = true
+	if t.JSON {
+		return t.Out.JSON(t)
+	}
+	out := t.Out
+	out.Printf("\n%s\n", out.Green("Everything was as it should be."))
+	if t.Kept {
+		out.Printf("\nThe store is kept. Look at it with\n\n")
+		for _, command := range []string{"list", "show " + t.instance, "history " + t.instance} {
+			out.Printf("    gavel instances %s --store %s\n", command, t.StorePath)
+		}
+		out.Printf("    gavel graph --instance %s --store %s\n", t.instance, t.StorePath)
+	}
+	return nil
+}
+
+// fail reports an answer that was not as it should be.
+func (t *transcript) fail(err error, serverLog string) error {
+	t.Error = err.Error()
+	f := &term.Failure{Code: term.ExitBad, Err: fmt.Errorf("the demo did not go as it should: %w", err)}
+	if serverLog != "" {
+		f.Lines = append([]string{"the server wrote:"}, strings.Split(strings.TrimSpace(serverLog), "\n")...)
+	}
+	if t.JSON {
+		return errors.Join(f, t.Out.JSON(t))
+	}
+	return f
+}

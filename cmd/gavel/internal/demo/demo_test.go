@@ -1,0 +1,113 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/testdata"
+)
+
+// TestDemoFailureIsReported prints what was wrong and what the server said.
+func TestDemoFailureIsReported(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	tr := &transcript{Options: Options{Out: term.New(&out)}}
+	code := term.New(&errs).PrintError(tr.fail(fmt.Errorf("step 3: state is %q", "x"), "level=ERROR msg=boom\x1b[2J\n"))
+	if code != term.ExitBad {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{"did not go as it should", "step 3", "the server wrote:", "boom"} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("%q is missing: %s", want, errs.String())
+		}
+	}
+	if strings.Contains(errs.String(), "\x1b") {
+		t.Error("the server's escape sequence got through")
+	}
+}
+
+// TestDemoPlaysTheExample holds the demo's workflow to the example that the
+// documentation shows.
+func TestDemoPlaysTheExample(t *testing.T) {
+	t.Parallel()
+	example, err := testdata.Workflows.ReadFile("workflows/document-review.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := func(doc []byte) string {
+		d, err := workflow.Parse("document-review.json", doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Hash
+	}
+	if hash(example) != hash(documentReview) {
+		t.Error("the embedded definition is not testdata/workflows/document-review.json")
+	}
+	if got := definitionArguments(documentReview)["name"]; got != "document-review" {
+		t.Errorf("name %v", got)
+	}
+}
+
+// The demo leaves nothing behind, also when it keeps the store elsewhere.
+func TestDemoEvidenceCleansUp(t *testing.T) {
+	t.Parallel()
+	w, err := OpenWorkshop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []Mood{Mended, Gone, Hanging, Gone, Broken, Broken} {
+		if err := w.Become(to); err != nil {
+			t.Errorf("become %s: %v", to, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(w.Dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", w.Dir, err)
+	}
+}
+
+func TestDemoTests(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, shop string
+		code       int
+		want       []string
+	}{
+		{"broken", shops[Broken], 1, []string{"--- PASS: TestPrice", "--- FAIL: TestTotal: total is 20, want 18", "FAIL\n"}},
+		{"mended", shops[Mended], 0, []string{"--- PASS: TestPrice", "--- PASS: TestTotal", "PASS\n"}},
+		{"hanging", shops[Hanging], 1, []string{"=== RUN   TestTotal"}},
+		{"empty", "", 1, []string{"--- FAIL: TestPrice"}},
+		{"none", "-", 2, []string{"no project"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), ProjectFile)
+			if c.shop != "-" {
+				if err := os.WriteFile(file, []byte(c.shop), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // what hangs ends at once
+			var out bytes.Buffer
+			if code := RunTests(ctx, file, &out); code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%q is missing:\n%s", want, out.String())
+				}
+			}
+		})
+	}
+}
