@@ -1,5 +1,23 @@
 package main
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
 type evalCmd struct {
 	Lint      evalLintCmd      `cmd:"" help:"Check golden cases before anything is measured on them."`
 	Run       evalRunCmd       `cmd:"" help:"Measure a judge."`
@@ -14,4 +32,352 @@ type evalCmd struct {
 func (evalCmd) Help() string {
 	return `A judge is measured on golden cases: moves of which it is known whether they are right.
 They stand in JSON Lines files, one case a line; docs/evaluation.md has every key.`
+}
+
+type evalRunCmd struct {
+	Paths      []string      `arg:"" optional:"" name:"path" help:"Files of golden cases, or folders with .jsonl files."`
+	Split      []string      `name:"split" enum:"dev,cal,test" placeholder:"SPLIT" help:"Only cases of this split: dev, cal or test. Repeatable. Default: all."`
+	Tags       []string      `name:"tags" placeholder:"TAG" help:"Only cases with one of these tags."`
+	Repeat     int           `name:"repeat" default:"1" placeholder:"K" help:"Judge every case this often, for the flip rate. Default: 1."`
+	Workers    int           `name:"workers" placeholder:"N" help:"Judge this many cases at once. Default: one for each processor."`
+	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
+	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
+	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live. It counts in place of --llm-cassette-mode, here and in the environment."`
+	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
+	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
+	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
+	Out        []string      `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json (the file of results), .xml (JUnit), .md or .html. Repeatable."`
+	Foreign    string        `name:"foreign" placeholder:"FILE" help:"Measure the recorded judgements of other judges instead."`
+	Judge      string        `name:"foreign-judge" placeholder:"NAME" help:"With --foreign: report on this judge in full."`
+	MaxErrors  string        `name:"max-errors" default:"1%" placeholder:"SHARE" help:"More cases without an outcome than this, and nothing was evaluated. Default: 1%."`
+	Unreadable string        `name:"unreadable" enum:"as_decided,as_wrong,excluded" default:"as_decided" placeholder:"POLICY" help:"What an answer that cannot be read counts as: as_decided (the default), as_wrong or excluded."`
+	MaxCalls   int           `name:"max-calls" placeholder:"N" help:"Ask the model no more than this often."`
+	MaxCost    float64       `name:"max-cost" placeholder:"USD" help:"Ask no more once this is spent; --llm-price-in and --llm-price-out say what it costs."`
+	MaxTime    time.Duration `name:"max-time" placeholder:"TIME" help:"Ask no more after this time."`
+	Remarks    []string      `name:"remark" sep:"none" placeholder:"TEXT" help:"A sentence for the head of the report: where recorded answers come from. Repeatable."`
+	modelFlags
+}
+
+// Help shows examples.
+func (evalRunCmd) Help() string {
+	return `Every case goes through the real pipeline; evidence is what the case gives, nothing is
+fetched. Without a network, the model's answers come from a cassette. The false-approve rate
+stands first, with the upper bound that the cases can show.
+
+Examples:
+
+    gavel eval run --structural testdata/golden
+    gavel eval run --mode record --cassette tape.jsonl --llm-model gpt-5-mini cases.jsonl
+    gavel eval run --cassette tape.jsonl --llm-model gpt-5-mini --gates gates.json --out report.html --out results.json cases.jsonl
+    gavel eval run --foreign judgements.jsonl
+
+Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too much failed,
+4 significantly worse than the baseline.`
+}
+
+// Run measures a judge.
+func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
+	options, gates, err := c.settings()
+	if err != nil {
+		return err
+	}
+	if err := knownFormats(c.Out); err != nil {
+		return err
+	}
+	before, err := c.readBaseline()
+	if err != nil {
+		return err
+	}
+	if c.Foreign != "" {
+		return c.runForeign(con, options, gates, before)
+	}
+	if len(c.Paths) == 0 {
+		return term.UsageErrorf("gavel eval run --help has examples", "which cases? name files or folders")
+	}
+	set, err := readGolden(ctx, c.Paths, options.Splits, c.Tags)
+	if err != nil {
+		return err
+	}
+	if err := set.sameAs(ctx, before); err != nil {
+		return err
+	}
+	m, err := c.measure(ctx, con, set, options)
+	if err != nil {
+		return err
+	}
+	return c.conclude(con, m, gates, before)
+}
+
+// readBaseline reads the earlier run, nil for none, before anything is spent on this one.
+func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
+	if c.Baseline == "" {
+		return nil, nil
+	}
+	m, err := readResults(c.Baseline)
+	return &m, err
+}
+
+// settings are the options and limits; a mistake in them is found before anything runs.
+func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
+	failures, err := parseShare(c.MaxErrors)
+	if err != nil {
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--max-errors: %w", err)
+	}
+	if c.Repeat < 1 || c.Repeat > 1000 || c.Workers < 0 || c.Workers > 1000 {
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--repeat is 1 to 1000, --workers 0 to 1000")
+	}
+	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
+	}
+	o := eval.Options{Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
+	for _, s := range c.Split {
+		o.Splits = append(o.Splits, eval.Split(s))
+	}
+	if err := o.Validate(); err != nil {
+		return o, eval.Gates{}, term.UsageErrorf("", "%w", err)
+	}
+	gates, err := readGates(c.Gates)
+	return o, gates, err
+}
+
+func parseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) {
+		return 0, fmt.Errorf("%q is no share; give one such as 1%% or 0.01", text)
+	}
+	return v, nil
+}
+
+func readGates(path string) (eval.Gates, error) {
+	var g eval.Gates
+	if path == "" {
+		return g, nil
+	}
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return g, term.UsageErrorf("", "--gates: %w", err)
+	}
+	node, err := document.Parse(path, source, document.Limits{})
+	if err != nil {
+		return g, term.UsageErrorf("", "--gates: %w", err)
+	}
+	if g, err = eval.ParseGates(node.JSON()); err != nil {
+		return g, term.UsageErrorf("docs/evaluation.md lists the gates", "--gates %s: %w", path, err)
+	}
+	return g, nil
+}
+
+// openModel is the model that is asked; nil with --structural.
+func (c *evalRunCmd) openModel(con *console) (*model, error) {
+	if c.Structural {
+		return nil, nil
+	}
+	if c.Tape != "" {
+		c.Cassette = c.Tape
+	}
+	c.CassetteFor = c.Mode // what the environment says is for the gate, not for a measurement
+	switch {
+	case c.Model == "":
+		return nil, term.UsageErrorf("set LLM_JUDGE_MODEL, or ask no model with --structural", "no model is configured")
+	case c.Cassette == "" && c.CassetteFor != string(llm.CassetteLive):
+		return nil, term.UsageErrorf("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.CassetteFor)
+	}
+	if c.MaxCost > 0 && (c.PriceIn == nil || c.PriceOut == nil) {
+		return nil, term.UsageErrorf("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
+	}
+	return c.open(con.log)
+}
+
+// measure runs the cases past the judge, and past the pipeline without a model.
+func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o eval.Options) (m eval.Measurement, err error) {
+	with, err := c.openModel(con)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, with.Close()) }()
+	box, err := newSandbox(con.log)
+	if err != nil {
+		return m, err
+	}
+	defer func() { _ = box.Close() }() // the workers hold nothing
+	progress := con.err.NewProgress()
+	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
+	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
+	runner := eval.Runner{Build: builder.build, Decide: decideEval(box.compiler, nil), Workers: c.Workers, Progress: func(done int) {
+		if done == set.n {
+			progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
+			return
+		}
+		progress.Update("%d of %d cases", done, set.n)
+	}}
+	if with == nil {
+		runner.Repeats = c.Repeat
+		runner.Budget.Time = c.MaxTime
+	}
+	var ledger eval.Ledger
+	if err := runner.Run(ctx, set.all(ctx), func(of eval.Case, results []eval.Result) error {
+		if with == nil {
+			ledger.Add(of, results)
+			return nil
+		}
+		o.Structural = append(o.Structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
+		return nil
+	}); err != nil {
+		return m, stopped(err)
+	}
+	if with == nil {
+		o.Structural = ledger.Results
+	} else {
+		layer, err := with.measured()
+		if err != nil {
+			return m, err
+		}
+		m.About.Judge, m.About.Mode = "model "+c.Model, c.CassetteFor
+		runner.Decide, runner.Repeats = decideEval(box.compiler, layer), c.Repeat
+		runner.Budget = eval.Budget{Calls: c.MaxCalls, CostUSD: c.MaxCost, Time: c.MaxTime}
+		if err := runner.Run(ctx, set.all(ctx), func(of eval.Case, results []eval.Result) error {
+			ledger.Add(of, results)
+			return nil
+		}); err != nil {
+			return m, stopped(err)
+		}
+	}
+	m.Cases, m.Results = ledger.Cases, ledger.Results
+	m.About.Prompts = promptsOf(m.Results)
+	m.Report = eval.Evaluate(m.Cases, m.Results, o)
+	return m, nil
+}
+
+// stopped keeps what is said of files; everything else ended the run from outside.
+func stopped(err error) error {
+	var said *term.Failure
+	if errors.As(err, &said) {
+		return err
+	}
+	return term.UnknownErrorf("", "the run was stopped, nothing is reported: %w", err)
+}
+
+func promptsOf(results []eval.Result) []string {
+	var out []string
+	for _, r := range results {
+		if r.PromptDigest != "" && !slices.Contains(out, r.PromptDigest) {
+			out = append(out, r.PromptDigest)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// conclude compares, checks the gates, writes the reports and gives the exit code.
+func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
+	if before != nil {
+		if err := sameCases(*before, m); err != nil {
+			return err
+		}
+		m.Baseline = new(compareRuns(*before, m))
+	}
+	passed := true
+	if c.Gates != "" {
+		m.Gates, passed = gates.Check(m.Report)
+	}
+	// Files come first: whoever reads the text may stop reading, and end this program.
+	if err := errors.Join(writeReports(c.Out, m), printReport(con, m)); err != nil {
+		return err
+	}
+	switch {
+	case !m.Report.Evaluated, m.Baseline != nil && !m.Baseline.Compared:
+		return &term.Failure{Code: term.ExitUnknown}
+	case !passed:
+		return term.ErrBad
+	case m.Baseline != nil && m.Baseline.Regression:
+		return &term.Failure{Code: term.ExitRegression}
+	}
+	return nil
+}
+
+// runForeign measures recorded judgements: all judges in a table, or one in full.
+func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, before *eval.Measurement) error {
+	if len(c.Paths) > 0 {
+		return term.UsageErrorf("", "--foreign FILE stands for the cases; leave %s out", c.Paths[0])
+	}
+	in, err := os.Open(c.Foreign)
+	if err != nil {
+		return term.UsageErrorf("", "--foreign: %w", err)
+	}
+	defer func() { _ = in.Close() }() // it was only read
+	foreign, err := eval.ReadForeign(in, eval.Test)
+	if err != nil {
+		return term.UsageErrorf("docs/evaluation.md describes the form", "--foreign %s: %w", c.Foreign, err)
+	}
+	if len(foreign.Judges) == 0 {
+		return term.UsageErrorf("docs/evaluation.md describes the form", "--foreign %s: there is no judgement of a record with a right outcome", c.Foreign)
+	}
+	rows := [][]string{{"JUDGE", "CASES", "FALSE APPROVE", "UNREADABLE", "ACCURACY", "KAPPA"}}
+	for _, j := range foreign.Judges {
+		cases := foreign.CasesOf(j)
+		r := eval.Evaluate(cases, j.Results, o)
+		if c.Judge == j.Name {
+			return c.conclude(con, eval.Measurement{
+				About: eval.About{
+					Sets: []string{c.Foreign}, Judge: "recorded: " + j.Name, Repeats: 1,
+					Remarks: append([]string{"These judgements were recorded elsewhere, with prompts of their own: they say nothing about the judge of gavel."}, c.Remarks...),
+				},
+				Cases: cases, Results: j.Results, Report: r,
+			}, gates, before)
+		}
+		rows = append(rows, []string{j.Name, strconv.Itoa(r.Counts.Scored), rateText(r.FalseApprove), rateText(r.Unreadable), rateText(r.Accuracy), numberText(r.Kappa.Value)})
+	}
+	if c.Judge != "" {
+		return term.UsageErrorf("without --foreign-judge, all are listed", "%s has no judge %q", c.Foreign, c.Judge)
+	}
+	if len(c.Out) > 0 || c.Gates != "" || c.Baseline != "" {
+		return term.UsageErrorf("", "--out, --gates and --baseline are about one judge: add --foreign-judge NAME")
+	}
+	con.out.Table(rows)
+	con.out.Printf("%d records without a right outcome were left out. These judgements were recorded elsewhere, with prompts of their own.\n", foreign.Unlabelled)
+	return nil
+}
+
+func rateText(r eval.Rate) string {
+	if r.Value == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %% of %d", 100**r.Value, r.N)
+}
+
+func numberText(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", *v)
+}
+
+// independent asks a model about each case as if it were the first that anybody asks:
+// no answer is taken from the cache, or a judge that wavers would look steady, and no
+// earlier answer, good or garbled, keeps the next question from being asked.
+type independent struct {
+	*llm.Client
+	asked atomic.Uint64
+}
+
+// Complete implements llm.Completer.
+func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply, error) {
+	req.Key, req.Caller = "", "case "+strconv.FormatUint(i.asked.Add(1), 10)
+	return i.Client.Complete(ctx, req)
+}
+
+// measured is the model as the layer that an evaluation measures. Neither a loop guard
+// nor a principal's budget stands before it: --max-calls and its like bound what is spent.
+func (m *model) measured() (judge.Layer, error) {
+	layer, err := judge.NewModel(judge.ModelConfig{
+		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, RefusalLimit: -1, Stable: m.cassette != nil,
+	})
+	if err != nil {
+		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
+	}
+	return layer, nil
 }

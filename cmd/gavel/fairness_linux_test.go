@@ -23,7 +23,7 @@ import (
 
 // fairCalls is how many calls the honest caller makes in each part: a sample with the
 // ordinary tests; make bench-fairness asks for more.
-var fairCalls = flag.Int("fairness.calls", 20, "calls of the honest caller in each part of TestNoisyNeighbour")
+var fairCalls = flag.Int("fairness.calls", 8, "calls of the honest caller in each part of TestNoisyNeighbour")
 
 const (
 	noisyCallers = 16                     // connections of the noisy caller

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
 type judgeCmd struct {
@@ -150,4 +153,177 @@ func chooseTarget(c *judge.Case, target string) error {
 		known = append(known, next.Target)
 	}
 	return term.UsageErrorf("", "this action does not lead to %q; it leads to %s", target, strings.Join(known, ", "))
+}
+
+// pretend puts evidence into a case as if the gate had fetched it, masked. What the
+// action does not ask for is refused: the model would never see it.
+func pretend(c *judge.Case, evidence json.RawMessage) error {
+	doc, err := json.Marshal(map[string]json.RawMessage{"evidence": evidence})
+	if err != nil {
+		return term.UsageErrorf("", "--evidence: %w", err)
+	}
+	if c.Mask != nil {
+		if doc, err = c.Mask(doc); err != nil {
+			return term.UsageErrorf("", "--evidence: %w", err)
+		}
+	}
+	var masked struct {
+		Evidence map[string]json.RawMessage `json:"evidence"`
+	}
+	if err := json.Unmarshal(doc, &masked); err != nil {
+		return term.UsageErrorf("", "--evidence holds nothing that may be shown: all of it is sensitive")
+	}
+	for _, r := range c.Evidence {
+		content, given := masked.Evidence[r.Name]
+		if !given {
+			continue
+		}
+		c.Fetched = append(c.Fetched, judge.Evidence{Name: r.Name, Source: r.Source, Required: r.Required, Content: content, Size: len(content)})
+		delete(masked.Evidence, r.Name)
+	}
+	for name := range masked.Evidence {
+		return term.UsageErrorf("", "--evidence: this action does not ask for the evidence %q", name)
+	}
+	return nil
+}
+
+type judgeDecodeCmd struct {
+	File string `arg:"" name:"file" help:"A recorded exchange, as JSON; - reads stdin."`
+}
+
+// Help shows the format.
+func (judgeDecodeCmd) Help() string {
+	return `The file holds what an endpoint answered: {"status": 200, "headers": {...}, "body":
+"..."}, with "nonce" where the request carried one. Printed is the verdict that was
+read, or the class of the failure with what to do about it; always JSON.
+
+Examples:
+
+    gavel judge decode exchange.json
+    jq '{status: .res.status, headers: .res.headers, body: .res.body}' cassette.jsonl | gavel judge decode -
+
+Exit codes: 0 a verdict, 1 no usable verdict, 2 the file is no exchange.`
+}
+
+// Run decodes one exchange.
+func (c *judgeDecodeCmd) Run(_ context.Context, con *console) error {
+	raw, err := readSource(con, c.File)
+	if err != nil {
+		return err
+	}
+	x, err := parseExchange(raw)
+	if err != nil {
+		return term.UsageErrorf(`it is {"status": 200, "headers": {...}, "body": "..."}`, "%s is no recorded exchange: %w", c.File, err)
+	}
+	answer, lenient, err := llm.Decode(x)
+	var failed *llm.Error
+	if errors.As(err, &failed) {
+		out := decodeFailure{Error: failed.Class, Status: failed.Status, Message: failed.Message, Advice: failed.Advice, Parameter: failed.Param}
+		if failed.RetryAfter > 0 {
+			out.RetryAfterMs = failed.RetryAfter.Milliseconds()
+		}
+		return errors.Join(con.out.JSON(out), term.ErrBad)
+	}
+	if err != nil {
+		return term.UnknownErrorf("", "%w", err)
+	}
+	return con.out.JSON(decodeVerdict{Answer: answer, Lenient: lenient})
+}
+
+type decodeVerdict struct {
+	llm.Answer
+	Lenient bool `json:"lenient"`
+}
+
+type decodeFailure struct {
+	Error        llm.Class `json:"error"`
+	Status       int       `json:"status,omitempty"`
+	Message      string    `json:"message,omitempty"`
+	Advice       string    `json:"advice,omitempty"`
+	Parameter    string    `json:"parameter,omitempty"`
+	RetryAfterMs int64     `json:"retryAfterMs,omitempty"`
+}
+
+// parseExchange reads an exchange leniently: recordings of other tools have more
+// keys, headers in any case, and header values in lists.
+func parseExchange(raw []byte) (llm.Exchange, error) {
+	var in struct {
+		Status  int                        `json:"status"`
+		Headers map[string]json.RawMessage `json:"headers"`
+		Body    *json.RawMessage           `json:"body"`
+		Nonce   string                     `json:"nonce"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if err := dec.Decode(&in); err != nil {
+		return llm.Exchange{}, err
+	}
+	if dec.More() {
+		return llm.Exchange{}, errors.New("it holds more than one document; give one exchange")
+	}
+	if in.Status < 100 || in.Status > 599 {
+		return llm.Exchange{}, fmt.Errorf("status %d is no HTTP status", in.Status)
+	}
+	if in.Body == nil {
+		return llm.Exchange{}, errors.New("it has no body")
+	}
+	x := llm.Exchange{Status: in.Status, Headers: make(map[string]string, len(in.Headers)), Nonce: in.Nonce}
+	if json.Unmarshal(*in.Body, &x.Body) != nil {
+		x.Body = string(*in.Body) // the body as JSON instead of as a string
+	}
+	for name, value := range in.Headers {
+		var one string
+		var many []string
+		switch {
+		case json.Unmarshal(value, &one) == nil:
+		case json.Unmarshal(value, &many) == nil && len(many) > 0:
+			one = many[0]
+		default:
+			return llm.Exchange{}, fmt.Errorf("the header %q is no text", name)
+		}
+		x.Headers[strings.ToLower(name)] = one
+	}
+	return x, nil
+}
+
+type judgeClearCmd struct {
+	Principal string `name:"principal" placeholder:"ID" help:"Whose refusals."`
+	Workflow  string `name:"workflow" placeholder:"NAME" help:"Of which workflow."`
+	Action    string `name:"action" placeholder:"ACTION" help:"Of which action. Default: all."`
+	JSON      bool   `name:"json" help:"Print the number as JSON."`
+	storeFlag
+}
+
+// Help says what for.
+func (judgeClearCmd) Help() string {
+	return `Who was refused the same thing three times by the model is not asked about again: a
+person has to decide (loop_guard). This forgets the refusals, so that the model is
+asked anew; the decisions themselves stay on record.
+
+Examples:
+
+    gavel judge clear --principal local:agent --workflow document-review
+    gavel judge clear --workflow document-review --action approve --json
+
+Exit codes: 0 done (also when there was nothing to forget), 2 wrong usage, 3 could not.`
+}
+
+// Run forgets refusals.
+func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
+	if c.Principal == "" && c.Workflow == "" {
+		return term.UsageErrorf("", "say whose refusals to forget: --principal, --workflow, or both")
+	}
+	sys, err := openForWriting(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	n, err := sys.engine.ClearRefusals(ctx, localCLI, store.RefusalQuery{Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
+	if err != nil {
+		return errors.Join(engineFailure(err), sys.Close())
+	}
+	if c.JSON {
+		err = con.out.JSON(map[string]int{"forgotten": n})
+	} else {
+		con.out.Printf("%d refusals forgotten\n", n)
+	}
+	return errors.Join(err, sys.Close())
 }

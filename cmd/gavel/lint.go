@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 type lintCmd struct {
@@ -126,6 +129,129 @@ func (c *lintCmd) print(con *console, report lintReport) error {
 		for _, issue := range f.Issues {
 			con.out.Printf("%s\n", issueLine(f.File, issue))
 		}
+	}
+	return nil
+}
+
+type graphCmd struct {
+	Subject  string `arg:"" optional:"" name:"file-or-name" help:"A definition file, or the name of a workflow in the store."`
+	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
+	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"What to write: mermaid, the default, or dot."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	placeFlags
+}
+
+// Help shows examples.
+func (graphCmd) Help() string {
+	return `Examples:
+
+    gavel graph flows/document-review.json
+    gavel graph flows/document-review.json --format dot | dot -Tsvg > flow.svg
+    gavel graph document-review --store ./.workflows/gavel.db
+    gavel graph --instance wf-01926f0e-7c1a-7000-8000-000000000000`
+}
+
+// Run prints the diagram.
+func (c *graphCmd) Run(ctx context.Context, con *console) error {
+	if (c.Subject == "") == (c.Instance == "") {
+		return term.UsageErrorf(`run "gavel graph --help"`, "give a file, a workflow's name or --instance ID, and one only")
+	}
+	result, err := c.draw(ctx, con)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return con.out.JSON(result)
+	}
+	con.out.Text(strings.TrimRight(result.Diagram, "\n") + "\n")
+	return nil
+}
+
+func (c *graphCmd) draw(ctx context.Context, con *console) (engine.DiagramResult, error) {
+	if c.Subject != "" && (isFile(c.Subject) || looksLikeFile(c.Subject)) {
+		return drawFile(c.Subject, c.Format)
+	}
+	g, done, err := c.open(ctx, con)
+	if err != nil {
+		return engine.DiagramResult{}, err
+	}
+	defer done()
+	result, err := operation.Diagram.Do(ctx, g, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
+	return result, engineFailure(err)
+}
+
+// looksLikeFile tells a file that is missing from a workflow's name: names hold
+// no separators, and the usual endings are not names that people choose.
+func looksLikeFile(subject string) bool {
+	for _, ending := range []string{".json", ".yaml", ".yml"} {
+		if strings.HasSuffix(strings.ToLower(subject), ending) {
+			return true
+		}
+	}
+	return strings.ContainsAny(subject, `/\`)
+}
+
+func drawFile(file, format string) (engine.DiagramResult, error) {
+	out := engine.DiagramResult{Format: format}
+	if !isFile(file) {
+		return out, term.UsageErrorf("", "there is no file %s", file)
+	}
+	document, err := readDefinition(file)
+	if err != nil {
+		return out, err
+	}
+	d, err := workflow.Parse(file, document)
+	if err != nil {
+		return out, unparsable(file, err)
+	}
+	var b strings.Builder
+	// What parses can be drawn, and a picture helps to see what lint means.
+	if format == "dot" {
+		err = d.WriteDOT(&b, workflow.Marks{})
+	} else {
+		err = d.WriteMermaid(&b, workflow.Marks{})
+	}
+	out.Name, out.Diagram = d.Name, b.String()
+	return out, err
+}
+
+type schemaCmd struct {
+	Name string `arg:"" optional:"" name:"schema" help:"The schema to print; without it, the list of schemas."`
+	JSON bool   `name:"json" help:"Print the list as JSON. A schema is JSON anyhow."`
+}
+
+// Help shows examples.
+func (schemaCmd) Help() string {
+	return `The schemas are for editors and other tools: with "definition", an editor
+completes and checks workflow definitions while you write them.
+
+Examples:
+
+    gavel schema
+    gavel schema definition > gavel-definition.schema.json`
+}
+
+// schemaInfo is one line of the list.
+type schemaInfo struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+}
+
+var schemas = []schemaInfo{{"definition", "a workflow definition (JSON Schema 2020-12)"}}
+
+// Run prints one schema, or which there are.
+func (c *schemaCmd) Run(con *console) error {
+	if c.Name == "definition" {
+		return con.out.JSON(workflow.FormatSchema())
+	}
+	if c.Name != "" {
+		return term.UsageErrorf("run \"gavel schema\" for the list", "there is no schema %q", c.Name)
+	}
+	if c.JSON {
+		return con.out.JSON(schemas)
+	}
+	for _, s := range schemas {
+		con.out.Printf("%s  %s\n", s.Name, s.About)
 	}
 	return nil
 }

@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 type reviewCmd struct {
@@ -121,3 +125,174 @@ func expiry(r engine.ReviewSummary) string {
 }
 
 func moment(t time.Time) string { return t.Format(time.RFC3339) }
+
+// resolving is what approve and reject have in common.
+type resolving struct {
+	ID        string `arg:"" name:"id" help:"The review."`
+	Reason    string `name:"reason" placeholder:"TEXT" help:"Why, in a sentence. It is recorded, and whoever asked for the move reads it."`
+	Principal string `name:"principal" env:"GAVEL_REVIEWER" default:"local:cli" placeholder:"ID" help:"Who decides, for the record. Default: local:cli."`
+	Key       string `name:"idempotency-key" placeholder:"KEY" help:"The same decision with the same key is answered and not repeated."`
+	JSON      bool   `name:"json" help:"Print JSON."`
+	placeFlags
+}
+
+type reviewApproveCmd struct {
+	resolving
+	configFlag
+}
+
+// Help shows examples.
+func (reviewApproveCmd) Help() string {
+	return `The rules of the workflow are asked again first: fields, schemas, scripts and evidence
+have to let exactly that move pass as the instance is now. A model is not asked again.
+Where the workflow asks for evidence, give the --config that the server has. Evidence
+that has changed since the review was opened makes it void.
+
+Examples:
+
+    gavel review approve rev-01926f0e-7c1a-7000-8000-000000000000 --reason 'Checked with the customer.'
+    gavel review approve rev-01926f0e-7c1a-7000-8000-000000000000 --reason 'CI is green.' --config gavel.yaml
+
+Exit codes: 0 the move was made, 1 it could not be made, or the review is closed,
+2 wrong usage, 3 could not find out.`
+}
+
+// Run approves a review.
+func (c *reviewApproveCmd) Run(ctx context.Context, con *console) error {
+	who, err := c.check(judge.Approve)
+	if err != nil {
+		return err
+	}
+	if c.Server != "" {
+		return c.resolveThere(ctx, con, judge.Approve)
+	}
+	declared, err := c.configFlag.open(con.log)
+	if err != nil {
+		return err
+	}
+	return c.resolve(ctx, con, who, judge.Approve, declared)
+}
+
+type reviewRejectCmd struct{ resolving }
+
+// Help shows examples.
+func (reviewRejectCmd) Help() string {
+	return `The state stays as it is. Whoever asked for the move reads the reason.
+
+Examples:
+
+    gavel review reject rev-01926f0e-7c1a-7000-8000-000000000000 --reason 'The invoice is missing.'
+
+Exit codes: 0 rejected, 1 the review is closed, 2 wrong usage, 3 could not find out.`
+}
+
+// Run rejects a review.
+func (c *reviewRejectCmd) Run(ctx context.Context, con *console) error {
+	who, err := c.check(judge.Reject)
+	if err != nil {
+		return err
+	}
+	if c.Server != "" {
+		return c.resolveThere(ctx, con, judge.Reject)
+	}
+	return c.resolve(ctx, con, who, judge.Reject, nil)
+}
+
+// check is who decides, once the command line is complete.
+func (r resolving) check(decision judge.Outcome) (engine.Principal, error) {
+	who := engine.Principal{ID: r.Principal, Role: engine.RoleOperator}
+	if strings.TrimSpace(r.Reason) == "" {
+		return who, term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and whoever asked for the move reads it", string(decision))
+	}
+	return who, checkPrincipal(who.ID)
+}
+
+// resolve decides the review. The sources are its own from then on.
+func (r resolving) resolve(ctx context.Context, con *console, who engine.Principal, decision judge.Outcome, declared *sources) error {
+	with := equipment{sources: declared, reviews: true}
+	path, err := r.storePath(con.log, false)
+	if err != nil {
+		return errors.Join(err, with.Close())
+	}
+	sys, err := openSystem(ctx, con.log, path, with)
+	if err != nil {
+		return errors.Join(err, with.Close())
+	}
+	defer sys.Close()
+	if decision == judge.Approve {
+		if err := canFetch(ctx, sys, who, r.ID); err != nil {
+			return err
+		}
+	}
+	result, err := sys.engine.Resolve(ctx, who, engine.ResolveRequest{
+		ID: r.ID, Decision: decision, Reason: r.Reason, Channel: record.ChannelCLI, Key: r.Key,
+	})
+	if err != nil {
+		return reviewFailure(err)
+	}
+	return r.tell(con, decision, result)
+}
+
+// resolveThere has a server decide the review: it has the sources, and knows who asks.
+func (r resolving) resolveThere(ctx context.Context, con *console, decision judge.Outcome) error {
+	if r.Principal != localCLI.ID {
+		return term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
+	}
+	g, done, err := r.openToWrite(ctx, con)
+	if err != nil {
+		return err
+	}
+	defer done()
+	result, err := operation.Resolve.Do(ctx, g, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
+	if err != nil {
+		return reviewFailure(err)
+	}
+	return r.tell(con, decision, result)
+}
+
+// canFetch keeps a reviewer who forgot the configuration from voiding a review:
+// evidence that cannot be fetched again counts as changed.
+func canFetch(ctx context.Context, sys *system, who engine.Principal, id string) error {
+	view, err := sys.engine.Review(ctx, who, id)
+	if err != nil {
+		return reviewFailure(err)
+	}
+	if view.Status != record.ReviewOpen {
+		return nil // the engine tells it
+	}
+	for _, e := range view.Decision.Evidence {
+		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.sources.names(), e.Source) {
+			return term.UsageErrorf("give the file that the server has: --config FILE",
+				"the evidence %q has to be fetched again from %q, and no such source is configured here; the review stays open", e.Name, e.Source)
+		}
+	}
+	return nil
+}
+
+// reviewFailure is engineFailure for a review that is closed, or moved under the
+// reviewer's hands: then nothing is wrong with the command.
+func reviewFailure(err error) error {
+	failed := engineFailure(err)
+	if code := engine.CodeOf(err); code == engine.CodeReviewClosed || code == engine.CodeConflict {
+		if f, ok := errors.AsType[*term.Failure](failed); ok {
+			f.Code = term.ExitBad
+		}
+	}
+	return failed
+}
+
+// tell prints what came of a decision. One that could not be carried out is a bad end.
+func (r resolving) tell(con *console, decision judge.Outcome, result engine.ResolveResult) error {
+	if r.JSON {
+		if err := con.out.JSON(result); err != nil {
+			return err
+		}
+	} else {
+		con.out.Printf("%s\n", result.Message)
+		con.out.Printf("%s is in state %s\n", result.ID, result.State)
+	}
+	if result.Review.Status != record.ReviewResolved || result.Review.Resolution != decision {
+		return term.ErrBad
+	}
+	return nil
+}

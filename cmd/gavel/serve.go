@@ -4,10 +4,17 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
@@ -200,4 +207,191 @@ func (i identities) watch(log *slog.Logger) (stop func()) {
 			log.Warn("cannot note when tokens were used", "error", err)
 		}
 	})
+}
+
+// listenFlags configure the listener.
+type listenFlags struct {
+	Listen       string        `name:"listen" default:"127.0.0.1:4285" placeholder:"HOST:PORT" help:"Where to listen; port 0 takes a free one. Default: 127.0.0.1:4285, which only this machine reaches."`
+	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The certificate (PEM, with its chain) for HTTPS. Read again when it changes."`
+	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"The certificate's private key (PEM)."`
+	TLSClientCA  string        `name:"tls-client-ca" placeholder:"FILE" help:"Let only clients connect that show a certificate signed by one of these (PEM). They show their token as well."`
+	PlainHTTP    bool          `name:"insecure-plain-http" help:"Serve without TLS on an address that other machines can reach. For a proxy that ends TLS, or a network where nobody listens: whoever does gets the tokens."`
+	AllowHost    []string      `name:"allow-host" placeholder:"HOST" help:"A name that clients call this server by, beside loopback names and the address itself. Repeatable."`
+	AllowOrigin  []string      `name:"allow-origin" placeholder:"ORIGIN" help:"Let web pages of this origin call and read answers (https://app.example.org). Repeatable."`
+	MaxBody      int64         `name:"max-body" default:"4194304" placeholder:"BYTES" help:"The largest body of a request. Default: 4194304."`
+	MaxHeader    int           `name:"max-header" default:"32768" placeholder:"BYTES" help:"The most that a request's headers may come to. Default: 32768."`
+	MaxConns     int           `name:"max-conns" default:"4096" placeholder:"N" help:"The most connections. One more closes the connection that has been idle longest. Default: 4096."`
+	MaxRequests  int           `name:"max-requests" default:"2048" placeholder:"N" help:"The most requests in flight; one principal has at most half of them. Default: 2048."`
+	MaxStreams   int           `name:"max-streams" default:"2048" placeholder:"N" help:"The most event streams; one principal has at most half of them. Default: 2048."`
+	HeaderTime   time.Duration `name:"read-header-timeout" default:"10s" placeholder:"TIME" help:"How long the headers of a request may take. Default: 10s."`
+	BodyTime     time.Duration `name:"body-timeout" default:"30s" placeholder:"TIME" help:"How long the body of a request may take. Default: 30s."`
+	WriteTime    time.Duration `name:"write-timeout" default:"30s" placeholder:"TIME" help:"How long each part of an answer may take to be read. Default: 30s."`
+	IdleTime     time.Duration `name:"idle-timeout" default:"2m" placeholder:"TIME" help:"How long a connection without a request stays open. Default: 2m."`
+	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" placeholder:"TIME" help:"How long requests in flight may go on after SIGTERM. Default: 30s."`
+}
+
+func (f listenFlags) config(log *slog.Logger) listen.Config {
+	return listen.Config{
+		Addr: f.Listen, Logger: log, CertFile: f.TLSCert, KeyFile: f.TLSKey, ClientCAFile: f.TLSClientCA,
+		AllowedHosts: f.AllowHost, AllowedOrigins: f.AllowOrigin,
+		MaxBody: f.MaxBody, MaxHeader: f.MaxHeader, MaxConns: f.MaxConns, MaxRequests: f.MaxRequests, MaxStreams: f.MaxStreams,
+		ReadHeaderTimeout: f.HeaderTime, BodyTimeout: f.BodyTime, WriteTimeout: f.WriteTime, IdleTimeout: f.IdleTime,
+		DrainTimeout: f.DrainTimeout,
+	}
+}
+
+// check refuses what would leave an open door: no authentication, or tokens in plain
+// text, on an address that other machines reach.
+func (f listenFlags) check(ctx context.Context, auth string) error {
+	host, _, err := net.SplitHostPort(f.Listen)
+	if err != nil {
+		return term.UsageErrorf("give HOST:PORT, such as 127.0.0.1:4285", "--listen: %w", err)
+	}
+	if loopbackOnly(ctx, host) {
+		return nil
+	}
+	if auth == authNone {
+		return term.UsageErrorf("use tokens (--auth token), or --listen 127.0.0.1:4285",
+			"--auth none lets everybody in who reaches the address, and other machines reach %s", f.Listen)
+	}
+	if f.TLSCert == "" && !f.PlainHTTP {
+		return term.UsageErrorf("give --tls-cert and --tls-key; or --insecure-plain-http, when a proxy before it ends TLS",
+			"on %s tokens would travel unencrypted", f.Listen)
+	}
+	return nil
+}
+
+// loopbackOnly reports whether a host is this machine, whatever it resolves to.
+func loopbackOnly(ctx context.Context, host string) bool {
+	if addr, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return addr.Unmap().IsLoopback()
+	}
+	if host == "" {
+		return false // every address
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil || len(found) == 0 {
+		return false
+	}
+	for _, addr := range found {
+		if !addr.Unmap().IsLoopback() {
+			return false
+		}
+	}
+	return true
+}
+
+// quotaFlags bound what one principal may take.
+type quotaFlags struct {
+	Definitions int           `name:"quota-definitions" default:"100" placeholder:"N" help:"The most workflows that one principal may own; 0 is no limit. No quota binds operators. Default: 100."`
+	Instances   int           `name:"quota-instances" default:"10000" placeholder:"N" help:"The most instances of one principal that have not ended; 0 is no limit. Default: 10000."`
+	States      int           `name:"quota-states" default:"500" placeholder:"N" help:"The most states of a definition that no operator brings; 0 is no limit. Default: 500."`
+	Transitions int           `name:"quota-transitions" default:"2000" placeholder:"N" help:"The most transitions of it, each route counted; 0 is no limit. Default: 2000."`
+	Schemas     int           `name:"quota-schema-bytes" default:"65536" placeholder:"BYTES" help:"The most bytes that its schemas have together; 0 is no limit. Default: 65536 (64 KiB)."`
+	Bytes       int64         `name:"quota-bytes" default:"268435456" placeholder:"BYTES" help:"The most that is recorded for one principal in an hour; 0 is no limit. Default: 268435456 (256 MiB)."`
+	WorkerTime  time.Duration `name:"quota-worker-time" default:"30m" placeholder:"TIME" help:"How long scripts may run for one principal in an hour; 0 is no limit. Default: 30m."`
+	ModelTokens int64         `name:"quota-model-tokens" default:"2000000" placeholder:"N" help:"The most tokens that models read and write for one principal in an hour; 0 is no limit. Default: 2000000."`
+}
+
+func (f quotaFlags) check() error {
+	for name, n := range map[string]int64{
+		"definitions": int64(f.Definitions), "instances": int64(f.Instances), "bytes": f.Bytes,
+		"states": int64(f.States), "transitions": int64(f.Transitions), "schema-bytes": int64(f.Schemas),
+		"worker-time": int64(f.WorkerTime), "model-tokens": f.ModelTokens,
+	} {
+		if n < 0 {
+			return term.UsageErrorf("", "--quota-%s is nothing (0, no limit) or more", name)
+		}
+	}
+	return nil
+}
+
+func (f quotaFlags) quotas() engine.Quotas {
+	return engine.Quotas{
+		Definitions: f.Definitions, Running: f.Instances, Bytes: f.Bytes, WorkerTime: f.WorkerTime, ModelTokens: f.ModelTokens,
+		States: f.States, Transitions: f.Transitions, SchemaBytes: f.Schemas,
+	}
+}
+
+// rateFlags bound how often one principal may call.
+type rateFlags struct {
+	Rate  float64 `name:"rate" default:"1000" placeholder:"N" help:"Requests a second that one principal may send, operators apart; 0 is no limit. Default: 1000."`
+	Burst int     `name:"rate-burst" default:"2000" placeholder:"N" help:"Requests that it may send at once. Default: 2000."`
+}
+
+func (f rateFlags) check() error {
+	if f.Rate < 0 || math.IsNaN(f.Rate) || math.IsInf(f.Rate, 0) {
+		return term.UsageErrorf("", "--rate is nothing (0, no limit) or more")
+	}
+	if f.Rate > 0 && f.Burst < 1 {
+		return term.UsageErrorf("", "--rate-burst is 1 or more, not %d", f.Burst)
+	}
+	return nil
+}
+
+// throttle is the rate of each principal, which can be changed while it is in use.
+type throttle struct {
+	next http.Handler
+	now  atomic.Pointer[http.Handler]
+}
+
+func newThrottle(next http.Handler, f rateFlags) *throttle {
+	t := &throttle{next: next}
+	t.set(f)
+	return t
+}
+
+// set begins to count anew.
+func (t *throttle) set(f rateFlags) {
+	h := t.next
+	if f.Rate > 0 {
+		h = auth.RateLimit(f.Rate, f.Burst)(t.next)
+	}
+	t.now.Store(&h)
+}
+
+// ServeHTTP implements http.Handler.
+func (t *throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*t.now.Load()).ServeHTTP(w, r) }
+
+// expireEvery is how often reviews are looked through whose time is over. Nothing
+// rests on it: one that is past its time resolves nothing, whoever noticed.
+const expireEvery = time.Minute
+
+// expirer is what watching reviews needs of the engine.
+type expirer interface {
+	ExpireReviews(ctx context.Context) (int, error)
+}
+
+// watchReviews ends the reviews that nobody decided in time, now and every minute,
+// until ctx ends or the returned function is called, which waits for it.
+func watchReviews(ctx context.Context, log *slog.Logger, reviews expirer) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		again := time.NewTicker(expireEvery)
+		defer again.Stop()
+		for {
+			expireOnce(ctx, log, reviews)
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func expireOnce(ctx context.Context, log *slog.Logger, reviews expirer) {
+	n, err := reviews.ExpireReviews(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		log.Warn("cannot look through the reviews; trying again in a minute", "error", err)
+	case n > 0:
+		log.Info("reviews that nobody decided in time", "number", n)
+	}
 }

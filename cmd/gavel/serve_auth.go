@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
 	"net"
+	"net/http"
+	"net/url"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/config"
 )
 
 // The ways to know callers.
@@ -90,4 +96,129 @@ func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 	con.err.Printf("agent's token, shown this once, on stdout:\n")
 	con.out.Printf("%s\n", bearers[1])
 	return nil
+}
+
+// resourcePath is where the protected-resource document is (RFC 9728); that of a resource
+// with a path has the path behind it.
+const resourcePath = "/.well-known/oauth-protected-resource"
+
+// issuerFlags say how clients find the issuers.
+type issuerFlags struct {
+	PublicURL string `name:"public-url" placeholder:"URL" help:"The address that clients call this server by, such as https://gavel.example.org, where a proxy stands before it. Default: what a request asked for."`
+}
+
+func (f issuerFlags) check() error {
+	if f.PublicURL == "" {
+		return nil
+	}
+	u, err := url.Parse(f.PublicURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return term.UsageErrorf("give scheme and host, such as https://gavel.example.org", "--public-url is no address of a server")
+	}
+	return nil
+}
+
+// base is the address of this server without a slash at its end. The host of a request
+// was checked by the listener.
+func (f issuerFlags) base(r *http.Request) string {
+	if f.PublicURL != "" {
+		return strings.TrimRight(f.PublicURL, "/")
+	}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host
+}
+
+// issuersFor are the issuers that the configuration file declares, for a way to know callers.
+func (f configFlag) issuersFor(how string) ([]auth.Issuer, error) {
+	if f.Config == "" {
+		return nil, nil
+	}
+	file, err := config.Load(f.Config)
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	declared, err := auth.ParseConfig(file.Section(config.SectionAuth), file.Dir())
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	if how == authNone && len(declared.Issuers) > 0 {
+		return nil, term.UsageErrorf("drop --auth none, or the section auth of the configuration file", "--auth none asks nobody who they are, so that issuers make no sense")
+	}
+	return declared.Issuers, nil
+}
+
+// callers finds out who calls: from the tokens of this gavel, and from those that issuers
+// signed. The issuers can be replaced while it is in use.
+type callers struct {
+	first auth.Authenticator
+	now   atomic.Pointer[trusted]
+}
+
+// trusted is what one set of issuers comes to.
+type trusted struct {
+	authenticator auth.Authenticator
+	issuers       []string
+}
+
+func newCallers(first auth.Authenticator, issuers []auth.Issuer) (*callers, error) {
+	c := &callers{first: first}
+	return c, c.trust(issuers)
+}
+
+// trust takes these issuers' tokens from now on, and no others'.
+func (c *callers) trust(issuers []auth.Issuer) error {
+	next, all := &trusted{}, []auth.Authenticator{c.first}
+	for _, i := range issuers {
+		j, err := auth.NewJWT(i)
+		if err != nil {
+			return term.UsageErrorf("", "%w", err)
+		}
+		all, next.issuers = append(all, j), append(next.issuers, i.URL)
+	}
+	next.authenticator = c.first
+	if len(issuers) > 0 {
+		next.authenticator = auth.Any(all...)
+	}
+	c.now.Store(next)
+	return nil
+}
+
+// Authenticate implements auth.Authenticator.
+func (c *callers) Authenticate(ctx context.Context, bearer string) (auth.Identity, error) {
+	return c.now.Load().authenticator.Authenticate(ctx, bearer)
+}
+
+// metadata is the address of the document about what a request asked for; "" where no
+// issuer is trusted: then there is nothing to find.
+func (c *callers) metadata(f issuerFlags) func(*http.Request) string {
+	return func(r *http.Request) string {
+		if len(c.now.Load().issuers) == 0 {
+			return ""
+		}
+		if r.URL.Path == mcpPath {
+			return f.base(r) + resourcePath + mcpPath
+		}
+		return f.base(r) + resourcePath
+	}
+}
+
+// resource says which issuers' tokens are good here.
+func (c *callers) resource(f issuerFlags) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		issuers := c.now.Load().issuers
+		if len(issuers) == 0 {
+			notFound(w, r)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		sayJSON(w, http.StatusOK, map[string]any{
+			"resource":                 f.base(r) + strings.TrimPrefix(r.URL.Path, resourcePath),
+			"resource_name":            "gavel",
+			"authorization_servers":    issuers,
+			"bearer_methods_supported": []string{"header"},
+		})
+	}
 }

@@ -1,0 +1,491 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+type evalLintCmd struct {
+	Paths []string `arg:"" name:"path" help:"Files of golden cases, or folders with .jsonl files."`
+	JSON  bool     `name:"json" help:"Print JSON."`
+}
+
+// Help shows examples.
+func (evalLintCmd) Help() string {
+	return `Every line is read and checked: its keys and values, cases that stand there twice, labels
+that contradict each other, groups and texts that are in two splits, states, actions and
+criteria that the workflow does not have. All paths together are one set. The last line
+has its digest: another one means other cases.
+
+Examples:
+
+    gavel eval lint testdata/golden
+    gavel eval lint cases.jsonl more/*.jsonl
+    gavel eval lint --json cases.jsonl | jq '.issues[].rule'
+
+Exit codes: 0 no issue, 1 issues, 2 wrong usage, 3 could not find out.`
+}
+
+// evalLintReport is what --json prints.
+type evalLintReport struct {
+	OK     bool         `json:"ok"`
+	Issues []eval.Issue `json:"issues"`
+	eval.Summary
+}
+
+// Run lints all files as one set.
+func (c *evalLintCmd) Run(ctx context.Context, con *console) error {
+	files, err := goldenFiles(c.Paths)
+	if err != nil {
+		return err
+	}
+	linter := eval.NewLinter(newDefinitionCache().known)
+	for _, file := range files {
+		if err := lintGolden(ctx, linter, file); err != nil {
+			return err
+		}
+	}
+	issues, summary := linter.Finish()
+	if summary.Cases == 0 && len(issues) == 0 {
+		return term.UsageErrorf("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(c.Paths, " "))
+	}
+	report := evalLintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
+	if err := c.print(con, report); err != nil {
+		return err
+	}
+	if !report.OK {
+		return term.ErrBad
+	}
+	return nil
+}
+
+func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return term.UnknownErrorf("", "cannot read the cases: %w", err)
+	}
+	defer func() { _ = in.Close() }() // it was only read
+	cases := eval.ReadCases(file, in)
+	err = linter.Lint(func(yield func(eval.Golden, error) bool) {
+		for g, err := range cases {
+			if ctx.Err() != nil || !yield(g, err) {
+				return
+			}
+		}
+	})
+	if err := cmp.Or(ctx.Err(), err); err != nil {
+		return term.UnknownErrorf("", "cannot read the cases: %w", err)
+	}
+	return nil
+}
+
+func (c *evalLintCmd) print(con *console, r evalLintReport) error {
+	if c.JSON {
+		return con.out.JSON(r)
+	}
+	for _, i := range r.Issues {
+		con.out.Printf("%s:%d: %s [%s]\n", i.File, i.Line, i.Message, i.Rule)
+	}
+	con.out.Printf("%s (dev %d, cal %d, test %d): approve %d, reject %d, escalate %d; %s; %s\n",
+		term.Count(r.Cases, "case"), r.Splits[eval.Dev], r.Splits[eval.Cal], r.Splits[eval.Test],
+		r.Outcomes["approve"], r.Outcomes["reject"], r.Outcomes["escalate"], term.Count(len(r.Issues), "issue"), r.Digest)
+	return nil
+}
+
+// goldenFiles are the files that paths name: files as they are, of folders all .jsonl.
+func goldenFiles(paths []string) ([]string, error) {
+	var out []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() {
+			files, err := expand(path)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, files...)
+			continue
+		}
+		n := len(out)
+		err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() && strings.HasSuffix(name, ".jsonl") {
+				out = append(out, filepath.Clean(name))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, term.UnknownErrorf("", "cannot look at %s: %w", path, err)
+		}
+		if len(out) == n {
+			return nil, term.UsageErrorf("golden cases stand in files that end in .jsonl", "there is no golden case file in %s", path)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// definitionCache reads every definition once, however many cases name it.
+type definitionCache struct {
+	byRef map[string]definitionOrError
+}
+
+type definitionOrError struct {
+	definition *workflow.Definition
+	known      eval.Known
+	err        error
+}
+
+// maxInline is how many definitions that stand in cases are kept.
+const maxInline = 1000
+
+func newDefinitionCache() *definitionCache {
+	return &definitionCache{byRef: map[string]definitionOrError{}}
+}
+
+func (c *definitionCache) known(file string, raw json.RawMessage) (eval.Known, error) {
+	d := c.find(file, raw)
+	return d.known, d.err
+}
+
+// find resolves the workflow of a case that stands in file: {"ref": "FILE#NAME"},
+// where FILE is relative to the folder of the case, or a definition.
+func (c *definitionCache) find(file string, raw json.RawMessage) definitionOrError {
+	key := filepath.Dir(file) + "\x00" + string(raw)
+	if d, ok := c.byRef[key]; ok {
+		return d
+	}
+	var d definitionOrError
+	if d.definition, d.err = readWorkflow(file, raw); d.err == nil {
+		d.known = knownOf(d.definition)
+	}
+	if len(c.byRef) >= maxInline {
+		clear(c.byRef)
+	}
+	c.byRef[key] = d
+	return d
+}
+
+func readWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &keys); err != nil {
+		return nil, fmt.Errorf("workflow is no object: %w", err)
+	}
+	ref, named := keys["ref"]
+	if !named {
+		d, err := workflow.Parse("workflow", raw)
+		if err != nil {
+			return nil, fmt.Errorf("the definition in workflow is not one: %w", err)
+		}
+		return d, nil
+	}
+	var target string
+	if err := json.Unmarshal(ref, &target); err != nil || len(keys) > 1 {
+		return nil, fmt.Errorf(`workflow.ref is "FILE#NAME" and stands alone; or give the definition itself`)
+	}
+	path, name, _ := strings.Cut(target, "#")
+	full := filepath.Join(filepath.Dir(file), filepath.FromSlash(path))
+	document, err := readDefinition(full)
+	if err != nil {
+		return nil, err
+	}
+	d, err := workflow.Parse(full, document)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no workflow definition; run gavel lint on it: %w", full, err)
+	}
+	if name != "" && name != d.Name {
+		return nil, fmt.Errorf("%s defines the workflow %q, not %q; change workflow.ref", full, d.Name, name)
+	}
+	return d, nil
+}
+
+// knownOf lists what cases may name.
+func knownOf(d *workflow.Definition) eval.Known {
+	out := eval.Known{Criteria: map[string]map[string][]string{}}
+	for _, state := range d.States {
+		actions := map[string][]string{}
+		for action, t := range state.Transitions {
+			actions[action] = criteriaOf(d, t)
+		}
+		out.Criteria[state.Name] = actions
+	}
+	return out
+}
+
+// criteriaOf are a transition's criteria in the order in which a judge gets them: the
+// definition's, then its own.
+func criteriaOf(d *workflow.Definition, t *workflow.Transition) []string {
+	var out []string
+	for _, c := range slices.Concat(d.Rubric(nil).Criteria, t.Judge.Criteria) {
+		if !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// evaluationTime is when every case is judged: scripts that look at the clock, and so
+// recorded answers, come out the same on every day.
+var evaluationTime = time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
+
+// evaluationPrincipal asks where a case names nobody.
+const evaluationPrincipal = "eval:agent"
+
+// goldenSet is what of the files is asked for. The cases stay in the files and are read
+// anew by all: a set may be larger than the memory.
+type goldenSet struct {
+	files  []string
+	splits []eval.Split
+	tags   []string
+	file   map[string]string // by the case's id: what a workflow.ref is relative to
+	n      int               // cases asked for
+}
+
+// readGolden reads what of the files is asked for. A set with mistakes is not measured.
+func readGolden(ctx context.Context, paths []string, splits []eval.Split, tags []string) (goldenSet, error) {
+	files, err := goldenFiles(paths)
+	if err != nil {
+		return goldenSet{}, err
+	}
+	set := goldenSet{files: files, splits: splits, tags: tags, file: map[string]string{}}
+	for _, file := range files {
+		if err := set.check(ctx, file); err != nil {
+			return goldenSet{}, err
+		}
+	}
+	if set.n == 0 {
+		return goldenSet{}, term.UsageErrorf("look at --split and --tags", "no case is left to judge")
+	}
+	return set, nil
+}
+
+func (s *goldenSet) check(ctx context.Context, file string) error {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return term.UsageErrorf("save them in a file first", "%s is no file: cases are read more than once", file)
+	}
+	for g, err := range readCases(ctx, file) {
+		if err != nil {
+			return err
+		}
+		if other, twice := s.file[g.ID]; twice {
+			return term.UsageErrorf("gavel eval lint lists every mistake", "%s:%d: the case %q is in %s already", file, g.Line, g.ID, other)
+		}
+		s.file[g.ID] = file
+		if s.takes(g.Case) {
+			s.n++
+		}
+	}
+	return nil
+}
+
+func (s *goldenSet) takes(c eval.Case) bool {
+	return (len(s.splits) == 0 || slices.Contains(s.splits, c.Split)) &&
+		(len(s.tags) == 0 || slices.ContainsFunc(s.tags, func(t string) bool { return slices.Contains(c.Tags, t) }))
+}
+
+// sameAs refuses a baseline of which a case asked for has another right outcome, before
+// anything is spent on a comparison that cannot be made.
+func (s *goldenSet) sameAs(ctx context.Context, before *eval.Measurement) error {
+	if before == nil {
+		return nil
+	}
+	var now eval.Measurement
+	for c, err := range s.all(ctx) {
+		if err != nil {
+			return err
+		}
+		now.Cases = append(now.Cases, eval.Case{ID: c.ID, Expect: eval.Expect{Outcome: c.Expect.Outcome}})
+	}
+	return sameCases(*before, now)
+}
+
+// all reads the cases once more. The error is the last thing that comes.
+func (s *goldenSet) all(ctx context.Context) iter.Seq2[eval.Case, error] {
+	return func(yield func(eval.Case, error) bool) {
+		n := 0
+		for _, file := range s.files {
+			for g, err := range readCases(ctx, file) {
+				if err == nil && !s.takes(g.Case) {
+					continue
+				}
+				if n++; !yield(g.Case, err) || err != nil {
+					return
+				}
+			}
+		}
+		if n != s.n {
+			yield(eval.Case{}, term.UnknownErrorf("", "the files of cases changed while they were read: %d cases, %d before", n, s.n))
+		}
+	}
+}
+
+// readCases reads one file. An error is the last thing that comes.
+func readCases(ctx context.Context, file string) iter.Seq2[eval.Golden, error] {
+	return func(yield func(eval.Golden, error) bool) {
+		in, err := os.Open(file)
+		if err != nil {
+			yield(eval.Golden{}, term.UnknownErrorf("", "cannot read the cases: %w", err))
+			return
+		}
+		defer func() { _ = in.Close() }() // it was only read
+		for g, err := range eval.ReadCases(file, in) {
+			if err != nil {
+				err = term.UsageErrorf("gavel eval lint lists every mistake", "%w", err)
+			} else if ctx.Err() != nil {
+				err = term.UnknownErrorf("", "the reading of cases was stopped: %w", ctx.Err())
+			}
+			if !yield(g, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// caseBuilder makes questions of cases, as the engine does of what agents ask.
+type caseBuilder struct {
+	set  goldenSet
+	seed int64
+
+	mu          sync.Mutex
+	definitions *definitionCache
+}
+
+// build makes the question. It sees no expectation.
+func (b *caseBuilder) build(c eval.Case) (judge.Case, error) {
+	b.mu.Lock()
+	found := b.definitions.find(b.set.file[c.ID], c.Workflow)
+	b.mu.Unlock()
+	if found.err != nil {
+		return judge.Case{}, found.err
+	}
+	def := found.definition
+	if def.States[c.State] == nil {
+		return judge.Case{}, fmt.Errorf("the workflow %q has no state %q", def.Name, c.State)
+	}
+	return def.Case(workflow.CaseInput{
+		Operation: judge.Advance, Version: 1,
+		// Definitions of an evaluation are the operator's: he gives the files.
+		Owner: operatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
+		State: c.State, Action: c.Action, Data: c.Data, Context: c.Context,
+		Principal: cmp.Or(c.Principal, evaluationPrincipal), Role: cmp.Or(c.Role, string(engine.RoleAgent)),
+		Facts: factsOf(def, c.History), ReviewPath: true, Now: evaluationTime, Seed: b.seed,
+	})
+}
+
+// factsOf is what an instance with this history would know.
+func factsOf(def *workflow.Definition, history []eval.Step) workflow.Facts {
+	f := workflow.Facts{Visited: []string{def.InitialState}, Performed: map[string][]string{}}
+	at := def.InitialState
+	for _, step := range history {
+		if s := def.States[at]; s != nil && s.Transitions[step.Action] != nil {
+			for _, p := range s.Transitions[step.Action].Freezes {
+				if !slices.Contains(f.Frozen, p) {
+					f.Frozen = append(f.Frozen, p)
+				}
+			}
+		}
+		if step.By != "" && !slices.Contains(f.Performed[step.Action], step.By) {
+			f.Performed[step.Action] = append(f.Performed[step.Action], step.By)
+		}
+		if at = step.State; !slices.Contains(f.Visited, at) {
+			f.Visited = append(f.Visited, at)
+		}
+	}
+	return f
+}
+
+// givenEvidence is what a case says would have been fetched. Nothing is fetched.
+type givenEvidence struct{ eval.Case }
+
+// Fetch implements judge.Fetcher.
+func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+	if len(r.Missing) > 0 {
+		return judge.Fetched{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
+	}
+	content, ok := g.Evidence[r.Name]
+	if !ok || string(content) == "null" {
+		return judge.Fetched{Failure: judge.FailureUnavailable, Detail: "The case gives no such evidence."}, nil
+	}
+	return judge.Fetched{Content: content}, nil
+}
+
+// decideEval puts questions to the real pipeline; layer is nil for the structural one.
+func decideEval(compiler *validators.Compiler, layer judge.Layer) func(context.Context, eval.Case, judge.Case) (judge.Verdict, error) {
+	return func(ctx context.Context, c eval.Case, question judge.Case) (judge.Verdict, error) {
+		if layer == nil {
+			question.Rubric.UseLLM = false
+		}
+		pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: givenEvidence{c}, Model: layer})
+		if err != nil {
+			return judge.Verdict{}, err
+		}
+		return pipeline.Decide(ctx, question)
+	}
+}
+
+type evalImportCmd struct {
+	Format   string `arg:"" name:"format" enum:"tau-airline" help:"What the file is: tau-airline, recorded writes of an airline's agent (tau-bench)."`
+	File     string `arg:"" name:"file" help:"The records, JSON Lines."`
+	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`
+	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
+}
+
+// Help shows examples.
+func (evalImportCmd) Help() string {
+	return `Recorded writes become golden cases, on stdout. Of a record only what was known before the
+write reaches a case's data and context; the label goes into expect, and whether the write
+was executed or failed becomes a tag. Records without a right answer are left out.
+
+Examples:
+
+    gavel eval import tau-airline transitions.jsonl --workflow testdata/workflows/airline.yaml > airline.jsonl
+    gavel eval run --structural airline.jsonl
+
+Exit codes: 0 done, 1 the file is none of that format, 2 wrong usage, 3 could not find out.`
+}
+
+// Run prints the cases.
+func (c *evalImportCmd) Run(con *console) error {
+	in, err := os.Open(c.File)
+	if err != nil {
+		return term.UsageErrorf("", "%w", err)
+	}
+	defer in.Close()
+	records, err := eval.ReadTau(c.File, in)
+	if err != nil {
+		return &term.Failure{Code: term.ExitBad, Err: err}
+	}
+	if len(records) == 0 {
+		return &term.Failure{Code: term.ExitBad, Hint: "a record is a line", Err: fmt.Errorf("there is no record in %s", c.File)}
+	}
+	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: eval.Split(c.Split)})
+	if err != nil {
+		return &term.Failure{Code: term.ExitBad, Err: err}
+	}
+	if left := len(records) - len(cases); left > 0 {
+		con.err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, len(records))
+	}
+	for _, one := range cases {
+		line, err := json.Marshal(one)
+		if err != nil {
+			return term.UnknownErrorf("", "write case %s: %w", one.ID, err)
+		}
+		con.out.Printf("%s\n", line)
+	}
+	return nil
+}

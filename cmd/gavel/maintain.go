@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
+)
+
+type migrateCmd struct {
+	Workflow string            `arg:"" name:"workflow" help:"The workflow."`
+	From     int               `name:"from" placeholder:"N" help:"Only instances of this version. Default: any."`
+	To       int               `name:"to" placeholder:"N" help:"The version to migrate to. Default: the newest."`
+	State    map[string]string `name:"state" mapsep:"none" placeholder:"OLD=NEW" help:"The state OLD is called NEW in the new version. Repeatable."`
+	Instance []string          `name:"instance" placeholder:"ID" help:"Only this instance. Repeatable. Default: all that run."`
+	DryRun   bool              `name:"dry-run" help:"Say what would happen, and change nothing."`
+	JSON     bool              `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help shows examples.
+func (migrateCmd) Help() string {
+	return `Instances stay with the version of their workflow that they were started with, until
+somebody migrates them. Each is migrated by an event of its own; cut short, a migration is
+taken up by running it again. A server may have the store open.
+
+An instance is refused, and stays as it is, when the new version does not have its state,
+or would not let an instance with its context and its history be in it (stateValidators,
+mustPassThrough). Reviews that wait become stale. Moves before a migration are not undone.
+
+Examples:
+
+    gavel migrate document-review --dry-run
+    gavel migrate document-review --from 1 --to 3 --state reviewing=review
+    gavel migrate document-review --instance wf-01926f0e-7c1a-7000-8000-000000000000
+
+Exit codes: 0 all are of the version now, 1 some were refused, 2 wrong usage,
+3 could not find out.`
+}
+
+// Run migrates instances.
+func (c *migrateCmd) Run(ctx context.Context, con *console) error {
+	open := openForWriting
+	if c.DryRun {
+		open = openForReading
+	}
+	sys, err := open(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	r, err := sys.engine.Migrate(ctx, localCLI, engine.MigrateRequest{
+		Workflow: c.Workflow, FromVersion: c.From, ToVersion: c.To, States: c.State, Instances: c.Instance, DryRun: c.DryRun,
+	})
+	if err != nil && len(r.Entries) == 0 {
+		return engineFailure(err)
+	}
+	if c.JSON {
+		err = errors.Join(engineFailure(err), con.out.JSON(r))
+	} else {
+		printMigration(con.out, r)
+		err = engineFailure(err)
+	}
+	if err == nil && r.Refused > 0 {
+		return term.ErrBad
+	}
+	return err
+}
+
+// printMigration lists what changes and what was refused, and counts the rest.
+func printMigration(out *term.Terminal, r engine.MigrateResult) {
+	rows := [][]string{{"INSTANCE", "OUTCOME", "VERSION", "STATE", "NOTE"}}
+	for _, e := range r.Entries {
+		if e.Outcome == engine.MigrateUnchanged {
+			continue
+		}
+		state := e.State
+		if e.NewState != "" && e.NewState != e.State {
+			state += " -> " + e.NewState
+		}
+		rows = append(rows, []string{e.ID, string(e.Outcome), fmt.Sprintf("%d -> %d", e.From, e.To), orNone(state), orNone(migrationNote(e))})
+	}
+	if len(rows) > 1 {
+		out.Table(rows)
+	}
+	verb := "migrated"
+	if r.DryRun {
+		verb = "would be migrated"
+	}
+	out.Printf("%s to version %d: %d %s, %d unchanged, %d refused\n", r.Workflow, r.To, r.Migrated, verb, r.Unchanged, r.Refused)
+}
+
+// migrationNote says why, or what else comes of it.
+func migrationNote(e engine.InstanceMigration) string {
+	notes := make([]string, 0, 3)
+	if e.Reason != "" {
+		notes = append(notes, e.Reason)
+	}
+	if e.Completes {
+		notes = append(notes, "It is complete then.")
+	}
+	if len(e.Stale) > 0 {
+		notes = append(notes, "Stale then: "+strings.Join(e.Stale, ", ")+".")
+	}
+	if len(e.Blocked) > 0 {
+		notes = append(notes, "Can never enter then: "+strings.Join(e.Blocked, ", ")+".")
+	}
+	return strings.Join(notes, " ")
+}
+
+type retainCmd struct {
+	Workflow string `name:"workflow" placeholder:"NAME" help:"Only instances of this workflow."`
+	DryRun   bool   `name:"dry-run" short:"n" help:"Say what would be removed, and remove nothing."`
+	Limit    int    `name:"limit" default:"10000" placeholder:"N" help:"At most this many histories."`
+	Key      string `name:"anchor-key" placeholder:"FILE" help:"Sign what is removed with this key, the one that signs the anchors. Needed where the store has any. The variable may hold the key itself."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help says what is removed and what never is.
+func (retainCmd) Help() string {
+	return `Removes what the definitions say need not be kept: the beginning of the history
+of an instance that ended longer ago than "retention" in its operator's
+definition. What is left verifies, and an event says what is gone.
+
+Never removed: anything of an instance that runs or has an open review, what a
+checkpoint needs, the event that ended the instance, anything younger than a
+week, and a history that does not verify or is not what was anchored.
+
+Where a store is anchored, a removal has to be signed with the same key: without that
+gavel verify cannot tell it from tampering, and reports it. A dry run needs no key.
+
+Examples:
+
+    gavel retain --dry-run
+    gavel retain --workflow document-review --anchor-key ~/keys/gavel.anchor`
+}
+
+// open opens the store; a dry run only looks.
+func (c *retainCmd) open(ctx context.Context, con *console, with equipment) (*system, error) {
+	if c.DryRun {
+		return openForReading(ctx, con, c.storeFlag)
+	}
+	path, err := c.storePath(con.log, false)
+	if err != nil {
+		return nil, err
+	}
+	return openSystem(ctx, con.log, path, with)
+}
+
+// Run removes what may go.
+func (c *retainCmd) Run(ctx context.Context, con *console) error {
+	if c.Limit < 1 {
+		return term.UsageErrorf("", "--limit is 1 or more, not %d", c.Limit)
+	}
+	var with equipment
+	if c.Key != "" {
+		key, err := readSigner(con.log, c.Key, c.Store)
+		if err != nil {
+			return err
+		}
+		with.anchors = key
+	}
+	sys, err := c.open(ctx, con, with)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	r, err := sys.auditor.Retain(ctx, localCLI, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit})
+	if err != nil {
+		return engineFailure(err)
+	}
+	if c.JSON {
+		if err := con.out.JSON(r); err != nil {
+			return err
+		}
+	} else {
+		printRetained(con, r)
+	}
+	if len(r.Broken) > 0 {
+		return &term.Failure{
+			Code: term.ExitBad, Hint: "gavel verify says what is wrong with it",
+			Err: fmt.Errorf("%s left as it is, because it does not verify: %s", term.Count(len(r.Broken), "history"), strings.Join(r.Broken, ", ")),
+		}
+	}
+	return nil
+}
+
+// keptFor are the reasons in words.
+var keptFor = map[string]string{
+	audit.KeptNotDue: "ended too recently", audit.KeptDone: "nothing left to remove", audit.KeptReview: "a review is open",
+	audit.KeptCheckpoint: "a checkpoint needs it", audit.KeptYoung: "younger than a week", audit.KeptRestored: "a later rollback needs it", audit.KeptRemoval: "says what was removed before",
+	audit.KeptMoved: "changed meanwhile; run it again", audit.KeptBroken: "does not verify",
+}
+
+func printRetained(con *console, r audit.RetainResult) {
+	if len(r.Histories) > 0 {
+		rows := [][]string{{"ID", "WORKFLOW", "ENDED", "REMOVED", "LEFT", "BECAUSE"}}
+		for _, h := range r.Histories {
+			rows = append(rows, []string{h.ID, h.Workflow, moment(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), orNone(keptFor[h.Pinned])})
+		}
+		con.out.Table(rows)
+	}
+	did := "removed"
+	if r.DryRun {
+		did = "would remove"
+	}
+	con.out.Printf("%s %s of %s\n", did, term.Count(r.Events, "event"), term.Count(len(r.Histories), "history"))
+	reasons := make([]string, 0, len(r.Kept))
+	for why := range r.Kept {
+		reasons = append(reasons, why)
+	}
+	slices.Sort(reasons)
+	for _, why := range reasons {
+		con.out.Printf("kept %d as they are: %s\n", r.Kept[why], keptFor[why])
+	}
+	if r.More {
+		con.err.Printf("there is more; run it again\n")
+	}
+}
+
+type sealCmd struct {
+	Accept bool `name:"accept" help:"Seal what is there as it stands. Without it, gavel seal only shows it."`
+	JSON   bool `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+// Help says when to seal.
+func (sealCmd) Help() string {
+	return `Every definition and judge configuration in a store carries a seal, made with a key of
+gavel.key. What has none, or a wrong one, is not used: every call that needs it ends with
+untrusted_rules. This command lists all of them with who made them, and what is wrong.
+
+Restore a backup if you can. Otherwise look at each line: --accept seals them as they
+stand, and answers for them. It is needed for a store whose gavel.key is lost, and for a
+store of an older version next to a gavel.key that has sealed others. Servers that have
+the store open must be restarted. Anchors keep saying what the definitions were before.
+
+Examples:
+
+    gavel seal
+    gavel seal --store restored.db --accept
+
+Exit codes: 0 all are sealed, 1 some are not, 2 wrong usage, 3 could not find out.`
+}
+
+// Run lists the rules, and seals them.
+func (c *sealCmd) Run(ctx context.Context, con *console) error {
+	open := openToCheck
+	if c.Accept {
+		open = openForWriting
+	}
+	sys, err := open(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if key := keyBeside(sys.path); !isFile(key) {
+		con.log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)
+	}
+	r, err := sys.engine.SealRules(ctx, localCLI, engine.SealRequest{All: true, DryRun: !c.Accept})
+	if err != nil {
+		return engineFailure(err)
+	}
+	if c.JSON {
+		err = con.out.JSON(r)
+	} else {
+		printSealed(con, r, c.Accept)
+	}
+	if err == nil && r.Sealed > 0 && !c.Accept {
+		return term.ErrBad
+	}
+	return err
+}
+
+func printSealed(con *console, r engine.SealResult, accepted bool) {
+	rows := [][]string{{"WORKFLOW", "WHAT", "BY", "TIME", "SEAL"}}
+	for _, rule := range r.Rules {
+		what, by, seal := fmt.Sprintf("version %d", rule.Version), rule.Principal, "as it was made"
+		if rule.Revision > 0 {
+			what = fmt.Sprintf("judge configuration %d", rule.Revision)
+		}
+		if rule.Operator {
+			by += " (operator)"
+		}
+		if rule.Wrong != "" {
+			seal = rule.Wrong
+		}
+		rows = append(rows, []string{rule.Workflow, what, by, rule.At.UTC().Format(time.RFC3339), seal})
+	}
+	con.out.Table(rows)
+	total := term.Count(int64(len(r.Rules)), "rule")
+	switch {
+	case r.Sealed == 0:
+		con.out.Printf("%s, %s\n", total, con.out.Green("all sealed"))
+	case accepted:
+		con.out.Printf("%s, %d sealed now\n", total, r.Sealed)
+	default:
+		con.out.Printf("%s, %s\n", total, con.out.Red(fmt.Sprintf("%d not sealed", r.Sealed)))
+	}
+}
