@@ -155,13 +155,13 @@ const (
 	MaxImportBytes = 64 << 20
 )
 
-// importRefusal is why a definition or an instance is not imported.
-type importRefusal string
+// importRefusalError is why a definition or an instance is not imported.
+type importRefusalError string
 
-func (r importRefusal) Error() string { return string(r) }
+func (r importRefusalError) Error() string { return string(r) }
 
 func refuseImport(format string, args ...any) error {
-	return importRefusal(fmt.Sprintf(format, args...))
+	return importRefusalError(fmt.Sprintf(format, args...))
 }
 
 type importer struct {
@@ -388,7 +388,7 @@ func (im *importer) importInstance(ctx context.Context, in ImportInstance, bad e
 	if err == nil && !im.req.DryRun {
 		err = im.commitDraft(ctx, d)
 	}
-	if reason, refused := errors.AsType[importRefusal](err); refused {
+	if reason, refused := errors.AsType[importRefusalError](err); refused {
 		out.Reason = string(reason)
 		return out, nil
 	}

@@ -191,7 +191,7 @@ func (a anchoring) follows(ctx context.Context, last int64, note string) error {
 		}
 		break
 	}
-	return &term.Failure{
+	return &term.ExitError{
 		Code: term.ExitBad, Err: fmt.Errorf("the store is not the one that anchor %d in %s was written from, but an older one, or another", last, a.file),
 		Hint: "gavel verify says more; if it was restored on purpose, begin a new anchor file and keep the old one",
 	}
@@ -257,7 +257,7 @@ func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (
 // tell anchors, and logs what became of it.
 func (a anchoring) tell(ctx context.Context, log *slog.Logger) {
 	result, err := a.anchor(ctx)
-	var f *term.Failure
+	var f *term.ExitError
 	switch {
 	case errors.As(err, &f):
 		log.Warn("cannot anchor; trying again", "error", f.Error(), "hint", f.Hint)

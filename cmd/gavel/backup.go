@@ -79,7 +79,7 @@ func copyFailure(err error, existsHint string) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, sqlitestore.ErrNetworkFS):
 		return term.UsageErrorf("", "cannot %w", err)
 	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, record.ErrBroken):
-		return &term.Failure{Code: term.ExitBad, Hint: "gavel verify says more; gavel repair saves what can be read", Err: fmt.Errorf("cannot %w", err)}
+		return &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more; gavel repair saves what can be read", Err: fmt.Errorf("cannot %w", err)}
 	}
 	return term.UnknownErrorf("", "cannot %w", err)
 }

@@ -21,7 +21,7 @@ func TestCloseInTime(t *testing.T) {
 			t.Errorf("a close in time: %v", err)
 		}
 		broken := errors.New("disk is gone")
-		var f *term.Failure
+		var f *term.ExitError
 		if err := closeInTime(log, func() error { return broken }); !errors.Is(err, broken) || !errors.As(err, &f) || f.Code != term.ExitUnknown {
 			t.Errorf("a close that fails: %v", err)
 		}

@@ -286,7 +286,7 @@ func (c *configCheckCmd) Run(con *console) error {
 		}
 		return nil
 	}
-	if f, ok := errors.AsType[*term.Failure](err); ok {
+	if f, ok := errors.AsType[*term.ExitError](err); ok {
 		f.Code = term.ExitBad
 	}
 	return err
@@ -294,7 +294,7 @@ func (c *configCheckCmd) Run(con *console) error {
 
 // issuesOf are the lines that a person would read.
 func issuesOf(err error) []string {
-	f, ok := errors.AsType[*term.Failure](err)
+	f, ok := errors.AsType[*term.ExitError](err)
 	switch {
 	case err == nil:
 		return []string{}
@@ -411,7 +411,7 @@ func badConfig(err error) error {
 	if !ok {
 		return term.UsageErrorf("", "%w", err)
 	}
-	f := &term.Failure{Code: term.ExitUsage, Err: errors.New("the configuration file has a mistake")}
+	f := &term.ExitError{Code: term.ExitUsage, Err: errors.New("the configuration file has a mistake")}
 	if len(issues) > 1 {
 		f.Err = errors.New("the configuration file has mistakes")
 	}

@@ -122,7 +122,7 @@ func issueLine(file string, i workflow.Issue) string {
 
 // unparsable tells every mistake of a document that is no definition.
 func unparsable(file string, err error) error {
-	f := &term.Failure{Code: term.ExitBad, Err: fmt.Errorf("%s is not a workflow definition", file)}
+	f := &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s is not a workflow definition", file)}
 	var parse *workflow.ParseError
 	if !errors.As(err, &parse) {
 		f.Err = fmt.Errorf("%s is not a workflow definition: %w", file, err)
@@ -211,7 +211,7 @@ func loadFailure(bad []string) error {
 	if len(bad) > 1 {
 		plural = fmt.Sprintf("%d mistakes", len(bad))
 	}
-	return &term.Failure{
+	return &term.ExitError{
 		Code: term.ExitUsage, Lines: bad,
 		Err:  fmt.Errorf("the definitions have %s; the server was not started", plural),
 		Hint: "check them with: gavel lint",

@@ -2,15 +2,12 @@ package main
 
 import (
 	"encoding/json"
-	"io"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/validators"
@@ -170,12 +167,5 @@ func TestDemoEvidenceFilesAreClean(t *testing.T) {
 	})
 	if err != nil || len(issues) > 0 {
 		t.Errorf("%v, %v", issues, err)
-	}
-}
-
-func testConsole(out, errs io.Writer) *console {
-	return &console{
-		stdin: strings.NewReader(""), rawOut: out, out: term.New(out), err: term.New(errs),
-		log: slog.New(slog.NewTextHandler(errs, nil)),
 	}
 }

@@ -254,7 +254,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 
 // stopped keeps what is said of files; everything else ended the run from outside.
 func stopped(err error) error {
-	var said *term.Failure
+	var said *term.ExitError
 	if errors.As(err, &said) {
 		return err
 	}
@@ -290,11 +290,11 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 	}
 	switch {
 	case !m.Report.Evaluated, m.Baseline != nil && !m.Baseline.Compared:
-		return &term.Failure{Code: term.ExitUnknown}
+		return &term.ExitError{Code: term.ExitUnknown}
 	case !passed:
 		return term.ErrBad
 	case m.Baseline != nil && m.Baseline.Regression:
-		return &term.Failure{Code: term.ExitRegression}
+		return &term.ExitError{Code: term.ExitRegression}
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestGoldenSetIsReadAgain(t *testing.T) {
 		for _, err := range set.all(t.Context()) {
 			last = err
 		}
-		if said := new(term.Failure); !errors.As(last, &said) || said.Code == term.ExitOK {
+		if said := new(term.ExitError); !errors.As(last, &said) || said.Code == term.ExitOK {
 			t.Errorf("%s: %v", name, last)
 		}
 	}
@@ -55,7 +55,7 @@ func TestGoldenSetIsAFile(t *testing.T) {
 	if _, err := os.Stat(os.DevNull); err != nil || filepath.Separator != '/' {
 		t.Skip("there is no file here that is none")
 	}
-	var said *term.Failure
+	var said *term.ExitError
 	if _, err := readGolden(t.Context(), []string{os.DevNull}, nil, nil); !errors.As(err, &said) || said.Code != term.ExitUsage || !strings.Contains(err.Error(), "more than once") {
 		t.Errorf("a device: %v", err)
 	}

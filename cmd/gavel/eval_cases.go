@@ -468,14 +468,14 @@ func (c *evalImportCmd) Run(con *console) error {
 	defer in.Close()
 	records, err := eval.ReadTau(c.File, in)
 	if err != nil {
-		return &term.Failure{Code: term.ExitBad, Err: err}
+		return &term.ExitError{Code: term.ExitBad, Err: err}
 	}
 	if len(records) == 0 {
-		return &term.Failure{Code: term.ExitBad, Hint: "a record is a line", Err: fmt.Errorf("there is no record in %s", c.File)}
+		return &term.ExitError{Code: term.ExitBad, Hint: "a record is a line", Err: fmt.Errorf("there is no record in %s", c.File)}
 	}
 	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: eval.Split(c.Split)})
 	if err != nil {
-		return &term.Failure{Code: term.ExitBad, Err: err}
+		return &term.ExitError{Code: term.ExitBad, Err: err}
 	}
 	if left := len(records) - len(cases); left > 0 {
 		con.err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, len(records))

@@ -152,9 +152,9 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 	}
 	switch {
 	case !compared.Compared:
-		return &term.Failure{Code: term.ExitUnknown}
+		return &term.ExitError{Code: term.ExitUnknown}
 	case compared.Regression:
-		return &term.Failure{Code: term.ExitRegression}
+		return &term.ExitError{Code: term.ExitRegression}
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 func caseFor(name string, source []byte, state, action string, data, document json.RawMessage) (judge.Case, error) {
 	def, err := workflow.Parse(name, source)
 	if err != nil {
-		return judge.Case{}, &term.Failure{Code: term.ExitBad, Err: err, Hint: "gavel lint says more"}
+		return judge.Case{}, &term.ExitError{Code: term.ExitBad, Err: err, Hint: "gavel lint says more"}
 	}
 	if def.States[state] == nil {
 		return judge.Case{}, term.UsageErrorf("", "%s has no state %q", name, state)
@@ -138,7 +138,7 @@ func caseFor(name string, source []byte, state, action string, data, document js
 		return judge.Case{}, term.UsageErrorf("", "cannot build the case: %w", err)
 	}
 	if len(c.Illegal) > 0 {
-		return judge.Case{}, &term.Failure{Code: term.ExitBad, Err: errors.New(c.Illegal[0].Message), Hint: c.Illegal[0].Hint}
+		return judge.Case{}, &term.ExitError{Code: term.ExitBad, Err: errors.New(c.Illegal[0].Message), Hint: c.Illegal[0].Hint}
 	}
 	return c, nil
 }

@@ -184,7 +184,7 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 		printRetained(con, r)
 	}
 	if len(r.Broken) > 0 {
-		return &term.Failure{
+		return &term.ExitError{
 			Code: term.ExitBad, Hint: "gavel verify says what is wrong with it",
 			Err: fmt.Errorf("%s left as it is, because it does not verify: %s", term.Count(len(r.Broken), "history"), strings.Join(r.Broken, ", ")),
 		}

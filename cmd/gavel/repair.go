@@ -60,7 +60,7 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	case errors.Is(err, store.ErrNewerSchema):
 		return term.UsageErrorf("use a newer gavel", "cannot %w", err)
 	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore):
-		return &term.Failure{Code: term.ExitBad, Hint: "restore a backup: gavel restore FILE --force", Err: fmt.Errorf("nothing of it can be read: %w", err)}
+		return &term.ExitError{Code: term.ExitBad, Hint: "restore a backup: gavel restore FILE --force", Err: fmt.Errorf("nothing of it can be read: %w", err)}
 	case err != nil:
 		return term.UnknownErrorf("", "cannot %w", err)
 	}

@@ -217,7 +217,7 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 		if err != nil {
 			return err
 		}
-		bad := &term.Failure{Code: term.ExitBad, Err: fmt.Errorf("%s cannot be judged by", file)}
+		bad := &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s cannot be judged by", file)}
 		for _, issue := range linted.Issues {
 			if issue.Severity == workflow.SeverityError {
 				bad.Lines = append(bad.Lines, issueLine(file, issue))
@@ -342,9 +342,9 @@ func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) 
 	}
 	switch {
 	case r.Regression:
-		return &term.Failure{Code: term.ExitRegression}
+		return &term.ExitError{Code: term.ExitRegression}
 	case !r.Evaluated:
-		return &term.Failure{Code: term.ExitUnknown}
+		return &term.ExitError{Code: term.ExitUnknown}
 	}
 	return nil
 }

@@ -274,7 +274,7 @@ func canFetch(ctx context.Context, sys *system, who engine.Principal, id string)
 func reviewFailure(err error) error {
 	failed := engineFailure(err)
 	if code := engine.CodeOf(err); code == engine.CodeReviewClosed || code == engine.CodeConflict {
-		if f, ok := errors.AsType[*term.Failure](failed); ok {
+		if f, ok := errors.AsType[*term.ExitError](failed); ok {
 			f.Code = term.ExitBad
 		}
 	}

@@ -315,7 +315,7 @@ func digestKey(path string) ([]byte, error) {
 // for could not be.
 func badEnd(err error, codes ...engine.Code) error {
 	failed := engineFailure(err)
-	if f, ok := errors.AsType[*term.Failure](failed); ok && slices.Contains(codes, engine.CodeOf(err)) {
+	if f, ok := errors.AsType[*term.ExitError](failed); ok && slices.Contains(codes, engine.CodeOf(err)) {
 		f.Code = term.ExitBad
 	}
 	return failed
@@ -330,7 +330,7 @@ func engineFailure(err error) error {
 	if !errors.As(err, &known) {
 		return term.UnknownErrorf("", "%w", err)
 	}
-	f := &term.Failure{Code: term.ExitUsage, Err: errors.New(known.Message), Hint: known.Hint}
+	f := &term.ExitError{Code: term.ExitUsage, Err: errors.New(known.Message), Hint: known.Hint}
 	switch known.Code {
 	case engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
 		f.Code = term.ExitUnknown

@@ -33,8 +33,6 @@ type access struct {
 	allowed map[string][]string // roles
 }
 
-func (a access) roles(operation string) []string { return a.allowed[operation] }
-
 func accessTable(t *testing.T) access {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../engine/access.go", nil, parser.SkipObjectResolution)

@@ -272,7 +272,7 @@ func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
 		}
 		t, err := tokens.Revoke(id)
 		if errors.Is(err, auth.ErrNoToken) {
-			return &term.Failure{Code: term.ExitUsage, Err: errors.New("there is no token " + id), Hint: "gavel token list shows them"}
+			return &term.ExitError{Code: term.ExitUsage, Err: errors.New("there is no token " + id), Hint: "gavel token list shows them"}
 		}
 		if err != nil {
 			return tokenFailure(err)

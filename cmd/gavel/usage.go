@@ -51,7 +51,7 @@ func usageError(err error, args []string) error {
 			node = step.Command
 		}
 	}
-	f := &term.Failure{Code: term.ExitUsage, Hint: fmt.Sprintf("run %q", node.FullPath()+" --help")}
+	f := &term.ExitError{Code: term.ExitUsage, Hint: fmt.Sprintf("run %q", node.FullPath()+" --help")}
 	message := err.Error()
 	if m := unknownFlag.FindStringSubmatch(message); m != nil {
 		f.Err = errors.New(aboutFlag(node, m[1]))

@@ -56,15 +56,6 @@ func inspectFile(ctx context.Context, path string) (c Contents, err error) {
 	return in.found, nil
 }
 
-// openToRead opens a file that may be somebody else's, to look at.
-func openToRead(path string) (*sql.DB, error) {
-	db, err := sql.Open(driverName, dataSourceName(path, "busy_timeout(10000)", "cache_size(-8000)", "temp_store(memory)", "trusted_schema(OFF)")+"&mode=ro")
-	if err == nil {
-		db.SetMaxOpenConns(1)
-	}
-	return db, err
-}
-
 type inspector struct {
 	*sql.Tx
 	found Contents

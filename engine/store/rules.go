@@ -25,12 +25,14 @@ type RuleHead struct {
 	Unsealed int64
 }
 
+// Parts is what the seal of a definition covers; its hash stands for the document.
 func (d Definition) Parts() []string {
 	return []string{
 		"definition", d.Name, strconv.Itoa(d.Version), d.Hash, d.Owner, strconv.FormatBool(d.Operator), strconv.FormatInt(d.CreatedAt.UnixNano(), 10),
 	}
 }
 
+// Parts is what the seal of a judge configuration covers.
 func (c JudgeConfig) Parts() []string {
 	settings, err := json.Marshal(c.Settings)
 	if err != nil { // numbers are finite, see checkSettings
@@ -57,7 +59,7 @@ func (r Rule) Seal() record.RuleSeal {
 	return r.Definition.Seal
 }
 
-// workflow is the name that the rule is for.
+// Workflow is the name that the rule is for.
 func (r Rule) Workflow() string {
 	if r.Config != nil {
 		return r.Config.Workflow
@@ -65,7 +67,7 @@ func (r Rule) Workflow() string {
 	return r.Definition.Name
 }
 
-// number is the version or revision.
+// Number is the version or revision.
 func (r Rule) Number() int {
 	if r.Config != nil {
 		return r.Config.Revision

@@ -62,10 +62,10 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("no style of tool names %q (auto, dotted, underscore)", c.ToolNames))
 	}
 	if c.ElicitTimeout < 0 {
-		errs = append(errs, errors.New("ElicitTimeout is positive"))
+		errs = append(errs, errors.New("a negative ElicitTimeout"))
 	}
 	if c.Elicit && !c.Reviews {
-		errs = append(errs, errors.New("Elicit is a way to decide reviews, so it needs Reviews"))
+		errs = append(errs, errors.New("the setting Elicit needs Reviews"))
 	}
 	return errors.Join(errs...)
 }

@@ -305,10 +305,14 @@ func TestHeadersOfTheModernEra(t *testing.T) {
 		status, code  int
 	}{
 		{"", "", 200, 0},
-		{"Mcp-Protocol-Version", "", 400, mcp.HEADER_MISMATCH}, {"Mcp-Protocol-Version", "2025-11-25", 400, mcp.HEADER_MISMATCH},
-		{"Mcp-Method", "", 400, mcp.HEADER_MISMATCH}, {"Mcp-Method", "tools/list", 400, mcp.HEADER_MISMATCH},
-		{"Mcp-Name", "", 400, mcp.HEADER_MISMATCH}, {"Mcp-Name", "rest", 400, mcp.HEADER_MISMATCH},
-		{"Mcp-Param-Region", "", 400, mcp.HEADER_MISMATCH}, {"Mcp-Param-Region", "us", 400, mcp.HEADER_MISMATCH},
+		{"Mcp-Protocol-Version", "", 400, mcp.HEADER_MISMATCH},
+		{"Mcp-Protocol-Version", "2025-11-25", 400, mcp.HEADER_MISMATCH},
+		{"Mcp-Method", "", 400, mcp.HEADER_MISMATCH},
+		{"Mcp-Method", "tools/list", 400, mcp.HEADER_MISMATCH},
+		{"Mcp-Name", "", 400, mcp.HEADER_MISMATCH},
+		{"Mcp-Name", "rest", 400, mcp.HEADER_MISMATCH},
+		{"Mcp-Param-Region", "", 400, mcp.HEADER_MISMATCH},
+		{"Mcp-Param-Region", "us", 400, mcp.HEADER_MISMATCH},
 		{"Last-Event-ID", "1", 400, mcp.HEADER_MISMATCH},
 	} {
 		var headers []string

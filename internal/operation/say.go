@@ -103,13 +103,14 @@ func sayValidate(r engine.ValidateResult) string {
 }
 
 func sayStatus(r engine.StatusResult) string {
-	line := r.Progress
+	var line strings.Builder
+	line.WriteString(r.Progress)
 	for _, review := range r.Reviews {
 		if r.Past == nil { // those of the past need no longer wait
-			line += fmt.Sprintf(" %q waits for a person as review %s.", review.Action, review.ID)
+			fmt.Fprintf(&line, " %q waits for a person as review %s.", review.Action, review.ID)
 		}
 	}
-	return line
+	return line.String()
 }
 
 func sayCanExecute(r engine.CanExecuteResult) string {
@@ -120,19 +121,20 @@ func sayCanExecute(r engine.CanExecuteResult) string {
 }
 
 func sayReviews(r engine.ReviewsResult) string {
-	line := counted(r.Count, "review") + ", the most urgent first."
+	var line strings.Builder
+	line.WriteString(counted(r.Count, "review") + ", the most urgent first.")
 	const named = 5
 	for i, one := range r.Reviews {
 		if i == named {
-			line += " ..."
+			line.WriteString(" ...")
 			break
 		}
-		line += fmt.Sprintf(" %s.", reviewLabel(one))
+		fmt.Fprintf(&line, " %s.", reviewLabel(one))
 	}
 	if r.NextCursor != "" {
-		line += fmt.Sprintf(" More with cursor %q.", r.NextCursor)
+		fmt.Fprintf(&line, " More with cursor %q.", r.NextCursor)
 	}
-	return line
+	return line.String()
 }
 
 func sayReview(r engine.ReviewView) string {

@@ -273,7 +273,7 @@ func (t *transcript) finish() error {
 // fail reports an answer that was not as it should be.
 func (t *transcript) fail(err error, serverLog string) error {
 	t.Error = err.Error()
-	f := &term.Failure{Code: term.ExitBad, Err: fmt.Errorf("the demo did not go as it should: %w", err)}
+	f := &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the demo did not go as it should: %w", err)}
 	if serverLog != "" {
 		f.Lines = append([]string{"the server wrote:"}, strings.Split(strings.TrimSpace(serverLog), "\n")...)
 	}

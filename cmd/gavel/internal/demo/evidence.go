@@ -19,8 +19,12 @@ import (
 )
 
 var (
+	// TestedChange is the workflow of the evidence demo.
+	//
 	//go:embed tested-change.yaml
 	TestedChange []byte
+	// TestedChangeSources declares its evidence source.
+	//
 	//go:embed tested-change-sources.yaml
 	TestedChangeSources []byte
 )
@@ -201,12 +205,14 @@ func (w *Workshop) settings() (arguments, environment []string) {
 	return []string{"--config", filepath.Join(w.Dir, "gavel.yaml"), "--definitions", filepath.Join(w.Dir, "flows")}, nil
 }
 
+// Close removes the workshop's folder.
 func (w *Workshop) Close() error { return os.RemoveAll(w.Dir) }
 
 func (w *Workshop) write(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(w.Dir, filepath.FromSlash(name)), content, 0o600)
 }
 
+// Become sets what the next fetches find.
 func (w *Workshop) Become(to Mood) error {
 	tool := filepath.Join(w.Dir, "tools", "gavel")
 	if runtime.GOOS == "windows" {

@@ -49,6 +49,7 @@ func StartModel(ctx context.Context) (*Model, error) {
 	return m, nil
 }
 
+// Become sets how the model answers from now on.
 func (m *Model) Become(to Mood) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,8 +15,8 @@ const (
 	ExitRegression = 4 // significantly worse than the baseline
 )
 
-// Failure is an error with its exit code and what to do about it.
-type Failure struct {
+// ExitError is an error with its exit code and what to do about it.
+type ExitError struct {
 	Code int
 	Err  error // nil when the command has already printed its findings
 	Hint string
@@ -25,33 +25,33 @@ type Failure struct {
 }
 
 // ErrBad ends a check that has printed what is bad.
-var ErrBad error = &Failure{Code: ExitBad}
+var ErrBad error = &ExitError{Code: ExitBad}
 
-func (f *Failure) Error() string {
+func (f *ExitError) Error() string {
 	if f.Err == nil {
 		return "failed"
 	}
 	return f.Err.Error()
 }
 
-func (f *Failure) Unwrap() error { return f.Err }
+func (f *ExitError) Unwrap() error { return f.Err }
 
 // UsageErrorf reports a mistake in how gavel was called or configured; hint may be "".
 func UsageErrorf(hint, format string, args ...any) error {
-	return &Failure{Code: ExitUsage, Hint: hint, Err: fmt.Errorf(format, args...)}
+	return &ExitError{Code: ExitUsage, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
 // UnknownErrorf reports that something could not be found out, because of the disk, the
 // store or the server; hint may be "".
 func UnknownErrorf(hint, format string, args ...any) error {
-	return &Failure{Code: ExitUnknown, Hint: hint, Err: fmt.Errorf(format, args...)}
+	return &ExitError{Code: ExitUnknown, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
 // PrintError prints an error with its lines and its hint, and returns its exit code.
 func (t *Terminal) PrintError(err error) int {
-	var f *Failure
+	var f *ExitError
 	if !errors.As(err, &f) {
-		f = &Failure{Code: ExitUnknown, Err: err}
+		f = &ExitError{Code: ExitUnknown, Err: err}
 	}
 	if f.Err == nil {
 		return f.Code
@@ -76,8 +76,8 @@ func (t *Terminal) AddWriteError(err error) error {
 	if err == nil {
 		return UnknownErrorf("", "the answer could not be written: %w", lost)
 	}
-	if f := new(Failure); errors.As(err, &f) && f.Err == nil { // all that it had to say was printed
-		return &Failure{Code: f.Code, Err: fmt.Errorf("the findings could not be written: %w", lost)}
+	if f := new(ExitError); errors.As(err, &f) && f.Err == nil { // all that it had to say was printed
+		return &ExitError{Code: f.Code, Err: fmt.Errorf("the findings could not be written: %w", lost)}
 	}
 	return err
 }
