@@ -311,7 +311,7 @@ func (x *exporting) event(ctx context.Context, ev record.Event) error {
 	}
 	patch := ev.Patch
 	if ev.Kind.Revises() && ev.Kind != record.Imported && ev.Kind != record.Started && ev.Kind != record.Advanced && ev.Kind != record.Reconciled {
-		if patch, err = difference(before.Context, next.Context); err != nil {
+		if patch, err = diffContexts(before.Context, next.Context); err != nil {
 			return internalError("compare contexts", err)
 		}
 	}
@@ -337,15 +337,15 @@ func isImported(fields map[string]json.RawMessage) bool {
 func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 	fields := map[string]json.RawMessage{
 		"timestamp": timeText(ev.Time),
-		"from":      quoted(ev.From),
-		"to":        quoted(ev.To),
+		"from":      quoteJSON(ev.From),
+		"to":        quoteJSON(ev.To),
 	}
 	action := x.action(ev.Action)
 	if action == "" && (ev.Import == nil || ev.Import.Line == 0) {
 		action = string(ev.Kind)
 	}
 	if action != "" {
-		fields["action"] = quoted(action)
+		fields["action"] = quoteJSON(action)
 	}
 	if ev.From == "" {
 		delete(fields, "from")
@@ -363,7 +363,7 @@ func (x *exporting) line(ev record.Event, patch json.RawMessage) error {
 	if err := x.about(fields, ev); err != nil {
 		return err
 	}
-	doc, err := document.Canonical(object(fields))
+	doc, err := document.Canonical(encodeObject(fields))
 	if err != nil {
 		return internalError("write a line", err)
 	}
@@ -430,9 +430,9 @@ func (x *exporting) floor(cut record.Truncation) error {
 	if err != nil {
 		return internalError("write a line", err)
 	}
-	doc, err := document.Canonical(object(map[string]json.RawMessage{
-		"timestamp": timeText(x.inst.UpdatedAt), "action": quoted("truncated"),
-		"to": quoted(x.inst.State), "data": masked, "gavel": about,
+	doc, err := document.Canonical(encodeObject(map[string]json.RawMessage{
+		"timestamp": timeText(x.inst.UpdatedAt), "action": quoteJSON("truncated"),
+		"to": quoteJSON(x.inst.State), "data": masked, "gavel": about,
 	}))
 	if err != nil {
 		return internalError("write a line", err)
@@ -447,14 +447,14 @@ func (x *exporting) checkpoint(ev record.Event) error {
 		return err
 	}
 	fields := map[string]json.RawMessage{
-		"checkpointId": quoted(ev.Checkpoint.ID), "workflowId": quoted(ev.Instance), "state": quoted(ev.To),
+		"checkpointId": quoteJSON(ev.Checkpoint.ID), "workflowId": quoteJSON(ev.Instance), "state": quoteJSON(ev.To),
 		"context": context, "timestamp": timeText(ev.Time),
 	}
 	if ev.Checkpoint.Description != "" {
-		fields["description"] = quoted(x.clean(ev.Checkpoint.Description))
+		fields["description"] = quoteJSON(x.clean(ev.Checkpoint.Description))
 	}
 	if len(ev.Checkpoint.Metadata) > 0 {
-		if err := x.overlay(fields, object(map[string]json.RawMessage{"metadata": ev.Checkpoint.Metadata})); err != nil {
+		if err := x.overlay(fields, encodeObject(map[string]json.RawMessage{"metadata": ev.Checkpoint.Metadata})); err != nil {
 			return err
 		}
 	}
@@ -464,7 +464,7 @@ func (x *exporting) checkpoint(ev record.Event) error {
 	if err := x.about(fields, ev); err != nil {
 		return err
 	}
-	doc, err := document.Canonical(object(fields))
+	doc, err := document.Canonical(encodeObject(fields))
 	if err != nil {
 		return internalError("write a checkpoint", err)
 	}
@@ -480,7 +480,7 @@ func (x *exporting) state() error {
 	}
 	about := map[string]string{"definitionHash": x.inst.DefinitionHash, "status": string(x.inst.Status)}
 	fields := map[string]json.RawMessage{
-		"id": quoted(x.inst.ID), "type": quoted(x.inst.Workflow), "state": quoted(x.inst.State), "context": context,
+		"id": quoteJSON(x.inst.ID), "type": quoteJSON(x.inst.Workflow), "state": quoteJSON(x.inst.State), "context": context,
 		"createdAt": timeText(x.inst.CreatedAt),
 		"updatedAt": timeText(x.inst.UpdatedAt),
 	}
@@ -494,7 +494,7 @@ func (x *exporting) state() error {
 	if !x.asBrought { // the file's own time is of what it was then
 		fields["updatedAt"] = updated
 	}
-	if x.out.State, err = document.Canonical(object(fields)); err != nil {
+	if x.out.State, err = document.Canonical(encodeObject(fields)); err != nil {
 		return internalError("write an instance", err)
 	}
 	return nil

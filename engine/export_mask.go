@@ -66,7 +66,7 @@ func (x *exporting) overlay(fields map[string]json.RawMessage, extra json.RawMes
 	}
 	for key, value := range more {
 		if x.scrub != nil {
-			if value, err = scrubbed(value, x.scrub); err != nil {
+			if value, err = scrubStrings(value, x.scrub); err != nil {
 				return internalError("read what was imported", err)
 			}
 		}
@@ -93,7 +93,7 @@ func (x *exporting) maskDeep(value json.RawMessage) (json.RawMessage, error) {
 				return nil, err
 			}
 		}
-		return object(members), nil
+		return encodeObject(members), nil
 	case '[':
 		var items []json.RawMessage
 		if err := json.Unmarshal(value, &items); err != nil {
@@ -165,7 +165,7 @@ func (m exportMask) mask(doc json.RawMessage) (json.RawMessage, error) {
 	if len(doc) == 0 || m.scrub == nil || m.scrub(string(doc)) == string(doc) {
 		return doc, nil
 	}
-	if doc, err = scrubbed(doc, m.scrub); err != nil {
+	if doc, err = scrubStrings(doc, m.scrub); err != nil {
 		return nil, internalError("mask a document", err)
 	}
 	return doc, nil
@@ -203,9 +203,9 @@ func aDigest(text string) bool {
 	return keyed || aHash.MatchString(text)
 }
 
-// scrubbed is a document with sensitive values removed from all its texts and numbers.
+// scrubStrings is a document with sensitive values removed from all its texts and numbers.
 // Digests stay: what looks like a value in them is chance.
-func scrubbed(doc json.RawMessage, scrub func(string) string) (json.RawMessage, error) {
+func scrubStrings(doc json.RawMessage, scrub func(string) string) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.UseNumber()
 	var value any
@@ -240,7 +240,7 @@ func scrubValue(value any, scrub func(string) string) any {
 	return value
 }
 
-func quoted(text string) json.RawMessage {
+func quoteJSON(text string) json.RawMessage {
 	out, err := json.Marshal(text)
 	if err != nil {
 		return json.RawMessage(`""`) // a string always marshals
@@ -248,4 +248,4 @@ func quoted(text string) json.RawMessage {
 	return out
 }
 
-func timeText(t time.Time) json.RawMessage { return quoted(t.UTC().Format(time.RFC3339Nano)) }
+func timeText(t time.Time) json.RawMessage { return quoteJSON(t.UTC().Format(time.RFC3339Nano)) }

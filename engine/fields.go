@@ -17,8 +17,8 @@ func fieldsOf(doc json.RawMessage) (map[string]json.RawMessage, error) {
 	return fields, err
 }
 
-// object writes members in the order of their keys.
-func object(fields map[string]json.RawMessage) json.RawMessage {
+// encodeObject writes members in the order of their keys.
+func encodeObject(fields map[string]json.RawMessage) json.RawMessage {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
@@ -35,8 +35,8 @@ func orEmptyObject(doc json.RawMessage) json.RawMessage {
 	return doc
 }
 
-// difference is the patch that turns one context into another.
-func difference(from, to json.RawMessage) (json.RawMessage, error) {
+// diffContexts is the patch that turns one context into another.
+func diffContexts(from, to json.RawMessage) (json.RawMessage, error) {
 	old, err := fieldsOf(from)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func difference(from, to json.RawMessage) (json.RawMessage, error) {
 			patch[key] = json.RawMessage("null")
 		}
 	}
-	return object(patch), nil
+	return encodeObject(patch), nil
 }
 
 // extraPart is a part of what an imported event keeps beside its fields.

@@ -314,7 +314,7 @@ func renameDefinition(doc []byte, name string) []byte {
 			return doc
 		}
 		if end := int(dec.InputOffset()); key == "name" {
-			return bytes.Join([][]byte{doc[:end-len(value)], quoted(name), doc[end:]}, nil)
+			return bytes.Join([][]byte{doc[:end-len(value)], quoteJSON(name), doc[end:]}, nil)
 		}
 	}
 	return doc

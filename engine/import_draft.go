@@ -188,7 +188,7 @@ func (d *importDraft) startContext() (context json.RawMessage, from string, err 
 			delete(fields, key)
 		}
 	}
-	return object(fields), from, nil
+	return encodeObject(fields), from, nil
 }
 
 // addLine adds the event of a line, after the checkpoints that come before it.
@@ -220,10 +220,10 @@ func (d *importDraft) addLine(line ImportLine, counts bool) error {
 		d.note("%s: its time is before that of the previous line, or in the future; it gets %s", at, formatTime(ev.Time))
 	}
 	if line.From != "" && d.inst.State != "" && line.From != d.inst.State && !changesNothing(line) {
-		extra["from"] = quoted(line.From)
+		extra["from"] = quoteJSON(line.From)
 		d.differ("%s: it starts from %q, but the previous line led to %q", at, line.From, d.inst.State)
 	}
-	addExtra(ev.Import, "line", object(extra))
+	addExtra(ev.Import, "line", encodeObject(extra))
 	if err := d.target(&ev, line, at); err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func (d *importDraft) addCheckpoint(cp ImportCheckpoint) error {
 	} else if !cp.Time.IsZero() {
 		extra["timestamp"] = timeText(cp.Time)
 	}
-	addExtra(ev.Import, "checkpoint", object(extra))
+	addExtra(ev.Import, "checkpoint", encodeObject(extra))
 	ev.Checkpoint = &record.Checkpoint{ID: cp.ID, Description: cp.Description, Metadata: cp.Metadata}
 	d.out.Checkpoints++
 	return d.seal(ev, cp.File)
@@ -412,7 +412,7 @@ func (d *importDraft) seal(ev record.Event, at string) error {
 				extra[name] = timeText(t)
 			}
 		}
-		addExtra(ev.Import, "instance", object(extra))
+		addExtra(ev.Import, "instance", encodeObject(extra))
 	}
 	sealed, next, err := record.Seal(d.inst, ev, nil)
 	switch {
@@ -445,7 +445,7 @@ func (d *importDraft) status(cancelled bool, state string) record.Status {
 
 // patchTo is the patch that turns one context into another and then sets data.
 func patchTo(from, to, data json.RawMessage) (json.RawMessage, error) {
-	patch, err := difference(from, to)
+	patch, err := diffContexts(from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -458,7 +458,7 @@ func patchTo(from, to, data json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	maps.Copy(fields, set)
-	return object(fields), nil
+	return encodeObject(fields), nil
 }
 
 // addExtra puts a part into what an imported event keeps; an empty one changes nothing.
@@ -471,7 +471,7 @@ func addExtra(into *record.Import, part string, value json.RawMessage) {
 		return
 	}
 	fields[part] = value
-	into.Extra = object(fields)
+	into.Extra = encodeObject(fields)
 }
 
 // keysOf names the members of an object, for messages: their values may be sensitive.

@@ -282,7 +282,7 @@ func scrubbedOrNone(doc json.RawMessage, scrub func(string) string) json.RawMess
 	if len(doc) == 0 {
 		return doc
 	}
-	out, err := scrubbed(doc, scrub)
+	out, err := scrubStrings(doc, scrub)
 	if err != nil {
 		return nil
 	}

@@ -117,7 +117,7 @@ func checkValue(dec *json.Decoder, path, kind string) error {
 	}
 	switch want := calibrationShape[kind]; {
 	case is != want:
-		return fmt.Errorf("%sis %s, must be %s", inside(path), is, want)
+		return fmt.Errorf("%sis %s, must be %s", insidePath(path), is, want)
 	case is == anObject:
 		return checkObject(dec, path, kind)
 	case is == aList:
@@ -140,10 +140,10 @@ func checkObject(dec *json.Decoder, path, kind string) error {
 		}
 		key, _ := token.(string)
 		if known := keysOf(kind); !slices.Contains(known, key) {
-			return fmt.Errorf("%sunknown key %.40q; there are %s", inside(path), key, strings.Join(known, ", "))
+			return fmt.Errorf("%sunknown key %.40q; there are %s", insidePath(path), key, strings.Join(known, ", "))
 		}
 		if slices.Contains(seen, key) {
-			return fmt.Errorf("%sthe key %q is there twice", inside(path), key)
+			return fmt.Errorf("%sthe key %q is there twice", insidePath(path), key)
 		}
 		seen = append(seen, key)
 		if err := checkValue(dec, joinPath(path, key), joinPath(kind, key)); err != nil {
@@ -155,7 +155,7 @@ func checkObject(dec *json.Decoder, path, kind string) error {
 	}
 	for _, key := range calibrationKeys[kind] {
 		if !slices.Contains(seen, key) {
-			return fmt.Errorf("%sthe key %q is missing", inside(path), key)
+			return fmt.Errorf("%sthe key %q is missing", insidePath(path), key)
 		}
 	}
 	return nil
@@ -186,7 +186,7 @@ func notJSON(path string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("%snot JSON: %w", inside(path), err)
+	return fmt.Errorf("%snot JSON: %w", insidePath(path), err)
 }
 
 func joinPath(path, key string) string {
@@ -196,7 +196,7 @@ func joinPath(path, key string) string {
 	return path + "." + key
 }
 
-func inside(path string) string {
+func insidePath(path string) string {
 	if path == "" {
 		return ""
 	}

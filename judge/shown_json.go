@@ -17,8 +17,8 @@ const (
 	unseen              = "\x07"         // a note or a mask: no quote contains it
 )
 
-// tokens writes what was shown in the form in which JSON quotes are looked up.
-func tokens(w *strings.Builder, v any) {
+// writeTokens writes what was shown in the form in which JSON quotes are looked up.
+func writeTokens(w *strings.Builder, v any) {
 	switch v := v.(type) {
 	case string:
 		if v == masked {
@@ -36,7 +36,7 @@ func tokens(w *strings.Builder, v any) {
 			if i > 0 {
 				w.WriteByte(',')
 			}
-			tokens(w, item)
+			writeTokens(w, item)
 		}
 		tokensOfRest(w, v.rest)
 		w.WriteByte(']')
@@ -47,7 +47,7 @@ func tokens(w *strings.Builder, v any) {
 				w.WriteByte(',')
 			}
 			w.WriteString(keyOpen + collapseSpace(p.key) + keyClose + ":")
-			tokens(w, p.value)
+			writeTokens(w, p.value)
 		}
 		tokensOfRest(w, v.rest)
 		w.WriteByte('}')
@@ -70,13 +70,13 @@ func (s shown) inJSON(quote string) bool {
 	if !strings.ContainsAny(quote, `"[{`) {
 		return false
 	}
-	needles := append(fragment(quote, false), fragment(quote, true)...)
+	needles := append(quoteTokens(quote, false), quoteTokens(quote, true)...)
 	if len(needles) == 0 {
 		return false
 	}
 	for _, d := range s.documents {
 		var text strings.Builder
-		tokens(&text, d.root)
+		writeTokens(&text, d.root)
 		for _, n := range needles {
 			if strings.Contains(text.String(), n) {
 				return true
@@ -86,14 +86,14 @@ func (s shown) inJSON(quote string) bool {
 	return false
 }
 
-// fragment is a quote in the form of tokens, none when it is no JSON or has no value
+// quoteTokens is a quote in the form of tokens, none when it is no JSON or has no value
 // that counts as evidence; two forms when its last string can be a key or a value.
 // within says that it begins in the middle of a string.
-func fragment(quote string, within bool) []string {
+func quoteTokens(quote string, within bool) []string {
 	if within {
 		quote = `"` + quote
 	}
-	lexed, ok := lex(quote)
+	lexed, ok := splitTokens(quote)
 	if !ok || len(lexed) < 2 {
 		return nil
 	}
@@ -157,9 +157,9 @@ func (t token) says(head bool) bool {
 	return strings.ContainsFunc(t.text, letterOrDigit) && (!head && !t.open || len([]rune(t.text)) >= minQuote)
 }
 
-// lex takes JSON text apart, of which the last string need not end. It reports
+// splitTokens takes JSON text apart, of which the last string need not end. It reports
 // whether it is any; the order of the tokens is not its business.
-func lex(s string) ([]token, bool) {
+func splitTokens(s string) ([]token, bool) {
 	var out []token
 	for s != "" {
 		switch c := s[0]; c {

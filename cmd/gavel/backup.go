@@ -56,12 +56,12 @@ func (c *backupCmd) Run(ctx context.Context, con *console) error {
 	if c.JSON {
 		return con.out.JSON(backupResult{Store: path, File: c.File, Contents: found})
 	}
-	con.out.Printf("%s holds %s, and verifies\n", c.File, holding(found))
+	con.out.Printf("%s holds %s, and verifies\n", c.File, describeContents(found))
 	return nil
 }
 
-// holding says what is in a store.
-func holding(c sqlitestore.Contents) string {
+// describeContents says what is in a store.
+func describeContents(c sqlitestore.Contents) string {
 	if c.Events == 0 {
 		return fmt.Sprintf("%s of definitions and no instance", term.Count(c.Definitions, "version"))
 	}
@@ -133,7 +133,7 @@ func (c *restoreCmd) Run(ctx context.Context, con *console) error {
 	if c.JSON {
 		return con.out.JSON(restoreResult{Store: path, File: c.File, Restored: done})
 	}
-	con.out.Printf("%s holds %s\n", path, holding(done.Contents))
+	con.out.Printf("%s holds %s\n", path, describeContents(done.Contents))
 	for _, name := range done.Kept {
 		con.out.Printf("what was there is kept as %s\n", name)
 	}

@@ -52,7 +52,7 @@ func printCandidates(con *console, words []string) int {
 	if err != nil {
 		return term.ExitUnknown
 	}
-	candidates, files := complete(parser.Model, words)
+	candidates, files := completeWords(parser.Model, words)
 	for _, c := range candidates {
 		con.out.Printf("%s\t%s\n", c.word, c.help)
 	}
@@ -65,14 +65,14 @@ func printCandidates(con *console, words []string) int {
 // candidate replaces the last word.
 type candidate struct{ word, help string }
 
-// complete lists what the last of words can become, and whether a file name can
+// completeWords lists what the last of words can become, and whether a file name can
 // stand there.
-func complete(model *kong.Application, words []string) (out []candidate, files bool) {
+func completeWords(model *kong.Application, words []string) (out []candidate, files bool) {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	before, current := words[:len(words)-1], words[len(words)-1]
-	node, flag, args := walk(model.Node, before)
+	node, flag, args := walkCommand(model.Node, before)
 	switch name, value, joined := strings.Cut(current, "="); {
 	case flag != nil: // "--format" "mer", and what bash makes of "--format=mer": "--format" "=" "mer"
 		return valuesOf(flag.Value, "", strings.TrimPrefix(current, "="))
@@ -93,9 +93,9 @@ func complete(model *kong.Application, words []string) (out []candidate, files b
 	return nil, false
 }
 
-// walk follows finished words: to the command, the flag that still waits for a
+// walkCommand follows finished words: to the command, the flag that still waits for a
 // value (nil if none), and how many arguments the command has got.
-func walk(node *kong.Node, words []string) (_ *kong.Node, waiting *kong.Flag, args int) {
+func walkCommand(node *kong.Node, words []string) (_ *kong.Node, waiting *kong.Flag, args int) {
 	for _, word := range words {
 		switch {
 		case waiting != nil && word == "=":

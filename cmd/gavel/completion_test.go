@@ -47,7 +47,7 @@ func TestComplete(t *testing.T) {
 		{line: "lint --nope="},
 		{line: "version --", want: []string{"--help", "--log-format", "--log-level", "--json"}},
 	} {
-		got, files := complete(parser.Model, strings.Split(tt.line, " "))
+		got, files := completeWords(parser.Model, strings.Split(tt.line, " "))
 		var words []string
 		for _, c := range got {
 			words = append(words, c.word)
@@ -61,7 +61,7 @@ func TestComplete(t *testing.T) {
 			t.Errorf("%q: got %q files=%v, want %q files=%v", tt.line, words, files, tt.want, tt.files)
 		}
 	}
-	if got, _ := complete(parser.Model, nil); len(got) == 0 {
+	if got, _ := completeWords(parser.Model, nil); len(got) == 0 {
 		t.Error("no words at all: nothing offered")
 	}
 }

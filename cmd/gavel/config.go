@@ -128,7 +128,7 @@ func (s *fileSettings) effective(ctx *kong.Context) []effective {
 	var list []effective
 	command := commandOf(ctx)
 	for _, flag := range ctx.Flags() {
-		b, ok := bind(command, flag)
+		b, ok := bindFlag(command, flag)
 		if !ok {
 			continue
 		}

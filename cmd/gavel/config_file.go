@@ -53,15 +53,15 @@ func (s *fileSettings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag)
 
 // valueOf is what the file says for a flag of the command.
 func (s *fileSettings) valueOf(ctx *kong.Context, flag *kong.Flag) (config.Value, bool) {
-	b, ok := bind(commandOf(ctx), flag)
+	b, ok := bindFlag(commandOf(ctx), flag)
 	if !ok || s.file == nil {
 		return config.Value{}, false
 	}
 	v, ok := s.values[b.Name()]
 	if ok && isPath(flag) {
-		v.Text, v.List = located(s.file.Dir(), v.Text), slices.Clone(v.List)
+		v.Text, v.List = locatePath(s.file.Dir(), v.Text), slices.Clone(v.List)
 		for i, item := range v.List {
-			v.List[i] = located(s.file.Dir(), item)
+			v.List[i] = locatePath(s.file.Dir(), item)
 		}
 	}
 	return v, ok
@@ -91,7 +91,7 @@ func (s *fileSettings) open(app *kong.Application, path string) error {
 	if err != nil {
 		return badConfig(err)
 	}
-	if s.values, err = file.Values(settingsOf(bindings(app))); err != nil {
+	if s.values, err = file.Values(settingsOf(listBindings(app))); err != nil {
 		return badConfig(err)
 	}
 	s.file = file
@@ -147,7 +147,7 @@ func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	}
 	for prefix, section := range sharedSections {
 		if rest, found := strings.CutPrefix(flag.Name, prefix); found {
-			return section, camel(rest), true
+			return section, camelCase(rest), true
 		}
 	}
 	if len(words) == 0 || flag.Name == "help" || flag.Name == "config" || flag.Name == "json" {
@@ -157,13 +157,13 @@ func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 		return config.SectionServe, "tokens", true
 	}
 	if last := words[len(words)-1]; slices.Contains(servers, last) {
-		return last, camel(flag.Name), true
+		return last, camelCase(flag.Name), true
 	}
 	return "", "", false
 }
 
-// camel writes max-body as maxBody.
-func camel(name string) string {
+// camelCase writes max-body as maxBody.
+func camelCase(name string) string {
 	words := strings.Split(name, "-")
 	for i, w := range words[1:] {
 		words[i+1] = strings.ToUpper(w[:1]) + w[1:]
@@ -177,13 +177,13 @@ type binding struct {
 	flag *kong.Flag
 }
 
-// bindings are all settings that the file may have, in the order of the commands' flags.
-func bindings(app *kong.Application) []binding {
+// listBindings are all settings that the file may have, in the order of the commands' flags.
+func listBindings(app *kong.Application) []binding {
 	var all []binding
 	seen := map[string]bool{}
 	add := func(command string, flags []*kong.Flag) {
 		for _, f := range flags {
-			if b, ok := bind(command, f); ok && !seen[b.Name()] {
+			if b, ok := bindFlag(command, f); ok && !seen[b.Name()] {
 				seen[b.Name()] = true
 				all = append(all, b)
 			}
@@ -198,7 +198,7 @@ func bindings(app *kong.Application) []binding {
 	return all
 }
 
-func bind(command string, f *kong.Flag) (binding, bool) {
+func bindFlag(command string, f *kong.Flag) (binding, bool) {
 	section, key, ok := keyOf(command, f)
 	if !ok {
 		return binding{}, false
@@ -245,8 +245,8 @@ func isPath(f *kong.Flag) bool {
 	return slices.Contains([]string{"FILE", "PATH", "GLOB"}, f.PlaceHolder)
 }
 
-// located is a place as the file writes it, seen from where the program runs.
-func located(dir, place string) string {
+// locatePath is a place as the file writes it, seen from where the program runs.
+func locatePath(dir, place string) string {
 	if place == "" || place == memoryStore || filepath.IsAbs(place) || isKeyText(place) {
 		return place
 	}

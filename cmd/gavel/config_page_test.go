@@ -38,7 +38,7 @@ variable too: the flag wins, then the variable, then the file, then the default.
 Paths (files, folders, patterns) are relative to the file's folder. Keys marked "at once" apply when
 a running server has read the changed file; the others at the next start.
 `)
-	all := bindings(parser.Model)
+	all := listBindings(parser.Model)
 	for _, s := range sectionWords {
 		title := s.section
 		if title == "" {
@@ -54,7 +54,7 @@ a running server has read the changed file; the others at the next start.
 				value = strings.Join(setting.Choices, ", ")
 			}
 			when := "at the next start"
-			if reloadable(setting.Name()) {
+			if isReloadable(setting.Name()) {
 				when = "at once"
 			}
 			fmt.Fprintf(b, "| `%s` | %s | `--%s` | `%s` | %s | %s |\n", setting.Key, value, setting.flag.Name, setting.flag.Envs[0], when, setting.flag.Help)
@@ -97,7 +97,7 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := []string{}
-	for _, setting := range bindings(parser.Model) {
+	for _, setting := range listBindings(parser.Model) {
 		if !strings.Contains(b.String(), "| `"+setting.Key+"` |") {
 			t.Errorf("%s is not on the page", setting.Name())
 		}
@@ -108,12 +108,12 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 			continue
 		}
 		for _, f := range command.Flags {
-			if _, ok := bind(command.Name, f); !ok && f.Name != "config" {
+			if _, ok := bindFlag(command.Name, f); !ok && f.Name != "config" {
 				t.Errorf("%s --%s has no key in the file", command.Name, f.Name)
 			}
 		}
 	}
-	for name := range reloadables() {
+	for name := range listReloadables() {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is reloadable and no setting", name)
 		}

@@ -32,7 +32,7 @@ const maxDefinition = 256 << 10
 func definitionFiles(patterns []string) ([]string, error) {
 	var out []string
 	for _, pattern := range patterns {
-		files, err := expand(pattern)
+		files, err := expandPattern(pattern)
 		if err != nil {
 			return nil, err
 		}
@@ -42,7 +42,7 @@ func definitionFiles(patterns []string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-func expand(pattern string) ([]string, error) {
+func expandPattern(pattern string) ([]string, error) {
 	info, err := os.Stat(pattern)
 	switch {
 	case err == nil && info.IsDir():
@@ -120,8 +120,8 @@ func issueLine(file string, i workflow.Issue) string {
 	return fmt.Sprintf("%s: %s: %s%s [%s]", at, i.Severity, path, i.Message, i.Rule)
 }
 
-// unparsable tells every mistake of a document that is no definition.
-func unparsable(file string, err error) error {
+// parseError tells every mistake of a document that is no definition.
+func parseError(file string, err error) error {
 	f := &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s is not a workflow definition", file)}
 	var parse *workflow.ParseError
 	if !errors.As(err, &parse) {
@@ -348,7 +348,7 @@ func (w *definitionWatch) look(ctx context.Context, atOnce bool) {
 func (w *definitionWatch) files() map[string]stamp {
 	now := map[string]stamp{}
 	for _, pattern := range w.patterns {
-		files, err := expand(pattern)
+		files, err := expandPattern(pattern)
 		if err != nil {
 			continue
 		}

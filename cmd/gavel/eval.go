@@ -227,7 +227,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 		o.Structural = append(o.Structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
 		return nil
 	}); err != nil {
-		return m, stopped(err)
+		return m, interruption(err)
 	}
 	if with == nil {
 		o.Structural = ledger.Results
@@ -243,7 +243,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 			ledger.Add(of, results)
 			return nil
 		}); err != nil {
-			return m, stopped(err)
+			return m, interruption(err)
 		}
 	}
 	m.Cases, m.Results = ledger.Cases, ledger.Results
@@ -252,8 +252,8 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 	return m, nil
 }
 
-// stopped keeps what is said of files; everything else ended the run from outside.
-func stopped(err error) error {
+// interruption keeps what is said of files; everything else ended the run from outside.
+func interruption(err error) error {
 	var said *term.ExitError
 	if errors.As(err, &said) {
 		return err

@@ -115,7 +115,7 @@ func goldenFiles(paths []string) ([]string, error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil || !info.IsDir() {
-			files, err := expand(path)
+			files, err := expandPattern(path)
 			if err != nil {
 				return nil, err
 			}

@@ -182,7 +182,7 @@ func (c *evidenceFetchCmd) print(con *console, r fetchReport) error {
 	if c.JSON {
 		return con.out.JSON(r)
 	}
-	rows := [][]string{{"source", r.Source}, {"took", short(r.Took)}}
+	rows := [][]string{{"source", r.Source}, {"took", shortDuration(r.Took)}}
 	if r.Failure != "" {
 		con.out.Table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
 		return nil

@@ -59,7 +59,7 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	server := c.URL
 	if server == "" {
 		var err error
-		if server, err = listening(os.Getenv("GAVEL_LISTEN")); err != nil {
+		if server, err = serverAddress(os.Getenv("GAVEL_LISTEN")); err != nil {
 			return err
 		}
 	}
@@ -97,9 +97,9 @@ func (r readiness) summary() string {
 	return "not ready: " + strings.Join(failing, ", ")
 }
 
-// listening is how a server that listens on an address, "" for the default, is called on
+// serverAddress is how a server that listens on an address, "" for the default, is called on
 // its own machine.
-func listening(address string) (string, error) {
+func serverAddress(address string) (string, error) {
 	if address == "" {
 		address = "127.0.0.1:4285"
 	}

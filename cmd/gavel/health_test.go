@@ -100,7 +100,7 @@ func TestListening(t *testing.T) {
 		"": "http://127.0.0.1:4285", "0.0.0.0:1": "http://127.0.0.1:1", "[::]:1": "http://[::1]:1", ":1": "http://127.0.0.1:1",
 		"gavel.example:1": "http://gavel.example:1", "[::1]:1": "http://[::1]:1", "10.1.2.3:1": "http://10.1.2.3:1",
 	} {
-		if got, err := listening(address); err != nil || got != want {
+		if got, err := serverAddress(address); err != nil || got != want {
 			t.Errorf("%q is asked at %s, %v; want %s", address, got, err, want)
 		}
 	}

@@ -62,15 +62,15 @@ type timeFilter struct {
 }
 
 func (f timeFilter) times(now time.Time) (since, until time.Time, err error) {
-	if since, err = moments("--since", f.Since, now); err != nil {
+	if since, err = parseMoment("--since", f.Since, now); err != nil {
 		return since, until, err
 	}
-	until, err = moments("--until", f.Until, now)
+	until, err = parseMoment("--until", f.Until, now)
 	return since, until, err
 }
 
-// moments reads a time: how long before now, a date (its beginning in UTC), or RFC 3339.
-func moments(flag, text string, now time.Time) (time.Time, error) {
+// parseMoment reads a time: how long before now, a date (its beginning in UTC), or RFC 3339.
+func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -172,8 +172,8 @@ func foundRows(decisions []engine.FoundDecision) [][]string {
 			action += " (asked only)"
 		}
 		rows = append(rows, []string{
-			moment(d.Time), d.WorkflowID, fmt.Sprintf("%s v%d", d.Workflow, d.Version), orNone(action), orNone(d.From), string(d.Outcome),
-			string(d.DecidedBy), fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), cut(reasonOf(d.HistoryEntry), 60),
+			formatTime(d.Time), d.WorkflowID, fmt.Sprintf("%s v%d", d.Workflow, d.Version), orNone(action), orNone(d.From), string(d.Outcome),
+			string(d.DecidedBy), fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), truncateText(reasonOf(d.HistoryEntry), 60),
 		})
 	}
 	return rows
@@ -242,21 +242,21 @@ func statsRows(all []engine.TransitionStatistics) [][]string {
 			fmt.Sprint(t.Escalated), fmt.Sprint(t.Degraded), fmt.Sprint(t.Prechecks),
 			shortMs(t.TookMedianMs), shortMs(t.TookP95Ms),
 			fmt.Sprintf("%.2f %.2f %.2f", t.ConfidenceLower, t.ConfidenceMedian, t.ConfidenceUpper),
-			tallied(t.DecidedBy), tallied(t.Codes),
+			joinCounts(t.DecidedBy), joinCounts(t.Codes),
 		})
 	}
 	return rows
 }
 
-func tallied(all []engine.Counted) string {
+func joinCounts(all []engine.Counted) string {
 	out := make([]string, len(all))
 	for i, c := range all {
 		out[i] = fmt.Sprintf("%s %d", c.Name, c.Count)
 	}
-	return orNone(cut(strings.Join(out, ", "), 80))
+	return orNone(truncateText(strings.Join(out, ", "), 80))
 }
 
-func shortMs(ms float64) string { return short(time.Duration(ms * float64(time.Millisecond))) }
+func shortMs(ms float64) string { return shortDuration(time.Duration(ms * float64(time.Millisecond))) }
 
 // exportPage is how many decisions are held at a time.
 const exportPage = 200

@@ -114,7 +114,7 @@ func (c *importCmd) print(con *console, report engine.ImportReport) error {
 	}
 	rows := [][]string{{"FILE", "STATUS", "WHAT"}}
 	for _, d := range report.Definitions {
-		rows = append(rows, []string{d.File, string(d.Status), versioned(d.Name, d.Version)})
+		rows = append(rows, []string{d.File, string(d.Status), nameVersion(d.Name, d.Version)})
 	}
 	for _, i := range report.Instances {
 		rows = append(rows, []string{i.File, string(i.Status), instanceImported(i)})
@@ -148,7 +148,7 @@ func (c *importCmd) print(con *console, report engine.ImportReport) error {
 	return nil
 }
 
-func versioned(name string, version int) string {
+func nameVersion(name string, version int) string {
 	if version == 0 {
 		return name
 	}
@@ -159,7 +159,7 @@ func instanceImported(i engine.InstanceImport) string {
 	if i.Status == engine.ImportRefused {
 		return i.ID
 	}
-	parts := []string{fmt.Sprintf("%s in %q", versioned(i.Workflow, i.Version), i.State)}
+	parts := []string{fmt.Sprintf("%s in %q", nameVersion(i.Workflow, i.Version), i.State)}
 	if steps := i.Events - i.Checkpoints; steps > 0 {
 		parts = append(parts, term.Count(steps, "step"))
 	}

@@ -226,7 +226,7 @@ func decisionRows(decisions []engine.HistoryEntry) [][]string {
 		}
 		rows = append(rows, []string{
 			fmt.Sprint(d.Seq), action, orNone(d.From), orNone(to), string(d.Outcome), string(d.DecidedBy),
-			fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), cut(reasonOf(d), 60),
+			fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), truncateText(reasonOf(d), 60),
 		})
 	}
 	return rows
@@ -246,8 +246,8 @@ func orNone(s string) string {
 	return s
 }
 
-// cut shortens text to at most n characters.
-func cut(s string, n int) string {
+// truncateText shortens text to at most n characters.
+func truncateText(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {
 		return s
@@ -325,9 +325,9 @@ func fetchedRows(all []fetchedFor) [][]string {
 	for _, e := range all {
 		size, digest := fmt.Sprint(e.Size), cmp.Or(e.Digest, "-") // not shown to agents
 		if e.Failure != "" {
-			size, digest = "-", cut(fmt.Sprintf("failed (%s): %s", e.Failure, e.Detail), 100)
+			size, digest = "-", truncateText(fmt.Sprintf("failed (%s): %s", e.Failure, e.Detail), 100)
 		}
-		rows = append(rows, []string{fmt.Sprint(e.Seq), e.Action, e.Name, e.Source, moment(e.At), short(e.Took), size, digest})
+		rows = append(rows, []string{fmt.Sprint(e.Seq), e.Action, e.Name, e.Source, formatTime(e.At), shortDuration(e.Took), size, digest})
 	}
 	return rows
 }
@@ -405,7 +405,7 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 			what += " " + e.Action
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), what, e.To, e.Principal, cut(orNone(eventNote(e)), 60),
+			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), what, e.To, e.Principal, truncateText(orNone(eventNote(e)), 60),
 		})
 	}
 	con.out.Table(rows)

@@ -82,7 +82,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if err := pretend(&question, fetched); err != nil {
+	if err := setEvidence(&question, fetched); err != nil {
 		return err
 	}
 	if c.Target != "" {
@@ -155,9 +155,9 @@ func chooseTarget(c *judge.Case, target string) error {
 	return term.UsageErrorf("", "this action does not lead to %q; it leads to %s", target, strings.Join(known, ", "))
 }
 
-// pretend puts evidence into a case as if the gate had fetched it, masked. What the
+// setEvidence puts evidence into a case as if the gate had fetched it, masked. What the
 // action does not ask for is refused: the model would never see it.
-func pretend(c *judge.Case, evidence json.RawMessage) error {
+func setEvidence(c *judge.Case, evidence json.RawMessage) error {
 	doc, err := json.Marshal(map[string]json.RawMessage{"evidence": evidence})
 	if err != nil {
 		return term.UsageErrorf("", "--evidence: %w", err)

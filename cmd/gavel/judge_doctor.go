@@ -90,7 +90,7 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		d.Role = role(i, len(c.Also))
+		d.Role = modelRole(i, len(c.Also))
 		ok = ok && d.OK
 		report = append(report, d)
 		if !c.JSON {
@@ -106,7 +106,7 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 	return err
 }
 
-func role(i, also int) string {
+func modelRole(i, also int) string {
 	switch {
 	case i == 0:
 		return "default"

@@ -202,7 +202,7 @@ func drawFile(file, format string) (engine.DiagramResult, error) {
 	}
 	d, err := workflow.Parse(file, document)
 	if err != nil {
-		return out, unparsable(file, err)
+		return out, parseError(file, err)
 	}
 	var b strings.Builder
 	// What parses can be drawn, and a picture helps to see what lint means.

@@ -203,7 +203,7 @@ func printRetained(con *console, r audit.RetainResult) {
 	if len(r.Histories) > 0 {
 		rows := [][]string{{"ID", "WORKFLOW", "ENDED", "REMOVED", "LEFT", "BECAUSE"}}
 		for _, h := range r.Histories {
-			rows = append(rows, []string{h.ID, h.Workflow, moment(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), orNone(keptFor[h.Pinned])})
+			rows = append(rows, []string{h.ID, h.Workflow, formatTime(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), orNone(keptFor[h.Pinned])})
 		}
 		con.out.Table(rows)
 	}

@@ -91,7 +91,7 @@ func sameContent(a, b string) bool {
 const mostShown = 20
 
 func printSaved(con *console, file string, s sqlitestore.Salvaged) {
-	con.out.Printf("%s holds %s\n", file, holding(s.Contents))
+	con.out.Printf("%s holds %s\n", file, describeContents(s.Contents))
 	if l := s.Log; l != nil {
 		con.out.Printf("the database was lost; %s of its log were replayed\n", term.Count(int64(l.Frames), "frame"))
 		if l.MissingPages > 0 {
@@ -111,7 +111,7 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 	if n := len(s.Instances); n > 0 {
 		rows := [][]string{{"INSTANCE", "EVENTS LOST", "WAS AT", "IS AT", "NOTE"}}
 		for _, i := range s.Instances[:min(n, mostShown)] {
-			rows = append(rows, []string{i.ID, orNone(ranges(i.Missing)), fmt.Sprint(i.Was), fmt.Sprint(i.Is), noteOf(i)})
+			rows = append(rows, []string{i.ID, orNone(joinRanges(i.Missing)), fmt.Sprint(i.Was), fmt.Sprint(i.Is), noteOf(i)})
 		}
 		con.out.Table(rows)
 		if n > mostShown {
@@ -127,19 +127,19 @@ func printTable(con *console, t sqlitestore.DamagedTable) {
 	}
 	con.out.Printf("table %s: %s saved", t.Name, term.Count(t.Rows, "row"))
 	if len(t.Unreadable) > 0 {
-		con.out.Printf(", keys that cannot be read: %s", ranges(t.Unreadable))
+		con.out.Printf(", keys that cannot be read: %s", joinRanges(t.Unreadable))
 	}
 	con.out.Printf("\n")
 	for _, r := range t.Refused[:min(len(t.Refused), mostShown)] {
-		con.out.Printf("  key %d is damaged: %s\n", r.Key, cut(r.Why, 160))
+		con.out.Printf("  key %d is damaged: %s\n", r.Key, truncateText(r.Why, 160))
 	}
 	if n := len(t.Refused); n > mostShown {
 		con.out.Printf("  and %d more; --json lists them\n", n-mostShown)
 	}
 }
 
-// ranges are numbers as a person writes them: 3-5, 9.
-func ranges(all []sqlitestore.Range) string {
+// joinRanges are numbers as a person writes them: 3-5, 9.
+func joinRanges(all []sqlitestore.Range) string {
 	var parts []string
 	for i, r := range all {
 		switch {
@@ -154,7 +154,7 @@ func ranges(all []sqlitestore.Range) string {
 	return strings.Join(parts, ", ")
 }
 
-func numbers(all []int64) string {
+func joinNumbers(all []int64) string {
 	texts := make([]string, len(all))
 	for i, n := range all {
 		texts[i] = fmt.Sprint(n)
@@ -175,10 +175,10 @@ func noteOf(i sqlitestore.DamagedInstance) string {
 		notes = append(notes, "no events prove what it is")
 	}
 	if len(i.Refolded) > 0 {
-		notes = append(notes, "snapshots folded anew: revision "+numbers(i.Refolded))
+		notes = append(notes, "snapshots folded anew: revision "+joinNumbers(i.Refolded))
 	}
 	if len(i.Dropped) > 0 {
-		notes = append(notes, "snapshots dropped: revision "+numbers(i.Dropped))
+		notes = append(notes, "snapshots dropped: revision "+joinNumbers(i.Dropped))
 	}
 	if len(notes) == 0 {
 		return "its events verify up to each gap"

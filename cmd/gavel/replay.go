@@ -232,7 +232,7 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 		}
 		d, err := workflow.Parse(file, document)
 		if err != nil {
-			return unparsable(file, err)
+			return parseError(file, err)
 		}
 		if cfg.Change.Definitions == nil {
 			cfg.Change.Definitions = map[string]*workflow.Definition{}

@@ -95,10 +95,10 @@ func reviewRows(reviews []engine.ReviewSummary, ended bool) [][]string {
 	for _, r := range reviews {
 		row := []string{
 			r.ID, string(r.Priority), r.Workflow, r.Action, r.From + " -> " + orNone(r.Target), r.RequestedBy,
-			moment(r.ParkedAt), expiry(r),
+			formatTime(r.ParkedAt), describeExpiry(r),
 		}
 		if ended {
-			row = append(row, cut(howEnded(r), 80))
+			row = append(row, truncateText(howEnded(r), 80))
 		}
 		rows = append(rows, row)
 	}
@@ -117,14 +117,14 @@ func howEnded(r engine.ReviewSummary) string {
 	return verb + " by " + r.By
 }
 
-func expiry(r engine.ReviewSummary) string {
+func describeExpiry(r engine.ReviewSummary) string {
 	if r.ExpiresAt.IsZero() {
 		return "never"
 	}
-	return moment(r.ExpiresAt)
+	return formatTime(r.ExpiresAt)
 }
 
-func moment(t time.Time) string { return t.Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.Format(time.RFC3339) }
 
 // resolving is what approve and reject have in common.
 type resolving struct {

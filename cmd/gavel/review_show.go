@@ -85,11 +85,11 @@ func (p reviewPage) asked() {
 		[]string{"instance", p.Instance},
 		[]string{"stands at", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
 		[]string{"priority", string(p.Priority)},
-		[]string{"waits since", moment(p.ParkedAt)},
-		[]string{"expires", expiry(p.ReviewSummary)},
+		[]string{"waits since", formatTime(p.ParkedAt)},
+		[]string{"expires", describeExpiry(p.ReviewSummary)},
 	)
 	if !p.ClosedAt.IsZero() {
-		rows = append(rows, []string{"closed", moment(p.ClosedAt)})
+		rows = append(rows, []string{"closed", formatTime(p.ClosedAt)})
 	}
 	if p.Channel != "" {
 		rows = append(rows, []string{"through", string(p.Channel)})
@@ -151,10 +151,10 @@ func (p reviewPage) layers() {
 			continue // it had nothing to check
 		}
 		rows = append(rows, []string{
-			string(op.Layer), string(op.Outcome), fmt.Sprintf("%.2f", op.Confidence), string(op.Assurance), short(op.Took),
+			string(op.Layer), string(op.Outcome), fmt.Sprintf("%.2f", op.Confidence), string(op.Assurance), shortDuration(op.Took),
 		})
 		if op.Reasoning != "" { // on one line, so that no layer can speak for another
-			because = append(because, fmt.Sprintf("%s: %s", op.Layer, term.Clean(cut(op.Reasoning, 200))))
+			because = append(because, fmt.Sprintf("%s: %s", op.Layer, term.Clean(truncateText(op.Reasoning, 200))))
 		}
 	}
 	if len(rows) > 1 {
@@ -211,7 +211,7 @@ const (
 
 func (p reviewPage) document(title string, raw json.RawMessage) {
 	p.title(title)
-	text := indented(raw)
+	text := indentJSON(raw)
 	shown := text
 	if len(shown) > shownBytes {
 		shown = strings.ToValidUTF8(shown[:shownBytes], "")
@@ -233,7 +233,7 @@ func (p reviewPage) evidence() {
 		if len(e.Arguments) > 0 && string(e.Arguments) != "{}" {
 			rows = append(rows, []string{"arguments", string(e.Arguments)})
 		}
-		rows = append(rows, []string{"required", yesNo(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", moment(e.At), short(e.Took))})
+		rows = append(rows, []string{"required", yesNo(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", formatTime(e.At), shortDuration(e.Took))})
 		if e.Failure != "" {
 			p.out.Table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
 			continue
@@ -292,7 +292,7 @@ func printBlock(out *term.Terminal, text string) {
 func printContent(out *term.Terminal, raw json.RawMessage) {
 	var parts map[string]json.RawMessage
 	if json.Unmarshal(raw, &parts) != nil {
-		printBlock(out, indented(raw))
+		printBlock(out, indentJSON(raw))
 		return
 	}
 	for _, key := range []string{"output", "body"} { // what commands and addresses give as text
@@ -305,16 +305,16 @@ func printContent(out *term.Terminal, raw json.RawMessage) {
 		if err != nil {
 			break
 		}
-		printBlock(out, indented(rest))
+		printBlock(out, indentJSON(rest))
 		out.Printf("%s\n", key)
 		printBlock(out, text)
 		return
 	}
-	printBlock(out, indented(raw))
+	printBlock(out, indentJSON(raw))
 }
 
-// indented is JSON for people, in its own order.
-func indented(raw json.RawMessage) string {
+// indentJSON is JSON for people, in its own order.
+func indentJSON(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if len(raw) == 0 || json.Indent(&b, raw, "", "  ") != nil {
 		return string(raw)
@@ -322,8 +322,8 @@ func indented(raw json.RawMessage) string {
 	return b.String()
 }
 
-// short is a duration as a person says it.
-func short(d time.Duration) string {
+// shortDuration is a duration as a person says it.
+func shortDuration(d time.Duration) string {
 	switch {
 	case d >= time.Second:
 		return d.Round(10 * time.Millisecond).String()

@@ -171,8 +171,8 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	return nil
 }
 
-// every runs f now and then until the returned function is called, which runs it once more.
-func every(interval time.Duration, f func()) (stop func()) {
+// runEvery runs f now and then until the returned function is called, which runs it once more.
+func runEvery(interval time.Duration, f func()) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -202,7 +202,7 @@ func (i identities) watch(log *slog.Logger) (stop func()) {
 	if i.tokens == nil {
 		return func() {}
 	}
-	return every(recordUseEvery, func() {
+	return runEvery(recordUseEvery, func() {
 		if err := i.tokens.RecordUse(); err != nil {
 			log.Warn("cannot note when tokens were used", "error", err)
 		}

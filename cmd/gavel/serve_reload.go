@@ -35,8 +35,8 @@ type reloader struct {
 	notTaken map[string]bool
 }
 
-// reloadables are the settings that a running server takes over, with how.
-func reloadables() map[string]func(r *reloader, c *commands) {
+// listReloadables are the settings that a running server takes over, with how.
+func listReloadables() map[string]func(r *reloader, c *commands) {
 	quotas := func(r *reloader, c *commands) { r.routes.sys.engine.SetQuotas(c.Serve.quotas()) }
 	rate := func(r *reloader, c *commands) { r.routes.throttle.set(c.Serve.rateFlags) }
 	return map[string]func(*reloader, *commands){
@@ -48,8 +48,8 @@ func reloadables() map[string]func(r *reloader, c *commands) {
 	}
 }
 
-// reloadable reports whether a running server takes a setting over.
-func reloadable(name string) bool { return reloadables()[name] != nil }
+// isReloadable reports whether a running server takes a setting over.
+func isReloadable(name string) bool { return listReloadables()[name] != nil }
 
 // newReloader watches from now on.
 func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch) *reloader {
@@ -164,7 +164,7 @@ func parseAgain(cmds *commands, args []string) (*fileSettings, error) {
 
 // take takes over what changed, and says what only a new start would.
 func (r *reloader) take(c *commands, next []effective) {
-	apply := reloadables()
+	apply := listReloadables()
 	for i, e := range next {
 		if i >= len(r.inForce) || r.inForce[i].Key != e.Key || reflect.DeepEqual(r.inForce[i].Value, e.Value) {
 			continue

@@ -52,7 +52,7 @@ func (r *routes) mount(who *callers, open bool) error {
 	if err != nil {
 		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}
-	if r.api, err = httpapi.New(httpapi.Config{Engine: r.sys.engine, Logger: r.log, Sources: declared(r.sys.sources)}); err != nil {
+	if r.api, err = httpapi.New(httpapi.Config{Engine: r.sys.engine, Logger: r.log, Sources: listSources(r.sys.sources)}); err != nil {
 		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}
 	r.endpoint = face.Handler()
@@ -118,22 +118,22 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 
 func sayProblem(w http.ResponseWriter, status int, code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
-	say(w, status, map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail})
+	writeJSON(w, status, map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail})
 }
 
 func sayJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	say(w, status, body)
+	writeJSON(w, status, body)
 }
 
-func say(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // a caller that is gone needs no answer
 }
 
-// declared lists the sources of evidence for callers: what they are called, not where
+// listSources lists the sources of evidence for callers: what they are called, not where
 // they are.
-func declared(s *sources) func() []operation.Source {
+func listSources(s *sources) func() []operation.Source {
 	return func() (list []operation.Source) {
 		if s == nil {
 			return nil

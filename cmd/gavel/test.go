@@ -218,7 +218,7 @@ func (c *testCmd) print(con *console, report testReport) {
 		}
 		cover := r.Coverage
 		con.out.Printf("  covered: states %s, transitions %s, refusals %s, validators %s\n",
-			share(cover.States), share(cover.Transitions), share(cover.Refusals), share(cover.Validators))
+			formatShare(cover.States), formatShare(cover.Transitions), formatShare(cover.Refusals), formatShare(cover.Validators))
 		if c.Coverage {
 			for _, what := range []struct {
 				name  string
@@ -236,7 +236,7 @@ func (c *testCmd) print(con *console, report testReport) {
 	con.out.Printf("%d passed, %d failed\n", report.Tests-report.Failed, report.Failed)
 }
 
-func share(s suite.Share) string { return fmt.Sprintf("%d/%d", s.Reached, s.All) }
+func formatShare(s suite.Share) string { return fmt.Sprintf("%d/%d", s.Reached, s.All) }
 
 func writeJUnit(path string, reports []suite.Report, least float64) (err error) {
 	f, err := os.Create(path)

@@ -129,7 +129,7 @@ func (c *tokenCreateCmd) Run(con *console) error {
 		return con.out.JSON(struct {
 			Token string `json:"token"`
 			shownToken
-		}{bearers[0], shown(made[0])})
+		}{bearers[0], describeToken(made[0])})
 	}
 	con.out.Printf("%s\n", bearers[0])
 	con.err.Printf("token %s of %s, role %s; it is shown this once\n", made[0].ID, made[0].Principal, string(made[0].Role))
@@ -190,7 +190,7 @@ type shownToken struct {
 	LastUsed  *time.Time `json:"lastUsed,omitempty"`
 }
 
-func shown(t auth.Token) shownToken {
+func describeToken(t auth.Token) shownToken {
 	return shownToken{
 		ID: t.ID, Name: t.Name, Principal: t.Principal, Role: string(t.Role), Workflows: t.Workflows, Status: t.Status(time.Now()),
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt, LastUsed: t.LastUsed,
@@ -209,7 +209,7 @@ func (c *tokenListCmd) Run(con *console) error {
 	}
 	list := make([]shownToken, len(all))
 	for i, t := range all {
-		list[i] = shown(t)
+		list[i] = describeToken(t)
 	}
 	if c.JSON {
 		return con.out.JSON(map[string]any{"tokens": list})
@@ -282,7 +282,7 @@ func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
 				return tokenFailure(err)
 			}
 		}
-		list = append(list, shown(t))
+		list = append(list, describeToken(t))
 	}
 	if c.JSON {
 		return con.out.JSON(map[string]any{"tokens": list})

@@ -38,7 +38,7 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 func Copy(ctx context.Context, from, to string, replace bool) (Contents, error) {
 	c, err := copyStore(ctx, from, to, replace)
 	if err != nil {
-		return Contents{}, fmt.Errorf("copy the store %s to %s: %w", from, to, classify(err))
+		return Contents{}, fmt.Errorf("copy the store %s to %s: %w", from, to, classifyError(err))
 	}
 	return c, nil
 }

@@ -153,7 +153,7 @@ func (c *checkpointer) run() {
 	for range c.due {
 		if err := c.foldLog(); err != nil && !isBusy(err) && !c.warned {
 			c.warned = true // what is acknowledged is in the log: slower, not lost
-			c.log.Warn("the write-ahead log could not be folded into the store", "error", classify(err))
+			c.log.Warn("the write-ahead log could not be folded into the store", "error", classifyError(err))
 		}
 	}
 }

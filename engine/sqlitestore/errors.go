@@ -39,8 +39,8 @@ var (
 	ErrNetworkFS = errors.New("the store is on a network file system, which cannot keep it safe; use a local disk")
 )
 
-// classify gives an error of SQLite or of the file system a name above.
-func classify(err error) error {
+// classifyError gives an error of SQLite or of the file system a name above.
+func classifyError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -72,7 +72,7 @@ func isOddValue(err error) bool { return strings.Contains(err.Error(), "sql: Sca
 
 // explainError classifies an error of a call, and names the file where that is what to look at.
 func (s *Store) explainError(err error) error {
-	err = classify(err)
+	err = classifyError(err)
 	for _, about := range []error{ErrDiskFull, ErrReadOnly, ErrNotAStore, ErrCorrupt, ErrGone, ErrDisk, ErrDiskRead, ErrTooManyFiles, ErrBusy} {
 		if errors.Is(err, about) {
 			return fmt.Errorf("%s: %w", s.path, err)

@@ -30,7 +30,7 @@ type Contents struct {
 func Inspect(ctx context.Context, path string) (Contents, error) {
 	c, err := inspectFile(ctx, path)
 	if err != nil {
-		return Contents{}, fmt.Errorf("inspect the store %s: %w", path, classify(err))
+		return Contents{}, fmt.Errorf("inspect the store %s: %w", path, classifyError(err))
 	}
 	return c, nil
 }

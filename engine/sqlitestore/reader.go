@@ -22,7 +22,7 @@ type Reader struct{ s *Store }
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	s, err := openReader(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("read the store %s: %w", path, classify(err))
+		return nil, fmt.Errorf("read the store %s: %w", path, classifyError(err))
 	}
 	return &Reader{s}, nil
 }
@@ -35,7 +35,7 @@ func OpenReader(ctx context.Context, path string) (*Reader, error) {
 func OpenToRead(ctx context.Context, path string) (*Store, error) {
 	s, err := openReader(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("read the store %s: %w", path, classify(err))
+		return nil, fmt.Errorf("read the store %s: %w", path, classifyError(err))
 	}
 	return s, nil
 }

@@ -44,7 +44,7 @@ type Restored struct {
 func Restore(ctx context.Context, req RestoreRequest) (Restored, error) {
 	r, err := restoreFile(ctx, req)
 	if err != nil {
-		return Restored{}, fmt.Errorf("restore %s from %s: %w", req.To, req.From, classify(err))
+		return Restored{}, fmt.Errorf("restore %s from %s: %w", req.To, req.From, classifyError(err))
 	}
 	return r, nil
 }

@@ -97,7 +97,7 @@ func Salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 			s, err = Salvaged{}, fmt.Errorf("%w: %v", ErrCorrupt, p)
 		}
 		if err != nil {
-			err = fmt.Errorf("salvage the store %s: %w", path, classify(err))
+			err = fmt.Errorf("salvage the store %s: %w", path, classifyError(err))
 		}
 	}()
 	logAlone := IsLogAlone(path)

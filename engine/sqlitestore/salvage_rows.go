@@ -70,7 +70,7 @@ func (s *salvor) copyTable(ctx context.Context, name string) error {
 }
 
 func isFull(err error) bool {
-	return err != nil && (errors.Is(classify(err), ErrDiskFull) || errors.Is(classify(err), ErrReadOnly))
+	return err != nil && (errors.Is(classifyError(err), ErrDiskFull) || errors.Is(classifyError(err), ErrReadOnly))
 }
 
 // commonColumns are the columns of a table in the new store that the damaged one has too;

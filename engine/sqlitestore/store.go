@@ -96,7 +96,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s, err := openStore(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("open the store %s: %w", cfg.Path, classify(err))
+		return nil, fmt.Errorf("open the store %s: %w", cfg.Path, classifyError(err))
 	}
 	return s, nil
 }
@@ -180,7 +180,7 @@ func (s *Store) Close() error {
 			err = errors.Join(err, s.writer.stop())
 		}
 		if err != nil {
-			s.closeErr = fmt.Errorf("close the store %s: %w", s.path, classify(err))
+			s.closeErr = fmt.Errorf("close the store %s: %w", s.path, classifyError(err))
 		}
 	})
 	return s.closeErr

@@ -45,7 +45,7 @@ func ParseLog(name string, content []byte) (lines []engine.ImportLine, torn bool
 
 // ParseLine reads one line of a log. Members that it does not know are in Extra.
 func ParseLine(raw []byte) (engine.ImportLine, error) {
-	f, err := parse(raw, MaxLine)
+	f, err := parseFields(raw, MaxLine)
 	if err != nil {
 		return engine.ImportLine{}, err
 	}
@@ -85,7 +85,7 @@ func ParseLine(raw []byte) (engine.ImportLine, error) {
 
 // parseInstance reads a wf-*.json, in the documented shape or the older one.
 func parseInstance(content []byte, in engine.ImportInstance) (engine.ImportInstance, error) {
-	f, err := parse(content, MaxFile)
+	f, err := parseFields(content, MaxFile)
 	if err != nil {
 		return in, err
 	}
@@ -113,7 +113,7 @@ func parseInstance(content []byte, in engine.ImportInstance) (engine.ImportInsta
 
 // parseCheckpoint reads a checkpoint and returns the id of its instance, if it has it.
 func parseCheckpoint(content []byte) (engine.ImportCheckpoint, string, error) {
-	f, err := parse(content, MaxFile)
+	f, err := parseFields(content, MaxFile)
 	if err != nil {
 		return engine.ImportCheckpoint{}, "", err
 	}
@@ -138,7 +138,7 @@ type fields struct {
 	err     error
 }
 
-func parse(raw []byte, limit int) (*fields, error) {
+func parseFields(raw []byte, limit int) (*fields, error) {
 	if len(raw) > limit {
 		return nil, fmt.Errorf("it has more than %d bytes", limit)
 	}

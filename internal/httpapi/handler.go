@@ -81,22 +81,22 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
 	defer h.caught(w, r)
 	switch {
-	case !clean(r.URL.EscapedPath()):
+	case !isCleanPath(r.URL.EscapedPath()):
 		h.unknownPath(w, r)
-	case r.URL.Path != DocumentPath && !known(r):
+	case r.URL.Path != DocumentPath && !isAuthenticated(r):
 		h.fail(w, r, "who calls", &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls.", Hint: "Send Authorization: Bearer with a token."})
 	default:
 		h.mux.ServeHTTP(w, r)
 	}
 }
 
-func known(r *http.Request) bool {
+func isAuthenticated(r *http.Request) bool {
 	id, ok := auth.FromContext(r.Context())
 	return ok && id.ID != ""
 }
 
-// clean reports whether a path is written the one way that it can be.
-func clean(at string) bool {
+// isCleanPath reports whether a path is written the one way that it can be.
+func isCleanPath(at string) bool {
 	return strings.HasPrefix(at, "/") && path.Clean(at) == at
 }
 

@@ -16,9 +16,9 @@ func negotiate(r *http.Request, events bool) (string, error) {
 	if strings.TrimSpace(accept) == "" {
 		return jsonType, nil
 	}
-	plain := quality(accept, jsonType)
+	plain := acceptQuality(accept, jsonType)
 	if events && r.Method == http.MethodGet {
-		if q := quality(accept, eventStream); q > plain {
+		if q := acceptQuality(accept, eventStream); q > plain {
 			return eventStream, nil
 		}
 	}
@@ -32,9 +32,9 @@ func negotiate(r *http.Request, events bool) (string, error) {
 	return "", &engine.Error{Code: CodeNotAcceptable, Message: "The answer cannot be had in the media types that Accept names.", Hint: hint}
 }
 
-// quality is how much an Accept header likes a media type: that of the most specific
+// acceptQuality is how much an Accept header likes a media type: that of the most specific
 // range that covers it, 0 when none does.
-func quality(accept, media string) float64 {
+func acceptQuality(accept, media string) float64 {
 	kind, _, _ := strings.Cut(media, "/")
 	best, like := 0, 0.0
 	for part := range strings.SplitSeq(accept, ",") {

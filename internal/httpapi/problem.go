@@ -77,10 +77,10 @@ var statuses = map[engine.Code]int{
 // later, when the error does not say.
 const retryAfter = time.Second
 
-// wait is how long, in whole seconds; "" for what will not succeed.
-func wait(e *engine.Error) string {
+// retryHint is how long, in whole seconds; "" for what will not succeed.
+func retryHint(e *engine.Error) string {
 	after := e.RetryAfter
-	if after <= 0 && info(e.Code).Retryable {
+	if after <= 0 && codeInfo(e.Code).Retryable {
 		after = retryAfter
 	}
 	if after <= 0 {
@@ -123,8 +123,8 @@ type Problem struct {
 	RequestID string `json:"requestId,omitempty"`
 }
 
-// info documents a code; one that nobody knows is a defect.
-func info(code engine.Code) engine.CodeInfo {
+// codeInfo documents a code; one that nobody knows is a defect.
+func codeInfo(code engine.Code) engine.CodeInfo {
 	for _, all := range [][]engine.CodeInfo{engine.Codes, Codes} {
 		if i := slices.IndexFunc(all, func(c engine.CodeInfo) bool { return c.Code == code }); i >= 0 {
 			return all[i]
@@ -133,8 +133,8 @@ func info(code engine.Code) engine.CodeInfo {
 	return engine.CodeInfo{Code: code, Meaning: "An error without a description."}
 }
 
-// status is the HTTP status of a code.
-func status(code engine.Code) int {
+// httpStatus is the HTTP status of a code.
+func httpStatus(code engine.Code) int {
 	if s, ok := statuses[code]; ok {
 		return s
 	}
@@ -153,8 +153,8 @@ func (h *Handler) explain(ctx context.Context, what string, err error) *engine.E
 // fail answers with a problem.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err error) {
 	e := h.explain(r.Context(), what, err)
-	known := info(e.Code)
-	code := status(e.Code)
+	known := codeInfo(e.Code)
+	code := httpStatus(e.Code)
 	if e.Code == engine.CodeConflict && r.Header.Get(headerIfMatch) != "" {
 		code = http.StatusPreconditionFailed
 	}
@@ -163,7 +163,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err 
 		Code: e.Code, Hint: e.Hint, Path: e.Path, Retryable: known.Retryable, Current: e.Current, Issues: e.Issues,
 		RequestID: requestID(r.Context()),
 	}
-	if seconds := wait(e); seconds != "" {
+	if seconds := retryHint(e); seconds != "" {
 		w.Header().Set("Retry-After", seconds)
 	}
 	if e.Current != nil {

@@ -30,7 +30,7 @@ func NewRequest(ctx context.Context, base *url.URL, op *operation.Operation, req
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, route.Method, strings.TrimSuffix(base.String(), "/")+address(route, req), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, route.Method, strings.TrimSuffix(base.String(), "/")+requestPath(route, req), bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}
@@ -77,8 +77,8 @@ func chooseRoute(op *operation.Operation, req any) (*operation.Route, error) {
 	return chosen, nil
 }
 
-// address is the path with its names filled in, and the query.
-func address(route *operation.Route, req any) string {
+// requestPath is the path with its names filled in, and the query.
+func requestPath(route *operation.Route, req any) string {
 	at := route.Path
 	for _, f := range route.Fields(operation.InPath) {
 		text, _ := textOf(f.In(req))

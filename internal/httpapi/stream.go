@@ -163,9 +163,9 @@ func (s *stream) fail(ctx context.Context, err error) {
 		return
 	}
 	e := s.h.explain(ctx, "events", err)
-	known := info(e.Code)
+	known := codeInfo(e.Code)
 	p := Problem{
-		Type: problemType + string(e.Code), Title: known.Meaning, Status: status(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint,
+		Type: problemType + string(e.Code), Title: known.Meaning, Status: httpStatus(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint,
 		Retryable: known.Retryable, RequestID: requestID(ctx),
 	}
 	if data, err := operation.Encode(p); err == nil {

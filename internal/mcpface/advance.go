@@ -106,11 +106,11 @@ func (f *Face) ask(ctx context.Context, raw json.RawMessage, r engine.AdvanceRes
 		if !ok {
 			return f.advanced(ctx, r, ""), nil
 		}
-		return answer{asks: server.NewInputRequestBuilder(state).Elicit(formKey, form(view)).ToolResult()}, nil
+		return answer{asks: server.NewInputRequestBuilder(state).Elicit(formKey, reviewForm(view)).ToolResult()}, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, f.cfg.ElicitTimeout)
 	defer cancel()
-	reply, err := mcpwire.Ask(limited, string(mcp.MethodElicitationCreate), form(view))
+	reply, err := mcpwire.Ask(limited, string(mcp.MethodElicitationCreate), reviewForm(view))
 	if err != nil {
 		return f.advanced(ctx, r, "A person was to be asked through the client, but there was no answer."), nil //nolint:nilerr // it waits on
 	}

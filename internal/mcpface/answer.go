@@ -95,9 +95,9 @@ func oneLine(s string) string {
 	return s[:cut] + "..."
 }
 
-// caught turns a panic into an error, so that one defect costs one answer and its
+// recoverError turns a panic into an error, so that one defect costs one answer and its
 // text stays in the log.
-func caught(err *error) {
+func recoverError(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 	}
@@ -108,7 +108,7 @@ func (f *Face) failed(ctx context.Context, op *operation.Operation, err error) a
 	e := f.explain(ctx, op.Tool.Name, err)
 	content := errorContent{Position: e.Current, Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path,
-		Retryable: retryable(e.Code), Current: e.Current, Issues: e.Issues,
+		Retryable: isRetryable(e.Code), Current: e.Current, Issues: e.Issues,
 	}}
 	if op == operation.ConfigureJudge.Operation {
 		content.Success, content.Message = new(bool), e.Error()
@@ -125,7 +125,7 @@ func (f *Face) explain(ctx context.Context, what string, err error) *engine.Erro
 	return e
 }
 
-func retryable(code engine.Code) bool {
+func isRetryable(code engine.Code) bool {
 	i := slices.IndexFunc(engine.Codes, func(c engine.CodeInfo) bool { return c.Code == code })
 	return i >= 0 && engine.Codes[i].Retryable
 }

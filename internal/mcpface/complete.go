@@ -49,13 +49,13 @@ func (c completer) complete(ctx context.Context, prefix string, find finder) (*m
 	if err != nil {
 		return nil, c.face.rpc(ctx, "completion", err)
 	}
-	out := starting(values, prefix)
+	out := completeWith(values, prefix)
 	out.HasMore = out.HasMore || more
 	return out, nil
 }
 
 func (f finder) safely(ctx context.Context) (values []string, more bool, err error) {
-	defer caught(&err)
+	defer recoverError(&err)
 	return f(ctx)
 }
 
@@ -90,8 +90,8 @@ func (c completer) reviews(ctx context.Context) ([]string, bool, error) {
 	return ids, page.NextCursor != "", err //nolint:wrapcheck // explained by the caller
 }
 
-// starting are the values with the prefix, at most as many as the protocol takes.
-func starting(values []string, prefix string) *mcp.Completion {
+// completeWith are the values with the prefix, at most as many as the protocol takes.
+func completeWith(values []string, prefix string) *mcp.Completion {
 	const most = 100
 	out := &mcp.Completion{}
 	for _, v := range values {

@@ -36,8 +36,8 @@ func (w *wire) ship(id string) {
 	w.send(`{"jsonrpc":"2.0","id":"ship","method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":"` + id + `","action":"ship","data":{"to":"all"}}}}`)
 }
 
-// form is a form that the server asks to show.
-type form struct {
+// reviewForm is a form that the server asks to show.
+type reviewForm struct {
 	ID     string
 	Method string
 	Params struct {
@@ -47,9 +47,9 @@ type form struct {
 	}
 }
 
-func (w *wire) form() form {
+func (w *wire) form() reviewForm {
 	w.t.Helper()
-	var f form
+	var f reviewForm
 	line := w.nextLine()
 	if err := json.Unmarshal(line, &f); err != nil || f.Method != "elicitation/create" || f.ID == "" {
 		w.t.Fatalf("no form: %s", line)

@@ -11,7 +11,7 @@ import (
 func OutputSchemas() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for _, op := range newCatalog(true).tools {
-		out[op.Tool.Name] = declare(op).RawOutputSchema
+		out[op.Tool.Name] = declareTool(op).RawOutputSchema
 	}
 	return out
 }

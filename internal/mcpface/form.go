@@ -31,9 +31,9 @@ var formSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"reason":{"type":"string","title":"Reason","description":"Why, in one sentence. It is recorded, and the agent reads it.","minLength":1,"maxLength":1000}},` +
 	`"required":["decision","reason"]}`)
 
-// form asks a person about a review. What others wrote comes last, in JSON or on one
+// reviewForm asks a person about a review. What others wrote comes last, in JSON or on one
 // line, so that it cannot pass for the gate's words.
-func form(v engine.ReviewView) mcp.ElicitationParams {
+func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
 	var b strings.Builder
 	fmt.Fprintf(&b, "An agent asks for %q in the workflow %q (instance %s), and a person has to decide it.\n", v.Action, v.Workflow, v.Instance)
 	fmt.Fprintf(&b, "From %q", v.From)
@@ -42,17 +42,17 @@ func form(v engine.ReviewView) mcp.ElicitationParams {
 	}
 	b.WriteString(".\n")
 	if v.Description != "" {
-		fmt.Fprintf(&b, "What the action is for: %s\n", shown(v.Description, mostWords))
+		fmt.Fprintf(&b, "What the action is for: %s\n", truncateText(v.Description, mostWords))
 	}
-	fmt.Fprintf(&b, "What keeps the judge from approving it: %s\n", shown(operation.Objections(v.Decision.Decision), mostWords))
+	fmt.Fprintf(&b, "What keeps the judge from approving it: %s\n", truncateText(operation.Objections(v.Decision.Decision), mostWords))
 	fmt.Fprintf(&b, "The whole review: gavel review show %s\n", v.ID)
-	fmt.Fprintf(&b, "The agent's data: %s", shown(string(v.Data), mostData))
+	fmt.Fprintf(&b, "The agent's data: %s", truncateText(string(v.Data), mostData))
 	return mcp.ElicitationParams{Message: b.String(), RequestedSchema: formSchema}
 }
 
-// shown is text for a person's screen: one line, without what a screen would obey or
+// truncateText is text for a person's screen: one line, without what a screen would obey or
 // hide, and cut with a word about it.
-func shown(s string, most int) string {
+func truncateText(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
@@ -103,7 +103,7 @@ func readForm(raw json.RawMessage) (said, error) {
 	if len(reply["content"]) == 0 || json.Unmarshal(reply["content"], &content) != nil || len(content) != 2 {
 		return said{}, errUnusable
 	}
-	out := said{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(shown(textOf(content["reason"]), mostWords))}
+	out := said{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(truncateText(textOf(content["reason"]), mostWords))}
 	if out.decision != judge.Approve && out.decision != judge.Reject || out.reason == "" {
 		return said{}, errUnusable
 	}

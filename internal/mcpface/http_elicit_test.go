@@ -8,7 +8,7 @@ import (
 )
 
 // asked is a client whose instance waits to be shipped, and the stream of that call.
-func askedOverHTTP(t *testing.T) (ann visitor, calling *stream, f form) {
+func askedOverHTTP(t *testing.T) (ann visitor, calling *stream, f reviewForm) {
 	t.Helper()
 	s := serveHTTP(t, newEngine(t, withReviews), withForms)
 	hello := s.post(strings.Replace(helloHTTP, `"capabilities":{}`, `"capabilities":`+shows, 1))

@@ -55,5 +55,5 @@ func (f *Face) styled(ctx context.Context, text string) string {
 	return text
 }
 
-// underscored is a tool's name without dots.
-func underscored(name string) string { return strings.ReplaceAll(name, ".", "_") }
+// underscoreName is a tool's name without dots.
+func underscoreName(name string) string { return strings.ReplaceAll(name, ".", "_") }

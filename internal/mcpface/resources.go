@@ -86,7 +86,7 @@ func writeDocument(v any, err error) (string, error) {
 // the subject.
 func (f *Face) reader(mime string, read func(context.Context, string) (string, error)) func(context.Context, mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 	return func(ctx context.Context, req mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
-		text, err := safely(ctx, read, subject(req.Params.URI))
+		text, err := readSafely(ctx, read, subjectOf(req.Params.URI))
 		if err != nil {
 			return nil, f.Explain(ctx, req.Params.URI, err)
 		}
@@ -94,13 +94,13 @@ func (f *Face) reader(mime string, read func(context.Context, string) (string, e
 	}
 }
 
-func safely(ctx context.Context, read func(context.Context, string) (string, error), subject string) (text string, err error) {
-	defer caught(&err)
+func readSafely(ctx context.Context, read func(context.Context, string) (string, error), subject string) (text string, err error) {
+	defer recoverError(&err)
 	return read(ctx, subject)
 }
 
-// subject is the second segment of a resource's path, unescaped.
-func subject(uri string) string {
+// subjectOf is the second segment of a resource's path, unescaped.
+func subjectOf(uri string) string {
 	segments := strings.Split(strings.TrimPrefix(uri, scheme), "/")
 	if len(segments) < 2 {
 		return ""
@@ -115,13 +115,13 @@ func subject(uri string) string {
 // Look says where a resource stands; an error for what is not there, and for what announces
 // no changes.
 func (f *Face) Look(ctx context.Context, uri string) (s mcpwire.Sight, err error) {
-	defer caught(&err)
+	defer recoverError(&err)
 	kind, _, _ := strings.Cut(strings.TrimPrefix(uri, scheme), "/")
-	id := subject(uri)
+	id := subjectOf(uri)
 	s.Until = map[string]time.Time{}
 	var reviews []engine.ReviewSummary
 	switch {
-	case id == "" || !strings.HasPrefix(uri, scheme) || !followed(uri):
+	case id == "" || !strings.HasPrefix(uri, scheme) || !isFollowed(uri):
 	case kind == "instances":
 		r, err := f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{})
 		if err != nil {
@@ -149,8 +149,8 @@ func (f *Face) Look(ctx context.Context, uri string) (s mcpwire.Sight, err error
 	return s, nil
 }
 
-// followed tells resources that are part of an instance from paths that are not there.
-func followed(uri string) bool {
+// isFollowed tells resources that are part of an instance from paths that are not there.
+func isFollowed(uri string) bool {
 	segments := strings.Split(strings.TrimPrefix(uri, scheme), "/")
 	switch len(segments) {
 	case 2:

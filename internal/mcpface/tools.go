@@ -32,8 +32,8 @@ func newCatalog(reviews bool) catalog {
 			continue
 		}
 		c.tools = append(c.tools, op)
-		c.named[name], c.named[underscored(name)] = op, op
-		c.declared[name] = declare(op)
+		c.named[name], c.named[underscoreName(name)] = op, op
+		c.declared[name] = declareTool(op)
 	}
 	return c
 }
@@ -44,7 +44,7 @@ func (c catalog) unknown(name string, role engine.Role) *mcpwire.Error {
 	names := c.listed(role)
 	if strings.Contains(name, "_") && !strings.Contains(name, ".") {
 		for i := range names {
-			names[i] = underscored(names[i])
+			names[i] = underscoreName(names[i])
 		}
 	}
 	message := fmt.Sprintf("There is no tool %s.", mcpwire.Quote(name))
@@ -71,13 +71,13 @@ func (c catalog) listed(role engine.Role) []string {
 func (c catalog) rewriter() *strings.Replacer {
 	var pairs []string
 	for _, op := range c.tools {
-		pairs = append(pairs, op.Tool.Name, underscored(op.Tool.Name))
+		pairs = append(pairs, op.Tool.Name, underscoreName(op.Tool.Name))
 	}
 	return strings.NewReplacer(pairs...)
 }
 
-// declare is an operation as it is listed.
-func declare(op *operation.Operation) mcp.Tool {
+// declareTool is an operation as it is listed.
+func declareTool(op *operation.Operation) mcp.Tool {
 	again, no := op.Tool.Idempotent || op.Tool.ReadOnly, false
 	return mcp.Tool{
 		Name: op.Tool.Name, Title: op.Title, Description: strings.TrimSpace(op.Description + " " + op.Tool.Note),
@@ -95,7 +95,7 @@ func (f *Face) List(ctx context.Context, p engine.Principal) ([]mcp.Tool, error)
 	for _, name := range slices.Sorted(slices.Values(f.tools.listed(p.Role))) {
 		t := f.tools.declared[name]
 		if f.underscores(ctx) {
-			t.Name = underscored(name)
+			t.Name = underscoreName(name)
 		}
 		tools = append(tools, t)
 	}
@@ -120,7 +120,7 @@ func (f *Face) Call(ctx context.Context, p engine.Principal, c mcpwire.Call) (*m
 }
 
 func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call) (out answer, err error) {
-	defer caught(&err)
+	defer recoverError(&err)
 	op, req, err := op.BindTool(c.Arguments)
 	if err != nil {
 		return answer{}, err //nolint:wrapcheck // an *engine.Error

@@ -42,7 +42,7 @@ func newError(code int, name, message, hint string) *Error {
 	return &Error{code, message + " " + hint, ErrorData{name, message, hint}}
 }
 
-func invalid(message, hint string) *Error { return invalidAs("invalid_request", message, hint) }
+func invalidRequest(message, hint string) *Error { return invalidAs("invalid_request", message, hint) }
 
 // invalidAs is invalid under another stable name.
 func invalidAs(name, message, hint string) *Error {

@@ -127,7 +127,7 @@ func (x *exchange) hasUnknownVersion() bool {
 	if version == "" || mcp.IsValidProtocolVersion(version) {
 		return false
 	}
-	x.refuse(http.StatusBadRequest, invalid("The protocol version of the header is none that this server speaks.", "It speaks "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
+	x.refuse(http.StatusBadRequest, invalidRequest("The protocol version of the header is none that this server speaks.", "It speaks "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
 	return true
 }
 
@@ -148,7 +148,7 @@ func (x *exchange) session() *remoteSession {
 
 // get serves the stream of a session.
 func (x *exchange) get() {
-	if !accepts(x.r, "text/event-stream") {
+	if !acceptsType(x.r, "text/event-stream") {
 		x.refuse(http.StatusNotAcceptable, invalidAs("not_acceptable", "The client does not accept a stream of events.", "Send Accept: text/event-stream."))
 		return
 	}
@@ -158,7 +158,7 @@ func (x *exchange) get() {
 	}
 	defer x.sessions.done(s)
 	if x.r.Header.Get(mcp.HeaderLastEventID) != "" { // events have no ids: a new stream says again what may be lost
-		x.refuse(http.StatusBadRequest, invalid("There is no such event to go on from.", "Open the stream without Last-Event-ID."))
+		x.refuse(http.StatusBadRequest, invalidRequest("There is no such event to go on from.", "Open the stream without Last-Event-ID."))
 		return
 	}
 	if !x.mayStream() {
@@ -239,7 +239,7 @@ func (x *exchange) post() {
 		x.refuse(status, err)
 		return
 	}
-	if x.message, err = parse(body); err != nil {
+	if x.message, err = parseMessage(body); err != nil {
 		x.refuse(http.StatusBadRequest, err)
 		return
 	}
@@ -257,7 +257,7 @@ func (x *exchange) post() {
 		}
 		x.answer(x.newSession(nil), nil)
 	case x.method == methodInitialize && x.id == nil:
-		x.refuse(http.StatusBadRequest, invalid("initialize has no id.", "It is a request: send one."))
+		x.refuse(http.StatusBadRequest, invalidRequest("initialize has no id.", "It is a request: send one."))
 	case x.method == methodInitialize:
 		x.initialize()
 	case x.hasUnknownVersion():
@@ -278,7 +278,7 @@ func (x *exchange) refuseAnswer() {
 		x.accept()
 		return
 	}
-	x.refuse(http.StatusBadRequest, invalid("No question with this id waits for an answer.", "It came too late, or belongs to another session."))
+	x.refuse(http.StatusBadRequest, invalidRequest("No question with this id waits for an answer.", "It came too late, or belongs to another session."))
 }
 
 // inSession takes a message of an era with initialize.
@@ -309,16 +309,16 @@ func checkHeaders(r *http.Request) (err *Error, status int) {
 		return invalidAs("unsupported_media_type", "The content is not said to be JSON.", "Send Content-Type: application/json."), http.StatusUnsupportedMediaType
 	case r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity":
 		return invalidAs("unsupported_media_type", "The content is encoded.", "Send it without Content-Encoding."), http.StatusUnsupportedMediaType
-	case !accepts(r, "application/json") || !accepts(r, "text/event-stream"):
+	case !acceptsType(r, "application/json") || !acceptsType(r, "text/event-stream"):
 		return invalidAs("not_acceptable", "The client does not accept the answers of MCP.", "Send Accept: application/json, text/event-stream."), http.StatusNotAcceptable
 	case len(r.Header.Values(mcp.HeaderProtocolVersion)) > 1:
-		return invalid("The protocol version appears twice in the header.", "Send "+mcp.HeaderProtocolVersion+" once."), http.StatusBadRequest
+		return invalidRequest("The protocol version appears twice in the header.", "Send "+mcp.HeaderProtocolVersion+" once."), http.StatusBadRequest
 	}
 	return nil, 0
 }
 
-// accepts reports whether the request takes a type. Without the header it takes all.
-func accepts(r *http.Request, kind string) bool {
+// acceptsType reports whether the request takes a type. Without the header it takes all.
+func acceptsType(r *http.Request, kind string) bool {
 	values := r.Header.Values("Accept")
 	if len(values) == 0 {
 		return true
@@ -344,7 +344,7 @@ func (x *exchange) read() (body []byte, err *Error, status int) {
 	case errors.As(bad, &large):
 		return nil, newError(codeInvalidRequest, "too_large", "The message is too large.", "Send less; keep large content elsewhere and refer to it."), http.StatusRequestEntityTooLarge
 	case bad != nil:
-		return nil, invalid("The message did not arrive whole.", "Send it again."), http.StatusBadRequest
+		return nil, invalidRequest("The message did not arrive whole.", "Send it again."), http.StatusBadRequest
 	}
 	if body = bytes.Trim(body, " \t\r\n"); len(body) == 0 {
 		return nil, newError(codeParse, "parse_error", "The message is empty.", "Send one JSON-RPC message."), http.StatusBadRequest
@@ -372,7 +372,7 @@ func (x *exchange) checkModern(version string) *Error {
 		return nil // the latter is refused with the versions that there are
 	}
 	if err := mcp.ValidateStandardHeaders(h.Get, version, mcp.MCPMethod(x.method), x.params); err != nil {
-		return mismatch(sentence(err))
+		return mismatch(asSentence(err))
 	}
 	if x.method != methodCallTool {
 		return nil
@@ -386,7 +386,7 @@ func (x *exchange) checkModern(version string) *Error {
 			continue
 		}
 		if err := mcp.ValidateParamHeadersLookup(lookupIn(h), &tool, x.params); err != nil {
-			return mismatch(sentence(err))
+			return mismatch(asSentence(err))
 		}
 	}
 	return nil
@@ -403,7 +403,7 @@ func lookupIn(h http.Header) func(string) (string, bool) {
 	}
 }
 
-func sentence(err error) string { return strings.TrimSuffix(err.Error(), ".") + "." }
+func asSentence(err error) string { return strings.TrimSuffix(err.Error(), ".") + "." }
 
 func (e *Endpoint) newSession(write func(line []byte) error) *session {
 	s := e.wire.newSession(true, write)

@@ -65,10 +65,10 @@ const deepest = 64
 // deepestMessage is what encoding/json reads.
 const deepestMessage = 10_000
 
-// parse reads one message, and refuses what a decoder would accept and change: bytes that
+// parseMessage reads one message, and refuses what a decoder would accept and change: bytes that
 // are not UTF-8, escapes that are no text, duplicate keys, ids that do not survive. A tool's
 // arguments are left to the tool, which answers in words that its caller sees.
-func parse(line []byte) (message, *Error) {
+func parseMessage(line []byte) (message, *Error) {
 	if !utf8.Valid(line) {
 		return message{id: guessID(line)}, newError(codeParse, "invalid_data", "The message is not valid UTF-8.", "Send UTF-8 text; encode binary data as base64.")
 	}
@@ -77,9 +77,9 @@ func parse(line []byte) (message, *Error) {
 		return message{}, newError(codeParse, "parse_error", "The message is not one valid JSON value, or nests too deep.", "Send one JSON-RPC message per line.")
 	}
 	if v.Kind() != document.Object {
-		return message{}, invalid("The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not taken.")
+		return message{}, invalidRequest("The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not taken.")
 	}
-	top, ambiguous := collect(v, topKeys)
+	top, ambiguous := collectMembers(v, topKeys)
 	m := message{line: line, response: top["result"].Kind() != 0 || top["error"].Kind() != 0, result: top["result"].Raw()}
 	if id := top["id"]; id.Kind() != 0 && (ambiguous == nil || ambiguous.key != "id") {
 		m.id = answerableID(id.Raw())
@@ -112,15 +112,15 @@ func (m *message) readTop(top map[string]document.JSON) *Error {
 		}
 	}
 	if string(top["jsonrpc"].Raw()) != `"2.0"` {
-		return invalid("The message has no jsonrpc of \"2.0\".", "Send JSON-RPC 2.0.")
+		return invalidRequest("The message has no jsonrpc of \"2.0\".", "Send JSON-RPC 2.0.")
 	}
 	switch {
 	case m.response:
-		return invalid("The message is a request and an answer at once.", "Send either method or result.")
+		return invalidRequest("The message is a request and an answer at once.", "Send either method or result.")
 	case method.Kind() == 0:
-		return invalid("The message has no method.", "Send a JSON-RPC request.")
+		return invalidRequest("The message has no method.", "Send a JSON-RPC request.")
 	case method.Kind() != document.String:
-		return invalid("The method is not a string.", "Send the name of a method.")
+		return invalidRequest("The method is not a string.", "Send the name of a method.")
 	}
 	m.method = method.Text()
 	for key, value := range top {
@@ -136,7 +136,7 @@ func (m *message) readTop(top map[string]document.JSON) *Error {
 
 // readParams checks params, a tool's arguments excepted.
 func (m *message) readParams(v document.JSON) *Error {
-	params, ambiguous := collect(v, paramKeys)
+	params, ambiguous := collectMembers(v, paramKeys)
 	if ambiguous != nil {
 		return ambiguous.explain("params")
 	}
@@ -182,7 +182,7 @@ func checkStrict(value []byte, key string) *Error {
 	if err == nil {
 		return nil
 	}
-	return invalid(fmt.Sprintf("The member %s is not acceptable JSON: %s.", Quote(key), describeIssue(err)), strictHint)
+	return invalidRequest(fmt.Sprintf("The member %s is not acceptable JSON: %s.", Quote(key), describeIssue(err)), strictHint)
 }
 
 // strictHint is what to do about the refusals of strict JSON.
@@ -208,9 +208,9 @@ type badKey struct {
 
 func (b *badKey) explain(where string) *Error {
 	if b.written != "" {
-		return invalid(fmt.Sprintf("The key %s of the %s must be written %q.", Quote(b.key), where, b.written), "Keys are compared exactly.")
+		return invalidRequest(fmt.Sprintf("The key %s of the %s must be written %q.", Quote(b.key), where, b.written), "Keys are compared exactly.")
 	}
-	return invalid(fmt.Sprintf("The key %s stands twice in the %s.", Quote(b.key), where), "Send each key once; case does not tell keys apart here.")
+	return invalidRequest(fmt.Sprintf("The key %s stands twice in the %s.", Quote(b.key), where), "Send each key once; case does not tell keys apart here.")
 }
 
 // Quote quotes a key for a message, and cuts a long one.
@@ -222,8 +222,8 @@ func Quote(key string) string {
 	return strconv.Quote(key)
 }
 
-// collect finds the members of an object, and the first key that is ambiguous.
-func collect(v document.JSON, known map[string]string) (map[string]document.JSON, *badKey) {
+// collectMembers finds the members of an object, and the first key that is ambiguous.
+func collectMembers(v document.JSON, known map[string]string) (map[string]document.JSON, *badKey) {
 	out := map[string]document.JSON{}
 	seen := map[string]bool{}
 	var bad *badKey
@@ -251,13 +251,13 @@ var integer = regexp.MustCompile(`^-?[0-9]{1,100}(\.0{1,20})?$`)
 func checkID(id json.RawMessage) *Error {
 	switch {
 	case string(id) == "null":
-		return invalid("The id is null.", "Give every request an id of its own: a string or an integer.")
+		return invalidRequest("The id is null.", "Give every request an id of its own: a string or an integer.")
 	case id[0] == '"':
 		return checkStrict(id, "id")
 	case integer.Match(id):
 		return nil
 	}
-	return invalid("The id is neither a string nor an integer.", "Send such an id.")
+	return invalidRequest("The id is neither a string nor an integer.", "Send such an id.")
 }
 
 // answerableID is an id as far as an answer can carry it: objects, lists, truth
@@ -274,7 +274,7 @@ func answerableID(id json.RawMessage) json.RawMessage {
 
 // guessID finds the id of a line that is not UTF-8, as far as it can be had.
 func guessID(line []byte) json.RawMessage {
-	m, _ := parse(bytes.ToValidUTF8(line, []byte("?")))
+	m, _ := parseMessage(bytes.ToValidUTF8(line, []byte("?")))
 	if m.id == nil || bytes.IndexByte(m.id, '?') >= 0 {
 		return nil // perhaps changed just now
 	}

@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 		{"id true", `{"jsonrpc":"2.0","id":true,"method":"ping"}`, codeInvalidRequest, ""},
 		{"progress token that would change", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"progressToken":90071992547409931234}}}`, codeInvalidRequest, "1"},
 	} {
-		m, bad := parse([]byte(strings.TrimSpace(c.line)))
+		m, bad := parseMessage([]byte(strings.TrimSpace(c.line)))
 		code := 0
 		if bad != nil {
 			code = bad.Code
@@ -95,7 +95,7 @@ func FuzzParse(f *testing.F) {
 		if len(line) == 0 {
 			return
 		}
-		m, bad := parse(line)
+		m, bad := parseMessage(line)
 		if m.id != nil && !json.Valid(m.id) {
 			t.Fatalf("id %q", m.id)
 		}

@@ -151,7 +151,7 @@ func (s *stdio) readLine() (rawLine, error) {
 
 // take begins to answer one line.
 func (s *stdio) take(line []byte) {
-	m, err := parse(line)
+	m, err := parseMessage(line)
 	switch {
 	case err != nil:
 		s.refuse(m.id, err)
@@ -271,7 +271,7 @@ func (c *calls) add(m message, end context.CancelFunc) (*call, *Error) {
 	case c.ending:
 		return nil, newError(codeNotNow, "unavailable", "The server is ending.", "Start it again and send the request anew.")
 	case c.inFlight[key] != nil:
-		return nil, invalid("A request with this id is being answered.", "Give every request its own id.")
+		return nil, invalidRequest("A request with this id is being answered.", "Give every request its own id.")
 	case len(c.inFlight) >= most:
 		return nil, newError(codeNotNow, "busy", fmt.Sprintf("%d requests are waiting already.", c.max), "Wait for answers before sending more.")
 	}

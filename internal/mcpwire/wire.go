@@ -224,7 +224,7 @@ func (w *Wire) call(r *request, m message) outcome {
 	}
 	return outcome{result: toolResult{
 		Meta: result.Meta, Content: result.Content, InputRequests: result.InputRequests, IsError: result.IsError,
-		RequestState: result.RequestState, ResultType: result.ResultType, Structured: structured(result),
+		RequestState: result.RequestState, ResultType: result.ResultType, Structured: structuredContent(result),
 	}}
 }
 
@@ -240,7 +240,7 @@ type toolResult struct {
 	Structured    any               `json:"structuredContent,omitempty"`
 }
 
-func structured(r *mcp.CallToolResult) any {
+func structuredContent(r *mcp.CallToolResult) any {
 	if len(r.RawStructuredContent) > 0 {
 		return r.RawStructuredContent
 	}
@@ -261,7 +261,7 @@ func (w *Wire) decorate(r *mcp.CallToolResult) {
 // acknowledgement over the request's channel; what the request subscribed to follows it.
 func (w *Wire) listen(r *request, m message) outcome {
 	if !floatKeeps(m.id) {
-		return outcome{err: invalid("The id names the subscription in every notification, and a 64-bit float would change it.", "Send a string, or a smaller integer.")}
+		return outcome{err: invalidRequest("The id names the subscription in every notification, and a 64-bit float would change it.", "Send a string, or a smaller integer.")}
 	}
 	ctx, end := context.WithCancel(r.ctx)
 	defer end()

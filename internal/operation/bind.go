@@ -205,7 +205,7 @@ func CheckNames(given, known []string, noun Noun) error {
 		if near := document.Suggest(name, known); near != "" {
 			hint = fmt.Sprintf("Did you mean %q? %s", near, hint)
 		}
-		return Wrong(name, fmt.Sprintf("There is no %s %s.", noun, quoted(name)), hint)
+		return Wrong(name, fmt.Sprintf("There is no %s %s.", noun, quoteText(name)), hint)
 	}
 	return nil
 }
@@ -327,11 +327,11 @@ func (f *Field) mistake(want, is, text string, raw json.RawMessage, noun Noun) e
 	case is == "a string" && (f.Kind == Object || f.Kind == Strings):
 		hint = "Send the value itself, not its JSON as text. " + hint
 	case is == "a string" && f.Kind == Time:
-		if is, hint = quoted(text), "Write it as RFC 3339 says: 2026-01-02T15:04:05Z."; noun == Parameter {
+		if is, hint = quoteText(text), "Write it as RFC 3339 says: 2026-01-02T15:04:05Z."; noun == Parameter {
 			hint += " A + in an address is written %2B."
 		}
 	case is == "a string" && (f.Kind == String || noun == Parameter || noun == Header):
-		is = quoted(text)
+		is = quoteText(text)
 	case is == "a number" && (f.Kind == Integer || f.Kind == Number):
 		is = fmt.Sprintf("%.40s", raw)
 	}
@@ -379,7 +379,7 @@ func parseInteger(text string) (int64, bool) {
 	return int64(n), true
 }
 
-func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // typeOf names the type of valid JSON.
 func typeOf(v []byte) string {
@@ -399,8 +399,8 @@ func typeOf(v []byte) string {
 	}
 }
 
-// quoted quotes what a caller wrote, cut where it is long.
-func quoted(text string) string {
+// quoteText quotes what a caller wrote, cut where it is long.
+func quoteText(text string) string {
 	const most = 60
 	if len(text) > most {
 		return strconv.Quote(text[:most]) + "..."

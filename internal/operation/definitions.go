@@ -48,7 +48,7 @@ var (
 
 func pageLimit(what string, most float64) Field {
 	usual := map[float64]string{500: "50", 1000: "100"}[most]
-	return Field{Name: "limit", Range: &Range{1, most}, Help: "How many " + what + " at most, 1 to " + plain(most) + "; " + usual + " when left out."}
+	return Field{Name: "limit", Range: &Range{1, most}, Help: "How many " + what + " at most, 1 to " + formatNumber(most) + "; " + usual + " when left out."}
 }
 
 var fieldCursor = Field{Name: "cursor", Help: "Continue here: nextCursor of the page before."}

@@ -42,9 +42,9 @@ type Range struct{ Least, Most float64 }
 
 func (r Range) String() string {
 	if r.Most == 0 {
-		return plain(r.Least) + " or more"
+		return formatNumber(r.Least) + " or more"
 	}
-	return "from " + plain(r.Least) + " to " + plain(r.Most)
+	return "from " + formatNumber(r.Least) + " to " + formatNumber(r.Most)
 }
 
 func (r Range) holds(n float64) bool { return n >= r.Least && (r.Most == 0 || n <= r.Most) }

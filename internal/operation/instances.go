@@ -172,7 +172,7 @@ var (
 		Tool:        Tool{Name: "workflow.listCheckpoints", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/instances/{id}/checkpoints"}},
 		Say: of(func(r engine.CheckpointsResult) string {
-			return counted(r.Count, "checkpoint") + ", newest first."
+			return countNoun(r.Count, "checkpoint") + ", newest first."
 		}),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.CheckpointsResult, error) {
 		return c.Engine.ListCheckpoints(ctx, c.Caller.Principal, req.ID)

@@ -27,7 +27,7 @@ func (r EventsRequest) Tail(from int64) engine.TailRequest {
 	return engine.TailRequest{After: from, Limit: r.Limit, Workflow: r.Workflow, WorkflowID: r.ID}
 }
 
-func texts[T ~string](values []T) []string {
+func asStrings[T ~string](values []T) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
 		out[i] = string(v)
@@ -97,9 +97,9 @@ var (
 			{Name: "owner", HTTPOnly: true, Help: "Only about instances that this principal started."},
 			{Name: "principal", Help: "Only what this principal asked for."},
 			{Name: "action", Help: "Only about this action."},
-			{Name: "outcome", Enum: texts(engine.Outcomes), Help: "Only with this outcome."},
-			{Name: "decidedBy", Enum: texts(engine.Deciders), Help: "Only what this layer settled."},
-			{Name: "assurance", Enum: texts(engine.Assurances), Help: "Only where this much was examined."},
+			{Name: "outcome", Enum: asStrings(engine.Outcomes), Help: "Only with this outcome."},
+			{Name: "decidedBy", Enum: asStrings(engine.Deciders), Help: "Only what this layer settled."},
+			{Name: "assurance", Enum: asStrings(engine.Assurances), Help: "Only where this much was examined."},
 			{Name: "code", Help: "Only with this machine code of a refusal or escalation."},
 			{Name: "degraded", Help: "Only where a judgement could not be had (true), or could (false)."},
 			{Name: "minConfidence", Range: &Range{0, 1}, Help: "Only with at least this confidence."},
@@ -122,7 +122,7 @@ var (
 		Tool:        Tool{Name: "workflow.judge.statistics", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/decisions/statistics"}},
 		Say: of(func(r engine.StatisticsResult) string {
-			return counted(int(r.Decisions), "decision") + " about " + counted(len(r.Transitions), "transition") + "."
+			return countNoun(int(r.Decisions), "decision") + " about " + countNoun(len(r.Transitions), "transition") + "."
 		}),
 	}, with(Engine.Statistics))
 	Decide = add(Operation{

@@ -51,7 +51,7 @@ func sayMessage(res any) string {
 
 // sayPage is the line of a page: how many, in which order, and how to go on.
 func sayPage(n int, noun, order, more string, next any) string {
-	line := counted(n, noun) + order + "."
+	line := countNoun(n, noun) + order + "."
 	if v := reflect.ValueOf(next); !v.IsZero() {
 		line += fmt.Sprintf(" More with "+more+".", next)
 	}
@@ -122,7 +122,7 @@ func sayCanExecute(r engine.CanExecuteResult) string {
 
 func sayReviews(r engine.ReviewsResult) string {
 	var line strings.Builder
-	line.WriteString(counted(r.Count, "review") + ", the most urgent first.")
+	line.WriteString(countNoun(r.Count, "review") + ", the most urgent first.")
 	const named = 5
 	for i, one := range r.Reviews {
 		if i == named {
@@ -209,8 +209,8 @@ func Sentence(s string) string {
 	return s + "."
 }
 
-// counted is a number with its noun.
-func counted(n int, noun string) string {
+// countNoun is a number with its noun.
+func countNoun(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -20,7 +20,7 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macroMeans(r.Classes)
 	r.setIntervals(&t, s.rows, o)
 	r.Weighted = weightRows(s.rows)
-	all, groups := forecasts(s.rows)
+	all, groups := listForecasts(s.rows)
 	r.Probability = scoreProbability(all, groups, o)
 	r.Selective = riskCurve(listAnswers(all), o.Confidence)
 	r.Approvals = riskCurve(listApprovals(all), o.Confidence)

@@ -131,11 +131,11 @@ func groupStatements(rows []row) map[bindingKey][]statement {
 	all := map[bindingKey][]statement{}
 	for _, w := range rows {
 		r := w.r
-		if _, ok := approval(r); !ok || r.Stated == nil || !(*r.Stated >= 0 && *r.Stated <= 1) {
+		if _, ok := approvalProbability(r); !ok || r.Stated == nil || !(*r.Stated >= 0 && *r.Stated <= 1) {
 			continue
 		}
 		key := bindingKey{r.Model, r.PromptDigest, r.CriteriaDigest}
-		all[key] = append(all[key], statement{*r.Stated, leans(r) != w.mustNot()})
+		all[key] = append(all[key], statement{*r.Stated, leansToApprove(r) != w.mustNot()})
 	}
 	return all
 }

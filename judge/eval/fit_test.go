@@ -270,7 +270,7 @@ func TestLeans(t *testing.T) {
 		{judge.Reject, 0.5, 0.5, "", false},
 	} {
 		r := Result{Outcome: c.outcome, Confidence: c.confidence, Approval: &c.approval, Code: c.code}
-		if got := leans(&r); got != c.want {
+		if got := leansToApprove(&r); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

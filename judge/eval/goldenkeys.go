@@ -39,13 +39,13 @@ func checkKeys(text []byte) (rule, says string) {
 
 func checkNames(v document.JSON, path string) (rule, says string) {
 	if twice := v.Duplicate(); twice.Kind() != 0 {
-		return RuleDuplicateKey, fmt.Sprintf("%s stands here twice; keep one", clipQuote(under(path, twice)))
+		return RuleDuplicateKey, fmt.Sprintf("%s stands here twice; keep one", clipQuote(memberPath(path, twice)))
 	}
 	known, ours := caseKeys[path]
 	for name, value := range v.Members() {
-		at := under(path, name)
+		at := memberPath(path, name)
 		if ours && !slices.Contains(known, name.Text()) {
-			return RuleUnknownKey, fmt.Sprintf("unknown key %q; %s", clipQuote(at), nearest(name.Text(), known))
+			return RuleUnknownKey, fmt.Sprintf("unknown key %q; %s", clipQuote(at), suggestWord(name.Text(), known))
 		}
 		if rule, says = checkNames(value, at); rule != "" {
 			return rule, says
@@ -59,12 +59,12 @@ func checkNames(v document.JSON, path string) (rule, says string) {
 	return "", ""
 }
 
-func under(path string, name document.JSON) string {
+func memberPath(path string, name document.JSON) string {
 	return strings.TrimPrefix(path+"."+name.Text(), ".")
 }
 
-// nearest ends a message about a word that is not known.
-func nearest(word string, known []string) string {
+// suggestWord ends a message about a word that is not known.
+func suggestWord(word string, known []string) string {
 	if best := document.Suggest(word, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", clipQuote(best))
 	}

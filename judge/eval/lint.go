@@ -212,12 +212,12 @@ func (l *Linter) definition(g Golden, at spot) {
 	}
 	actions, ok := known.Criteria[g.State]
 	if !ok {
-		l.add(at, RuleUnknownState, "the workflow has no state %q; %s", clipQuote(g.State), nearest(g.State, slices.Sorted(maps.Keys(known.Criteria))))
+		l.add(at, RuleUnknownState, "the workflow has no state %q; %s", clipQuote(g.State), suggestWord(g.State, slices.Sorted(maps.Keys(known.Criteria))))
 		return
 	}
 	criteria, ok := actions[g.Action]
 	if !ok {
-		l.add(at, RuleUnknownAction, "the state %q has no action %q; %s", clipQuote(g.State), clipQuote(g.Action), nearest(g.Action, slices.Sorted(maps.Keys(actions))))
+		l.add(at, RuleUnknownAction, "the state %q has no action %q; %s", clipQuote(g.State), clipQuote(g.Action), suggestWord(g.Action, slices.Sorted(maps.Keys(actions))))
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.Expect.Criteria)) {

@@ -26,11 +26,11 @@ func (f forecast) certainty() float64 {
 	return 1 - f.p
 }
 
-// forecasts of the rows where a model spoke and was understood. Groups rise.
-func forecasts(rows []row) (all []forecast, groups int) {
+// listForecasts of the rows where a model spoke and was understood. Groups rise.
+func listForecasts(rows []row) (all []forecast, groups int) {
 	last := ""
 	for _, w := range rows {
-		p, ok := approval(w.r)
+		p, ok := approvalProbability(w.r)
 		if !ok {
 			continue
 		}
@@ -38,25 +38,25 @@ func forecasts(rows []row) (all []forecast, groups int) {
 			groups++
 			last = w.group
 		}
-		all = append(all, forecast{p: p, good: !w.mustNot(), group: uint32(groups - 1), leans: leans(w.r)}) //nolint:gosec // at most the number of rows
+		all = append(all, forecast{p: p, good: !w.mustNot(), group: uint32(groups - 1), leans: leansToApprove(w.r)}) //nolint:gosec // at most the number of rows
 	}
 	return all, groups
 }
 
-// approval returns the probability that a model gave an approval; ok is false when none
+// approvalProbability returns the probability that a model gave an approval; ok is false when none
 // spoke, or what it said could not be read or is no probability.
-func approval(r *Result) (p float64, ok bool) {
+func approvalProbability(r *Result) (p float64, ok bool) {
 	if r.Approval == nil || r.Unreadable || !(*r.Approval >= 0 && *r.Approval <= 1) {
 		return 0, false
 	}
 	return *r.Approval, true
 }
 
-// leans reports whether the model approved. Policy may have made a rejection or an
+// leansToApprove reports whether the model approved. Policy may have made a rejection or an
 // escalation of that (low confidence): then Approval still is the confidence, and it is
 // 1 minus it when the model refused. Only at one half the two look alike, and the code
 // tells.
-func leans(r *Result) bool {
+func leansToApprove(r *Result) bool {
 	if r.Outcome == judge.Approve {
 		return true
 	}

@@ -169,7 +169,7 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 	part := func(s Split) ([]sure, int) {
 		o := o
 		o.Splits = []Split{s}
-		all, _ := forecasts(joinResults(cases, results, o).rows)
+		all, _ := listForecasts(joinResults(cases, results, o).rows)
 		return listApprovals(all), len(all)
 	}
 	cal, all := part(Cal)

@@ -54,7 +54,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
 	}
-	if base.Scheme == "http" && cfg.Token != "" && !cfg.PlainHTTP && !loopback(base.Hostname()) {
+	if base.Scheme == "http" && cfg.Token != "" && !cfg.PlainHTTP && !isLoopback(base.Hostname()) {
 		return nil, fmt.Errorf("a token would go over plain HTTP to %s, where anybody on the way can read it", base.Host)
 	}
 	transport := &http.Transport{
@@ -64,7 +64,7 @@ func New(cfg Config) (*Client, error) {
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 	}
 	if cfg.CAFile != "" {
-		if transport.TLSClientConfig.RootCAs, err = authorities(cfg.CAFile); err != nil {
+		if transport.TLSClientConfig.RootCAs, err = loadAuthorities(cfg.CAFile); err != nil {
 			return nil, err
 		}
 	}
@@ -85,12 +85,12 @@ func New(cfg Config) (*Client, error) {
 // Close lets go of idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-func authorities(file string) (*x509.CertPool, error) {
+func loadAuthorities(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the certificates: %w", err)
@@ -147,11 +147,11 @@ func (c *Client) once(ctx context.Context, op *operation.Operation, req any) (re
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return nil, safe, unreachable(c.base.Host, err)
+		return nil, safe, unreachableError(c.base.Host, err)
 	case len(body) > maxAnswer:
 		return nil, false, &engine.Error{Code: engine.CodeTooLarge, Message: "The server's answer is too large.", Hint: "Ask for fewer entries."}
 	case resp.StatusCode >= http.StatusMultipleChoices:
-		return nil, safe, refused(c.base.Host, resp, body)
+		return nil, safe, responseError(c.base.Host, resp, body)
 	}
 	out := reflect.New(op.Result)
 	if err := json.Unmarshal(body, out.Interface()); err != nil {
@@ -169,7 +169,7 @@ func (c *Client) send(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return nil, unreachable(c.base.Host, err)
+		return nil, unreachableError(c.base.Host, err)
 	}
 	return resp, nil
 }
@@ -177,7 +177,7 @@ func (c *Client) send(r *http.Request) (*http.Response, error) {
 // pause is how long to wait after an error that says nothing of it.
 const pause = 200 * time.Millisecond
 
-func unreachable(host string, err error) error {
+func unreachableError(host string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return &engine.Error{Code: engine.CodeCancelled, Message: "The request was cancelled.", Hint: "Look at the status before trying again.", Err: err}
 	}
@@ -197,8 +197,8 @@ func unreachable(host string, err error) error {
 	}
 }
 
-// refused turns an answer that is no success into the error that it was.
-func refused(host string, resp *http.Response, body []byte) error {
+// responseError turns an answer that is no success into the error that it was.
+func responseError(host string, resp *http.Response, body []byte) error {
 	var p httpapi.Problem
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != httpapi.ProblemType || json.Unmarshal(body, &p) != nil || p.Code == "" {

@@ -169,18 +169,18 @@ func (t *transcript) printAnswer(a answer) {
 		out.Printf("        - %s\n", a.text("error", "message"))
 	case a.IsError:
 		out.Printf("    %s %s by %s, confidence %s, assurance %s\n", out.Dim("<"), out.Red("REJECTED"),
-			decider(a), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))
+			describeDecider(a), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))
 		for _, v := range a.list("decision", "violations") {
 			out.Printf("        - %s\n", v)
 		}
 		out.Printf("      still in state %s; next: %s\n", a.text("state"), strings.Join(a.list("nextActions"), ", "))
 	default:
-		out.Printf("    %s %s %s\n", out.Dim("<"), out.Green("ok"), summary(a))
+		out.Printf("    %s %s %s\n", out.Dim("<"), out.Green("ok"), summarize(a))
 	}
 }
 
-// summary is what matters in the answer of a call that went through.
-func summary(a answer) string {
+// summarize is what matters in the answer of a call that went through.
+func summarize(a answer) string {
 	switch a.Tool {
 	case "workflow.define":
 		return fmt.Sprintf("version %v, starts in state %s", a.at("version"), a.text("initialState"))
@@ -199,7 +199,7 @@ func summary(a answer) string {
 		text += "; next: " + strings.Join(next, ", ")
 	}
 	if by := a.text("decision", "decidedBy"); by != "" {
-		text += fmt.Sprintf(" (approved by %s, confidence %v, assurance %s)", decider(a), a.at("decision", "confidence"), a.text("decision", "assurance"))
+		text += fmt.Sprintf(" (approved by %s, confidence %v, assurance %s)", describeDecider(a), a.at("decision", "confidence"), a.text("decision", "assurance"))
 		if degraded, _ := a.at("decision", "degraded").(bool); degraded {
 			text += ", DEGRADED"
 		}
@@ -207,8 +207,8 @@ func summary(a answer) string {
 	return text
 }
 
-// decider is who settled it.
-func decider(a answer) string {
+// describeDecider is who settled it.
+func describeDecider(a answer) string {
 	switch by := a.text("decision", "decidedBy"); by {
 	case "policy", "fallback":
 		return by

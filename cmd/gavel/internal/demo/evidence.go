@@ -282,8 +282,8 @@ func RunTests(ctx context.Context, file string, out io.Writer) (code int) {
 	for _, test := range []struct {
 		name, problem string
 	}{
-		{"TestPrice", unless(number("price") > 0, "the price is %d, want more than 0", number("price"))},
-		{"TestTotal", unless(number("total") == number("price")-number("discount"), "total is %d, want %d", number("total"), number("price")-number("discount"))},
+		{"TestPrice", problemUnless(number("price") > 0, "the price is %d, want more than 0", number("price"))},
+		{"TestTotal", problemUnless(number("total") == number("price")-number("discount"), "total is %d, want %d", number("total"), number("price")-number("discount"))},
 	} {
 		fmt.Fprintf(out, "=== RUN   %s\n", test.name)
 		if test.name == "TestTotal" && shop["total"] == "for ever" {
@@ -300,7 +300,7 @@ func RunTests(ctx context.Context, file string, out io.Writer) (code int) {
 	return code
 }
 
-func unless(ok bool, format string, args ...any) string {
+func problemUnless(ok bool, format string, args ...any) string {
 	if ok {
 		return ""
 	}

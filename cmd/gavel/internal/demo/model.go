@@ -81,9 +81,9 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case Slow:
 		<-r.Context().Done()
 	case Garbled:
-		completion(w, "Sure! I looked at it and it seems fine to me, so let us go ahead.")
+		writeCompletion(w, "Sure! I looked at it and it seems fine to me, so let us go ahead.")
 	default:
-		completion(w, judgedByScript(string(body)))
+		writeCompletion(w, judgedByScript(string(body)))
 	}
 }
 
@@ -125,7 +125,7 @@ func judgedByScript(prompt string) string {
 	return string(raw)
 }
 
-func completion(w http.ResponseWriter, content string) {
+func writeCompletion(w http.ResponseWriter, content string) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{ // who is gone is gone
 		"id": "chatcmpl-demo", "object": "chat.completion", "created": 1, "model": "scripted",
