@@ -3,6 +3,7 @@ package llm
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
@@ -15,11 +16,14 @@ func withPlace(next Completer, places *fairshare.Queue) Completer {
 		if err == nil {
 			defer release()
 		}
-		ended := ctx.Err() != nil // also where it ended just when a place was free
+		// A place often comes free in the instant in which the time of all who wait is up,
+		// and a timer may be late.
+		deadline, limited := ctx.Deadline()
+		ended := ctx.Err() != nil
 		switch {
 		case ended && asError(contextError(ctx)) == nil:
 			return Reply{}, contextError(ctx) // the caller left
-		case ended || errors.Is(err, fairshare.ErrBusy):
+		case ended || limited && !time.Now().Before(deadline) || errors.Is(err, fairshare.ErrBusy):
 			return Reply{}, &Error{Class: ClassBusy, Message: "too many questions wait for this endpoint"}
 		case err != nil:
 			return Reply{}, err
