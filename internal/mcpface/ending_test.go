@@ -29,6 +29,26 @@ func TestEndOfInputAnswersWhatIsInFlight(t *testing.T) {
 	}
 }
 
+// A change that a client subscribed to is announced before the end, although no poll of the
+// feed has seen it.
+func TestEndOfInputAnnouncesChanges(t *testing.T) {
+	w := serve(t, newEngine(t, func(c *engine.Config) { c.FeedPoll = time.Hour }))
+	w.hello("test")
+	w.call("workflow.define", define)
+	id, _ := w.call("workflow.start", `{"type":"simple"}`).StructuredContent["id"].(string)
+	uri := "workflow://instances/" + id
+	w.subscribe(uri)
+	w.send(`{"jsonrpc":"2.0","id":"move","method":"tools/call","params":{"name":"workflow.advance","arguments":{"id":"` + id + `","action":"go"}}}`)
+	_ = w.in.Close()
+	if m := w.next(); m["id"] != "move" || m["result"] == nil {
+		t.Errorf("the call in flight was not answered: %v", m)
+	}
+	w.updated(nil, uri)
+	if err := <-w.done; err != nil {
+		t.Errorf("ServeStdio returned %v", err)
+	}
+}
+
 // A last line without its newline is a line.
 func TestEndOfInputServesTheLastLine(t *testing.T) {
 	w := serve(t, newEngine(t))
@@ -154,7 +174,7 @@ func hurried(t *testing.T, e operation.Engine) *mcpface.Face {
 	t.Helper()
 	face, err := mcpface.New(mcpface.Config{
 		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, Logger: slog.New(slog.DiscardHandler),
-		Grace: 30 * time.Millisecond,
+		Grace: 30 * time.Millisecond, LastAnswers: 30 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,7 @@ type Config struct {
 	HTTP                 mcpwire.Limits
 	StillValid           func(context.Context, auth.Identity) bool
 	Settle, Grace        time.Duration
+	LastAnswers          time.Duration
 	// Reviews offers the tools and resources of reviews.
 	Reviews bool
 	// Elicit puts a parked move to a person through the client, when that can show
@@ -100,7 +101,7 @@ func New(cfg Config) (*Face, error) {
 			server.WithResourceCompletionProvider(completer{f}),
 		},
 		Tools: f, Resources: f, Logger: cfg.Logger, MaxLine: cfg.MaxLine, MaxInFlight: cfg.MaxInFlight,
-		HTTP: cfg.HTTP, StillValid: cfg.StillValid, Settle: cfg.Settle, Grace: cfg.Grace,
+		HTTP: cfg.HTTP, StillValid: cfg.StillValid, Settle: cfg.Settle, Grace: cfg.Grace, LastAnswers: cfg.LastAnswers,
 	}
 	wire.Hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 		result.Instructions = f.styled(ctx, result.Instructions)

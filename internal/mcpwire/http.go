@@ -243,7 +243,7 @@ func (x *exchange) post() {
 		x.refuse(http.StatusBadRequest, err)
 		return
 	}
-	version := readMeta(x.meta).ProtocolVersion()
+	version := x.protocol.ProtocolVersion()
 	x.modern = x.modern || mcp.IsModernProtocol(version)
 	switch {
 	case x.modern && x.method == methodCancelled: // the end of the connection cancels in this era

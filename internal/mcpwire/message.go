@@ -11,6 +11,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -30,6 +32,8 @@ type message struct {
 	method string
 	params json.RawMessage // nil when there are none
 	meta   json.RawMessage // of params
+	// protocol is meta where it names a protocol version, else nil.
+	protocol *mcp.Meta
 	// Of tools/call: the tool, its arguments, whether the call brings what a question asked
 	// for, and what keeps it from being a call.
 	name      string
@@ -141,6 +145,9 @@ func (m *message) readParams(v document.JSON) *Error {
 		return ambiguous.explain("params")
 	}
 	m.params, m.meta = v.Raw(), params["_meta"].Raw()
+	if bytes.Contains(m.meta, []byte(mcp.MetaKeyProtocolVersion)) && json.Unmarshal(m.meta, &m.protocol) != nil {
+		m.protocol = nil // refused as the wrong type, or by mcp-go
+	}
 	for key, value := range params {
 		switch {
 		case key == "arguments" && m.method == methodCallTool:

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +26,8 @@ const (
 
 	// defaultGrace leaves a client that waits two seconds before it kills time to spare.
 	defaultGrace = 700 * time.Millisecond
+	// defaultLastAnswers is longer than any request lasts by its own deadlines.
+	defaultLastAnswers = 10 * time.Minute
 )
 
 // stdio is the one connection of a process over stdin and stdout.
@@ -41,16 +42,19 @@ type stdio struct {
 }
 
 // ServeStdio serves one client over line-delimited JSON-RPC, on behalf of p, until in ends,
-// out fails or ctx ends. Requests in flight then have a moment to be answered and are
-// cancelled after it. The error is nil at the end of in, ctx's error when that ended first,
-// else why the connection failed.
+// out fails or ctx ends. When in ends, requests in flight are answered and changes announced
+// first, however long they take by their own deadlines; when ctx ends, they have Grace. The
+// error is nil at the end of in, ctx's error when that ended first, else why the connection
+// failed.
 func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader, out io.Writer) error {
 	if p.ID == "" {
 		return errors.New("serve stdio: no principal, which says who the client is")
 	}
 	serveCtx, stop := context.WithCancel(WithCaller(context.WithoutCancel(ctx), p))
 	defer stop()
-	answers := &lineWriter{out: out, broken: make(chan struct{})}
+	hurry, hurryUp := context.WithCancelCause(ctx)
+	defer hurryUp(nil)
+	answers := &lineWriter{out: out, fail: func(err error) { stop(); hurryUp(err) }} // nobody reads what is answered
 	s := &stdio{
 		wire: w, ctx: serveCtx, in: bufio.NewReaderSize(in, 64<<10), out: answers,
 		session: w.newSession(false, answers.write), calls: newCalls(w.cfg.MaxInFlight), places: make(chan struct{}, mostRunning),
@@ -65,39 +69,52 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	var end error
 	select {
 	case end = <-read:
-	case <-ctx.Done():
-		end = ctx.Err()
-	case <-answers.broken: // nobody reads what is answered
+	case <-hurry.Done():
 	}
 	s.session.asks.end()
-	waitFor(w.cfg.Grace, s.calls.idle(false), answers.broken)
-	stop()
-	over := make(chan struct{})
+	answered, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
-		<-s.calls.idle(true)
+		s.calls.waitForAnswers()
+		if hurry.Err() == nil {
+			s.session.watch.finish(serveCtx)
+		}
+		close(answered)
+		<-serveCtx.Done()
+		s.calls.streams.Wait()
 		background.Wait()
 	}()
-	if !waitFor(3*w.cfg.Grace, over, nil) && answers.failure() == nil {
-		end = errors.Join(end, errors.New("serve stdio: requests in flight ignore that they are cancelled, or the client does not read the answers"))
+	waitFor(hurry, answered, w.cfg.LastAnswers, w.cfg.Grace)
+	stop()
+	ended := waitFor(hurry, over, w.cfg.LastAnswers, 3*w.cfg.Grace)
+	switch err := context.Cause(hurry); {
+	case ctx.Err() != nil:
+		end = ctx.Err()
+	case err != nil:
+		return errors.Join(end, fmt.Errorf("write to the client: %w", err))
 	}
-	if err := answers.failure(); err != nil {
-		end = errors.Join(end, fmt.Errorf("write to the client: %w", err))
+	if !ended {
+		end = errors.Join(end, errors.New("serve stdio: requests in flight ignore that they are cancelled, or the client does not read the answers"))
 	}
 	return end
 }
 
-// waitFor waits for one of two events, and is false if neither came in time.
-func waitFor(most time.Duration, event, other <-chan struct{}) bool {
+// waitFor reports whether an event comes within a time, and within the grace that is left
+// once hurry ends.
+func waitFor(hurry context.Context, event <-chan struct{}, most, grace time.Duration) bool {
 	late := time.NewTimer(most)
 	defer late.Stop()
-	select {
-	case <-event:
-	case <-other:
-	case <-late.C:
-		return false
+	for hurried := hurry.Done(); ; {
+		select {
+		case <-event:
+			return true
+		case <-hurried:
+			late.Reset(grace)
+			hurried = nil
+		case <-late.C:
+			return false
+		}
 	}
-	return true
 }
 
 // run reads until the end of in. A last line without a newline counts.
@@ -175,7 +192,7 @@ func (s *stdio) begin(m message) {
 	}
 	answer := func() {
 		defer end()
-		defer s.calls.close(c)
+		defer c.group.Done()
 		if m.method == methodCallTool {
 			select {
 			case s.places <- struct{}{}:
@@ -184,7 +201,7 @@ func (s *stdio) begin(m message) {
 			}
 		}
 		out := s.wire.answer(&request{session: s.session, ctx: ctx, write: s.out.write}, m)
-		if s.calls.answer(c) {
+		if s.calls.remove(c) {
 			_ = s.out.write(out.line(m.id, m.method == methodCallTool)) // the connection ends for its failure
 		}
 	}
@@ -200,59 +217,44 @@ func (s *stdio) refuse(id json.RawMessage, err *Error) { _ = s.out.write(err.lin
 
 // lineWriter is the one writer of stdout: whole lines, one at a time.
 type lineWriter struct {
-	out    io.Writer
-	mu     sync.Mutex
-	broken chan struct{} // closed after the first failure
-	err    error         // that failure; read after broken
+	out  io.Writer
+	fail func(error) // called with the first failure
+
+	mu  sync.Mutex
+	err error // the first failure: nothing is written after it
 }
 
 func (w *lineWriter) write(line []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.failure() != nil {
+	if w.err != nil {
 		return w.err
 	}
 	if _, err := w.out.Write(line); err != nil {
 		w.err = err
-		close(w.broken)
+		w.fail(err)
 	}
 	return w.err
-}
-
-// failure is why nothing can be written any more, nil while all is well.
-func (w *lineWriter) failure() error {
-	select {
-	case <-w.broken:
-		return w.err
-	default:
-		return nil
-	}
 }
 
 // calls are the requests of a connection that are not answered yet, by the key of their id.
 type calls struct {
 	max int
+	// answers counts requests whose answer is not written yet; streams those that last
+	// until the client cancels them.
+	answers, streams sync.WaitGroup
 
 	mu       sync.Mutex
 	inFlight map[string]*call
-	open     int    // whose answer is not written yet
-	streams  int    // of them, those that last until the client cancels them
-	ending   bool   // no call is added any more
-	waits    []wait // for the last answer
+	ending   bool // no call is added any more
 }
 
 // call is one request in flight.
 type call struct {
 	key       string
 	end       context.CancelFunc
-	stream    bool
+	group     *sync.WaitGroup
 	cancelled bool // by the client: it is not answered
-}
-
-// wait waits until every call is answered; streams count if all is true.
-type wait struct {
-	all  bool
-	over chan struct{}
 }
 
 func newCalls(most int) *calls { return &calls{max: most, inFlight: map[string]*call{}} }
@@ -275,12 +277,12 @@ func (c *calls) add(m message, end context.CancelFunc) (*call, *Error) {
 	case len(c.inFlight) >= most:
 		return nil, newError(codeNotNow, "busy", fmt.Sprintf("%d requests are waiting already.", c.max), "Wait for answers before sending more.")
 	}
-	one := &call{key: key, end: end, stream: m.method == methodListen}
-	c.inFlight[key] = one
-	c.open++
-	if one.stream {
-		c.streams++
+	one := &call{key: key, end: end, group: &c.answers}
+	if m.method == methodListen {
+		one.group = &c.streams
 	}
+	one.group.Add(1)
+	c.inFlight[key] = one
 	return one, nil
 }
 
@@ -297,43 +299,19 @@ func (c *calls) cancel(id json.RawMessage) {
 	}
 }
 
-// answer takes a request out whose answer is about to be written: a client that reads it may
+// remove takes a request out whose answer is about to be written: a client that reads it may
 // use the id again. It is false for one that is not to be answered.
-func (c *calls) answer(one *call) bool {
+func (c *calls) remove(one *call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.inFlight, one.key)
 	return !one.cancelled
 }
 
-// close is called once the answer is written.
-func (c *calls) close(one *call) {
+// waitForAnswers adds no request any more, and returns once all but streams are answered.
+func (c *calls) waitForAnswers() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open--
-	if one.stream {
-		c.streams--
-	}
-	c.wake()
-}
-
-// idle adds no call any more, and returns a channel that is closed once all are answered.
-func (c *calls) idle(all bool) <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.ending = true
-	w := wait{all, make(chan struct{})}
-	c.waits = append(c.waits, w)
-	c.wake()
-	return w.over
-}
-
-func (c *calls) wake() {
-	c.waits = slices.DeleteFunc(c.waits, func(w wait) bool {
-		over := c.open == 0 || !w.all && c.open == c.streams
-		if over {
-			close(w.over)
-		}
-		return over
-	})
+	c.mu.Unlock()
+	c.answers.Wait()
 }

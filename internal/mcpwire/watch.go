@@ -141,6 +141,20 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
+// finish announces what the feed has not told yet: nothing is watched after it.
+func (w *watch) finish(ctx context.Context) {
+	if w.watched() == 0 {
+		return
+	}
+	w.lookAtAll(ctx)
+	w.mu.Lock()
+	for _, s := range w.subs {
+		s.quiet = time.Time{}
+	}
+	w.mu.Unlock()
+	w.tell()
+}
+
 // restful is how many times as long as a look at everything took, waiting for turns
 // included, it is until the next try when it failed.
 const restful = 4

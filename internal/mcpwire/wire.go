@@ -17,7 +17,6 @@
 package mcpwire
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,9 +80,12 @@ type Config struct {
 	// MaxInFlight bounds the requests that wait for an answer over stdio; 0 is
 	// DefaultMaxInFlight.
 	MaxInFlight int
-	// Grace is how long requests in flight may still be answered once a stdio connection
-	// ends; cancelled requests get three times as long to end. 0 is 700 ms.
+	// Grace is how long requests in flight over stdio may still be answered once ServeStdio
+	// is told to stop; cancelled ones get three times as long to end. 0 is 700 ms.
 	Grace time.Duration
+	// LastAnswers bounds how long requests in flight may still take once the client ended
+	// its input, should they ignore their own deadlines. 0 is 10 minutes.
+	LastAnswers time.Duration
 	// HTTP bounds what callers over HTTP may hold at once.
 	HTTP Limits
 	// StillValid is asked, as often as Limits.Alive, about the credential that an open
@@ -105,6 +107,9 @@ func (c Config) withDefaults() Config {
 	if c.Grace == 0 {
 		c.Grace = defaultGrace
 	}
+	if c.LastAnswers == 0 {
+		c.LastAnswers = defaultLastAnswers
+	}
 	if c.Settle == 0 {
 		c.Settle = defaultSettle
 	}
@@ -123,8 +128,8 @@ func (c Config) validate() error {
 	if c.MaxLine < 1024 || c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight {
 		errs = append(errs, fmt.Errorf("mcpwire: MaxLine is at least 1024 and MaxInFlight 1 to %d", mostInFlight))
 	}
-	if c.Grace < 0 || c.Settle < 0 {
-		errs = append(errs, errors.New("mcpwire: Grace and Settle are positive"))
+	if min(c.Grace, c.LastAnswers, c.Settle) < 0 {
+		errs = append(errs, errors.New("mcpwire: Grace, LastAnswers and Settle are positive"))
 	}
 	return errors.Join(append(errs, c.HTTP.validate())...)
 }
@@ -171,7 +176,7 @@ func (w *Wire) answer(r *request, m message) (out outcome) {
 			out = outcome{err: w.explain(r.ctx, m.method, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))}
 		}
 	}()
-	info, err := readInfo(readMeta(m.meta))
+	info, err := readInfo(m.protocol)
 	if err != nil {
 		return outcome{err: err}
 	}
@@ -301,15 +306,6 @@ func (w *Wire) announceTools(ctx context.Context, changed <-chan struct{}, strea
 			return
 		}
 	}
-}
-
-// readMeta reads the _meta of a message, nil unless it names a protocol version.
-func readMeta(raw json.RawMessage) *mcp.Meta {
-	var meta *mcp.Meta
-	if bytes.Contains(raw, []byte(mcp.MetaKeyProtocolVersion)) && json.Unmarshal(raw, &meta) != nil {
-		return nil // the request is refused for it
-	}
-	return meta
 }
 
 // readInfo reads which era a request belongs to, as mcp-go does for those that it answers.

@@ -104,16 +104,19 @@ type pipes struct {
 	in   *io.PipeWriter
 	out  *bufio.Reader
 	done chan error
+	stop context.CancelFunc
 }
 
 func serveStdio(t *testing.T, w *mcpwire.Wire) *pipes {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	p := &pipes{t: t, in: inW, out: bufio.NewReader(outR), done: make(chan error, 1)}
+	ctx, stop := context.WithCancel(t.Context())
+	p := &pipes{t: t, in: inW, out: bufio.NewReader(outR), done: make(chan error, 1), stop: stop}
 	go func() {
-		p.done <- w.ServeStdio(context.Background(), ann, inR, outW)
+		p.done <- w.ServeStdio(ctx, ann, inR, outW)
 		_ = outW.Close()
+		_ = inR.Close()
 	}()
 	return p
 }
@@ -144,9 +147,51 @@ func (p *pipes) end() {
 
 const work = `{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"work","arguments":%s}}`
 
-// The end of a connection waits for cancelled calls however long they take to hear of it,
-// and no longer.
-func TestEndWaitsForCancelledCalls(t *testing.T) {
+// After the end of its input a client still gets every answer, whatever time that takes.
+func TestEndOfInputLosesNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 5
+		tools, entered, release := newOtherTools("work"), make(chan struct{}), make(chan struct{})
+		tools.run = func(ctx context.Context, c mcpwire.Call) (*mcp.CallToolResult, error) {
+			entered <- struct{}{}
+			select {
+			case <-release: // one release each
+				return mcp.NewToolResultText("done"), nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		p := serveStdio(t, newWire(t, tools))
+		for n := range calls {
+			p.send(fmt.Sprintf(work, fmt.Sprint(n), "{}"))
+			<-entered
+		}
+		answered := make(chan string, 1)
+		go func() {
+			all, _ := io.ReadAll(p.out)
+			answered <- string(all)
+		}()
+		_ = p.in.Close()
+		for range calls {
+			<-time.After(time.Minute)
+			select {
+			case release <- struct{}{}:
+			case <-p.done:
+				t.Fatalf("the connection ended while calls were in flight: %s", <-answered)
+			}
+		}
+		if err := <-p.done; err != nil {
+			t.Errorf("the connection ended with %v", err)
+		}
+		if all := <-answered; strings.Count(all, `"text":"done"`) != calls {
+			t.Errorf("the answers: %s", all)
+		}
+	})
+}
+
+// A server that is told to stop waits for cancelled calls however long they take to hear of
+// it, and no longer.
+func TestStopWaitsForCancelledCalls(t *testing.T) {
 	const heard = 1500 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		tools, running := newOtherTools("work"), make(chan struct{})
@@ -160,9 +205,9 @@ func TestEndWaitsForCancelledCalls(t *testing.T) {
 		p.send(fmt.Sprintf(work, "1", "{}"))
 		<-running
 		began := time.Now()
-		_ = p.in.Close()
+		p.stop()
 		go func() { _, _ = io.Copy(io.Discard, p.out) }()
-		if err := <-p.done; err != nil {
+		if err := <-p.done; !errors.Is(err, context.Canceled) {
 			t.Errorf("the connection ended with %v", err)
 		}
 		if took, want := time.Since(began), 700*time.Millisecond+heard; took != want {
