@@ -34,7 +34,11 @@ test: ## Run the tests
 
 .PHONY: race
 race: ## Run the tests under the race detector (needs gcc)
-	$(GO) test -race $(PKG)
+	$(GO) test -race -gcflags=modernc.org/sqlite/lib=-race=false $(PKG)
+
+.PHONY: long
+long: ## Run the tests of the stores with the sizes that show most
+	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m ./engine/memstore ./engine/sqlitestore
 
 .PHONY: cover
 cover: ## Run the tests and print the coverage of each package

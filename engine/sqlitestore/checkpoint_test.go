@@ -90,6 +90,7 @@ func TestLogIsFoldedBesideTheWriter(t *testing.T) {
 
 // A long reader lets the log grow; when it is gone, the log's file is cut.
 func TestLogIsCutAfterALongReader(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s, write := folding(t, path, 50)
 	defer s.Close()
@@ -128,6 +129,7 @@ func logBytes(t *testing.T, path string) int64 {
 // A huge log is cut although somebody writes whenever the checkpointer looks: the writer
 // sees to it.
 func TestLogIsCutBehindTheWriter(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s, write := folding(t, path, 50)
 	defer s.Close()
@@ -162,6 +164,7 @@ func TestLogIsCutBehindTheWriter(t *testing.T) {
 // A huge log of which the writer has folded the rest is cut too: it would begin anew, and its
 // file would stay as long as it was.
 func TestRestOfAHugeLogIsCut(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s, write := folding(t, path, 50)
 	defer s.Close()
@@ -178,6 +181,7 @@ func TestRestOfAHugeLogIsCut(t *testing.T) {
 
 // Acknowledged is what a writer may read at once, whoever folds meanwhile.
 func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
+	t.Parallel()
 	s, write := folding(t, newPath(t), 20)
 	defer s.Close()
 	c := storetest.Start(t, storetest.ID(0), `{}`)
@@ -201,6 +205,7 @@ func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
 // What is appended while the checkpointer copies, the writer folds, or under load the
 // log would never begin anew.
 func TestTheWriterFoldsTheRest(t *testing.T) {
+	t.Parallel()
 	s, write := folding(t, newPath(t), 1<<30)
 	defer s.Close()
 	write()

@@ -106,6 +106,7 @@ const (
 // Writing indexes nothing, a search what is behind it but the newest, and what is there
 // before the index existed is indexed in the same way.
 func TestDecisionsAreIndexedOnSearch(t *testing.T) {
+	t.Parallel()
 	s := openAt(t, newPath(t))
 	defer s.Close()
 	start := storetest.Start(t, storetest.ID(1), `{}`)
@@ -138,6 +139,7 @@ func TestDecisionsAreIndexedOnSearch(t *testing.T) {
 
 // What is removed from the table of events is not found any more.
 func TestRemovedDecisionsAreNotFound(t *testing.T) {
+	t.Parallel()
 	s := openAt(t, newPath(t))
 	defer s.Close()
 	start := storetest.Start(t, storetest.ID(1), `{}`)
@@ -187,12 +189,13 @@ func TestUnreadableDecision(t *testing.T) {
 
 // A search by time begins at the block that it must and finds all, although clocks step.
 func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
+	t.Parallel()
 	s := openAt(t, newPath(t))
 	defer s.Close()
 	var inst record.Instance
-	events, perHour := 10_000, 100 // three blocks
-	if raced {
-		events, perHour = 5000, 50 // two
+	events, perHour := 5000, 50 // two blocks
+	if storetest.Long() {
+		events, perHour = 10_000, 100 // three
 	}
 	at := func(i int) time.Time {
 		return storetest.Epoch.Add(time.Duration(i/perHour) * time.Hour).Add(-time.Duration(i%7) * 3 * time.Hour)
@@ -236,6 +239,7 @@ func TestDecisionsByTimeOverManyBlocks(t *testing.T) {
 // A search ends in bounded time, however much there is to index: it looks through the
 // rest, and the next one goes on.
 func TestDecisionsAreIndexedForABoundedTime(t *testing.T) {
+	t.Parallel()
 	s, err := sqlitestore.OpenIndexing(t.Context(), sqlitestore.Config{Path: newPath(t)}, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -21,9 +21,12 @@ var realLog = flag.Bool("log.real", false, "let TestLogStaysShortUnderSteadyRead
 // The log keeps its bound while streams and clients read without a pause: none of them
 // holds it for long, but at any moment one does.
 func TestLogStaysShortUnderSteadyReading(t *testing.T) {
-	pages, volume := 200, int64(24<<20) // a twentieth of the real bounds
-	if *realLog {
+	pages, volume := 200, int64(8<<20) // a twentieth of the real bounds
+	switch {
+	case *realLog:
 		pages, volume = 4000, 256<<20 // the log gets several times as much
+	case storetest.Long():
+		volume = 24 << 20
 	}
 	// A quarter more than the limit, as 80 MB are of 64, and what two groups of eight
 	// commits add, which is not a twentieth of its real size.
@@ -93,6 +96,7 @@ func TestLogStaysShortUnderSteadyReading(t *testing.T) {
 
 // A reader that does not end is waited for only now and then, is counted and warned of.
 func TestReaderThatStaysIsReported(t *testing.T) {
+	t.Parallel()
 	var warned strings.Builder
 	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Config{Path: newPath(t), Logger: slog.New(slog.NewTextHandler(&warned, nil))}, 50, 0)
 	if err != nil {

@@ -224,6 +224,7 @@ const roundsPerFile = 20
 // and again on one file. What it had acknowledged must be there, and the rest must
 // be whole.
 func TestKilledProcessLosesNothing(t *testing.T) {
+	t.Parallel()
 	total := 0
 	for done := 0; done < *crashRounds; done += roundsPerFile {
 		path, acks := newPath(t), map[string][]acked{}
@@ -328,6 +329,7 @@ func checkReview(t *testing.T, s *sqlitestore.Store, inst record.Instance) {
 // TestTwoProcesses lets two processes fight for one instance: every event has one
 // winner, and both get through.
 func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := openAt(t, path)
 	defer s.Close()

@@ -99,15 +99,18 @@ func wantDecisions(t testing.TB, s store.Store, all []known, q store.DecisionQue
 		}
 	}
 	last := int64(0)
+	written := make(map[string]record.Event, len(all))
+	for _, k := range all {
+		written[k.String()] = k.event
+	}
 	for _, h := range findDecisions(t, s, q) {
 		got = append(got, fmt.Sprintf("%s #%d", h.Event.Instance, h.Event.Seq))
 		if last != 0 && h.Position >= last || h.Position < 1 {
 			t.Fatalf("decisions %+v: position %d behind %d", q, h.Position, last)
 		}
 		last = h.Position
-		i := slices.IndexFunc(all, func(k known) bool { return k.event.Instance == h.Event.Instance && k.event.Seq == h.Event.Seq })
-		if i >= 0 {
-			sameEvent(t, h.Event, all[i].event)
+		if e, ok := written[got[len(got)-1]]; ok {
+			sameEvent(t, h.Event, e)
 		}
 	}
 	if !slices.Equal(got, want) {
@@ -128,13 +131,12 @@ var (
 // indexing is more events than a store leaves unindexed.
 const indexing = 320
 
-// scaleForRace is n, or with the race detector just so many that a store that indexes does so:
-// one goroutine writes and searches, and the run without the detector covers the rest.
-func scaleForRace(n int) int {
-	if raced {
-		return min(n, indexing)
+// sampleSize is n in a long run, and else just so many that a store that indexes does so.
+func sampleSize(n int) int {
+	if Long() {
+		return n
 	}
-	return n
+	return min(n, indexing)
 }
 
 // growJudged is n events of several instances that differ in all that queries ask for.
@@ -249,7 +251,7 @@ func singleFilters(all []known) []store.DecisionQuery {
 	for _, w := range vocabulary {
 		out = append(out, store.DecisionQuery{Text: w}, store.DecisionQuery{Text: w + " missing"})
 	}
-	if !raced {
+	if Long() {
 		return out
 	}
 	var some []store.DecisionQuery
@@ -261,7 +263,7 @@ func singleFilters(all []known) []store.DecisionQuery {
 
 func testDecisions(t *testing.T, _ Driver, s store.Store) {
 	wantDecisions(t, s, nil, store.DecisionQuery{})
-	all := growJudged(t, s, scaleForRace(900))
+	all := growJudged(t, s, sampleSize(900))
 	for _, q := range singleFilters(all) {
 		wantDecisions(t, s, all, q)
 	}
@@ -269,7 +271,7 @@ func testDecisions(t *testing.T, _ Driver, s store.Store) {
 
 // decisionsCombined asks for every combination that a generator thinks of.
 func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
-	all := growJudged(t, s, scaleForRace(700))
+	all := growJudged(t, s, sampleSize(700))
 	rapid.Check(t, func(r *rapid.T) {
 		maybe := func(name string, of []string) string {
 			return rapid.SampledFrom(append([]string{"", "", ""}, of...)).Draw(r, name)
@@ -303,7 +305,7 @@ func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
 // decisionsLooked ends searches wherever they say how far they have come: from there on they
 // go on, and nothing is found twice or never.
 func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
-	growJudged(t, s, scaleForRace(600))
+	growJudged(t, s, sampleSize(600))
 	for _, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Instance: ID(1)}} {
 		want := findDecisions(t, s, q)
 		var got []store.DecisionHit
@@ -333,7 +335,7 @@ func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 // decisionsWalk goes page by page while others write: every decision that was there at
 // the beginning comes once, in order.
 func decisionsWalk(t *testing.T, _ Driver, s store.Store) {
-	growJudged(t, s, scaleForRace(600))
+	growJudged(t, s, sampleSize(600))
 	for round, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
 		var want []int64
 		for _, h := range findDecisions(t, s, q) {

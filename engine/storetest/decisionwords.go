@@ -30,7 +30,7 @@ func decisionsText(t *testing.T, _ Driver, s store.Store) {
 	saying(5, "Страница не найдена; 가격이 틀렸습니다")
 	saying(6, `AND OR NOT NEAR("x") terms:x ^y z* "quoted'' -- ;`)
 	saying(7, strings.Repeat("long ", 5000)+strings.Repeat("x", 100))
-	nothing := scaleForRace(600)
+	nothing := sampleSize(600)
 	for i := range nothing { // so that a store that indexes has done so
 		saying(100+i, "nothing")
 	}
@@ -104,7 +104,7 @@ func decisionsReopened(t *testing.T, d Driver, s store.Store) {
 	if d.Reopen == nil {
 		t.Skip("not durable")
 	}
-	all := growJudged(t, s, scaleForRace(400))
+	all := growJudged(t, s, sampleSize(400))
 	before := findDecisions(t, s, store.DecisionQuery{})
 	closeStore(t, s)
 	again := d.Reopen(t, s)
@@ -205,7 +205,7 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s store.Store) {
 	growLong(t, s, ID(1))
 	inst, at := growLong(t, s, ID(2))
-	growJudged(t, s, scaleForRace(600)) // so that a store that indexes has done so
+	growJudged(t, s, sampleSize(600)) // so that a store that indexes has done so
 	all := store.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
 	before := findDecisions(t, s, all)
 	floor := at[4]

@@ -10,6 +10,7 @@
 package storetest
 
 import (
+	"os"
 	"slices"
 	"testing"
 
@@ -35,6 +36,10 @@ type Driver struct {
 	// forms; nil when writes do not queue.
 	Stall func(t testing.TB, s store.Store) (release func())
 }
+
+// Long reports whether tests are to take the sizes that show most, whatever it costs:
+// GAVEL_LONG=1. The others are samples.
+func Long() bool { return os.Getenv("GAVEL_LONG") != "" }
 
 // promise is one test of the suite, with a store of its own.
 type promise struct {

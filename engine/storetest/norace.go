@@ -1,6 +1,0 @@
-//go:build !race
-
-package storetest
-
-// raced says that the race detector slows everything down.
-const raced = false
