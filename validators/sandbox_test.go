@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 // patient are limits that a busy machine keeps.
@@ -107,4 +109,9 @@ func TestHostileSchemaCannotHurt(t *testing.T) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("took %v", took)
 	}
+}
+
+func TestMain(m *testing.M) {
+	worker.Main() // the test binary is its own sandbox
+	goleak.VerifyTestMain(m)
 }

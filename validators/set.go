@@ -1,3 +1,12 @@
+// Package validators is the deterministic part of a judgement: are the required
+// fields there, does JSON Schema hold, do the scripts agree.
+//
+// It promises that the same checks and the same input give the same findings,
+// that a finding says what is wrong, where and what to do without showing a value
+// of the document, and that anything a script does wrong is a "no".
+//
+// It must never parse or run a script in this process, reach the network or the
+// file system, or know what a workflow is.
 package validators
 
 import (
@@ -11,6 +20,41 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
+
+// Checks is the deterministic part of one transition (or of one state's
+// entry): what must be there, what shape it must have, and which scripts must
+// agree. It is configuration; Compiler turns it into a Set.
+type Checks struct {
+	// RequiredFields are JSON pointers ("/customer/id") or dotted names
+	// ("customer.id"); a plain name is a top-level key. Present and not null.
+	RequiredFields []string `json:"requiredFields,omitempty"`
+	// Schema is a JSON Schema, 2020-12 unless $schema says otherwise. Empty: none.
+	Schema json.RawMessage `json:"schema,omitempty"`
+	// Validators are functions that must all agree.
+	Validators []script.Script `json:"validators,omitempty"`
+	// Routes are the conditions of a route list, in order. Empty for a plain target.
+	Routes []script.Script `json:"routes,omitempty"`
+}
+
+// Owner is who wrote the checks. What a stranger wrote never runs in this
+// process unguarded.
+type Owner = script.Owner
+
+// Finding is one objection: what is wrong, where, and what to do about it. A
+// decision's violations are its findings' messages.
+type Finding struct {
+	// Code is a stable machine code such as "required_field" or "schema".
+	Code string `json:"code"`
+	// Path is a JSON pointer (RFC 6901) into the document examined, "" for the whole.
+	Path string `json:"path,omitempty"`
+	// Keyword is the JSON Schema keyword that failed, for Code "schema".
+	Keyword string `json:"keyword,omitempty"`
+	// Message is one sentence that a model can act on. It never holds the value
+	// of a sensitive field.
+	Message string `json:"message"`
+	// Hint says what to do next, "" when the message already does.
+	Hint string `json:"hint,omitempty"`
+}
 
 // The codes of the findings of this package.
 const (

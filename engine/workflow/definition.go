@@ -1,9 +1,29 @@
+// Package workflow knows what a workflow type is: the document that describes
+// it, whether that document makes sense, what it looks like, and which question
+// an action puts to the judge.
+//
+// It promises that everything here is a pure function of its arguments. [Parse]
+// refuses what it does not understand and says where; [Definition.Lint] finds
+// what parses and cannot work; [Definition.Case] turns a definition, a state, an
+// action, its data and the facts of an instance into one [judge.Case], the same
+// way every time. The states that an action can lead to come from the definition
+// alone.
+//
+// It must never decide (that is the judge's part), read a store, a clock or the
+// network, or run a script or a schema itself: those go to the [Compiler], which
+// keeps what strangers wrote in a sandbox. [Definition.Mask] is the only place
+// where sensitive values are masked.
 package workflow
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Definition is a workflow type: a state machine and what guards its
@@ -117,4 +137,105 @@ type JudgeSettings struct {
 	// Shared lets every agent use an agent's workflow. Documents do not hold it: only an
 	// operator's judge-config revision does.
 	Shared *bool `json:"shared,omitempty"`
+}
+
+// Severity of an Issue.
+type Severity string
+
+// Errors block define and load; warnings are returned with the definition.
+const (
+	SeverityError   Severity = "error"
+	SeverityWarning Severity = "warning"
+)
+
+// Issue is one thing that Parse or Lint found wrong.
+type Issue struct {
+	// Rule is a stable id such as "unknown-target".
+	Rule     string   `json:"rule"`
+	Severity Severity `json:"severity"`
+	// Path is a JSON pointer into the definition, Line 1-based (0 when unknown).
+	Path    string `json:"path"`
+	Line    int    `json:"line,omitempty"`
+	Message string `json:"message"`
+}
+
+// String is the issue on one line: where, what, and the rule in brackets.
+func (i Issue) String() string {
+	var b strings.Builder
+	if i.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", i.Line)
+	}
+	if i.Path != "" {
+		b.WriteString(i.Path)
+		b.WriteString(": ")
+	}
+	fmt.Fprintf(&b, "%s [%s]", i.Message, i.Rule)
+	return b.String()
+}
+
+// ParseError is a document that is not a definition, with everything wrong in it.
+type ParseError struct {
+	// Source is the document's name as given to Parse.
+	Source string
+	// Issues are in the order of their lines; at least one.
+	Issues []Issue
+}
+
+// Error lists every issue, one per line when there are several.
+func (e *ParseError) Error() string {
+	var b strings.Builder
+	if e.Source != "" {
+		b.WriteString(e.Source)
+		b.WriteString(": ")
+	}
+	if len(e.Issues) != 1 {
+		fmt.Fprintf(&b, "%d problems:\n  ", len(e.Issues))
+	}
+	for n, i := range e.Issues {
+		if n > 0 {
+			b.WriteString("\n  ")
+		}
+		b.WriteString(i.String())
+	}
+	return b.String()
+}
+
+// sortIssues orders by line, then as found.
+func sortIssues(issues []Issue) {
+	slices.SortStableFunc(issues, func(a, b Issue) int { return a.Line - b.Line })
+}
+
+// Retention says how long records of an instance are kept after its end. The zero value
+// keeps everything.
+type Retention struct {
+	// Events is how long the whole history is kept; 0 is forever.
+	Events time.Duration
+}
+
+// MinRetention is the shortest time for which a history is kept whole: retries with an
+// idempotency key are answered from it, and an operator may still roll back.
+const MinRetention = 7 * 24 * time.Hour
+
+func (p *parser) parseRetention(o *document.ObjectReader) Retention {
+	if !o.Has("retention") {
+		return Retention{}
+	}
+	c := o.Object("retention")
+	p.checkKeys(c, &retentionObject)
+	if c.Node() == nil {
+		return Retention{}
+	}
+	r := Retention{Events: p.parseDuration(c, "events", maxDuration)}
+	if r.Events != 0 && r.Events < MinRetention {
+		p.rejectValue(c.Value("events"), "events must be at least 7d, the time for which every history is kept whole")
+		r.Events = 0
+	}
+	return r
+}
+
+// checkRetentionOwner: the judged do not remove the record of how they were judged.
+func checkRetentionOwner(s *linter) {
+	if !s.trusted && s.Retention != (Retention{}) {
+		s.addIssue("/retention", "only an operator may set retention; remove it, or have an operator define the workflow")
+	}
 }

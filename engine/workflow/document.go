@@ -2,7 +2,10 @@ package workflow
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -24,4 +27,194 @@ func ReadDocument(doc json.RawMessage) (document.JSON, error) {
 func CheckDocument(doc json.RawMessage) (json.RawMessage, error) {
 	v, err := ReadDocument(doc)
 	return v.Raw(), err
+}
+
+// errSyntax reports a document that is not well-formed JSON. Documents arrive
+// here checked, so it means a defect of the caller; it exists so that a defect
+// is an error and not a wrong answer.
+var errSyntax = errors.New("not well-formed JSON")
+
+// Merge returns the context after an action with data: each top-level key of
+// data replaces that of context as a whole, and a null removes it. Values are
+// copied literally, so numbers keep the digits they were written with. Keys that
+// were there keep their place, new ones follow in the order of data. Both are
+// JSON objects without duplicate keys; nil is {}. The result is compact; it may
+// share memory with context.
+//
+// The error means that an argument is not a well-formed object, which a caller
+// that checked its input never sees.
+func Merge(context, data json.RawMessage) (json.RawMessage, error) {
+	old, err := readObject(context)
+	if err != nil {
+		return nil, fmt.Errorf("merge: context: %w", err)
+	}
+	set, err := readObject(data)
+	if err != nil {
+		return nil, fmt.Errorf("merge: data: %w", err)
+	}
+	return mergeObjects(old, set).Raw(), nil
+}
+
+// emptyObject is {}.
+var emptyObject = document.Known([]byte("{}"))
+
+// readObject reads a stored or checked object; nil is {}.
+func readObject(doc json.RawMessage) (document.JSON, error) {
+	if len(doc) == 0 {
+		return emptyObject, nil
+	}
+	v := document.Known(doc)
+	if v.Kind() != document.Object {
+		return v, fmt.Errorf("%w: expected an object", errSyntax)
+	}
+	if name := v.Duplicate(); name.Kind() != 0 {
+		return v, fmt.Errorf("%w: duplicate key %q", errSyntax, name.Text())
+	}
+	return v, nil
+}
+
+func mergeObjects(context, data document.JSON) document.JSON {
+	if data.Len() == 0 {
+		return context
+	}
+	b := document.NewBuilder(context, data)
+	b.Begin(document.Object)
+	put := func(name, value document.JSON) {
+		b.Name(name)
+		b.Copy(value)
+	}
+	set, had := data.Finder(), context.Finder()
+	for name, value := range context.Members() {
+		switch now := set(name); now.Kind() {
+		case document.Null:
+		case 0:
+			put(name, value)
+		default:
+			put(name, now)
+		}
+	}
+	for name, value := range data.Members() {
+		if value.Kind() != document.Null && had(name).Kind() == 0 {
+			put(name, value)
+		}
+	}
+	b.End()
+	return b.JSON()
+}
+
+// splitPointer decodes a JSON pointer (RFC 6901) into its tokens. The pointer to
+// the whole document, "", is refused: no setting of a definition means it.
+func splitPointer(pointer string) ([]string, error) {
+	if pointer == "" {
+		return nil, errors.New("a JSON pointer names at least one key, such as /customer/id")
+	}
+	if pointer[0] != '/' {
+		return nil, errors.New("a JSON pointer begins with a slash, such as /customer/id")
+	}
+	if strings.Contains(pointer+"/", "//") {
+		return nil, errors.New("a JSON pointer has a name after every slash, such as /customer/id")
+	}
+	p := document.Pointer(pointer)
+	if !p.IsValid() {
+		return nil, errors.New(`a "~" in a JSON pointer is written ~0, a "/" within a name ~1`)
+	}
+	return slices.Collect(p.Tokens()), nil
+}
+
+// joinPointer extends a JSON pointer by decoded tokens.
+func joinPointer(pointer string, tokens ...string) string {
+	return pointer + string(document.PointerOf(tokens...))
+}
+
+// parentPointer cuts the last token off.
+func parentPointer(pointer string) string { return string(document.Pointer(pointer).Parent()) }
+
+// Bounds limit definitions that do not come from operators; zero is no limit.
+type Bounds struct {
+	States      int
+	Transitions int // with each route of a list counted
+	SchemaBytes int // of all schemas together
+}
+
+// CheckBounds reports the bounds that a definition exceeds.
+func (d *Definition) CheckBounds(b Bounds) []Issue {
+	var out []Issue
+	refuse := func(most, n int, path, what string) {
+		if most > 0 && n > most {
+			out = append(out, Issue{
+				Rule: "size", Severity: SeverityError, Path: path, Line: d.findLine(path),
+				Message: fmt.Sprintf("the definition has %d %s; at most %d are allowed", n, what, most),
+			})
+		}
+	}
+	routes, schemas := 0, len(d.InputSchema)
+	d.visitTransitions(func(_ *State, t *Transition) {
+		routes += max(1, len(t.Routes))
+		schemas += len(t.Schema)
+	})
+	for _, v := range d.StateValidators {
+		schemas += len(v.Schema)
+	}
+	refuse(b.States, len(d.States), "/states", "states")
+	refuse(b.Transitions, routes, "/states", "transitions and routes")
+	refuse(b.SchemaBytes, schemas, "", "bytes of schemas")
+	return out
+}
+
+// What the parts of a definition take in memory beside their texts, on a 64-bit machine.
+// Short texts take a multiple of what they take in the document.
+const (
+	stateBytes      = 400
+	transitionBytes = 600
+	perByte         = 9
+)
+
+// Size is about what the definition takes in memory, in bytes, and not less.
+func (d *Definition) Size() int {
+	size := 4<<10 + perByte*len(d.Document) + stateBytes*len(d.States)
+	d.visitTransitions(func(*State, *Transition) { size += transitionBytes })
+	return size
+}
+
+// WithoutLines is the definition without what Lint alone needs, which takes as much
+// memory as the rest.
+func (d *Definition) WithoutLines() *Definition {
+	out := *d
+	out.lines = nil
+	return &out
+}
+
+// RemoveJudgeSettings removes settings of the judge from judgeConfig and from transitions;
+// keys of the same names elsewhere, such as in schemas, stay. cut lists the settings that
+// were present, in the order of keys. The document is one that Parse accepted.
+func RemoveJudgeSettings(doc json.RawMessage, keys ...string) (open json.RawMessage, cut []string, err error) {
+	root, err := document.Parse("definition", doc, document.Limits{})
+	if err != nil {
+		return nil, nil, err
+	}
+	places := []*document.Node{root.Get("judgeConfig")}
+	states := root.Get("states")
+	for _, name := range states.Keys() {
+		transitions := states.At(name, "transitions")
+		for _, action := range transitions.Keys() {
+			places = append(places, transitions.Get(action))
+		}
+	}
+	found := map[string]bool{}
+	for _, place := range places {
+		if place == nil {
+			continue
+		}
+		place.Members = slices.DeleteFunc(place.Members, func(m document.Member) bool {
+			gone := slices.Contains(keys, m.Key)
+			found[m.Key] = found[m.Key] || gone
+			return gone
+		})
+	}
+	for _, key := range keys {
+		if found[key] {
+			cut = append(cut, key)
+		}
+	}
+	return root.JSON(), cut, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -109,4 +110,88 @@ func quoteNames(names []string) string {
 		quoted = append(quoted, quoteName(n))
 	}
 	return strings.Join(quoted, ", ")
+}
+
+// The roles that a transition's roles may name.
+const (
+	roleAgent    = "agent"
+	roleReviewer = "reviewer"
+	roleOperator = "operator"
+	roleAuditor  = "auditor"
+)
+
+// Roles are the roles that a transition's roles may name.
+var Roles = []string{roleAgent, roleReviewer, roleOperator, roleAuditor}
+
+// NextActions are the actions that a role may perform in a state, in the order of
+// the document. Role "" asks for all of them. It is never nil; an unknown or
+// final state has none.
+func (d *Definition) NextActions(state, role string) []string {
+	out := []string{}
+	s := d.States[state]
+	if s == nil || s.Final {
+		return out
+	}
+	for _, a := range s.Actions {
+		if t := s.Transitions[a]; t != nil && (role == "" || t.allows(role)) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// allows says whether a role may perform the transition: one of those it names,
+// else agents and operators. Reviewers and auditors act only where they are named.
+func (t *Transition) allows(role string) bool {
+	if len(t.Roles) > 0 {
+		return slices.Contains(t.Roles, role)
+	}
+	return role == roleAgent || role == roleOperator
+}
+
+// Targets are the states that the transition can lead to, each once, in the
+// order of the routes.
+func (t *Transition) Targets() []string {
+	var out []string
+	for _, r := range t.Routes {
+		if !slices.Contains(out, r.Target) {
+			out = append(out, r.Target)
+		}
+	}
+	return out
+}
+
+// EntryCandidate returns what entering a state requires: its validators of the context,
+// and the states that mustPassThrough finds missing in the facts.
+func (d *Definition) EntryCandidate(state string, facts Facts) judge.Candidate {
+	return d.buildCandidate(state, facts, "")
+}
+
+// BlockedStates returns the states ahead of one that an instance with these facts can
+// never enter: mustPassThrough requires a state that was not visited and is no longer
+// reachable. They come in the order of the document.
+func (d *Definition) BlockedStates(state string, facts Facts) []string {
+	ahead := map[string]bool{}
+	ways := map[string][]string{}
+	for _, e := range d.listEdges() {
+		ways[e.from] = append(ways[e.from], e.to)
+	}
+	for next := ways[state]; len(next) > 0; {
+		at := next[0]
+		next = next[1:]
+		if !ahead[at] {
+			ahead[at] = true
+			next = slices.Concat(next, ways[at])
+		}
+	}
+	var out []string
+	for _, name := range d.StateNames {
+		barred := func(before string) bool {
+			return before != state && !ahead[before] && !slices.Contains(facts.Visited, before)
+		}
+		if ahead[name] && slices.ContainsFunc(d.MustPassThrough[name], barred) {
+			out = append(out, name)
+		}
+	}
+	return out
 }

@@ -2,11 +2,15 @@ package workflow
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // Compiler compiles schemas and scripts where they can do no harm;
@@ -195,4 +199,213 @@ func suggestName(name string, known []string) string {
 		return "; did you mean " + quoteName(near) + "?"
 	}
 	return "; known are " + quoteNames(known)
+}
+
+// LintRequest asks another process to parse and lint a stranger's definition: Encode
+// gives the request, AnswerLintRequest answers it there, ParseAnswer checks the answer.
+type LintRequest struct {
+	// Source and Document are those of Parse.
+	Source   string `json:"source"`
+	Document []byte `json:"document"`
+	// Bounds must be kept.
+	Bounds Bounds `json:"bounds"`
+	// Models and Sources are those of LintOptions.
+	Models  []string `json:"models"`
+	Sources []string `json:"sources"`
+}
+
+// lintAnswer answers a LintRequest: the definition as compact JSON, unless it does not
+// parse, and what is wrong with it. Nothing was compiled.
+type lintAnswer struct {
+	Document json.RawMessage `json:"document,omitempty"`
+	Lines    map[string]int  `json:"lines,omitempty"`
+	Issues   []Issue         `json:"issues,omitempty"`
+}
+
+// Encode returns the request for AnswerLintRequest.
+func (r LintRequest) Encode() ([]byte, error) { return json.Marshal(r) }
+
+// AnswerLintRequest runs in a sandbox's worker: a hostile document may cost any time and
+// memory.
+func AnswerLintRequest(request []byte) []byte {
+	answer, err := json.Marshal(answerRequest(request))
+	if err != nil {
+		panic(err) // only strings and numbers: the worker's end is the answer
+	}
+	return answer
+}
+
+func answerRequest(request []byte) lintAnswer {
+	var r LintRequest
+	if err := json.Unmarshal(request, &r); err != nil {
+		return lintAnswer{Issues: []Issue{{Rule: "syntax", Severity: SeverityError, Message: "unreadable lint request"}}}
+	}
+	d, err := Parse(r.Source, r.Document)
+	if pe := (*ParseError)(nil); errors.As(err, &pe) {
+		return lintAnswer{Issues: pe.Issues}
+	}
+	if issues := d.CheckBounds(r.Bounds); len(issues) > 0 {
+		return lintAnswer{Issues: issues}
+	}
+	issues, err := d.lintProblems(context.Background(), LintOptions{Models: r.Models, Sources: r.Sources}, nil)
+	if err != nil {
+		issues = []Issue{{Rule: "size", Severity: SeverityError, Message: err.Error()}}
+	}
+	return lintAnswer{Document: d.Document, Lines: d.lines, Issues: issues}
+}
+
+// ParseAnswer returns the definition, nil when it does not parse, with the issues of Lint
+// found without compiling. The answer is not trusted: the definition is parsed again and
+// held to the bounds, and issues of unknown rules are dropped. The error means that it is
+// not an answer.
+func (r LintRequest) ParseAnswer(answer []byte) (*Definition, []Issue, error) {
+	var from lintAnswer
+	if err := json.Unmarshal(answer, &from); err != nil {
+		return nil, nil, fmt.Errorf("unreadable answer to a lint request: %w", err)
+	}
+	issues := filterIssues(from.Issues)
+	if len(from.Document) == 0 {
+		if len(issues) == 0 {
+			return nil, nil, errors.New("the answer to a lint request holds neither a definition nor issues")
+		}
+		return nil, issues, nil
+	}
+	d, err := Parse("definition.json", from.Document)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the answer to a lint request holds an invalid definition: %w", err)
+	}
+	if exceeded := d.CheckBounds(r.Bounds); len(exceeded) > 0 {
+		return nil, exceeded, nil
+	}
+	maps.DeleteFunc(from.Lines, func(path string, line int) bool { return line < 1 })
+	d.lines = from.Lines
+	return d, issues, nil
+}
+
+// filterIssues keeps the issues of known rules, cut to what is shown.
+func filterIssues(issues []Issue) []Issue {
+	rules := map[string]Severity{}
+	for _, r := range Rules() {
+		rules[r.ID] = r.Severity
+	}
+	var out []Issue
+	for _, i := range issues[:min(len(issues), (maxIssues+1)*len(rules))] {
+		severity, ok := rules[i.Rule]
+		if !ok {
+			continue
+		}
+		out = append(out, Issue{
+			Rule: i.Rule, Severity: severity, Path: script.Clean(i.Path, maxPath), Line: max(i.Line, 0), Message: script.Clean(i.Message, maxMessage),
+		})
+	}
+	return out
+}
+
+// maxMessage is how long a message of another process may be, in bytes.
+const maxMessage = 4 << 10
+
+// FinishLint is Lint for a definition from ParseAnswer: it compiles schemas and scripts
+// and adds their issues to the known ones.
+func (d *Definition) FinishLint(ctx context.Context, o LintOptions, known []Issue) ([]Issue, error) {
+	problems, err := d.compile(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
+	}
+	rules := listCompileRules()
+	s := &linter{Definition: d, problems: problems, issues: known, ended: ctx.Err}
+	return s.runRules(ctx, rules[:])
+}
+
+// problem is something that does not compile, with its place in the definition.
+type problem struct {
+	kind    problemKind
+	path    string
+	message string
+}
+
+type problemKind uint8
+
+const (
+	badField problemKind = iota
+	badSchema
+	badScript
+)
+
+// compile compiles all scripts in one call, and each pair of schema and required fields
+// in one. No script goes to the sandbox twice.
+func (d *Definition) compile(ctx context.Context, o LintOptions) ([]problem, error) {
+	var out []problem
+	for _, part := range d.listParts() {
+		_, found, err := o.Compiler.Compile(ctx, o.Owner.ID, o.Owner, part.checks)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range found {
+			out = append(out, part.locate(p))
+		}
+	}
+	return out, nil
+}
+
+// part is one call of the compiler.
+type part struct {
+	checks validators.Checks
+	// fields and schema are where these stand in the definition; scripts carry
+	// their place as their name.
+	fields, schema string
+}
+
+func (p part) locate(found validators.Problem) problem {
+	switch found.Part {
+	case "requiredFields":
+		return problem{badField, p.fields + found.Path, found.Message}
+	case "schema":
+		return problem{badSchema, p.schema + found.Path, "the schema does not compile: " + found.Message}
+	}
+	message := "the script does not compile: " + found.Message
+	if found.Line > 0 {
+		message = fmt.Sprintf("the script does not compile at its line %d, column %d: %s", found.Line, found.Column, found.Message)
+	}
+	return problem{badScript, found.Part, message}
+}
+
+// listParts splits the definition into calls of the compiler.
+func (d *Definition) listParts() []part {
+	var out []part
+	add := func(fields []string, schema json.RawMessage, at string, schemaKey string) {
+		if len(fields) > 0 || len(schema) > 0 {
+			out = append(out, part{
+				checks: validators.Checks{RequiredFields: fields, Schema: schema},
+				fields: at + "/requiredFields", schema: at + "/" + schemaKey,
+			})
+		}
+	}
+	add(nil, d.InputSchema, "", "inputSchema")
+	var scripts validators.Checks
+	d.visitTransitions(func(s *State, t *Transition) {
+		at := transitionPath(s.Name, t.Action)
+		add(t.RequiredFields, t.Schema, at, "schema")
+		if t.Validator != "" {
+			scripts.Validators = append(scripts.Validators, script.Script{Name: at + "/validator", Kind: script.Validator, Source: t.Validator})
+		}
+		if !t.Conditional() {
+			return
+		}
+		for i, r := range t.Routes {
+			scripts.Routes = append(scripts.Routes, script.Script{Name: d.routePath(s, t, i, "condition"), Kind: script.Condition, Source: r.Condition})
+		}
+	})
+	for _, state := range sortedKeys(d.StateValidators) {
+		v := d.StateValidators[state]
+		add(v.RequiredFields, v.Schema, joinPointer("/stateValidators", state), "schema")
+	}
+	for _, name := range sortedKeys(d.TransitionValidators) {
+		scripts.Validators = append(scripts.Validators, script.Script{
+			Name: joinPointer("/transitionValidators", name), Kind: script.Validator, Source: d.TransitionValidators[name],
+		})
+	}
+	if len(scripts.Validators)+len(scripts.Routes) > 0 {
+		out = append(out, part{checks: scripts})
+	}
+	return out
 }

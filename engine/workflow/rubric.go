@@ -1,9 +1,13 @@
 package workflow
 
 import (
+	"regexp"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Rubric is the judge's configuration of the definition as a whole: defaults,
@@ -99,4 +103,155 @@ func joinCriteria(base, own []string) []string {
 		}
 	}
 	return out
+}
+
+// With returns s with every field that later gives replaced by it.
+func (s JudgeSettings) With(later JudgeSettings) JudgeSettings {
+	overrideField(&s.Enabled, later.Enabled)
+	overrideField(&s.UseLLM, later.UseLLM)
+	overrideField(&s.StrictMode, later.StrictMode)
+	overrideField(&s.MinConfidence, later.MinConfidence)
+	overrideField(&s.Mode, later.Mode)
+	overrideField(&s.OnJudgeUnavailable, later.OnJudgeUnavailable)
+	overrideField(&s.RequireAssurance, later.RequireAssurance)
+	overrideField(&s.Risk, later.Risk)
+	overrideField(&s.Model, later.Model)
+	overrideField(&s.Samples, later.Samples)
+	overrideField(&s.OnEvidenceMissing, later.OnEvidenceMissing)
+	overrideField(&s.Review, later.Review)
+	overrideField(&s.Shared, later.Shared)
+	if later.Criteria != nil {
+		s.Criteria = later.Criteria
+	}
+	return s
+}
+
+// Without returns s with every field that other gives taken out.
+func (s JudgeSettings) Without(other JudgeSettings) JudgeSettings {
+	clearField(&s.Enabled, other.Enabled)
+	clearField(&s.UseLLM, other.UseLLM)
+	clearField(&s.StrictMode, other.StrictMode)
+	clearField(&s.MinConfidence, other.MinConfidence)
+	clearField(&s.Mode, other.Mode)
+	clearField(&s.OnJudgeUnavailable, other.OnJudgeUnavailable)
+	clearField(&s.RequireAssurance, other.RequireAssurance)
+	clearField(&s.Risk, other.Risk)
+	clearField(&s.Model, other.Model)
+	clearField(&s.Samples, other.Samples)
+	clearField(&s.OnEvidenceMissing, other.OnEvidenceMissing)
+	clearField(&s.Review, other.Review)
+	clearField(&s.Shared, other.Shared)
+	if other.Criteria != nil {
+		s.Criteria = nil
+	}
+	return s
+}
+
+func overrideField[T any](dst **T, later *T) {
+	if later != nil {
+		*dst = later
+	}
+}
+
+func clearField[T any](dst **T, other *T) {
+	if other != nil {
+		*dst = nil
+	}
+}
+
+// ReviewSettings say how an escalated decision waits for a person.
+type ReviewSettings struct {
+	// Priority is low, normal, high or urgent.
+	Priority string `json:"priority,omitempty"`
+	// ExpiresAfter is how long it waits; negative: forever.
+	ExpiresAfter time.Duration `json:"expiresAfterNs,omitempty"`
+	// OnExpire is reject (it is closed) or raise (it becomes urgent and stays).
+	OnExpire string `json:"onExpire,omitempty"`
+}
+
+// What happens to a review that was not resolved in time.
+const (
+	ExpireReject = "reject"
+	ExpireRaise  = "raise"
+)
+
+// DefaultReview is how a review waits where the definition does not say: for a week,
+// with normal priority; then it is closed.
+func DefaultReview() ReviewSettings {
+	return ReviewSettings{Priority: "normal", ExpiresAfter: 7 * 24 * time.Hour, OnExpire: ExpireReject}
+}
+
+// Review is how a review of an action in a state waits.
+func (d *Definition) Review(state, action string) ReviewSettings {
+	r := DefaultReview()
+	var levels []*ReviewSettings
+	if d.Judge != nil {
+		levels = append(levels, d.Judge.Review)
+	}
+	if s := d.States[state]; s != nil && s.Transitions[action] != nil {
+		levels = append(levels, s.Transitions[action].Judge.Review)
+	}
+	for _, l := range levels {
+		if l == nil {
+			continue
+		}
+		if l.Priority != "" {
+			r.Priority = l.Priority
+		}
+		if l.ExpiresAfter != 0 {
+			r.ExpiresAfter = l.ExpiresAfter
+		}
+		if l.OnExpire != "" {
+			r.OnExpire = l.OnExpire
+		}
+	}
+	return r
+}
+
+func (p *parser) parseReview(o *document.ObjectReader) *ReviewSettings {
+	if !o.Has("review") {
+		return nil
+	}
+	s := o.Object("review")
+	p.checkKeys(s, &reviewObject)
+	r := &ReviewSettings{}
+	if s.Node() == nil {
+		return r
+	}
+	r.Priority = s.Enum("priority", "low", "normal", "high", "urgent")
+	r.OnExpire = s.Enum("onExpire", ExpireReject, ExpireRaise)
+	if v := s.Value("expiresAfter"); v != nil && v.Kind == document.String && v.Text == "never" {
+		r.ExpiresAfter = -1
+	} else {
+		r.ExpiresAfter = p.parseDuration(s, "expiresAfter", maxDuration)
+	}
+	return r
+}
+
+// maxDuration is the longest that a definition may say.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+var daysPattern = regexp.MustCompile(`^([0-9]{1,4})d$`)
+
+// parseDuration reads a time span such as 90s, 10m, 72h or 7d, 0 when absent.
+func (p *parser) parseDuration(o *document.ObjectReader, name string, most time.Duration) time.Duration {
+	n := o.Value(name)
+	text := o.String(name)
+	if n == nil || n.Kind != document.String {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if m := daysPattern.FindStringSubmatch(text); m != nil {
+		count, _ := strconv.Atoi(m[1]) // at most four digits
+		d, err = time.Duration(count)*24*time.Hour, nil
+	}
+	switch {
+	case err != nil:
+		p.rejectValue(n, "%s is not a duration: write a number with its unit, such as 90s, 10m, 72h or 7d", quoteName(text))
+		return 0
+	case d <= 0 || d > most:
+		p.rejectValue(n, "%s must be above zero and at most %s", name, most)
+		return 0
+	}
+	return d
 }

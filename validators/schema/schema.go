@@ -1,3 +1,24 @@
+// Package schema checks JSON documents against JSON Schemas.
+//
+// It promises draft 2020-12 unless $schema says otherwise (2019-09, draft-07,
+// draft-06 and draft-04 are known), asserted formats, exact numbers, and
+// violations that say what is expected where, as sentences that a model can act
+// on and in the same order every time.
+//
+// A message holds what the schema says, the names of keys, lengths and types; it
+// never holds a value of the document, which may be a secret.
+//
+// It must never reach the network or the file system (a $ref that leaves the
+// document is refused when it compiles), and never panic. It gives no bound on
+// time: a small schema with nested applicators can take minutes, so what
+// strangers wrote runs in the sandbox's worker, and so does an operator's schema
+// of which [Simple] does not say that it cannot do that.
+//
+// Most documents conform, so there are two ways through a schema. A recogniser
+// reads the raw document once and knows the common keywords; when it says yes,
+// that is the answer. Otherwise the library validates the decoded document and
+// has the last word. The recogniser may be unsure, never wrong: tests hold it to
+// the library on the official test suite and on generated cases.
 package schema
 
 import (
@@ -6,6 +27,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
@@ -117,4 +143,86 @@ func (s *Schema) validate(doc any) (out []Violation, err error) {
 func decodeJSON(raw []byte) (any, error) {
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: 10_000, Lax: true})
 	return v.Any(), err
+}
+
+func escapeToken(token string) string { return string(document.PointerOf(token)[1:]) }
+
+func unescapeToken(token string) string {
+	for plain := range document.Pointer("/" + token).Tokens() {
+		return plain
+	}
+	return ""
+}
+
+// decodeLocation turns one of the library's locations, which are URL fragments, into a
+// JSON pointer.
+func decodeLocation(location string) string {
+	if !strings.Contains(location, "%") {
+		return location
+	}
+	segments := strings.Split(location, "/")
+	for i, s := range segments {
+		if plain, err := url.PathUnescape(s); err == nil {
+			segments[i] = plain
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// missing is the result of lookup when nothing is there.
+type missing struct{}
+
+// lookup returns the value at a JSON pointer of a decoded document.
+func lookup(doc any, path string) any {
+	if path == "" {
+		return doc
+	}
+	for token := range strings.SplitSeq(path[1:], "/") {
+		switch v := doc.(type) {
+		case map[string]any:
+			sub, ok := v[unescapeToken(token)]
+			if !ok {
+				return missing{}
+			}
+			doc = sub
+		case []any:
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(v) {
+				return missing{}
+			}
+			doc = v[i]
+		default:
+			return missing{}
+		}
+	}
+	return doc
+}
+
+// cutLast splits the last segment off a path.
+func cutLast(path string) (before, last string, ok bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}
+
+// clip shortens text to about n bytes, between characters.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "…"
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -17,7 +19,8 @@ var workerPath string
 
 func TestMain(m *testing.M) {
 	worker.Main(readForTests) // this test binary is its own worker
-	if raceDetector {
+	info, _ := debug.ReadBuildInfo()
+	if info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		os.Exit(withPlainWorker(m))
 	}
 	goleak.VerifyTestMain(m)

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -264,4 +266,14 @@ func (p *process) release() {
 	_ = p.in.Close()
 	_ = p.out.Close()
 	_ = p.errs.Close()
+}
+
+// peakMemory is the greatest resident size so far of a living process, in bytes; 0 where
+// the platform does not tell.
+func peakMemory(pid int) int64 {
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	_, rest, _ := bytes.Cut(status, []byte("VmHWM:"))
+	line, _, _ := bytes.Cut(rest, []byte(" kB"))
+	kb, _ := strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 64)
+	return kb << 10
 }

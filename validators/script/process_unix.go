@@ -4,7 +4,10 @@ package script
 
 import (
 	"os"
+	"runtime"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // newGroupAttr keeps signals meant for the terminal's foreground group (Ctrl-C) away
@@ -27,4 +30,15 @@ func isFault(state *os.ProcessState) bool {
 		return true
 	}
 	return false
+}
+
+// widenPipe lets a request of usual size be written at once, without waiting for the
+// worker to read. Failing is fine: the pipe then keeps its 64 KiB.
+func widenPipe(pipe *os.File) {
+	const setPipeSize, size = 1031, 256 << 10 // F_SETPIPE_SZ
+	raw, err := pipe.SyscallConn()
+	if err != nil || runtime.GOOS != "linux" {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, setPipeSize, size) })
 }

@@ -18,3 +18,5 @@ func rootDir() string { return "" }
 // isFault says whether a process was ended by a fault of its own; here such a
 // process has an exit code.
 func isFault(*os.ProcessState) bool { return false }
+
+func widenPipe(*os.File) {}

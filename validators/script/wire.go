@@ -186,10 +186,8 @@ func (q *Request) AppendTo(b []byte) []byte {
 	return appendText(b, q.Evidence)
 }
 
-// Decode fills the request from a frame's content. Data, Context and Evidence
-// alias it; Sources do too, until intern is called on their text: intern maps
-// the bytes of a source to a string that may be kept.
-func (q *Request) Decode(content []byte, intern func([]byte) string) error {
+// Decode fills the request from a frame's content. Data, Context and Evidence alias it.
+func (q *Request) Decode(content []byte) error {
 	d := decoder{rest: content}
 	q.ID = d.readUint32()
 	q.Op = Op(d.readByte())
@@ -204,7 +202,7 @@ func (q *Request) Decode(content []byte, intern func([]byte) string) error {
 		if d.bad = d.bad || int(kind) >= len(kinds); d.bad {
 			break
 		}
-		q.Sources = append(q.Sources, Source{Kind: kinds[kind], Text: intern(text)})
+		q.Sources = append(q.Sources, Source{Kind: kinds[kind], Text: string(text)})
 	}
 	q.Data, q.Context, q.Evidence = d.readBytes(), d.readBytes(), d.readBytes()
 	if q.Op != OpRun && q.Op != OpCheck && q.Op != OpRead || q.Routes > len(q.Sources) {

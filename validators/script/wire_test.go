@@ -53,7 +53,7 @@ func TestRequestRoundTrip(t *testing.T) {
 		}
 		q.Routes = rapid.IntRange(0, len(q.Sources)).Draw(t, "routes")
 		var got Request
-		if err := got.Decode(q.AppendTo(nil), func(b []byte) string { return string(b) }); err != nil {
+		if err := got.Decode(q.AppendTo(nil)); err != nil {
 			t.Fatal(err)
 		}
 		for _, part := range []*[]byte{&got.Data, &got.Context, &got.Evidence, &q.Data, &q.Context, &q.Evidence} {
@@ -178,7 +178,7 @@ func FuzzDecodeRequest(f *testing.F) {
 	f.Add(q.AppendTo(nil))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var got Request
-		if err := got.Decode(raw, func(b []byte) string { return string(b) }); err != nil {
+		if err := got.Decode(raw); err != nil {
 			return
 		}
 		if got.Routes > len(got.Sources) || got.Op != OpRun && got.Op != OpCheck {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -24,86 +25,8 @@ type program struct {
 	fault  *script.Outcome // instead of code: it does not compile
 }
 
-// programCache caches compiled scripts by kind and text, least recently used out.
-type programCache struct {
-	byText map[programKey]*entry
-	oldest *entry // list head; newest is oldest.prev
-}
-
-type programKey struct {
-	kind script.Kind
-	text string
-}
-
-type entry struct {
-	key        programKey
-	program    *program
-	prev, next *entry
-}
-
+// maxPrograms is how many compiled scripts are kept, least recently used out.
 const maxPrograms = 256
-
-// intern returns the text as a string that may be kept, the cached one if the
-// script is known: requests repeat the same few sources.
-func (c *programCache) intern(text []byte) string {
-	for _, kind := range [...]script.Kind{script.Validator, script.Condition, script.Schema} {
-		if e, ok := c.byText[programKey{kind, string(text)}]; ok {
-			return e.key.text
-		}
-	}
-	return string(text)
-}
-
-func (c *programCache) get(s script.Source) *program {
-	key := programKey{s.Kind, s.Text}
-	if e, ok := c.byText[key]; ok {
-		c.touch(e)
-		return e.program
-	}
-	p := compileScript(s)
-	if c.byText == nil {
-		c.byText = make(map[programKey]*entry, maxPrograms)
-	}
-	var e *entry
-	if len(c.byText) >= maxPrograms {
-		e = c.oldest
-		delete(c.byText, e.key)
-		c.unlink(e)
-	} else {
-		e = &entry{}
-	}
-	e.key, e.program = key, p
-	c.byText[key] = e
-	c.append(e)
-	return p
-}
-
-func (c *programCache) touch(e *entry) {
-	if c.oldest.prev != e {
-		c.unlink(e)
-		c.append(e)
-	}
-}
-
-func (c *programCache) unlink(e *entry) {
-	e.prev.next, e.next.prev = e.next, e.prev
-	if c.oldest == e {
-		c.oldest = e.next
-		if e.next == e {
-			c.oldest = nil
-		}
-	}
-}
-
-func (c *programCache) append(e *entry) {
-	if c.oldest == nil {
-		c.oldest, e.prev, e.next = e, e, e
-		return
-	}
-	newest := c.oldest.prev
-	e.prev, e.next = newest, c.oldest
-	newest.next, c.oldest.prev = e, e
-}
 
 // compileScript parses and compiles a source under the sandbox's rules. It may take any
 // time and memory, and may panic: compilers of JavaScript are not built for
@@ -134,6 +57,14 @@ func compileScript(s script.Source) *program {
 	}
 	p.code = code
 	return p
+}
+
+func compileSchema(text string) *program {
+	s, err := schema.Compile(json.RawMessage(text))
+	if err != nil {
+		return &program{fault: &script.Outcome{Code: script.BadSource, Detail: err.Error()}}
+	}
+	return &program{schema: s}
 }
 
 var errNotOne = errors.New("it is not one expression")

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -9,7 +10,9 @@ import (
 	"github.com/dlclark/regexp2/v2"
 	"github.com/dop251/goja"
 	"github.com/dop251/goja/parser"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -34,12 +37,13 @@ func limitRegexps(setup script.Setup) {
 // evaluator runs scripts one after the other.
 type evaluator struct {
 	setup    script.Setup
-	programs programCache
+	programs *simplelru.LRU[script.Source, *program]
 	watch    *watchdog
 }
 
 func newEvaluator(setup script.Setup) *evaluator {
-	return &evaluator{setup: setup, watch: newWatchdog(setup)}
+	programs, _ := simplelru.NewLRU[script.Source, *program](maxPrograms, nil) // fails for sizes below 1
+	return &evaluator{setup: setup, programs: programs, watch: newWatchdog(setup)}
 }
 
 // mustRecycle reports that the process has grown and should be replaced.
@@ -62,7 +66,11 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 			o = script.Outcome{Code: script.Internal}
 		}
 	}()
-	p := e.programs.get(s)
+	p, known := e.programs.Get(s)
+	if !known {
+		p = compileScript(s)
+		e.programs.Add(s, p)
+	}
 	if p.fault != nil {
 		return *p.fault
 	}
@@ -154,6 +162,36 @@ func (e *evaluator) runProgram(vm *goja.Runtime, p *program, kind script.Kind, a
 		return nil, errors.New("the source is no function") // compile has made sure that it is
 	}
 	return f(goja.Undefined(), args...)
+}
+
+// isStarved reports whether a script that took longer than its limit used so much
+// less processor time that the machine is to blame. A script that cannot sleep or
+// wait uses all the time that it is given.
+func isStarved(used, limit time.Duration) bool {
+	return used > 0 && used < limit*3/4
+}
+
+// applySchema checks the request's document. Nothing can interrupt it: what takes
+// too long or too much memory ends with the process.
+func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
+	if q.Op == script.OpCheck {
+		return script.Outcome{Code: script.OK, Valid: true, Confidence: 1}
+	}
+	if len(q.Data) == 0 {
+		q.Data = []byte("{}")
+	}
+	if !json.Valid(q.Data) {
+		return script.Outcome{Code: script.BadInput, Detail: "the document is not JSON"}
+	}
+	violations, err := s.ValidateJSON(q.Data)
+	if err != nil {
+		return script.Outcome{Code: script.BadSource, Detail: err.Error()}
+	}
+	o := script.Outcome{Code: script.OK, Valid: len(violations) == 0, Confidence: 1}
+	for _, v := range violations {
+		o.Objections = append(o.Objections, script.ClipViolation(script.Violation(v)))
+	}
+	return o
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -3,14 +3,22 @@ package worker_test
 import (
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf16"
 
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
+
+func TestMain(m *testing.M) {
+	worker.Main()
+	worker.ProbeMain()
+	os.Exit(m.Run())
+}
 
 func evaluate(kind script.Kind, text string) script.Outcome {
 	q := script.Request{Op: script.OpRun, Data: []byte(`{"n":3}`), Context: []byte(`{"state":"draft"}`)}
@@ -218,4 +226,34 @@ func units(s string) string {
 		fmt.Fprint(&b, u)
 	}
 	return b.String()
+}
+
+func TestStarved(t *testing.T) {
+	t.Parallel()
+	const limit = 50 * time.Millisecond
+	for used, want := range map[time.Duration]bool{
+		0:                     false, // not known
+		time.Millisecond:      true,
+		37 * time.Millisecond: true,
+		38 * time.Millisecond: false,
+		limit:                 false,
+		4 * limit:             false, // the collector runs on other processors
+	} {
+		if got := worker.IsStarved(used, limit); got != want {
+			t.Errorf("%v of %v: %t", used, limit, got)
+		}
+	}
+}
+
+func TestProcessorTimeGrowsWithWork(t *testing.T) {
+	t.Parallel()
+	if worker.ProcessorTime() == 0 {
+		t.Skip("this system does not say")
+	}
+	before, x := worker.ProcessorTime(), 0
+	for began := time.Now(); worker.ProcessorTime() == before && time.Since(began) < 20*time.Second; x++ {
+	}
+	if worker.ProcessorTime() <= before {
+		t.Errorf("stands still after %d rounds", x)
+	}
 }

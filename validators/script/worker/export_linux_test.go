@@ -32,8 +32,12 @@ type Probe struct {
 	Attempts map[string]string
 }
 
-// ProbeMain is called by TestMain.
-func ProbeMain() {
+func init() { ProbeMain = runProbe }
+
+// HasRaceDetector reports how the tests were built.
+var HasRaceDetector = hasRaceDetector
+
+func runProbe() {
 	if os.Args[0] != ProbeName {
 		return
 	}

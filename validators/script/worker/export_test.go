@@ -21,7 +21,7 @@ func (p *InProcess) Evaluate(q *script.Request, s script.Source) script.Outcome 
 }
 
 // Cached is how many programs the evaluator remembers.
-func (p *InProcess) Cached() int { return len(p.e.programs.byText) }
+func (p *InProcess) Cached() int { return p.e.programs.Len() }
 
 // DecodeJSON decodes a text as the worker does and says what the runtime's own
 // JSON.stringify makes of it.
@@ -38,3 +38,11 @@ func DecodeJSON(text []byte) (string, error) {
 
 // MaxPrograms is the size of the cache.
 const MaxPrograms = maxPrograms
+
+// ProbeMain is called by TestMain; in a process started as ProbeName it does not return.
+var ProbeMain = func() {}
+
+var (
+	IsStarved     = isStarved
+	ProcessorTime = processorTime
+)

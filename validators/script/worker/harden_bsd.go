@@ -1,21 +1,9 @@
-//go:build unix && !linux && !darwin
+//go:build unix && !linux
 
 package worker
 
-import (
-	"errors"
-
-	"github.com/gavel-mcp/gavel/validators/script"
-)
-
-var errUnsupported = errors.New("not on this platform")
-
-func failUnsupported(script.Setup) error { return errUnsupported }
-
-// Only the limits that every Unix has: the watchdog and the host's kill timer
-// hold memory and time.
-var hardening = []protection{
-	{protectMemory, failUnsupported}, {protectFiles, denyFiles}, {protectLandlock, failUnsupported}, {protectSeccomp, failUnsupported},
-}
+// macOS and the BSDs bound neither data nor system calls for us: the watchdog and the
+// host's kill timer hold memory and time there.
+var hardening = []protection{{name: protectMemory}, {protectFiles, denyFiles}, {name: protectLandlock}, {name: protectSeccomp}}
 
 func prepareProcess() { closeInherited() }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -150,7 +152,7 @@ func allowReading(ruleset int, path string) {
 // before it maps, so that only the second bound stops one giant allocation.
 // Beyond either the Go runtime ends the process.
 func limitMemory(setup script.Setup) error {
-	if raceDetector {
+	if hasRaceDetector() {
 		return errors.New("the race detector maps far more than it uses")
 	}
 	size, data, err := readStatm()
@@ -166,6 +168,11 @@ func limitMemory(setup script.Setup) error {
 	return errors.Join(
 		unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: data + limit, Max: data + limit}),
 		unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: size + limit + reserve, Max: size + limit + reserve}))
+}
+
+func hasRaceDetector() bool {
+	info, _ := debug.ReadBuildInfo()
+	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // readStatm tells the size of this process's address space and of its data, in bytes.

@@ -42,7 +42,7 @@ func TestAWorkerCanReachNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, printed)
 	}
-	missing := slices.DeleteFunc(p.Missing, func(name string) bool { return raceDetector && name == "rlimit_memory" })
+	missing := slices.DeleteFunc(p.Missing, func(name string) bool { return worker.HasRaceDetector() && name == "rlimit_memory" })
 	if len(missing) > 0 {
 		t.Errorf("missing: %v", missing)
 	}
@@ -78,7 +78,7 @@ func TestLandlockAlone(t *testing.T) {
 // TestMemoryLimitAlone: an allocation far beyond the limit ends the process with the
 // words by which the host knows why.
 func TestMemoryLimitAlone(t *testing.T) {
-	if raceDetector {
+	if worker.HasRaceDetector() {
 		t.Skip("the race detector's shadow memory cannot be bounded")
 	}
 	_, printed, err := probe(t, worker.ProbeOnly+"=rlimit_memory", worker.ProbeTry+"=", "PROBE_ALLOCATE=1")

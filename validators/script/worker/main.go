@@ -1,3 +1,11 @@
+// Package worker is the inside of the sandbox: a process that compiles and runs
+// one stranger's script after the other and may be killed at any moment.
+//
+// It is the only package that contains a JavaScript interpreter. It promises that
+// each script starts in a fresh runtime with the clock, random source and time
+// zone of its request, and that nothing it returns is believed: the answer is
+// read by a fixed contract and anything else is a fault. It must never be used in
+// a process that has something to lose; [Main] is its only entry.
 package worker
 
 import (
@@ -50,7 +58,7 @@ func serve(in io.Reader, out io.Writer, read func([]byte) []byte) int {
 		if err != nil {
 			return 0 // the host closed, or is not our host
 		}
-		if err := s.request.Decode(content, s.eval.programs.intern); err != nil {
+		if err := s.request.Decode(content); err != nil {
 			return script.ExitRefused
 		}
 		answer := s.answerScripts
@@ -139,4 +147,31 @@ func (s *server) answerScripts() error {
 		}
 	}
 	return nil
+}
+
+// answerDocument has the reader answer the request's document. Nothing can interrupt it: what
+// takes too long or too much memory ends with the process.
+func (s *server) answerDocument() error {
+	r := script.Report{ID: s.request.ID}
+	r.Answer, r.Failed = s.readGuarded()
+	if len(r.Answer) > script.MaxReport-64 {
+		r.Answer, r.Failed = nil, true
+	}
+	s.leaving = s.leaving || r.Failed || s.eval.mustRecycle()
+	r.Leaving = s.leaving
+	return s.writeFrame(r.AppendTo(script.BeginFrame(s.frame)))
+}
+
+func (s *server) readGuarded() (answer []byte, failed bool) {
+	s.eval.watch.begin(s.eval.setup.Read)
+	defer s.eval.watch.end()
+	defer func() {
+		if recover() != nil {
+			answer, failed = nil, true
+		}
+	}()
+	if s.read == nil {
+		return nil, true
+	}
+	return s.read(s.request.Data), false
 }

@@ -22,7 +22,13 @@ var allowed = append([]uint32{
 	unix.SYS_GETPID, unix.SYS_GETPPID, unix.SYS_GETTID, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2, unix.SYS_FCNTL,
 	unix.SYS_GETRANDOM, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_MEMBARRIER, unix.SYS_GETRUSAGE,
-}, allowedHere...)
+}, map[string][]uint32{ // those that the other does not have, by number
+	"amd64": {158, 232}, // arch_prctl, epoll_wait
+	"arm64": {73},       // ppoll
+}[runtime.GOARCH]...)
+
+// auditArch is how the kernel names the call table of this processor.
+var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 
 // Offsets into struct seccomp_data. Both architectures are little endian.
 const (

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package script
-
-import "os"
-
-func widenPipe(*os.File) {}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package worker
-
-// ProbeMain is for Linux.
-func ProbeMain() {}
