@@ -2,11 +2,16 @@ package httpapi_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // BenchmarkDecideOverHTTP is /v1/decide over the network, one request at a time, beside its
@@ -55,4 +60,38 @@ func posts(b *testing.B, h http.Handler, body []byte) {
 			b.Fatalf("%v %s", err, resp.Status)
 		}
 	}
+}
+
+// BenchmarkDecideFace is what the face adds to /v1/decide: reading the request and writing the
+// answer, with an engine that answers at once.
+func BenchmarkDecideFace(b *testing.B) {
+	e := newEngine(b)
+	if _, err := e.Define(b.Context(), operator, engine.DefineRequest{Source: "paper", Document: []byte(paper)}); err != nil {
+		b.Fatal(err)
+	}
+	decided, err := e.Decide(b.Context(), agent, engine.DecideRequest{Workflow: "paper", State: "draft", Action: "submit", Data: []byte(`{"title":"T"}`)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	a := newAPI(b, func(c *httpapi.Config) { c.Engine = instantEngine{e, decided} })
+	body := []byte(`{"workflow":"paper","state":"draft","action":"submit","data":{"title":"T"},"context":{"who":"ann"}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/v1/decide", bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+agent.ID)
+		w := httptest.NewRecorder()
+		if a.http.ServeHTTP(w, r); w.Code != http.StatusOK {
+			b.Fatal(w.Code, w.Body)
+		}
+	}
+}
+
+type instantEngine struct {
+	operation.Engine
+	decided engine.DecideResult
+}
+
+func (e instantEngine) Decide(context.Context, engine.Principal, engine.DecideRequest) (engine.DecideResult, error) {
+	return e.decided, nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -27,7 +26,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, op *operation.Ope
 	if err != nil {
 		return operation.Wrong("", "The query of the address is not readable.", "Encode what is not a letter or a digit as %XX.")
 	}
-	if err := operation.CheckNames(slices.Sorted(maps.Keys(query)), route.Names(operation.InQuery), operation.Parameter); err != nil {
+	if err := operation.CheckQuery(query, route.Fields(operation.InQuery)); err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
 	}
 	if err := operation.BindQuery(req, route.Fields(operation.InQuery), query); err != nil {
@@ -66,11 +65,10 @@ func readHeaders(r *http.Request, route *operation.Route, req any) error {
 	if route.Reads() {
 		return nil
 	}
-	known := route.Names(operation.InHeader)
-	if !slices.Contains(known, headerIfMatch) && r.Header.Get(headerIfMatch) != "" {
+	if !route.Has(operation.InHeader, headerIfMatch) && r.Header.Get(headerIfMatch) != "" {
 		return operation.Wrong(headerIfMatch, "This operation does not look at If-Match.", "Leave it out: a condition that nobody checks would not protect you.")
 	}
-	if !slices.Contains(known, headerIdempotencyKey) && len(r.Header.Values(headerIdempotencyKey)) > 0 {
+	if !route.Has(operation.InHeader, headerIdempotencyKey) && len(r.Header.Values(headerIdempotencyKey)) > 0 {
 		return operation.Wrong(headerIdempotencyKey, "This operation takes no Idempotency-Key.", "Leave it out: a repeated request would be done again.")
 	}
 	return nil
@@ -138,7 +136,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op *operation
 	if err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
 	}
-	if err := operation.CheckNames(slices.Sorted(maps.Keys(members)), route.Names(operation.InBody), operation.Member); err != nil {
+	if err := operation.CheckMembers(members, route.Fields(operation.InBody), operation.Member); err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
 	}
 	return operation.BindMembers(req, route.Fields(operation.InBody), members, operation.Member) //nolint:wrapcheck // an *engine.Error

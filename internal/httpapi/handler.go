@@ -57,7 +57,7 @@ func New(cfg Config) (*Handler, error) {
 		for i := range op.Routes {
 			route := &op.Routes[i]
 			methods[route.Path] = append(methods[route.Path], route.Method)
-			h.mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, op, route) })
+			h.mux.HandleFunc(route.Method+" "+route.Path, h.serve(op, route))
 		}
 	}
 	methods[DocumentPath] = []string{http.MethodGet}

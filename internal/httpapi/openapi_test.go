@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -116,7 +115,7 @@ func (s *schemas) operation(op *operation.Operation, about *operation.Route) obj
 	if about.Tagged && about.Reads() {
 		responses["304"] = object{"description": "What If-None-Match names is still what it is."}
 	}
-	if slices.Contains(about.Names(operation.InHeader), headerIfMatch) {
+	if about.Has(operation.InHeader, headerIfMatch) {
 		responses["412"] = object{"$ref": "#/components/responses/Problem"}
 	}
 	out := object{
@@ -141,10 +140,10 @@ func (s *schemas) success(about *operation.Route, res reflect.Type) object {
 	if about.Tagged {
 		said["ETag"] = headerRef("ETag")
 	}
-	if slices.Contains(about.Names(operation.InHeader), headerIdempotencyKey) {
+	if about.Has(operation.InHeader, headerIdempotencyKey) {
 		said["Idempotency-Replayed"] = headerRef("Replayed")
 	}
-	if slices.Contains(about.Names(operation.InQuery), "limit") {
+	if about.Has(operation.InQuery, "limit") {
 		said["Link"] = headerRef("Link")
 	}
 	return object{"description": "The answer.", "headers": said, "content": content}

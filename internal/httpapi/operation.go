@@ -24,14 +24,17 @@ type headers struct {
 	replayed             bool
 }
 
-// serve answers a request to a route of an operation.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route) {
-	if err := h.answer(w, r, op, route); err != nil {
-		h.fail(w, r, route.ID, err)
+// serve answers requests to a route of an operation.
+func (h *Handler) serve(op *operation.Operation, route *operation.Route) http.HandlerFunc {
+	found := findHeaders(op.Result, route.Tagged)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h.answer(w, r, op, route, found); err != nil {
+			h.fail(w, r, route.ID, err)
+		}
 	}
 }
 
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route) error {
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, found resultHeaders) error {
 	who, ok := auth.FromContext(r.Context())
 	if !ok {
 		return &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls."}
@@ -55,31 +58,47 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.O
 	if err != nil {
 		return err
 	}
-	h.send(w, r, headersOf(op, route, res), body)
-	return nil
-}
-
-// headersOf are the headers of a result: what its fields say that have these names in
-// every result.
-func headersOf(op *operation.Operation, route *operation.Route, res any) headers {
-	about := headers{}
+	about := found.in(res)
 	if route.Created && op.Location != nil {
 		about.location = op.Location(res)
 	}
-	v := reflect.ValueOf(res)
-	if f := v.FieldByName("Revision"); route.Tagged && f.IsValid() {
-		about.revision = f.Int()
+	h.send(w, r, about, body)
+	return nil
+}
+
+// resultHeaders finds the headers of a result: in the fields that have these names in every
+// result.
+type resultHeaders struct{ revision, replayed, cursor, after, more, next []int }
+
+func findHeaders(result reflect.Type, tagged bool) resultHeaders {
+	find := func(name string) []int {
+		f, _ := result.FieldByName(name)
+		return f.Index
 	}
-	if f := v.FieldByName("Replayed"); f.IsValid() {
-		about.replayed = f.Bool()
+	found := resultHeaders{replayed: find("Replayed"), cursor: find("NextCursor"), after: find("NextAfter")}
+	if tagged {
+		found.revision = find("Revision")
 	}
-	switch more := v.FieldByName("More"); {
-	case v.FieldByName("NextCursor").IsValid():
-		about.nextParam, about.nextValue = "cursor", v.FieldByName("NextCursor").String()
-	case v.FieldByName("NextAfter").IsValid() && !v.FieldByName("NextAfter").IsZero():
-		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByName("NextAfter").Int(), 10)
-	case more.IsValid() && more.Kind() == reflect.Bool && more.Bool():
-		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByName("Next").Int(), 10)
+	if more, ok := result.FieldByName("More"); ok && more.Type.Kind() == reflect.Bool {
+		found.more, found.next = more.Index, find("Next")
+	}
+	return found
+}
+
+func (f resultHeaders) in(res any) headers {
+	about, v := headers{}, reflect.ValueOf(res)
+	if f.revision != nil {
+		about.revision = v.FieldByIndex(f.revision).Int()
+	}
+	if f.replayed != nil {
+		about.replayed = v.FieldByIndex(f.replayed).Bool()
+	}
+	if f.cursor != nil {
+		about.nextParam, about.nextValue = "cursor", v.FieldByIndex(f.cursor).String()
+	} else if f.after != nil && !v.FieldByIndex(f.after).IsZero() {
+		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByIndex(f.after).Int(), 10)
+	} else if f.more != nil && v.FieldByIndex(f.more).Bool() {
+		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByIndex(f.next).Int(), 10)
 	}
 	return about
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/url"
 	"reflect"
@@ -41,11 +40,11 @@ func (f *Field) named(noun Noun) string {
 	return f.HTTP()
 }
 
-// ReadObject reads a JSON object member by member. Nothing at all is an empty one. what
+// ReadObject reads a JSON object. Nothing at all is an absent one, without members. what
 // names it in messages: "arguments are", "body is".
-func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
+func ReadObject(raw []byte, what string) (document.JSON, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
-		return map[string]json.RawMessage{}, nil
+		return document.JSON{}, nil
 	}
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Spaced: true})
 	if err != nil {
@@ -58,16 +57,12 @@ func ReadObject(raw []byte, what string) (map[string]json.RawMessage, error) {
 		} else if issue != nil {
 			e.Message = fmt.Sprintf("The %s not acceptable JSON: %s.", what, issue.Message)
 		}
-		return nil, e
+		return document.JSON{}, e
 	}
 	if v.Kind() != document.Object {
-		return nil, Wrong("", fmt.Sprintf("The %s %s, and must be an object.", what, typeOf(raw)), "Send them by name.")
+		return document.JSON{}, Wrong("", fmt.Sprintf("The %s %s, and must be an object.", what, kindName(v)), "Send them by name.")
 	}
-	members := make(map[string]json.RawMessage, v.Len())
-	for name, value := range v.Members() {
-		members[name.Text()] = value.Raw()
-	}
-	return members, nil
+	return v, nil
 }
 
 // BindTool reads the arguments of a tool call; null is none. It returns the operation that
@@ -83,20 +78,14 @@ func (o *Operation) BindTool(raw json.RawMessage) (*Operation, any, error) {
 	listed, other := o.ToolFields(), o.alternative()
 	// The parts of a document are the engine's to name, unless a required one is missing:
 	// then an unknown one is probably it.
-	incomplete := slices.ContainsFunc(listed, func(f *Field) bool { return f.Required && members[f.Name] == nil })
+	incomplete := slices.ContainsFunc(listed, func(f *Field) bool { return f.Required && members.Get(f.Name).Kind() == 0 })
 	if !o.Document || incomplete {
-		if err := CheckNames(slices.Sorted(maps.Keys(members)), namesOf(listed, Argument), Argument); err != nil {
+		if err := CheckMembers(members, listed, Argument); err != nil {
 			return nil, nil, err
 		}
 	}
 	if o.Document || other != nil { // other: mistakes in values come before what goes together
-		unbound := make([]*Field, len(listed))
-		for i, f := range listed {
-			one := *f
-			one.index = nil
-			unbound[i] = &one
-		}
-		if err := BindMembers(nil, unbound, members, Argument); err != nil {
+		if err := BindMembers(nil, listed, members, Argument); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -114,11 +103,11 @@ func (o *Operation) BindTool(raw json.RawMessage) (*Operation, any, error) {
 }
 
 // choose is the operation, or the other one of its tool when a field of only that is given.
-func (o *Operation) choose(other *Operation, members map[string]json.RawMessage) (*Operation, error) {
+func (o *Operation) choose(other *Operation, members document.JSON) (*Operation, error) {
 	own, others := o.arguments, other.arguments
 	given := func(fields, without []*Field) string {
 		for _, f := range fields {
-			if v := members[f.Name]; v != nil && string(v) != "null" && !hasName(without, f.Name) {
+			if isGiven(members.Get(f.Name)) && !hasName(without, f.Name) {
 				return f.Name
 			}
 		}
@@ -192,52 +181,79 @@ func SetDocument(req any, source string, text []byte) {
 	v.FieldByName("Document").SetBytes(text)
 }
 
-// CheckNames refuses the first name that is not known.
-func CheckNames(given, known []string, noun Noun) error {
-	for _, name := range given {
-		if slices.Contains(known, name) {
-			continue
+// CheckMembers refuses an object with a member that is none of the fields.
+func CheckMembers(members document.JSON, fields []*Field, noun Noun) error {
+	var unknown []string
+	for name := range members.Members() {
+		if !slices.ContainsFunc(fields, func(f *Field) bool { return name.Is(f.named(noun)) }) {
+			unknown = append(unknown, name.Text())
 		}
-		hint := fmt.Sprintf("The %ss are: %s.", noun, strings.Join(known, ", "))
-		if len(known) == 0 {
-			hint = fmt.Sprintf("There are no %ss here.", noun)
+	}
+	return rejectUnknown(unknown, fields, noun)
+}
+
+// CheckQuery refuses a query with a parameter that is none of the fields.
+func CheckQuery(query url.Values, fields []*Field) error {
+	var unknown []string
+	for name := range query {
+		if !slices.ContainsFunc(fields, func(f *Field) bool { return name == f.HTTP() }) {
+			unknown = append(unknown, name)
 		}
-		if near := document.Suggest(name, known); near != "" {
-			hint = fmt.Sprintf("Did you mean %q? %s", near, hint)
+	}
+	return rejectUnknown(unknown, fields, Parameter)
+}
+
+// rejectUnknown names the first of the unknown names, if there is one.
+func rejectUnknown(unknown []string, fields []*Field, noun Noun) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	name, known := slices.Min(unknown), namesOf(fields, noun)
+	hint := fmt.Sprintf("The %ss are: %s.", noun, strings.Join(known, ", "))
+	if len(known) == 0 {
+		hint = fmt.Sprintf("There are no %ss here.", noun)
+	}
+	if near := document.Suggest(name, known); near != "" {
+		hint = fmt.Sprintf("Did you mean %q? %s", near, hint)
+	}
+	return Wrong(name, fmt.Sprintf("There is no %s %s.", noun, quoteText(name)), hint)
+}
+
+// isGiven reports whether a member says something: null counts as absent.
+func isGiven(v document.JSON) bool { return v.Kind() != 0 && v.Kind() != document.Null }
+
+// BindMembers sets the fields of a request from the members of an object; without a request
+// it only checks them.
+func BindMembers(req any, fields []*Field, members document.JSON, noun Noun) error {
+	for _, f := range fields {
+		v := members.Get(f.named(noun))
+		switch {
+		case isGiven(v):
+			if err := f.set(req, v, noun); err != nil {
+				return err
+			}
+		case f.Required:
+			return f.missing(noun)
 		}
-		return Wrong(name, fmt.Sprintf("There is no %s %s.", noun, quoteText(name)), hint)
 	}
 	return nil
 }
 
-// BindMembers sets the fields of a request from the members of an object. Null counts as
-// absent.
-func BindMembers(req any, fields []*Field, members map[string]json.RawMessage, noun Noun) error {
-	for _, f := range fields {
-		raw, given := members[f.named(noun)]
-		switch {
-		case given && string(raw) != "null":
-			if err := f.set(req, raw, noun); err != nil {
-				return err
-			}
-		case f.Required:
-			return Wrong(f.named(noun), fmt.Sprintf("The %s %q is missing.", noun, f.named(noun)), f.About())
-		}
-	}
-	return nil
+func (f *Field) missing(noun Noun) error {
+	return Wrong(f.named(noun), fmt.Sprintf("The %s %q is missing.", noun, f.named(noun)), f.About())
 }
 
 // BindQuery sets the fields of a request from the query of an address.
 func BindQuery(req any, fields []*Field, query url.Values) error {
 	for _, f := range fields {
 		values, given := query[f.HTTP()]
-		if !given && f.Required {
-			return BindMembers(req, []*Field{f}, nil, Parameter)
-		}
-		if given {
+		switch {
+		case given:
 			if err := f.SetText(req, values, Parameter); err != nil {
 				return err
 			}
+		case f.Required:
+			return f.missing(Parameter)
 		}
 	}
 	return nil
@@ -252,88 +268,86 @@ func (f *Field) SetText(req any, values []string, noun Noun) error {
 	if len(values) != 1 {
 		return Wrong(f.HTTP(), fmt.Sprintf("The %s %q is given more than once.", noun, f.HTTP()), "Give it once.")
 	}
-	raw := json.RawMessage(values[0])
-	if f.Kind != String && f.Kind != Time && json.Valid(raw) && typeOf(raw) != "a string" {
-		return f.set(req, raw, noun)
-	}
-	raw, err := json.Marshal(values[0])
-	if err != nil || !utf8.ValidString(values[0]) {
+	text := values[0]
+	if !utf8.ValidString(text) {
 		return Wrong(f.HTTP(), fmt.Sprintf("The %s %q is not valid UTF-8.", noun, f.HTTP()), "Encode it as UTF-8.")
 	}
-	return f.set(req, raw, noun)
+	if f.Kind != String && f.Kind != Time {
+		v, err := document.ReadJSON([]byte(text), document.Limits{Bytes: len(text) + 1, Depth: maxDepth})
+		if err == nil && v.Kind() != document.String {
+			return f.set(req, v, noun)
+		}
+	}
+	return f.set(req, document.Known(document.AppendQuote(nil, text)), noun)
 }
 
 // set sets the field from a JSON value that is not null.
-func (f *Field) set(req any, raw json.RawMessage, noun Noun) error {
-	is, text, n := typeOf(raw), "", 0.0
-	switch is {
-	case "a string":
-		_ = json.Unmarshal(raw, &text) // it is one
-	case "a number":
-		n, _ = strconv.ParseFloat(string(raw), 64) // parse looks at what is none
-	}
-	value, ok := f.parse(raw, is, text)
+func (f *Field) set(req any, v document.JSON, noun Noun) error {
+	value, ok := f.parse(v)
 	switch {
-	case !ok && f.Kind == Time && is != "a string":
-		return f.mistake(string(String), is, text, raw, noun)
+	case !ok && f.Kind == Time && v.Kind() != document.String:
+		return f.mistake(string(String), v, noun)
 	case !ok:
-		return f.mistake(string(f.Kind), is, text, raw, noun)
-	case len(f.Enum) > 0 && !slices.Contains(f.Enum, text) && (text != "" || noun != Parameter):
-		return f.mistake("one of "+strings.Join(f.Enum, ", "), is, text, raw, noun)
-	case f.Range != nil && !f.Range.holds(n):
-		return f.mistake(f.Range.String(), is, text, raw, noun)
+		return f.mistake(string(f.Kind), v, noun)
+	case len(f.Enum) > 0 && !slices.ContainsFunc(f.Enum, v.Is) && (noun != Parameter || !v.Is("")):
+		return f.mistake("one of "+strings.Join(f.Enum, ", "), v, noun)
+	case f.Range != nil:
+		if n, _ := strconv.ParseFloat(string(v.Raw()), 64); !f.Range.holds(n) { // parse looks at what is no number
+			return f.mistake(f.Range.String(), v, noun)
+		}
 	}
-	f.assign(req, value)
+	if req != nil {
+		f.assign(req, value)
+	}
 	return nil
 }
 
-// parse is the value of the field's kind that raw is, false when it is another one.
-func (f *Field) parse(raw json.RawMessage, is, text string) (value any, ok bool) {
+// parse is the value as the field's kind, false when it is of another one.
+func (f *Field) parse(v document.JSON) (value any, ok bool) {
 	switch f.Kind {
 	case String:
-		return text, is == "a string"
+		return v.Text(), v.Kind() == document.String
 	case Time:
-		at, err := time.Parse(time.RFC3339Nano, text)
+		at, err := time.Parse(time.RFC3339Nano, v.Text())
 		return at, err == nil && !at.IsZero()
 	case Object:
-		return raw, is == "an object"
+		return v.Raw(), v.Kind() == document.Object
 	case Boolean:
-		return raw[0] == 't', is == "a boolean"
+		return v.Kind() == document.True, v.Kind() == document.True || v.Kind() == document.False
 	case Number:
-		n, err := strconv.ParseFloat(string(raw), 64)
+		n, err := strconv.ParseFloat(string(v.Raw()), 64)
 		return n, err == nil
 	case Integer:
-		return parseInteger(string(raw))
+		return parseInteger(string(v.Raw()))
 	default:
-		var list []*string
-		if is != "a list" || json.Unmarshal(raw, &list) != nil || slices.Contains(list, nil) {
-			return nil, false
+		texts := make([]string, 0, v.Len())
+		for _, text := range v.Elements() {
+			if text.Kind() != document.String {
+				return nil, false
+			}
+			texts = append(texts, text.Text())
 		}
-		texts := make([]string, len(list))
-		for i, text := range list {
-			texts[i] = *text
-		}
-		return texts, true
+		return texts, v.Kind() == document.Array
 	}
 }
 
 // mistake is the error for a value that the field cannot have.
-func (f *Field) mistake(want, is, text string, raw json.RawMessage, noun Noun) error {
-	hint := f.About()
+func (f *Field) mistake(want string, v document.JSON, noun Noun) error {
+	is, hint := kindName(v), f.About()
 	if noun == Argument {
 		hint = f.Help
 	}
-	switch {
-	case is == "a string" && (f.Kind == Object || f.Kind == Strings):
+	switch isText := v.Kind() == document.String; {
+	case isText && (f.Kind == Object || f.Kind == Strings):
 		hint = "Send the value itself, not its JSON as text. " + hint
-	case is == "a string" && f.Kind == Time:
-		if is, hint = quoteText(text), "Write it as RFC 3339 says: 2026-01-02T15:04:05Z."; noun == Parameter {
+	case isText && f.Kind == Time:
+		if is, hint = quoteText(v.Text()), "Write it as RFC 3339 says: 2026-01-02T15:04:05Z."; noun == Parameter {
 			hint += " A + in an address is written %2B."
 		}
-	case is == "a string" && (f.Kind == String || noun == Parameter || noun == Header):
-		is = quoteText(text)
-	case is == "a number" && (f.Kind == Integer || f.Kind == Number):
-		is = fmt.Sprintf("%.40s", raw)
+	case isText && (f.Kind == String || noun == Parameter || noun == Header):
+		is = quoteText(v.Text())
+	case v.Kind() == document.Number && (f.Kind == Integer || f.Kind == Number):
+		is = fmt.Sprintf("%.40s", v.Raw())
 	}
 	return Wrong(f.named(noun), fmt.Sprintf("The %s %q must be %s, is %s.", noun, f.named(noun), want, is), hint)
 }
@@ -381,22 +395,12 @@ func parseInteger(text string) (int64, bool) {
 
 func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// typeOf names the type of valid JSON.
-func typeOf(v []byte) string {
-	switch v[0] {
-	case '"':
-		return "a string"
-	case '{':
-		return "an object"
-	case '[':
+// kindName names what a value is.
+func kindName(v document.JSON) string {
+	if v.Kind() == document.Array {
 		return "a list"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	default:
-		return "a number"
 	}
+	return v.Kind().String()
 }
 
 // quoteText quotes what a caller wrote, cut where it is long.

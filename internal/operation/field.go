@@ -77,8 +77,10 @@ const (
 // Fields are the fields at a place.
 func (r *Route) Fields(at Place) []*Field { return r.fields[at] }
 
-// Names are what the fields at a place are called.
-func (r *Route) Names(at Place) []string { return namesOf(r.fields[at], Parameter) }
+// Has reports whether the route takes a field of this name at a place.
+func (r *Route) Has(at Place, name string) bool {
+	return slices.ContainsFunc(r.fields[at], func(f *Field) bool { return f.HTTP() == name })
+}
 
 // Reads reports whether the route changes nothing.
 func (r *Route) Reads() bool { return r.Method == http.MethodGet }

@@ -245,8 +245,8 @@ func TestPlaces(t *testing.T) {
 		for i := range op.Routes {
 			r := &op.Routes[i]
 			for _, at := range []operation.Place{operation.InPath, operation.InQuery, operation.InHeader, operation.InBody} {
-				if names := r.Names(at); len(names) > 0 {
-					got[r.ID+" "+string(at)] = names
+				for _, f := range r.Fields(at) {
+					got[r.ID+" "+string(at)] = append(got[r.ID+" "+string(at)], f.HTTP())
 				}
 			}
 		}
