@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -24,7 +25,7 @@ const (
 type question struct {
 	prompt   prompts.Prompt
 	criteria []criterion
-	shown    shown
+	shown    shown.Documents
 	marker   string
 	nonce    string
 }
@@ -48,19 +49,18 @@ func askQuestion(c Case, marker, nonce string) (question, error) {
 		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.id, Text: one.text})
 	}
 	for _, e := range c.Rubric.Exemplars {
-		data, err := showDocument("exemplar", document.Known(e.Data), maxExemplarString, maxShownExemplar)
+		data, err := shown.Render("exemplar", document.Known(e.Data), maxExemplarString, maxShownExemplar)
 		if err != nil {
 			return question{}, err
 		}
-		in.Exemplars = append(in.Exemplars, prompts.Exemplar{Data: []byte(data.text), Outcome: string(e.Outcome), Why: e.Why})
+		in.Exemplars = append(in.Exemplars, prompts.Exemplar{Data: []byte(data.Text), Outcome: string(e.Outcome), Why: e.Why})
 	}
-	docs, err := listDocuments(c)
-	if err != nil {
+	var err error
+	if q.shown, err = showDocuments(c); err != nil {
 		return question{}, err
 	}
-	for _, doc := range docs {
-		q.shown.documents = append(q.shown.documents, doc)
-		in.Documents = append(in.Documents, prompts.Document{Name: doc.name, Text: doc.text})
+	for _, doc := range q.shown {
+		in.Documents = append(in.Documents, prompts.Document{Name: doc.Name, Text: doc.Text})
 	}
 	if q.prompt, err = prompts.Render(prompts.TransitionV1, in); err != nil {
 		return question{}, fmt.Errorf("judge: %w", err)
@@ -68,23 +68,23 @@ func askQuestion(c Case, marker, nonce string) (question, error) {
 	return q, nil
 }
 
-// listDocuments are what a model is shown of a case: the past, then what the gate fetched,
-// then what is asked now.
-func listDocuments(c Case) ([]shownDocument, error) {
-	var out []shownDocument
+// showDocuments renders what a model sees of a case: the past, then what the gate
+// fetched, then what is asked now.
+func showDocuments(c Case) (shown.Documents, error) {
+	var out shown.Documents
 	for _, d := range []struct {
 		name        string
 		doc         document.JSON
 		runes, size int
 	}{
-		{"context", c.MaskedContext, maxContextString, maxShownContext},
-		{evidenceDocument, document.Known(shownEvidence(c.Fetched)), maxDataString, maxShownEvidence},
-		{dataDocument, c.MaskedData, maxDataString, maxShownData},
+		{shown.Context, c.MaskedContext, maxContextString, maxShownContext},
+		{shown.Evidence, document.Known(shownEvidence(c.Fetched)), maxDataString, maxShownEvidence},
+		{shown.Data, c.MaskedData, maxDataString, maxShownData},
 	} {
-		if d.name == evidenceDocument && len(c.Fetched) == 0 {
+		if d.name == shown.Evidence && len(c.Fetched) == 0 {
 			continue
 		}
-		doc, err := showDocument(d.name, d.doc, d.runes, d.size)
+		doc, err := shown.Render(d.name, d.doc, d.runes, d.size)
 		if err != nil {
 			return nil, err
 		}

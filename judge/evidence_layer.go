@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -172,7 +173,7 @@ func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessag
 		Evidence map[string]json.RawMessage `json:"evidence"`
 	}
 	if err := json.Unmarshal(doc, &in); err != nil {
-		return json.RawMessage(`"` + masked + `"`), nil //nolint:nilerr // all of it was sensitive
+		return json.RawMessage(`"` + shown.Masked + `"`), nil //nolint:nilerr // all of it was sensitive
 	}
 	out := in.Evidence[name]
 	if c.Scrub == nil {
@@ -213,7 +214,7 @@ func rewriteStrings(doc json.RawMessage, change func(string) string) json.RawMes
 	dec.UseNumber()
 	var out bytes.Buffer
 	if err := rewriteTokens(&out, dec, change); err != nil {
-		return json.RawMessage(`"` + masked + `"`)
+		return json.RawMessage(`"` + shown.Masked + `"`)
 	}
 	return out.Bytes()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -131,7 +132,7 @@ func (q question) verifyCriterion(a llm.Criterion) (status, why string) {
 	if strings.TrimSpace(a.Evidence) == "" {
 		return llm.StatusCannotAssess, "the model gave no evidence"
 	}
-	if ok, why := q.shown.holds(a.Evidence); !ok {
+	if ok, why := q.shown.Contain(a.Evidence); !ok {
 		if why == "" {
 			why = "its evidence is not in what the model was shown"
 		}
@@ -142,13 +143,8 @@ func (q question) verifyCriterion(a llm.Criterion) (status, why string) {
 
 // basisOf says whether evidence that counts stands in what the gate fetched itself.
 func (q question) basisOf(evidence string) string {
-	for _, d := range q.shown.documents {
-		if d.name != evidenceDocument {
-			continue
-		}
-		if ok, _ := (shown{[]shownDocument{d}}).holds(evidence); ok {
-			return BasisEvidence
-		}
+	if ok, _ := q.shown.Named(shown.Evidence).Contain(evidence); ok {
+		return BasisEvidence
 	}
 	return BasisClaim
 }
@@ -220,22 +216,11 @@ func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []s
 // none, or one into something else.
 func (q question) dataPath(evidence string) string {
 	pointer := strings.TrimPrefix(evidence, "#")
-	for _, d := range q.shown.documents {
-		if d.name != dataDocument {
-			continue
-		}
-		if found, why := (shown{[]shownDocument{d}}).findPointer(pointer); found || why != "" {
-			return strings.TrimPrefix(pointer, "/"+dataDocument)
-		}
+	if found, why := q.shown.Named(shown.Data).FindPointer(pointer); found || why != "" {
+		return strings.TrimPrefix(pointer, "/"+shown.Data)
 	}
 	return ""
 }
-
-// dataDocument is the name under which the model is shown the action's data.
-const dataDocument = "data"
-
-// evidenceDocument is the one under which it is shown what the gate fetched.
-const evidenceDocument = "evidence"
 
 // cleanRemarks are the first of a model's remarks, clean, each once.
 func (q question) cleanRemarks(texts []string) []string {

@@ -67,7 +67,7 @@ func New(cfg Config) (*Pipeline, error) {
 		{state{cfg.Compiler}},
 	}
 	p.modelled = append(slices.Clip(p.plain),
-		[]Layer{content{}}, // it keeps from the model what fools models
+		[]Layer{contentLayer{}},
 		[]Layer{cfg.Model},
 	)
 	return p, nil

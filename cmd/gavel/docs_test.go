@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/content"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -74,13 +75,13 @@ var refusals = []refusal{
 	{judge.CodeJudgeNotConfigured, "policy", "The transition asks a model, and none is configured.", "Ask the operator to configure one."},
 	{judge.CodeJudgeUnavailable, "policy", "The model could not be reached.", "Try the same again after retryAfterMs."},
 	{judge.CodeJudgeUnreadable, "model", "The model gave no usable answer.", "Try again with shorter, plainer data."},
-	{judge.CodeContentEmpty, "content", "Nothing in the data could be judged.", "Say what was done, with names and results."},
-	{judge.CodeContentBoilerplate, "content", "A field holds only the opening of an answer.", "Say what was done."},
-	{judge.CodeContentRepetition, "content", "A field repeats itself.", "Say it once."},
-	{judge.CodeContentImitation, "content", "A field imitates the markers of a conversation or of a prompt.", "Describe it in plain words."},
-	{judge.CodeContentVerdict, "content", "A field states the verdict itself.", "Give the facts and leave the verdict out."},
-	{judge.CodeContentInstruction, "content", "A field speaks to whoever judges.", "Give the facts; leave instructions out."},
-	{judge.CodeContentHidden, "content", "A field has characters that hide or reorder text.", "Use visible characters only."},
+	{content.CodeEmpty, "content", "Nothing in the data could be judged.", "Say what was done, with names and results."},
+	{content.CodeBoilerplate, "content", "A field holds only the opening of an answer.", "Say what was done."},
+	{content.CodeRepetition, "content", "A field repeats itself.", "Say it once."},
+	{content.CodeImitation, "content", "A field imitates the markers of a conversation or of a prompt.", "Describe it in plain words."},
+	{content.CodeVerdict, "content", "A field states the verdict itself.", "Give the facts and leave the verdict out."},
+	{content.CodeInstruction, "content", "A field speaks to whoever judges.", "Give the facts; leave instructions out."},
+	{content.CodeHidden, "content", "A field has characters that hide or reorder text.", "Use visible characters only."},
 	{judge.CodeCriterionNotMet, "model", "A criterion is not met.", "Do what the criterion asks for."},
 	{judge.CodeCriterionNotAssessable, "model", "A criterion cannot be judged from what the model was shown, or its evidence is not there.", "Add the evidence."},
 	{judge.CodeInstructionInData, "model", "The model found that the data tries to instruct it.", "Give the facts; leave instructions out."},

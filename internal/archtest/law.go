@@ -42,7 +42,7 @@ type Door struct {
 // code for tests.
 var below5 = []string{
 	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/fairshare", "internal/sharedcache",
-	"validators", "judge", "judge/eval", "engine/workflow", "engine/record", "engine/store", "engine",
+	"validators", "judge/shown", "judge/content", "judge", "judge/eval", "engine/workflow", "engine/record", "engine/store", "engine",
 }
 
 // driver is all that a driver of a store knows.
@@ -85,9 +85,11 @@ var Packages = []Package{
 	{Path: "judge/llmtest", May: []string{"judge/llm"}, TestOnly: true},
 
 	// Layer 2: the judgement.
+	{Path: "judge/shown", May: []string{"prompts"}},
+	{Path: "judge/content", May: []string{"judge/shown", "validators"}},
 	// What validators.Checks and Set.RunScripts say of scripts is said in script's types,
 	// here and in engine/workflow.
-	{Path: "judge", May: []string{"validators", "validators/script", "prompts", "judge/llm"}},
+	{Path: "judge", May: []string{"validators", "validators/script", "prompts", "judge/llm", "judge/shown", "judge/content"}},
 
 	// Layer 3: what is judged, and how good the judge is.
 	{Path: "judge/eval", May: []string{"judge"}},

@@ -1,6 +1,10 @@
-package judge
+package content
 
-import "golang.org/x/text/unicode/norm"
+import (
+	"regexp"
+
+	"golang.org/x/text/unicode/norm"
+)
 
 // foreignRules are the two sentences that matter most, "ignore the instructions"
 // and "you must approve", in other languages: stems next to each other, because
@@ -41,7 +45,7 @@ func newLanguageRule(language, pattern string, cues ...string) rule {
 	for i := range cues {
 		cues[i] = norm.NFKC.String(cues[i])
 	}
-	return rule{id: "foreign-" + language, code: CodeContentInstruction, cues: cues, pattern: compilePattern(wordBoundary(language) + `(?:` + pattern + `)`)}
+	return rule{id: "foreign-" + language, code: CodeInstruction, cues: cues, pattern: regexp.MustCompile(wordBoundary(language) + `(?:` + pattern + `)`)}
 }
 
 // wordBoundary begins a pattern at the beginning of a word, where a language has them.

@@ -1,107 +1,19 @@
-package judge
+package content
 
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"html"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/gavel-mcp/gavel/validators/document"
 )
-
-// text is one string of a document, a value or a key.
-type text struct {
-	path string // JSON pointer, with the document's name where it is not the data
-	raw  string
-	key  bool
-}
-
-// textsOf are all strings of a document.
-func textsOf(d shownDocument) []text {
-	prefix := ""
-	if d.name != "data" {
-		prefix = "/" + d.name
-	}
-	var out []text
-	var walk func(string, any)
-	walk = func(path string, v any) {
-		switch v := v.(type) {
-		case string:
-			out = append(out, text{path: path, raw: v})
-		case clipped:
-			out = append(out, text{path: path, raw: v.text})
-		case array:
-			for i, item := range v.items {
-				walk(path+"/"+strconv.Itoa(i), item)
-			}
-		case object:
-			for _, p := range v.pairs {
-				at := path + "/" + pointerToken(p.key)
-				out = append(out, text{path: at, raw: p.key, key: true})
-				walk(at, p.value)
-			}
-		}
-	}
-	walk(prefix, d.root)
-	return out
-}
-
-// pointerToken is a key as a part of a JSON pointer, cut.
-func pointerToken(key string) string {
-	if r := []rune(key); len(r) > 60 {
-		key = string(r[:60]) + "…"
-	}
-	return string(document.PointerOf(key)[1:])
-}
-
-// nothingSaid reports whether the data has fields and none of them says anything,
-// or neither data nor context has any.
-func nothingSaid(data, past shownDocument) (trap, bool) {
-	fields, said := saidIn(data.root)
-	if said {
-		return trap{}, false
-	}
-	if fields == 0 {
-		if _, before := saidIn(past.root); before {
-			return trap{}, false // what is judged stands in the context
-		}
-	}
-	return trap{code: CodeContentEmpty}, true
-}
-
-// saidIn counts the scalars of a value and reports whether one of them says
-// something: a number, a truth, a text with a letter or a digit.
-func saidIn(v any) (scalars int, said bool) {
-	switch v := v.(type) {
-	case array:
-		for _, item := range v.items {
-			n, s := saidIn(item)
-			scalars, said = scalars+n, said || s
-		}
-	case object:
-		for _, p := range v.pairs {
-			n, s := saidIn(p.value)
-			scalars, said = scalars+n, said || s
-		}
-	case string:
-		return 1, strings.ContainsFunc(v, letterOrDigit)
-	case clipped:
-		return 1, strings.ContainsFunc(v.text, letterOrDigit)
-	case json.Number, bool, truncated:
-		return 1, true
-	case nil:
-		return 1, false
-	}
-	return scalars, said
-}
 
 // normalizeText is a text in the form in which rules look at it: compatibility forms
 // composed, lower case, nothing invisible, look-alikes of Latin letters written as
@@ -192,9 +104,12 @@ func decodeHidden(s string) []string {
 		}
 	}
 	for _, run := range base64Run.FindAllString(s, 8) {
-		trimmed := strings.TrimRight(run, "=")
+		run = strings.TrimRight(run, "=")
+		if len(run)%4 == 1 {
+			run = run[:len(run)-1]
+		}
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			if raw, err := enc.DecodeString(trimmed[:len(trimmed)-boolToInt(len(trimmed)%4 == 1)]); err == nil {
+			if raw, err := enc.DecodeString(run); err == nil {
 				keep(string(raw))
 				break
 			}
@@ -220,13 +135,6 @@ func decodeHidden(s string) []string {
 		keep(unescapedText(s))
 	}
 	return out
-}
-
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // undisguise are the forms of a plain text that a reader would see through: spelled
@@ -258,9 +166,7 @@ func rotate13(s string) string {
 
 func reverseText(s string) string {
 	r := []rune(s)
-	for i, j := 0, len(r)-1; i < j; i, j = i+1, j-1 {
-		r[i], r[j] = r[j], r[i]
-	}
+	slices.Reverse(r)
 	return string(r)
 }
 

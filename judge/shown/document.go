@@ -1,0 +1,227 @@
+// Package shown renders JSON documents for a model and looks its quotes up in them.
+//
+// It promises that a rendered document is one bounded line that cannot imitate a
+// marker or hide text from a reader, that the same document always renders the same
+// way, and that only text the model really saw counts as a quote: no key, no mask, no
+// note about something that was cut. It is pure and linear in the size of its input.
+package shown
+
+import (
+	"fmt"
+	"iter"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/prompts"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// The names of the documents a model sees.
+const (
+	Context  = "context"
+	Evidence = "evidence"
+	Data     = "data"
+)
+
+// Masked stands for a confidential value (engine/workflow writes it).
+const Masked = "[masked]"
+
+// Document is one JSON document as a model sees it.
+type Document struct {
+	Name string
+	// Text is the document on one line of JSON.
+	Text string
+	root document.JSON // of Text
+}
+
+// The limits on containers before and after everything has been tightened.
+const (
+	mostItems    = 400
+	mostDepth    = 32
+	fewestItems  = 4
+	fewestRunes  = 16
+	cutNoteRunes = 32 // the approximate length of a note
+)
+
+// Render writes a document for a model: keys sorted, number literals kept, long strings
+// and containers cut with a note, and every character escaped that hides, reorders or
+// could imitate a marker. size limits the text in bytes: until it fits, everything is
+// cut shorter.
+func Render(name string, doc document.JSON, runes, size int) (Document, error) {
+	if doc.Kind() == 0 {
+		return Document{}, fmt.Errorf("judge: the %s cannot be shown: it is not JSON", name)
+	}
+	for w := (renderer{runes: runes, items: mostItems}); ; w.runes, w.items = w.runes/2, w.items/2 {
+		w.Builder = &strings.Builder{}
+		w.write(doc, 0)
+		text := w.String()
+		if len(text) <= size {
+			return Document{Name: name, Text: text, root: document.Known([]byte(text))}, nil
+		}
+		if w.runes < fewestRunes && w.items < fewestItems {
+			return Document{Name: name, Text: `{"` + name + `":"` + noteCut(len(text), "chars") + `"}`, root: document.Known([]byte("{}"))}, nil
+		}
+	}
+}
+
+// renderer writes a document within the limits of its strings and containers.
+type renderer struct {
+	*strings.Builder
+	runes, items int
+}
+
+func (w renderer) write(v document.JSON, depth int) {
+	switch kind := v.Kind(); {
+	case depth > mostDepth:
+		w.writeString(noteCut(1, "value that is nested too deep"))
+	case kind == document.String:
+		w.writeString(w.cut(v.Text()))
+	case kind == document.Number && len(v.Raw()) > w.runes+cutNoteRunes:
+		w.writeString(noteCut(len(v.Raw()), "digits"))
+	case kind == document.Array:
+		w.WriteByte('[')
+		for i, item := range v.Elements() {
+			if i > 0 {
+				w.WriteByte(',')
+			}
+			if i == w.items {
+				w.writeString(noteCut(v.Len()-i, "items"))
+				break
+			}
+			w.write(item, depth+1)
+		}
+		w.WriteByte(']')
+	case kind == document.Object:
+		w.WriteByte('{')
+		i := 0
+		for name, value := range v.Sorted() {
+			if i > 0 {
+				w.WriteByte(',')
+			}
+			if i == w.items {
+				w.writeString(noteCut(v.Len()-i, "members"))
+				w.WriteString(":null")
+				break
+			}
+			w.writeString(w.cut(name))
+			w.WriteByte(':')
+			w.write(value, depth+1)
+			i++
+		}
+		w.WriteByte('}')
+	default:
+		w.Write(v.Raw())
+	}
+}
+
+// cut shortens a long text and notes by how much.
+func (w renderer) cut(s string) string {
+	n := utf8.RuneCountInString(s)
+	if n <= w.runes+cutNoteRunes {
+		return s
+	}
+	return string([]rune(s)[:w.runes]) + noteCut(n-w.runes, "chars")
+}
+
+// writeString writes a JSON string. In addition to what JSON requires it escapes < and
+// >, which markers are made of, and every character that cannot be seen.
+func (w renderer) writeString(s string) {
+	w.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			w.WriteByte('\\')
+			w.WriteRune(r)
+		case r == '\n':
+			w.WriteString(`\n`)
+		case r == '\t':
+			w.WriteString(`\t`)
+		case r == '\r':
+			w.WriteString(`\r`)
+		case r < ' ' || r == '<' || r == '>' || prompts.Hidden(r):
+			if a, b := utf16.EncodeRune(r); a != utf8.RuneError {
+				fmt.Fprintf(w, `\u%04x\u%04x`, a, b)
+			} else {
+				fmt.Fprintf(w, `\u%04x`, r)
+			}
+		default:
+			w.WriteRune(r)
+		}
+	}
+	w.WriteByte('"')
+}
+
+// noteCut replaces what was cut away.
+func noteCut(n int, unit string) string { return fmt.Sprintf("[truncated %d %s]", n, unit) }
+
+var cutNote = regexp.MustCompile(`\[truncated [0-9]{1,10} (?:chars|digits|items|members|value that is nested too deep)\]$`)
+
+// splitNote returns the text before a note that it was cut. A document may contain such
+// a note of its own; that part of it is then no evidence either.
+func splitNote(s string) (text string, isCut bool) {
+	if at := cutNote.FindStringIndex(s); at != nil {
+		return s[:at[0]], true
+	}
+	return s, false
+}
+
+// Leaf is the name of a member or a scalar value.
+type Leaf struct {
+	// Path is a JSON pointer; very long names in it are cut.
+	Path string
+	// Kind is that of the value, document.String for a name.
+	Kind document.Kind
+	// Text is the decoded text of a name or a string, or the literal of another value.
+	Text string
+	// Name is true for the name of a member.
+	Name bool
+	// Cut is true when Text is only the beginning, and Text "" then when nothing of the
+	// value was shown.
+	Cut bool
+}
+
+// Leaves lists the names and scalar values of the document in the order of its text.
+func (d Document) Leaves() iter.Seq[Leaf] {
+	return func(yield func(Leaf) bool) { yieldLeaves(d.root, "", yield) }
+}
+
+func yieldLeaves(v document.JSON, path string, yield func(Leaf) bool) bool {
+	switch v.Kind() {
+	case document.Array:
+		for i, item := range v.Elements() {
+			if !yieldLeaves(item, fmt.Sprintf("%s/%d", path, i), yield) {
+				return false
+			}
+		}
+	case document.Object:
+		for name, value := range v.Members() {
+			text, isCut := splitNote(name.Text())
+			at := path + pathOf(name.Text())
+			if !yield(Leaf{at, document.String, text, true, isCut}) || !yieldLeaves(value, at, yield) {
+				return false
+			}
+		}
+	case document.String:
+		text, isCut := splitNote(v.Text())
+		return yield(Leaf{path, document.String, text, false, isCut})
+	default:
+		return yield(Leaf{path, v.Kind(), string(v.Raw()), false, false})
+	}
+	return true
+}
+
+// pathOf is the JSON pointer of a member, with a long name cut.
+func pathOf(name string) string {
+	if r := []rune(name); len(r) > 60 {
+		name = string(r[:60]) + "…"
+	}
+	return string(document.PointerOf(name))
+}
+
+// HasWord reports whether a text contains a letter or a digit.
+func HasWord(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+}

@@ -1,0 +1,242 @@
+package shown
+
+import (
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// The shortest quote that counts when it is not a whole value, and how much of a long
+// one is looked up, in runes.
+const (
+	minQuote = 3
+	maxQuote = 500
+)
+
+// Documents are everything that a model saw of a case, the data last.
+type Documents []Document
+
+// Named returns the documents with a name.
+func (ds Documents) Named(name string) Documents {
+	return slices.DeleteFunc(slices.Clone(ds), func(d Document) bool { return d.Name != name })
+}
+
+// Contain reports whether evidence is in the documents: the JSON pointer of a value, or
+// a verbatim quote from one value, or from several as their JSON appears in the text.
+// Runs of white space count as one space; nothing else is forgiven. A key alone,
+// punctuation, a note about a cut and a masked value are no evidence. Of long evidence
+// only the beginning is looked up. If it is not there, why says so.
+func (ds Documents) Contain(evidence string) (found bool, why string) {
+	plain := trimLongQuote(collapseSpace(evidence))
+	inner := trimLongQuote(unwrapQuote(evidence))
+	switch {
+	case inner == "":
+		return false, "no evidence was given"
+	case !HasWord(inner):
+		return false, "the quote has neither a letter nor a digit"
+	}
+	values := ds.values()
+	found, why = ds.FindPointer(inner)
+	if found || slices.Contains(values, plain) {
+		return true, ""
+	}
+	if why != "" {
+		return false, why
+	}
+	for _, quote := range []string{plain, inner} {
+		if containsQuote(values, quote) || ds.containJSON(quote) {
+			return true, ""
+		}
+	}
+	for _, value := range ds.cutName(inner) {
+		if containsQuote(values, unwrapQuote(value)) {
+			return true, ""
+		}
+	}
+	return false, "the quote is not in what the model was shown"
+}
+
+// trimLongQuote returns the part of a quote that is looked up. A long one loses its
+// opening quotation marks with its end.
+func trimLongQuote(s string) string {
+	r := []rune(s)
+	if len(r) <= maxQuote {
+		return s
+	}
+	return strings.TrimLeft(string(r[:maxQuote]), "\"'`“„« ")
+}
+
+// unwrapQuote removes what models put around a quote.
+func unwrapQuote(s string) string {
+	s = collapseSpace(s)
+	for {
+		before := s
+		for _, w := range [][2]string{{`"`, `"`}, {"'", "'"}, {"`", "`"}, {"“", "”"}, {"„", "“"}, {"«", "»"}} {
+			if len(s) > len(w[0])+len(w[1]) && strings.HasPrefix(s, w[0]) && strings.HasSuffix(s, w[1]) {
+				s = strings.TrimSpace(s[len(w[0]) : len(s)-len(w[1])])
+			}
+		}
+		if s == before {
+			return s
+		}
+	}
+}
+
+// collapseSpace turns every run of white space and control characters into one space:
+// the control characters of an answer have become spaces already.
+func collapseSpace(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+}
+
+// containsQuote reports whether the values contain the quote: in one piece, as JSON
+// would escape it, or in pieces around an ellipsis, all from one value and in order.
+func containsQuote(values []string, quote string) bool {
+	if containsPieces(values, []string{quote}) {
+		return true
+	}
+	var unescaped string
+	if strings.Contains(quote, `\`) && json.Unmarshal([]byte(`"`+quote+`"`), &unescaped) == nil && containsPieces(values, []string{collapseSpace(unescaped)}) {
+		return true
+	}
+	pieces := strings.Split(strings.ReplaceAll(quote, "...", "…"), "…")
+	if len(pieces) < 2 {
+		return false
+	}
+	for i := range pieces {
+		pieces[i] = unwrapQuote(pieces[i])
+	}
+	pieces = slices.DeleteFunc(pieces, func(p string) bool { return p == "" })
+	return len(pieces) > 0 && containsPieces(values, pieces)
+}
+
+// containsPieces reports whether one value contains all pieces in order, each of them
+// with a word.
+func containsPieces(values, pieces []string) bool {
+	if slices.ContainsFunc(pieces, func(p string) bool { return !HasWord(p) }) {
+		return false
+	}
+	return slices.ContainsFunc(values, func(v string) bool {
+		rest := v
+		for _, p := range pieces {
+			at := strings.Index(rest, p)
+			if at < 0 || v != p && len([]rune(p)) < minQuote {
+				return false
+			}
+			rest = rest[at+len(p):]
+		}
+		return true
+	})
+}
+
+// values are all scalars that were shown, white space collapsed.
+func (ds Documents) values() []string {
+	var out []string
+	for _, d := range ds {
+		for l := range d.Leaves() {
+			switch {
+			case l.Name, l.Kind == document.Null, l.Cut && l.Text == "", l.Kind == document.String && l.Text == Masked:
+			case l.Kind == document.String:
+				out = append(out, collapseSpace(l.Text))
+			default:
+				out = append(out, l.Text)
+			}
+		}
+	}
+	return out
+}
+
+// member is a quote that names the key before the value: comments: "text", or
+// "comments": "text", perhaps with more of the line after it.
+var member = regexp.MustCompile(`^[{,\s]*"?([^":=]{1,100}?)"?\s*[:=]\s*(.+?)[},\s]*$`)
+
+// cutName returns the possible values of a quote that names a key which was shown. Of a
+// path of keys the last one counts.
+func (ds Documents) cutName(quote string) []string {
+	m := member.FindStringSubmatch(quote)
+	if m == nil {
+		return nil
+	}
+	key := strings.TrimSpace(m[1])
+	key = key[strings.LastIndexAny(key, "./")+1:]
+	for _, d := range ds {
+		known := d.Name == key
+		for l := range d.Leaves() {
+			known = known || l.Name && l.Text == key
+		}
+		if known {
+			return []string{m[2], strings.TrimPrefix(m[2], `"`)} // the quote may end within the value
+		}
+	}
+	return nil
+}
+
+// FindPointer looks evidence up as a JSON pointer (RFC 6901), with or without the name
+// of the document before it; after a # also as a URI fragment with percent signs. A text
+// that points nowhere may still be a quote: then both results are empty.
+func (ds Documents) FindPointer(evidence string) (found bool, why string) {
+	path, isFragment := strings.CutPrefix(evidence, "#")
+	if !strings.HasPrefix(path, "/") {
+		return false, ""
+	}
+	v := ds.resolve(path)
+	if plain, err := url.PathUnescape(path); isFragment && v.Kind() == 0 && err == nil {
+		v = ds.resolve(plain)
+	}
+	switch {
+	case v.Kind() == 0:
+		return false, ""
+	case !hasContent(v):
+		return false, "what " + path + " points at is empty or was cut away"
+	}
+	return true, ""
+}
+
+// resolve follows a pointer: in the document that it names, else in the data, else in
+// the documents before it.
+func (ds Documents) resolve(path string) document.JSON {
+	tokens := slices.Collect(document.Pointer(path).Tokens())
+	for _, d := range ds {
+		if tokens[0] == d.Name && len(tokens) > 1 {
+			if v := d.root.At(tokens[1:]...); v.Kind() != 0 {
+				return v
+			}
+		}
+	}
+	for _, d := range slices.Backward(ds) {
+		if v := d.root.At(tokens...); v.Kind() != 0 {
+			return v
+		}
+	}
+	return document.JSON{}
+}
+
+// hasContent reports whether a value is more than a place for one.
+func hasContent(v document.JSON) bool {
+	switch v.Kind() {
+	case document.Null:
+		return false
+	case document.String:
+		text, _ := splitNote(v.Text())
+		return HasWord(text)
+	case document.Array:
+		for _, item := range v.Elements() {
+			if hasContent(item) {
+				return true
+			}
+		}
+		return false
+	case document.Object:
+		for _, value := range v.Members() {
+			if hasContent(value) {
+				return true
+			}
+		}
+		return false
+	}
+	return true
+}

@@ -1,0 +1,172 @@
+package shown
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Models also quote several members at once, as the JSON appears in the prompt:
+// "count": 12, "ok": true. Such a quote is no whole document, so document and quote are
+// both written as tokens, in which a key cannot be taken for a value, nor white space
+// between tokens for white space within: every scalar is enclosed in two of these, which
+// occur in no text whose control characters have been collapsed.
+const (
+	keyOpen, keyClose   = "\x01", "\x02"
+	textOpen, textClose = "\x03", "\x04"
+	wordOpen, wordClose = "\x05", "\x06" // a number, true, false, null
+	unseen              = "\x07"         // a note or a mask: no quote contains it
+)
+
+// writeTokens writes a value as tokens.
+func writeTokens(w *strings.Builder, v document.JSON) {
+	switch v.Kind() {
+	case document.String:
+		text, isCut := splitNote(v.Text())
+		switch {
+		case v.Is(Masked) || isCut && text == "":
+			w.WriteString(unseen)
+		case isCut:
+			w.WriteString(textOpen + collapseSpace(text) + unseen)
+		default:
+			w.WriteString(textOpen + collapseSpace(text) + textClose)
+		}
+	case document.Array:
+		w.WriteByte('[')
+		for i, item := range v.Elements() {
+			if i > 0 {
+				w.WriteByte(',')
+			}
+			writeTokens(w, item)
+		}
+		w.WriteByte(']')
+	case document.Object:
+		w.WriteByte('{')
+		separator := ""
+		for name, value := range v.Members() {
+			w.WriteString(separator + keyOpen + collapseSpace(name.Text()) + keyClose + ":")
+			separator = ","
+			writeTokens(w, value)
+		}
+		w.WriteByte('}')
+	default:
+		w.WriteString(wordOpen + string(v.Raw()) + wordClose)
+	}
+}
+
+// containJSON reports whether a quote is a piece of the JSON that was shown, of more
+// than one token, with a value in it. It may begin and end within a string.
+func (ds Documents) containJSON(quote string) bool {
+	if !strings.ContainsAny(quote, `"[{`) {
+		return false
+	}
+	forms := append(quoteForms(quote, false), quoteForms(`"`+quote, true)...)
+	if len(forms) == 0 {
+		return false
+	}
+	for _, d := range ds {
+		var text strings.Builder
+		writeTokens(&text, d.root)
+		for _, form := range forms {
+			if strings.Contains(text.String(), form) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// quoteForms writes a quote as tokens: no form when it is not JSON or has no value that
+// counts as evidence, two when its last string can be a key or a value. within says that
+// its first string has lost its beginning.
+func quoteForms(quote string, within bool) []string {
+	tokens, ok := splitTokens(quote)
+	if !ok || len(tokens) < 2 {
+		return nil
+	}
+	var form strings.Builder
+	hasValue := false
+	for i, t := range tokens {
+		last, head := i == len(tokens)-1, within && i == 0
+		switch {
+		case t.kind == 'w':
+			form.WriteString(wordOpen + t.text + wordClose)
+			hasValue = hasValue || t.text != "null"
+		case t.kind != '"':
+			form.WriteByte(t.kind)
+		case !last && tokens[i+1].kind == ':':
+			form.WriteString(t.enclose(keyOpen, keyClose, head))
+		case last && tokens[i-1].kind != ':':
+			asKey, asText := form.String()+t.enclose(keyOpen, keyClose, head), form.String()+t.enclose(textOpen, textClose, head)
+			switch {
+			case hasValue:
+				return []string{asKey, asText}
+			case t.isEvidence(head):
+				return []string{asText}
+			}
+			return nil
+		default:
+			form.WriteString(t.enclose(textOpen, textClose, head))
+			hasValue = hasValue || t.isEvidence(head)
+		}
+	}
+	if !hasValue {
+		return nil
+	}
+	return []string{form.String()}
+}
+
+// token of a JSON text: punctuation as itself, '"' a string, 'w' a word.
+type token struct {
+	kind byte
+	text string
+	open bool // a string without an end
+}
+
+// enclose puts a string between its signs, but for those that the quote cut off.
+func (t token) enclose(from, to string, head bool) string {
+	if head {
+		from = ""
+	}
+	if t.open {
+		to = ""
+	}
+	return from + t.text + to
+}
+
+// isEvidence reports whether a string is a whole value, or enough of one.
+func (t token) isEvidence(head bool) bool {
+	return HasWord(t.text) && (!head && !t.open || len([]rune(t.text)) >= minQuote)
+}
+
+var nextToken = regexp.MustCompile(`^ *(?:([{}\[\]:,])|"((?:[^"\\]|\\.)*)("?)|([^ ,:\[\]{}"]+)) *`)
+
+// splitTokens splits JSON text, of which the last string need not end. ok is false when
+// it is something else; the order of the tokens does not matter.
+func splitTokens(s string) (tokens []token, ok bool) {
+	for s != "" {
+		m := nextToken.FindStringSubmatch(s)
+		if m == nil {
+			return nil, false
+		}
+		s = s[len(m[0]):]
+		switch {
+		case m[1] != "":
+			tokens = append(tokens, token{kind: m[1][0]})
+		case m[4] != "":
+			if !json.Valid([]byte(m[4])) {
+				return nil, false
+			}
+			tokens = append(tokens, token{kind: 'w', text: m[4]})
+		default:
+			var text string
+			if json.Unmarshal([]byte(`"`+m[2]+`"`), &text) != nil {
+				return nil, false
+			}
+			tokens = append(tokens, token{kind: '"', text: collapseSpace(text), open: m[3] == ""})
+		}
+	}
+	return tokens, true
+}
