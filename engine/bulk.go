@@ -30,8 +30,8 @@ func bulkReads() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 // permitKey finds the bulk read that a context belongs to.
 type permitKey struct{}
 
-// bulkRead is a bulk read in progress. It belongs to one goroutine.
-type bulkRead struct {
+// BulkRead is a bulk read in progress. It belongs to one goroutine.
+type BulkRead struct {
 	queue   *fairshare.Queue
 	caller  string
 	release func()
@@ -41,21 +41,22 @@ type bulkRead struct {
 	depth   int           // of operations within operations
 }
 
-// beginBulkRead waits for a permit. The context marks the reads that are made with it; end
+// BeginBulkRead waits for a permit. The context marks the reads that are made with it; End
 // must be called. A bulk read within another one goes on with its permit.
-func (e *Engine) beginBulkRead(ctx context.Context, p Principal) (context.Context, *bulkRead, error) {
-	if b, ok := ctx.Value(permitKey{}).(*bulkRead); ok {
+func (e *Engine) BeginBulkRead(ctx context.Context, p Principal) (context.Context, *BulkRead, error) {
+	if b, ok := ctx.Value(permitKey{}).(*BulkRead); ok {
 		b.depth++
 		return ctx, b, nil
 	}
-	b := &bulkRead{queue: e.reads, caller: p.ID, depth: 1}
-	if err := b.acquire(ctx); err != nil {
+	b := &BulkRead{queue: e.reads, caller: p.ID, depth: 1}
+	if err := b.Resume(ctx); err != nil {
 		return nil, nil, err
 	}
 	return context.WithValue(store.BulkRead(ctx), permitKey{}, b), b, nil
 }
 
-func (b *bulkRead) acquire(ctx context.Context) error {
+// Resume waits for the permit after a Pause.
+func (b *BulkRead) Resume(ctx context.Context) error {
 	release, err := b.queue.Acquire(ctx, b.caller)
 	switch {
 	case err == nil:
@@ -71,8 +72,8 @@ func (b *bulkRead) acquire(ctx context.Context) error {
 	}
 }
 
-// end gives the permit back.
-func (b *bulkRead) end() {
+// End gives the permit back.
+func (b *BulkRead) End() {
 	if b.depth--; b.depth == 0 {
 		b.release()
 	}
@@ -80,34 +81,34 @@ func (b *bulkRead) end() {
 
 // yield lets others go on: short reads at every call, and other bulk reads when the turn is
 // over. It must not be called while anything is held that others wait for.
-func (b *bulkRead) yield(ctx context.Context) error {
+func (b *BulkRead) yield(ctx context.Context) error {
 	if time.Since(b.began) < turnTime {
 		runtime.Gosched()
 		return nil
 	}
-	b.pause()
-	return b.acquire(ctx)
+	b.Pause()
+	return b.Resume(ctx)
 }
 
-// pause gives the permit back until the next acquire.
-func (b *bulkRead) pause() {
+// Pause gives the permit back until the next Resume.
+func (b *BulkRead) Pause() {
 	b.release()
 	b.release = func() {}
 	b.worked += time.Since(b.began)
 }
 
 // add counts what was read for the page.
-func (b *bulkRead) add(bytes int) { b.bytes += bytes }
+func (b *BulkRead) add(bytes int) { b.bytes += bytes }
 
 // isFull reports whether nothing more is to be read for the page.
-func (b *bulkRead) isFull() bool { return b.bytes >= pageBytes || b.isOverdue() }
+func (b *BulkRead) isFull() bool { return b.bytes >= pageBytes || b.isOverdue() }
 
 // isOverdue reports whether the page took as long as it may.
-func (b *bulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pageTime }
+func (b *BulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pageTime }
 
-// yieldBulkRead is yield of the bulk read that a context belongs to, if it does.
-func yieldBulkRead(ctx context.Context) error {
-	if b, ok := ctx.Value(permitKey{}).(*bulkRead); ok {
+// YieldBulkRead is yield of the bulk read that a context belongs to, if it does.
+func YieldBulkRead(ctx context.Context) error {
+	if b, ok := ctx.Value(permitKey{}).(*BulkRead); ok {
 		return b.yield(ctx)
 	}
 	return nil

@@ -127,7 +127,7 @@ func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req Decide
 			Hint: "Give the name of a workflow that is defined.",
 		}
 	}
-	d, _, err := e.examineDefinition(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
+	d, _, err := e.ExamineDefinition(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
 	if err != nil {
 		return loaded{}, err
 	}

@@ -17,7 +17,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	if err := authorize(p, RightDefine); err != nil {
 		return DefineResult{}, err
 	}
-	d, warnings, err := e.examineDefinition(ctx, p, req)
+	d, warnings, err := e.ExamineDefinition(ctx, p, req)
 	if err != nil {
 		return DefineResult{}, err
 	}
@@ -198,11 +198,11 @@ func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRe
 	if err != nil {
 		return loaded{}, "", time.Time{}, err
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return loaded{}, "", time.Time{}, err
 	}
-	defer read.end()
+	defer read.End()
 	then, l, now, err := e.loadPast(ctx, inst, req.When)
 	if until = req.At; !now && until.IsZero() {
 		until = then.UpdatedAt

@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -42,7 +43,7 @@ func TestDigestsAreNoOracle(t *testing.T) {
 		return id, digestsOf(all.String())
 	}
 	exported := func(id string) map[string]bool {
-		x, err := b.Export(t.Context(), operator, engine.ExportRequest{Instance: id})
+		x, err := transfer.Export(t.Context(), b.Engine, b.store, operator, transfer.ExportRequest{Instance: id})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// examineDefinition parses and lints a definition that a caller brought; errors come back as one
+// ExamineDefinition parses and lints a definition that a caller brought; errors come back as one
 // *Error with every issue. Callers share the few places where that is done, and the time
 // counts for them while it passes.
-func (e *Engine) examineDefinition(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
+func (e *Engine) ExamineDefinition(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
 	if req.Name != "" && !p.inScope(req.Name) {
 		return nil, nil, outOfScope(p, req.Name)
 	}

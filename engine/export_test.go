@@ -20,11 +20,6 @@ func (e *Engine) Waiting() int {
 // Effect says what a move did outside.
 func (e *Engine) Effect(move record.Event) string { return e.describeEffect(move) }
 
-// FoldTo is the fold up to an event of a revision.
-func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
-	return e.foldTo(ctx, id, revision, seq)
-}
-
 // Held is how many events a feed holds, and how large they are.
 func (f *Feed) Held() (events, bytes int) {
 	f.mu.Lock()

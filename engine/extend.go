@@ -21,6 +21,9 @@ func StoreError(op string, err error) error { return storeError(op, err) }
 // InternalError is the answer to a defect of the program.
 func InternalError(op string, err error) error { return internalError(op, err) }
 
+// MissingField is the answer to a request without an argument; what says what it is.
+func MissingField(field, what string) error { return missingField(field, what) }
+
 // UnknownInstance is the answer where an instance is not there or not visible.
 func UnknownInstance(id string) error { return unknownInstance(id) }
 
@@ -43,33 +46,12 @@ func (e *Engine) CheckRule(rule store.Rule) error {
 // HasRuleKey reports whether seals are compared with a key.
 func (e *Engine) HasRuleKey() bool { return len(e.cfg.RuleKey) > 0 }
 
-// OperatorDefinitions are the newest versions of the definitions that belong to operators:
-// of one workflow, or of all for "". It needs RightRetain.
-func (e *Engine) OperatorDefinitions(ctx context.Context, p Principal, name string) ([]*workflow.Definition, error) {
-	if err := authorize(p, RightRetain); err != nil {
-		return nil, err
+// LoadDefinition returns a version of a definition (0 is the newest) with all its settings.
+// It needs RightExport.
+func (e *Engine) LoadDefinition(ctx context.Context, p Principal, name string, version int) (store.Definition, *workflow.Definition, error) {
+	if err := authorize(p, RightExport); err != nil {
+		return store.Definition{}, nil, err
 	}
-	all, err := e.rules.definitions(ctx)
-	if err != nil {
-		return nil, storeError("list the definitions", err)
-	}
-	var out []*workflow.Definition
-	known := name == ""
-	for _, s := range all {
-		if name != "" && s.Name != name {
-			continue
-		}
-		known = true
-		l, err := e.loadDefinition(ctx, s.Name, s.Version)
-		if err != nil {
-			return nil, err
-		}
-		if s.Operator {
-			out = append(out, l.def)
-		}
-	}
-	if !known {
-		return nil, e.noWorkflow(ctx, p, name, 0)
-	}
-	return out, nil
+	l, err := e.loadNamed(ctx, p, name, version)
+	return l.stored, l.def, err
 }

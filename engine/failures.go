@@ -136,7 +136,8 @@ func (e *Engine) readDocument(field string, doc json.RawMessage, limit int) (doc
 	return v, nil
 }
 
-func (e *Engine) checkText(field, s string) error {
+// CheckText refuses a text of a request that is longer than the limit.
+func (e *Engine) CheckText(field, s string) error {
 	if len(s) > e.cfg.Limits.Text {
 		return tooLarge(field, fmt.Sprintf("%q has %d bytes; the limit is %d.", field, len(s), e.cfg.Limits.Text))
 	}

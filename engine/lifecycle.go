@@ -16,7 +16,7 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Ca
 	if err := authorize(p, RightCancel); err != nil {
 		return CancelResult{}, err
 	}
-	if err := e.checkText("reason", req.Reason); err != nil {
+	if err := e.CheckText("reason", req.Reason); err != nil {
 		return CancelResult{}, err
 	}
 	key, err := e.newKey(p, RightCancel, req.ID, req.Key, func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} })
@@ -70,7 +70,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if err := authorize(p, RightCheckpoint); err != nil {
 		return CheckpointResult{}, err
 	}
-	if err := e.checkText("description", req.Description); err != nil {
+	if err := e.CheckText("description", req.Description); err != nil {
 		return CheckpointResult{}, err
 	}
 	var metadata document.JSON
@@ -140,11 +140,11 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	if err != nil {
 		return CheckpointsResult{}, err
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return CheckpointsResult{}, err
 	}
-	defer read.end()
+	defer read.End()
 	out := CheckpointsResult{WorkflowID: inst.ID, Checkpoints: []CheckpointResult{}}
 	var found []record.Event
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}}) {

@@ -37,9 +37,14 @@ func maskingOf(docs []json.RawMessage, versions ...*workflow.Definition) masking
 
 // document is a document of an instance without sensitive values.
 func (m masking) document(doc json.RawMessage) (json.RawMessage, error) {
+	return m.documentWith(doc, nil)
+}
+
+// documentWith puts what replace makes of them in the place of sensitive values.
+func (m masking) documentWith(doc json.RawMessage, replace func(path string, value json.RawMessage) string) (json.RawMessage, error) {
 	for _, d := range m.versions {
 		var err error
-		if doc, err = d.Mask(doc, nil); err != nil {
+		if doc, err = d.Mask(doc, replace); err != nil {
 			return nil, internalError("mask a document", err)
 		}
 	}

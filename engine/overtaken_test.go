@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 )
 
 // overtakenStore lets something happen between the load of an instance and the next read
@@ -157,7 +158,7 @@ func TestRetentionBesideReaders(t *testing.T) {
 	t.Run("export", func(t *testing.T) {
 		t.Parallel()
 		b, id := setUp(t)
-		out, err := b.Export(t.Context(), operator, engine.ExportRequest{Instance: id})
+		out, err := transfer.Export(t.Context(), b.Engine, b.store, operator, transfer.ExportRequest{Instance: id})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -128,11 +128,11 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	if err != nil {
 		return HistoryResult{}, err
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return HistoryResult{}, err
 	}
-	defer read.end()
+	defer read.End()
 	until, err := e.foldPast(ctx, inst, req.Until)
 	if err != nil {
 		return HistoryResult{}, err
@@ -225,11 +225,11 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 	if !seesAll(p.Role) {
 		q.Owner = p.ID
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return InstancesResult{}, err
 	}
-	defer read.end()
+	defer read.End()
 	out := InstancesResult{Instances: []InstanceSummary{}}
 	versions := map[definitionKey]loaded{}
 	looked := ""

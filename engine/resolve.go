@@ -74,7 +74,7 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	case req.Channel == record.ChannelClient && !e.cfg.ClientReviews:
 		return &Error{Code: CodeForbidden, Message: "Reviews through the agent's own client are not allowed here.", Hint: "Use the command line, or a reviewer's own client."}
 	}
-	return e.checkText("reason", req.Reason)
+	return e.CheckText("reason", req.Reason)
 }
 
 func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, key *record.Key) (ResolveResult, error) {

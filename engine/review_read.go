@@ -77,11 +77,11 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if !seesAll(p.Role) {
 		q.Principal = p.ID
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return ReviewsResult{}, err
 	}
-	defer read.end()
+	defer read.End()
 	var rows []store.Review
 	for row, err := range e.cfg.Store.Reviews(ctx, q) {
 		if err == nil {

@@ -67,11 +67,11 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	if err := e.checkSearch(ctx, p, q); err != nil {
 		return DecisionsResult{}, false, err
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return DecisionsResult{}, false, err
 	}
-	defer read.end()
+	defer read.End()
 	out := DecisionsResult{Decisions: []FoundDecision{}}
 	var found []store.DecisionHit
 	next := func(position int64) { out.NextCursor = strconv.FormatInt(position, 10) }
@@ -210,7 +210,7 @@ func (e *Engine) checkQuery(q store.DecisionQuery) error {
 	case !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until):
 		return &Error{Code: CodeInvalidArgument, Path: "/since", Message: "The time to begin at is not before the time to end at.", Hint: "Swap them."}
 	}
-	if err := e.checkText("text", q.Text); err != nil {
+	if err := e.CheckText("text", q.Text); err != nil {
 		return err
 	}
 	if q.Empty() { // the bounds do not cross
@@ -301,11 +301,11 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 	if err := e.checkSearch(ctx, p, q); err != nil {
 		return StatisticsResult{}, err
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return StatisticsResult{}, err
 	}
-	defer read.end()
+	defer read.End()
 	var interrupted error
 	q.Looked = func(int64) bool { // where little is found
 		interrupted = read.yield(ctx)

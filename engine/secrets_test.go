@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -178,7 +179,7 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 			return b.Tail(ctx, p, engine.TailRequest{})
 		},
 		"Export": func(ctx context.Context, p engine.Principal) (any, error) {
-			x, err := b.Export(ctx, p, engine.ExportRequest{})
+			x, err := transfer.Export(ctx, b.Engine, b.store, p, transfer.ExportRequest{})
 			if err != nil {
 				return nil, err
 			}
@@ -294,7 +295,9 @@ func TestReadingsAreAllOperationsThatShow(t *testing.T) {
 	t.Parallel()
 	others := []string{
 		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", // answer the owner or an operator
-		"Migrate", "Import", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", "OperatorDefinitions", // the operator's
+		"Migrate", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", // the operator's
+		"ExamineDefinition",               // answers who brought it
+		"LoadDefinition", "BeginBulkRead", // give other packages what they show themselves
 	}
 	known := readings(nil, "", nil)
 	var methods []reflect.Method

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -78,7 +79,7 @@ func showsJudge(t *testing.T, b *bench, id string) map[string]string {
 	tell("stream of events", tail.Events, err)
 	timeline, err := b.Timeline(t.Context(), operator, engine.HistoryRequest{ID: id})
 	tell("timeline", timeline.Events, err)
-	exported, err := b.Export(t.Context(), operator, engine.ExportRequest{Instance: id})
+	exported, err := transfer.Export(t.Context(), b.Engine, b.store, operator, transfer.ExportRequest{Instance: id})
 	if err != nil {
 		t.Fatal(err)
 	}

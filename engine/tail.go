@@ -92,11 +92,11 @@ const mostTailed = 5000
 
 // tailPage reads a page of events up to the last position.
 func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, last int64, limit, most int) (TailResult, error) {
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return TailResult{}, err
 	}
-	defer read.end()
+	defer read.End()
 	q := store.TailQuery{After: req.After, UpTo: last, Instance: req.WorkflowID, Workflow: req.Workflow}
 	if q.Instance == "" {
 		q.UpTo = min(last, req.After+mostTailed)

@@ -60,11 +60,11 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 	if err != nil {
 		return TimelineResult{}, err
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return TimelineResult{}, err
 	}
-	defer read.end()
+	defer read.End()
 	until, err := e.foldPast(ctx, inst, req.Until)
 	if err != nil {
 		return TimelineResult{}, err

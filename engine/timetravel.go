@@ -69,7 +69,7 @@ func (e *Engine) foldPast(ctx context.Context, inst record.Instance, w When) (re
 
 // instanceAtTime is the fold of what was recorded up to a time.
 func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at time.Time) (record.Instance, error) {
-	cut, err := e.loadTruncation(ctx, inst.ID)
+	cut, err := e.LoadTruncation(ctx, inst.ID)
 	if err != nil {
 		return record.Instance{}, err
 	}
@@ -96,14 +96,14 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 	case failed != nil:
 		return record.Instance{}, failed
 	case last.Seq > 0:
-		return e.foldTo(ctx, inst.ID, last.Revision, last.Seq)
+		return e.FoldTo(ctx, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
 		return record.Instance{}, &Error{
 			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The instance had not been started at %s; it was at %s.", formatTime(at), formatTime(inst.CreatedAt)),
 			Hint: "Give a later time.",
 		}
 	}
-	floor, err := e.foldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
+	floor, err := e.FoldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
 	if err != nil {
 		return record.Instance{}, err
 	}
@@ -128,7 +128,7 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 			return ev, nil
 		}
 	}
-	cut, err := e.loadTruncation(ctx, id)
+	cut, err := e.LoadTruncation(ctx, id)
 	switch {
 	case err != nil:
 		return record.Event{}, err
@@ -142,8 +142,8 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 	return record.Event{}, internalError("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
 }
 
-// loadTruncation says how much of the beginning of a history was removed; zero for nothing.
-func (e *Engine) loadTruncation(ctx context.Context, id string) (record.Truncation, error) {
+// LoadTruncation says how much of the beginning of a history was removed; zero for nothing.
+func (e *Engine) LoadTruncation(ctx context.Context, id string) (record.Truncation, error) {
 	var cut record.Truncation
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil {
@@ -156,12 +156,12 @@ func (e *Engine) loadTruncation(ctx context.Context, id string) (record.Truncati
 
 // instanceAt is the fold of a revision, with all that happened in it.
 func (e *Engine) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
-	return e.foldTo(ctx, id, revision, 0)
+	return e.FoldTo(ctx, id, revision, 0)
 }
 
-// foldTo is the fold up to the last event of a revision, or up to the event with a seq
+// FoldTo is the fold up to the last event of a revision, or up to the event with a seq
 // in it: the nearest snapshot, then the events after it.
-func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
+func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
 	inst, err := e.loadSnapshot(ctx, id, revision)
 	if err == nil && seq > 0 && inst.Seq > seq {
 		inst, err = e.loadSnapshot(ctx, id, revision-1)
@@ -175,7 +175,7 @@ func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (re
 	}
 	for ev, err := range e.cfg.Store.Events(ctx, q) {
 		if err == nil {
-			err = yieldBulkRead(ctx)
+			err = YieldBulkRead(ctx)
 		}
 		if err != nil {
 			return record.Instance{}, storeError("read the history", err)
@@ -211,7 +211,7 @@ func (e *Engine) loadSnapshot(ctx context.Context, id string, revision int64) (r
 
 // noRevision says why a revision that must have been is not there.
 func (e *Engine) noRevision(ctx context.Context, id string, revision int64) error {
-	cut, err := e.loadTruncation(ctx, id)
+	cut, err := e.LoadTruncation(ctx, id)
 	switch {
 	case err != nil:
 		return err
@@ -241,11 +241,11 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	if w.isNow() {
 		return e.status(ctx, p, inst, present)
 	}
-	ctx, read, err := e.beginBulkRead(ctx, p)
+	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return StatusResult{}, err
 	}
-	defer read.end()
+	defer read.End()
 	then, l, now, err := e.loadPast(ctx, inst, w)
 	if err != nil {
 		return StatusResult{}, err

@@ -7,7 +7,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/folder"
+	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 )
 
 type exportCmd struct {
@@ -39,7 +40,7 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	exported, err := sys.engine.Export(ctx, localCLI, engine.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
+	exported, err := transfer.Export(ctx, sys.engine, sys.store, localCLI, transfer.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
 	if err != nil {
 		return engineFailure(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/folder"
+	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 )
 
 type importCmd struct {
@@ -67,7 +67,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	report, err := sys.engine.Import(ctx, localCLI, engine.ImportRequest{
+	report, err := transfer.Import(ctx, sys.engine, sys.store, localCLI, transfer.ImportRequest{
 		Source: c.Dir, Owner: c.Owner, Rename: c.Rename, Counts: c.Counts, DryRun: c.DryRun,
 		Definitions: from.Definitions(), Instances: from.Instances(),
 	})
@@ -108,7 +108,7 @@ func (c *importCmd) place(log *slog.Logger) (string, error) {
 	return c.storePath(log, true)
 }
 
-func (c *importCmd) print(con *console, report engine.ImportReport) error {
+func (c *importCmd) print(con *console, report transfer.ImportReport) error {
 	if c.JSON {
 		return con.out.JSON(report)
 	}
@@ -121,7 +121,7 @@ func (c *importCmd) print(con *console, report engine.ImportReport) error {
 	}
 	con.out.Table(rows)
 	for _, d := range report.Definitions {
-		if d.Status != engine.ImportRefused {
+		if d.Status != transfer.Refused {
 			continue
 		}
 		if len(d.Issues) == 0 {
@@ -155,8 +155,8 @@ func nameVersion(name string, version int) string {
 	return fmt.Sprintf("%s v%d", name, version)
 }
 
-func instanceImported(i engine.InstanceImport) string {
-	if i.Status == engine.ImportRefused {
+func instanceImported(i transfer.InstanceReport) string {
+	if i.Status == transfer.Refused {
 		return i.ID
 	}
 	parts := []string{fmt.Sprintf("%s in %q", nameVersion(i.Workflow, i.Version), i.State)}

@@ -91,7 +91,7 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 	if err := a.mayRemove(ctx, req.DryRun); err != nil {
 		return RetainResult{}, err
 	}
-	workflows, err := a.engine.OperatorDefinitions(ctx, p, req.Workflow)
+	workflows, err := a.operatorDefinitions(ctx, p, req.Workflow)
 	if err != nil {
 		return RetainResult{}, err
 	}
@@ -107,6 +107,33 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 		}
 	}
 	return run.out, run.removeDue(ctx)
+}
+
+// operatorDefinitions are the newest versions of the definitions that belong to operators:
+// of one workflow, or of all for "".
+func (a *Auditor) operatorDefinitions(ctx context.Context, p engine.Principal, name string) ([]*workflow.Definition, error) {
+	names := []string{name}
+	if name == "" {
+		all, err := a.engine.List(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		names = names[:0]
+		for _, d := range all {
+			names = append(names, d.Name)
+		}
+	}
+	var out []*workflow.Definition
+	for _, name := range names {
+		stored, d, err := a.engine.LoadDefinition(ctx, p, name, 0)
+		if err != nil {
+			return nil, err
+		}
+		if stored.Operator {
+			out = append(out, d)
+		}
+	}
+	return out, nil
 }
 
 // retainer is one run of Retain.

@@ -51,13 +51,13 @@ var driver = []string{"engine/store", "engine/record"}
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
 	"internal/auth", "internal/upstream", "internal/evidence",
-	"internal/chain", "internal/telemetry", "internal/config", "internal/folder", "internal/listen", "internal/egress",
+	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress",
 }
 
 // everything is what a program may import: only cmd wires.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
-	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/audit", "engine/suite", "engine/replay", "engine/mcpgate",
+	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/replay", "engine/mcpgate",
 	"internal/operation", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
 	"testdata",
 })
@@ -109,6 +109,8 @@ var Packages = []Package{
 
 	// Layer 5: what stands over the engine, which imports none of it.
 	{Path: "engine/audit", May: below5},
+	{Path: "engine/transfer", May: below5},
+	{Path: "engine/transfer/folder", May: slices.Concat(below5, []string{"engine/transfer"})},
 	{Path: "engine/suite", May: below5},
 	{Path: "engine/replay", May: below5},
 	{Path: "engine/mcpgate", May: below5},
@@ -121,7 +123,6 @@ var Packages = []Package{
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},
-	{Path: "internal/folder", May: below5},
 	{Path: "internal/listen", May: []string{"internal/fairshare"}},
 
 	// Layer 6b: what can be asked, once for every face, and how MCP is spoken. A caller is an

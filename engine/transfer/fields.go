@@ -1,10 +1,13 @@
-package engine
+package transfer
 
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // fieldsOf are the top-level members of an object, as they are written.
@@ -26,6 +29,38 @@ func encodeObject(fields map[string]json.RawMessage) json.RawMessage {
 		return nil // only for members that are not JSON, and all were read
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+// encodeCanonical writes a document of an export.
+func encodeCanonical(fields any) (json.RawMessage, error) {
+	raw, err := json.Marshal(fields)
+	if err == nil {
+		raw, err = document.Canonical(raw)
+	}
+	if err != nil {
+		return nil, engine.InternalError("write what is exported", err)
+	}
+	return raw, nil
+}
+
+func quoteJSON(text string) json.RawMessage {
+	out, err := json.Marshal(text)
+	if err != nil {
+		return json.RawMessage(`""`) // a string always marshals
+	}
+	return out
+}
+
+func timeText(t time.Time) json.RawMessage { return quoteJSON(formatTime(t)) }
+
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// canonicalText compares documents; one that is damaged is what it is.
+func canonicalText(doc json.RawMessage) string {
+	if out, err := document.Canonical(doc); err == nil {
+		return string(out)
+	}
+	return string(doc)
 }
 
 func orEmptyObject(doc json.RawMessage) json.RawMessage {

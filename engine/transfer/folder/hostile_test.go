@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/folder"
+	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 )
 
 const loop = `{"name":"loop","initialState":"a","states":{"a":{"transitions":{"x":"a"}}}}`
@@ -46,9 +46,9 @@ func TestImportHoldsNoContexts(t *testing.T) {
 	}
 	h := newHouse(t, "a")
 	before := heap()
-	report := h.bring(from.fs(), func(req *engine.ImportRequest) { req.DryRun = true })
+	report := h.bring(from.fs(), func(req *transfer.ImportRequest) { req.DryRun = true })
 	grown := heap() - before
-	if got := report.Instances[0]; got.Status != engine.ImportNew || got.Events != lines+2+checkpoints || got.Checkpoints != checkpoints || report.Differed > 0 {
+	if got := report.Instances[0]; got.Status != transfer.Imported || got.Events != lines+2+checkpoints || got.Checkpoints != checkpoints || report.Differed > 0 {
 		t.Fatalf("%s", text(report))
 	}
 	// The contexts would be more than 400 MB.
@@ -87,7 +87,7 @@ func TestImportRefusesTooMuch(t *testing.T) {
 			tt.from["wf-1.json"] = `{"id":"wf-1","type":"loop","state":"a"}`
 			h := newHouse(t, "a")
 			got := h.bring(tt.from.fs(), nil).Instances[0]
-			if got.Status != engine.ImportRefused || !strings.Contains(got.Reason, tt.want) {
+			if got.Status != transfer.Refused || !strings.Contains(got.Reason, tt.want) {
 				t.Errorf("got %s: %s; want %s", got.Status, got.Reason, tt.want)
 			}
 			if n := len(h.export()); n != 1 {
@@ -117,7 +117,7 @@ func TestImportIsLinear(t *testing.T) {
 		req.DryRun, req.Counts = true, true
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		report, err := h.Import(t.Context(), operator, req)
+		report, err := transfer.Import(t.Context(), h.Engine, h.store, operator, req)
 		runtime.ReadMemStats(&after)
 		if err != nil || report.Instances[0].Checkpoints != n || report.Differed > 0 {
 			t.Fatalf("%s, %v", text(report), err)

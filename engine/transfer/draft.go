@@ -1,4 +1,4 @@
-package engine
+package transfer
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -19,28 +20,28 @@ import (
 // context is held: a log of a megabyte can lead through gigabytes of contexts.
 type importDraft struct {
 	im     *importer
-	in     ImportInstance
-	def    loaded
+	in     Instance
+	def    version
 	events []record.Event
 	inst   record.Instance // the fold of events
 	time   time.Time       // of the last event
 	bytes  int             // of patches
 	// waiting are the checkpoints without an event so far, oldest first.
 	waiting     []*waitingCheckpoint
-	checkpoints map[string]ImportCheckpoint
+	checkpoints map[string]Checkpoint
 	canonical   string // the present context, "" when not computed
-	out         InstanceImport
+	out         InstanceReport
 }
 
 // waitingCheckpoint is a checkpoint with its time, if that can be.
 type waitingCheckpoint struct {
-	ImportCheckpoint
+	Checkpoint
 	made time.Time
 }
 
 // draftInstance makes the events of an instance, or says why it is refused.
-func draftInstance(ctx context.Context, im *importer, in ImportInstance, l loaded) (*importDraft, error) {
-	d := &importDraft{im: im, in: in, def: l, checkpoints: map[string]ImportCheckpoint{}}
+func draftInstance(ctx context.Context, im *importer, in Instance, l version) (*importDraft, error) {
+	d := &importDraft{im: im, in: in, def: l, checkpoints: map[string]Checkpoint{}}
 	if in.Torn {
 		d.note("%s ends in an incomplete line, which was skipped", in.Log)
 	}
@@ -56,7 +57,7 @@ func draftInstance(ctx context.Context, im *importer, in ImportInstance, l loade
 	}
 	for i, line := range in.Lines {
 		if err := ctx.Err(); err != nil {
-			return nil, storeError("read the history", err)
+			return nil, engine.StoreError("read the history", err)
 		}
 		if err := d.addLine(line, i >= back); err != nil {
 			return nil, err
@@ -68,7 +69,7 @@ func draftInstance(ctx context.Context, im *importer, in ImportInstance, l loade
 		}
 	}
 	for _, cp := range d.waiting {
-		d.leaveOut(cp.ImportCheckpoint)
+		d.leaveOut(cp.Checkpoint)
 	}
 	if !im.req.Counts && d.inst.Status == record.Running && len(l.def.MustPassThrough) > 0 {
 		d.note("the definition has states that must be passed through, and imported visits do not count (--counts)")
@@ -76,10 +77,10 @@ func draftInstance(ctx context.Context, im *importer, in ImportInstance, l loade
 	return d, nil
 }
 
-func (d *importDraft) report() InstanceImport {
+func (d *importDraft) report() InstanceReport {
 	out := d.out
 	out.File, out.ID, out.Workflow, out.Version, out.State = d.in.File, d.inst.ID, d.inst.Workflow, d.inst.Version, d.inst.State
-	out.Status, out.Events = ImportNew, len(d.events)
+	out.Status, out.Events = Imported, len(d.events)
 	return out
 }
 
@@ -103,12 +104,12 @@ func addRemark(list *[]string, format string, args ...any) {
 }
 
 // goesBack reports whether a line returns to an earlier point.
-func goesBack(line ImportLine) bool {
+func goesBack(line Line) bool {
 	return line.CheckpointID != "" || line.Action == "rollback" || line.Kind == record.RolledBack || line.Kind == record.Undone
 }
 
 // changesNothing reports whether a line is of an event that leaves state and context alone.
-func changesNothing(line ImportLine) bool { return line.Kind != "" && !line.Kind.Revises() }
+func changesNothing(line Line) bool { return line.Kind != "" && !line.Kind.Revises() }
 
 // begin adds an event for the start if the log does not have it. What no line of the log
 // sets must have been in the context from the start.
@@ -136,7 +137,7 @@ func (d *importDraft) begin(counts bool) error {
 	}
 	from, err := "", error(nil)
 	if ev.Patch, from, err = d.startContext(); err != nil {
-		return internalError("read a context", err)
+		return engine.InternalError("read a context", err)
 	}
 	if string(ev.Patch) != "{}" {
 		d.note("the log does not say how it was started: its start context is what no line sets, from %s (%s)", from, keysOf(ev.Patch))
@@ -146,7 +147,7 @@ func (d *importDraft) begin(counts bool) error {
 }
 
 // originOf is the state that a first line without a from leaves, "" for a start.
-func (d *importDraft) originOf(line ImportLine) string {
+func (d *importDraft) originOf(line Line) string {
 	initial := d.def.def.InitialState
 	if changesNothing(line) {
 		return cmp.Or(line.To, initial)
@@ -171,7 +172,7 @@ func leadsTo(t *workflow.Transition, state string) bool {
 // startContext is what no line sets of the first whole context in the files, and its place.
 func (d *importDraft) startContext() (context json.RawMessage, from string, err error) {
 	lines, context, from := d.in.Lines, d.in.Context, d.in.File
-	if i := slices.IndexFunc(lines, func(l ImportLine) bool { return l.Context != nil }); i >= 0 {
+	if i := slices.IndexFunc(lines, func(l Line) bool { return l.Context != nil }); i >= 0 {
 		context, from = lines[i].Context, fmt.Sprintf("%s:%d", d.in.Log, lines[i].Number)
 		lines = lines[:i+1]
 	}
@@ -192,7 +193,7 @@ func (d *importDraft) startContext() (context json.RawMessage, from string, err 
 }
 
 // addLine adds the event of a line, after the checkpoints that come before it.
-func (d *importDraft) addLine(line ImportLine, counts bool) error {
+func (d *importDraft) addLine(line Line, counts bool) error {
 	at := fmt.Sprintf("%s:%d", d.in.Log, line.Number)
 	after := d.time
 	if len(d.events) == 0 {
@@ -210,7 +211,7 @@ func (d *importDraft) addLine(line ImportLine, counts bool) error {
 	ev.Action = line.Action
 	extra, err := fieldsOf(line.Extra)
 	if err != nil {
-		return internalError("read a line", err)
+		return engine.InternalError("read a line", err)
 	}
 	switch {
 	case !own.IsZero():
@@ -231,11 +232,11 @@ func (d *importDraft) addLine(line ImportLine, counts bool) error {
 }
 
 // target sets where a line leads to: To, Status, Patch and Freezes.
-func (d *importDraft) target(ev *record.Event, line ImportLine, at string) error {
+func (d *importDraft) target(ev *record.Event, line Line, at string) error {
 	cancelled := line.Status == record.Cancelled
 	if changesNothing(line) {
 		if d.inst.Seq == 0 {
-			return refuseImport("%s: nothing can come before a start", at)
+			return refuse("%s: nothing can come before a start", at)
 		}
 		ev.To, ev.Status = d.inst.State, d.status(cancelled, d.inst.State)
 		return nil
@@ -253,7 +254,7 @@ func (d *importDraft) target(ev *record.Event, line ImportLine, at string) error
 		ev.To = t.Routes[0].Target
 	}
 	if ev.To == "" {
-		return refuseImport("%s: neither the line nor the definition names the state that it led to", at)
+		return refuse("%s: neither the line nor the definition names the state that it led to", at)
 	}
 	ev.Status = d.status(cancelled, ev.To)
 	if ev.Kind == record.Reconciled {
@@ -263,7 +264,7 @@ func (d *importDraft) target(ev *record.Event, line ImportLine, at string) error
 	if whole != nil {
 		var err error
 		if ev.Patch, err = patchTo(d.inst.Context, whole, line.Data); err != nil {
-			return internalError("read a line", err)
+			return engine.InternalError("read a line", err)
 		}
 	}
 	if t != nil {
@@ -285,7 +286,7 @@ func (d *importDraft) reconcile() error {
 	if !same {
 		patch, err := patchTo(d.inst.Context, orEmptyObject(d.in.Context), nil)
 		if err != nil {
-			return internalError("compare contexts", err)
+			return engine.InternalError("compare contexts", err)
 		}
 		d.differ("%s leads to another context than %s has (%s); the latter is used", d.in.Log, d.in.File, keysOf(patch))
 	}
@@ -345,7 +346,7 @@ func (d *importDraft) addCheckpoints(next time.Time) error {
 		case !d.isAt(cp):
 			d.waiting = append(d.waiting, cp)
 		default:
-			if err := d.addCheckpoint(cp.ImportCheckpoint); err != nil {
+			if err := d.addCheckpoint(cp.Checkpoint); err != nil {
 				return err
 			}
 		}
@@ -365,11 +366,11 @@ func (d *importDraft) isAt(cp *waitingCheckpoint) bool {
 	return string(cp.Context) == d.canonical
 }
 
-func (d *importDraft) addCheckpoint(cp ImportCheckpoint) error {
+func (d *importDraft) addCheckpoint(cp Checkpoint) error {
 	ev := d.event(record.Checkpointed, 0, cp.Hash, false)
 	extra, err := fieldsOf(cp.Extra)
 	if err != nil {
-		return internalError("read a checkpoint", err)
+		return engine.InternalError("read a checkpoint", err)
 	}
 	if t := d.believable(cp.Time, ev.Time); !t.IsZero() {
 		ev.Time = t
@@ -382,7 +383,7 @@ func (d *importDraft) addCheckpoint(cp ImportCheckpoint) error {
 	return d.seal(ev, cp.File)
 }
 
-func (d *importDraft) leaveOut(cp ImportCheckpoint) {
+func (d *importDraft) leaveOut(cp Checkpoint) {
 	d.differ("%s: from the time of the checkpoint on, the history never was in %.80q with its context; it is left out", cp.File, cp.State)
 }
 
@@ -390,7 +391,7 @@ func (d *importDraft) leaveOut(cp ImportCheckpoint) {
 func (d *importDraft) event(kind record.Kind, line int, hash string, counts bool) record.Event {
 	s, req := d.def.stored, d.im.req
 	return record.Event{
-		Kind: kind, Instance: d.in.ID, Time: d.time, Principal: req.Owner, Role: string(RoleAgent),
+		Kind: kind, Instance: d.in.ID, Time: d.time, Principal: req.Owner, Role: string(engine.RoleAgent),
 		Workflow: s.Name, Version: s.Version, DefinitionHash: s.Hash,
 		Import: &record.Import{
 			Source: req.Source, Line: line, SourceHash: hash, Counts: counts && req.Counts && kind == record.Imported,
@@ -405,7 +406,7 @@ func (d *importDraft) seal(ev record.Event, at string) error {
 	if len(d.events) == 0 {
 		extra, err := fieldsOf(d.in.Extra)
 		if err != nil {
-			return internalError("read an instance", err)
+			return engine.InternalError("read an instance", err)
 		}
 		for name, t := range map[string]time.Time{"createdAt": d.in.CreatedAt, "updatedAt": d.in.UpdatedAt} {
 			if !t.IsZero() {
@@ -417,12 +418,12 @@ func (d *importDraft) seal(ev record.Event, at string) error {
 	sealed, next, err := record.Seal(d.inst, ev, nil)
 	switch {
 	case errors.Is(err, record.ErrTooLarge):
-		return refuseImport("%s: %v", at, err)
+		return refuse("%s: %v", at, err)
 	case err != nil:
-		return internalError("seal an imported event", err)
+		return engine.InternalError("seal an imported event", err)
 	}
-	if d.bytes += len(ev.Patch) + len(ev.Import.Extra); d.bytes > MaxImportBytes {
-		return refuseImport("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", at, MaxImportBytes)
+	if d.bytes += len(ev.Patch) + len(ev.Import.Extra); d.bytes > MaxBytes {
+		return refuse("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", at, MaxBytes)
 	}
 	d.events, d.inst, d.time, d.canonical = append(d.events, sealed), next, sealed.Time, ""
 	return nil
@@ -440,7 +441,10 @@ func (d *importDraft) status(cancelled bool, state string) record.Status {
 	if cancelled {
 		return record.Cancelled
 	}
-	return statusIn(d.def.def, state)
+	if s, known := d.def.def.States[state]; known && s.Final {
+		return record.Complete
+	}
+	return record.Running
 }
 
 // patchTo is the patch that turns one context into another and then sets data.

@@ -10,15 +10,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ParseLog reads a log, one JSON object per line; name is for errors. An incomplete line at
 // the end, which a crash leaves, is skipped and makes it torn. Any other line that cannot be
 // read is an error. Empty lines are skipped.
-func ParseLog(name string, content []byte) (lines []engine.ImportLine, torn bool, err error) {
+func ParseLog(name string, content []byte) (lines []transfer.Line, torn bool, err error) {
 	number := 0
 	for raw := range bytes.Lines(content) {
 		number++
@@ -44,12 +44,12 @@ func ParseLog(name string, content []byte) (lines []engine.ImportLine, torn bool
 }
 
 // ParseLine reads one line of a log. Members that it does not know are in Extra.
-func ParseLine(raw []byte) (engine.ImportLine, error) {
+func ParseLine(raw []byte) (transfer.Line, error) {
 	f, err := parseFields(raw, MaxLine)
 	if err != nil {
-		return engine.ImportLine{}, err
+		return transfer.Line{}, err
 	}
-	line := engine.ImportLine{
+	line := transfer.Line{
 		Hash:   hashOf(raw),
 		Time:   f.time("timestamp", "time", "at", "date", "createdAt"),
 		Action: f.text("action", "event", "transition"),
@@ -84,7 +84,7 @@ func ParseLine(raw []byte) (engine.ImportLine, error) {
 }
 
 // parseInstance reads a wf-*.json, in the documented shape or the older one.
-func parseInstance(content []byte, in engine.ImportInstance) (engine.ImportInstance, error) {
+func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, error) {
 	f, err := parseFields(content, MaxFile)
 	if err != nil {
 		return in, err
@@ -112,12 +112,12 @@ func parseInstance(content []byte, in engine.ImportInstance) (engine.ImportInsta
 }
 
 // parseCheckpoint reads a checkpoint and returns the id of its instance, if it has it.
-func parseCheckpoint(content []byte) (engine.ImportCheckpoint, string, error) {
+func parseCheckpoint(content []byte) (transfer.Checkpoint, string, error) {
 	f, err := parseFields(content, MaxFile)
 	if err != nil {
-		return engine.ImportCheckpoint{}, "", err
+		return transfer.Checkpoint{}, "", err
 	}
-	cp := engine.ImportCheckpoint{
+	cp := transfer.Checkpoint{
 		Hash: hashOf(content),
 		ID:   f.text("checkpointId", "id"), State: f.text("state", "currentState"), Description: f.text("description"),
 		Context: f.object("context"), Time: f.time("timestamp", "createdAt", "time", "at"),

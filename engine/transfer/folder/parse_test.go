@@ -7,60 +7,60 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/folder"
+	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 )
 
 func TestParseLine(t *testing.T) {
 	at := time.Date(2025, 7, 10, 16, 0, 0, 0, time.UTC)
 	tests := map[string]struct {
 		line string
-		want engine.ImportLine
+		want transfer.Line
 		err  string
 	}{
 		"as documented": {
 			`{"timestamp":"2025-07-10T18:00:00+02:00","from":"a","action":"go","to":"b","data":{"n":1.50},"by":"me"}`,
-			engine.ImportLine{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1.50}`), Extra: json.RawMessage(`{"by":"me"}`)},
+			transfer.Line{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1.50}`), Extra: json.RawMessage(`{"by":"me"}`)},
 			"",
 		},
 		"the older shape": {
 			`{"time": 1752163200000, "transition": "go", "fromState": "a", "toState": "b", "payload": {"n": 1}, "context": {"n": 1}}`,
-			engine.ImportLine{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1}`), Context: json.RawMessage(`{"n":1}`)},
+			transfer.Line{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1}`), Context: json.RawMessage(`{"n":1}`)},
 			"",
 		},
-		"nulls are nothing":    {`{"from":null,"to":null,"toState":"a","data":null}`, engine.ImportLine{To: "a"}, ""},
-		"no time that is one":  {`{"timestamp":"yesterday","to":"a"}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"timestamp":"yesterday"}`)}, ""},
-		"a time out of bounds": {`{"time":9e17,"to":"a"}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"time":9e17}`)}, ""},
+		"nulls are nothing":    {`{"from":null,"to":null,"toState":"a","data":null}`, transfer.Line{To: "a"}, ""},
+		"no time that is one":  {`{"timestamp":"yesterday","to":"a"}`, transfer.Line{To: "a", Extra: json.RawMessage(`{"timestamp":"yesterday"}`)}, ""},
+		"a time out of bounds": {`{"time":9e17,"to":"a"}`, transfer.Line{To: "a", Extra: json.RawMessage(`{"time":9e17}`)}, ""},
 		"a rollback": {
 			`{"action":"rollback","to":"a","checkpointId":"cp-1"}`,
-			engine.ImportLine{Action: "rollback", To: "a", CheckpointID: "cp-1", Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)},
+			transfer.Line{Action: "rollback", To: "a", CheckpointID: "cp-1", Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)},
 			"",
 		},
 		"a checkpoint restores nothing": {
 			`{"action":"checkpoint","checkpointId":"cp-1"}`,
-			engine.ImportLine{Action: "checkpoint", Kind: record.Checkpointed, Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)},
+			transfer.Line{Action: "checkpoint", Kind: record.Checkpointed, Extra: json.RawMessage(`{"checkpointId":"cp-1"}`)},
 			"",
 		},
 		"an export": {
 			`{"to":"a","gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`,
-			engine.ImportLine{To: "a", Kind: record.Refused, Status: record.Cancelled, Extra: json.RawMessage(`{"gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`)},
+			transfer.Line{To: "a", Kind: record.Refused, Status: record.Cancelled, Extra: json.RawMessage(`{"gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`)},
 			"",
 		},
 		"an export of an import": {
 			`{"to":"a","gavel":{"kind":"imported","hash":"bb","origin":{"kind":"refused","hash":"aa"}}}`,
-			engine.ImportLine{To: "a", Kind: record.Refused, Extra: json.RawMessage(`{"gavel":{"kind":"imported","hash":"bb","origin":{"kind":"refused","hash":"aa"}}}`)},
+			transfer.Line{To: "a", Kind: record.Refused, Extra: json.RawMessage(`{"gavel":{"kind":"imported","hash":"bb","origin":{"kind":"refused","hash":"aa"}}}`)},
 			"",
 		},
-		"an unknown kind":        {`{"to":"a","gavel":{"kind":"promoted"}}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"gavel":{"kind":"promoted"}}`)}, ""},
-		"gavel is no object":     {`{"to":"a","gavel":7}`, engine.ImportLine{To: "a", Extra: json.RawMessage(`{"gavel":7}`)}, ""},
-		"not an object":          {`["go"]`, engine.ImportLine{}, "not a JSON object"},
-		"a key twice":            {`{"to":"a","to":"b"}`, engine.ImportLine{}, `"to" stands twice`},
-		"a number that breaks":   {`{"data":{"n":12345678901234567890}}`, engine.ImportLine{}, "64-bit float"},
-		"an action that is none": {`{"action":{"$ne":""}}`, engine.ImportLine{}, `"action" is not a string`},
-		"data that is none":      {`{"data":[1]}`, engine.ImportLine{}, `"data" is not an object`},
-		"not UTF-8":              {"{\"to\":\"\xff\"}", engine.ImportLine{}, "UTF-8"},
-		"too deep":               {`{"data":` + strings.Repeat(`{"a":`, 80) + `1` + strings.Repeat(`}`, 81), engine.ImportLine{}, "deep"},
+		"an unknown kind":        {`{"to":"a","gavel":{"kind":"promoted"}}`, transfer.Line{To: "a", Extra: json.RawMessage(`{"gavel":{"kind":"promoted"}}`)}, ""},
+		"gavel is no object":     {`{"to":"a","gavel":7}`, transfer.Line{To: "a", Extra: json.RawMessage(`{"gavel":7}`)}, ""},
+		"not an object":          {`["go"]`, transfer.Line{}, "not a JSON object"},
+		"a key twice":            {`{"to":"a","to":"b"}`, transfer.Line{}, `"to" stands twice`},
+		"a number that breaks":   {`{"data":{"n":12345678901234567890}}`, transfer.Line{}, "64-bit float"},
+		"an action that is none": {`{"action":{"$ne":""}}`, transfer.Line{}, `"action" is not a string`},
+		"data that is none":      {`{"data":[1]}`, transfer.Line{}, `"data" is not an object`},
+		"not UTF-8":              {"{\"to\":\"\xff\"}", transfer.Line{}, "UTF-8"},
+		"too deep":               {`{"data":` + strings.Repeat(`{"a":`, 80) + `1` + strings.Repeat(`}`, 81), transfer.Line{}, "deep"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

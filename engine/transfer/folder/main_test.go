@@ -20,7 +20,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/folder"
+	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/testdata"
 	"github.com/gavel-mcp/gavel/validators"
@@ -90,26 +91,26 @@ func newHouseOn(t testing.TB, key string, db store.Store) *house {
 	return h
 }
 
-func (h *house) bring(fsys fs.FS, change func(*engine.ImportRequest)) engine.ImportReport {
+func (h *house) bring(fsys fs.FS, change func(*transfer.ImportRequest)) transfer.ImportReport {
 	h.t.Helper()
 	req := h.request(fsys)
 	if change != nil {
 		change(&req)
 	}
-	report, err := h.Import(h.t.Context(), operator, req)
+	report, err := transfer.Import(h.t.Context(), h.Engine, h.store, operator, req)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	return report
 }
 
-func (h *house) request(fsys fs.FS) engine.ImportRequest {
+func (h *house) request(fsys fs.FS) transfer.ImportRequest {
 	h.t.Helper()
 	from, err := folder.Open(fsys)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return engine.ImportRequest{Source: "dfa", Owner: agent.ID, Definitions: from.Definitions(), Instances: from.Instances()}
+	return transfer.ImportRequest{Source: "dfa", Owner: agent.ID, Definitions: from.Definitions(), Instances: from.Instances()}
 }
 
 // files is a Target in memory.
@@ -130,7 +131,7 @@ func (f files) fs() fs.FS {
 
 func (h *house) export() files {
 	h.t.Helper()
-	exported, err := h.Export(h.t.Context(), operator, engine.ExportRequest{})
+	exported, err := transfer.Export(h.t.Context(), h.Engine, h.store, operator, transfer.ExportRequest{})
 	if err != nil {
 		h.t.Fatal(err)
 	}

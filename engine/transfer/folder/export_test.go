@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 )
 
 const secretive = `{"name":"secretive","initialState":"open","sensitive":["/customer/ssn","/token"],"states":{
@@ -51,7 +52,7 @@ func TestExportMasks(t *testing.T) {
 	stable(t, t, first)
 	// Its own export takes nothing away from where it came from.
 	report := a.bring(first.fs(), nil)
-	if got := report.Instances[0]; got.Status != engine.ImportRefused || report.Differed > 0 {
+	if got := report.Instances[0]; got.Status != transfer.Refused || report.Differed > 0 {
 		t.Errorf("%s", text(report))
 	}
 	if got := string(a.load("wf-1").Context); !strings.Contains(got, ssn) {
@@ -95,13 +96,13 @@ func TestComesBack(t *testing.T) {
 	b.advance(started.ID, "nothing", `{}`)
 	b.advance(started.ID, "close", `{}`)
 	b.sound()
-	if got := a.bring(b.export().fs(), nil).Instances[0]; got.Status != engine.ImportRefused || a.load(started.ID).State != "held" {
+	if got := a.bring(b.export().fs(), nil).Instances[0]; got.Status != transfer.Refused || a.load(started.ID).State != "held" {
 		t.Errorf("two histories were joined: %+v", got)
 	}
 	c := newHouse(t, "c")
 	for prefix, into := range map[string]*house{"b-": a, "": c} {
-		report := into.bring(b.export().fs(), func(r *engine.ImportRequest) { r.Rename = prefix })
-		if got := report.Instances[0]; got.Status != engine.ImportNew || got.Events != 5 || got.State != "closed" || report.Differed > 0 {
+		report := into.bring(b.export().fs(), func(r *transfer.ImportRequest) { r.Rename = prefix })
+		if got := report.Instances[0]; got.Status != transfer.Imported || got.Events != 5 || got.State != "closed" || report.Differed > 0 {
 			t.Errorf("got %s", text(report))
 		}
 		into.sound()
@@ -228,8 +229,8 @@ func TestRoundTripOfRandomFolders(t *testing.T) {
 			text(states.Draw(rt, "then")), contexts.Draw(rt, "context then"), times.Draw(rt, "time then"))
 		a := newHouse(t, "a")
 		counts := rapid.Bool().Draw(rt, "counts")
-		report := a.bring(from.fs(), func(r *engine.ImportRequest) { r.Counts = counts })
-		if got := report.Instances[0]; got.Status != engine.ImportNew {
+		report := a.bring(from.fs(), func(r *transfer.ImportRequest) { r.Counts = counts })
+		if got := report.Instances[0]; got.Status != transfer.Imported {
 			rt.Fatalf("%s", text(report))
 		}
 		a.sound()
@@ -249,7 +250,7 @@ func TestRoundTripOfRandomFolders(t *testing.T) {
 		if got.State != file.State || text(context) != text(file.Context) || got.Status == record.Cancelled {
 			rt.Fatalf("it is %s %s, %s, and the file says %s %s", got.State, got.Context, got.Status, file.State, text(file.Context))
 		}
-		if again := a.bring(from.fs(), nil).Instances[0]; again.Status != engine.ImportRefused {
+		if again := a.bring(from.fs(), nil).Instances[0]; again.Status != transfer.Refused {
 			rt.Fatalf("importing it again: %s", text(again))
 		}
 		first := a.export()

@@ -1,3 +1,14 @@
+// Package folder knows the form of a .workflows folder, as the Generic DFA server keeps
+// it and as gavel exports to it: definitions, one file per instance that says where it
+// stands, one log per instance of how it got there, and checkpoints.
+//
+// It promises to be tolerant of age and honest about damage: both shapes of the files
+// are understood, what it does not know is kept, the beginning of a line at the end of a
+// log is skipped and told, and everything else that is not as it must be is an error
+// with file and line. Nothing outside the folder is ever read or written, whatever ids
+// and links say, and no file can cost more than its limit.
+//
+// It must never decide what a history means: that is package transfer's.
 package folder
 
 import (
@@ -10,7 +21,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 )
 
 // The limits, in bytes.
@@ -18,11 +29,11 @@ const (
 	MaxDefinition = 256 << 10
 	MaxFile       = 1 << 20 // an instance or a checkpoint
 	MaxLine       = 1 << 20
-	MaxLog        = engine.MaxImportBytes // also of the checkpoints of one instance together
+	MaxLog        = transfer.MaxBytes // also of the checkpoints of one instance together
 )
 
 // MaxLines is how many lines a log may have.
-const MaxLines = engine.MaxImportLines
+const MaxLines = transfer.MaxLines
 
 // The folders in a folder.
 const (
@@ -93,7 +104,7 @@ func (f *Folder) list(file string, entry fs.DirEntry, err error) error {
 func (f *Folder) Empty() bool { return len(f.files)+len(f.bad) == 0 }
 
 // Definitions are the definitions of the folder, the older versions of a name first.
-func (f *Folder) Definitions() []engine.ImportDefinition {
+func (f *Folder) Definitions() []transfer.Definition {
 	files := slices.Clone(f.files[definitionFiles])
 	slices.SortFunc(files, func(a, b string) int {
 		an, av := versionOf(a)
@@ -103,14 +114,14 @@ func (f *Folder) Definitions() []engine.ImportDefinition {
 		}
 		return av - bv
 	})
-	var out []engine.ImportDefinition
+	var out []transfer.Definition
 	for _, file := range files {
 		document, err := f.read(file, MaxDefinition)
-		out = append(out, engine.ImportDefinition{File: file, Document: document, Err: err})
+		out = append(out, transfer.Definition{File: file, Document: document, Err: err})
 	}
 	for file, err := range f.bad {
 		if strings.HasPrefix(file, definitionsDir) {
-			out = append(out, engine.ImportDefinition{File: file, Err: err})
+			out = append(out, transfer.Definition{File: file, Err: err})
 		}
 	}
 	return out
@@ -118,8 +129,8 @@ func (f *Folder) Definitions() []engine.ImportDefinition {
 
 // Instances are the instances of the folder, then files that belong to no instance. An
 // error is about the File beside it.
-func (f *Folder) Instances() iter.Seq2[engine.ImportInstance, error] {
-	return func(yield func(engine.ImportInstance, error) bool) {
+func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
+	return func(yield func(transfer.Instance, error) bool) {
 		known := map[string]bool{}
 		for _, file := range f.files[instanceFiles] {
 			in, err := f.readInstance(file)
@@ -135,7 +146,7 @@ func (f *Folder) Instances() iter.Seq2[engine.ImportInstance, error] {
 		}
 		slices.Sort(files)
 		for _, file := range files {
-			if !yield(engine.ImportInstance{File: file}, strays[file]) {
+			if !yield(transfer.Instance{File: file}, strays[file]) {
 				return
 			}
 		}
@@ -183,9 +194,9 @@ func (f *Folder) read(name string, limit int64) ([]byte, error) {
 }
 
 // readInstance reads a wf-*.json with its log and checkpoints.
-func (f *Folder) readInstance(file string) (engine.ImportInstance, error) {
+func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 	stem := strings.TrimSuffix(file, ".json")
-	in := engine.ImportInstance{File: file, Log: stem + ".log"}
+	in := transfer.Instance{File: file, Log: stem + ".log"}
 	content, err := f.read(file, MaxFile)
 	if err != nil {
 		return in, err
@@ -215,8 +226,8 @@ func (f *Folder) readInstance(file string) (engine.ImportInstance, error) {
 			return in, fmt.Errorf("%s: %w", file, err)
 		}
 		bytes += len(cp.Context) + len(cp.Metadata) + len(cp.Extra) + len(cp.Description)
-		if bytes > MaxLog || len(in.Checkpoints) == engine.MaxImportCheckpoints {
-			return in, fmt.Errorf("it has more than %d checkpoints, or %d bytes of them", engine.MaxImportCheckpoints, MaxLog)
+		if bytes > MaxLog || len(in.Checkpoints) == transfer.MaxCheckpoints {
+			return in, fmt.Errorf("it has more than %d checkpoints, or %d bytes of them", transfer.MaxCheckpoints, MaxLog)
 		}
 		in.Checkpoints = append(in.Checkpoints, cp)
 	}
@@ -224,10 +235,10 @@ func (f *Folder) readInstance(file string) (engine.ImportInstance, error) {
 }
 
 // readCheckpoint reads a checkpoint and returns the id of its instance.
-func (f *Folder) readCheckpoint(file string) (engine.ImportCheckpoint, string, error) {
+func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, error) {
 	content, err := f.read(file, MaxFile)
 	if err != nil {
-		return engine.ImportCheckpoint{}, "", err
+		return transfer.Checkpoint{}, "", err
 	}
 	cp, owner, err := parseCheckpoint(content)
 	cp.File = file

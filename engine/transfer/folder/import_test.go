@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -48,7 +49,7 @@ func TestImportReport(t *testing.T) {
 	for _, name := range folders {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, "a")
-			dry := h.bring(dfa(t, name).fs(), func(r *engine.ImportRequest) { r.DryRun = true })
+			dry := h.bring(dfa(t, name).fs(), func(r *transfer.ImportRequest) { r.DryRun = true })
 			if got := h.export(); len(got) != 0 {
 				t.Fatalf("a dry run wrote %d files' worth", len(got))
 			}
@@ -67,7 +68,7 @@ func TestImportReport(t *testing.T) {
 			before := h.export()
 			again := h.bring(dfa(t, name).fs(), nil)
 			for i, got := range again.Instances {
-				if got.Status != engine.ImportRefused || first.Instances[i].Status == engine.ImportNew && !strings.Contains(got.Reason, "already has the instance "+got.ID+";") {
+				if got.Status != transfer.Refused || first.Instances[i].Status == transfer.Imported && !strings.Contains(got.Reason, "already has the instance "+got.ID+";") {
 					t.Errorf("importing it again: %+v", got)
 				}
 			}
@@ -163,7 +164,7 @@ func TestGoesOn(t *testing.T) {
 	if err != nil || then.State != "draft" || string(then.Context) != `{"title":"Käse & <Brot>"}` {
 		t.Errorf("at its start it was %s %s, %v", then.State, then.Context, err)
 	}
-	if got := h.bring(from.fs(), nil).Instances[1]; got.Status != engine.ImportRefused || !strings.Contains(got.Reason, "already has") || h.load(id).State != "draft" {
+	if got := h.bring(from.fs(), nil).Instances[1]; got.Status != transfer.Refused || !strings.Contains(got.Reason, "already has") || h.load(id).State != "draft" {
 		t.Errorf("importing the folder again: %+v", got)
 	}
 }
@@ -174,7 +175,7 @@ func TestRename(t *testing.T) {
 	from := dfa(t, "documented")
 	h.bring(from.fs(), nil)
 	before := h.export()
-	rename := func(r *engine.ImportRequest) { r.Rename = "copy-" }
+	rename := func(r *transfer.ImportRequest) { r.Rename = "copy-" }
 	report := h.bring(from.fs(), rename)
 	h.sound()
 	if report.Refused+report.Differed > 0 {
@@ -197,10 +198,10 @@ func TestRename(t *testing.T) {
 		t.Errorf("%s", text(report))
 	}
 	report = b.bring(before.fs(), rename)
-	if got := report.Definitions[0]; got.Status != engine.ImportPresent || report.Refused != 2 {
+	if got := report.Definitions[0]; got.Status != transfer.Present || report.Refused != 2 {
 		t.Errorf("again: %s", text(report))
 	}
-	if got := b.bring(before.fs(), func(r *engine.ImportRequest) { r.Rename = "../" }); got.Refused != 4 {
+	if got := b.bring(before.fs(), func(r *transfer.ImportRequest) { r.Rename = "../" }); got.Refused != 4 {
 		t.Errorf("a prefix that no name can have: %s", text(got))
 	}
 }
@@ -222,7 +223,7 @@ func TestVisitsCountOnlyWhenTheOperatorSays(t *testing.T) {
 	}
 	for _, counts := range []bool{false, true} {
 		h := newHouse(t, "a")
-		report := h.bring(from.fs(), func(r *engine.ImportRequest) { r.Counts = counts })
+		report := h.bring(from.fs(), func(r *transfer.ImportRequest) { r.Counts = counts })
 		if said := len(report.Instances[0].Notes) == 1; said == counts {
 			t.Errorf("counts %v: notes %q", counts, report.Instances[0].Notes)
 		}
@@ -244,7 +245,7 @@ func TestVisitsTakenBackDoNotCount(t *testing.T) {
 		"wf-1.json":                `{"id":"wf-1","type":"guarded","state":"draft","context":{}}`,
 		"wf-1.log":                 start + check + back,
 	}
-	counts := func(r *engine.ImportRequest) { r.Counts = true }
+	counts := func(r *transfer.ImportRequest) { r.Counts = true }
 	h := newHouse(t, "a")
 	h.bring(from.fs(), counts)
 	if got := h.load("wf-1").Facts.Visited; !slices.Equal(got, []string{"draft"}) {
@@ -266,7 +267,7 @@ func TestIDsThatAreTaken(t *testing.T) {
 			started.ID + ".log":        log,
 		}
 		got := h.bring(from.fs(), nil).Instances[0]
-		if got.Status != engine.ImportRefused || !strings.Contains(got.Reason, "already has") || h.load(started.ID).State != "draft" {
+		if got.Status != transfer.Refused || !strings.Contains(got.Reason, "already has") || h.load(started.ID).State != "draft" {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
@@ -275,12 +276,12 @@ func TestIDsThatAreTaken(t *testing.T) {
 func TestOnlyAnOperatorImports(t *testing.T) {
 	h := newHouse(t, "a")
 	for _, role := range []engine.Role{engine.RoleAgent, engine.RoleReviewer, engine.RoleAuditor} {
-		_, err := h.Import(t.Context(), engine.Principal{ID: "x", Role: role}, engine.ImportRequest{Source: "x"})
+		_, err := transfer.Import(t.Context(), h.Engine, h.store, engine.Principal{ID: "x", Role: role}, transfer.ImportRequest{Source: "x"})
 		if engine.CodeOf(err) != engine.CodeForbidden {
 			t.Errorf("%s imports: %v", role, err)
 		}
 	}
-	if _, err := h.Export(t.Context(), agent, engine.ExportRequest{}); engine.CodeOf(err) != engine.CodeForbidden {
+	if _, err := transfer.Export(t.Context(), h.Engine, h.store, agent, transfer.ExportRequest{}); engine.CodeOf(err) != engine.CodeForbidden {
 		t.Errorf("an agent exports: %v", err)
 	}
 }
@@ -292,7 +293,7 @@ func TestDefinitionOfAnAgentIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := h.bring(files{"definitions/guarded.json": guarded}.fs(), nil).Definitions[0]
-	if got.Status != engine.ImportNew || got.Version != 2 {
+	if got.Status != transfer.Imported || got.Version != 2 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -349,7 +350,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("differs: %q", d)
 	}
 	delete(out, "definitions/guarded@1.json")
-	if got := newHouse(t, "c").bring(out.fs(), nil).Instances[0]; got.Status != engine.ImportRefused || !strings.Contains(got.Reason, "the version") {
+	if got := newHouse(t, "c").bring(out.fs(), nil).Instances[0]; got.Status != transfer.Refused || !strings.Contains(got.Reason, "the version") {
 		t.Errorf("an instance got another version: %+v", got)
 	}
 }
@@ -369,7 +370,7 @@ func TestLongLog(t *testing.T) {
 	for after := range 2 {
 		broken := &interrupted{Store: h.store, after: after}
 		half := newHouseOn(t, "a", broken)
-		_, err := half.Import(t.Context(), operator, half.request(from.fs()))
+		_, err := transfer.Import(t.Context(), half.Engine, half.store, operator, half.request(from.fs()))
 		if failed := err != nil; failed != (after == 0) {
 			t.Fatalf("after %d commits: %v", after, err)
 		}

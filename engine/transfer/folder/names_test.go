@@ -15,7 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/folder"
+	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 )
 
 var deviceName = regexp.MustCompile(`^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
@@ -91,7 +92,7 @@ func TestNamesOfAnyInstance(t *testing.T) {
 			want[id.Draw(rt, "id")] = rapid.SliceOfNDistinct(id, 0, 3, rapid.ID).Draw(rt, "checkpoints")
 		}
 		out := files{}
-		if _, err := folder.Write(out, engine.Exported{Instances: exportedAs(want)}); err != nil {
+		if _, err := folder.Write(out, transfer.Exported{Instances: exportedAs(want)}); err != nil {
 			rt.Fatal(err)
 		}
 		portable(rt, out)
@@ -120,12 +121,12 @@ func TestNamesOfAnyInstance(t *testing.T) {
 	})
 }
 
-func exportedAs(want map[string][]string) iter.Seq2[engine.ExportedInstance, error] {
-	return func(yield func(engine.ExportedInstance, error) bool) {
+func exportedAs(want map[string][]string) iter.Seq2[transfer.ExportedInstance, error] {
+	return func(yield func(transfer.ExportedInstance, error) bool) {
 		for id, checkpoints := range want {
-			x := engine.ExportedInstance{ID: id, State: json.RawMessage(`{"id":"` + id + `","type":"w","state":"a","context":{}}`)}
+			x := transfer.ExportedInstance{ID: id, State: json.RawMessage(`{"id":"` + id + `","type":"w","state":"a","context":{}}`)}
 			for _, cp := range checkpoints {
-				x.Checkpoints = append(x.Checkpoints, engine.ExportedCheckpoint{
+				x.Checkpoints = append(x.Checkpoints, transfer.ExportedCheckpoint{
 					ID: cp, Document: json.RawMessage(`{"checkpointId":"` + cp + `","workflowId":"` + id + `","state":"a","context":{}}`),
 				})
 			}

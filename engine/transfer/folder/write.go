@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/transfer"
 )
 
 // Target takes the files of an export. A file is there whole or not at all.
@@ -32,7 +32,7 @@ type Written struct {
 
 // Write writes an export in the form of a folder: definitions first, and of each instance
 // its checkpoints, its log, and then where it stands.
-func Write(to Target, x engine.Exported) (Written, error) {
+func Write(to Target, x transfer.Exported) (Written, error) {
 	var out Written
 	w := &writer{to: to, taken: map[string]bool{}}
 	for _, d := range x.Definitions {

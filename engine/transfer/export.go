@@ -1,0 +1,499 @@
+package transfer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// ExportRequest selects what is exported; zero fields select all.
+type ExportRequest struct {
+	Instance string // one instance
+	Workflow string // the instances and versions of one workflow
+}
+
+// Exported is what Export found: definitions, and instances that are read while they
+// are asked for.
+type Exported struct {
+	Definitions []ExportedDefinition
+	// Instances are in the order of the store, newest first. An error ends them.
+	Instances iter.Seq2[ExportedInstance, error]
+}
+
+// ExportedDefinition is one version of a definition.
+type ExportedDefinition struct {
+	Name    string
+	Version int
+	Newest  bool
+	// Document is compact JSON in the order of its author, in which agents see states and
+	// actions.
+	Document json.RawMessage
+}
+
+// ExportedInstance is one instance in the form of a .workflows folder. Documents are
+// canonical JSON (RFC 8785); sensitive values are keyed digests in all of them, with a salt
+// of the export: equal ones can be told within one export, owner, workflow and path only.
+type ExportedInstance struct {
+	ID string
+	// State says where the instance stands and what it knows, Lines how it got there.
+	State       json.RawMessage
+	Lines       []json.RawMessage
+	Checkpoints []ExportedCheckpoint
+}
+
+// ExportedCheckpoint is one checkpoint with what was in force then.
+type ExportedCheckpoint struct {
+	ID       string
+	Document json.RawMessage
+}
+
+// Export returns definitions and instances in the form in which Import takes them. What
+// was imported is exported as it came, so that exporting it again changes nothing. db is the
+// store of the engine.
+func Export(ctx context.Context, e *engine.Engine, db store.Store, p engine.Principal, req ExportRequest) (Exported, error) {
+	if err := engine.Authorize(p, engine.RightExport); err != nil {
+		return Exported{}, err
+	}
+	x := exporter{e, db, p, record.NewSalt()}
+	name := req.Workflow
+	if req.Instance != "" {
+		inst, err := x.load(ctx, req.Instance)
+		if err != nil {
+			return Exported{}, err
+		}
+		if name != "" && name != inst.Workflow {
+			return Exported{}, &engine.Error{
+				Code: engine.CodeInvalidArgument, Path: "/workflow", Message: fmt.Sprintf("The instance %s is of the workflow %q, not of %q.", inst.ID, inst.Workflow, name),
+				Hint: "Give one of the two.",
+			}
+		}
+		name = inst.Workflow
+	}
+	definitions, err := x.exportDefinitions(ctx, name)
+	if err != nil {
+		return Exported{}, err
+	}
+	return Exported{Definitions: definitions, Instances: x.exportInstances(ctx, req)}, nil
+}
+
+// exporter is one export.
+type exporter struct {
+	e    *engine.Engine
+	db   store.Store
+	p    engine.Principal
+	salt string // of its digests
+}
+
+func (x exporter) load(ctx context.Context, id string) (record.Instance, error) {
+	inst, err := x.db.Load(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return inst, engine.UnknownInstance(id)
+	case err != nil:
+		return inst, engine.StoreError("load the instance", err)
+	}
+	return inst, nil
+}
+
+// exportDefinitions are all versions of one workflow, or of all for "".
+func (x exporter) exportDefinitions(ctx context.Context, name string) ([]ExportedDefinition, error) {
+	names := []string{name}
+	if name == "" {
+		all, err := x.e.List(ctx, x.p)
+		if err != nil {
+			return nil, err
+		}
+		names = names[:0]
+		for _, d := range all {
+			names = append(names, d.Name)
+		}
+	}
+	var out []ExportedDefinition
+	for _, name := range names {
+		newest, _, err := x.e.LoadDefinition(ctx, x.p, name, 0)
+		if err != nil {
+			return nil, err
+		}
+		hashes := map[string]bool{}
+		for v := 1; v <= newest.Version; v++ {
+			s, _, err := x.e.LoadDefinition(ctx, x.p, name, v)
+			if err != nil {
+				return nil, err
+			}
+			if hashes[s.Hash] && v < newest.Version {
+				continue // another owner's version of the same document
+			}
+			hashes[s.Hash] = true
+			out = append(out, ExportedDefinition{Name: s.Name, Version: v, Newest: v == newest.Version, Document: s.Document})
+		}
+	}
+	return out, nil
+}
+
+func (x exporter) exportInstances(ctx context.Context, req ExportRequest) iter.Seq2[ExportedInstance, error] {
+	return func(yield func(ExportedInstance, error) bool) {
+		ctx, read, err := x.e.BeginBulkRead(ctx, x.p)
+		if err != nil {
+			yield(ExportedInstance{}, err)
+			return
+		}
+		defer read.End()
+		if req.Instance != "" {
+			inst, err := x.load(ctx, req.Instance)
+			if err != nil {
+				yield(ExportedInstance{}, err)
+				return
+			}
+			yield(x.exportInstance(ctx, inst))
+			return
+		}
+		for inst, err := range x.db.Instances(ctx, store.InstanceQuery{Workflow: req.Workflow}) {
+			if err != nil {
+				yield(ExportedInstance{}, engine.StoreError("list the instances", err))
+				return
+			}
+			out, err := x.exportInstance(ctx, inst)
+			read.Pause() // whoever asks may write it to a slow disk
+			if !yield(out, err) || err != nil {
+				return
+			}
+			if err := read.Resume(ctx); err != nil {
+				yield(ExportedInstance{}, err)
+				return
+			}
+		}
+	}
+}
+
+// exportInstance reads an instance again when its beginning was removed meanwhile.
+func (x exporter) exportInstance(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
+	for {
+		out, err := x.exportOnce(ctx, inst)
+		if err == nil {
+			return out, nil
+		}
+		now, lerr := x.db.Load(ctx, inst.ID)
+		if lerr != nil || now.Seq == inst.Seq {
+			return ExportedInstance{}, err
+		}
+		inst = now
+	}
+}
+
+// exporting is the export of one instance.
+type exporting struct {
+	exporter
+	inst  record.Instance           // the fold so far
+	mask  *engine.ExportMask        // of what any version that the instance ever had calls sensitive
+	kept  map[int64]record.Instance // by revision, where something goes back to it
+	extra json.RawMessage           // what the file of an imported instance held
+	// asImported says that nothing happened since the import.
+	asImported bool
+	out        ExportedInstance
+}
+
+func (x exporter) exportOnce(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
+	one := &exporting{exporter: x, out: ExportedInstance{ID: inst.ID}, kept: map[int64]record.Instance{}}
+	events, err := one.read(ctx, inst)
+	if err != nil {
+		return ExportedInstance{}, err
+	}
+	for _, ev := range events {
+		if err := engine.YieldBulkRead(ctx); err != nil {
+			return ExportedInstance{}, err
+		}
+		if err := one.addEvent(ctx, ev); err != nil {
+			return ExportedInstance{}, err
+		}
+	}
+	return one.out, one.writeState()
+}
+
+// read holds the history in memory, up to where inst was seen, and begins with what is
+// left of it.
+func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Event, error) {
+	cfg := engine.ExportMaskConfig{Owner: inst.Owner, Workflow: inst.Workflow, Salt: x.salt, Documents: []json.RawMessage{inst.Context}}
+	var events []record.Event
+	versions := map[int]bool{inst.Version: true}
+	for ev, err := range x.db.Events(ctx, store.EventQuery{Instance: inst.ID}) {
+		if err == nil {
+			err = engine.YieldBulkRead(ctx)
+		}
+		if err != nil {
+			return nil, engine.StoreError("read the history", err)
+		}
+		if ev.Seq > inst.Seq {
+			break
+		}
+		if ev.Import != nil {
+			cfg.Imported = true
+		}
+		if ev.Rollback != nil {
+			x.kept[ev.Rollback.Restores] = record.Instance{}
+		}
+		// What decisions hold is plain where the version of then did not call it sensitive.
+		cfg.Documents = append(cfg.Documents, ev.Patch)
+		if ev.Decision != nil {
+			cfg.Documents = append(cfg.Documents, ev.Decision.Data)
+		}
+		versions[ev.Version] = true
+		events = append(events, ev)
+	}
+	for _, v := range slices.Sorted(maps.Keys(versions)) {
+		_, d, err := x.e.LoadDefinition(ctx, x.p, inst.Workflow, v)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Definitions = append(cfg.Definitions, d)
+	}
+	x.mask = x.e.NewExportMask(cfg)
+	if len(events) == 0 || events[0].Seq == 1 {
+		return events, nil
+	}
+	cut, err := x.e.LoadTruncation(ctx, inst.ID)
+	if err != nil {
+		return nil, err
+	}
+	if x.inst, err = x.e.FoldTo(ctx, inst.ID, cut.Revision, cut.UpTo); err != nil {
+		return nil, err
+	}
+	if first := events[0].Seq; first != cut.UpTo+1 {
+		return nil, engine.InternalError("read the history", fmt.Errorf("instance %s begins at event %d, and was cut behind %d", inst.ID, first, cut.UpTo))
+	}
+	x.keep()
+	return events, x.addRemoved(cut)
+}
+
+// keep remembers the present revision if something goes back to it.
+func (x *exporting) keep() {
+	if _, needed := x.kept[x.inst.Revision]; needed {
+		x.kept[x.inst.Revision] = x.inst
+	}
+}
+
+// exportedEvent is the member "gavel" of a line: what the folder's form has no place for.
+type exportedEvent struct {
+	Kind           record.Kind        `json:"kind"`
+	Seq            int64              `json:"seq"`
+	Revision       int64              `json:"revision"`
+	Status         record.Status      `json:"status"`
+	Principal      string             `json:"principal,omitempty"`
+	Role           string             `json:"role,omitempty"`
+	DefinitionHash string             `json:"definitionHash"`
+	Decision       *engine.Decision   `json:"decision,omitempty"`
+	Data           json.RawMessage    `json:"data,omitempty"` // of what was not applied
+	Reason         string             `json:"reason,omitempty"`
+	Review         *record.Review     `json:"review,omitempty"`
+	Rollback       *record.Rollback   `json:"rollback,omitempty"`
+	Migration      *record.Migration  `json:"migration,omitempty"`
+	Truncation     *record.Truncation `json:"truncation,omitempty"`
+	Import         *exportedImport    `json:"import,omitempty"`
+	// Origin is what the line said that the event was imported from: claims, not records.
+	Origin   json.RawMessage `json:"origin,omitempty"`
+	PrevHash string          `json:"prevHash"`
+	Hash     string          `json:"hash"`
+}
+
+type exportedImport struct {
+	Source     string `json:"source"`
+	Line       int    `json:"line"`
+	SourceHash string `json:"sourceHash,omitempty"`
+	By         string `json:"by,omitempty"`
+	Counts     bool   `json:"counts,omitempty"`
+}
+
+// addEvent exports one event: as a line, or as a checkpoint.
+func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
+	before := x.inst
+	next, err := record.Fold(x.inst, ev, func(r int64) (record.Instance, error) {
+		if then, ok := x.kept[r]; ok && then.Seq > 0 {
+			return then, nil
+		}
+		return x.e.FoldTo(ctx, ev.Instance, r, 0)
+	})
+	if err != nil {
+		return engine.InternalError("fold the history", err)
+	}
+	x.inst = next
+	x.keep()
+	x.asImported = ev.Import != nil
+	if extra := extraPart(ev.Import, "instance"); extra != nil {
+		x.extra = extra
+	}
+	if ev.Kind == record.Checkpointed {
+		return x.addCheckpoint(ev)
+	}
+	patch := ev.Patch
+	if ev.Kind.Revises() && ev.Kind != record.Imported && ev.Kind != record.Started && ev.Kind != record.Advanced && ev.Kind != record.Reconciled {
+		if patch, err = diffContexts(before.Context, next.Context); err != nil {
+			return engine.InternalError("compare contexts", err)
+		}
+	}
+	return x.addLine(ev, patch)
+}
+
+func (x *exporting) addLine(ev record.Event, patch json.RawMessage) error {
+	fields := map[string]json.RawMessage{"timestamp": timeText(ev.Time), "to": quoteJSON(ev.To)}
+	if ev.From != "" {
+		fields["from"] = quoteJSON(ev.From)
+	}
+	action := x.mask.Action(ev.Action)
+	if action == "" && (ev.Import == nil || ev.Import.Line == 0) {
+		action = string(ev.Kind)
+	}
+	if action != "" {
+		fields["action"] = quoteJSON(action)
+	}
+	if len(patch) > 0 && string(patch) != "{}" {
+		masked, err := x.mask.Document(patch)
+		if err != nil {
+			return err
+		}
+		fields["data"] = masked
+	}
+	doc, err := x.complete(fields, ev, "line")
+	x.out.Lines = append(x.out.Lines, doc)
+	return err
+}
+
+func (x *exporting) addCheckpoint(ev record.Event) error {
+	context, err := x.mask.Document(x.inst.Context)
+	if err != nil {
+		return err
+	}
+	fields := map[string]json.RawMessage{
+		"checkpointId": quoteJSON(ev.Checkpoint.ID), "workflowId": quoteJSON(ev.Instance), "state": quoteJSON(ev.To),
+		"context": context, "timestamp": timeText(ev.Time),
+	}
+	if ev.Checkpoint.Description != "" {
+		fields["description"] = quoteJSON(x.mask.Text(ev.Checkpoint.Description))
+	}
+	if len(ev.Checkpoint.Metadata) > 0 {
+		if err := x.overlay(fields, encodeObject(map[string]json.RawMessage{"metadata": ev.Checkpoint.Metadata})); err != nil {
+			return err
+		}
+	}
+	doc, err := x.complete(fields, ev, "checkpoint")
+	x.out.Checkpoints = append(x.out.Checkpoints, ExportedCheckpoint{ID: ev.Checkpoint.ID, Document: doc})
+	return err
+}
+
+// addRemoved adds a line for what was removed from the beginning of the history.
+func (x *exporting) addRemoved(cut record.Truncation) error {
+	masked, err := x.mask.Document(x.inst.Context)
+	if err != nil {
+		return err
+	}
+	doc, err := encodeCanonical(map[string]any{
+		"timestamp": x.inst.UpdatedAt.UTC(), "action": "truncated", "to": x.inst.State, "data": masked,
+		"gavel": map[string]any{
+			"kind": record.Started, "seq": x.inst.Seq, "revision": x.inst.Revision, "status": x.inst.Status,
+			"definitionHash": x.inst.DefinitionHash, "removed": cut.Count, "hash": x.inst.Head, "prevHash": "",
+		},
+	})
+	x.out.Lines = append(x.out.Lines, doc)
+	return err
+}
+
+// writeState writes the file that says where the instance stands.
+func (x *exporting) writeState() error {
+	context, err := x.mask.Document(x.inst.Context)
+	if err != nil {
+		return err
+	}
+	updated := timeText(x.inst.UpdatedAt)
+	fields := map[string]json.RawMessage{
+		"id": quoteJSON(x.inst.ID), "type": quoteJSON(x.inst.Workflow), "state": quoteJSON(x.inst.State), "context": context,
+		"createdAt": timeText(x.inst.CreatedAt), "updatedAt": updated,
+		"gavel": encodeObject(map[string]json.RawMessage{"definitionHash": quoteJSON(x.inst.DefinitionHash), "status": quoteJSON(string(x.inst.Status))}),
+	}
+	if err := x.overlay(fields, x.extra); err != nil {
+		return err
+	}
+	if !x.asImported { // the file's own time is of what it was then
+		fields["updatedAt"] = updated
+	}
+	x.out.State, err = encodeCanonical(fields)
+	return err
+}
+
+// complete adds to the fields of a line or a checkpoint what it was imported with and what
+// there is to say of its event, and encodes them.
+func (x *exporting) complete(fields map[string]json.RawMessage, ev record.Event, part string) (json.RawMessage, error) {
+	if err := x.overlay(fields, extraPart(ev.Import, part)); err != nil {
+		return nil, err
+	}
+	// What was imported from an export keeps what stood there, if that says no more than that
+	// it was imported; else it stands in origin.
+	if !isImported(fields["gavel"]) {
+		about, err := x.describeEvent(ev, fields["gavel"])
+		if err != nil {
+			return nil, err
+		}
+		if fields["gavel"], err = json.Marshal(about); err != nil {
+			return nil, engine.InternalError("write an event", err)
+		}
+	}
+	return encodeCanonical(fields)
+}
+
+// overlay puts what an imported part held beside its fields back into it.
+func (x *exporting) overlay(fields map[string]json.RawMessage, extra json.RawMessage) error {
+	masked, err := x.mask.ForeignObject(extra)
+	if err != nil {
+		return engine.InternalError("read what was imported", err)
+	}
+	more, err := fieldsOf(masked)
+	if err != nil {
+		return engine.InternalError("read what was imported", err)
+	}
+	maps.Copy(fields, more)
+	return nil
+}
+
+// isImported reports whether a member "gavel" says that its event was imported.
+func isImported(about json.RawMessage) bool {
+	var said struct {
+		Kind   record.Kind     `json:"kind"`
+		Import json.RawMessage `json:"import"`
+	}
+	if json.Unmarshal(about, &said) != nil {
+		return false
+	}
+	return said.Kind == record.Imported || said.Kind == record.Reconciled || said.Kind == record.Checkpointed && len(said.Import) > 0
+}
+
+func (x *exporting) describeEvent(ev record.Event, origin json.RawMessage) (exportedEvent, error) {
+	out := exportedEvent{
+		Kind: ev.Kind, Seq: ev.Seq, Revision: ev.Revision, Status: ev.Status, Principal: ev.Principal, Role: ev.Role,
+		DefinitionHash: ev.DefinitionHash, Reason: x.mask.Text(ev.Reason), Rollback: ev.Rollback, Migration: ev.Migration,
+		Truncation: ev.Truncation, PrevHash: ev.PrevHash, Hash: ev.Hash, Origin: origin,
+	}
+	if ev.Decision != nil {
+		d := x.mask.Decision(*ev.Decision)
+		out.Decision = &d
+		if !ev.Decision.Applied || !ev.Kind.Revises() {
+			var err error
+			if out.Data, err = x.mask.RecordedData(ev.Decision.Data); err != nil {
+				return out, err
+			}
+		}
+	}
+	if ev.Review != nil {
+		r := *ev.Review
+		r.Reason, r.Digest = x.mask.Text(r.Reason), x.mask.Digest(r.Digest)
+		out.Review = &r
+	}
+	if ev.Import != nil {
+		out.Import = &exportedImport{Source: ev.Import.Source, Line: ev.Import.Line, SourceHash: ev.Import.SourceHash, By: ev.Import.By, Counts: ev.Import.Counts}
+	}
+	return out, nil
+}

@@ -1,0 +1,519 @@
+// Package transfer brings definitions and instances into a store that were kept elsewhere,
+// and takes them out in the same form.
+//
+// It promises that an instance is imported whole or not at all, that imported steps are
+// recorded as imported and not as judged, and that what is exported discloses no sensitive
+// value. It reads and writes no files: engine/transfer/folder does. It stands over the
+// engine, which never imports it.
+package transfer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"regexp"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// ImportRequest brings definitions and instances into the store that were kept elsewhere.
+type ImportRequest struct {
+	// Source names where they come from, in records and messages.
+	Source string
+	// Owner is the principal that owns the instances and performed their steps; "" is the
+	// caller.
+	Owner string
+	// Rename is put before the ids of instances and the names of definitions.
+	Rename string
+	// Counts lets imported visits of states count toward mustPassThrough.
+	Counts bool
+	// DryRun reports what would happen and writes nothing.
+	DryRun bool
+	// Definitions list the older versions of a name before the newer ones.
+	Definitions []Definition
+	// Instances may be nil. An error of the sequence refuses the instance beside it, of
+	// which only File need be set.
+	Instances iter.Seq2[Instance, error]
+}
+
+// Definition is one definition of an import.
+type Definition struct {
+	File     string // for messages
+	Document []byte // JSON
+	// Err is why the definition could not be read; it refuses the definition.
+	Err error
+}
+
+// Instance is one instance of an import: its position and how it got there.
+type Instance struct {
+	File, Log    string // for messages
+	ID, Workflow string
+	// DefinitionHash chooses a version; "" is the newest one of the import, or of the store.
+	DefinitionHash       string
+	State                string
+	Cancelled            bool
+	Context              json.RawMessage // a JSON object; nil is {}
+	CreatedAt, UpdatedAt time.Time       // zero when unknown
+	// Hash is the hex SHA-256 of the file's bytes.
+	Hash        string
+	Lines       []Line
+	Checkpoints []Checkpoint
+	// Extra holds members that have no field here, as a JSON object; nil for none.
+	Extra json.RawMessage
+	// Torn says that the log ends in an incomplete line, which was skipped.
+	Torn bool
+}
+
+// Line is one step of an imported history.
+type Line struct {
+	Number int    // in the log, from 1
+	Hash   string // hex SHA-256 of the line's bytes
+	Time   time.Time
+	Action string
+	// From is "" for a start; To is "" where the line does not name it.
+	From, To string
+	// Data was merged into the context; Context is the whole context after that. Either
+	// may be nil.
+	Data, Context json.RawMessage
+	// CheckpointID is the checkpoint that a rollback restores.
+	CheckpointID string
+	// Kind and Status are those of the event that a gavel export wrote the line for; ""
+	// for other lines.
+	Kind   record.Kind
+	Status record.Status
+	// Extra holds members that have no field here, as a JSON object; nil for none.
+	Extra json.RawMessage
+}
+
+// Checkpoint is one checkpoint of an instance.
+type Checkpoint struct {
+	File, ID, State, Description string
+	Context, Metadata            json.RawMessage // nil when absent
+	Time                         time.Time
+	Hash                         string // hex SHA-256 of the file's bytes
+	Extra                        json.RawMessage
+}
+
+// Status is the result for one definition or instance; of a dry run, the result that
+// an import would have.
+type Status string
+
+// The results.
+const (
+	Imported Status = "imported"
+	Present  Status = "present" // the store had the definition already
+	Refused  Status = "refused"
+)
+
+// ImportReport is the result of an import.
+type ImportReport struct {
+	Source      string             `json:"source"`
+	Owner       string             `json:"owner"`
+	DryRun      bool               `json:"dryRun"`
+	Counts      bool               `json:"counts"`
+	Definitions []DefinitionReport `json:"definitions"` // never nil
+	Instances   []InstanceReport   `json:"instances"`   // never nil
+	// Refused and Differed count entries that were refused and that have differences.
+	Refused  int `json:"refused"`
+	Differed int `json:"differed"`
+}
+
+// DefinitionReport is the result for one definition.
+type DefinitionReport struct {
+	File    string           `json:"file"`
+	Name    string           `json:"name,omitempty"`
+	Version int              `json:"version,omitempty"`
+	Hash    string           `json:"hash,omitempty"`
+	Status  Status           `json:"status"`
+	Reason  string           `json:"reason,omitempty"` // of a refusal
+	Issues  []workflow.Issue `json:"issues,omitempty"`
+}
+
+// InstanceReport is the result for one instance.
+type InstanceReport struct {
+	File     string `json:"file"`
+	ID       string `json:"id,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+	Version  int    `json:"version,omitempty"`
+	State    string `json:"state,omitempty"`
+	Status   Status `json:"status"`
+	Reason   string `json:"reason,omitempty"` // of a refusal
+	// Events counts the events written, including Checkpoints.
+	Events      int `json:"events"`
+	Checkpoints int `json:"checkpoints"`
+	// Differences are contradictions between the parts; Notes are other remarks.
+	Differences []string `json:"differences,omitempty"`
+	Notes       []string `json:"notes,omitempty"`
+}
+
+// Limits of one imported instance. All its events are made before the first is written, so
+// they are held in memory together.
+const (
+	MaxLines       = 100_000
+	MaxCheckpoints = 10_000
+	// MaxBytes bounds its documents together, and the patches of its events together:
+	// a short line that restores a checkpoint can change much.
+	MaxBytes = 64 << 20
+)
+
+// refusal is why a definition or an instance is not imported.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error {
+	return refusal(fmt.Sprintf(format, args...))
+}
+
+type importer struct {
+	e   *engine.Engine
+	db  store.Store
+	p   engine.Principal
+	req ImportRequest
+	at  time.Time
+	// versions are the definitions of the import by their names in the source, the newest
+	// last; refused has the files of those that were refused.
+	versions map[string][]version
+	refused  map[string]string
+}
+
+// version is a version of a definition; one without def is none.
+type version struct {
+	hash   string // of the definition in the source
+	stored store.Definition
+	def    *workflow.Definition
+}
+
+// Import adds definitions and instances that were kept elsewhere. Definitions become the
+// caller's, an operator's. An instance is imported whole or not at all, and only when the
+// store has none with its id: each line of its history becomes an imported event, and where
+// the history does not lead to the instance's state and context, a reconciled event does.
+// db is the store of the engine.
+//
+// One part that is refused does not keep others from being imported; the report says what
+// was refused and why. An error ends the import; what was imported before it stays.
+func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Principal, req ImportRequest) (ImportReport, error) {
+	if err := engine.Authorize(p, engine.RightImport); err != nil {
+		return ImportReport{}, err
+	}
+	if req.Source == "" {
+		return ImportReport{}, engine.MissingField("source", "Name the folder or program that the histories come from.")
+	}
+	req.Owner = cmp.Or(req.Owner, p.ID)
+	if err := e.CheckText("owner", req.Owner); err != nil {
+		return ImportReport{}, err
+	}
+	im := &importer{e: e, db: db, p: p, req: req, at: e.Now(), versions: map[string][]version{}, refused: map[string]string{}}
+	report := ImportReport{
+		Source: req.Source, Owner: req.Owner, DryRun: req.DryRun, Counts: req.Counts,
+		Definitions: []DefinitionReport{}, Instances: []InstanceReport{},
+	}
+	for _, in := range req.Definitions {
+		out, err := im.importDefinition(ctx, in)
+		if err != nil {
+			return report, err
+		}
+		report.Definitions = append(report.Definitions, out)
+		if out.Status == Refused {
+			report.Refused++
+		}
+	}
+	if req.Instances == nil {
+		return report, nil
+	}
+	for in, bad := range req.Instances {
+		out, err := im.importInstance(ctx, in, bad)
+		if err != nil {
+			return report, err
+		}
+		report.Instances = append(report.Instances, out)
+		if out.Status == Refused {
+			report.Refused++
+		}
+		if len(out.Differences) > 0 {
+			report.Differed++
+		}
+	}
+	return report, nil
+}
+
+// importDefinition stores a definition as the caller's, unless the store has the same one
+// of an operator.
+func (im *importer) importDefinition(ctx context.Context, in Definition) (DefinitionReport, error) {
+	out := DefinitionReport{File: in.File, Status: Refused}
+	if in.Err != nil {
+		out.Reason = in.Err.Error()
+		return out, nil
+	}
+	d, err := im.examineDefinition(ctx, in, &out)
+	if d == nil || err != nil {
+		return out, err
+	}
+	name, hash := d.Name, d.Hash
+	if im.req.Rename != "" {
+		in.Document = renameDefinition(in.Document, im.req.Rename+name)
+		if d, err = im.examineDefinition(ctx, in, &out); d == nil || err != nil {
+			im.refused[name] = in.File
+			return out, err
+		}
+	}
+	out.Name, out.Hash = d.Name, d.Hash
+	v, newest, err := im.findVersion(ctx, d.Name, d.Hash)
+	if err != nil {
+		return out, err
+	}
+	for _, other := range im.versions[name] {
+		if newest = max(newest, other.stored.Version); other.hash == hash {
+			v = other
+		}
+	}
+	switch {
+	case v.def != nil:
+		out.Status = Present
+	case im.req.DryRun:
+		out.Status = Imported
+		v = version{def: d, stored: store.Definition{Name: d.Name, Version: newest + 1, Hash: d.Hash, Document: d.Document, Owner: im.p.ID, Operator: true}}
+	default:
+		out.Status = Imported
+		made, err := im.e.Define(ctx, im.p, engine.DefineRequest{Source: in.File, Document: in.Document})
+		if err != nil {
+			return out, err
+		}
+		if v, err = im.loadVersion(ctx, made.Name, made.Version); err != nil {
+			return out, err
+		}
+	}
+	v.hash, out.Version = hash, v.stored.Version
+	im.versions[name] = append(im.versions[name], v)
+	return out, nil
+}
+
+func (im *importer) loadVersion(ctx context.Context, name string, number int) (v version, err error) {
+	v.stored, v.def, err = im.e.LoadDefinition(ctx, im.p, name, number)
+	return v, err
+}
+
+// examineDefinition reads and lints a definition; one with errors is nil, and out says why.
+func (im *importer) examineDefinition(ctx context.Context, in Definition, out *DefinitionReport) (*workflow.Definition, error) {
+	d, _, err := im.e.ExamineDefinition(ctx, im.p, engine.DefineRequest{Source: in.File, Document: in.Document})
+	invalid, ok := errors.AsType[*engine.Error](err)
+	if !ok || invalid.Code != engine.CodeInvalidDefinition {
+		return d, err
+	}
+	out.Reason, out.Issues = invalid.Message, invalid.Issues
+	var named struct{ Name string }
+	if json.Unmarshal(in.Document, &named) == nil && named.Name != "" {
+		out.Name = named.Name
+		im.refused[named.Name] = in.File
+	}
+	return nil, nil
+}
+
+// renameDefinition replaces the name in a definition that is JSON.
+func renameDefinition(doc []byte, name string) []byte {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	if _, err := dec.Token(); err != nil {
+		return doc
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil {
+			return doc
+		}
+		if end := int(dec.InputOffset()); key == "name" {
+			return bytes.Join([][]byte{doc[:end-len(value)], quoteJSON(name), doc[end:]}, nil)
+		}
+	}
+	return doc
+}
+
+// findVersion looks in the store for the version of a definition that has a hash and is an
+// operator's. newest is the newest version there.
+func (im *importer) findVersion(ctx context.Context, name, hash string) (_ version, newest int, err error) {
+	for number := 0; ; { // 0 is the newest
+		v, err := im.loadVersion(ctx, name, number)
+		switch number = v.stored.Version - 1; {
+		case newest == 0 && engine.CodeOf(err) == engine.CodeUnknownWorkflow:
+			return version{}, 0, nil
+		case err != nil:
+			return version{}, newest, err
+		}
+		newest = max(newest, v.stored.Version)
+		if v.stored.Hash == hash && v.stored.Operator {
+			return v, newest, nil
+		}
+		if number == 0 {
+			return version{}, newest, nil
+		}
+	}
+}
+
+// findDefinition is the version of its definition that an instance gets.
+func (im *importer) findDefinition(ctx context.Context, in Instance) (version, error) {
+	versions := im.versions[in.Workflow]
+	switch file := im.refused[in.Workflow]; {
+	case in.DefinitionHash != "":
+		for _, v := range versions {
+			if v.hash == in.DefinitionHash {
+				return v, nil
+			}
+		}
+		v, _, err := im.findVersion(ctx, in.Workflow, in.DefinitionHash)
+		if err == nil && v.def == nil {
+			err = refuse("the version of %q that it had (%.19s...) is neither in the folder nor in the store", in.Workflow, in.DefinitionHash)
+		}
+		return v, err
+	case file != "":
+		return version{}, refuse("its definition %s was refused; fix it and import again", file)
+	case len(versions) > 0:
+		return versions[len(versions)-1], nil
+	}
+	v, err := im.loadVersion(ctx, in.Workflow, 0)
+	if engine.CodeOf(err) == engine.CodeUnknownWorkflow {
+		err = refuse("there is no definition %q, neither in the folder nor in the store", in.Workflow)
+	}
+	return v, err
+}
+
+// keptID is what an id of another program must look like to be kept.
+var keptID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`)
+
+// maxImportID is the greatest length of an id that is kept, in bytes.
+const maxImportID = 128
+
+func isKeptID(id string) bool { return len(id) <= maxImportID && keptID.MatchString(id) }
+
+// importInstance imports one instance. bad is why it could not be read.
+func (im *importer) importInstance(ctx context.Context, in Instance, bad error) (InstanceReport, error) {
+	if in.ID != "" {
+		in.ID = im.req.Rename + in.ID
+	}
+	out := InstanceReport{File: in.File, ID: in.ID, Workflow: in.Workflow, State: in.State, Status: Refused}
+	if bad != nil {
+		out.Reason = bad.Error()
+		return out, nil
+	}
+	d, err := im.draft(ctx, in)
+	if err == nil && !im.req.DryRun {
+		err = im.commitDraft(ctx, d)
+	}
+	if reason, refused := errors.AsType[refusal](err); refused {
+		out.Reason = string(reason)
+		return out, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	return d.report(), nil
+}
+
+func (im *importer) draft(ctx context.Context, in Instance) (*importDraft, error) {
+	if !isKeptID(in.ID) {
+		return nil, refuse("the id %.80q cannot be kept: an id has letters, digits, '_', '-' and single dots, and at most %d bytes", in.ID, maxImportID)
+	}
+	l, err := im.findDefinition(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if _, known := l.def.States[in.State]; !known {
+		return nil, refuse("it is in %.80q, which is no state of %s", in.State, l.def.Name)
+	}
+	switch _, err := im.db.Load(ctx, in.ID); {
+	case err == nil:
+		return nil, alreadyHere(in.ID)
+	case !errors.Is(err, store.ErrNotFound):
+		return nil, engine.StoreError("load the instance", err)
+	}
+	if err := checkImported(&in); err != nil {
+		return nil, err
+	}
+	return draftInstance(ctx, im, in, l)
+}
+
+func (im *importer) commitDraft(ctx context.Context, d *importDraft) error {
+	err := im.db.Commit(ctx, store.Commit{Events: d.events, Next: d.inst})
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return alreadyHere(d.in.ID)
+	case err != nil:
+		return engine.StoreError("record the history", err)
+	}
+	im.e.Publish(ctx, d.events...)
+	return nil
+}
+
+func alreadyHere(id string) error {
+	return refuse("the store already has the instance %s; --rename PREFIX imports it under another id", id)
+}
+
+// checkImported checks every document of an instance as contexts are checked, and makes
+// them compact.
+func checkImported(in *Instance) error {
+	if n := len(in.Lines); n > MaxLines {
+		return refuse("%s has %d lines; at most %d of one instance can be imported", in.Log, n, MaxLines)
+	}
+	if n := len(in.Checkpoints); n > MaxCheckpoints {
+		return refuse("it has %d checkpoints; at most %d of one instance can be imported", n, MaxCheckpoints)
+	}
+	size := len(in.Extra)
+	var bad error
+	check := func(doc *json.RawMessage, nulls bool, file, what string) {
+		size += len(*doc)
+		checked, err := checkImportedDocument(*doc, nulls)
+		if err != nil && bad == nil {
+			bad = refuse("%s: its %s: %v", file, what, err)
+		}
+		*doc = checked
+	}
+	check(&in.Context, false, in.File, "context")
+	for i := range in.Lines {
+		line := &in.Lines[i]
+		at := fmt.Sprintf("%s:%d", in.Log, line.Number)
+		size += len(line.Extra)
+		check(&line.Data, true, at, "data")
+		check(&line.Context, false, at, "context")
+	}
+	for i := range in.Checkpoints {
+		cp := &in.Checkpoints[i]
+		size += len(cp.Extra) + len(cp.Description)
+		check(&cp.Context, false, cp.File, "context")
+		check(&cp.Metadata, true, cp.File, "metadata")
+	}
+	if size > MaxBytes {
+		return refuse("its log and its checkpoints have %d bytes; at most %d of one instance can be imported", size, MaxBytes)
+	}
+	return bad
+}
+
+// checkImportedDocument drops nulls unless they are wanted: a context has none.
+func checkImportedDocument(doc json.RawMessage, nulls bool) (json.RawMessage, error) {
+	if len(doc) == 0 {
+		return nil, nil
+	}
+	doc, err := workflow.CheckDocument(doc)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := fieldsOf(doc)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range workflow.ReservedKeys {
+		if _, taken := fields[key]; taken {
+			return nil, fmt.Errorf("the key %q is reserved: only gavel sets it", key)
+		}
+	}
+	if nulls {
+		return doc, nil
+	}
+	return workflow.Merge(nil, doc)
+}
