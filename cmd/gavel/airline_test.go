@@ -53,6 +53,7 @@ func airlineBuilder() *caseBuilder {
 
 // Whatever the labels say, the gate is asked the same question.
 func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
+	t.Parallel()
 	records := airlineRecords(t)
 	cases, build := airlineCases(t, records), airlineBuilder()
 	blind := slices.Clone(records)
@@ -113,6 +114,7 @@ func airlineRate(k, n int) string {
 var airlineRule = regexp.MustCompile(`\bR\d\d\b`)
 
 func TestAirlineGate(t *testing.T) {
+	t.Parallel()
 	records := airlineRecords(t)
 	cases, build := airlineCases(t, records), airlineBuilder()
 	decide := decideEval(plainSandbox(t), nil)

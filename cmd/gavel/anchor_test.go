@@ -16,6 +16,7 @@ import (
 
 // A server anchors now and then when something has happened, and once more at its end.
 func TestServersAnchor(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		key, err := record.GenerateSigner("test")
 		if err != nil {
@@ -74,6 +75,7 @@ func TestServersAnchor(t *testing.T) {
 }
 
 func TestAnchorFilesSurviveWhatWasCutShort(t *testing.T) {
+	t.Parallel()
 	key, err := record.GenerateSigner("test")
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +127,7 @@ func TestAnchorFilesSurviveWhatWasCutShort(t *testing.T) {
 }
 
 func TestPublicKeysOfAFile(t *testing.T) {
+	t.Parallel()
 	var lines []string
 	for range 2 {
 		key, err := record.GenerateSigner("test")

@@ -22,36 +22,38 @@ func defining(rest string) string {
 	return `{"name":"bad","initialState":"a",` + rest + `}`
 }
 
-var badInputs = []badInput{
-	{name: "unknown key", tool: "workflow.define", args: defining(`"statez":{},"states":{"a":{"final":true}}`), code: "invalid_definition", says: []string{"statez", "states"}},
-	{name: "unknown key in a state", tool: "workflow.define", args: defining(`"states":{"a":{"finl":true}}`), code: "invalid_definition", says: []string{"finl", "final"}},
-	{name: "unknown target", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":"nowhere"}},"b":{"final":true}}`), code: "invalid_definition", says: []string{"nowhere"}},
-	{name: "unknown initial state", tool: "workflow.define", args: `{"name":"bad","initialState":"x","states":{"a":{"final":true}}}`, code: "invalid_definition", says: []string{`"x"`}},
-	{name: "dead end", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":"b"}},"b":{}}`), code: "invalid_definition", says: []string{`"b"`}},
-	{name: "schema that does not compile", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":{"target":"b","schema":{"type":"strin"}}}},"b":{"final":true}}`), code: "invalid_definition", says: []string{"schema"}},
-	{name: "script that does not compile", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":{"target":"b","validator":"(data => {"}}},"b":{"final":true}}`), code: "invalid_definition", says: []string{"validator"}},
-	{name: "remote reference in a schema", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":{"target":"b","schema":{"$ref":"https://example.com/s.json"}}}},"b":{"final":true}}`), code: "invalid_definition", says: []string{"$ref"}},
-	{name: "duplicate key in a definition", tool: "workflow.define", args: `{"name":"bad","name":"worse","initialState":"a","states":{"a":{"final":true}}}`, code: "invalid_", says: []string{"name"}},
-	{name: "unknown workflow", tool: "workflow.start", args: `{"type":"ping-pog"}`, code: "unknown_workflow", says: []string{"ping-pog", "ping-pong"}},
-	{name: "unknown instance", tool: "workflow.status", args: `{"id":"wf-00000000-0000-7000-8000-000000000000"}`, code: "unknown_instance", says: []string{"wf-00000000"}},
-	{name: "advance of an unknown instance", tool: "workflow.advance", args: `{"id":"wf-nope","action":"go"}`, code: "unknown_instance", says: []string{"wf-nope"}},
-	{name: "unknown action", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"goo"}`, code: "illegal_action", says: []string{"REJECTED", `"goo"`, `"go"`}, recorded: true},
-	{name: "action of another state", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"back"}`, code: "illegal_action", says: []string{"REJECTED", `"back"`, `"go"`}, recorded: true},
-	{name: "advance on a finished instance", tool: "workflow.advance", args: `{"id":"{DONE}","action":"go"}`, code: "instance_ended", says: []string{"REJECTED", "final"}, recorded: true},
-	{name: "unknown checkpoint", tool: "workflow.rollback", args: `{"id":"{RUNNING}","checkpointId":"cp-nope"}`, code: "unknown_checkpoint", says: []string{"cp-nope"}},
-	{name: "cancel of a finished instance", tool: "workflow.cancel", args: `{"id":"{DONE}"}`, code: "instance_ended", says: []string{"end"}},
-	{name: "2 MB of data", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"x":"` + strings.Repeat("a", 2<<20) + `"}}`, code: "too_large", says: []string{"data"}},
-	{name: "100 KB of data", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"x":"` + strings.Repeat("a", 100<<10) + `"}}`, code: "too_large", says: []string{"data", "65536"}},
-	{name: "100 KB of start context", tool: "workflow.start", args: `{"type":"ping-pong","context":{"x":"` + strings.Repeat("a", 100<<10) + `"}}`, code: "too_large", says: []string{"context"}},
-	{name: "duplicate keys in data", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"amount":1,"amount":2}}`, code: "invalid_", says: []string{"amount"}},
-	{name: "duplicate arguments", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","action":"stop"}`, code: "invalid_", says: []string{"action"}},
-	{name: "a number no float64 keeps", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"n":9007199254740993}}`, code: "invalid_data", says: []string{"/n"}},
-	{name: "invalid UTF-8", tool: "workflow.advance", args: "{\"id\":\"{RUNNING}\",\"action\":\"go\",\"data\":{\"x\":\"\xff\xfe\"}}", says: []string{"UTF-8"}},
-	{name: "a lone surrogate", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"x":"\ud800"}}`, says: []string{"data"}},
-	{name: "a key that is too long", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","idempotencyKey":"` + strings.Repeat("k", 201) + `"}`, code: "too_large", says: []string{"idempotencyKey"}},
-	{name: "an unknown argument", tool: "workflow.advance", args: `{"id":"{RUNNING}","acton":"go","action":"go"}`, code: "invalid_argument", says: []string{"acton", "action"}},
-	{name: "a missing argument", tool: "workflow.advance", args: `{"id":"{RUNNING}"}`, code: "invalid_argument", says: []string{"action"}},
-	{name: "arguments that are no object", tool: "workflow.advance", args: `[1]`, says: []string{"object"}},
+func badInputs() []badInput {
+	return []badInput{
+		{name: "unknown key", tool: "workflow.define", args: defining(`"statez":{},"states":{"a":{"final":true}}`), code: "invalid_definition", says: []string{"statez", "states"}},
+		{name: "unknown key in a state", tool: "workflow.define", args: defining(`"states":{"a":{"finl":true}}`), code: "invalid_definition", says: []string{"finl", "final"}},
+		{name: "unknown target", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":"nowhere"}},"b":{"final":true}}`), code: "invalid_definition", says: []string{"nowhere"}},
+		{name: "unknown initial state", tool: "workflow.define", args: `{"name":"bad","initialState":"x","states":{"a":{"final":true}}}`, code: "invalid_definition", says: []string{`"x"`}},
+		{name: "dead end", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":"b"}},"b":{}}`), code: "invalid_definition", says: []string{`"b"`}},
+		{name: "schema that does not compile", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":{"target":"b","schema":{"type":"strin"}}}},"b":{"final":true}}`), code: "invalid_definition", says: []string{"schema"}},
+		{name: "script that does not compile", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":{"target":"b","validator":"(data => {"}}},"b":{"final":true}}`), code: "invalid_definition", says: []string{"validator"}},
+		{name: "remote reference in a schema", tool: "workflow.define", args: defining(`"states":{"a":{"transitions":{"go":{"target":"b","schema":{"$ref":"https://example.com/s.json"}}}},"b":{"final":true}}`), code: "invalid_definition", says: []string{"$ref"}},
+		{name: "duplicate key in a definition", tool: "workflow.define", args: `{"name":"bad","name":"worse","initialState":"a","states":{"a":{"final":true}}}`, code: "invalid_", says: []string{"name"}},
+		{name: "unknown workflow", tool: "workflow.start", args: `{"type":"ping-pog"}`, code: "unknown_workflow", says: []string{"ping-pog", "ping-pong"}},
+		{name: "unknown instance", tool: "workflow.status", args: `{"id":"wf-00000000-0000-7000-8000-000000000000"}`, code: "unknown_instance", says: []string{"wf-00000000"}},
+		{name: "advance of an unknown instance", tool: "workflow.advance", args: `{"id":"wf-nope","action":"go"}`, code: "unknown_instance", says: []string{"wf-nope"}},
+		{name: "unknown action", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"goo"}`, code: "illegal_action", says: []string{"REJECTED", `"goo"`, `"go"`}, recorded: true},
+		{name: "action of another state", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"back"}`, code: "illegal_action", says: []string{"REJECTED", `"back"`, `"go"`}, recorded: true},
+		{name: "advance on a finished instance", tool: "workflow.advance", args: `{"id":"{DONE}","action":"go"}`, code: "instance_ended", says: []string{"REJECTED", "final"}, recorded: true},
+		{name: "unknown checkpoint", tool: "workflow.rollback", args: `{"id":"{RUNNING}","checkpointId":"cp-nope"}`, code: "unknown_checkpoint", says: []string{"cp-nope"}},
+		{name: "cancel of a finished instance", tool: "workflow.cancel", args: `{"id":"{DONE}"}`, code: "instance_ended", says: []string{"end"}},
+		{name: "2 MB of data", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"x":"` + strings.Repeat("a", 2<<20) + `"}}`, code: "too_large", says: []string{"data"}},
+		{name: "100 KB of data", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"x":"` + strings.Repeat("a", 100<<10) + `"}}`, code: "too_large", says: []string{"data", "65536"}},
+		{name: "100 KB of start context", tool: "workflow.start", args: `{"type":"ping-pong","context":{"x":"` + strings.Repeat("a", 100<<10) + `"}}`, code: "too_large", says: []string{"context"}},
+		{name: "duplicate keys in data", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"amount":1,"amount":2}}`, code: "invalid_", says: []string{"amount"}},
+		{name: "duplicate arguments", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","action":"stop"}`, code: "invalid_", says: []string{"action"}},
+		{name: "a number no float64 keeps", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"n":9007199254740993}}`, code: "invalid_data", says: []string{"/n"}},
+		{name: "invalid UTF-8", tool: "workflow.advance", args: "{\"id\":\"{RUNNING}\",\"action\":\"go\",\"data\":{\"x\":\"\xff\xfe\"}}", says: []string{"UTF-8"}},
+		{name: "a lone surrogate", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","data":{"x":"\ud800"}}`, says: []string{"data"}},
+		{name: "a key that is too long", tool: "workflow.advance", args: `{"id":"{RUNNING}","action":"go","idempotencyKey":"` + strings.Repeat("k", 201) + `"}`, code: "too_large", says: []string{"idempotencyKey"}},
+		{name: "an unknown argument", tool: "workflow.advance", args: `{"id":"{RUNNING}","acton":"go","action":"go"}`, code: "invalid_argument", says: []string{"acton", "action"}},
+		{name: "a missing argument", tool: "workflow.advance", args: `{"id":"{RUNNING}"}`, code: "invalid_argument", says: []string{"action"}},
+		{name: "arguments that are no object", tool: "workflow.advance", args: `[1]`, says: []string{"object"}},
+	}
 }
 
 // wrongTypes are arguments of a type that no tool takes for them.
@@ -85,7 +87,7 @@ func TestBadInput(t *testing.T) {
 	s.must("workflow.advance", object{"id": done, "action": "go"})
 	s.must("workflow.advance", object{"id": done, "action": "stop"})
 
-	rows := badInputs
+	rows := badInputs()
 	for tool, list := range wrongTypes {
 		for _, args := range list {
 			rows = append(rows, badInput{name: "wrong type: " + tool + " " + args, tool: tool, args: args, code: "invalid_"})

@@ -54,6 +54,7 @@ func overconfidentSet(t *testing.T, n int) (path string, brain llmtest.Brain) {
 // What eval calibrate fits is what eval run then judges with: the confidences of the
 // same recorded answers come near the shares that are right.
 func TestFittedCalibrationIsUsed(t *testing.T) {
+	t.Parallel()
 	cases, brain := overconfidentSet(t, 180)
 	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), brain))
 	defer provider.Close()

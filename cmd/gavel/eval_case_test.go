@@ -14,6 +14,7 @@ import (
 // Cases are read again for each pass; a file that has changed in between is no finding
 // about the judge.
 func TestGoldenSetIsReadAgain(t *testing.T) {
+	t.Parallel()
 	path := smallSet(t, 4)
 	set, err := readGolden(t.Context(), []string{path}, []eval.Split{eval.Test}, nil)
 	if err != nil {
@@ -52,6 +53,7 @@ func TestGoldenSetIsReadAgain(t *testing.T) {
 
 // What can be read only once cannot be measured.
 func TestGoldenSetIsAFile(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat(os.DevNull); err != nil || filepath.Separator != '/' {
 		t.Skip("there is no file here that is none")
 	}

@@ -55,6 +55,7 @@ func makeEval(t *testing.T, cassette string) []string {
 // contradicts itself, and nothing is known of the case; approved with quotes, it passes
 // for a judge that was fooled.
 func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		flip func(answer map[string]any, quote string)
 		code int

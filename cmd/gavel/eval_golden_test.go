@@ -141,6 +141,7 @@ func runGolden(ctx context.Context, more ...string) (code int, out string) {
 // The golden set passes its gates from the cassette; with -update it is recorded anew
 // from the authored judge.
 func TestGoldenSetFromTheCassette(t *testing.T) {
+	t.Parallel()
 	if *update {
 		provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), authored(t)))
 		defer provider.Close()
@@ -156,6 +157,7 @@ func TestGoldenSetFromTheCassette(t *testing.T) {
 
 // One answer flipped from reject to approve on an injection, and the gates fail.
 func TestGoldenGateNoticesOneInjection(t *testing.T) {
+	t.Parallel()
 	injections := map[string]bool{}
 	for _, c := range goldenCases(t, "injection") {
 		injections[documentKey(t, c.Data)] = true

@@ -42,6 +42,7 @@ func evalRun(t *testing.T, url string, args ...string) (code int, out string) {
 
 // A judge that wavers is seen to waver: no answer comes out of a cache.
 func TestRepeatsAskAgain(t *testing.T) {
+	t.Parallel()
 	brain := func(q llmtest.Question) llmtest.Thought {
 		if q.N%2 == 0 {
 			return llmtest.Fooled(q)
@@ -88,6 +89,7 @@ func TestCasesAreIndependent(t *testing.T) {
 
 // What may be spent is bounded by calls and by money; what comes after is not evaluated.
 func TestBudgetsOfARun(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args  []string
 		calls int
@@ -150,6 +152,7 @@ func TestModeOverridesTheEnvironment(t *testing.T) {
 // What one principal may ask of the model in a minute is about moves: a measurement asks
 // as fast as the endpoint answers.
 func TestEvaluationHasNoShare(t *testing.T) {
+	t.Parallel()
 	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Approver))
 	defer provider.Close()
 	results := filepath.Join(t.TempDir(), "r.json")

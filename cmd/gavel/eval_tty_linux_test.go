@@ -40,6 +40,7 @@ func openTerminal(t *testing.T) (tty, other *os.File) {
 
 // Progress is for a terminal: nothing of it is in a file.
 func TestEvalProgress(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	manyCases(t, dir, 40)
 	args := []string{"eval", "run", "--structural", filepath.Join(dir, "cases.jsonl")}

@@ -114,6 +114,7 @@ func wrongJudges() []wrongJudge {
 // Recorded answers of wrong judges fail the gates that the authored ones pass, and the
 // figures say in which way they are wrong. With -update they are recorded anew.
 func TestWrongJudgesFailTheGates(t *testing.T) {
+	t.Parallel()
 	for _, w := range wrongJudges() {
 		t.Run(w.name, func(t *testing.T) {
 			if *update {

@@ -158,6 +158,7 @@ func TestExampleScriptTidiesUp(t *testing.T) {
 
 // Both examples test a commit in the same way.
 func TestExamplesShareTheirScript(t *testing.T) {
+	t.Parallel()
 	var texts []string
 	for _, example := range []string{"code-review", "deployment"} {
 		text, err := testdata.Evidence.ReadFile("evidence/" + example + "/test-commit.sh")

@@ -17,6 +17,7 @@ import (
 
 // What the page on imports shows is what was printed.
 func TestImportPageShowsWhatIsPrinted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"documented", "torn"} {
 		from, err := fs.Sub(testdata.DFA, "dfa/"+name)

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
@@ -27,17 +31,40 @@ func TestMain(m *testing.M) {
 	if evidence.Watch(os.Args, os.Stdin) {
 		return
 	}
+	programs := map[string]func(){"gavel": main, "echo-mcp": echoServer, "play": playSession, "storefault": storeFault}
 	if raceDetector {
-		testscript.Main(builtProgram{m}, map[string]func(){"echo-mcp": echoServer, "play": playSession, "storefault": storeFault})
+		delete(programs, "gavel")
 	}
-	testscript.Main(m, map[string]func(){"gavel": main, "echo-mcp": echoServer, "play": playSession, "storefault": storeFault})
+	testscript.Main(sized{m}, programs)
 }
 
-// builtProgram runs tests with a gavel in the PATH that was built as for a release.
-type builtProgram struct{ m *testing.M }
+// sized runs the tests at the sizes that the flags ask for.
+type sized struct{ m *testing.M }
 
 // Run implements testscript.TestingM.
-func (b builtProgram) Run() int {
+func (s sized) Run() int {
+	flag.Parse()
+	unless := func(name, value string) {
+		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
+			if err := f.Value.Set(value); err != nil {
+				panic(err)
+			}
+		}
+	}
+	unless("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // many wait for a server, or for a time-out that is tested
+	if storetest.Long() {
+		unless("load.clients", "50")
+		unless("load.time", "2s")
+		unless("fairness.calls", "12")
+	}
+	if raceDetector {
+		return s.runBuilt()
+	}
+	return s.m.Run()
+}
+
+// runBuilt runs tests with a gavel in the PATH that was built as for a release.
+func (s sized) runBuilt() int {
 	dir, err := os.MkdirTemp("", "gavel-test-")
 	if err != nil {
 		slog.Error("prepare the program", "error", err)
@@ -54,7 +81,7 @@ func (b builtProgram) Run() int {
 		slog.Error("prepare the program", "error", err)
 		return 1
 	}
-	return b.m.Run()
+	return s.m.Run()
 }
 
 // TestScripts runs testdata/script over the real main. Set UPDATE_SCRIPTS to

@@ -18,6 +18,7 @@ import (
 // Decisions that were made without a model are put to one: live, then from what it
 // answered, which is the same and asks nobody.
 func TestReplayAsksAModel(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	store := filepath.Join(dir, "s.db")
 	sys, err := openSystem(t.Context(), slog.New(slog.DiscardHandler), store, equipment{})

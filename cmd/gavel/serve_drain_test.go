@@ -55,7 +55,7 @@ func TestTermInTheMiddle(t *testing.T) {
 	stream := s.connect("GET /v1/events HTTP/1.1\r\nHost: {HOST}\r\nAccept: text/event-stream\r\nAuthorization: Bearer " + s.agent + "\r\n\r\n")
 	half := s.begin(s.agent, "ping-pong")
 	const body = `{"action":"go"}`
-	pending := s.connect(fmt.Sprintf("POST /v1/instances/%s/advance HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", half, s.agent, len(body), body[:5]))
+	pending := s.beginRequest("/v1/instances/"+half+"/advance", len(body), body[:5])
 
 	enough := make(chan struct{})
 	var mu sync.Mutex
@@ -101,6 +101,22 @@ func TestTermInTheMiddle(t *testing.T) {
 	}
 }
 
+// beginRequest sends the head of a request and a part of its body, and returns when the
+// server has begun to read that: it asks for the body then.
+func (s *served) beginRequest(path string, length int, part string) net.Conn {
+	s.t.Helper()
+	conn := s.connect(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", path, s.agent, length))
+	const asks = "HTTP/1.1 100 Continue\r\n\r\n"
+	answer := make([]byte, len(asks))
+	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != asks {
+		s.t.Fatalf("the server does not ask for the body: %q %v", answer, err)
+	}
+	if _, err := io.WriteString(conn, part); err != nil {
+		s.t.Fatal(err)
+	}
+	return conn
+}
+
 // finish sends the rest of a request that was begun before the end, and has it answered.
 func finish(t *testing.T, conn net.Conn, rest string) {
 	t.Helper()
@@ -132,8 +148,7 @@ func (s *served) revisionOf(id string) int {
 func stuck(t *testing.T, args ...string) *served {
 	t.Helper()
 	s := serveGavel(t, append([]string{"--body-timeout", "1h"}, args...)...)
-	s.connect("POST /v1/instances HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nAuthorization: Bearer " + s.agent + "\r\nContent-Length: 10\r\n\r\n{")
-	s.must(s.agent, http.MethodGet, "/v1/whoami", "") // begun later, so that the other has begun
+	s.beginRequest("/v1/instances", 10, "{")
 	s.term()
 	return s
 }

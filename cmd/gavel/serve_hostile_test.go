@@ -188,11 +188,12 @@ func (a *attack) alive() {
 func TestHostileHTTP(t *testing.T) {
 	t.Parallel()
 	a := newAttack(t)
-	if len(hostiles) < 40 {
-		t.Errorf("only %d cases", len(hostiles))
+	cases := hostiles()
+	if len(cases) < 40 {
+		t.Errorf("only %d cases", len(cases))
 	}
 	names := map[string]bool{}
-	for _, h := range hostiles {
+	for _, h := range cases {
 		if names[h.name] {
 			t.Errorf("%s is there twice", h.name)
 		}

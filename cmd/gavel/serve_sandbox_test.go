@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
 // killable is an operator's workflow whose script some data keep busy, and some get killed.
@@ -94,7 +96,11 @@ func TestAnAgentWithHeavyData(t *testing.T) {
 	}
 	s.until("the noise is there", func() bool { return heavy.Load() > 8 })
 	id := s.begin(honest, "one")
-	for range 12 {
+	moves := 4
+	if storetest.Long() {
+		moves = 12
+	}
+	for range moves {
 		status, answer := s.ask(honest, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
 		if d, ok := answer["decision"].(object); !ok || d["applied"] != true {
 			t.Errorf("an honest move: %d %v", status, answer)

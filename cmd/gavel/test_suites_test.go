@@ -19,6 +19,7 @@ import (
 // The tests of the workflows that come with gavel pass, and no refusal of a validator is
 // left out; the JUnit report says the same as the table.
 func TestSuites(t *testing.T) {
+	t.Parallel()
 	junit := filepath.Join(t.TempDir(), "report.xml")
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"test", "--json", "--junit", junit, "--min-coverage", "60", filepath.Join("..", "..", "testdata", "suites")}, strings.NewReader(""), &out, &errs)
@@ -65,6 +66,7 @@ func TestSuites(t *testing.T) {
 
 // With --watch, a changed workflow is tested again, although the file of tests stayed.
 func TestSuitesAreWatched(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	flow := filepath.Join(dir, "flow.json")
 	write := func(path, text string) {

@@ -193,7 +193,7 @@ func firstMatch(s string, all []rule) *rule {
 		if !hasCue(s, r.cues) {
 			continue
 		}
-		for _, at := range r.pattern.FindAllStringIndex(s, 8) {
+		for _, at := range r.pattern().FindAllStringIndex(s, 8) {
 			if !isTalkedAbout(s, at[0], at[1]) {
 				return r
 			}

@@ -1,8 +1,6 @@
 package content
 
 import (
-	"regexp"
-
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -45,7 +43,7 @@ func newLanguageRule(language, pattern string, cues ...string) rule {
 	for i := range cues {
 		cues[i] = norm.NFKC.String(cues[i])
 	}
-	return rule{id: "foreign-" + language, code: CodeInstruction, cues: cues, pattern: regexp.MustCompile(wordBoundary(language) + `(?:` + pattern + `)`)}
+	return rule{id: "foreign-" + language, code: CodeInstruction, cues: cues, pattern: compile(wordBoundary(language) + `(?:` + pattern + `)`)}
 }
 
 // wordBoundary begins a pattern at the beginning of a word, where a language has them.
