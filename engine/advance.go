@@ -20,23 +20,23 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	if err := authorize(p, RightAdvance); err != nil {
 		return AdvanceResult{}, err
 	}
-	ask, err := e.checkAdvance(req)
+	data, err := e.checkAdvance(req)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	scope, err := e.newKey(p, RightAdvance, req.ID, req.Key, func() []string {
-		return []string{req.Action, string(ask.data.Canonical()), revisionText(req.ExpectedRevision)}
+	key, err := e.newKey(p, RightAdvance, req.ID, req.Key, func() []string {
+		return []string{req.Action, string(data.Canonical()), revisionText(req.ExpectedRevision)}
 	})
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	return runOnce(ctx, e, p, scope,
+	return runOnce(ctx, e, p, key,
 		func(ctx context.Context, ev record.Event) (AdvanceResult, error) { return e.replayAdvance(ctx, p, ev) },
-		func(ctx context.Context) (AdvanceResult, error) { return e.advance(ctx, p, ask, scope) })
+		func(ctx context.Context) (AdvanceResult, error) { return e.advance(ctx, p, req, data, key) })
 }
 
-func (e *Engine) advance(ctx context.Context, p Principal, req actionRequest, key *record.Key) (AdvanceResult, error) {
-	j, done, err := e.judgeAction(ctx, p, req, false)
+func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, key *record.Key) (AdvanceResult, error) {
+	j, done, err := e.judgeAction(ctx, p, req, data, false)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -45,18 +45,18 @@ func (e *Engine) advance(ctx context.Context, p Principal, req actionRequest, ke
 		return e.joinReview(ctx, p, j.inst, j.loaded, *j.waits, key)
 	}
 	if j.verdict.Outcome == judge.Escalate && !j.verdict.Applied {
-		return e.parkMove(ctx, p, j, req, key)
+		return e.parkMove(ctx, p, j, key)
 	}
-	return e.recordJudgement(ctx, p, j, req, key)
+	return e.recordJudgement(ctx, p, j, key)
 }
 
 // recordJudgement records a judgement that makes the move or refuses it.
-func (e *Engine) recordJudgement(ctx context.Context, p Principal, j judgement, req actionRequest, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) recordJudgement(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
 	kind := record.Refused
 	if j.verdict.Applied {
 		kind = record.Advanced
 	}
-	w, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, kind, key), extras{lesson: newLesson(j.question, j.verdict, true)})
+	w, err := e.commit(ctx, j.inst, change{event: e.decisionEvent(p, j, kind, key), lesson: newLesson(j.question, j.verdict, true)})
 	if err != nil {
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
@@ -86,16 +86,16 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 		return ValidateResult{}, err
 	}
 	req.Key = ""
-	ask, err := e.checkAdvance(req)
+	data, err := e.checkAdvance(req)
 	if err != nil {
 		return ValidateResult{}, err
 	}
-	j, done, err := e.judgeAction(ctx, p, ask, true)
+	j, done, err := e.judgeAction(ctx, p, req, data, true)
 	if err != nil {
 		return ValidateResult{}, err
 	}
 	defer done()
-	w, err := e.commit(ctx, j.inst, e.decisionEvent(p, j, req.Action, record.Prechecked, nil), extras{lesson: newLesson(j.question, j.verdict, false)})
+	w, err := e.commit(ctx, j.inst, change{event: e.decisionEvent(p, j, record.Prechecked, nil), lesson: newLesson(j.question, j.verdict, false)})
 	if err != nil {
 		return ValidateResult{}, e.conflictFor(ctx, p, err)
 	}
@@ -105,22 +105,15 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 	}, nil
 }
 
-// actionRequest is an AdvanceRequest whose data was read.
-type actionRequest struct {
-	AdvanceRequest
-	data document.JSON
-}
-
-// checkAdvance looks at the request alone.
-func (e *Engine) checkAdvance(req AdvanceRequest) (actionRequest, error) {
+// checkAdvance looks at the request alone, and reads its data.
+func (e *Engine) checkAdvance(req AdvanceRequest) (document.JSON, error) {
 	if req.ID == "" {
-		return actionRequest{}, missingField("id", "The id that start returned.")
+		return document.JSON{}, missingField("id", "The id that start returned.")
 	}
 	if req.Action == "" {
-		return actionRequest{}, missingField("action", "One of the instance's nextActions.")
+		return document.JSON{}, missingField("action", "One of the instance's nextActions.")
 	}
-	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
-	return actionRequest{req, data}, err
+	return e.readDocument("data", req.Data, e.cfg.Limits.Data)
 }
 
 // judgement is what came of asking the judge.
@@ -136,7 +129,7 @@ type judgement struct {
 // judgeAction loads the instance, builds the case and asks the judge. It is the
 // same way for Advance and Validate. done must be called when the decision is
 // recorded, or will not be; it is nil with an error.
-func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest, precheck bool) (j judgement, done func(), err error) {
+func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, precheck bool) (j judgement, done func(), err error) {
 	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return judgement{}, nil, err
@@ -149,7 +142,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest
 	}
 	if !precheck {
 		var waits *store.Review
-		if inst, waits, err = e.parkedAlready(ctx, p, inst, req); waits != nil || err != nil {
+		if inst, waits, err = e.parkedAlready(ctx, p, inst, req.Action, data); waits != nil || err != nil {
 			return judgement{inst: inst, loaded: l, waits: waits}, func() {}, err
 		}
 	}
@@ -160,7 +153,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest
 	if err != nil {
 		return judgement{}, nil, err
 	}
-	c, err := e.newCase(inst, l, p, req, workflow.CaseInput{Precheck: precheck, Overlays: overlays, JudgeConfigHash: hash})
+	c, err := e.newCase(inst, l, p, workflow.CaseInput{Action: req.Action, Read: data, Precheck: precheck, Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
 		return judgement{}, nil, err
 	}
@@ -180,14 +173,13 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest
 	return judgement{inst: inst, loaded: l, question: c, verdict: v}, release, nil
 }
 
-// newCase is the case of an action that p asks for; in holds what the instance does
-// not say.
-func (e *Engine) newCase(inst record.Instance, l loaded, p Principal, req actionRequest, in workflow.CaseInput) (judge.Case, error) {
+// newCase is the case of an action that p asks for; in holds the action, its data, and what
+// the instance does not say.
+func (e *Engine) newCase(inst record.Instance, l loaded, p Principal, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
 	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, HowEnded(inst), inst.Facts
-	in.Action, in.Data, in.Read, in.Context = req.Action, req.Data, req.data, inst.Context
-	in.Principal, in.Role = p.ID, string(p.Role)
-	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.now(), Seed(inst.ID, inst.Revision, req.Action)
+	in.Context, in.Principal, in.Role = inst.Context, p.ID, string(p.Role)
+	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.now(), Seed(inst.ID, inst.Revision, in.Action)
 	c, err := l.def.Case(in)
 	if err != nil {
 		return judge.Case{}, internalError("build the case", err)
@@ -202,11 +194,11 @@ func (e *Engine) newCase(inst record.Instance, l loaded, p Principal, req action
 
 // decisionEvent is pure but for ids and the clock: the event that records a
 // judgement. Only an applied move carries a patch.
-func (e *Engine) decisionEvent(p Principal, j judgement, action string, kind record.Kind, key *record.Key) record.Event {
+func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *record.Key) record.Event {
 	ev := e.newEvent(p, j.inst, kind)
 	ev.Time = j.question.Now
 	ev.JudgeConfigHash = j.question.JudgeConfigHash
-	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).action(action, j.loaded.def)
+	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).action(j.question.Action, j.loaded.def)
 	ev.From, ev.To, ev.Status, ev.Key = j.inst.State, j.inst.State, j.inst.Status, key
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,

@@ -23,10 +23,6 @@ const (
 	pageBytes = 1 << 20
 )
 
-// bulkReads is how many bulk reads work at once by default: half of the processors, so
-// that decisions have the others.
-func bulkReads() int { return max(1, runtime.GOMAXPROCS(0)/2) }
-
 // permitKey finds the bulk read that a context belongs to.
 type permitKey struct{}
 

@@ -11,26 +11,22 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// extras are what some events have beside them.
-type extras struct {
+// change is what one commit does to an instance: an event with all that goes with it and,
+// once it is written, what the instance has become.
+type change struct {
+	event    record.Event     // sealed once it is written; others may stand before it
 	restored *record.Instance // what a rollback restores
 	lesson   *store.Lesson    // what a judgement taught
 	opens    *store.Review    // the review that an escalated event opens
 	resolves *resolution      // the review that the event, or the move, resolves
 	joins    string           // the open review that the event binds a key to
+	next     record.Instance  // once it is written
 }
 
 // resolution is how a review ends by the event that is committed, or right before it.
 type resolution struct {
 	row store.Review
 	end record.Review
-}
-
-// written is what came of a commit.
-type written struct {
-	event  record.Event // the one that was asked for; others may stand before it
-	next   record.Instance
-	opened *store.Review // as stored
 }
 
 // alreadyParkedError says that the same question was parked meanwhile.
@@ -45,77 +41,72 @@ type reviewClosedError struct{ review string }
 
 func (c *reviewClosedError) Error() string { return "review " + c.review + " is not open any more" }
 
-// commit seals ev onto inst and writes it, with the end of every review that it
+// commit seals a change onto inst and writes it, with the end of every review that it
 // overtakes. When only refusals, pre-checks, checkpoints or reviews came between, the
 // judgement still holds: it is sealed anew onto the present head, without judging
 // again.
-func (e *Engine) commit(ctx context.Context, inst record.Instance, ev record.Event, with extras) (written, error) {
+func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (change, error) {
 	for {
-		c, w, err := e.prepare(ctx, inst, ev, with)
+		c, done, err := e.prepare(ctx, inst, do)
 		if err != nil {
-			return written{}, err
+			return change{}, err
 		}
 		refund, err := e.ledger.charge(c.Events)
 		if err != nil {
-			return written{}, err
+			return change{}, err
 		}
 		if err = e.cfg.Store.Commit(ctx, c); err == nil {
 			e.observe(ctx, c.Events...)
 			if o, ok := e.cfg.Observer.(InstanceObserver); ok {
 				o.Changed(ctx, c.Next)
 			}
-			return w, nil
+			return done, nil
 		}
 		refund()
 		if !errors.Is(err, store.ErrConflict) || inst.Seq == 0 {
-			return written{}, storeError("record the decision", err)
+			return change{}, storeError("record the decision", err)
 		}
 		current, lerr := e.cfg.Store.Load(ctx, inst.ID)
 		if lerr != nil {
-			return written{}, storeError("load the instance", lerr)
+			return change{}, storeError("load the instance", lerr)
 		}
 		if current.Revision != inst.Revision || current.Seq <= inst.Seq {
-			return written{}, &conflict{inst.ID}
+			return change{}, &conflict{inst.ID}
 		}
 		inst = current
 	}
 }
 
-// prepare makes the commit of ev onto inst: first what ends reviews, then ev.
-func (e *Engine) prepare(ctx context.Context, inst record.Instance, ev record.Event, with extras) (store.Commit, written, error) {
-	c := store.Commit{
-		Expect:   inst.Seq,
-		Snapshot: ev.Kind == record.Checkpointed || ev.Rollback != nil,
-		Lesson:   with.lesson,
-	}
-	ends, rows, err := e.endReviews(ctx, inst, ev, with)
+// prepare makes the commit of a change onto inst: first what ends reviews, then its event.
+func (e *Engine) prepare(ctx context.Context, inst record.Instance, do change) (store.Commit, change, error) {
+	ends, rows, err := e.endReviews(ctx, inst, do)
 	if err != nil {
-		return store.Commit{}, written{}, err
+		return store.Commit{}, change{}, err
 	}
-	c.Reviews = rows
-	at := inst
-	for _, one := range append(ends, ev) {
-		sealed, next, err := record.Seal(at, one, with.restored)
-		if err != nil {
-			return store.Commit{}, written{}, sealError(err)
+	c := store.Commit{
+		Expect: inst.Seq, Next: inst, Reviews: rows, Lesson: do.lesson,
+		Snapshot: do.event.Kind == record.Checkpointed || do.event.Rollback != nil,
+	}
+	for _, ev := range append(ends, do.event) {
+		if do.event, c.Next, err = record.Seal(c.Next, ev, do.restored); err != nil {
+			return store.Commit{}, change{}, sealError(err)
 		}
-		c.Events = append(c.Events, sealed)
-		at = next
+		c.Events = append(c.Events, do.event)
 	}
-	c.Next = at
-	w := written{event: c.Events[len(c.Events)-1], next: at}
-	if with.opens != nil {
-		row := *with.opens
-		row.Seq, row.Revision = w.event.Seq, w.event.Revision
-		w.opened = &row
+	do.next = c.Next
+	if do.opens != nil {
+		row := *do.opens
+		row.Seq, row.Revision = do.event.Seq, do.event.Revision
+		do.opens = &row
 		c.Reviews = append(c.Reviews, row)
 	}
-	return c, w, nil
+	return c, do, nil
 }
 
-// endReviews are the events and rows that end reviews before ev: the one it resolves,
+// endReviews are the events and rows that end reviews before a change: the one it resolves,
 // the one that it supersedes, and all that a move overtakes.
-func (e *Engine) endReviews(ctx context.Context, inst record.Instance, ev record.Event, with extras) ([]record.Event, []store.Review, error) {
+func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change) ([]record.Event, []store.Review, error) {
+	ev := do.event
 	var events []record.Event
 	var rows []store.Review
 	end := func(open workflow.OpenReview, how record.Review) error {
@@ -134,13 +125,13 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, ev record
 	resolved, joined := false, false
 	for _, open := range inst.Facts.Reviews {
 		var err error
-		joined = joined || open.ID == with.joins
+		joined = joined || open.ID == do.joins
 		switch {
-		case with.resolves != nil && open.ID == with.resolves.row.ID:
+		case do.resolves != nil && open.ID == do.resolves.row.ID:
 			resolved = true
-			rows = append(rows, closeRow(with.resolves.row, with.resolves.end, ev))
+			rows = append(rows, closeRow(do.resolves.row, do.resolves.end, ev))
 			if ev.Kind != record.Reviewed {
-				events = append(events, newReviewEvent(ev, open.Action, with.resolves.end, inst))
+				events = append(events, newReviewEvent(ev, open.Action, do.resolves.end, inst))
 			}
 		case ev.Kind == record.Escalated && open.Action == ev.Action:
 			if open.Digest == ev.Review.Digest {
@@ -154,11 +145,11 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, ev record
 			return nil, nil, err
 		}
 	}
-	if with.resolves != nil && !resolved {
-		return nil, nil, &reviewClosedError{with.resolves.row.ID}
+	if do.resolves != nil && !resolved {
+		return nil, nil, &reviewClosedError{do.resolves.row.ID}
 	}
-	if with.joins != "" && !joined {
-		return nil, nil, &reviewClosedError{with.joins}
+	if do.joins != "" && !joined {
+		return nil, nil, &reviewClosedError{do.joins}
 	}
 	return events, rows, nil
 }

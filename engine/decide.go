@@ -72,7 +72,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	if err != nil {
 		return DecideResult{}, err
 	}
-	release, err := e.decideTurn(ctx, c.Guard)
+	release, err := e.takeTurn(ctx, record.Instance{}, c.Guard)
 	if err != nil {
 		return DecideResult{}, err
 	}
@@ -160,8 +160,9 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req D
 		State: req.State, Status: record.Running, Context: req.Context, Owner: p.ID,
 		Facts: workflow.Facts{Visited: l.def.StateNames},
 	}
-	c, err := e.newCase(inst, l, p, actionRequest{AdvanceRequest{Action: req.Action}, data},
-		workflow.CaseInput{Precheck: true, Overlays: overlays, JudgeConfigHash: hash, CallersContext: claimsContext(p)})
+	c, err := e.newCase(inst, l, p, workflow.CaseInput{
+		Action: req.Action, Read: data, Precheck: true, Overlays: overlays, JudgeConfigHash: hash, CallersContext: claimsContext(p),
+	})
 	c.KeyDigests = true
 	e.refusalBinding(&c, "decide:"+p.ID) // another key is no other question
 	c.ReviewPath = false                 // nothing of it could be moved by a person
@@ -171,23 +172,6 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req D
 // claimsContext reports whether a context is only what the caller claims. Whoever chooses
 // it chooses what the sources are asked for, with the credentials of the operator.
 func claimsContext(p Principal) bool { return p.Role != RoleOperator }
-
-// decideTurn is takeTurn for what has no instance that could move meanwhile.
-func (e *Engine) decideTurn(ctx context.Context, guard string) (release func(), err error) {
-	if guard == "" {
-		return func() {}, nil
-	}
-	bounded, cancel := context.WithTimeout(ctx, longestTurn)
-	defer cancel()
-	release, _ = e.guards.acquire(bounded.Done(), guard)
-	switch {
-	case release != nil:
-		return release, nil
-	case ctx.Err() != nil:
-		return nil, judgeError(ctx.Err())
-	}
-	return nil, &Error{Code: CodeBusy, Message: "Earlier requests about the same data are still being judged.", Hint: "Try again when they are answered; nothing was recorded."}
-}
 
 // commitLesson writes a lesson that no event goes with.
 func (e *Engine) commitLesson(ctx context.Context, l *store.Lesson) error {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,31 +131,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	d := DefaultLimits()
-	if c.Limits.Data == 0 {
-		c.Limits.Data = d.Data
-	}
-	if c.Limits.Context == 0 {
-		c.Limits.Context = d.Context
-	}
-	if c.Limits.Key == 0 {
-		c.Limits.Key = d.Key
-	}
-	if c.Limits.Text == 0 {
-		c.Limits.Text = d.Text
-	}
-	if c.Limits.OpenReviews == 0 {
-		c.Limits.OpenReviews = d.OpenReviews
-	}
-	if c.Limits.Events == 0 {
-		c.Limits.Events = d.Events
-	}
-	if c.BulkReads == 0 {
-		c.BulkReads = bulkReads()
-	}
-	if c.FeedPoll == 0 {
-		c.FeedPoll = 500 * time.Millisecond
-	}
+	l, d := &c.Limits, DefaultLimits()
+	l.Data, l.Context, l.Key, l.Text = cmp.Or(l.Data, d.Data), cmp.Or(l.Context, d.Context), cmp.Or(l.Key, d.Key), cmp.Or(l.Text, d.Text)
+	l.OpenReviews, l.Events = cmp.Or(l.OpenReviews, d.OpenReviews), cmp.Or(l.Events, d.Events)
+	// So that decisions have the other half.
+	c.BulkReads = cmp.Or(c.BulkReads, max(1, runtime.GOMAXPROCS(0)/2))
+	c.FeedPoll = cmp.Or(c.FeedPoll, 500*time.Millisecond)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

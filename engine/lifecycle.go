@@ -44,7 +44,7 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	}
 	ev := e.newEvent(p, inst, record.Cancelling)
 	ev.Status, ev.Reason, ev.Key = record.Cancelled, maskWords(inst, l).text(req.Reason), key
-	w, err := e.commit(ctx, inst, ev, extras{})
+	w, err := e.commit(ctx, inst, change{event: ev})
 	if err != nil {
 		return CancelResult{}, e.conflictFor(ctx, p, err)
 	}
@@ -116,7 +116,7 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 		ID: "cp-" + e.cfg.NewID(), Description: mask.text(req.Description), Metadata: metadata,
 		Revision: inst.Revision, State: inst.State,
 	}
-	w, err := e.commit(ctx, inst, ev, extras{})
+	w, err := e.commit(ctx, inst, change{event: ev})
 	if err != nil {
 		return CheckpointResult{}, e.conflictFor(ctx, p, err)
 	}
@@ -238,7 +238,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	ev := e.newEvent(p, inst, record.RolledBack)
 	ev.To, ev.Status, ev.Key = restored.State, restored.Status, key
 	ev.Rollback = &record.Rollback{CheckpointID: cp.ID, Restores: cp.Revision}
-	w, err := e.commit(ctx, inst, ev, extras{restored: &restored})
+	w, err := e.commit(ctx, inst, change{event: ev, restored: &restored})
 	if err != nil {
 		return RollbackResult{}, e.conflictFor(ctx, p, err)
 	}

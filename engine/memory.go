@@ -94,7 +94,7 @@ func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard strin
 		return nil, judgeError(ctx.Err())
 	case release == nil:
 		return nil, &Error{Code: CodeBusy, Message: "Earlier requests about the same data are still being judged.", Hint: "Try again when they are answered; nothing was recorded."}
-	case !waited:
+	case !waited || inst.Seq == 0: // there is none that could have moved
 		return release, nil
 	}
 	current, err := e.cfg.Store.Load(ctx, inst.ID)

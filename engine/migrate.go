@@ -243,7 +243,7 @@ func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (Insta
 		if err != nil || out.Outcome != Migrated || m.req.DryRun {
 			return out, err
 		}
-		_, err = m.e.commit(ctx, inst, m.newMigrationEvent(inst, out), extras{})
+		_, err = m.e.commit(ctx, inst, change{event: m.newMigrationEvent(inst, out)})
 		if err == nil {
 			return out, nil
 		}

@@ -162,7 +162,7 @@ func (e *Engine) rejectReview(ctx context.Context, p Principal, req ResolveReque
 	end := record.Review{ID: row.ID, Status: record.ReviewResolved, Resolution: judge.Reject, By: p.ID, Channel: req.Channel, Reason: req.Reason}
 	ev := e.reviewEvent(p, inst, row, end)
 	ev.Decision, ev.Key = &d, key
-	w, err := e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}})
+	w, err := e.commit(ctx, inst, change{event: ev, resolves: &resolution{row: row, end: end}})
 	if err != nil {
 		return ResolveResult{}, e.resolveError(ctx, p, row, err)
 	}
@@ -176,8 +176,7 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	ask := actionRequest{AdvanceRequest{ID: inst.ID, Action: row.Action, Data: row.Data}, document.Known(row.Data)}
-	c, err := e.newCase(inst, l, requester, ask, workflow.CaseInput{Overlays: overlays, JudgeConfigHash: hash})
+	c, err := e.newCase(inst, l, requester, workflow.CaseInput{Action: row.Action, Read: document.Known(row.Data), Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
 		return ResolveResult{}, err
 	}
@@ -200,9 +199,9 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 	}
 	end := record.Review{ID: row.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: p.ID, Channel: req.Channel, Reason: req.Reason}
 	j := judgement{inst: inst, loaded: l, question: c, verdict: v}
-	ev := e.decisionEvent(requester, j, row.Action, record.Advanced, key)
+	ev := e.decisionEvent(requester, j, record.Advanced, key)
 	ev.Review = &end
-	w, err := e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}, lesson: newForgiveness(c, v)})
+	w, err := e.commit(ctx, inst, change{event: ev, resolves: &resolution{row: row, end: end}, lesson: newForgiveness(c, v)})
 	if err != nil {
 		return ResolveResult{}, e.resolveError(ctx, p, row, err)
 	}
@@ -296,10 +295,10 @@ func (e *Engine) voidReview(ctx context.Context, p Principal, key *record.Key, r
 }
 
 // endReview ends a review by an event of its own.
-func (e *Engine) endReview(ctx context.Context, p Principal, key *record.Key, inst record.Instance, row store.Review, end record.Review, d *record.Decision) (written, error) {
+func (e *Engine) endReview(ctx context.Context, p Principal, key *record.Key, inst record.Instance, row store.Review, end record.Review, d *record.Decision) (change, error) {
 	ev := e.reviewEvent(p, inst, row, end)
 	ev.Decision, ev.Key = d, key
-	return e.commit(ctx, inst, ev, extras{resolves: &resolution{row: row, end: end}})
+	return e.commit(ctx, inst, change{event: ev, resolves: &resolution{row: row, end: end}})
 }
 
 func (e *Engine) reviewEvent(p Principal, inst record.Instance, row store.Review, end record.Review) record.Event {
@@ -308,7 +307,7 @@ func (e *Engine) reviewEvent(p Principal, inst record.Instance, row store.Review
 	return ev
 }
 
-func (e *Engine) newResolveResult(p Principal, w written, l loaded, row store.Review, d record.Decision, message string) ResolveResult {
+func (e *Engine) newResolveResult(p Principal, w change, l loaded, row store.Review, d record.Decision, message string) ResolveResult {
 	return ResolveResult{
 		Position: newPosition(w.next, l, p), Review: *e.summarizeReview(row), Applied: w.event.Kind == record.Advanced,
 		Decision: decisionView(d), Message: message,

@@ -23,7 +23,7 @@ func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instan
 		}
 		ev := e.reviewEvent(p, inst, row, record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: row.Priority, ExpiresAt: row.ExpiresAt})
 		ev.Key = key
-		w, err := e.commit(ctx, inst, ev, extras{joins: row.ID})
+		w, err := e.commit(ctx, inst, change{event: ev, joins: row.ID})
 		if _, ended := errors.AsType[*reviewClosedError](err); ended {
 			err = &conflict{inst.ID} // nothing is bound: asking again is judged anew
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ReviewSummary is a review as everybody sees it who may see the instance.
@@ -72,8 +73,8 @@ func bindReview(inst record.Instance, who, action string, data json.RawMessage, 
 // parkedAlready finds the review of a request whose move waits for a person already: the
 // same data get the same review, without judging again. It returns the instance as it is
 // then: a review that nobody decided in time ends here.
-func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, req actionRequest) (record.Instance, *store.Review, error) {
-	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == req.Action })
+func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, action string, data document.JSON) (record.Instance, *store.Review, error) {
+	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == action })
 	if at < 0 {
 		return inst, nil, nil
 	}
@@ -89,7 +90,7 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 		}
 		inst, _, err = e.loadInstance(ctx, p, inst.ID)
 		return inst, nil, err
-	case row.Principal != p.ID || canonicalText(row.Data) != string(req.data.Canonical()):
+	case row.Principal != p.ID || canonicalText(row.Data) != string(data.Canonical()):
 		return inst, nil, nil // other data supersede it
 	}
 	return inst, &row, nil
@@ -116,13 +117,13 @@ func (e *Engine) openingEvent(ctx context.Context, instance string, seq int64) (
 
 // parkMove lets an escalated move wait for a person, unless too much of what this
 // principal asked for waits already: then it is refused.
-func (e *Engine) parkMove(ctx context.Context, p Principal, j judgement, req actionRequest, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) parkMove(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
 	release, _ := e.parking.acquire(ctx.Done(), p.ID) // so that the count holds until it is written
 	if release == nil {
 		return AdvanceResult{}, judgeError(ctx.Err())
 	}
 	defer release()
-	supersedes, err := e.supersedesOwn(ctx, p, j.inst, req.Action)
+	supersedes, err := e.supersedesOwn(ctx, p, j.inst, j.question.Action)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -132,21 +133,21 @@ func (e *Engine) parkMove(ctx context.Context, p Principal, j judgement, req act
 	}
 	if full && !supersedes {
 		j.verdict = tooManyReviews(j.verdict, e.cfg.Limits.OpenReviews)
-		return e.recordJudgement(ctx, p, j, req, key)
+		return e.recordJudgement(ctx, p, j, key)
 	}
-	row := e.newReviewRow(p, j, req)
-	ev := e.decisionEvent(p, j, req.Action, record.Escalated, key)
+	row := e.newReviewRow(p, j)
+	ev := e.decisionEvent(p, j, record.Escalated, key)
 	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
-	w, err := e.commit(ctx, j.inst, ev, extras{lesson: newLesson(j.question, j.verdict, true), opens: &row})
+	w, err := e.commit(ctx, j.inst, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: &row})
 	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
-		return e.joinNewer(ctx, p, req.ID, same.review, key)
+		return e.joinNewer(ctx, p, j.inst.ID, same.review, key)
 	}
 	if err != nil {
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
 	return AdvanceResult{
 		Position: newPosition(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
-		Decision: decisionView(*w.event.Decision), Review: e.summarizeReview(*w.opened),
+		Decision: decisionView(*w.event.Decision), Review: e.summarizeReview(*w.opens),
 	}, nil
 }
 
@@ -167,16 +168,17 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 }
 
 // newReviewRow is the review of a judgement, as it is stored.
-func (e *Engine) newReviewRow(p Principal, j judgement, req actionRequest) store.Review {
-	s := j.loaded.def.Review(j.inst.State, req.Action)
-	scope, question := bindReview(j.inst, p.ID, req.Action, req.data.Raw(), j.verdict.Evidence)
+func (e *Engine) newReviewRow(p Principal, j judgement) store.Review {
+	action, data := j.question.Action, j.question.Data.Raw()
+	s := j.loaded.def.Review(j.inst.State, action)
+	scope, question := bindReview(j.inst, p.ID, action, data, j.verdict.Evidence)
 	row := store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
 		Instance: j.inst.ID, Workflow: j.inst.Workflow, Version: j.inst.Version, DefinitionHash: j.inst.DefinitionHash,
-		Principal: p.ID, Role: string(p.Role), Action: req.Action, From: j.inst.State, Target: j.verdict.Target,
+		Principal: p.ID, Role: string(p.Role), Action: action, From: j.inst.State, Target: j.verdict.Target,
 		Digest:   e.cfg.Digester.DigestIn(scope, question),
 		Priority: record.Priority(s.Priority), ParkedAt: j.question.Now, OnExpire: s.OnExpire,
-		Data: req.data.Raw(), Evidence: j.verdict.Evidence,
+		Data: data, Evidence: j.verdict.Evidence,
 	}
 	if s.ExpiresAfter > 0 {
 		row.ExpiresAt = j.question.Now.Add(s.ExpiresAfter)

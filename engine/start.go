@@ -61,7 +61,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 		return refusedStart(l, p, v), nil
 	}
 	j := judgement{inst: inst, loaded: l, question: c, verdict: v}
-	ev := e.decisionEvent(p, j, "", record.Started, key)
+	ev := e.decisionEvent(p, j, record.Started, key)
 	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), read.Raw()
 	if string(ev.Decision.Data) == string(ev.Patch) {
 		ev.Decision.Data = nil
@@ -70,7 +70,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if err != nil {
 		return StartResult{}, err
 	}
-	w, err := e.commit(ctx, inst, ev, extras{})
+	w, err := e.commit(ctx, inst, change{event: ev})
 	taken.settle(err == nil)
 	if err != nil {
 		return StartResult{}, err

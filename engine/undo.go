@@ -109,7 +109,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	ev := e.newEvent(p, inst, kind)
 	ev.Action, ev.To, ev.Status, ev.Key = move.Event.Action, restored.State, restored.Status, key
 	ev.Rollback = &record.Rollback{Restores: target}
-	w, err := e.commit(ctx, inst, ev, extras{restored: &restored})
+	w, err := e.commit(ctx, inst, change{event: ev, restored: &restored})
 	if err != nil {
 		return UndoResult{}, e.conflictFor(ctx, p, err)
 	}
