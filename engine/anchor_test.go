@@ -184,7 +184,7 @@ func TestVerifyFollowsTheAnchors(t *testing.T) {
 		b := anchorBench(t, db, key)
 		b.start(agent, "ledger", `{}`)
 		one := b.anchor()
-		first, err := db.LastAnchor(t.Context())
+		first, err := store.First(db.Anchors(t.Context(), store.LastAnchor), "an anchor")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -438,7 +438,8 @@ func (w *writer) shorten() {
 		w.rt.Skip("a checkpoint would take the place of what the rest begins with")
 	}
 	sealed, next := shortened(w.t, w.bench, inst, int64(upTo), w.key)
-	if err := w.store.Truncate(ctx, store.Commit{Expect: inst.Seq, Events: sealed, Next: next}, int64(upTo), w.at(inst.ID, int64(upTo))); err != nil {
+	floor := w.at(inst.ID, int64(upTo))
+	if err := w.store.Commit(ctx, store.Commit{Expect: inst.Seq, Events: sealed, Next: next, Floor: &floor}); err != nil {
 		w.rt.Fatal(err)
 	}
 }

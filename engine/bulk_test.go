@@ -47,7 +47,7 @@ func (s *slowStore) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq
 	return slowly(ctx, s, s.Store.EventsAfter(ctx, q), new(atomic.Int64))
 }
 
-func (s *slowStore) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
+func (s *slowStore) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	return slowly(ctx, s, s.Store.Decisions(ctx, q), &s.hits)
 }
 
@@ -336,7 +336,7 @@ func searchForLittle(t *testing.T) {
 // unfruitful takes longer than a page may, whenever it has looked through some events.
 type unfruitful struct{ *memstore.Store }
 
-func (s *unfruitful) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
+func (s *unfruitful) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	if looked := q.Looked; looked != nil {
 		q.Looked = func(position int64) bool {
 			time.Sleep(260 * time.Millisecond) //nolint:forbidigo // longer than a page may take

@@ -110,7 +110,7 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 	var events []record.Event
 	var rows []store.Review
 	end := func(open workflow.OpenReview, how record.Review) error {
-		row, err := e.cfg.Store.Review(ctx, open.ID)
+		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
 		if err != nil {
 			if !errors.Is(err, store.ErrNotFound) {
 				return storeError("read the review", err)

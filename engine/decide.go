@@ -178,7 +178,7 @@ func (e *Engine) commitLesson(ctx context.Context, l *store.Lesson) error {
 	if l == nil {
 		return nil
 	}
-	if err := e.cfg.Store.Learn(ctx, *l); err != nil {
+	if err := e.cfg.Store.Commit(ctx, store.Commit{Lesson: l}); err != nil {
 		return storeError("count the refusal", err)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -296,9 +298,12 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 	if recent {
 		return startPlace{}, tooManyRunning(most)
 	}
-	n, err := e.cfg.Store.Running(ctx, p.ID, most)
-	if err != nil {
-		return startPlace{}, storeError("count the instances", err)
+	n := 0
+	for _, err := range e.cfg.Store.Instances(ctx, store.InstanceQuery{Owner: p.ID, Status: record.Running, Heads: true, Limit: most}) {
+		if err != nil {
+			return startPlace{}, storeError("count the instances", err)
+		}
+		n++
 	}
 	l.recordFree(p.ID, most-n-starting)
 	if l.takeStart(p.ID) {

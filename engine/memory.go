@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -22,22 +21,18 @@ func NewMemory(s store.Store) judge.Memory { return memory{s} }
 // Recall implements judge.Memory.
 func (m memory) Recall(ctx context.Context, guard, identity string, since time.Time) (judge.Recollection, error) {
 	var r judge.Recollection
-	if guard != "" {
-		n, err := m.store.Refusals(ctx, guard, since)
-		if err != nil {
-			return r, storeError("say what was refused before", err)
-		}
-		r.Refusals = n
-	}
-	if identity == "" {
+	if guard == "" && identity == "" {
 		return r, nil
 	}
-	raw, err := m.store.RefusedOpinion(ctx, identity, since)
-	if errors.Is(err, store.ErrNotFound) {
-		return r, nil
-	}
+	n, raw, err := m.store.Refusals(ctx, guard, identity, since)
 	if err != nil {
 		return r, storeError("say what was refused before", err)
+	}
+	if guard != "" {
+		r.Refusals = n
+	}
+	if identity == "" || raw == nil {
+		return r, nil
 	}
 	var op judge.Opinion
 	if err := json.Unmarshal(raw, &op); err != nil {

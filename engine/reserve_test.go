@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -30,10 +32,23 @@ func (s lateStore) Definitions(ctx context.Context) ([]store.Definition, error) 
 	return all, err
 }
 
-func (s lateStore) Running(ctx context.Context, owner string, most int) (int, error) {
-	n, err := s.Store.Running(ctx, owner, most)
-	time.Sleep(window) //nolint:forbidigo // so that requests overlap
-	return n, err
+func (s lateStore) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
+	return func(yield func(record.Instance, error) bool) {
+		var all []record.Instance
+		for inst, err := range s.Store.Instances(ctx, q) {
+			if err != nil {
+				yield(inst, err)
+				return
+			}
+			all = append(all, inst)
+		}
+		time.Sleep(window) //nolint:forbidigo // so that requests overlap
+		for _, inst := range all {
+			if !yield(inst, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (s lateStore) Commit(ctx context.Context, c store.Commit) error {
@@ -94,8 +109,15 @@ func TestQuotasHoldAtOnce(t *testing.T) {
 			_, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "simple"})
 			return err
 		})
-		if n, err := b.store.(lateStore).Store.Running(t.Context(), agent.ID, 100); err != nil || n != started || n > 5 || n < 1 {
-			t.Errorf("%d started, %d run (%v), want 5 at most", started, n, err)
+		n := 0
+		for _, err := range b.store.(lateStore).Store.Instances(t.Context(), store.InstanceQuery{Owner: agent.ID, Status: record.Running}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != started || n > 5 || n < 1 {
+			t.Errorf("%d started, %d run, want 5 at most", started, n)
 		}
 	})
 	withQuotas("bytes", engine.Quotas{Bytes: 20_000}, func(t *testing.T, b *bench) {

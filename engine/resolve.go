@@ -350,7 +350,7 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	row, err := e.cfg.Store.Review(ctx, ev.Review.ID)
+	row, err := store.FindReview(ctx, e.cfg.Store, ev.Review.ID)
 	if err != nil {
 		return ResolveResult{}, storeError("read the review", err)
 	}

@@ -255,7 +255,7 @@ func TestRetainAsksTheOperatorsDefinition(t *testing.T) {
 	}
 	forged.Version, forged.Document, forged.Hash = 2, d.Document, d.Hash
 	forged.Seal = record.NewRuleSealer(nil).Seal(2, forged.Seal.Hash, store.Rule{Definition: &forged}.Parts()...)
-	if err := b.store.AddDefinition(t.Context(), forged); err != nil {
+	if err := b.store.AddRule(t.Context(), store.Rule{Definition: &forged}); err != nil {
 		t.Fatal(err)
 	}
 	b.pass(31 * day)
@@ -338,9 +338,11 @@ type describeOvertaking struct {
 	before func()
 }
 
-func (s *describeOvertaking) Truncate(ctx context.Context, c store.Commit, upTo int64, floor record.Instance) error {
-	s.before()
-	return s.Store.Truncate(ctx, c, upTo, floor)
+func (s *describeOvertaking) Commit(ctx context.Context, c store.Commit) error {
+	if c.Floor != nil {
+		s.before()
+	}
+	return s.Store.Commit(ctx, c)
 }
 
 func TestRetainGivesWay(t *testing.T) {

@@ -201,7 +201,7 @@ func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (store.
 	if id == "" {
 		return none(missingField("reviewId", "An id that the list of reviews shows."))
 	}
-	row, err := e.cfg.Store.Review(ctx, id)
+	row, err := store.FindReview(ctx, e.cfg.Store, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return none(unknownReview(id))

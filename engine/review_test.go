@@ -69,7 +69,7 @@ func (b *bench) resolve(p engine.Principal, id string, how judge.Outcome) (engin
 
 func (b *bench) review(id string) store.Review {
 	b.t.Helper()
-	row, err := b.store.Review(b.t.Context(), id)
+	row, err := store.FindReview(b.t.Context(), b.store, id)
 	if err != nil {
 		b.t.Fatal(err)
 	}

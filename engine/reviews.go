@@ -78,7 +78,7 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 	if at < 0 {
 		return inst, nil, nil
 	}
-	row, err := e.cfg.Store.Review(ctx, inst.Facts.Reviews[at].ID)
+	row, err := store.FindReview(ctx, e.cfg.Store, inst.Facts.Reviews[at].ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return inst, nil, nil
@@ -158,7 +158,7 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 		if open.Action != action {
 			continue
 		}
-		row, err := e.cfg.Store.Review(ctx, open.ID)
+		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return false, storeError("read the review", err)
 		}
@@ -219,7 +219,7 @@ func tooManyReviews(v judge.Verdict, limit int) judge.Verdict {
 func (e *Engine) openReviews(ctx context.Context, inst record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range inst.Facts.Reviews {
-		row, err := e.cfg.Store.Review(ctx, open.ID)
+		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
 		if err != nil {
 			return nil, storeError("read the review", err)
 		}

@@ -63,9 +63,9 @@ func (r *rules) refresh(ctx context.Context) error {
 	r.mu.Lock()
 	seen := r.end
 	r.mu.Unlock()
-	head, err := r.store.RuleHead(ctx)
+	head, added, err := r.store.Rules(ctx, seen.Place)
 	if err != nil {
-		return storeError("read the end of the chain of rules", err)
+		return storeError("read the chain of rules", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,9 +81,10 @@ func (r *rules) refresh(ctx context.Context) error {
 	case head.Place <= r.end.Place:
 		return nil
 	}
-	for rule, err := range r.store.Rules(ctx, r.end.Place) {
-		if err != nil {
-			return storeError("read the chain of rules", err)
+	from := r.end.Place // somebody else may have followed the chain meanwhile
+	for _, rule := range added {
+		if rule.Seal().Place <= from {
+			continue
 		}
 		if err := r.follow(rule); err != nil {
 			return err
@@ -138,12 +139,13 @@ func (r *rules) follow(rule store.Rule) error {
 // listUnsealed notes which workflows have rules without a seal: none of theirs is used.
 func (r *rules) listUnsealed(ctx context.Context) error {
 	clear(r.unsealed)
-	for rule, err := range r.store.Rules(ctx, store.UnsealedRules) {
-		switch {
-		case err != nil:
-			return storeError("list the rules without a seal", err)
-		case rule.Seal().Place > 0:
-			return nil
+	_, all, err := r.store.Rules(ctx, store.UnsealedRules)
+	if err != nil {
+		return storeError("list the rules without a seal", err)
+	}
+	for _, rule := range all {
+		if rule.Seal().Place > 0 {
+			break
 		}
 		r.unsealed[rule.Workflow()] = rule.String()
 	}
@@ -243,10 +245,15 @@ func (r *rules) definitions(ctx context.Context) ([]store.Definition, error) {
 	}
 }
 
-// definitionNames is Store.DefinitionNames for what was sealed.
+// definitionNames are the names of what was sealed, in order.
 func (r *rules) definitionNames(ctx context.Context) ([]string, error) {
 	if r.show {
-		return r.store.DefinitionNames(ctx)
+		all, err := r.store.Definitions(ctx)
+		names := make([]string, len(all))
+		for i, d := range all {
+			names[i] = d.Name
+		}
+		return names, err // the caller says what it was for
 	}
 	if err := r.refresh(ctx); err != nil {
 		return nil, err
@@ -361,12 +368,12 @@ func (r *rules) remember(name string, all []store.JudgeConfig) {
 	r.configs[name] = slices.Clone(all)
 }
 
-// addDefinition seals a definition and stores it. ErrConflict as Store.AddDefinition,
+// addDefinition seals a definition and stores it. ErrConflict as Store.AddRule,
 // also when another rule came between.
 func (r *rules) addDefinition(ctx context.Context, d store.Definition) (store.Definition, error) {
 	err := r.add(ctx, func(place int64, prev string) error {
 		d.Seal = r.sealer.Seal(place, prev, d.Parts()...)
-		return r.store.AddDefinition(ctx, d)
+		return r.store.AddRule(ctx, store.Rule{Definition: &d})
 	})
 	return d, err
 }
@@ -375,7 +382,7 @@ func (r *rules) addDefinition(ctx context.Context, d store.Definition) (store.De
 func (r *rules) addJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
 	return r.add(ctx, func(place int64, prev string) error {
 		c.Seal = r.sealer.Seal(place, prev, c.Parts()...)
-		return r.store.AddJudgeConfig(ctx, c)
+		return r.store.AddRule(ctx, store.Rule{Config: &c})
 	})
 }
 

@@ -98,16 +98,9 @@ func storeErrorIf(op string, err error) error {
 // sealAll seals all rules in their order in the chain, and behind them those without a
 // place: what was sealed well keeps its seal. ErrConflict when one was added meanwhile.
 func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error) {
-	head, err := r.store.RuleHead(ctx)
+	head, all, err := r.store.Rules(ctx, store.UnsealedRules)
 	if err != nil || !req.All && (head.Unsealed == 0 || head.Place > 0) {
 		return SealResult{}, err // the caller says what it was for
-	}
-	var all []store.Rule
-	for rule, err := range r.store.Rules(ctx, store.UnsealedRules) {
-		if err != nil {
-			return SealResult{}, err // the caller says what it was for
-		}
-		all = append(all, rule)
 	}
 	sortRules(all)
 	out := SealResult{Rules: []SealedRule{}}

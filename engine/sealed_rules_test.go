@@ -98,19 +98,17 @@ func (v *vaultFile) forge(rule store.Rule) {
 		v.t.Fatal(err)
 	}
 	defer db.Close()
-	head, err := db.RuleHead(v.t.Context())
+	head, _, err := db.Rules(v.t.Context(), 0)
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	seal := record.NewRuleSealer([]byte("another key")).Seal(head.Place+1, head.Hash, rule.Parts()...)
 	if d := rule.Definition; d != nil {
 		d.Seal = seal
-		err = db.AddDefinition(v.t.Context(), *d)
 	} else {
 		rule.Config.Seal = seal
-		err = db.AddJudgeConfig(v.t.Context(), *rule.Config)
 	}
-	if err != nil {
+	if err := db.AddRule(v.t.Context(), rule); err != nil {
 		v.t.Fatal(err)
 	}
 }
@@ -284,14 +282,13 @@ func (s *busyStore) JudgeConfigs(ctx context.Context, name string) ([]store.Judg
 	return s.Store.JudgeConfigs(ctx, name)
 }
 
-func (s *busyStore) AddDefinition(ctx context.Context, d store.Definition) error {
-	s.asked("AddDefinition")
-	return s.Store.AddDefinition(ctx, d)
-}
-
-func (s *busyStore) AddJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
-	s.asked("AddJudgeConfig")
-	return s.Store.AddJudgeConfig(ctx, c)
+func (s *busyStore) AddRule(ctx context.Context, r store.Rule) error {
+	if r.Config != nil {
+		s.asked("AddRule of a configuration")
+	} else {
+		s.asked("AddRule of a definition")
+	}
+	return s.Store.AddRule(ctx, r)
 }
 
 func (s *busyStore) Commit(ctx context.Context, c store.Commit) error {
@@ -323,8 +320,8 @@ func TestRulesAreMadeMeanwhile(t *testing.T) {
 				t.Errorf("%d definitions, %v", len(all), err)
 			}
 		},
-		"AddDefinition":  func() { b.define(operator, fmt.Sprintf(sternPay, fmt.Sprint("mine", made))) },
-		"AddJudgeConfig": func() { b.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(0.5)}) },
+		"AddRule of a definition":    func() { b.define(operator, fmt.Sprintf(sternPay, fmt.Sprint("mine", made))) },
+		"AddRule of a configuration": func() { b.configure(operator, "pay", workflow.JudgeSettings{MinConfidence: new(0.5)}) },
 	} {
 		for _, meanwhile := range []func(){configure, func() { define("pay") }, func() { define(fmt.Sprint("other", made)) }} {
 			configure() // so that what was read before is old
@@ -353,7 +350,7 @@ func TestSealRules(t *testing.T) {
 		}
 	}
 	b.start(agent, "pay", `{}`)
-	head, err := b.store.RuleHead(t.Context())
+	head, _, err := b.store.Rules(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +365,7 @@ func TestSealRules(t *testing.T) {
 		t.Fatalf("accepted: %+v, %v", r, err)
 	}
 	b.start(agent, "pay", `{}`)
-	after, err := b.store.RuleHead(t.Context())
+	after, _, err := b.store.Rules(t.Context(), 0)
 	if err != nil || after.Place != head.Place+1 {
 		t.Fatalf("from %+v to %+v, %v", head, after, err)
 	}
@@ -400,10 +397,11 @@ func TestRulesOfAnotherKey(t *testing.T) {
 // Seals are hex in the engine, and raw in the file.
 func TestSealsAreKept(t *testing.T) {
 	b := newVaultFile(t).open()
-	for rule, err := range b.store.Rules(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	_, all, err := b.store.Rules(t.Context(), 0)
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	for _, rule := range all {
 		seal := rule.Seal()
 		if mac, err := hex.DecodeString(seal.MAC); err != nil || len(mac) != 32 || (seal.Prev == "") != (seal.Place == 1) {
 			t.Errorf("%s: %+v", rule, seal)
@@ -417,7 +415,7 @@ func TestRulesAreReadInOnePlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	direct := regexp.MustCompile(`(?i)store\.(Definitions?|DefinitionNames|JudgeConfigs|AddDefinition|AddJudgeConfig)\(`)
+	direct := regexp.MustCompile(`(?i)store\.(Definitions?|JudgeConfigs|AddRule)\(`)
 	for _, file := range files {
 		// Verification looks at what there is.
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "verify") || file == "rules.go" {

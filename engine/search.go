@@ -73,7 +73,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	}
 	defer read.End()
 	out := DecisionsResult{Decisions: []FoundDecision{}}
-	var found []store.DecisionHit
+	var found []store.PlacedEvent
 	next := func(position int64) { out.NextCursor = strconv.FormatInt(position, 10) }
 	q.Looked = func(position int64) bool { // where little is found
 		if read.isFull() {
@@ -152,9 +152,9 @@ func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQ
 }
 
 // searchScoped narrows a query that was checked to what the caller may see, and asks the store.
-func (e *Engine) searchScoped(ctx context.Context, p Principal, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
+func (e *Engine) searchScoped(ctx context.Context, p Principal, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	if !seesAll(p.Role) && q.Owner != "" && q.Owner != p.ID {
-		return func(func(store.DecisionHit, error) bool) {}
+		return func(func(store.PlacedEvent, error) bool) {}
 	}
 	if !seesAll(p.Role) {
 		q.Owner = p.ID
@@ -163,7 +163,7 @@ func (e *Engine) searchScoped(ctx context.Context, p Principal, q store.Decision
 		return e.cfg.Store.Decisions(ctx, q)
 	}
 	q.Limit = 0 // what is out of scope is left out of what the store finds
-	return func(yield func(store.DecisionHit, error) bool) {
+	return func(yield func(store.PlacedEvent, error) bool) {
 		for h, err := range e.cfg.Store.Decisions(ctx, q) {
 			if (err != nil || p.inScope(h.Event.Workflow)) && !yield(h, err) {
 				return

@@ -117,7 +117,7 @@ func newTampered(t *testing.T) *ledger {
 	b.configure(operator, "ledger", workflow.JudgeSettings{MinConfidence: new(0.5)})
 	b.configure(operator, "ledger", workflow.JudgeSettings{MinConfidence: new(0.6)})
 	b.advance(agent, l.ids[0], "back", `{}`)
-	if err := b.store.Learn(t.Context(), store.Lesson{Guard: "g", Identity: "i", At: b.now, Refused: true, Opinion: []byte(`{}`)}); err != nil {
+	if err := b.store.Commit(t.Context(), store.Commit{Lesson: &store.Lesson{Guard: "g", Identity: "i", At: b.now, Refused: true, Opinion: []byte(`{}`)}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, err := range b.store.Decisions(t.Context(), store.DecisionQuery{Text: "why"}) {

@@ -277,7 +277,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 func (e *Engine) reviewsOpenAt(ctx context.Context, show *showing, then record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range then.Facts.Reviews {
-		row, err := e.cfg.Store.Review(ctx, open.ID)
+		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 		case err != nil:

@@ -343,7 +343,7 @@ func TestThePastThatWasRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Truncate(t.Context(), store.Commit{Expect: inst.Seq, Events: []record.Event{ev}, Next: next}, floor.Seq, floor); err != nil {
+		if err := s.Commit(t.Context(), store.Commit{Expect: inst.Seq, Events: []record.Event{ev}, Next: next, Floor: &floor}); err != nil {
 			t.Fatal(err)
 		}
 		for revision, state := range map[int64]string{3: "c", 4: "a", 5: "b", 6: "c"} {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -180,8 +181,8 @@ func TestNoTurnWithoutAModel(t *testing.T) {
 // forgetful is a store that cannot say what was refused.
 type forgetful struct{ store.Store }
 
-func (forgetful) Refusals(context.Context, string, time.Time) (int, error) {
-	return 0, errors.New("disk on fire")
+func (forgetful) Refusals(context.Context, string, string, time.Time) (int, json.RawMessage, error) {
+	return 0, nil, errors.New("disk on fire")
 }
 
 // A count that cannot be read is no count of 0: nothing is decided.

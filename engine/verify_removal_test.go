@@ -25,8 +25,7 @@ func (b *bench) forge(id string, upTo int64, change func(*record.Truncation)) {
 		Kind: record.Truncated, Time: inst.UpdatedAt, Principal: operator.ID, Role: string(operator.Role), Truncation: &cut,
 	}, nil)
 	if err == nil {
-		c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next}
-		err = b.store.Truncate(b.t.Context(), c, upTo, floor)
+		err = b.store.Commit(b.t.Context(), store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Floor: &floor})
 	}
 	if err != nil {
 		b.t.Fatal(err)

@@ -349,7 +349,8 @@ func TestVerifyShortenedHistories(t *testing.T) {
 	b, closing := l.open(t, l.path)
 	inst := b.load(l.ids[2])
 	sealed, next := shortened(t, b, inst, 3, l.key)
-	if err := b.store.Truncate(t.Context(), store.Commit{Expect: inst.Seq, Events: sealed, Next: next}, 3, b.at(inst.ID, 3)); err != nil {
+	floor := b.at(inst.ID, 3)
+	if err := b.store.Commit(t.Context(), store.Commit{Expect: inst.Seq, Events: sealed, Next: next, Floor: &floor}); err != nil {
 		t.Fatal(err)
 	}
 	closing()

@@ -184,8 +184,8 @@ func (c *replayCmd) change(cfg *replay.Config, about *replay.About) error {
 }
 
 // openArchive opens a store so that nothing can be written.
-func openArchive(ctx context.Context, path string) (*sqlitestore.Reader, error) {
-	db, err := sqlitestore.OpenReader(ctx, path)
+func openArchive(ctx context.Context, path string) (*sqlitestore.Store, error) {
+	db, err := sqlitestore.OpenToRead(ctx, path)
 	if err != nil {
 		return nil, storeFailure(err, "is it a store of gavel, and may you read it?")
 	}

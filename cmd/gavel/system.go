@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,7 +94,7 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 	if err != nil {
 		return nil, err
 	}
-	if head, err := db.RuleHead(ctx); err == nil && head.Place > 0 && path != memoryStore && !hadKey {
+	if head, _, err := db.Rules(ctx, math.MaxInt64); err == nil && head.Place > 0 && path != memoryStore && !hadKey {
 		log.Warn("the key of this store was not next to it, and a new one was made: its definitions are not used until the old key is back, or gavel seal --accept has sealed them anew",
 			"store", path, "key", keyBeside(path))
 	}
@@ -205,7 +206,7 @@ func openPathForReading(ctx context.Context, con *console, path string) (*system
 // warnOfSeals says that what is shown may come from definitions that were changed.
 func (s *system) warnOfSeals(ctx context.Context, log *slog.Logger) {
 	key := keyBeside(s.path)
-	head, err := s.store.RuleHead(ctx)
+	head, _, err := s.store.Rules(ctx, math.MaxInt64)
 	sealed := err == nil && head.Place > 0
 	if !isFile(key) {
 		if sealed {

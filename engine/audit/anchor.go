@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -150,18 +151,23 @@ func (a *Auditor) moved(ctx context.Context, last int64, rules record.Head) ([]r
 		return !ok || known != maphash.Comparable(seed, h)
 	}
 	var out []record.Head
-	for h, err := range a.store.Heads(ctx, seen.position) {
+	for inst, err := range a.store.Instances(ctx, store.InstanceQuery{MovedAfter: seen.position, Heads: true}) {
 		if err != nil {
 			return nil, engine.StoreError("say where the instances stand", err)
 		}
-		if fresh(h) {
+		if h := headOf(inst); fresh(h) {
 			out = append(out, h)
 		}
 	}
+	slices.Reverse(out)
 	if rules.Seq > 0 && fresh(rules) {
 		out = append(out, rules)
 	}
 	return out, nil
+}
+
+func headOf(i record.Instance) record.Head {
+	return record.Head{Instance: i.ID, Seq: i.Seq, Hash: i.Head}
 }
 
 // anchored is an anchor with what it says.
@@ -173,7 +179,7 @@ type anchored struct {
 // lastAnchor returns the newest anchor, the zero one when there is none, and the tree
 // that it signed: a tree with the signed root is the signed one, wherever it was kept.
 func lastAnchor(ctx context.Context, db store.Store) (anchored, record.Tree, error) {
-	stored, err := db.LastAnchor(ctx)
+	stored, err := store.First(db.Anchors(ctx, store.LastAnchor), "an anchor")
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return anchored{}, record.Tree{}, nil

@@ -407,8 +407,8 @@ func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole sur
 	if err != nil {
 		return engine.InternalError("seal the event", err)
 	}
-	c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Unanchored: r.signer == nil}
-	if err := r.store.Truncate(ctx, c, upTo, floor); err != nil {
+	c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Floor: &floor, Unanchored: r.signer == nil}
+	if err := r.store.Commit(ctx, c); err != nil {
 		return err
 	}
 	r.engine.Publish(ctx, sealed)

@@ -16,7 +16,7 @@ func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
 	if dryRun || a.signer != nil {
 		return nil
 	}
-	_, err := a.store.LastAnchor(ctx)
+	_, err := store.First(a.store.Anchors(ctx, store.LastAnchor), "an anchor")
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil

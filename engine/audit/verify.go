@@ -293,11 +293,11 @@ func (v *verification) reportProgress(events int64) {
 // everyHead yields all instances; where the store cannot be read is a problem of it.
 func (v *verification) everyHead(ctx context.Context) func(yield func(record.Head) error) error {
 	return func(yield func(record.Head) error) error {
-		for h, err := range v.store.Heads(ctx, 0) {
+		for inst, err := range v.store.Instances(ctx, store.InstanceQuery{Heads: true}) {
 			if err != nil {
 				return v.problemOf(err, Problem{}, "the list of instances")
 			}
-			if err := yield(h); err != nil {
+			if err := yield(headOf(inst)); err != nil {
 				return err
 			}
 		}

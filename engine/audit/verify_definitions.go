@@ -118,13 +118,14 @@ func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash st
 // hash: those, too, that no instance is pinned to yet.
 func (v *verification) checkDefinitions(ctx context.Context) error {
 	checked := map[string]bool{} // workflows whose judge configurations were checked
-	for rule, err := range v.store.Rules(ctx, store.UnsealedRules) {
-		if err != nil && isDamage(err) {
-			return nil // checkRules reports it
-		}
-		if err != nil {
-			return engine.StoreError("be verified", err)
-		}
+	_, all, err := v.store.Rules(ctx, store.UnsealedRules)
+	if err != nil && isDamage(err) {
+		return nil // checkRules reports it
+	}
+	if err != nil {
+		return engine.StoreError("be verified", err)
+	}
+	for _, rule := range all {
 		if d := rule.Definition; d != nil {
 			hash, err := v.definitionHash(ctx, d.Name, d.Version)
 			if err != nil {

@@ -16,10 +16,11 @@ func (v *verification) checkRules(ctx context.Context) error {
 	}
 	var end store.RuleHead
 	var unsealed []store.Rule
-	for rule, err := range v.store.Rules(ctx, store.UnsealedRules) {
-		if err != nil {
-			return v.problemOf(err, Problem{}, "the chain of definitions and judge configurations")
-		}
+	_, all, err := v.store.Rules(ctx, store.UnsealedRules)
+	if err != nil {
+		return v.problemOf(err, Problem{}, "the chain of definitions and judge configurations")
+	}
+	for _, rule := range all {
 		v.report.Rules++
 		seal := rule.Seal()
 		if seal.Place < 1 {

@@ -9,11 +9,8 @@ package memstore
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,224 +21,164 @@ import (
 
 // Store is a store.Store in memory.
 type Store struct {
-	mu           sync.RWMutex
-	closed       bool
+	mu     sync.RWMutex
+	closed bool
+	contents
+}
+
+type contents struct {
 	definitions  map[string][]store.Definition // by name, versions in order
 	judgeConfigs map[string][][]byte           // by workflow, as JSON, revisions in order
-	instances    map[string]*history
-	keys         map[string]position // idempotency scope -> event
-	reviews      map[string]review   // by id
-	refusals     []store.Lesson      // in the order in which they were written
-	order        []place             // of all events, as they were committed
-	anchors      []store.Anchor
 	ruleHead     store.RuleHead
+	instances    map[string]*history
+	keys         map[string]place  // idempotency scope -> event
+	reviews      map[string]review // by id
+	refusals     []store.Lesson    // in the order in which they were written
+	order        []place           // of all events, as they were committed; only ever appended to
+	anchors      []store.Anchor
 }
 
 // history is one instance with its events, only ever appended to.
 type history struct {
 	now       record.Instance
-	removed   int // how many events are gone from the beginning
 	events    []record.Event
 	snapshots []record.Instance // by revision
 }
 
-type position struct {
+// place names an event by what does not change when the beginning of its history is
+// removed.
+type place struct {
 	instance string
-	index    int
+	seq      int64
 }
 
 var _ store.Store = (*Store)(nil)
 
 // New returns an empty Store.
 func New() *Store {
-	return &Store{
+	return &Store{contents: contents{
 		definitions: map[string][]store.Definition{}, judgeConfigs: map[string][][]byte{},
-		instances: map[string]*history{}, keys: map[string]position{}, reviews: map[string]review{},
-	}
+		instances: map[string]*history{}, keys: map[string]place{}, reviews: map[string]review{},
+	}}
 }
 
 // Close forgets everything. It is idempotent.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
-	s.definitions, s.judgeConfigs, s.instances, s.keys, s.reviews, s.refusals, s.order, s.anchors = nil, nil, nil, nil, nil, nil, nil, nil
-	s.ruleHead = store.RuleHead{}
+	s.closed, s.contents = true, contents{}
 	return nil
 }
 
-// read takes the read lock unless the store is closed or ctx has ended.
-func (s *Store) read(ctx context.Context) (unlock func(), err error) {
+// read runs do under the read lock unless the store is closed or ctx has ended.
+func (s *Store) read(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return err
 	}
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	if s.closed {
-		s.mu.RUnlock()
-		return nil, store.ErrClosed
+		return store.ErrClosed
 	}
-	return s.mu.RUnlock, nil
+	return do()
 }
 
-func (s *Store) write(ctx context.Context) (unlock func(), err error) {
+func (s *Store) write(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return err
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.closed {
-		s.mu.Unlock()
-		return nil, store.ErrClosed
+		return store.ErrClosed
 	}
-	return s.mu.Unlock, nil
+	return do()
 }
 
-// AddDefinition implements store.Store.
-func (s *Store) AddDefinition(ctx context.Context, d store.Definition) error {
-	unlock, err := s.write(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if have := len(s.definitions[d.Name]); d.Version != have+1 {
-		return fmt.Errorf("%w: %s is at version %d", store.ErrConflict, d.Name, have)
-	}
-	if !s.takePlace(d.Seal) {
-		return fmt.Errorf("%w: place %d is not the next", store.ErrConflict, d.Seal.Place)
-	}
-	d.Document = bytes.Clone(d.Document)
-	s.definitions[d.Name] = append(s.definitions[d.Name], d)
-	return nil
-}
-
-// Definition implements store.Store.
-func (s *Store) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return store.Definition{}, err
-	}
-	defer unlock()
-	all := s.definitions[name]
-	if version == 0 {
-		version = len(all)
-	}
-	if version < 1 || version > len(all) {
-		return store.Definition{}, fmt.Errorf("%w: definition %s version %d", store.ErrNotFound, name, version)
-	}
-	d := all[version-1]
-	d.Document = bytes.Clone(d.Document)
-	return d, nil
-}
-
-// Definitions implements store.Store.
-func (s *Store) Definitions(ctx context.Context) ([]store.Definition, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	out := make([]store.Definition, 0, len(s.definitions))
-	for _, all := range s.definitions {
-		d := all[len(all)-1]
-		d.Document = nil
-		out = append(out, d)
-	}
-	slices.SortFunc(out, func(a, b store.Definition) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
-}
-
-// DefinitionNames implements store.Store.
-func (s *Store) DefinitionNames(ctx context.Context) ([]string, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return slices.Sorted(maps.Keys(s.definitions)), nil
-}
-
-// AddJudgeConfig implements store.Store.
-func (s *Store) AddJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
-	doc, err := json.Marshal(c)
-	if err != nil {
-		return fmt.Errorf("encode the judge config: %w", err)
-	}
-	unlock, err := s.write(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if have := len(s.judgeConfigs[c.Workflow]); c.Revision != have+1 {
-		return fmt.Errorf("%w: the judge of %s is at revision %d", store.ErrConflict, c.Workflow, have)
-	}
-	if !s.takePlace(c.Seal) {
-		return fmt.Errorf("%w: place %d is not the next", store.ErrConflict, c.Seal.Place)
-	}
-	s.judgeConfigs[c.Workflow] = append(s.judgeConfigs[c.Workflow], doc)
-	return nil
-}
-
-// JudgeConfigs implements store.Store.
-func (s *Store) JudgeConfigs(ctx context.Context, workflow string) ([]store.JudgeConfig, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	out := make([]store.JudgeConfig, len(s.judgeConfigs[workflow]))
-	for i, doc := range s.judgeConfigs[workflow] {
-		if err := json.Unmarshal(doc, &out[i]); err != nil {
-			return nil, fmt.Errorf("decode the judge config: %w", err)
+// list yields what find selects under the read lock, each row as give copies it.
+func list[K, T any](ctx context.Context, s *Store, find func() []K, give func(K) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var kept []K
+		var none T
+		if err := s.read(ctx, func() error { kept = find(); return nil }); err != nil {
+			yield(none, err)
+			return
+		}
+		for _, k := range kept {
+			if err := ctx.Err(); err != nil {
+				yield(none, err)
+				return
+			}
+			row, err := give(k)
+			if !yield(row, err) || err != nil {
+				return
+			}
 		}
 	}
-	return out, nil
+}
+
+// firstOf cuts a list to a limit, where 0 is none.
+func firstOf[T any](all []T, limit int) []T {
+	if limit != 0 && len(all) > limit {
+		return all[:limit]
+	}
+	return all
 }
 
 // Load implements store.Store.
-func (s *Store) Load(ctx context.Context, id string) (record.Instance, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return record.Instance{}, err
-	}
-	defer unlock()
-	h, ok := s.instances[id]
-	if !ok {
-		return record.Instance{}, fmt.Errorf("%w: instance %s", store.ErrNotFound, id)
-	}
-	return h.now.Clone(), nil
+func (s *Store) Load(ctx context.Context, id string) (inst record.Instance, err error) {
+	err = s.read(ctx, func() error {
+		h, ok := s.instances[id]
+		if !ok {
+			return fmt.Errorf("%w: instance %s", store.ErrNotFound, id)
+		}
+		inst = h.now.Clone()
+		return nil
+	})
+	return inst, err
 }
 
 // Commit implements store.Store.
 func (s *Store) Commit(ctx context.Context, c store.Commit) error {
-	return s.commit(ctx, c, func(*history) {})
-}
-
-// commit is Commit with what else happens to the history in the same step.
-func (s *Store) commit(ctx context.Context, c store.Commit, and func(*history)) error {
-	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
-		if errors.Is(err, record.ErrTooLarge) {
-			return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
-		}
+	if err := c.Check(); err != nil {
 		return err
 	}
+	var err error
 	events := make([]record.Event, len(c.Events))
 	for i, e := range c.Events {
-		copied, err := copyEvent(e)
-		if err != nil {
+		if events[i], err = copyEvent(e); err != nil {
 			return err
 		}
-		events[i] = copied
 	}
-	reviews, err := allAtRest(c.Reviews)
-	if err != nil {
-		return err
+	reviews := make([]review, len(c.Reviews))
+	for i, r := range c.Reviews {
+		if reviews[i], err = encodeReview(r); err != nil {
+			return err
+		}
 	}
-	next := c.Next.Clone()
-	unlock, err := s.write(ctx)
-	if err != nil {
-		return err
+	c.Events, c.Next = events, c.Next.Clone()
+	if c.Floor != nil {
+		floor := c.Floor.Clone()
+		c.Floor = &floor
 	}
-	defer unlock()
-	for _, e := range events {
+	return s.write(ctx, func() error {
+		if !c.IsLesson() {
+			if err := s.append(c); err != nil {
+				return err
+			}
+		}
+		for _, r := range reviews {
+			s.reviews[r.place.ID] = r
+		}
+		s.learn(c.Lesson)
+		return nil
+	})
+}
+
+// append writes the events of a commit, or refuses it and writes nothing. The caller holds
+// the write lock.
+func (s *Store) append(c store.Commit) error {
+	for _, e := range c.Events {
 		if e.Key == nil {
 			continue
 		}
@@ -256,129 +193,127 @@ func (s *Store) commit(ctx context.Context, c store.Commit, and func(*history)) 
 	if h == nil {
 		h = &history{}
 	}
-	if h.now.Seq != c.Expect || h.now.Head != events[0].PrevHash {
+	if h.now.Seq != c.Expect || h.now.Head != c.Events[0].PrevHash {
 		return fmt.Errorf("%w: instance %s is at event %d", store.ErrConflict, c.Next.ID, h.now.Seq)
 	}
-	for _, e := range events {
+	for _, e := range c.Events {
+		at := place{c.Next.ID, e.Seq}
 		if e.Key != nil {
-			s.keys[e.Key.Scope] = position{c.Next.ID, h.removed + len(h.events)}
+			s.keys[e.Key.Scope] = at
 		}
-		h.events = append(h.events, e)
-		s.order = append(s.order, place{c.Next.ID, e.Seq})
+		h.events, s.order = append(h.events, e), append(s.order, at)
 	}
-	h.now = next
+	h.now = c.Next
 	if c.Snapshot {
-		h.snapshots = append(h.snapshots, next)
+		h.snapshots = append(h.snapshots, c.Next)
 	}
 	s.instances[c.Next.ID] = h
-	and(h)
-	for _, r := range reviews {
-		s.reviews[r.place.ID] = r
+	if c.Floor != nil {
+		s.truncate(h, *c.Floor)
 	}
-	s.learn(c.Lesson)
 	return nil
 }
 
-// ByKey implements store.Store.
-func (s *Store) ByKey(ctx context.Context, scope string) (record.Event, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return record.Event{}, err
+// truncate makes new lists: iterators may still go along the old ones.
+func (s *Store) truncate(h *history, floor record.Instance) {
+	at := slices.IndexFunc(h.events, func(e record.Event) bool { return e.Seq > floor.Seq })
+	for _, e := range h.events[:at] {
+		if e.Key != nil {
+			delete(s.keys, e.Key.Scope)
+		}
 	}
-	defer unlock()
-	p, ok := s.keys[scope]
-	if !ok {
-		return record.Event{}, fmt.Errorf("%w: idempotency key", store.ErrNotFound)
-	}
+	h.events = slices.Clone(h.events[at:])
+	h.snapshots = slices.DeleteFunc(slices.Clone(h.snapshots), func(i record.Instance) bool { return i.Revision <= floor.Revision })
+	h.snapshots = slices.Insert(h.snapshots, 0, floor)
+}
+
+// eventAt returns an event with its instance, and whether it is still there. The caller holds
+// the lock.
+func (s *Store) eventAt(p place) (e record.Event, of *history, there bool) {
 	h := s.instances[p.instance]
-	return copyEvent(h.events[p.index-h.removed])
+	if h == nil || len(h.events) == 0 {
+		return record.Event{}, nil, false
+	}
+	i := p.seq - h.events[0].Seq
+	if i < 0 || i >= int64(len(h.events)) {
+		return record.Event{}, nil, false
+	}
+	return h.events[i], h, true
+}
+
+// ByKey implements store.Store.
+func (s *Store) ByKey(ctx context.Context, scope string) (out record.Event, err error) {
+	err = s.read(ctx, func() error {
+		e, _, there := s.eventAt(s.keys[scope])
+		if !there {
+			return fmt.Errorf("%w: idempotency key", store.ErrNotFound)
+		}
+		out, err = copyEvent(e)
+		return err
+	})
+	return out, err
 }
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
-	return func(yield func(record.Event, error) bool) {
-		unlock, err := s.read(ctx)
-		if err != nil {
-			yield(record.Event{}, err)
-			return
+	return list(ctx, s, func() (found []*record.Event) {
+		h, ok := s.instances[q.Instance]
+		if !ok {
+			return nil
 		}
-		var all []record.Event
-		if h, ok := s.instances[q.Instance]; ok {
-			all = h.events[:len(h.events):len(h.events)] // events are only ever appended
-		}
-		unlock()
-		given := 0
-		for _, e := range all {
-			if q.MaxRevision != 0 && e.Revision > q.MaxRevision || q.Limit != 0 && given == q.Limit {
-				return
-			}
-			if e.Seq <= q.AfterSeq || (len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind)) {
-				continue
-			}
-			given++
-			if err := ctx.Err(); err != nil {
-				yield(record.Event{}, err)
-				return
-			}
-			copied, err := copyEvent(e)
-			if !yield(copied, err) || err != nil {
-				return
+		for i := range h.events {
+			e := &h.events[i]
+			switch {
+			case q.MaxRevision != 0 && e.Revision > q.MaxRevision, q.Limit != 0 && len(found) == q.Limit:
+				return found
+			case e.Seq > q.AfterSeq && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)):
+				found = append(found, e)
 			}
 		}
-	}
+		return found
+	}, func(e *record.Event) (record.Event, error) { return copyEvent(*e) })
 }
 
 // Snapshot implements store.Store.
-func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return record.Instance{}, err
-	}
-	defer unlock()
-	if h, ok := s.instances[id]; ok {
-		for i := len(h.snapshots) - 1; i >= 0; i-- {
-			if h.snapshots[i].Revision <= revision {
-				return h.snapshots[i].Clone(), nil
+func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst record.Instance, err error) {
+	err = s.read(ctx, func() error {
+		if h, ok := s.instances[id]; ok {
+			for _, snapshot := range slices.Backward(h.snapshots) {
+				if snapshot.Revision <= revision {
+					inst = snapshot.Clone()
+					return nil
+				}
 			}
 		}
-	}
-	return record.Instance{}, fmt.Errorf("%w: snapshot of %s at or below revision %d", store.ErrNotFound, id, revision)
+		return fmt.Errorf("%w: snapshot of %s at or below revision %d", store.ErrNotFound, id, revision)
+	})
+	return inst, err
 }
 
 // Instances implements store.Store.
 func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
-	return func(yield func(record.Instance, error) bool) {
-		unlock, err := s.read(ctx)
-		if err != nil {
-			yield(record.Instance{}, err)
-			return
+	return list(ctx, s, func() (found []record.Instance) { // what is kept is never written again
+		moved := map[string]bool{}
+		if q.MovedAfter > 0 {
+			for _, p := range s.order[min(q.MovedAfter, int64(len(s.order))):] {
+				moved[p.instance] = true
+			}
 		}
-		var all []record.Instance // what is kept is never written again
 		for _, h := range s.instances {
-			if (q.BeforeID == "" || h.now.ID < q.BeforeID) && matchesInstance(h.now, q) {
-				all = append(all, h.now)
+			i := h.now
+			if (q.MovedAfter == 0 || moved[i.ID]) && (q.BeforeID == "" || i.ID < q.BeforeID) && (q.Workflow == "" || i.Workflow == q.Workflow) &&
+				(q.State == "" || i.State == q.State) && (q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner) {
+				found = append(found, i)
 			}
 		}
-		unlock()
-		slices.SortFunc(all, func(a, b record.Instance) int { return strings.Compare(b.ID, a.ID) })
-		if q.Limit != 0 && len(all) > q.Limit {
-			all = all[:q.Limit]
+		slices.SortFunc(found, func(a, b record.Instance) int { return strings.Compare(b.ID, a.ID) })
+		return firstOf(found, q.Limit)
+	}, func(i record.Instance) (record.Instance, error) {
+		if q.Heads {
+			return record.Instance{ID: i.ID, Seq: i.Seq, Head: i.Head}, nil
 		}
-		for _, inst := range all {
-			if err := ctx.Err(); err != nil {
-				yield(record.Instance{}, err)
-				return
-			}
-			if !yield(inst.Clone(), nil) {
-				return
-			}
-		}
-	}
-}
-
-func matchesInstance(i record.Instance, q store.InstanceQuery) bool {
-	return (q.Workflow == "" || i.Workflow == q.Workflow) && (q.State == "" || i.State == q.State) &&
-		(q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner)
+		return i.Clone(), nil
+	})
 }
 
 // copyEvent reads an event back from its stored form, as a durable driver would.
@@ -389,4 +324,122 @@ func copyEvent(e record.Event) (record.Event, error) {
 	}
 	out.PrevHash, out.Hash = e.PrevHash, e.Hash
 	return out, nil
+}
+
+// LastPosition implements store.Store. Positions are places in the order of commits, from 1.
+func (s *Store) LastPosition(ctx context.Context) (n int64, err error) {
+	err = s.read(ctx, func() error { n = int64(len(s.order)); return nil })
+	return n, err
+}
+
+// placed returns the event at a position as the store keeps it, and whether it is still there.
+func (s *Store) placed(ctx context.Context, position int64) (p store.PlacedEvent, there bool, err error) {
+	err = s.read(ctx, func() error {
+		e, of, ok := s.eventAt(s.order[position-1])
+		if there = ok; ok {
+			p = store.PlacedEvent{Position: position, Owner: of.now.Owner, Version: of.now.Version, Event: e}
+		}
+		return nil
+	})
+	return p, there, err
+}
+
+// EventsAfter implements store.Store.
+func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
+	return func(yield func(store.PlacedEvent, error) bool) {
+		last, err := s.LastPosition(ctx)
+		if q.UpTo != 0 {
+			last = min(last, q.UpTo)
+		}
+		given := 0
+		for at := max(q.After, 0) + 1; err == nil && at <= last; at++ {
+			p, there, readErr := s.placed(ctx, at)
+			if err = readErr; err != nil || !there || q.Instance != "" && p.Event.Instance != q.Instance ||
+				q.Workflow != "" && p.Event.Workflow != q.Workflow || q.Owner != "" && p.Owner != q.Owner {
+				continue
+			}
+			if p.Event, err = copyEvent(p.Event); err != nil {
+				break
+			}
+			if given++; !yield(p, nil) || given == q.Limit {
+				return
+			}
+		}
+		if err != nil {
+			yield(store.PlacedEvent{}, err)
+		}
+	}
+}
+
+// lookedEvery is how many events lie between two calls of DecisionQuery.Looked.
+const lookedEvery = 64
+
+// Decisions implements store.Store.
+func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
+	return func(yield func(store.PlacedEvent, error) bool) {
+		at, err := s.LastPosition(ctx)
+		if q.Before != 0 {
+			at = min(at, q.Before-1)
+		}
+		given, matches := 0, q.Matcher()
+		for ; err == nil && at > 0 && !q.Empty(); at-- {
+			p, there, readErr := s.placed(ctx, at)
+			if err = readErr; err != nil {
+				break
+			}
+			if there && matches(p.Event, p.Owner) {
+				if p.Event, err = copyEvent(p.Event); err != nil {
+					break
+				}
+				if given++; !yield(p, nil) || given == q.Limit {
+					return
+				}
+			}
+			if at%lookedEvery == 0 && q.Looked != nil && !q.Looked(at) {
+				return
+			}
+		}
+		if err != nil {
+			yield(store.PlacedEvent{}, err)
+		}
+	}
+}
+
+// AddAnchor implements store.Store.
+func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
+	return s.write(ctx, func() error {
+		if have := int64(len(s.anchors)); a.Number != have+1 {
+			return fmt.Errorf("%w: the last anchor is %d", store.ErrConflict, have)
+		}
+		if a.Number == 1 && s.cutSince(a.Seen) {
+			return fmt.Errorf("%w: the beginning of a history was removed meanwhile", store.ErrConflict)
+		}
+		s.anchors = append(s.anchors, cloneAnchor(a))
+		return nil
+	})
+}
+
+// cutSince reports whether the beginning of a history was removed above a position.
+func (s *Store) cutSince(position int64) bool {
+	return slices.ContainsFunc(s.order[min(max(position, 0), int64(len(s.order))):], func(p place) bool {
+		e, _, there := s.eventAt(p)
+		return there && e.Kind == record.Truncated
+	})
+}
+
+// Anchors implements store.Store.
+func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor, error] {
+	return list(ctx, s, func() []store.Anchor {
+		from := after
+		if after == store.LastAnchor {
+			from = int64(len(s.anchors)) - 1
+		}
+		return s.anchors[min(max(from, 0), int64(len(s.anchors))):]
+	}, func(a store.Anchor) (store.Anchor, error) { return cloneAnchor(a), nil })
+}
+
+// cloneAnchor is an anchor that shares no memory with a.
+func cloneAnchor(a store.Anchor) store.Anchor {
+	a.At, a.Heads, a.Seen = a.At.UTC(), bytes.Clone(a.Heads), 0
+	return a
 }

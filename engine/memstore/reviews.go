@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -25,24 +26,18 @@ type review struct {
 	body, data []byte
 }
 
-func atRest(r store.Review) (review, error) {
+func encodeReview(r store.Review) (review, error) {
 	kept := review{
 		place:    store.ReviewCursor{Rank: r.Priority.Rank(), ID: r.ID},
 		instance: r.Instance, workflow: r.Workflow, principal: r.Principal, status: r.Status,
 		data: bytes.Clone(r.Data),
 	}
-	r.Data = nil
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // what evidence says comes back as it is
-	if err := enc.Encode(r); err != nil {
-		return review{}, fmt.Errorf("encode review %s: %w", r.ID, err)
-	}
-	kept.body = body.Bytes()
-	return kept, nil
+	var err error
+	kept.body, err = r.Encode()
+	return kept, err
 }
 
-func (r review) stored() (store.Review, error) {
+func (r review) decode() (store.Review, error) {
 	var out store.Review
 	if err := json.Unmarshal(r.body, &out); err != nil {
 		return store.Review{}, fmt.Errorf("decode review %s: %w", r.place.ID, err)
@@ -51,71 +46,90 @@ func (r review) stored() (store.Review, error) {
 	return out, nil
 }
 
-func allAtRest(reviews []store.Review) ([]review, error) {
-	out := make([]review, len(reviews))
-	for i, r := range reviews {
-		kept, err := atRest(r)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = kept
-	}
-	return out, nil
-}
-
-// Review implements store.Store.
-func (s *Store) Review(ctx context.Context, id string) (store.Review, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return store.Review{}, err
-	}
-	r, ok := s.reviews[id]
-	unlock()
-	if !ok {
-		return store.Review{}, fmt.Errorf("%w: review %s", store.ErrNotFound, id)
-	}
-	return r.stored()
-}
-
 // Reviews implements store.Store.
 func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error] {
-	return func(yield func(store.Review, error) bool) {
-		unlock, err := s.read(ctx)
-		if err != nil {
-			yield(store.Review{}, err)
-			return
+	return list(ctx, s, func() (found []review) {
+		if q.ID != "" {
+			if r, ok := s.reviews[q.ID]; ok && r.matches(q) {
+				found = append(found, r)
+			}
+			return found
 		}
-		var all []review
 		for _, r := range s.reviews {
 			if r.matches(q) {
-				all = append(all, r)
+				found = append(found, r)
 			}
 		}
-		unlock()
-		slices.SortFunc(all, func(a, b review) int { return inOrder(a.place, b.place) })
-		if q.Limit != 0 && len(all) > q.Limit {
-			all = all[:q.Limit]
-		}
-		for _, r := range all {
-			if err := ctx.Err(); err != nil {
-				yield(store.Review{}, err)
-				return
-			}
-			stored, err := r.stored()
-			if !yield(stored, err) || err != nil {
-				return
-			}
-		}
-	}
+		slices.SortFunc(found, func(a, b review) int { return compareCursors(a.place, b.place) })
+		return firstOf(found, q.Limit)
+	}, review.decode)
 }
 
 func (r review) matches(q store.ReviewQuery) bool {
 	return (q.Instance == "" || r.instance == q.Instance) && (q.Workflow == "" || r.workflow == q.Workflow) &&
 		(q.Principal == "" || r.principal == q.Principal) && (q.Status == "" || r.status == q.Status) &&
-		(q.After == nil || inOrder(r.place, *q.After) > 0)
+		(q.After == nil || compareCursors(r.place, *q.After) > 0)
 }
 
-// inOrder compares places: the highest rank first, then the oldest id.
-func inOrder(a, b store.ReviewCursor) int {
+// compareCursors orders by the highest rank first, then by the oldest id.
+func compareCursors(a, b store.ReviewCursor) int {
 	return cmp.Or(cmp.Compare(b.Rank, a.Rank), strings.Compare(a.ID, b.ID))
+}
+
+// learn keeps a lesson, nil for none. The caller holds the write lock.
+func (s *Store) learn(l *store.Lesson) {
+	if l == nil {
+		return
+	}
+	if l.Cleared {
+		s.refusals = slices.DeleteFunc(s.refusals, func(kept store.Lesson) bool {
+			return kept.Guard == l.Guard || kept.Guard == "" && l.Bound != "" && kept.Identity == l.Bound
+		})
+	}
+	if l.Refused {
+		oldest := l.At.Add(-store.MaxRefusalAge)
+		s.refusals = slices.DeleteFunc(s.refusals, func(kept store.Lesson) bool { return kept.At.Before(oldest) })
+		kept := *l
+		kept.Opinion = bytes.Clone(l.Opinion)
+		s.refusals = append(s.refusals, kept)
+		if l.Bound != "" && l.Opinion != nil { // a row of its own, which counts for nothing
+			kept.Guard, kept.Identity = "", l.Bound
+			s.refusals = append(s.refusals, kept)
+		}
+	}
+}
+
+// Refusals implements store.Store.
+func (s *Store) Refusals(ctx context.Context, guard, identity string, since time.Time) (n int, opinion json.RawMessage, err error) {
+	err = s.read(ctx, func() error {
+		for _, l := range s.refusals {
+			if l.At.Before(since) {
+				continue
+			}
+			if l.Guard == guard {
+				n++
+			}
+			if l.Identity == identity && l.Opinion != nil {
+				opinion = bytes.Clone(l.Opinion)
+			}
+		}
+		return nil
+	})
+	return n, opinion, err
+}
+
+// ClearRefusals implements store.Store.
+func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (n int, err error) {
+	is := func(want, got string) bool { return want == "" || want == got }
+	err = s.write(ctx, func() error {
+		s.refusals = slices.DeleteFunc(s.refusals, func(l store.Lesson) bool {
+			selected := is(q.Principal, l.Principal) && is(q.Workflow, l.Workflow) && is(q.Action, l.Action)
+			if selected && l.Guard != "" {
+				n++
+			}
+			return selected
+		})
+		return nil
+	})
+	return n, err
 }

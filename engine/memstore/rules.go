@@ -1,79 +1,129 @@
 package memstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
+	"strings"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// takePlace moves the end of the chain to a seal that is the next one, or counts a
-// rule without one.
-func (s *Store) takePlace(seal record.RuleSeal) bool {
-	switch seal.Place {
-	case 0:
-		s.ruleHead.Unsealed++
-	case s.ruleHead.Place + 1:
-		s.ruleHead.Place, s.ruleHead.Hash = seal.Place, seal.Hash
-	default:
-		return false
+// AddRule implements store.Store.
+func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
+	doc, err := json.Marshal(r.Config)
+	if err != nil {
+		return fmt.Errorf("encode the judge config: %w", err)
 	}
-	return true
+	name := r.Workflow()
+	return s.write(ctx, func() error {
+		have := len(s.definitions[name])
+		if r.Config != nil {
+			have = len(s.judgeConfigs[name])
+		}
+		seal := r.Seal()
+		switch {
+		case r.Number() != have+1:
+			return fmt.Errorf("%w: %s comes behind number %d", store.ErrConflict, r, have)
+		case seal.Place == 0:
+			s.ruleHead.Unsealed++
+		case seal.Place == s.ruleHead.Place+1:
+			s.ruleHead.Place, s.ruleHead.Hash = seal.Place, seal.Hash
+		default:
+			return fmt.Errorf("%w: place %d is not the next", store.ErrConflict, seal.Place)
+		}
+		if r.Config != nil {
+			s.judgeConfigs[name] = append(s.judgeConfigs[name], doc)
+		} else {
+			s.definitions[name] = append(s.definitions[name], cloneDefinition(*r.Definition))
+		}
+		return nil
+	})
 }
 
-// RuleHead implements store.Store.
-func (s *Store) RuleHead(ctx context.Context) (store.RuleHead, error) {
-	unlock, err := s.read(ctx)
-	if err != nil {
-		return store.RuleHead{}, err
+func cloneDefinition(d store.Definition) store.Definition {
+	d.Document = bytes.Clone(d.Document)
+	return d
+}
+
+// Definition implements store.Store.
+func (s *Store) Definition(ctx context.Context, name string, version int) (d store.Definition, err error) {
+	err = s.read(ctx, func() error {
+		all := s.definitions[name]
+		at := cmp.Or(version, len(all))
+		if at < 1 || at > len(all) {
+			return fmt.Errorf("%w: definition %s version %d", store.ErrNotFound, name, version)
+		}
+		d = cloneDefinition(all[at-1])
+		return nil
+	})
+	return d, err
+}
+
+// Definitions implements store.Store.
+func (s *Store) Definitions(ctx context.Context) (out []store.Definition, err error) {
+	err = s.read(ctx, func() error {
+		for _, all := range s.definitions {
+			d := all[len(all)-1]
+			d.Document = nil
+			out = append(out, d)
+		}
+		return nil
+	})
+	slices.SortFunc(out, func(a, b store.Definition) int { return strings.Compare(a.Name, b.Name) })
+	return out, err
+}
+
+// JudgeConfigs implements store.Store.
+func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (out []store.JudgeConfig, err error) {
+	err = s.read(ctx, func() error {
+		out, err = decodeConfigs(s.judgeConfigs[workflow])
+		return err
+	})
+	return out, err
+}
+
+func decodeConfigs(docs [][]byte) ([]store.JudgeConfig, error) {
+	out := make([]store.JudgeConfig, len(docs))
+	for i, doc := range docs {
+		if err := json.Unmarshal(doc, &out[i]); err != nil {
+			return nil, fmt.Errorf("decode the judge config: %w", err)
+		}
 	}
-	defer unlock()
-	return s.ruleHead, nil
+	return out, nil
 }
 
 // Rules implements store.Store.
-func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[store.Rule, error] {
-	return func(yield func(store.Rule, error) bool) {
-		unlock, err := s.read(ctx)
-		if err != nil {
-			yield(store.Rule{}, err)
-			return
+func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, all []store.Rule, err error) {
+	err = s.read(ctx, func() error {
+		if head = s.ruleHead; head.Place <= after {
+			return nil
 		}
-		all, err := s.rules()
-		unlock()
-		if err != nil {
-			yield(store.Rule{}, err)
-			return
-		}
-		for _, rule := range all {
-			if (after == store.UnsealedRules || rule.Seal().Place > after) && !yield(rule, nil) {
-				return
-			}
-		}
-	}
+		all, err = s.listRules()
+		return err
+	})
+	all = slices.DeleteFunc(all, func(r store.Rule) bool { return after != store.UnsealedRules && r.Seal().Place <= after })
+	return head, all, err
 }
 
-// rules are all of them, by place.
-func (s *Store) rules() ([]store.Rule, error) {
-	var all []store.Rule
+// listRules are all of them, by place.
+func (s *Store) listRules() (all []store.Rule, err error) {
 	for _, versions := range s.definitions {
 		for _, d := range versions {
 			d.Document = nil
 			all = append(all, store.Rule{Definition: &d})
 		}
 	}
-	for _, revisions := range s.judgeConfigs {
-		for _, doc := range revisions {
-			var c store.JudgeConfig
-			if err := json.Unmarshal(doc, &c); err != nil {
-				return nil, fmt.Errorf("decode the judge config: %w", err)
-			}
-			all = append(all, store.Rule{Config: &c})
+	for _, docs := range s.judgeConfigs {
+		revisions, err := decodeConfigs(docs)
+		if err != nil {
+			return nil, err
+		}
+		for i := range revisions {
+			all = append(all, store.Rule{Config: &revisions[i]})
 		}
 	}
 	slices.SortFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
@@ -82,33 +132,30 @@ func (s *Store) rules() ([]store.Rule, error) {
 
 // SealRules implements store.Store.
 func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.Rule) error {
-	unlock, err := s.write(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	have, err := s.rules()
-	if err != nil {
-		return err
-	}
-	if s.ruleHead != was || len(have) != len(all) {
-		return fmt.Errorf("%w: the rules are others by now", store.ErrConflict)
-	}
-	var end store.RuleHead
-	for _, rule := range all {
-		if c := rule.Config; c != nil {
-			doc, err := json.Marshal(c)
-			if err != nil {
-				return fmt.Errorf("encode the judge config: %w", err)
+	return s.write(ctx, func() error {
+		have, err := s.listRules()
+		if err != nil {
+			return err
+		}
+		if s.ruleHead != was || len(have) != len(all) {
+			return fmt.Errorf("%w: the rules are others by now", store.ErrConflict)
+		}
+		var end store.RuleHead
+		for _, rule := range all {
+			if c := rule.Config; c != nil {
+				doc, err := json.Marshal(c)
+				if err != nil {
+					return fmt.Errorf("encode the judge config: %w", err)
+				}
+				s.judgeConfigs[c.Workflow][c.Revision-1] = doc
+			} else {
+				s.definitions[rule.Definition.Name][rule.Definition.Version-1].Seal = rule.Definition.Seal
 			}
-			s.judgeConfigs[c.Workflow][c.Revision-1] = doc
-		} else {
-			s.definitions[rule.Definition.Name][rule.Definition.Version-1].Seal = rule.Definition.Seal
+			if seal := rule.Seal(); seal.Place > end.Place {
+				end.Place, end.Hash = seal.Place, seal.Hash
+			}
 		}
-		if seal := rule.Seal(); seal.Place > end.Place {
-			end.Place, end.Hash = seal.Place, seal.Hash
-		}
-	}
-	s.ruleHead = end
-	return nil
+		s.ruleHead = end
+		return nil
+	})
 }

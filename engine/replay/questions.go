@@ -25,7 +25,7 @@ type Archive interface {
 	Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error]
 	Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error]
 	Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error)
-	Review(ctx context.Context, id string) (store.Review, error)
+	Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error]
 }
 
 // Missing says why a question cannot be put again as it was put; "" when it can.
@@ -330,7 +330,7 @@ func (a *asker) openReview(ev record.Event) (store.Review, error) {
 	if ev.Kind != record.Escalated {
 		return store.Review{}, nil
 	}
-	row, err := a.from.Review(a.ctx, ev.Review.ID)
+	row, err := store.FindReview(a.ctx, a.from, ev.Review.ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return store.Review{}, nil

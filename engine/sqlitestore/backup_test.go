@@ -35,7 +35,7 @@ func filled(t testing.TB, path string, n int) {
 		inst = commit(storetest.Advance(t, floor, "reviewing", `{"n":1}`))
 		if i == 0 {
 			c := storetest.Truncate(t, inst, floor)
-			if err := s.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
+			if err := s.Commit(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -108,7 +108,7 @@ func (b *indexBatch) add(p placed) {
 		t = span{at, at}
 	}
 	b.times[block] = span{min(t.from, at), max(t.to, at)}
-	if terms := store.DecisionTerms(p.Event, p.owner); len(terms) > 0 {
+	if terms := store.DecisionTerms(p.Event, p.Owner); len(terms) > 0 {
 		entry := indexEntry{p.Position, strings.Join(terms, " ")}
 		b.entries = append(b.entries, entry)
 		b.size += len(entry.terms)

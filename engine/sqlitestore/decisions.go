@@ -19,15 +19,13 @@ const decisionColumns = `e.pos, e.seq, i.owner, i.version, ` + eventColumns
 
 // placed is an event as it is searched.
 type placed struct {
-	store.DecisionHit
-	seq     int64
-	owner   string
-	version int // of the workflow, now
+	store.PlacedEvent
+	seq int64
 }
 
 func scanPlaced(r row) (placed, error) {
 	var p placed
-	e, err := scanEvent(prefixed{r, []any{&p.Position, &p.seq, &p.owner, &p.version}})
+	e, err := scanEvent(prefixed{r, []any{&p.Position, &p.seq, &p.Owner, &p.Version}})
 	if err != nil && p.Position != 0 {
 		return placed{}, fmt.Errorf("%w: the event at position %d: %w", ErrCorrupt, p.Position, err)
 	}
@@ -53,19 +51,19 @@ func (s span) above(pos int64) span { return span{max(s.from, pos), s.to} }
 // Decisions implements store.Store. One instance's are read along its history. All
 // others come in two parts: what was written since the last indexing is looked through,
 // and what is older is found by its terms.
-func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.DecisionHit, error] {
-	return func(yield func(store.DecisionHit, error) bool) {
+func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
+	return func(yield func(store.PlacedEvent, error) bool) {
 		given, matches := 0, q.Matcher()
 		more := func(p placed, err error) bool {
 			switch {
 			case err != nil: // tells of it, and has had enough
-				yield(store.DecisionHit{}, fmt.Errorf("find decisions: %w", err))
+				yield(store.PlacedEvent{}, fmt.Errorf("find decisions: %w", err))
 				return false
-			case !matches(p.Event, p.owner):
+			case !matches(p.Event, p.Owner):
 				return true
 			}
 			given++
-			return yield(p.DecisionHit, nil) && given != q.Limit
+			return yield(p.PlacedEvent, nil) && given != q.Limit
 		}
 		if q.Empty() {
 			return
@@ -159,7 +157,7 @@ func alongHistory(q store.DecisionQuery, within span, after placed, n int) (stri
 
 // EventsAfter implements store.Store.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
-	pages := yieldPages(ctx, q.Limit, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
+	pages := yieldPages(ctx, q.Limit, pageSize, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
 		if after != nil {
 			q.After = after.Position
 		}
@@ -172,7 +170,7 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 	})
 	return func(yield func(store.PlacedEvent, error) bool) {
 		for p, err := range pages {
-			if !yield(store.PlacedEvent{Position: p.Position, Owner: p.owner, Version: p.version, Event: p.Event}, err) {
+			if !yield(p.PlacedEvent, err) {
 				return
 			}
 		}

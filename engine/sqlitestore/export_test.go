@@ -108,9 +108,8 @@ func (s *Store) Queries() []Query {
 	add(tailPage(store.TailQuery{After: 7}, pageSize))
 	add(tailPage(store.TailQuery{After: 7, UpTo: 9, Owner: "o", Workflow: "w"}, pageSize))
 	add(tailPage(store.TailQuery{After: 7, UpTo: 9, Instance: "id", Owner: "o"}, pageSize))
-	add(runningOf, []any{"o", string(record.Running), 5})
-	out = append(out, Query{s.stmts.all()[&s.stmts.review], []any{"id"}})
-	for _, q := range []store.ReviewQuery{{}, {Workflow: "w"}, {Limit: 5, After: &store.ReviewCursor{Rank: 1, ID: "id"}}} {
+	add(instancesPage(store.InstanceQuery{Owner: "o", Status: record.Running, Heads: true}, nil, pageSize))
+	for _, q := range []store.ReviewQuery{{}, {ID: "id"}, {Workflow: "w"}, {Limit: 5, After: &store.ReviewCursor{Rank: 1, ID: "id"}}} {
 		out = append(out, ReviewsQuery(q))
 	}
 	return out

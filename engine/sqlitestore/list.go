@@ -2,8 +2,10 @@ package sqlitestore
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -15,14 +17,17 @@ import (
 // and the write-ahead log can be reset.
 const pageSize = 64
 
+// headsPage is pageSize for instances without their contexts.
+const headsPage = 1024
+
 // yieldPages yields page after page. next reads one: after is the last item, nil for
 // the first page.
-func yieldPages[T any](ctx context.Context, limit int, next func(ctx context.Context, after *T, n int) ([]T, error)) iter.Seq2[T, error] {
+func yieldPages[T any](ctx context.Context, limit, size int, next func(ctx context.Context, after *T, n int) ([]T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		var after *T
 		for left := limit; limit == 0 || left > 0; {
-			n := pageSize
+			n := size
 			if limit != 0 {
 				n = min(n, left)
 			}
@@ -70,7 +75,7 @@ func (w *where) String() string {
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
-	return yieldPages(ctx, q.Limit, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
+	return yieldPages(ctx, q.Limit, pageSize, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
 		err = s.read(ctx, "events of "+q.Instance, func(ctx context.Context) (err error) {
 			query, args := eventsPage(q, after, n)
 			page, err = queryAll(ctx, s.poolFor(ctx), scanFiled, query, args...)
@@ -111,10 +116,17 @@ func eventsPage(q store.EventQuery, after *record.Event, n int) (string, []any) 
 
 // Instances implements store.Store.
 func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
-	return yieldPages(ctx, q.Limit, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
+	size, scan := pageSize, scanInstance
+	if q.Heads {
+		size, scan = headsPage, scanHead
+	}
+	if q.MovedAfter > 0 {
+		size = math.MaxInt32 // to find them again for each page would cost what is saved
+	}
+	return yieldPages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
 			query, args := instancesPage(q, after, n)
-			page, err = queryAll(ctx, s.poolFor(ctx), scanInstance, query, args...)
+			page, err = queryAll(ctx, s.poolFor(ctx), scan, query, args...)
 			return err
 		})
 		return page, err
@@ -132,16 +144,19 @@ func instancesPage(q store.InstanceQuery, after *record.Instance, n int) (string
 	w.addText("i.owner = ?", q.Owner)
 	w.addText("i.state = ?", q.State)
 	w.addText("i.status = ?", string(q.Status))
-	return `SELECT ` + instanceColumns + ` FROM instances i JOIN contexts c ON c.n = i.n` + w.String() +
-		` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
+	if q.MovedAfter > 0 {
+		w.add("i.n IN (SELECT n FROM events WHERE pos > ?)", q.MovedAfter)
+	}
+	columns, from := instanceColumns, "instances i JOIN contexts c ON c.n = i.n"
+	if q.Heads {
+		columns, from = "i.id, i.seq, i.head", "instances i"
+	}
+	return `SELECT ` + columns + ` FROM ` + from + w.String() + ` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
 }
 
-const runningOf = `SELECT count(*) FROM (SELECT 1 FROM instances WHERE owner = ? AND status = ? LIMIT ?)`
-
-// Running implements store.Store.
-func (s *Store) Running(ctx context.Context, owner string, most int) (n int, err error) {
-	err = s.read(ctx, "running instances of "+owner, func(ctx context.Context) error {
-		return s.poolFor(ctx).QueryRowContext(ctx, runningOf, owner, string(record.Running), most).Scan(&n)
-	})
-	return n, err
+func scanHead(r row) (i record.Instance, err error) {
+	var head []byte
+	err = r.Scan(&i.ID, &i.Seq, &head)
+	i.Head = hex.EncodeToString(head)
+	return i, err
 }

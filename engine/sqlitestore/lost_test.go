@@ -83,7 +83,6 @@ func TestLostDatabaseIsRefused(t *testing.T) {
 			for what, open := range map[string]func() error{
 				"open":    func() error { _, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path}); return err },
 				"read":    func() error { _, err := sqlitestore.OpenToRead(t.Context(), path); return err },
-				"archive": func() error { _, err := sqlitestore.OpenReader(t.Context(), path); return err },
 				"inspect": func() error { _, err := sqlitestore.Inspect(t.Context(), path); return err },
 				"copy":    func() error { _, err := sqlitestore.Copy(t.Context(), path, path+".copy", false); return err },
 			} {

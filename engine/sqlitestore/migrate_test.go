@@ -76,10 +76,10 @@ func checkMigrated(t *testing.T, s *sqlitestore.Store, begun store.Commit) {
 	if err := s.Commit(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.Refusals(t.Context(), "g", at); err != nil || n != 1 {
+	if n, _, err := s.Refusals(t.Context(), "g", "i", at); err != nil || n != 1 {
 		t.Errorf("%d refusals, %v", n, err)
 	}
-	if r, err := s.Review(t.Context(), storetest.ReviewID(1)); err != nil || r.Instance != inst.ID {
+	if r, err := store.FindReview(t.Context(), s, storetest.ReviewID(1)); err != nil || r.Instance != inst.ID {
 		t.Errorf("the review is of %q, %v", r.Instance, err)
 	}
 	if got := found(t, s, store.DecisionQuery{Kinds: []record.Kind{record.Started}}); len(got) != 1 {

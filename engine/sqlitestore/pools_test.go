@@ -33,14 +33,20 @@ func TestBulkReadsHaveConnectionsOfTheirOwn(t *testing.T) {
 	}
 	one := storetest.ID(1)
 	for what, read := range map[string]func(ctx context.Context) error{
-		"an instance":   func(ctx context.Context) error { _, err := s.Load(ctx, one); return err },
-		"a key":         func(ctx context.Context) error { _, err := s.ByKey(ctx, "00"); return err },
-		"a snapshot":    func(ctx context.Context) error { _, err := s.Snapshot(ctx, one, 1); return err },
-		"a definition":  func(ctx context.Context) error { _, err := s.Definition(ctx, "none", 0); return err },
-		"configs":       func(ctx context.Context) error { _, err := s.JudgeConfigs(ctx, "none"); return err },
-		"a review":      func(ctx context.Context) error { _, err := s.Review(ctx, "none"); return err },
-		"refusals":      func(ctx context.Context) error { _, err := s.Refusals(ctx, "none", storetest.Epoch); return err },
-		"a count":       func(ctx context.Context) error { _, err := s.Running(ctx, "none", 1); return err },
+		"an instance":  func(ctx context.Context) error { _, err := s.Load(ctx, one); return err },
+		"a key":        func(ctx context.Context) error { _, err := s.ByKey(ctx, "00"); return err },
+		"a snapshot":   func(ctx context.Context) error { _, err := s.Snapshot(ctx, one, 1); return err },
+		"a definition": func(ctx context.Context) error { _, err := s.Definition(ctx, "none", 0); return err },
+		"configs":      func(ctx context.Context) error { _, err := s.JudgeConfigs(ctx, "none"); return err },
+		"a review":     func(ctx context.Context) error { _, err := store.FindReview(ctx, s, "none"); return err },
+		"refusals": func(ctx context.Context) error {
+			_, _, err := s.Refusals(ctx, "none", "none", storetest.Epoch)
+			return err
+		},
+		"a count": func(ctx context.Context) error {
+			_, err := store.First(s.Instances(ctx, store.InstanceQuery{Owner: "none", Heads: true}), "none")
+			return err
+		},
 		"last position": func(ctx context.Context) error { _, err := s.LastPosition(ctx); return err },
 		"a write":       func(ctx context.Context) error { return s.Commit(ctx, storetest.Refuse(t, first.Next, "go")) },
 		"a history": func(ctx context.Context) error {

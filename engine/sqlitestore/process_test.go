@@ -102,7 +102,7 @@ const loadWorkflow = `{"name":"doc","initialState":"draft","states":{
 func defined(s *sqlitestore.Store) storetest.Change {
 	d, err := workflow.Parse("test", []byte(loadWorkflow))
 	if err == nil {
-		err = s.AddDefinition(context.Background(), store.Definition{Name: d.Name, Version: 1, Hash: d.Hash, Document: []byte(loadWorkflow), CreatedAt: storetest.Epoch})
+		err = s.AddRule(context.Background(), store.Rule{Definition: &store.Definition{Name: d.Name, Version: 1, Hash: d.Hash, Document: []byte(loadWorkflow), CreatedAt: storetest.Epoch}})
 	}
 	if err != nil && !errors.Is(err, store.ErrConflict) {
 		orphan{}.Fatalf("define: %v", err)

@@ -17,7 +17,7 @@ import (
 type readStatements struct {
 	load, byKey, snapshot    *sql.Stmt
 	refusals, refusedOpinion *sql.Stmt
-	judgeConfigs, review     *sql.Stmt
+	judgeConfigs             *sql.Stmt
 	earlierEvent, ruleHead   *sql.Stmt
 }
 
@@ -39,7 +39,6 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 		&s.judgeConfigs: `SELECT workflow, revision, principal, role, scope, settings, hash, at, ` + sealColumns + `
 			FROM judge_configs WHERE workflow = ? ORDER BY revision`,
 		&s.ruleHead: ruleHead,
-		&s.review:   `SELECT ` + reviewColumns + ` FROM reviews r WHERE r.id = ?`,
 	}
 }
 
@@ -201,20 +200,6 @@ func (s *Store) Definitions(ctx context.Context) (all []store.Definition, err er
 		return err
 	})
 	return all, err
-}
-
-// DefinitionNames implements store.Store. The index of the primary key answers it.
-func (s *Store) DefinitionNames(ctx context.Context) (all []string, err error) {
-	err = s.read(ctx, "names of definitions", func(ctx context.Context) (err error) {
-		all, err = queryAll(ctx, s.readers, scanName, `SELECT DISTINCT name FROM definitions ORDER BY name`)
-		return err
-	})
-	return all, err
-}
-
-func scanName(r row) (name string, err error) {
-	err = r.Scan(&name)
-	return name, err
 }
 
 // JudgeConfigs implements store.Store.

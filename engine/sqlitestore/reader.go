@@ -5,27 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"path/filepath"
 	"runtime"
-
-	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/store"
 )
-
-// Reader reads a store and can write nothing: the file is opened so that SQLite itself
-// refuses. It is safe for concurrent use, also while other processes write.
-type Reader struct{ s *Store }
-
-// OpenReader opens an existing store to read it, as OpenToRead does.
-func OpenReader(ctx context.Context, path string) (*Reader, error) {
-	s, err := openReader(ctx, path)
-	if err != nil {
-		return nil, fmt.Errorf("read the store %s: %w", path, classifyError(err))
-	}
-	return &Reader{s}, nil
-}
 
 // OpenToRead opens an existing store of which nothing is changed: every write is refused
 // with ErrReadOnly. It makes no file next to the store but the -shm of SQLite, which it
@@ -111,36 +94,3 @@ func identifyToday(ctx context.Context, db *sql.DB) (err error) {
 	}
 	return nil
 }
-
-// Definition implements replay.Archive.
-func (r *Reader) Definition(ctx context.Context, name string, version int) (store.Definition, error) {
-	return r.s.Definition(ctx, name, version)
-}
-
-// JudgeConfigs implements replay.Archive.
-func (r *Reader) JudgeConfigs(ctx context.Context, workflow string) ([]store.JudgeConfig, error) {
-	return r.s.JudgeConfigs(ctx, workflow)
-}
-
-// Instances implements replay.Archive.
-func (r *Reader) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
-	return r.s.Instances(ctx, q)
-}
-
-// Events implements replay.Archive.
-func (r *Reader) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
-	return r.s.Events(ctx, q)
-}
-
-// Snapshot implements replay.Archive.
-func (r *Reader) Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
-	return r.s.Snapshot(ctx, id, revision)
-}
-
-// Review implements replay.Archive.
-func (r *Reader) Review(ctx context.Context, id string) (store.Review, error) {
-	return r.s.Review(ctx, id)
-}
-
-// Close waits for the calls in progress and releases the file. It is idempotent.
-func (r *Reader) Close() error { return r.s.Close() }

@@ -23,12 +23,12 @@ func TestReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := store.Definition{Name: "one", Version: 1, Hash: "h", Document: []byte(`{}`), Owner: "me"}
-	if err := s.AddDefinition(ctx, d); err != nil {
+	if err := s.AddRule(ctx, store.Rule{Definition: &d}); err != nil {
 		t.Fatal(err)
 	}
 	look := func() {
 		t.Helper()
-		r, err := sqlitestore.OpenReader(ctx, path)
+		r, err := sqlitestore.OpenToRead(ctx, path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestReader(t *testing.T) {
 		if _, err := r.Snapshot(ctx, "wf-1", 1); !errors.Is(err, store.ErrNotFound) {
 			t.Fatalf("a snapshot that is not there: %v", err)
 		}
-		if _, err := r.Review(ctx, "rev-1"); !errors.Is(err, store.ErrNotFound) {
+		if _, err := store.FindReview(ctx, r, "rev-1"); !errors.Is(err, store.ErrNotFound) {
 			t.Fatalf("a review that is not there: %v", err)
 		}
 		for range r.Instances(ctx, store.InstanceQuery{}) {
@@ -76,7 +76,7 @@ func TestReaderRefuses(t *testing.T) {
 	for path, want := range map[string]error{
 		filepath.Join(dir, "none"): fs.ErrNotExist, text: sqlitestore.ErrNotAStore, dir: sqlitestore.ErrNotAStore,
 	} {
-		if _, err := sqlitestore.OpenReader(context.Background(), path); !errors.Is(err, want) {
+		if _, err := sqlitestore.OpenToRead(context.Background(), path); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", path, err, want)
 		}
 	}

@@ -2,7 +2,9 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -47,30 +49,20 @@ func (st *statements) learn(l *store.Lesson) error {
 	return st.exec(st.addRefusal, "", l.Bound, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
 }
 
-// Learn implements store.Store.
-func (s *Store) Learn(ctx context.Context, l store.Lesson) error {
-	return s.write(ctx, len(l.Opinion), "keep a refusal", func(st *statements) error { return st.learn(&l) })
-}
-
 // Refusals implements store.Store.
-func (s *Store) Refusals(ctx context.Context, guard string, since time.Time) (n int, err error) {
+func (s *Store) Refusals(ctx context.Context, guard, identity string, since time.Time) (n int, opinion json.RawMessage, err error) {
 	err = s.read(ctx, "refusals", func(ctx context.Context) error {
-		return s.stmts.refusals.QueryRowContext(ctx, guard, since.UnixNano()).Scan(&n)
-	})
-	return n, err
-}
-
-// RefusedOpinion implements store.Store.
-func (s *Store) RefusedOpinion(ctx context.Context, identity string, since time.Time) (opinion json.RawMessage, err error) {
-	err = s.read(ctx, "an opinion of this case", func(ctx context.Context) error {
-		var raw []byte
-		if err := s.stmts.refusedOpinion.QueryRowContext(ctx, identity, since.UnixNano()).Scan(&raw); err != nil {
+		if err := s.stmts.refusals.QueryRowContext(ctx, guard, since.UnixNano()).Scan(&n); err != nil {
 			return err
 		}
-		opinion = raw
-		return nil
+		var raw []byte
+		err := s.stmts.refusedOpinion.QueryRowContext(ctx, identity, since.UnixNano()).Scan(&raw)
+		if opinion = raw; errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
 	})
-	return opinion, err
+	return n, opinion, err
 }
 
 // ClearRefusals implements store.Store.

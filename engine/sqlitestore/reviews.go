@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,16 +25,8 @@ type pendingReview struct {
 }
 
 func prepareReview(r store.Review) (pendingReview, error) {
-	p := pendingReview{r, reviewRow{id: r.ID, data: r.Data}}
-	r.Data = nil
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // what evidence says is for people to read as it is
-	if err := enc.Encode(r); err != nil {
-		return pendingReview{}, fmt.Errorf("encode review %s: %w", r.ID, err)
-	}
-	p.body = bytes.TrimSuffix(body.Bytes(), []byte("\n"))
-	return p, nil
+	body, err := r.Encode()
+	return pendingReview{r, reviewRow{r.ID, body, r.Data}}, err
 }
 
 func (p *pendingReview) apply(st *statements) error {
@@ -67,18 +58,6 @@ func (r reviewRow) stored() (store.Review, error) {
 	}
 	out.Data = r.data
 	return out, nil
-}
-
-// Review implements store.Store.
-func (s *Store) Review(ctx context.Context, id string) (out store.Review, err error) {
-	err = s.read(ctx, "review "+id, func(ctx context.Context) error {
-		r, err := scanReview(s.stmts.review.QueryRowContext(ctx, id))
-		if err == nil {
-			out, err = r.stored()
-		}
-		return err
-	})
-	return out, err
 }
 
 // Reviews implements store.Store. It reads all of its rows at once and not page
@@ -114,6 +93,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 
 func reviewsQuery(q store.ReviewQuery) (string, []any) {
 	var w where
+	w.addText("r.id = ?", q.ID)
 	w.addText("r.instance = ?", q.Instance)
 	w.addText("r.principal = ?", q.Principal)
 	w.addText("r.status = ?", string(q.Status))
@@ -125,7 +105,7 @@ func reviewsQuery(q store.ReviewQuery) (string, []any) {
 	if q.Limit != 0 {
 		limit = q.Limit
 	}
-	return `SELECT ` + reviewColumns + ` FROM reviews r INDEXED BY ` + reviewsIndex(q) + w.String() + ` ORDER BY r.place, r.id LIMIT ?`, append(w.args, limit)
+	return `SELECT ` + reviewColumns + ` FROM reviews r` + reviewsIndex(q) + w.String() + ` ORDER BY r.place, r.id LIMIT ?`, append(w.args, limit)
 }
 
 // reviewsIndex is the index that a list goes along. Each has the order of lists; the
@@ -133,14 +113,16 @@ func reviewsQuery(q store.ReviewQuery) (string, []any) {
 // few of one instance.
 func reviewsIndex(q store.ReviewQuery) string {
 	switch {
+	case q.ID != "":
+		return ""
 	case q.Instance != "":
-		return "reviews_instance"
+		return " INDEXED BY reviews_instance"
 	case q.Principal != "" && q.Status != "":
-		return "reviews_principal_status"
+		return " INDEXED BY reviews_principal_status"
 	case q.Principal != "":
-		return "reviews_principal"
+		return " INDEXED BY reviews_principal"
 	case q.Status != "":
-		return "reviews_status"
+		return " INDEXED BY reviews_status"
 	}
-	return "reviews_place"
+	return " INDEXED BY reviews_place"
 }

@@ -102,7 +102,7 @@ func TestUnreadableReview(t *testing.T) {
 		"torn": `{"id":`, "of another form": `{"id":7}`, "another review": `{"id":"rev-other"}`, "empty": ``,
 	} {
 		run(t, db, fmt.Sprintf(`UPDATE reviews SET body = CAST('%s' AS BLOB) WHERE id = '%s'`, body, id))
-		_, err := s.Review(t.Context(), id)
+		_, err := store.FindReview(t.Context(), s, id)
 		if !errors.Is(err, sqlitestore.ErrCorrupt) || !strings.Contains(err.Error(), id) {
 			t.Errorf("%s: got %v, want ErrCorrupt with %s", name, err, id)
 		}
@@ -118,7 +118,7 @@ func TestUnreadableReview(t *testing.T) {
 				t.Errorf("%s, %+v: got %v, want ErrCorrupt with %s", name, q, told, id)
 			}
 		}
-		if _, err := s.Review(t.Context(), storetest.ReviewID(2)); err != nil {
+		if _, err := store.FindReview(t.Context(), s, storetest.ReviewID(2)); err != nil {
 			t.Errorf("%s: another review: %v", name, err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestReviewFailsItsCommit(t *testing.T) {
 	if got, err := s.Load(t.Context(), inst.ID); err != nil || got.Head != inst.Head {
 		t.Errorf("the instance is at event %d, %v", got.Seq, err)
 	}
-	_, first := s.Review(t.Context(), storetest.ReviewID(1))
+	_, first := store.FindReview(t.Context(), s, storetest.ReviewID(1))
 	_, key := s.ByKey(t.Context(), c.Events[0].Key.Scope)
 	for what, err := range map[string]error{"the review before it": first, "the key": key} {
 		if !errors.Is(err, store.ErrNotFound) {

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"math"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -61,40 +60,26 @@ func scanRuleHead(r row) (store.RuleHead, error) {
 	return head, nil
 }
 
-// RuleHead implements store.Store.
-func (s *Store) RuleHead(ctx context.Context) (head store.RuleHead, err error) {
-	err = s.read(ctx, "the end of the chain of rules", func(ctx context.Context) (err error) {
-		head, err = scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx)) // every judgement asks for it
-		return err
-	})
-	return head, err
-}
-
 // Rules implements store.Store.
-func (s *Store) Rules(ctx context.Context, after int64) iter.Seq2[store.Rule, error] {
+func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, all []store.Rule, err error) {
 	const query = `SELECT settings IS NULL, name, number, hash, owner, role, scope, settings, operator, at, ` + sealColumns + ` FROM (
 		SELECT name, version AS number, hash, owner, '' AS role, '' AS scope, NULL AS settings, operator, created_at AS at, ` + sealColumns + `
-			FROM definitions WHERE place > ?1
+			FROM definitions WHERE place > ?1 AND (place <= ?2 OR ?2 < 0)
 		UNION ALL SELECT workflow, revision, hash, principal, role, scope, settings, 0, at, ` + sealColumns + `
-			FROM judge_configs WHERE place > ?1) ORDER BY place`
-	if after == store.UnsealedRules {
-		after = math.MinInt64
-	}
-	return func(yield func(store.Rule, error) bool) {
-		var all []store.Rule // without documents: they are small
-		err := s.read(ctx, "the chain of rules", func(ctx context.Context) (err error) {
-			all, err = queryAll(ctx, s.readers, scanRule, query, after)
+			FROM judge_configs WHERE place > ?1 AND (place <= ?2 OR ?2 < 0)) ORDER BY place`
+	err = s.read(ctx, "the chain of rules", func(ctx context.Context) (err error) {
+		head, err = scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx)) // every judgement asks for it
+		if err != nil || head.Place <= after {
 			return err
-		})
-		for _, rule := range all {
-			if !yield(rule, nil) {
-				return
-			}
 		}
-		if err != nil {
-			yield(store.Rule{}, err)
+		from, to := after, head.Place
+		if after == store.UnsealedRules {
+			from, to = math.MinInt64, -1 // whatever there is
 		}
-	}
+		all, err = queryAll(ctx, s.readers, scanRule, query, from, to)
+		return err
+	})
+	return head, all, err
 }
 
 func scanRule(r row) (store.Rule, error) {

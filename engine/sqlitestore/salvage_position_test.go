@@ -65,11 +65,11 @@ func TestSalvagedPositionsAreNotUsedAgain(t *testing.T) {
 	commit(storetest.Refuse(t, kept, "submit"))
 	position(4)
 	var heads []string
-	for h, err := range s.Heads(t.Context(), 3) {
+	for h, err := range s.Instances(t.Context(), store.InstanceQuery{MovedAfter: 3, Heads: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		heads = append(heads, h.Instance)
+		heads = append(heads, h.ID)
 	}
 	if len(heads) != 1 || heads[0] != kept.ID || kept.ID == lost.ID {
 		t.Errorf("above the anchor: %v", heads)

@@ -73,7 +73,7 @@ var specimen = sync.OnceValue(func() []byte {
 	}
 	floor := floors[len(floors)/2]
 	c := storetest.Truncate(orphan{}, at[7], floor)
-	if err := s.Truncate(context.Background(), c, floor.Seq, floor); err != nil {
+	if err := s.Commit(context.Background(), c); err != nil {
 		panic(err)
 	}
 	// One fills pages of its own, which nothing is written to when it has gone.
@@ -83,7 +83,7 @@ var specimen = sync.OnceValue(func() []byte {
 	}
 	last := commit(storetest.Advance(orphan{}, gone, "draft", `{"big":null}`))
 	c = storetest.Truncate(orphan{}, last, gone)
-	if err := s.Truncate(context.Background(), c, gone.Seq, gone); err != nil {
+	if err := s.Commit(context.Background(), c); err != nil {
 		panic(err)
 	}
 	review := storetest.Review(9, at[9])
@@ -190,7 +190,7 @@ func TestSalvageOfAnOlderSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := openAt(t, path)
-	if err := s.AddDefinition(t.Context(), definition(t)); err != nil {
+	if err := s.AddRule(t.Context(), store.Rule{Definition: definition(t)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -208,18 +208,18 @@ func TestSalvageOfAnOlderSchema(t *testing.T) {
 	}
 	s = openAt(t, out)
 	defer s.Close()
-	if head, err := s.RuleHead(t.Context()); err != nil || head.Unsealed != 1 {
+	if head, _, err := s.Rules(t.Context(), 0); err != nil || head.Unsealed != 1 {
 		t.Errorf("%+v, %v", head, err)
 	}
 }
 
-func definition(t *testing.T) store.Definition {
+func definition(t *testing.T) *store.Definition {
 	t.Helper()
 	d, err := workflow.Parse("doc", []byte(`{"name":"doc","initialState":"a","states":{"a":{"final":true}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return store.Definition{Name: "doc", Version: 1, Hash: d.Hash, Document: d.Document, Owner: "op", CreatedAt: storetest.Epoch}
+	return &store.Definition{Name: "doc", Version: 1, Hash: d.Hash, Document: d.Document, Owner: "op", CreatedAt: storetest.Epoch}
 }
 
 // TestSalvageOfRandomDamage harms pages at random. Nothing panics; every event that can be
@@ -534,7 +534,7 @@ func TestSalvageRebuildsInstances(t *testing.T) {
 		}
 	}
 	waiting := instances[storetest.ID(9)].Facts.Reviews[0]
-	if row, err := s.Review(t.Context(), waiting.ID); err != nil || row.Status != record.ReviewOpen || row.Digest != waiting.Digest || row.Data != nil || row.Seq != waiting.Seq {
+	if row, err := store.FindReview(t.Context(), s, waiting.ID); err != nil || row.Status != record.ReviewOpen || row.Digest != waiting.Digest || row.Data != nil || row.Seq != waiting.Seq {
 		t.Errorf("the review: %+v, %v", row, err)
 	}
 }

@@ -142,53 +142,43 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 	return err
 }
 
-// AddDefinition implements store.Store.
-func (s *Store) AddDefinition(ctx context.Context, d store.Definition) error {
-	seal, err := sealValues(d.Seal)
+// AddRule implements store.Store.
+func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
+	seal, err := sealValues(r.Seal())
 	if err != nil {
 		return err
 	}
-	refused := fmt.Errorf("%w: version %d of %s at place %d is not the next", store.ErrConflict, d.Version, d.Name, d.Seal.Place)
-	return s.write(ctx, len(d.Document), "add a definition", func(st *statements) error {
-		return st.execOne(refused, st.addDefinition,
-			append([]any{d.Name, d.Version, d.Hash, orEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano()}, seal...)...)
-	})
-}
-
-// AddJudgeConfig implements store.Store.
-func (s *Store) AddJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
+	refused := fmt.Errorf("%w: %s at place %d is not the next", store.ErrConflict, r, r.Seal().Place)
+	if d := r.Definition; d != nil {
+		values := append([]any{d.Name, d.Version, d.Hash, orEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano()}, seal...)
+		return s.write(ctx, len(d.Document), "add a definition", func(st *statements) error {
+			return st.execOne(refused, st.addDefinition, values...)
+		})
+	}
+	c := r.Config
 	settings, err := json.Marshal(c.Settings)
 	if err != nil {
 		return fmt.Errorf("encode the judge settings: %w", err)
 	}
-	seal, err := sealValues(c.Seal)
-	if err != nil {
-		return err
-	}
-	refused := fmt.Errorf("%w: revision %d of the judge of %s at place %d is not the next", store.ErrConflict, c.Revision, c.Workflow, c.Seal.Place)
+	values := slices.Concat([]any{c.Workflow, c.Revision, c.Principal, c.Role, c.Scope, settings, c.Hash}, seal, []any{c.At.UnixNano()})
 	return s.write(ctx, len(settings), "add a judge config", func(st *statements) error {
-		return st.execOne(refused, st.addJudgeConfig,
-			slices.Concat([]any{c.Workflow, c.Revision, c.Principal, c.Role, c.Scope, settings, c.Hash}, seal, []any{c.At.UnixNano()})...)
+		return st.execOne(refused, st.addJudgeConfig, values...)
 	})
 }
 
 // Commit implements store.Store.
 func (s *Store) Commit(ctx context.Context, c store.Commit) error {
-	p, err := checkedCommit(c)
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if c.IsLesson() {
+		return s.write(ctx, len(c.Lesson.Opinion), "keep a refusal", func(st *statements) error { return st.learn(c.Lesson) })
+	}
+	p, err := prepareCommit(c)
 	if err != nil {
 		return err
 	}
 	return s.write(ctx, p.size, "commit", p.apply)
-}
-
-func checkedCommit(c store.Commit) (*pending, error) {
-	if err := record.CheckAppend(c.Expect, c.Events, c.Next); err != nil {
-		if errors.Is(err, record.ErrTooLarge) {
-			return nil, fmt.Errorf("%w: %w", store.ErrTooLarge, err)
-		}
-		return nil, err
-	}
-	return prepareCommit(c)
 }
 
 // pending is a commit in the form in which it is written, made by the caller's
@@ -198,8 +188,9 @@ type pending struct {
 	expect     int64
 	head, from []byte // the new head, and the one expected
 	facts      []byte
-	context    []byte // nil when the events leave it as it is
-	snapshot   []byte // nil when none is asked for
+	context    []byte      // nil when the events leave it as it is
+	snapshot   []byte      // nil when none is asked for
+	cut        *truncation // nil when nothing is removed
 	events     []pendingEvent
 	reviews    []pendingReview
 	lesson     *store.Lesson
@@ -246,6 +237,13 @@ func prepareCommit(c store.Commit) (*pending, error) {
 		}
 		p.size += len(c.Next.Context)
 	}
+	if c.Floor != nil {
+		p.cut = &truncation{floor: *c.Floor, unanchored: c.Unanchored}
+		if p.cut.snapshot, err = encodeSnapshot(*c.Floor); err != nil {
+			return nil, err
+		}
+		p.size += len(c.Floor.Context)
+	}
 	p.size += len(p.context)
 	for _, r := range c.Reviews {
 		pr, err := prepareReview(r)
@@ -284,6 +282,11 @@ func (p *pending) apply(st *statements) error {
 			return err
 		}
 	}
+	if p.cut != nil && p.cut.unanchored {
+		if err := st.checkUnanchored(); err != nil {
+			return err
+		}
+	}
 	if err := p.applyInstance(st); err != nil {
 		return err
 	}
@@ -300,10 +303,48 @@ func (p *pending) apply(st *statements) error {
 			return err
 		}
 	}
-	if err := st.learn(p.lesson); err != nil || p.snapshot == nil {
+	if err := st.learn(p.lesson); err != nil {
 		return err
 	}
-	return st.exec(st.addSnapshot, p.next.Revision, p.snapshot, orEmpty(p.next.Context), id)
+	if p.snapshot != nil {
+		if err := st.exec(st.addSnapshot, p.next.Revision, p.snapshot, orEmpty(p.next.Context), id); err != nil {
+			return err
+		}
+	}
+	if p.cut == nil {
+		return nil
+	}
+	return p.cut.apply(st)
+}
+
+// truncation removes the beginning of a history.
+type truncation struct {
+	floor      record.Instance
+	snapshot   []byte
+	unanchored bool
+}
+
+// checkUnanchored refuses where there is an anchor.
+func (st *statements) checkUnanchored() error {
+	var one int
+	err := st.anyAnchor.QueryRowContext(context.Background()).Scan(&one)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: there is an anchor", store.ErrConflict)
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	}
+	return err
+}
+
+func (t *truncation) apply(st *statements) error {
+	if err := st.exec(st.cutEvents, t.floor.ID, t.floor.Seq); err != nil {
+		return err
+	}
+	if err := st.exec(st.cutSnapshots, t.floor.ID, t.floor.Revision); err != nil {
+		return err
+	}
+	return st.exec(st.addSnapshot, t.floor.Revision, t.snapshot, orEmpty(t.floor.Context), t.floor.ID)
 }
 
 func (p *pending) applyInstance(st *statements) error {

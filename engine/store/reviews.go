@@ -1,7 +1,11 @@
 package store
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"iter"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -50,10 +54,23 @@ type Review struct {
 	ClosedAt   time.Time      `json:"closedAt,omitzero"`
 }
 
+// Encode is the review as it is kept: JSON without its data, which drivers keep next to it
+// so that it comes back byte for byte.
+func (r Review) Encode() ([]byte, error) {
+	r.Data = nil
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false) // what evidence says is for people to read as it is
+	if err := enc.Encode(r); err != nil {
+		return nil, fmt.Errorf("encode review %s: %w", r.ID, err)
+	}
+	return bytes.TrimSuffix(body.Bytes(), []byte("\n")), nil
+}
+
 // ReviewQuery selects reviews; an empty field selects all. They come with the
 // highest priority first, and of one priority the oldest first.
 type ReviewQuery struct {
-	Instance, Workflow string
+	ID, Instance, Workflow string
 	// Principal is who asked for the move.
 	Principal string
 	Status    record.ReviewStatus
@@ -62,8 +79,45 @@ type ReviewQuery struct {
 	Limit int // 0 is no limit
 }
 
+// FindReview returns one review. ErrNotFound.
+func FindReview(ctx context.Context, in interface {
+	Reviews(ctx context.Context, q ReviewQuery) iter.Seq2[Review, error]
+}, id string) (Review, error) {
+	if id == "" {
+		return Review{}, fmt.Errorf("%w: a review without an id", ErrNotFound)
+	}
+	return First(in.Reviews(ctx, ReviewQuery{ID: id}), "review "+id)
+}
+
 // ReviewCursor is a place in the order of reviews.
 type ReviewCursor struct {
 	Rank int // record.Priority.Rank
 	ID   string
 }
+
+// Lesson is what a decision taught about a model's refusals, written together
+// with the event that records the decision. Guard and Identity are keyed digests:
+// a store learns nothing about the data from them.
+type Lesson struct {
+	// Guard is what refusals are counted by, Identity what the same case is known by, and
+	// Bound what a refusal binds to where no model can be asked (see judge.Case).
+	Guard, Identity, Bound string
+	// Principal, Workflow and Action say whose refusals they are, for an operator who
+	// wants them forgotten.
+	Principal, Workflow, Action string
+	At                          time.Time
+	// Refused counts one refusal. Opinion, when there is one, is the model's, as JSON; it
+	// is found by Identity and, where that is not empty, by Bound.
+	Refused bool
+	Opinion json.RawMessage
+	// Cleared forgets every refusal with this Guard, and every opinion with this Bound.
+	// Never together with Refused.
+	Cleared bool
+}
+
+// RefusalQuery selects refusals; an empty field selects all.
+type RefusalQuery struct{ Principal, Workflow, Action string }
+
+// MaxRefusalAge is how long stores keep refusals at least: no window of a loop
+// guard may be longer.
+const MaxRefusalAge = 7 * 24 * time.Hour

@@ -34,13 +34,6 @@ type DecisionQuery struct {
 	Limit  int // 0 is no limit
 }
 
-// DecisionHit is a decision that was found.
-type DecisionHit struct {
-	// Position orders all events of a store; it never changes.
-	Position int64
-	Event    record.Event
-}
-
 // Anchor is one anchor at rest.
 type Anchor struct {
 	Number int64     `json:"number"` // from 1
@@ -55,6 +48,9 @@ type Anchor struct {
 	Seen int64 `json:"-"`
 }
 
+// LastAnchor asks Store.Anchors for the newest anchor alone.
+const LastAnchor = -1
+
 // TailQuery selects events by their position; an empty field selects all.
 type TailQuery struct {
 	After int64 // exclusive
@@ -66,6 +62,7 @@ type TailQuery struct {
 
 // PlacedEvent is an event with its place among all of a store.
 type PlacedEvent struct {
+	// Position orders all events of a store; it never changes.
 	Position int64
 	// Owner started the instance, and Version of its workflow is what it is pinned to now.
 	Owner   string

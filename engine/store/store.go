@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
@@ -42,28 +43,20 @@ var (
 // processes where the driver allows that. A nil error of a write means that it
 // is durable as far as the driver promises durability.
 type Store interface {
-	// AddDefinition appends version d.Version of d.Name, which must be the highest
-	// present one plus 1, at the place of its seal, which must be the highest of all
+	// AddRule appends a definition with its document, or a judge configuration. Its number
+	// must be the highest of its workflow plus 1, the place of its seal the highest of all
 	// rules plus 1, or 0 for none; else ErrConflict.
-	AddDefinition(ctx context.Context, d Definition) error
+	AddRule(ctx context.Context, r Rule) error
 	// Definition returns one version, or the newest for version 0. ErrNotFound.
 	Definition(ctx context.Context, name string, version int) (Definition, error)
 	// Definitions lists the newest version of each, by name, without documents.
 	Definitions(ctx context.Context) ([]Definition, error)
-	// DefinitionNames lists the names alone, in order.
-	DefinitionNames(ctx context.Context) ([]string, error)
-
-	// AddJudgeConfig appends revision c.Revision of c.Workflow, as AddDefinition does.
-	AddJudgeConfig(ctx context.Context, c JudgeConfig) error
 	// JudgeConfigs lists every revision of a workflow, oldest first.
 	JudgeConfigs(ctx context.Context, workflow string) ([]JudgeConfig, error)
-
-	// RuleHead returns where the chain of definitions and judge configurations ends.
-	RuleHead(ctx context.Context) (RuleHead, error)
-	// Rules lists definitions and judge configurations above a place, by place;
-	// UnsealedRules is all of them, those without a place first. The iterator sees a
-	// consistent prefix.
-	Rules(ctx context.Context, after int64) iter.Seq2[Rule, error]
+	// Rules returns where the chain of definitions and judge configurations ends, and those
+	// above a place, by place and without documents; UnsealedRules is all of them, those
+	// without a place first.
+	Rules(ctx context.Context, after int64) (RuleHead, []Rule, error)
 	// SealRules gives every rule its seal, all of them or none. They are as Rules lists
 	// them, and nothing but their seals counts. ErrConflict when the chain does not end
 	// at was, or there are other rules by now.
@@ -83,25 +76,22 @@ type Store interface {
 	// Snapshot returns the newest stored snapshot of an instance at or below a
 	// revision. ErrNotFound when there is none (fold from the first event then).
 	Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error)
-	// Instances lists instances, newest first (by id: UUIDv7 sorts by time).
+	// Instances lists instances, newest first (by id: UUIDv7 sorts by time). Those that
+	// move meanwhile are listed as they were or as they are.
 	Instances(ctx context.Context, q InstanceQuery) iter.Seq2[record.Instance, error]
 
-	// Review returns one review. ErrNotFound.
-	Review(ctx context.Context, id string) (Review, error)
 	// Reviews lists reviews as the query says. The iterator sees a consistent state.
 	Reviews(ctx context.Context, q ReviewQuery) iter.Seq2[Review, error]
 
-	// Refusals counts the refusals with a guard key at or after a time.
-	Refusals(ctx context.Context, guard string, since time.Time) (int, error)
-	// RefusedOpinion returns the newest opinion that was kept for an identity at or
-	// after a time. ErrNotFound.
-	RefusedOpinion(ctx context.Context, identity string, since time.Time) (json.RawMessage, error)
+	// Refusals counts the refusals with a guard key at or after a time, and returns the
+	// newest opinion that was kept for an identity since then, nil when there is none.
+	Refusals(ctx context.Context, guard, identity string, since time.Time) (n int, opinion json.RawMessage, err error)
 	// ClearRefusals forgets refusals with their opinions and returns how many.
 	ClearRefusals(ctx context.Context, q RefusalQuery) (int, error)
 
 	// Decisions lists decisions as the query says, the newest first. The iterator sees a
 	// consistent prefix of all events; what is committed meanwhile may or may not appear.
-	Decisions(ctx context.Context, q DecisionQuery) iter.Seq2[DecisionHit, error]
+	Decisions(ctx context.Context, q DecisionQuery) iter.Seq2[PlacedEvent, error]
 
 	// EventsAfter lists events as the query says, oldest first. What one process committed
 	// another one finds as soon as it is durable.
@@ -113,25 +103,8 @@ type Store interface {
 	// else ErrConflict. So is the first one where the beginning of a history was removed
 	// above the position a.Seen: its heads may be of before.
 	AddAnchor(ctx context.Context, a Anchor) error
-	// Anchors lists anchors above a number, oldest first.
+	// Anchors lists anchors above a number, oldest first; LastAnchor is the newest alone.
 	Anchors(ctx context.Context, after int64) iter.Seq2[Anchor, error]
-	// LastAnchor returns the one with the highest number. ErrNotFound.
-	LastAnchor(ctx context.Context) (Anchor, error)
-	// Heads lists where the instances stand that have an event above a position, by id;
-	// 0 is all of them. Those that move meanwhile are listed as they were or as they are.
-	Heads(ctx context.Context, above int64) iter.Seq2[record.Head, error]
-
-	// Learn keeps a lesson that no event goes with.
-	Learn(ctx context.Context, l Lesson) error
-
-	// Running counts the instances of a principal that have not ended, no further than most.
-	Running(ctx context.Context, owner string, most int) (int, error)
-
-	// Truncate removes the events of an instance up to and including a seq, and its
-	// snapshots below floor.Revision, and stores floor as a snapshot: all of it or
-	// nothing, together with c, whose last event says so (record.Truncated). Errors as
-	// for Commit.
-	Truncate(ctx context.Context, c Commit, upTo int64, floor record.Instance) error
 
 	// Close flushes what was acknowledged, releases everything and is idempotent.
 	Close() error
@@ -180,7 +153,7 @@ type JudgeConfig struct {
 	Seal record.RuleSeal `json:"seal,omitzero"`
 }
 
-// Commit is one write: events with the instance that they fold to.
+// Commit is one write: events with the instance that they fold to, or a lesson alone.
 type Commit struct {
 	// Expect is the Seq that the stored instance must have; 0 creates it.
 	Expect int64
@@ -193,9 +166,33 @@ type Commit struct {
 	Lesson *Lesson
 	// Reviews are written with the events, each replacing the one with its ID.
 	Reviews []Review
-	// Unanchored makes a Truncate an ErrConflict where the store has an anchor: whoever
+	// Floor removes the events up to its Seq and the snapshots below its Revision, and is
+	// stored as a snapshot. The last of Events says so (record.Truncated).
+	Floor *record.Instance
+	// Unanchored makes a removal an ErrConflict where the store has an anchor: a caller that
 	// removes without the key looked for one before, and may have been overtaken.
 	Unanchored bool
+}
+
+// Check fails where the parts of a commit do not fit together: ErrTooLarge, or an error of
+// package record.
+func (c Commit) Check() error {
+	if c.IsLesson() {
+		return nil
+	}
+	err := record.CheckAppend(c.Expect, c.Events, c.Next)
+	if err == nil && c.Floor != nil {
+		err = record.CheckTruncation(c.Events, *c.Floor)
+	}
+	if errors.Is(err, record.ErrTooLarge) {
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
+	return err
+}
+
+// IsLesson reports whether a commit is a lesson that no event goes with.
+func (c Commit) IsLesson() bool {
+	return c.Lesson != nil && len(c.Events) == 0 && c.Expect == 0 && c.Next.ID == ""
 }
 
 // EventQuery selects a part of one instance's history.
@@ -217,7 +214,32 @@ type InstanceQuery struct {
 	State    string // "" is all
 	Status   record.Status
 	Owner    string // "" is all
+	// MovedAfter, when not 0, selects those with an event above a position.
+	MovedAfter int64
+	// Heads leaves everything empty but ID, Seq and Head.
+	Heads bool
 	// BeforeID continues below an id (exclusive); "" starts at the newest.
 	BeforeID string
 	Limit    int // 0 is no limit
 }
+
+// First returns the first row of a list. ErrNotFound when there is none.
+func First[T any](rows iter.Seq2[T, error], what string) (T, error) {
+	for row, err := range rows {
+		return row, err
+	}
+	var none T
+	return none, fmt.Errorf("%w: %s", ErrNotFound, what)
+}
+
+type bulkKey struct{}
+
+// BulkRead marks the reads that are made with a context as bulk reads. They take no permit:
+// it is for work in the background.
+func BulkRead(ctx context.Context) context.Context {
+	return context.WithValue(ctx, bulkKey{}, true)
+}
+
+// IsBulkRead reports whether a read is one that nothing else may wait for. A driver with
+// few connections gives such reads their own.
+func IsBulkRead(ctx context.Context) bool { return ctx.Value(bulkKey{}) != nil }

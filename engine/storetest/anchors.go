@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,10 +23,13 @@ func newAnchor(n int64) store.Anchor {
 	}
 }
 
+func lastAnchor(t *testing.T, s store.Store) (store.Anchor, error) {
+	return store.First(s.Anchors(t.Context(), store.LastAnchor), "an anchor")
+}
+
 func testAnchors(t *testing.T, _ Driver, s store.Store) {
-	if _, err := s.LastAnchor(t.Context()); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("the last of none: %v", err)
-	}
+	_, err := lastAnchor(t, s)
+	wantError(t, "the last of none", err, store.ErrNotFound)
 	wantError(t, "the second first", s.AddAnchor(t.Context(), newAnchor(2)), store.ErrConflict)
 	for n := range int64(5) {
 		given := newAnchor(n + 1)
@@ -57,7 +59,7 @@ func testAnchors(t *testing.T, _ Driver, s store.Store) {
 		}
 		break // abandoned
 	}
-	if last, err := s.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, newAnchor(5)) {
+	if last, err := lastAnchor(t, s); err != nil || !reflect.DeepEqual(last, newAnchor(5)) {
 		t.Errorf("the last: %+v, %v", last, err)
 	}
 }
@@ -94,7 +96,7 @@ func anchorsReopened(t *testing.T, d Driver, s store.Store) {
 	closeStore(t, s)
 	again := d.Reopen(t, s)
 	defer closeStore(t, again)
-	if got, err := again.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(got, newAnchor(1)) {
+	if got, err := lastAnchor(t, again); err != nil || !reflect.DeepEqual(got, newAnchor(1)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -107,27 +109,21 @@ func testHeads(t *testing.T, _ Driver, s store.Store) {
 		}
 		return n
 	}
-	list := func(above int64) (all []record.Head) {
-		for h, err := range s.Heads(t.Context(), above) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, h)
-		}
-		return all
+	headOf := func(i record.Instance) record.Instance {
+		return record.Instance{ID: i.ID, Seq: i.Seq, Head: i.Head}
 	}
-	headOf := func(i record.Instance) record.Head {
-		return record.Head{Instance: i.ID, Seq: i.Seq, Hash: i.Head}
+	list := func(above int64) []record.Instance {
+		return listInstances(t, s, store.InstanceQuery{MovedAfter: above, Heads: true})
 	}
+	same := func(got, want []record.Instance) bool { return len(got)+len(want) == 0 || reflect.DeepEqual(got, want) }
 	if n, all := at(), list(0); n != 0 || len(all) != 0 {
 		t.Errorf("an empty store: %d, %v", n, all)
 	}
-	var want []record.Head
+	var want []record.Instance
 	for n := range 5 {
 		want = append(want, headOf(growInstance(t, s, ID(5-n), n)))
 	}
-	slices.Reverse(want)
-	if got := list(0); !slices.Equal(got, want) {
+	if got := list(0); !same(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	before := at()
@@ -137,8 +133,11 @@ func testHeads(t *testing.T, _ Driver, s store.Store) {
 	moved := mustCommit(t, s, Refuse(t, loadInstance(t, s, ID(2)), "submit"))
 	moved = mustCommit(t, s, Refuse(t, moved, "submit"))
 	added := mustCommit(t, s, Start(t, ID(9), `{}`))
-	if got := list(before); !slices.Equal(got, []record.Head{headOf(moved), headOf(added)}) {
+	if got := list(before); !same(got, []record.Instance{headOf(added), headOf(moved)}) {
 		t.Errorf("above %d: %v", before, got)
+	}
+	if got := listInstances(t, s, store.InstanceQuery{MovedAfter: before, BeforeID: ID(9)}); !same(got, []record.Instance{moved}) {
+		t.Errorf("above %d, whole: %v", before, got)
 	}
 	if at() <= before {
 		t.Errorf("the position stayed at %d", before)
@@ -148,40 +147,30 @@ func testHeads(t *testing.T, _ Driver, s store.Store) {
 // A removal without the key and the first anchor may overtake each other: one of them
 // gives way, so that no anchor names what was removed unsigned after it was seen.
 func anchorsAndRemovals(t *testing.T, _ Driver, s store.Store) {
-	a, cutter := s, s
 	inst, at := growLong(t, s, ID(1))
-	seen, err := a.LastPosition(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	seen, err := s.LastPosition(t.Context())
+	wantNone(t, err)
 	c := Truncate(t, inst, at[1])
 	c.Unanchored = true
-	if err := cutter.Truncate(t.Context(), c, at[1].Seq, at[1]); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, s, c)
 	first := newAnchor(1)
 	first.Seen = seen
-	wantError(t, "an anchor over what was there before", a.AddAnchor(t.Context(), first), store.ErrConflict)
-	if first.Seen, err = a.LastPosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.AddAnchor(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	if last, err := a.LastAnchor(t.Context()); err != nil || !reflect.DeepEqual(last, newAnchor(1)) {
+	wantError(t, "an anchor over what was there before", s.AddAnchor(t.Context(), first), store.ErrConflict)
+	first.Seen, err = s.LastPosition(t.Context())
+	wantNone(t, err)
+	wantNone(t, s.AddAnchor(t.Context(), first))
+	if last, err := lastAnchor(t, s); err != nil || !reflect.DeepEqual(last, newAnchor(1)) {
 		t.Errorf("kept as %+v, %v", last, err)
 	}
 	again := Truncate(t, c.Next, at[4])
 	again.Unanchored = true
-	wantError(t, "a removal behind an anchor", cutter.Truncate(t.Context(), again, at[4].Seq, at[4]), store.ErrConflict)
+	wantError(t, "a removal behind an anchor", s.Commit(t.Context(), again), store.ErrConflict)
 	requireSame(t, "what is left", loadInstance(t, s, inst.ID), c.Next)
 	again.Unanchored = false
-	if err := cutter.Truncate(t.Context(), again, at[4].Seq, at[4]); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, s, again)
 	next := newAnchor(2)
 	next.Seen = seen
-	if err := a.AddAnchor(t.Context(), next); err != nil {
+	if err := s.AddAnchor(t.Context(), next); err != nil {
 		t.Errorf("the second anchor: %v", err)
 	}
 }

@@ -186,6 +186,18 @@ func loadInstance(t testing.TB, s store.Store, id string) record.Instance {
 	return inst
 }
 
+func listInstances(t testing.TB, s store.Store, q store.InstanceQuery) []record.Instance {
+	t.Helper()
+	var out []record.Instance
+	for inst, err := range s.Instances(t.Context(), q) {
+		if err != nil {
+			t.Fatalf("instances %+v: %v", q, err)
+		}
+		out = append(out, inst)
+	}
+	return out
+}
+
 func listEvents(t testing.TB, s store.Store, q store.EventQuery) []record.Event {
 	t.Helper()
 	var out []record.Event

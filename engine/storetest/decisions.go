@@ -33,9 +33,9 @@ var decisionPromises = []promise{
 	{"decisions of two stores on one set of data", decisionsBeside},
 }
 
-func findDecisions(t testing.TB, s store.Store, q store.DecisionQuery) []store.DecisionHit {
+func findDecisions(t testing.TB, s store.Store, q store.DecisionQuery) []store.PlacedEvent {
 	t.Helper()
-	var out []store.DecisionHit
+	var out []store.PlacedEvent
 	for h, err := range s.Decisions(t.Context(), q) {
 		if err != nil {
 			t.Fatalf("decisions %+v: %v", q, err)
@@ -308,7 +308,7 @@ func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 	growJudged(t, s, sampleSize(600))
 	for _, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Instance: ID(1)}} {
 		want := findDecisions(t, s, q)
-		var got []store.DecisionHit
+		var got []store.PlacedEvent
 		for page, ended := q, false; !ended; {
 			ended = true
 			page.Looked = func(position int64) bool {

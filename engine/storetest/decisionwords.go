@@ -209,11 +209,9 @@ func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s store.Store) {
 	all := store.DecisionQuery{Workflow: "doc", Principal: "local:agent", Kinds: []record.Kind{record.Started, record.Advanced, record.Refused}}
 	before := findDecisions(t, s, all)
 	floor := at[4]
-	if err := s.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, floor); err != nil {
-		t.Fatal(err)
-	}
-	want := slices.DeleteFunc(before, func(h store.DecisionHit) bool { return h.Event.Instance == inst.ID && h.Event.Seq <= floor.Seq })
-	of := func(hits []store.DecisionHit) (out []string) {
+	mustCommit(t, s, Truncate(t, inst, floor))
+	want := slices.DeleteFunc(before, func(h store.PlacedEvent) bool { return h.Event.Instance == inst.ID && h.Event.Seq <= floor.Seq })
+	of := func(hits []store.PlacedEvent) (out []string) {
 		for _, h := range hits {
 			out = append(out, fmt.Sprintf("%d: %s #%d", h.Position, h.Event.Instance, h.Event.Seq))
 		}

@@ -120,7 +120,7 @@ func testCancelled(t *testing.T, _ Driver, s store.Store) {
 	for _, err := range s.Instances(ctx, store.InstanceQuery{}) {
 		wantError(t, "instances", err, context.Canceled)
 	}
-	_, err = s.Review(ctx, ReviewID(1))
+	_, err = store.FindReview(ctx, s, ReviewID(1))
 	wantError(t, "review", err, context.Canceled)
 	told := 0
 	for _, err := range s.Reviews(ctx, store.ReviewQuery{}) {
@@ -130,7 +130,7 @@ func testCancelled(t *testing.T, _ Driver, s store.Store) {
 	if told != 1 {
 		t.Errorf("the list of reviews told %d times that its caller had gone, want 1", told)
 	}
-	wantError(t, "add a definition", s.AddDefinition(ctx, newDefinition("doc", 1)), context.Canceled)
+	wantError(t, "add a definition", s.AddRule(ctx, ofDefinition(newDefinition("doc", 1))), context.Canceled)
 	requireSame(t, "afterwards", requireVerified(t, s, ID(1)), inst)
 	mustCommit(t, s, c)
 }
@@ -183,10 +183,10 @@ func testReopen(t *testing.T, d Driver, s store.Store) {
 	}
 	inst := growInstance(t, s, ID(1), 20)
 	inst = mustCommit(t, s, CheckpointOf(t, inst))
-	if err := s.AddDefinition(t.Context(), newDefinition("doc", 1)); err != nil {
+	if err := s.AddRule(t.Context(), ofDefinition(newDefinition("doc", 1))); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AddJudgeConfig(t.Context(), judgeConfig("doc", 1)); err != nil {
+	if err := s.AddRule(t.Context(), ofConfig(judgeConfig("doc", 1))); err != nil {
 		t.Fatal(err)
 	}
 	before := listEvents(t, s, store.EventQuery{Instance: ID(1)})
@@ -228,8 +228,8 @@ func testClosing(t *testing.T, _ Driver, s store.Store) {
 	}
 	ctx := t.Context()
 	wantError(t, "commit", s.Commit(ctx, Refuse(t, inst, "submit")), store.ErrClosed)
-	wantError(t, "add a definition", s.AddDefinition(ctx, newDefinition("doc", 1)), store.ErrClosed)
-	wantError(t, "add a judge config", s.AddJudgeConfig(ctx, judgeConfig("doc", 1)), store.ErrClosed)
+	wantError(t, "add a definition", s.AddRule(ctx, ofDefinition(newDefinition("doc", 1))), store.ErrClosed)
+	wantError(t, "add a judge config", s.AddRule(ctx, ofConfig(judgeConfig("doc", 1))), store.ErrClosed)
 	_, err := s.Load(ctx, ID(1))
 	wantError(t, "load", err, store.ErrClosed)
 	_, err = s.ByKey(ctx, hexOf("k"))
@@ -240,8 +240,8 @@ func testClosing(t *testing.T, _ Driver, s store.Store) {
 	wantError(t, "definition", err, store.ErrClosed)
 	_, err = s.Definitions(ctx)
 	wantError(t, "definitions", err, store.ErrClosed)
-	_, err = s.DefinitionNames(ctx)
-	wantError(t, "names of definitions", err, store.ErrClosed)
+	_, _, err = s.Rules(ctx, 0)
+	wantError(t, "rules", err, store.ErrClosed)
 	_, err = s.JudgeConfigs(ctx, "doc")
 	wantError(t, "judge configs", err, store.ErrClosed)
 	got := 0
@@ -253,7 +253,7 @@ func testClosing(t *testing.T, _ Driver, s store.Store) {
 		wantError(t, "instances", err, store.ErrClosed)
 		got++
 	}
-	_, err = s.Review(ctx, ReviewID(1))
+	_, err = store.FindReview(ctx, s, ReviewID(1))
 	wantError(t, "review", err, store.ErrClosed)
 	for _, err := range s.Reviews(ctx, store.ReviewQuery{}) {
 		wantError(t, "reviews", err, store.ErrClosed)

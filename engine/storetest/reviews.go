@@ -66,7 +66,7 @@ func sameReview(t testing.TB, what string, got, want store.Review) {
 // it once, with exactly that review.
 func wantReview(t testing.TB, s store.Store, want store.Review) {
 	t.Helper()
-	got, err := s.Review(t.Context(), want.ID)
+	got, err := store.FindReview(t.Context(), s, want.ID)
 	if err != nil {
 		t.Fatalf("review %s: %v", want.ID, err)
 	}
@@ -85,7 +85,7 @@ func wantReview(t testing.TB, s store.Store, want store.Review) {
 
 func noReview(t testing.TB, s store.Store, id string) {
 	t.Helper()
-	_, err := s.Review(t.Context(), id)
+	_, err := store.FindReview(t.Context(), s, id)
 	wantError(t, "review "+id, err, store.ErrNotFound)
 	for _, r := range listReviews(t, s, store.ReviewQuery{}) {
 		if r.ID == id {
@@ -97,7 +97,7 @@ func noReview(t testing.TB, s store.Store, id string) {
 func testReviews(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	noReview(t, s, ReviewID(1))
-	_, err := s.Review(t.Context(), "")
+	_, err := store.FindReview(t.Context(), s, "")
 	wantError(t, "no id", err, store.ErrNotFound)
 
 	first, second := Review(1, inst), Review(2, inst)
@@ -356,7 +356,7 @@ func reviewsNotShared(t *testing.T, _ Driver, s store.Store) {
 	spoil(given)
 	list[0].ID = "spoilt"
 	wantReview(t, s, want) // after the caller changed what it gave
-	got, err := s.Review(t.Context(), want.ID)
+	got, err := store.FindReview(t.Context(), s, want.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

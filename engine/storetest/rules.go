@@ -27,13 +27,6 @@ func sealedAt(place int64, prev string, rule store.Rule) store.Rule {
 func ofDefinition(d store.Definition) store.Rule { return store.Rule{Definition: &d} }
 func ofConfig(c store.JudgeConfig) store.Rule    { return store.Rule{Config: &c} }
 
-func addRule(t *testing.T, s store.Store, rule store.Rule) error {
-	if rule.Config != nil {
-		return s.AddJudgeConfig(t.Context(), *rule.Config)
-	}
-	return s.AddDefinition(t.Context(), *rule.Definition)
-}
-
 // addRules adds two definitions and two judge configurations, as one chain.
 func addRules(t *testing.T, s store.Store) (all []store.Rule) {
 	prev := ""
@@ -41,7 +34,7 @@ func addRules(t *testing.T, s store.Store) (all []store.Rule) {
 		ofDefinition(newDefinition("doc", 1)), ofConfig(judgeConfig("doc", 1)), ofDefinition(newDefinition("doc", 2)), ofConfig(judgeConfig("form", 1)),
 	} {
 		rule = sealedAt(int64(i+1), prev, rule)
-		if err := addRule(t, s, rule); err != nil {
+		if err := s.AddRule(t.Context(), rule); err != nil {
 			t.Fatal(err)
 		}
 		prev = rule.Seal().Hash
@@ -51,13 +44,9 @@ func addRules(t *testing.T, s store.Store) (all []store.Rule) {
 }
 
 // ruleList is what a store lists above a place.
-func ruleList(t *testing.T, s store.Store, after int64) (all []store.Rule) {
-	for rule, err := range s.Rules(t.Context(), after) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, rule)
-	}
+func ruleList(t *testing.T, s store.Store, after int64) []store.Rule {
+	_, all, err := s.Rules(t.Context(), after)
+	wantNone(t, err)
 	return all
 }
 
@@ -76,7 +65,7 @@ func wantRules(t *testing.T, what string, got, want []store.Rule) {
 }
 
 func wantHead(t *testing.T, s store.Store, place int64, hash string, unsealed int64) {
-	if head, err := s.RuleHead(t.Context()); err != nil || head != (store.RuleHead{Place: place, Hash: hash, Unsealed: unsealed}) {
+	if head, _, err := s.Rules(t.Context(), place); err != nil || head != (store.RuleHead{Place: place, Hash: hash, Unsealed: unsealed}) {
 		t.Errorf("the chain ends at %+v, %v; want place %d, %s and %d without a seal", head, err, place, hash, unsealed)
 	}
 }
@@ -94,12 +83,12 @@ func testRules(t *testing.T, _ Driver, s store.Store) {
 		t.Errorf("got %+v, %v, want %+v", configs, err, all[1].Config)
 	}
 	for _, place := range []int64{1, 4, 6, -1} { // taken, beyond the next one, or none
-		wantError(t, fmt.Sprint("a definition at place ", place), addRule(t, s, sealedAt(place, end.Hash, ofDefinition(newDefinition("doc", 3)))), store.ErrConflict)
-		wantError(t, fmt.Sprint("a configuration at place ", place), addRule(t, s, sealedAt(place, end.Hash, ofConfig(judgeConfig("doc", 2)))), store.ErrConflict)
+		wantError(t, fmt.Sprint("a definition at place ", place), s.AddRule(t.Context(), sealedAt(place, end.Hash, ofDefinition(newDefinition("doc", 3)))), store.ErrConflict)
+		wantError(t, fmt.Sprint("a configuration at place ", place), s.AddRule(t.Context(), sealedAt(place, end.Hash, ofConfig(judgeConfig("doc", 2)))), store.ErrConflict)
 	}
 	wantHead(t, s, 4, end.Hash, 0)
 	bare := ofConfig(judgeConfig("doc", 2))
-	if err := addRule(t, s, bare); err != nil {
+	if err := s.AddRule(t.Context(), bare); err != nil {
 		t.Fatal(err)
 	}
 	wantHead(t, s, 4, end.Hash, 1)
@@ -116,7 +105,7 @@ func rulesRace(t *testing.T, _ Driver, s store.Store) {
 			if i%2 == 1 {
 				rule = ofConfig(judgeConfig(fmt.Sprint("doc", i, place), 1))
 			}
-			errs[i] = addRule(t, s, sealedAt(place, prev, rule))
+			errs[i] = s.AddRule(t.Context(), sealedAt(place, prev, rule))
 		})
 		winners := 0
 		for _, err := range errs {
@@ -136,7 +125,7 @@ func rulesRace(t *testing.T, _ Driver, s store.Store) {
 
 func rulesAreSealed(t *testing.T, _ Driver, s store.Store) {
 	for _, rule := range []store.Rule{ofDefinition(newDefinition("doc", 1)), ofConfig(judgeConfig("doc", 1))} {
-		if err := addRule(t, s, rule); err != nil {
+		if err := s.AddRule(t.Context(), rule); err != nil {
 			t.Fatal(err)
 		}
 	}

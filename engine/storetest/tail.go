@@ -5,8 +5,8 @@ package storetest
 import (
 	"slices"
 	"testing"
-	"time"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
@@ -114,15 +114,13 @@ func tailVersions(t *testing.T, _ Driver, s store.Store) {
 // A lesson without an event counts like one with it.
 func testLessons(t *testing.T, _ Driver, s store.Store) {
 	for i := range 3 {
-		wantNone(t, s.Learn(t.Context(), *newRefusal("a", "case", i)))
+		wantNone(t, s.Commit(t.Context(), store.Commit{Lesson: newRefusal("a", "case", i)}))
 	}
-	n, err := s.Refusals(t.Context(), "a", time.Time{})
-	if n != 3 || err != nil {
-		t.Errorf("%d refusals (%v), want 3", n, err)
-	}
-	wantNone(t, s.Learn(t.Context(), store.Lesson{Guard: "a", Cleared: true, At: Epoch}))
-	if n, err = s.Refusals(t.Context(), "a", time.Time{}); n != 0 || err != nil {
-		t.Errorf("%d refusals (%v) after they were cleared", n, err)
+	wantRefusals(t, s, "a", noon, 3)
+	wantNone(t, s.Commit(t.Context(), store.Commit{Lesson: &store.Lesson{Guard: "a", Cleared: true, At: Epoch}}))
+	wantRefusals(t, s, "a", noon, 0)
+	if n, err := s.LastPosition(t.Context()); n != 0 || err != nil {
+		t.Errorf("a lesson is event %d, %v", n, err)
 	}
 }
 
@@ -135,12 +133,13 @@ func testRunning(t *testing.T, _ Driver, s store.Store) {
 		wantNone(t, s.Commit(t.Context(), c))
 	}
 	for most, want := range map[int]int{1: 1, 4: 4, 5: 5, 100: 5} {
-		if n, err := s.Running(t.Context(), owner, most); n != want || err != nil {
-			t.Errorf("up to %d: %d (%v), want %d", most, n, err, want)
+		q := store.InstanceQuery{Owner: owner, Status: record.Running, Heads: true, Limit: most}
+		if n := len(listInstances(t, s, q)); n != want {
+			t.Errorf("up to %d: %d, want %d", most, n, want)
 		}
 	}
-	if n, err := s.Running(t.Context(), owner+"x", 10); n != 0 || err != nil {
-		t.Errorf("of somebody else: %d, %v", n, err)
+	if n := len(listInstances(t, s, store.InstanceQuery{Owner: owner + "x", Status: record.Running, Heads: true})); n != 0 {
+		t.Errorf("of somebody else: %d", n)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Truncate returns the commit that says that the events up to floor are gone.
+// Truncate returns the commit that removes the events up to floor.
 func Truncate(tb testing.TB, prev, floor record.Instance, changes ...Change) store.Commit {
 	tb.Helper()
-	return Next(tb, prev, record.Event{Kind: record.Truncated, Truncation: &record.Truncation{
+	c := Next(tb, prev, record.Event{Kind: record.Truncated, Truncation: &record.Truncation{
 		UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision,
 	}}, changes...)
+	c.Floor = &floor
+	return c
 }
 
 // growLong is an instance with a key, a checkpoint and a refusal at every third event, and
@@ -43,11 +45,7 @@ func testTruncation(t *testing.T, _ Driver, s store.Store) {
 	neighbour, _ := growLong(t, s, ID(1))
 	inst, at := growLong(t, s, ID(2))
 	floor := at[4] // behind a refusal, in the revision of an advance and a checkpoint before it
-	c := Truncate(t, inst, floor)
-	if err := s.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
-		t.Fatal(err)
-	}
-	inst = c.Next
+	inst = mustCommit(t, s, Truncate(t, inst, floor))
 	requireSame(t, "what is loaded", loadInstance(t, s, inst.ID), inst)
 
 	left := listEvents(t, s, store.EventQuery{Instance: inst.ID})
@@ -90,10 +88,7 @@ func testTruncation(t *testing.T, _ Driver, s store.Store) {
 		t.Errorf("the key of an event behind the cut: event %d, %v", e.Seq, err)
 	}
 	floor = at[6]
-	c = Truncate(t, inst, floor)
-	if err := s.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, s, Truncate(t, inst, floor))
 	if left := listEvents(t, s, store.EventQuery{Instance: inst.ID, Limit: 1}); len(left) != 1 || left[0].Seq != floor.Seq+1 || left[0].PrevHash != floor.Head {
 		t.Errorf("after the second cut: %+v", left)
 	}
@@ -113,22 +108,26 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 	}
 	// Somebody else was first.
 	late := Truncate(t, at[8], floor)
-	wantError(t, "a conflict", s.Truncate(t.Context(), late, floor.Seq, floor), store.ErrConflict)
+	wantError(t, "a conflict", s.Commit(t.Context(), late), store.ErrConflict)
 	intact("after a conflict")
 
 	// What does not fit together.
 	other := floor
 	other.Head = hexOf("other")
-	for what, err := range map[string]error{
-		"no truncated event": s.Truncate(t.Context(), Advance(t, inst, "draft", `{}`), floor.Seq, floor),
-		"another floor":      s.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq, other),
-		"another end":        s.Truncate(t.Context(), Truncate(t, inst, floor), floor.Seq-1, floor),
+	for what, misfit := range map[string]struct {
+		commit store.Commit
+		floor  record.Instance
+	}{
+		"no truncated event": {Advance(t, inst, "draft", `{}`), floor},
+		"another floor":      {Truncate(t, inst, floor), other},
+		"another end":        {Truncate(t, inst, floor), at[3]},
 	} {
-		wantError(t, what, err, record.ErrIllegalStep)
+		misfit.commit.Floor = &misfit.floor
+		wantError(t, what, s.Commit(t.Context(), misfit.commit), record.ErrIllegalStep)
 		intact(what)
 	}
 	taken := Truncate(t, inst, floor, WithKey(ID(1)+" start"))
-	wantError(t, "a key that is taken", s.Truncate(t.Context(), taken, floor.Seq, floor), store.ErrKeyTaken)
+	wantError(t, "a key that is taken", s.Commit(t.Context(), taken), store.ErrKeyTaken)
 	intact("after a key that was taken")
 
 	if d.Poison == nil {
@@ -136,7 +135,7 @@ func truncationIsAllOrNothing(t *testing.T, d Driver, s store.Store) {
 	}
 	d.Poison(t, s, "poison")
 	bad := Truncate(t, inst, floor, func(e *record.Event) { e.Action = "poison" })
-	if err := s.Truncate(t.Context(), bad, floor.Seq, floor); err == nil {
+	if err := s.Commit(t.Context(), bad); err == nil {
 		t.Error("a failing write was acknowledged")
 	}
 	intact("after a failure")
@@ -150,9 +149,7 @@ func truncationReopened(t *testing.T, d Driver, s store.Store) {
 	floor := at[7]
 	floor.Context = json.RawMessage(string(floor.Context)) // its own bytes
 	c := Truncate(t, inst, floor)
-	if err := s.Truncate(t.Context(), c, floor.Seq, floor); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, s, c)
 	closeStore(t, s)
 	again := d.Reopen(t, s)
 	defer closeStore(t, again)
