@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,7 +58,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	bearer, wellFormed := bearerOf(r)
 	if !wellFormed {
 		g.challenge(w, r, `error="invalid_request"`)
-		writeProblem(w, http.StatusBadRequest, "invalid_request", "Send one Authorization header, with the scheme Bearer and a token.")
+		listen.WriteProblem(w, http.StatusBadRequest, "invalid_request", "Send one Authorization header, with the scheme Bearer and a token.")
 		return
 	}
 	id, err := g.authenticator.Authenticate(r.Context(), bearer)
@@ -80,19 +79,19 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 	case errors.Is(err, ErrNoCredential):
 		g.challenge(w, r, "")
-		writeProblem(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
+		listen.WriteProblem(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
 	case errors.Is(err, ErrUnavailable):
 		g.options.Logger.Error("credentials cannot be checked", "error", err)
 		w.Header().Set("Retry-After", "5")
-		writeProblem(w, http.StatusServiceUnavailable, "unavailable", "Credentials cannot be checked now. Try again later.")
+		listen.WriteProblem(w, http.StatusServiceUnavailable, "unavailable", "Credentials cannot be checked now. Try again later.")
 	default:
 		if wait := g.failures.recordFailure(listen.AddressOf(r.RemoteAddr), time.Now()); wait > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-			writeProblem(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later, with a good one.")
+			listen.WriteProblem(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later, with a good one.")
 			return
 		}
 		g.challenge(w, r, `error="invalid_token"`)
-		writeProblem(w, http.StatusUnauthorized, "invalid_token", "The token is not valid.")
+		listen.WriteProblem(w, http.StatusUnauthorized, "invalid_token", "The token is not valid.")
 	}
 }
 
@@ -149,16 +148,4 @@ func (g *gatekeeper) challenge(w http.ResponseWriter, r *http.Request, more stri
 		parts = append(parts, more)
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(parts, ", "))
-}
-
-// writeProblem answers as RFC 9457 has it. The detail never has anything of the request in it.
-func writeProblem(w http.ResponseWriter, status int, code, detail string) {
-	body, err := json.Marshal(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail})
-	if err != nil { // strings and a number: cannot be
-		panic(err)
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // a caller that is gone needs no answer
 }

@@ -138,11 +138,11 @@ func TestFailuresAreForgotten(t *testing.T) {
 	if wait := f.recordFailure(from, now.Add(time.Minute)); wait != 0 {
 		t.Errorf("a minute later waits %s", wait)
 	}
-	for i := range 3 * maxAddresses {
+	for i := range 3 * mostRemembered {
 		f.recordFailure(listen.AddressOf(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255)), now)
 	}
-	if len(f.seen) > maxAddresses {
-		t.Errorf("%d addresses are kept", len(f.seen))
+	if f.seen.Len() > mostRemembered {
+		t.Errorf("%d addresses are kept", f.seen.Len())
 	}
 }
 

@@ -3,13 +3,16 @@ package auth
 import (
 	"math"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
 // RateLimit lets each principal make so many requests a second, and burst at once.
@@ -18,9 +21,13 @@ import (
 // identity is refused.
 func RateLimit(perSecond float64, burst int) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
-		return &limiter{limit: rate.Limit(perSecond), burst: burst, next: next, buckets: map[string]*bucket{}}
+		return &limiter{limit: rate.Limit(perSecond), burst: burst, next: next, buckets: newLRU[string, *rate.Limiter]()}
 	}
 }
+
+// mostRemembered bounds how many principals, and how many addresses with bad credentials,
+// are remembered: those seen last.
+const mostRemembered = 10_000
 
 type limiter struct {
 	limit rate.Limit
@@ -28,31 +35,19 @@ type limiter struct {
 	next  http.Handler
 
 	mu      sync.Mutex
-	buckets map[string]*bucket
+	buckets *simplelru.LRU[string, *rate.Limiter]
 }
-
-type bucket struct {
-	*rate.Limiter
-	used time.Time
-}
-
-// mostBuckets bounds how many principals are remembered; who has not called for
-// idleBucket has a full bucket again anyway.
-const (
-	mostBuckets = 10_000
-	idleBucket  = time.Minute
-)
 
 // ServeHTTP implements http.Handler.
 func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, ok := FromContext(r.Context())
 	if !ok {
-		writeProblem(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
+		listen.WriteProblem(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
 		return
 	}
 	if wait := l.take(id, time.Now()); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		writeProblem(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), "You send more requests than one principal may. Wait, and send fewer.")
+		listen.WriteProblem(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), "You send more requests than one principal may. Wait, and send fewer.")
 		return
 	}
 	l.next.ServeHTTP(w, r)
@@ -65,15 +60,11 @@ func (l *limiter) take(id Identity, now time.Time) time.Duration {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := l.buckets[id.ID]
-	if b == nil {
-		if len(l.buckets) >= mostBuckets {
-			l.makeRoom(now)
-		}
-		b = &bucket{Limiter: rate.NewLimiter(l.limit, l.burst)}
-		l.buckets[id.ID] = b
+	b, ok := l.buckets.Get(id.ID)
+	if !ok {
+		b = rate.NewLimiter(l.limit, l.burst)
+		l.buckets.Add(id.ID, b)
 	}
-	b.used = now
 	place := b.ReserveN(now, 1)
 	if wait := place.DelayFrom(now); wait > 0 {
 		place.CancelAt(now)
@@ -82,22 +73,41 @@ func (l *limiter) take(id Identity, now time.Time) time.Duration {
 	return 0
 }
 
-// makeRoom forgets who has not called for a while, and an eighth of all when nobody is
-// left of them: not one at a time, each after a look at everybody.
-func (l *limiter) makeRoom(now time.Time) {
-	for id, b := range l.buckets {
-		if now.Sub(b.used) >= idleBucket {
-			delete(l.buckets, id)
-		}
+// failures counts bad credentials by address, each in a span that begins with its first.
+type failures struct {
+	limit int
+	span  time.Duration
+
+	mu   sync.Mutex
+	seen *simplelru.LRU[netip.Prefix, failing]
+}
+
+type failing struct {
+	since time.Time
+	n     int
+}
+
+func newFailures(limit int, span time.Duration) *failures {
+	return &failures{limit: limit, span: span, seen: newLRU[netip.Prefix, failing]()}
+}
+
+func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
+	kept, _ := simplelru.NewLRU[K, V](mostRemembered, nil) // the error is for a size below 1
+	return kept
+}
+
+// recordFailure counts one more and returns how long the address has to wait: 0 for not at all.
+func (f *failures) recordFailure(from netip.Prefix, now time.Time) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, _ := f.seen.Get(from)
+	if now.Sub(was.since) >= f.span {
+		was = failing{since: now}
 	}
-	if len(l.buckets) < mostBuckets {
-		return
+	was.n++
+	f.seen.Add(from, was)
+	if was.n <= f.limit {
+		return 0
 	}
-	n := mostBuckets / 8
-	for id := range l.buckets {
-		if n--; n < 0 {
-			return
-		}
-		delete(l.buckets, id)
-	}
+	return f.span - now.Sub(was.since)
 }

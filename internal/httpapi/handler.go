@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"path"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -41,7 +43,7 @@ const (
 type Handler struct {
 	cfg     Config
 	mux     *http.ServeMux
-	streams *streams
+	streams *fairshare.Queue // a place for each stream
 }
 
 // New returns a Handler, or an error that names what is wrong with the configuration.
@@ -50,8 +52,10 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	h := &Handler{cfg: cfg, mux: http.NewServeMux()}
-	h.streams = newStreams(cfg.MaxStreams)
+	h := &Handler{
+		cfg: cfg, mux: http.NewServeMux(), // how many streams all may have is the listener's to say
+		streams: fairshare.New(fairshare.Config{Permits: math.MaxInt, PerCaller: cfg.MaxStreams}),
+	}
 	methods := map[string][]string{}
 	for _, op := range operation.All() {
 		for i := range op.Routes {

@@ -55,9 +55,12 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	if req.After < 0 {
 		req.After = end.Next
 	}
-	leave, err := h.streams.enter(who.ID)
-	if err != nil {
-		return err
+	leave, ok := h.streams.TryAcquire(who.ID)
+	if !ok {
+		return &engine.Error{
+			Code: engine.CodeTooManyStreams, Message: "You have as many event streams open as you may.",
+			Hint: "Close one, or read events as pages.",
+		}
 	}
 	defer leave()
 	feed := h.cfg.Engine.Feed()
@@ -78,6 +81,9 @@ func (h *Handler) life(who auth.Identity) time.Duration {
 	}
 	return life
 }
+
+// OpenStreams is how many event streams are open.
+func (h *Handler) OpenStreams() int { return h.streams.Stats().Held }
 
 func (s *stream) open() {
 	// The limits of time of ordinary requests are not a stream's. A writer that knows none

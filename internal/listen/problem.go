@@ -53,7 +53,11 @@ func closeConnection(p problem) problem {
 	return p
 }
 
-// write answers with the problem.
+// WriteProblem answers with a problem. Nothing of the request may be in its detail.
+func WriteProblem(w http.ResponseWriter, status int, code, detail string) {
+	newRefusal(status, code, detail).write(w)
+}
+
 func (p problem) write(w http.ResponseWriter) {
 	body, err := json.Marshal(p)
 	if err != nil { // strings and numbers: cannot be
@@ -61,6 +65,7 @@ func (p problem) write(w http.ResponseWriter) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Del("Content-Encoding")
 	if p.retryAfter > 0 {

@@ -25,7 +25,7 @@ func MayAsk(f *Face, instance, action string, revision int64) bool {
 }
 
 // Counts is how many actions f counts questions about.
-func Counts(f *Face) int { return len(f.tickets.asked) }
+func Counts(f *Face) int { return f.tickets.asked.Len() }
 
 // Approves reports whether an answer to a form is a person's yes.
 func Approves(reply []byte) bool {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 const (
@@ -35,7 +37,7 @@ type tickets struct {
 
 	mu    sync.Mutex
 	out   map[string]time.Time // until when, by nonce
-	asked map[question]*count
+	asked *simplelru.LRU[question, count]
 }
 
 // question is what a person is asked about, whatever data comes with it.
@@ -45,7 +47,6 @@ type question struct{ instance, action string }
 type count struct {
 	revision int64 // of the instance, while it was counted
 	times    int
-	last     time.Time
 }
 
 // ticket is what a question was about.
@@ -60,8 +61,9 @@ type ticket struct {
 
 func newTickets(lasts time.Duration) *tickets {
 	key := make([]byte, sha256.Size)
-	_, _ = rand.Read(key) // it never fails: the program ends instead
-	return &tickets{key: key, lasts: lasts, now: time.Now, out: map[string]time.Time{}, asked: map[question]*count{}}
+	_, _ = rand.Read(key)                                          // it never fails: the program ends instead
+	asked, _ := simplelru.NewLRU[question, count](mostCounts, nil) // the error is for a size below 1
+	return &tickets{key: key, lasts: lasts, now: time.Now, out: map[string]time.Time{}, asked: asked}
 }
 
 // mayAsk counts a question at a revision of the instance, and reports whether it may be
@@ -69,35 +71,16 @@ func newTickets(lasts time.Duration) *tickets {
 func (t *tickets) mayAsk(q question, revision int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.asked[q]
-	if c == nil {
-		if len(t.asked) >= mostCounts {
-			t.forgetOne()
-		}
-		c = &count{revision: revision}
-		t.asked[q] = c
-	}
+	c, _ := t.asked.Get(q)
 	if revision > c.revision {
-		c.revision, c.times = revision, 0
+		c = count{revision: revision}
 	}
-	c.last = t.now()
-	if c.times >= mostTimes {
-		return false
+	ok := c.times < mostTimes
+	if ok {
+		c.times++
 	}
-	c.times++
-	return true
-}
-
-// forgetOne drops the count that was used longest ago.
-func (t *tickets) forgetOne() {
-	var oldest question
-	var last time.Time
-	for q, c := range t.asked {
-		if last.IsZero() || c.last.Before(last) {
-			oldest, last = q, c.last
-		}
-	}
-	delete(t.asked, oldest)
+	t.asked.Add(q, c)
+	return ok
 }
 
 // issue seals a ticket. It returns false while too many are out.

@@ -14,6 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
@@ -24,7 +25,7 @@ import (
 type Endpoint struct {
 	wire     *Wire
 	sessions *table
-	streams  *quota
+	streams  *fairshare.Queue
 	turn     chan struct{} // of the watches of all sessions
 
 	ending  context.Context //nolint:containedctx // no request's: it ends when streams shall
@@ -35,7 +36,7 @@ type Endpoint struct {
 // Handler returns the wire over HTTP. Call Close when it is not needed any more.
 func (w *Wire) Handler() *Endpoint {
 	e := &Endpoint{
-		wire: w, sessions: newTable(w.cfg.HTTP), streams: newQuota(w.cfg.HTTP.Streams, w.cfg.HTTP.StreamsEach), turn: make(chan struct{}, 1),
+		wire: w, sessions: newTable(w.cfg.HTTP), streams: newPlaces(w.cfg.HTTP.Streams, w.cfg.HTTP.StreamsEach), turn: make(chan struct{}, 1),
 	}
 	e.ending, e.endAll = context.WithCancel(context.Background())
 	e.sweeper.Go(e.sweep)
@@ -61,7 +62,7 @@ func (e *Endpoint) Close() {
 }
 
 // Held is how many sessions and streams are open.
-func (e *Endpoint) Held() int { return e.sessions.quota.held() + e.streams.held() }
+func (e *Endpoint) Held() int { return e.sessions.places.Stats().Held + e.streams.Stats().Held }
 
 // sweep ends sessions that nobody uses any more.
 func (e *Endpoint) sweep() {
@@ -161,10 +162,11 @@ func (x *exchange) get() {
 		x.refuse(http.StatusBadRequest, invalidRequest("There is no such event to go on from.", "Open the stream without Last-Event-ID."))
 		return
 	}
-	if !x.mayStream() {
+	release, ok := x.mayStream()
+	if !ok {
 		return
 	}
-	defer x.streams.give(x.who.ID)
+	defer release()
 	ctx, end := x.streamContext()
 	defer end()
 	out := x.reply(end)
@@ -190,16 +192,15 @@ func (x *exchange) get() {
 }
 
 // mayStream takes a place for a stream, or answers that there is none.
-func (x *exchange) mayStream() bool {
+func (x *exchange) mayStream() (release func(), ok bool) {
 	if x.ending.Err() != nil {
 		x.refuse(http.StatusServiceUnavailable, errEnding())
-		return false
+		return nil, false
 	}
-	if !x.streams.take(x.who.ID) {
+	if release, ok = x.streams.TryAcquire(x.who.ID); !ok {
 		x.refuse(http.StatusTooManyRequests, errStreams())
-		return false
 	}
-	return true
+	return release, ok
 }
 
 func errStreams() *Error {
@@ -417,19 +418,19 @@ func (x *exchange) initialize() {
 		x.refuse(http.StatusServiceUnavailable, errEnding())
 		return
 	}
-	if !x.sessions.quota.take(x.who.ID) {
-		id := x.sessions.oldest(x.who.ID)
-		x.sessions.remove(id)
-		if id == "" || !x.sessions.quota.take(x.who.ID) {
+	release, ok := x.sessions.places.TryAcquire(x.who.ID)
+	if !ok {
+		x.sessions.remove(x.sessions.oldest(x.who.ID))
+		if release, ok = x.sessions.places.TryAcquire(x.who.ID); !ok {
 			x.refuse(http.StatusTooManyRequests, newError(codeNotNow, "too_many_sessions", "Too many sessions are open.", "End those that are not needed, with DELETE."))
 			return
 		}
 	}
-	s := &remoteSession{principal: x.who.ID}
+	s := &remoteSession{principal: x.who.ID, release: release}
 	s.session = x.newSession(func(line []byte) error { return x.sessions.write(s, line) })
 	out := x.wire.answer(&request{session: s.session, ctx: x.r.Context(), write: func([]byte) error { return errReplyOver }}, x.message)
 	if out.err != nil {
-		x.sessions.quota.give(x.who.ID)
+		release()
 		x.refuse(http.StatusOK, out.err)
 		return
 	}
@@ -451,10 +452,11 @@ func (x *exchange) answer(s *session, running *sync.Map) {
 	listens := x.method == methodListen && x.modern
 	begin := func() (context.Context, context.CancelFunc) { return context.WithCancel(x.r.Context()) }
 	if listens {
-		if !x.mayStream() {
+		release, ok := x.mayStream()
+		if !ok {
 			return
 		}
-		defer x.streams.give(x.who.ID)
+		defer release()
 		if !listen.CountAsStream(x.r.Context()) {
 			x.refuse(http.StatusTooManyRequests, errStreams())
 			return

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
 // Limits bound what callers over HTTP may hold at once: all of them, and each principal.
@@ -53,49 +55,12 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// quota counts what principals hold of one kind.
-type quota struct {
-	all, each int
-
-	mu    sync.Mutex
-	total int
-	of    map[string]int
-}
-
-func newQuota(all, each int) *quota { return &quota{all: all, each: each, of: map[string]int{}} }
-
-// take reports whether one more is within the limits, and then counts it until give.
-func (q *quota) take(principal string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.total >= q.all || q.of[principal] >= q.each {
-		return false
-	}
-	q.total++
-	q.of[principal]++
-	return true
-}
-
-func (q *quota) give(principal string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.total--
-	if q.of[principal]--; q.of[principal] == 0 {
-		delete(q.of, principal)
-	}
-}
-
-func (q *quota) held() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.total
-}
-
 // remoteSession is a session of a protocol era with initialize. It belongs to the principal
 // that began it, and its id is no credential: other principals get 404.
 type remoteSession struct {
 	*session
 	principal string
+	release   func()   // gives its place back
 	running   sync.Map // of the requests in flight, by key: *context.CancelFunc
 
 	// The table's lock guards what follows.
@@ -114,14 +79,19 @@ type listening struct {
 
 // table has the sessions.
 type table struct {
-	quota *quota
+	places *fairshare.Queue
 
 	mu sync.Mutex
 	of map[string]*remoteSession
 }
 
+// newPlaces returns places for so many sessions or streams, and for so many of each principal.
+func newPlaces(all, each int) *fairshare.Queue {
+	return fairshare.New(fairshare.Config{Permits: all, PerCaller: each})
+}
+
 func newTable(l Limits) *table {
-	return &table{quota: newQuota(l.Sessions, l.SessionsEach), of: map[string]*remoteSession{}}
+	return &table{places: newPlaces(l.Sessions, l.SessionsEach), of: map[string]*remoteSession{}}
 }
 
 // add keeps a session under a new id.
@@ -166,7 +136,7 @@ func (t *table) remove(id string) {
 	if s == nil {
 		return
 	}
-	t.quota.give(s.principal)
+	s.release()
 	s.asks.end()
 	if l != nil {
 		l.end()
