@@ -1,3 +1,12 @@
+// Package auth finds out who calls over the network.
+//
+// It promises that a caller is exactly who its credential says, that a credential
+// is kept and compared as a digest only, that a revoked or expired one is refused
+// at once, and that a refusal tells the caller what kind of credential is wanted
+// and not why its own was not good enough.
+//
+// It must never decide what a caller may do: that is the engine's. It must never
+// write a credential to a log, an error or a metric, and never pass one on.
 package auth
 
 import (
@@ -73,4 +82,29 @@ func NewContext(ctx context.Context, id Identity) context.Context {
 func FromContext(ctx context.Context) (Identity, bool) {
 	id, ok := ctx.Value(contextKey{}).(Identity)
 	return id, ok
+}
+
+// Any asks authenticators one after the other; the first that knows the credential says
+// whose it is. Where none does, one that could not be asked counts more than a refusal:
+// the caller had better try again.
+func Any(all ...Authenticator) Authenticator { return anyOf(all) }
+
+type anyOf []Authenticator
+
+// Authenticate implements Authenticator.
+func (a anyOf) Authenticate(ctx context.Context, bearer string) (Identity, error) {
+	if bearer == "" {
+		return Identity{}, ErrNoCredential
+	}
+	refusal := ErrBadCredential
+	for _, one := range a {
+		id, err := one.Authenticate(ctx, bearer)
+		if err == nil {
+			return id, nil
+		}
+		if errors.Is(err, ErrUnavailable) {
+			refusal = err
+		}
+	}
+	return Identity{}, refusal
 }

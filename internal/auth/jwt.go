@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -82,7 +83,7 @@ func (i Issuer) problem() string {
 			return fmt.Sprintf("the algorithm %q has no public key, or is not known", a)
 		}
 	}
-	for _, r := range append(slices.Collect(mapValues(i.Roles)), i.DefaultRole) {
+	for _, r := range append(slices.Collect(maps.Values(i.Roles)), i.DefaultRole) {
 		if r != "" && !slices.Contains(strength, r) {
 			return fmt.Sprintf("there is no role %q", r)
 		}
@@ -93,16 +94,6 @@ func (i Issuer) problem() string {
 		}
 	}
 	return ""
-}
-
-func mapValues(m map[string]engine.Role) func(func(engine.Role) bool) {
-	return func(yield func(engine.Role) bool) {
-		for _, r := range m {
-			if !yield(r) {
-				return
-			}
-		}
-	}
 }
 
 // mayFetch: keys that came in plain text could be anybody's.

@@ -17,9 +17,12 @@ import (
 // and there is no terminal to read from, whoever started gavel.
 func ownSession() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
-	endWithUs(attr)
+	endWithThread(attr)
 	return attr
 }
+
+// endWithThread has the kernel end a command with the thread that starts it, where it can.
+var endWithThread = func(*syscall.SysProcAttr) {}
 
 // groupsEnd says that killGroupOf ends what a command has started.
 const groupsEnd = true

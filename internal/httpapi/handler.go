@@ -1,7 +1,23 @@
+// Package httpapi is gavel's REST face: /v1 in JSON, /openapi.json, and events as they
+// happen.
+//
+// It promises that routes, the served OpenAPI document and the reference page come from
+// one table; that a request with anything in it that nobody reads is refused and not
+// half understood; that documents keep the digits that their numbers were written with;
+// that a refused or parked move is an answer (200 with the decision), and only what could
+// not be decided is a problem (RFC 9457) with the stable code of the error. A retry with
+// the same Idempotency-Key is answered and not repeated, an If-Match that is not true any
+// more changes nothing, and a stream of events that is taken up again loses and doubles
+// none.
+//
+// It must never decide about rights or rules, find out itself who calls (that is
+// internal/auth's, which stands before it; nobody is refused), or show the text of an
+// unknown error.
 package httpapi
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math"
@@ -174,4 +190,14 @@ func newRequestID() string {
 		return "unknown" // without randomness; the request is answered all the same
 	}
 	return id.String()
+}
+
+// openapi is made from the table and the Go types by the tests of this package (-update),
+// which also hold that it is not out of date.
+//
+//go:embed openapi.json
+var openapi []byte
+
+func (h *Handler) serveDocument(w http.ResponseWriter, r *http.Request) {
+	h.write(w, r, http.StatusOK, jsonType, openapi)
 }

@@ -1,3 +1,12 @@
+// Package listen is the one door to the network: a hardened HTTP listener.
+//
+// It promises that a request reaches a handler only when its Host and Origin are
+// ones that the operator allows (a web page cannot reach a local gavel by DNS
+// rebinding), that headers, bodies, connections, requests and their time are
+// bounded, that no caller keeps others out by what it holds of them, and that at the
+// end what was begun is finished before it returns.
+//
+// It must never know what a request means, and never log a header or a body.
 package listen
 
 import (
@@ -258,4 +267,20 @@ func (s *Server) answerPanic(a *answer) {
 		panic(http.ErrAbortHandler) // cut off, so that nobody takes half an answer for a whole one
 	}
 	a.refuse(failed)
+}
+
+type drainKey struct{}
+
+// Draining returns what is closed once the server of a request begins to end; nil, which
+// is never closed, when ctx is not of such a request. Whatever lasts until its caller
+// leaves has to end then: waiting for events, above all. Requests that do something go on.
+func Draining(ctx context.Context) <-chan struct{} {
+	ch, _ := ctx.Value(drainKey{}).(<-chan struct{})
+	return ch
+}
+
+// WithDraining returns a context whose Draining is the given channel, for handlers that
+// are served by something else than a Server.
+func WithDraining(ctx context.Context, draining <-chan struct{}) context.Context {
+	return context.WithValue(ctx, drainKey{}, draining)
 }

@@ -1,8 +1,0 @@
-//go:build unix && !linux
-
-package evidence
-
-import "syscall"
-
-// endWithUs cannot be asked of this kernel.
-func endWithUs(*syscall.SysProcAttr) {}
