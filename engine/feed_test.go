@@ -177,7 +177,7 @@ func TestAFeedShowsWhatTailShows(t *testing.T) {
 		for _, p := range []engine.Principal{agent, operator} {
 			items, _ := b.fed(f, p, engine.TailRequest{After: from, Workflow: "secret"})
 			for _, item := range items {
-				if strings.Contains(string(item.JSON), "4711") {
+				if strings.Contains(string(item.JSON), "4711-0815") {
 					t.Errorf("%s is shown what is sensitive by now: %s", p.ID, item.JSON)
 				}
 			}
