@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Calibration turns the confidence that a model states into the share of its
@@ -228,4 +231,80 @@ func digestOf(value any) (string, error) {
 	}
 	sum := sha256.Sum256(text)
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// calibrationsVersion is the format of the file that ParseCalibrations reads.
+const calibrationsVersion = 1
+
+// ParseCalibrations reads a file of calibrations:
+//
+//	{"v": 1, "calibrations": [{"model": "gpt-5-mini", "promptDigest": "sha256:…",
+//	  "criteriaDigest": "sha256:…", "method": "platt", "platt": {"a": -0.7, "b": 0.2},
+//	  "n": 240, "dataset": "reviews", "fitted": "2026-11-20"}]}
+//
+// It is strict: unknown, missing and duplicate keys, null, and values without a meaning
+// are errors that say where. A file that is not understood must not pass for one that
+// calibrates nothing.
+func ParseCalibrations(data []byte) (*Calibrations, error) {
+	file, err := document.Parse("calibrations.json", data, document.Limits{Bytes: len(data) + 1})
+	if err != nil {
+		return nil, fmt.Errorf("judge: %w", err)
+	}
+	r := document.NewObject(file)
+	version := r.IntPtr("v")
+	var all []Calibration
+	for _, item := range r.Items("calibrations") {
+		all = append(all, readCalibration(r.Sub(item)))
+	}
+	r.Require("v", "calibrations")
+	r.Unknown()
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("judge: %w", err)
+	}
+	if *version != calibrationsVersion {
+		return nil, fmt.Errorf("judge: calibrations: v: is %d; this program reads %d", *version, calibrationsVersion)
+	}
+	return NewCalibrations(all)
+}
+
+func readCalibration(r *document.ObjectReader) Calibration {
+	c := Calibration{
+		Model: r.String("model"), PromptDigest: r.String("promptDigest"), CriteriaDigest: r.String("criteriaDigest"),
+		Method: CalibrationMethod(r.String("method")), Dataset: r.String("dataset"), Fitted: r.String("fitted"),
+	}
+	if n := r.IntPtr("n"); n != nil {
+		c.N = *n
+	}
+	if p := r.Object("platt"); p != nil {
+		c.Platt = &Platt{A: readNumber(p, p.Value("a")), B: readNumber(p, p.Value("b"))}
+		p.Require("a", "b")
+		p.Unknown()
+	}
+	if i := r.Object("isotonic"); i != nil {
+		c.Isotonic = &Isotonic{}
+		for _, x := range i.Items("x") {
+			c.Isotonic.X = append(c.Isotonic.X, readNumber(i, x))
+		}
+		for _, y := range i.Items("y") {
+			c.Isotonic.Y = append(c.Isotonic.Y, readNumber(i, y))
+		}
+		i.Require("x", "y")
+		i.Unknown()
+	}
+	r.Require("model", "promptDigest", "criteriaDigest", "method", "n")
+	r.Unknown()
+	return c
+}
+
+// readNumber reads a number; an absent one is left to Require.
+func readNumber(r *document.ObjectReader, n *document.Node) float64 {
+	if n == nil {
+		return 0
+	}
+	if n.Kind != document.Number {
+		r.Fail(n, "a number is expected, found %s", n.Kind)
+		return 0
+	}
+	f, _ := strconv.ParseFloat(n.Text, 64) // the document holds no other numbers
+	return f
 }

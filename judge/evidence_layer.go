@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // evidence fetches what the definition wants to see for itself, all of it at once.
@@ -173,7 +173,7 @@ func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessag
 		Evidence map[string]json.RawMessage `json:"evidence"`
 	}
 	if err := json.Unmarshal(doc, &in); err != nil {
-		return json.RawMessage(`"` + shown.Masked + `"`), nil //nolint:nilerr // all of it was sensitive
+		return rawOf(shown.Masked), nil //nolint:nilerr // all of it was sensitive
 	}
 	out := in.Evidence[name]
 	if c.Scrub == nil {
@@ -207,57 +207,43 @@ func scrubEvidence(c Case) func(string) string {
 	return scrub
 }
 
-// rewriteStrings is a JSON document with every text in it, keys and numbers included, changed
-// by change and written in one form. What is no JSON becomes masked.
+// rewriteStrings changes every text of a JSON document, names and numbers included, and
+// writes it in one form. What is not JSON is masked.
 func rewriteStrings(doc json.RawMessage, change func(string) string) json.RawMessage {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber()
-	var out bytes.Buffer
-	if err := rewriteTokens(&out, dec, change); err != nil {
-		return json.RawMessage(`"` + shown.Masked + `"`)
+	v := document.Known(doc)
+	if v.Kind() == 0 {
+		return rawOf(shown.Masked)
 	}
-	return out.Bytes()
+	return appendRewritten(nil, v, change)
 }
 
-func rewriteTokens(out *bytes.Buffer, dec *json.Decoder, change func(string) string) error {
-	token, err := dec.Token()
-	if err != nil {
-		return err
+func appendRewritten(out []byte, v document.JSON, change func(string) string) []byte {
+	switch v.Kind() {
+	case document.Object:
+		out = append(out, '{')
+		separator := ""
+		for name, value := range v.Members() {
+			out = append(append(append(out, separator...), rawOf(change(name.Text()))...), ':')
+			out, separator = appendRewritten(out, value, change), ","
+		}
+		return append(out, '}')
+	case document.Array:
+		out = append(out, '[')
+		for i, item := range v.Elements() {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = appendRewritten(out, item, change)
+		}
+		return append(out, ']')
+	case document.String:
+		return append(out, rawOf(change(v.Text()))...)
+	case document.Number:
+		if literal := string(v.Raw()); change(literal) != literal {
+			return append(out, rawOf(change(literal))...)
+		}
 	}
-	switch t := token.(type) {
-	case json.Delim:
-		out.WriteString(t.String())
-		for n := 0; dec.More(); n++ {
-			if n > 0 {
-				out.WriteByte(',')
-			}
-			if t == '{' {
-				if err := rewriteTokens(out, dec, change); err != nil {
-					return err
-				}
-				out.WriteByte(':')
-			}
-			if err := rewriteTokens(out, dec, change); err != nil {
-				return err
-			}
-		}
-		end, err := dec.Token()
-		if err != nil {
-			return err
-		}
-		out.WriteString(end.(json.Delim).String())
-	case string:
-		out.Write(rawOf(change(t)))
-	case json.Number:
-		if changed := change(t.String()); changed != t.String() {
-			out.Write(rawOf(changed))
-		} else {
-			out.WriteString(changed)
-		}
-	default: // true, false, null
-		out.Write(rawOf(t))
-	}
-	return nil
+	return append(out, v.Raw()...)
 }
 
 func plainDigest(content []byte) string {

@@ -1,12 +1,15 @@
 package eval
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Gates are limits that a report must keep, as a file says them. What is absent is not
@@ -52,161 +55,160 @@ type GateResult struct {
 	Says   string   `json:"says"`
 }
 
-// ParseGates reads limits from JSON. A key that is unknown or spelt otherwise, one that
-// is empty, and limits that limit nothing are errors, as is what Validate refuses: a gate
-// that checks nothing must not pass for one that holds.
-func ParseGates(document []byte) (Gates, error) {
+// gate is one limit: at most when its key begins with max, at least when with min.
+type gate[G, R any] struct {
+	key   string
+	limit func(G) *float64
+	// figure is held against the limit, nil when there is none; n are the cases behind it.
+	figure func(R) (value *float64, n int)
+	// least and most are the range in which the limit has a meaning.
+	least, most float64
+}
+
+// anyCount is the greatest limit of a count.
+var anyCount = math.Inf(1)
+
+// reportGates are the limits of a whole report, tagGates those of one tag. A tag without
+// cases has no figures, so that every limit on it fails: removing cases must not help.
+var (
+	reportGates = []gate[Gates, Report]{
+		{"max_false_approve_upper", func(g Gates) *float64 { return g.MaxFalseApproveUpper }, func(r Report) (*float64, int) { return upperOf(r.FalseApprove), r.FalseApprove.N }, 0, 1},
+		{"max_false_approve", func(g Gates) *float64 { return g.MaxFalseApprove }, func(r Report) (*float64, int) { return r.FalseApprove.Value, r.FalseApprove.N }, 0, 1},
+		{"max_false_refuse", func(g Gates) *float64 { return g.MaxFalseRefuse }, func(r Report) (*float64, int) { return r.FalseRefuse.Value, r.FalseRefuse.N }, 0, 1},
+		{"min_kappa", func(g Gates) *float64 { return g.MinKappa }, func(r Report) (*float64, int) { return r.Kappa.Value, r.Counts.Scored }, -1, 1},
+		{"min_kappa_lower", func(g Gates) *float64 { return g.MinKappaLower }, func(r Report) (*float64, int) { return lowerOf(r.Kappa.Interval), r.Counts.Scored }, -1, 1},
+		{"min_accuracy", func(g Gates) *float64 { return g.MinAccuracy }, func(r Report) (*float64, int) { return r.Accuracy.Value, r.Accuracy.N }, 0, 1},
+		{"max_escalation", func(g Gates) *float64 { return g.MaxEscalation }, func(r Report) (*float64, int) { return r.Escalation.Value, r.Escalation.N }, 0, 1},
+		{"max_unreadable", func(g Gates) *float64 { return g.MaxUnreadable }, func(r Report) (*float64, int) { return r.Unreadable.Value, r.Unreadable.N }, 0, 1},
+		{"max_flip_rate", func(g Gates) *float64 { return g.MaxFlipRate }, func(r Report) (*float64, int) { return r.Flips.Rate.Value, r.Flips.Rate.N }, 0, 1},
+		{"max_ece", func(g Gates) *float64 { return g.MaxECE }, func(r Report) (*float64, int) {
+			if r.Probability == nil {
+				return nil, 0
+			}
+			return new(r.Probability.ECE), r.Probability.N
+		}, 0, 1},
+		{"min_auroc", func(g Gates) *float64 { return g.MinAUROC }, func(r Report) (*float64, int) {
+			if r.Probability == nil {
+				return nil, 0
+			}
+			return r.Probability.AUROC.Value, r.Probability.N
+		}, 0, 1},
+		{"min_cases", func(g Gates) *float64 { return asFloat(g.MinCases) }, func(r Report) (*float64, int) { return new(float64(r.Counts.Scored)), r.Counts.Scored }, 0, anyCount},
+	}
+	tagGates = []gate[TagGates, Slice]{
+		{"max_false_approvals", func(g TagGates) *float64 { return asFloat(g.MaxFalseApprovals) }, func(s Slice) (*float64, int) {
+			if s.FalseApprove.N == 0 {
+				return nil, s.Lost
+			}
+			// Nothing shows that a case without an outcome would not be approved.
+			return new(float64(s.FalseApprove.K + s.Lost)), s.FalseApprove.N + s.Lost
+		}, 0, anyCount},
+		{"max_false_approve_upper", func(g TagGates) *float64 { return g.MaxFalseApproveUpper }, func(s Slice) (*float64, int) { return upperOf(s.FalseApprove), s.FalseApprove.N }, 0, 1},
+		{"max_false_refuse", func(g TagGates) *float64 { return g.MaxFalseRefuse }, func(s Slice) (*float64, int) { return s.FalseRefuse.Value, s.FalseRefuse.N }, 0, 1},
+		{"max_escalation", func(g TagGates) *float64 { return g.MaxEscalation }, func(s Slice) (*float64, int) { return s.Escalation.Value, s.Escalation.N }, 0, 1},
+		{"min_accuracy", func(g TagGates) *float64 { return g.MinAccuracy }, func(s Slice) (*float64, int) { return s.Accuracy.Value, s.Accuracy.N }, 0, 1},
+		{"min_cases", func(g TagGates) *float64 { return asFloat(g.MinCases) }, func(s Slice) (*float64, int) { return new(float64(s.N)), s.N }, 0, anyCount},
+	}
+)
+
+// ParseGates reads limits from JSON. An unknown or empty key, an object without limits
+// and what Validate refuses are errors: a gate that checks nothing must not pass for one
+// that holds.
+func ParseGates(data []byte) (Gates, error) {
 	var g Gates
-	dec := json.NewDecoder(bytes.NewReader(document))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&g); err != nil {
-		return g, fmt.Errorf("eval: gates: %w", err)
-	}
-	text, err := json.Marshal(g)
+	doc, err := document.Parse("gates.json", data, document.Limits{Bytes: len(data) + 1})
 	if err != nil {
+		return g, fmt.Errorf("eval: %w", err)
+	}
+	r := document.NewObject(doc)
+	for _, m := range r.Entries("tags") {
+		checkGateKeys(r.Sub(m.Value), tagGates)
+	}
+	if tags := r.Value("tags"); tags != nil && len(tags.Members) == 0 {
+		r.Fail(tags, "there is no limit; give one, or leave the key out")
+	}
+	checkGateKeys(r, reportGates)
+	if err := r.Err(); err != nil {
+		return g, fmt.Errorf("eval: %w", err)
+	}
+	if err := json.Unmarshal(data, &g); err != nil {
 		return g, fmt.Errorf("eval: gates: %w", err)
 	}
-	var given, kept map[string]any
-	if err := errors.Join(json.Unmarshal(document, &given), json.Unmarshal(text, &kept)); err != nil {
-		return g, fmt.Errorf("eval: gates: %w", err)
-	}
-	return g, errors.Join(lostGates("", given, kept), g.Validate())
+	return g, g.Validate()
 }
 
-// lostGates says what was given and limits nothing. The decoder leaves out what is null,
-// and takes a key in capitals for the one in small letters.
-func lostGates(at string, given, kept map[string]any) error {
-	if len(given) == 0 {
-		return fmt.Errorf("eval: gates: %sthere is no limit; give one, or leave it out", at)
+// checkGateKeys reports keys that limit nothing.
+func checkGateKeys[G, R any](r *document.ObjectReader, gates []gate[G, R]) {
+	for _, g := range gates {
+		r.FloatPtr(g.key)
 	}
-	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(given)) {
-		of, isMap := given[key].(map[string]any)
-		left, has := kept[key].(map[string]any)
-		switch {
-		case given[key] == nil:
-			errs = append(errs, fmt.Errorf("eval: gates: %s%s is empty; give it a value, or leave it out", at, key))
-		case isMap && (has || len(of) == 0):
-			errs = append(errs, lostGates(at+key+": ", of, left))
-		case kept[key] == nil:
-			errs = append(errs, fmt.Errorf("eval: gates: %s%s is no key; write keys in small letters", at, key))
-		}
+	r.Unknown()
+	if n := r.Node(); n != nil && len(n.Members) == 0 {
+		r.Fail(n, "there is no limit; give one, or leave the object out")
 	}
-	return errors.Join(errs...)
 }
 
-// Validate says which limits mean nothing.
+// Validate reports limits without a meaning.
 func (g Gates) Validate() error {
-	var errs []error
-	shares := func(at string, named map[string]*float64, low float64) {
-		for _, name := range slices.Sorted(maps.Keys(named)) {
-			if v := named[name]; v != nil && !(*v >= low && *v <= 1) {
-				errs = append(errs, fmt.Errorf("eval: gates: %s%s is %v; give a number from %v to 1", at, name, *v, low))
-			}
-		}
-	}
-	counts := func(at string, named map[string]*int) {
-		for _, name := range slices.Sorted(maps.Keys(named)) {
-			if v := named[name]; v != nil && *v < 0 {
-				errs = append(errs, fmt.Errorf("eval: gates: %s%s is %d; give 0 or more", at, name, *v))
-			}
-		}
-	}
-	shares("", map[string]*float64{
-		"max_false_approve_upper": g.MaxFalseApproveUpper, "max_false_approve": g.MaxFalseApprove, "max_false_refuse": g.MaxFalseRefuse,
-		"min_accuracy": g.MinAccuracy, "max_escalation": g.MaxEscalation, "max_unreadable": g.MaxUnreadable,
-		"max_flip_rate": g.MaxFlipRate, "max_ece": g.MaxECE, "min_auroc": g.MinAUROC,
-	}, 0)
-	shares("", map[string]*float64{"min_kappa": g.MinKappa, "min_kappa_lower": g.MinKappaLower}, -1)
-	counts("", map[string]*int{"min_cases": g.MinCases})
+	errs := validateGates("", g, reportGates)
 	for _, tag := range slices.Sorted(maps.Keys(g.Tags)) {
-		t, at := g.Tags[tag], "tags."+tag+"."
-		shares(at, map[string]*float64{
-			"max_false_approve_upper": t.MaxFalseApproveUpper, "max_false_refuse": t.MaxFalseRefuse,
-			"max_escalation": t.MaxEscalation, "min_accuracy": t.MinAccuracy,
-		}, 0)
-		counts(at, map[string]*int{"max_false_approvals": t.MaxFalseApprovals, "min_cases": t.MinCases})
+		errs = append(errs, validateGates("tags."+tag+".", g.Tags[tag], tagGates)...)
 	}
 	return errors.Join(errs...)
 }
 
-// checker collects results.
-type checker struct{ all []GateResult }
-
-// atMost and atLeast hold a figure against a limit, when there is one.
-func (c *checker) atMost(name string, limit, value *float64, n int) {
-	c.check(name, limit, value, n, "at most", func(v, l float64) bool { return v <= l })
-}
-
-func (c *checker) atLeast(name string, limit, value *float64, n int) {
-	c.check(name, limit, value, n, "at least", func(v, l float64) bool { return v >= l })
-}
-
-func (c *checker) check(name string, limit, value *float64, n int, words string, holds func(v, l float64) bool) {
-	if limit == nil {
-		return
+func validateGates[G, R any](at string, limits G, gates []gate[G, R]) (errs []error) {
+	for _, g := range gates {
+		v := g.limit(limits)
+		switch {
+		case v == nil || *v >= g.least && *v <= g.most:
+		case g.most == anyCount:
+			errs = append(errs, fmt.Errorf("eval: gates: %s%s is %v; give 0 or more", at, g.key, *v))
+		default:
+			errs = append(errs, fmt.Errorf("eval: gates: %s%s is %v; give a number from %v to 1", at, g.key, *v, g.least))
+		}
 	}
-	r := GateResult{Name: name, Limit: *limit, Value: value, N: n}
-	if value == nil {
-		r.Says = fmt.Sprintf("%s: there is no figure to hold against %s %.4g", name, words, *limit)
-	} else {
-		r.Passed = holds(*value, *limit)
-		r.Says = fmt.Sprintf("%s: %.4g over %d cases, must be %s %.4g", name, *value, n, words, *limit)
-	}
-	c.all = append(c.all, r)
+	return errs
 }
 
-// Check holds a report against the gates. passed is true when all of them hold; with no
-// gates there is nothing to fail. A report that is not evaluated must be told apart
-// before: its figures say nothing.
+// Check holds a report against the gates. passed is true when all of them hold, also
+// when there are none. The caller tells a report that is not evaluated apart before: its
+// figures say nothing.
 func (g Gates) Check(r Report) (results []GateResult, passed bool) {
-	c := &checker{all: []GateResult{}}
-	c.atMost("max_false_approve_upper", g.MaxFalseApproveUpper, upperOf(r.FalseApprove), r.FalseApprove.N)
-	c.atMost("max_false_approve", g.MaxFalseApprove, r.FalseApprove.Value, r.FalseApprove.N)
-	c.atMost("max_false_refuse", g.MaxFalseRefuse, r.FalseRefuse.Value, r.FalseRefuse.N)
-	c.atLeast("min_kappa", g.MinKappa, r.Kappa.Value, r.Counts.Scored)
-	c.atLeast("min_kappa_lower", g.MinKappaLower, lowerOf(r.Kappa.Interval), r.Counts.Scored)
-	c.atLeast("min_accuracy", g.MinAccuracy, r.Accuracy.Value, r.Accuracy.N)
-	c.atMost("max_escalation", g.MaxEscalation, r.Escalation.Value, r.Escalation.N)
-	c.atMost("max_unreadable", g.MaxUnreadable, r.Unreadable.Value, r.Unreadable.N)
-	c.atMost("max_flip_rate", g.MaxFlipRate, r.Flips.Rate.Value, r.Flips.Rate.N)
-	var ece, area *float64
-	n := 0
-	if p := r.Probability; p != nil {
-		ece, area, n = new(p.ECE), p.AUROC.Value, p.N
-	}
-	c.atMost("max_ece", g.MaxECE, ece, n)
-	c.atLeast("min_auroc", g.MinAUROC, area, n)
-	c.atLeast("min_cases", intAsFloat(g.MinCases), new(float64(r.Counts.Scored)), r.Counts.Scored)
+	results = checkGates([]GateResult{}, "", g, reportGates, r)
 	for _, tag := range slices.Sorted(maps.Keys(g.Tags)) {
-		c.checkTag(tag, g.Tags[tag], r)
+		var s Slice
+		if at := slices.IndexFunc(r.Slices, func(s Slice) bool { return s.Kind == SliceTag && s.Name == tag }); at >= 0 {
+			s = r.Slices[at]
+		}
+		first := len(results)
+		results = checkGates(results, "tags."+tag+".", g.Tags[tag], tagGates, s)
+		if s.Lost > 0 && g.Tags[tag].MaxFalseApprovals != nil {
+			results[first].Says += fmt.Sprintf("; %d of the cases have no outcome and count as approved", s.Lost)
+		}
 	}
-	return c.all, !slices.ContainsFunc(c.all, func(r GateResult) bool { return !r.Passed })
+	return results, !slices.ContainsFunc(results, func(r GateResult) bool { return !r.Passed })
 }
 
-// checkTag holds one tag against its gates. A tag without cases has no figures, so that
-// everything asked of it fails: cases that were taken out must not pass.
-func (c *checker) checkTag(tag string, g TagGates, r Report) {
-	var s Slice
-	at := slices.IndexFunc(r.Slices, func(s Slice) bool { return s.Kind == SliceTag && s.Name == tag })
-	if at >= 0 {
-		s = r.Slices[at]
+func checkGates[G, R any](results []GateResult, at string, limits G, gates []gate[G, R], figures R) []GateResult {
+	for _, g := range gates {
+		limit := g.limit(limits)
+		if limit == nil {
+			continue
+		}
+		value, n := g.figure(figures)
+		r := GateResult{Name: at + g.key, Limit: *limit, Value: value, N: n}
+		words, holds := "at least", value != nil && *value >= *limit
+		if strings.HasPrefix(g.key, "max") {
+			words, holds = "at most", value != nil && *value <= *limit
+		}
+		r.Passed, r.Says = holds, fmt.Sprintf("%s: there is no figure to hold against %s %.4g", r.Name, words, *limit)
+		if value != nil {
+			r.Says = fmt.Sprintf("%s: %.4g over %d cases, must be %s %.4g", r.Name, *value, n, words, *limit)
+		}
+		results = append(results, r)
 	}
-	name := "tags." + tag + "."
-	var wrong *float64
-	if s.FalseApprove.N > 0 {
-		// Of a case without an outcome nothing shows that it would not be approved.
-		wrong = new(float64(s.FalseApprove.K + s.Lost))
-	}
-	c.atMost(name+"max_false_approvals", intAsFloat(g.MaxFalseApprovals), wrong, s.FalseApprove.N+s.Lost)
-	if s.Lost > 0 && g.MaxFalseApprovals != nil {
-		c.all[len(c.all)-1].Says += fmt.Sprintf("; %d of the cases have no outcome and count as approved", s.Lost)
-	}
-	c.atMost(name+"max_false_approve_upper", g.MaxFalseApproveUpper, upperOf(s.FalseApprove), s.FalseApprove.N)
-	c.atMost(name+"max_false_refuse", g.MaxFalseRefuse, s.FalseRefuse.Value, s.FalseRefuse.N)
-	c.atMost(name+"max_escalation", g.MaxEscalation, s.Escalation.Value, s.Escalation.N)
-	c.atLeast(name+"min_accuracy", g.MinAccuracy, s.Accuracy.Value, s.Accuracy.N)
-	c.atLeast(name+"min_cases", intAsFloat(g.MinCases), new(float64(s.N)), s.N)
+	return results
 }
 
 func upperOf(r Rate) *float64 {
@@ -222,5 +224,3 @@ func lowerOf(i *Interval) *float64 {
 	}
 	return new(i.Low)
 }
-
-func intAsFloat(n *int) *float64 { return asFloat(n) }
