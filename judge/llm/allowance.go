@@ -12,20 +12,19 @@ import (
 // tokens, so that one caller alone does not reach the provider's limit. Requests without
 // a caller are the gate's own and have no bound.
 type allowances struct {
-	requests, tokens int // a minute; not positive: no bound
-
 	mu      sync.Mutex
-	callers map[string]*allowance
+	callers *callerMap[allowance]
 }
 
 // allowance is one caller's.
 type allowance struct {
 	requests, tokens *rate.Limiter
-	at               time.Time // when it was last used
 }
 
 func newAllowances(requests, tokens int) *allowances {
-	return &allowances{requests: requests, tokens: tokens, callers: map[string]*allowance{}}
+	return &allowances{callers: newCallerMap(func() *allowance {
+		return &allowance{requests: perMinute(requests), tokens: perMinute(tokens)}
+	})}
 }
 
 // perMinute allows at most about n in any minute: half of them at once, the other half
@@ -38,35 +37,10 @@ func perMinute(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(max(n-burst, 1))/time.Minute.Seconds()), burst)
 }
 
-func (a *allowances) allowanceOf(caller string, now time.Time) *allowance {
+func (a *allowances) allowanceOf(caller string) *allowance {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.callers[caller]
-	if c == nil {
-		if len(a.callers) >= maxCallers {
-			a.evict(now)
-		}
-		c = &allowance{requests: perMinute(a.requests), tokens: perMinute(a.tokens)}
-		a.callers[caller] = c
-	}
-	c.at = now
-	return c
-}
-
-// evict drops who has its whole allowance again, or else who asked longest ago.
-func (a *allowances) evict(now time.Time) {
-	var oldest string
-	for name, c := range a.callers {
-		switch {
-		case now.Sub(c.at) >= time.Minute && c.tokens.TokensAt(now) >= float64(c.tokens.Burst()):
-			delete(a.callers, name)
-		case oldest == "" || c.at.Before(a.callers[oldest].at):
-			oldest = name
-		}
-	}
-	if len(a.callers) >= maxCallers {
-		delete(a.callers, oldest)
-	}
+	return a.callers.of(caller)
 }
 
 // spendRequest spends one request, and the tokens that it costs at least. It returns how long
@@ -106,7 +80,7 @@ func withAllowance(next Completer, a *allowances) Completer {
 			return next.Complete(ctx, req)
 		}
 		expected := (len(req.System) + len(req.User) + len(req.Shape)) / bytesPerToken
-		c := a.allowanceOf(req.Caller, time.Now())
+		c := a.allowanceOf(req.Caller)
 		if wait := c.spendRequest(time.Now(), expected); wait > 0 {
 			return Reply{}, &Error{Class: ClassShareSpent, Message: "this caller has asked the endpoint as much as it may in a minute", RetryAfter: wait}
 		}

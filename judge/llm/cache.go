@@ -1,49 +1,41 @@
 package llm
 
 import (
-	"container/list"
+	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// cache keeps well-formed replies by the identity of the question, the least
-// recently used ones first to go. A failure is never kept: the next caller may have
-// better luck, and nobody's garbage is served twice.
-type cache struct {
-	ttl  time.Duration
-	most int
-
-	mu      sync.Mutex
-	entries map[string]*list.Element
-	recent  *list.List // of *cached, the most recently used first
-}
-
+// cached is a reply with the time from which it no longer counts.
 type cached struct {
-	key   string
 	reply Reply
 	until time.Time
 }
 
-// withCache answers questions that were answered before. A negative ttl is no cache.
-func withCache(next Completer, first string, ttl time.Duration, most int) Completer {
-	if ttl < 0 {
+// withCache answers questions that were answered before; the least recently used ones go
+// first. A failure is never cached: the next caller may have better luck. A negative ttl
+// is no cache. (lru's own expiry needs a goroutine that nothing ends.)
+func withCache(next Completer, first string, ttl time.Duration, entries int) Completer {
+	known, err := lru.New[string, cached](entries)
+	if ttl < 0 || err != nil {
 		return next
 	}
-	c := &cache{ttl: ttl, most: most, entries: map[string]*list.Element{}, recent: list.New()}
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if req.Key == "" {
 			return next.Complete(ctx, req)
 		}
 		key := keyOf(req, first)
-		if reply, ok := c.get(key); ok {
+		if c, ok := known.Get(key); ok && time.Now().Before(c.until) {
+			reply := c.reply.clone()
 			reply.CacheHit, reply.Shared, reply.Calls, reply.Usage, reply.CostUSD = true, false, 0, nil, nil
 			return reply, nil
 		}
 		reply, err := next.Complete(ctx, req)
 		if err == nil {
-			c.put(key, reply.clone())
+			known.Add(key, cached{reply.clone(), time.Now().Add(ttl)})
 		}
 		return reply, err
 	})
@@ -51,27 +43,7 @@ func withCache(next Completer, first string, ttl time.Duration, most int) Comple
 
 // keyOf is the identity of a question to a model.
 func keyOf(req Request, first string) string {
-	name := req.Model
-	if name == "" {
-		name = first
-	}
-	return name + "\x00" + req.Key
-}
-
-func (c *cache) get(key string) (Reply, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, ok := c.entries[key]
-	if !ok {
-		return Reply{}, false
-	}
-	kept := e.Value.(*cached) //nolint:forcetypeassert // the list holds nothing else
-	if !time.Now().Before(kept.until) {
-		c.drop(e)
-		return Reply{}, false
-	}
-	c.recent.MoveToFront(e)
-	return kept.reply.clone(), true
+	return cmp.Or(req.Model, first) + "\x00" + req.Key
 }
 
 // clone is a copy that shares nothing: what one caller does to a reply must not be
@@ -88,21 +60,4 @@ func (r Reply) clone() Reply {
 		r.CostUSD = &cost
 	}
 	return r
-}
-
-func (c *cache) put(key string, reply Reply) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e, ok := c.entries[key]; ok {
-		c.drop(e)
-	}
-	c.entries[key] = c.recent.PushFront(&cached{key: key, reply: reply, until: time.Now().Add(c.ttl)})
-	if c.recent.Len() > c.most {
-		c.drop(c.recent.Back())
-	}
-}
-
-func (c *cache) drop(e *list.Element) {
-	delete(c.entries, e.Value.(*cached).key) //nolint:forcetypeassert // the list holds nothing else
-	c.recent.Remove(e)
 }

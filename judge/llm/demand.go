@@ -19,7 +19,8 @@ const (
 // a limit that it has helped to reach.
 type demand struct {
 	mu      sync.Mutex
-	callers map[string]*demandOf
+	callers *callerMap[demandOf]
+	running int // requests of all callers under way
 }
 
 type demandOf struct {
@@ -27,14 +28,16 @@ type demandOf struct {
 	worked  time.Time // when the endpoint last worked on one
 }
 
-func newDemand() *demand { return &demand{callers: map[string]*demandOf{}} }
+func newDemand() *demand {
+	return &demand{callers: newCallerMap(func() *demandOf { return &demandOf{} })}
+}
 
 // wrapWatch notes for whom the endpoint works.
 func (d *demand) wrapWatch(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		d.begin(req.Caller)
+		c := d.begin(req.Caller)
 		worked := true // a panic says nothing else
-		defer func() { d.end(req.Caller, worked) }()
+		defer func() { d.end(c, worked) }()
 		reply, err := next.Complete(ctx, req)
 		worked = hasCost(err)
 		return reply, err
@@ -54,57 +57,30 @@ func hasCost(err error) bool {
 	}
 }
 
-func (d *demand) begin(caller string) {
+func (d *demand) begin(caller string) *demandOf {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := d.callers[caller]
-	if c == nil {
-		if len(d.callers) >= maxCallers {
-			d.evict()
-		}
-		c = &demandOf{}
-		d.callers[caller] = c
-	}
+	c := d.callers.of(caller)
 	c.running++
+	d.running++
+	return c
 }
 
-func (d *demand) end(caller string, worked bool) {
+func (d *demand) end(c *demandOf, worked bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := d.callers[caller]
 	c.running--
+	d.running--
 	if worked {
 		c.worked = time.Now()
 	}
 }
 
-// isIdle reports whether the host works for nobody.
+// isIdle reports whether the host works for no one.
 func (d *demand) isIdle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range d.callers {
-		if c.running > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// evict drops who has taken no part in anything, or else who did so longest ago.
-func (d *demand) evict() {
-	oldest, found := "", false
-	for name, c := range d.callers {
-		switch {
-		case c.running > 0:
-		case time.Since(c.worked) >= partInQuota:
-			delete(d.callers, name)
-		case !found || c.worked.Before(d.callers[oldest].worked):
-			oldest, found = name, true
-		}
-	}
-	if len(d.callers) >= maxCallers && found {
-		delete(d.callers, oldest)
-	}
+	return d.running == 0
 }
 
 // tookPart reports whether a caller took part in a limit of the endpoint, which another
@@ -116,8 +92,8 @@ func (d *demand) tookPart(caller string, limit Class) bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := d.callers[caller]
-	return c != nil && (c.running > 0 || !c.worked.IsZero() && time.Since(c.worked) < within)
+	c, ok := d.callers.Get(caller)
+	return ok && (c.running > 0 || !c.worked.IsZero() && time.Since(c.worked) < within)
 }
 
 // wrapAttribute marks failures in which the caller took part.

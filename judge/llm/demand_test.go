@@ -313,7 +313,7 @@ func TestDemandForgets(t *testing.T) {
 			_, _ = c.Complete(t.Context(), Request{Caller: fmt.Sprint(i)})
 			pass(time.Second)
 		}
-		if n := len(d.callers); n > maxCallers {
+		if n := d.callers.Len(); n > maxCallers {
 			t.Errorf("%d callers are remembered", n)
 		}
 		if last := fmt.Sprint(2*maxCallers - 1); !d.tookPart(last, ClassRateLimited) || d.tookPart("0", ClassRateLimited) {

@@ -1,10 +1,11 @@
 package llm
 
 import (
-	"container/list"
 	"context"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // quality counts per caller whether answers could be used, and stops asking for a
@@ -15,41 +16,48 @@ type quality struct {
 	least, window int
 	lasts         time.Duration
 	mu            sync.Mutex
-	callers       map[string]*list.Element
-	recent        *list.List // of *caller, the most recently seen first
+	callers       *callerMap[callerQuality]
 }
 
-// caller is one caller's record.
-type caller struct {
-	name    string
+// callerQuality is one caller's record.
+type callerQuality struct {
 	poor    []bool // the last answers, oldest first
 	until   time.Time
 	probing bool
 }
 
-// maxCallers bounds the records; who was not seen for longest is forgotten.
+// maxCallers bounds the records by caller; the one that was not seen for longest goes.
 const maxCallers = 4096
+
+// callerMap holds a record for each caller; its owner locks it.
+type callerMap[V any] struct {
+	*simplelru.LRU[string, *V]
+	create func() *V
+}
+
+func newCallerMap[V any](create func() *V) *callerMap[V] {
+	records, err := simplelru.NewLRU[string, *V](maxCallers, nil)
+	if err != nil {
+		panic(err) // only for a size below one
+	}
+	return &callerMap[V]{records, create}
+}
+
+// of returns the record of a caller, a new one when there is none.
+func (m *callerMap[V]) of(name string) *V {
+	if v, ok := m.Get(name); ok {
+		return v
+	}
+	v := m.create()
+	m.Add(name, v)
+	return v
+}
 
 func newQuality(cfg Config) *quality {
 	return &quality{
 		share: cfg.QualityShare, least: cfg.QualityMin, window: cfg.QualityWindow, lasts: cfg.QualityLatch,
-		callers: map[string]*list.Element{}, recent: list.New(),
+		callers: newCallerMap(func() *callerQuality { return &callerQuality{} }),
 	}
-}
-
-// callerRecord returns a caller's record. The caller of it holds the lock.
-func (q *quality) callerRecord(name string) *caller {
-	if e, ok := q.callers[name]; ok {
-		q.recent.MoveToFront(e)
-		return e.Value.(*caller) //nolint:forcetypeassert // the list holds nothing else
-	}
-	c := &caller{name: name}
-	q.callers[name] = q.recent.PushFront(c)
-	if last := q.recent.Back(); q.recent.Len() > maxCallers {
-		delete(q.callers, last.Value.(*caller).name) //nolint:forcetypeassert // the list holds nothing else
-		q.recent.Remove(last)
-	}
-	return c
 }
 
 // enter says whether a caller is to be kept from asking. If not, he calls leave with
@@ -57,7 +65,7 @@ func (q *quality) callerRecord(name string) *caller {
 func (q *quality) enter(name string) (probes bool, kept *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.callerRecord(name)
+	c := q.callers.of(name)
 	if c.until.IsZero() {
 		return false, nil
 	}
@@ -76,7 +84,7 @@ func (q *quality) enter(name string) (probes bool, kept *Error) {
 func (q *quality) leave(name string, probed bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.callerRecord(name)
+	c := q.callers.of(name)
 	if probed {
 		c.probing = false
 	}
@@ -108,8 +116,8 @@ func (q *quality) countLatched() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := 0
-	for e := q.recent.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*caller); time.Until(c.until) > 0 { //nolint:forcetypeassert // the list holds nothing else
+	for _, c := range q.callers.Values() {
+		if time.Until(c.until) > 0 {
 			n++
 		}
 	}

@@ -4,29 +4,40 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
-// withSharing lets callers with the same question at the same time wait for one
-// call. The call belongs to none of them: it goes on when the one who began it
-// leaves, until a deadline of its own. That is a little before the callers' own, so
-// that they learn what happened to the call and not only that their time is over.
+// sharedCall is what came of a call that several callers waited for.
+type sharedCall struct {
+	reply    Reply
+	err      error
+	panicked any
+}
+
+// withSharing lets callers with the same question at the same time wait for one call.
+// The call belongs to none of them: it continues when the one that began it leaves,
+// until a deadline of its own. That is slightly before the callers' own, so that they
+// learn what happened to the call and not only that their time is over.
 func withSharing(next Completer, limit time.Duration) Completer {
-	s := &sharing{calls: map[string]*sharedCall{}}
+	var calls singleflight.Group
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if req.Key == "" {
 			return next.Complete(ctx, req)
 		}
-		call, began := s.join(keyOf(req, ""))
-		if began {
-			go s.run(context.WithoutCancel(ctx), call, next, req, limit-limit/100)
-		}
+		began := false
+		done := calls.DoChan(keyOf(req, ""), func() (any, error) {
+			began = true
+			return runShared(context.WithoutCancel(ctx), next, req, limit-limit/100), nil
+		})
+		var result singleflight.Result
 		select {
-		case <-call.done:
+		case result = <-done:
 		case <-ctx.Done():
 			return Reply{}, contextError(ctx)
 		}
+		call := result.Val.(*sharedCall) //nolint:forcetypeassert // the function returns nothing else
 		if call.panicked != nil {
 			panic(call.panicked) // where somebody can recover from it, as without sharing
 		}
@@ -36,48 +47,17 @@ func withSharing(next Completer, limit time.Duration) Completer {
 	})
 }
 
-type sharing struct {
-	mu    sync.Mutex
-	calls map[string]*sharedCall
-}
-
-type sharedCall struct {
-	key  string
-	done chan struct{}
-	// Set before done is closed.
-	reply    Reply
-	err      error
-	panicked any
-}
-
-// join returns the call under way for a key, or begins one.
-func (s *sharing) join(key string) (call *sharedCall, began bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if call, ok := s.calls[key]; ok {
-		return call, false
-	}
-	call = &sharedCall{key: key, done: make(chan struct{})}
-	s.calls[key] = call
-	return call, true
-}
-
-func (s *sharing) run(ctx context.Context, call *sharedCall, next Completer, req Request, limit time.Duration) {
+func runShared(ctx context.Context, next Completer, req Request, limit time.Duration) (call *sharedCall) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, tooLate(limit))
 	defer cancel()
-	call.err = tooLate(limit) // until it has ended otherwise
+	call = &sharedCall{}
 	defer func() {
-		if p := recover(); p != nil { // alone in its goroutine it would end the process
+		if p := recover(); p != nil { // uncaught in this goroutine it would end the process
 			call.panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
 		}
-		s.mu.Lock()
-		delete(s.calls, call.key)
-		s.mu.Unlock()
-		close(call.done)
 	}()
-	reply, err := next.Complete(ctx, req)
-	if err != nil && isContext(err) {
-		err = tooLate(limit)
+	if call.reply, call.err = next.Complete(ctx, req); call.err != nil && isContext(call.err) {
+		call.err = tooLate(limit)
 	}
-	call.reply, call.err = reply, err
+	return call
 }
