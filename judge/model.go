@@ -1,14 +1,24 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ModelConfig sets up the layer that asks a model. Zero fields have the defaults
@@ -203,4 +213,158 @@ func (n noModel) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	op := noJudgement(TroubleNotConfigured, "", Asked{})
 	op.Model = nil // nobody was asked
 	return bindFallback(ctx, n.memory, c, op, n.now)
+}
+
+// newSecrets are the marker and the nonce of one question. Nothing in the case may be
+// able to imitate them, so they are random; only for cassettes are they derived from
+// what the model is shown.
+func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
+	if !m.Stable {
+		return m.Random(), m.Random()
+	}
+	shown, err := json.Marshal(struct {
+		Workflow, State, Action string
+		About                   About
+		Operation               Operation
+		Candidates              []shownCandidate
+		Passed                  []LayerName
+		Data, Context, Merged   document.JSON
+		Evidence                json.RawMessage `json:",omitempty"`
+		Rubric                  Rubric
+		Sample                  int
+	}{
+		c.Workflow, c.State, c.Action, c.About, c.Operation, shownCandidates(c.Candidates), c.Passed,
+		c.MaskedData, c.MaskedContext, c.MaskedMerged, shownEvidence(c.Fetched), c.Rubric, sample,
+	})
+	if err != nil {
+		return m.Random(), m.Random() // a document that is no JSON has no stable form
+	}
+	derive := func(purpose string) string {
+		h := sha256.New()
+		hashPart(h, purpose)
+		hashPart(h, string(shown))
+		return base32.StdEncoding.EncodeToString(h.Sum(nil))[:26]
+	}
+	return derive("marker"), derive("nonce")
+}
+
+type shownCandidate struct{ Target, About string }
+
+func shownCandidates(all []Candidate) []shownCandidate {
+	out := make([]shownCandidate, 0, len(all))
+	for _, c := range all {
+		out = append(out, shownCandidate{c.Target, c.About})
+	}
+	return out
+}
+
+// cacheKey is the identity of a question: what is asked, but for marker and nonce,
+// and for whom it may be answered from the cache. "" when nothing may be.
+func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
+	if c.Instance == "" || c.Identity == "" {
+		return ""
+	}
+	h := sha256.New()
+	for _, text := range []string{q.prompt.ID, q.prompt.Digest, q.prompt.System, q.prompt.User, q.prompt.Shape, string(q.prompt.Schema)} {
+		hashPart(h, q.withoutSecrets(text))
+	}
+	for _, text := range []string{
+		c.Instance, c.Principal, c.Identity, c.DefinitionHash, c.JudgeConfigHash,
+		m.Calibrations.Hash(), c.Rubric.Model, strconv.Itoa(sample),
+	} {
+		hashPart(h, text)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// withoutSecrets is a text without what is random in it.
+func (q question) withoutSecrets(text string) string {
+	return strings.NewReplacer(q.marker, "\x00marker", q.nonce, "\x00nonce").Replace(text)
+}
+
+// hashPart writes a text with its length, so that no two lists of texts give the same.
+func hashPart(h hash.Hash, text string) {
+	var size [8]byte
+	binary.BigEndian.PutUint64(size[:], uint64(len(text)))
+	h.Write(size[:])
+	h.Write([]byte(text))
+}
+
+// recordReply notes how a reply came about.
+func (a *Asked) recordReply(q question, r llm.Reply) {
+	a.Model = cmp.Or(r.Model, a.Model)
+	a.Reported, a.Fingerprint = q.clean(r.Reported, maxLabel), q.clean(r.Fingerprint, maxLabel)
+	a.Endpoint, a.Rung = q.clean(r.Endpoint, maxLabel), string(r.Rung)
+	a.Lenient, a.Reasked, a.CacheHit, a.Shared = r.Lenient, r.Reasked, r.CacheHit, r.Shared
+	a.Calls, a.Breaker, a.CostUSD = max(r.Calls, 0), r.Breaker, r.CostUSD
+	a.Stated = clampUnit(r.Answer.Confidence)
+	a.recordUsage(r.Usage)
+}
+
+func (a *Asked) recordUsage(u *llm.Usage) {
+	if u != nil {
+		a.PromptTokens, a.CompletionTokens, a.CachedTokens = &u.Prompt, &u.Completion, &u.Cached
+	}
+}
+
+// busyFor is when to come back to a model that has too much to do, at the earliest.
+const busyFor = time.Second
+
+// BusyError says that nothing can be decided now, whatever the case is. It matches
+// ErrBusy.
+type BusyError struct {
+	// Message is a sentence for whoever asked.
+	Message string
+	// RetryAfter is when trying again can help, at the earliest.
+	RetryAfter time.Duration
+	// Err is what happened, for the operator; nil when Message says it all.
+	Err error
+}
+
+func (e *BusyError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("judge: %s (%v)", e.Message, e.Err)
+	}
+	return "judge: " + e.Message
+}
+
+// Is makes a BusyError match ErrBusy.
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }
+
+// Unwrap returns what happened.
+func (e *BusyError) Unwrap() error { return e.Err }
+
+// busyWith is the *BusyError that a failure of a model comes to, nil when it is of
+// another kind.
+func busyWith(err error) error {
+	var e *llm.Error
+	if !errors.As(err, &e) || !e.IsBusy() {
+		return nil
+	}
+	return &BusyError{Message: busyMessage(e), RetryAfter: max(e.RetryAfter, busyFor), Err: err}
+}
+
+// failureOpinion is the opinion of a model layer whose model gave no answer. Whatever is
+// not known to be the outside's fault may be the case's.
+func failureOpinion(model Asked, q question, err error) Opinion {
+	var e *llm.Error
+	if !errors.As(err, &e) || e.Class == "" {
+		model.Failure, model.Detail = string(llm.ClassMalformed), "the Completer failed with an error that is not its own kind"
+		return noJudgement(TroubleUnreadable, "", model)
+	}
+	model.Model = cmp.Or(e.Model, model.Model)
+	model.Endpoint, model.Breaker = q.clean(e.Endpoint, maxLabel), e.Breaker
+	model.Calls, model.Failure = max(e.Calls, 0), string(e.Class)
+	model.Detail = q.clean(joinSentences(e.Message, e.Advice), maxDetail)
+	model.recordUsage(e.Usage)
+	trouble := TroubleUnavailable
+	switch {
+	case e.Class.Traits().FromCase:
+		trouble = TroubleUnreadable
+	case e.Class == llm.ClassConfig:
+		trouble = TroubleNotConfigured
+	}
+	op := noJudgement(trouble, failureMessage(trouble, e.Class), model)
+	op.RetryAfter = max(e.RetryAfter, 0)
+	return op
 }

@@ -8,7 +8,17 @@
 // must never read an environment, a clock or a file.
 package prompts
 
-import "encoding/json"
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/template"
+	"unicode"
+)
 
 // TransitionV1 is the prompt that asks about one move.
 const TransitionV1 = "transition/v1"
@@ -63,4 +73,115 @@ type Prompt struct {
 	System, User, Shape string
 	// Schema is the JSON Schema of the answer.
 	Schema json.RawMessage
+}
+
+// The parts of transition/v1. Changing one changes the digest, and with it every
+// calibration that was bound to it: make a v2 instead.
+var (
+	//go:embed transition_v1.system.txt
+	transitionSystem string
+	//go:embed transition_v1.user.tmpl
+	transitionUser string
+	//go:embed transition_v1.shape.tmpl
+	transitionShape string
+	//go:embed transition_v1.schema.json
+	transitionSchema []byte
+)
+
+// edition is one template with all that belongs to it.
+type edition struct {
+	id, digest, system string
+	user, shape        *template.Template
+	// schema is that of the answer, nonced the same with the nonce first.
+	schema, nonced json.RawMessage
+}
+
+var transitionV1 = newEdition(TransitionV1, transitionSystem, transitionUser, transitionShape, transitionSchema)
+
+// IDs are the known templates.
+func IDs() []string { return []string{transitionV1.id} }
+
+// newEdition parses what is embedded; what does not parse fails every test.
+func newEdition(id, system, user, shape string, schema []byte) *edition {
+	functions := template.FuncMap{"line": singleLine}
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(id), []byte(system), []byte(user), []byte(shape), schema} {
+		fmt.Fprintf(h, "%d:", len(part))
+		h.Write(part)
+	}
+	return &edition{
+		id: id, digest: "sha256:" + hex.EncodeToString(h.Sum(nil)), system: strings.TrimRight(system, "\n"),
+		user:   template.Must(template.New(id + " user").Funcs(functions).Parse(user)),
+		shape:  template.Must(template.New(id + " shape").Funcs(functions).Parse(shape)),
+		schema: compactJSON(schema), nonced: compactJSON(withNonce(schema)),
+	}
+}
+
+// withNonce puts the nonce before all other properties: keys are answered in the
+// order of the schema, and an answer that begins right is an answer to us.
+func withNonce(schema []byte) []byte {
+	const properties, required = `"properties": {`, `"required": ["criteria", `
+	text := string(schema)
+	text = strings.Replace(text, properties, properties+`"nonce": {"type": "string", "description": "Repeated from the instructions."},`, 1)
+	return []byte(strings.Replace(text, required, `"required": ["nonce", "criteria", `, 1))
+}
+
+func compactJSON(doc []byte) json.RawMessage {
+	var b bytes.Buffer
+	if err := json.Compact(&b, doc); err != nil {
+		panic("prompts: an embedded schema is no JSON: " + err.Error())
+	}
+	return b.Bytes()
+}
+
+// Render fills a template in. The error is for an unknown id only.
+func Render(id string, in Input) (Prompt, error) {
+	if id != transitionV1.id {
+		return Prompt{}, fmt.Errorf("prompts: there is no template %q; known: %s", id, strings.Join(IDs(), ", "))
+	}
+	e := transitionV1
+	user, err := fillTemplate(e.user, in)
+	if err != nil {
+		return Prompt{}, err
+	}
+	shape, err := fillTemplate(e.shape, map[string]any{"Schema": string(e.nonced), "Nonce": singleLine(in.Nonce)})
+	if err != nil {
+		return Prompt{}, err
+	}
+	return Prompt{
+		ID: e.id, Digest: e.digest, System: e.system, User: user, Shape: shape,
+		Schema: bytes.Clone(e.schema),
+	}, nil
+}
+
+func fillTemplate(t *template.Template, data any) (string, error) {
+	var b strings.Builder
+	if err := t.Execute(&b, data); err != nil {
+		return "", fmt.Errorf("prompts: %s: %w", t.Name(), err)
+	}
+	return b.String(), nil
+}
+
+// singleLine makes a text of the owner's one line without characters that hide or
+// reorder text.
+func singleLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case Hidden(r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// Hidden reports whether a character shows nothing of its own or changes how
+// others show: control and format characters (zero-width, bidirectional), all of the
+// tags block, variation selectors, fillers and whatever else Unicode lets a renderer
+// ignore, private use, noncharacters.
+func Hidden(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp, unicode.Variation_Selector,
+		unicode.Other_Default_Ignorable_Code_Point, unicode.Noncharacter_Code_Point) || r == '\u2800' // braille without dots
 }

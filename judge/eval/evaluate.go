@@ -1,8 +1,11 @@
 package eval
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -173,4 +176,219 @@ func countSynthetic(c Counts) int {
 		}
 	}
 	return 0
+}
+
+// countFlips compares the repeats of each case. An unreadable answer counts with the outcome
+// that the pipeline made of it.
+func (s *scored) countFlips(confidence float64) Flips {
+	var f Flips
+	repeated, flipped, opened := 0, 0, 0
+	for _, c := range s.cases {
+		n := 0
+		seen := map[judge.Outcome]bool{}
+		for _, r := range s.by[c.ID] {
+			if !isFailed(r) {
+				n++
+				seen[r.Outcome] = true
+			}
+		}
+		f.MostRepeats = max(f.MostRepeats, n)
+		if n < 2 {
+			continue
+		}
+		repeated++
+		if len(seen) > 1 {
+			flipped++
+			if seen[judge.Approve] {
+				opened++
+			}
+		}
+	}
+	f.Rate, f.Approve = newRate(flipped, repeated, confidence), newRate(opened, repeated, confidence)
+	return f
+}
+
+// wrongness says how bad a wrong outcome is, 0 that it is right.
+func wrongness(w row) int {
+	switch {
+	case w.falseApprove():
+		return 4
+	case !w.isGateRight() && w.got == judge.Reject:
+		return 3
+	case !w.isGateRight():
+		return 2
+	case !w.isExact():
+		return 1
+	}
+	return 0
+}
+
+// listWorst lists wrong outcomes: false approvals, then refusals of what was right, then
+// the rest; in each the surest first.
+func listWorst(rows []row, most int) []WorstCase {
+	var wrong []row
+	for _, w := range rows {
+		if wrongness(w) > 0 {
+			wrong = append(wrong, w)
+		}
+	}
+	slices.SortStableFunc(wrong, func(a, b row) int {
+		return cmp.Or(cmp.Compare(wrongness(b), wrongness(a)), cmp.Compare(b.r.Confidence, a.r.Confidence), cmp.Compare(a.c.ID, b.c.ID))
+	})
+	all := []WorstCase{}
+	for _, w := range wrong[:min(len(wrong), most)] {
+		all = append(all, WorstCase{
+			Case: w.c.ID, Repeat: w.r.Repeat, Tags: w.c.Tags, Workflow: workflowOf(w.c), State: w.c.State, Action: w.c.Action,
+			Expected: w.expect, Got: w.got, Unreadable: w.r.Unreadable, Confidence: w.r.Confidence, DecidedBy: w.r.DecidedBy,
+			Code: w.r.Code, Reasoning: w.r.Reasoning, Notes: w.c.Notes,
+		})
+	}
+	return all
+}
+
+// The names of the baselines.
+const (
+	BaselineApprove    = "always_approve"
+	BaselineReject     = "always_reject"
+	BaselineMajority   = "majority"
+	BaselineStructural = "structural"
+)
+
+// computeBaselines are what judges that do not look would have reached on the same rows.
+func computeBaselines(rows []row, o Options) []Baseline {
+	t := newTable(rows)
+	most := approve
+	for k := range outcomes {
+		if t.countExpected(k) > t.countExpected(most) {
+			most = k
+		}
+	}
+	constant := func(name, about string, k int) Baseline {
+		var of table
+		for i := range kinds {
+			of[i][k] = t.countExpected(i)
+		}
+		return newBaseline(name, about, of, o.Confidence)
+	}
+	all := []Baseline{
+		constant(BaselineApprove, "approves everything", approve),
+		constant(BaselineReject, "rejects everything", reject),
+		constant(BaselineMajority, "gives the outcome that is right most often here: "+string(outcomes[most]), most),
+	}
+	if len(o.Structural) > 0 {
+		all = append(all, structuralBaseline(rows, o))
+	}
+	return all
+}
+
+// structuralBaseline is the pipeline without a model.
+func structuralBaseline(rows []row, o Options) Baseline {
+	first := make(map[string]*Result, len(o.Structural))
+	for i := range o.Structural {
+		r := &o.Structural[i]
+		if old := first[r.Case]; !isFailed(r) && (old == nil || r.Repeat < old.Repeat) {
+			first[r.Case] = r
+		}
+	}
+	var t table
+	for _, w := range rows {
+		if r := first[w.c.ID]; r != nil {
+			t[indexOf(w.expect)][indexOf(r.Outcome)]++
+		}
+	}
+	return newBaseline(BaselineStructural, "the same pipeline without a model", t, o.Confidence)
+}
+
+func newBaseline(name, about string, t table, confidence float64) Baseline {
+	return Baseline{
+		Name: name, About: about, N: t.total(),
+		FalseApprove: newRate(t.falseOK(), t.mustNot(), confidence),
+		Escalation:   newRate(t.countGiven(escalate), t.total(), confidence),
+		Accuracy:     newRate(t.countExact(), t.total(), confidence),
+		GateAccuracy: newRate(t.countGate(), t.total(), confidence),
+		Kappa:        t.kappa(),
+	}
+}
+
+// sumCosts sums up all results that did not fail, repeats included.
+func (s *scored) sumCosts() Cost {
+	var c Cost
+	var asked, deterministic []time.Duration
+	rungs, models, deciders, assurances, codes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
+	for _, of := range s.cases {
+		for _, r := range s.by[of.ID] {
+			if isFailed(r) {
+				continue
+			}
+			c.Results++
+			c.add(r)
+			switch {
+			case r.Took <= 0: // not recorded
+			case r.Calls > 0 && !r.CacheHit:
+				asked = append(asked, r.Took)
+			case r.Calls == 0 && !r.CacheHit && r.Approval == nil:
+				deterministic = append(deterministic, r.Took)
+			}
+			increment(rungs, r.Rung)
+			increment(models, r.Model)
+			increment(deciders, string(r.DecidedBy))
+			increment(assurances, string(r.Assurance))
+			increment(codes, r.Code)
+		}
+	}
+	c.Latency, c.Deterministic = measureLatency(asked), measureLatency(deterministic)
+	c.Rungs, c.Models, c.DecidedBy, c.Assurance, c.Codes = sortTallies(rungs), sortTallies(models), sortTallies(deciders), sortTallies(assurances), sortTallies(codes)
+	return c
+}
+
+func increment(counts map[string]int, name string) {
+	if name != "" {
+		counts[name]++
+	}
+}
+
+func (c *Cost) add(r *Result) {
+	c.Calls += r.Calls
+	for _, flag := range []struct {
+		set bool
+		n   *int
+	}{{r.CacheHit, &c.CacheHits}, {r.Degraded, &c.Degraded}, {r.Lenient, &c.Lenient}} {
+		if flag.set {
+			*flag.n++
+		}
+	}
+	if r.Calls == 0 {
+		return // nothing was asked, nothing was spent
+	}
+	c.Asked++
+	c.PromptTokens.add(asFloat(r.PromptTokens))
+	c.CompletionTokens.add(asFloat(r.CompletionTokens))
+	c.CostUSD.add(r.CostUSD)
+}
+
+func asFloat(n *int) *float64 {
+	if n == nil {
+		return nil
+	}
+	return new(float64(*n))
+}
+
+func (s *Sum) add(v *float64) {
+	if v == nil {
+		s.Unknown++
+		return
+	}
+	s.Known++
+	s.Total += *v
+}
+
+// measureLatency of durations, which it sorts.
+func measureLatency(all []time.Duration) Latency {
+	if len(all) == 0 {
+		return Latency{}
+	}
+	slices.Sort(all)
+	// The smallest value that at least p percent do not exceed.
+	at := func(p int) time.Duration { return all[max((len(all)*p+99)/100, 1)-1] }
+	return Latency{N: len(all), P50: at(50), P95: at(95), Max: all[len(all)-1]}
 }

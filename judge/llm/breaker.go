@@ -2,7 +2,9 @@ package llm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -99,5 +101,142 @@ func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
 			return Reply{}, err
 		}
 		return next.Complete(ctx, req)
+	})
+}
+
+// lateLimit is how many answers in a row a caller has to wait for in vain before the gate
+// asks a question of its own.
+const lateLimit = 2
+
+// lateness tells an endpoint that hangs from questions that take too long. A late answer
+// alone says nothing of the endpoint: the case may be what is slow, or the other
+// questions of its caller. So a caller who got none in time again and again is not asked
+// about until the gate has asked a short question of its own, and only if that is late as
+// well, while nothing else runs at the endpoint, is it down, for everybody.
+type lateness struct {
+	open time.Duration
+	idle func() bool // whether nothing runs at the endpoint
+
+	mu      sync.Mutex
+	callers map[string]int // late answers since the last one in time
+	down    time.Time      // until when nobody is asked; zero: it is not known to be down
+	probing bool
+}
+
+func newLateness(cfg Config, idle func() bool) *lateness {
+	return &lateness{open: cfg.BreakerOpen, idle: idle, callers: map[string]int{}}
+}
+
+// enter says whether a caller may ask: at once, after a probe, or not (the error).
+func (l *lateness) enter(caller string) (probes bool, kept *Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := time.Until(l.down)
+	switch {
+	case l.down.IsZero() && l.callers[caller] < lateLimit:
+		return false, nil
+	case !l.down.IsZero() && (left > 0 || l.probing):
+		return false, l.refusal(left)
+	case l.probing:
+		return false, &Error{Class: ClassTimeout, Message: "the last questions of this caller were not answered in time; the gate is finding out whether the endpoint answers", RetryAfter: time.Second}
+	}
+	l.probing = true
+	return true, nil
+}
+
+func (l *lateness) refusal(left time.Duration) *Error {
+	return &Error{
+		Class: ClassBreakerOpen, Breaker: "open", RetryAfter: max(left, time.Second),
+		Message: "the endpoint does not answer in time, not even a short question of the gate's own",
+	}
+}
+
+// leave notes how a question ended.
+func (l *lateness) leave(caller string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil || ClassOf(err).Traits().Success:
+		l.down = time.Time{}
+		delete(l.callers, caller)
+	case isLate(err):
+		if len(l.callers) >= maxCallers {
+			clear(l.callers)
+		}
+		l.callers[caller]++
+	}
+}
+
+// isLate reports whether an answer did not come although it had its whole time: what is
+// cut short by the deadline of its question says nothing.
+func isLate(err error) bool {
+	fail := asError(err)
+	return fail != nil && fail.Class == ClassTimeout && (fail.whole || fail.Status != 0)
+}
+
+// isDown reports whether the endpoint is known to be down.
+func (l *lateness) isDown() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.down.IsZero()
+}
+
+// probe asks the gate's own question. nil says that the endpoint answers.
+func (l *lateness) probe(ctx context.Context, once Completer, model string) error {
+	ended := false
+	defer func() {
+		if !ended { // a panic below must not keep others from probing
+			_ = l.recordProbe(nil, false)
+		}
+	}()
+	alone := l.idle()
+	_, err := once.Complete(ctx, probeOf(model))
+	ended = true
+	return l.recordProbe(err, alone && l.idle())
+}
+
+func (l *lateness) recordProbe(err error, alone bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.probing = false
+	overloaded := ClassOf(err) == ClassOverloaded
+	switch {
+	case err == nil || ClassOf(err).Traits().Success:
+		l.down = time.Time{}
+		return nil
+	case alone && (isLate(err) || overloaded), !l.down.IsZero() && (isLate(err) || overloaded):
+		l.down = time.Now().Add(l.open)
+		return l.refusal(l.open)
+	default:
+		return err
+	}
+}
+
+// probeOf is the gate's own question to a model: short, and of nobody's data.
+func probeOf(model string) Request {
+	return Request{
+		Model: model, System: "You are asked whether you can answer at all.",
+		User:   `Answer with {"approved": true, "confidence": 1}.`,
+		Shape:  `Answer with one JSON object: {"approved": true, "confidence": 1}.`,
+		Schema: json.RawMessage(`{"type":"object","properties":{"approved":{"type":"boolean"},"confidence":{"type":"number"}},"required":["approved","confidence"],"additionalProperties":false}`),
+	}
+}
+
+// withLateness asks for callers whose questions are answered in time, and for the others
+// after the endpoint has shown that it answers; once makes one request to find that out.
+func withLateness(next, once Completer, l *lateness) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		probes, kept := l.enter(req.Caller)
+		if kept != nil {
+			return Reply{}, kept
+		}
+		if probes {
+			if err := l.probe(ctx, once, req.Model); err != nil {
+				return Reply{}, err
+			}
+		}
+		reply, err := next.Complete(ctx, req)
+		l.leave(req.Caller, err)
+		return reply, err
 	})
 }

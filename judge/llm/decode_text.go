@@ -2,8 +2,11 @@ package llm
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -228,4 +231,116 @@ func (f *candidates) only() (Answer, manners, *Error) {
 		return Answer{}, manners{}, &Error{Class: ClassInconsistent, Message: "the answer approves and lists violations"}
 	}
 	return a, manners{f.lenient || len(f.answers) > 1, f.picked}, nil
+}
+
+// reading is what was read of one answer of an endpoint.
+type reading struct {
+	Answer Answer
+	// Lenient: unmistakable, but not in the form asked for.
+	Lenient bool
+	// Picked: the verdict was picked out of a longer text. Where no nonce ties it to
+	// the question it may be one that the model only quotes.
+	Picked             bool
+	Model, Fingerprint string
+	Usage              *Usage
+}
+
+// Decode reads one recorded answer as a judge would. The second result is true
+// when the answer was unmistakable but not in the form asked for. The error is an
+// *Error.
+func Decode(x Exchange) (Answer, bool, error) {
+	header := make(http.Header, len(x.Headers))
+	for name, value := range x.Headers {
+		header.Set(name, value)
+	}
+	read, err := readExchange(x.Status, header, []byte(x.Body), x.Nonce, time.Now())
+	return read.Answer, read.Lenient, err
+}
+
+// readExchange reads one HTTP answer. A nonce that was sent must be in it. now is
+// what a date in Retry-After counts from.
+func readExchange(status int, header http.Header, body []byte, nonce string, now time.Time) (reading, error) {
+	if status < 200 || status > 299 {
+		return reading{}, classifyResponse(status, header, body, now)
+	}
+	env, fail := openEnvelope(status, header, body, now)
+	if fail != nil {
+		return reading{}, fail
+	}
+	read := reading{Model: env.model, Fingerprint: env.fingerprint, Usage: env.usage}
+	for i, c := range env.choices {
+		answer, how, fail := c.decode(nonce)
+		if fail != nil {
+			fail.Usage = env.usage
+			return reading{}, fail
+		}
+		if i > 0 && !answer.equal(read.Answer) {
+			return reading{}, &Error{Class: ClassAmbiguous, Message: "the endpoint gave several answers that differ", Usage: env.usage}
+		}
+		read.Answer, read.Lenient, read.Picked = answer, read.Lenient || how.lenient || i > 0, read.Picked || how.picked
+	}
+	return read, nil
+}
+
+// maxDepth is how deep an answer may nest; honest ones need four.
+const maxDepth = 64
+
+// parseJSON reads exactly one JSON value.
+func parseJSON(raw []byte) (document.JSON, error) {
+	return document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Lax: true})
+}
+
+// getMember returns the value of a key, absent when there is none. An object that has the
+// key twice, or in another spelling of case, says two things at once: that is an error.
+func getMember(o document.JSON, key string) (value document.JSON, err error) {
+	for name, v := range o.Members() {
+		switch is := name.Text(); {
+		case is == key && value.Kind() == 0:
+			value = v
+		case is == key:
+			return document.JSON{}, fmt.Errorf("%q is there twice", key)
+		case strings.EqualFold(is, key):
+			return document.JSON{}, fmt.Errorf("%q is written as %q", key, cleanText(is, 40))
+		}
+	}
+	return value, nil
+}
+
+// hasMember reports whether the object has the key in any spelling of case.
+func hasMember(o document.JSON, key string) bool {
+	for name := range o.Members() {
+		if strings.EqualFold(name.Text(), key) {
+			return true
+		}
+	}
+	return false
+}
+
+// isSet reports whether a value is there and not null.
+func isSet(v document.JSON) bool { return v.Kind() != 0 && v.Kind() != document.Null }
+
+// objectsIn finds the outermost objects in a text, braces in strings aside. The
+// second result is true when one of them has no end. It looks at each byte once.
+func objectsIn(text string) (found []string, unended bool) {
+	depth, begin, inString := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString && c == '\\':
+			i++
+		case inString:
+			inString = c != '"'
+		case depth > 0 && c == '"':
+			inString = true
+		case c == '{':
+			if depth == 0 {
+				begin = i
+			}
+			depth++
+		case c == '}' && depth > 0:
+			if depth--; depth == 0 {
+				found = append(found, text[begin:i+1])
+			}
+		}
+	}
+	return found, depth > 0
 }

@@ -1,0 +1,212 @@
+package judge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/judge/content"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// Layer is one examiner. Weigh looks at the case and says what it thinks; an
+// Opinion whose Outcome is empty means that there was nothing to check.
+//
+// The error is for "could not decide" only (the sandbox is down, the context
+// ended): the caller may retry, and nothing is recorded. Whatever the case itself
+// can bring about is an Opinion.
+type Layer interface {
+	Name() LayerName
+	Weigh(ctx context.Context, c Case) (Opinion, error)
+}
+
+// transition says whether the action can happen here at all.
+type transition struct{}
+
+func (transition) Name() LayerName { return LayerTransition }
+
+func (transition) Weigh(_ context.Context, c Case) (Opinion, error) {
+	op := Opinion{Layer: LayerTransition, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone}
+	if len(c.Illegal) > 0 {
+		op.Outcome, op.Findings = Reject, c.Illegal
+		op.Reasoning = joinFindings(c.Illegal)
+		return op, nil
+	}
+	if c.Operation == Start {
+		op.Reasoning = fmt.Sprintf("The workflow %q may be started.", c.Workflow)
+	} else {
+		op.Reasoning = fmt.Sprintf("The action %q is legal in the state %q.", c.Action, c.State)
+	}
+	return op, nil
+}
+
+// fields says whether the data has what the transition requires.
+type fields struct{ compiler *validators.Compiler }
+
+func (fields) Name() LayerName { return LayerFields }
+
+func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	names := c.Checks.RequiredFields
+	if len(names) == 0 {
+		return Opinion{}, nil
+	}
+	set, fault, err := compileChecks(ctx, l.compiler, c, LayerFields, validators.Checks{RequiredFields: names})
+	if err != nil || fault != nil {
+		return orNone(fault), err
+	}
+	if missing := set.CheckFields(c.Data); len(missing) > 0 {
+		return structuralOpinion(LayerFields, missing), nil
+	}
+	passed := structuralOpinion(LayerFields, nil)
+	passed.Reasoning = "The required field is present."
+	if len(names) > 1 {
+		passed.Reasoning = fmt.Sprintf("All %d required fields are present.", len(names))
+	}
+	return passed, nil
+}
+
+// structuralOpinion is the opinion of a layer that compares documents with the
+// definition: certain, and a rejection when there are findings.
+func structuralOpinion(layer LayerName, findings []validators.Finding) Opinion {
+	op := Opinion{
+		Layer: layer, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural,
+		Findings: findings,
+	}
+	if len(findings) > 0 {
+		op.Outcome, op.Reasoning = Reject, joinFindings(findings)
+	}
+	return op
+}
+
+// schema says whether the data has the shape that the transition demands.
+type schema struct{ compiler *validators.Compiler }
+
+func (schema) Name() LayerName { return LayerSchema }
+
+func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	if len(c.Checks.Schema) == 0 {
+		return Opinion{}, nil
+	}
+	set, fault, err := compileChecks(ctx, l.compiler, c, LayerSchema, validators.Checks{Schema: c.Checks.Schema})
+	if err != nil || fault != nil {
+		return orNone(fault), err
+	}
+	report, err := set.CheckSchema(ctx, c.caller(), c.Data)
+	if err != nil {
+		return Opinion{}, fmt.Errorf("judge: look at the data: %w", err)
+	}
+	op := structuralOpinion(LayerSchema, report.Findings)
+	op.Fault, op.Sandbox = report.Fault, report.Unhardened
+	if op.Outcome == Approve {
+		op.Reasoning = "The data matches its schema."
+	}
+	return op, nil
+}
+
+// state says whether the state that would be entered accepts the merged
+// context, whether the data writes only what it may, and whether the history has
+// what the state demands. It is asked when the target is known: the case has one
+// candidate.
+type state struct{ compiler *validators.Compiler }
+
+func (state) Name() LayerName { return LayerState }
+
+func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	next := c.Candidates[0]
+	entry := validators.Checks{RequiredFields: next.Entry.RequiredFields, Schema: next.Entry.Schema}
+	examines := len(entry.RequiredFields) > 0 || len(entry.Schema) > 0
+	findings := slices.Concat(c.Forbidden, next.Unmet)
+	if !examines && len(findings) == 0 {
+		return Opinion{}, nil
+	}
+	var report validators.SchemaReport
+	if examines {
+		set, fault, err := compileChecks(ctx, l.compiler, c, LayerState, entry)
+		if err != nil {
+			return Opinion{}, err
+		}
+		if fault != nil {
+			fault.Findings = append(fault.Findings, findings...)
+			return *fault, nil
+		}
+		findings = append(findings, set.CheckFields(c.Merged)...)
+		if report, err = set.CheckSchema(ctx, c.caller(), c.Merged); err != nil {
+			return Opinion{}, fmt.Errorf("judge: look at the context: %w", err)
+		}
+		findings = append(findings, report.Findings...)
+	}
+	op := structuralOpinion(LayerState, findings)
+	op.Fault, op.Sandbox = report.Fault, report.Unhardened
+	if op.Outcome == Reject {
+		op.Reasoning = joinSentences(fmt.Sprintf("The state %q cannot be entered:", next.Target), op.Reasoning)
+	} else {
+		op.Reasoning = fmt.Sprintf("The context fits the state %q.", next.Target)
+	}
+	return op, nil
+}
+
+// contentLayer keeps from the model what is known to fool models.
+type contentLayer struct{}
+
+func (contentLayer) Name() LayerName { return LayerContent }
+
+func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
+	docs, err := showDocuments(c)
+	if err != nil {
+		return Opinion{}, fmt.Errorf("content: %w", err)
+	}
+	op := Opinion{Layer: LayerContent, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural}
+	findings, certain := content.Examine(docs)
+	if len(findings) == 0 {
+		return op, nil
+	}
+	op.Outcome, op.Confidence = Escalate, content.Confidence
+	if certain {
+		op.Outcome = Reject
+	}
+	op.Findings, op.Reasoning = findings, joinFindings(findings)
+	return op, nil
+}
+
+// ownersFault is the hint of every fault: the caller cannot mend it.
+const ownersFault = "This is a fault of the workflow, not of the data; report it to its owner."
+
+// compileChecks gets the Set of one layer's part of the checks. Each layer compiles
+// only what it looks at, so that missing fields are refused although a script
+// beside them is broken or the sandbox is down.
+//
+// A definition is compiled before it is accepted, so a problem here is rare (the
+// limits of the sandbox changed, or the case was not made from an accepted
+// definition). It blocks the move and is told apart from a refusal as a fault.
+func compileChecks(ctx context.Context, compiler *validators.Compiler, c Case, layer LayerName, checks validators.Checks) (*validators.Set, *Opinion, error) {
+	set, problems, err := compiler.Compile(ctx, c.caller(), c.Owner, checks)
+	if err != nil {
+		return nil, nil, fmt.Errorf("judge: compile the checks of the %s layer: %w", layer, err)
+	}
+	if len(problems) == 0 {
+		return set, nil, nil
+	}
+	op := examinerFailed(layer)
+	for _, p := range problems {
+		op.Findings = append(op.Findings, validators.Finding{
+			Code:    CodeValidatorError,
+			Message: fmt.Sprintf("A check of this workflow does not compile: %s", p),
+			Hint:    ownersFault,
+		})
+	}
+	op.Reasoning = joinFindings(op.Findings)
+	return nil, &op, nil
+}
+
+// examinerFailed is the opinion of a layer whose examiner failed: certain that the move
+// is blocked, and nothing was examined.
+func examinerFailed(layer LayerName) Opinion {
+	return Opinion{Layer: layer, Outcome: Reject, Confidence: 1, Assurance: AssuranceNone, Fault: true}
+}
+
+func orNone(op *Opinion) Opinion {
+	if op == nil {
+		return Opinion{}
+	}
+	return *op
+}

@@ -1,0 +1,235 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/gavel-mcp/gavel/internal/fairshare"
+)
+
+// withPlace bounds how many requests run at one host, and gives one caller at most half
+// of the places. A request waits in line as long as the question has time.
+func withPlace(next Completer, places *fairshare.Queue) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		release, err := places.Acquire(ctx, req.Caller)
+		if err == nil {
+			defer release()
+		}
+		// A place often comes free in the instant in which the time of all who wait is up,
+		// and a timer may be late.
+		deadline, limited := ctx.Deadline()
+		ended := ctx.Err() != nil
+		switch {
+		case ended && asError(contextError(ctx)) == nil:
+			return Reply{}, contextError(ctx) // the caller left
+		case ended || limited && !time.Now().Before(deadline) || errors.Is(err, fairshare.ErrBusy):
+			return Reply{}, &Error{Class: ClassBusy, Message: "too many questions wait for this endpoint"}
+		case err != nil:
+			return Reply{}, err
+		}
+		return next.Complete(ctx, req)
+	})
+}
+
+// allowances bound what each caller may ask of one host in a minute, in requests and in
+// tokens, so that one caller alone does not reach the provider's limit. Requests without
+// a caller are the gate's own and have no bound.
+type allowances struct {
+	mu      sync.Mutex
+	callers *callerMap[allowance]
+}
+
+// allowance is one caller's.
+type allowance struct {
+	requests, tokens *rate.Limiter
+}
+
+func newAllowances(requests, tokens int) *allowances {
+	return &allowances{callers: newCallerMap(func() *allowance {
+		return &allowance{requests: perMinute(requests), tokens: perMinute(tokens)}
+	})}
+}
+
+// perMinute allows at most about n in any minute: half of them at once, the other half
+// spread over it.
+func perMinute(n int) *rate.Limiter {
+	if n <= 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	burst := (n + 1) / 2
+	return rate.NewLimiter(rate.Limit(float64(max(n-burst, 1))/time.Minute.Seconds()), burst)
+}
+
+func (a *allowances) allowanceOf(caller string) *allowance {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.callers.of(caller)
+}
+
+// spendRequest spends one request, and the tokens that it costs at least. It returns how long
+// the caller has to wait instead, 0 when it need not.
+func (c *allowance) spendRequest(now time.Time, tokens int) time.Duration {
+	if left := c.tokens.TokensAt(now); c.tokens.Limit() != rate.Inf && left < 1 {
+		return time.Duration((1 - left) / float64(c.tokens.Limit()) * float64(time.Second))
+	}
+	r := c.requests.ReserveN(now, 1)
+	if wait := r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+		return wait
+	}
+	c.spendTokens(now, tokens)
+	return 0
+}
+
+// spendTokens takes tokens, also more than are left: the debt is waited for.
+func (c *allowance) spendTokens(now time.Time, tokens int) {
+	if c.tokens.Limit() == rate.Inf {
+		return
+	}
+	for tokens > 0 {
+		n := min(tokens, c.tokens.Burst())
+		c.tokens.ReserveN(now, n)
+		tokens -= n
+	}
+}
+
+// bytesPerToken is how long a token is about, for requests whose use is not known (yet).
+const bytesPerToken = 4
+
+// withAllowance keeps each caller to its allowance.
+func withAllowance(next Completer, a *allowances) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		if req.Caller == "" {
+			return next.Complete(ctx, req)
+		}
+		expected := (len(req.System) + len(req.User) + len(req.Shape)) / bytesPerToken
+		c := a.allowanceOf(req.Caller)
+		if wait := c.spendRequest(time.Now(), expected); wait > 0 {
+			return Reply{}, &Error{Class: ClassShareSpent, Message: "this caller has asked the endpoint as much as it may in a minute", RetryAfter: wait}
+		}
+		reply, err := next.Complete(ctx, req)
+		used := reply.Usage
+		if fail := asError(err); fail != nil {
+			used = fail.Usage
+		}
+		if used != nil {
+			c.spendTokens(time.Now(), used.Prompt+used.Completion-expected)
+		}
+		return reply, err
+	})
+}
+
+// How long a caller that an endpoint has worked for counts as one that took part in a
+// limit of that endpoint. A provider counts requests and tokens by the minute, the hour
+// or the day, and credit until somebody pays.
+const (
+	partInOverload = time.Minute
+	partInRate     = time.Hour
+	partInQuota    = 24 * time.Hour
+)
+
+// demand knows for which callers a host has worked lately, so that nobody profits from
+// a limit that it has helped to reach.
+type demand struct {
+	mu      sync.Mutex
+	callers *callerMap[demandOf]
+	running int // requests of all callers under way
+}
+
+type demandOf struct {
+	running int       // requests under way
+	worked  time.Time // when the endpoint last worked on one
+}
+
+func newDemand() *demand {
+	return &demand{callers: newCallerMap(func() *demandOf { return &demandOf{} })}
+}
+
+// wrapWatch notes for whom the endpoint works.
+func (d *demand) wrapWatch(next Completer) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		c := d.begin(req.Caller)
+		worked := true // a panic says nothing else
+		defer func() { d.end(c, worked) }()
+		reply, err := next.Complete(ctx, req)
+		worked = hasCost(err)
+		return reply, err
+	})
+}
+
+// hasCost reports whether an endpoint worked on a request that ended so. A caller that
+// leaves does not undo the work.
+func hasCost(err error) bool {
+	switch fail := asError(err); {
+	case fail == nil:
+		return true
+	case fail.Class == ClassTimeout:
+		return true
+	default:
+		return fail.Class.Traits().Success
+	}
+}
+
+func (d *demand) begin(caller string) *demandOf {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.callers.of(caller)
+	c.running++
+	d.running++
+	return c
+}
+
+func (d *demand) end(c *demandOf, worked bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.running--
+	d.running--
+	if worked {
+		c.worked = time.Now()
+	}
+}
+
+// isIdle reports whether the host works for no one.
+func (d *demand) isIdle() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.running == 0
+}
+
+// tookPart reports whether a caller took part in a limit of the endpoint, which another
+// of its requests has just met.
+func (d *demand) tookPart(caller string, limit Class) bool {
+	within := map[Class]time.Duration{ClassOverloaded: partInOverload, ClassRateLimited: partInRate, ClassQuota: partInQuota}[limit]
+	if within == 0 {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c, ok := d.callers.Get(caller)
+	return ok && (c.running > 0 || !c.worked.IsZero() && time.Since(c.worked) < within)
+}
+
+// wrapAttribute marks failures in which the caller took part.
+func (d *demand) wrapAttribute(next Completer) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		reply, err := next.Complete(ctx, req)
+		fail := asError(err)
+		if fail == nil || fail.CallerPart {
+			return reply, err
+		}
+		limit := fail.Class
+		if limit == ClassNotBefore {
+			limit = fail.Limit
+		}
+		if !d.tookPart(req.Caller, limit) {
+			return reply, err
+		}
+		part := *fail
+		part.CallerPart = true
+		return Reply{}, &part
+	})
+}
