@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,21 +11,16 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/mark3labs/mcp-go/mcp"
-	mcpserver "github.com/mark3labs/mcp-go/server"
 )
 
-// echoServer is a bare mcp-go server with one tool that answers at once: what
-// the protocol costs without gavel.
-func echoServer() {
-	s := mcpserver.NewMCPServer("echo", "1")
-	s.AddTool(mcp.NewTool("echo"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return mcp.NewToolResultText("ok"), nil
-	})
-	if err := mcpserver.ServeStdio(s); err != nil {
-		os.Exit(1)
+// buildEcho builds a bare mcp-go server: what the protocol costs without gavel.
+func buildEcho(b *testing.B) string {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "echo")
+	if out, err := exec.CommandContext(b.Context(), "go", "build", "-o", path, "./testdata/echo").CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
 	}
+	return path
 }
 
 // pipe is the thinnest client: one line out, one line in.
@@ -97,7 +91,7 @@ func timed(b *testing.B, ask func(i int)) {
 // parts: a bare mcp-go echo over stdio, and one durable write.
 func BenchmarkAdvanceOverStdio(b *testing.B) {
 	b.Run("echo", func(b *testing.B) {
-		p := dial(b, "echo-mcp")
+		p := dial(b, buildEcho(b))
 		timed(b, func(i int) {
 			p.ask(b, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"data":{"n":%d}}}}`, i+1, i))
 		})
@@ -148,7 +142,8 @@ func BenchmarkAdvanceOverStdio(b *testing.B) {
 // BenchmarkStart: from exec to the first answer, beside a bare mcp-go server.
 func BenchmarkStart(b *testing.B) {
 	b.Run("echo", func(b *testing.B) {
-		timed(b, func(int) { dial(b, "echo-mcp").hangUp(b) })
+		echo := buildEcho(b)
+		timed(b, func(int) { dial(b, echo).hangUp(b) })
 	})
 	b.Run("gavel/memory", func(b *testing.B) {
 		timed(b, func(int) { dial(b, "gavel", "mcp", "--store", memoryStore).hangUp(b) })

@@ -169,3 +169,9 @@ func TestDemoEvidenceFilesAreClean(t *testing.T) {
 		t.Errorf("%v, %v", issues, err)
 	}
 }
+
+// The page shows what the demo prints.
+func TestDemoPage(t *testing.T) {
+	t.Parallel()
+	shows(t, "../../docs/reference/demo.md", runDemo(t, "demo"))
+}

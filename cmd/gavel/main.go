@@ -9,10 +9,21 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
@@ -22,4 +33,178 @@ func main() {
 		return
 	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// commands is the whole command line; every command has its own file.
+type commands struct {
+	LogLevel  string `name:"log-level" enum:"debug,info,warn,error" default:"warn" placeholder:"LEVEL" help:"Least important message to write to stderr: debug, info, warn (the default) or error."`
+	LogFormat string `name:"log-format" enum:"text,json" default:"text" placeholder:"FORMAT" help:"How messages are written to stderr: text (the default), or json, one object a line."`
+
+	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
+	Serve      serveCmd      `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
+	Health     healthCmd     `cmd:"" help:"Ask a server whether it is ready; for health checks."`
+	Config     configCmd     `cmd:"" help:"Look at the settings, and check the file that has them."`
+	Token      tokenCmd      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
+	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
+	Lint       lintCmd       `cmd:"" help:"Check workflow definitions."`
+	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`
+	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
+	Script     scriptCmd     `cmd:"" help:"Run and test validators in the sandbox."`
+	Test       testCmd       `cmd:"" help:"Run tests of workflows."`
+	Judge      judgeCmd      `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
+	Eval       evalCmd       `cmd:"" help:"Measure a judge on cases whose right outcome is known."`
+	Replay     replayCmd     `cmd:"" help:"Judge recorded decisions again, under another definition, threshold or model."`
+	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
+	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
+	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store, also as they were."`
+	History    historyCmd    `cmd:"" help:"Search, count and export decisions."`
+	Migrate    migrateCmd    `cmd:"" help:"Pin instances to another version of their workflow."`
+	Import     importCmd     `cmd:"" help:"Bring a .workflows folder here: definitions, instances, histories."`
+	Export     exportCmd     `cmd:"" help:"Write definitions, instances and histories to a folder."`
+	Verify     verifyCmd     `cmd:"" help:"Check that what was recorded is as it was written."`
+	Anchor     anchorCmd     `cmd:"" help:"Sign what was recorded, so that nobody can change it unseen."`
+	Backup     backupCmd     `cmd:"" help:"Copy a store while it is in use, and verify the copy."`
+	Restore    restoreCmd    `cmd:"" help:"Put a backup in place of a store."`
+	Repair     repairCmd     `cmd:"" help:"Save what can be read of a damaged store."`
+	Seal       sealCmd       `cmd:"" help:"Show whether definitions are as they were made, and seal them anew."`
+	Retain     retainCmd     `cmd:"" help:"Remove what definitions say need not be kept."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`
+}
+
+// console is what a command may read from and write to. Commands get it
+// injected and touch no global stream.
+type console struct {
+	stdin  io.Reader
+	out    *term.Terminal // results
+	err    *term.Terminal // everything else that a person reads
+	rawOut io.Writer      // for protocols; never for people
+	log    *slog.Logger
+	level  *slog.LevelVar // of log
+
+	// unsure is set where the answer may be about another store than the one that is meant:
+	// then it is not exit code 0.
+	unsure bool
+
+	args     []string      // of the program
+	settings *fileSettings // what the configuration file had for them
+}
+
+// run is the program: it parses args, runs one command and returns the exit
+// code. SIGINT and SIGTERM end ctx; a second one ends the process at once.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	dropEmptySettings()
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+
+	con := &console{
+		stdin: term.BlockingReader(stdin), rawOut: term.BlockingWriter(stdout),
+		out: term.New(stdout), err: term.New(stderr),
+	}
+	if len(args) > 0 && args[0] == completeCommand {
+		return printCandidates(con, args[1:])
+	}
+	if len(args) == 1 && args[0] == demo.TestsCommand {
+		return demo.RunTests(ctx, demo.ProjectFile, stdout)
+	}
+	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
+		return con.err.PrintError(err)
+	}
+	if con.unsure {
+		return term.ExitUnknown
+	}
+	return term.ExitOK
+}
+
+// withoutSettings drops the variables that configure gavel.
+func withoutSettings(environ []string) []string {
+	out := make([]string, 0, len(environ))
+	for _, pair := range environ {
+		if !isSetting(pair) {
+			out = append(out, pair)
+		}
+	}
+	return out
+}
+
+func isSetting(name string) bool {
+	return strings.HasPrefix(name, "GAVEL_") || strings.HasPrefix(name, "LLM_")
+}
+
+// dropEmptySettings makes an empty variable count as one that is not set: that is
+// how container files and service managers write "no value".
+func dropEmptySettings() {
+	for _, pair := range os.Environ() {
+		if name, empty := strings.CutSuffix(pair, "="); empty && isSetting(name) {
+			_ = os.Unsetenv(name) // fails on malformed names only
+		}
+	}
+}
+
+// execute parses and dispatches. Its error is what the user is told.
+func execute(ctx context.Context, con *console, args []string, stderr io.Writer) error {
+	var cmds commands
+	ended := false
+	parser, settings, err := newProgram(&cmds, con.out, con.err, func(int) { ended = true })
+	if err != nil {
+		return fmt.Errorf("build the command line: %w", err)
+	}
+	parsed, err := parser.Parse(helpWhenAsked(args))
+	if ended { // --help has printed what was asked for
+		return nil
+	}
+	if settings.err != nil {
+		return settings.err
+	}
+	if err != nil {
+		return usageError(err, args)
+	}
+	settings.list = settings.effective(parsed)
+	con.args, con.settings = args, settings
+	con.level = new(slog.LevelVar)
+	con.level.Set(logLevel(cmds.LogLevel))
+	con.log = telemetry.NewLogger(stderr, con.level, cmds.LogFormat == "json")
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return parsed.Run(con)
+}
+
+// newParser is the command line without its arguments: run, the completions and
+// the generated reference page share it.
+func newParser(cmds *commands, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
+	return kong.New(cmds, append([]kong.Option{
+		kong.Name("gavel"),
+		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
+		kong.DefaultEnvars("GAVEL"),
+		kong.Writers(stdout, stderr),
+		kong.Exit(exit),
+		kong.Help(printHelp),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
+	}, more...)...)
+}
+
+// newProgram is the command line, with what the configuration file says for it.
+func newProgram(cmds *commands, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, *fileSettings, error) {
+	settings := &fileSettings{}
+	parser, err := newParser(cmds, stdout, stderr, exit, kong.Resolvers(settings))
+	return parser, settings, err
+}
+
+// helpWhenAsked turns a bare `gavel` and `gavel help COMMAND` into --help.
+func helpWhenAsked(args []string) []string {
+	switch {
+	case len(args) == 0:
+		return []string{"--help"}
+	case args[0] == "help":
+		return append(append([]string{}, args[1:]...), "--help")
+	}
+	return args
+}
+
+func logLevel(name string) slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(name)); err != nil {
+		return slog.LevelWarn
+	}
+	return level
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -31,11 +33,21 @@ func TestMain(m *testing.M) {
 	if evidence.Watch(os.Args, os.Stdin) {
 		return
 	}
-	programs := map[string]func(){"gavel": main, "echo-mcp": echoServer, "play": playSession, "storefault": storeFault}
-	if raceDetector {
+	if raceDetector() {
 		delete(programs, "gavel")
 	}
 	testscript.Main(sized{m}, programs)
+}
+
+// programs are what this binary is, by the names that it is called with.
+var programs = map[string]func(){}
+
+func init() { programs["gavel"], programs["play"] = main, playSession }
+
+// raceDetector reports whether this test binary looks for data races.
+func raceDetector() bool {
+	info, _ := debug.ReadBuildInfo()
+	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // sized runs the tests at the sizes that the flags ask for.
@@ -57,7 +69,7 @@ func (s sized) Run() int {
 		unless("load.time", "2s")
 		unless("fairness.calls", "12")
 	}
-	if raceDetector {
+	if raceDetector() {
 		return s.runBuilt()
 	}
 	return s.m.Run()

@@ -112,6 +112,8 @@ type faultBench struct {
 	gate   io.Closer
 }
 
+func init() { programs["storefault"] = storeFault }
+
 // storeFault is the program "storefault" of the tests: it brings one fault about and prints
 // what came of it; or holds the lock of a store until its standard input ends.
 func storeFault() {

@@ -191,7 +191,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "mcp-go", Deps: []string{"github.com/mark3labs/mcp-go"},
-		Doors: []string{"internal/mcpwire", "internal/mcpface", "internal/upstream", "engine/mcpgate", "cmd/gavel/internal/demo", "cmd/gavel"},
+		Doors: []string{"internal/mcpwire", "internal/mcpface", "internal/upstream", "engine/mcpgate", "cmd/gavel/internal/demo"},
 		Why:   "the protocol library can be swapped only while few places know it",
 	},
 	{

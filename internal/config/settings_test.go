@@ -2,6 +2,9 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,4 +98,25 @@ func TestNoFileHasNoValues(t *testing.T) {
 	if got, err := f.Values(settings()); err != nil || len(got) != 0 || f.Line("", "store") != 0 {
 		t.Errorf("%v %v", got, err)
 	}
+}
+
+func ExampleLoad() {
+	dir, err := os.MkdirTemp("", "config")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "gavel.yaml")
+	if err := os.WriteFile(path, []byte("evidence:\n  sources: {}\n"), 0o600); err != nil {
+		fmt.Println(err)
+		return
+	}
+	f, err := config.Load(path)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(string(f.Section(config.SectionEvidence).JSON()))
+	// Output: {"sources":{}}
 }
