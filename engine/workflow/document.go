@@ -18,7 +18,7 @@ import (
 func ReadDocument(doc json.RawMessage) (document.JSON, error) {
 	v, err := document.ReadJSON(doc, document.Limits{Bytes: max(len(doc), 1)})
 	if err == nil && v.Kind() != document.Object {
-		return document.JSON{}, fmt.Errorf("a JSON object is expected, found %s", v.Kind())
+		return document.JSON{}, fmt.Errorf("expected a JSON object, got %s", v.Kind())
 	}
 	return v, err
 }

@@ -158,7 +158,7 @@ func TestCheckDocument(t *testing.T) {
 			t.Errorf("%.60q was accepted as %s", doc, got)
 		}
 	}
-	if _, err := workflow.CheckDocument(raw("[]")); err == nil || fmt.Sprint(err) != "a JSON object is expected, found an array" {
+	if _, err := workflow.CheckDocument(raw("[]")); err == nil || fmt.Sprint(err) != "expected a JSON object, got an array" {
 		t.Errorf("array: %v", err)
 	}
 }

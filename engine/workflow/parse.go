@@ -288,7 +288,7 @@ func (p *parser) parseTarget(n *document.Node, want string) []Route {
 		}
 		return routes
 	}
-	p.addIssue("type", n, n.Line, "%s is expected, found %s", want, n.Kind)
+	p.addIssue("type", n, n.Line, "expected %s, got %s", want, n.Kind)
 	return nil
 }
 
@@ -376,7 +376,7 @@ func (p *parser) parseNames(o *document.ObjectReader, name string) []string {
 
 func (p *parser) rejectEmpty(list []string, n *document.Node) []string {
 	if slices.Contains(list, "") {
-		p.rejectValue(n, "empty string where a name is expected; remove it")
+		p.rejectValue(n, "expected a name, got an empty string; remove it")
 	}
 	return list
 }

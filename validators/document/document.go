@@ -3,7 +3,7 @@
 //
 // It promises that a document means one thing only, whoever reads it next. What
 // two readers could understand differently is refused: invalid UTF-8, a lone
-// surrogate escape, NUL, a key that stands twice, a number that a 64-bit float
+// surrogate escape, NUL, a duplicate key, a number that a 64-bit float
 // would turn into another decimal value, nesting beyond a limit, more bytes than
 // a limit. Numbers keep the digits they were written with and keys keep their
 // order. Every refusal is an [Issue] with line, column and JSON pointer.
@@ -58,7 +58,7 @@ const (
 type Limits struct {
 	// Bytes is the greatest length.
 	Bytes int
-	// Lax takes all that encoding/json takes, and valid UTF-8 only: keys that stand twice,
+	// Lax takes all that encoding/json takes, and valid UTF-8 only: duplicate keys,
 	// any number, NUL, and half of a surrogate pair, which reads as U+FFFD.
 	Lax bool
 	// Spaced keeps the white space between tokens in what ReadJSON returns.
@@ -116,7 +116,7 @@ func parse(name string, src []byte, limits Limits) (*Node, *Issue) {
 	}
 	src = bytes.TrimPrefix(src, []byte("\xEF\xBB\xBF"))
 	if isJSON(name, src) {
-		return parseJSON(src, limits)
+		return parseTree(src, limits, nil)
 	}
 	if issue := checkText(src); issue != nil {
 		return nil, issue

@@ -19,7 +19,7 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// {"name":"review","limit":2.50,"validator":"(data) => data.ok\n"}
-	// review.json:2:27: /states/draft: the key "draft" stands twice
+	// review.json:2:27: /states/draft: duplicate key "draft"
 }
 
 func ExampleNewObject() {
@@ -37,7 +37,7 @@ func ExampleNewObject() {
 	// Output:
 	// 127.0.0.1:4285
 	// 2 issues:
-	//   server.yaml:2:10: /timeout: a number is expected, found a string
+	//   server.yaml:2:10: /timeout: expected a number, got a string
 	//   server.yaml:3:1: /stroe: unknown key "stroe"; did you mean "store"?
 }
 

@@ -14,7 +14,7 @@ const (
 	RuleSyntax       Rule = "syntax"        // not well-formed JSON or YAML
 	RuleUTF8         Rule = "utf8"          // bytes or escapes that are no Unicode text
 	RuleNUL          Rule = "nul"           // U+0000
-	RuleDuplicateKey Rule = "duplicate_key" // a key stands twice in one object
+	RuleDuplicateKey Rule = "duplicate_key" // a key occurs twice in one object
 	RuleNumber       Rule = "number"        // a float64 would change the number
 	RuleDepth        Rule = "depth"         // nested deeper than Limits.Depth
 	RuleSize         Rule = "size"          // longer than Limits.Bytes
@@ -42,34 +42,25 @@ type Issue struct {
 	Key string
 	// Suggestion is the word that was probably meant, "" when none is near.
 	Suggestion string
+
+	offset int // in the text that was read
 }
 
 // Error gives position, path and message on one line.
 func (i *Issue) Error() string {
-	var b strings.Builder
-	if i.Source != "" {
-		b.WriteString(i.Source)
-		b.WriteByte(':')
-		if i.Line > 0 {
-			fmt.Fprintf(&b, "%d:%d:", i.Line, i.Column)
-		}
-		b.WriteByte(' ')
-		if i.Path != "" {
-			b.WriteString(i.Path)
-			b.WriteString(": ")
-		}
-		b.WriteString(i.Message)
-		return b.String()
-	}
+	text := i.Message
 	if i.Path != "" {
-		b.WriteString(i.Path)
-		b.WriteString(": ")
+		text = i.Path + ": " + text
 	}
-	b.WriteString(i.Message)
-	if i.Line > 0 {
-		fmt.Fprintf(&b, " (line %d, column %d)", i.Line, i.Column)
+	switch {
+	case i.Source != "" && i.Line > 0:
+		return fmt.Sprintf("%s:%d:%d: %s", i.Source, i.Line, i.Column, text)
+	case i.Source != "":
+		return i.Source + ": " + text
+	case i.Line > 0:
+		return fmt.Sprintf("%s (line %d, column %d)", text, i.Line, i.Column)
 	}
-	return b.String()
+	return text
 }
 
 // Errors are all the issues of one document, in the order of their lines.

@@ -175,61 +175,33 @@ func (n *Node) append(dst []byte) []byte {
 	}
 }
 
-// adopt makes n the parent of its children.
-func (n *Node) adopt() {
-	for i, v := range n.Items {
-		v.parent, v.place = n, i
-	}
-	for i, m := range n.Members {
-		m.Value.parent, m.Value.place = n, i
-	}
-}
-
-// indexMembers prepares find. It returns the index of the first member whose key
-// stands twice, -1 when there is none.
-func (n *Node) indexMembers() int {
-	if len(n.Members) <= fewKeys {
-		for i := range n.Members {
-			for j := range i {
-				if n.Members[i].Key == n.Members[j].Key {
-					return i
-				}
-			}
-		}
-		return -1
-	}
-	n.index = make(map[string]int, len(n.Members))
-	for i, m := range n.Members {
-		if _, ok := n.index[m.Key]; ok {
-			return i
-		}
-		n.index[m.Key] = i
-	}
-	return -1
-}
-
 // Canonical writes the value in the canonical form of RFC 8785.
 func (n *Node) Canonical() []byte { return Known(n.JSON()).Canonical() }
 
-// parseJSON builds the tree of a JSON text.
-func parseJSON(src []byte, limits Limits) (n *Node, issue *Issue) {
+// parseTree builds the tree of a JSON text. places, by cell, are where the values stand
+// in the text that it was made from, nil for a text as it was given.
+func parseTree(src []byte, limits Limits, places []place) (n *Node, issue *Issue) {
 	issue = readCells(src, limits, func(r *reader) {
-		b := builder{src: src, line: 1, column: 1}
-		n = b.node(JSON{tape: &r.tape})
+		b := treeBuilder{src: src, places: places, line: 1, column: 1}
+		n = b.build(JSON{tape: &r.tape})
 	})
 	return n, issue
 }
 
-// builder turns cells into nodes, in the order of the text.
-type builder struct {
-	src []byte
+// treeBuilder turns cells into nodes, in the order of the text.
+type treeBuilder struct {
+	src    []byte
+	places []place
 	// The position found last; the next one is looked for from here.
 	seen         int32
 	line, column int
 }
 
-// place returns line and column of a value, which never goes back.
-func (b *builder) place(v JSON) (line, column int) {
+// locate returns line and column of a value, which never goes back.
+func (b *treeBuilder) locate(v JSON) (line, column int) {
+	if b.places != nil {
+		return b.places[v.at].line, b.places[v.at].column
+	}
 	for at := v.cells[v.at].start; b.seen < at; b.seen++ {
 		if b.src[b.seen] == '\n' {
 			b.line++
@@ -242,9 +214,9 @@ func (b *builder) place(v JSON) (line, column int) {
 	return b.line, b.column
 }
 
-func (b *builder) node(v JSON) *Node {
+func (b *treeBuilder) build(v JSON) *Node {
 	n := &Node{Kind: v.Kind()}
-	n.Line, n.Column = b.place(v)
+	n.Line, n.Column = b.locate(v)
 	switch n.Kind {
 	case String:
 		n.Text = v.Text()
@@ -253,14 +225,21 @@ func (b *builder) node(v JSON) *Node {
 	}
 	for name, value := range v.Members() {
 		m := Member{Key: name.Text()}
-		m.Line, m.Column = b.place(name)
-		m.Value = b.node(value)
+		m.Line, m.Column = b.locate(name)
+		m.Value = b.build(value)
+		m.Value.parent, m.Value.place = n, len(n.Members)
 		n.Members = append(n.Members, m)
 	}
-	for _, item := range v.Elements() {
-		n.Items = append(n.Items, b.node(item))
+	for i, item := range v.Elements() {
+		child := b.build(item)
+		child.parent, child.place = n, i
+		n.Items = append(n.Items, child)
 	}
-	n.indexMembers()
-	n.adopt()
+	if len(n.Members) > fewKeys {
+		n.index = make(map[string]int, len(n.Members))
+		for i, m := range n.Members {
+			n.index[m.Key] = i
+		}
+	}
 	return n
 }

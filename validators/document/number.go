@@ -1,6 +1,9 @@
 package document
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 const numberMessage = "this number would change when read as a 64-bit float; use fewer digits or send it as a string"
 
@@ -8,120 +11,60 @@ const numberMessage = "this number would change when read as a 64-bit float; use
 // 15 significant digits, which a float64 always keeps.
 const shortNumber = 15
 
-// decimal is a number as its significant digits (no zeros at either end) and the
-// power of ten of the first one: 0.d1d2d3... * 10^exp.
-type decimal struct {
-	digits [18]byte
-	n      int // count of digits, 0 for zero; more than 17 are not kept
-	exp    int
-	neg    bool
-}
-
-// maxExponent is beyond what any float64 needs; larger ones are clamped so that
-// sums cannot overflow.
+// maxExponent is beyond what any float64 needs; larger ones are clamped so that sums
+// cannot overflow.
 const maxExponent = 1 << 30
 
-// parseDecimal reads a literal of the JSON number grammar.
-func parseDecimal(lit []byte) decimal {
-	var d decimal
-	i := 0
-	if lit[0] == '-' {
-		d.neg = true
-		i = 1
+// parseDecimal returns the significant digits d1d2d3... of a JSON number, without zeros at
+// either end, and the power of ten of the first: ±0.d1d2d3... * 10^exp.
+func parseDecimal(literal string) (digits string, exp int) {
+	mantissa, power := literal, ""
+	if e := strings.IndexAny(literal, "eE"); e >= 0 {
+		mantissa, power = literal[:e], literal[e+1:]
 	}
-	point, zeros := false, 0
-	for ; i < len(lit); i++ {
-		c := lit[i]
-		switch {
-		case c == '.':
-			point = true
-			continue
-		case c == 'e' || c == 'E':
-			d.exp += parseExponent(lit[i+1:])
-			i = len(lit)
-			continue
-		case c == '0':
-			if d.n == 0 { // leading
-				if point {
-					d.exp--
-				}
-				continue
-			}
-			zeros++
-		default:
-			for ; zeros > 0; zeros-- {
-				d.push('0')
-			}
-			d.push(c)
-		}
-		if !point {
-			d.exp++
-		}
-	}
-	return d
-}
-
-func (d *decimal) push(c byte) {
-	if d.n < len(d.digits) {
-		d.digits[d.n] = c
-		d.n++
-	}
-}
-
-func parseExponent(lit []byte) int {
-	sign, v := 1, 0
-	if lit[0] == '+' || lit[0] == '-' {
-		if lit[0] == '-' {
-			sign = -1
-		}
-		lit = lit[1:]
-	}
-	for _, c := range lit {
-		if v < maxExponent {
-			v = v*10 + int(c-'0')
-		}
-	}
-	return sign * v
+	whole, fraction, _ := strings.Cut(strings.TrimPrefix(mantissa, "-"), ".")
+	all := whole + fraction
+	digits = strings.TrimLeft(all, "0")
+	exp, _ = strconv.Atoi(power) // out of range it is the greatest or the least int
+	exp = min(max(exp, -maxExponent), maxExponent) + len(whole) - (len(all) - len(digits))
+	return strings.TrimRight(digits, "0"), exp
 }
 
 // keepsValue says whether the shortest decimal form of the float64 nearest to a
 // literal is the same decimal value.
-func keepsValue(lit []byte) bool {
-	d := parseDecimal(lit)
+func keepsValue(literal string) bool {
+	digits, exp := parseDecimal(literal)
 	switch {
-	case d.n == 0:
+	case digits == "":
 		return true // zero, however it is written
-	case d.n > 17:
-		return false // no shortest form has more digits
-	case d.exp > 310 || d.exp < -330:
-		return false
-	case d.n <= 15 && d.exp < 300 && d.exp > -300:
+	case len(digits) > 17, exp > 310, exp < -330:
+		return false // no float64 has a shortest form like this
+	case len(digits) <= 15 && exp < 300 && exp > -300:
 		return true // up to 15 digits survive the way there and back
 	}
-	f, err := strconv.ParseFloat(string(lit), 64)
+	f, err := strconv.ParseFloat(literal, 64)
 	if err != nil {
 		return false // infinite
 	}
-	var buf [32]byte
-	shortest := parseDecimal(strconv.AppendFloat(buf[:0], f, 'e', -1, 64))
-	return shortest.n == d.n && shortest.exp == d.exp && shortest.digits == d.digits
+	shortest, power := parseDecimal(strconv.FormatFloat(f, 'e', -1, 64))
+	return shortest == digits && power == exp
 }
 
-// numberEnd finds where the number at start ends, -1 when the grammar of JSON
+// findNumberEnd finds where the number at start ends, -1 when the grammar of JSON
 // has none there.
-func numberEnd(src []byte, start int) (end int, exponent bool) {
+func findNumberEnd(src []byte, start int) (end int, exponent bool) {
 	i := start
 	if i < len(src) && src[i] == '-' {
 		i++
 	}
 	first := i
-	i = digits(src, i)
+	i = skipDigits(src, i)
 	if i == first || i > first+1 && src[first] == '0' {
 		return -1, false
 	}
 	if i < len(src) && src[i] == '.' {
 		first = i + 1
-		if i = digits(src, first); i == first {
+		if i = skipDigits(src, first); i == first {
 			return -1, false
 		}
 	}
@@ -130,7 +73,7 @@ func numberEnd(src []byte, start int) (end int, exponent bool) {
 		if first < len(src) && (src[first] == '+' || src[first] == '-') {
 			first++
 		}
-		if i = digits(src, first); i == first {
+		if i = skipDigits(src, first); i == first {
 			return -1, false
 		}
 		exponent = true
@@ -138,7 +81,7 @@ func numberEnd(src []byte, start int) (end int, exponent bool) {
 	return i, exponent
 }
 
-func digits(src []byte, i int) int {
+func skipDigits(src []byte, i int) int {
 	for i < len(src) && src[i] >= '0' && src[i] <= '9' {
 		i++
 	}

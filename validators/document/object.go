@@ -19,8 +19,8 @@ import (
 type ObjectReader struct {
 	node    *Node
 	report  *report
-	known   []string
-	isKnown map[string]bool // of known, where there are more than fewKeys
+	known   []string // in the order in which they were asked for
+	isKnown map[string]bool
 }
 
 // NewObject reads n, which should be an object; when it is not, that is the first
@@ -40,7 +40,7 @@ func (o *ObjectReader) Sub(n *Node) *ObjectReader {
 		o.wrong(n, Object.String())
 		n = nil
 	}
-	return &ObjectReader{node: n, report: o.report}
+	return &ObjectReader{node: n, report: o.report, isKnown: map[string]bool{}}
 }
 
 // Node is the object itself, nil when absent.
@@ -56,24 +56,11 @@ func (o *ObjectReader) Value(key string) *Node {
 	if o == nil {
 		return nil
 	}
-	o.learn(key)
-	return o.node.Get(key)
-}
-
-func (o *ObjectReader) learn(key string) {
-	if o.isKnown == nil && len(o.known) > fewKeys {
-		o.isKnown = make(map[string]bool, len(o.known))
-		for _, k := range o.known {
-			o.isKnown[k] = true
-		}
-	}
-	if o.isKnown[key] || o.isKnown == nil && slices.Contains(o.known, key) {
-		return
-	}
-	o.known = append(o.known, key)
-	if o.isKnown != nil {
+	if !o.isKnown[key] {
 		o.isKnown[key] = true
+		o.known = append(o.known, key)
 	}
+	return o.node.Get(key)
 }
 
 // Has says whether a key is there.
@@ -247,7 +234,7 @@ func (o *ObjectReader) Require(keys ...string) {
 		if o == nil || o.node == nil || o.Has(key) {
 			continue
 		}
-		issue := newIssue(o.node, RuleMissing, fmt.Sprintf("the key %q is missing", clip(key)))
+		issue := newIssue(o.node, RuleMissing, fmt.Sprintf("missing key %q", clip(key)))
 		issue.Key = key
 		o.report.add(issue)
 	}
@@ -268,15 +255,17 @@ func (o *ObjectReader) Unknown(extra ...string) {
 	if o == nil || o.node == nil {
 		return
 	}
-	known := append(slices.Clone(o.known), extra...)
+	for _, key := range extra {
+		o.Value(key)
+	}
 	for _, m := range o.node.Members {
-		if slices.Contains(known, m.Key) {
+		if o.isKnown[m.Key] {
 			continue
 		}
 		issue := newIssue(m.Value, RuleUnknownKey, fmt.Sprintf("unknown key %q", clip(m.Key)))
 		issue.Line, issue.Column, issue.Key = m.Line, m.Column, m.Key
-		if !issue.suggest(m.Key, known) {
-			issue.Message += "; known keys are " + list(known)
+		if !issue.suggest(m.Key, o.known) {
+			issue.Message += "; known keys are " + list(o.known)
 		}
 		o.report.add(issue)
 	}
@@ -292,7 +281,7 @@ func (o *ObjectReader) Err() error {
 }
 
 func (o *ObjectReader) wrong(n *Node, want string) {
-	o.report.add(newIssue(n, RuleType, fmt.Sprintf("%s is expected, found %s", want, n.Kind)))
+	o.report.add(newIssue(n, RuleType, fmt.Sprintf("expected %s, got %s", want, n.Kind)))
 }
 
 // maxIssues bounds a report; what comes after is counted, not listed.

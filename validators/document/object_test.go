@@ -71,19 +71,19 @@ func TestObjectReaderCollectsEverything(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d:%d %s %s %s", i.Line, i.Column, i.Rule, i.Path, i.Message))
 	}
 	want := []string{
-		`1:1 missing  the key "initialState" is missing`,
-		`2:23 type /tags/n a string is expected, found a number`,
-		`4:11 type /judge/useLLM a boolean is expected, found a string`,
+		`1:1 missing  missing key "initialState"`,
+		`2:23 type /tags/n expected a string, got a number`,
+		`4:11 type /judge/useLLM expected a boolean, got a string`,
 		`6:9 value /judge/mode "mode" must be one of "enforce", "shadow"; did you mean "enforce"?`,
 		`7:3 unknown_key /judge/modle unknown key "modle"; did you mean "mode"?`,
-		`9:10 type /retries a whole number is expected, found a number`,
+		`9:10 type /retries expected a whole number, got a number`,
 		`12:5 unknown_key /states/draft/transitons unknown key "transitons"; did you mean "transitions"?`,
 		`15:1 unknown_key /extra unknown key "extra"; known keys are "name", "initialState", "tags", "judge", "roles", "retries", "states", "missing"`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if text := o.Err().Error(); !strings.Contains(text, "8 issues:\n  review.yaml:1:1: the key") {
+	if text := o.Err().Error(); !strings.Contains(text, "8 issues:\n  review.yaml:1:1: missing key") {
 		t.Errorf("unreadable: %s", text)
 	}
 }

@@ -70,11 +70,10 @@ func (r *reader) refuse(rule Rule, at int, message string) bool {
 	return false
 }
 
-func duplicateMessage(k string) string { return fmt.Sprintf("the key %q stands twice", clip(k)) }
-
 // issue finishes the fault: position and path.
 func (r *reader) issue() *Issue {
-	r.fault.Line, r.fault.Column = position(r.text, min(r.at, len(r.text)))
+	r.fault.offset = min(r.at, len(r.text))
+	r.fault.Line, r.fault.Column = position(r.text, r.fault.offset)
 	for i := len(r.trail) - 1; i >= 0; i-- {
 		r.fault.Path = appendToken(r.fault.Path, r.trail[i])
 	}
@@ -94,7 +93,7 @@ func (r *reader) document() bool {
 	}
 	r.peek()
 	if r.pos < len(r.text) {
-		return r.refuse(RuleSyntax, r.pos, "there is more text after the end of the JSON value")
+		return r.refuse(RuleSyntax, r.pos, "unexpected text after the JSON value")
 	}
 	return true
 }
@@ -212,14 +211,14 @@ func (r *reader) next(closing byte) (more, ok bool) {
 	return false, r.refuse(RuleSyntax, r.pos, r.expected(fmt.Sprintf(`"," or "%c"`, closing)))
 }
 
-// distinct refuses an object with a key that stands twice.
+// distinct refuses an object with a duplicate key.
 func (r *reader) distinct(v JSON) bool {
 	name := v.Duplicate()
 	if name.Kind() == 0 {
 		return true
 	}
 	key := name.Text()
-	r.refuse(RuleDuplicateKey, int(r.cells[name.at].start), duplicateMessage(key))
+	r.refuse(RuleDuplicateKey, int(r.cells[name.at].start), fmt.Sprintf("duplicate key %q", clip(key)))
 	r.fault.Key = key
 	r.trail = append(r.trail, key)
 	return false
@@ -246,15 +245,15 @@ func (r *reader) peek() byte {
 func (r *reader) expected(what string) string {
 	switch {
 	case r.pos >= len(r.text):
-		return "the text ends where " + what + " is expected"
+		return "expected " + what + ", got the end of the text"
 	case r.text[r.pos] == '\'':
-		return "found a single quote where " + what + " is expected; JSON strings stand in double quotes"
+		return "expected " + what + ", got a single quote; put strings in double quotes"
 	case r.text[r.pos] == '/' || r.text[r.pos] == '#':
-		return "found what looks like a comment where " + what + " is expected; JSON has no comments"
+		return "expected " + what + ", got a comment; JSON has none"
 	case r.pos > 0 && strings.IndexByte("}]", r.text[r.pos]) >= 0 && strings.HasSuffix(strings.TrimRight(string(r.text[:r.pos]), " \t\r\n"), ","):
-		return "found a comma before a closing bracket; JSON allows none there"
+		return "trailing comma before a closing bracket; remove it"
 	}
-	return what + " is expected here"
+	return "expected " + what
 }
 
 // plain marks the bytes that stand for themselves inside a string.
@@ -437,12 +436,12 @@ func (r *reader) word(kind Kind, w string) bool {
 
 func (r *reader) number() bool {
 	this := r.begin(Number)
-	end, exponent := numberEnd(r.text, r.pos)
+	end, exponent := findNumberEnd(r.text, r.pos)
 	if end < 0 {
 		return r.refuse(RuleSyntax, r.pos, "this is not a JSON number")
 	}
 	lit := r.text[r.pos:end]
-	if !r.lax && (exponent || len(lit) > shortNumber) && !keepsValue(lit) {
+	if !r.lax && (exponent || len(lit) > shortNumber) && !keepsValue(string(lit)) {
 		return r.refuse(RuleNumber, r.pos, numberMessage)
 	}
 	r.pos = end

@@ -264,7 +264,7 @@ func (v JSON) sameText(w JSON) bool {
 	return v.Text() == w.Text()
 }
 
-// Duplicate is the first name of an object that stands twice, absent when none does.
+// Duplicate is the first name of an object that occurs again, absent when none does.
 func (v JSON) Duplicate() JSON {
 	var few [fewKeys]int32
 	var seen map[string]struct{}
@@ -329,8 +329,7 @@ func (v JSON) Any() any {
 	return nil
 }
 
-// Sorted are the members of an object by name in the order of bytes; of a name that
-// stands twice, the last.
+// Sorted are the members of an object by name in the order of bytes; of duplicates, the last.
 func (v JSON) Sorted() iter.Seq2[string, JSON] {
 	last := map[string]JSON{}
 	for name, value := range v.Members() {

@@ -5,16 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"math"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// parseYAML reads YAML in two steps: the library builds its tree, in time linear
-// in the length of the text, and the tree is turned into ours under the rules of
-// JSON.
+// parseYAML reads YAML in two steps: the library builds its tree, in time linear in the
+// length of the text, and the tree is written as JSON, which is read under our rules.
 func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	defer func() {
 		// Nothing outlives the call, so a panic of the library is a syntax error.
@@ -25,8 +27,14 @@ func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	if issue := refuseDirectives(src); issue != nil {
 		return nil, issue
 	}
-	depth := &depthGuard{most: 2*limits.Depth + 16}
-	loader, err := yaml.NewLoader(bytes.NewReader(src), yaml.WithPlugin(depth))
+	tooDeep := false // the library stops where no depth that is allowed can lead
+	guard := loaderlimits.New(loaderlimits.DepthFunc(func(depth int, _ *loaderlimits.DepthContext) error {
+		if tooDeep = depth > 2*limits.Depth+16; tooDeep {
+			return errDepth
+		}
+		return nil
+	}))
+	loader, err := yaml.NewLoader(bytes.NewReader(src), yaml.WithPlugin(guard))
 	if err != nil {
 		return nil, &Issue{Rule: RuleSyntax, Message: err.Error()}
 	}
@@ -34,18 +42,24 @@ func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	if err := loader.Load(&doc); errors.Is(err, io.EOF) {
 		return nil, &Issue{Rule: RuleSyntax, Line: 1, Column: 1, Message: "the document is empty"}
 	} else if err != nil {
-		return nil, yamlSyntax(err, depth, limits)
+		return nil, describeSyntax(err, tooDeep, limits)
 	}
 	if err := loader.Load(&second); err == nil {
-		return nil, at(&second, RuleUnsupported, "there is a second document; one file holds one")
+		return nil, &Issue{Rule: RuleUnsupported, Line: second.Line, Column: second.Column, Message: "there is a second document; one file holds one"}
 	} else if !errors.Is(err, io.EOF) {
-		return nil, yamlSyntax(err, depth, limits)
+		return nil, describeSyntax(err, tooDeep, limits)
 	}
-	b := yamlBuilder{src: src, depth: limits.Depth, maxDepth: limits.Depth, line: 1, column: 1}
-	if n = b.value(doc.Content[0]); n == nil {
-		return nil, b.issue()
+	f := flattener{src: src, line: 1, column: 1}
+	f.write(doc.Content[0])
+	limits.Bytes = math.MaxInt32
+	n, issue = parseTree(f.text, limits, f.places)
+	if issue != nil {
+		issue.Line, issue.Column = f.locate(issue.offset)
+		if f.fault != nil && issue.Rule == RuleSyntax { // where the text breaks off
+			issue.Rule, issue.Message = f.fault.Rule, f.fault.Message
+		}
 	}
-	return n, nil
+	return n, issue
 }
 
 // refuseDirectives refuses text that begins with a directive: the library looks
@@ -64,29 +78,10 @@ func refuseDirectives(src []byte) *Issue {
 	return nil
 }
 
-// depthGuard stops the library from descending further than the limit could
-// allow, and remembers that it did.
-type depthGuard struct {
-	most     int
-	exceeded bool
-}
-
 var errDepth = errors.New("nested too deep")
 
-// CheckDepth implements yaml.LoaderLimitsPlugin.
-func (g *depthGuard) CheckDepth(depth int, _ *yaml.DepthContext) error {
-	if depth > g.most {
-		g.exceeded = true
-		return errDepth
-	}
-	return nil
-}
-
-// CheckAlias implements yaml.LoaderLimitsPlugin. Aliases are refused anyway.
-func (g *depthGuard) CheckAlias(int, int) error { return nil }
-
-// yamlSyntax words an error of the library.
-func yamlSyntax(err error, depth *depthGuard, limits Limits) *Issue {
+// describeSyntax words an error of the library.
+func describeSyntax(err error, tooDeep bool, limits Limits) *Issue {
 	var known *yaml.LoadError
 	if !errors.As(err, &known) {
 		return &Issue{Rule: RuleSyntax, Message: "this is not well-formed YAML"}
@@ -97,7 +92,7 @@ func yamlSyntax(err error, depth *depthGuard, limits Limits) *Issue {
 	}
 	issue := &Issue{Rule: RuleSyntax, Line: mark.Line, Column: mark.Column, Message: "not well-formed YAML: " + known.Message}
 	switch {
-	case depth.exceeded:
+	case tooDeep:
 		issue.Rule, issue.Message = RuleDepth, depthMessage(limits.Depth)
 		issue.Line, issue.Column = known.Mark.Line, known.Mark.Column
 	case known.Stage == yaml.ComposerStage: // the only thing that it looks up
@@ -106,241 +101,164 @@ func yamlSyntax(err error, depth *depthGuard, limits Limits) *Issue {
 	return issue
 }
 
-// at makes an issue at a node of the library.
-func at(v *yaml.Node, rule Rule, message string) *Issue {
-	return &Issue{Rule: rule, Line: v.Line, Column: v.Column, Message: message}
-}
-
 // What JSON cannot express.
 const (
 	anchorMessage = "anchors (&name) are not supported; write the value where it is needed"
 	aliasMessage  = "aliases (*name) are not supported; write the value where it is needed, or put the text in quotes"
 	mergeMessage  = "merge keys (<<) are not supported; write the keys where they are needed"
 	tagMessage    = "tags (!name) are not supported; put the text in quotes if it is one"
+	literalNumber = "YAML reads this as a number and JSON does not; write it as a plain decimal, or put it in quotes"
 )
 
-// yamlBuilder turns the library's tree into ours.
-type yamlBuilder struct {
-	src             []byte // from offset on; that is at line and column
-	offset          int
-	line, column    int
-	depth, maxDepth int // depth counts down
-	fault           *Issue
-	trail           []string
+// flattener writes the library's tree as JSON text. At the first thing that JSON cannot
+// express it breaks off, so that the reader refuses the text there and knows the path.
+type flattener struct {
+	src          []byte // from offset on; that is at line and column
+	offset       int
+	line, column int
+	text         []byte
+	places       []place // by cell
+	fault        *Issue
 }
 
-// refuse records a fault. It returns false so that callers can return it.
-func (b *yamlBuilder) refuse(v *yaml.Node, rule Rule, format string, args ...any) bool {
-	b.fault = at(v, rule, fmt.Sprintf(format, args...))
+// place is where a value or a key stands in the text that it came from.
+type place struct{ offset, line, column int }
+
+// refuse breaks off. It returns false so that callers can return it.
+func (f *flattener) refuse(rule Rule, format string, args ...any) bool {
+	f.fault = &Issue{Rule: rule, Message: fmt.Sprintf(format, args...)}
+	f.text = append(f.text, '!')
 	return false
 }
 
-func (b *yamlBuilder) issue() *Issue {
-	for i := len(b.trail) - 1; i >= 0; i-- {
-		b.fault.Path = appendToken(b.fault.Path, b.trail[i])
+// locate finds the last value or key that begins at an offset of the JSON text or before.
+func (f *flattener) locate(offset int) (line, column int) {
+	i, found := slices.BinarySearchFunc(f.places, offset, func(p place, offset int) int { return p.offset - offset })
+	if !found {
+		i = max(i-1, 0)
 	}
-	return b.fault
+	return f.places[i].line, f.places[i].column
 }
 
-// value converts one value, nil when it was refused.
-func (b *yamlBuilder) value(v *yaml.Node) *Node {
-	n := &Node{Line: v.Line, Column: v.Column}
-	if !b.supports(v) {
-		return nil
-	}
-	ok := false
-	switch v.Kind {
-	case yaml.MappingNode:
-		ok = b.mapping(n, v)
-	case yaml.SequenceNode:
-		ok = b.sequence(n, v)
-	case yaml.ScalarNode:
-		ok = b.scalar(n, v)
-	default:
-		b.refuse(v, RuleUnsupported, "JSON cannot express this")
-	}
-	if !ok {
-		return nil
-	}
-	n.adopt()
-	return n
-}
-
-// supports refuses what JSON cannot express.
-func (b *yamlBuilder) supports(v *yaml.Node) bool {
+// begin notes where a value or a key begins, and refuses what JSON has no words for.
+func (f *flattener) begin(v *yaml.Node) bool {
+	f.places = append(f.places, place{len(f.text), v.Line, v.Column})
 	switch {
 	case v.Kind == yaml.AliasNode:
-		return b.refuse(v, RuleUnsupported, aliasMessage)
+		return f.refuse(RuleUnsupported, aliasMessage)
 	case v.Anchor != "":
-		return b.refuse(v, RuleUnsupported, anchorMessage)
-	case v.Style&yaml.TaggedStyle != 0, b.first(v) == '!': // a lone "!" is not in the style
-		return b.refuse(v, RuleUnsupported, tagMessage)
+		return f.refuse(RuleUnsupported, anchorMessage)
+	case v.Style&yaml.TaggedStyle != 0, f.firstByte(v) == '!': // a lone "!" is not in the style
+		return f.refuse(RuleUnsupported, tagMessage)
 	}
 	return true
 }
 
-// first is the byte with which a node begins. Nodes are asked about in the order
-// of the text.
-func (b *yamlBuilder) first(v *yaml.Node) byte {
-	for b.offset < len(b.src) && (b.line < v.Line || b.line == v.Line && b.column < v.Column) {
-		c := b.src[b.offset]
-		b.offset++
+// firstByte is the byte with which a node begins. Nodes are asked about in the order of
+// the text.
+func (f *flattener) firstByte(v *yaml.Node) byte {
+	for f.offset < len(f.src) && (f.line < v.Line || f.line == v.Line && f.column < v.Column) {
+		c := f.src[f.offset]
+		f.offset++
 		switch {
-		case c == '\n', c == '\r' && (b.offset == len(b.src) || b.src[b.offset] != '\n'):
-			b.line, b.column = b.line+1, 1
-		case b.offset == len(b.src) || utf8.RuneStart(b.src[b.offset]):
-			b.column++
+		case c == '\n', c == '\r' && (f.offset == len(f.src) || f.src[f.offset] != '\n'):
+			f.line, f.column = f.line+1, 1
+		case f.offset == len(f.src) || utf8.RuneStart(f.src[f.offset]):
+			f.column++
 		}
 	}
-	if b.offset == len(b.src) || b.line != v.Line || b.column != v.Column {
+	if f.offset == len(f.src) || f.line != v.Line || f.column != v.Column {
 		return 0
 	}
-	return b.src[b.offset]
+	return f.src[f.offset]
 }
 
-func (b *yamlBuilder) enter(v *yaml.Node) bool {
-	if b.depth == 0 {
-		return b.refuse(v, RuleDepth, "%s", depthMessage(b.maxDepth))
-	}
-	b.depth--
-	return true
-}
-
-func (b *yamlBuilder) mapping(n *Node, v *yaml.Node) bool {
-	n.Kind = Object
-	if !b.enter(v) {
+// write writes one value; false: it broke off.
+func (f *flattener) write(v *yaml.Node) bool {
+	if !f.begin(v) {
 		return false
 	}
-	n.Members = make([]Member, 0, len(v.Content)/2)
-	for i := 0; i+1 < len(v.Content); i += 2 {
-		m, ok := b.key(v.Content[i])
-		if !ok {
-			return false
+	switch v.Kind {
+	case yaml.MappingNode:
+		f.text = append(f.text, '{')
+		for i := 0; i+1 < len(v.Content); i += 2 {
+			if i > 0 {
+				f.text = append(f.text, ',')
+			}
+			if !f.writeKey(v.Content[i]) {
+				return false
+			}
+			f.text = append(f.text, ':')
+			if !f.write(v.Content[i+1]) {
+				return false
+			}
 		}
-		if m.Value = b.value(v.Content[i+1]); m.Value == nil {
-			b.trail = append(b.trail, m.Key)
-			return false
+		f.text = append(f.text, '}')
+	case yaml.SequenceNode:
+		f.text = append(f.text, '[')
+		for i, item := range v.Content {
+			if i > 0 {
+				f.text = append(f.text, ',')
+			}
+			if !f.write(item) {
+				return false
+			}
 		}
-		n.Members = append(n.Members, m)
-	}
-	if i := n.indexMembers(); i >= 0 {
-		key := n.Members[i].Key
-		b.refuse(v.Content[2*i], RuleDuplicateKey, "%s", duplicateMessage(key))
-		b.fault.Key = key
-		b.trail = append(b.trail, key)
-		return false
-	}
-	b.depth++
-	return true
-}
-
-func (b *yamlBuilder) key(v *yaml.Node) (Member, bool) {
-	var n Node
-	switch {
-	case v.Kind == yaml.MappingNode, v.Kind == yaml.SequenceNode:
-		return Member{}, b.refuse(v, RuleUnsupported, "a key must be a string, found an object or array")
-	case !b.supports(v):
-		return Member{}, false
-	case v.Value == "<<" && v.Style == 0:
-		return Member{}, b.refuse(v, RuleUnsupported, mergeMessage)
-	case !b.scalar(&n, v):
-		return Member{}, false
-	case n.Kind != String:
-		return Member{}, b.refuse(v, RuleUnsupported, "a key must be a string, found %s; put it in quotes", n.Kind)
-	}
-	return Member{Key: n.Text, Line: v.Line, Column: v.Column}, true
-}
-
-func (b *yamlBuilder) sequence(n *Node, v *yaml.Node) bool {
-	n.Kind = Array
-	if !b.enter(v) {
-		return false
-	}
-	n.Items = make([]*Node, 0, len(v.Content))
-	for i, item := range v.Content {
-		child := b.value(item)
-		if child == nil {
-			b.trail = append(b.trail, strconv.Itoa(i))
-			return false
+		f.text = append(f.text, ']')
+	case yaml.ScalarNode:
+		literal, kind := resolveScalar(v)
+		if kind == 0 {
+			return f.refuse(RuleUnsupported, literalNumber)
 		}
-		n.Items = append(n.Items, child)
-	}
-	b.depth++
-	return true
-}
-
-// scalar resolves a scalar by the core schema of YAML 1.2: the library's own rules
-// are those of YAML 1.1 in part.
-func (b *yamlBuilder) scalar(n *Node, v *yaml.Node) bool {
-	n.Text = v.Value
-	if v.Style != 0 {
-		n.Kind = String
-		return b.text(v)
-	}
-	switch v.Value {
-	case "", "~", "null", "Null", "NULL":
-		n.Kind, n.Text = Null, ""
-	case "true", "True", "TRUE":
-		n.Kind, n.Text = True, "true"
-	case "false", "False", "FALSE":
-		n.Kind, n.Text = False, "false"
+		f.text = append(f.text, literal...)
 	default:
-		return b.plain(n, v)
+		return f.refuse(RuleUnsupported, "JSON cannot express this")
 	}
 	return true
 }
 
-// plain resolves a plain scalar that is a number or a string.
-func (b *yamlBuilder) plain(n *Node, v *yaml.Node) bool {
-	lit := []byte(v.Value)
-	if end, _ := numberEnd(lit, 0); end == len(lit) {
-		n.Kind = Number
-		if !keepsValue(lit) {
-			return b.refuse(v, RuleNumber, "%s", numberMessage)
-		}
-		return true
+func (f *flattener) writeKey(v *yaml.Node) bool {
+	if !f.begin(v) {
+		return false
 	}
-	if coreNumber(v.Value) {
-		return b.refuse(v, RuleUnsupported, "YAML reads this as a number and JSON does not; write it as a plain decimal, or put it in quotes")
+	if v.Kind != yaml.ScalarNode {
+		return f.refuse(RuleUnsupported, "a key must be a string, got an object or array")
 	}
-	n.Kind = String
-	return b.text(v)
-}
-
-// text refuses NUL, which an escape may bring in.
-func (b *yamlBuilder) text(v *yaml.Node) bool {
-	if strings.IndexByte(v.Value, 0) >= 0 {
-		return b.refuse(v, RuleNUL, "NUL (U+0000) is not allowed")
+	literal, kind := resolveScalar(v)
+	switch {
+	case v.Value == "<<" && v.Style == 0:
+		return f.refuse(RuleUnsupported, mergeMessage)
+	case kind == 0:
+		return f.refuse(RuleUnsupported, literalNumber)
+	case kind != String:
+		return f.refuse(RuleUnsupported, "a key must be a string, got %s; put it in quotes", kind)
 	}
+	f.text = append(f.text, literal...)
 	return true
 }
 
-// coreNumber says whether the core schema reads a plain scalar that is no JSON
-// number as one.
-func coreNumber(s string) bool {
-	unsigned := strings.TrimLeft(s, "+-")
-	if len(s)-len(unsigned) > 1 {
-		return false
-	}
-	switch strings.ToLower(unsigned) {
-	case ".inf":
-		return true
-	case ".nan":
-		return s == unsigned
-	}
-	if len(unsigned) > 2 && unsigned[0] == '0' && s == unsigned {
-		switch unsigned[1] {
-		case 'x':
-			return strings.Trim(unsigned[2:], "0123456789abcdefABCDEF") == ""
-		case 'o':
-			return strings.Trim(unsigned[2:], "01234567") == ""
+// resolveScalar returns a scalar as JSON by the core schema of YAML 1.2: the library's own
+// rules are those of YAML 1.1 in part. The kind is 0 for a number that JSON has no form of.
+func resolveScalar(v *yaml.Node) (literal []byte, kind Kind) {
+	if v.Style == 0 {
+		switch v.Value {
+		case "", "~", "null", "Null", "NULL":
+			return []byte("null"), Null
+		case "true", "True", "TRUE":
+			return []byte("true"), True
+		case "false", "False", "FALSE":
+			return []byte("false"), False
+		}
+		literal = []byte(v.Value)
+		if end, _ := findNumberEnd(literal, 0); end == len(literal) {
+			return literal, Number
+		}
+		if coreNumber.MatchString(v.Value) {
+			return nil, 0
 		}
 	}
-	// The rest differs from JSON's grammar only by a plus sign, leading zeros and
-	// a missing digit on one side of the point.
-	if strings.Trim(unsigned, "0123456789.eE+-") != "" {
-		return false
-	}
-	_, err := strconv.ParseFloat(unsigned, 64)
-	return err == nil || errors.Is(err, strconv.ErrRange)
+	return AppendQuote(nil, v.Value), String
 }
+
+// coreNumber matches what the core schema reads as a number, JSON's numbers included.
+var coreNumber = regexp.MustCompile(`^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?\.(?i:inf)|\.(?i:nan))$`)

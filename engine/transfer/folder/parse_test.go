@@ -55,7 +55,7 @@ func TestParseLine(t *testing.T) {
 		"an unknown kind":        {`{"to":"a","gavel":{"kind":"promoted"}}`, transfer.Line{To: "a", Extra: json.RawMessage(`{"gavel":{"kind":"promoted"}}`)}, ""},
 		"gavel is no object":     {`{"to":"a","gavel":7}`, transfer.Line{To: "a", Extra: json.RawMessage(`{"gavel":7}`)}, ""},
 		"not an object":          {`["go"]`, transfer.Line{}, "not a JSON object"},
-		"a key twice":            {`{"to":"a","to":"b"}`, transfer.Line{}, `"to" stands twice`},
+		"a key twice":            {`{"to":"a","to":"b"}`, transfer.Line{}, `duplicate key "to"`},
 		"a number that breaks":   {`{"data":{"n":12345678901234567890}}`, transfer.Line{}, "64-bit float"},
 		"an action that is none": {`{"action":{"$ne":""}}`, transfer.Line{}, `"action" is not a string`},
 		"data that is none":      {`{"data":[1]}`, transfer.Line{}, `"data" is not an object`},

@@ -1,6 +1,0 @@
-//go:build !race
-
-package document
-
-// raceDetector is true when the race detector makes everything slower and allocates.
-const raceDetector = false
