@@ -4,10 +4,8 @@ package storetest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"reflect"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,9 +31,7 @@ func testAnchors(t *testing.T, _ Driver, s store.Store) {
 	wantError(t, "the second first", s.AddAnchor(t.Context(), newAnchor(2)), store.ErrConflict)
 	for n := range int64(5) {
 		given := newAnchor(n + 1)
-		if err := s.AddAnchor(t.Context(), given); err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, s.AddAnchor(t.Context(), given))
 		clear(given.Heads) // it is not shared
 		wantError(t, "the same again", s.AddAnchor(t.Context(), newAnchor(n+1)), store.ErrConflict)
 	}
@@ -66,47 +62,23 @@ func testAnchors(t *testing.T, _ Driver, s store.Store) {
 
 func anchorsRace(t *testing.T, _ Driver, s store.Store) {
 	for n := range int64(5) {
-		var wg sync.WaitGroup
-		results := make([]error, 8)
-		for i := range results {
-			wg.Go(func() { results[i] = s.AddAnchor(t.Context(), newAnchor(n+1)) })
-		}
-		wg.Wait()
-		won := 0
-		for _, err := range results {
-			if err == nil {
-				won++
-			} else if !errors.Is(err, store.ErrConflict) {
-				t.Errorf("anchor %d: %v", n+1, err)
-			}
-		}
-		if won != 1 {
-			t.Errorf("anchor %d was added %d times", n+1, won)
-		}
+		onlyOne(t, 8, store.ErrConflict, func(int) error { return s.AddAnchor(t.Context(), newAnchor(n+1)) })
 	}
 }
 
-func anchorsReopened(t *testing.T, d Driver, s store.Store) {
-	if d.Reopen == nil {
-		t.Skip("not durable")
-	}
-	if err := s.AddAnchor(t.Context(), newAnchor(1)); err != nil {
-		t.Fatal(err)
-	}
-	closeStore(t, s)
-	again := d.Reopen(t, s)
-	defer closeStore(t, again)
-	if got, err := lastAnchor(t, again); err != nil || !reflect.DeepEqual(got, newAnchor(1)) {
-		t.Errorf("got %+v, %v", got, err)
+func anchorsReopened(t *testing.T, s store.Store) func(store.Store) {
+	wantNone(t, s.AddAnchor(t.Context(), newAnchor(1)))
+	return func(s store.Store) {
+		if got, err := lastAnchor(t, s); err != nil || !reflect.DeepEqual(got, newAnchor(1)) {
+			t.Errorf("got %+v, %v", got, err)
+		}
 	}
 }
 
 func testHeads(t *testing.T, _ Driver, s store.Store) {
 	at := func() int64 {
 		n, err := s.LastPosition(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, err)
 		return n
 	}
 	headOf := func(i record.Instance) record.Instance {

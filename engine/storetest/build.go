@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"testing"
 	"time"
@@ -169,6 +170,18 @@ func growInstance(t testing.TB, s store.Store, id string, n int) record.Instance
 	return inst
 }
 
+// outlives is the promise that a check of what was written holds after the store was closed
+// and opened again.
+func outlives(write func(t *testing.T, s store.Store) (check func(s store.Store))) func(*testing.T, Driver, store.Store) {
+	return func(t *testing.T, d Driver, s store.Store) {
+		check := write(t, s)
+		closeStore(t, s)
+		again := d.Reopen(t, s)
+		defer closeStore(t, again)
+		check(again)
+	}
+}
+
 // closeStore closes a store that a test opened itself.
 func closeStore(t testing.TB, s store.Store) {
 	t.Helper()
@@ -186,28 +199,24 @@ func loadInstance(t testing.TB, s store.Store, id string) record.Instance {
 	return inst
 }
 
+// collect reads a list to its end.
+func collect[T any](t testing.TB, list iter.Seq2[T, error]) (all []T) {
+	t.Helper()
+	for row, err := range list {
+		wantNone(t, err)
+		all = append(all, row)
+	}
+	return all
+}
+
 func listInstances(t testing.TB, s store.Store, q store.InstanceQuery) []record.Instance {
 	t.Helper()
-	var out []record.Instance
-	for inst, err := range s.Instances(t.Context(), q) {
-		if err != nil {
-			t.Fatalf("instances %+v: %v", q, err)
-		}
-		out = append(out, inst)
-	}
-	return out
+	return collect(t, s.Instances(t.Context(), q))
 }
 
 func listEvents(t testing.TB, s store.Store, q store.EventQuery) []record.Event {
 	t.Helper()
-	var out []record.Event
-	for e, err := range s.Events(t.Context(), q) {
-		if err != nil {
-			t.Fatalf("events %+v: %v", q, err)
-		}
-		out = append(out, e)
-	}
-	return out
+	return collect(t, s.Events(t.Context(), q))
 }
 
 // requireVerified fails the test unless the instance's history verifies and folds to
@@ -239,6 +248,14 @@ func sameEvent(t testing.TB, got, want record.Event) {
 	if string(got.Body()) != string(want.Body()) || got.Hash != want.Hash || got.PrevHash != want.PrevHash {
 		t.Fatalf("event %d:\n got %s %s %s\nwant %s %s %s", want.Seq,
 			got.Body(), got.PrevHash, got.Hash, want.Body(), want.PrevHash, want.Hash)
+	}
+}
+
+// wantNone fails the test on an error.
+func wantNone(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("unexpected: %v", err)
 	}
 }
 

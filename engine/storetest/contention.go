@@ -31,22 +31,7 @@ func oneWinner(t *testing.T, _ Driver, s store.Store) {
 		for i := range commits {
 			commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"by":%d}`, i))
 		}
-		errs := make([]error, len(commits))
-		atOnce(len(commits), func(i int) { errs[i] = s.Commit(t.Context(), commits[i]) })
-		winner := -1
-		for i, err := range errs {
-			switch {
-			case err == nil && winner < 0:
-				winner = i
-			case err == nil:
-				t.Fatalf("both %d and %d won event %d", winner, i, inst.Seq+1)
-			default:
-				wantError(t, "a loser", err, store.ErrConflict)
-			}
-		}
-		if winner < 0 {
-			t.Fatalf("nobody won event %d", inst.Seq+1)
-		}
+		winner := onlyOne(t, len(commits), store.ErrConflict, func(i int) error { return s.Commit(t.Context(), commits[i]) })
 		inst = commits[winner].Next
 		requireSame(t, "the winner's", loadInstance(t, s, ID(1)), inst)
 	}
@@ -104,9 +89,6 @@ func testParallel(t *testing.T, _ Driver, s store.Store) {
 }
 
 func testBeside(t *testing.T, d Driver, s store.Store) {
-	if d.Beside == nil {
-		t.Skip("the driver's data cannot be shared")
-	}
 	other := d.Beside(t, s)
 	defer closeStore(t, other)
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`, WithKey("k")))
@@ -149,9 +131,7 @@ func keyTaken(t *testing.T, _ Driver, s store.Store) {
 	requireSame(t, "afterwards", requireVerified(t, s, ID(1)), inst)
 
 	e, err := s.ByKey(t.Context(), move.Events[0].Key.Scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wantNone(t, err)
 	sameEvent(t, e, move.Events[0])
 	if e.Key == nil || e.Key.Request != move.Events[0].Key.Request {
 		t.Errorf("the request of the key: %+v", e.Key)
@@ -161,7 +141,7 @@ func keyTaken(t *testing.T, _ Driver, s store.Store) {
 func keyConcurrentAdvances(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	c := Advance(t, inst, "reviewing", `{}`, WithKey("k"))
-	onlyOne(t, 16, func(int) error { return s.Commit(t.Context(), c) })
+	onlyOne(t, 16, store.ErrKeyTaken, func(int) error { return s.Commit(t.Context(), c) })
 	requireSame(t, "one event", requireVerified(t, s, ID(1)), c.Next)
 }
 
@@ -171,7 +151,7 @@ func keyConcurrentStarts(t *testing.T, _ Driver, s store.Store) {
 	for i := range commits {
 		commits[i] = Start(t, ID(i), `{}`, WithKey("k"))
 	}
-	winner := onlyOne(t, n, func(i int) error { return s.Commit(t.Context(), commits[i]) })
+	winner := onlyOne(t, n, store.ErrKeyTaken, func(i int) error { return s.Commit(t.Context(), commits[i]) })
 	for i := range n {
 		if _, err := s.Load(t.Context(), ID(i)); (err == nil) != (i == winner) {
 			t.Errorf("instance %d of winner %d: %v", i, winner, err)
@@ -183,46 +163,38 @@ func keyConcurrentStarts(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
-// onlyOne calls commit n times at once: one must succeed, the others must be
-// told that the key is taken.
-func onlyOne(t *testing.T, n int, commit func(i int) error) int {
+// onlyOne calls commit n times at once and returns which call succeeded: exactly one, and
+// the others get the error of losers.
+func onlyOne(t *testing.T, n int, lost error, commit func(i int) error) (winner int) {
 	t.Helper()
 	errs := make([]error, n)
 	atOnce(n, func(i int) { errs[i] = commit(i) })
-	winner := -1
+	winner = -1
 	for i, err := range errs {
-		if err != nil {
-			wantError(t, "a loser", err, store.ErrKeyTaken)
-			continue
+		switch {
+		case err != nil:
+			wantError(t, "a loser", err, lost)
+		case winner >= 0:
+			t.Fatalf("both %d and %d won", winner, i)
+		default:
+			winner = i
 		}
-		if winner >= 0 {
-			t.Fatalf("both %d and %d took the key", winner, i)
-		}
-		winner = i
 	}
 	if winner < 0 {
-		t.Fatal("nobody took the key")
+		t.Fatal("nobody won")
 	}
 	return winner
 }
 
-func keyReopened(t *testing.T, d Driver, s store.Store) {
-	if d.Reopen == nil {
-		t.Skip("the driver is not durable")
-	}
+func keyReopened(t *testing.T, s store.Store) func(store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	c := Advance(t, inst, "reviewing", `{}`, WithKey("k"))
 	inst = mustCommit(t, s, c)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	return func(s store.Store) {
+		wantError(t, "the same commit", s.Commit(t.Context(), c), store.ErrKeyTaken)
+		wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "x", WithKey("k"))), store.ErrKeyTaken)
+		e, err := s.ByKey(t.Context(), c.Events[0].Key.Scope)
+		wantNone(t, err)
+		sameEvent(t, e, c.Events[0])
 	}
-	s = d.Reopen(t, s)
-	defer closeStore(t, s)
-	wantError(t, "the same commit", s.Commit(t.Context(), c), store.ErrKeyTaken)
-	wantError(t, "the key with a fresh event", s.Commit(t.Context(), Refuse(t, inst, "x", WithKey("k"))), store.ErrKeyTaken)
-	e, err := s.ByKey(t.Context(), c.Events[0].Key.Scope)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sameEvent(t, e, c.Events[0])
 }

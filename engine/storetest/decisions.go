@@ -22,27 +22,20 @@ import (
 
 // decisionPromises are about finding decisions.
 var decisionPromises = []promise{
-	{"decisions", testDecisions},
-	{"decisions by several conditions", decisionsCombined},
-	{"decisions page by page under writes", decisionsWalk},
-	{"decisions by text", decisionsText},
-	{"decisions of reviews", decisionsOfReviews},
-	{"decisions of what is left of a history", decisionsOfWhatIsLeft},
-	{"decisions for a caller who has gone", decisionsCancelled},
-	{"decisions outlive the process", decisionsReopened},
-	{"decisions of two stores on one set of data", decisionsBeside},
+	{"decisions", testDecisions, always},
+	{"decisions by several conditions", decisionsCombined, always},
+	{"decisions page by page under writes", decisionsWalk, always},
+	{"decisions by text", decisionsText, always},
+	{"decisions of reviews", decisionsOfReviews, always},
+	{"decisions of what is left of a history", decisionsOfWhatIsLeft, always},
+	{"decisions for a caller who has gone", decisionsCancelled, always},
+	{"decisions outlive the process", outlives(decisionsReopened), reopen},
+	{"decisions of two stores on one set of data", decisionsBeside, beside},
 }
 
 func findDecisions(t testing.TB, s store.Store, q store.DecisionQuery) []store.PlacedEvent {
 	t.Helper()
-	var out []store.PlacedEvent
-	for h, err := range s.Decisions(t.Context(), q) {
-		if err != nil {
-			t.Fatalf("decisions %+v: %v", q, err)
-		}
-		out = append(out, h)
-	}
-	return out
+	return collect(t, s.Decisions(t.Context(), q))
 }
 
 // known is an event as the test made it, with what no event says of itself.

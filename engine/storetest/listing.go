@@ -4,8 +4,8 @@ package storetest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 	"testing"
@@ -61,16 +61,14 @@ func eventsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	// connections, must neither block nor disturb it.
 	seen := int64(0)
 	for e, err := range s.Events(t.Context(), store.EventQuery{Instance: ID(1)}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, err)
 		if e.Seq != seen+1 {
 			t.Fatalf("event %d after %d", e.Seq, seen)
 		}
 		seen = e.Seq
 		if seen%50 == 0 {
 			inst = mustCommit(t, s, Refuse(t, inst, "submit"))
-			nestIterators(t, s, 40)
+			nestLists(t, 40, func() iter.Seq2[record.Event, error] { return s.Events(t.Context(), store.EventQuery{Instance: ID(1)}) })
 		}
 	}
 	if seen < before {
@@ -83,16 +81,14 @@ func eventsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	requireVerified(t, s, ID(1))
 }
 
-// nestIterators opens iterators one inside the other.
-func nestIterators(t *testing.T, s store.Store, depth int) {
-	for _, err := range s.Events(t.Context(), store.EventQuery{Instance: ID(1)}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+// nestLists reads lists one inside the other, and abandons each in the middle.
+func nestLists[T any](t *testing.T, depth int, list func() iter.Seq2[T, error]) {
+	for _, err := range list() {
+		wantNone(t, err)
 		if depth > 0 {
-			nestIterators(t, s, depth-1)
+			nestLists(t, depth-1, list)
 		}
-		return // abandoned in the middle
+		return
 	}
 }
 
@@ -147,9 +143,7 @@ func instancesUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	seen := map[string]bool{}
 	added := n
 	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, err)
 		if seen[inst.ID] {
 			t.Fatalf("%s twice", inst.ID)
 		}
@@ -186,9 +180,7 @@ func sameDefinition(t testing.TB, s store.Store, version int, want store.Definit
 func testDefinitions(t *testing.T, _ Driver, s store.Store) {
 	ctx := t.Context()
 	for _, d := range []store.Definition{newDefinition("form", 1), newDefinition("doc", 1), newDefinition("doc", 2), newDefinition("doc", 3)} {
-		if err := s.AddRule(ctx, ofDefinition(d)); err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, s.AddRule(ctx, ofDefinition(d)))
 	}
 	for _, version := range []int{0, 1, 3, 5} {
 		wantError(t, fmt.Sprintf("doc version %d", version), s.AddRule(ctx, ofDefinition(newDefinition("doc", version))), store.ErrConflict)
@@ -236,9 +228,7 @@ func judgeConfig(name string, revision int) store.JudgeConfig {
 func judgeConfigs(t *testing.T, _ Driver, s store.Store) {
 	ctx := t.Context()
 	for _, c := range []store.JudgeConfig{judgeConfig("form", 1), judgeConfig("doc", 1), judgeConfig("doc", 2)} {
-		if err := s.AddRule(ctx, ofConfig(c)); err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, s.AddRule(ctx, ofConfig(c)))
 	}
 	for _, revision := range []int{0, 1, 2, 4} {
 		wantError(t, fmt.Sprintf("revision %d", revision), s.AddRule(ctx, ofConfig(judgeConfig("doc", revision))), store.ErrConflict)
@@ -272,21 +262,9 @@ func judgeConfigsRace(t *testing.T, _ Driver, s store.Store) {
 func raceVersions(t *testing.T, add func(version, by int) error, newest func(version int) string) {
 	t.Helper()
 	for version := 1; version <= 5; version++ {
-		errs := make([]error, 12)
-		atOnce(len(errs), func(i int) { errs[i] = add(version, i) })
-		winners := 0
-		for i, err := range errs {
-			if err == nil {
-				winners++
-				if owner := newest(version); owner != fmt.Sprint("local:", i) {
-					t.Errorf("version %d is %s's, %d was told that it won", version, owner, i)
-				}
-			} else if !errors.Is(err, store.ErrConflict) {
-				t.Errorf("version %d: %v", version, err)
-			}
-		}
-		if winners != 1 {
-			t.Fatalf("version %d has %d winners", version, winners)
+		winner := onlyOne(t, 12, store.ErrConflict, func(i int) error { return add(version, i) })
+		if owner := newest(version); owner != fmt.Sprint("local:", winner) {
+			t.Errorf("version %d is %s's, %d was told that it won", version, owner, winner)
 		}
 	}
 }

@@ -108,17 +108,7 @@ func refusalsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 		commits[i] = Advance(t, inst, "reviewing", fmt.Sprintf(`{"n":%d}`, i))
 		commits[i].Lesson = newRefusal("a", "case", i)
 	}
-	errs := make([]error, tries)
-	atOnce(tries, func(i int) { errs[i] = s.Commit(t.Context(), commits[i]) })
-	won := 0
-	for _, err := range errs {
-		if err == nil {
-			won++
-		}
-	}
-	if won != 1 {
-		t.Fatalf("%d of %d commits won", won, tries)
-	}
+	onlyOne(t, tries, store.ErrConflict, func(i int) error { return s.Commit(t.Context(), commits[i]) })
 	wantRefusals(t, s, "a", noon, 1)
 }
 
@@ -156,24 +146,17 @@ func refusalsGrowOld(t *testing.T, _ Driver, s store.Store) {
 	wantRefusals(t, s, "new", noon, 1)
 }
 
-func refusalsReopened(t *testing.T, d Driver, s store.Store) {
-	if d.Reopen == nil {
-		t.Skip("the driver is not durable")
-	}
+func refusalsReopened(t *testing.T, s store.Store) func(store.Store) {
 	mustCommit(t, s, Start(t, ID(1), `{}`))
 	commitLesson(t, s, ID(1), newRefusal("a", "case", 1))
-	closeStore(t, s)
-	again := d.Reopen(t, s)
-	defer closeStore(t, again)
-	wantRefusals(t, again, "a", noon, 1)
-	wantOpinion(t, again, "case", noon, `{"at":1}`)
+	return func(s store.Store) {
+		wantRefusals(t, s, "a", noon, 1)
+		wantOpinion(t, s, "case", noon, `{"at":1}`)
+	}
 }
 
 // What one process was refused, every other one counts.
 func refusalsBeside(t *testing.T, d Driver, s store.Store) {
-	if d.Beside == nil {
-		t.Skip("the driver cannot be shared")
-	}
 	other := d.Beside(t, s)
 	defer closeStore(t, other)
 	const each = 6
@@ -208,9 +191,6 @@ func refusalsBeside(t *testing.T, d Driver, s store.Store) {
 // A write that fails after something of it was written leaves no lesson either, and
 // forgets none.
 func refusalsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
-	if d.Poison == nil {
-		t.Skip("there is no way to make a write fail")
-	}
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	commitLesson(t, s, ID(1), newRefusal("a", "case", 0))
 	d.Poison(t, s, "poisoned")

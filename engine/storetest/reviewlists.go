@@ -5,6 +5,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -18,14 +19,7 @@ import (
 
 func listReviews(t testing.TB, s store.Store, q store.ReviewQuery) []store.Review {
 	t.Helper()
-	var out []store.Review
-	for r, err := range s.Reviews(t.Context(), q) {
-		if err != nil {
-			t.Fatalf("reviews %+v: %v", q, err)
-		}
-		out = append(out, r)
-	}
-	return out
+	return collect(t, s.Reviews(t.Context(), q))
 }
 
 func wantReviews(t testing.TB, s store.Store, q store.ReviewQuery, want []store.Review) {
@@ -146,14 +140,12 @@ func reviewsUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	want := matchingReviews(all, q)
 	var got []store.Review
 	for r, err := range s.Reviews(t.Context(), q) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, err)
 		if got = append(got, r); len(got)%20 == 1 {
 			first, last := Review(1000+len(got), inst), want[len(want)-1]
 			first.Priority, last.Priority = record.PriorityUrgent, record.PriorityUrgent
 			commitReviews(t, s, ID(1), first, last, endReview(want[len(want)/2]), endReview(r)) // what comes, leaps, ends
-			nestedReviews(t, s, 40)
+			nestLists(t, 40, func() iter.Seq2[store.Review, error] { return s.Reviews(t.Context(), store.ReviewQuery{}) })
 		}
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -183,19 +175,6 @@ func reviewsCancelled(t *testing.T, _ Driver, s store.Store) {
 	}
 	if told != 1 || given == 0 || given == len(all) {
 		t.Errorf("gave %d of %d and told %d times that its caller had gone", given, len(all), told)
-	}
-}
-
-// nestedReviews opens iterators one inside the other.
-func nestedReviews(t *testing.T, s store.Store, depth int) {
-	for _, err := range s.Reviews(t.Context(), store.ReviewQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if depth > 0 {
-			nestedReviews(t, s, depth-1)
-		}
-		return // abandoned in the middle
 	}
 }
 

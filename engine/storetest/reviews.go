@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -167,19 +166,11 @@ func reviewsAreAtomic(t *testing.T, _ Driver, s store.Store) {
 		mine.Reason = fmt.Sprint("by ", i)
 		commits[i].Reviews = []store.Review{mine, Review(1+i, inst)}
 	}
-	errs := make([]error, tries)
-	atOnce(tries, func(i int) { errs[i] = s.Commit(t.Context(), commits[i]) })
-	winner := -1
-	for i, err := range errs {
-		if err == nil {
-			winner = i
-			continue
+	winner := onlyOne(t, tries, store.ErrConflict, func(i int) error { return s.Commit(t.Context(), commits[i]) })
+	for i := range tries {
+		if i != winner {
+			noReview(t, s, ReviewID(1+i))
 		}
-		wantError(t, "a loser", err, store.ErrConflict)
-		noReview(t, s, ReviewID(1+i))
-	}
-	if winner < 0 {
-		t.Fatal("nobody won")
 	}
 	for _, r := range commits[winner].Reviews {
 		wantReview(t, s, r)
@@ -240,73 +231,23 @@ func reviewsOfAFailedWrite(t *testing.T, d Driver, s store.Store) {
 	noReview(t, s, ReviewID(3))
 }
 
-// A commit that fails takes no neighbour's review with it, even where they are
-// written together.
-func reviewsOfNeighbours(t *testing.T, d Driver, s store.Store) {
-	if d.Poison == nil {
-		t.Skip("the driver has no way to fail")
-	}
-	d.Poison(t, s, "poison")
-	const n = 12
-	commits := make([]store.Commit, n)
-	for i := range commits {
-		inst := mustCommit(t, s, Start(t, ID(i), `{}`))
-		action := "approve"
-		if i%4 == 2 {
-			action = "poison"
-		}
-		commits[i] = Refuse(t, inst, action)
-		commits[i].Reviews = []store.Review{Review(i, inst)}
-	}
-	release := func() {}
-	if d.Stall != nil {
-		release = d.Stall(t, s)
-	}
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range commits {
-		wg.Go(func() { errs[i] = s.Commit(t.Context(), commits[i]) })
-	}
-	release()
-	wg.Wait()
-	for i, err := range errs {
-		switch {
-		case i%4 == 2 && err == nil:
-			t.Errorf("poisoned member %d went through", i)
-		case i%4 == 2:
-			noReview(t, s, ReviewID(i))
-		case err != nil:
-			t.Errorf("good member %d: %v", i, err)
-		default:
-			wantReview(t, s, commits[i].Reviews[0])
-		}
-	}
-}
-
-func reviewsReopened(t *testing.T, d Driver, s store.Store) {
-	if d.Reopen == nil {
-		t.Skip("the driver is not durable")
-	}
+func reviewsReopened(t *testing.T, s store.Store) func(store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
 	open, done := Review(1, inst), endReview(Review(2, inst))
 	commitReviews(t, s, ID(1), open, Review(2, inst))
 	commitReviews(t, s, ID(1), done)
-	closeStore(t, s)
-	again := d.Reopen(t, s)
-	defer closeStore(t, again)
-	wantReview(t, again, open)
-	wantReview(t, again, done)
-	done = endReview(open)
-	commitReviews(t, again, ID(1), done)
-	wantReview(t, again, done)
+	return func(s store.Store) {
+		wantReview(t, s, open)
+		wantReview(t, s, done)
+		done = endReview(open)
+		commitReviews(t, s, ID(1), done)
+		wantReview(t, s, done)
+	}
 }
 
 // What one process parked, another one finds and resolves, and the first sees it:
 // of both resolving at once, one is told that it was too late.
 func reviewsBeside(t *testing.T, d Driver, s store.Store) {
-	if d.Beside == nil {
-		t.Skip("the driver's data cannot be shared")
-	}
 	other := d.Beside(t, s)
 	defer closeStore(t, other)
 	noReview(t, other, ReviewID(1))
@@ -323,16 +264,7 @@ func reviewsBeside(t *testing.T, d Driver, s store.Store) {
 			mine.By = fmt.Sprint("human:", i)
 			commits[i].Reviews = []store.Review{mine}
 		}
-		errs := make([]error, len(stores))
-		atOnce(len(stores), func(i int) { errs[i] = stores[i].Commit(t.Context(), commits[i]) })
-		winner := 0
-		if errs[0] != nil {
-			winner = 1
-		}
-		if errs[winner] != nil {
-			t.Fatalf("nobody resolved it: %v", errs)
-		}
-		wantError(t, "the other", errs[1-winner], store.ErrConflict)
+		winner := onlyOne(t, len(stores), store.ErrConflict, func(i int) error { return stores[i].Commit(t.Context(), commits[i]) })
 		for _, db := range stores {
 			wantReview(t, db, commits[winner].Reviews[0])
 			wantReviews(t, db, store.ReviewQuery{Status: record.ReviewOpen}, nil)
@@ -357,9 +289,7 @@ func reviewsNotShared(t *testing.T, _ Driver, s store.Store) {
 	list[0].ID = "spoilt"
 	wantReview(t, s, want) // after the caller changed what it gave
 	got, err := store.FindReview(t.Context(), s, want.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wantNone(t, err)
 	spoil(got)
 	for _, r := range listReviews(t, s, store.ReviewQuery{}) {
 		spoil(r)

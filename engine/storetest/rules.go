@@ -34,9 +34,7 @@ func addRules(t *testing.T, s store.Store) (all []store.Rule) {
 		ofDefinition(newDefinition("doc", 1)), ofConfig(judgeConfig("doc", 1)), ofDefinition(newDefinition("doc", 2)), ofConfig(judgeConfig("form", 1)),
 	} {
 		rule = sealedAt(int64(i+1), prev, rule)
-		if err := s.AddRule(t.Context(), rule); err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, s.AddRule(t.Context(), rule))
 		prev = rule.Seal().Hash
 		all = append(all, rule)
 	}
@@ -88,9 +86,7 @@ func testRules(t *testing.T, _ Driver, s store.Store) {
 	}
 	wantHead(t, s, 4, end.Hash, 0)
 	bare := ofConfig(judgeConfig("doc", 2))
-	if err := s.AddRule(t.Context(), bare); err != nil {
-		t.Fatal(err)
-	}
+	wantNone(t, s.AddRule(t.Context(), bare))
 	wantHead(t, s, 4, end.Hash, 1)
 	wantRules(t, "with one without a place", ruleList(t, s, store.UnsealedRules), append([]store.Rule{bare}, all...))
 	wantRules(t, "those with a place", ruleList(t, s, 0), all)
@@ -99,25 +95,16 @@ func testRules(t *testing.T, _ Driver, s store.Store) {
 func rulesRace(t *testing.T, _ Driver, s store.Store) {
 	prev := ""
 	for place := int64(1); place <= 5; place++ {
-		errs := make([]error, 8)
-		atOnce(len(errs), func(i int) {
+		onlyOne(t, 8, store.ErrConflict, func(i int) error {
 			rule := ofDefinition(newDefinition(fmt.Sprint("doc", i, place), 1))
 			if i%2 == 1 {
 				rule = ofConfig(judgeConfig(fmt.Sprint("doc", i, place), 1))
 			}
-			errs[i] = s.AddRule(t.Context(), sealedAt(place, prev, rule))
+			return s.AddRule(t.Context(), sealedAt(place, prev, rule))
 		})
-		winners := 0
-		for _, err := range errs {
-			if err == nil {
-				winners++
-			} else {
-				wantError(t, "a place that was taken", err, store.ErrConflict)
-			}
-		}
 		all := ruleList(t, s, 0)
-		if winners != 1 || int64(len(all)) != place {
-			t.Fatalf("place %d has %d winners, and there are %d rules", place, winners, len(all))
+		if int64(len(all)) != place {
+			t.Fatalf("there are %d rules after place %d", len(all), place)
 		}
 		prev = all[place-1].Seal().Hash
 	}
@@ -125,9 +112,7 @@ func rulesRace(t *testing.T, _ Driver, s store.Store) {
 
 func rulesAreSealed(t *testing.T, _ Driver, s store.Store) {
 	for _, rule := range []store.Rule{ofDefinition(newDefinition("doc", 1)), ofConfig(judgeConfig("doc", 1))} {
-		if err := s.AddRule(t.Context(), rule); err != nil {
-			t.Fatal(err)
-		}
+		wantNone(t, s.AddRule(t.Context(), rule))
 	}
 	wantHead(t, s, 0, "", 2)
 	all := ruleList(t, s, store.UnsealedRules)
@@ -141,23 +126,15 @@ func rulesAreSealed(t *testing.T, _ Driver, s store.Store) {
 	}
 	wantError(t, "other rules", s.SealRules(t.Context(), store.RuleHead{Unsealed: 2}, all[:1]), store.ErrConflict)
 	wantHead(t, s, 0, "", 2)
-	if err := s.SealRules(t.Context(), store.RuleHead{Unsealed: 2}, all); err != nil {
-		t.Fatal(err)
-	}
+	wantNone(t, s.SealRules(t.Context(), store.RuleHead{Unsealed: 2}, all))
 	wantHead(t, s, 2, prev, 0)
 	wantRules(t, "sealed", ruleList(t, s, 0), all)
 }
 
-func rulesReopened(t *testing.T, d Driver, s store.Store) {
-	if d.Reopen == nil {
-		t.Skip("the driver is not durable")
-	}
+func rulesReopened(t *testing.T, s store.Store) func(store.Store) {
 	all := addRules(t, s)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	return func(s store.Store) {
+		wantHead(t, s, 4, all[3].Seal().Hash, 0)
+		wantRules(t, "after reopening", ruleList(t, s, 0), all)
 	}
-	s = d.Reopen(t, s)
-	defer closeStore(t, s)
-	wantHead(t, s, 4, all[3].Seal().Hash, 0)
-	wantRules(t, "after reopening", ruleList(t, s, 0), all)
 }

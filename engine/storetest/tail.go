@@ -142,10 +142,3 @@ func testRunning(t *testing.T, _ Driver, s store.Store) {
 		t.Errorf("of somebody else: %d", n)
 	}
 }
-
-func wantNone(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("unexpected: %v", err)
-	}
-}
