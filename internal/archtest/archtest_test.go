@@ -66,6 +66,9 @@ func TestPlanted(t *testing.T) {
 		{"second door", "engine/workflow/a.go", `package workflow; import "github.com/dop251/goja"`, "whose door is validators/script/worker"},
 		{"second door, other major version", "judge/a.go", `package judge; import "github.com/sony/gobreaker/v2"`, "whose door is judge/llm"},
 		{"second door, blank import", "cmd/gavel/a.go", `package main; import _ "modernc.org/sqlite"`, "whose door is engine/sqlitestore"},
+		{"the protocol library in a face without MCP", "internal/httpapi/a.go", `package httpapi; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
+		{"the protocol library in the program", "cmd/gavel/a.go", `package main; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
+		{"the protocol library in the demo", "cmd/gavel/internal/demo/a.go", `package demo; import "github.com/mark3labs/mcp-go/mcp"`, ""},
 		{"second door, in-package test", "engine/a_test.go", `package engine; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
 		{"second door, external test", "engine/a_test.go", `package engine_test; import "github.com/mark3labs/mcp-go/mcp"`, ""},
 		{"closed door", "engine/sqlitestore/a.go", `package sqlitestore; import _ "github.com/mattn/go-sqlite3"`, "whose door is closed"},
@@ -118,6 +121,54 @@ func TestPlanted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Every door is shut to every package but its own, for each of its dependencies, and every
+// arrow that the law does not have is a breach.
+func TestEveryRowBites(t *testing.T) {
+	t.Parallel()
+	breaches := func(p archtest.Package, imp string) int {
+		return len(archtest.Check(archtest.File{Path: p.Path + "/a.go", Package: p.Path, Imports: []string{imp}}))
+	}
+	for _, p := range archtest.Packages {
+		for _, d := range archtest.Doors {
+			for _, dep := range d.Deps {
+				if want := !slices.Contains(d.Doors, p.Path); (breaches(p, dep+"/x") > 0) != want {
+					t.Errorf("%s imports %s: a breach should be %v", p.Path, dep, want)
+				}
+			}
+		}
+		for _, other := range archtest.Packages {
+			want := other.Path != p.Path && other.Path != archtest.Ground && !slices.Contains(p.May, other.Path)
+			if (breaches(p, archtest.Module+"/"+other.Path) > 0) != want {
+				t.Errorf("%s imports %s: a breach should be %v", p.Path, other.Path, want)
+			}
+		}
+	}
+}
+
+// What the house is built on, whatever rows are added.
+func TestFoundations(t *testing.T) {
+	t.Parallel()
+	for _, p := range archtest.Packages {
+		inCore := p.Path == "engine" || p.Path == "engine/workflow" || p.Path == "engine/record" || p.Path == "engine/store"
+		for _, dep := range p.May {
+			switch {
+			case p.Path == archtest.Ground:
+				t.Errorf("the ground may import %s", dep)
+			case strings.HasSuffix(p.Path, "store") && strings.HasPrefix(p.Path, "engine/") && p.Path != "engine/store" && dep != "engine/store" && dep != "engine/record":
+				t.Errorf("the driver %s may import %s", p.Path, dep)
+			case inCore && (strings.HasPrefix(dep, "engine/audit") || strings.HasPrefix(dep, "engine/transfer") || strings.HasPrefix(dep, "engine/replay") || strings.HasPrefix(dep, "engine/suite")):
+				t.Errorf("the core's %s may import %s", p.Path, dep)
+			case isFace(p.Path) && isFace(dep):
+				t.Errorf("the face %s may import the face %s", p.Path, dep)
+			}
+		}
+	}
+}
+
+func isFace(path string) bool {
+	return slices.Contains([]string{"internal/mcpface", "internal/httpapi", "internal/console", "internal/gateway", "internal/hook"}, path)
 }
 
 func TestReadNamesTheFileThatDoesNotParse(t *testing.T) {
