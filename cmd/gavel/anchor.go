@@ -25,7 +25,6 @@ type anchorCmd struct {
 	Keygen anchorKeygenCmd `cmd:"" help:"Make a key pair that signs and verifies anchors."`
 }
 
-// Help says what anchors are for.
 func (anchorCmd) Help() string {
 	return `Every event carries the hash of the one before, so a change inside a history shows. Who
 can write the whole file could make all hashes anew: anchors show that too. An anchor is
@@ -47,7 +46,6 @@ type anchorWriteCmd struct {
 	storeFlag
 }
 
-// Help shows examples.
 func (anchorWriteCmd) Help() string {
 	return `Prints the anchor, a note of a few lines, when something has happened since the last one.
 A server that has the store open does not mind.
@@ -61,7 +59,6 @@ Exit codes: 0 written, or nothing to write, 1 the store is older than its anchor
 2 wrong usage, 3 could not find out.`
 }
 
-// Run writes an anchor.
 func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
 	if c.Key == "" {
 		return term.UsageErrorf("make one with gavel anchor keygen --key FILE", "to sign an anchor, give a key with --key or GAVEL_ANCHOR_KEY")
@@ -102,7 +99,6 @@ type anchorKeygenCmd struct {
 	Name string `name:"name" env:"GAVEL_ANCHOR_NAME" placeholder:"NAME" help:"The name in the signatures, without spaces. Default: gavel- and a random number."`
 }
 
-// Help shows examples.
 func (anchorKeygenCmd) Help() string {
 	return `The private key (Ed25519) signs anchors, and nobody else may read it. The public one
 verifies them: give it to whoever audits. Files that exist are left alone.
@@ -113,7 +109,6 @@ Examples:
     gavel anchor keygen --key /run/secrets/anchor --name example.org/gavel`
 }
 
-// Run makes a key pair and prints the public key.
 func (c *anchorKeygenCmd) Run(con *console) error {
 	if isKeyText(c.Key) {
 		return term.UsageErrorf("give a --key FILE to write to", "%s holds a key already", anchorKeyVariable)
@@ -230,24 +225,9 @@ func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (
 		return func() {}
 	}
 	a := anchoring{auditor: sys.auditor, file: f.AnchorFile}
-	watching, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		again := time.NewTicker(f.AnchorEvery)
-		defer again.Stop()
-		for {
-			select {
-			case <-watching.Done():
-				return
-			case <-again.C:
-				a.tell(watching, log)
-			}
-		}
-	}()
+	end := runEvery(ctx, f.AnchorEvery, f.AnchorEvery, func(ctx context.Context) { a.tell(ctx, log) })
 	return func() {
-		cancel()
-		<-ended
+		end()
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), lastAnchorLimit)
 		defer done()
 		a.tell(last, log)

@@ -21,7 +21,6 @@ type backupCmd struct {
 	storeFlag
 }
 
-// Help says what a backup is.
 func (backupCmd) Help() string {
 	return `Copies a store to one file, as it is at one moment, while servers go on using
 it. The copy is read whole before it gets its name: every page, every index and
@@ -40,7 +39,6 @@ type backupResult struct {
 	sqlitestore.Contents
 }
 
-// Run writes a backup.
 func (c *backupCmd) Run(ctx context.Context, con *console) error {
 	path, err := c.storePath(con.log, false)
 	if err != nil {
@@ -53,11 +51,9 @@ func (c *backupCmd) Run(ctx context.Context, con *console) error {
 	if key := filepath.Join(filepath.Dir(path), keyFile); isFile(key) {
 		con.err.Printf("%s %s is not in it; keep a copy of it in another place\n", con.err.Dim("note:"), key)
 	}
-	if c.JSON {
-		return con.out.JSON(backupResult{Store: path, File: c.File, Contents: found})
-	}
-	con.out.Printf("%s holds %s, and verifies\n", c.File, describeContents(found))
-	return nil
+	return con.print(c.JSON, backupResult{Store: path, File: c.File, Contents: found}, func() {
+		con.out.Printf("%s holds %s, and verifies\n", c.File, describeContents(found))
+	})
 }
 
 // describeContents says what is in a store.
@@ -91,7 +87,6 @@ type restoreCmd struct {
 	storeFlag
 }
 
-// Help says what is safe about it.
 func (restoreCmd) Help() string {
 	return `Puts a backup in place. The backup is copied and read whole before anything that
 is there is touched, and a store that another process has open is left alone:
@@ -111,7 +106,6 @@ type restoreResult struct {
 	sqlitestore.Restored
 }
 
-// Run restores a backup.
 func (c *restoreCmd) Run(ctx context.Context, con *console) error {
 	if c.Store == memoryStore {
 		return term.UsageErrorf("give the path of a store file", "a store in memory belongs to the server that made it")
@@ -130,12 +124,10 @@ func (c *restoreCmd) Run(ctx context.Context, con *console) error {
 	case err != nil:
 		return copyFailure(err, "give another --store, or --force to put the backup in its place")
 	}
-	if c.JSON {
-		return con.out.JSON(restoreResult{Store: path, File: c.File, Restored: done})
-	}
-	con.out.Printf("%s holds %s\n", path, describeContents(done.Contents))
-	for _, name := range done.Kept {
-		con.out.Printf("what was there is kept as %s\n", name)
-	}
-	return nil
+	return con.print(c.JSON, restoreResult{Store: path, File: c.File, Restored: done}, func() {
+		con.out.Printf("%s holds %s\n", path, describeContents(done.Contents))
+		for _, name := range done.Kept {
+			con.out.Printf("what was there is kept as %s\n", name)
+		}
+	})
 }

@@ -25,7 +25,6 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Your shell: bash, zsh or fish."`
 }
 
-// Help shows how to install each script.
 func (completionCmd) Help() string {
 	return `Examples:
 
@@ -34,7 +33,6 @@ func (completionCmd) Help() string {
     gavel completion fish > ~/.config/fish/completions/gavel.fish`
 }
 
-// Run prints the script.
 func (c *completionCmd) Run(con *console) error {
 	script, err := completionScripts.ReadFile("completion/gavel." + c.Shell)
 	if err != nil {

@@ -29,7 +29,6 @@ type configCmd struct {
 	Check configCheckCmd `cmd:"" help:"Check a configuration file."`
 }
 
-// Help says where settings come from.
 func (configCmd) Help() string {
 	return `Every setting of a server is a flag, an environment variable and a key of one file (--config or
 GAVEL_CONFIG). A flag counts before a variable, a variable before the file, and the file
@@ -56,10 +55,8 @@ Examples:
     gavel config print serve --config gavel.yaml --listen 127.0.0.1:0
     gavel config print mcp --json | jq '.settings[] | select(.origin != "default")'`
 
-// Help shows examples.
 func (configPrintServeCmd) Help() string { return printExamples }
 
-// Run prints settings.
 func (c *configPrintServeCmd) Run(con *console) error {
 	return printSettings(con, c.JSON)
 }
@@ -69,10 +66,8 @@ type configPrintMCPCmd struct {
 	mcpCmd
 }
 
-// Help shows examples.
 func (configPrintMCPCmd) Help() string { return printExamples }
 
-// Run prints settings.
 func (c *configPrintMCPCmd) Run(con *console) error {
 	return printSettings(con, c.JSON)
 }
@@ -247,7 +242,6 @@ type configCheckCmd struct {
 	JSON bool   `name:"json" help:"Print JSON."`
 }
 
-// Help shows examples.
 func (configCheckCmd) Help() string {
 	return `Looks at everything that can be told without starting a server: keys, values, sources of
 evidence, issuers. Nothing is fetched, and the environment's settings do not count. Silent when
@@ -270,7 +264,6 @@ type checkedFile struct {
 	Issues []string `json:"issues"`
 }
 
-// Run checks a file.
 func (c *configCheckCmd) Run(con *console) error {
 	err := checkConfig(c.path())
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {

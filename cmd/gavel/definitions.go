@@ -158,8 +158,12 @@ func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, pattern
 	if err != nil {
 		return err
 	}
+	return defineFiles(ctx, log, eng, files, map[string]string{})
+}
+
+// defineFiles registers the definitions of files; from gets the file of each workflow.
+func defineFiles(ctx context.Context, log *slog.Logger, eng definer, files []string, from map[string]string) error {
 	var bad []string
-	from := map[string]string{} // workflow name -> file
 	for _, file := range files {
 		_, issues, err := defineFile(ctx, log, eng, file, from)
 		if err != nil {
@@ -289,18 +293,11 @@ func (w *definitionWatch) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var bad []string
-	for _, file := range files {
-		at := stampOf(file)
-		_, issues, err := defineFile(ctx, w.log, w.engine, file, w.from)
-		if err != nil {
-			return err
-		}
-		bad = append(bad, issues...)
-		w.taken[file] = at
+	for _, file := range files { // before they are read: what changes meanwhile is read again
+		w.taken[file] = stampOf(file)
 	}
 	w.last = maps.Clone(w.taken)
-	return loadFailure(bad)
+	return defineFiles(ctx, w.log, w.engine, files, w.from)
 }
 
 // emptyFolder reports whether a pattern is a folder in which there is no definition: one

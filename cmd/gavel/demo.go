@@ -19,7 +19,6 @@ type demoCmd struct {
 	Store string `name:"store" env:"GAVEL_DEMO_STORE" placeholder:"PATH" help:"Make the store here, and keep it. It must not exist yet."`
 }
 
-// Help says what is seen.
 func (demoCmd) Help() string {
 	return `The demo starts the real server (gavel mcp) on a fresh store and drives it over
 MCP as an agent would: a document is to be reviewed, the agent tries to get by
@@ -48,7 +47,6 @@ Exit codes: 0 all as it should be, 1 an unexpected answer, 3 no server.`
 // demoTimeout bounds the whole demo, which takes a few seconds.
 const demoTimeout = time.Minute
 
-// Run plays the demo and prints its transcript.
 func (c *demoCmd) Run(ctx context.Context, con *console) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()

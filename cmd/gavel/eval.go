@@ -28,7 +28,6 @@ type evalCmd struct {
 	Import    evalImportCmd    `cmd:"" help:"Turn recorded writes of an agent into golden cases."`
 }
 
-// Help says what an evaluation is.
 func (evalCmd) Help() string {
 	return `A judge is measured on golden cases: moves of which it is known whether they are right.
 They stand in JSON Lines files, one case a line; docs/evaluation.md has every key.`
@@ -58,7 +57,6 @@ type evalRunCmd struct {
 	modelFlags
 }
 
-// Help shows examples.
 func (evalRunCmd) Help() string {
 	return `Every case goes through the real pipeline; evidence is what the case gives, nothing is
 fetched. Without a network, the model's answers come from a cassette. The false-approve rate
@@ -75,13 +73,12 @@ Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too much fa
 4 significantly worse than the baseline.`
 }
 
-// Run measures a judge.
 func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
 	options, gates, err := c.settings()
 	if err != nil {
 		return err
 	}
-	if err := knownFormats(c.Out); err != nil {
+	if err := checkExtensions(c.Out, measurementExtensions...); err != nil {
 		return err
 	}
 	before, err := c.readBaseline()
@@ -176,20 +173,13 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 	if c.Structural {
 		return nil, nil
 	}
-	if c.Tape != "" {
-		c.Cassette = c.Tape
-	}
-	c.CassetteFor = c.Mode // what the environment says is for the gate, not for a measurement
-	switch {
-	case c.Model == "":
+	if c.Model == "" {
 		return nil, term.UsageErrorf("set LLM_JUDGE_MODEL, or ask no model with --structural", "no model is configured")
-	case c.Cassette == "" && c.CassetteFor != string(llm.CassetteLive):
-		return nil, term.UsageErrorf("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.CassetteFor)
 	}
 	if c.MaxCost > 0 && (c.PriceIn == nil || c.PriceOut == nil) {
 		return nil, term.UsageErrorf("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
 	}
-	return c.open(con.log)
+	return c.openMeasured(con.log, c.Mode, c.Tape)
 }
 
 // measure runs the cases past the judge, and past the pipeline without a model.
@@ -285,7 +275,8 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 		m.Gates, passed = gates.Check(m.Report)
 	}
 	// Files come first: whoever reads the text may stop reading, and end this program.
-	if err := errors.Join(writeReports(c.Out, m), printReport(con, m)); err != nil {
+	render := renderMeasurement(m)
+	if err := errors.Join(render.writeFiles(c.Out), printOr(con, false, nil, render[".txt"])); err != nil {
 		return err
 	}
 	switch {

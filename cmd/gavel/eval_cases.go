@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -27,7 +26,6 @@ type evalLintCmd struct {
 	JSON  bool     `name:"json" help:"Print JSON."`
 }
 
-// Help shows examples.
 func (evalLintCmd) Help() string {
 	return `Every line is read and checked: its keys and values, cases that stand there twice, labels
 that contradict each other, groups and texts that are in two splits, states, actions and
@@ -50,7 +48,6 @@ type evalLintReport struct {
 	eval.Summary
 }
 
-// Run lints all files as one set.
 func (c *evalLintCmd) Run(ctx context.Context, con *console) error {
 	files, err := goldenFiles(c.Paths)
 	if err != nil {
@@ -67,13 +64,8 @@ func (c *evalLintCmd) Run(ctx context.Context, con *console) error {
 		return term.UsageErrorf("a case is a line; docs/evaluation.md has every key", "there is no case in %s", strings.Join(c.Paths, " "))
 	}
 	report := evalLintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
-	if err := c.print(con, report); err != nil {
-		return err
-	}
-	if !report.OK {
-		return term.ErrBad
-	}
-	return nil
+	err = con.print(c.JSON, report, func() { printGoldenLint(con, report) })
+	return cmp.Or(err, badUnless(report.OK))
 }
 
 func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
@@ -96,48 +88,17 @@ func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
 	return nil
 }
 
-func (c *evalLintCmd) print(con *console, r evalLintReport) error {
-	if c.JSON {
-		return con.out.JSON(r)
-	}
+func printGoldenLint(con *console, r evalLintReport) {
 	for _, i := range r.Issues {
 		con.out.Printf("%s:%d: %s [%s]\n", i.File, i.Line, i.Message, i.Rule)
 	}
 	con.out.Printf("%s (dev %d, cal %d, test %d): approve %d, reject %d, escalate %d; %s; %s\n",
 		term.Count(r.Cases, "case"), r.Splits[eval.Dev], r.Splits[eval.Cal], r.Splits[eval.Test],
 		r.Outcomes["approve"], r.Outcomes["reject"], r.Outcomes["escalate"], term.Count(len(r.Issues), "issue"), r.Digest)
-	return nil
 }
 
-// goldenFiles are the files that paths name: files as they are, of folders all .jsonl.
 func goldenFiles(paths []string) ([]string, error) {
-	var out []string
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil || !info.IsDir() {
-			files, err := expandPattern(path)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, files...)
-			continue
-		}
-		n := len(out)
-		err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.Type().IsRegular() && strings.HasSuffix(name, ".jsonl") {
-				out = append(out, filepath.Clean(name))
-			}
-			return err
-		})
-		if err != nil {
-			return nil, term.UnknownErrorf("", "cannot look at %s: %w", path, err)
-		}
-		if len(out) == n {
-			return nil, term.UsageErrorf("golden cases stand in files that end in .jsonl", "there is no golden case file in %s", path)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	return filesBelow(paths, func(name string) bool { return strings.HasSuffix(name, ".jsonl") }, "names of files of golden cases end in .jsonl")
 }
 
 // definitionCache reads every definition once, however many cases name it.
@@ -445,7 +406,6 @@ type evalImportCmd struct {
 	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
 }
 
-// Help shows examples.
 func (evalImportCmd) Help() string {
 	return `Recorded writes become golden cases, on stdout. Of a record only what was known before the
 write reaches a case's data and context; the label goes into expect, and whether the write
@@ -459,7 +419,6 @@ Examples:
 Exit codes: 0 done, 1 the file is none of that format, 2 wrong usage, 3 could not find out.`
 }
 
-// Run prints the cases.
 func (c *evalImportCmd) Run(con *console) error {
 	in, err := os.Open(c.File)
 	if err != nil {

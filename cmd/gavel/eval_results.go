@@ -5,11 +5,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -17,52 +17,48 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// reportFormats are the renderings by the extension of a file.
-var reportFormats = map[string]func(io.Writer, eval.Measurement) error{
-	".txt": eval.Text, ".json": eval.WriteJSON, ".xml": eval.JUnit, ".md": eval.Markdown, ".html": eval.HTML,
+// renderings are how a report is written, by the extension of a file.
+type renderings map[string]func(io.Writer) error
+
+func renderMeasurement(m eval.Measurement) renderings {
+	all := renderings{}
+	for extension, render := range map[string]func(io.Writer, eval.Measurement) error{
+		".txt": eval.Text, ".json": eval.WriteJSON, ".xml": eval.JUnit, ".md": eval.Markdown, ".html": eval.HTML,
+	} {
+		all[extension] = func(w io.Writer) error { return render(w, m) }
+	}
+	return all
 }
 
-func knownFormats(paths []string) error {
+// checkExtensions finds names of --out that no rendering is for, before anything is spent.
+func checkExtensions(paths []string, known ...string) error {
 	for _, path := range paths {
-		if reportFormats[filepath.Ext(path)] == nil {
-			return term.UsageErrorf("", "--out %s: the name must end in .txt, .json, .xml, .md or .html", path)
+		if !slices.Contains(known, filepath.Ext(path)) {
+			return term.UsageErrorf("", "--out %s: the name must end in %s or %s", path, strings.Join(known[:len(known)-1], ", "), known[len(known)-1])
 		}
 	}
 	return nil
 }
 
-func printReport(con *console, m eval.Measurement) error {
-	var b bytes.Buffer
-	if err := eval.Text(&b, m); err != nil {
-		return err
-	}
-	con.out.Text(b.String())
-	return nil
-}
+// measurementExtensions are those of renderMeasurement.
+var measurementExtensions = []string{".txt", ".json", ".xml", ".md", ".html"}
 
-func writeReports(paths []string, m eval.Measurement) error {
+func (r renderings) writeFiles(paths []string) error {
 	for _, path := range paths {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		if err != nil {
+		var b bytes.Buffer
+		extension := filepath.Ext(path)
+		if err := r[extension](&b); err != nil {
+			return err
+		}
+		text := b.String()
+		if extension == ".txt" || extension == ".md" { // somebody will print it
+			text = term.CleanLines(text)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return term.UnknownErrorf("", "cannot write the report: %w", err)
 		}
-		if err := errors.Join(writeReport(f, filepath.Ext(path), m), f.Close()); err != nil {
-			return term.UnknownErrorf("", "cannot write the report: %w", err)
-		}
 	}
 	return nil
-}
-
-func writeReport(w io.Writer, format string, m eval.Measurement) error {
-	if format != ".txt" {
-		return reportFormats[format](w, m)
-	}
-	var b bytes.Buffer
-	if err := eval.Text(&b, m); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, term.CleanLines(b.String())) // somebody will print it
-	return err
 }
 
 // readResults reads what --out FILE.json wrote.
@@ -121,7 +117,6 @@ type evalCompareCmd struct {
 	JSON   bool   `name:"json" help:"Print JSON."`
 }
 
-// Help says what is compared.
 func (evalCompareCmd) Help() string {
 	return `Both runs judged the same cases. What changed is tested with McNemar's exact test and a
 paired bootstrap; another number alone is no regression.
@@ -133,7 +128,6 @@ Examples:
 Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.`
 }
 
-// Run compares.
 func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 	before, err := readResults(c.Before)
 	if err != nil {
@@ -178,7 +172,6 @@ type evalTuneCmd struct {
 	JSON    bool    `name:"json" help:"Print JSON."`
 }
 
-// Help says what is looked for.
 func (evalTuneCmd) Help() string {
 	return `Looks for the lowest minConfidence at which the share of wrong approvals can be shown to be
 at most the target: chosen on the split cal, certified on test. With too few approvals
@@ -191,7 +184,6 @@ Examples:
 Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
 }
 
-// Run tunes.
 func (c *evalTuneCmd) Run(_ context.Context, con *console) error {
 	m, err := readResults(c.Results)
 	if err != nil {
@@ -217,7 +209,6 @@ type evalCalibrateCmd struct {
 	Fitted  string `name:"date" placeholder:"DATE" help:"What the file says of when it was fitted."`
 }
 
-// Help says what is fitted.
 func (evalCalibrateCmd) Help() string {
 	return `Fits, for each model, prompt and set of criteria, what its stated confidence is worth: on
 the cases of the split cal. What it gains is measured on test.
@@ -230,7 +221,6 @@ Examples:
 Exit codes: 0 written, 1 nothing could be fitted, 2 wrong usage, 3 it cannot be written.`
 }
 
-// Run calibrates.
 func (c *evalCalibrateCmd) Run(_ context.Context, con *console) error {
 	m, err := readResults(c.Results)
 	if err != nil {
@@ -281,7 +271,6 @@ type evalReportCmd struct {
 	Out     []string `name:"out" placeholder:"FILE" help:"Write the report: .txt, .json, .xml (JUnit), .md or .html. Repeatable. Default: text on stdout."`
 }
 
-// Help shows examples.
 func (evalReportCmd) Help() string {
 	return `Examples:
 
@@ -291,9 +280,8 @@ func (evalReportCmd) Help() string {
 Exit codes: 0 written, 2 wrong usage, 3 it cannot be written.`
 }
 
-// Run renders a report anew.
 func (c *evalReportCmd) Run(_ context.Context, con *console) error {
-	if err := knownFormats(c.Out); err != nil {
+	if err := checkExtensions(c.Out, measurementExtensions...); err != nil {
 		return err
 	}
 	m, err := readResults(c.Results)
@@ -301,7 +289,7 @@ func (c *evalReportCmd) Run(_ context.Context, con *console) error {
 		return err
 	}
 	if len(c.Out) == 0 {
-		return printReport(con, m)
+		return printOr(con, false, nil, renderMeasurement(m)[".txt"])
 	}
-	return writeReports(c.Out, m)
+	return renderMeasurement(m).writeFiles(c.Out)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,7 +23,6 @@ type evidenceCmd struct {
 	Fetch evidenceFetchCmd `cmd:"" help:"Fetch from one source, once, and print what came."`
 }
 
-// Help says what evidence is.
 func (evidenceCmd) Help() string {
 	return `Evidence is what the gate fetches itself instead of believing an agent: the exit code of
 the tests, the state of a ticket. Operators declare where it comes from, in the section
@@ -34,7 +34,6 @@ type evidenceListCmd struct {
 	configFlag
 }
 
-// Help shows examples.
 func (evidenceListCmd) Help() string {
 	return `Commands, addresses and headers are not shown. An argument with a ? is optional.
 
@@ -44,27 +43,18 @@ Examples:
     GAVEL_CONFIG=gavel.yaml gavel evidence list --json | jq -r '.sources[].name'`
 }
 
-// Run lists the sources.
 func (c *evidenceListCmd) Run(con *console) error {
 	declared, err := c.declared(con.log)
 	if err != nil {
 		return err
 	}
 	defer declared.Close()
-	infos := declared.manager.List()
-	if c.JSON {
-		return con.out.JSON(map[string]any{"sources": append([]evidence.Info{}, infos...), "count": len(infos)})
-	}
-	if len(infos) == 0 {
-		con.err.Printf("%s declares no sources of evidence\n", c.Config)
-		return nil
-	}
+	infos := append([]evidence.Info{}, declared.manager.List()...)
 	rows := [][]string{{"NAME", "KIND", "READ-ONLY", "TIMEOUT", "ARGUMENTS", "DESCRIPTION"}}
 	for _, i := range infos {
 		rows = append(rows, []string{i.Name, i.Kind, yesNo(i.ReadOnly), i.Timeout.String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
 	}
-	con.out.Table(rows)
-	return nil
+	return con.printList(c.JSON, map[string]any{"sources": infos, "count": len(infos)}, rows, c.Config+" declares no sources of evidence", "")
 }
 
 func argumentNames(arguments map[string]evidence.Argument) string {
@@ -93,7 +83,6 @@ type evidenceFetchCmd struct {
 	configFlag
 }
 
-// Help shows examples.
 func (evidenceFetchCmd) Help() string {
 	return `The source is really asked: a command runs. Nothing is recorded. The digest is the one
 that a decision would record.
@@ -120,7 +109,6 @@ type fetchReport struct {
 	Took      time.Duration         `json:"tookNs"`
 }
 
-// Run fetches once.
 func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	arguments, err := c.arguments()
 	if err != nil {
@@ -149,13 +137,8 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 		sum := sha256.Sum256(r.Content)
 		r.Digest, r.Size = "sha256:"+hex.EncodeToString(sum[:]), len(r.Content)
 	}
-	if err := c.print(con, r); err != nil {
-		return err
-	}
-	if r.Failure != "" {
-		return term.ErrBad
-	}
-	return nil
+	err = con.print(c.JSON, r, func() { printFetched(con, r) })
+	return cmp.Or(err, badUnless(r.Failure == ""))
 }
 
 // arguments are those of the command line; all are texts, as in a command's argv.
@@ -178,14 +161,11 @@ func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
 	return raw, nil
 }
 
-func (c *evidenceFetchCmd) print(con *console, r fetchReport) error {
-	if c.JSON {
-		return con.out.JSON(r)
-	}
+func printFetched(con *console, r fetchReport) {
 	rows := [][]string{{"source", r.Source}, {"took", shortDuration(r.Took)}}
 	if r.Failure != "" {
 		con.out.Table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
-		return nil
+		return
 	}
 	size := fmt.Sprintf("%d bytes", r.Size)
 	if r.Truncated {
@@ -193,5 +173,4 @@ func (c *evidenceFetchCmd) print(con *console, r fetchReport) error {
 	}
 	con.out.Table(append(rows, []string{"size", size}, []string{"digest", r.Digest}))
 	printContent(con.out, r.Content)
-	return nil
 }

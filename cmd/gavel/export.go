@@ -19,7 +19,6 @@ type exportCmd struct {
 	storeFlag
 }
 
-// Help says what is written and what is not.
 func (exportCmd) Help() string {
 	return `Writes definitions, instances, histories and checkpoints in the form of a .workflows
 folder: canonical JSON, one event a line, with the hashes of the chain. What was imported
@@ -33,7 +32,6 @@ Examples:
     gavel export out --instance wf-01926f0e-7c1a-7000-8000-000000000000 && jq . out/wf-*.log`
 }
 
-// Run exports to a folder.
 func (c *exportCmd) Run(ctx context.Context, con *console) error {
 	sys, err := openForReading(ctx, con, c.storeFlag)
 	if err != nil {
@@ -59,10 +57,8 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 		}
 		return term.UnknownErrorf("what was written by then stays; export again", "cannot export to %s: %w", c.Dir, err)
 	}
-	if c.JSON {
-		return con.out.JSON(written)
-	}
-	con.out.Printf("%s: %s, %s with %s and %s\n", c.Dir, term.Count(written.Definitions, "definition"), term.Count(written.Instances, "instance"),
-		term.Count(written.Lines, "line"), term.Count(written.Checkpoints, "checkpoint"))
-	return nil
+	return con.print(c.JSON, written, func() {
+		con.out.Printf("%s: %s, %s with %s and %s\n", c.Dir, term.Count(written.Definitions, "definition"), term.Count(written.Instances, "instance"),
+			term.Count(written.Lines, "line"), term.Count(written.Checkpoints, "checkpoint"))
+	})
 }

@@ -24,7 +24,6 @@ type healthCmd struct {
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
-// Help says what is asked.
 func (healthCmd) Help() string {
 	return `Asks /readyz of a gavel serve: whether moves can be decided and recorded there now. It takes
 no token. Where GAVEL_LISTEN is an address of all interfaces, this machine is asked. A
@@ -51,7 +50,6 @@ type readiness struct {
 	} `json:"parts"`
 }
 
-// Run asks once.
 func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	if c.Timeout <= 0 {
 		return term.UsageErrorf("give a time such as 3s", "--timeout is above 0")

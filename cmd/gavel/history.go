@@ -29,7 +29,6 @@ type historyCmd struct {
 	Export historyExportCmd `cmd:"" help:"Write decisions as JSON Lines."`
 }
 
-// Help says what is searched.
 func (historyCmd) Help() string {
 	return `Every judgement is recorded, refused and parked ones too, and what was only asked.
 These commands look through those of all instances; gavel instances history shows one
@@ -116,7 +115,6 @@ type historySearchCmd struct {
 	placeFlags
 }
 
-// Help shows examples.
 func (historySearchCmd) Help() string {
 	return `Words are found whatever their case, accents and order. The first search after much was
 written takes longer: it brings the index up to date.
@@ -128,51 +126,27 @@ Examples:
     gavel history search --decided-by model --max-confidence 0.7 --json | jq '.decisions[].reasoning'`
 }
 
-// Run finds decisions.
 func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
-	if c.Limit < 1 {
-		return term.UsageErrorf("", "--limit is 1 to 1000, not %d", c.Limit)
+	if err := checkLimit(c.Limit, 1000); err != nil {
+		return err
 	}
 	q, err := c.query(time.Now())
 	if err != nil {
 		return err
 	}
-	g, done, err := c.open(ctx, con)
+	found, err := ask(ctx, con, c.placeFlags, operation.Decisions, engine.DecisionsRequest{Query: q, Cursor: c.After, Limit: c.Limit})
 	if err != nil {
 		return err
 	}
-	defer done()
-	found, err := operation.Decisions.Do(ctx, g, engine.DecisionsRequest{Query: q, Cursor: c.After, Limit: c.Limit})
-	if err != nil {
-		return engineFailure(err)
-	}
-	if c.JSON {
-		return con.out.JSON(found)
-	}
-	if len(found.Decisions) == 0 {
-		con.err.Printf("no such decisions\n")
-	} else {
-		con.out.Table(foundRows(found.Decisions))
-	}
-	if found.NextCursor != "" {
-		con.err.Printf("more with --after %s\n", found.NextCursor)
-	}
-	return nil
+	return con.printList(c.JSON, found, foundRows(found.Decisions), "no such decisions", after(found.NextCursor))
 }
 
 // foundRows is the table of decisions about many instances.
 func foundRows(decisions []engine.FoundDecision) [][]string {
 	rows := [][]string{{"TIME", "INSTANCE", "WORKFLOW", "ACTION", "FROM", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
 	for _, d := range decisions {
-		action := d.Action
-		if d.Kind == record.Started {
-			action = "start"
-		}
-		if d.Precheck {
-			action += " (asked only)"
-		}
 		rows = append(rows, []string{
-			formatTime(d.Time), d.WorkflowID, fmt.Sprintf("%s v%d", d.Workflow, d.Version), orNone(action), orNone(d.From), string(d.Outcome),
+			formatTime(d.Time), d.WorkflowID, fmt.Sprintf("%s v%d", d.Workflow, d.Version), actionOf(d.HistoryEntry), orNone(d.From), string(d.Outcome),
 			string(d.DecidedBy), fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), truncateText(reasonOf(d.HistoryEntry), 60),
 		})
 	}
@@ -186,7 +160,6 @@ type historyStatsCmd struct {
 	placeFlags
 }
 
-// Help shows examples.
 func (historyStatsCmd) Help() string {
 	return `Questions (judge.validate) are counted apart, and in no other figure. TOOK is how
 long half of the decisions took at most and P95 95 of 100, within 2 percent.
@@ -198,33 +171,19 @@ Examples:
     gavel history stats --json | jq '.transitions[] | select(.rejections > .approvals)'`
 }
 
-// Run counts decisions.
 func (c *historyStatsCmd) Run(ctx context.Context, con *console) error {
 	since, until, err := c.times(time.Now())
 	if err != nil {
 		return err
 	}
-	g, done, err := c.open(ctx, con)
+	stats, err := ask(ctx, con, c.placeFlags, operation.Statistics, engine.StatisticsRequest{Workflow: c.Workflow, Since: since, Until: until})
 	if err != nil {
 		return err
 	}
-	defer done()
-	stats, err := operation.Statistics.Do(ctx, g, engine.StatisticsRequest{Workflow: c.Workflow, Since: since, Until: until})
-	if err != nil {
-		return engineFailure(err)
-	}
-	if c.JSON {
-		return con.out.JSON(stats)
-	}
-	if len(stats.Transitions) == 0 {
-		con.err.Printf("no such decisions\n")
-		return nil
-	}
-	con.out.Table(statsRows(stats.Transitions))
-	if stats.NotShown > 0 {
+	if stats.NotShown > 0 && !c.JSON {
 		con.err.Printf("%d decisions about further transitions are not shown\n", stats.NotShown)
 	}
-	return nil
+	return con.printList(c.JSON, stats, statsRows(stats.Transitions), "no such decisions", "")
 }
 
 func statsRows(all []engine.TransitionStatistics) [][]string {
@@ -267,7 +226,6 @@ type historyExportCmd struct {
 	storeFlag
 }
 
-// Help says what is written.
 func (historyExportCmd) Help() string {
 	return `One decision per line as JSON, newest first, with the same fields in the same order each
 time. Sensitive values are masked; there is no way to have them plain. Of evidence
@@ -279,7 +237,6 @@ Examples:
     gavel history export --workflow document-review --since 2026-01-01 | jq -c '{time, outcome, code}'`
 }
 
-// Run exports decisions.
 func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 	q, err := c.query(time.Now())
 	if err != nil {

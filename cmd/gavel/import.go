@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,6 @@ type importCmd struct {
 	storeFlag
 }
 
-// Help says what is imported and what is not believed.
 func (importCmd) Help() string {
 	return `Imports a folder that the Generic DFA server keeps or that gavel export wrote: first the
 definitions, which become the operator's, then every instance with its history and its
@@ -44,7 +44,6 @@ Exit codes: 0 all was imported, 1 something was refused or differs, 2 wrong usag
 not find out.`
 }
 
-// Run imports a folder.
 func (c *importCmd) Run(ctx context.Context, con *console) error {
 	root, err := os.OpenRoot(c.Dir)
 	if err != nil {
@@ -74,13 +73,8 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
-	if err := c.print(con, report); err != nil {
-		return err
-	}
-	if report.Refused > 0 || report.Differed > 0 {
-		return term.ErrBad
-	}
-	return nil
+	err = con.print(c.JSON, report, func() { printImport(con, report) })
+	return cmp.Or(err, badUnless(report.Refused+report.Differed == 0))
 }
 
 // open opens the store; a dry run only looks.
@@ -108,10 +102,7 @@ func (c *importCmd) place(log *slog.Logger) (string, error) {
 	return c.storePath(log, true)
 }
 
-func (c *importCmd) print(con *console, report transfer.ImportReport) error {
-	if c.JSON {
-		return con.out.JSON(report)
-	}
+func printImport(con *console, report transfer.ImportReport) {
 	rows := [][]string{{"FILE", "STATUS", "WHAT"}}
 	for _, d := range report.Definitions {
 		rows = append(rows, []string{d.File, string(d.Status), nameVersion(d.Name, d.Version)})
@@ -145,7 +136,6 @@ func (c *importCmd) print(con *console, report transfer.ImportReport) error {
 	if report.DryRun {
 		con.err.Printf("nothing was written\n")
 	}
-	return nil
 }
 
 func nameVersion(name string, version int) string {

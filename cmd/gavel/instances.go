@@ -23,7 +23,6 @@ type instancesCmd struct {
 	Redo     instancesRedoCmd     `cmd:"" help:"Make the last undone move again."`
 }
 
-// Help says who the reader is.
 func (instancesCmd) Help() string {
 	return `Whoever can run this on the store's machine is its operator (local:cli) and
 sees every instance. Reading a store that a server has open is fine. With --server
@@ -40,7 +39,6 @@ type instancesListCmd struct {
 	placeFlags
 }
 
-// Help shows examples.
 func (instancesListCmd) Help() string {
 	return `Examples:
 
@@ -50,28 +48,15 @@ func (instancesListCmd) Help() string {
     gavel instances list --json | jq -r '.instances[].id'`
 }
 
-// Run lists instances.
 func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
-	if c.Limit < 1 {
-		return term.UsageErrorf("", "--limit is 1 to 500, not %d", c.Limit)
-	}
-	g, done, err := c.open(ctx, con)
-	if err != nil {
+	if err := checkLimit(c.Limit, 500); err != nil {
 		return err
 	}
-	defer done()
-	result, err := operation.Instances.Do(ctx, g, engine.InstancesRequest{
+	result, err := ask(ctx, con, c.placeFlags, operation.Instances, engine.InstancesRequest{
 		Workflow: c.Workflow, State: c.State, Status: record.Status(c.Status), Cursor: c.After, Limit: c.Limit,
 	})
 	if err != nil {
-		return engineFailure(err)
-	}
-	if c.JSON {
-		return con.out.JSON(result)
-	}
-	if len(result.Instances) == 0 {
-		con.err.Printf("no instances\n")
-		return nil
+		return err
 	}
 	rows := [][]string{{"ID", "WORKFLOW", "STATE", "STATUS", "REVISION", "OWNER", "UPDATED"}}
 	for _, i := range result.Instances {
@@ -80,11 +65,7 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 			fmt.Sprint(i.Revision), i.Owner, i.UpdatedAt.Format(time.RFC3339),
 		})
 	}
-	con.out.Table(rows)
-	if result.NextCursor != "" {
-		con.err.Printf("more with --after %s\n", result.NextCursor)
-	}
-	return nil
+	return con.printList(c.JSON, result, rows, "no instances", after(result.NextCursor))
 }
 
 type instancesShowCmd struct {
@@ -94,7 +75,6 @@ type instancesShowCmd struct {
 	placeFlags
 }
 
-// Help shows examples.
 func (instancesShowCmd) Help() string {
 	return `With --revision or --at it shows the past: state, context and what was known then, under the
 version of the workflow that the instance had then.
@@ -107,7 +87,6 @@ Examples:
     gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000 --json | jq .context`
 }
 
-// Run shows one instance.
 func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	when, err := c.when()
 	if err != nil {
@@ -164,16 +143,29 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-type instancesHistoryCmd struct {
+// eventFlags choose events of one instance.
+type eventFlags struct {
 	ID    string `arg:"" name:"id" help:"The instance."`
-	After int64  `name:"after-seq" default:"0" placeholder:"SEQ" help:"Only events behind this number."`
+	After int64  `name:"after-seq" default:"0" placeholder:"SEQ" help:"Only events after this number."`
 	Limit int    `name:"limit" default:"100" placeholder:"N" help:"At most this many, 1 to 1000."`
-	JSON  bool   `name:"json" help:"Print JSON, with data, findings and every layer's opinion."`
+	JSON  bool   `name:"json" help:"Print JSON, with everything that is recorded of each event."`
 	pastFlags
 	placeFlags
 }
 
-// Help shows examples.
+func askEvents[Res any](ctx context.Context, con *console, f eventFlags, op operation.Typed[engine.HistoryRequest, Res]) (res Res, err error) {
+	if err := checkLimit(f.Limit, 1000); err != nil {
+		return res, err
+	}
+	until, err := f.when()
+	if err != nil {
+		return res, err
+	}
+	return ask(ctx, con, f.placeFlags, op, engine.HistoryRequest{ID: f.ID, AfterSeq: f.After, Limit: f.Limit, Until: until})
+}
+
+type instancesHistoryCmd struct{ eventFlags }
+
 func (instancesHistoryCmd) Help() string {
 	return `Examples:
 
@@ -181,55 +173,40 @@ func (instancesHistoryCmd) Help() string {
     gavel instances history wf-01926f0e-7c1a-7000-8000-000000000000 --json | jq '.decisions[].opinions'`
 }
 
-// Run shows the decisions of one instance.
 func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
-	if c.Limit < 1 {
-		return term.UsageErrorf("", "--limit is 1 to 1000, not %d", c.Limit)
-	}
-	until, err := c.when()
+	h, err := askEvents(ctx, con, c.eventFlags, operation.History)
 	if err != nil {
 		return err
 	}
-	g, done, err := c.open(ctx, con)
-	if err != nil {
-		return err
-	}
-	defer done()
-	h, err := operation.History.Do(ctx, g, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
-	if err != nil {
-		return engineFailure(err)
-	}
-	if c.JSON {
-		return con.out.JSON(h)
-	}
-	con.out.Table(decisionRows(h.Decisions))
-	if h.NextAfter > 0 {
-		con.err.Printf("more with --after-seq %d\n", h.NextAfter)
-	}
-	return nil
+	return con.printList(c.JSON, h, decisionRows(h.Decisions), "no decisions", afterSeq(h.NextAfter))
 }
 
 // decisionRows is the table of decisions; the demo prints the same one.
 func decisionRows(decisions []engine.HistoryEntry) [][]string {
 	rows := [][]string{{"SEQ", "ACTION", "FROM", "TO", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
 	for _, d := range decisions {
-		action := d.Action
-		if d.Kind == record.Started {
-			action = "start"
-		}
-		if d.Precheck {
-			action += " (asked only)"
-		}
 		to := d.To
 		if !d.Applied {
 			to = d.From
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(d.Seq), action, orNone(d.From), orNone(to), string(d.Outcome), string(d.DecidedBy),
+			fmt.Sprint(d.Seq), actionOf(d), orNone(d.From), orNone(to), string(d.Outcome), string(d.DecidedBy),
 			fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), truncateText(reasonOf(d), 60),
 		})
 	}
 	return rows
+}
+
+// actionOf is what was asked for.
+func actionOf(d engine.HistoryEntry) string {
+	action := d.Action
+	if d.Kind == record.Started {
+		action = "start"
+	}
+	if d.Precheck {
+		action += " (asked only)"
+	}
+	return orNone(action)
 }
 
 func reasonOf(d engine.HistoryEntry) string {
@@ -239,12 +216,7 @@ func reasonOf(d engine.HistoryEntry) string {
 	return d.Reasoning
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func orNone(s string) string { return cmp.Or(s, "-") }
 
 // truncateText shortens text to at most n characters.
 func truncateText(s string, n int) string {
@@ -356,16 +328,8 @@ func (f pastFlags) when() (engine.When, error) {
 	return w, nil
 }
 
-type instancesTimelineCmd struct {
-	ID    string `arg:"" name:"id" help:"The instance."`
-	After int64  `name:"after-seq" default:"0" placeholder:"SEQ" help:"Only events behind this number."`
-	Limit int    `name:"limit" default:"100" placeholder:"N" help:"At most this many, 1 to 1000."`
-	JSON  bool   `name:"json" help:"Print JSON."`
-	pastFlags
-	placeFlags
-}
+type instancesTimelineCmd struct{ eventFlags }
 
-// Help shows examples.
 func (instancesTimelineCmd) Help() string {
 	return `Every event in its order: judgements, and checkpoints, rollbacks, undone moves, reviews
 and migrations too. A revision is a change of state or context; instances show --revision
@@ -377,26 +341,10 @@ Examples:
     gavel instances timeline wf-01926f0e-7c1a-7000-8000-000000000000 --at 2026-01-02T15:04:05Z`
 }
 
-// Run lists what happened to an instance.
 func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
-	if c.Limit < 1 {
-		return term.UsageErrorf("", "--limit is 1 to 1000, not %d", c.Limit)
-	}
-	until, err := c.when()
+	all, err := askEvents(ctx, con, c.eventFlags, operation.Timeline)
 	if err != nil {
 		return err
-	}
-	g, done, err := c.open(ctx, con)
-	if err != nil {
-		return err
-	}
-	defer done()
-	all, err := operation.Timeline.Do(ctx, g, engine.HistoryRequest{ID: c.ID, AfterSeq: c.After, Limit: c.Limit, Until: until})
-	if err != nil {
-		return engineFailure(err)
-	}
-	if c.JSON {
-		return con.out.JSON(all)
 	}
 	rows := [][]string{{"SEQ", "REVISION", "TIME", "WHAT", "STATE", "BY", "NOTE"}}
 	for _, e := range all.Events {
@@ -408,11 +356,7 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), what, e.To, e.Principal, truncateText(orNone(eventNote(e)), 60),
 		})
 	}
-	con.out.Table(rows)
-	if all.NextAfter > 0 {
-		con.err.Printf("more with --after-seq %d\n", all.NextAfter)
-	}
-	return nil
+	return con.printList(c.JSON, all, rows, "no events", afterSeq(all.NextAfter))
 }
 
 // eventNote is what else an event says.

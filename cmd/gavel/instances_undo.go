@@ -18,7 +18,6 @@ type turning struct {
 
 type instancesUndoCmd struct{ turning }
 
-// Help shows examples.
 func (instancesUndoCmd) Help() string {
 	return `State and context are again what they were before the move; called again, the move before
 that is taken back. What a move did outside is not undone. The history is kept: undoing is
@@ -31,14 +30,12 @@ Examples:
 Exit codes: 0 undone, 1 there is nothing to undo, 2 wrong usage, 3 could not find out.`
 }
 
-// Run takes a move back.
 func (c *instancesUndoCmd) Run(ctx context.Context, con *console) error {
 	return c.turn(ctx, con, operation.Undo)
 }
 
 type instancesRedoCmd struct{ turning }
 
-// Help shows examples.
 func (instancesRedoCmd) Help() string {
 	return `The move that was undone last is made again, exactly as it was; nothing is judged anew.
 After another move, a rollback or a migration there is nothing to redo.
@@ -50,7 +47,6 @@ Examples:
 Exit codes: 0 made again, 1 there is nothing to redo, 2 wrong usage, 3 could not find out.`
 }
 
-// Run makes an undone move again.
 func (c *instancesRedoCmd) Run(ctx context.Context, con *console) error {
 	return c.turn(ctx, con, operation.Redo)
 }
@@ -65,9 +61,5 @@ func (c turning) turn(ctx context.Context, con *console, op operation.Typed[engi
 	if err != nil {
 		return badEnd(err, engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict)
 	}
-	if c.JSON {
-		return con.out.JSON(r)
-	}
-	con.out.Printf("%s\n%s\n", r.Message, r.Progress)
-	return nil
+	return con.print(c.JSON, r, func() { con.out.Printf("%s\n%s\n", r.Message, r.Progress) })
 }

@@ -25,7 +25,6 @@ type judgeCmd struct {
 	Clear  judgeClearCmd  `cmd:"" help:"Forget the refusals that the loop guard counts."`
 }
 
-// Help says what they are for.
 func (judgeCmd) Help() string {
 	return `The model is configured with LLM_BASE_URL, LLM_JUDGE_MODEL and LLM_API_KEY; docs/judge.md
 has the rest.
@@ -48,7 +47,6 @@ type judgeShowCmd struct {
 	JSON     bool   `name:"json" help:"Print the prompt as JSON."`
 }
 
-// Help shows examples.
 func (judgeShowCmd) Help() string {
 	return `Nothing is sent. Sensitive values are masked and long ones cut exactly as they would
 be; the random marker and nonce are placeholders.
@@ -60,7 +58,6 @@ Examples:
 Exit codes: 0 printed, 1 the definition is bad or the action is not legal there, 2 wrong usage.`
 }
 
-// Run prints the prompt.
 func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	source, err := readSource(con, c.File)
 	if err != nil {
@@ -191,7 +188,6 @@ type judgeDecodeCmd struct {
 	File string `arg:"" name:"file" help:"A recorded exchange, as JSON; - reads stdin."`
 }
 
-// Help shows the format.
 func (judgeDecodeCmd) Help() string {
 	return `The file holds what an endpoint answered: {"status": 200, "headers": {...}, "body":
 "..."}, with "nonce" where the request carried one. Printed is the verdict that was
@@ -205,7 +201,6 @@ Examples:
 Exit codes: 0 a verdict, 1 no usable verdict, 2 the file is no exchange.`
 }
 
-// Run decodes one exchange.
 func (c *judgeDecodeCmd) Run(_ context.Context, con *console) error {
 	raw, err := readSource(con, c.File)
 	if err != nil {
@@ -293,7 +288,6 @@ type judgeClearCmd struct {
 	storeFlag
 }
 
-// Help says what for.
 func (judgeClearCmd) Help() string {
 	return `Who was refused the same thing three times by the model is not asked about again: a
 person has to decide (loop_guard). This forgets the refusals, so that the model is
@@ -307,7 +301,6 @@ Examples:
 Exit codes: 0 done (also when there was nothing to forget), 2 wrong usage, 3 could not.`
 }
 
-// Run forgets refusals.
 func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
 	if c.Principal == "" && c.Workflow == "" {
 		return term.UsageErrorf("", "say whose refusals to forget: --principal, --workflow, or both")
@@ -316,14 +309,10 @@ func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	defer sys.Close()
 	n, err := sys.engine.ClearRefusals(ctx, localCLI, store.RefusalQuery{Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
 	if err != nil {
-		return errors.Join(engineFailure(err), sys.Close())
+		return engineFailure(err)
 	}
-	if c.JSON {
-		err = con.out.JSON(map[string]int{"forgotten": n})
-	} else {
-		con.out.Printf("%d refusals forgotten\n", n)
-	}
-	return errors.Join(err, sys.Close())
+	return con.print(c.JSON, map[string]int{"forgotten": n}, func() { con.out.Printf("%d refusals forgotten\n", n) })
 }

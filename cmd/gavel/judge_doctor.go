@@ -19,7 +19,6 @@ type judgeDoctorCmd struct {
 	JSON bool `name:"json" help:"Print the findings as JSON."`
 }
 
-// Help says what is done.
 func (judgeDoctorCmd) Help() string {
 	return `Every configured model is asked to judge two sample reviews, a good one and one that
 says nothing. Shown are the URL that is called, how the model is made to answer in
@@ -68,7 +67,6 @@ var samples = []struct {
 	{"a review that says nothing", `{"comments": "I have looked at it very carefully and I am fully convinced of its quality."}`, judge.Reject},
 }
 
-// Run examines every configured model.
 func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 	if err := llm.ValidThinking(c.Thinking); err != nil {
 		return term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)

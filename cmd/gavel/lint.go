@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ type lintCmd struct {
 	configFlag
 }
 
-// Help shows examples.
 func (lintCmd) Help() string {
 	return `Nothing is printed when all is well. An error keeps a definition from being
 loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
@@ -52,7 +52,6 @@ type lintFile struct {
 	Issues []workflow.Issue `json:"issues"`
 }
 
-// Run lints every file and fails when one is bad.
 func (c *lintCmd) Run(ctx context.Context, con *console) error {
 	files, err := definitionFiles(c.Files)
 	if err != nil {
@@ -85,13 +84,14 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		report.Files = append(report.Files, result)
 	}
 	report.OK = report.Errors == 0 && (!c.Strict || report.Warnings == 0)
-	if err := c.print(con, report); err != nil {
-		return err
-	}
-	if !report.OK {
-		return term.ErrBad
-	}
-	return nil
+	err = con.print(c.JSON, report, func() {
+		for _, f := range report.Files {
+			for _, issue := range f.Issues {
+				con.out.Printf("%s\n", issueLine(f.File, issue))
+			}
+		}
+	})
+	return cmp.Or(err, badUnless(report.OK))
 }
 
 // lintOne examines a file; its error is that it could not be examined.
@@ -121,18 +121,6 @@ func lintOne(ctx context.Context, box *sandbox, known []string, file string) (li
 	return out, nil
 }
 
-func (c *lintCmd) print(con *console, report lintReport) error {
-	if c.JSON {
-		return con.out.JSON(report)
-	}
-	for _, f := range report.Files {
-		for _, issue := range f.Issues {
-			con.out.Printf("%s\n", issueLine(f.File, issue))
-		}
-	}
-	return nil
-}
-
 type graphCmd struct {
 	Subject  string `arg:"" optional:"" name:"file-or-name" help:"A definition file, or the name of a workflow in the store."`
 	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
@@ -141,7 +129,6 @@ type graphCmd struct {
 	placeFlags
 }
 
-// Help shows examples.
 func (graphCmd) Help() string {
 	return `Examples:
 
@@ -151,7 +138,6 @@ func (graphCmd) Help() string {
     gavel graph --instance wf-01926f0e-7c1a-7000-8000-000000000000`
 }
 
-// Run prints the diagram.
 func (c *graphCmd) Run(ctx context.Context, con *console) error {
 	if (c.Subject == "") == (c.Instance == "") {
 		return term.UsageErrorf(`run "gavel graph --help"`, "give a file, a workflow's name or --instance ID, and one only")
@@ -160,24 +146,14 @@ func (c *graphCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return con.out.JSON(result)
-	}
-	con.out.Text(strings.TrimRight(result.Diagram, "\n") + "\n")
-	return nil
+	return con.print(c.JSON, result, func() { con.out.Text(strings.TrimRight(result.Diagram, "\n") + "\n") })
 }
 
 func (c *graphCmd) draw(ctx context.Context, con *console) (engine.DiagramResult, error) {
 	if c.Subject != "" && (isFile(c.Subject) || looksLikeFile(c.Subject)) {
 		return drawFile(c.Subject, c.Format)
 	}
-	g, done, err := c.open(ctx, con)
-	if err != nil {
-		return engine.DiagramResult{}, err
-	}
-	defer done()
-	result, err := operation.Diagram.Do(ctx, g, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
-	return result, engineFailure(err)
+	return ask(ctx, con, c.placeFlags, operation.Diagram, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
 }
 
 // looksLikeFile tells a file that is missing from a workflow's name: names hold
@@ -220,7 +196,6 @@ type schemaCmd struct {
 	JSON bool   `name:"json" help:"Print the list as JSON. A schema is JSON anyhow."`
 }
 
-// Help shows examples.
 func (schemaCmd) Help() string {
 	return `The schemas are for editors and other tools: with "definition", an editor
 completes and checks workflow definitions while you write them.
@@ -239,7 +214,6 @@ type schemaInfo struct {
 
 var schemas = []schemaInfo{{"definition", "a workflow definition (JSON Schema 2020-12)"}}
 
-// Run prints one schema, or which there are.
 func (c *schemaCmd) Run(con *console) error {
 	if c.Name == "definition" {
 		return con.out.JSON(workflow.FormatSchema())
@@ -247,11 +221,9 @@ func (c *schemaCmd) Run(con *console) error {
 	if c.Name != "" {
 		return term.UsageErrorf("run \"gavel schema\" for the list", "there is no schema %q", c.Name)
 	}
-	if c.JSON {
-		return con.out.JSON(schemas)
-	}
-	for _, s := range schemas {
-		con.out.Printf("%s  %s\n", s.Name, s.About)
-	}
-	return nil
+	return con.print(c.JSON, schemas, func() {
+		for _, s := range schemas {
+			con.out.Printf("%s  %s\n", s.Name, s.About)
+		}
+	})
 }

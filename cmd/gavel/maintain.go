@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +26,6 @@ type migrateCmd struct {
 	storeFlag
 }
 
-// Help shows examples.
 func (migrateCmd) Help() string {
 	return `Instances stay with the version of their workflow that they were started with, until
 somebody migrates them. Each is migrated by an event of its own; cut short, a migration is
@@ -44,7 +45,6 @@ Exit codes: 0 all are of the version now, 1 some were refused, 2 wrong usage,
 3 could not find out.`
 }
 
-// Run migrates instances.
 func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	open := openForWriting
 	if c.DryRun {
@@ -61,16 +61,8 @@ func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	if err != nil && len(r.Entries) == 0 {
 		return engineFailure(err)
 	}
-	if c.JSON {
-		err = errors.Join(engineFailure(err), con.out.JSON(r))
-	} else {
-		printMigration(con.out, r)
-		err = engineFailure(err)
-	}
-	if err == nil && r.Refused > 0 {
-		return term.ErrBad
-	}
-	return err
+	err = errors.Join(engineFailure(err), con.print(c.JSON, r, func() { printMigration(con.out, r) }))
+	return cmp.Or(err, badUnless(r.Refused == 0))
 }
 
 // printMigration lists what changes and what was refused, and counts the rest.
@@ -123,7 +115,6 @@ type retainCmd struct {
 	storeFlag
 }
 
-// Help says what is removed and what never is.
 func (retainCmd) Help() string {
 	return `Removes what the definitions say need not be kept: the beginning of the history
 of an instance that ended longer ago than "retention" in its operator's
@@ -154,7 +145,6 @@ func (c *retainCmd) open(ctx context.Context, con *console, with equipment) (*sy
 	return openSystem(ctx, con.log, path, with)
 }
 
-// Run removes what may go.
 func (c *retainCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
 		return term.UsageErrorf("", "--limit is 1 or more, not %d", c.Limit)
@@ -176,12 +166,8 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
-	if c.JSON {
-		if err := con.out.JSON(r); err != nil {
-			return err
-		}
-	} else {
-		printRetained(con, r)
+	if err := con.print(c.JSON, r, func() { printRetained(con, r) }); err != nil {
+		return err
 	}
 	if len(r.Broken) > 0 {
 		return &term.ExitError{
@@ -212,12 +198,7 @@ func printRetained(con *console, r audit.RetainResult) {
 		did = "would remove"
 	}
 	con.out.Printf("%s %s of %s\n", did, term.Count(r.Events, "event"), term.Count(len(r.Histories), "history"))
-	reasons := make([]string, 0, len(r.Kept))
-	for why := range r.Kept {
-		reasons = append(reasons, why)
-	}
-	slices.Sort(reasons)
-	for _, why := range reasons {
+	for _, why := range slices.Sorted(maps.Keys(r.Kept)) {
 		con.out.Printf("kept %d as they are: %s\n", r.Kept[why], keptFor[why])
 	}
 	if r.More {
@@ -231,7 +212,6 @@ type sealCmd struct {
 	storeFlag
 }
 
-// Help says when to seal.
 func (sealCmd) Help() string {
 	return `Every definition and judge configuration in a store carries a seal, made with a key of
 gavel.key. What has none, or a wrong one, is not used: every call that needs it ends with
@@ -250,7 +230,6 @@ Examples:
 Exit codes: 0 all are sealed, 1 some are not, 2 wrong usage, 3 could not find out.`
 }
 
-// Run lists the rules, and seals them.
 func (c *sealCmd) Run(ctx context.Context, con *console) error {
 	open := openToCheck
 	if c.Accept {
@@ -268,15 +247,8 @@ func (c *sealCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
-	if c.JSON {
-		err = con.out.JSON(r)
-	} else {
-		printSealed(con, r, c.Accept)
-	}
-	if err == nil && r.Sealed > 0 && !c.Accept {
-		return term.ErrBad
-	}
-	return err
+	err = con.print(c.JSON, r, func() { printSealed(con, r, c.Accept) })
+	return cmp.Or(err, badUnless(r.Sealed == 0 || c.Accept))
 }
 
 func printSealed(con *console, r engine.SealResult, accepted bool) {

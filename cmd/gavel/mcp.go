@@ -30,7 +30,6 @@ type mcpCmd struct {
 	anchorFlags
 }
 
-// Help shows examples.
 func (mcpCmd) Help() string {
 	return `Stdin and stdout belong to the protocol; messages go to stderr. The server ends
 when its stdin does, or with SIGINT or SIGTERM. Several servers may use one store.
@@ -73,7 +72,6 @@ In a client's configuration:
 // to close loses nothing.
 const closeLimit = 250 * time.Millisecond
 
-// Run serves until stdin ends or ctx does.
 func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	outliveClient()
 	hideSecrets()
@@ -91,34 +89,18 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
-// open opens the store with all that the flags configure.
 func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
-	with := equipment{reviews: c.Reviews, clientReviews: c.Elicit}
 	if c.Elicit && !c.Reviews {
 		return nil, term.UsageErrorf("add --reviews", "--elicit is a way to decide reviews, and without --reviews there are none")
 	}
-	var err error
-	if with.model, err = c.modelFlags.open(con.log); err != nil {
-		return nil, err
-	}
-	if with.sources, err = c.configFlag.open(con.log); err != nil {
-		return nil, errors.Join(err, with.Close())
-	}
 	path, err := c.storePath(con.log, true)
 	if err != nil {
-		return nil, errors.Join(err, with.Close())
+		return nil, err
 	}
 	if path == memoryStore && c.Reviews && !c.Elicit {
 		con.log.Warn("nobody can decide reviews of a store in memory: no other process sees it", "hint", "give --store a file")
 	}
-	if with.anchors, err = c.signer(con.log, path); err != nil {
-		return nil, errors.Join(err, with.Close())
-	}
-	sys, err := openSystem(ctx, con.log, path, with)
-	if err != nil {
-		return nil, errors.Join(err, with.Close())
-	}
-	return sys, nil
+	return openEquipped(ctx, con, path, equipment{reviews: c.Reviews, clientReviews: c.Elicit}, &c.modelFlags, c.configFlag, c.anchorFlags)
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -89,6 +90,16 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 		return nil, errors.Join(term.UsageErrorf("gavel judge doctor says what is called", "the model cannot be set up: %w", err), m.closeCassette())
 	}
 	return m, nil
+}
+
+// openMeasured opens the model for a measurement: mode and tape say where its answers come
+// from, and not the environment, whose cassette is for the gate.
+func (f *modelFlags) openMeasured(log *slog.Logger, mode, tape string) (*model, error) {
+	f.Cassette, f.CassetteFor = cmp.Or(tape, f.Cassette), mode
+	if f.Cassette == "" && mode != string(llm.CassetteLive) {
+		return nil, term.UsageErrorf("--mode live asks the model itself", "--mode %s needs --cassette FILE", mode)
+	}
+	return f.open(log)
 }
 
 // withoutModel warns of settings that make no sense without a model.

@@ -70,6 +70,74 @@ func (f placeFlags) openWith(ctx context.Context, con *console, open func(contex
 	return operation.Call{Engine: sys.engine, Caller: auth.Identity{Principal: localCLI}}, func() { sys.Close() }, nil
 }
 
+// ask performs one operation where the flags say. A store is opened to be read.
+func ask[Req, Res any](ctx context.Context, con *console, at placeFlags, op operation.Typed[Req, Res], req Req) (res Res, err error) {
+	g, done, err := at.open(ctx, con)
+	if err != nil {
+		return res, err
+	}
+	defer done()
+	res, err = op.Do(ctx, g, req)
+	return res, engineFailure(err)
+}
+
+// print prints what a command found: as JSON, or as text does.
+func (con *console) print(asJSON bool, found any, text func()) error {
+	if asJSON {
+		return con.out.JSON(found)
+	}
+	text()
+	return nil
+}
+
+// printList prints a page of a list: result as JSON, or rows behind their heading. none says
+// that there are no rows, more which flag continues, "" at the end.
+func (con *console) printList(asJSON bool, result any, rows [][]string, none, more string) error {
+	switch {
+	case asJSON:
+		return con.out.JSON(result)
+	case len(rows) > 1:
+		con.out.Table(rows)
+	default:
+		con.err.Printf("%s\n", none)
+	}
+	if more != "" {
+		con.err.Printf("more with %s\n", more)
+	}
+	return nil
+}
+
+// after is the flag that continues a list behind a cursor, "" where there is none.
+func after(cursor string) string {
+	if cursor == "" {
+		return ""
+	}
+	return "--after " + cursor
+}
+
+// afterSeq is the flag that continues a history behind an event, "" where it ended.
+func afterSeq(seq int64) string {
+	if seq == 0 {
+		return ""
+	}
+	return fmt.Sprintf("--after-seq %d", seq)
+}
+
+func checkLimit(n, most int) error {
+	if n < 1 {
+		return term.UsageErrorf("", "--limit is 1 to %d, not %d", most, n)
+	}
+	return nil
+}
+
+// badUnless ends a check that has printed what it found.
+func badUnless(ok bool) error {
+	if ok {
+		return nil
+	}
+	return term.ErrBad
+}
+
 // connect returns a client of the server. It does not connect yet.
 func (f placeFlags) connect(stdin io.Reader) (*client.Client, error) {
 	if f.Store != "" {

@@ -19,7 +19,6 @@ type repairCmd struct {
 	storeFlag
 }
 
-// Help says what it does not do.
 func (repairCmd) Help() string {
 	return `Copies what can be read of a damaged store into a new one, and says what is lost:
 which keys of which tables, which events of which instances. It never writes to the
@@ -44,7 +43,6 @@ type repairResult struct {
 	sqlitestore.Salvaged
 }
 
-// Run saves what can be read.
 func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	path, lost := c.lostStore() // then its log is what is repaired
 	if !lost {
@@ -64,20 +62,13 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	case err != nil:
 		return term.UnknownErrorf("", "cannot %w", err)
 	}
-	if c.JSON {
-		if err := con.out.JSON(repairResult{Store: path, File: c.Out, Salvaged: saved}); err != nil {
-			return err
-		}
-	} else {
-		printSaved(con, c.Out, saved)
+	if err := con.print(c.JSON, repairResult{Store: path, File: c.Out, Salvaged: saved}, func() { printSaved(con, c.Out, saved) }); err != nil {
+		return err
 	}
 	if key := keyBeside(path); isFile(key) && !sameContent(key, keyBeside(c.Out)) {
 		con.err.Printf("%s its key is %s; put a copy of it next to %s, or its definitions are not used\n", con.err.Dim("note:"), key, c.Out)
 	}
-	if !saved.Whole() {
-		return term.ErrBad
-	}
-	return nil
+	return badUnless(saved.Whole())
 }
 
 // sameContent reports whether two files hold the same.

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -19,7 +17,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
@@ -45,7 +42,6 @@ type replayCmd struct {
 	modelFlags
 }
 
-// Help says what is judged, and how.
 func (replayCmd) Help() string {
 	return `Puts recorded decisions to the judge once more, each exactly as it was put: context, facts,
 data, rights and the evidence that was fetched. What comes out otherwise is listed, moves
@@ -67,7 +63,6 @@ Exit codes: 0 fine, 1 the definition is bad, 2 wrong usage, 3 could not find out
 flips or new approvals than allowed.`
 }
 
-// Run judges again.
 func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
 	cfg, about, err := c.settings()
 	if err != nil {
@@ -143,10 +138,8 @@ func (c *replayCmd) settings() (cfg replay.Config, about replay.About, err error
 	if c.List < 1 || c.Workers < 0 || c.Workers > 1000 {
 		return cfg, about, term.UsageErrorf("", "--list is 1 or more, --workers 0 to 1000")
 	}
-	for _, path := range c.Out {
-		if !slices.Contains([]string{".txt", ".json", ".md"}, filepath.Ext(path)) {
-			return cfg, about, term.UsageErrorf("", "--out %s: the name must end in .txt, .json or .md", path)
-		}
+	if err := checkExtensions(c.Out, ".txt", ".json", ".md"); err != nil {
+		return cfg, about, err
 	}
 	return cfg, about, c.change(&cfg, &about)
 }
@@ -287,17 +280,11 @@ func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.Ab
 		c.Model, cfg.Change.DefaultModel = c.Ask, true
 		about.Changed = append(about.Changed, "model "+c.Ask)
 	}
-	if c.Tape != "" {
-		c.Cassette = c.Tape
-	}
-	c.CassetteFor, c.Budget = c.Mode, 0 // what a principal may ask for is about moves
-	switch {
-	case c.Model == "":
+	if c.Model == "" {
 		return nil, term.UsageErrorf("give --model, or set LLM_JUDGE_MODEL", "--mode %s needs a model", c.Mode)
-	case c.Cassette == "" && c.Mode != string(llm.CassetteLive):
-		return nil, term.UsageErrorf("--mode live asks the model itself", "--mode %s needs --cassette FILE", c.Mode)
 	}
-	m, err := c.open(con.log)
+	c.Budget = 0 // what a principal may ask for is about moves
+	m, err := c.openMeasured(con.log, c.Mode, c.Tape)
 	if err != nil {
 		return nil, err
 	}
@@ -322,22 +309,19 @@ type shadowed struct {
 
 // conclude prints and writes the report, and gives the exit code.
 func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) error {
-	render := map[string]func(io.Writer) error{
-		".txt":  func(w io.Writer) error { return replay.Text(w, about, r) },
-		".md":   func(w io.Writer) error { return replay.Markdown(w, about, r) },
-		".json": func(w io.Writer) error { return writeIndented(w, replayed{about, r}) },
-	}
 	doc := any(replayed{about, r})
+	render := renderings{
+		".txt": func(w io.Writer) error { return replay.Text(w, about, r) },
+		".md":  func(w io.Writer) error { return replay.Markdown(w, about, r) },
+	}
 	if c.Shadow {
 		doc = shadowed{about, r.Shadow}
-		render = map[string]func(io.Writer) error{
-			".txt":  func(w io.Writer) error { return replay.TextShadow(w, about, r.Shadow) },
-			".md":   func(w io.Writer) error { return replay.MarkdownShadow(w, about, r.Shadow) },
-			".json": func(w io.Writer) error { return writeIndented(w, doc) },
-		}
+		render[".txt"] = func(w io.Writer) error { return replay.TextShadow(w, about, r.Shadow) }
+		render[".md"] = func(w io.Writer) error { return replay.MarkdownShadow(w, about, r.Shadow) }
 	}
+	render[".json"] = func(w io.Writer) error { return writeIndented(w, doc) }
 	// Files come first: whoever reads the text may stop reading, and end this program.
-	if err := errors.Join(c.writeFiles(render), printOr(con, c.JSON, doc, render[".txt"])); err != nil {
+	if err := errors.Join(render.writeFiles(c.Out), printOr(con, c.JSON, doc, render[".txt"])); err != nil {
 		return err
 	}
 	switch {
@@ -345,24 +329,6 @@ func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) 
 		return &term.ExitError{Code: term.ExitRegression}
 	case !r.Evaluated:
 		return &term.ExitError{Code: term.ExitUnknown}
-	}
-	return nil
-}
-
-// writeFiles writes the report where --out says.
-func (c *replayCmd) writeFiles(render map[string]func(io.Writer) error) error {
-	for _, path := range c.Out {
-		var b bytes.Buffer
-		if err := render[filepath.Ext(path)](&b); err != nil {
-			return err
-		}
-		text := b.String()
-		if filepath.Ext(path) != ".json" { // somebody will print it
-			text = term.CleanLines(text)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			return term.UnknownErrorf("", "cannot write the report: %w", err)
-		}
 	}
 	return nil
 }

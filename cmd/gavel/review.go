@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -21,7 +22,6 @@ type reviewCmd struct {
 	Reject  reviewRejectCmd  `cmd:"" help:"Refuse a move."`
 }
 
-// Help says what a review is.
 func (reviewCmd) Help() string {
 	return `A move that the gate cannot decide alone waits as a review, bound to exactly what was
 asked: data, context, evidence, definition and revision. It is decided once. When the
@@ -42,7 +42,6 @@ type reviewListCmd struct {
 	placeFlags
 }
 
-// Help shows examples.
 func (reviewListCmd) Help() string {
 	return `Examples:
 
@@ -51,38 +50,21 @@ func (reviewListCmd) Help() string {
     gavel review list --json | jq -r '.reviews[].reviewId'`
 }
 
-// Run lists reviews.
 func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
-	if c.Limit < 1 {
-		return term.UsageErrorf("", "--limit is 1 to 500, not %d", c.Limit)
-	}
-	g, done, err := c.open(ctx, con)
-	if err != nil {
+	if err := checkLimit(c.Limit, 500); err != nil {
 		return err
 	}
-	defer done()
-	result, err := operation.Reviews.Do(ctx, g, engine.ReviewsRequest{
+	result, err := ask(ctx, con, c.placeFlags, operation.Reviews, engine.ReviewsRequest{
 		Status: c.Status, Workflow: c.Workflow, WorkflowID: c.Instance, Cursor: c.After, Limit: c.Limit,
 	})
 	if err != nil {
-		return engineFailure(err)
+		return err
 	}
-	if c.JSON {
-		return con.out.JSON(result)
+	none := "no such reviews"
+	if c.Status == "open" {
+		none = "nothing waits for a person"
 	}
-	if len(result.Reviews) == 0 {
-		if c.Status == "open" {
-			con.err.Printf("nothing waits for a person\n")
-		} else {
-			con.err.Printf("no such reviews\n")
-		}
-	} else {
-		con.out.Table(reviewRows(result.Reviews, c.Status != "open"))
-	}
-	if result.NextCursor != "" {
-		con.err.Printf("more with --after %s\n", result.NextCursor)
-	}
-	return nil
+	return con.printList(c.JSON, result, reviewRows(result.Reviews, c.Status != "open"), none, after(result.NextCursor))
 }
 
 // reviewRows is the table of reviews; ended adds what became of each.
@@ -141,7 +123,6 @@ type reviewApproveCmd struct {
 	configFlag
 }
 
-// Help shows examples.
 func (reviewApproveCmd) Help() string {
 	return `The rules of the workflow are asked again first: fields, schemas, scripts and evidence
 have to let exactly that move pass as the instance is now. A model is not asked again.
@@ -157,7 +138,6 @@ Exit codes: 0 the move was made, 1 it could not be made, or the review is closed
 2 wrong usage, 3 could not find out.`
 }
 
-// Run approves a review.
 func (c *reviewApproveCmd) Run(ctx context.Context, con *console) error {
 	who, err := c.check(judge.Approve)
 	if err != nil {
@@ -175,7 +155,6 @@ func (c *reviewApproveCmd) Run(ctx context.Context, con *console) error {
 
 type reviewRejectCmd struct{ resolving }
 
-// Help shows examples.
 func (reviewRejectCmd) Help() string {
 	return `The state stays as it is. Whoever asked for the move reads the reason.
 
@@ -186,7 +165,6 @@ Examples:
 Exit codes: 0 rejected, 1 the review is closed, 2 wrong usage, 3 could not find out.`
 }
 
-// Run rejects a review.
 func (c *reviewRejectCmd) Run(ctx context.Context, con *console) error {
 	who, err := c.check(judge.Reject)
 	if err != nil {
@@ -283,16 +261,6 @@ func reviewFailure(err error) error {
 
 // tell prints what came of a decision. One that could not be carried out is a bad end.
 func (r resolving) tell(con *console, decision judge.Outcome, result engine.ResolveResult) error {
-	if r.JSON {
-		if err := con.out.JSON(result); err != nil {
-			return err
-		}
-	} else {
-		con.out.Printf("%s\n", result.Message)
-		con.out.Printf("%s is in state %s\n", result.ID, result.State)
-	}
-	if result.Review.Status != record.ReviewResolved || result.Review.Resolution != decision {
-		return term.ErrBad
-	}
-	return nil
+	err := con.print(r.JSON, result, func() { con.out.Printf("%s\n%s is in state %s\n", result.Message, result.ID, result.State) })
+	return cmp.Or(err, badUnless(result.Review.Status == record.ReviewResolved && result.Review.Resolution == decision))
 }

@@ -21,7 +21,6 @@ type reviewShowCmd struct {
 	placeFlags
 }
 
-// Help shows examples.
 func (reviewShowCmd) Help() string {
 	return `What an agent, a model, a source or the author of the definition wrote is indented behind
 a bar: nothing there is to be taken for gavel's word. Who wrote the definition stands beside
@@ -33,7 +32,6 @@ Examples:
     gavel review show rev-01926f0e-7c1a-7000-8000-000000000000 --json | jq .data`
 }
 
-// Run shows one review.
 func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 	g, done, err := c.open(ctx, con)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -20,7 +21,6 @@ type scriptCmd struct {
 	Test scriptTestCmd `cmd:"" help:"Run a table of validator tests."`
 }
 
-// Help says what both are for.
 func (scriptCmd) Help() string {
 	return `Validators run here exactly as they run when an action is judged: in the sandbox,
 with its limits. docs/writing-validators.md says what they may do.
@@ -39,7 +39,6 @@ type scriptRunCmd struct {
 	JSON     bool   `name:"json" help:"Print the verdict as JSON."`
 }
 
-// Help shows examples.
 func (scriptRunCmd) Help() string {
 	return `Examples:
 
@@ -50,7 +49,6 @@ func (scriptRunCmd) Help() string {
 Exit codes: 0 it agrees, 1 it refuses or fails, 2 wrong usage, 3 could not find out.`
 }
 
-// Run runs the validator once.
 func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 	source, err := readSource(con, c.File)
 	if err != nil {
@@ -81,18 +79,8 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 		return term.UnknownErrorf("try again", "cannot run the validator: %w", err)
 	}
 	r := reply.Results[0]
-	if c.JSON {
-		err = con.out.JSON(scriptVerdict{Result: r, TookMs: reply.Took.Milliseconds(), Unhardened: reply.Unhardened})
-	} else {
-		printVerdict(con, r)
-	}
-	if err != nil {
-		return err
-	}
-	if r.Code != script.OK || !r.Valid {
-		return term.ErrBad
-	}
-	return nil
+	err = con.print(c.JSON, scriptVerdict{Result: r, TookMs: reply.Took.Milliseconds(), Unhardened: reply.Unhardened}, func() { printVerdict(con, r) })
+	return cmp.Or(err, badUnless(r.Code == script.OK && r.Valid))
 }
 
 // scriptVerdict is what --json prints.
@@ -128,7 +116,6 @@ type scriptTestCmd struct {
 	JSON bool   `name:"json" help:"Print the reports as JSON."`
 }
 
-// Help shows the format.
 func (scriptTestCmd) Help() string {
 	return `Examples:
 
@@ -148,7 +135,6 @@ right after. Each case is an owner of its own.
 Exit codes: 0 all pass, 1 a case misses, 2 wrong usage, 3 could not find out.`
 }
 
-// Run runs the table and closes with "N passed, N failed".
 func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	raw, err := os.ReadFile(c.File)
 	if err != nil {
@@ -178,22 +164,14 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return term.UnknownErrorf("try again", "cannot run the cases: %w", err)
 	}
-	if c.JSON {
-		err = con.out.JSON(scriptReport{Cases: reports, CaseSummary: sum})
-	} else {
+	err = con.print(c.JSON, scriptReport{Cases: reports, CaseSummary: sum}, func() {
 		con.out.Printf("%d ms", sum.Took.Milliseconds())
 		if sum.PeakMemory > 0 {
 			con.out.Printf(", a worker's memory at most %d MiB", (sum.PeakMemory+1<<20-1)>>20)
 		}
 		con.out.Printf("\n%d passed, %d failed\n", sum.Passed, sum.Failed)
-	}
-	if err != nil {
-		return err
-	}
-	if sum.Failed > 0 {
-		return term.ErrBad
-	}
-	return nil
+	})
+	return cmp.Or(err, badUnless(sum.Failed == 0))
 }
 
 // scriptReport is what --json prints.

@@ -35,7 +35,6 @@ type serveCmd struct {
 	anchorFlags
 }
 
-// Help shows examples.
 func (serveCmd) Help() string {
 	return `One listener: /mcp for MCP clients (streamable HTTP), /v1 and /openapi.json for other programs,
 /healthz, /readyz and /metrics for what watches over it. docs/serve.md is the whole story.
@@ -62,7 +61,6 @@ Examples:
     curl -H "Authorization: Bearer $(cat .workflows/operator.token)" http://127.0.0.1:4285/v1/definitions`
 }
 
-// Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	hideSecrets()
 	if err := c.check(ctx); err != nil {
@@ -72,7 +70,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := c.open(ctx, con, path)
+	sys, err := openEquipped(ctx, con, path, equipment{reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}}, &c.modelFlags, c.configFlag, c.anchorFlags)
 	if err != nil {
 		return err
 	}
@@ -91,27 +89,6 @@ func (c *serveCmd) check(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.quotaFlags.check(), c.listenFlags.check(ctx, c.Auth))
-}
-
-// open opens the store with all that the flags configure.
-func (c *serveCmd) open(ctx context.Context, con *console, path string) (*system, error) {
-	with := equipment{reviews: c.Reviews, clientReviews: c.Elicit}
-	var err error
-	if with.model, err = c.modelFlags.open(con.log); err != nil {
-		return nil, err
-	}
-	if with.sources, err = c.configFlag.open(con.log); err != nil {
-		return nil, errors.Join(err, with.Close())
-	}
-	if with.anchors, err = c.signer(con.log, path); err != nil {
-		return nil, errors.Join(err, with.Close())
-	}
-	with.quotas, with.metered = c.quotas(), newMetered(with)
-	sys, err := openSystem(ctx, con.log, path, with)
-	if err != nil {
-		return nil, errors.Join(err, with.Close())
-	}
-	return sys, nil
 }
 
 // serve answers until ctx ends, and returns when what was begun is finished.
@@ -156,7 +133,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		return err
 	}
 	defer r.close()
-	defer who.watch(con.log)()
+	defer who.watch(ctx, con.log)()
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.engine)()
@@ -171,42 +148,46 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	return nil
 }
 
-// runEvery runs f now and then until the returned function is called, which runs it once more.
-func runEvery(interval time.Duration, f func()) (stop func()) {
-	quit, ended := make(chan struct{}), make(chan struct{})
+// runEvery runs f in the background, after first and then each interval, until ctx ends or the
+// returned function is called, which waits for it.
+func runEvery(ctx context.Context, first, interval time.Duration, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		again := time.NewTicker(interval)
-		defer again.Stop()
-		for {
+		for wait := first; ; wait = interval {
 			select {
-			case <-quit:
+			case <-ctx.Done():
 				return
-			case <-again.C:
-				f()
+			case <-time.After(wait):
+				f(ctx)
 			}
 		}
 	}()
 	return func() {
-		close(quit)
+		cancel()
 		<-ended
-		f()
 	}
 }
 
 // recordUseEvery is how often it is written when tokens were used last.
 const recordUseEvery = 5 * time.Minute
 
-// watch writes now and then which tokens were used.
-func (i identities) watch(log *slog.Logger) (stop func()) {
+// watch writes now and then, and at the end, which tokens were used.
+func (i identities) watch(ctx context.Context, log *slog.Logger) (stop func()) {
 	if i.tokens == nil {
 		return func() {}
 	}
-	return runEvery(recordUseEvery, func() {
+	record := func(context.Context) {
 		if err := i.tokens.RecordUse(); err != nil {
 			log.Warn("cannot note when tokens were used", "error", err)
 		}
-	})
+	}
+	end := runEvery(ctx, recordUseEvery, recordUseEvery, record)
+	return func() {
+		end()
+		record(ctx)
+	}
 }
 
 // listenFlags configure the listener.
@@ -365,33 +346,13 @@ type expirer interface {
 // watchReviews ends the reviews that nobody decided in time, now and every minute,
 // until ctx ends or the returned function is called, which waits for it.
 func watchReviews(ctx context.Context, log *slog.Logger, reviews expirer) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		again := time.NewTicker(expireEvery)
-		defer again.Stop()
-		for {
-			expireOnce(ctx, log, reviews)
-			select {
-			case <-ctx.Done():
-				return
-			case <-again.C:
-			}
+	return runEvery(ctx, 0, expireEvery, func(ctx context.Context) {
+		n, err := reviews.ExpireReviews(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			log.Warn("cannot look through the reviews; trying again in a minute", "error", err)
+		case n > 0:
+			log.Info("reviews that nobody decided in time", "number", n)
 		}
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
-}
-
-func expireOnce(ctx context.Context, log *slog.Logger, reviews expirer) {
-	n, err := reviews.ExpireReviews(ctx)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		log.Warn("cannot look through the reviews; trying again in a minute", "error", err)
-	case n > 0:
-		log.Info("reviews that nobody decided in time", "number", n)
-	}
+	})
 }

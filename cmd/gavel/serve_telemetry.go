@@ -36,9 +36,11 @@ type metered struct {
 	listener atomic.Pointer[listen.Server] // nil until it listens
 }
 
-// newMetered makes the counters that the engine tells of what it commits.
-func newMetered(with equipment) *metered {
-	m := &metered{}
+// count makes the counters that the engine tells of what it commits.
+func (m *metered) count(with equipment) {
+	if m == nil {
+		return
+	}
 	m.holding(func() int { return 0 })
 	from := telemetry.Sources{
 		Sandbox:  func() script.Stats { return m.sys.pool.Stats() },
@@ -54,7 +56,6 @@ func newMetered(with equipment) *metered {
 		from.Model = with.model.client.Stats
 	}
 	m.metrics = telemetry.NewMetrics(readBuild().Version, from)
-	return m
 }
 
 // holding sets who knows what callers hold.

@@ -78,6 +78,27 @@ func (s *system) Close() error {
 	return errors.Join(s.sandbox.Close(), s.equipment.Close(), s.store.Close())
 }
 
+// openEquipped opens the store at a path with the model, the sources of evidence and the
+// anchors that the flags configure.
+func openEquipped(ctx context.Context, con *console, path string, with equipment, models *modelFlags, declared configFlag, anchors anchorFlags) (_ *system, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, with.Close())
+		}
+	}()
+	if with.model, err = models.open(con.log); err != nil {
+		return nil, err
+	}
+	if with.sources, err = declared.open(con.log); err != nil {
+		return nil, err
+	}
+	if with.anchors, err = anchors.signer(con.log, path); err != nil {
+		return nil, err
+	}
+	with.metered.count(with)
+	return openSystem(ctx, con.log, path, with)
+}
+
 // openSystem opens the store at a path and wires the engine over it, with what it
 // judges with. That is the system's from then on, unless there is an error.
 func openSystem(ctx context.Context, log *slog.Logger, path string, with equipment) (*system, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -31,7 +32,6 @@ type testCmd struct {
 	Watch    bool     `name:"watch" short:"w" help:"Run again whenever a file changes, until you stop it."`
 }
 
-// Help shows a file of tests.
 func (testCmd) Help() string {
 	return `A file of tests names a workflow and says what its instances do. Every test runs
 through the real engine, on a store in memory that is gone afterwards. What the gate
@@ -64,7 +64,6 @@ Exit codes: 0 all passed, 1 a test failed or too little was reached, 2 wrong usa
 file that is no file of tests, 3 could not find out.`
 }
 
-// Run runs every file, again and again with --watch.
 func (c *testCmd) Run(ctx context.Context, con *console) error {
 	if !(c.Least >= 0 && c.Least <= 100) {
 		return term.UsageErrorf("", "--min-coverage is %v, must be 0 to 100", c.Least)
@@ -144,15 +143,8 @@ func (c *testCmd) once(ctx context.Context, con *console) error {
 	if c.JUnit != "" {
 		err = writeJUnit(c.JUnit, report.Files, c.Least)
 	}
-	if c.JSON {
-		err = errors.Join(err, con.out.JSON(report))
-	} else {
-		c.print(con, report)
-	}
-	if err == nil && !report.OK {
-		return term.ErrBad
-	}
-	return err
+	err = errors.Join(err, con.print(c.JSON, report, func() { c.print(con, report) }))
+	return cmp.Or(err, badUnless(report.OK))
 }
 
 // runTests runs one file on a store of its own.
@@ -254,22 +246,24 @@ func writeJUnit(path string, reports []suite.Report, least float64) (err error) 
 	return nil
 }
 
-// testFiles are the files of tests at paths, and below those that are folders.
-func testFiles(paths []string) ([]string, error) {
+// filesBelow are the files that paths name, and below those that are folders the wanted ones;
+// hint says what those are called.
+func filesBelow(paths []string, wanted func(name string) bool, hint string) ([]string, error) {
 	var out []string
 	for _, path := range paths {
 		info, err := os.Stat(path)
-		if err != nil {
-			return nil, term.UsageErrorf("", "cannot look at %s: %w", path, err)
-		}
-		if !info.IsDir() {
-			out = append(out, filepath.Clean(path))
+		if err != nil || !info.IsDir() {
+			files, err := expandPattern(path)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, files...)
 			continue
 		}
 		before := len(out)
-		err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && isTestFile(p) {
-				out = append(out, p)
+		err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() && wanted(name) {
+				out = append(out, filepath.Clean(name))
 			}
 			return err
 		})
@@ -277,11 +271,15 @@ func testFiles(paths []string) ([]string, error) {
 			return nil, term.UnknownErrorf("", "cannot look through %s: %w", path, err)
 		}
 		if len(out) == before {
-			return nil, term.UsageErrorf("their names end in .test.yaml, .test.yml or .test.json", "%s holds no file of tests", path)
+			return nil, term.UsageErrorf(hint, "%s holds none", path)
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+func testFiles(paths []string) ([]string, error) {
+	return filesBelow(paths, isTestFile, "names of files of tests end in .test.yaml, .test.yml or .test.json")
 }
 
 func isTestFile(path string) bool {

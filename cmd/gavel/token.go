@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -18,7 +19,6 @@ type tokenCmd struct {
 	Revoke tokenRevokeCmd `cmd:"" help:"End a token, at once."`
 }
 
-// Help says what tokens are for.
 func (tokenCmd) Help() string {
 	return `Callers of gavel serve show a bearer token: it says who they are, in which role, and for which
 workflows. Only its digest is kept, in gavel.tokens beside the store. A running server
@@ -98,7 +98,6 @@ type tokenCreateCmd struct {
 	storeFlag
 }
 
-// Help shows examples.
 func (tokenCreateCmd) Help() string {
 	return `The token is the only thing on stdout. It cannot be shown again: what is kept is its digest.
 
@@ -109,7 +108,6 @@ Examples:
     gavel token create ops --role operator --principal team:platform --json | jq -r .token`
 }
 
-// Run makes a token.
 func (c *tokenCreateCmd) Run(con *console) error {
 	ends, err := tokenEnd(c.Expires, time.Now())
 	if err != nil {
@@ -165,7 +163,6 @@ type tokenListCmd struct {
 	storeFlag
 }
 
-// Help shows examples.
 func (tokenListCmd) Help() string {
 	return `The oldest token first. A running server notes when tokens were used last every five
 minutes and when it ends: until then LAST USED shows what was noted before, or never.
@@ -197,7 +194,6 @@ func describeToken(t auth.Token) shownToken {
 	}
 }
 
-// Run lists tokens.
 func (c *tokenListCmd) Run(con *console) error {
 	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, false)
 	if err != nil {
@@ -211,26 +207,11 @@ func (c *tokenListCmd) Run(con *console) error {
 	for i, t := range all {
 		list[i] = describeToken(t)
 	}
-	if c.JSON {
-		return con.out.JSON(map[string]any{"tokens": list})
-	}
-	if len(list) == 0 {
-		con.err.Printf("no tokens\n")
-		return nil
-	}
 	rows := [][]string{{"ID", "NAME", "PRINCIPAL", "ROLE", "WORKFLOWS", "STATUS", "EXPIRES", "LAST USED"}}
 	for _, t := range list {
-		rows = append(rows, []string{t.ID, t.Name, t.Principal, t.Role, orAll(t.Workflows), t.Status, orNever(t.ExpiresAt), orNever(t.LastUsed)})
+		rows = append(rows, []string{t.ID, t.Name, t.Principal, t.Role, cmp.Or(t.Workflows, "all"), t.Status, orNever(t.ExpiresAt), orNever(t.LastUsed)})
 	}
-	con.out.Table(rows)
-	return nil
-}
-
-func orAll(workflows string) string {
-	if workflows == "" {
-		return "all"
-	}
-	return workflows
+	return con.printList(c.JSON, map[string]any{"tokens": list}, rows, "no tokens", "")
 }
 
 func orNever(at *time.Time) string {
@@ -248,7 +229,6 @@ type tokenRevokeCmd struct {
 	storeFlag
 }
 
-// Help shows examples.
 func (tokenRevokeCmd) Help() string {
 	return `A server refuses them from its next request on. To revoke a token again is fine.
 
@@ -258,7 +238,6 @@ Examples:
     gavel token revoke --forget 0f3c5a7e9b1d2c4f 77aa0c1be2d93f40`
 }
 
-// Run ends tokens.
 func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
 	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, false)
 	if err != nil {
@@ -284,8 +263,5 @@ func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
 		}
 		list = append(list, describeToken(t))
 	}
-	if c.JSON {
-		return con.out.JSON(map[string]any{"tokens": list})
-	}
-	return nil
+	return con.print(c.JSON, map[string]any{"tokens": list}, func() {})
 }

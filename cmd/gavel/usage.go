@@ -19,7 +19,6 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(options, ctx)
 }
 
-// Help is the overview's text below the first line.
 func (commands) Help() string {
 	return `Start with
 

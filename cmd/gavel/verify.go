@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,7 +20,6 @@ type verifyCmd struct {
 	storeFlag
 }
 
-// Help says what is verified.
 func (verifyCmd) Help() string {
 	return `Computes every hash anew, folds every history and compares it with the instance that is
 stored, and checks the anchors. Prints a line for each break: where, of what kind, and how:
@@ -51,7 +51,6 @@ Exit codes: 0 all is as it was written, 1 something is broken, 2 wrong usage, 3 
 find out.`
 }
 
-// Run verifies a store.
 func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	if c.Jobs < 0 {
 		return term.UsageErrorf("", "--jobs is 1 or more, not %d", c.Jobs)
@@ -83,16 +82,11 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
-	if c.JSON {
-		err = con.out.JSON(r)
-	} else {
+	err = con.print(c.JSON, r, func() {
 		printVerified(con, r)
-		c.sayWhatIsMissing(con, r)
-	}
-	if err == nil && !r.Clean() {
-		return term.ErrBad
-	}
-	return err
+		printUnproved(con, r)
+	})
+	return cmp.Or(err, badUnless(r.Clean()))
 }
 
 // published are the notes of the anchor file, which must be there.
@@ -139,8 +133,8 @@ func printVerified(con *console, r audit.VerifyReport) {
 	con.out.Printf("%s: %s\n", sum, con.out.Red(term.Count(int64(len(r.Problems))+r.More, "break")))
 }
 
-// sayWhatIsMissing says what a clean report does not prove.
-func (c *verifyCmd) sayWhatIsMissing(con *console, r audit.VerifyReport) {
+// printUnproved says what a clean report does not prove.
+func printUnproved(con *console, r audit.VerifyReport) {
 	switch {
 	case r.Anchors == 0:
 		con.err.Printf("no anchors: who can write the whole file could have made all hashes anew (gavel anchor --help)\n")

@@ -19,7 +19,6 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-// Help shows examples.
 func (versionCmd) Help() string {
 	return `Examples:
 
@@ -27,7 +26,6 @@ func (versionCmd) Help() string {
     gavel version --json`
 }
 
-// Run prints what the binary was built from.
 func (c *versionCmd) Run(con *console) error {
 	b := readBuild()
 	if c.JSON {
