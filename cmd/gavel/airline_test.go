@@ -107,8 +107,8 @@ func (c *airlineCount) add(verdict string, gate, simple bool) {
 }
 
 func airlineRate(k, n int) string {
-	exact, score := eval.ClopperPearson(k, n, 0.95), eval.Wilson(k, n, 0.95)
-	return fmt.Sprintf("%d of %d (exact %.3f to %.3f, Wilson %.3f to %.3f)", k, n, exact.Low, exact.High, score.Low, score.High)
+	exact := eval.ClopperPearson(k, n, 0.95)
+	return fmt.Sprintf("%d of %d (exact %.3f to %.3f)", k, n, exact.Low, exact.High)
 }
 
 var airlineRule = regexp.MustCompile(`\bR\d\d\b`)

@@ -96,34 +96,38 @@ func (c classes[T]) count(drawn []uint32, counts []int) {
 	}
 }
 
-// tableBootstrap are the figures that follow from the table alone.
-type tableBootstrap struct {
-	kappa, outcomeKappa, falseApprove, escalation, exact, gate sample
+// figures that follow from a table alone. A Comparison gives the difference of all but
+// the last.
+var figures = []struct {
+	name string
+	of   func(*table) *float64
+}{
+	{"falseApprove", func(t *table) *float64 { return ratioOf(float64(t.falseOK()), float64(t.mustNot())) }},
+	{"escalation", func(t *table) *float64 { return ratioOf(float64(t.countGiven(escalate)), float64(t.total())) }},
+	{"accuracy", func(t *table) *float64 { return ratioOf(float64(t.countExact()), float64(t.total())) }},
+	{"gateAccuracy", func(t *table) *float64 { return ratioOf(float64(t.countGate()), float64(t.total())) }},
+	{"kappa", (*table).kappa},
+	{"outcomeKappa", (*table).outcomeKappa},
 }
 
-func (b *tableBootstrap) add(t *table) {
-	n := float64(t.total())
-	b.kappa.add(t.kappa())
-	b.outcomeKappa.add(t.outcomeKappa())
-	b.falseApprove.add(ratioOf(float64(t.falseOK()), float64(t.mustNot())))
-	b.escalation.add(ratioOf(float64(t.countGiven(escalate)), n))
-	b.exact.add(ratioOf(float64(t.countExact()), n))
-	b.gate.add(ratioOf(float64(t.countGate()), n))
-}
-
-// bootstrapTable resamples the groups of rows.
-func bootstrapTable(rows []row, o Options) *tableBootstrap {
+// bootstrapTable resamples the groups of rows and returns a sample for each of figures.
+func bootstrapTable(rows []row, o Options) map[string]*sample {
 	starts := groupStarts(rows)
 	groups := len(starts) - 1
 	c := classifyGroups(groups, func(g int) table { return newTable(rows[starts[g]:starts[g+1]]) })
-	b := &tableBootstrap{}
+	samples := map[string]*sample{}
+	for _, f := range figures {
+		samples[f.name] = &sample{}
+	}
 	counts := make([]int, len(c.sums))
 	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		c.count(drawn, counts)
 		t := sumWeighted(c.sums, counts)
-		b.add(&t)
+		for _, f := range figures {
+			samples[f.name].add(f.of(&t))
+		}
 	})
-	return b
+	return samples
 }
 
 // sumWeighted adds up tables, each as often as counts says.

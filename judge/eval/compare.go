@@ -150,18 +150,6 @@ func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
 	return t
 }
 
-// figures of which a Comparison gives the difference.
-var figures = []struct {
-	name string
-	of   func(*table) *float64
-}{
-	{"falseApprove", func(t *table) *float64 { return ratioOf(float64(t.falseOK()), float64(t.mustNot())) }},
-	{"escalation", func(t *table) *float64 { return ratioOf(float64(t.countGiven(escalate)), float64(t.total())) }},
-	{"accuracy", func(t *table) *float64 { return ratioOf(float64(t.countExact()), float64(t.total())) }},
-	{"gateAccuracy", func(t *table) *float64 { return ratioOf(float64(t.countGate()), float64(t.total())) }},
-	{"kappa", (*table).kappa},
-}
-
 func computeDifferences(pairs []pairing, o Options) []Difference {
 	before := make([]row, len(pairs))
 	for i, p := range pairs {
@@ -177,7 +165,8 @@ func computeDifferences(pairs []pairing, o Options) []Difference {
 	}
 	groups := len(starts) - 1
 	c := classifyGroups(groups, func(g int) [2]table { return both(pairs[starts[g]:starts[g+1]]) })
-	samples := make([]sample, len(figures))
+	compared := figures[:len(figures)-1]
+	samples := make([]sample, len(compared))
 	counts := make([]int, len(c.sums))
 	tables := [2][]table{}
 	for _, sum := range c.sums {
@@ -186,13 +175,13 @@ func computeDifferences(pairs []pairing, o Options) []Difference {
 	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		c.count(drawn, counts)
 		t := [2]table{sumWeighted(tables[0], counts), sumWeighted(tables[1], counts)}
-		for i, f := range figures {
+		for i, f := range compared {
 			samples[i].add(subtract(f.of(&t[1]), f.of(&t[0])))
 		}
 	})
 	whole := both(pairs)
 	var all []Difference
-	for i, f := range figures {
+	for i, f := range compared {
 		d := Difference{Name: f.name, Before: f.of(&whole[0]), After: f.of(&whole[1])}
 		d.Change = samples[i].estimate(subtract(d.After, d.Before), o.Confidence)
 		all = append(all, d)

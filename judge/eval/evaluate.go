@@ -84,11 +84,11 @@ func falseGroups(rows []row) (hit, of int) {
 
 func (r *Report) setIntervals(t *table, rows []row, o Options) {
 	b := bootstrapTable(rows, o)
-	r.Kappa = b.kappa.estimate(t.kappa(), o.Confidence)
-	r.OutcomeKappa = b.outcomeKappa.estimate(t.outcomeKappa(), o.Confidence)
+	r.Kappa = b["kappa"].estimate(t.kappa(), o.Confidence)
+	r.OutcomeKappa = b["outcomeKappa"].estimate(t.outcomeKappa(), o.Confidence)
 	r.Clustered = Clustered{
-		FalseApprove: b.falseApprove.interval(o.Confidence), Escalation: b.escalation.interval(o.Confidence),
-		Accuracy: b.exact.interval(o.Confidence), GateAccuracy: b.gate.interval(o.Confidence),
+		FalseApprove: b["falseApprove"].interval(o.Confidence), Escalation: b["escalation"].interval(o.Confidence),
+		Accuracy: b["accuracy"].interval(o.Confidence), GateAccuracy: b["gateAccuracy"].interval(o.Confidence),
 	}
 }
 

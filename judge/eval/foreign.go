@@ -1,8 +1,6 @@
 package eval
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -113,32 +111,25 @@ func (w *foreignWords) UnmarshalJSON(text []byte) error {
 func ReadForeign(from io.Reader, split Split) (Foreign, error) {
 	var f Foreign
 	byName := map[string]*ForeignJudge{}
-	lines := bufio.NewScanner(from)
-	lines.Buffer(make([]byte, 0, 64<<10), maxForeignLine)
 	seen := map[string]bool{}
-	at := 0
-	for lines.Scan() {
-		at++
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
+	for l, err := range readLines(from, maxForeignLine) {
 		var r foreignRecord
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d: %w", at, err)
+		switch {
+		case l.isLong:
+			err = fmt.Errorf("is longer than %d bytes", maxForeignLine)
+		case err == nil:
+			err = json.Unmarshal(l.text, &r)
+		}
+		if err != nil {
+			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d: %w", l.number, err)
 		}
 		if r.ID == "" || seen[r.ID] {
-			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d: the id %.60q is empty or was there before; every record needs its own", at, r.ID)
+			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d: the id %.60q is empty or a duplicate; give every record its own", l.number, r.ID)
 		}
 		seen[r.ID] = true
 		if err := f.add(r, split, byName); err != nil {
-			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d (%.60s): %w", at, r.ID, err)
+			return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d (%.60s): %w", l.number, r.ID, err)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("is longer than %d bytes", maxForeignLine)
-		}
-		return Foreign{}, fmt.Errorf("eval: foreign judgements: line %d: %w", at+1, err)
 	}
 	for _, j := range byName {
 		f.Judges = append(f.Judges, *j)

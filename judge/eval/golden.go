@@ -57,54 +57,66 @@ func (e *LineError) Error() string {
 }
 
 // ReadCases reads JSON Lines one by one, in bounded memory; empty lines are skipped. A
-// line that is no case comes as a *LineError and reading goes on; every other error is
-// that reading failed, and the last thing that comes. file is for messages.
+// line that is not a case comes as a *LineError and reading continues; every other error
+// means that reading failed, and is the last thing that comes. file is for messages.
 func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
 	return func(yield func(Golden, error) bool) {
-		in, n := bufio.NewReaderSize(from, 64<<10), 0
-		for line := 1; ; line++ {
-			text, long, err := readLine(in)
-			if err != nil && !errors.Is(err, io.EOF) {
-				yield(Golden{}, fmt.Errorf("eval: read %s, line %d: %w", file, line, err))
+		n := 0
+		for l, err := range readLines(from, MaxLine) {
+			at := Golden{File: file, Line: l.number}
+			switch {
+			case err != nil:
+				yield(Golden{}, fmt.Errorf("eval: read %s, line %d: %w", file, l.number, err))
 				return
-			}
-			at := Golden{File: file, Line: line}
-			switch text = bytes.TrimSpace(text); {
-			case long:
-				bad := &LineError{file, line, RuleSyntax, "", fmt.Sprintf("the line has more than %d bytes; put less into one case", MaxLine)}
-				if !yield(at, bad) {
-					return
-				}
-			case len(text) > 0:
+			case l.isLong:
+				err = &LineError{file, l.number, RuleSyntax, "", fmt.Sprintf("the line has more than %d bytes; put less into one case", MaxLine)}
+			default:
 				if n++; n > MaxCases {
 					yield(Golden{}, fmt.Errorf("eval: %s has more than %d cases; split it", file, MaxCases))
 					return
 				}
-				var bad error
-				at.Case, bad = decodeCase(file, line, text)
-				if !yield(at, bad) {
-					return
-				}
+				at.Case, err = decodeCase(file, l.number, l.text)
 			}
-			if err != nil {
+			if !yield(at, err) {
 				return
 			}
 		}
 	}
 }
 
-// readLine returns the next line, or that it is too long; its rest is passed over.
-func readLine(in *bufio.Reader) (text []byte, long bool, err error) {
-	for {
-		part, err := in.ReadSlice('\n')
-		if !long {
-			text = append(text, part...)
-		}
-		if len(text) > MaxLine {
-			text, long = nil, true
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return text, long, err
+// line is one line of a file, without the white space around it.
+type line struct {
+	number int // from 1
+	text   []byte
+	isLong bool // longer than allowed: text is nil
+}
+
+// readLines yields the lines that are not empty. An error comes last, with the number of
+// the line at which reading failed.
+func readLines(from io.Reader, most int) iter.Seq2[line, error] {
+	return func(yield func(line, error) bool) {
+		in := bufio.NewReaderSize(from, 64<<10)
+		for l := (line{number: 1}); ; l = (line{number: l.number + 1}) {
+			part, err := in.ReadSlice('\n')
+			for ; ; part, err = in.ReadSlice('\n') {
+				if l.text = append(l.text, part...); len(l.text) > most {
+					l.text, l.isLong = nil, true
+				}
+				if !errors.Is(err, bufio.ErrBufferFull) {
+					break
+				}
+			}
+			if err != nil && !errors.Is(err, io.EOF) {
+				yield(l, err)
+				return
+			}
+			if l.isLong {
+				l.text = nil
+			}
+			l.text = bytes.TrimSpace(l.text)
+			if (l.isLong || len(l.text) > 0) && !yield(l, nil) || err != nil {
+				return
+			}
 		}
 	}
 }

@@ -33,27 +33,6 @@ func lowerBound(k, n int, tail float64) float64 {
 	return betaQuantile(tail, float64(k), float64(n-k)+1)
 }
 
-// Wilson returns the score interval (Wilson 1927): shorter than ClopperPearson, and
-// right on average only.
-func Wilson(k, n int, confidence float64) Interval {
-	if n <= 0 {
-		return Interval{0, 1}
-	}
-	z := math.Sqrt2 * math.Erfinv(confidence)
-	p, m := float64(k)/float64(n), float64(n)
-	centre := p + z*z/(2*m)
-	half := z * math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
-	whole := 1 + z*z/m
-	low, high := (centre-half)/whole, (centre+half)/whole
-	if k == 0 {
-		low = 0
-	}
-	if k == n {
-		high = 1
-	}
-	return Interval{max(low, 0), min(high, 1)}
-}
-
 // ApprovalsNeeded returns how many approvals, of which wrong are wrong, it takes until
 // the exact upper bound of the risk is at most target: 59 with none wrong for a target
 // of 0.05 at 0.95. Target and confidence are between 0 and 1.

@@ -77,3 +77,29 @@ func TestKappaProperties(t *testing.T) {
 		}
 	})
 }
+
+// Kappa returns Cohen's kappa of two raters over the same items (Cohen 1960, "A
+// coefficient of agreement for nominal scales"): 1 is agreement, 0 what chance gives,
+// below 0 less than chance. a and b are as long, and the words may be any. ok is false
+// when it is not defined: no items, or both raters gave one and the same word
+// throughout.
+func Kappa(a, b []string) (kappa float64, ok bool) {
+	if len(a) != len(b) {
+		return 0, false
+	}
+	index := map[string]int{}
+	for _, words := range [][]string{a, b} {
+		for _, word := range words {
+			if _, known := index[word]; !known {
+				index[word] = len(index)
+			}
+		}
+	}
+	k := len(index)
+	counts := make([]int, k*k)
+	for i := range a {
+		counts[index[a[i]]*k+index[b[i]]]++
+	}
+	value := kappaOf(counts)
+	return orZero(value), value != nil
+}

@@ -42,16 +42,6 @@ type About struct {
 	Remarks []string `json:"remarks,omitempty"`
 }
 
-// GatesPassed reports whether no gate failed.
-func (m Measurement) GatesPassed() bool {
-	for _, g := range m.Gates {
-		if !g.Passed {
-			return false
-		}
-	}
-	return true
-}
-
 // Synthetic counts the cases whose label nobody gave by looking at them, and all.
 func (m Measurement) Synthetic() (synthetic, all int) {
 	for _, t := range m.Report.Counts.Labels {

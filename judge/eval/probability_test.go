@@ -149,3 +149,25 @@ func TestProbabilityProperties(t *testing.T) {
 		}
 	})
 }
+
+// Brier returns the mean squared error of probabilities (Brier 1950); good says of each
+// whether it came true. NaN without any.
+func Brier(p []float64, good []bool) float64 {
+	sum := 0.0
+	for i := range p {
+		sum += forecast{p: p[i], good: good[i]}.square()
+	}
+	return sum / float64(len(p))
+}
+
+// AUROC returns the area under the receiver's operating curve; ok is false when all are
+// good or none is.
+func AUROC(p []float64, good []bool) (area float64, ok bool) {
+	all := make([]forecast, len(p))
+	for i := range p {
+		all[i] = forecast{p: p[i], good: good[i]}
+	}
+	slices.SortFunc(all, byProbability)
+	value := areaUnderROC(all, nil)
+	return orZero(value), value != nil
+}

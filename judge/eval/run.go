@@ -127,22 +127,6 @@ func feedCases(ctx context.Context, cases iter.Seq2[Case, error], todo, order ch
 	return nil
 }
 
-// RunAll is Run over cases at hand, with all results.
-func (r Runner) RunAll(ctx context.Context, cases []Case) ([]Result, error) {
-	results := make([]Result, 0, len(cases)*max(r.Repeats, 1))
-	err := r.Run(ctx, func(yield func(Case, error) bool) {
-		for _, c := range cases {
-			if !yield(c, nil) {
-				return
-			}
-		}
-	}, func(_ Case, of []Result) error {
-		results = append(results, of...)
-		return nil
-	})
-	return results, err
-}
-
 // judgeCase asks for one case as often as wanted.
 func (r Runner) judgeCase(ctx context.Context, c Case, p *purse) []Result {
 	blind := c

@@ -166,3 +166,19 @@ func TestRunnerStreamsAHundredThousand(t *testing.T) {
 		t.Errorf("%d cases in %v: %v", done, took, err)
 	}
 }
+
+// RunAll is Run over cases at hand, with all results.
+func (r Runner) RunAll(ctx context.Context, cases []Case) ([]Result, error) {
+	results := make([]Result, 0, len(cases)*max(r.Repeats, 1))
+	err := r.Run(ctx, func(yield func(Case, error) bool) {
+		for _, c := range cases {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}, func(_ Case, of []Result) error {
+		results = append(results, of...)
+		return nil
+	})
+	return results, err
+}

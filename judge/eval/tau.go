@@ -1,8 +1,6 @@
 package eval
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -57,29 +55,23 @@ func (r TauRecord) Stratum() string {
 // ReadTau reads such records, one a line. The error names the line.
 func ReadTau(file string, from io.Reader) ([]TauRecord, error) {
 	var out []TauRecord
-	in := bufio.NewReaderSize(from, 64<<10)
-	for line := 1; ; line++ {
-		text, long, err := readLine(in)
-		if err != nil && err != io.EOF { //nolint:errorlint // readers return it as it is
-			return nil, fmt.Errorf("eval: read %s, line %d: %w", file, line, err)
+	for l, err := range readLines(from, MaxLine) {
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("eval: read %s, line %d: %w", file, l.number, err)
+		case l.isLong:
+			return nil, fmt.Errorf("%s:%d: the line has more than %d bytes", file, l.number, MaxLine)
 		}
-		switch text = bytes.TrimSpace(text); {
-		case long:
-			return nil, fmt.Errorf("%s:%d: the line has more than %d bytes", file, line, MaxLine)
-		case len(text) > 0:
-			var r TauRecord
-			if bad := json.Unmarshal(text, &r); bad != nil {
-				return nil, fmt.Errorf("%s:%d: no recorded write: %w", file, line, bad)
-			}
-			if r.ID == "" || r.Transition.State == "" || r.Transition.Action == "" {
-				return nil, fmt.Errorf("%s:%d: a record has an id and a transition with state and action", file, line)
-			}
-			out = append(out, r)
+		var r TauRecord
+		if err := json.Unmarshal(l.text, &r); err != nil {
+			return nil, fmt.Errorf("%s:%d: this is not a recorded write: %w", file, l.number, err)
 		}
-		if err != nil {
-			return out, nil
+		if r.ID == "" || r.Transition.State == "" || r.Transition.Action == "" {
+			return nil, fmt.Errorf("%s:%d: a record needs an id and a transition with state and action", file, l.number)
 		}
+		out = append(out, r)
 	}
+	return out, nil
 }
 
 // TauOptions say how records become cases.

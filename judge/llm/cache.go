@@ -104,16 +104,12 @@ func withSharing(next Completer, limit time.Duration) Completer {
 }
 
 func runShared(ctx context.Context, next Completer, req Request, limit time.Duration) (call *sharedCall) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, tooLate(limit))
-	defer cancel()
 	call = &sharedCall{}
 	defer func() {
 		if p := recover(); p != nil { // uncaught in this goroutine it would end the process
 			call.panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
 		}
 	}()
-	if call.reply, call.err = next.Complete(ctx, req); call.err != nil && isContext(call.err) {
-		call.err = tooLate(limit)
-	}
+	call.reply, call.err = completeBefore(ctx, next, req, limit, tooLate(limit))
 	return call
 }

@@ -392,34 +392,8 @@ func (a cassetteAnswer) response(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// canonical is a body as JSON with sorted keys, without spaces, with the literals of numbers.
+// canonical is a body as JSON with sorted keys and without spaces, numbers as written; a
+// body that is not JSON becomes a JSON string.
 func canonical(body []byte) json.RawMessage {
-	v, err := decodeJSON(body)
-	if err != nil {
-		v = string(body)
-	}
-	return encodedJSON(v)
-}
-
-// encodedJSON encodes a value that was JSON, which cannot fail.
-func encodedJSON(v any) json.RawMessage {
-	out, err := marshalPlain(v)
-	if err != nil {
-		return json.RawMessage("null")
-	}
-	return out
-}
-
-// decodeJSON decodes exactly one JSON value and keeps the literals of numbers.
-func decodeJSON(body []byte) (any, error) {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return nil, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one value")
-	}
-	return v, nil
+	return rewriteBody(body, func(s string) string { return s })
 }

@@ -60,13 +60,7 @@ func (b *backend) completeWithin(parent context.Context, req Request, models int
 	left := time.Until(deadline)
 	share := max(left/time.Duration(models), min(b.attempt, left*3/4))
 	late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v, its share of the time", share.Round(time.Millisecond))}
-	ctx, cancel := context.WithTimeoutCause(parent, share, late)
-	defer cancel()
-	reply, err := b.stack.Complete(ctx, req)
-	if err != nil && isContext(err) && parent.Err() == nil {
-		return Reply{}, late
-	}
-	return reply, err
+	return completeBefore(parent, b.stack, req, share, late)
 }
 
 // ofModel says whose failure it was, where that is not known yet.
@@ -132,20 +126,23 @@ func withDeadline(next Completer, limit time.Duration) Completer {
 		if err := parent.Err(); err != nil {
 			return Reply{}, err
 		}
-		ctx, cancel := context.WithTimeoutCause(parent, limit, tooLate(limit))
-		defer cancel()
-		reply, err := next.Complete(ctx, req)
-		if err == nil {
-			return reply, nil
-		}
-		if perr := parent.Err(); perr != nil && isContext(err) {
-			return Reply{}, perr
-		}
-		if isContext(err) {
-			return Reply{}, tooLate(limit)
-		}
-		return Reply{}, err
+		return completeBefore(parent, next, req, limit, tooLate(limit))
 	})
+}
+
+// completeBefore asks with a time limit of our own, which late describes. A context of
+// the caller's that ends is returned as it is.
+func completeBefore(parent context.Context, next Completer, req Request, limit time.Duration, late *Error) (Reply, error) {
+	ctx, cancel := context.WithTimeoutCause(parent, limit, late)
+	defer cancel()
+	reply, err := next.Complete(ctx, req)
+	switch {
+	case err == nil || !isContext(err):
+		return reply, err
+	case parent.Err() != nil:
+		return Reply{}, parent.Err()
+	}
+	return Reply{}, late
 }
 
 func tooLate(limit time.Duration) *Error {
@@ -156,10 +153,8 @@ func tooLate(limit time.Duration) *Error {
 func withAttempt(next Completer, limit time.Duration) Completer {
 	return CompleterFunc(func(parent context.Context, req Request) (Reply, error) {
 		late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", limit), Advice: "use a faster model, or let it think less", whole: true}
-		ctx, cancel := context.WithTimeoutCause(parent, limit, late)
-		defer cancel()
-		reply, err := next.Complete(ctx, req)
-		if err != nil && isContext(err) && parent.Err() == nil {
+		reply, err := completeBefore(parent, next, req, limit, late)
+		if err == error(late) { //nolint:errorlint // only this one, made here, has no call counted yet
 			failed := *late
 			failed.Calls = 1
 			return Reply{}, &failed

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // redacted stands where a secret was.
@@ -74,29 +76,34 @@ func (s secrets) redactAnswer(raw []byte) []byte {
 	return out
 }
 
-// redactJSON replaces secrets in the strings of a JSON text.
-func (s secrets) redactJSON(body json.RawMessage) json.RawMessage {
-	v, err := decodeJSON(body)
-	if err != nil {
-		return canonical([]byte(s.redact(string(body))))
+// redactJSON replaces secrets in the strings of a JSON text and writes it as canonical.
+func (s secrets) redactJSON(body json.RawMessage) json.RawMessage { return rewriteBody(body, s.redact) }
+
+// rewriteBody writes a body in its canonical form, with every string and key changed.
+func rewriteBody(body []byte, change func(string) string) json.RawMessage {
+	var value any = change(string(body))
+	if v := document.Known(body); v.Kind() != 0 {
+		value = rewriteValue(v.Any(), change)
 	}
-	return encodedJSON(s.walk(v))
+	out, err := marshalPlain(value)
+	if err != nil {
+		return json.RawMessage("null") // what was JSON can be written
+	}
+	return out
 }
 
-func (s secrets) walk(v any) any {
+func rewriteValue(v any, change func(string) string) any {
 	switch v := v.(type) {
 	case string:
-		return s.redact(v)
+		return change(v)
 	case []any:
-		out := make([]any, len(v))
 		for i, e := range v {
-			out[i] = s.walk(e)
+			v[i] = rewriteValue(e, change)
 		}
-		return out
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, e := range v {
-			out[s.redact(k)] = s.walk(e)
+			out[change(k)] = rewriteValue(e, change)
 		}
 		return out
 	}
