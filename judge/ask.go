@@ -24,7 +24,6 @@ const (
 	maxExemplarString = 500
 )
 
-// question is what a model is asked, with what is needed to check its answer.
 type question struct {
 	prompt   prompts.Prompt
 	criteria []criterion
@@ -34,8 +33,8 @@ type question struct {
 }
 
 // askQuestion renders the question about a case. It is pure: marker and nonce come from
-// the caller. The error is for a case that cannot be asked about (no target, a
-// document that is no JSON): a defect of the program that built it.
+// the caller. An error (no target, a document that is not JSON) is a bug of the program
+// that built the case.
 func askQuestion(c Case, marker, nonce string) (question, error) {
 	if len(c.Candidates) == 0 {
 		return question{}, errors.New("judge: the case has no target to ask about")
@@ -96,8 +95,6 @@ func showDocuments(c Case) (shown.Documents, error) {
 	return out, nil
 }
 
-// listEstablishedFacts say what the layers that have approved established, so that the model
-// need not look again.
 func listEstablishedFacts(passed []LayerName) []string {
 	says := map[LayerName]string{
 		LayerTransition: "The action is legal in this state, and the agent may perform it.",
@@ -124,8 +121,8 @@ func Show(c Case) (prompts.Prompt, error) {
 	return q.prompt, err
 }
 
-// listEarlierLayers are the layers before the model that have something to check in a case, in
-// the order in which they are asked.
+// listEarlierLayers lists the layers before the model that have something to check in a
+// case, in their order.
 func listEarlierLayers(c Case) []LayerName {
 	out := []LayerName{LayerTransition}
 	for _, l := range []struct {
@@ -146,21 +143,19 @@ func listEarlierLayers(c Case) []LayerName {
 	return out
 }
 
-// criterion is one question to the model.
 type criterion struct {
 	id   string // c1, c2, …
 	text string
 }
 
-// defaultCriteria are asked where a definition gives none: what an auditor would
-// want of any step.
+// defaultCriteria apply where a definition has none: what an auditor would ask of any
+// step.
 var defaultCriteria = []string{
 	"The data are about this action and give what somebody who performs it would have to give",
 	"The data do not contradict the context or themselves",
 	"The data are specific enough that a third person could check them: they name things, places, numbers or results, and do more than assert that the work was done",
 }
 
-// criteriaOf are the rubric's criteria with their ids, or the default ones.
 func criteriaOf(r Rubric) []criterion {
 	texts := r.Criteria
 	if len(texts) == 0 {

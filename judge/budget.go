@@ -15,12 +15,12 @@ const (
 	slotsKept   = budgetSlots + 1
 )
 
-// budgetPrincipals is how many principals a budget remembers. Beyond it, those who
-// spent least are forgotten: they have the least to gain from it.
+// budgetPrincipals limits the principals that a budget remembers. Beyond it, those that
+// spent least are forgotten: they gain least from it.
 const budgetPrincipals = 4096
 
-// budget bounds how many questions a principal may put to the model in a sliding
-// window. The nil one has no bound. It is safe for concurrent use.
+// budget limits the questions of a principal in a sliding window; nil has no limit. It
+// is safe for concurrent use.
 type budget struct {
 	limit int
 	slot  time.Duration
@@ -30,13 +30,11 @@ type budget struct {
 	spent map[string]*spending
 }
 
-// spending is what one principal spent in each of the last slots.
 type spending struct {
 	in   [slotsKept]int
 	last int64 // the number of the newest slot in it
 }
 
-// newBudget returns nil when there is no limit.
 func newBudget(limit int, window time.Duration, now func() time.Time) *budget {
 	if limit <= 0 {
 		return nil
@@ -62,7 +60,6 @@ func (b *budget) Spend(principal string, n int) (ok bool, frees time.Duration) {
 	return false, b.timeUntilFree(s, n, at)
 }
 
-// giveBack returns what was taken and not used.
 func (b *budget) giveBack(principal string, n int) {
 	if b == nil || n <= 0 {
 		return
@@ -84,7 +81,6 @@ func (b *budget) giveBack(principal string, n int) {
 
 func (b *budget) slotNumber(at time.Time) int64 { return at.UnixNano() / int64(b.slot) }
 
-// spendingOf returns the spending of a principal, forwarded to a slot.
 func (b *budget) spendingOf(principal string, number int64) *spending {
 	s, ok := b.spent[principal]
 	if !ok {
@@ -98,8 +94,7 @@ func (b *budget) spendingOf(principal string, number int64) *spending {
 	return s
 }
 
-// evict makes room: whoever has nothing spent any more goes, or else the eighth that
-// spent least.
+// evict forgets principals without spending, or else the eighth that spent least.
 func (b *budget) evict(number int64) {
 	maps.DeleteFunc(b.spent, func(_ string, s *spending) bool {
 		s.forward(number)
@@ -116,7 +111,6 @@ func (b *budget) evict(number int64) {
 	}
 }
 
-// timeUntilFree is how long until n can be spent.
 func (b *budget) timeUntilFree(s *spending, n int, at time.Time) time.Duration {
 	left := s.total()
 	for number := s.firstSlot(); ; number++ {
@@ -128,15 +122,12 @@ func (b *budget) timeUntilFree(s *spending, n int, at time.Time) time.Duration {
 	}
 }
 
-// firstSlot is the number of the oldest slot that counts.
 func (s *spending) firstSlot() int64 { return s.last - slotsKept + 1 }
 
-// slot is where a slot that counts is kept.
 func (s *spending) slot(number int64) *int {
 	return &s.in[(number%slotsKept+slotsKept)%slotsKept]
 }
 
-// forward empties the slots that lie behind.
 func (s *spending) forward(number int64) {
 	if number <= s.last {
 		return // the clock went back: nothing is freed by that

@@ -85,7 +85,6 @@ func (c Calibration) Apply(stated float64) float64 {
 	return ys[i-1] + part*(ys[i]-ys[i-1])
 }
 
-// validate reports all that is wrong, each with where it stands below the path.
 func (c Calibration) validate(path string) error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -154,10 +153,8 @@ func (i Isotonic) validate(path string) error {
 
 func isFinite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
-// binding is what a Calibration holds for.
 type binding struct{ model, prompt, criteria string }
 
-// fitted is a valid Calibration with its digest.
 type fitted struct {
 	Calibration
 	digest string
@@ -213,8 +210,8 @@ func (c *Calibrations) Hash() string {
 	return c.hash
 }
 
-// confidence is what a stated confidence counts for, with the digest of the
-// calibration that was applied, "" when none holds for what was asked.
+// confidence returns the calibrated confidence, with the digest of the calibration; it
+// is shrunk, with "", when none applies.
 func (c *Calibrations) confidence(asked Asked) (confidence float64, digest string) {
 	if c != nil {
 		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
@@ -233,7 +230,6 @@ func digestOf(value any) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// calibrationsVersion is the format of the file that ParseCalibrations reads.
 const calibrationsVersion = 1
 
 // ParseCalibrations reads a file of calibrations:
@@ -317,16 +313,15 @@ const (
 	shrinkage  = 0.8
 )
 
-// shrinkConfidence is what a stated confidence counts for without a calibration: at most 0.892.
+// shrinkConfidence returns the confidence without a calibration, at most 0.892.
 func shrinkConfidence(stated float64) float64 {
 	return roundConfidence(noEvidence + (min(clampUnit(stated), mostStated)-noEvidence)*shrinkage)
 }
 
-// roundConfidence drops digits that mean nothing: people read confidences.
 func roundConfidence(c float64) float64 { return math.Round(clampUnit(c)*1e6) / 1e6 }
 
-// leastStated and its complement bound the stated confidence before its logit is
-// taken, which has no value at 0 and 1.
+// leastStated and its complement limit a stated confidence: its logit has no value at 0
+// and 1.
 const leastStated = 0.001
 
 func logit(p float64) float64 {

@@ -118,7 +118,6 @@ type Case struct {
 	Seed int64
 }
 
-// caller is who calls.
 func (c Case) caller() string { return cmp.Or(c.Caller, c.Principal) }
 
 // About is what the definition says of the things that a case names; each may be

@@ -18,9 +18,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// evidence fetches what the definition wants to see for itself, all of it at once.
-// That it was fetched says nothing of what it shows: that is for the layers after it,
-// so this one adds no assurance.
+// evidence fetches everything that the definition asks for at once. Fetching proves
+// only that the sources answered; later layers judge the content, so this one adds no
+// assurance.
 type evidence struct {
 	fetcher Fetcher
 	clock   func() time.Time
@@ -53,7 +53,7 @@ func (l evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// fetchAll fetches everything in parallel; what is asked for twice is fetched once.
+// fetchAll fetches in parallel; duplicate questions are fetched once.
 func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -89,13 +89,11 @@ func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 	return out, errors.Join(errs...)
 }
 
-// renameEvidence is e under the name by which another request knows it.
 func renameEvidence(e Evidence, r EvidenceRequest) Evidence {
 	e.Name, e.Required, e.MaxAge = r.Name, r.Required, r.MaxAge
 	return e
 }
 
-// fetchOne fetches one and makes it fit to be recorded.
 func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evidence, error) {
 	e := Evidence{
 		Name: r.Name, Source: r.Source, Required: r.Required, Arguments: r.MaskedArguments, MaxAge: r.MaxAge,
@@ -132,7 +130,7 @@ func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evid
 	return e.withContent(c, found)
 }
 
-// withContent puts in what was found: plain for scripts, masked for everybody else.
+// withContent adds the result: plain for scripts, masked for everyone else.
 func (e Evidence) withContent(c Case, found Fetched) (Evidence, error) {
 	// In one form, whatever way the source escapes: then what is sensitive is found in
 	// it, and it survives being stored inside of another document.
@@ -162,8 +160,8 @@ func (e Evidence) withContent(c Case, found Fetched) (Evidence, error) {
 	return e, nil
 }
 
-// maskedContent is content without what is sensitive: where the definition says so, and
-// wherever a sensitive value of data or context turns up again.
+// maskedContent masks what the definition calls sensitive, and sensitive values of data
+// or context wherever they reappear.
 func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessage, error) {
 	doc, err := c.Mask(evidenceAs(name, content))
 	if err != nil {
@@ -182,13 +180,13 @@ func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessag
 	return rewriteStrings(out, c.Scrub), nil
 }
 
-// evidenceAs is the document in which evidence is masked.
+// evidenceAs is the document that Case.Mask expects.
 func evidenceAs(name string, content json.RawMessage) json.RawMessage {
 	return rawOf(map[string]map[string]json.RawMessage{"evidence": {name: content}})
 }
 
-// scrubEvidence is c.Scrub, and removes what is sensitive in what was fetched, too: scripts
-// of an operator see it, and may say it again.
+// scrubEvidence extends c.Scrub to sensitive values in the evidence: an operator's
+// scripts see them and may repeat them.
 func scrubEvidence(c Case) func(string) string {
 	scrub := c.Scrub
 	if c.Scrubber == nil {
@@ -251,8 +249,8 @@ func plainDigest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// judgeMissing says what the missing of required evidence comes to. Where the caller can
-// mend it, or did not ask for the move yet, it is a rejection whatever the policy.
+// judgeMissing decides about required evidence that is unavailable. Where the caller
+// can fix it, or did not ask for the move yet, it rejects whatever the policy.
 func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 	outcome := Approve
 	var out []validators.Finding
@@ -292,7 +290,6 @@ func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 	return outcome, out
 }
 
-// capitalize makes a detail a sentence of its own.
 func capitalize(detail string) string {
 	if detail == "" {
 		return ""
@@ -301,8 +298,8 @@ func capitalize(detail string) string {
 	return string(unicode.ToUpper(first)) + detail[size:]
 }
 
-// joinContents is the document that scripts get: the content of each, null where it could
-// not be had. nil when there is none.
+// joinContents is the document that scripts get: the content of each, null where
+// unavailable; nil when there is none.
 func joinContents(fetched []Evidence, plain bool) json.RawMessage {
 	if len(fetched) == 0 {
 		return nil
@@ -321,8 +318,8 @@ func joinContents(fetched []Evidence, plain bool) json.RawMessage {
 	return rawOf(doc)
 }
 
-// shownEvidence is the document that a model is shown: masked, and with the reason
-// where something is missing. nil when there is none.
+// shownEvidence is the document that a model sees: masked, with the reason where
+// something is unavailable; nil when there is none.
 func shownEvidence(fetched []Evidence) json.RawMessage {
 	if len(fetched) == 0 {
 		return nil
@@ -337,7 +334,6 @@ func shownEvidence(fetched []Evidence) json.RawMessage {
 	return rawOf(doc)
 }
 
-// rawOf is a document of parts that are JSON already.
 func rawOf(doc any) json.RawMessage {
 	raw, err := json.Marshal(doc)
 	if err != nil {

@@ -30,8 +30,7 @@ func FingerprintOf(doc document.JSON) []byte {
 	return appendPrint(make([]byte, 0, len(doc.Raw())), doc)
 }
 
-// appendPrint writes a value so that two values give the same text only if they
-// are alike.
+// appendPrint writes two values alike only if they mean the same.
 func appendPrint(out []byte, v document.JSON) []byte {
 	switch v.Kind() {
 	case document.Object:
@@ -75,7 +74,7 @@ func fingerprintText(text string) string {
 	}, norm.NFKC.String(bare)))
 }
 
-// plainNumber writes 1, 1.0 and 1e0 alike; what no float64 holds stays as it is.
+// plainNumber writes 1, 1.0 and 1e0 alike; a number beyond float64 stays as it is.
 func plainNumber(n string) string {
 	f, err := strconv.ParseFloat(n, 64)
 	if err != nil {

@@ -20,7 +20,7 @@ type Layer interface {
 	Weigh(ctx context.Context, c Case) (Opinion, error)
 }
 
-// transition says whether the action can happen here at all.
+// transition rejects actions that are illegal here.
 type transition struct{}
 
 func (transition) Name() LayerName { return LayerTransition }
@@ -40,7 +40,6 @@ func (transition) Weigh(_ context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// fields says whether the data has what the transition requires.
 type fields struct{ compiler *validators.Compiler }
 
 func (fields) Name() LayerName { return LayerFields }
@@ -65,8 +64,7 @@ func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return passed, nil
 }
 
-// structuralOpinion is the opinion of a layer that compares documents with the
-// definition: certain, and a rejection when there are findings.
+// structuralOpinion is certain, and a rejection when there are findings.
 func structuralOpinion(layer LayerName, findings []validators.Finding) Opinion {
 	op := Opinion{
 		Layer: layer, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural,
@@ -78,7 +76,6 @@ func structuralOpinion(layer LayerName, findings []validators.Finding) Opinion {
 	return op
 }
 
-// schema says whether the data has the shape that the transition demands.
 type schema struct{ compiler *validators.Compiler }
 
 func (schema) Name() LayerName { return LayerSchema }
@@ -103,9 +100,8 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// state says whether the state that would be entered accepts the merged
-// context, whether the data writes only what it may, and whether the history has
-// what the state demands. It is asked when the target is known: the case has one
+// state checks the merged context against the validators of the state to be entered,
+// what the data may write, and what the history must show. By then the case has one
 // candidate.
 type state struct{ compiler *validators.Compiler }
 
@@ -145,7 +141,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// contentLayer keeps from the model what is known to fool models.
+// contentLayer keeps away from the model what is known to fool models.
 type contentLayer struct{}
 
 func (contentLayer) Name() LayerName { return LayerContent }
@@ -168,16 +164,13 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// ownersFault is the hint of every fault: the caller cannot mend it.
+// ownersFault is the hint of every fault: the caller cannot fix it.
 const ownersFault = "This is a fault of the workflow, not of the data; report it to its owner."
 
-// compileChecks gets the Set of one layer's part of the checks. Each layer compiles
-// only what it looks at, so that missing fields are refused although a script
-// beside them is broken or the sandbox is down.
-//
-// A definition is compiled before it is accepted, so a problem here is rare (the
-// limits of the sandbox changed, or the case was not made from an accepted
-// definition). It blocks the move and is told apart from a refusal as a fault.
+// compileChecks compiles one layer's part of the checks, so that missing fields are
+// rejected even while a script is broken or the sandbox is down. A definition is
+// compiled before it is accepted, so a problem here is rare; it blocks the move as a
+// fault.
 func compileChecks(ctx context.Context, compiler *validators.Compiler, c Case, layer LayerName, checks validators.Checks) (*validators.Set, *Opinion, error) {
 	set, problems, err := compiler.Compile(ctx, c.caller(), c.Owner, checks)
 	if err != nil {
@@ -198,8 +191,6 @@ func compileChecks(ctx context.Context, compiler *validators.Compiler, c Case, l
 	return nil, &op, nil
 }
 
-// examinerFailed is the opinion of a layer whose examiner failed: certain that the move
-// is blocked, and nothing was examined.
 func examinerFailed(layer LayerName) Opinion {
 	return Opinion{Layer: layer, Outcome: Reject, Confidence: 1, Assurance: AssuranceNone, Fault: true}
 }

@@ -57,16 +57,16 @@ func (v Verdict) Lesson() Lesson {
 	return lesson
 }
 
-// isJudgement reports whether a model gave a judgement of the case: it approved,
-// rejected, or said what it could not tell.
+// isJudgement reports whether a model approved, rejected, or said what it could not
+// tell.
 func (op Opinion) isJudgement() bool {
 	return op.Layer == LayerModel && op.Outcome != "" && (op.Trouble == TroubleNone || op.Trouble == TroubleCannotAssess)
 }
 
 func (op Opinion) isReused() bool { return op.Model != nil && op.Model.Reused }
 
-// isRefusal reports whether an opinion is one that may stand for another answer of
-// the model: a judgement that does not approve.
+// isRefusal reports whether an opinion may stand for another answer of the model: a
+// judgement that does not approve.
 func isRefusal(op *Opinion) bool {
 	if op == nil || !op.isJudgement() || op.Outcome == Approve {
 		return false
@@ -75,7 +75,7 @@ func isRefusal(op *Opinion) bool {
 	return err == nil && sound.Trouble == op.Trouble
 }
 
-// past is what is known of a case before a model is asked.
+// past is what the memory knows of a case.
 type past struct {
 	Recollection
 	// limit is the answer without an approval at which the loop guard steps in, 0 when
@@ -86,8 +86,8 @@ type past struct {
 	refusal *Opinion
 }
 
-// recallPast asks the memory. That it does not answer must not be a way around the loop
-// guard, so then nothing is decided.
+// recallPast asks the memory. Without its answer nothing is decided: a failing memory
+// must not bypass the loop guard.
 func (m *modelLayer) recallPast(ctx context.Context, c Case) (past, error) {
 	if m.Memory == nil || c.Guard == "" && c.Identity == "" {
 		return past{}, nil
@@ -116,9 +116,9 @@ func (m *modelLayer) recallPast(ctx context.Context, c Case) (past, error) {
 // BoundFor is how long a refusal of the model binds the structural fallback.
 const BoundFor = 24 * time.Hour
 
-// bindFallback puts the model's recorded refusal in the place of an opinion that would leave the
-// decision to the structural fallback: what was refused is not approved because the model
-// is away.
+// bindFallback replaces an opinion that would leave the decision to the structural
+// fallback with the model's recorded refusal, so that a rejected case is not approved
+// because the model is away.
 func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock func() time.Time) (Opinion, error) {
 	if memory == nil || c.Bound == "" || !op.Trouble.isExternal() {
 		return op, nil
@@ -139,11 +139,9 @@ func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock 
 	return refusal, nil
 }
 
-// tooOften reports whether the loop guard has stepped in already: then the model is
-// not asked any more.
 func (p past) tooOften() bool { return p.limit > 0 && p.Refusals >= p.limit }
 
-// repeatRefusal is a recorded refusal, said once more. It costs nothing.
+// repeatRefusal returns a recorded refusal at no cost.
 func repeatRefusal(op Opinion) Opinion {
 	var model Asked
 	if op.Model != nil {

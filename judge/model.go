@@ -54,7 +54,7 @@ type ModelConfig struct {
 	Now func() time.Time
 }
 
-// modelLayer asks a model and computes the outcome from its answer. It is safe for
+// modelLayer asks a model and derives the outcome from its answer. It is safe for
 // concurrent use.
 type modelLayer struct {
 	ModelConfig
@@ -111,8 +111,8 @@ func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// decide is Weigh but for the counts of the loop guard. The opinion has a Model of
-// its own.
+// decide is Weigh without the counts of the loop guard. The opinion has a Model of its
+// own.
 func (m *modelLayer) decide(ctx context.Context, c Case, past past) (Opinion, error) {
 	model := Asked{Model: c.Rubric.Model}
 	switch {
@@ -147,17 +147,17 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past past) (Opinion, er
 	return combineSamples(ops), nil
 }
 
-// isDoubt reports whether a model answered and did not approve.
 func isDoubt(op Opinion) bool { return op.isJudgement() && op.Outcome != Approve }
 
-// hasModel reports whether a model is configured, as far as can be known.
+// hasModel reports whether a model is configured, true when the Completer does not
+// tell.
 func (m *modelLayer) hasModel(name string) bool {
 	known, ok := m.Completer.(interface{ Names() []string })
 	return name == "" || !ok || slices.Contains(known.Names(), name)
 }
 
-// askModel asks the model once. The opinion has a Model of its own, with a *BusyError too; with
-// another error there is none.
+// askModel asks once. The opinion has a Model of its own, also with a *BusyError; other
+// errors come without one.
 func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion, error) {
 	marker, nonce := m.newSecrets(c, sample)
 	q, err := askQuestion(c, marker, nonce)
@@ -188,7 +188,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion,
 	return m.weighAnswer(q, reply.Answer, model), nil
 }
 
-// noJudgement is the opinion of a model layer that has none. A reason of "" is the
+// noJudgement is the opinion of a model layer without one. An empty reason is the
 // trouble's own.
 func noJudgement(t Trouble, reason string, model Asked) Opinion {
 	if reason == "" {
@@ -200,8 +200,7 @@ func noJudgement(t Trouble, reason string, model Asked) Opinion {
 	}
 }
 
-// noModel stands where the model layer would be when none is configured. It
-// says so, and policy decides.
+// noModel stands in for a model layer when none is configured; policy decides.
 type noModel struct {
 	memory Memory // nil: nothing was said before
 	now    func() time.Time
@@ -215,9 +214,9 @@ func (n noModel) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return bindFallback(ctx, n.memory, c, op, n.now)
 }
 
-// newSecrets are the marker and the nonce of one question. Nothing in the case may be
-// able to imitate them, so they are random; only for cassettes are they derived from
-// what the model is shown.
+// newSecrets returns marker and nonce of one question. Nothing in the case may imitate
+// them, so they are random; only for cassettes are they derived from what the model
+// sees.
 func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 	if !m.Stable {
 		return m.Random(), m.Random()
@@ -258,8 +257,8 @@ func shownCandidates(all []Candidate) []shownCandidate {
 	return out
 }
 
-// cacheKey is the identity of a question: what is asked, but for marker and nonce,
-// and for whom it may be answered from the cache. "" when nothing may be.
+// cacheKey identifies a question without marker and nonce, and the caller it may be
+// answered for; "" when it must not be cached.
 func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 	if c.Instance == "" || c.Identity == "" {
 		return ""
@@ -277,12 +276,11 @@ func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// withoutSecrets is a text without what is random in it.
 func (q question) withoutSecrets(text string) string {
 	return strings.NewReplacer(q.marker, "\x00marker", q.nonce, "\x00nonce").Replace(text)
 }
 
-// hashPart writes a text with its length, so that no two lists of texts give the same.
+// hashPart writes a text with its length, so that no two lists of texts hash alike.
 func hashPart(h hash.Hash, text string) {
 	var size [8]byte
 	binary.BigEndian.PutUint64(size[:], uint64(len(text)))
@@ -290,7 +288,6 @@ func hashPart(h hash.Hash, text string) {
 	h.Write([]byte(text))
 }
 
-// recordReply notes how a reply came about.
 func (a *Asked) recordReply(q question, r llm.Reply) {
 	a.Model = cmp.Or(r.Model, a.Model)
 	a.Reported, a.Fingerprint = q.clean(r.Reported, maxLabel), q.clean(r.Fingerprint, maxLabel)
@@ -307,7 +304,7 @@ func (a *Asked) recordUsage(u *llm.Usage) {
 	}
 }
 
-// busyFor is when to come back to a model that has too much to do, at the earliest.
+// busyFor is the shortest wait before asking a busy model again.
 const busyFor = time.Second
 
 // BusyError says that nothing can be decided now, whatever the case is. It matches
@@ -334,8 +331,7 @@ func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 // Unwrap returns what happened.
 func (e *BusyError) Unwrap() error { return e.Err }
 
-// busyWith is the *BusyError that a failure of a model comes to, nil when it is of
-// another kind.
+// busyWith returns the *BusyError for a busy model, nil for other failures.
 func busyWith(err error) error {
 	var e *llm.Error
 	if !errors.As(err, &e) || !e.IsBusy() {
@@ -344,8 +340,8 @@ func busyWith(err error) error {
 	return &BusyError{Message: busyMessage(e), RetryAfter: max(e.RetryAfter, busyFor), Err: err}
 }
 
-// failureOpinion is the opinion of a model layer whose model gave no answer. Whatever is
-// not known to be the outside's fault may be the case's.
+// failureOpinion is the opinion when a model gave no answer. A failure that is not
+// known to come from outside may come from the case.
 func failureOpinion(model Asked, q question, err error) Opinion {
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Class == "" {

@@ -28,9 +28,9 @@ const (
 	maxStrays   = 16 // answers to criteria that were not asked
 )
 
-// findContradiction says what about an answer cannot be, in words for the model, nil
-// when nothing. It looks at the answer as the model wrote it: what code makes of the
-// evidence is not the model's contradiction.
+// findContradiction says, in words for the model, how an answer contradicts itself; nil
+// when it does not. It looks at the answer as written: what code makes of the evidence
+// is not the model's contradiction.
 func findContradiction(q question, a llm.Answer) error {
 	if !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return errors.New("confidence must be a number from 0 to 1")
@@ -60,11 +60,11 @@ func findContradiction(q question, a llm.Answer) error {
 	return nil
 }
 
-// idOf is a criterion's id as models write it: with spaces around it, or in capitals.
+// idOf normalises a criterion's id as models write it.
 func idOf(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
 
-// weighAnswer is what an answer that does not contradict itself comes to. The model only
-// answers the criteria; the outcome follows from them.
+// weighAnswer turns a consistent answer into an opinion. The model only answers
+// criteria; code derives the outcome.
 func (m *modelLayer) weighAnswer(q question, a llm.Answer, model Asked) Opinion {
 	verdicts := make([]CriterionVerdict, 0, len(q.criteria))
 	for _, c := range q.criteria {
@@ -98,8 +98,7 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model Asked) Opinion 
 	return op
 }
 
-// verdictOn is what came of one criterion. Where the model answered it more than
-// once, the gravest answer counts.
+// verdictOn settles one criterion. Of several answers the gravest counts.
 func (q question) verdictOn(c criterion, answers []llm.Criterion) CriterionVerdict {
 	v := CriterionVerdict{ID: c.id, Text: q.clean(c.text, maxPhrase)}
 	for _, a := range answers {
@@ -121,8 +120,8 @@ func (q question) verdictOn(c criterion, answers []llm.Criterion) CriterionVerdi
 	return v
 }
 
-// verifyCriterion looks the evidence up in what the model was shown: what it says without, or
-// with evidence that is not there, it does not know.
+// verifyCriterion looks the evidence up in what the model saw: without evidence, or
+// with evidence that is not there, the model does not know.
 func (q question) verifyCriterion(a llm.Criterion) (status, why string) {
 	switch a.Status {
 	case llm.StatusNotMet, llm.StatusCannotAssess:
@@ -143,7 +142,6 @@ func (q question) verifyCriterion(a llm.Criterion) (status, why string) {
 	return a.Status, ""
 }
 
-// basisOf says whether evidence that counts stands in what the gate fetched itself.
 func (q question) basisOf(evidence string) string {
 	if ok, _ := q.shown.Named(shown.Evidence).Contain(evidence); ok {
 		return BasisEvidence
@@ -151,7 +149,6 @@ func (q question) basisOf(evidence string) string {
 	return BasisClaim
 }
 
-// statusGravity orders statuses: of two answers the graver one counts.
 func statusGravity(status string) int {
 	return slices.Index([]string{"", llm.StatusMet, llm.StatusCannotAssess, llm.StatusNotMet}, status)
 }
@@ -166,7 +163,6 @@ func withStatus(all []CriterionVerdict, status string) []CriterionVerdict {
 	return some
 }
 
-// rejectionFindings are the findings of a rejection, never none.
 func (q question) rejectionFindings(a llm.Answer, unmet []CriterionVerdict) []validators.Finding {
 	var out []validators.Finding
 	if a.InjectionSuspected {
@@ -189,8 +185,8 @@ func (q question) rejectionFindings(a llm.Answer, unmet []CriterionVerdict) []va
 	return out
 }
 
-// findingsOn turns criteria into findings, with the model's words on each where there
-// are any, and counts those for which there is no room.
+// findingsOn turns criteria into findings, with the model's words where there are any,
+// and counts those beyond the limit.
 func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []string) []validators.Finding {
 	var out []validators.Finding
 	for i, v := range verdicts[:min(len(verdicts), maxUnmet)] {
@@ -214,8 +210,8 @@ func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []s
 	return out
 }
 
-// dataPath is the JSON pointer into the action's data that the evidence is, "" when it is
-// none, or one into something else.
+// dataPath returns the evidence as a JSON pointer into the action's data, "" when it is
+// not one.
 func (q question) dataPath(evidence string) string {
 	pointer := strings.TrimPrefix(evidence, "#")
 	if found, why := q.shown.Named(shown.Data).FindPointer(pointer); found || why != "" {
@@ -224,7 +220,6 @@ func (q question) dataPath(evidence string) string {
 	return ""
 }
 
-// cleanRemarks are the first of a model's remarks, clean, each once.
 func (q question) cleanRemarks(texts []string) []string {
 	var out []string
 	for _, text := range texts {
@@ -238,9 +233,8 @@ func (q question) cleanRemarks(texts []string) []string {
 	return out
 }
 
-// cleanText makes somebody's words fit to be kept and shown: one line of valid UTF-8 of
-// at most limit bytes, without control characters and without those that hide or
-// reorder text.
+// cleanText makes foreign words fit for the record: one line of valid UTF-8 of at most
+// limit bytes, without control characters and without those that hide or reorder text.
 func cleanText(text string, limit int, secrets ...string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -268,7 +262,6 @@ const (
 	ellipsis           = "…"
 )
 
-// truncateText cuts a text to at most limit bytes, between characters.
 func truncateText(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -280,7 +273,7 @@ func truncateText(text string, limit int) string {
 	return strings.TrimSpace(text[:max(end, 0)]) + ellipsis
 }
 
-// clean is clean without what only the question may hold.
+// clean also removes what only the question may contain.
 func (q question) clean(text string, limit int) string {
 	return cleanText(text, limit, q.marker, q.nonce)
 }

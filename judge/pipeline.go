@@ -109,8 +109,8 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 	return settle(h), nil
 }
 
-// weighLayer asks one layer and notes what it says, if it speaks. When it chose the
-// route, c is narrowed to that candidate for the layers after it.
+// weighLayer asks one layer and records its opinion. When it chose the route, c is
+// narrowed to that candidate for later layers.
 func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *hearing) (Opinion, error) {
 	begun := p.clock()
 	op, err := layer.Weigh(ctx, *c)
@@ -145,9 +145,8 @@ func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *hear
 	return op, nil
 }
 
-// routeShadow finds the target of a move that shadow mode lets happen although
-// a layer before the routes objected. The validators are left out: in truth they
-// would not have been asked.
+// routeShadow finds the target of a move that shadow mode allows although a layer
+// before the routes objected. Validators are left out: they would not have been asked.
 func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *hearing) error {
 	asked := slices.ContainsFunc(h.opinions, func(op Opinion) bool { return op.Layer == LayerScript })
 	if c.Rubric.Mode != Shadow || len(c.Illegal) > 0 || len(c.Checks.Routes) == 0 || asked {
@@ -158,9 +157,9 @@ func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *hearing) error {
 	return err
 }
 
-// validate reports what makes the case impossible to judge. It guards what would
-// otherwise open the gate silently: a document that is missing is an empty one to
-// a script, and checks that no layer looks at pass.
+// validate reports a case that cannot be judged. It guards what would open the gate
+// silently: a missing document is empty to a script, and checks that no layer runs
+// pass.
 func (c Case) validate() error {
 	if err := c.Rubric.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCase, err)
@@ -230,8 +229,8 @@ func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, err
 	return byPerson(h), nil
 }
 
-// byPerson turns opinions none of which rejects, the last one a person's, into the
-// approval. What the layers were less sure of stays visible in the confidence.
+// byPerson turns opinions without a rejection, the last one a person's, into an
+// approval. The confidence still shows what the layers were less sure of.
 func byPerson(h hearing) Verdict {
 	v := combineOpinions(h.opinions)
 	person := h.opinions[len(h.opinions)-1]
@@ -242,7 +241,6 @@ func byPerson(h hearing) Verdict {
 	return v
 }
 
-// describe is one sentence about a person's approval.
 func (r Review) describe() string {
 	if r.Reason == "" {
 		return fmt.Sprintf("Approved by %s.", r.By)

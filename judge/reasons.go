@@ -14,11 +14,10 @@ import (
 // The sentences of this file reach agents. They say what was wrong and what to
 // do, and never a threshold: who knows the number works on the number.
 
-// unobjected is the reasoning of an approval of which no layer says more.
+// unobjected is the reasoning of an approval when no layer says more.
 const unobjected = "Nothing objects to this move."
 
-// withNextSteps adds what follows from a refusal or an escalation: who decides now, or
-// what to do.
+// withNextSteps adds who decides now, or what to do.
 func (v Verdict) withNextSteps() Verdict {
 	if v.Outcome == Escalate {
 		v.Reasoning = joinSentences(v.Reasoning, "A person has to decide this; until then the state stays as it is.")
@@ -35,7 +34,6 @@ func (v Verdict) withNextSteps() Verdict {
 	return v
 }
 
-// joinFindings repeats what findings say, with their hints.
 func joinFindings(findings []validators.Finding) string {
 	texts := make([]string, 0, len(findings))
 	for _, f := range findings {
@@ -77,7 +75,6 @@ func nextStep(code string, retryAfter time.Duration) string {
 	return ""
 }
 
-// comeBack says when to try again, rounded up: who comes too early has to come twice.
 func comeBack(after time.Duration) string {
 	return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", roundUp(after))
 }
@@ -89,7 +86,6 @@ func roundUp(d time.Duration) time.Duration {
 	return max(d.Truncate(time.Second), time.Second)
 }
 
-// troubleMessage says what kept the model from a judgement.
 func troubleMessage(t Trouble) string {
 	switch t {
 	case TroubleNotConfigured:
@@ -105,7 +101,6 @@ func troubleMessage(t Trouble) string {
 	return "The model's answer could not be read as a judgement."
 }
 
-// defaultReason stands in for the reason that a layer did not give.
 func defaultReason(op Opinion) string {
 	if op.Reasoning != "" {
 		return op.Reasoning
@@ -143,11 +138,9 @@ func shadowWarning(o Outcome) string {
 	return fmt.Sprintf("Shadow mode: the judge would have answered %s; the move happens all the same.", o)
 }
 
-// formatConfidence writes a confidence with the fewest digits that tell it apart.
 func formatConfidence(c float64) string { return strconv.FormatFloat(c, 'g', 4, 64) }
 
-// joinSentences joins texts with a space, leaving empty ones out and ending each
-// with a full stop.
+// joinSentences joins the texts that are not empty and ends each with a full stop.
 func joinSentences(texts ...string) string {
 	var b strings.Builder
 	for _, t := range texts {
@@ -166,10 +159,9 @@ func joinSentences(texts ...string) string {
 	return b.String()
 }
 
-// maxTold is how many texts a reasoning repeats; the findings beside it have all.
+// maxTold limits the texts that a reasoning repeats; the findings have all.
 const maxTold = 3
 
-// joinList joins the first few texts and counts the rest.
 func joinList(texts []string) string {
 	if len(texts) <= maxTold {
 		return joinSentences(texts...)
@@ -177,8 +169,8 @@ func joinList(texts []string) string {
 	return joinSentences(joinSentences(texts[:maxTold]...), fmt.Sprintf("And %d more", len(texts)-maxTold))
 }
 
-// failureMessage says why a model that was asked gave no judgement, without what only
-// an operator can use.
+// failureMessage says why a model gave no judgement, without details that only an
+// operator can use.
 func failureMessage(t Trouble, class llm.Class) string {
 	switch class {
 	case llm.ClassRateLimited, llm.ClassOverloaded:
@@ -204,7 +196,6 @@ func failureMessage(t Trouble, class llm.Class) string {
 	}
 }
 
-// busyMessage says why a model cannot be asked now.
 func busyMessage(e *llm.Error) string {
 	switch e.Class {
 	case llm.ClassTimeout:

@@ -57,7 +57,6 @@ func (r Rubric) exemplarErrors() []error {
 	return errs
 }
 
-// withDefaults gives the empty words their meaning.
 func (r Rubric) withDefaults() Rubric {
 	if r.Mode == "" {
 		r.Mode = Enforce
@@ -74,10 +73,8 @@ func (r Rubric) withDefaults() Rubric {
 	return r
 }
 
-// asksModel reports whether a model is to be asked when the other layers approve.
 func (r Rubric) asksModel() bool { return r.Enabled && r.UseLLM }
 
-// requiredAssurance is the assurance that an approval needs.
 func (r Rubric) requiredAssurance() Assurance {
 	if r.Risk == RiskHigh {
 		return strongerAssurance(r.RequireAssurance, AssuranceLLMCalibrated)

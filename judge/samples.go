@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// samplesAtOnce is how many questions of one case are on their way at once, so that the
-// samples of one case do not fill the places that an endpoint has for their caller.
+// samplesAtOnce limits the concurrent questions of one case, so that its samples do not
+// fill its caller's places at an endpoint.
 const samplesAtOnce = 2
 
-// askSamples asks the model n times, independently: every question has a marker and a nonce
-// of its own. It returns when all have answered. busy says that some could not be asked
-// now; the error means that the context ended or that the question could not be written.
+// askSamples asks n times, each with its own marker and nonce, and returns when all
+// have answered. busy says that some could not be asked now; an error, that the context
+// ended or the question could not be written.
 func (m *modelLayer) askSamples(ctx context.Context, c Case, n int) (ops []Opinion, busy *BusyError, err error) {
 	ops, errs := make([]Opinion, n), make([]error, n)
 	var wg sync.WaitGroup
@@ -41,12 +41,12 @@ func (m *modelLayer) askSamples(ctx context.Context, c Case, n int) (ops []Opini
 	return ops, busy, nil
 }
 
-// combineSamples is what several answers come to together. Only if all approve is it an
-// approval; most must reject for a rejection; anything else cannot be assessed.
+// combineSamples approves only if all samples approve and rejects only if most reject;
+// anything else cannot be assessed.
 //
-// A sample that was unreadable makes all so. One that could not be had does so only
-// beside approvals: a doubt that a model has voiced must not be forgotten because
-// another call failed, for then the policy for an absent judge could let it pass.
+// An unreadable sample makes all of them so. An unavailable one does so only next to
+// approvals: a doubt that a model has voiced must not be forgotten because another call
+// failed, or the policy for an absent judge could allow the move.
 func combineSamples(ops []Opinion) Opinion {
 	if len(ops) == 1 {
 		return ops[0]
@@ -81,7 +81,6 @@ func combineSamples(ops []Opinion) Opinion {
 	return open.withSampleTotals(ops, max(len(approve), len(reject), len(unsure)))
 }
 
-// troubleAmong returns the opinion whose trouble is that of all, if there is one.
 func troubleAmong(ops []Opinion) (Opinion, bool) {
 	first := -1
 	wait := time.Duration(0)
@@ -102,9 +101,8 @@ func troubleAmong(ops []Opinion) (Opinion, bool) {
 	return op, true
 }
 
-// averageMajority is the opinion of the majority among all. Its confidence is what the
-// majority's comes to on average, and never more than what so many of so many say
-// (Laplace's rule of succession).
+// averageMajority is the opinion of the majority. Its confidence is the majority's
+// average, and at most what so many of so many say (Laplace's rule of succession).
 func averageMajority(majority, all []Opinion) Opinion {
 	op := majority[0]
 	sum, calibrated := 0.0, true
@@ -122,8 +120,7 @@ func averageMajority(majority, all []Opinion) Opinion {
 	return op.withSampleTotals(all, len(majority))
 }
 
-// withSampleTotals is op with the record of all samples: what they cost together, and how
-// many agree.
+// withSampleTotals records the cost of all samples and how many agree.
 func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 	model := *op.Model
 	model.Samples, model.Agreeing = len(all), agreeing
@@ -149,8 +146,7 @@ func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 	return op
 }
 
-// sumSamples adds up what is known of all samples that made a call; nil when of one it is
-// not known.
+// sumSamples adds up samples that made a call; nil when one of them is unknown.
 func sumSamples[N int | float64](all []Opinion, of func(*Asked) *N) *N {
 	var sum *N
 	for _, op := range all {

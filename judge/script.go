@@ -9,8 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// scripts asks the sandbox, in one trip, which route the action takes and
-// whether every validator agrees.
+// scripts asks the sandbox, in one trip, for the route and for every validator.
 type scripts struct{ compiler *validators.Compiler }
 
 func (scripts) Name() LayerName { return LayerScript }
@@ -36,8 +35,8 @@ func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return heardScripts(checks, c.Candidates, reply)
 }
 
-// heardScripts reads the sandbox's reply. A reply that does not answer what was
-// asked is the sandbox's failure, as if it had not replied.
+// heardScripts reads the sandbox's reply. One that does not answer the question counts
+// as a failure of the sandbox.
 func heardScripts(asked validators.Checks, candidates []Candidate, reply script.Reply) (Opinion, error) {
 	op := Opinion{Layer: LayerScript, Confidence: 1, Assurance: AssuranceNone, Sandbox: reply.Unhardened}
 	if len(asked.Routes) > 0 {
@@ -65,9 +64,9 @@ func heardScripts(asked validators.Checks, candidates []Candidate, reply script.
 	return heardValidators(op, reply.Results), nil
 }
 
-// heardValidators combines the validators: all must agree, and each that does
-// not is reported. Failures come before refusals, because who reads only the
-// first must learn that the check itself is broken.
+// heardValidators combines the validators: all must agree, and each that does not is
+// reported. Faults come before refusals: a caller that reads only the first must learn
+// that the check itself is broken.
 func heardValidators(op Opinion, results []script.Result) Opinion {
 	var faults, refusals []validators.Finding
 	var reasons []string
@@ -107,7 +106,6 @@ func heardValidators(op Opinion, results []script.Result) Opinion {
 	return op
 }
 
-// refusalFindings are a validator's reason and violations, each once.
 func refusalFindings(r script.Result) []validators.Finding {
 	texts := appendMissing(nil, append([]string{r.Reason}, r.Violations...))
 	var out []validators.Finding
@@ -145,7 +143,6 @@ func noRoute(candidates []Candidate) validators.Finding {
 	}
 }
 
-// describeAgreement says that n validators agree, at least as surely as c.
 func describeAgreement(n int, c float64) string {
 	switch {
 	case n == 0:

@@ -6,11 +6,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// noEvidence is the confidence of a judgement that was asked for and not had:
-// no evidence either way.
+// noEvidence is the confidence of a judgement that was asked for and is unavailable.
 const noEvidence = 0.5
 
-// hearing is everything that a verdict is made of.
 type hearing struct {
 	// opinions of the layers that spoke, in the order in which they were heard.
 	opinions []Opinion
@@ -22,12 +20,12 @@ type hearing struct {
 }
 
 // settle turns opinions into a verdict. It is pure, and the only place where
-// thresholds, required assurance and the policies for a missing judgement live.
+// thresholds, required assurance and the policies for an unavailable judgement live.
 //
-// What the layers say is combined first; that is the proposal. Policy then only
-// takes away: it never makes an approval out of anything else, and it keeps the
-// confidence of the proposal. Only the structural fallback touches the confidence,
-// to lower it. The loop guard takes a refusal that repeats itself to a person.
+// First the opinions are combined into the proposal. Policy then only takes away: it
+// never turns anything else into an approval, and it keeps the confidence of the
+// proposal, which only the structural fallback lowers. The loop guard takes a repeated
+// refusal to a person.
 func settle(h hearing) Verdict {
 	v := combineOpinions(h.opinions)
 	v.Mode, v.Target = h.rubric.Mode, h.target
@@ -60,18 +58,16 @@ func settle(h hearing) Verdict {
 	return v
 }
 
-// isIllegal reports whether the action cannot happen here at all.
 func (h hearing) isIllegal() bool {
 	return slices.ContainsFunc(h.opinions, func(op Opinion) bool {
 		return op.Layer == LayerTransition && op.Outcome == Reject
 	})
 }
 
-// combineOpinions weighs the opinions against each other, before any policy: one
-// rejection rejects, else one escalation escalates, else it is an approval. A
-// reject carries the highest confidence of those that reject, anything else the
-// lowest of all that spoke. A layer that the outside kept from judging did not
-// speak.
+// combineOpinions weighs the opinions before any policy: one rejection rejects, else
+// one escalation escalates, else the move is approved. A rejection has the highest
+// confidence of those that reject, anything else the lowest of all. A layer that an
+// outage kept from judging did not speak.
 func combineOpinions(opinions []Opinion) Verdict {
 	v := Verdict{Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Opinions: opinions}
 	spoke := make([]Opinion, 0, len(opinions))
@@ -124,9 +120,8 @@ func combineOpinions(opinions []Opinion) Verdict {
 	return v
 }
 
-// findLeader is the index of the opinion that settles it among those that decide:
-// the most certain rejection, or else the least certain of the rest; ties go to
-// the layer that ranks later. -1 when nobody spoke.
+// findLeader returns the index of the most certain rejection, or else of the least
+// certain opinion; ties go to the layer that ranks later; -1 without opinions.
 func findLeader(deciding []Opinion, outcome Outcome) int {
 	lead := -1
 	for i, op := range deciding {
@@ -146,8 +141,8 @@ func findLeader(deciding []Opinion, outcome Outcome) int {
 	return lead
 }
 
-// rank breaks ties between equally certain layers: the later one settled it.
-// Layers whose approval says nothing about quality come first.
+// rank breaks ties between equally certain layers. Layers whose approval says nothing
+// about quality come first.
 func (n LayerName) rank() int {
 	return slices.Index([]LayerName{
 		LayerEvidence, LayerContent, LayerTransition,
@@ -155,8 +150,8 @@ func (n LayerName) rank() int {
 	}, n)
 }
 
-// applyAvailability applies onJudgeUnavailable to an approval of the layers that ran
-// when the model that should have spoken too could not.
+// applyAvailability applies onJudgeUnavailable to an approval when the model could not
+// speak.
 func (h hearing) applyAvailability(v Verdict) Verdict {
 	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.isExternal() })
 	if i < 0 {
@@ -177,8 +172,8 @@ func (h hearing) applyAvailability(v Verdict) Verdict {
 	}
 }
 
-// applyRequirements holds an approval against what the rubric requires of one. All that
-// is missing is said together; assurance first, because no better data mends it.
+// applyRequirements checks an approval against the rubric and reports everything that
+// is missing, assurance first, because better data cannot fix it.
 func (h hearing) applyRequirements(v Verdict) Verdict {
 	var missing []validators.Finding
 	if need := h.rubric.requiredAssurance(); !v.Assurance.AtLeast(need) {
@@ -197,9 +192,9 @@ func (h hearing) applyRequirements(v Verdict) Verdict {
 	return v.withOutcome(Escalate, missing...)
 }
 
-// applyLoopGuard takes a case that a model has answered too often without an approval to a
-// person: who rewords until the judge gives in would succeed sooner or later. Only
-// answers count; the opinion says how many there were before this one.
+// applyLoopGuard takes a case that a model answered too often without an approval to a
+// person: a caller that rewords until the judge gives in would succeed eventually. Only
+// answers count; the opinion says how many came before.
 func (h hearing) applyLoopGuard(v Verdict) Verdict {
 	i := slices.IndexFunc(h.opinions, Opinion.isJudgement)
 	if i < 0 {
@@ -216,7 +211,7 @@ func (h hearing) applyLoopGuard(v Verdict) Verdict {
 	return v
 }
 
-// withOutcome is v after policy decided otherwise. The proposal and its
+// withOutcome returns v with the outcome that policy requires. The proposal and its
 // confidence stay.
 func (v Verdict) withOutcome(to Outcome, why ...validators.Finding) Verdict {
 	v.Outcome, v.DecidedBy = to, ByPolicy
@@ -228,8 +223,8 @@ func (v Verdict) withOutcome(to Outcome, why ...validators.Finding) Verdict {
 	return v
 }
 
-// findingsOf are an opinion's findings, never none: a refusal without a reason
-// gets one that says so, and a model that gave no judgement says why first.
+// findingsOf returns at least one finding: a refusal without a reason says so, and a
+// model without a judgement says why first.
 func findingsOf(op Opinion) []validators.Finding {
 	if op.Trouble != TroubleNone {
 		why := validators.Finding{Code: string(op.Trouble), Message: op.Reasoning}
@@ -247,13 +242,12 @@ func findingsOf(op Opinion) []validators.Finding {
 	return op.Findings
 }
 
-// isExternal reports whether the trouble is the outside's fault, so that it says
-// nothing about the case and the policy for a missing judge applies.
+// isExternal reports whether the trouble says nothing about the case, so that the
+// policy for an unavailable judge applies.
 func (t Trouble) isExternal() bool {
 	return t == TroubleNotConfigured || t == TroubleUnavailable
 }
 
-// graverOutcome returns the outcome that binds of two.
 func graverOutcome(a, b Outcome) Outcome {
 	if a == Reject || b == Reject {
 		return Reject
@@ -264,7 +258,7 @@ func graverOutcome(a, b Outcome) Outcome {
 	return Approve
 }
 
-// clampUnit puts a confidence into 0..1; what is no number is no confidence.
+// clampUnit limits a confidence to 0..1; NaN is 0.
 func clampUnit(c float64) float64 {
 	if c >= 0 && c <= 1 {
 		return c
@@ -275,7 +269,6 @@ func clampUnit(c float64) float64 {
 	return 0
 }
 
-// appendMissing appends what is not there yet.
 func appendMissing(all, more []string) []string {
 	for _, s := range more {
 		if !slices.Contains(all, s) {

@@ -252,7 +252,7 @@ func (v Verdict) Violations() []string {
 	return out
 }
 
-// rank orders the levels, 0 for one that is unknown.
+// rank is 0 for an unknown level.
 func (a Assurance) rank() int {
 	switch a {
 	case AssuranceNone:
@@ -275,7 +275,6 @@ func (a Assurance) rank() int {
 // every known one.
 func (a Assurance) AtLeast(b Assurance) bool { return a.rank() >= b.rank() }
 
-// strongerAssurance returns the stronger of two levels.
 func strongerAssurance(a, b Assurance) Assurance {
 	if a.AtLeast(b) {
 		return a
@@ -283,7 +282,6 @@ func strongerAssurance(a, b Assurance) Assurance {
 	return b
 }
 
-// describe names what a level examined, for sentences.
 func (a Assurance) describe() string {
 	switch a {
 	case AssuranceStructural:

@@ -16,10 +16,9 @@ const (
 	maxAskedText     = 32 << 10 // bytes, all texts of an Asked together
 )
 
-// vetOpinion makes an opinion fit to be counted. What a model layer says that does
-// not hold together counts as unreadable: the case it read may have caused it,
-// so it must never help the case. A deterministic layer that does so is a defect
-// of this program, and nothing is decided.
+// vetOpinion checks that an opinion is consistent. An inconsistent one of a model
+// counts as unreadable: the case may have caused it, so it must never help the case.
+// One of a deterministic layer is a bug of this program, and nothing is decided.
 func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 	if asked != LayerModel {
 		if op.Outcome == "" {
@@ -55,7 +54,7 @@ func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 	return op, nil
 }
 
-// flawOf says what about an opinion cannot be, "" when nothing.
+// flawOf says what is wrong with an opinion, "" when nothing is.
 func flawOf(asked LayerName, op Opinion) string {
 	switch {
 	case op.Layer != asked:
@@ -80,7 +79,6 @@ func flawOf(asked LayerName, op Opinion) string {
 	return ""
 }
 
-// modelFlawOf says what about a model's opinion cannot be, "" when nothing.
 func modelFlawOf(op Opinion) string {
 	switch op.Trouble {
 	case TroubleNone:
@@ -106,8 +104,6 @@ func modelFlawOf(op Opinion) string {
 	return ""
 }
 
-// askedFlawOf says what about the record of a model's answer cannot be kept, "" when
-// nothing.
 func askedFlawOf(a *Asked) string {
 	if a == nil {
 		return ""
@@ -146,8 +142,8 @@ func textSize(op Opinion) int {
 	return n
 }
 
-// scrubOpinion is op with every text passed through scrub, so that nothing sensitive
-// reaches the agent or the record. The layer's own slices stay as they are.
+// scrubOpinion passes every text through scrub, so that nothing sensitive reaches the
+// agent or the record. The layer's own slices stay as they are.
 func scrubOpinion(op Opinion, scrub func(string) string) Opinion {
 	if scrub == nil {
 		return op

@@ -88,7 +88,6 @@ var (
 	transitionSchema []byte
 )
 
-// edition is one template with all that belongs to it.
 type edition struct {
 	id, digest, system string
 	user, shape        *template.Template
@@ -101,7 +100,6 @@ var transitionV1 = newEdition(TransitionV1, transitionSystem, transitionUser, tr
 // IDs are the known templates.
 func IDs() []string { return []string{transitionV1.id} }
 
-// newEdition parses what is embedded; what does not parse fails every test.
 func newEdition(id, system, user, shape string, schema []byte) *edition {
 	functions := template.FuncMap{"line": singleLine}
 	h := sha256.New()
@@ -117,8 +115,8 @@ func newEdition(id, system, user, shape string, schema []byte) *edition {
 	}
 }
 
-// withNonce puts the nonce before all other properties: keys are answered in the
-// order of the schema, and an answer that begins right is an answer to us.
+// withNonce puts the nonce first: keys are answered in the order of the schema, and an
+// answer that begins right is an answer to us.
 func withNonce(schema []byte) []byte {
 	const properties, required = `"properties": {`, `"required": ["criteria", `
 	text := string(schema)
@@ -162,8 +160,7 @@ func fillTemplate(t *template.Template, data any) (string, error) {
 	return b.String(), nil
 }
 
-// singleLine makes a text of the owner's one line without characters that hide or
-// reorder text.
+// singleLine removes line breaks and characters that hide or reorder text.
 func singleLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {

@@ -34,7 +34,6 @@ const Confidence = 0.9
 // maxTraps limits the findings; one is enough to refuse.
 const maxTraps = 8
 
-// trap is one thing that was found.
 type trap struct{ code, path string }
 
 // Examine looks for traps in the documents that a model is shown. certain is false when
@@ -103,14 +102,12 @@ func countValues(docs shown.Documents) (n int, said bool) {
 	return n, said
 }
 
-// text is one string of a document, a value or a key.
 type text struct {
 	path string // JSON pointer, with the document's name unless it is the data
 	raw  string
 	key  bool
 }
 
-// textsOf lists the strings of a document.
 func textsOf(docs shown.Documents, name string) []text {
 	var out []text
 	for _, d := range docs.Named(name) {
@@ -127,7 +124,6 @@ func textsOf(docs shown.Documents, name string) []text {
 	return out
 }
 
-// finding says what was found and how to write it instead.
 func (t trap) finding() validators.Finding {
 	what, hint := t.describe()
 	where := t.path
@@ -155,7 +151,6 @@ func (t trap) describe() (what, hint string) {
 	return "speaks to whoever judges instead of to the matter.", "Give the facts; leave instructions to the judge out."
 }
 
-// trapsIn finds the traps of one text.
 func trapsIn(t text) []trap {
 	if code := hiddenIn(t.raw); code != "" {
 		return []trap{{code, t.path}}
@@ -186,7 +181,6 @@ func trapsIn(t text) []trap {
 	return nil
 }
 
-// firstMatch is the first rule that matches, nil when none does.
 func firstMatch(s string, all []rule) *rule {
 	for i := range all {
 		r := &all[i]

@@ -4,9 +4,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// foreignRules are the two sentences that matter most, "ignore the instructions"
-// and "you must approve", in other languages: stems next to each other, because
-// endings vary. Text is lower case and composed.
+// foreignRules are the two sentences that matter most, "ignore the instructions" and
+// "you must approve", in other languages: stems next to each other, because endings
+// vary.
 var foreignRules = []rule{
 	newLanguageRule("de", `(?:ignorier|missacht|vergiss|vergesst|übergeh|umgeh|beachte\w*\s+nicht|überschreib)\w*(?:\W+\w+){0,5}?\W+(?:anweisung|regel|kriteri|vorgabe|instruktion|richtlini|prüfung|alles)\w*|(?:du|sie|der prüfer|der richter|das modell)\s+(?:musst|müssen|muss|sollst|sollen|hast|haben)\b(?:\W+\w+){0,6}?\W+(?:genehmig|zustimm|akzeptier|freigeb|bestätig|annehm|durchwink)\w*|(?:markier|bewert|setz)\w*(?:\W+\w+){0,5}?\W+kriteri\w*(?:\W+\w+){0,4}?\W+(?:erfüllt|bestanden|genehmigt)|(?:genehmig|akzeptier|bestätig)\w*(?:\W+\w+){0,5}?\W+(?:ohne\s+(?:weitere\s+)?(?:prüfung|kontrolle)|unabhängig|auf jeden fall|bedingungslos)`, "ignorier", "missacht", "vergiss", "übergeh", "umgeh", "beachte", "überschreib", "muss", "müssen", "soll", "haben", "hast", "kriteri", "genehmig", "akzeptier", "bestätig"),
 	newLanguageRule("fr", `(?:ignor|oubli|néglig|contourn|outrepass|ne\s+(?:tenez|tiens)\s+pas\s+compte)\w*(?:\W+\w+){0,6}?\W+(?:instruction|consigne|règle|critère|directive|précédent)\w*|(?:vous|tu)\s+(?:devez|dois|êtes\s+(?:tenu|obligé))\w*(?:\W+\w+){0,5}?\W+(?:approuv|accept|valid|autoris)\w*|(?:approuv|accept|valid)\w+(?:\W+\w+){0,6}?\W+(?:sans\s+(?:vérif|contrôl|examen|autre)\w*|quoi\s+qu|dans\s+tous\s+les\s+cas)|(?:marqu|considér|not)\w*(?:\W+\w+){0,5}?\W+critères?(?:\W+\w+){0,4}?\W+(?:remplis?|satisfaits?|validés?)`, "ignor", "oubli", "néglig", "contourn", "outrepass", "compte", "devez", "dois", "approuv", "accept", "valid", "critère"),
@@ -46,7 +46,7 @@ func newLanguageRule(language, pattern string, cues ...string) rule {
 	return rule{id: "foreign-" + language, code: CodeInstruction, cues: cues, pattern: compile(wordBoundary(language) + `(?:` + pattern + `)`)}
 }
 
-// wordBoundary begins a pattern at the beginning of a word, where a language has them.
+// wordBoundary anchors a pattern at the start of a word, where a language has them.
 func wordBoundary(language string) string {
 	switch language {
 	case "zh", "ja", "ko", "th", "hi", "bn", "ar", "fa", "he":

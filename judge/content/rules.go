@@ -9,9 +9,9 @@ import (
 	"github.com/gavel-mcp/gavel/judge/shown"
 )
 
-// rule is one pattern. A pattern runs only on texts that hold one of its cues: that
-// keeps 64 KiB of honest text cheap. What it finds inside of a quotation that is
-// talked about does not count: people write about such texts, too.
+// rule is one pattern. It runs only on texts that contain one of its cues: that keeps
+// 64 KiB of honest text cheap. A match within a quotation that the text talks about
+// does not count: people write about such texts, too.
 type rule struct {
 	id, code string
 	cues     []string // lower case; none: always
@@ -159,8 +159,8 @@ var compactRules = []rule{
 	},
 }
 
-// openers are what models begin an answer with. As the whole of a text they make
-// judges accept (arXiv 2507.08794).
+// openers begin the answers of models. As the whole of a text they make judges accept
+// (arXiv 2507.08794).
 var openers = compile(`^[\s"'*_#>\-.:]*(?:thought process|thinking process|solution|final answer|answer|reasoning|explanation|analysis|conclusion|response|output|result|let'?s (?:solve|think|work|go)[^.:\n]{0,60}|let me (?:think|solve|explain|start)[^.:\n]{0,60}|to solve this[^.:\n]{0,60}|step by step|first,? (?:let'?s|we)[^.:\n]{0,60}|here is (?:the|my) (?:answer|solution|reasoning)|sure[,!]?(?: here[^.:\n]{0,40})?|of course|certainly|okay|ok|` +
 	`решение|процесс мышления|ответ|解|解答|思考过程|答案|解决方案|解題|かいとう|回答|思考プロセス|해답|풀이|정답|lösung|gedankengang|antwort|respuesta|solución|proceso de pensamiento|processus de réflexion|réponse|risposta|soluzione|resposta|solução)[\s"'*_#.:!…-]*$`)
 
@@ -184,9 +184,8 @@ const (
 	manyRunes = 160
 )
 
-// isRepetitive reports whether a text says the same again and again: few different
-// words, or one character. Tables and logs repeat words too, beside numbers that
-// differ.
+// isRepetitive reports whether a text has few different words, or one character. Tables
+// and logs repeat words too, but with numbers that differ.
 func isRepetitive(s string) bool {
 	runes := []rune(s)
 	if len(runes) < manyRunes {
@@ -215,9 +214,9 @@ func isRepetitive(s string) bool {
 	return len(different)*8 < len(all)
 }
 
-// hiddenIn returns CodeHidden for text with characters that hide or reorder
-// what one reads, "" for text without. What other scripts need (joiners in Persian
-// and in emoji, isolates in Arabic and Hebrew) is no trap.
+// hiddenIn returns CodeHidden for text with characters that hide or reorder what one
+// reads, otherwise "". What scripts need (joiners in Persian and in emoji, isolates in
+// Arabic and Hebrew) is no trap.
 func hiddenIn(s string) string {
 	var (
 		previous   rune
@@ -262,8 +261,8 @@ var (
 	openQuotes = "\"'`“‘«„「『<(["
 )
 
-// isTalkedAbout reports whether what stands from begin to end is quoted or marked as
-// code, in a text that talks about it: the talk stands outside of the quotation.
+// isTalkedAbout reports whether the range is quoted or marked as code in a text that
+// talks about it, outside of the quotation.
 func isTalkedAbout(s string, begin, end int) bool {
 	from, to := findQuotation(s, begin, end)
 	if from < 0 {
@@ -305,7 +304,7 @@ func findQuotation(s string, begin, end int) (from, to int) {
 	return -1, -1
 }
 
-// findFence is the start of the code fence that a position is in, -1 when in none.
+// findFence returns the start of the code fence around a position, -1 without one.
 func findFence(s string, at int) int {
 	if strings.Count(s[:at], "```")%2 == 0 {
 		return -1

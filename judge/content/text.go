@@ -15,9 +15,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normalizeText is a text in the form in which rules look at it: compatibility forms
-// composed, lower case, nothing invisible, look-alikes of Latin letters written as
-// these where a word mixes scripts, white space as it is.
+// normalizeText prepares a text for the rules: compatibility forms composed, lower
+// case, nothing invisible, look-alikes of Latin letters replaced in words of mixed
+// scripts.
 func normalizeText(s string) string {
 	s = norm.NFKC.String(s)
 	var b strings.Builder
@@ -31,7 +31,6 @@ func normalizeText(s string) string {
 	return replaceLookalikes(b.String())
 }
 
-// isInvisible reports whether a character shows nothing.
 func isInvisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) || unicode.IsControl(r) && !unicode.IsSpace(r) ||
 		r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\u034f'
@@ -45,8 +44,8 @@ var lookalikes = map[rune]rune{
 	'ν': 'v', 'τ': 't', 'υ': 'u', 'κ': 'k', 'η': 'n', 'ε': 'e', 'χ': 'x', 'γ': 'y', 'ı': 'i', 'ӏ': 'l', 'ⅼ': 'l', 'ѵ': 'v', 'ɑ': 'a',
 }
 
-// replaceLookalikes writes look-alikes as Latin letters in words that have Latin letters too.
-// A word of one other script is left as it is: that is a language.
+// replaceLookalikes replaces them in words that also have Latin letters. A word of one
+// other script stays: that is a language.
 func replaceLookalikes(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return lookalikes[r] != 0 }) {
 		return s
@@ -94,8 +93,8 @@ var (
 	leetLetters = strings.NewReplacer("0", "o", "1", "i", "3", "e", "4", "a", "5", "s", "7", "t", "@", "a", "$", "s", "!", "i", "8", "b", "9", "g")
 )
 
-// decodeHidden are texts that are hidden in s by an encoding, in plain form. Each
-// decoder looks at the text once; what does not come out as text is dropped.
+// decodeHidden decodes texts that an encoding hides in s. Each decoder scans the text
+// once; results that are not text are dropped.
 func decodeHidden(s string) []string {
 	var out []string
 	keep := func(candidate string) {
@@ -137,8 +136,8 @@ func decodeHidden(s string) []string {
 	return out
 }
 
-// undisguise are the forms of a plain text that a reader would see through: spelled
-// with gaps, with digits for letters, backwards, rotated by 13.
+// undisguise returns the forms that a reader would see through: spelled with gaps, with
+// digits for letters, backwards, rotated by 13.
 func undisguise(s string) []string {
 	var out []string
 	if runs := spacedRun.FindAllString(s, 8); runs != nil {
@@ -182,7 +181,6 @@ func fromBinary(s string) string {
 	return b.String()
 }
 
-// unescapedText resolves \xNN and \uNNNN.
 func unescapedText(s string) string {
 	one := regexp.MustCompile(`\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})`)
 	return one.ReplaceAllStringFunc(s, func(e string) string {
@@ -194,7 +192,6 @@ func unescapedText(s string) string {
 	})
 }
 
-// isReadable reports whether bytes are text: valid, mostly letters and spaces.
 func isReadable(s string) bool {
 	if len(s) < 8 || !utf8.ValidString(s) {
 		return false

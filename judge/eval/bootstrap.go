@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// resample draws groups with replacement, as many as there are, times times, and hands
-// over how often each was drawn. Every resample has a stream of its own, so that the
-// n-th is the same however many are asked for. times[g] must not be kept.
+// resample draws groups with replacement, as many as there are, so many times, and
+// passes on how often each was drawn. Every resample has its own random stream, so the
+// n-th is the same however many are asked for. use must not keep its argument.
 func resample(groups, times int, seed uint64, use func(drawn []uint32)) {
 	if groups <= 0 || int64(groups) > math.MaxUint32 {
 		return
@@ -25,7 +25,6 @@ func resample(groups, times int, seed uint64, use func(drawn []uint32)) {
 	}
 }
 
-// sample collects a figure over resamples.
 type sample struct {
 	values    []float64
 	undefined int
@@ -39,7 +38,7 @@ func (s *sample) add(v *float64) {
 	s.values = append(s.values, *v)
 }
 
-// interval is that of percentiles, nil when more than half have no figure.
+// interval is nil when more than half of the resamples have no figure.
 func (s *sample) interval(confidence float64) *Interval {
 	if len(s.values) == 0 || s.undefined > len(s.values) {
 		return nil
@@ -53,8 +52,8 @@ func (s *sample) estimate(value *float64, confidence float64) Estimate {
 	return Estimate{Value: value, Interval: s.interval(confidence), Undefined: s.undefined}
 }
 
-// quantile of sorted values, straight between neighbours (type 7 of Hyndman and Fan
-// 1996). There is at least one value.
+// quantile interpolates between sorted values (type 7 of Hyndman and Fan 1996). There
+// is at least one.
 func quantile(sorted []float64, p float64) float64 {
 	at := p * float64(len(sorted)-1)
 	low := int(math.Floor(at))
@@ -64,14 +63,13 @@ func quantile(sorted []float64, p float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
 }
 
-// classes of groups: most groups are alike, so that a resample is summed up over the
-// distinct sums of groups instead of over its cases.
+// classes of groups with equal sums: a resample is summed over them instead of over its
+// cases.
 type classes[T comparable] struct {
 	of   []uint32 // group -> class
 	sums []T
 }
 
-// classifyGroups sorts groups by their sums. Its order follows that of the groups.
 func classifyGroups[T comparable](groups int, sum func(g int) T) classes[T] {
 	c := classes[T]{of: make([]uint32, groups)}
 	known := map[T]uint32{}
@@ -88,7 +86,6 @@ func classifyGroups[T comparable](groups int, sum func(g int) T) classes[T] {
 	return c
 }
 
-// count adds up how often each class was drawn; counts is as long as sums.
 func (c classes[T]) count(drawn []uint32, counts []int) {
 	clear(counts)
 	for g, times := range drawn {
@@ -110,7 +107,6 @@ var figures = []struct {
 	{"outcomeKappa", (*table).outcomeKappa},
 }
 
-// bootstrapTable resamples the groups of rows and returns a sample for each of figures.
 func bootstrapTable(rows []row, o Options) map[string]*sample {
 	starts := groupStarts(rows)
 	groups := len(starts) - 1
@@ -130,7 +126,6 @@ func bootstrapTable(rows []row, o Options) map[string]*sample {
 	return samples
 }
 
-// sumWeighted adds up tables, each as often as counts says.
 func sumWeighted(tables []table, counts []int) (sum table) {
 	for at, times := range counts {
 		if times == 0 {

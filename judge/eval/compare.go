@@ -100,10 +100,10 @@ func Compare(cases []Case, before, after []Result, o Options) Comparison {
 	return c
 }
 
-// pairing is one case with both outcomes.
 type pairing struct{ before, after row }
 
-// pairRows joins rows of the same case and repeat; the first repeats of both when not pooled.
+// pairRows joins rows of the same case and repeat; of both first repeats when not
+// pooled.
 func pairRows(first, second []row) []pairing {
 	type key struct {
 		id string
@@ -196,7 +196,7 @@ func subtract(a, b *float64) *float64 {
 	return new(*a - *b)
 }
 
-// listChanges lists other outcomes, what became a false approval first.
+// listChanges lists changed outcomes, new false approvals first.
 func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 	var other []pairing
 	for _, p := range pairs {
@@ -218,7 +218,6 @@ func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 	return all, leftOut
 }
 
-// conclude says whether the second judge is worse.
 func (c *Comparison) conclude(before, after Counts) {
 	alpha := 1 - c.Options.Confidence
 	alpha = math.Round(alpha*1e12) / 1e12

@@ -15,8 +15,7 @@ const (
 	kinds
 )
 
-// indexOf an outcome; what is no outcome counts as reject, as a case that expects
-// nothing known must not be approved.
+// indexOf counts an unknown outcome as reject: an unknown case must not be approved.
 func indexOf(o judge.Outcome) int {
 	switch o {
 	case judge.Approve:
@@ -28,7 +27,7 @@ func indexOf(o judge.Outcome) int {
 	}
 }
 
-// table counts what was right (first index) against what came (second).
+// table counts the right outcome (first index) against the given one (second).
 type table [kinds][kinds]int
 
 func (t *table) add(w row) { t[indexOf(w.expect)][indexOf(w.got)]++ }
@@ -40,7 +39,6 @@ func newTable(rows []row) (t table) {
 	return t
 }
 
-// countExpected counts the cases of which an outcome was right, given those that got it.
 func (t *table) countExpected(k int) int { return t[k][approve] + t[k][reject] + t[k][escalate] }
 func (t *table) countGiven(k int) int    { return t[approve][k] + t[reject][k] + t[escalate][k] }
 
@@ -79,7 +77,6 @@ func (t *table) confusion() Confusion {
 	}
 }
 
-// classes scores each outcome that is right somewhere or was given somewhere.
 func (t *table) classes(confidence float64) []ClassScore {
 	var all []ClassScore
 	for k, name := range outcomes {
@@ -94,8 +91,8 @@ func (t *table) classes(confidence float64) []ClassScore {
 	return all
 }
 
-// macroMeans are the plain means over the classes. A precision or recall that has nothing
-// to divide by counts as 0, as is usual.
+// macroMeans averages over the classes. A precision or recall without a divisor counts
+// as 0, as is usual.
 func macroMeans(classes []ClassScore) (precision, recall, f1 *float64) {
 	if len(classes) == 0 {
 		return nil, nil, nil

@@ -148,7 +148,6 @@ func ResultOf(id string, repeat int, v judge.Verdict) Result {
 	return r
 }
 
-// recordOpinion adds what the model layer did.
 func (r *Result) recordOpinion(o judge.Opinion) {
 	if a := o.Model; a != nil {
 		r.Model, r.PromptDigest, r.CriteriaDigest = a.Model, a.PromptDigest, a.CriteriaDigest

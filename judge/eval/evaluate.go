@@ -38,7 +38,7 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	return r
 }
 
-// isEvaluable says whether enough came to speak of the judge at all.
+// isEvaluable reports whether enough cases have an outcome.
 func (s *scored) isEvaluable(o Options) (ok bool, why string) {
 	c := s.counts
 	lost := c.Missing + c.Failed
@@ -67,7 +67,6 @@ func (r *Report) setRates(t *table, rows []row, confidence float64) {
 	r.Reasons = of(countReasons(rows))
 }
 
-// falseGroups counts groups with a false approval among those where there could be one.
 func falseGroups(rows []row) (hit, of int) {
 	starts := groupStarts(rows)
 	for g := range len(starts) - 1 {
@@ -124,7 +123,6 @@ func weightRows(rows []row) *Weighted {
 	return &Weighted{FalseApprove: ratioOf(wrong, mustNot), Escalation: ratioOf(escalated, all), Accuracy: ratioOf(exact, all), GateAccuracy: ratioOf(gate, all)}
 }
 
-// notes are the conventions, and what weakens the figures.
 func (r *Report) notes() []string {
 	c, percent := r.Counts, fmt.Sprintf("%.4g %%", 100*r.Options.Confidence)
 	notes := []string{fmt.Sprintf("False-approve rate: approvals among the cases whose right outcome is reject or escalate. Its upper bound is one-sided, exact (Clopper-Pearson), %s; intervals of other rates are two-sided.", percent)}
@@ -178,8 +176,8 @@ func countSynthetic(c Counts) int {
 	return 0
 }
 
-// countFlips compares the repeats of each case. An unreadable answer counts with the outcome
-// that the pipeline made of it.
+// countFlips compares the repeats of each case. An unreadable answer counts with the
+// outcome that the pipeline made of it.
 func (s *scored) countFlips(confidence float64) Flips {
 	var f Flips
 	repeated, flipped, opened := 0, 0, 0
@@ -208,7 +206,7 @@ func (s *scored) countFlips(confidence float64) Flips {
 	return f
 }
 
-// wrongness says how bad a wrong outcome is, 0 that it is right.
+// wrongness grades a wrong outcome; 0 is right.
 func wrongness(w row) int {
 	switch {
 	case w.falseApprove():
@@ -223,8 +221,8 @@ func wrongness(w row) int {
 	return 0
 }
 
-// listWorst lists wrong outcomes: false approvals, then refusals of what was right, then
-// the rest; in each the surest first.
+// listWorst lists false approvals, then refusals of what was right, then the rest, the
+// surest first in each.
 func listWorst(rows []row, most int) []WorstCase {
 	var wrong []row
 	for _, w := range rows {
@@ -254,7 +252,6 @@ const (
 	BaselineStructural = "structural"
 )
 
-// computeBaselines are what judges that do not look would have reached on the same rows.
 func computeBaselines(rows []row, o Options) []Baseline {
 	t := newTable(rows)
 	most := approve
@@ -281,7 +278,6 @@ func computeBaselines(rows []row, o Options) []Baseline {
 	return all
 }
 
-// structuralBaseline is the pipeline without a model.
 func structuralBaseline(rows []row, o Options) Baseline {
 	first := make(map[string]*Result, len(o.Structural))
 	for i := range o.Structural {
@@ -310,7 +306,6 @@ func newBaseline(name, about string, t table, confidence float64) Baseline {
 	}
 }
 
-// sumCosts sums up all results that did not fail, repeats included.
 func (s *scored) sumCosts() Cost {
 	var c Cost
 	var asked, deterministic []time.Duration
@@ -382,7 +377,6 @@ func (s *Sum) add(v *float64) {
 	s.Total += *v
 }
 
-// measureLatency of durations, which it sorts.
 func measureLatency(all []time.Duration) Latency {
 	if len(all) == 0 {
 		return Latency{}

@@ -46,7 +46,6 @@ const (
 	fewForIsotonic = 200
 )
 
-// statement is one confidence that a model stated, and whether its answer was right.
 type statement struct {
 	stated float64
 	right  bool
@@ -102,8 +101,8 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 	return all, nil
 }
 
-// sharedGroups says how many groups have cases in both Cal and Test: what is fitted on
-// the one has then seen some of the other. "" when none has.
+// sharedGroups reports groups with cases in both Cal and Test: a fit on one has then
+// seen some of the other.
 func sharedGroups(cases []Case) string {
 	in := map[Split]map[string]bool{Cal: {}, Test: {}}
 	shared := 0
@@ -126,7 +125,6 @@ func sharedGroups(cases []Case) string {
 	return fmt.Sprintf("groups in both cal and test: %d; the test cases are not new, and figures on them are too good (gavel eval lint lists them)", shared)
 }
 
-// groupStatements sorts what models stated by what a calibration is bound to.
 func groupStatements(rows []row) map[bindingKey][]statement {
 	all := map[bindingKey][]statement{}
 	for _, w := range rows {
@@ -140,7 +138,7 @@ func groupStatements(rows []row) map[bindingKey][]statement {
 	return all
 }
 
-// fit leaves Calibration nil, and says why, where one would mislead.
+// fit leaves Calibration nil, with a warning, where one would mislead.
 func (f *Fitting) fit(all []statement, method judge.CalibrationMethod, dataset, fitted string) {
 	warn := func(format string, args ...any) { f.Warnings = append(f.Warnings, fmt.Sprintf(format, args...)) }
 	switch {
@@ -179,7 +177,6 @@ func (f *Fitting) fit(all []statement, method judge.CalibrationMethod, dataset, 
 	f.Calibration = &c
 }
 
-// measure scores confidences on answers that were not fitted.
 func (f *Fitting) measure(test []statement, o Options) {
 	if len(test) == 0 {
 		f.Warnings = append(f.Warnings, "there are no answers in the split test: what the calibration is worth is not known")
@@ -221,8 +218,7 @@ func scoreConfidence(all []statement, confidence func(float64) float64, o Option
 	return s
 }
 
-// least keeps log-odds finite, as judge.Platt says: what is fitted on must be what the
-// judge applies it to. A test holds the two together.
+// least keeps log-odds finite, as judge.Platt does; a test keeps the two alike.
 const least = 0.001
 
 func logOdds(p float64) float64 {
@@ -314,7 +310,7 @@ func plattLoss(p judge.Platt, f, t []float64) float64 {
 	return sum
 }
 
-// plattStep is one Newton step that lowers the loss; moved is false at the bottom.
+// plattStep is one Newton step that lowers the loss; moved is false at the minimum.
 func plattStep(p judge.Platt, value float64, f, t []float64) (next judge.Platt, loss float64, moved bool) {
 	const ridge, flat, smallest = 1e-12, 1e-10, 1e-10
 	h11, h22, h21, g1, g2 := ridge, ridge, 0.0, 0.0, 0.0

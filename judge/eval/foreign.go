@@ -13,10 +13,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// maxForeignLine is the longest line of a file of recorded judgements, in bytes.
 const maxForeignLine = 8 << 20
 
-// maxForeignWords is what is kept of a foreign judge's words, in bytes.
 const maxForeignWords = 1200
 
 // Foreign are cases with the recorded judgements of judges that are not ours: their
@@ -55,7 +53,7 @@ func (f Foreign) CasesOf(j ForeignJudge) []Case {
 	return cases
 }
 
-// foreignRecord is one line; what else stands in it is not looked at.
+// foreignRecord is one line; other keys are ignored.
 type foreignRecord struct {
 	ID        string `json:"id"`
 	Group     string `json:"group"`
@@ -85,8 +83,8 @@ type foreignJudgement struct {
 	PApprove   *float64     `json:"p_approve"`
 }
 
-// foreignWords are one completion, or several as a list: a judge that rates both parts
-// of a pair answers twice.
+// foreignWords is one completion, or a list of them: a judge that rates both parts of a
+// pair answers twice.
 type foreignWords string
 
 // UnmarshalJSON takes a string or a list of strings.
@@ -231,7 +229,6 @@ func foreignOutcome(verdict string) (judge.Outcome, error) {
 	return "", fmt.Errorf("the verdict %.40q is unknown; use approve, reject, tie or null", verdict)
 }
 
-// truncateText keeps the beginning of words, whole runes only.
 func truncateText(words string, most int) string {
 	if len(words) <= most {
 		return words

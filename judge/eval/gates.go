@@ -65,7 +65,6 @@ type gate[G, R any] struct {
 	least, most float64
 }
 
-// anyCount is the greatest limit of a count.
 var anyCount = math.Inf(1)
 
 // reportGates are the limits of a whole report, tagGates those of one tag. A tag without

@@ -84,15 +84,14 @@ func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
 	}
 }
 
-// line is one line of a file, without the white space around it.
 type line struct {
 	number int // from 1
 	text   []byte
 	isLong bool // longer than allowed: text is nil
 }
 
-// readLines yields the lines that are not empty. An error comes last, with the number of
-// the line at which reading failed.
+// readLines yields the lines that are not empty. An error comes last, with the line at
+// which reading failed.
 func readLines(from io.Reader, most int) iter.Seq2[line, error] {
 	return func(yield func(line, error) bool) {
 		in := bufio.NewReaderSize(from, 64<<10)
@@ -159,7 +158,6 @@ func (c Case) Validate() error {
 	return nil
 }
 
-// problem is the first thing wrong with the values of a case.
 func (c Case) problem() string {
 	named := []struct{ key, value string }{
 		{"id", c.ID},
@@ -219,7 +217,6 @@ func (c Case) documentProblem() string {
 	return ""
 }
 
-// answerProblem is about what is right, and who says so.
 func (c Case) answerProblem() string {
 	oneOf := []struct {
 		key, value string
@@ -267,7 +264,6 @@ func badName(s string) string {
 	return ""
 }
 
-// kindOf is the first byte of a JSON value, 0 when there is none.
 func kindOf(doc json.RawMessage) byte {
 	if doc = bytes.TrimSpace(doc); len(doc) > 0 {
 		return doc[0]
@@ -293,8 +289,8 @@ func clipQuote(s string) string {
 	return s
 }
 
-// caseKeys are the keys of every object of a case that this package reads, by path; what
-// stands under a path that is not here is the user's own.
+// caseKeys are the keys of a case by path; what stands under a path that is not here is
+// the user's own.
 var caseKeys = map[string][]string{
 	"":          {"id", "group", "tags", "workflow", "state", "action", "context", "data", "evidence", "history", "principal", "role", "expect", "label", "weight", "risk", "split", "notes"},
 	"expect":    {"outcome", "criteria", "violations_any"},
@@ -302,11 +298,10 @@ var caseKeys = map[string][]string{
 	"history[]": {"action", "state", "by"},
 }
 
-// maxNesting of a case's values.
 const maxNesting = 100
 
-// checkKeys returns the rule that a line breaks, "" when it breaks none: encoding/json
-// takes keys in any case and the last of two.
+// checkKeys returns the rule that a line breaks, "" for none: encoding/json takes keys
+// in any case and the last of two.
 func checkKeys(text []byte) (rule, says string) {
 	if bytes.HasPrefix(text, []byte("\ufeff")) {
 		return RuleSyntax, "the file begins with a byte order mark; save it as UTF-8 without one"
@@ -347,7 +342,6 @@ func memberPath(path string, name document.JSON) string {
 	return strings.TrimPrefix(path+"."+name.Text(), ".")
 }
 
-// suggestWord ends a message about a word that is not known.
 func suggestWord(word string, known []string) string {
 	if best := document.Suggest(word, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", clipQuote(best))

@@ -122,7 +122,7 @@ article { border-left: 3px solid var(--bad); padding-left: .8rem; margin: 1rem 0
 </html>
 `))
 
-// chart is what the page draws: coordinates are of a square of 320.
+// chart has coordinates in a square of 320.
 type chart struct {
 	Title, Across, Up string
 	Ideal, Curve      string // paths; numbers of this program only
@@ -146,13 +146,12 @@ const (
 	chartTop, chartBottom = 10.0, 280.0
 )
 
-// chartX and up place shares 0..1; top is what the upper end stands for.
+// chartX and chartY place shares 0..1; top is the value at the upper end.
 func chartX(v float64) float64      { return chartLeft + v*(chartRight-chartLeft) }
 func chartY(v, top float64) float64 { return chartBottom - min(v/top, 1)*(chartBottom-chartTop) }
 
 func formatPoint(x, y float64) string { return fmt.Sprintf("%.1f %.1f", x, y) }
 
-// axisTicks are the numbers at both axes.
 func axisTicks(top float64) []tick {
 	var all []tick
 	for _, v := range []float64{0, 0.25, 0.5, 0.75, 1} {
@@ -163,8 +162,8 @@ func axisTicks(top float64) []tick {
 	return all
 }
 
-// reliabilityChart sets the share that should be approved over the probability stated:
-// a judge that knows itself is on the diagonal.
+// reliabilityChart plots the share that should be approved over the stated probability:
+// a calibrated judge is on the diagonal.
 func reliabilityChart(bins []Bin) chart {
 	c := chart{
 		Title: "Reliability: on the line, stated and true agree; bars are exact intervals", Across: "stated probability", Up: "should be approved",
@@ -184,7 +183,6 @@ func reliabilityChart(bins []Bin) chart {
 	return c
 }
 
-// riskChart draws risk over the share of answers that is kept.
 func riskChart(title string, of *RiskCurve) chart {
 	top := 0.05
 	for _, p := range of.Points {

@@ -59,7 +59,6 @@ func ApprovalsNeeded(wrong int, target, confidence float64) int {
 	return high
 }
 
-// newRate is k of n with all its bounds.
 func newRate(k, n int, confidence float64) Rate {
 	both := ClopperPearson(k, n, confidence)
 	r := Rate{K: k, N: n, Low: both.Low, High: both.High, Upper: UpperBound(k, n, confidence)}
@@ -67,7 +66,7 @@ func newRate(k, n int, confidence float64) Rate {
 	return r
 }
 
-// ratioOf is part/whole, nil when there is no whole.
+// ratioOf is nil without a whole.
 func ratioOf(part, whole float64) *float64 {
 	if whole <= 0 {
 		return nil
@@ -75,7 +74,7 @@ func ratioOf(part, whole float64) *float64 {
 	return new(part / whole)
 }
 
-// betaQuantile inverts betaCDF by halving: about 60 steps to the last bit, and no
+// betaQuantile inverts betaCDF by bisection: about 60 steps to the last bit, without a
 // starting value that could go astray.
 func betaQuantile(p, a, b float64) float64 {
 	low, high := 0.0, 1.0

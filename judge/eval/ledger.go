@@ -67,7 +67,6 @@ func (l *Ledger) forget(s spoken) {
 	}
 }
 
-// withoutJudgeInput is a case without what only a judge looks at.
 func (l *Ledger) withoutJudgeInput(c Case) Case {
 	sum := digestOf(&c)
 	c.Workflow = l.workflow(&c)
@@ -81,7 +80,7 @@ func (l *Ledger) withoutJudgeInput(c Case) Case {
 	return c
 }
 
-// withoutQuotes is a result without quotes, with the answers to labelled criteria only.
+// withoutQuotes keeps the answers to labelled criteria only.
 func (l *Ledger) withoutQuotes(c Case, r Result) Result {
 	r.Case, r.Reasoning = c.ID, truncateText(r.Reasoning, maxWord)
 	r.Codes = l.list(r.Codes)
@@ -104,7 +103,6 @@ func (l *Ledger) withoutQuotes(c Case, r Result) Result {
 	return r
 }
 
-// intern returns the same text for equal ones.
 func (l *Ledger) intern(text string) string {
 	return memoize(&l.texts, text, func() string { return text })
 }
@@ -127,7 +125,7 @@ func (l *Ledger) label(criteria map[string]string) map[string]string {
 	return memoize(&l.labels, key.String(), func() map[string]string { return criteria })
 }
 
-// workflow keeps a reference, and the name of a definition.
+// workflow keeps a reference, or the name of a definition.
 func (l *Ledger) workflow(c *Case) json.RawMessage {
 	var w struct{ Ref, Name string }
 	if json.Unmarshal(c.Workflow, &w) != nil {
@@ -146,7 +144,7 @@ func (l *Ledger) workflow(c *Case) json.RawMessage {
 	})
 }
 
-// memoize is what was made for the key before; it stops remembering more at maxTexts.
+// memoize reuses the value of an equal key; beyond maxTexts it remembers no more.
 func memoize[V any](known *map[string]V, key string, value func() V) V {
 	if v, ok := (*known)[key]; ok {
 		return v
@@ -161,7 +159,7 @@ func memoize[V any](known *map[string]V, key string, value func() V) V {
 	return v
 }
 
-// spoken are the words of a case and its results: what is forgotten together.
+// spoken are the words of a case and its results, which are dropped together.
 type spoken struct {
 	at, first, n int // the case, its first result, how many
 	bytes        int
@@ -169,7 +167,6 @@ type spoken struct {
 	confidence   float64
 }
 
-// rank makes s worth what its worst result is.
 func (s *spoken) rank(c *Case, r *Result) {
 	worth := 1
 	if !isFailed(r) {
@@ -182,7 +179,7 @@ func (s *spoken) rank(c *Case, r *Result) {
 	}
 }
 
-// spokenHeap has what is worth least on top; among equals, what came last.
+// spokenHeap has the least valuable words on top, among equals the latest.
 type spokenHeap []spoken
 
 func (h spokenHeap) Len() int      { return len(h) }

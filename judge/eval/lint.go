@@ -81,7 +81,6 @@ type Summary struct {
 	Outcomes map[string]int `json:"outcomes"`
 }
 
-// spot is where a case stands, and what it says.
 type spot struct {
 	file    string
 	line    int
@@ -146,7 +145,6 @@ func (l *Linter) tags(g Golden, at spot) {
 	}
 }
 
-// content looks for the same case, and for one whose words are the same.
 func (l *Linter) content(g Golden, at spot) {
 	key, text := contentKeys(g.Case)
 	first, again := l.contents[key]
@@ -200,7 +198,6 @@ func (l *Linter) class(at spot) {
 	}
 }
 
-// definition checks what a case names against its definition.
 func (l *Linter) definition(g Golden, at spot) {
 	if l.resolve == nil {
 		return
@@ -227,7 +224,6 @@ func (l *Linter) definition(g Golden, at spot) {
 	}
 }
 
-// namesOf says how criteria may be named.
 func namesOf(criteria []string) string {
 	switch len(criteria) {
 	case 0:
@@ -238,7 +234,6 @@ func namesOf(criteria []string) string {
 	return fmt.Sprintf("c1 to c%d; give one of these, or a criterion's whole text", len(criteria))
 }
 
-// isCriterionID reports whether id is one of c1 to cn.
 func isCriterionID(id string, n int) bool {
 	for i := range n {
 		if id == fmt.Sprintf("c%d", i+1) {
@@ -304,7 +299,6 @@ func contentKeys(c Case) (exact, words string) {
 	return string(sum[:]), string(near[:])
 }
 
-// sortedKeys sorts the keys of a document; an absent one is {}.
 func sortedKeys(doc json.RawMessage) json.RawMessage {
 	if kindOf(doc) == 0 {
 		return json.RawMessage("{}")

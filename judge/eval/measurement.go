@@ -53,7 +53,6 @@ func (m Measurement) Synthetic() (synthetic, all int) {
 	return synthetic, all
 }
 
-// caseOnFile is a case in a file of results.
 type caseOnFile struct {
 	Case
 	Digest string `json:"digest,omitempty"`

@@ -57,7 +57,7 @@ const (
 	defaultMaxFailures = 0.02
 )
 
-// maxResamples keeps a slip from taking hours.
+// maxResamples keeps a typo from taking hours.
 const maxResamples = 100_000
 
 // Validate says what is out of range. Evaluate and Compare use the default in its place.
@@ -84,7 +84,6 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// withDefaults has a value everywhere.
 func (o Options) withDefaults() Options {
 	if o.Unreadable != AsWrong && o.Unreadable != Excluded {
 		o.Unreadable = AsDecided
@@ -110,7 +109,6 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// includesSplit reports whether a split is asked for.
 func (o Options) includesSplit(s Split) bool {
 	return len(o.Splits) == 0 || slices.Contains(o.Splits, s)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// forecast is one answer of a model: how probable it made an approval, and whether the
-// case should be approved.
+// forecast is one answer of a model: the probability it gave an approval, and whether
+// the case should be approved.
 type forecast struct {
 	p     float64
 	good  bool
@@ -18,7 +18,6 @@ type forecast struct {
 	leans bool
 }
 
-// certainty of the model's own answer.
 func (f forecast) certainty() float64 {
 	if f.leans {
 		return f.p
@@ -26,7 +25,7 @@ func (f forecast) certainty() float64 {
 	return 1 - f.p
 }
 
-// listForecasts of the rows where a model spoke and was understood. Groups rise.
+// listForecasts lists the rows where a model spoke and was understood, by rising group.
 func listForecasts(rows []row) (all []forecast, groups int) {
 	last := ""
 	for _, w := range rows {
@@ -43,8 +42,8 @@ func listForecasts(rows []row) (all []forecast, groups int) {
 	return all, groups
 }
 
-// approvalProbability returns the probability that a model gave an approval; ok is false when none
-// spoke, or what it said could not be read or is no probability.
+// approvalProbability is not ok when no model spoke, or what it said is unreadable or
+// no probability.
 func approvalProbability(r *Result) (p float64, ok bool) {
 	if r.Approval == nil || r.Unreadable || !(*r.Approval >= 0 && *r.Approval <= 1) {
 		return 0, false
@@ -52,10 +51,9 @@ func approvalProbability(r *Result) (p float64, ok bool) {
 	return *r.Approval, true
 }
 
-// leansToApprove reports whether the model approved. Policy may have made a rejection or an
-// escalation of that (low confidence): then Approval still is the confidence, and it is
-// 1 minus it when the model refused. Only at one half the two look alike, and the code
-// tells.
+// leansToApprove reports whether the model approved, whatever policy made of it: then
+// Approval is the confidence, otherwise 1 minus it. At one half only the code tells
+// them apart.
 func leansToApprove(r *Result) bool {
 	if r.Outcome == judge.Approve {
 		return true
@@ -68,7 +66,6 @@ func leansToApprove(r *Result) bool {
 	return asApproval < asRefusal
 }
 
-// scoreProbability sums up forecasts, nil when there are none.
 func scoreProbability(all []forecast, groups int, o Options) *Probability {
 	if len(all) == 0 {
 		return nil
@@ -113,7 +110,7 @@ func (f forecast) value() float64 {
 
 func (f forecast) square() float64 { return (f.p - f.value()) * (f.p - f.value()) }
 
-// binForecasts of as many forecasts each as can be; equal probabilities stay together, so there
+// binForecasts makes bins of equal size; equal probabilities stay together, so there
 // may be fewer. sorted rises.
 func binForecasts(sorted []forecast, want int, confidence float64) []Bin {
 	var all []Bin

@@ -13,7 +13,6 @@ import (
 // missing stands for a figure that cannot be given.
 const missing = "-"
 
-// figure is a line of the summary: what, and how much with its bounds.
 type figure struct{ name, value, note string }
 
 func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
@@ -25,7 +24,6 @@ func formatDecimal(v *float64) string {
 	return strconv.FormatFloat(*v, 'f', 3, 64)
 }
 
-// share writes a rate: 12.5 % (1 of 8).
 func (r Rate) share() string {
 	if r.Value == nil {
 		return missing
@@ -47,7 +45,6 @@ func (e Estimate) bounds() string {
 	return fmt.Sprintf("%.3f to %.3f", e.Interval.Low, e.Interval.High)
 }
 
-// header says what was measured; synthetic labels are said plainly.
 func (m Measurement) header() []figure {
 	c, a := m.Report.Counts, m.About
 	lines := []figure{
@@ -73,7 +70,7 @@ func (m Measurement) header() []figure {
 	return lines
 }
 
-// cautions are what has to be read before the figures.
+// cautions must be read before the figures.
 func (m Measurement) cautions() []string {
 	var out []string
 	if !m.Report.Evaluated {
@@ -85,7 +82,6 @@ func (m Measurement) cautions() []string {
 	return append(out, m.About.Remarks...)
 }
 
-// figures are the numbers, the false-approve rate first.
 func (m Measurement) figures() []figure {
 	r := m.Report
 	confidence := formatPercent(r.Options.Confidence)
@@ -175,14 +171,13 @@ func orMissing(s string) string {
 	return s
 }
 
-// grid is a heading and rows for any rendering.
 type grid struct {
 	title string
 	head  []string
 	rows  [][]string
 }
 
-// tables are the parts of a report that are lists, those with nothing in them left out.
+// tables leaves out those without rows.
 func (m Measurement) tables() []grid {
 	r := m.Report
 	all := []grid{m.gates(), r.confusion(), r.classes(), r.baselines(), r.sliceTable(), r.criteria(), r.reliability(), r.riskTable(), r.failures()}

@@ -13,7 +13,6 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// junitCount is what the head of a suite says.
 type junitCount struct{ tests, failures, errors, skipped int }
 
 type junitCase struct {
@@ -70,7 +69,6 @@ func JUnit(w io.Writer, m Measurement) error {
 	return writeText(w, "\n")
 }
 
-// junitGates are the limits and the baseline.
 func (m Measurement) junitGates() iter.Seq[junitCase] {
 	return func(yield func(junitCase) bool) {
 		for _, g := range m.Gates {
@@ -92,7 +90,6 @@ func (m Measurement) junitGates() iter.Seq[junitCase] {
 	}
 }
 
-// junitCases are those of the splits asked for.
 func (m Measurement) junitCases() iter.Seq[junitCase] {
 	first := firstResults(m.Results)
 	return func(yield func(junitCase) bool) {
@@ -104,7 +101,7 @@ func (m Measurement) junitCases() iter.Seq[junitCase] {
 	}
 }
 
-// firstResults are what stands for each case: the first repeat that did not fail.
+// firstResults picks the first repeat of each case that did not fail.
 func firstResults(results []Result) map[string]*Result {
 	first := make(map[string]*Result, len(results))
 	for i := range results {
@@ -148,7 +145,6 @@ func (n *junitCount) add(c junitCase) {
 	}
 }
 
-// start is the head of a suite; the one of all has no name.
 func (n *junitCount) start(element, name string) xml.StartElement {
 	e := xml.StartElement{Name: xml.Name{Local: element}}
 	attr := func(key, value string) {
@@ -164,7 +160,7 @@ func (n *junitCount) start(element, name string) xml.StartElement {
 	return e
 }
 
-// visibleText leaves out what XML cannot hold and what would hide or reorder text.
+// visibleText removes what XML cannot hold and what hides or reorders text.
 func visibleText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {

@@ -73,5 +73,4 @@ var mdEscapes = strings.NewReplacer(
 	"<", "&lt;", ">", "&gt;", "&", "&amp;", "#", "\\#", "~", "\\~", "!", "\\!", "$", "\\$", "@", "&#64;", "://", "&#58;//", "www.", "www&#46;",
 )
 
-// mdText is one line of text that means only itself.
 func mdText(s string) string { return mdEscapes.Replace(oneLine(s)) }

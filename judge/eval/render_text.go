@@ -68,7 +68,7 @@ func textWorst(b *strings.Builder, worst []WorstCase) {
 	}
 }
 
-// line says what went wrong, without the judge's words.
+// line omits the judge's words.
 func (w WorstCase) line() string {
 	text := fmt.Sprintf("%s, right is %s (confidence %.2f", w.Got, w.Expected, w.Confidence)
 	if w.DecidedBy != "" {
@@ -93,8 +93,8 @@ func textNotes(b *strings.Builder, notes []string) {
 	}
 }
 
-// oneLine keeps words of others from making lines or columns of their own, and from
-// hiding or reordering text.
+// oneLine keeps foreign words from making lines or columns, and from hiding or
+// reordering text.
 func oneLine(s string) string { return visibleText(strings.Join(strings.Fields(s), " ")) }
 
 // TextComparison writes a comparison for a terminal.

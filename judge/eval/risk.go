@@ -7,21 +7,17 @@ import (
 	"slices"
 )
 
-// maxPoints of a curve in a report: a picture shows no more.
 const maxPoints = 100
 
-// sure is one answer that may be kept or left to a person.
 type sure struct {
 	score float64 // how certain
 	wrong bool
 }
 
-// surest first.
 func sortSure(all []sure) {
 	slices.SortFunc(all, func(a, b sure) int { return cmp.Compare(b.score, a.score) })
 }
 
-// listAnswers are all that the model gave; approvals are those with which it approved.
 func listAnswers(all []forecast) (of []sure) {
 	for _, f := range all {
 		of = append(of, sure{f.certainty(), f.leans != f.good})
@@ -40,7 +36,6 @@ func listApprovals(all []forecast) (of []sure) {
 	return of
 }
 
-// step is the end of a run of equal scores.
 type step struct {
 	score   float64
 	n       int // kept up to here
@@ -66,7 +61,6 @@ func riskSteps(sorted []sure) []step {
 	return all
 }
 
-// riskCurve of answers, the surest first; nil when there are none.
 func riskCurve(sorted []sure, confidence float64) *RiskCurve {
 	n := len(sorted)
 	if n == 0 {
@@ -147,7 +141,6 @@ type Candidate struct {
 	Holds bool    `json:"holds"`
 }
 
-// maxCandidates bounds how often the error probability is shared.
 const maxCandidates = 10
 
 // leastTarget is a risk that takes three million approvals without a wrong one to show.
@@ -181,7 +174,7 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 	return t, nil
 }
 
-// tuneThreshold works on approvals, the surest first; all is how many answers there were.
+// tuneThreshold works on approvals, the surest first; all is the number of answers.
 func tuneThreshold(cal []sure, all int, test []sure, target, confidence float64) Tuning {
 	t := Tuning{TargetRisk: target, Confidence: confidence, Status: NotCertifiable, HeldOut: len(test) > 0}
 	t.Needed = ApprovalsNeeded(0, target, confidence)
@@ -214,8 +207,8 @@ func tuneThreshold(cal []sure, all int, test []sure, target, confidence float64)
 	return t
 }
 
-// pickThresholds picks thresholds by how many approvals they keep: the strictest that could
-// certify at all, then evenly down to all of them.
+// pickThresholds picks by the number of approvals kept: from the strictest that could
+// certify at all, evenly down to all of them.
 func pickThresholds(all []step, needed int) []step {
 	if len(all) == 0 || all[len(all)-1].n < needed {
 		return nil
@@ -232,7 +225,6 @@ func pickThresholds(all []step, needed int) []step {
 	return picked
 }
 
-// confirm certifies one threshold on cases that took no part in choosing it.
 func (t *Tuning) confirm(c Candidate, test []sure) {
 	n, wrong := 0, 0
 	for _, s := range test {
@@ -259,7 +251,6 @@ func (t *Tuning) confirm(c Candidate, test []sure) {
 	}
 }
 
-// decline says why there is no threshold.
 func (t *Tuning) decline(all []step, level float64) {
 	if len(all) == 0 {
 		t.More = t.Needed
@@ -286,7 +277,7 @@ func (t *Tuning) decline(all []step, level float64) {
 	t.Says = fmt.Sprintf("not certifiable: the best threshold has %d approvals, %d wrong; it needs %d more approvals, none wrong (%d with none wrong would do)", t.Risk.N, t.Risk.K, t.More, t.Needed)
 }
 
-// thinSteps keeps some fifty steps and the last: each costs a search.
+// thinSteps keeps about fifty steps and the last: each costs a search.
 func thinSteps(all []step) []step {
 	const kept = 50
 	var some []step
@@ -298,7 +289,6 @@ func thinSteps(all []step) []step {
 	return some
 }
 
-// approvalsNeeded approvals, none wrong, until the bound holds.
 func approvalsNeeded(wrong, n int, target, confidence float64) int {
 	return max(ApprovalsNeeded(wrong, target, confidence)-n, 0)
 }

@@ -50,7 +50,6 @@ const (
 	FailureModel  = "model"
 )
 
-// job is one case on its way; its results come in done, once.
 type job struct {
 	c    Case
 	done chan []Result
@@ -106,7 +105,6 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 	return errors.Join(streamed, ctx.Err()) // order is closed after streamed was set
 }
 
-// feedCases hands the stream out: to whoever judges, and to whoever waits in order.
 func feedCases(ctx context.Context, cases iter.Seq2[Case, error], todo, order chan<- job) error {
 	for c, err := range cases {
 		if err != nil {
@@ -127,7 +125,6 @@ func feedCases(ctx context.Context, cases iter.Seq2[Case, error], todo, order ch
 	return nil
 }
 
-// judgeCase asks for one case as often as wanted.
 func (r Runner) judgeCase(ctx context.Context, c Case, p *purse) []Result {
 	blind := c
 	blind.Expect, blind.Label, blind.Notes = Expect{}, Label{}, ""
@@ -157,7 +154,6 @@ func (r Runner) judgeCase(ctx context.Context, c Case, p *purse) []Result {
 	return results
 }
 
-// purse is what has been spent.
 type purse struct {
 	budget Budget
 	began  time.Time
@@ -176,7 +172,6 @@ func (p *purse) spend(r Result) {
 	}
 }
 
-// exceeded says which bound is reached, "" while none is.
 func (p *purse) exceeded() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// row is one scored answer: what was right, what came.
 type row struct {
 	c      *Case
 	r      *Result
@@ -21,19 +20,16 @@ type row struct {
 	weight float64
 }
 
-// mustNot reports whether the case must not be approved. Escalate counts: an approval
-// is as wrong there as where reject is right.
+// mustNot counts escalate too: an approval is as wrong there as where reject is right.
 func (w row) mustNot() bool { return w.expect != judge.Approve }
 
-// falseApprove reports an approval of a case that must not be approved.
 func (w row) falseApprove() bool { return w.mustNot() && w.got == judge.Approve }
 
-// isExact and gate are the two meanings of right.
 func (w row) isExact() bool     { return w.expect == w.got }
 func (w row) isGateRight() bool { return (w.expect == judge.Approve) == (w.got == judge.Approve) }
 
-// scored are cases and results joined, in an order of their own: by group, case and
-// repeat, so that no figure depends on the order of the input.
+// scored are cases and results joined, sorted by group, case and repeat, so that no
+// figure depends on the order of the input.
 type scored struct {
 	rows   []row
 	cases  []*Case              // counted
@@ -42,7 +38,6 @@ type scored struct {
 	lost   []*Case // no outcome is known of them
 }
 
-// joinResults puts results to cases.
 func joinResults(cases []Case, results []Result, o Options) scored {
 	s := scored{by: make(map[string][]*Result, len(cases))}
 	s.counts.Splits = map[Split]int{}
@@ -76,8 +71,8 @@ func joinResults(cases []Case, results []Result, o Options) scored {
 	return s
 }
 
-// groupOf is the group of a case, its own when it has none. The prefix keeps a case
-// "x" out of a group "x".
+// groupOf returns the group of a case. The prefix keeps a case "x" without one out of a
+// group "x".
 func groupOf(c *Case) string {
 	if c.Group == "" {
 		return "1" + c.ID
@@ -85,7 +80,6 @@ func groupOf(c *Case) string {
 	return "0" + c.Group
 }
 
-// score makes rows of what came.
 func (s *scored) score(o Options) {
 	failures := map[string]int{}
 	labels := map[string]int{}
@@ -151,8 +145,8 @@ func (s *scored) repeatsOf(id string) []*Result {
 	return once
 }
 
-// isFailed reports that nothing is known about the judge: a failure, or an outcome that
-// is none.
+// isFailed reports a failure, or an outcome that is none: nothing is known about the
+// judge.
 func isFailed(r *Result) bool {
 	return r.Failure != "" || (r.Outcome != judge.Approve && r.Outcome != judge.Reject && r.Outcome != judge.Escalate)
 }
@@ -179,7 +173,7 @@ func (s *scored) take(c *Case, r *Result, policy Policy) {
 	s.rows = append(s.rows, w)
 }
 
-// groupStarts returns where each group's rows begin in rows, and one past the last.
+// groupStarts returns the index of each group's first row, and the number of rows.
 func groupStarts(rows []row) []int {
 	var starts []int
 	for i := range rows {
@@ -190,7 +184,6 @@ func groupStarts(rows []row) []int {
 	return append(starts, len(rows))
 }
 
-// digestCases of cases, whatever order they came in.
 func digestCases(cases []*Case) string {
 	sums := make([][sha256.Size]byte, 0, len(cases))
 	for _, c := range cases {
@@ -212,7 +205,6 @@ func digestOf(c *Case) (sum [sha256.Size]byte) {
 	return sha256.Sum256(text)
 }
 
-// digestAll sorts sums in place.
 func digestAll(sums [][sha256.Size]byte) string {
 	slices.SortFunc(sums, func(a, b [sha256.Size]byte) int { return slices.Compare(a[:], b[:]) })
 	all := sha256.New()
@@ -235,7 +227,6 @@ func workflowOf(c *Case) string {
 	return cmp.Or(w.Ref, w.Name)
 }
 
-// sortTallies are counts, the most frequent first.
 func sortTallies(counts map[string]int) []Tally {
 	var all []Tally
 	for name, n := range counts {

@@ -22,8 +22,7 @@ var sliceKinds = []string{SliceTag, SliceWorkflow, SliceRisk, SliceState, SliceD
 
 type sliceKey struct{ kind, name string }
 
-// slicesOf are the parts of the rows, the largest of each kind first, at most so many;
-// leftOut says how many smaller ones there are besides.
+// slicesOf lists the largest slices of each kind; leftOut counts the smaller ones.
 func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
 	tables := map[sliceKey]*table{}
 	add := func(w row, kind, name string) {
@@ -69,7 +68,7 @@ func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
 	return all, leftOut
 }
 
-// lostIn counts, for each tag, the cases that must not be approved and have no outcome.
+// lostIn counts, for each tag, cases without an outcome that must not be approved.
 func lostIn(all []Slice, lost []*Case) {
 	for i := range all {
 		if all[i].Kind != SliceTag {
@@ -95,7 +94,7 @@ func sliceOf(key sliceKey, t *table, confidence float64) Slice {
 	}
 }
 
-// statuses of criteria take the places of the outcomes in a table: met is what may be
+// statusIndex puts statuses of criteria in the place of outcomes: met is what may be
 // wrongly granted.
 func statusIndex(status string) int {
 	switch status {
@@ -108,7 +107,6 @@ func statusIndex(status string) int {
 	}
 }
 
-// scoreCriteria compares the judge's answers to criteria with their labels.
 func scoreCriteria(rows []row, confidence float64) []CriterionScore {
 	type key struct{ workflow, name string }
 	tables := map[key]*table{}
@@ -140,7 +138,6 @@ func scoreCriteria(rows []row, confidence float64) []CriterionScore {
 	return all
 }
 
-// answerTo finds the answer to a criterion by its id or its text.
 func answerTo(name string, all []judge.CriterionVerdict) (status string, ok bool) {
 	same := func(a string) bool { return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(name)) }
 	for _, c := range all {
@@ -151,7 +148,8 @@ func answerTo(name string, all []judge.CriterionVerdict) (status string, ok bool
 	return "", false
 }
 
-// countReasons counts refusals of cases that name codes, and those that give one of them.
+// countReasons counts refusals of cases that name codes, and those that give one of
+// them.
 func countReasons(rows []row) (hit, of int) {
 	for _, w := range rows {
 		if len(w.c.Expect.ViolationsAny) == 0 || w.got == judge.Approve {

@@ -128,14 +128,13 @@ func TauCases(records []TauRecord, o TauOptions) ([]Case, error) {
 	return out, nil
 }
 
-// route is where a flight goes.
 type route struct {
 	Origin      string `json:"origin"`
 	Destination string `json:"destination"`
 }
 
-// buildTimetable is where flights go, as the reservations show it: what the booking system
-// knows of every flight.
+// buildTimetable collects the routes of flights from the reservations: the booking
+// system knows every flight.
 func buildTimetable(records []TauRecord) (map[string]route, error) {
 	routes := map[string]route{}
 	for _, r := range records {

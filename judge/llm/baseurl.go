@@ -10,7 +10,6 @@ import (
 	"unicode"
 )
 
-// completionsPath is what a base URL lacks.
 const completionsPath = "/chat/completions"
 
 // NormalizeBaseURL turns a base URL as users write it into the one that
@@ -45,8 +44,8 @@ func NormalizeBaseURL(raw string, private bool) (string, error) {
 	return u.Scheme + "://" + u.Host + path, nil
 }
 
-// parseBaseURL parses what is left when everything that may not stand in a base URL
-// has been refused, so that no error can repeat a secret.
+// parseBaseURL rejects everything that must not be in a base URL before it parses, so
+// that no error repeats a secret.
 func parseBaseURL(raw string) (*url.URL, error) {
 	switch {
 	case raw == "":
@@ -80,8 +79,7 @@ func parseBaseURL(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// tidyHost sets scheme and host in the one form that stands for them: lower case,
-// without the scheme's own port.
+// tidyHost normalises scheme and host: lower case, without the scheme's own port.
 func tidyHost(u *url.URL, scheme string) error {
 	name, port := strings.ToLower(u.Hostname()), u.Port()
 	if name == "" {
@@ -117,7 +115,6 @@ func tidyHost(u *url.URL, scheme string) error {
 	return nil
 }
 
-// basePath drops what users paste along: slashes and the path of the one call.
 func basePath(path string) string {
 	for {
 		shorter := strings.TrimSuffix(strings.TrimRight(path, "/"), completionsPath)
@@ -128,8 +125,8 @@ func basePath(path string) string {
 	}
 }
 
-// isLoopback reports whether a host is this machine. 0.0.0.0 and :: are what servers
-// print of themselves, and they lead here.
+// isLoopback reports whether a host is this machine; servers print 0.0.0.0 and :: for
+// themselves.
 func isLoopback(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -139,9 +136,9 @@ func isLoopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// isPrivate reports whether a host can only be in a private network: by its address,
-// or by a name that no public registry gives out (RFC 6762, RFC 8375, ICANN's
-// .internal, and names of one label, such as those of containers).
+// isPrivate reports whether a host can only be in a private network: by its address, or
+// by a name that no public registry issues (RFC 6762, RFC 8375, ICANN's .internal, and
+// names of one label, such as those of containers).
 func isPrivate(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if addr, err := netip.ParseAddr(host); err == nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// breaker leaves a model alone that fails again and again. Only what says something
-// about the endpoint counts: a refusal of the model is a success of the endpoint, a
-// caller who left says nothing, and what callers can bring about with many or slow
-// questions does not count (see lateness).
+// breaker stops calls to a model that keeps failing. Only what says something about the
+// endpoint counts: a refusal is a success of the endpoint, a caller that left says
+// nothing, and what callers can cause with many or slow questions does not count (see
+// lateness).
 type breaker struct {
 	two    *gobreaker.TwoStepCircuitBreaker[any]
 	open   time.Duration
@@ -45,10 +45,8 @@ func newBreaker(cfg Config) *breaker {
 	return b
 }
 
-// state is closed, half-open or open.
 func (b *breaker) state() string { return b.two.State().String() }
 
-// refusal is the error while the breaker lets nobody through.
 func (b *breaker) refusal(err error) *Error {
 	fail := &Error{
 		Class: ClassBreakerOpen, Breaker: "open", RetryAfter: time.Second,
@@ -62,8 +60,7 @@ func (b *breaker) refusal(err error) *Error {
 	return fail
 }
 
-// withBreaker asks only while the breaker allows it. The outcome of a call counts
-// when the call has ended, however that was.
+// withBreaker asks only while the breaker allows it.
 func withBreaker(next Completer, b *breaker) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		state := b.state()
@@ -90,8 +87,8 @@ func withBreaker(next Completer, b *breaker) Completer {
 	})
 }
 
-// withSecondLook stands behind the line for a place: whoever waited for a place may have been
-// let through before those in front of him found the endpoint dead.
+// withSecondLook asks again behind the line for a place: meanwhile the calls ahead may
+// have found the endpoint dead.
 func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if b.two.State() == gobreaker.StateOpen {
@@ -104,15 +101,15 @@ func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
 	})
 }
 
-// lateLimit is how many answers in a row a caller has to wait for in vain before the gate
-// asks a question of its own.
+// lateLimit is the number of late answers in a row after which a caller waits for a
+// probe.
 const lateLimit = 2
 
-// lateness tells an endpoint that hangs from questions that take too long. A late answer
-// alone says nothing of the endpoint: the case may be what is slow, or the other
-// questions of its caller. So a caller who got none in time again and again is not asked
-// about until the gate has asked a short question of its own, and only if that is late as
-// well, while nothing else runs at the endpoint, is it down, for everybody.
+// lateness tells an endpoint that hangs from questions that take too long. One late
+// answer proves nothing: the case may be slow, or the caller's other questions. So
+// after several in a row the gate asks a short question of its own; only if that is
+// late too, while nothing else runs at the endpoint, the endpoint counts as down for
+// everyone.
 type lateness struct {
 	open time.Duration
 	idle func() bool // whether nothing runs at the endpoint
@@ -151,7 +148,6 @@ func (l *lateness) refusal(left time.Duration) *Error {
 	}
 }
 
-// leave notes how a question ended.
 func (l *lateness) leave(caller string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,21 +163,19 @@ func (l *lateness) leave(caller string, err error) {
 	}
 }
 
-// isLate reports whether an answer did not come although it had its whole time: what is
-// cut short by the deadline of its question says nothing.
+// isLate reports whether a request got no answer in its whole time; one that the
+// deadline of its question cut short says nothing.
 func isLate(err error) bool {
 	fail := asError(err)
 	return fail != nil && fail.Class == ClassTimeout && (fail.whole || fail.Status != 0)
 }
 
-// isDown reports whether the endpoint is known to be down.
 func (l *lateness) isDown() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.down.IsZero()
 }
 
-// probe asks the gate's own question. nil says that the endpoint answers.
 func (l *lateness) probe(ctx context.Context, once Completer, model string) error {
 	ended := false
 	defer func() {
@@ -212,7 +206,6 @@ func (l *lateness) recordProbe(err error, alone bool) error {
 	}
 }
 
-// probeOf is the gate's own question to a model: short, and of nobody's data.
 func probeOf(model string) Request {
 	return Request{
 		Model: model, System: "You are asked whether you can answer at all.",
@@ -222,8 +215,7 @@ func probeOf(model string) Request {
 	}
 }
 
-// withLateness asks for callers whose questions are answered in time, and for the others
-// after the endpoint has shown that it answers; once makes one request to find that out.
+// withLateness makes callers with late answers wait for a probe, which once performs.
 func withLateness(next, once Completer, l *lateness) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		probes, kept := l.enter(req.Caller)

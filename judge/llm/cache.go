@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// cached is a reply with the time from which it no longer counts.
 type cached struct {
 	reply Reply
 	until time.Time
@@ -44,13 +43,11 @@ func withCache(next Completer, first string, ttl time.Duration, entries int) Com
 	})
 }
 
-// keyOf is the identity of a question to a model.
 func keyOf(req Request, first string) string {
 	return cmp.Or(req.Model, first) + "\x00" + req.Key
 }
 
-// clone is a copy that shares nothing: what one caller does to a reply must not be
-// seen by the next.
+// clone shares nothing: no caller sees what another does to a reply.
 func (r Reply) clone() Reply {
 	a := &r.Answer
 	a.Criteria, a.Violations, a.Suggestions = slices.Clone(a.Criteria), slices.Clone(a.Violations), slices.Clone(a.Suggestions)
@@ -65,7 +62,6 @@ func (r Reply) clone() Reply {
 	return r
 }
 
-// sharedCall is what came of a call that several callers waited for.
 type sharedCall struct {
 	reply    Reply
 	err      error

@@ -68,7 +68,6 @@ type Cassette struct {
 	asked   map[string]int // by request: how often it came
 }
 
-// cassetteEntry is a line of the file.
 type cassetteEntry struct {
 	V   int             `json:"v"`
 	Key string          `json:"key"`
@@ -139,9 +138,9 @@ func OpenCassette(path string, mode CassetteMode, next Doer) (*Cassette, error) 
 	return c, nil
 }
 
-// load reads the entries. Its error names the line and what to do. The key of a request is
-// checked against its hash, so that an edited request is not taken for the recorded one; a
-// request with a redacted secret has another hash than its key, and is believed.
+// load checks the key of each request against its hash, so that an edited request does
+// not pass for the recorded one; a request with a redacted secret has another hash and
+// is trusted. Its error names the line and what to do.
 func (c *Cassette) load(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxCassetteLine)
@@ -209,7 +208,7 @@ func (c *Cassette) Do(req *http.Request) (*http.Response, error) {
 	return c.record(req, q)
 }
 
-// find looks a request up; nil when it has to be sent.
+// find looks a request up; nil means that it has to be sent.
 func (c *Cassette) find(q cassetteRequest) (*cassetteAnswer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,7 +231,6 @@ func (c *Cassette) find(q cassetteRequest) (*cassetteAnswer, error) {
 	}
 }
 
-// record sends a request and writes what came of it.
 func (c *Cassette) record(req *http.Request, q cassetteRequest) (*http.Response, error) {
 	began := time.Now()
 	res, err := c.next.Do(req)
@@ -266,7 +264,7 @@ func (c *Cassette) record(req *http.Request, q cassetteRequest) (*http.Response,
 	return res, nil
 }
 
-// write appends an entry as the next answer to its request, in one write of one line.
+// write appends an entry as the next answer to its request, in one write.
 func (c *Cassette) write(e cassetteEntry, secrets secrets) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -329,7 +327,6 @@ func (c *Cassette) Close() error {
 	return nil
 }
 
-// id is what two requests have in common that are the same.
 func (q cassetteRequest) id() string { return q.Method + "\n" + q.Path + "\n" + string(q.Body) }
 
 // requestKey identifies the n-th time, from 0, that a request comes.
@@ -349,7 +346,6 @@ func (q cassetteRequest) describe() string {
 	return fmt.Sprintf("%s %s (%s)", quoteForeign(q.Method), quoteForeign(q.Path), quoteForeign(body.Model))
 }
 
-// answerOf is the record of an answer.
 func answerOf(res *http.Response, raw []byte, secrets secrets) cassetteAnswer {
 	a := cassetteAnswer{Status: res.StatusCode, Headers: map[string]string{}}
 	for name, values := range res.Header {
@@ -372,7 +368,6 @@ func answerOf(res *http.Response, raw []byte, secrets secrets) cassetteAnswer {
 	return a
 }
 
-// response is the answer as it came.
 func (a cassetteAnswer) response(req *http.Request) (*http.Response, error) {
 	if a.Class != "" {
 		return nil, &Error{Class: a.Class, Message: a.Message}

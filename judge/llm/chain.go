@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// withChain asks the model that is named, and others when it cannot be had. An
-// answer ends the chain, also one that rejects; so does a failure that the case can
-// bring about: nobody may shop for a model that says yes.
+// withChain asks the named model, and others when it is unavailable. An answer ends the
+// chain, even a rejection; so does a failure that the case can cause: no one may shop
+// for a model that says yes.
 func withChain(models map[string]*backend, first string, fallbacks []string) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if req.Model == "" {
@@ -48,10 +48,9 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 	})
 }
 
-// completeWithin asks a model so that there is time left for those behind it: one that hangs
-// may use up its share of the time that is left. Where that is not enough for one
-// attempt it gets more, up to three quarters, for else a slow model could never
-// answer because another stands behind it.
+// completeWithin leaves time for the models behind: one that hangs gets its share of
+// what is left. Where a share is too short for one attempt it gets more, up to three
+// quarters, or a slow model could never answer because another stands behind it.
 func (b *backend) completeWithin(parent context.Context, req Request, models int) (Reply, error) {
 	deadline, ok := parent.Deadline()
 	if !ok || models < 2 {
@@ -63,7 +62,6 @@ func (b *backend) completeWithin(parent context.Context, req Request, models int
 	return completeBefore(parent, b.stack, req, share, late)
 }
 
-// ofModel says whose failure it was, where that is not known yet.
 func (e *Error) ofModel(model string) *Error {
 	if e.Model != "" {
 		return e
@@ -73,10 +71,9 @@ func (e *Error) ofModel(model string) *Error {
 	return &named
 }
 
-// joinErrors is what several models' failures come to: one that the case may have
-// caused if there is one, else one that is no outage, else the first that says what
-// happened and not only that nobody was asked; its message names the others. All calls
-// count, and the soonest return.
+// joinErrors picks the failure that the case may have caused, else one that is no
+// outage, else the first from a model that was asked, and names the others. All calls
+// count, and the earliest retry.
 func joinErrors(all []*Error) *Error {
 	first := all[0]
 	for _, e := range all[1:] {
@@ -102,7 +99,6 @@ func joinErrors(all []*Error) *Error {
 	return &best
 }
 
-// errorWeight orders failures by which of them counts where several models failed.
 func errorWeight(e *Error) int {
 	switch {
 	case e.Class.Traits().FromCase:
@@ -115,12 +111,10 @@ func errorWeight(e *Error) int {
 	return 1
 }
 
-// notAsked reports whether a class only says that the endpoint was left alone.
 func notAsked(c Class) bool { return c == ClassBreakerOpen || c == ClassNotBefore }
 
-// withDeadline bounds the whole of a question. When this clock ends it, that is a
-// failure of the endpoint (or of what was done so far); when the caller's own context
-// ends, that is returned as it is.
+// withDeadline limits a whole question. Our own deadline is a failure of the endpoint;
+// a context that the caller ended is returned as it is.
 func withDeadline(next Completer, limit time.Duration) Completer {
 	return CompleterFunc(func(parent context.Context, req Request) (Reply, error) {
 		if err := parent.Err(); err != nil {
@@ -130,8 +124,8 @@ func withDeadline(next Completer, limit time.Duration) Completer {
 	})
 }
 
-// completeBefore asks with a time limit of our own, which late describes. A context of
-// the caller's that ends is returned as it is.
+// completeBefore asks with a time limit of our own, for which late is the error. An
+// ended context of the caller's is returned as it is.
 func completeBefore(parent context.Context, next Completer, req Request, limit time.Duration, late *Error) (Reply, error) {
 	ctx, cancel := context.WithTimeoutCause(parent, limit, late)
 	defer cancel()
@@ -149,7 +143,6 @@ func tooLate(limit time.Duration) *Error {
 	return &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v", limit), Advice: "use a faster model, let it think less, or allow more time"}
 }
 
-// withAttempt bounds one HTTP request.
 func withAttempt(next Completer, limit time.Duration) Completer {
 	return CompleterFunc(func(parent context.Context, req Request) (Reply, error) {
 		late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", limit), Advice: "use a faster model, or let it think less", whole: true}

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// complaint is what an endpoint says is wrong, whatever shape it says it in.
+// complaint is what an endpoint objects to, in whatever shape.
 type complaint struct {
 	status           int // of HTTP, or the one inside of a 200
 	message          string
@@ -21,7 +21,6 @@ type complaint struct {
 	param            string
 }
 
-// classifyResponse turns an answer that is a failure into an Error.
 func classifyResponse(status int, header http.Header, body []byte, now time.Time) *Error {
 	body = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\ufeff")))
 	c := complaint{status: status}
@@ -34,14 +33,12 @@ func classifyResponse(status int, header http.Header, body []byte, now time.Time
 	return c.newError(status, header, now)
 }
 
-// classifyObject is classify for a failure that stands inside of an answer.
 func classifyObject(status int, header http.Header, o document.JSON, now time.Time) *Error {
 	c := complaint{status: status}
 	c.read(o)
 	return c.newError(status, header, now)
 }
 
-// plainText is a short text that is no JSON; a web page says nothing.
 func plainText(body []byte) string {
 	if bytes.HasPrefix(body, []byte("<")) || len(body) > 2000 {
 		return ""
@@ -49,8 +46,8 @@ func plainText(body []byte) string {
 	return string(body)
 }
 
-// read takes the known shapes apart: {"error": {...}}, {"error": "..."}, a list of
-// those, {"message": ...}, {"detail": ...}.
+// read knows the usual shapes: {"error": {...}}, {"error": "..."}, a list of those,
+// {"message": ...}, {"detail": ...}.
 func (c *complaint) read(v document.JSON) {
 	switch v.Kind() {
 	case document.Array:
@@ -85,7 +82,6 @@ func (c *complaint) readMembers(o document.JSON) {
 	}
 }
 
-// codeOf reads a code, which is a word or an HTTP status.
 func (c *complaint) codeOf(v document.JSON) {
 	s := v.Text()
 	switch v.Kind() {
@@ -120,13 +116,11 @@ func (c *complaint) readDetail(v document.JSON) {
 	}
 }
 
-// mentions reports whether any of the texts stands in what the endpoint says.
 func (c *complaint) mentions(texts ...string) bool {
 	all := strings.ToLower(c.message + " " + c.code + " " + c.kind + " " + c.more)
 	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(all, t) })
 }
 
-// newError makes the Error.
 func (c *complaint) newError(status int, header http.Header, now time.Time) *Error {
 	e := &Error{Status: status, RetryAfter: retryAfter(header, now)}
 	e.Class = c.classify()
@@ -138,8 +132,8 @@ func (c *complaint) newError(status int, header http.Header, now time.Time) *Err
 	return e
 }
 
-// classify is the table from what an endpoint says to what kind of failure it is. The
-// order matters: codes before texts before the status.
+// classify maps what an endpoint says to a class. The order matters: codes before texts
+// before the status.
 func (c *complaint) classify() Class {
 	asked := c.status == 400 || c.status == 422 || c.status == 404 || c.status == 405 || c.status == 501
 	switch {
@@ -180,8 +174,8 @@ func (c *complaint) classify() Class {
 	return ClassUpstream
 }
 
-// parameters that we send, with the words that endpoints use for them. Longer
-// names first: one may stand inside of another.
+// parameters that we send, with the words that endpoints use for them. Longer names
+// come first: one may be part of another.
 var parameters = []struct {
 	name  string
 	words []string
@@ -212,8 +206,8 @@ var refusals = []string{
 	"must be", "not allowed", "invalid", "not available", "no endpoints found", "only the default", "incompatible", "not implemented", "deprecated", "cannot be used", "not enabled", "requires --",
 }
 
-// parameterName is the parameter that the complaint is about, "" when it is about
-// something else.
+// parameterName returns the parameter that the complaint is about, "" for another
+// subject.
 func (c *complaint) parameterName() string {
 	if !c.mentions(refusals...) {
 		return ""
@@ -233,10 +227,9 @@ func (c *complaint) parameterName() string {
 	return ""
 }
 
-// links are not read: the name of a page is no parameter.
 var links = regexp.MustCompile(`https?://\S+`)
 
-// wordIn reports whether a text holds a word, and not only as a part of another one.
+// wordIn reports whether a text contains a whole word.
 func wordIn(text, word string) bool {
 	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' }
 	for from := 0; ; {
@@ -254,7 +247,6 @@ func wordIn(text, word string) bool {
 	}
 }
 
-// summary is what the endpoint said, fit to be shown: no keys, short.
 func (c *complaint) summary() string {
 	said := cleanText(secrets(nil).redact(c.message), 200)
 	if said == "" {
@@ -266,7 +258,6 @@ func (c *complaint) summary() string {
 	return "the endpoint says: " + said
 }
 
-// advice is what to do about a class, in plain words.
 func (c *complaint) advice(class Class) string {
 	switch class {
 	case ClassAuth:
@@ -289,12 +280,12 @@ func (c *complaint) advice(class Class) string {
 	}
 }
 
-// maxRetryAfter bounds what an endpoint may ask for; some answer with days.
+// maxRetryAfter limits what an endpoint may ask for; some answer with days.
 const maxRetryAfter = time.Hour
 
-// retryAfter is how long an endpoint asks to be left alone (RFC 9110, section
-// 10.2.3: seconds or a date; some send milliseconds in a header of their own). 0
-// when it does not say.
+// retryAfter is how long an endpoint asks to be left alone (RFC 9110, section 10.2.3:
+// seconds or a date; some send milliseconds in a header of their own); 0 when it does
+// not say.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(header.Get("Retry-After-Ms")), 64); err == nil && ms > 0 {
 		return boundSeconds(ms / 1000)

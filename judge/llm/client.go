@@ -25,7 +25,6 @@ type Client struct {
 	count  *counters
 }
 
-// backend is one model with everything that belongs to it alone.
 type backend struct {
 	Model
 	attempt time.Duration // of one HTTP request
@@ -39,7 +38,6 @@ type backend struct {
 	stack   Completer
 }
 
-// innermost is what makes one HTTP request, with what surrounds its kind.
 type innermost struct {
 	Completer
 	negotiated   func(Completer) Completer
@@ -60,7 +58,6 @@ func New(cfg Config) (*Client, error) {
 	})
 }
 
-// newClient builds the stack over whatever makes the requests.
 func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
@@ -95,7 +92,6 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 	return c, nil
 }
 
-// buildCompleter puts the decorators of one model around its endpoint.
 func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget, count *counters) Completer {
 	next := withAttempt(b.inner, cfg.Attempt)
 	next = b.seen.wrapObserve(next, b.Model, count)
@@ -116,7 +112,6 @@ func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget
 	return next
 }
 
-// hostLimits are what the models of one host share.
 type hostLimits struct {
 	places     *fairshare.Queue
 	allowances *allowances
@@ -156,7 +151,6 @@ func (c *Client) Close() {
 	}
 }
 
-// asError is err as an *Error, nil when it is none of ours.
 func asError(err error) *Error {
 	var fail *Error
 	if errors.As(err, &fail) {
@@ -165,7 +159,6 @@ func asError(err error) *Error {
 	return nil
 }
 
-// isContext reports whether an error is only that a context has ended.
 func isContext(err error) bool {
 	return asError(err) == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

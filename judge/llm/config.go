@@ -83,7 +83,6 @@ type Config struct {
 	Private bool
 }
 
-// withDefaults returns the configuration with every zero field set.
 func (c Config) withDefaults() Config {
 	thinks := slices.ContainsFunc(c.Models, Model.isThinking)
 	setDefault(&c.Deadline, choose(thinks, time.Minute, 20*time.Second))
@@ -139,8 +138,7 @@ func choose[T any](first bool, a, b T) T {
 	return b
 }
 
-// validate reports everything that cannot work. It expects defaults to be set;
-// what is wrong with a model its endpoint says.
+// validate expects defaults to be set; endpoints validate their models.
 func (c Config) validate() error {
 	var errs []error
 	need := func(ok bool, format string, args ...any) {

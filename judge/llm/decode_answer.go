@@ -23,11 +23,10 @@ const (
 	maxID        = 40
 )
 
-// equal reports whether two answers say the same.
 func (a Answer) equal(b Answer) bool { return reflect.DeepEqual(a, b) }
 
-// readAnswer reads a verdict. approved and confidence must be there; what decides
-// must have the right type; the rest is taken where it can be.
+// readAnswer requires approved and confidence, and the right type of what decides; the
+// rest is read leniently.
 func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	r := answerReader{object: o}
 	a.Approved = r.readBool("approved", true)
@@ -43,7 +42,7 @@ func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	return a, r.lenient, nil
 }
 
-// answerReader reads members and remembers the first that is wrong.
+// answerReader reads members and keeps the first mistake.
 type answerReader struct {
 	object  document.JSON
 	lenient bool
@@ -56,7 +55,6 @@ func (r *answerReader) refuse(format string, args ...any) {
 	}
 }
 
-// member returns a member, absent when it is null or not there.
 func (r *answerReader) member(key string) document.JSON {
 	v, err := getMember(r.object, key)
 	if err != nil {
@@ -68,7 +66,7 @@ func (r *answerReader) member(key string) document.JSON {
 	return v
 }
 
-// readBool reads true or false, also as a string of exactly that.
+// readBool also accepts "true" and "false".
 func (r *answerReader) readBool(key string, required bool) bool {
 	switch v := r.member(key); v.Kind() {
 	case document.True, document.False:
@@ -89,7 +87,6 @@ func (r *answerReader) readBool(key string, required bool) bool {
 	return false
 }
 
-// decimal is a number as people write one, without sign or exponent.
 var decimal = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,20})?$`)
 
 // readShare reads a number from 0 to 1, also as a decimal string.
@@ -119,8 +116,7 @@ func (r *answerReader) readShare(key string) float64 {
 	return f + 0 // -0 is 0
 }
 
-// readTexts reads a list of texts; blank ones do not count. What is in a list that
-// decides must be text.
+// readTexts skips blank texts. A list that decides must contain only texts.
 func (r *answerReader) readTexts(key string, decides bool) []string {
 	v := r.member(key)
 	var list []document.JSON
@@ -153,15 +149,13 @@ func (r *answerReader) readTexts(key string, decides bool) []string {
 	return out
 }
 
-// readText reads a text that decides nothing.
 func (r *answerReader) readText(key string) string {
 	v := r.member(key)
 	r.lenient = r.lenient || v.Kind() != document.String && v.Kind() != 0
 	return cleanText(v.Text(), maxReasoning)
 }
 
-// readCriteria reads the list of criteria. One that is there twice must say the same
-// twice.
+// readCriteria accepts a duplicate criterion only with the same answer.
 func (r *answerReader) readCriteria() []Criterion {
 	v := r.member("criteria")
 	if v.Kind() == 0 {
@@ -231,8 +225,8 @@ func (r *answerReader) readCriterion(o document.JSON) Criterion {
 	return c
 }
 
-// truncateQuote is a quote: it has to be found again, so the invisible characters that
-// some scripts are written with stay in it. Who shows it cleans it.
+// truncateQuote keeps invisible characters that some scripts need, because the quote is
+// looked up. Callers clean it before they show it.
 func truncateQuote(s string, n int) string {
 	s = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -246,8 +240,7 @@ func truncateQuote(s string, n int) string {
 	return s
 }
 
-// cleanText is a text from a model or an endpoint, fit to be shown: no control
-// characters, at most n runes.
+// cleanText makes a foreign text safe to show: no control characters, at most n runes.
 func cleanText(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar {

@@ -11,7 +11,6 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// choice is one of the answers in an envelope.
 type choice struct {
 	finish  string
 	refusal string
@@ -23,8 +22,7 @@ type choice struct {
 	fail    *Error // the choice cannot be read at all
 }
 
-// decode returns the answer in a choice. A tool call counts before text; what a
-// model thought never does.
+// decode prefers a tool call to text, and never reads what the model thought.
 func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	switch {
 	case c.fail != nil:
@@ -49,7 +47,7 @@ func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	return answer, how, fail
 }
 
-// manners are how an answer departs from the form: lenient in any way, picked out of
+// manners are how an answer departs from the form: lenient in any way, or picked out of
 // a longer text.
 type manners struct{ lenient, picked bool }
 
@@ -90,8 +88,8 @@ const (
 	harmonyMessage = "<|message|>"
 )
 
-// answerText is a text without what the model thought. A text that is JSON as a
-// whole has no thinking around it, whatever stands in its strings.
+// answerText removes what the model thought. A text that is JSON as a whole has no
+// thinking around it, whatever its strings contain.
 func answerText(text string) string {
 	text = strings.TrimSpace(text)
 	if json.Valid([]byte(text)) {
@@ -109,8 +107,7 @@ func answerText(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// finalChannel is what the last final message of the harmony format says; "" when
-// there is none.
+// finalChannel returns the last final message of the harmony format, "" without one.
 func finalChannel(text string) string {
 	at := strings.LastIndex(text, harmonyFinal)
 	if at < 0 {
@@ -126,10 +123,8 @@ func finalChannel(text string) string {
 	return text
 }
 
-// fence is a text that is one fenced block and nothing else.
 var fence = regexp.MustCompile("(?s)^(?:```|~~~)[A-Za-z0-9]*\\s*\\n(.*?)\\n?(?:```|~~~)$")
 
-// unfence is what stands in the one block that a text consists of.
 func unfence(text string) (string, bool) {
 	m := fence.FindStringSubmatch(text)
 	if m == nil || strings.Contains(m[1], "```") || strings.Contains(m[1], "~~~") {
@@ -138,14 +133,12 @@ func unfence(text string) (string, bool) {
 	return strings.TrimSpace(m[1]), true
 }
 
-// candidates are the verdicts that stand in an answer.
 type candidates struct {
 	answers []Answer
 	manners
 	fault *Error // the first thing that was wrong
 }
 
-// add looks for verdicts in a text: all of it, or the objects in it.
 func (f *candidates) add(text, nonce string) {
 	text = strings.TrimSpace(text)
 	if inner, ok := unfence(text); ok {
@@ -183,8 +176,8 @@ func (f *candidates) add(text, nonce string) {
 	}
 }
 
-// addVerdict reads an object if it is a verdict; false when it is none. With a nonce,
-// only what repeats it is ours.
+// addVerdict reports whether an object is a verdict. With a nonce, only one that
+// repeats it is ours.
 func (f *candidates) addVerdict(o document.JSON, nonce string) bool {
 	if !looksLikeVerdict(o) {
 		var in document.JSON
@@ -211,12 +204,10 @@ func (f *candidates) addVerdict(o document.JSON, nonce string) bool {
 	return true
 }
 
-// looksLikeVerdict: it has one of the two keys that decide.
 func looksLikeVerdict(o document.JSON) bool {
 	return hasMember(o, "approved") || hasMember(o, "confidence")
 }
 
-// only returns the one verdict, if it is one.
 func (f *candidates) only() (Answer, manners, *Error) {
 	if f.fault != nil {
 		return Answer{}, manners{}, f.fault
@@ -233,7 +224,6 @@ func (f *candidates) only() (Answer, manners, *Error) {
 	return a, manners{f.lenient || len(f.answers) > 1, f.picked}, nil
 }
 
-// reading is what was read of one answer of an endpoint.
 type reading struct {
 	Answer Answer
 	// Lenient: unmistakable, but not in the form asked for.
@@ -257,8 +247,8 @@ func Decode(x Exchange) (Answer, bool, error) {
 	return read.Answer, read.Lenient, err
 }
 
-// readExchange reads one HTTP answer. A nonce that was sent must be in it. now is
-// what a date in Retry-After counts from.
+// readExchange reads one HTTP answer. It must contain a nonce that was sent; a date in
+// Retry-After counts from now.
 func readExchange(status int, header http.Header, body []byte, nonce string, now time.Time) (reading, error) {
 	if status < 200 || status > 299 {
 		return reading{}, classifyResponse(status, header, body, now)
@@ -282,16 +272,14 @@ func readExchange(status int, header http.Header, body []byte, nonce string, now
 	return read, nil
 }
 
-// maxDepth is how deep an answer may nest; honest ones need four.
 const maxDepth = 64
 
-// parseJSON reads exactly one JSON value.
 func parseJSON(raw []byte) (document.JSON, error) {
 	return document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Lax: true})
 }
 
-// getMember returns the value of a key, absent when there is none. An object that has the
-// key twice, or in another spelling of case, says two things at once: that is an error.
+// getMember returns the value of a key, absent when there is none. A duplicate key, or
+// one in another case, says two things at once: that is an error.
 func getMember(o document.JSON, key string) (value document.JSON, err error) {
 	for name, v := range o.Members() {
 		switch is := name.Text(); {
@@ -306,7 +294,6 @@ func getMember(o document.JSON, key string) (value document.JSON, err error) {
 	return value, nil
 }
 
-// hasMember reports whether the object has the key in any spelling of case.
 func hasMember(o document.JSON, key string) bool {
 	for name := range o.Members() {
 		if strings.EqualFold(name.Text(), key) {
@@ -316,11 +303,10 @@ func hasMember(o document.JSON, key string) bool {
 	return false
 }
 
-// isSet reports whether a value is there and not null.
 func isSet(v document.JSON) bool { return v.Kind() != 0 && v.Kind() != document.Null }
 
-// objectsIn finds the outermost objects in a text, braces in strings aside. The
-// second result is true when one of them has no end. It looks at each byte once.
+// objectsIn finds the outermost objects in a text, ignoring braces in strings; unended
+// reports one without an end. It scans each byte once.
 func objectsIn(text string) (found []string, unended bool) {
 	depth, begin, inString := 0, 0, false
 	for i := 0; i < len(text); i++ {

@@ -21,7 +21,6 @@ const (
 	defaultThinkingTokens = 8192
 )
 
-// endpoint is one model at one base URL.
 type endpoint struct {
 	model Model // with Name and a trimmed APIKey
 	base  *url.URL
@@ -33,7 +32,6 @@ type endpoint struct {
 	ladder    *ladder
 }
 
-// newEndpoint checks a model's settings. Its error says which one is wrong.
 func newEndpoint(m Model, cfg Config) (*endpoint, error) {
 	if m.Name == "" {
 		m.Name = m.ID
@@ -76,10 +74,9 @@ func newEndpoint(m Model, cfg Config) (*endpoint, error) {
 	return e, nil
 }
 
-// url is what is called.
 func (e *endpoint) url() string { return e.base.String() + completionsPath }
 
-// post is the one HTTP request. Its error is an *Error, or the context's.
+// post is the only HTTP request. Its error is an *Error, or the context's.
 func (e *endpoint) post(ctx context.Context, body []byte) (status int, header http.Header, raw []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url(), bytes.NewReader(body))
 	if err != nil {
@@ -114,7 +111,7 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 	return res.StatusCode, res.Header, raw, nil
 }
 
-// signError says in an error of whom it is.
+// signError adds the model, the endpoint and the calls to an error.
 func (e *endpoint) signError(fail *Error, calls int) *Error {
 	signed := *fail
 	if len(e.model.APIKey) >= leastSecret { // whatever the key looks like
@@ -124,7 +121,6 @@ func (e *endpoint) signError(fail *Error, calls int) *Error {
 	return &signed
 }
 
-// signAny is sign for an error that may be the context's.
 func (e *endpoint) signAny(err error, calls int) error {
 	var fail *Error
 	if errors.As(err, &fail) {
@@ -133,7 +129,7 @@ func (e *endpoint) signAny(err error, calls int) error {
 	return err
 }
 
-// costOf is what usage cost, nil when that is unknown.
+// costOf is nil when the usage or a price is unknown.
 func (m Model) costOf(u *Usage) *float64 {
 	if u == nil || m.PromptUSD == nil || m.CompletionUSD == nil {
 		return nil
@@ -142,7 +138,6 @@ func (m Model) costOf(u *Usage) *float64 {
 	return &usd
 }
 
-// redirectError says where an endpoint wants to be asked instead.
 func redirectError(req *http.Request, res *http.Response) *Error {
 	fail := &Error{Class: ClassConfig, Status: res.StatusCode, Message: "the endpoint redirects without saying where to"}
 	to, err := res.Location()
@@ -159,7 +154,7 @@ func redirectError(req *http.Request, res *http.Response) *Error {
 	return fail
 }
 
-// quoteForeign is a text from outside, safe in an error message.
+// quoteForeign makes a foreign text safe in an error message.
 func quoteForeign(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -173,8 +168,8 @@ func quoteForeign(s string) string {
 	return s
 }
 
-// explainNotFound adds to a 404 which URL was called and which ones to try: a wrong base URL is
-// the commonest mistake, and each server says it in another way, or not at all.
+// explainNotFound adds the URL that was called and others to try: a wrong base URL is
+// the commonest mistake, and servers rarely say so.
 func (e *endpoint) explainNotFound(err error) error {
 	var fail *Error
 	if !errors.As(err, &fail) {
@@ -191,7 +186,6 @@ func (e *endpoint) explainNotFound(err error) error {
 	return &told
 }
 
-// otherBases are the base URLs that may have been meant.
 func (e *endpoint) otherBases() []string {
 	origin := e.base.Scheme + "://" + e.base.Host
 	path := e.base.EscapedPath()
@@ -229,7 +223,6 @@ func (e *endpoint) Complete(ctx context.Context, req Request) (Reply, error) {
 	}, nil
 }
 
-// askOnce sends a body and reads what comes back.
 func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []byte) (reading, error) {
 	status, header, raw, err := e.post(ctx, body)
 	if err != nil {

@@ -11,18 +11,17 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// envelope is a chat completion, as far as it matters.
 type envelope struct {
 	choices            []choice
 	model, fingerprint string
 	usage              *Usage
 }
 
-// maxChoices is how many answers are looked at; one is asked for.
+// maxChoices limits the answers that are read; one is asked for.
 const maxChoices = 8
 
-// openEnvelope reads the body of a successful answer. A member that decides
-// nothing may be of any shape: servers disagree about all of them.
+// openEnvelope reads the body of a successful answer. Members that decide nothing may
+// have any shape: servers disagree about all of them.
 func openEnvelope(status int, header http.Header, body []byte, now time.Time) (envelope, *Error) {
 	body = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\ufeff")))
 	v, err := parseJSON(body)
@@ -66,7 +65,6 @@ func openEnvelope(status int, header http.Header, body []byte, now time.Time) (e
 	return env, nil
 }
 
-// readChoice takes one choice apart.
 func readChoice(o document.JSON, status int, header http.Header, now time.Time) choice {
 	if failure, _ := getMember(o, "error"); isSet(failure) {
 		return choice{fail: classifyObject(status, header, o, now)}
@@ -109,8 +107,7 @@ func readChoice(o document.JSON, status int, header http.Header, now time.Time) 
 	return c
 }
 
-// contentText is the text of a message: a string, or the text parts of a list.
-// Parts in which a model thinks are none.
+// contentText joins the text parts of a message and leaves out thinking.
 func contentText(v document.JSON, refusal *string) string {
 	var b strings.Builder
 	b.WriteString(v.Text())
@@ -125,7 +122,6 @@ func contentText(v document.JSON, refusal *string) string {
 	return b.String()
 }
 
-// readToolCall reads one tool call; function reads the part that names the function.
 func (c *choice) readToolCall(v document.JSON) {
 	if in, err := getMember(v, "function"); in.Kind() != 0 && err == nil {
 		v = in
@@ -145,8 +141,7 @@ func (c *choice) readFunction(v document.JSON) {
 	}
 }
 
-// usageOf reads token counts, also from servers that write them as floats. nil
-// when the endpoint did not say.
+// usageOf reads token counts, also as floats; nil when the endpoint did not say.
 func usageOf(o document.JSON) *Usage {
 	prompt, ok1 := readCount(o, "prompt_tokens")
 	completion, ok2 := readCount(o, "completion_tokens")
@@ -171,7 +166,6 @@ func readCount(o document.JSON, key string) (int, bool) {
 	return int(math.Round(f)), true
 }
 
-// notJSON says what a body is that is no JSON document.
 func notJSON(body []byte) string {
 	head := strings.ToLower(string(body[:min(len(body), 200)]))
 	switch {

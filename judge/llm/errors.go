@@ -149,7 +149,6 @@ var (
 	declined = Traits{Success: true, FromCase: true}
 )
 
-// traits has a row for every class.
 var traits = map[Class]Traits{
 	// What takes long may do so because of the case; see lateness.
 	ClassTimeout:    {Retry: true, Chain: true, Busy: true},

@@ -19,8 +19,8 @@ const (
 	dialectEnableFlag dialect = "enable_thinking"
 )
 
-// host is what is known of an endpoint before it was asked anything. What is wrong
-// or missing here costs a call of negotiation, never an answer.
+// host is what is known of an endpoint before the first call. A mistake here costs a
+// call of negotiation, never an answer.
 type host struct {
 	// name is a whole host name or, with a dot before it, the end of one.
 	name string
@@ -39,7 +39,6 @@ type host struct {
 	omit []string
 }
 
-// hosts are the endpoints whose documentation says how they differ.
 var hosts = []host{
 	{name: "api.openai.com", base: "/v1", thinking: dialectEffort, completionTokens: true, strictTools: true},
 	{name: ".api.openai.com", base: "/v1", thinking: dialectEffort, completionTokens: true, strictTools: true},
@@ -62,10 +61,8 @@ var hosts = []host{
 	{name: "ollama.com", base: "/v1", thinking: dialectEffort, efforts: "none low medium high"},
 }
 
-// ollamaPort is where Ollama listens wherever it was not told otherwise.
 const ollamaPort = "11434"
 
-// hostOf returns what is known of the host of a base URL.
 func hostOf(u *url.URL) host {
 	name := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	known := host{base: "/v1", thinking: dialectTemplate, efforts: "low medium high"}
@@ -84,7 +81,6 @@ func hostOf(u *url.URL) host {
 	return known
 }
 
-// startFor is the rung to try first with a model.
 func (h host) startFor(m Model) Rung {
 	switch {
 	case m.Rung != "":
@@ -96,7 +92,6 @@ func (h host) startFor(m Model) Rung {
 	return h.start
 }
 
-// omittedParameters are the parameters not to send to a model in the first place.
 func (h host) omittedParameters(m Model) []string {
 	if h.thinking == dialectAnthropic && m.isThinking() {
 		return append([]string{"temperature"}, h.omit...) // only 1 is allowed then
@@ -123,7 +118,7 @@ func ValidThinking(mode string) error {
 		mode, thinkingOff, strings.Join(efforts, ", "), thinkingAuto)
 }
 
-// effort is the mode as an effort, "" when nothing is to be said about it.
+// effort is "" when the endpoint decides.
 func (m Model) effort() string {
 	switch m.Thinking {
 	case "", thinkingAuto:
@@ -134,14 +129,12 @@ func (m Model) effort() string {
 	return m.Thinking
 }
 
-// isThinking reports whether the model is told to think, so that it needs more time and
-// more tokens.
+// isThinking reports whether the model will think, and needs more time and tokens.
 func (m Model) isThinking() bool {
 	e := m.effort()
 	return e != "" && e != "none"
 }
 
-// setThinking writes the model's thinking mode into a request, in the words of its host.
 func (h host) setThinking(m Model, at manner, bound int, w *wireRequest) {
 	effort := m.effort()
 	if effort == "" {
@@ -174,8 +167,6 @@ func (h host) setThinking(m Model, at manner, bound int, w *wireRequest) {
 	}
 }
 
-// nearestEffort returns the effort that the host takes and that is nearest to the one
-// wanted.
 func (h host) nearestEffort(want string) string {
 	if h.efforts == "" {
 		return want
@@ -197,8 +188,8 @@ func effortDistance(effort string, at int) int {
 	return max(d, -d)
 }
 
-// lowerEffort is the effort to try when one was refused, "" to say nothing: models differ
-// in the ends of the scale, not in its middle.
+// lowerEffort is the effort to try when one was refused, "" for none: models differ at
+// the ends of the scale, not in its middle.
 func lowerEffort(effort string) string {
 	switch effort {
 	case "none", "minimal":
@@ -209,11 +200,10 @@ func lowerEffort(effort string) string {
 	return ""
 }
 
-// leastBudget is the least that Anthropic accepts.
+// leastBudget is Anthropic's minimum.
 const leastBudget = 1024
 
-// thinkingBudget is the share of an answer's tokens that may go into thinking; the
-// rest is for the answer.
+// thinkingBudget is the share of an answer's tokens for thinking.
 func thinkingBudget(effort string, bound int) int {
 	eighths := map[string]int{"minimal": 1, "low": 2, "medium": 4}[effort]
 	if eighths == 0 {

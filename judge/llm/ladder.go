@@ -48,7 +48,6 @@ func (e *endpoint) Capabilities() Capabilities {
 	}
 }
 
-// ladder is what was found out about an endpoint.
 type ladder struct {
 	start manner
 	fixed bool // the rung never changes
@@ -65,21 +64,20 @@ func newLadder(start manner, fixed bool) *ladder {
 	return &ladder{start: start, fixed: fixed, manner: start}
 }
 
-// current returns the manner to ask in and its version.
 func (l *ladder) current() (manner, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.manner, l.version
 }
 
-// set changes the manner. The caller holds the lock.
+// set needs the lock.
 func (l *ladder) set(m manner) {
 	l.manner, l.since, l.poor = m, time.Time{}, 0
 	l.version++
 }
 
-// enter waits for the negotiation under way, if there is one. When what is known has
-// become old, it is forgotten, and the caller leads the negotiation that this begins.
+// enter waits for the negotiation under way. When the present manner is stale, the
+// caller leads a new one.
 func (l *ladder) enter(ctx context.Context) (leads bool, err error) {
 	for {
 		l.mu.Lock()
@@ -101,12 +99,11 @@ func (l *ladder) enter(ctx context.Context) (leads bool, err error) {
 	}
 }
 
-// isStale reports whether the present manner is a lesser one that was found out long ago.
+// isStale reports whether a lesser manner has been in use for long.
 func (l *ladder) isStale() bool {
 	return !l.since.IsZero() && time.Since(l.since) >= ladderTTL && !l.manner.equal(l.start)
 }
 
-// leave ends the negotiation that the caller leads.
 func (l *ladder) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,10 +111,9 @@ func (l *ladder) leave() {
 	l.busy = nil
 }
 
-// noteRefusal is called by whoever was refused in a version of the manner. Unless somebody
-// else sees to it, or has, it changes the manner with lower, and the caller then leads
-// the negotiation until he calls leave. It returns false for ok when there is nothing
-// to change.
+// noteRefusal lowers the manner after a refusal, unless another caller did or is about
+// to; the caller then leads the negotiation until leave. ok is false when nothing is
+// left to change.
 func (l *ladder) noteRefusal(version int, leading bool, lower func(manner) (manner, bool)) (leads, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,9 +131,9 @@ func (l *ladder) noteRefusal(version int, leading bool, lower func(manner) (mann
 	return true, true
 }
 
-// noteAnswer counts what came of an answer in a version of the manner. Unusable answers in a
-// row are a sign that the rung is accepted and ignored: the next question is asked one
-// rung lower. Whatever else happened says nothing about the manner.
+// noteAnswer counts unusable answers in a row: they show that the rung is accepted and
+// ignored, and the next question is asked one rung lower. Other failures say nothing
+// about the manner.
 func (l *ladder) noteAnswer(version int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,13 +159,13 @@ func (l *ladder) noteAnswer(version int, err error) {
 	}
 }
 
-// wrapNegotiate finds out how the endpoint can be asked, by asking: what it refuses is
-// left out, or asked for one rung lower, and the question put again. next is the way
-// to e.Complete. It stands outside of breaker, places and attempt timeout, so that
-// each call has its own; refusals never count as failures there.
+// wrapNegotiate finds out by asking how the endpoint can be asked: a refused parameter
+// is left out, or the question asked one rung lower. It wraps breaker, places and
+// attempt timeout, so that each call has its own; refusals never count as failures
+// there.
 //
-// One caller at a time negotiates and the others wait for what he finds, as long as
-// their contexts last. Slow and failing endpoints change nothing.
+// One caller negotiates while the others wait for the result. Slow and failing
+// endpoints change nothing.
 func (e *endpoint) wrapNegotiate(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		leading, calls := false, 0
@@ -209,14 +205,12 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 	})
 }
 
-// afterCalls is the error with the calls of those before it.
 func (e *Error) afterCalls(calls int) *Error {
 	summed := *e
 	summed.Calls = calls
 	return &summed
 }
 
-// finalRefusal is the refusal that nothing more can be done about.
 func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
 	told := *fail
 	at, _ := e.ladder.current()
@@ -233,8 +227,8 @@ func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
 	return &told
 }
 
-// lowerManner is the manner to try when the endpoint refused param: without it, if it is one
-// that can be left out and is sent, and else one rung lower.
+// lowerManner leaves out the refused parameter if that is possible, otherwise it goes
+// one rung lower.
 func (e *endpoint) lowerManner(at manner, param string) (manner, bool) {
 	param = e.sentParameter(at, param)
 	switch param {
@@ -250,9 +244,9 @@ func (e *endpoint) lowerManner(at manner, param string) (manner, bool) {
 	return at.without(param), true
 }
 
-// sentParameter is the parameter that can be left out and that a refusal is about, "" when it
-// is about the rung or nobody knows what. Endpoints name parts of parameters, and
-// gateways what they made of ours.
+// sentParameter returns the optional parameter that a refusal is about, "" when it is
+// about the rung or unclear. Endpoints name parts of parameters, gateways their own
+// version of ours.
 func (e *endpoint) sentParameter(at manner, param string) string {
 	param, _, _ = strings.Cut(strings.ToLower(param), "[")
 	name, _, _ := strings.Cut(param, ".")

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// latch remembers a failure that only a person can mend, and spares everybody the
-// call. When its time is over, one caller finds out whether it was mended; the others
-// keep getting the failure meanwhile.
+// latch remembers a failure that only a person can fix and spares callers the call.
+// When its time is over, one caller finds out whether it was fixed; the others still
+// get the failure.
 type latch struct {
 	quota, config time.Duration
 
@@ -22,7 +22,6 @@ type latch struct {
 
 func newLatch(cfg Config) *latch { return &latch{quota: cfg.QuotaLatch, config: cfg.ConfigLatch} }
 
-// duration is for how long a failure is remembered, 0 for not at all.
 func (l *latch) duration(err error) time.Duration {
 	if errors.Is(err, ErrCassetteMiss) {
 		return 0 // the next question may be on the cassette
@@ -40,8 +39,7 @@ func (l *latch) duration(err error) time.Duration {
 	}
 }
 
-// enter returns the remembered failure, nil when the caller may ask; he then calls
-// leave with whether he is the one who probes.
+// enter returns the remembered failure, or nil and whether the caller probes.
 func (l *latch) enter() (probes bool, kept *Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,14 +76,12 @@ func (l *latch) leave(probed bool, err error) {
 	}
 }
 
-// current is the remembered failure with when it ends, nil when there is none.
 func (l *latch) current() (*Error, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fail, l.until
 }
 
-// withLatch spares calls that cannot succeed.
 func withLatch(next Completer, l *latch) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		probes, fail := l.enter()
@@ -100,7 +96,7 @@ func withLatch(next Completer, l *latch) Completer {
 	})
 }
 
-// longestWait bounds for how long an endpoint can send everybody away.
+// longestWait limits how long an endpoint can send callers away.
 const longestWait = 10 * time.Minute
 
 // notBefore remembers when an endpoint wants to be asked again.
@@ -124,7 +120,6 @@ func (g *notBefore) closeFor(d time.Duration, limit Class) {
 	}
 }
 
-// refusal is the error while the endpoint wants to be left alone, nil otherwise.
 func (g *notBefore) refusal() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,7 +130,6 @@ func (g *notBefore) refusal() error {
 	return &Error{Class: ClassNotBefore, Limit: g.limit, Message: "the endpoint asked to be left alone for a while", RetryAfter: left}
 }
 
-// withNotBefore keeps everybody from an endpoint that said when to come back.
 func withNotBefore(next Completer, g *notBefore) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if err := g.refusal(); err != nil {

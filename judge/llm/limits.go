@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// withPlace bounds how many requests run at one host, and gives one caller at most half
-// of the places. A request waits in line as long as the question has time.
+// withPlace limits the requests that run at one host, and gives one caller at most half
+// of the places. A request waits in line as long as its question has time.
 func withPlace(next Completer, places *fairshare.Queue) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		release, err := places.Acquire(ctx, req.Caller)
@@ -35,15 +35,14 @@ func withPlace(next Completer, places *fairshare.Queue) Completer {
 	})
 }
 
-// allowances bound what each caller may ask of one host in a minute, in requests and in
-// tokens, so that one caller alone does not reach the provider's limit. Requests without
-// a caller are the gate's own and have no bound.
+// allowances limit what each caller may ask of one host in a minute, in requests and
+// tokens, so that no caller alone reaches the provider's limit. Requests without a
+// caller are the gate's own and unlimited.
 type allowances struct {
 	mu      sync.Mutex
 	callers *callerMap[allowance]
 }
 
-// allowance is one caller's.
 type allowance struct {
 	requests, tokens *rate.Limiter
 }
@@ -54,8 +53,8 @@ func newAllowances(requests, tokens int) *allowances {
 	})}
 }
 
-// perMinute allows at most about n in any minute: half of them at once, the other half
-// spread over it.
+// perMinute allows about n in any minute: half of them at once, the rest spread over
+// it.
 func perMinute(n int) *rate.Limiter {
 	if n <= 0 {
 		return rate.NewLimiter(rate.Inf, 0)
@@ -70,8 +69,8 @@ func (a *allowances) allowanceOf(caller string) *allowance {
 	return a.callers.of(caller)
 }
 
-// spendRequest spends one request, and the tokens that it costs at least. It returns how long
-// the caller has to wait instead, 0 when it need not.
+// spendRequest spends one request and the tokens it costs at least, or returns how long
+// the caller has to wait.
 func (c *allowance) spendRequest(now time.Time, tokens int) time.Duration {
 	if left := c.tokens.TokensAt(now); c.tokens.Limit() != rate.Inf && left < 1 {
 		return time.Duration((1 - left) / float64(c.tokens.Limit()) * float64(time.Second))
@@ -85,7 +84,7 @@ func (c *allowance) spendRequest(now time.Time, tokens int) time.Duration {
 	return 0
 }
 
-// spendTokens takes tokens, also more than are left: the debt is waited for.
+// spendTokens may take more tokens than are left: the caller waits for the debt.
 func (c *allowance) spendTokens(now time.Time, tokens int) {
 	if c.tokens.Limit() == rate.Inf {
 		return
@@ -97,10 +96,9 @@ func (c *allowance) spendTokens(now time.Time, tokens int) {
 	}
 }
 
-// bytesPerToken is how long a token is about, for requests whose use is not known (yet).
+// bytesPerToken estimates requests whose usage is unknown (yet).
 const bytesPerToken = 4
 
-// withAllowance keeps each caller to its allowance.
 func withAllowance(next Completer, a *allowances) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if req.Caller == "" {
@@ -132,8 +130,8 @@ const (
 	partInQuota    = 24 * time.Hour
 )
 
-// demand knows for which callers a host has worked lately, so that nobody profits from
-// a limit that it has helped to reach.
+// demand knows for which callers a host worked recently, so that no caller profits from
+// a limit that it helped to reach.
 type demand struct {
 	mu      sync.Mutex
 	callers *callerMap[demandOf]
@@ -149,7 +147,6 @@ func newDemand() *demand {
 	return &demand{callers: newCallerMap(func() *demandOf { return &demandOf{} })}
 }
 
-// wrapWatch notes for whom the endpoint works.
 func (d *demand) wrapWatch(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		c := d.begin(req.Caller)
@@ -193,15 +190,14 @@ func (d *demand) end(c *demandOf, worked bool) {
 	}
 }
 
-// isIdle reports whether the host works for no one.
 func (d *demand) isIdle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.running == 0
 }
 
-// tookPart reports whether a caller took part in a limit of the endpoint, which another
-// of its requests has just met.
+// tookPart reports whether a caller helped to reach a limit of the endpoint, which
+// another of its requests has just met.
 func (d *demand) tookPart(caller string, limit Class) bool {
 	within := map[Class]time.Duration{ClassOverloaded: partInOverload, ClassRateLimited: partInRate, ClassQuota: partInQuota}[limit]
 	if within == 0 {
@@ -213,7 +209,6 @@ func (d *demand) tookPart(caller string, limit Class) bool {
 	return ok && (c.running > 0 || !c.worked.IsZero() && time.Since(c.worked) < within)
 }
 
-// wrapAttribute marks failures in which the caller took part.
 func (d *demand) wrapAttribute(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		reply, err := next.Complete(ctx, req)

@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// quality counts per caller whether answers could be used, and stops asking for a
-// caller whose answers mostly cannot: his data may be what confuses the model, and
-// each try costs money. Nobody else is kept waiting by it.
+// quality counts usable answers per caller and stops asking for a caller whose answers
+// mostly are not: its data may confuse the model, and each try costs money. Other
+// callers do not wait.
 type quality struct {
 	share         float64
 	least, window int
@@ -19,17 +19,16 @@ type quality struct {
 	callers       *callerMap[callerQuality]
 }
 
-// callerQuality is one caller's record.
 type callerQuality struct {
 	poor    []bool // the last answers, oldest first
 	until   time.Time
 	probing bool
 }
 
-// maxCallers bounds the records by caller; the one that was not seen for longest goes.
+// maxCallers limits the records by caller; the least recently seen one goes.
 const maxCallers = 4096
 
-// callerMap holds a record for each caller; its owner locks it.
+// callerMap has a record for each caller; its owner locks it.
 type callerMap[V any] struct {
 	*simplelru.LRU[string, *V]
 	create func() *V
@@ -43,7 +42,6 @@ func newCallerMap[V any](create func() *V) *callerMap[V] {
 	return &callerMap[V]{records, create}
 }
 
-// of returns the record of a caller, a new one when there is none.
 func (m *callerMap[V]) of(name string) *V {
 	if v, ok := m.Get(name); ok {
 		return v
@@ -60,8 +58,7 @@ func newQuality(cfg Config) *quality {
 	}
 }
 
-// enter says whether a caller is to be kept from asking. If not, he calls leave with
-// whether this is the question that probes.
+// enter returns an error for a caller that must wait, or whether its question probes.
 func (q *quality) enter(name string) (probes bool, kept *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,7 +108,6 @@ func (q *quality) leave(name string, probed bool, err error) {
 	}
 }
 
-// countLatched counts callers that are kept from asking now.
 func (q *quality) countLatched() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -124,7 +120,6 @@ func (q *quality) countLatched() int {
 	return n
 }
 
-// withQuality keeps callers whose answers are unusable from asking for a while.
 func withQuality(next Completer, q *quality) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		probes, fail := q.enter(req.Caller)

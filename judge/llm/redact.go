@@ -9,13 +9,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// redacted stands where a secret was.
 const redacted = "[redacted]"
 
-// keyPattern finds what looks like a key of one of the known providers, whole or with
-// stars in it as in their error messages, and bearer tokens. What stands before it may
-// be an escape of JSON. What it takes too much of is harmless; it can take neither a
-// quote nor a backslash, so JSON stays JSON.
+// keyPattern matches keys of the known providers, whole or with stars as in their error
+// messages, and bearer tokens, perhaps after an escape of JSON. Taking too much is
+// harmless; it takes neither a quote nor a backslash, so JSON stays JSON.
 var keyPattern = regexp.MustCompile(`(^|[^A-Za-z0-9_]|\\[bfnrt]|\\u[0-9a-fA-F]{4})(?:` +
 	`sk-[A-Za-z0-9_*-]{12,}` +
 	`|AIza[A-Za-z0-9_*-]{16,}` +
@@ -23,14 +21,12 @@ var keyPattern = regexp.MustCompile(`(^|[^A-Za-z0-9_]|\\[bfnrt]|\\u[0-9a-fA-F]{4
 	`|xai-[A-Za-z0-9_*-]{12,}` +
 	`|(?i:bearer)\s+[A-Za-z0-9._~+/=*-]{8,})`)
 
-// secrets are the keys in use, which are replaced whatever they look like.
+// secrets are keys in use, replaced whatever they look like.
 type secrets []string
 
-// leastSecret is the length from which a key is worth hiding: local servers are given
-// words such as "none".
+// leastSecret is the shortest key worth hiding: local servers get words such as "none".
 const leastSecret = 8
 
-// secretsOf are the keys that a request carries.
 func secretsOf(req *http.Request) secrets {
 	var found secrets
 	add := func(s string) {
@@ -58,7 +54,6 @@ func secretsOf(req *http.Request) secrets {
 	return found
 }
 
-// redact replaces secrets in a text.
 func (s secrets) redact(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, redacted)
@@ -66,8 +61,7 @@ func (s secrets) redact(text string) string {
 	return keyPattern.ReplaceAllString(text, "${1}"+redacted)
 }
 
-// redactAnswer replaces secrets in an answer's bytes, which stay as they are otherwise:
-// how an answer is written matters to whoever reads it.
+// redactAnswer changes only the secrets of an answer: its form matters to readers.
 func (s secrets) redactAnswer(raw []byte) []byte {
 	out := []byte(s.redact(string(raw)))
 	if json.Valid(raw) && !json.Valid(out) {

@@ -25,11 +25,10 @@ const (
 	paramEnableThinking   = "enable_thinking"
 )
 
-// thinkingParams are those that set how much is thought.
 var thinkingParams = []string{paramEffort, paramReasoning, paramThinking, paramTemplate, paramEnableThinking}
 
-// wireRequest is a request as it is sent: go-openai's, with what that lacks. Its own
-// fields shadow those of the same JSON name.
+// wireRequest is go-openai's request with what that lacks. Its own fields shadow those
+// of the same JSON name.
 type wireRequest struct {
 	openai.ChatCompletionRequest
 	// Temperature is a pointer because 0 must be sent: left out, it is whatever the
@@ -43,7 +42,6 @@ type wireRequest struct {
 	EnableThinking *bool          `json:"enable_thinking,omitempty"`
 }
 
-// encodeRequest returns the body of a request in a manner.
 func (e *endpoint) encodeRequest(req Request, at manner) ([]byte, error) {
 	schema := bytes.TrimSpace(req.Schema)
 	if at.enforcesSchema() && (len(schema) == 0 || schema[0] != '{' || !json.Valid(schema)) {
@@ -54,7 +52,6 @@ func (e *endpoint) encodeRequest(req Request, at manner) ([]byte, error) {
 	return marshalPlain(w)
 }
 
-// requestParameters is a request without its messages.
 func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound int) wireRequest {
 	zero, seed := float32(0), 0
 	w := wireRequest{Temperature: &zero}
@@ -89,7 +86,6 @@ func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound in
 	return w
 }
 
-// answerTokens is the number of tokens that an answer may have.
 func (e *endpoint) answerTokens(req Request) int {
 	n := e.maxTokens
 	if req.MaxTokens > 0 {
@@ -101,8 +97,8 @@ func (e *endpoint) answerTokens(req Request) int {
 	return n
 }
 
-// buildMessages are the texts of a request: the data last, and after it only what was
-// wrong with an earlier answer.
+// buildMessages puts the data last, followed only by what was wrong with an earlier
+// answer.
 func buildMessages(req Request, at manner) []openai.ChatCompletionMessage {
 	system := req.System
 	if !at.enforcesSchema() && req.Shape != "" {
@@ -127,7 +123,6 @@ func buildMessages(req Request, at manner) []openai.ChatCompletionMessage {
 	return out
 }
 
-// sendsParameter reports whether a request in this manner has a parameter at its top level.
 func (e *endpoint) sendsParameter(at manner, param string) bool {
 	b, err := marshalPlain(e.requestParameters(at, json.RawMessage("{}"), e.maxTokens))
 	if err != nil {
@@ -141,7 +136,7 @@ func (e *endpoint) sendsParameter(at manner, param string) bool {
 	return ok
 }
 
-// marshalPlain is json.Marshal that leaves <, > and & alone: a cassette is read by people.
+// marshalPlain leaves <, > and & alone: people read cassettes.
 func marshalPlain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -152,28 +147,25 @@ func marshalPlain(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// manner is how an endpoint is asked. Its value never changes; another manner is
-// another value.
+// manner is how an endpoint is asked. It is immutable.
 type manner struct {
 	rung Rung
 	// refused are the parameters not to send, sorted; name=value is a value not to send.
 	refused []string
 }
 
-// enforcesSchema reports whether the endpoint is told the schema, so that it need not be
-// told in words.
+// enforcesSchema reports whether the endpoint gets the schema as a parameter, so that
+// the prompt need not describe it.
 func (at manner) enforcesSchema() bool { return at.rung == RungJSONSchema || at.rung == RungTool }
 
 func (at manner) isRefused(param string) bool { return slices.Contains(at.refused, param) }
 
-// without is the manner that leaves these out as well.
 func (at manner) without(params ...string) manner {
 	refused := slices.Concat(at.refused, params)
 	slices.Sort(refused)
 	return manner{at.rung, slices.Compact(refused)}
 }
 
-// nextLower is the manner one rung lower, false on the lowest.
 func (at manner) nextLower() (manner, bool) {
 	i := slices.Index(rungs, at.rung) + 1
 	if i >= len(rungs) {
@@ -186,7 +178,7 @@ func (at manner) equal(other manner) bool {
 	return at.rung == other.rung && slices.Equal(at.refused, other.refused)
 }
 
-// boundName is the parameter that bounds the answer, "" when both were refused.
+// boundName is the parameter that limits the answer, "" when both were refused.
 func (at manner) boundName(completion bool) string {
 	names := []string{paramMaxTokens, paramCompletionTokens}
 	if completion {
@@ -200,7 +192,6 @@ func (at manner) boundName(completion bool) string {
 	return ""
 }
 
-// effortFor is the effort to send when want is wanted.
 func (at manner) effortFor(want string) string {
 	for want != "" && at.isRefused(paramEffort+"="+want) {
 		want = lowerEffort(want)
@@ -208,7 +199,6 @@ func (at manner) effortFor(want string) string {
 	return want
 }
 
-// stripRefused takes out what the endpoint refuses.
 func (at manner) stripRefused(w *wireRequest) {
 	for _, p := range at.refused {
 		switch p {

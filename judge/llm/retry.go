@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// withRetry asks the same model again after failures that waiting can cure, with
-// exponential waits and full jitter (AWS Architecture Blog, "Exponential Backoff And
-// Jitter"), or as long as the endpoint says. It never waits past the deadline: what
-// cannot be awaited is returned at once. All callers share a budget of retries, so
-// that a failing endpoint is not asked several times as much as a working one.
+// withRetry retries failures that waiting can fix, with exponential backoff and full
+// jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), or after the time
+// that the endpoint asks for; never past the deadline. All callers share a budget of
+// retries, so that a failing endpoint does not get several times the load of a working
+// one.
 func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		calls := &callBudget{left: cfg.MaxCalls}
@@ -51,7 +51,6 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 	})
 }
 
-// backoff is the longest wait after so many tries: it doubles up to the most.
 func backoff(cfg Config, tries int) time.Duration {
 	wait := min(cfg.Backoff, cfg.MaxBackoff)
 	for range tries {
@@ -63,7 +62,6 @@ func backoff(cfg Config, tries int) time.Duration {
 	return wait
 }
 
-// sleepContext waits, or returns why the context ended.
 func sleepContext(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -75,8 +73,8 @@ func sleepContext(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// callBudget bounds how often one question asks one model for a judgement, retries
-// and re-asking together. It belongs to one goroutine.
+// callBudget limits how often one question asks one model, retries and re-asking
+// together. It belongs to one goroutine.
 type callBudget struct {
 	left    int
 	reasked bool
@@ -84,7 +82,6 @@ type callBudget struct {
 
 type callBudgetKey struct{}
 
-// spendCall takes one call out of the budget of the question, if there is one.
 func spendCall(ctx context.Context) *callBudget {
 	b, ok := ctx.Value(callBudgetKey{}).(*callBudget)
 	if !ok {
@@ -95,7 +92,7 @@ func spendCall(ctx context.Context) *callBudget {
 }
 
 // retryBudget allows retries as a share of the calls of the last minute, and never
-// fewer than leastRetries (Finagle's retry budgets work so).
+// fewer than leastRetries (as Finagle does).
 type retryBudget struct {
 	share float64
 
@@ -110,7 +107,7 @@ const leastRetries = 3
 
 func newRetryBudget(share float64) *retryBudget { return &retryBudget{share: share} }
 
-// startMinute begins a new minute when the old one is over. The caller holds the lock.
+// startMinute needs the lock.
 func (b *retryBudget) startMinute() {
 	now := time.Now()
 	switch passed := now.Sub(b.since); {
@@ -139,9 +136,8 @@ func (b *retryBudget) take() bool {
 	return true
 }
 
-// withReask asks once more when an answer could not be used, and says what was
-// wrong with it, in words of ours: nothing of the answer is repeated, because data
-// that the model quoted would come back as an instruction.
+// withReask asks once more when an answer is unusable, and says what was wrong in our
+// own words: data that the model quoted must not come back as an instruction.
 func withReask(next Completer, cfg Config, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		budget := spendCall(ctx)
@@ -173,7 +169,6 @@ func withReask(next Completer, cfg Config, count *counters) Completer {
 	})
 }
 
-// checkReply holds a reply against what the caller can use.
 func checkReply(reply Reply, err error) func(Request) (Reply, error) {
 	return func(req Request) (Reply, error) {
 		if err != nil || req.Check == nil {
@@ -189,7 +184,6 @@ func checkReply(reply Reply, err error) func(Request) (Reply, error) {
 	}
 }
 
-// complaintOf tells the model what was wrong.
 func complaintOf(fail *Error) string {
 	var b strings.Builder
 	b.WriteString("Your previous answer could not be used")
@@ -209,7 +203,6 @@ func complaintOf(fail *Error) string {
 	return b.String()
 }
 
-// tokensOf is the bound of an answer that a request has.
 func tokensOf(req Request, cfg Config) int {
 	if req.MaxTokens > 0 {
 		return req.MaxTokens

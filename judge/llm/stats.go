@@ -77,7 +77,6 @@ func (c *Client) Stats() Stats {
 	return s
 }
 
-// counters are the client's own.
 type counters struct {
 	mu sync.Mutex
 	s  Stats
@@ -123,8 +122,8 @@ func (c *counters) note(r Reply, err error) {
 	})
 }
 
-// call counts one HTTP request, where it is made: several callers may wait for one,
-// and some leave before it ends.
+// call counts one HTTP request where it is made: several callers may wait for it, and
+// some leave before it ends.
 func (c *counters) call(m Model, r Reply, err error) {
 	used, cost, answered := r.Usage, r.CostUSD, err == nil
 	if fail := asError(err); fail != nil {
@@ -146,7 +145,6 @@ func (c *counters) call(m Model, r Reply, err error) {
 	})
 }
 
-// observed are the last HTTP requests of a model.
 type observed struct {
 	mu   sync.Mutex
 	took [128]time.Duration
@@ -154,8 +152,8 @@ type observed struct {
 	last *LastError
 }
 
-// wrapObserve counts requests, and notes how long they take and what went wrong last. A
-// request that a caller left says neither.
+// wrapObserve records requests, their time and the last failure. A request that its
+// caller left says nothing.
 func (o *observed) wrapObserve(next Completer, m Model, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()

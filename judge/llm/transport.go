@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// contextError is what to return when a context has ended: the *Error that it was
-// ended with, if it was one of our own clocks, and else the context's own error, so
-// that a caller who went away is not taken for a slow endpoint.
+// contextError is the *Error of our own clock that ended a context, or else the
+// context's own error, so that a caller that left does not look like a slow endpoint.
 func contextError(ctx context.Context) error {
 	var ours *Error
 	if errors.As(context.Cause(ctx), &ours) {
@@ -24,9 +23,8 @@ func contextError(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// transportError sorts a failure without an answer. Its message is made of what kind
-// of failure it was and never of the failure's own text, which may quote URLs, proxies
-// with passwords, and headers.
+// transportError classifies a failure without an answer. Its message never quotes the
+// failure, which may contain URLs, proxies with passwords, and headers.
 func transportError(ctx context.Context, err error, host string) error {
 	if ctx.Err() != nil {
 		return contextError(ctx)
@@ -46,8 +44,8 @@ func transportError(ctx context.Context, err error, host string) error {
 	return fail
 }
 
-// safeCause is what to unwrap of a transport error. A context's error is not among it:
-// only the caller's own may be seen through an *Error.
+// safeCause is the cause to unwrap. A context's error is not among it: only the
+// caller's own may be visible through an *Error.
 func safeCause(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -78,8 +78,7 @@ func Sequence(brains ...Brain) Brain {
 // Says answers with a text.
 func Says(text string) Brain { return func(Question) Thought { return Thought{Text: text} } }
 
-// text is the thought as a model writes it, in the order of the keys that the
-// schema has.
+// text writes the thought in the key order of the schema.
 func (t Thought) text(nonce string) string {
 	if t.Text != "" {
 		return t.Text

@@ -127,17 +127,14 @@ func Faults() []Named {
 	}
 }
 
-// replyWith puts a text where the answer belongs.
 func replyWith(write func(t Thought, nonce string) string) Personality {
 	return func(q Question, think func() Thought) Response {
 		return completionResponse(write(think(), q.Nonce), "stop", nil)
 	}
 }
 
-// cutEnvelope ends in the middle of the envelope, as if that were its end.
 func cutEnvelope() Personality { return cutHalf(func(*Response) {}) }
 
-// replyTwice sends its answer two times.
 func replyTwice() Personality {
 	return func(q Question, think func() Thought) Response {
 		r := formResponse(q, think())

@@ -183,7 +183,6 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	panic(http.ErrAbortHandler) // the body ends without its end
 }
 
-// readTail is what follows a body that does not end well.
 func readTail(ctx context.Context, breaks bool) io.Reader {
 	return reader(func([]byte) (int, error) {
 		if breaks {
@@ -198,7 +197,6 @@ type reader func([]byte) (int, error)
 
 func (r reader) Read(b []byte) (int, error) { return r(b) }
 
-// endless repeats a text until the request's context ends.
 type endless struct {
 	text  string
 	at    int
@@ -217,12 +215,10 @@ func (e *endless) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// errReset is what a connection that was cut looks like.
 var errReset = errors.New("read tcp: connection reset by peer")
 
 func jsonHeader() map[string]string { return map[string]string{"Content-Type": "application/json"} }
 
-// completionResponse is an answer in the usual form.
 func completionResponse(content any, finish string, message map[string]any) Response {
 	m := map[string]any{"role": "assistant", "content": content}
 	maps.Copy(m, message)
@@ -233,7 +229,6 @@ func completionResponse(content any, finish string, message map[string]any) Resp
 	})
 }
 
-// toolCallResponse is an answer by a tool call.
 func toolCallResponse(arguments string) Response {
 	return completionResponse(nil, "tool_calls", map[string]any{"tool_calls": []any{map[string]any{
 		"id": "call_1", "type": "function", "function": map[string]any{"name": llm.ToolName, "arguments": arguments},
@@ -248,7 +243,6 @@ func jsonResponse(status int, v any) Response {
 	return Response{Status: status, Header: jsonHeader(), Body: string(raw)}
 }
 
-// errorResponse is an error in OpenAI's form.
 func errorResponse(status int, message, kind, code, param string) Response {
 	e := map[string]any{"message": message, "type": kind, "param": nil, "code": nil}
 	if code != "" {

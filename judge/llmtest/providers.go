@@ -30,7 +30,6 @@ func Providers() []Named {
 	}
 }
 
-// formResponse answers in the form that was asked for.
 func formResponse(q Question, t Thought) Response {
 	if q.Rung == llm.RungTool {
 		return toolCallResponse(t.text(""))
@@ -38,7 +37,7 @@ func formResponse(q Question, t Thought) Response {
 	return completionResponse(t.text(q.Nonce), "stop", nil)
 }
 
-// documented are the parameters that OpenAI takes of those that a judge could send.
+// documented are the parameters that OpenAI takes.
 var documented = []string{
 	"frequency_penalty", "logprobs", "max_completion_tokens", "max_tokens", "messages", "metadata", "model", "n",
 	"parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "service_tier", "stop",

@@ -35,8 +35,8 @@ var (
 	nonceText     = regexp.MustCompile(`"nonce": ?"([^"]+)"`)
 )
 
-// parseQuestion takes a body apart. What is not there stays empty: a provider answers what
-// it does not understand, too.
+// parseQuestion leaves out what it does not find: a provider answers what it does not
+// understand.
 func parseQuestion(n int, path string, body []byte) Question {
 	q := Question{N: n, Path: path, Documents: map[string]string{}, Rung: llm.RungPrompt}
 	if json.Unmarshal(body, &q.Raw) != nil {
@@ -76,11 +76,10 @@ func parseQuestion(n int, path string, body []byte) Question {
 	return q
 }
 
-// has reports whether the body has a member.
 func (q Question) has(member string) bool { _, ok := q.Raw[member]; return ok }
 
-// isStrict reports whether the schema asked for is one that is enforced: an object
-// that names all of its members as required and allows no others.
+// isStrict reports whether the requested schema is enforced: it requires all of its
+// members and allows no others.
 func (q Question) isStrict() bool {
 	format, _ := q.Raw["response_format"].(map[string]any)
 	named, _ := format["json_schema"].(map[string]any)
@@ -90,8 +89,7 @@ func (q Question) isStrict() bool {
 	return named["strict"] == true && schema["additionalProperties"] == false && len(members) > 0 && len(required) == len(members)
 }
 
-// quotes are values of the data that can serve as evidence: strings of some length
-// first, then the context's.
+// quotes lists values of the data, then of the evidence and the context.
 func (q Question) quotes() []string {
 	var out []string
 	for _, name := range []string{"data", "evidence", "context"} {
