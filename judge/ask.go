@@ -26,7 +26,7 @@ const (
 
 type question struct {
 	prompt   prompts.Prompt
-	criteria []criterion
+	criteria []prompts.Criterion
 	shown    shown.Documents
 	marker   string
 	nonce    string
@@ -45,10 +45,7 @@ func askQuestion(c Case, marker, nonce string) (question, error) {
 		Workflow: c.Workflow, About: c.About.Workflow,
 		From: c.State, FromAbout: c.About.State, Action: c.Action, ActionAbout: c.About.Action,
 		To: to.Target, ToAbout: to.About,
-		Passed: listEstablishedFacts(c.Passed), Fetched: len(c.Fetched) > 0, Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce,
-	}
-	for _, one := range q.criteria {
-		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.id, Text: one.text})
+		Passed: listEstablishedFacts(c.Passed), Fetched: len(c.Fetched) > 0, Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce, Criteria: q.criteria,
 	}
 	for _, e := range c.Rubric.Exemplars {
 		data, err := shown.Render("exemplar", document.Known(e.Data), maxExemplarString, maxShownExemplar)
@@ -143,11 +140,6 @@ func listEarlierLayers(c Case) []LayerName {
 	return out
 }
 
-type criterion struct {
-	id   string // c1, c2, …
-	text string
-}
-
 // defaultCriteria apply where a definition has none: what an auditor would ask of any
 // step.
 var defaultCriteria = []string{
@@ -156,14 +148,14 @@ var defaultCriteria = []string{
 	"The data are specific enough that a third person could check them: they name things, places, numbers or results, and do more than assert that the work was done",
 }
 
-func criteriaOf(r Rubric) []criterion {
+func criteriaOf(r Rubric) []prompts.Criterion {
 	texts := r.Criteria
 	if len(texts) == 0 {
 		texts = defaultCriteria
 	}
-	out := make([]criterion, len(texts))
+	out := make([]prompts.Criterion, len(texts))
 	for i, text := range texts {
-		out[i] = criterion{id: "c" + strconv.Itoa(i+1), text: text}
+		out[i] = prompts.Criterion{ID: "c" + strconv.Itoa(i+1), Text: text}
 	}
 	return out
 }
@@ -173,7 +165,7 @@ func criteriaOf(r Rubric) []criterion {
 func CriteriaDigest(r Rubric) string {
 	h := sha256.New()
 	for _, c := range criteriaOf(r) {
-		fmt.Fprintf(h, "%d:%s", len(c.text), c.text)
+		fmt.Fprintf(h, "%d:%s", len(c.Text), c.Text)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }

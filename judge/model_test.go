@@ -113,7 +113,7 @@ func idsOf(t testing.TB, c Case) []string {
 	}
 	var ids []string
 	for _, one := range q.criteria {
-		ids = append(ids, one.id)
+		ids = append(ids, one.ID)
 	}
 	return ids
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/shown"
+	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -47,7 +48,7 @@ func findContradiction(q question, a llm.Answer) error {
 			notMet[idOf(c.ID)] = true
 		}
 	}
-	allMet := !slices.ContainsFunc(q.criteria, func(c criterion) bool { return !met[idOf(c.id)] })
+	allMet := !slices.ContainsFunc(q.criteria, func(c prompts.Criterion) bool { return !met[idOf(c.ID)] })
 	switch {
 	case a.Approved && len(notMet) > 0:
 		return fmt.Errorf("approved is true although you answered not_met to %s; set approved to true only if every criterion is met",
@@ -99,10 +100,10 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model Asked) Opinion 
 }
 
 // verdictOn settles one criterion. Of several answers the gravest counts.
-func (q question) verdictOn(c criterion, answers []llm.Criterion) CriterionVerdict {
-	v := CriterionVerdict{ID: c.id, Text: q.clean(c.text, maxPhrase)}
+func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion) CriterionVerdict {
+	v := CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase)}
 	for _, a := range answers {
-		if idOf(a.ID) != idOf(c.id) {
+		if idOf(a.ID) != idOf(c.ID) {
 			continue
 		}
 		status, why := q.verifyCriterion(a)

@@ -12,10 +12,7 @@ import (
 // is escaped.
 func HTML(w io.Writer, m Measurement) error {
 	page := htmlPage{
-		Header: m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes,
-	}
-	for _, t := range m.tables() {
-		page.Tables = append(page.Tables, htmlTable{Title: t.title, Head: t.head, Rows: t.rows})
+		Header: m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes, Tables: m.tables(),
 	}
 	for _, c := range m.Report.Worst {
 		c.Case, c.Reasoning, c.Notes = oneLine(c.Case), visibleText(c.Reasoning), visibleText(c.Notes)
@@ -44,21 +41,10 @@ type htmlPage struct {
 	Header, Figures []figure
 	Cautions, Notes []string
 	Baseline        string
-	Tables          []htmlTable
+	Tables          []grid
 	Charts          []chart
 	Worst           []WorstCase
 }
-
-type htmlTable struct {
-	Title string
-	Head  []string
-	Rows  [][]string
-}
-
-// Name, Value and Note are for the template, which sees exported things only.
-func (f figure) Name() string  { return f.name }
-func (f figure) Value() string { return f.value }
-func (f figure) Note() string  { return f.note }
 
 // Line is for the template.
 func (w WorstCase) Line() string { return w.line() }

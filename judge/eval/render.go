@@ -13,7 +13,7 @@ import (
 // missing stands for a figure that cannot be given.
 const missing = "-"
 
-type figure struct{ name, value, note string }
+type figure struct{ Name, Value, Note string }
 
 func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
 
@@ -48,24 +48,24 @@ func (e Estimate) bounds() string {
 func (m Measurement) header() []figure {
 	c, a := m.Report.Counts, m.About
 	lines := []figure{
-		{name: "set", value: orMissing(strings.Join(a.Sets, ", "))},
-		{name: "digest", value: c.Digest},
-		{name: "cases", value: fmt.Sprintf("%d scored of %d (approve %d, reject %d, escalate %d) in %d groups", c.Scored, c.Cases, c.ExpectApprove, c.ExpectReject, c.ExpectEscalate, c.Groups)},
-		{name: "splits", value: fmt.Sprintf("dev %d, cal %d, test %d", c.Splits[Dev], c.Splits[Cal], c.Splits[Test])},
-		{name: "labels", value: joinTallies(c.Labels)},
-		{name: "judge", value: a.Judge},
+		{Name: "set", Value: orMissing(strings.Join(a.Sets, ", "))},
+		{Name: "digest", Value: c.Digest},
+		{Name: "cases", Value: fmt.Sprintf("%d scored of %d (approve %d, reject %d, escalate %d) in %d groups", c.Scored, c.Cases, c.ExpectApprove, c.ExpectReject, c.ExpectEscalate, c.Groups)},
+		{Name: "splits", Value: fmt.Sprintf("dev %d, cal %d, test %d", c.Splits[Dev], c.Splits[Cal], c.Splits[Test])},
+		{Name: "labels", Value: joinTallies(c.Labels)},
+		{Name: "judge", Value: a.Judge},
 	}
 	if len(a.Tags) > 0 {
-		lines = append(lines, figure{name: "tags", value: strings.Join(a.Tags, ", ")})
+		lines = append(lines, figure{Name: "tags", Value: strings.Join(a.Tags, ", ")})
 	}
 	if a.Mode != "" {
-		lines = append(lines, figure{name: "mode", value: a.Mode})
+		lines = append(lines, figure{Name: "mode", Value: a.Mode})
 	}
 	if len(a.Prompts) > 0 {
-		lines = append(lines, figure{name: "prompt", value: strings.Join(a.Prompts, ", ")})
+		lines = append(lines, figure{Name: "prompt", Value: strings.Join(a.Prompts, ", ")})
 	}
 	if a.Repeats > 1 {
-		lines = append(lines, figure{name: "repeats", value: strconv.Itoa(a.Repeats)})
+		lines = append(lines, figure{Name: "repeats", Value: strconv.Itoa(a.Repeats)})
 	}
 	return lines
 }
@@ -172,9 +172,9 @@ func orMissing(s string) string {
 }
 
 type grid struct {
-	title string
-	head  []string
-	rows  [][]string
+	Title string
+	Head  []string
+	Rows  [][]string
 }
 
 // tables leaves out those without rows.
@@ -186,7 +186,7 @@ func (m Measurement) tables() []grid {
 	}
 	var out []grid
 	for _, t := range all {
-		if len(t.rows) > 0 {
+		if len(t.Rows) > 0 {
 			out = append(out, t)
 		}
 	}
@@ -194,19 +194,19 @@ func (m Measurement) tables() []grid {
 }
 
 func (m Measurement) gates() grid {
-	t := grid{title: "Gates", head: []string{"", "gate"}}
+	t := grid{Title: "Gates", Head: []string{"", "gate"}}
 	for _, g := range m.Gates {
 		word := "FAILED"
 		if g.Passed {
 			word = "passed"
 		}
-		t.rows = append(t.rows, []string{word, g.Says})
+		t.Rows = append(t.Rows, []string{word, g.Says})
 	}
 	return t
 }
 
 func (r Report) confusion() grid {
-	t := grid{title: "Confusion", head: []string{"right", "approve", "reject", "escalate"}}
+	t := grid{Title: "Confusion", Head: []string{"right", "approve", "reject", "escalate"}}
 	for _, row := range []struct {
 		name string
 		got  Got
@@ -216,55 +216,55 @@ func (r Report) confusion() grid {
 		{"  reject", r.Confusion.ExpectReject},
 		{"  escalate", r.Confusion.ExpectEscalate},
 	} {
-		t.rows = append(t.rows, []string{row.name, strconv.Itoa(row.got.Approve), strconv.Itoa(row.got.Reject), strconv.Itoa(row.got.Escalate)})
+		t.Rows = append(t.Rows, []string{row.name, strconv.Itoa(row.got.Approve), strconv.Itoa(row.got.Reject), strconv.Itoa(row.got.Escalate)})
 	}
 	return t
 }
 
 func (r Report) classes() grid {
-	t := grid{title: "Outcomes", head: []string{"outcome", "precision", "recall", "F1"}}
+	t := grid{Title: "Outcomes", Head: []string{"outcome", "precision", "recall", "F1"}}
 	for _, c := range r.Classes {
-		t.rows = append(t.rows, []string{string(c.Outcome), c.Precision.share(), c.Recall.share(), formatDecimal(c.F1)})
+		t.Rows = append(t.Rows, []string{string(c.Outcome), c.Precision.share(), c.Recall.share(), formatDecimal(c.F1)})
 	}
 	return t
 }
 
 func (r Report) baselines() grid {
-	t := grid{title: "Judges that do not look", head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
+	t := grid{Title: "Judges that do not look", Head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
 	for _, b := range r.Baselines {
-		t.rows = append(t.rows, []string{b.Name, b.FalseApprove.share(), b.Escalation.share(), b.Accuracy.share(), b.GateAccuracy.share(), formatDecimal(b.Kappa)})
+		t.Rows = append(t.Rows, []string{b.Name, b.FalseApprove.share(), b.Escalation.share(), b.Accuracy.share(), b.GateAccuracy.share(), formatDecimal(b.Kappa)})
 	}
 	return t
 }
 
 func (r Report) sliceTable() grid {
-	t := grid{title: "Slices", head: []string{"slice", "n", "false approve", "at most", "false refuse", "escalation", "accuracy"}}
+	t := grid{Title: "Slices", Head: []string{"slice", "n", "false approve", "at most", "false refuse", "escalation", "accuracy"}}
 	for _, s := range r.Slices {
 		bound := missing
 		if s.FalseApprove.N > 0 {
 			bound = formatPercent(s.FalseApprove.Upper)
 		}
-		t.rows = append(t.rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.share(), bound, s.FalseRefuse.share(), s.Escalation.share(), s.Accuracy.share()})
+		t.Rows = append(t.Rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.share(), bound, s.FalseRefuse.share(), s.Escalation.share(), s.Accuracy.share()})
 	}
 	if r.SlicesLeftOut > 0 {
-		t.rows = append(t.rows, []string{fmt.Sprintf("(%d smaller ones left out)", r.SlicesLeftOut), "", "", "", "", "", ""})
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d smaller ones left out)", r.SlicesLeftOut), "", "", "", "", "", ""})
 	}
 	return t
 }
 
 func (r Report) criteria() grid {
-	t := grid{title: "Criteria", head: []string{"criterion", "n", "wrongly met", "accuracy", "kappa", "unanswered"}}
+	t := grid{Title: "Criteria", Head: []string{"criterion", "n", "wrongly met", "accuracy", "kappa", "unanswered"}}
 	for _, c := range r.Criteria {
-		t.rows = append(t.rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.share(), c.Accuracy.share(), formatDecimal(c.Kappa), strconv.Itoa(c.Unanswered)})
+		t.Rows = append(t.Rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.share(), c.Accuracy.share(), formatDecimal(c.Kappa), strconv.Itoa(c.Unanswered)})
 	}
 	return t
 }
 
 func (r Report) reliability() grid {
-	t := grid{title: "Reliability (where a model spoke)", head: []string{"stated probability", "n", "mean", "should be approved"}}
+	t := grid{Title: "Reliability (where a model spoke)", Head: []string{"stated probability", "n", "mean", "should be approved"}}
 	if r.Probability != nil {
 		for _, b := range r.Probability.Bins {
-			t.rows = append(t.rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.share()})
+			t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.share()})
 		}
 	}
 	return t
@@ -272,7 +272,7 @@ func (r Report) reliability() grid {
 
 // riskTable shows at most ten points of the curve of approvals.
 func (r Report) riskTable() grid {
-	t := grid{title: "Risk of approvals by confidence kept", head: []string{"at least", "coverage", "wrong approvals", "at most"}}
+	t := grid{Title: "Risk of approvals by confidence kept", Head: []string{"at least", "coverage", "wrong approvals", "at most"}}
 	if r.Approvals == nil {
 		return t
 	}
@@ -280,18 +280,18 @@ func (r Report) riskTable() grid {
 	step := (len(points) + 9) / 10
 	for i := 0; i < len(points); i += max(step, 1) {
 		p := points[i]
-		t.rows = append(t.rows, []string{fmt.Sprintf("%.3f", p.Threshold), formatPercent(p.Coverage), p.Risk.share(), formatPercent(p.Risk.Upper)})
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f", p.Threshold), formatPercent(p.Coverage), p.Risk.share(), formatPercent(p.Risk.Upper)})
 	}
 	return t
 }
 
 func (r Report) failures() grid {
-	t := grid{title: "Without an outcome", head: []string{"why", "results"}}
+	t := grid{Title: "Without an outcome", Head: []string{"why", "results"}}
 	for _, f := range r.Counts.Failures {
-		t.rows = append(t.rows, []string{f.Name, strconv.Itoa(f.Count)})
+		t.Rows = append(t.Rows, []string{f.Name, strconv.Itoa(f.Count)})
 	}
 	if r.Counts.Missing > 0 {
-		t.rows = append(t.rows, []string{"no result at all", strconv.Itoa(r.Counts.Missing)})
+		t.Rows = append(t.Rows, []string{"no result at all", strconv.Itoa(r.Counts.Missing)})
 	}
 	return t
 }

@@ -18,15 +18,15 @@ func Markdown(w io.Writer, m Measurement) error {
 	b.WriteString("\n## Figures\n\n")
 	var rows [][]string
 	for _, f := range m.figures() {
-		rows = append(rows, []string{f.name, f.value, f.note})
+		rows = append(rows, []string{f.Name, f.Value, f.Note})
 	}
 	mdTable(&b, []string{"figure", "value", "bounds"}, rows)
 	if m.Baseline != nil {
 		fmt.Fprintf(&b, "\nAgainst the baseline: %s\n", mdText(m.Baseline.Says))
 	}
 	for _, t := range m.tables() {
-		fmt.Fprintf(&b, "\n## %s\n\n", mdText(t.title))
-		mdTable(&b, t.head, t.rows)
+		fmt.Fprintf(&b, "\n## %s\n\n", mdText(t.Title))
+		mdTable(&b, t.Head, t.Rows)
 	}
 	if len(m.Report.Worst) > 0 {
 		b.WriteString("\n## Worst cases\n\n")
@@ -49,7 +49,7 @@ func Markdown(w io.Writer, m Measurement) error {
 func twoColumns(all []figure) [][]string {
 	var rows [][]string
 	for _, f := range all {
-		rows = append(rows, []string{f.name, f.value})
+		rows = append(rows, []string{f.Name, f.Value})
 	}
 	return rows
 }

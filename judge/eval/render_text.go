@@ -37,15 +37,15 @@ func writeText(w io.Writer, text string) error {
 func writePairs(b *strings.Builder, all []figure) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, f := range all {
-		fmt.Fprintln(t, strings.TrimRight(f.name+"\t"+oneLine(f.value)+"\t"+f.note, "\t"))
+		fmt.Fprintln(t, strings.TrimRight(f.Name+"\t"+oneLine(f.Value)+"\t"+f.Note, "\t"))
 	}
 	_ = t.Flush() // a Builder takes everything
 }
 
 func textTable(b *strings.Builder, of grid) {
-	fmt.Fprintf(b, "\n%s\n", of.title)
+	fmt.Fprintf(b, "\n%s\n", of.Title)
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{of.head}, of.rows...) {
+	for _, row := range append([][]string{of.Head}, of.Rows...) {
 		cells := make([]string, len(row))
 		for i, cell := range row {
 			cells[i] = oneLine(cell)
@@ -111,7 +111,7 @@ func TextComparison(w io.Writer, c Comparison) error {
 		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
 	})
 	for _, t := range []grid{c.differences(), c.changes()} {
-		if len(t.rows) > 0 {
+		if len(t.Rows) > 0 {
 			textTable(&b, t)
 		}
 	}
@@ -120,20 +120,20 @@ func TextComparison(w io.Writer, c Comparison) error {
 }
 
 func (c Comparison) differences() grid {
-	t := grid{title: "Against the baseline", head: []string{"figure", "before", "after", "change", "interval"}}
+	t := grid{Title: "Against the baseline", Head: []string{"figure", "before", "after", "change", "interval"}}
 	for _, d := range c.Differences {
-		t.rows = append(t.rows, []string{d.Name, formatDecimal(d.Before), formatDecimal(d.After), formatDecimal(d.Change.Value), orMissing(d.Change.bounds())})
+		t.Rows = append(t.Rows, []string{d.Name, formatDecimal(d.Before), formatDecimal(d.After), formatDecimal(d.Change.Value), orMissing(d.Change.bounds())})
 	}
 	return t
 }
 
 func (c Comparison) changes() grid {
-	t := grid{title: "Other outcomes than before", head: []string{"case", "right", "before", "after"}}
+	t := grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
 	for _, d := range c.Changed {
-		t.rows = append(t.rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
+		t.Rows = append(t.Rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
 	}
 	if c.ChangedLeftOut > 0 {
-		t.rows = append(t.rows, []string{fmt.Sprintf("(%d more)", c.ChangedLeftOut), "", "", ""})
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d more)", c.ChangedLeftOut), "", "", ""})
 	}
 	return t
 }
@@ -152,15 +152,15 @@ func TextTuning(w io.Writer, t Tuning) error {
 		{"minConfidence", threshold, ""},
 		{"approvals needed", fmt.Sprintf("%d with none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
 	})
-	of := grid{title: "Thresholds", head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
+	of := grid{Title: "Thresholds", Head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
 	for _, c := range t.Candidates {
 		holds := "no"
 		if c.Holds {
 			holds = "holds"
 		}
-		of.rows = append(of.rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.share(), formatPercent(c.Bound), holds})
+		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.share(), formatPercent(c.Bound), holds})
 	}
-	if len(of.rows) > 0 {
+	if len(of.Rows) > 0 {
 		textTable(&b, of)
 	}
 	return writeText(w, b.String())

@@ -79,9 +79,7 @@ func withBreaker(next Completer, b *breaker) Completer {
 		done(err)
 		reply.Breaker = state
 		if fail := asError(err); fail != nil && fail.Breaker == "" {
-			signed := *fail
-			signed.Breaker = state
-			return Reply{}, &signed
+			return Reply{}, fail.with(func(e *Error) { e.Breaker = state })
 		}
 		return reply, err
 	})

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -39,7 +40,7 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 			if fail == nil {
 				return Reply{}, err
 			}
-			failed = append(failed, fail.ofModel(b.Name))
+			failed = append(failed, fail.with(func(e *Error) { e.Model = cmp.Or(e.Model, b.Name) }))
 			if !fail.Class.Traits().Chain || ctx.Err() != nil {
 				break
 			}
@@ -60,15 +61,6 @@ func (b *backend) completeWithin(parent context.Context, req Request, models int
 	share := max(left/time.Duration(models), min(b.attempt, left*3/4))
 	late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v, its share of the time", share.Round(time.Millisecond))}
 	return completeBefore(parent, b.stack, req, share, late)
-}
-
-func (e *Error) ofModel(model string) *Error {
-	if e.Model != "" {
-		return e
-	}
-	named := *e
-	named.Model = model
-	return &named
 }
 
 // joinErrors picks the failure that the case may have caused, else one that is no
@@ -148,9 +140,7 @@ func withAttempt(next Completer, limit time.Duration) Completer {
 		late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", limit), Advice: "use a faster model, or let it think less", whole: true}
 		reply, err := completeBefore(parent, next, req, limit, late)
 		if err == error(late) { //nolint:errorlint // only this one, made here, has no call counted yet
-			failed := *late
-			failed.Calls = 1
-			return Reply{}, &failed
+			return Reply{}, late.afterCalls(1)
 		}
 		return reply, err
 	})

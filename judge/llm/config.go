@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -155,43 +156,24 @@ func (c Config) validate() error {
 	for _, name := range c.Fallbacks {
 		need(seen[name], "the fallback %q is none of the models", name)
 	}
-	for _, d := range []struct {
-		name string
-		is   time.Duration
-	}{
-		{"Deadline", c.Deadline},
-		{"Attempt", c.Attempt},
-		{"Backoff", c.Backoff},
-		{"MaxBackoff", c.MaxBackoff},
-		{"BreakerWindow", c.BreakerWindow},
-		{"BreakerOpen", c.BreakerOpen},
-		{"QuotaLatch", c.QuotaLatch},
-		{"ConfigLatch", c.ConfigLatch},
-		{"QualityLatch", c.QualityLatch},
+	for name, is := range map[string]time.Duration{
+		"Deadline": c.Deadline, "Attempt": c.Attempt, "Backoff": c.Backoff, "MaxBackoff": c.MaxBackoff,
+		"BreakerWindow": c.BreakerWindow, "BreakerOpen": c.BreakerOpen,
+		"QuotaLatch": c.QuotaLatch, "ConfigLatch": c.ConfigLatch, "QualityLatch": c.QualityLatch,
 	} {
-		need(d.is > 0, "%s is %v, must be more than nothing", d.name, d.is)
+		need(is > 0, "%s is %v, must be greater than 0", name, is)
 	}
-	for _, n := range []struct {
-		name string
-		is   int
-	}{
-		{"MaxCalls", c.MaxCalls},
-		{"Parallel", c.Parallel},
-		{"BreakerFailures", c.BreakerFailures},
-		{"BreakerMin", c.BreakerMin},
-		{"QualityMin", c.QualityMin},
-		{"QualityWindow", c.QualityWindow},
-		{"CacheEntries", c.CacheEntries},
+	for name, is := range map[string]int{
+		"MaxCalls": c.MaxCalls, "Parallel": c.Parallel, "BreakerFailures": c.BreakerFailures, "BreakerMin": c.BreakerMin,
+		"QualityMin": c.QualityMin, "QualityWindow": c.QualityWindow, "CacheEntries": c.CacheEntries,
 	} {
-		need(n.is > 0, "%s is %d, must be at least 1", n.name, n.is)
+		need(is > 0, "%s is %d, must be at least 1", name, is)
 	}
-	for _, s := range []struct {
-		name string
-		is   float64
-	}{{"BreakerShare", c.BreakerShare}, {"QualityShare", c.QualityShare}, {"RetryShare", c.RetryShare}} {
-		need(s.is >= 0 && s.is <= 1, "%s is %v, must be 0 to 1", s.name, s.is)
+	for name, is := range map[string]float64{"BreakerShare": c.BreakerShare, "QualityShare": c.QualityShare, "RetryShare": c.RetryShare} {
+		need(is >= 0 && is <= 1, "%s is %v, must be 0 to 1", name, is)
 	}
 	need(c.QualityMin <= c.QualityWindow, "QualityMin is %d of a QualityWindow of %d, and can never be reached", c.QualityMin, c.QualityWindow)
 	need(c.MaxTokens >= 0 && c.MaxBody > 0, "MaxTokens and MaxBody must not be negative")
+	slices.SortStableFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
 }

@@ -113,17 +113,16 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 
 // signError adds the model, the endpoint and the calls to an error.
 func (e *endpoint) signError(fail *Error, calls int) *Error {
-	signed := *fail
-	if len(e.model.APIKey) >= leastSecret { // whatever the key looks like
-		signed.Message = secrets{e.model.APIKey}.redact(signed.Message)
-	}
-	signed.Model, signed.Endpoint, signed.Calls = e.model.Name, e.base.Host, calls
-	return &signed
+	return fail.with(func(signed *Error) {
+		if len(e.model.APIKey) >= leastSecret { // whatever the key looks like
+			signed.Message = secrets{e.model.APIKey}.redact(signed.Message)
+		}
+		signed.Model, signed.Endpoint, signed.Calls = e.model.Name, e.base.Host, calls
+	})
 }
 
 func (e *endpoint) signAny(err error, calls int) error {
-	var fail *Error
-	if errors.As(err, &fail) {
+	if fail := asError(err); fail != nil {
 		return e.signError(fail, calls)
 	}
 	return err

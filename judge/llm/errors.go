@@ -112,6 +112,13 @@ func (e *Error) IsBusy() bool { return e.CallerPart || e.Class.Traits().Busy }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// with returns a changed copy.
+func (e *Error) with(change func(*Error)) *Error {
+	changed := *e
+	change(&changed)
+	return &changed
+}
+
 // Is reports whether target is an *Error of the same Class, so that
 // errors.Is(err, &Error{Class: ClassQuota}) works.
 func (e *Error) Is(target error) bool {

@@ -83,14 +83,19 @@ func (l *latch) current() (*Error, time.Time) {
 }
 
 func withLatch(next Completer, l *latch) Completer {
-	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		probes, fail := l.enter()
-		if fail != nil {
-			return Reply{}, fail
+	return withGuard(next, func(string) (bool, *Error) { return l.enter() }, func(_ string, probes bool, err error) { l.leave(probes, err) })
+}
+
+// withGuard asks for callers that enter admits, and tells leave how the question ended
+// and whether it was a probe, also when it panicked.
+func withGuard(next Completer, enter func(caller string) (probes bool, kept *Error), leave func(caller string, probes bool, err error)) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (reply Reply, err error) {
+		probes, kept := enter(req.Caller)
+		if kept != nil {
+			return Reply{}, kept
 		}
-		err := context.Canceled // until it has ended otherwise
-		defer func() { l.leave(probes, err) }()
-		var reply Reply
+		err = context.Canceled // until it has ended otherwise
+		defer func() { leave(req.Caller, probes, err) }()
 		reply, err = next.Complete(ctx, req)
 		return reply, err
 	})

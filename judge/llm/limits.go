@@ -223,8 +223,6 @@ func (d *demand) wrapAttribute(next Completer) Completer {
 		if !d.tookPart(req.Caller, limit) {
 			return reply, err
 		}
-		part := *fail
-		part.CallerPart = true
-		return Reply{}, &part
+		return Reply{}, fail.with(func(e *Error) { e.CallerPart = true })
 	})
 }

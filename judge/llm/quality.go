@@ -1,7 +1,6 @@
 package llm
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -121,15 +120,5 @@ func (q *quality) countLatched() int {
 }
 
 func withQuality(next Completer, q *quality) Completer {
-	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		probes, fail := q.enter(req.Caller)
-		if fail != nil {
-			return Reply{}, fail
-		}
-		err := context.Canceled // until it has ended otherwise
-		defer func() { q.leave(req.Caller, probes, err) }()
-		var reply Reply
-		reply, err = next.Complete(ctx, req)
-		return reply, err
-	})
+	return withGuard(next, q.enter, q.leave)
 }
