@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"sort"
 	"time"
 
@@ -69,7 +70,7 @@ func (e *Engine) foldPast(ctx context.Context, inst record.Instance, w When) (re
 
 // instanceAtTime is the fold of what was recorded up to a time.
 func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at time.Time) (record.Instance, error) {
-	cut, err := e.LoadTruncation(ctx, inst.ID)
+	cut, err := LoadTruncation(ctx, e.cfg.Store, inst.ID)
 	if err != nil {
 		return record.Instance{}, err
 	}
@@ -96,14 +97,14 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 	case failed != nil:
 		return record.Instance{}, failed
 	case last.Seq > 0:
-		return e.FoldTo(ctx, inst.ID, last.Revision, last.Seq)
+		return FoldTo(ctx, e.cfg.Store, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
 		return record.Instance{}, &Error{
 			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The instance had not been started at %s; it was at %s.", formatTime(at), formatTime(inst.CreatedAt)),
 			Hint: "Give a later time.",
 		}
 	}
-	floor, err := e.FoldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
+	floor, err := FoldTo(ctx, e.cfg.Store, inst.ID, cut.Revision, cut.UpTo)
 	if err != nil {
 		return record.Instance{}, err
 	}
@@ -128,7 +129,7 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 			return ev, nil
 		}
 	}
-	cut, err := e.LoadTruncation(ctx, id)
+	cut, err := LoadTruncation(ctx, e.cfg.Store, id)
 	switch {
 	case err != nil:
 		return record.Event{}, err
@@ -142,10 +143,16 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 	return record.Event{}, internalError("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
 }
 
+// Histories is the part of a store.Store that instances are folded from.
+type Histories interface {
+	Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error]
+	Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error)
+}
+
 // LoadTruncation says how much of the beginning of a history was removed; zero for nothing.
-func (e *Engine) LoadTruncation(ctx context.Context, id string) (record.Truncation, error) {
+func LoadTruncation(ctx context.Context, from Histories, id string) (record.Truncation, error) {
 	var cut record.Truncation
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
+	for ev, err := range from.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil {
 			return cut, storeError("read the history", err)
 		}
@@ -156,15 +163,15 @@ func (e *Engine) LoadTruncation(ctx context.Context, id string) (record.Truncati
 
 // instanceAt is the fold of a revision, with all that happened in it.
 func (e *Engine) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
-	return e.FoldTo(ctx, id, revision, 0)
+	return FoldTo(ctx, e.cfg.Store, id, revision, 0)
 }
 
 // FoldTo is the fold up to the last event of a revision, or up to the event with a seq
 // in it: the nearest snapshot, then the events after it.
-func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
-	inst, err := e.loadSnapshot(ctx, id, revision)
+func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64) (record.Instance, error) {
+	inst, err := loadSnapshot(ctx, from, id, revision)
 	if err == nil && seq > 0 && inst.Seq > seq {
-		inst, err = e.loadSnapshot(ctx, id, revision-1)
+		inst, err = loadSnapshot(ctx, from, id, revision-1)
 	}
 	if err != nil || (seq > 0 && inst.Seq == seq) {
 		return inst, err
@@ -173,7 +180,7 @@ func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (re
 	if seq > 0 {
 		q.Limit = int(seq - inst.Seq)
 	}
-	for ev, err := range e.cfg.Store.Events(ctx, q) {
+	for ev, err := range from.Events(ctx, q) {
 		if err == nil {
 			err = YieldBulkRead(ctx)
 		}
@@ -183,7 +190,7 @@ func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (re
 		if ev.Seq != inst.Seq+1 {
 			break // what it would be folded onto was removed
 		}
-		inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return e.instanceAt(ctx, id, r) })
+		inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return FoldTo(ctx, from, id, r, 0) })
 		if err != nil {
 			if CodeOf(err) == CodeUnknownRevision {
 				return record.Instance{}, err
@@ -194,12 +201,12 @@ func (e *Engine) FoldTo(ctx context.Context, id string, revision, seq int64) (re
 	if inst.Revision == revision && (seq == 0 || inst.Seq == seq) {
 		return inst, nil
 	}
-	return record.Instance{}, e.noRevision(ctx, id, revision)
+	return record.Instance{}, noRevision(ctx, from, id, revision)
 }
 
 // loadSnapshot is the newest one at or below a revision, the zero Instance when there is none.
-func (e *Engine) loadSnapshot(ctx context.Context, id string, revision int64) (record.Instance, error) {
-	inst, err := e.cfg.Store.Snapshot(ctx, id, revision)
+func loadSnapshot(ctx context.Context, from Histories, id string, revision int64) (record.Instance, error) {
+	inst, err := from.Snapshot(ctx, id, revision)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return record.Instance{}, nil
@@ -210,8 +217,8 @@ func (e *Engine) loadSnapshot(ctx context.Context, id string, revision int64) (r
 }
 
 // noRevision says why a revision that must have been is not there.
-func (e *Engine) noRevision(ctx context.Context, id string, revision int64) error {
-	cut, err := e.LoadTruncation(ctx, id)
+func noRevision(ctx context.Context, from Histories, id string, revision int64) error {
+	cut, err := LoadTruncation(ctx, from, id)
 	switch {
 	case err != nil:
 		return err

@@ -331,7 +331,7 @@ func TestThePastThatWasRemoved(t *testing.T) {
 			b.moved(agent, id, action, `{"n":`+string(rune('1'+i))+`}`, state)
 			at = append(at, b.load(id).UpdatedAt)
 		}
-		floor, err := b.FoldTo(t.Context(), id, 3, 3)
+		floor, err := engine.FoldTo(t.Context(), b.store, id, 3, 3)
 		if err != nil {
 			t.Fatal(err)
 		}

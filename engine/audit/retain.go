@@ -319,12 +319,9 @@ func (r *retainer) survey(ctx context.Context, inst record.Instance) (surveyed, 
 // floorOf is what the first event that is left follows: the snapshot that was made when
 // what came before was removed.
 func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Instance, error) {
-	var cut record.Truncation
-	for ev, err := range r.store.Events(ctx, store.EventQuery{Instance: first.Instance, Kinds: []record.Kind{record.Truncated}}) {
-		if err != nil {
-			return record.Instance{}, err
-		}
-		cut = *ev.Truncation // the last one counts
+	cut, err := engine.LoadTruncation(ctx, r.store, first.Instance)
+	if err != nil {
+		return record.Instance{}, err
 	}
 	floor, err := r.store.Snapshot(ctx, first.Instance, cut.Revision)
 	if errors.Is(err, store.ErrNotFound) || err == nil && (floor.Seq != first.Seq-1 || floor.Head != first.PrevHash) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -20,11 +19,10 @@ import (
 
 // Archive is the part of a Store that Questions reads.
 type Archive interface {
+	engine.Histories
 	Definition(ctx context.Context, name string, version int) (store.Definition, error)
 	JudgeConfigs(ctx context.Context, workflow string) ([]store.JudgeConfig, error)
 	Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error]
-	Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error]
-	Snapshot(ctx context.Context, id string, revision int64) (record.Instance, error)
 	Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error]
 }
 
@@ -167,7 +165,7 @@ func (a *asker) instance(inst record.Instance, yield func(Question, error) bool)
 			}
 		}
 		if !lost {
-			next, err := record.Fold(at, ev, func(r int64) (record.Instance, error) { return a.at(ev.Instance, r) })
+			next, err := record.Fold(at, ev, func(r int64) (record.Instance, error) { return engine.FoldTo(a.ctx, a.from, ev.Instance, r, 0) })
 			lost = err != nil
 			at = next
 		}
@@ -186,48 +184,20 @@ func (a *asker) shortened(inst record.Instance, removed int64) Question {
 	}
 }
 
-// floor is the instance right before the first event that is left, the zero Instance
-// when no snapshot says what it was.
+// floor is the instance right before the first event that is left, the zero Instance when
+// nothing says what it was.
 func (a *asker) floor(first record.Event) (record.Instance, error) {
-	for _, revision := range []int64{first.Revision, first.Revision - 1} {
-		inst, err := a.snapshot(first.Instance, revision)
-		if err != nil || inst.Seq == first.Seq-1 {
-			return inst, err
-		}
+	revision := first.Revision
+	if first.Kind.Revises() {
+		revision--
 	}
-	return record.Instance{}, nil
-}
-
-// snapshot is the newest one at or below a revision, the zero Instance for none.
-func (a *asker) snapshot(id string, revision int64) (record.Instance, error) {
-	inst, err := a.from.Snapshot(a.ctx, id, revision)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
+	inst, err := engine.FoldTo(a.ctx, a.from, first.Instance, revision, first.Seq-1)
+	switch engine.CodeOf(err) {
+	case engine.CodeUnknownRevision, engine.CodeInternal:
 		return record.Instance{}, nil
-	case err != nil:
-		return record.Instance{}, engine.StoreError("read a snapshot", err)
+	default:
+		return inst, err
 	}
-	return inst, nil
-}
-
-// at is the fold of a revision, for a rollback to it.
-func (a *asker) at(id string, revision int64) (record.Instance, error) {
-	inst, err := a.snapshot(id, revision)
-	if err != nil {
-		return record.Instance{}, err
-	}
-	for ev, err := range a.from.Events(a.ctx, store.EventQuery{Instance: id, AfterSeq: inst.Seq, MaxRevision: revision}) {
-		if err != nil {
-			return record.Instance{}, engine.StoreError("read the history", err)
-		}
-		if inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return a.at(id, r) }); err != nil {
-			return record.Instance{}, err
-		}
-	}
-	if inst.Revision != revision {
-		return record.Instance{}, fmt.Errorf("%w: %d", record.ErrNoRevision, revision)
-	}
-	return inst, nil
 }
 
 // question rebuilds one. The error is of the store.

@@ -258,11 +258,11 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 	if len(events) == 0 || events[0].Seq == 1 {
 		return events, nil
 	}
-	cut, err := x.e.LoadTruncation(ctx, inst.ID)
+	cut, err := engine.LoadTruncation(ctx, x.db, inst.ID)
 	if err != nil {
 		return nil, err
 	}
-	if x.inst, err = x.e.FoldTo(ctx, inst.ID, cut.Revision, cut.UpTo); err != nil {
+	if x.inst, err = engine.FoldTo(ctx, x.db, inst.ID, cut.Revision, cut.UpTo); err != nil {
 		return nil, err
 	}
 	if first := events[0].Seq; first != cut.UpTo+1 {
@@ -317,7 +317,7 @@ func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
 		if then, ok := x.kept[r]; ok && then.Seq > 0 {
 			return then, nil
 		}
-		return x.e.FoldTo(ctx, ev.Instance, r, 0)
+		return engine.FoldTo(ctx, x.db, ev.Instance, r, 0)
 	})
 	if err != nil {
 		return engine.InternalError("fold the history", err)
