@@ -25,11 +25,11 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		return DefineResult{}, outOfScope(p, d.Name)
 	}
 	if p.Role != RoleOperator { // no quota binds operators
-		unlock, err := e.ledger.lock(ctx, p.ID)
+		release, err := e.lockCounts(ctx, p, "definitions")
 		if err != nil {
 			return DefineResult{}, err
 		}
-		defer unlock()
+		defer release()
 	}
 	for {
 		newest, err := e.rules.definition(ctx, d.Name, 0)

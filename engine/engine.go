@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -171,10 +172,10 @@ type Engine struct {
 	examining   *fairshare.Queue // by who brings a definition
 	keys        *waiters         // by idempotency scope
 	guards      *waiters         // by guard key
-	parking     *waiters         // by who asks
+	counting    *waiters         // by what is counted, and whose it is
 	ledger      *ledger
-	eventCounts *eventCounts
-	reads       *fairshare.Queue // of bulk reads, by caller
+	eventCounts *lru.Cache[string, eventCount] // by instance
+	reads       *fairshare.Queue               // of bulk reads, by caller
 	feed        *Feed
 }
 
@@ -184,9 +185,13 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	eventCounts, err := lru.New[string, eventCount](mostEventCounts)
+	if err != nil {
+		return nil, err
+	}
 	e := &Engine{
-		cfg: cfg, definitions: newDefinitionCache(), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), parking: newWaiters(),
-		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: newEventCounts(),
+		cfg: cfg, definitions: newDefinitionCache(), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), counting: newWaiters(),
+		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: eventCounts,
 		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
 		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
 	}

@@ -62,7 +62,6 @@ type account struct {
 	// starting are those that took one and are not in the store yet.
 	places, starting int
 	counted          time.Time
-	counting         chan struct{} // held by who counts or adds: see lock
 }
 
 func newLedger(q Quotas, now func() time.Time) *ledger {
@@ -91,7 +90,7 @@ func (l *ledger) accountOf(principal string) *account {
 		if len(l.accounts) >= mostAccounts {
 			l.evictAccounts(now)
 		}
-		a = &account{since: now, counting: make(chan struct{}, 1)}
+		a = &account{since: now}
 		l.accounts[principal] = a
 	}
 	if now.Sub(a.since) >= accountTime || now.Before(a.since) {
@@ -286,11 +285,11 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 	if l.takeStart(p.ID) {
 		return startPlace{l, p.ID}, nil
 	}
-	unlock, err := l.lock(ctx, p.ID)
+	release, err := e.lockCounts(ctx, p, "starts")
 	if err != nil {
 		return startPlace{}, err
 	}
-	defer unlock()
+	defer release()
 	if l.takeStart(p.ID) { // another request has counted meanwhile
 		return startPlace{l, p.ID}, nil
 	}
@@ -310,6 +309,15 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 		return startPlace{l, p.ID}, nil
 	}
 	return startPlace{}, tooManyRunning(most)
+}
+
+// lockCounts waits until no other request of a principal counts what it has of a thing in the
+// store, or adds to it.
+func (e *Engine) lockCounts(ctx context.Context, p Principal, what string) (release func(), err error) {
+	if release, _ = e.counting.acquire(ctx.Done(), what+" "+p.ID); release == nil {
+		return nil, storeError("count what you have", ctx.Err())
+	}
+	return release, nil
 }
 
 func tooManyRunning(most int) error {

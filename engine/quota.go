@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -52,7 +51,7 @@ func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.I
 // last move. Where a move is among the last Limits.Events events, it is only known to be
 // fewer than that, and 0 is returned.
 func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principal string) (int, error) {
-	known, ok := e.eventCounts.get(inst.ID)
+	known, ok := e.eventCounts.Get(inst.ID)
 	if !ok {
 		from, near, err := e.lastReset(ctx, inst)
 		if err != nil || near {
@@ -65,7 +64,7 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 		if known, err = e.countOn(ctx, inst, known); err != nil {
 			return 0, err
 		}
-		e.eventCounts.put(inst.ID, known)
+		e.eventCounts.Add(inst.ID, known)
 	}
 	return known.of[principal], nil
 }
@@ -131,38 +130,6 @@ type eventCount struct {
 	of  map[string]int // never written once it is cached
 }
 
-// mostEventCounts bounds how many instances are counted at once.
+// mostEventCounts bounds for how many instances with many events since their last move
+// counts are remembered.
 const mostEventCounts = 1000
-
-// eventCounts remembers the counts of instances with many events since their last move. It
-// is safe for concurrent use.
-type eventCounts struct {
-	mu sync.Mutex
-	m  map[string]eventCount
-}
-
-func newEventCounts() *eventCounts { return &eventCounts{m: map[string]eventCount{}} }
-
-func (c *eventCounts) get(instance string) (eventCount, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out, ok := c.m[instance]
-	return out, ok
-}
-
-// put keeps a count, unless a later one is kept already.
-func (c *eventCounts) put(instance string, n eventCount) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old, ok := c.m[instance]
-	if ok && old.seq >= n.seq {
-		return
-	}
-	if !ok && len(c.m) >= mostEventCounts {
-		for other := range c.m { // any: it is counted again when it is asked for
-			delete(c.m, other)
-			break
-		}
-	}
-	c.m[instance] = n
-}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -111,25 +110,4 @@ func (l *ledger) charge(events []record.Event) (refund func(), err error) {
 		defer l.mu.Unlock()
 		add(-1)
 	}, nil
-}
-
-// lock waits until no other request of a principal counts what it has in the store, or
-// adds to it.
-func (l *ledger) lock(ctx context.Context, principal string) (unlock func(), err error) {
-	l.mu.Lock()
-	a := l.accountOf(principal)
-	a.requests++
-	l.mu.Unlock()
-	leave := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		a.requests--
-	}
-	select {
-	case a.counting <- struct{}{}:
-		return func() { <-a.counting; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, storeError("count what you have", ctx.Err())
-	}
 }

@@ -118,9 +118,9 @@ func (e *Engine) openingEvent(ctx context.Context, instance string, seq int64) (
 // parkMove lets an escalated move wait for a person, unless too much of what this
 // principal asked for waits already: then it is refused.
 func (e *Engine) parkMove(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
-	release, _ := e.parking.acquire(ctx.Done(), p.ID) // so that the count holds until it is written
-	if release == nil {
-		return AdvanceResult{}, judgeError(ctx.Err())
+	release, err := e.lockCounts(ctx, p, "reviews")
+	if err != nil {
+		return AdvanceResult{}, err
 	}
 	defer release()
 	supersedes, err := e.supersedesOwn(ctx, p, j.inst, j.question.Action)

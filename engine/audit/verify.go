@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"runtime"
 	"slices"
 	"sync"
@@ -172,26 +173,29 @@ type verification struct {
 type reach struct{ stands, anchored int64 }
 
 func (v *verification) run(ctx context.Context) error {
+	checks := []func(context.Context) error{v.checkInstances, v.checkDefinitions, v.checkRules, v.checkAnchors}
 	if id := v.req.Instance; id != "" {
-		if err := v.instance(ctx, id); err != nil {
+		checks = []func(context.Context) error{func(ctx context.Context) error { return v.checkInstance(ctx, id) }, v.checkAnchors}
+	}
+	for _, check := range checks {
+		if err := check(ctx); err != nil {
 			return err
 		}
-	} else if err := v.eachHead(ctx, v.everyHead(ctx), func(ctx context.Context, h record.Head) error {
-		return v.instance(ctx, h.Instance)
-	}); err != nil {
-		return err
-	} else if err := v.checkDefinitions(ctx); err != nil {
-		return err
-	} else if err := v.checkRules(ctx); err != nil {
-		return err
-	}
-	if err := v.checkAnchors(ctx); err != nil {
-		return err
 	}
 	if v.absent && v.report.Problems == nil {
 		return engine.UnknownInstance(v.req.Instance)
 	}
 	return nil
+}
+
+func (v *verification) checkInstances(ctx context.Context) error {
+	return v.eachHead(ctx, func(yield func(record.Head, error) bool) {
+		for inst, err := range v.store.Instances(ctx, store.InstanceQuery{Heads: true}) {
+			if !yield(headOf(inst), err) {
+				return
+			}
+		}
+	}, func(ctx context.Context, h record.Head) error { return v.checkInstance(ctx, h.Instance) })
 }
 
 func (v *verification) result() VerifyReport {
@@ -290,24 +294,9 @@ func (v *verification) reportProgress(events int64) {
 	}
 }
 
-// everyHead yields all instances; where the store cannot be read is a problem of it.
-func (v *verification) everyHead(ctx context.Context) func(yield func(record.Head) error) error {
-	return func(yield func(record.Head) error) error {
-		for inst, err := range v.store.Instances(ctx, store.InstanceQuery{Heads: true}) {
-			if err != nil {
-				return v.problemOf(err, Problem{}, "the list of instances")
-			}
-			if err := yield(headOf(inst)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-// eachHead does something for everything that is yielded, a few at a time. The first error
-// ends it.
-func (v *verification) eachHead(ctx context.Context, all func(yield func(record.Head) error) error, do func(context.Context, record.Head) error) error {
+// eachHead does something for all heads, a few at a time. The first error ends it; where the
+// store cannot list them is a problem of it.
+func (v *verification) eachHead(ctx context.Context, all iter.Seq2[record.Head, error], do func(context.Context, record.Head) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan record.Head)
@@ -321,20 +310,26 @@ func (v *verification) eachHead(ctx context.Context, all func(yield func(record.
 			}
 		})
 	}
-	err := all(func(h record.Head) error {
+	var unlisted error
+	for h, err := range all {
+		if err != nil {
+			unlisted = v.problemOf(err, Problem{}, "the list of instances")
+			break
+		}
 		select {
 		case queue <- h:
-			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
-	})
+		if ctx.Err() != nil {
+			break
+		}
+	}
 	close(queue)
 	workers.Wait()
 	if cause := context.Cause(ctx); cause != nil {
 		return engine.StoreError("be verified", cause)
 	}
-	return err
+	return unlisted
 }
 
 // isDamage reports whether an error tells of what is stored, not of the way to it.

@@ -137,21 +137,17 @@ func (c *anchorCheck) readNote(note string) (record.Anchor, error) {
 
 // checkHeads compares heads with the histories as they are now.
 func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []record.Head) error {
-	return c.eachHead(ctx, func(yield func(record.Head) error) error {
+	return c.eachHead(ctx, func(yield func(record.Head, error) bool) {
 		for _, h := range heads {
 			if h.Instance == record.RuleChain {
 				c.checkRuleHead(number, h)
 				continue
 			}
 			c.anchoredUpTo(h)
-			if c.req.Instance != "" && h.Instance != c.req.Instance {
-				continue
-			}
-			if err := yield(h); err != nil {
-				return err
+			if (c.req.Instance == "" || h.Instance == c.req.Instance) && !yield(h, nil) {
+				return
 			}
 		}
-		return nil
 	}, func(ctx context.Context, h record.Head) error { return c.checkHead(ctx, number, h) })
 }
 
@@ -169,7 +165,11 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 			return v.problemOf(err, Problem{Instance: head.Instance, Seq: head.Seq}, "the event")
 		}
 		if e.Seq == head.Seq {
-			v.checkFound(e, head, number, wrong)
+			if e.Hash != head.Hash {
+				wrong(BreakAnchor, "the event is another than the one that anchor %d was signed over: its history was rewritten", number)
+			} else {
+				v.checkRemovals(head, number, wrong)
+			}
 			return nil
 		}
 	}
@@ -197,15 +197,6 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 
 // wronger tells of a problem of a head.
 type wronger func(kind Break, format string, args ...any)
-
-// checkFound checks the event that an anchor names.
-func (v *verification) checkFound(e record.Event, head record.Head, number int64, wrong wronger) {
-	if e.Hash != head.Hash {
-		wrong(BreakAnchor, "the event is another than the one that anchor %d was signed over: its history was rewritten", number)
-		return
-	}
-	v.checkRemovals(head, number, wrong)
-}
 
 // checkRemovals asks for a signature of every removal that was made after a history was
 // anchored: the anchor covers what came before the event that it names, too.

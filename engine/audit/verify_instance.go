@@ -18,9 +18,9 @@ import (
 // because it has moved meanwhile.
 const instanceAttempts = 10
 
-// instance verifies one instance. What seems broken while it is written to is looked
+// checkInstance verifies one instance. What seems broken while it is written to is looked
 // at again: what was read before and after a write may not fit.
-func (v *verification) instance(ctx context.Context, id string) error {
+func (v *verification) checkInstance(ctx context.Context, id string) error {
 	for attempt := 1; ; attempt++ {
 		row, err := v.store.Load(ctx, id)
 		switch {
