@@ -141,147 +141,144 @@ func (s Side) line() string {
 	return fmt.Sprintf("%s (%.2f): %s", s.reason(), s.Confidence, cmp.Or(s.Reasoning, none))
 }
 
-// sections are the listed flips by direction, with a title each.
-func (r Report) sections() (titles []string, flips [][]Flip) {
-	names := [directions]string{"New approvals", "To another state", "New refusals", "Other refusals"}
-	sorted := [directions][]Flip{}
-	for _, f := range r.Listed {
-		how, _ := compareSides(f.Before, f.After)
-		sorted[how] = append(sorted[how], f)
-	}
-	for how, name := range names {
-		if len(sorted[how]) > 0 {
-			titles, flips = append(titles, name), append(flips, sorted[how])
+// page is a report as it is rendered.
+type page struct {
+	title, summary string
+	figures        [][2]string
+	sections       []section
+	leftOut        int64 // of the sections
+	tables         []grid
+	notes          []string
+}
+
+// section has the listed flips of one direction.
+type section struct {
+	title string
+	flips []Flip
+}
+
+func (r Report) page(a About) page {
+	p := page{title: "Decisions judged again", summary: r.verdict(), figures: r.figures(a), leftOut: r.ListedLeftOut, tables: r.tables(), notes: r.Notes}
+	for how, title := range [directions]string{"New approvals", "To another state", "New refusals", "Other refusals"} {
+		s := section{title: title}
+		for _, f := range r.Listed {
+			if at, _ := compareSides(f.Before, f.After); at == direction(how) {
+				s.flips = append(s.flips, f)
+			}
+		}
+		if len(s.flips) > 0 {
+			p.sections = append(p.sections, s)
 		}
 	}
-	return titles, flips
+	return p
+}
+
+func (s Shadow) page(a About) page {
+	return page{title: "Decisions in shadow mode", figures: s.figures(a), tables: []grid{s.table()}}
 }
 
 // Text writes a report for a terminal.
-func Text(w io.Writer, a About, r Report) error {
+func Text(w io.Writer, a About, r Report) error { return r.page(a).text(w) }
+
+// TextShadow writes what was decided in shadow mode for a terminal.
+func TextShadow(w io.Writer, a About, s Shadow) error { return s.page(a).text(w) }
+
+// Markdown writes a report for a review or a wiki. What comes from records is escaped: it
+// makes no heading, link, image or HTML.
+func Markdown(w io.Writer, a About, r Report) error { return r.page(a).markdown(w) }
+
+// MarkdownShadow is TextShadow as Markdown.
+func MarkdownShadow(w io.Writer, a About, s Shadow) error { return s.page(a).markdown(w) }
+
+func (p page) text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", r.verdict())
-	textFigures(&b, r.figures(a))
-	titles, flips := r.sections()
-	for i, title := range titles {
-		fmt.Fprintf(&b, "\n%s\n", title)
-		for _, f := range flips[i] {
+	if p.summary != "" {
+		fmt.Fprintf(&b, "%s\n\n", p.summary)
+	}
+	rows := make([][]string, len(p.figures))
+	for i, f := range p.figures {
+		rows[i] = f[:]
+	}
+	alignRows(&b, "", rows)
+	for _, s := range p.sections {
+		fmt.Fprintf(&b, "\n%s\n", s.title)
+		for _, f := range s.flips {
 			fmt.Fprintf(&b, "  %s\n    then: %s\n    now:  %s\n", oneLine(f.line()), oneLine(f.Before.line()), oneLine(f.After.line()))
 		}
 	}
-	if r.ListedLeftOut > 0 {
-		fmt.Fprintf(&b, "\n  and %d more\n", r.ListedLeftOut)
+	if p.leftOut > 0 {
+		fmt.Fprintf(&b, "\n  and %d more\n", p.leftOut)
 	}
-	for _, t := range r.tables() {
-		textTable(&b, t)
+	for _, t := range p.tables {
+		if len(t.rows) > 0 {
+			fmt.Fprintf(&b, "\n%s\n", t.title)
+			alignRows(&b, "  ", append([][]string{t.head}, t.rows...))
+		}
 	}
-	textNotes(&b, r.Notes)
+	if len(p.notes) > 0 {
+		b.WriteString("\nNotes\n")
+	}
+	for _, n := range p.notes {
+		fmt.Fprintf(&b, "  - %s\n", oneLine(n))
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// TextShadow writes what was decided in shadow mode for a terminal.
-func TextShadow(w io.Writer, a About, s Shadow) error {
-	var b strings.Builder
-	textFigures(&b, s.figures(a))
-	textTable(&b, s.table())
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func textFigures(b *strings.Builder, lines [][2]string) {
+func alignRows(b *strings.Builder, indent string, rows [][]string) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, l := range lines {
-		_, _ = fmt.Fprintf(t, "%s\t%s\n", l[0], oneLine(l[1])) // a Builder takes everything
-	}
-	_ = t.Flush()
-}
-
-func textTable(b *strings.Builder, g grid) {
-	if len(g.rows) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n%s\n", g.title)
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{g.head}, g.rows...) {
+	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
 			cells[i] = oneLine(cell)
 		}
-		_, _ = fmt.Fprintf(t, "  %s\n", strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		_, _ = fmt.Fprintf(t, "%s%s\n", indent, strings.TrimRight(strings.Join(cells, "\t"), "\t")) // a Builder takes everything
 	}
 	_ = t.Flush()
 }
 
-func textNotes(b *strings.Builder, notes []string) {
-	if len(notes) > 0 {
-		b.WriteString("\nNotes\n")
-	}
-	for _, n := range notes {
-		fmt.Fprintf(b, "  - %s\n", oneLine(n))
-	}
-}
-
-// Markdown writes a report for a review or a wiki. What comes from records is escaped: it
-// makes no heading, link, image or HTML.
-func Markdown(w io.Writer, a About, r Report) error {
+func (p page) markdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Decisions judged again\n\n%s\n\n", mdText(r.verdict()))
-	mdFigures(&b, r.figures(a))
-	titles, flips := r.sections()
-	for i, title := range titles {
-		fmt.Fprintf(&b, "\n## %s\n\n", title)
-		for _, f := range flips[i] {
+	fmt.Fprintf(&b, "# %s\n\n", p.title)
+	if p.summary != "" {
+		fmt.Fprintf(&b, "%s\n\n", mdText(p.summary))
+	}
+	b.WriteString("| | |\n| --- | --- |\n")
+	for _, f := range p.figures {
+		fmt.Fprintf(&b, "| %s | %s |\n", mdText(f[0]), mdText(f[1]))
+	}
+	for _, s := range p.sections {
+		fmt.Fprintf(&b, "\n## %s\n\n", s.title)
+		for _, f := range s.flips {
 			fmt.Fprintf(&b, "- %s\n  - then: %s\n  - now: %s\n", mdText(f.line()), mdText(f.Before.line()), mdText(f.After.line()))
 		}
 	}
-	if r.ListedLeftOut > 0 {
-		fmt.Fprintf(&b, "\nand %d more\n", r.ListedLeftOut)
+	if p.leftOut > 0 {
+		fmt.Fprintf(&b, "\nand %d more\n", p.leftOut)
 	}
-	for _, t := range r.tables() {
-		mdTable(&b, t)
+	for _, t := range p.tables {
+		if len(t.rows) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n", t.title)
+		for i, row := range append([][]string{t.head}, t.rows...) {
+			for _, cell := range row {
+				b.WriteString("| " + mdText(cell) + " ")
+			}
+			b.WriteString("|\n")
+			if i == 0 {
+				b.WriteString(strings.Repeat("| --- ", len(row)) + "|\n")
+			}
+		}
 	}
-	if len(r.Notes) > 0 {
+	if len(p.notes) > 0 {
 		b.WriteString("\n## Notes\n\n")
 	}
-	for _, n := range r.Notes {
+	for _, n := range p.notes {
 		fmt.Fprintf(&b, "- %s\n", mdText(n))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// MarkdownShadow is TextShadow as Markdown.
-func MarkdownShadow(w io.Writer, a About, s Shadow) error {
-	var b strings.Builder
-	b.WriteString("# Decisions in shadow mode\n\n")
-	mdFigures(&b, s.figures(a))
-	mdTable(&b, s.table())
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func mdFigures(b *strings.Builder, lines [][2]string) {
-	b.WriteString("| | |\n| --- | --- |\n")
-	for _, l := range lines {
-		fmt.Fprintf(b, "| %s | %s |\n", mdText(l[0]), mdText(l[1]))
-	}
-}
-
-func mdTable(b *strings.Builder, g grid) {
-	if len(g.rows) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n## %s\n\n", g.title)
-	for i, row := range append([][]string{g.head}, g.rows...) {
-		for _, cell := range row {
-			b.WriteString("| " + mdText(cell) + " ")
-		}
-		b.WriteString("|\n")
-		if i == 0 {
-			b.WriteString(strings.Repeat("| --- ", len(row)) + "|\n")
-		}
-	}
 }
 
 // oneLine keeps words of others from making lines or columns of their own.
