@@ -165,7 +165,7 @@ func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) 
 	if err != nil {
 		return suite.Report{}, term.UsageErrorf("workflow: is a path, relative to the file of tests", "%s: cannot read its workflow: %w", path, err)
 	}
-	r, err := suite.Run(ctx, f, definition, func(fetcher judge.Fetcher, model judge.Layer) (suite.Engine, func() error, error) {
+	r, err := suite.Run(ctx, f, definition, func(fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
 		return openForTests(box, fetcher, model)
 	})
 	if err != nil {
@@ -175,7 +175,7 @@ func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) 
 	return r, nil
 }
 
-func openForTests(box *sandbox, fetcher judge.Fetcher, model judge.Layer) (suite.Engine, func() error, error) {
+func openForTests(box *sandbox, fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
 	pipeline, err := judge.New(judge.Config{Compiler: box.compiler, Fetcher: fetcher, Model: model})
 	if err != nil {
 		return nil, nil, err

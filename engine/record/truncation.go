@@ -2,7 +2,53 @@ package record
 
 import (
 	"fmt"
+	"iter"
 )
+
+// NewChainFrom verifies a history whose beginning was removed: it expects the event right
+// after floor, the instance after the last removed event. It cannot verify floor itself.
+func NewChainFrom(floor Instance) Chain {
+	return Chain{instance: floor.ID, seq: floor.Seq, revision: floor.Revision, head: floor.Head}
+}
+
+// VerifyEvent checks one event without its neighbours: its hash covers its bytes and its
+// previous hash, and its fields agree with its bytes. The error is a *BrokenError.
+func VerifyEvent(e Event) error {
+	alone := Chain{instance: e.Instance, seq: e.Seq - 1, revision: e.Revision, head: e.PrevHash}
+	if e.Seq < 1 {
+		return &BrokenError{Instance: e.Instance, Seq: e.Seq, How: "an event is numbered from 1"}
+	}
+	return alone.Add(e)
+}
+
+// FoldFrom is FoldAt for a history whose beginning was removed: it folds from floor on. A rollback to a revision below it is ErrNoRevision.
+func FoldFrom(floor Instance, events iter.Seq2[Event, error], revision int64) (Instance, error) {
+	if revision != 0 && revision < floor.Revision {
+		return Instance{}, fmt.Errorf("%w: %d, the history begins at %d", ErrNoRevision, revision, floor.Revision)
+	}
+	return foldFrom(floor, events, revision)
+}
+
+// CheckTruncation checks before a store removes the beginning of a history that the last
+// event records the removal, and that floor is where it ends.
+func CheckTruncation(events []Event, floor Instance) error {
+	if len(events) == 0 {
+		return newIllegalStep("no event names what is removed")
+	}
+	last := events[len(events)-1]
+	t := last.Truncation
+	switch {
+	case last.Kind != Truncated || t == nil:
+		return newIllegalStep("event %d of instance %s is not a truncated event", last.Seq, last.Instance)
+	case floor.ID != last.Instance || floor.Seq != t.UpTo || floor.Head != t.Hash || floor.Revision != t.Revision:
+		return newIllegalStep("the floor is event %d of instance %s, what is removed ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
+	case t.Floor != "" && t.Floor != DigestState(floor):
+		return newIllegalStep("the floor is not the state of instance %s that the truncated event names", floor.ID)
+	case floor.Seq >= events[0].Seq:
+		return newIllegalStep("event %d of instance %s is removed before it is written", floor.Seq, floor.ID)
+	}
+	return nil
+}
 
 // truncationTitle begins what is signed of a truncation. The name of a key, which begins
 // an anchor, holds no space: neither passes for the other.
@@ -30,6 +76,35 @@ func (t Truncation) CheckNote(instance string, keys ...*Verifier) error {
 	}
 	if text != t.Text(instance) {
 		return fmt.Errorf("%w: it covers another removal", ErrNote)
+	}
+	return nil
+}
+
+// CheckAppend checks before a store writes that events are sealed, follow one another
+// in one instance from seq expect+1 on, lead to next and keep to the limits. It guards
+// against a caller's mistake and verifies no hash.
+func CheckAppend(expect int64, events []Event, next Instance) error {
+	if len(events) == 0 {
+		return newIllegalStep("nothing to append")
+	}
+	for i, e := range events {
+		switch {
+		case e.seal.body == nil || e.Hash == "":
+			return newIllegalStep("event %d of instance %s is not sealed", e.Seq, e.Instance)
+		case e.Instance != next.ID || e.Seq != expect+1+int64(i):
+			return newIllegalStep("event %d of instance %s in place of event %d of %s", e.Seq, e.Instance, expect+1+int64(i), next.ID)
+		case i > 0 && e.PrevHash != events[i-1].Hash:
+			return newIllegalStep("event %d of instance %s does not follow the one before", e.Seq, e.Instance)
+		case len(e.seal.body) > MaxEvent:
+			return fmt.Errorf("%w: an event of %d bytes; the limit is %d", ErrTooLarge, len(e.seal.body), MaxEvent)
+		}
+	}
+	last := events[len(events)-1]
+	switch {
+	case next.Seq != last.Seq || next.Revision != last.Revision || next.Head != last.Hash:
+		return newIllegalStep("instance %s is at %d, its last event at %d", next.ID, next.Seq, last.Seq)
+	case len(next.Context) > MaxContext:
+		return fmt.Errorf("%w: a context of %d bytes; the limit is %d", ErrTooLarge, len(next.Context), MaxContext)
 	}
 	return nil
 }

@@ -14,20 +14,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// Engine is what tests run against; *engine.Engine implements it.
-type Engine interface {
-	Define(context.Context, engine.Principal, engine.DefineRequest) (engine.DefineResult, error)
-	Describe(ctx context.Context, p engine.Principal, name string, version int) (engine.DefinitionView, error)
-	Start(context.Context, engine.Principal, engine.StartRequest) (engine.StartResult, error)
-	Advance(context.Context, engine.Principal, engine.AdvanceRequest) (engine.AdvanceResult, error)
-	Validate(context.Context, engine.Principal, engine.AdvanceRequest) (engine.ValidateResult, error)
-	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
-	History(context.Context, engine.Principal, engine.HistoryRequest) (engine.HistoryResult, error)
-}
-
 // Opener opens an engine over an empty store of its own. Its judge asks fetcher for
 // evidence and model last. close releases it.
-type Opener func(fetcher judge.Fetcher, model judge.Layer) (e Engine, shut func() error, err error)
+type Opener func(fetcher judge.Fetcher, model judge.Layer) (e *engine.Engine, shut func() error, err error)
 
 // Report is what came of the tests of one file.
 type Report struct {
@@ -113,7 +102,7 @@ func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, e
 // runner runs one test.
 type runner struct {
 	ctx      context.Context //nolint:containedctx // it lives as long as one test
-	engine   Engine
+	engine   *engine.Engine
 	given    *stage
 	test     Test
 	workflow string

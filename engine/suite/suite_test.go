@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func open(fetcher judge.Fetcher, model judge.Layer) (suite.Engine, func() error, error) {
+func open(fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
 	compiler := validators.NewCompiler(pool, validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: fetcher, Model: model})
 	if err != nil {
@@ -170,7 +170,7 @@ func TestRunTellsWhyItCouldNot(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	failing := errors.New("no engine")
-	if _, err := suite.Run(t.Context(), f, []byte(flow), func(judge.Fetcher, judge.Layer) (suite.Engine, func() error, error) { return nil, nil, failing }); !errors.Is(err, failing) {
+	if _, err := suite.Run(t.Context(), f, []byte(flow), func(judge.Fetcher, judge.Layer) (*engine.Engine, func() error, error) { return nil, nil, failing }); !errors.Is(err, failing) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
