@@ -29,7 +29,7 @@ listens on this machine, so that the demo needs no key and no network; everythin
 else is real.
 
 In gavel demo evidence the agent claims that all tests pass. The gate runs them itself,
-sees one fail, and refuses; the agent finds other words, then mends the file; then the
+sees one fail, and refuses; the agent finds other words, then fixes the file; then the
 tests hang, and then the program that runs them is gone.
 
 The demo checks every answer, and fails when one is not as it should be.

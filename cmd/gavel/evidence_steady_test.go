@@ -82,9 +82,9 @@ func TestEvidenceStaysAsItWasFetched(t *testing.T) {
 		before, then, later demo.Mood
 		want                judge.Outcome
 	}{
-		{"it passes, and is broken right after", demo.Mended, demo.Broken, demo.Broken, judge.Approve},
-		{"it fails, and is mended right after", demo.Broken, demo.Mended, demo.Mended, judge.Reject},
-		{"it passes, and hangs right after", demo.Mended, demo.Hanging, demo.Broken, judge.Approve},
+		{"it passes, and is broken right after", demo.Fixed, demo.Broken, demo.Broken, judge.Approve},
+		{"it fails, and is fixed right after", demo.Broken, demo.Fixed, demo.Fixed, judge.Reject},
+		{"it passes, and hangs right after", demo.Fixed, demo.Hanging, demo.Broken, judge.Approve},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -152,8 +152,11 @@ func (t *transcript) printScene(number int, s scene) {
 // printAnswer records an answer and prints the call with it.
 func (t *transcript) printAnswer(a answer) {
 	t.Exchange = append(t.Exchange, a.Exchange)
-	if decisions, ok := a.at("decisions").([]any); ok {
-		t.keepDecisions(decisions)
+	decisions, _ := a.at("decisions").([]any)
+	for _, d := range decisions {
+		if entry, ok := d.(map[string]any); ok {
+			t.Decisions = append(t.Decisions, entry)
+		}
 	}
 	if t.JSON {
 		return
@@ -230,14 +233,6 @@ func shortArguments(e Exchange) string {
 
 // longID is an id; the transcript shows each where it comes up first.
 var longID = regexp.MustCompile(`\b(wf|cp)-[0-9a-f-]{36}`)
-
-func (t *transcript) keepDecisions(decisions []any) {
-	for _, d := range decisions {
-		if entry, ok := d.(map[string]any); ok {
-			t.Decisions = append(t.Decisions, entry)
-		}
-	}
-}
 
 func (t *transcript) printDecisions(a answer) {
 	var history engine.HistoryResult

@@ -63,7 +63,7 @@ func TestDemoEvidenceCleansUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, to := range []Mood{Mended, Gone, Hanging, Gone, Broken, Broken} {
+	for _, to := range []Mood{Fixed, Gone, Hanging, Gone, Broken, Broken} {
 		if err := w.Become(to); err != nil {
 			t.Errorf("become %s: %v", to, err)
 		}
@@ -84,7 +84,7 @@ func TestDemoTests(t *testing.T) {
 		want       []string
 	}{
 		{"broken", shops[Broken], 1, []string{"--- PASS: TestPrice", "--- FAIL: TestTotal: total is 20, want 18", "FAIL\n"}},
-		{"mended", shops[Mended], 0, []string{"--- PASS: TestPrice", "--- PASS: TestTotal", "PASS\n"}},
+		{"fixed", shops[Fixed], 0, []string{"--- PASS: TestPrice", "--- PASS: TestTotal", "PASS\n"}},
 		{"hanging", shops[Hanging], 1, []string{"=== RUN   TestTotal"}},
 		{"empty", "", 1, []string{"--- FAIL: TestPrice"}},
 		{"none", "-", 2, []string{"no project"}},

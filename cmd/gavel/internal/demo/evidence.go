@@ -31,7 +31,7 @@ var (
 
 // evidencePlay is the demo of evidence.
 var evidencePlay = play{
-	headline: "An agent claims that all tests pass, and gavel runs them before it believes that.",
+	headline: "An agent claims that all tests pass, and gavel runs them before it believes it.",
 	acts: []act{
 		{"First act: the agent's word against what the gate sees.", claimScenes},
 		{"Second act: the tests cannot be run. Without required evidence nothing is approved.", missingScenes},
@@ -49,118 +49,71 @@ var (
 
 // claimScenes are the first act.
 var claimScenes = []scene{
-	startChange("It starts a change. The workflow and the source of evidence are the operator's."),
-	{
-		say: "It claims that all tests pass. The gate runs them.", tool: "workflow.advance", mood: Broken,
-		args: func(m *memory) map[string]any { return m.advance("finish", claim) },
-		must: rejectFailingTests,
-	},
-	{
-		say: "It claims it in other words, and brings evidence of its own. The gate runs the tests.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("finish", firmerClaim) },
-		must: rejectFailingTests,
-	},
-	{
-		say: "It mends the file, and claims what it claimed at first. The gate runs the tests.", tool: "workflow.advance", mood: Mended,
-		args: func(m *memory) map[string]any { return m.advance("finish", claim) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustMove(a, "done", true), mustEqual("assurance", a.text("decision", "assurance"), "validators"), mustFetch(a, ""))
-		},
-	},
-	{
-		say: "What was fetched, when, and how long it took is on record.", tool: "workflow.judge.history",
-		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance} },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustRecord(a, "start approve", "finish reject", "finish reject", "finish approve"),
-				checkEvidenceHistory(a, "", "", ""))
-		},
-	},
+	start("It starts a change. The workflow and the source of evidence are the operator's.", "tested-change", "working"),
+	advance("It claims that all tests pass. The gate runs them.", "finish", claim, failingTests).in(Broken),
+	advance("It claims it in other words, and brings evidence of its own. The gate runs the tests.", "finish", firmerClaim, failingTests),
+	advance("It fixes the file, and claims what it claimed at first. The gate runs the tests.", "finish", claim,
+		moved("done", true), is("decision.assurance", "validators"), fetched("")).in(Fixed),
+	history("What was fetched, when, and how long it took is on record.",
+		recorded("start approve", "finish reject", "finish reject", "finish approve"), recordedEvidence("", "", "")),
 }
 
 // missingScenes are the second act.
 var missingScenes = []scene{
-	startChange("A second change."),
-	{
-		say: "The agent's code makes the tests hang. The gate stops them after three seconds.", tool: "workflow.advance", mood: Hanging,
-		args: func(m *memory) map[string]any { return m.advance("finish", claim) },
-		must: func(_ *memory, a answer) error { return rejectWithout(a, judge.FailureTimeout) },
-	},
-	{
-		say: "The program that runs the tests is gone.", tool: "workflow.advance", mood: Gone,
-		args: func(m *memory) map[string]any { return m.advance("finish", claim) },
-		must: func(_ *memory, a answer) error { return rejectWithout(a, judge.FailureUnavailable) },
-	},
-	{
-		say: "It is back, and the code is mended.", tool: "workflow.advance", mood: Mended,
-		args: func(m *memory) map[string]any { return m.advance("finish", claim) },
-		must: func(_ *memory, a answer) error { return firstOf(mustMove(a, "done", true), mustFetch(a, "")) },
-	},
-	{
-		say: "All of it is on record.", tool: "workflow.judge.history",
-		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance} },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustRecord(a, "start approve", "finish reject", "finish reject", "finish approve"),
-				checkEvidenceHistory(a, judge.FailureTimeout, judge.FailureUnavailable, ""))
-		},
-	},
+	start("A second change.", "tested-change", "working"),
+	advance("The agent's code makes the tests hang. The gate stops them after three seconds.", "finish", claim, withoutTests(judge.FailureTimeout)).in(Hanging),
+	advance("The program that runs the tests is gone.", "finish", claim, withoutTests(judge.FailureUnavailable)).in(Gone),
+	advance("It is back, and the code is fixed.", "finish", claim, moved("done", true), fetched("")).in(Fixed),
+	history("All of it is on record.",
+		recorded("start approve", "finish reject", "finish reject", "finish approve"), recordedEvidence(judge.FailureTimeout, judge.FailureUnavailable, "")),
 }
 
-func startChange(say string) scene {
-	return scene{
-		say: say, tool: "workflow.start",
-		args: func(*memory) map[string]any { return map[string]any{"type": "tested-change"} },
-		must: func(m *memory, a answer) error {
-			m.instance = a.text("id")
-			return firstOf(mustPass(a), mustBegin("id", m.instance, "wf-"), mustEqual("state", a.text("state"), "working"))
-		},
+// failingTests checks a refusal that names the test that fails.
+var failingTests = all(rejected("working", "script", "TestTotal", "total is 20, want 18"), fetched(""))
+
+// withoutTests checks a refusal because the tests could not be run.
+func withoutTests(why judge.EvidenceFailure) check {
+	return all(rejected("working", "evidence", string(why)), is("decision.code", judge.CodeEvidenceMissing), fetched(why))
+}
+
+// fetched checks that a decision says what was fetched: the tests, with this failure.
+func fetched(failure judge.EvidenceFailure) check {
+	return func(a answer) error {
+		entries, _ := a.at("decision", "evidence").([]any)
+		return checkEvidence(entries, failure)
 	}
-}
-
-// rejectFailingTests is a refusal that names the test that fails.
-func rejectFailingTests(_ *memory, a answer) error {
-	return firstOf(mustReject(a, "working", "script"), mustName(a, "TestTotal", "total is 20, want 18"), mustFetch(a, ""))
-}
-
-// rejectWithout is a refusal because the evidence could not be had.
-func rejectWithout(a answer, why judge.EvidenceFailure) error {
-	return firstOf(mustReject(a, "working", "evidence"), mustEqual("code", a.text("decision", "code"), judge.CodeEvidenceMissing),
-		mustName(a, string(why)), mustFetch(a, why))
-}
-
-// mustFetch checks that a decision says what was fetched: the tests, with this failure.
-func mustFetch(a answer, failure judge.EvidenceFailure) error {
-	entries, _ := a.at("decision", "evidence").([]any)
-	return checkEvidence(entries, failure)
 }
 
 func checkEvidence(entries []any, failure judge.EvidenceFailure) error {
 	if len(entries) != 1 {
-		return fmt.Errorf("%d pieces of evidence are told, and one was fetched", len(entries))
+		return fmt.Errorf("%d pieces of evidence, and one was fetched", len(entries))
 	}
-	entry, _ := entries[0].(map[string]any)
-	text := func(key string) string { s, _ := entry[key].(string); return s }
-	took, told := entry["tookNs"].(float64)
-	size, _ := entry["size"].(float64)
-	if !told || took < 0 || text("at") == "" || (size > 0) != (failure == "") {
-		return fmt.Errorf("when it was fetched, how long that took or its size is not told: %v", entry)
-	}
-	return firstOf(mustEqual("the evidence", text("name"), "tests"), mustEqual("its failure", text("failure"), string(failure)))
-}
-
-// checkEvidenceHistory checks what was fetched for each decision of a history but the start.
-func checkEvidenceHistory(a answer, want ...judge.EvidenceFailure) error {
-	decisions, _ := a.at("decisions").([]any)
-	if len(decisions) != len(want)+1 {
-		return fmt.Errorf("%d decisions, want %d", len(decisions), len(want)+1)
-	}
-	for i, failure := range want {
-		entry, _ := decisions[i+1].(map[string]any)
-		entries, _ := entry["evidence"].([]any)
-		if err := checkEvidence(entries, failure); err != nil {
-			return fmt.Errorf("decision %d: %w", i+2, err)
-		}
+	fields, _ := entries[0].(map[string]any)
+	entry := answer{fields: fields}
+	took, timed := entry.at("tookNs").(float64)
+	size, _ := entry.at("size").(float64)
+	if !timed || took < 0 || entry.text("at") == "" || (size > 0) != (failure == "") || entry.text("name") != "tests" || entry.text("failure") != string(failure) {
+		return fmt.Errorf("not the evidence %q with the failure %q, its time and its size: %v", "tests", failure, fields)
 	}
 	return nil
+}
+
+// recordedEvidence checks what was fetched for each decision of a history but the start.
+func recordedEvidence(want ...judge.EvidenceFailure) check {
+	return func(a answer) error {
+		decisions, _ := a.at("decisions").([]any)
+		if len(decisions) != len(want)+1 {
+			return fmt.Errorf("%d decisions, want %d", len(decisions), len(want)+1)
+		}
+		for i, failure := range want {
+			fields, _ := decisions[i+1].(map[string]any)
+			entries, _ := fields["evidence"].([]any)
+			if err := checkEvidence(entries, failure); err != nil {
+				return fmt.Errorf("decision %d: %w", i+2, err)
+			}
+		}
+		return nil
+	}
 }
 
 // Workshop is what the demo of evidence works with: a folder with a project, the
@@ -170,7 +123,7 @@ type Workshop struct{ Dir string }
 // The moods of the project. All but gone put the program in its place.
 const (
 	Broken  Mood = "broken"  // a test fails
-	Mended  Mood = "mended"  // all pass
+	Fixed   Mood = "fixed"   // all pass
 	Hanging Mood = "hanging" // a test does not end
 	Gone    Mood = "gone"    // the program that runs the tests is not there
 )
@@ -180,8 +133,8 @@ const ProjectFile = "shop.cfg"
 
 var shops = map[Mood]string{
 	Broken:  "price = 20\ndiscount = 2\ntotal = 20\n",
-	Mended:  "price = 20\ndiscount = 2\ntotal = 18\n",
-	Hanging: "price = 20\ndiscount = 2\ntotal = for ever\n",
+	Fixed:   "price = 20\ndiscount = 2\ntotal = 18\n",
+	Hanging: "price = 20\ndiscount = 2\ntotal = forever\n",
 }
 
 // OpenWorkshop makes the folder.
@@ -286,7 +239,7 @@ func RunTests(ctx context.Context, file string, out io.Writer) (code int) {
 		{"TestTotal", problemUnless(number("total") == number("price")-number("discount"), "total is %d, want %d", number("total"), number("price")-number("discount"))},
 	} {
 		fmt.Fprintf(out, "=== RUN   %s\n", test.name)
-		if test.name == "TestTotal" && shop["total"] == "for ever" {
+		if test.name == "TestTotal" && shop["total"] == "forever" {
 			<-ctx.Done()
 		}
 		if test.problem == "" {

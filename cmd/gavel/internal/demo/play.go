@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -17,7 +18,7 @@ var documentReview []byte
 var JudgedReview []byte
 
 // performer is what the demo changes while the agent acts: the scripted model, or the
-// model, or the project whose tests are run.
+// project whose tests are run.
 type performer interface{ Become(to Mood) error }
 
 // caller is what the demo needs of an agent; tests give a liar.
@@ -25,18 +26,20 @@ type caller interface {
 	call(ctx context.Context, tool string, arguments any) (answer, error)
 }
 
-// scene is one call of the demo: what a person is told, what the agent asks for,
-// and what the answer must be.
+// scene is one call of the demo: what a person reads, what the agent asks for, and what the
+// answer must be.
 type scene struct {
 	say  string
 	tool string
 	args func(*memory) map[string]any
-	// must checks the answer, and remembers what later scenes need.
-	must func(*memory, answer) error
+	must []check
 	// mood is what the model or the project becomes before the call; "" leaves it as
 	// it is.
 	mood Mood
 }
+
+// check says what is wrong with an answer, or nothing.
+type check func(answer) error
 
 // act is a part of the demo with a title.
 type act struct {
@@ -59,84 +62,109 @@ var workflowPlay = play{
 	},
 }
 
-// memory is what the agent learnt.
+// memory is what the agent learnt: the instance that it started last, and its checkpoint.
 type memory struct{ instance, checkpoint string }
 
-// The data that the agent sends.
+// learn keeps the ids that later calls need.
+func (m *memory) learn(a answer) error {
+	switch a.Tool {
+	case "workflow.start":
+		m.instance = a.text("id")
+		return begins("id", "wf-")(a)
+	case "workflow.checkpoint":
+		m.checkpoint = a.text("checkpointId")
+		return begins("checkpointId", "cp-")(a)
+	}
+	return nil
+}
+
+// The scenes that come up again.
+
+func define(say string, definition []byte, name string) scene {
+	args := func(*memory) map[string]any { return definitionArguments(definition) }
+	return scene{say: say, tool: "workflow.define", args: args, must: []check{passed, is("name", name)}}
+}
+
+func start(say, workflow, state string) scene {
+	args := func(*memory) map[string]any { return map[string]any{"type": workflow} }
+	return scene{say: say, tool: "workflow.start", args: args, must: []check{passed, is("state", state)}}
+}
+
+func advance(say, action string, data map[string]any, must ...check) scene {
+	args := func(m *memory) map[string]any {
+		return map[string]any{"id": m.instance, "action": action, "data": data}
+	}
+	return scene{say: say, tool: "workflow.advance", args: args, must: must}
+}
+
+// in is the scene with the model or the project in another mood.
+func (s scene) in(mood Mood) scene {
+	s.mood = mood
+	return s
+}
+
+func history(say string, must ...check) scene {
+	args := func(m *memory) map[string]any { return map[string]any{"id": m.instance} }
+	return scene{say: say, tool: "workflow.judge.history", args: args, must: must}
+}
+
+// The data that the agent sends. All comments but the first pass the script.
 var (
 	submission  = map[string]any{"documentId": "DOC-7", "reviewer": "ada@example.com"}
 	shortReview = map[string]any{"comments": "LGTM"}
 	goodReview  = map[string]any{"comments": "Checked sections 1 to 4; the figures match the source data."}
+	praise      = map[string]any{"comments": "I have reviewed it very carefully and everything is in perfect order."}
+	realReview  = map[string]any{"comments": "Read sections 1 to 4; every figure in table 2 was compared with the source data."}
 )
 
 // scenes are the first act.
 var scenes = []scene{
-	{
-		say: "The agent registers a workflow: draft -> reviewing -> approved.", tool: "workflow.define",
-		args: func(*memory) map[string]any { return definitionArguments(documentReview) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustPass(a), mustEqual("name", a.text("name"), "document-review"))
-		},
-	},
-	{
-		say: "It starts an instance: one document on its way through the review.", tool: "workflow.start",
-		args: func(*memory) map[string]any { return map[string]any{"type": "document-review"} },
-		must: func(m *memory, a answer) error {
-			m.instance = a.text("id")
-			return firstOf(mustPass(a), mustBegin("id", m.instance, "wf-"), mustEqual("state", a.text("state"), "draft"))
-		},
-	},
-	{
-		say: "It submits without saying which document and who reviews it.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("submit", map[string]any{}) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustReject(a, "draft", "state"), mustName(a, "documentId", "reviewer"))
-		},
-	},
-	{
-		say: "It submits with both.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("submit", submission) },
-		must: func(_ *memory, a answer) error { return mustMove(a, "reviewing", false) },
-	},
+	define("The agent registers a workflow: draft -> reviewing -> approved.", documentReview, "document-review"),
+	start("It starts an instance: one document on its way through the review.", "document-review", "draft"),
+	advance("It submits without saying which document and who reviews it.", "submit", map[string]any{}, rejected("draft", "state", "documentId", "reviewer")),
+	advance("It submits with both.", "submit", submission, moved("reviewing", false)),
 	{
 		say: "It sets a checkpoint, to be able to come back.", tool: "workflow.checkpoint",
 		args: func(m *memory) map[string]any {
 			return map[string]any{"id": m.instance, "description": "before the verdict"}
 		},
-		must: func(m *memory, a answer) error {
-			m.checkpoint = a.text("checkpointId")
-			return firstOf(mustPass(a), mustBegin("checkpointId", m.checkpoint, "cp-"), mustEqual("state", a.text("state"), "reviewing"))
-		},
+		must: []check{passed, is("state", "reviewing")},
 	},
-	{
-		say: "It approves with a comment that says nothing.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("approve", shortReview) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustReject(a, "reviewing", "script"), mustName(a, "Detailed comments required"))
-		},
-	},
-	{
-		say: "It approves with comments that say what was checked.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("approve", goodReview) },
-		must: func(_ *memory, a answer) error { return mustMove(a, "approved", true) },
-	},
+	advance("It approves with a comment that says nothing.", "approve", shortReview, rejected("reviewing", "script", "Detailed comments required")),
+	advance("It approves with comments that say what was checked.", "approve", goodReview, moved("approved", true)),
 	{
 		say: "On second thought it goes back to the checkpoint. Nothing is erased by that.", tool: "workflow.rollback",
 		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance, "checkpointId": m.checkpoint} },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustPass(a), mustEqual("state", a.text("state"), "reviewing"), mustEqual("context.documentId", a.text("context", "documentId"), "DOC-7"),
-				mustEqual("context.comments", fmt.Sprint(a.at("context", "comments")), "<nil>"))
-		},
+		must: []check{passed, is("state", "reviewing"), is("context.documentId", "DOC-7"), is("context.comments", "<nil>")},
 	},
-	{
-		say: "Every judgement is on record.", tool: "workflow.judge.history",
-		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance} },
-		must: checkFirstHistory,
-	},
+	history("Every judgement is on record.", recorded("start approve", "submit reject", "submit approve", "approve reject", "approve approve")),
 }
 
-func (m *memory) advance(action string, data map[string]any) map[string]any {
-	return map[string]any{"id": m.instance, "action": action, "data": data}
+// judgedScenes are the second act.
+var judgedScenes = []scene{
+	define("The agent registers a workflow whose approval a model judges against two criteria.", JudgedReview, "judged-review"),
+	start("It starts an instance.", "judged-review", "draft"),
+	advance("It submits.", "submit", submission, moved("reviewing", false)),
+	advance("It approves with praise. The script lets that pass, and the model finds nothing in it.", "approve", praise,
+		rejected("reviewing", "model", "parts of the document")),
+	advance("It approves with comments that say what was done. The model's own 0.97 is shrunk: nobody has calibrated it.", "approve", realReview,
+		moved("approved", true), is("decision.decidedBy", "model"), is("decision.assurance", "llm")),
+	start("A second document, and from here on the model has bad days.", "judged-review", "draft"),
+	advance("It submits.", "submit", submission, moved("reviewing", false)),
+	advance("The model is slow. The gate waits a second, no longer, and does not guess: nothing is decided.", "approve", realReview,
+		failed("busy")).in(Slow),
+	advance("The model answers, and it is no judgement. What the case may have caused is never let pass.", "approve", realReview,
+		rejected("reviewing", "model", "model"), is("decision.code", "judge_unreadable")).in(Garbled),
+	advance("The model is dead.", "approve", realReview,
+		rejected("reviewing", "policy", "model"), is("decision.code", "judge_unavailable")).in(Dead),
+	{
+		say: "The owner decides that moves may happen without the model. The answer says what they rest on then.", tool: "workflow.judge.config",
+		args: func(*memory) map[string]any { return map[string]any{"name": "judged-review", "strictMode": false} },
+		must: []check{passed, is("success", "true")},
+	},
+	advance("The same review, with the model still dead.", "approve", realReview,
+		moved("approved", true), is("decision.decidedBy", "fallback"), is("decision.degraded", "true")),
+	history("All of it is on record.", recorded("start approve", "submit approve", "approve reject", "approve reject", "approve approve")),
 }
 
 func definitionArguments(definition []byte) map[string]any {
@@ -174,7 +202,7 @@ func (p play) run(ctx context.Context, agent caller, model performer, t *transcr
 			}
 			a.Say = s.say
 			t.printAnswer(a)
-			if err := s.must(&m, a); err != nil {
+			if err := cmp.Or(m.learn(a), all(s.must...)(a)); err != nil {
 				return fmt.Errorf("step %d, %s: %w", step, s.tool, err)
 			}
 		}
@@ -183,177 +211,87 @@ func (p play) run(ctx context.Context, agent caller, model performer, t *transcr
 	return nil
 }
 
-// The checks. Each says what is wrong, or nothing.
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
+// all is what the first check finds that finds something.
+func all(checks ...check) check {
+	return func(a answer) error {
+		for _, c := range checks {
+			if err := c(a); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	return nil
 }
 
-func mustEqual(what, got, want string) error {
-	if got != want {
-		return fmt.Errorf("%s is %q and should be %q", what, got, want)
+// is checks the value at a path of keys, "<nil>" for none.
+func is(path, want string) check {
+	return func(a answer) error {
+		if got := fmt.Sprint(a.at(strings.Split(path, ".")...)); got != want {
+			return fmt.Errorf("%s is %q and should be %q", path, got, want)
+		}
+		return nil
 	}
-	return nil
 }
 
-func mustBegin(what, got, want string) error {
-	if !strings.HasPrefix(got, want) {
-		return fmt.Errorf("%s is %q and should begin with %q", what, got, want)
+func begins(path, want string) check {
+	return func(a answer) error {
+		if got := a.text(path); !strings.HasPrefix(got, want) {
+			return fmt.Errorf("%s is %q and should begin with %q", path, got, want)
+		}
+		return nil
 	}
-	return nil
 }
 
-func mustPass(a answer) error {
+func passed(a answer) error {
 	if a.IsError {
 		return fmt.Errorf("refused, and should not be: %s", a.Text)
 	}
 	return nil
 }
 
-func mustReject(a answer, state, layer string) error {
-	if !a.IsError {
-		return fmt.Errorf("let through, and should be refused: %s", a.Text)
-	}
-	return firstOf(mustBegin("text", a.Text, "REJECTED"), mustEqual("outcome", a.text("decision", "outcome"), "reject"),
-		mustEqual("decidedBy", a.text("decision", "decidedBy"), layer), mustEqual("state", a.text("state"), state))
-}
-
-func mustMove(a answer, state string, complete bool) error {
-	return firstOf(mustPass(a), mustEqual("outcome", a.text("decision", "outcome"), "approve"), mustEqual("state", a.text("state"), state),
-		mustEqual("complete", fmt.Sprint(a.at("complete")), fmt.Sprint(complete)))
-}
-
-// mustName checks that the violations name every word.
-func mustName(a answer, words ...string) error {
-	all := strings.Join(a.list("decision", "violations"), "; ")
-	for _, word := range words {
-		if !strings.Contains(all, word) {
-			return fmt.Errorf("the violations do not name %q: %q", word, all)
+// failed checks that nothing was decided, for this reason.
+func failed(code string) check {
+	return func(a answer) error {
+		if !a.IsError {
+			return fmt.Errorf("let through, and should not be: %s", a.Text)
 		}
+		return is("error.code", code)(a)
 	}
-	return nil
 }
 
-// checkFirstHistory checks the history of the first act.
-func checkFirstHistory(_ *memory, a answer) error {
-	return mustRecord(a, "start approve", "submit reject", "submit approve", "approve reject", "approve approve")
-}
-
-// mustRecord checks that these moves were made and no other, with these outcomes.
-func mustRecord(a answer, want ...string) error {
-	decisions, _ := a.at("decisions").([]any)
-	var got []string
-	for _, d := range decisions {
-		entry, _ := d.(map[string]any)
-		action, _ := entry["action"].(string)
-		if action == "" {
-			action = "start"
+// rejected checks that a layer refused a move, and that the violations name every word.
+func rejected(state, layer string, words ...string) check {
+	return func(a answer) error {
+		if !a.IsError || !strings.HasPrefix(a.Text, "REJECTED") {
+			return fmt.Errorf("not rejected, and should be: %s", a.Text)
 		}
-		got = append(got, fmt.Sprint(action, " ", entry["outcome"]))
-	}
-	return firstOf(mustPass(a), mustEqual("the history", strings.Join(got, ", "), strings.Join(want, ", ")))
-}
-
-// The comments of the second act. All of them pass the script.
-var (
-	praise     = map[string]any{"comments": "I have reviewed it very carefully and everything is in perfect order."}
-	realReview = map[string]any{"comments": "Read sections 1 to 4; every figure in table 2 was compared with the source data."}
-)
-
-// judgedScenes are the second act.
-var judgedScenes = []scene{
-	{
-		say: "The agent registers a workflow whose approval a model judges against two criteria.", tool: "workflow.define",
-		args: func(*memory) map[string]any { return definitionArguments(JudgedReview) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustPass(a), mustEqual("name", a.text("name"), "judged-review"))
-		},
-	},
-	startJudged("It starts an instance."),
-	submitJudged(),
-	{
-		say: "It approves with praise. The script lets that pass, and the model finds nothing in it.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("approve", praise) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustReject(a, "reviewing", "model"), mustName(a, "parts of the document"))
-		},
-	},
-	{
-		say: "It approves with comments that say what was done. The model's own 0.97 is shrunk: nobody has calibrated it.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("approve", realReview) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustMove(a, "approved", true), mustEqual("decidedBy", a.text("decision", "decidedBy"), "model"),
-				mustEqual("assurance", a.text("decision", "assurance"), "llm"))
-		},
-	},
-	startJudged("A second document, and from here on the model has bad days."),
-	submitJudged(),
-	{
-		say: "The model is slow. The gate waits a second, no longer, and does not guess: nothing is decided.", tool: "workflow.advance", mood: Slow,
-		args: func(m *memory) map[string]any { return m.advance("approve", realReview) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustEqual("isError", fmt.Sprint(a.IsError), "true"), mustEqual("error", a.text("error", "code"), "busy"))
-		},
-	},
-	keepState("The model answers, and it is no judgement. What the case may have caused is never let pass.", Garbled, "judge_unreadable", "model"),
-	keepState("The model is dead.", Dead, "judge_unavailable", "policy"),
-	{
-		say: "The owner decides that moves may happen without the model. The answer says what they rest on then.", tool: "workflow.judge.config",
-		args: func(*memory) map[string]any {
-			return map[string]any{"name": "judged-review", "strictMode": false}
-		},
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustPass(a), mustEqual("success", fmt.Sprint(a.at("success")), "true"))
-		},
-	},
-	{
-		say: "The same review, with the model still dead.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("approve", realReview) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustMove(a, "approved", true), mustEqual("decidedBy", a.text("decision", "decidedBy"), "fallback"),
-				mustEqual("degraded", fmt.Sprint(a.at("decision", "degraded")), "true"))
-		},
-	},
-	{
-		say: "All of it is on record.", tool: "workflow.judge.history",
-		args: func(m *memory) map[string]any { return map[string]any{"id": m.instance} },
-		must: func(_ *memory, a answer) error {
-			return mustRecord(a, "start approve", "submit approve", "approve reject", "approve reject", "approve approve")
-		},
-	},
-}
-
-func startJudged(say string) scene {
-	return scene{
-		say: say, tool: "workflow.start",
-		args: func(*memory) map[string]any { return map[string]any{"type": "judged-review"} },
-		must: func(m *memory, a answer) error {
-			m.instance = a.text("id")
-			return firstOf(mustPass(a), mustEqual("state", a.text("state"), "draft"))
-		},
+		said := strings.Join(a.list("decision", "violations"), "; ")
+		for _, word := range words {
+			if !strings.Contains(said, word) {
+				return fmt.Errorf("the violations do not name %q: %q", word, said)
+			}
+		}
+		return all(is("decision.outcome", "reject"), is("decision.decidedBy", layer), is("state", state))(a)
 	}
 }
 
-func submitJudged() scene {
-	return scene{
-		say: "It submits.", tool: "workflow.advance",
-		args: func(m *memory) map[string]any { return m.advance("submit", submission) },
-		must: func(_ *memory, a answer) error { return mustMove(a, "reviewing", false) },
-	}
+func moved(state string, complete bool) check {
+	return all(passed, is("decision.outcome", "approve"), is("state", state), is("complete", fmt.Sprint(complete)))
 }
 
-// keepState is a good review that cannot be judged: the state stays as it is.
-func keepState(say string, model Mood, code, decider string) scene {
-	return scene{
-		say: say, tool: "workflow.advance", mood: model,
-		args: func(m *memory) map[string]any { return m.advance("approve", realReview) },
-		must: func(_ *memory, a answer) error {
-			return firstOf(mustReject(a, "reviewing", decider), mustEqual("code", a.text("decision", "code"), code), mustName(a, "model"))
-		},
+// recorded checks that these moves are on record and no other, with these outcomes.
+func recorded(want ...string) check {
+	return func(a answer) error {
+		decisions, _ := a.at("decisions").([]any)
+		var got []string
+		for _, d := range decisions {
+			entry, _ := d.(map[string]any)
+			action, _ := entry["action"].(string)
+			got = append(got, fmt.Sprint(cmp.Or(action, "start"), " ", entry["outcome"]))
+		}
+		if is, should := strings.Join(got, ", "), strings.Join(want, ", "); is != should {
+			return fmt.Errorf("the history is %q and should be %q", is, should)
+		}
+		return passed(a)
 	}
 }
