@@ -298,7 +298,7 @@ func readNumber(r *document.ObjectReader, n *document.Node) float64 {
 		return 0
 	}
 	if n.Kind != document.Number {
-		r.Fail(n, "a number is expected, found %s", n.Kind)
+		r.Fail(n, "expected a number, got %s", n.Kind)
 		return 0
 	}
 	f, _ := strconv.ParseFloat(n.Text, 64) // the document holds no other numbers

@@ -24,9 +24,9 @@ func (l *callerLog) Check(_ context.Context, caller string, _ script.Owner, _ []
 	return nil, nil
 }
 
-func (l *callerLog) Validate(_ context.Context, caller string, _ script.Owner, schemas []script.Script, _ json.RawMessage) (script.SchemaReply, error) {
+func (l *callerLog) Validate(_ context.Context, caller string, _ script.Owner, _ script.Script, _ json.RawMessage) (script.SchemaReply, error) {
 	l.validated = append(l.validated, caller)
-	return script.SchemaReply{Results: slices.Repeat([]script.SchemaResult{{Code: script.OK}}, len(schemas))}, nil
+	return script.SchemaReply{Code: script.OK}, nil
 }
 
 // Whatever the sandbox does for a case is accounted to who calls: the principal of a move,

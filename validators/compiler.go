@@ -175,7 +175,7 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 	if err != nil {
 		return nil, nil, err
 	}
-	set.schemas, set.remote = runner, []script.Script{source}
+	set.schemas, set.remote = runner, source
 	for _, p := range found {
 		passing = append(passing, Problem{Part: PartSchema, Message: p.Message}.splitPath())
 	}

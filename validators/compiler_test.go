@@ -61,7 +61,7 @@ type schemed struct {
 	docs  []string
 }
 
-func (r *schemed) Validate(_ context.Context, caller string, _ script.Owner, _ []script.Script, doc json.RawMessage) (script.SchemaReply, error) {
+func (r *schemed) Validate(_ context.Context, caller string, _ script.Owner, _ script.Script, doc json.RawMessage) (script.SchemaReply, error) {
 	r.callers = append(r.callers, caller)
 	r.docs = append(r.docs, string(doc))
 	return r.reply, r.err
@@ -96,7 +96,7 @@ func TestWhereSchemasRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			both := &schemed{reply: script.SchemaReply{Results: []script.SchemaResult{{Code: script.OK}}}}
+			both := &schemed{reply: script.SchemaReply{Code: script.OK}}
 			var runner script.Runner = both
 			if !c.sandbox {
 				runner = &both.scripted
@@ -140,7 +140,7 @@ func TestSchemaFindings(t *testing.T) {
 	}
 
 	r := &schemed{reply: script.SchemaReply{
-		Results:    []script.SchemaResult{{Code: script.OK, Violations: []script.Violation{{Path: "/a", Keyword: "required", Message: `"/a" is required`}}}},
+		Code: script.OK, Violations: []script.Violation{{Path: "/a", Keyword: "required", Message: `"/a" is required`}},
 		Unhardened: []string{"landlock"},
 	}}
 	want.Unhardened = []string{"landlock"}
@@ -149,13 +149,13 @@ func TestSchemaFindings(t *testing.T) {
 		t.Error(diff, err)
 	}
 
-	r.reply.Results[0] = script.SchemaResult{Code: script.Timeout, Detail: "it took too long"}
+	r.reply = script.SchemaReply{Code: script.Timeout, Detail: "it took too long"}
 	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
 	if err != nil || !fault.Fault || len(fault.Findings) != 1 || fault.Findings[0].Code != "validator_error" || !strings.Contains(fault.Findings[0].Message, "it took too long") {
 		t.Errorf("a fault of the schema gives %+v, %v", fault, err)
 	}
 
-	r.reply.Results = nil
+	r.reply = script.SchemaReply{}
 	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); !errors.Is(err, validators.ErrUnavailable) {
 		t.Errorf("a sandbox that does not answer gives %v", err)
 	}

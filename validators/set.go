@@ -74,7 +74,7 @@ type Set struct {
 	fields     []field
 	schema     *schema.Schema      // one that runs here, or
 	schemas    script.SchemaRunner // where
-	remote     []script.Script     // one that does not is sent
+	remote     script.Script       // one that does not is sent
 	validators []script.Script
 	routes     []script.Script
 }
@@ -83,7 +83,7 @@ type Set struct {
 func (s *Set) HasFields() bool { return len(s.fields) > 0 }
 
 // HasSchema reports whether there is a schema.
-func (s *Set) HasSchema() bool { return s.schema != nil || len(s.remote) > 0 }
+func (s *Set) HasSchema() bool { return s.schema != nil || s.schemas != nil }
 
 // HasValidators reports whether there are validators.
 func (s *Set) HasValidators() bool { return len(s.validators) > 0 }
@@ -92,7 +92,7 @@ func (s *Set) HasValidators() bool { return len(s.validators) > 0 }
 func (s *Set) HasRoutes() bool { return len(s.routes) > 0 }
 
 // IsSandboxed reports whether the schema is applied in the sandbox.
-func (s *Set) IsSandboxed() bool { return len(s.remote) > 0 }
+func (s *Set) IsSandboxed() bool { return s.schemas != nil }
 
 // SchemaReport is the result of applying a schema.
 type SchemaReport struct {
@@ -118,7 +118,7 @@ func (s *Set) CheckSchema(ctx context.Context, caller string, doc document.JSON)
 	switch {
 	case s.schema != nil:
 		return s.applyLocally(doc)
-	case len(s.remote) > 0:
+	case s.schemas != nil:
 		return s.applyInSandbox(ctx, caller, doc)
 	}
 	return SchemaReport{}, nil
@@ -144,18 +144,16 @@ func (s *Set) applyInSandbox(ctx context.Context, caller string, doc document.JS
 	if err != nil {
 		return SchemaReport{}, fmt.Errorf("apply the schema: %w", err)
 	}
-	if len(reply.Results) != len(s.remote) {
-		return SchemaReport{}, fmt.Errorf("apply the schema: the sandbox answered for %d of %d: %w", len(reply.Results), len(s.remote), ErrUnavailable)
-	}
 	var r SchemaReport
-	for _, result := range reply.Results {
-		if result.Code != script.OK {
-			r = newFaultReport(fmt.Sprintf("%s (%s)", result.Detail, result.Code))
-			break
-		}
-		for _, v := range result.Violations {
+	switch reply.Code {
+	case "":
+		return SchemaReport{}, fmt.Errorf("apply the schema: the sandbox did not answer: %w", ErrUnavailable)
+	case script.OK:
+		for _, v := range reply.Violations {
 			r.Findings = append(r.Findings, newSchemaFinding(v))
 		}
+	default:
+		r = newFaultReport(fmt.Sprintf("%s (%s)", reply.Detail, reply.Code))
 	}
 	r.Unhardened = reply.Unhardened
 	return r, nil

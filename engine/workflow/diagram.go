@@ -53,7 +53,7 @@ func (d *Definition) layOutDiagram(m Marks) diagram {
 		})
 	}
 	for _, e := range g.edges {
-		to := g.find(e.to)
+		to := g.findState(e.to)
 		if to == nowhere {
 			continue // Lint refuses it
 		}

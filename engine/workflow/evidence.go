@@ -99,7 +99,7 @@ func (e Evidence) fillArguments(data, context document.JSON) (json.RawMessage, [
 	b.WriteByte('{')
 	first := true
 	for _, a := range e.Arguments {
-		value, ok := a.resolve(data, context)
+		value, ok := a.resolveValue(data, context)
 		if !ok {
 			missing = append(missing, a.Name)
 			continue
@@ -117,9 +117,9 @@ func (e Evidence) fillArguments(data, context document.JSON) (json.RawMessage, [
 	return json.RawMessage(b.String()), missing
 }
 
-// resolve returns the argument's value: a single reference keeps the type of its field,
+// resolveValue returns the argument's value: a single reference keeps the type of its field,
 // text around it makes a string.
-func (a Argument) resolve(data, context document.JSON) (json.RawMessage, bool) {
+func (a Argument) resolveValue(data, context document.JSON) (json.RawMessage, bool) {
 	if a.Literal != nil {
 		return a.Literal, true
 	}

@@ -56,10 +56,10 @@ func newGraph(d *Definition) *graph {
 	for i, name := range g.names {
 		g.index[name] = i
 	}
-	g.initial = g.find(d.InitialState)
+	g.initial = g.findState(d.InitialState)
 	g.out, g.in = make([][]int, len(g.names)), make([][]int, len(g.names))
 	for i, e := range g.edges {
-		if to := g.find(e.to); to != nowhere {
+		if to := g.findState(e.to); to != nowhere {
 			from := g.index[e.from]
 			g.out[from] = append(g.out[from], i)
 			g.in[to] = append(g.in[to], i)
@@ -68,17 +68,17 @@ func newGraph(d *Definition) *graph {
 	return g
 }
 
-func (g *graph) find(name string) int {
+func (g *graph) findState(name string) int {
 	if i, ok := g.index[name]; ok {
 		return i
 	}
 	return nowhere
 }
 
-// search walks breadth first from the initial state. Of every state it tells
+// searchFrom walks breadth first from the initial state. Of every state it tells
 // whether it was reached and by which edge first (nowhere for the initial one). A
 // state that is the one to avoid is entered but not left.
-func (g *graph) search(avoid int) (reached []bool, by []int) {
+func (g *graph) searchFrom(avoid int) (reached []bool, by []int) {
 	reached, by = make([]bool, len(g.names)), make([]int, len(g.names))
 	if g.initial == nowhere {
 		return reached, by
@@ -102,7 +102,7 @@ func (g *graph) search(avoid int) (reached []bool, by []int) {
 }
 
 func (g *graph) findReachable() []bool {
-	reached, _ := g.search(nowhere)
+	reached, _ := g.searchFrom(nowhere)
 	return reached
 }
 
@@ -134,7 +134,7 @@ func (g *graph) findBypass(target, through int) (way string, ok bool) {
 	}
 	// The search does not go on behind through, be it the initial state itself. Where target is to pass through
 	// itself, any way to it is a bypass: its own entry does not count.
-	reached, by := g.search(through)
+	reached, by := g.searchFrom(through)
 	if !reached[target] {
 		return "", false
 	}

@@ -120,7 +120,7 @@ func TestDominators(t *testing.T) {
 				t.Fatalf("graph %d, s%d: reached %v", seed, target, reached[target])
 			}
 			for through := range n {
-				past, _ := g.search(through)
+				past, _ := g.searchFrom(through)
 				want := reached[target] && reached[through] && (through == target || !past[target])
 				if got := known.dominates(through, target); got != want && reached[target] {
 					t.Fatalf("graph %d, s%d dominates s%d: %v, want %v", seed, through, target, got, want)

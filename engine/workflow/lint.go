@@ -78,7 +78,7 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if o.Compiler == nil {
 		return nil, fmt.Errorf("lint workflow %q: a Compiler is required", d.Name)
 	}
-	problems, err := d.compile(ctx, o)
+	problems, err := d.compileParts(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
@@ -307,7 +307,7 @@ const maxMessage = 4 << 10
 // FinishLint is Lint for a definition from ParseAnswer: it compiles schemas and scripts
 // and adds their issues to the known ones.
 func (d *Definition) FinishLint(ctx context.Context, o LintOptions, known []Issue) ([]Issue, error) {
-	problems, err := d.compile(ctx, o)
+	problems, err := d.compileParts(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
@@ -331,9 +331,9 @@ const (
 	badScript
 )
 
-// compile compiles all scripts in one call, and each pair of schema and required fields
+// compileParts compiles all scripts in one call, and each pair of schema and required fields
 // in one. No script goes to the sandbox twice.
-func (d *Definition) compile(ctx context.Context, o LintOptions) ([]problem, error) {
+func (d *Definition) compileParts(ctx context.Context, o LintOptions) ([]problem, error) {
 	var out []problem
 	for _, part := range d.listParts() {
 		_, found, err := o.Compiler.Compile(ctx, o.Owner.ID, o.Owner, part.checks)
@@ -341,7 +341,7 @@ func (d *Definition) compile(ctx context.Context, o LintOptions) ([]problem, err
 			return nil, err
 		}
 		for _, p := range found {
-			out = append(out, part.locate(p))
+			out = append(out, part.locateProblem(p))
 		}
 	}
 	return out, nil
@@ -355,7 +355,7 @@ type part struct {
 	fields, schema string
 }
 
-func (p part) locate(found validators.Problem) problem {
+func (p part) locateProblem(found validators.Problem) problem {
 	switch found.Part {
 	case "requiredFields":
 		return problem{badField, p.fields + found.Path, found.Message}

@@ -158,13 +158,13 @@ func checkMustPassThrough(s *linter) {
 	}
 	known := newDominators(s.graph)
 	for _, target := range sortedKeys(s.MustPassThrough) {
-		to := s.graph.find(target)
+		to := s.graph.findState(target)
 		if to == nowhere || !known.reaches(to) {
 			continue
 		}
 		looked := map[int]bool{}
 		for _, name := range s.MustPassThrough[target] {
-			through := s.graph.find(name)
+			through := s.graph.findState(name)
 			if through == nowhere || looked[through] || through != to && known.dominates(through, to) {
 				continue
 			}

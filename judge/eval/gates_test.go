@@ -70,19 +70,19 @@ func TestGatesValidate(t *testing.T) {
 // A file of gates that limits nothing, or less than it seems to, is refused.
 func TestParseGates(t *testing.T) {
 	for file, says := range map[string]string{
-		`null`:                                "an object is expected, found null",
+		`null`:                                "expected an object, got null",
 		`{}`:                                  "there is no limit",
-		`{"min_kappa": null}`:                 "/min_kappa: a number is expected, found null",
-		`{"tags": null}`:                      "/tags: an object is expected, found null",
+		`{"min_kappa": null}`:                 "/min_kappa: expected a number, got null",
+		`{"tags": null}`:                      "/tags: expected an object, got null",
 		`{"tags": {}}`:                        "/tags: there is no limit",
-		`{"tags": {"x": null}}`:               "/tags/x: an object is expected, found null",
+		`{"tags": {"x": null}}`:               "/tags/x: expected an object, got null",
 		`{"tags": {"x": {}}}`:                 "/tags/x: there is no limit",
 		`{"MIN_KAPPA": 0.5}`:                  `unknown key "MIN_KAPPA"; did you mean "min_kappa"?`,
 		`{"Tags": {"x": {"min_cases": 1}}}`:   `unknown key "Tags"`,
 		`{"tags": {"x": {"Min_cases": 1}}}`:   `unknown key "Min_cases"`,
 		`{"min_kapa": 0.5}`:                   `unknown key "min_kapa"; did you mean "min_kappa"?`,
 		`{"min_kappa": 7}`:                    "min_kappa is 7",
-		`{"min_kappa": 0.5, "max_ece": null}`: "/max_ece: a number is expected, found null",
+		`{"min_kappa": 0.5, "max_ece": null}`: "/max_ece: expected a number, got null",
 	} {
 		if _, err := ParseGates([]byte(file)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", file, err)

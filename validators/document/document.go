@@ -101,7 +101,7 @@ func depthMessage(limit int) string {
 // The error is an *Issue: the first thing wrong ends the reading.
 func Parse(name string, src []byte, limits Limits) (*Node, error) {
 	limits = limits.withDefaults()
-	n, issue := parse(name, src, limits)
+	n, issue := parseSource(name, src, limits)
 	if issue != nil {
 		issue.Source = name
 		return nil, issue
@@ -110,7 +110,7 @@ func Parse(name string, src []byte, limits Limits) (*Node, error) {
 	return n, nil
 }
 
-func parse(name string, src []byte, limits Limits) (*Node, *Issue) {
+func parseSource(name string, src []byte, limits Limits) (*Node, *Issue) {
 	if len(src) > limits.Bytes {
 		return nil, limits.tooLong(len(src))
 	}
@@ -138,7 +138,7 @@ func isJSON(name string, src []byte) bool {
 // checkText refuses bytes that no YAML text may hold.
 func checkText(src []byte) *Issue {
 	refuse := func(at int, rule Rule, message string) *Issue {
-		line, column := position(src, at)
+		line, column := findPosition(src, at)
 		return &Issue{Rule: rule, Line: line, Column: column, Message: message}
 	}
 	for i := 0; i < len(src); {

@@ -95,8 +95,8 @@ func (e Errors) Unwrap() []error {
 // maxToken bounds what one key may take in a path or message, in bytes.
 const maxToken = 80
 
-// clip shortens a key for messages; it cuts between characters.
-func clip(key string) string {
+// clipKey shortens a key for messages; it cuts between characters.
+func clipKey(key string) string {
 	if len(key) <= maxToken {
 		return key
 	}
@@ -109,11 +109,11 @@ func clip(key string) string {
 
 // appendToken adds one decoded token to a JSON pointer.
 func appendToken(pointer, token string) string {
-	return pointer + "/" + tokenEscaper.Replace(clip(token))
+	return pointer + "/" + tokenEscaper.Replace(clipKey(token))
 }
 
-// position finds line and column of a byte offset.
-func position(src []byte, offset int) (line, column int) {
+// findPosition finds line and column of a byte offset.
+func findPosition(src []byte, offset int) (line, column int) {
 	line, start := 1, 0
 	for i, c := range src[:offset] {
 		if c == '\n' {

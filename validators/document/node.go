@@ -47,12 +47,12 @@ func (n *Node) Source() string {
 }
 
 // Path is the JSON pointer of the value, "" for the whole document.
-func (n *Node) Path() string { return n.path(func(key string) string { return key }) }
+func (n *Node) Path() string { return n.buildPath(func(key string) string { return key }) }
 
 // ShownPath is Path for messages: very long keys in it are cut.
-func (n *Node) ShownPath() string { return n.path(clip) }
+func (n *Node) ShownPath() string { return n.buildPath(clipKey) }
 
-func (n *Node) path(shorten func(string) string) string {
+func (n *Node) buildPath(shorten func(string) string) string {
 	var tokens []string
 	for at := n; at != nil && at.parent != nil; at = at.parent {
 		if at.parent.Kind == Object {
@@ -118,20 +118,20 @@ func (n *Node) Lines() map[string]int {
 	}
 	out := map[string]int{}
 	budget := 1 << 20
-	n.lines(out, "", n.Line, &budget)
+	n.collectLines(out, "", n.Line, &budget)
 	return out
 }
 
-func (n *Node) lines(out map[string]int, path string, line int, budget *int) {
+func (n *Node) collectLines(out map[string]int, path string, line int, budget *int) {
 	if *budget -= len(path); *budget < 0 {
 		return
 	}
 	out[path] = line
 	for i, v := range n.Items {
-		v.lines(out, path+"/"+strconv.Itoa(i), v.Line, budget)
+		v.collectLines(out, path+"/"+strconv.Itoa(i), v.Line, budget)
 	}
 	for _, m := range n.Members {
-		m.Value.lines(out, path+"/"+tokenEscaper.Replace(m.Key), m.Line, budget)
+		m.Value.collectLines(out, path+"/"+tokenEscaper.Replace(m.Key), m.Line, budget)
 	}
 }
 

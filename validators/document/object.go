@@ -37,7 +37,7 @@ func (o *ObjectReader) Sub(n *Node) *ObjectReader {
 		return nil
 	}
 	if n.Kind != Object {
-		o.wrong(n, Object.String())
+		o.rejectKind(n, Object.String())
 		n = nil
 	}
 	return &ObjectReader{node: n, report: o.report, isKnown: map[string]bool{}}
@@ -66,11 +66,11 @@ func (o *ObjectReader) Value(key string) *Node {
 // Has says whether a key is there.
 func (o *ObjectReader) Has(key string) bool { return o.Value(key) != nil }
 
-// of returns the value of a key when it has the wanted kind.
-func (o *ObjectReader) of(key string, kind Kind) *Node {
+// readKind returns the value of a key when it has the wanted kind.
+func (o *ObjectReader) readKind(key string, kind Kind) *Node {
 	n := o.Value(key)
 	if n != nil && n.Kind != kind {
-		o.wrong(n, kind.String())
+		o.rejectKind(n, kind.String())
 		return nil
 	}
 	return n
@@ -78,7 +78,7 @@ func (o *ObjectReader) of(key string, kind Kind) *Node {
 
 // String returns a string, "" when absent.
 func (o *ObjectReader) String(key string) string {
-	if n := o.of(key, String); n != nil {
+	if n := o.readKind(key, String); n != nil {
 		return n.Text
 	}
 	return ""
@@ -86,7 +86,7 @@ func (o *ObjectReader) String(key string) string {
 
 // StringPtr returns a string, nil when absent.
 func (o *ObjectReader) StringPtr(key string) *string {
-	if n := o.of(key, String); n != nil {
+	if n := o.readKind(key, String); n != nil {
 		return &n.Text
 	}
 	return nil
@@ -105,7 +105,7 @@ func (o *ObjectReader) BoolPtr(key string) *bool {
 		return nil
 	}
 	if n.Kind != True && n.Kind != False {
-		o.wrong(n, True.String())
+		o.rejectKind(n, True.String())
 		return nil
 	}
 	v := n.Kind == True
@@ -114,13 +114,13 @@ func (o *ObjectReader) BoolPtr(key string) *bool {
 
 // FloatPtr returns a number, nil when absent.
 func (o *ObjectReader) FloatPtr(key string) *float64 {
-	n := o.of(key, Number)
+	n := o.readKind(key, Number)
 	if n == nil {
 		return nil
 	}
 	v, err := strconv.ParseFloat(n.Text, 64)
 	if err != nil {
-		o.wrong(n, "a number that a 64-bit float can hold")
+		o.rejectKind(n, "a number that a 64-bit float can hold")
 		return nil
 	}
 	return &v
@@ -133,7 +133,7 @@ func (o *ObjectReader) IntPtr(key string) *int {
 		return nil
 	}
 	if *f != math.Trunc(*f) || math.Abs(*f) > 1<<53 {
-		o.wrong(o.Value(key), "a whole number")
+		o.rejectKind(o.Value(key), "a whole number")
 		return nil
 	}
 	v := int(*f)
@@ -143,14 +143,14 @@ func (o *ObjectReader) IntPtr(key string) *int {
 // Enum returns a string that is one of those allowed, "" when absent. A wrong one
 // is an issue that lists them.
 func (o *ObjectReader) Enum(key string, allowed ...string) string {
-	n := o.of(key, String)
+	n := o.readKind(key, String)
 	if n == nil {
 		return ""
 	}
 	if slices.Contains(allowed, n.Text) {
 		return n.Text
 	}
-	issue := newIssue(n, RuleValue, fmt.Sprintf("%q must be one of %s", clip(key), list(allowed)))
+	issue := newIssue(n, RuleValue, fmt.Sprintf("%q must be one of %s", clipKey(key), listWords(allowed)))
 	issue.suggest(n.Text, allowed)
 	o.report.add(issue)
 	return ""
@@ -158,14 +158,14 @@ func (o *ObjectReader) Enum(key string, allowed ...string) string {
 
 // Strings returns an array of strings, nil when absent and not nil when empty.
 func (o *ObjectReader) Strings(key string) []string {
-	n := o.of(key, Array)
+	n := o.readKind(key, Array)
 	if n == nil {
 		return nil
 	}
 	out := make([]string, 0, len(n.Items))
 	for _, v := range n.Items {
 		if v.Kind != String {
-			o.wrong(v, String.String())
+			o.rejectKind(v, String.String())
 			continue
 		}
 		out = append(out, v.Text)
@@ -184,20 +184,20 @@ func (o *ObjectReader) OneOrMore(key string) []string {
 	case n.Kind == Array:
 		return o.Strings(key)
 	}
-	o.wrong(n, "a string or an array of strings")
+	o.rejectKind(n, "a string or an array of strings")
 	return nil
 }
 
 // StringMap returns an object whose values are strings, nil when absent.
 func (o *ObjectReader) StringMap(key string) map[string]string {
-	n := o.of(key, Object)
+	n := o.readKind(key, Object)
 	if n == nil {
 		return nil
 	}
 	out := make(map[string]string, len(n.Members))
 	for _, m := range n.Members {
 		if m.Value.Kind != String {
-			o.wrong(m.Value, String.String())
+			o.rejectKind(m.Value, String.String())
 			continue
 		}
 		out[m.Key] = m.Value.Text
@@ -213,7 +213,7 @@ func (o *ObjectReader) Object(key string) *ObjectReader { return o.Sub(o.Value(k
 
 // Items returns the elements of an array, nil when absent.
 func (o *ObjectReader) Items(key string) []*Node {
-	if n := o.of(key, Array); n != nil {
+	if n := o.readKind(key, Array); n != nil {
 		return n.Items
 	}
 	return nil
@@ -222,7 +222,7 @@ func (o *ObjectReader) Items(key string) []*Node {
 // Entries returns the pairs of an object whose keys are free (such as names of
 // states), in the order of the document; nil when absent.
 func (o *ObjectReader) Entries(key string) []Member {
-	if n := o.of(key, Object); n != nil {
+	if n := o.readKind(key, Object); n != nil {
 		return n.Members
 	}
 	return nil
@@ -234,7 +234,7 @@ func (o *ObjectReader) Require(keys ...string) {
 		if o == nil || o.node == nil || o.Has(key) {
 			continue
 		}
-		issue := newIssue(o.node, RuleMissing, fmt.Sprintf("missing key %q", clip(key)))
+		issue := newIssue(o.node, RuleMissing, fmt.Sprintf("missing key %q", clipKey(key)))
 		issue.Key = key
 		o.report.add(issue)
 	}
@@ -262,10 +262,10 @@ func (o *ObjectReader) Unknown(extra ...string) {
 		if o.isKnown[m.Key] {
 			continue
 		}
-		issue := newIssue(m.Value, RuleUnknownKey, fmt.Sprintf("unknown key %q", clip(m.Key)))
+		issue := newIssue(m.Value, RuleUnknownKey, fmt.Sprintf("unknown key %q", clipKey(m.Key)))
 		issue.Line, issue.Column, issue.Key = m.Line, m.Column, m.Key
 		if !issue.suggest(m.Key, o.known) {
-			issue.Message += "; known keys are " + list(o.known)
+			issue.Message += "; known keys are " + listWords(o.known)
 		}
 		o.report.add(issue)
 	}
@@ -277,10 +277,10 @@ func (o *ObjectReader) Err() error {
 	if o == nil {
 		return nil
 	}
-	return o.report.err()
+	return o.report.buildError()
 }
 
-func (o *ObjectReader) wrong(n *Node, want string) {
+func (o *ObjectReader) rejectKind(n *Node, want string) {
 	o.report.add(newIssue(n, RuleType, fmt.Sprintf("expected %s, got %s", want, n.Kind)))
 }
 
@@ -303,7 +303,7 @@ func (r *report) add(i *Issue) {
 	r.issues = append(r.issues, i)
 }
 
-func (r *report) err() error {
+func (r *report) buildError() error {
 	if len(r.issues) == 0 {
 		return nil
 	}
@@ -341,14 +341,14 @@ func (i *Issue) suggest(word string, known []string) bool {
 // maxListed bounds how many words a message lists.
 const maxListed = 30
 
-func list(words []string) string {
+func listWords(words []string) string {
 	quoted := make([]string, 0, min(len(words), maxListed)+1)
 	for i, w := range words {
 		if i == maxListed {
 			quoted = append(quoted, fmt.Sprintf("and %d more", len(words)-i))
 			break
 		}
-		quoted = append(quoted, strconv.Quote(clip(w)))
+		quoted = append(quoted, strconv.Quote(clipKey(w)))
 	}
 	return strings.Join(quoted, ", ")
 }

@@ -51,8 +51,8 @@ func readCells(src []byte, limits Limits, use func(*reader)) *Issue {
 	*r = reader{tape: tape{src, r.cells[:0]}, lax: limits.Lax, depth: limits.Depth, maxDepth: limits.Depth}
 	var issue *Issue
 	switch {
-	case !r.document():
-		issue = r.issue()
+	case !r.readDocument():
+		issue = r.finishIssue()
 	case use != nil:
 		use(r)
 	}
@@ -70,101 +70,101 @@ func (r *reader) refuse(rule Rule, at int, message string) bool {
 	return false
 }
 
-// issue finishes the fault: position and path.
-func (r *reader) issue() *Issue {
+// finishIssue finishes the fault: position and path.
+func (r *reader) finishIssue() *Issue {
 	r.fault.offset = min(r.at, len(r.text))
-	r.fault.Line, r.fault.Column = position(r.text, r.fault.offset)
+	r.fault.Line, r.fault.Column = findPosition(r.text, r.fault.offset)
 	for i := len(r.trail) - 1; i >= 0; i-- {
 		r.fault.Path = appendToken(r.fault.Path, r.trail[i])
 	}
 	return r.fault
 }
 
-func (r *reader) document() bool {
+func (r *reader) readDocument() bool {
 	if len(r.text) >= 3 && r.text[0] == 0xEF && r.text[1] == 0xBB && r.text[2] == 0xBF {
 		return r.refuse(RuleSyntax, 0, "the text begins with a byte order mark; send plain UTF-8")
 	}
-	r.peek()
+	r.skipSpace()
 	if r.pos == len(r.text) {
 		return r.refuse(RuleSyntax, r.pos, "the document is empty")
 	}
-	if !r.value() {
+	if !r.readValue() {
 		return false
 	}
-	r.peek()
+	r.skipSpace()
 	if r.pos < len(r.text) {
 		return r.refuse(RuleSyntax, r.pos, "unexpected text after the JSON value")
 	}
 	return true
 }
 
-// value reads one value. On a refusal the callers add the way to it on their way out.
-func (r *reader) value() bool {
-	switch c := r.peek(); c {
+// readValue reads one value. On a refusal the callers add the way to it on their way out.
+func (r *reader) readValue() bool {
+	switch c := r.skipSpace(); c {
 	case '{':
-		return r.object()
+		return r.readObject()
 	case '[':
-		return r.array()
+		return r.readArray()
 	case '"':
-		return r.str()
+		return r.readString()
 	case 't':
-		return r.word(True, "true")
+		return r.readWord(True, "true")
 	case 'f':
-		return r.word(False, "false")
+		return r.readWord(False, "false")
 	case 'n':
-		return r.word(Null, "null")
+		return r.readWord(Null, "null")
 	default:
 		if c == '-' || c >= '0' && c <= '9' {
-			return r.number()
+			return r.readNumber()
 		}
-		return r.refuse(RuleSyntax, r.pos, r.expected("a JSON value"))
+		return r.refuse(RuleSyntax, r.pos, r.describeExpected("a JSON value"))
 	}
 }
 
-// begin begins a value at pos and returns its cell.
-func (r *reader) begin(kind Kind) int {
+// beginCell begins a value at pos and returns its cell.
+func (r *reader) beginCell(kind Kind) int {
 	r.cells = append(r.cells, cell{start: int32(r.pos), kind: kind})
 	return len(r.cells) - 1
 }
 
-// end ends the value of a cell at pos.
-func (r *reader) end(i int) bool {
+// endCell ends the value of a cell at pos.
+func (r *reader) endCell(i int) bool {
 	r.cells[i].end, r.cells[i].next = int32(r.pos), int32(len(r.cells))
 	return true
 }
 
-func (r *reader) enter(kind Kind) (int, bool) {
+func (r *reader) enterContainer(kind Kind) (int, bool) {
 	if r.depth == 0 {
 		return 0, r.refuse(RuleDepth, r.pos, depthMessage(r.maxDepth))
 	}
 	r.depth--
-	i := r.begin(kind)
+	i := r.beginCell(kind)
 	r.pos++
 	return i, true
 }
 
-func (r *reader) object() bool {
-	this, ok := r.enter(Object)
+func (r *reader) readObject() bool {
+	this, ok := r.enterContainer(Object)
 	if !ok {
 		return false
 	}
-	for more := r.peek() != '}'; more; {
-		if r.peek() != '"' {
-			return r.refuse(RuleSyntax, r.pos, r.expected(`a key in double quotes`))
+	for more := r.skipSpace() != '}'; more; {
+		if r.skipSpace() != '"' {
+			return r.refuse(RuleSyntax, r.pos, r.describeExpected(`a key in double quotes`))
 		}
 		name := len(r.cells)
-		if !r.str() {
+		if !r.readString() {
 			return false
 		}
-		if r.peek() != ':' {
-			return r.refuse(RuleSyntax, r.pos, r.expected(`":" after a key`))
+		if r.skipSpace() != ':' {
+			return r.refuse(RuleSyntax, r.pos, r.describeExpected(`":" after a key`))
 		}
 		r.pos++
-		if !r.value() {
+		if !r.readValue() {
 			r.trail = append(r.trail, JSON{&r.tape, int32(name)}.Text())
 			return false
 		}
-		if more, ok = r.next('}'); !ok {
+		if more, ok = r.readSeparator('}'); !ok {
 			return false
 		}
 		if more {
@@ -173,22 +173,22 @@ func (r *reader) object() bool {
 	}
 	r.pos++
 	r.depth++
-	r.end(this)
-	return r.lax || r.distinct(JSON{&r.tape, int32(this)})
+	r.endCell(this)
+	return r.lax || r.requireDistinctKeys(JSON{&r.tape, int32(this)})
 }
 
-func (r *reader) array() bool {
-	this, ok := r.enter(Array)
+func (r *reader) readArray() bool {
+	this, ok := r.enterContainer(Array)
 	if !ok {
 		return false
 	}
 	index := 0
-	for more := r.peek() != ']'; more; index++ {
-		if !r.value() {
+	for more := r.skipSpace() != ']'; more; index++ {
+		if !r.readValue() {
 			r.trail = append(r.trail, strconv.Itoa(index))
 			return false
 		}
-		if more, ok = r.next(']'); !ok {
+		if more, ok = r.readSeparator(']'); !ok {
 			return false
 		}
 		if more {
@@ -197,38 +197,38 @@ func (r *reader) array() bool {
 	}
 	r.pos++
 	r.depth++
-	return r.end(this)
+	return r.endCell(this)
 }
 
-// next stops at a comma (more is true) or at the closing bracket.
-func (r *reader) next(closing byte) (more, ok bool) {
-	switch r.peek() {
+// readSeparator stops at a comma (more is true) or at the closing bracket.
+func (r *reader) readSeparator(closing byte) (more, ok bool) {
+	switch r.skipSpace() {
 	case ',':
 		return true, true
 	case closing:
 		return false, true
 	}
-	return false, r.refuse(RuleSyntax, r.pos, r.expected(fmt.Sprintf(`"," or "%c"`, closing)))
+	return false, r.refuse(RuleSyntax, r.pos, r.describeExpected(fmt.Sprintf(`"," or "%c"`, closing)))
 }
 
-// distinct refuses an object with a duplicate key.
-func (r *reader) distinct(v JSON) bool {
+// requireDistinctKeys refuses an object with a duplicate key.
+func (r *reader) requireDistinctKeys(v JSON) bool {
 	name := v.Duplicate()
 	if name.Kind() == 0 {
 		return true
 	}
 	key := name.Text()
-	r.refuse(RuleDuplicateKey, int(r.cells[name.at].start), fmt.Sprintf("duplicate key %q", clip(key)))
+	r.refuse(RuleDuplicateKey, int(r.cells[name.at].start), fmt.Sprintf("duplicate key %q", clipKey(key)))
 	r.fault.Key = key
 	r.trail = append(r.trail, key)
 	return false
 }
 
-// literalBody is what stands between the quotes of a string.
-func literalBody(src []byte, c cell) []byte { return src[c.start+1 : c.end-1] }
+// trimQuotes is what stands between the quotes of a string.
+func trimQuotes(src []byte, c cell) []byte { return src[c.start+1 : c.end-1] }
 
-// peek skips white space and returns the byte after it, 0 at the end.
-func (r *reader) peek() byte {
+// skipSpace skips white space and returns the byte after it, 0 at the end.
+func (r *reader) skipSpace() byte {
 	for r.pos < len(r.text) {
 		switch c := r.text[r.pos]; c {
 		case ' ', '\t', '\n', '\r':
@@ -241,8 +241,8 @@ func (r *reader) peek() byte {
 	return 0
 }
 
-// expected words a syntax error without quoting the document.
-func (r *reader) expected(what string) string {
+// describeExpected words a syntax error without quoting the document.
+func (r *reader) describeExpected(what string) string {
 	switch {
 	case r.pos >= len(r.text):
 		return "expected " + what + ", got the end of the text"
@@ -271,9 +271,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// str reads a string.
-func (r *reader) str() bool {
-	this := r.begin(String)
+// readString reads a string.
+func (r *reader) readString() bool {
+	this := r.beginCell(String)
 	src := r.text
 	i := r.pos + 1
 	for {
@@ -296,16 +296,16 @@ func (r *reader) str() bool {
 		switch c := src[i]; {
 		case c == '"':
 			r.pos = i + 1
-			return r.end(this)
+			return r.endCell(this)
 		case c == '\\':
 			r.cells[this].escaped = true
-			n := r.escape(i)
+			n := r.readEscape(i)
 			if n == 0 {
 				return false
 			}
 			i += n
 		case c < 0x20:
-			return r.control(i, c)
+			return r.refuseControl(i, c)
 		default:
 			ch, size := utf8.DecodeRune(src[i:])
 			if ch == utf8.RuneError && size == 1 {
@@ -316,7 +316,7 @@ func (r *reader) str() bool {
 	}
 }
 
-func (r *reader) control(at int, c byte) bool {
+func (r *reader) refuseControl(at int, c byte) bool {
 	switch c {
 	case 0:
 		return r.refuse(RuleNUL, at, "NUL (U+0000) is not allowed")
@@ -326,8 +326,8 @@ func (r *reader) control(at int, c byte) bool {
 	return r.refuse(RuleSyntax, at, "a control character in a string must be escaped")
 }
 
-// escape checks the escape at i and returns its length, 0 when refused.
-func (r *reader) escape(i int) int {
+// readEscape checks the escape at i and returns its length, 0 when refused.
+func (r *reader) readEscape(i int) int {
 	refuse := func(rule Rule, message string) int { r.refuse(rule, i, message); return 0 }
 	if i+1 >= len(r.text) {
 		return refuse(RuleSyntax, "this string is not closed")
@@ -339,7 +339,7 @@ func (r *reader) escape(i int) int {
 	default:
 		return refuse(RuleSyntax, "this escape is not one of JSON's")
 	}
-	ch := hex4(r.text[i+2:])
+	ch := parseHex(r.text[i+2:])
 	switch {
 	case ch < 0:
 		return refuse(RuleSyntax, `four hexadecimal digits must follow \u`)
@@ -349,23 +349,23 @@ func (r *reader) escape(i int) int {
 		return refuse(RuleNUL, "NUL (U+0000) is not allowed")
 	case !utf16.IsSurrogate(ch):
 		return 6
-	case pairedAt(r.text[i+6:], ch) != utf8.RuneError:
+	case decodePair(r.text[i+6:], ch) != utf8.RuneError:
 		return 12
 	}
 	return refuse(RuleUTF8, "half of a surrogate pair is no character; write both halves, or the character itself")
 }
 
-// pairedAt is the character that the first half of a surrogate pair makes with the
+// decodePair is the character that the first half of a surrogate pair makes with the
 // escape that follows, utf8.RuneError when that is no second half.
-func pairedAt(after []byte, first rune) rune {
+func decodePair(after []byte, first rune) rune {
 	if len(after) < 6 || after[0] != '\\' || after[1] != 'u' {
 		return utf8.RuneError
 	}
-	return utf16.DecodeRune(first, hex4(after[2:]))
+	return utf16.DecodeRune(first, parseHex(after[2:]))
 }
 
-// hex4 reads four hexadecimal digits, -1 when they are not there.
-func hex4(b []byte) rune {
+// parseHex reads four hexadecimal digits, -1 when they are not there.
+func parseHex(b []byte) rune {
 	if len(b) < 4 {
 		return -1
 	}
@@ -409,10 +409,10 @@ func appendUnescaped(dst, body []byte) []byte {
 		case 't':
 			dst = append(dst, '\t')
 		case 'u':
-			ch := hex4(body[i:])
+			ch := parseHex(body[i:])
 			i += 4
 			if utf16.IsSurrogate(ch) {
-				if ch = pairedAt(body[i:], ch); ch != utf8.RuneError {
+				if ch = decodePair(body[i:], ch); ch != utf8.RuneError {
 					i += 6
 				}
 			}
@@ -424,18 +424,18 @@ func appendUnescaped(dst, body []byte) []byte {
 	return dst
 }
 
-func (r *reader) word(kind Kind, w string) bool {
+func (r *reader) readWord(kind Kind, w string) bool {
 	end := r.pos + len(w)
 	if end > len(r.text) || string(r.text[r.pos:end]) != w {
-		return r.refuse(RuleSyntax, r.pos, r.expected("a JSON value"))
+		return r.refuse(RuleSyntax, r.pos, r.describeExpected("a JSON value"))
 	}
-	this := r.begin(kind)
+	this := r.beginCell(kind)
 	r.pos = end
-	return r.end(this)
+	return r.endCell(this)
 }
 
-func (r *reader) number() bool {
-	this := r.begin(Number)
+func (r *reader) readNumber() bool {
+	this := r.beginCell(Number)
 	end, exponent := findNumberEnd(r.text, r.pos)
 	if end < 0 {
 		return r.refuse(RuleSyntax, r.pos, "this is not a JSON number")
@@ -445,5 +445,5 @@ func (r *reader) number() bool {
 		return r.refuse(RuleNumber, r.pos, numberMessage)
 	}
 	r.pos = end
-	return r.end(this)
+	return r.endCell(this)
 }

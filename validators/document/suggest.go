@@ -18,28 +18,28 @@ func Suggest(word string, known []string) string {
 	if slices.Contains(known, word) {
 		return word
 	}
-	w := folded(word)
+	w := foldWord(word)
 	if len(w) == 0 || len(w) > longestWord {
 		return ""
 	}
 	best, bestDistance := "", max(1, len(w)/3)+1
 	for _, k := range known {
-		f := folded(k)
-		if len(f) > longestWord || abs(len(f)-len(w)) >= bestDistance {
+		f := foldWord(k)
+		if len(f) > longestWord || absInt(len(f)-len(w)) >= bestDistance {
 			continue
 		}
 		// A word with nothing in common is never near, however short both are.
-		if d := distance(w, f); d < bestDistance && d < max(len(w), len(f)) {
+		if d := editDistance(w, f); d < bestDistance && d < max(len(w), len(f)) {
 			best, bestDistance = k, d
 		}
 	}
 	return best
 }
 
-func abs(n int) int { return max(n, -n) }
+func absInt(n int) int { return max(n, -n) }
 
-// folded brings a word into the form in which it is compared.
-func folded(word string) []rune {
+// foldWord brings a word into the form in which it is compared.
+func foldWord(word string) []rune {
 	if len(word) > longestWord*utf8.UTFMax {
 		return make([]rune, longestWord+1)
 	}
@@ -51,9 +51,9 @@ func folded(word string) []rune {
 	}, word))
 }
 
-// distance is the optimal string alignment distance: insertions, deletions,
+// editDistance is the optimal string alignment distance: insertions, deletions,
 // substitutions and swaps of neighbours.
-func distance(a, b []rune) int {
+func editDistance(a, b []rune) int {
 	before := make([]int, len(b)+1) // two rows ago
 	last := make([]int, len(b)+1)
 	row := make([]int, len(b)+1)

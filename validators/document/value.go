@@ -65,7 +65,7 @@ func ReadJSON(raw []byte, limits Limits) (JSON, error) {
 	issue := readCells(raw, limits, func(r *reader) {
 		if r.spaced && !limits.Spaced {
 			b := Builder{tape: tape{make([]byte, 0, len(raw)), make([]cell, 0, len(r.cells))}}
-			b.compact(JSON{tape: &r.tape})
+			b.copyCompact(JSON{tape: &r.tape})
 			v = b.JSON()
 			return
 		}
@@ -131,7 +131,7 @@ func (v JSON) Bytes() []byte {
 		return nil
 	}
 	c := v.cells[v.at]
-	body := literalBody(v.text, c)
+	body := trimQuotes(v.text, c)
 	if c.escaped {
 		return appendUnescaped(make([]byte, 0, len(body)), body)
 	}
@@ -150,13 +150,13 @@ func (v JSON) Is(s string) bool {
 	if c.escaped {
 		return v.Text() == s
 	}
-	return string(literalBody(v.text, c)) == s
+	return string(trimQuotes(v.text, c)) == s
 }
 
 // Plain says whether the literal of a string is its text, without escapes.
 func (v JSON) Plain() bool { return v.Kind() == String && !v.cells[v.at].escaped }
 
-func (v JSON) child(at int32) JSON { return JSON{v.tape, at} }
+func (v JSON) childAt(at int32) JSON { return JSON{v.tape, at} }
 
 // Members are the pairs of an object in the order of the text; any other value has none.
 func (v JSON) Members() iter.Seq2[JSON, JSON] {
@@ -165,7 +165,7 @@ func (v JSON) Members() iter.Seq2[JSON, JSON] {
 			return
 		}
 		for i, end := v.at+1, v.cells[v.at].next; i < end; i = v.cells[i+1].next {
-			if !yield(v.child(i), v.child(i+1)) {
+			if !yield(v.childAt(i), v.childAt(i+1)) {
 				return
 			}
 		}
@@ -180,7 +180,7 @@ func (v JSON) Elements() iter.Seq2[int, JSON] {
 		}
 		n := 0
 		for i, end := v.at+1, v.cells[v.at].next; i < end; i = v.cells[i].next {
-			if !yield(n, v.child(i)) {
+			if !yield(n, v.childAt(i)) {
 				return
 			}
 			n++
@@ -213,12 +213,12 @@ func (v JSON) Get(name string) JSON {
 // At goes along the tokens of a JSON pointer, absent when they lead nowhere.
 func (v JSON) At(tokens ...string) JSON {
 	for _, token := range tokens {
-		v = v.step(token)
+		v = v.findToken(token)
 	}
 	return v
 }
 
-func (v JSON) step(token string) JSON {
+func (v JSON) findToken(token string) JSON {
 	if v.Kind() != Array {
 		return v.Get(token)
 	}
@@ -272,7 +272,7 @@ func (v JSON) Duplicate() JSON {
 	for name := range v.Members() {
 		if n < fewKeys {
 			for _, at := range few[:n] {
-				if v.child(at).sameText(name) {
+				if v.childAt(at).sameText(name) {
 					return name
 				}
 			}
@@ -283,7 +283,7 @@ func (v JSON) Duplicate() JSON {
 		if seen == nil {
 			seen = make(map[string]struct{}, 2*fewKeys)
 			for _, at := range few {
-				seen[v.child(at).Text()] = struct{}{}
+				seen[v.childAt(at).Text()] = struct{}{}
 			}
 		}
 		key := name.Bytes()
@@ -362,7 +362,7 @@ func NewBuilder(others ...JSON) *Builder {
 	return &Builder{tape: tape{make([]byte, 0, size), make([]cell, 0, cells)}}
 }
 
-func (b *Builder) comma() {
+func (b *Builder) writeComma() {
 	if n := len(b.text); n > 0 && b.text[n-1] != '{' && b.text[n-1] != '[' && b.text[n-1] != ':' {
 		b.text = append(b.text, ',')
 	}
@@ -370,7 +370,7 @@ func (b *Builder) comma() {
 
 // Begin begins an Object or an Array.
 func (b *Builder) Begin(kind Kind) {
-	b.comma()
+	b.writeComma()
 	b.open = append(b.open, int32(len(b.cells)))
 	b.cells = append(b.cells, cell{start: int32(len(b.text)), kind: kind})
 	b.text = append(b.text, byte(kind))
@@ -392,7 +392,7 @@ func (b *Builder) Name(name JSON) {
 
 // Copy copies a value.
 func (b *Builder) Copy(v JSON) {
-	b.comma()
+	b.writeComma()
 	from := v.cells[v.at]
 	shift, move := int32(len(b.text))-from.start, int32(len(b.cells))-v.at
 	b.text = append(b.text, v.text[from.start:from.end]...)
@@ -404,7 +404,7 @@ func (b *Builder) Copy(v JSON) {
 
 // String writes a string.
 func (b *Builder) String(s string) {
-	b.comma()
+	b.writeComma()
 	c := cell{start: int32(len(b.text)), kind: String, next: int32(len(b.cells) + 1)}
 	b.text = AppendQuote(b.text, s)
 	c.end = int32(len(b.text))
@@ -412,20 +412,20 @@ func (b *Builder) String(s string) {
 	b.cells = append(b.cells, c)
 }
 
-// compact copies a value without the white space between its tokens.
-func (b *Builder) compact(v JSON) {
+// copyCompact copies a value without the white space between its tokens.
+func (b *Builder) copyCompact(v JSON) {
 	switch v.Kind() {
 	case Object:
 		b.Begin(Object)
 		for name, value := range v.Members() {
 			b.Name(name)
-			b.compact(value)
+			b.copyCompact(value)
 		}
 		b.End()
 	case Array:
 		b.Begin(Array)
 		for _, value := range v.Elements() {
-			b.compact(value)
+			b.copyCompact(value)
 		}
 		b.End()
 	default:

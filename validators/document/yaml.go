@@ -50,7 +50,7 @@ func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 		return nil, describeSyntax(err, tooDeep, limits)
 	}
 	f := flattener{src: src, line: 1, column: 1}
-	f.write(doc.Content[0])
+	f.writeValue(doc.Content[0])
 	limits.Bytes = math.MaxInt32
 	n, issue = parseTree(f.text, limits, f.places)
 	if issue != nil {
@@ -140,8 +140,8 @@ func (f *flattener) locate(offset int) (line, column int) {
 	return f.places[i].line, f.places[i].column
 }
 
-// begin notes where a value or a key begins, and refuses what JSON has no words for.
-func (f *flattener) begin(v *yaml.Node) bool {
+// beginNode notes where a value or a key begins, and refuses what JSON has no words for.
+func (f *flattener) beginNode(v *yaml.Node) bool {
 	f.places = append(f.places, place{len(f.text), v.Line, v.Column})
 	switch {
 	case v.Kind == yaml.AliasNode:
@@ -173,9 +173,9 @@ func (f *flattener) firstByte(v *yaml.Node) byte {
 	return f.src[f.offset]
 }
 
-// write writes one value; false: it broke off.
-func (f *flattener) write(v *yaml.Node) bool {
-	if !f.begin(v) {
+// writeValue writes one value; false: it broke off.
+func (f *flattener) writeValue(v *yaml.Node) bool {
+	if !f.beginNode(v) {
 		return false
 	}
 	switch v.Kind {
@@ -189,7 +189,7 @@ func (f *flattener) write(v *yaml.Node) bool {
 				return false
 			}
 			f.text = append(f.text, ':')
-			if !f.write(v.Content[i+1]) {
+			if !f.writeValue(v.Content[i+1]) {
 				return false
 			}
 		}
@@ -200,7 +200,7 @@ func (f *flattener) write(v *yaml.Node) bool {
 			if i > 0 {
 				f.text = append(f.text, ',')
 			}
-			if !f.write(item) {
+			if !f.writeValue(item) {
 				return false
 			}
 		}
@@ -218,7 +218,7 @@ func (f *flattener) write(v *yaml.Node) bool {
 }
 
 func (f *flattener) writeKey(v *yaml.Node) bool {
-	if !f.begin(v) {
+	if !f.beginNode(v) {
 		return false
 	}
 	if v.Kind != yaml.ScalarNode {

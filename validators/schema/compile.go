@@ -32,7 +32,7 @@ func (e *CompileError) Error() string {
 type outsideError struct{ url string }
 
 func (e *outsideError) Error() string {
-	return "the schema refers to " + clip(strings.TrimPrefix(e.url, "gavel:///"), maxText)
+	return "the schema refers to " + clipText(strings.TrimPrefix(e.url, "gavel:///"), maxText)
 }
 
 const (
@@ -58,7 +58,7 @@ func checkDocument(doc any) *CompileError {
 		if dialect, ok := root["$schema"].(string); ok && !isKnownDialect(dialect) {
 			return &CompileError{
 				Path:    "/$schema",
-				Message: fmt.Sprintf("the dialect %q is not known and nothing is loaded from the network; leave $schema out for draft 2020-12, or name 2019-09, draft-07, draft-06 or draft-04 as https://json-schema.org does", clip(dialect, maxText)),
+				Message: fmt.Sprintf("the dialect %q is not known and nothing is loaded from the network; leave $schema out for draft 2020-12, or name 2019-09, draft-07, draft-06 or draft-04 as https://json-schema.org does", clipText(dialect, maxText)),
 			}
 		}
 	default:
@@ -137,14 +137,14 @@ func describeCompileError(err error, doc any) *CompileError {
 	}
 	text := cleanErrorText(err)
 	if target, ok := strings.CutSuffix(text, " not found"); ok {
-		e := &CompileError{Message: fmt.Sprintf("the reference to %q has no target in this schema", clip(target, maxText))}
+		e := &CompileError{Message: fmt.Sprintf("the reference to %q has no target in this schema", clipText(target, maxText))}
 		e.Path, _ = findReference(doc, target)
 		if names := listDefinitions(doc); len(names) > 0 {
 			e.Message += "; defined are " + strings.Join(names, ", ")
 		}
 		return e
 	}
-	return &CompileError{Message: clip(text, maxText)}
+	return &CompileError{Message: clipText(text, maxText)}
 }
 
 func describeOutsideReference(outside *outsideError, doc any) *CompileError {
@@ -155,7 +155,7 @@ func describeOutsideReference(outside *outsideError, doc any) *CompileError {
 	}
 	return &CompileError{
 		Path:    path,
-		Message: fmt.Sprintf("the reference to %q leaves the document; nothing is loaded from the network or from files: put that schema under $defs and refer to it as #/$defs/NAME", clip(written, maxText)),
+		Message: fmt.Sprintf("the reference to %q leaves the document; nothing is loaded from the network or from files: put that schema under $defs and refer to it as #/$defs/NAME", clipText(written, maxText)),
 	}
 }
 
@@ -167,7 +167,7 @@ func describeInvalidSchema(ve *jsonschema.ValidationError, doc any) *CompileErro
 	}
 	e := &CompileError{Path: found[0].Path, Message: "this is not a valid schema: " + found[0].Message}
 	if found[0].Keyword == "format" {
-		if pattern, ok := lookup(doc, found[0].Path).(string); ok {
+		if pattern, ok := findPointer(doc, found[0].Path).(string); ok {
 			e.Message = describePattern(pattern, e.Message)
 		} else if _, last, ok := cutLast(found[0].Path); ok {
 			e.Message = describePattern(unescapeToken(last), e.Message) // a key of patternProperties
@@ -184,7 +184,7 @@ func describePattern(pattern, message string) string {
 		return message
 	}
 	why := strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-	return "this regular expression is not supported (RE2 syntax: no look-around, no back-references, \\x{E9} instead of \\u00E9): " + clip(why, maxText)
+	return "this regular expression is not supported (RE2 syntax: no look-around, no back-references, \\x{E9} instead of \\u00E9): " + clipText(why, maxText)
 }
 
 // findReference returns the path of the $ref with this target, and how it is written.
@@ -229,7 +229,7 @@ func canReferTo(written, target string) bool {
 func cutLoopPath(text string) string {
 	_, path, _ := strings.Cut(strings.ReplaceAll(text, base, ""), "#")
 	path, _, _ = strings.Cut(path, base)
-	return clip(path, maxText)
+	return clipText(path, maxText)
 }
 
 // listDefinitions returns at most maxNames references that were possibly meant.
@@ -242,7 +242,7 @@ func listDefinitions(doc any) []string {
 			if len(out) == maxNames {
 				return append(out, "...")
 			}
-			out = append(out, "#/"+key+"/"+clip(escapeToken(name), maxText))
+			out = append(out, "#/"+key+"/"+clipText(escapeToken(name), maxText))
 		}
 	}
 	return out

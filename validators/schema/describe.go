@@ -63,7 +63,7 @@ func (r report) findValue(e *jsonschema.ValidationError) any {
 		_, last, _ := cutLast(path)
 		return unescapeToken(last)
 	}
-	return lookup(r.doc, path)
+	return findPointer(r.doc, path)
 }
 
 // describeDependent words a key that is required because another is present. The
@@ -97,9 +97,9 @@ func describeDemand(s *jsonschema.Schema, keyword string, value any, text string
 	case "enum":
 		return "must be " + formatOneOf(s.Enum)
 	case "format":
-		return "must be a valid " + clip(s.Format, maxKey)
+		return "must be a valid " + clipText(s.Format, maxKey)
 	case "pattern":
-		return "must match the pattern " + clip(s.Pattern.String(), maxText)
+		return "must match the pattern " + clipText(s.Pattern.String(), maxText)
 	case "minLength":
 		return describeAmount("at least", s.MinLength, "character", countElements(value))
 	case "maxLength":
@@ -134,11 +134,11 @@ func describeDemand(s *jsonschema.Schema, keyword string, value any, text string
 	case "not":
 		return `must not match the schema under "not"`
 	case "contentEncoding":
-		return "must be encoded as " + clip(s.ContentEncoding, maxKey)
+		return "must be encoded as " + clipText(s.ContentEncoding, maxKey)
 	case "contentMediaType":
-		return "must hold " + clip(s.ContentMediaType, maxKey)
+		return "must hold " + clipText(s.ContentMediaType, maxKey)
 	}
-	return "does not satisfy " + quoteName(clip(keyword, maxKey))
+	return "does not satisfy " + quoteName(clipText(keyword, maxKey))
 }
 
 // suggestFix says how to fix what the message leaves open. It names its subject, because
@@ -215,7 +215,7 @@ func suggestRemoval(path string, s *jsonschema.Schema) string {
 		names = names[:maxNames]
 	}
 	for i, n := range names {
-		names[i] = clip(n, maxKey)
+		names[i] = clipText(n, maxKey)
 	}
 	return fmt.Sprintf("Remove %s; allowed are %s%s.", namePath(path), strings.Join(names, ", "), more)
 }
@@ -243,7 +243,7 @@ func formatLiteral(v any) string {
 	if e.Encode(v) != nil {
 		return addArticle(typeOf(v))
 	}
-	return clip(strings.TrimSuffix(b.String(), "\n"), maxText)
+	return clipText(strings.TrimSuffix(b.String(), "\n"), maxText)
 }
 
 // formatNumber writes a bound in plain form: 3, 0.1, 9007199254740992.
@@ -333,4 +333,4 @@ func addArticle(noun string) string {
 }
 
 // quoteName quotes a name so that its content cannot pass for text of the message.
-func quoteName(name string) string { return strconv.Quote(clip(name, maxKey)) }
+func quoteName(name string) string { return strconv.Quote(clipText(name, maxKey)) }

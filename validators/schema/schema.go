@@ -54,7 +54,7 @@ func Compile(raw json.RawMessage) (out *Schema, err error) {
 	defer func() {
 		// The library panics on some schemas that its own meta-schema lets pass.
 		if r := recover(); r != nil {
-			out, err = nil, &CompileError{Message: fmt.Sprintf("the schema cannot be compiled: %s", clip(fmt.Sprint(r), maxText))}
+			out, err = nil, &CompileError{Message: fmt.Sprintf("the schema cannot be compiled: %s", clipText(fmt.Sprint(r), maxText))}
 		}
 	}()
 	doc, err := decodeJSON(raw)
@@ -135,7 +135,7 @@ func (s *Schema) validate(doc any) (out []Violation, err error) {
 	case errors.As(found, &loop):
 		return nil, fmt.Errorf("%w: a reference leads back to itself without going deeper into the document", ErrUnapplied)
 	default:
-		return nil, fmt.Errorf("%w: %s", ErrUnapplied, clip(cleanErrorText(found), maxText))
+		return nil, fmt.Errorf("%w: %s", ErrUnapplied, clipText(cleanErrorText(found), maxText))
 	}
 }
 
@@ -172,8 +172,8 @@ func decodeLocation(location string) string {
 // missing is the result of lookup when nothing is there.
 type missing struct{}
 
-// lookup returns the value at a JSON pointer of a decoded document.
-func lookup(doc any, path string) any {
+// findPointer returns the value at a JSON pointer of a decoded document.
+func findPointer(doc any, path string) any {
 	if path == "" {
 		return doc
 	}
@@ -207,8 +207,8 @@ func cutLast(path string) (before, last string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-// clip shortens text to about n bytes, between characters.
-func clip(text string, n int) string {
+// clipText shortens text to about n bytes, between characters.
+func clipText(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}

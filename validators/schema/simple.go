@@ -140,7 +140,7 @@ func (a *analysis) followReference(ref string, beside map[string]any, within int
 	if a.total++; a.total > simpleRefs {
 		return false
 	}
-	target := lookup(a.root, decodeLocation(ref[1:]))
+	target := findPointer(a.root, decodeLocation(ref[1:]))
 	if _, nothing := target.(missing); nothing {
 		return false
 	}

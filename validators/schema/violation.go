@@ -147,7 +147,7 @@ func (r report) failsByType(branch *jsonschema.ValidationError, location string)
 		return branch.InstanceLocation == location
 	case "const", "enum":
 		before, _, _ := cutLast(branch.InstanceLocation)
-		return before == location || branch.InstanceLocation == location && !isScalar(lookup(r.doc, decodeLocation(location)))
+		return before == location || branch.InstanceLocation == location && !isScalar(findPointer(r.doc, decodeLocation(location)))
 	case "":
 		return branch.InstanceLocation == location
 	}

@@ -110,7 +110,7 @@ func ReadCases(raw []byte, open func(name string) ([]byte, error)) ([]Case, erro
 		return nil, errors.New("read cases: text after the list")
 	}
 	for i := range cases {
-		if err := cases[i].prepare(open); err != nil {
+		if err := cases[i].checkAndLoad(open); err != nil {
 			return nil, fmt.Errorf("case %d (%s): %w", i+1, Clean(cases[i].Name, 80), err)
 		}
 	}
@@ -119,8 +119,8 @@ func ReadCases(raw []byte, open func(name string) ([]byte, error)) ([]Case, erro
 
 var endings = []string{"ok", "reject", "error", "timeout"}
 
-// prepare checks a case and turns its file into source.
-func (c *Case) prepare(open func(string) ([]byte, error)) error {
+// checkAndLoad checks a case and turns its file into source.
+func (c *Case) checkAndLoad(open func(string) ([]byte, error)) error {
 	if c.Must == "" {
 		c.Must = "ok"
 	}
@@ -222,12 +222,11 @@ func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, 
 func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Result, error) {
 	b := Batch{Caller: owner, Owner: Owner{ID: owner}, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence}
 	if s.Kind == Schema {
-		reply, err := p.Validate(ctx, owner, Owner{ID: owner}, []Script{s}, c.Data)
+		reply, err := p.Validate(ctx, owner, Owner{ID: owner}, s, c.Data)
 		if err != nil {
 			return Result{}, err
 		}
-		r := reply.Results[0]
-		return Result{Name: r.Name, Code: r.Code, Valid: r.Code == OK && len(r.Violations) == 0, Confidence: 1, Detail: r.Detail}, nil
+		return Result{Name: s.Name, Code: reply.Code, Valid: reply.Code == OK && len(reply.Violations) == 0, Confidence: 1, Detail: reply.Detail}, nil
 	}
 	if s.Kind != Condition {
 		b.Validators = []Script{s}

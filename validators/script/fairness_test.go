@@ -249,7 +249,7 @@ func TestProbe(t *testing.T) {
 		noise.Go(func() { _, _ = p.Run(ctx, asked("a", spin, `{}`)) })
 		noise.Go(func() { _, _ = p.Check(ctx, "a", operators, validators(spin)) })
 	}
-	eventually(t, "both lanes are full", func() bool { s := p.Stats(); return s.Trips == 2 && s.Waiting == 2 })
+	eventually(t, "both sets of workers are busy", func() bool { s := p.Stats(); return s.Trips == 2 && s.Waiting == 2 })
 	if err := p.Probe(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -9,16 +9,13 @@ import (
 // what is known of the others. A worker that dies takes no verdict with it: the
 // script that ran is charged, the rest is asked again of another worker.
 type job struct {
-	pool    *Pool
-	caller  string
-	party   party // that answers for lost workers
-	op      Op
-	scripts []Script // routes, then validators
-	routes  int
-	results []Result      // by script; Code "" is undecided
-	where   []place       // by script, for Check
-	objects [][]Violation // by script, for schemas
-	retried []bool        // by script: a timeout was given a second chance
+	pool     *Pool
+	caller   string
+	offender offender // that answers for lost workers
+	op       Op
+	scripts  []Script // routes, then validators
+	routes   int
+	states   []scriptState // by script
 
 	route     int // index of the route that was true, -1 none yet
 	fault     int // index of the route that failed, -1 none
@@ -32,22 +29,28 @@ type job struct {
 	badInput  string
 }
 
-type place struct{ line, column int }
+// scriptState is what is known of a script; with Code "", nothing yet.
+type scriptState struct {
+	Result
+	line, column int         // of a fault that Check found
+	objections   []Violation // of a schema
+	retried      bool        // a timeout was given a second chance
+}
 
 // newJob records what needs no worker. The error is a *QuarantineError.
 func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Script) (*job, error) {
 	n := len(routes) + len(validators)
 	j := &job{
-		pool: p, caller: caller, party: responsibleParty(caller, owner), op: op, routes: len(routes), route: -1, fault: -1,
-		scripts: make([]Script, 0, n), results: make([]Result, n), began: time.Now(),
+		pool: p, caller: caller, offender: findOffender(caller, owner), op: op, routes: len(routes), route: -1, fault: -1,
+		scripts: make([]Script, 0, n), states: make([]scriptState, n), began: time.Now(),
 	}
 	j.scripts = append(append(j.scripts, routes...), validators...)
 	for i, s := range j.scripts {
 		if wrong := checkSource(s, p.cfg.MaxSource, p.cfg.MaxSchema); wrong != "" {
 			j.recordResult(i, Result{Code: BadSource, Detail: wrong})
-		} else if until, all := p.quarantine.quarantinedUntil(j.party, s); !until.IsZero() {
-			p.stats.quarantined.Add(1)
-			if j.party.isHeld() {
+		} else if until, all := p.quarantine.quarantinedUntil(j.offender, s); !until.IsZero() {
+			p.stats.add(&p.stats.Quarantined, 1)
+			if j.offender.isHeld() {
 				return nil, &QuarantineError{RetryAfter: until.Sub(p.cfg.Now())}
 			}
 			j.recordResult(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})
@@ -58,7 +61,7 @@ func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Sc
 
 func (j *job) recordResult(i int, r Result) {
 	r.Name = j.scripts[i].Name
-	j.results[i] = r
+	j.states[i].Result = r
 }
 
 // prepareRequest prepares the request for all that can be asked in one trip; false when
@@ -91,9 +94,9 @@ func (j *job) prepareRequest() bool {
 func (j *job) addRoutes() bool {
 	for i := range j.routes {
 		switch {
-		case j.results[i].Code == "":
+		case j.states[i].Code == "":
 			j.addScript(i)
-		case j.results[i].Code != OK:
+		case j.states[i].Code != OK:
 			if len(j.asked) == 0 {
 				j.fault = i
 			}
@@ -110,7 +113,7 @@ func (j *job) addRoutes() bool {
 func (p *Pool) maxPerTrip() int { return max(1, int(p.cfg.Total/p.cfg.Soft)) }
 
 func (j *job) addScript(i int) {
-	if j.results[i].Code != "" || len(j.asked) >= j.pool.maxPerTrip() {
+	if j.states[i].Code != "" || len(j.asked) >= j.pool.maxPerTrip() {
 		return
 	}
 	j.asked = append(j.asked, i)
@@ -127,36 +130,25 @@ func (j *job) acceptOutcome(o *Outcome) {
 	kind := j.scripts[i].Kind
 	switch o.Code {
 	case Timeout:
-		j.pool.stats.timeouts.Add(1)
+		j.pool.stats.add(&j.pool.stats.Timeouts, 1)
 		if j.allowRetry(i, o.Late) {
 			return
 		}
 		o.Detail = j.pool.describeLimit(Timeout, kind, false)
 	case Memory:
-		j.pool.stats.memory.Add(1)
+		j.pool.stats.add(&j.pool.stats.Memory, 1)
 		o.Detail = j.pool.describeLimit(Memory, kind, false)
 	case Internal:
-		j.pool.recordStrike(j.party, j.scripts[i], "interpreter failed")
+		j.pool.recordStrike(j.offender, j.scripts[i], "interpreter failed")
 		o.Detail = j.pool.describeLimit(Internal, kind, false)
 	case OK:
-		j.pool.proven.add(j.scripts[i])
+		j.pool.proven.Add(j.pool.quarantine.hashScript(j.scripts[i]), struct{}{})
 	}
 	j.recordResult(i, Result{
 		Code: o.Code, Valid: o.Valid, Confidence: o.Confidence, Reason: o.Reason,
 		Violations: o.Violations, Suggestions: o.Suggestions, Detail: o.Detail,
 	})
-	if len(o.Objections) > 0 {
-		if j.objects == nil {
-			j.objects = make([][]Violation, len(j.scripts))
-		}
-		j.objects[i] = o.Objections
-	}
-	if j.op == OpCheck && (o.Line > 0 || o.Column > 0) {
-		if j.where == nil {
-			j.where = make([]place, len(j.scripts))
-		}
-		j.where[i] = place{o.Line, o.Column}
-	}
+	j.states[i].objections, j.states[i].line, j.states[i].column = o.Objections, o.Line, o.Column
 	if i < j.routes && j.op == OpRun {
 		if o.Code != OK {
 			j.fault = i
@@ -169,17 +161,14 @@ func (j *job) acceptOutcome(o *Outcome) {
 // allowRetry reports whether a script that ran out of time gets one more run: if it once
 // ended in time, so the machine was probably late, or if the worker says so.
 func (j *job) allowRetry(i int, late bool) bool {
-	if !late && (j.op != OpRun || !j.pool.proven.has(j.scripts[i])) {
+	if !late && (j.op != OpRun || !j.pool.proven.Contains(j.pool.quarantine.hashScript(j.scripts[i]))) {
 		return false
 	}
-	if j.retried == nil {
-		j.retried = make([]bool, len(j.scripts))
-	}
-	if j.retried[i] {
+	if j.states[i].retried {
 		return false
 	}
-	j.retried[i] = true
-	j.pool.stats.retries.Add(1)
+	j.states[i].retried = true
+	j.pool.stats.add(&j.pool.stats.Retries, 1)
 	return true
 }
 
@@ -198,13 +187,13 @@ func (j *job) findRunningScript() int {
 
 // recordWorkerDeath records what a worker's death says about the script it was running.
 // The error is the sandbox's own failure.
-func (j *job) recordWorkerDeath(why cause, cause error) error {
+func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 	i := j.findRunningScript()
 	code := Code("")
 	switch why {
 	case outOfTime:
 		code = Timeout
-	case outOfSpace:
+	case outOfMemory:
 		code = Memory
 	case garbled:
 		code = Internal
@@ -218,7 +207,7 @@ func (j *job) recordWorkerDeath(why cause, cause error) error {
 		if j.lost++; j.lost > 2 || j.lost > 1 && why == vanished {
 			return fmt.Errorf("%w: workers keep dying: %w", ErrUnavailable, cause)
 		}
-		j.pool.stats.retries.Add(1)
+		j.pool.stats.add(&j.pool.stats.Retries, 1)
 		return nil
 	}
 	// Checks are rare, and what a definition is refused for is remembered long: a kill may
@@ -226,7 +215,7 @@ func (j *job) recordWorkerDeath(why cause, cause error) error {
 	if code == Timeout && j.allowRetry(i, j.op == OpCheck) {
 		return nil
 	}
-	j.pool.recordStrike(j.party, j.scripts[i], why.String())
+	j.pool.recordStrike(j.offender, j.scripts[i], why.String())
 	j.recordResult(i, Result{Code: code, Detail: j.pool.describeLimit(code, j.scripts[i].Kind, true)})
 	if i < j.routes && j.op == OpRun {
 		j.fault = i
@@ -240,7 +229,7 @@ func (j *job) expireOverdue() bool {
 		return false
 	}
 	for _, i := range j.asked {
-		if j.results[i].Code == "" {
+		if j.states[i].Code == "" {
 			j.recordResult(i, Result{Code: Timeout, Detail: j.pool.describeTotal()})
 			if i < j.routes && j.op == OpRun {
 				j.fault = i
@@ -251,29 +240,19 @@ func (j *job) expireOverdue() bool {
 	return true
 }
 
-// buildSchemaReply puts together what Validate was asked for.
-func (j *job) buildSchemaReply() SchemaReply {
-	r := SchemaReply{Results: make([]SchemaResult, len(j.results))}
-	for i, result := range j.results {
-		r.Results[i] = SchemaResult{Name: result.Name, Code: result.Code, Detail: result.Detail}
-		if j.objects != nil {
-			r.Results[i].Violations = j.objects[i]
-		}
-	}
-	return r
-}
-
 // buildReply puts together what the caller asked for.
 func (j *job) buildReply() Reply {
 	r := Reply{Route: j.route}
 	if j.routes > 0 && j.route < 0 {
 		if j.fault >= 0 {
-			fault := j.results[j.fault]
-			r.RouteFault = &fault
+			r.RouteFault = &j.states[j.fault].Result
 		}
 		return r
 	}
-	r.Results = j.results[j.routes:]
+	r.Results = make([]Result, 0, len(j.states)-j.routes)
+	for _, s := range j.states[j.routes:] {
+		r.Results = append(r.Results, s.Result)
+	}
 	return r
 }
 

@@ -35,8 +35,8 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 			}
 			j.acceptOutcome(&Outcome{Index: 0, Last: true, Code: Timeout, Late: late})
 		}
-		if j.prepareRequest() || j.results[0].Code != Timeout {
-			t.Errorf("late %t: ended with %+v", late, j.results[0])
+		if j.prepareRequest() || j.states[0].Code != Timeout {
+			t.Errorf("late %t: ended with %+v", late, j.states[0])
 		}
 		if got := p.Stats().Retries - before; (got == 1) != late {
 			t.Errorf("late %t: %d retries", late, got)
@@ -64,8 +64,8 @@ func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if want := map[Op]int{OpCheck: 2, OpRun: 1}[op]; tries != want || j.results[0].Code != Timeout {
-			t.Errorf("%v: asked %d times, want %d: %+v", op, tries, want, j.results[0])
+		if want := map[Op]int{OpCheck: 2, OpRun: 1}[op]; tries != want || j.states[0].Code != Timeout {
+			t.Errorf("%v: asked %d times, want %d: %+v", op, tries, want, j.states[0])
 		}
 	}
 }

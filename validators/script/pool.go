@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"os"
 	"slices"
 	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
@@ -24,10 +25,10 @@ type Pool struct {
 	path       string
 	setup      Setup
 	quarantine *quarantine
-	proven     provenScripts
+	proven     *lru.Cache[uint64, struct{}] // scripts that once ended in time, by hash
 	stats      counters
-	eval       lane // Run
-	check      lane // Check: a registration never delays a decision
+	eval       workerSet // Run
+	check      workerSet // Check: a registration never delays a decision
 
 	life     context.Context //nolint:containedctx // ends with Close, which has no other way to reach calls in flight
 	end      context.CancelFunc
@@ -52,9 +53,9 @@ func NewPool(cfg Config) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	proven, _ := lru.New[uint64, struct{}](maxRecords) // fails for sizes below 1
 	p := &Pool{
-		cfg: cfg, path: path, quarantine: newQuarantine(cfg), procs: map[*process]struct{}{},
-		proven: provenScripts{seed: maphash.MakeSeed()},
+		cfg: cfg, path: path, quarantine: newQuarantine(cfg), procs: map[*process]struct{}{}, proven: proven,
 		setup: Setup{
 			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard, Read: cfg.Read,
 			ScriptMemory: cfg.ScriptMemory, WorkerMemory: cfg.WorkerMemory,
@@ -82,8 +83,8 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	if err := p.checkCount(len(b.Routes) + len(b.Validators)); err != nil {
-		return Reply{}, err
+	if n := len(b.Routes) + len(b.Validators); n > p.cfg.MaxScripts {
+		return Reply{}, fmt.Errorf("%w: %d scripts in one batch, more than the %d allowed", ErrInput, n, p.cfg.MaxScripts)
 	}
 	j, err := p.newJob(OpRun, b.Caller, b.Owner, b.Routes, b.Validators)
 	if err != nil {
@@ -104,18 +105,16 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	return reply, nil
 }
 
-// Validate checks one JSON document against all schemas, each a Script of kind
-// Schema. The error wraps ErrUnavailable or ErrInput, or is ctx's.
-func (p *Pool) Validate(ctx context.Context, caller string, owner Owner, schemas []Script, document json.RawMessage) (SchemaReply, error) {
-	if err := errors.Join(checkInput("the document", document, p.cfg.MaxInput), p.checkCount(len(schemas))); err != nil {
+// Validate checks one JSON document against a schema, a Script of kind Schema. The error
+// wraps ErrUnavailable or ErrInput, or is ctx's.
+func (p *Pool) Validate(ctx context.Context, caller string, owner Owner, schema Script, document json.RawMessage) (SchemaReply, error) {
+	if err := checkInput("the document", document, p.cfg.MaxInput); err != nil {
 		return SchemaReply{}, err
 	}
-	for _, s := range schemas {
-		if s.Kind != Schema {
-			return SchemaReply{}, fmt.Errorf("%w: %s is not a schema", ErrInput, Clean(s.Name, MaxNote))
-		}
+	if schema.Kind != Schema {
+		return SchemaReply{}, fmt.Errorf("%w: %s is not a schema", ErrInput, Clean(schema.Name, MaxNote))
 	}
-	j, err := p.newJob(OpRun, caller, owner, nil, schemas)
+	j, err := p.newJob(OpRun, caller, owner, nil, []Script{schema})
 	if err != nil {
 		return SchemaReply{}, err
 	}
@@ -124,17 +123,8 @@ func (p *Pool) Validate(ctx context.Context, caller string, owner Owner, schemas
 	if err != nil {
 		return SchemaReply{}, err
 	}
-	reply := j.buildSchemaReply()
-	reply.Unhardened = unhardened
-	reply.Took = time.Since(j.began)
-	return reply, nil
-}
-
-func (p *Pool) checkCount(n int) error {
-	if n > p.cfg.MaxScripts {
-		return fmt.Errorf("%w: %d scripts in one batch, more than the %d allowed", ErrInput, n, p.cfg.MaxScripts)
-	}
-	return nil
+	r := j.states[0]
+	return SchemaReply{Code: r.Code, Violations: r.objections, Detail: r.Detail, Unhardened: unhardened, Took: time.Since(j.began)}, nil
 }
 
 // Check compiles scripts and calls each once with empty objects, in a worker set
@@ -150,27 +140,22 @@ func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []
 		if _, err := p.runJob(ctx, &p.check, j); err != nil {
 			return nil, err
 		}
-		for i, r := range j.results {
-			if r.Code == OK || r.Code == Threw || r.Code == BadResult {
-				continue
+		for _, r := range j.states {
+			if r.Code != OK && r.Code != Threw && r.Code != BadResult {
+				problems = append(problems, Problem{Name: r.Name, Line: r.line, Column: r.column, Message: r.Detail})
 			}
-			problem := Problem{Name: r.Name, Message: r.Detail}
-			if j.where != nil {
-				problem.Line, problem.Column = j.where[i].line, j.where[i].column
-			}
-			problems = append(problems, problem)
 		}
 	}
 	return problems, nil
 }
 
 // runJob asks workers until nothing about the job is undecided.
-func (p *Pool) runJob(ctx context.Context, l *lane, j *job) (unhardened []string, err error) {
+func (p *Pool) runJob(ctx context.Context, l *workerSet, j *job) (unhardened []string, err error) {
 	if err := p.beginCall(); err != nil {
 		return nil, err
 	}
 	defer p.tasks.Done()
-	p.stats.calls.Add(1)
+	p.stats.add(&p.stats.Calls, 1)
 	for j.prepareRequest() {
 		if j.expireOverdue() {
 			continue
@@ -186,19 +171,19 @@ func (p *Pool) runJob(ctx context.Context, l *lane, j *job) (unhardened []string
 }
 
 // askOnce asks one worker once.
-func (p *Pool) askOnce(ctx context.Context, l *lane, j *job) ([]string, error) {
+func (p *Pool) askOnce(ctx context.Context, l *workerSet, j *job) ([]string, error) {
 	w, release, err := p.leaseWorker(ctx, l, j.caller)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	p.stats.trips.Add(1)
+	p.stats.add(&p.stats.Trips, 1)
 	began := time.Now()
-	why, cause := w.ask(ctx, &j.request, p.cfg.Hard, j.acceptOutcome)
+	why, cause := w.requestOutcomes(ctx, &j.request, p.cfg.Hard, j.acceptOutcome)
 	took := time.Since(began)
 	j.spent += took
 	MeterOf(ctx).AddWorked(took)
-	p.stats.scripts.Add(uint64(j.reached)) //nolint:gosec // a count
+	p.stats.add(&p.stats.Scripts, j.reached)
 	if why == alive {
 		p.giveBack(l, w)
 		if j.badInput != "" {
@@ -206,7 +191,7 @@ func (p *Pool) askOnce(ctx context.Context, l *lane, j *job) ([]string, error) {
 		}
 		return w.unhardened, nil
 	}
-	p.recordDeath(l, w, why, cause, j.party)
+	p.recordDeath(l, w, why, cause, j.offender)
 	switch why {
 	case cancelled:
 		return nil, ctx.Err()
@@ -228,8 +213,8 @@ func (p *Pool) beginCall() error {
 	return nil
 }
 
-// recordStrike charges the loss of a worker to the party that answers for the script.
-func (p *Pool) recordStrike(who party, s Script, why string) {
+// recordStrike charges the loss of a worker to the offender.
+func (p *Pool) recordStrike(who offender, s Script, why string) {
 	if p.quarantine.recordStrike(who, s) {
 		p.cfg.Logger.Warn("script quarantined", who.logAttr(), slog.String("script", s.Name), slog.String("cause", why))
 	}
@@ -256,7 +241,7 @@ func (p *Pool) Close() error {
 		w.kill(discarded)
 	}
 	p.tasks.Wait()
-	for _, l := range []*lane{&p.eval, &p.check} {
+	for _, l := range []*workerSet{&p.eval, &p.check} {
 		for w := l.popIdle(); w != nil; w = l.popIdle() {
 			w.kill(discarded)
 			p.discardWorker(l, w)
@@ -290,7 +275,7 @@ func (p *Pool) Probe(ctx context.Context) error {
 var errProbeEnded = errors.New("the worker ended without an answer")
 
 func (p *Pool) probeOnce(ctx context.Context) error {
-	var own lane
+	var own workerSet
 	w, err := p.startWorker(ctx, &own)
 	if err != nil {
 		return err
@@ -299,7 +284,7 @@ func (p *Pool) probeOnce(ctx context.Context) error {
 	defer w.kill(discarded)
 	var got Outcome
 	request := Request{Op: OpRun, Sources: []Source{{Kind: Validator, Text: "() => true"}}}
-	if why, err := w.ask(ctx, &request, p.cfg.Start, func(o *Outcome) { got = *o }); why != alive {
+	if why, err := w.requestOutcomes(ctx, &request, p.cfg.Start, func(o *Outcome) { got = *o }); why != alive {
 		return fmt.Errorf("%w (%v): %w", errProbeEnded, why, err)
 	}
 	// A worker that says that the machine is late has answered.

@@ -24,21 +24,21 @@ const (
 	ExitRefused = 9 // the host does not speak this protocol
 )
 
-// cause is why a worker is gone.
-type cause int32
+// exitReason is why a worker is gone.
+type exitReason int32
 
 const (
-	alive      cause = iota
-	outOfTime        // killed: a script passed the hard limit
-	cancelled        // killed: the caller left
-	discarded        // killed: recycled, or the pool closed
-	outOfSpace       // ended itself or was ended by the runtime: memory
-	garbled          // killed: it sent what is not an outcome
-	crashed          // ended itself, for a reason that neither side knows of
-	vanished         // somebody else killed it
+	alive       exitReason = iota
+	outOfTime              // killed: a script passed the hard limit
+	cancelled              // killed: the caller left
+	discarded              // killed: recycled, or the pool closed
+	outOfMemory            // ended itself or was ended by the runtime: memory
+	garbled                // killed: it sent what is not an outcome
+	crashed                // ended itself, for a reason that neither side knows of
+	vanished               // somebody else killed it
 )
 
-func (c cause) String() string {
+func (c exitReason) String() string {
 	return [...]string{"alive", "out of time", "cancelled", "discarded", "out of memory", "garbled", "crashed", "vanished"}[c]
 }
 
@@ -75,7 +75,7 @@ func startProcess(ctx context.Context, path string, setup Setup, limit time.Dura
 	defer stop()
 	p.timer = time.AfterFunc(limit, func() { p.kill(outOfTime) })
 	defer p.timer.Stop()
-	if err := p.greet(setup); err != nil {
+	if err := p.exchangeHello(setup); err != nil {
 		p.kill(discarded)
 		<-p.exited
 		if ctx.Err() != nil {
@@ -83,7 +83,7 @@ func startProcess(ctx context.Context, path string, setup Setup, limit time.Dura
 		} else if p.readLastOutput(); p.lastOutput != "" {
 			err = fmt.Errorf("%w (%s)", err, p.lastOutput)
 		}
-		p.release()
+		p.closePipes()
 		return nil, fmt.Errorf("start worker %s: %w; its main must begin with worker.Main()", path, err)
 	}
 	return p, nil
@@ -125,7 +125,7 @@ func spawnProcess(path string) (*process, error) {
 	return p, nil
 }
 
-func (p *process) greet(setup Setup) error {
+func (p *process) exchangeHello(setup Setup) error {
 	raw, err := json.Marshal(setup)
 	if err != nil {
 		return err
@@ -154,38 +154,66 @@ func (p *process) greet(setup Setup) error {
 	return nil
 }
 
-// ask sends a request and hands each outcome to accept as it comes. A cause other
-// than alive means that the process is gone and that the first script without an
-// outcome was running. The error explains causes that no script is charged for.
-func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accept func(*Outcome)) (cause, error) {
+// send sends a request. Until stop is called, the process is killed when ctx ends or the
+// limit passes.
+func (p *process) send(ctx context.Context, q *Request, limit time.Duration) (stop func(), err error) {
 	p.lastID++
 	q.ID = p.lastID
 	p.calls++
 	p.frame = EndFrame(q.AppendTo(BeginFrame(p.frame)))
+	calledOff := func() bool { return true }
 	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
-		defer func() { p.noteLateKill(stop()) }()
+		calledOff = context.AfterFunc(ctx, func() { p.kill(cancelled) })
 	}
-	p.timer.Reset(hard)
-	defer func() { p.noteLateKill(p.timer.Stop()) }()
-	if _, err := p.in.Write(p.frame); err != nil {
-		return p.awaitExit(vanished), fmt.Errorf("send request: %w", err)
+	p.timer.Reset(limit)
+	stop = func() {
+		if inTime := p.timer.Stop(); !calledOff() || !inTime {
+			p.leaving = true // else its death would be charged to the next script
+		}
 	}
-	next := 0
-	for {
+	if _, err = p.in.Write(p.frame); err != nil {
+		err = fmt.Errorf("send request: %w", err)
+	}
+	return stop, err
+}
+
+// receive reads one message. When it fails the process is gone, for the reason returned.
+func (p *process) receive(buf []byte, limit int, decode func(content []byte) error) ([]byte, exitReason, error) {
+	content, err := ReadFrame(p.out, buf, limit)
+	if err == nil {
+		err = decode(content)
+	} else if !errors.Is(err, errFrame) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return content, p.awaitExit(vanished), fmt.Errorf("read answer: %w", err)
+	}
+	if err != nil {
+		p.kill(garbled)
+		return content, p.awaitExit(garbled), fmt.Errorf("read answer: %w", err)
+	}
+	return content, alive, nil
+}
+
+// requestOutcomes sends a request and hands each outcome to accept as it comes. A reason
+// other than alive means that the process is gone and that the first script without an
+// outcome was running. The error explains reasons that no script is charged for.
+func (p *process) requestOutcomes(ctx context.Context, q *Request, hard time.Duration, accept func(*Outcome)) (why exitReason, err error) {
+	stop, err := p.send(ctx, q, hard)
+	defer stop()
+	if err != nil {
+		return p.awaitExit(vanished), err
+	}
+	for next := 0; ; {
 		var o Outcome
-		var err error
-		if p.content, err = ReadFrame(p.out, p.content[:0], MaxReplyFrame); err == nil {
-			err = o.Decode(p.content)
-		} else if !errors.Is(err, errFrame) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return p.awaitExit(vanished), fmt.Errorf("read outcome: %w", err)
-		}
-		if err == nil && (o.ID != q.ID || o.Index < next || o.Index >= max(len(q.Sources), 1)) {
-			err = fmt.Errorf("%w: an outcome that was not asked for", errFrame)
-		}
+		p.content, why, err = p.receive(p.content[:0], MaxReplyFrame, func(content []byte) error {
+			if err := o.Decode(content); err != nil {
+				return err
+			}
+			if o.ID != q.ID || o.Index < next || o.Index >= max(len(q.Sources), 1) {
+				return fmt.Errorf("%w: an outcome that was not asked for", errFrame)
+			}
+			return nil
+		})
 		if err != nil {
-			p.kill(garbled)
-			return p.awaitExit(garbled), fmt.Errorf("read outcome: %w", err)
+			return why, err
 		}
 		next = o.Index + 1
 		p.leaving = p.leaving || o.Leaving
@@ -197,16 +225,8 @@ func (p *process) ask(ctx context.Context, q *Request, hard time.Duration, accep
 	}
 }
 
-// noteLateKill retires the process when a kill was not called off in time: its death
-// would be charged to the next script.
-func (p *process) noteLateKill(inTime bool) {
-	if !inTime {
-		p.leaving = true
-	}
-}
-
 // kill ends the process for a reason; the first reason counts. It does not wait.
-func (p *process) kill(why cause) {
+func (p *process) kill(why exitReason) {
 	if p.killed.CompareAndSwap(int32(alive), int32(why)) {
 		if p.onMemory != nil {
 			p.onMemory(peakMemory(p.cmd.Process.Pid))
@@ -218,7 +238,7 @@ func (p *process) kill(why cause) {
 // awaitExit waits for the process to end and says why it did: our reason for
 // killing it, else what its exit status tells. A process that closed its pipes
 // but lives is killed for the reason given.
-func (p *process) awaitExit(lingers cause) cause {
+func (p *process) awaitExit(lingers exitReason) exitReason {
 	select {
 	case <-p.exited: // it ended by itself: its status is the better witness
 	case <-time.After(100 * time.Millisecond):
@@ -226,12 +246,12 @@ func (p *process) awaitExit(lingers cause) cause {
 		<-p.exited
 	}
 	p.readLastOutput()
-	if why := cause(p.killed.Load()); why != alive {
+	if why := exitReason(p.killed.Load()); why != alive {
 		return why
 	}
 	switch code := p.cmd.ProcessState.ExitCode(); {
-	case code == ExitMemory, code == ExitFatal && outOfMemory(p.lastOutput):
-		return outOfSpace
+	case code == ExitMemory, code == ExitFatal && saysOutOfMemory(p.lastOutput):
+		return outOfMemory
 	case code == ExitStuck:
 		return outOfTime
 	case code >= 0 || isFault(p.cmd.ProcessState):
@@ -248,9 +268,9 @@ func (p *process) readLastOutput() {
 	p.lastOutput = strings.TrimSpace(Clean(string(buf[:n]), MaxNote))
 }
 
-// outOfMemory recognises the ways in which the Go runtime says that an allocation
+// saysOutOfMemory recognises the ways in which the Go runtime says that an allocation
 // or the growth of a stack failed. By then it can say little else.
-func outOfMemory(words string) bool {
+func saysOutOfMemory(words string) bool {
 	for _, sign := range []string{"out of memory", "cannot allocate memory", "stack exceeds", "stack overflow", "failed to create new OS thread"} {
 		if strings.Contains(words, sign) {
 			return true
@@ -261,8 +281,8 @@ func outOfMemory(words string) bool {
 	return words == "" || strings.Contains(words, "SIGSEGV") && strings.Contains(words, "goroutine 0 ")
 }
 
-// release closes our ends of the pipes.
-func (p *process) release() {
+// closePipes closes our ends of the pipes.
+func (p *process) closePipes() {
 	_ = p.in.Close()
 	_ = p.out.Close()
 	_ = p.errs.Close()

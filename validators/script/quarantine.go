@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// quarantine counts workers killed by party and script.
+// quarantine counts workers killed, by offender and script.
 type quarantine struct {
 	now                         func() time.Time
 	scriptStrikes, ownerStrikes int
@@ -20,30 +20,30 @@ type quarantine struct {
 	records map[strikeKey]*record
 }
 
-// party answers for a lost worker: the owner of the script, or the caller where the
+// offender answers for a lost worker: the owner of the script, or the caller where the
 // owner is trusted. Where one stranger calls another one's script, which an operator lets
 // it do, it is the two together: neither can have it quarantined for others. No caller
 // can get another owner's script quarantined by copying it, or by feeding it.
-type party struct {
+type offender struct {
 	owner  string // "" for all trusted ones
 	caller string // "" where the owner alone answers
 }
 
-func responsibleParty(caller string, owner Owner) party {
+func findOffender(caller string, owner Owner) offender {
 	switch {
 	case owner.Trusted:
-		return party{caller: caller}
+		return offender{caller: caller}
 	case caller == owner.ID:
-		return party{owner: owner.ID}
+		return offender{owner: owner.ID}
 	}
-	return party{owner: owner.ID, caller: caller}
+	return offender{owner: owner.ID, caller: caller}
 }
 
 // isHeld reports that the caller, not the script itself, is quarantined.
-func (p party) isHeld() bool { return p.owner == "" || p.caller != "" }
+func (p offender) isHeld() bool { return p.owner == "" || p.caller != "" }
 
-// logAttr names the party in the log.
-func (p party) logAttr() slog.Attr {
+// logAttr names the offender in the log.
+func (p offender) logAttr() slog.Attr {
 	switch {
 	case p.owner == "":
 		return slog.String("caller", p.caller)
@@ -53,9 +53,9 @@ func (p party) logAttr() slog.Attr {
 	return slog.Group("", slog.String("owner", p.owner), slog.String("caller", p.caller))
 }
 
-// strikeKey is a party with one script, or with all of them.
+// strikeKey is an offender with one script, or with all of them.
 type strikeKey struct {
-	party
+	offender
 	script uint64 // keyed hash of kind and text, 0 for all scripts
 }
 
@@ -75,22 +75,22 @@ func newQuarantine(c Config) *quarantine {
 	}
 }
 
-// recordStrike counts a worker killed by a script against the party that answers for it, for
+// recordStrike counts a worker killed by a script against the offender, for
 // this script and for all scripts, and says whether either is quarantined now.
-func (q *quarantine) recordStrike(who party, s Script) bool {
+func (q *quarantine) recordStrike(who offender, s Script) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
 	if len(q.records) >= maxRecords {
-		q.prune(now)
+		q.pruneRecords(now)
 	}
-	a := q.countStrike(strikeKey{who, q.hash(s)}, q.scriptStrikes, now)
+	a := q.countStrike(strikeKey{who, q.hashScript(s)}, q.scriptStrikes, now)
 	b := q.countStrike(strikeKey{who, 0}, q.ownerStrikes, now)
 	return a || b
 }
 
-// hash is never 0.
-func (q *quarantine) hash(s Script) uint64 {
+// hashScript is never 0.
+func (q *quarantine) hashScript(s Script) uint64 {
 	var h maphash.Hash
 	h.SetSeed(q.seed)
 	_, _ = h.WriteString(string(s.Kind))
@@ -120,28 +120,28 @@ func (q *quarantine) countStrike(c strikeKey, allowed int, now time.Time) bool {
 	return true
 }
 
-// prune drops expired records, then others until half are left, parties last.
-func (q *quarantine) prune(now time.Time) {
+// pruneRecords drops expired records, then others until half are left, offenders last.
+func (q *quarantine) pruneRecords(now time.Time) {
 	for c, r := range q.records {
 		if now.After(r.until) && (len(r.strikes) == 0 || now.Sub(r.strikes[len(r.strikes)-1]) > q.window) {
 			delete(q.records, c)
 		}
 	}
-	for _, parties := range []bool{false, true} {
+	for _, whole := range []bool{false, true} {
 		for c := range q.records {
 			if len(q.records) < maxRecords/2 {
 				return
 			}
-			if parties || c.script != 0 {
+			if whole || c.script != 0 {
 				delete(q.records, c)
 			}
 		}
 	}
 }
 
-// quarantinedUntil returns until when a script does not run for its party, and whether
-// that holds for all of the party's scripts; zero: it runs.
-func (q *quarantine) quarantinedUntil(who party, s Script) (until time.Time, all bool) {
+// quarantinedUntil returns until when a script does not run for its offender, and whether
+// that holds for all of its scripts; zero: it runs.
+func (q *quarantine) quarantinedUntil(who offender, s Script) (until time.Time, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.records) == 0 { // the usual case costs no hashing of sources
@@ -151,7 +151,7 @@ func (q *quarantine) quarantinedUntil(who party, s Script) (until time.Time, all
 	if r := q.records[strikeKey{who, 0}]; r != nil && now.Before(r.until) {
 		return r.until, true
 	}
-	if r := q.records[strikeKey{who, q.hash(s)}]; r != nil && now.Before(r.until) {
+	if r := q.records[strikeKey{who, q.hashScript(s)}]; r != nil && now.Before(r.until) {
 		return r.until, false
 	}
 	return time.Time{}, false

@@ -14,12 +14,12 @@ func newClock() *clock                { return &clock{time.Unix(1_700_000_000, 0
 func at(c *clock) *quarantine         { return newQuarantine(Config{Now: c.now}.WithDefaults()) }
 
 func held(q *quarantine, owner, source string) bool {
-	until, _ := q.quarantinedUntil(party{owner: owner}, Script{Kind: Validator, Source: source})
+	until, _ := q.quarantinedUntil(offender{owner: owner}, Script{Kind: Validator, Source: source})
 	return !until.IsZero()
 }
 
 func strike(q *quarantine, owner, source string) bool {
-	return q.recordStrike(party{owner: owner}, Script{Kind: Validator, Source: source})
+	return q.recordStrike(offender{owner: owner}, Script{Kind: Validator, Source: source})
 }
 
 func TestQuarantineOfAScript(t *testing.T) {
@@ -66,7 +66,7 @@ func TestQuarantineOfAnOwner(t *testing.T) {
 	for i := range 10 {
 		strike(q, "o", fmt.Sprint("bad", i))
 	}
-	until, whole := q.quarantinedUntil(party{owner: "o"}, Script{Kind: Condition, Source: "never seen"})
+	until, whole := q.quarantinedUntil(offender{owner: "o"}, Script{Kind: Condition, Source: "never seen"})
 	if until.IsZero() || !whole {
 		t.Error("the owner is not held after ten strikes")
 	}
@@ -94,7 +94,7 @@ func TestQuarantineOutlivesTheOwnersRecord(t *testing.T) {
 		strike(q, "o", "bad")
 	}
 	c.pass(11 * time.Minute)
-	q.prune(c.now())
+	q.pruneRecords(c.now())
 	if !held(q, "o", "bad") {
 		t.Error("pruning set a script free")
 	}
@@ -119,11 +119,11 @@ func TestQuarantineOfACaller(t *testing.T) {
 	operator := Owner{ID: "operator", Trusted: true}
 	s := Script{Kind: Validator, Source: "slow"}
 	heldFor := func(caller string, owner Owner, s Script) bool {
-		until, _ := q.quarantinedUntil(responsibleParty(caller, owner), s)
+		until, _ := q.quarantinedUntil(findOffender(caller, owner), s)
 		return !until.IsZero()
 	}
 	for range 3 {
-		q.recordStrike(responsibleParty("agent", operator), s)
+		q.recordStrike(findOffender("agent", operator), s)
 	}
 	if !heldFor("agent", operator, s) {
 		t.Error("the caller is not held after three strikes")
@@ -137,7 +137,7 @@ func TestQuarantineOfACaller(t *testing.T) {
 		t.Error("the caller is held for more than a minute")
 	}
 	for i := range 10 {
-		q.recordStrike(responsibleParty("agent", operator), Script{Kind: Validator, Source: fmt.Sprint(i)})
+		q.recordStrike(findOffender("agent", operator), Script{Kind: Validator, Source: fmt.Sprint(i)})
 	}
 	if !heldFor("agent", operator, other) || heldFor("honest", operator, other) || heldFor("agent", Owner{ID: "agent"}, other) {
 		t.Error("after ten strikes not exactly the trusted scripts are held for the caller")

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -49,7 +48,7 @@ func (r *Report) Decode(content []byte) error {
 	r.Leaving, r.Failed = bits&1 != 0, bits&2 != 0
 	r.Answer = d.readBytes()
 	d.bad = d.bad || bits > 3
-	return d.finish("report")
+	return d.checkEnd("report")
 }
 
 // Read has a worker answer a request about a document, in the workers set apart for
@@ -64,7 +63,7 @@ func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte,
 		return nil, err
 	}
 	defer p.tasks.Done()
-	p.stats.calls.Add(1)
+	p.stats.add(&p.stats.Calls, 1)
 	w, release, err := p.leaseWorker(ctx, &p.check, caller)
 	if err != nil {
 		return nil, err
@@ -74,53 +73,45 @@ func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte,
 		p.giveBack(&p.check, w)
 		return nil, ErrNoReader
 	}
-	p.stats.trips.Add(1)
+	p.stats.add(&p.stats.Trips, 1)
 	began := time.Now()
-	answer, why, cause := w.read(ctx, request, p.cfg.Read)
+	answer, why, cause := w.requestReport(ctx, request, p.cfg.Read)
 	MeterOf(ctx).AddWorked(time.Since(began))
 	if why == alive {
 		p.giveBack(&p.check, w)
 		return answer, cause
 	}
-	p.recordDeath(&p.check, w, why, cause, party{caller: caller})
+	p.recordDeath(&p.check, w, why, cause, offender{caller: caller})
 	p.warmUp(&p.check)
 	switch why {
 	case cancelled:
 		return nil, context.Cause(ctx)
-	case outOfTime, outOfSpace, crashed:
+	case outOfTime, outOfMemory, crashed:
 		return nil, fmt.Errorf("%w: more than %v or %d MiB", ErrTooCostly, p.cfg.Read, p.cfg.WorkerMemory>>20)
 	}
 	return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, why, cause)
 }
 
-// read sends one document. A cause other than alive means that the process is gone.
-func (p *process) read(ctx context.Context, document []byte, limit time.Duration) ([]byte, cause, error) {
-	p.lastID++
-	p.calls++
-	q := Request{ID: p.lastID, Op: OpRead, Data: document}
-	p.frame = EndFrame(q.AppendTo(BeginFrame(p.frame)))
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { p.kill(cancelled) })
-		defer func() { p.noteLateKill(stop()) }()
-	}
-	p.timer.Reset(limit)
-	defer func() { p.noteLateKill(p.timer.Stop()) }()
-	if _, err := p.in.Write(p.frame); err != nil {
-		return nil, p.awaitExit(vanished), fmt.Errorf("send request: %w", err)
+// requestReport sends one document. A reason other than alive means that the process is gone.
+func (p *process) requestReport(ctx context.Context, document []byte, limit time.Duration) ([]byte, exitReason, error) {
+	q := Request{Op: OpRead, Data: document}
+	stop, err := p.send(ctx, &q, limit)
+	defer stop()
+	if err != nil {
+		return nil, p.awaitExit(vanished), err
 	}
 	var r Report
-	content, err := ReadFrame(p.out, nil, MaxReport)
-	if err == nil {
-		err = r.Decode(content)
-	} else if !errors.Is(err, errFrame) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, p.awaitExit(vanished), fmt.Errorf("read report: %w", err)
-	}
-	if err == nil && r.ID != q.ID {
-		err = fmt.Errorf("%w: a report that was not asked for", errFrame)
-	}
+	_, why, err := p.receive(nil, MaxReport, func(content []byte) error {
+		if err := r.Decode(content); err != nil {
+			return err
+		}
+		if r.ID != q.ID {
+			return fmt.Errorf("%w: a report that was not asked for", errFrame)
+		}
+		return nil
+	})
 	if err != nil {
-		p.kill(garbled)
-		return nil, p.awaitExit(garbled), fmt.Errorf("read report: %w", err)
+		return nil, why, err
 	}
 	p.leaving = p.leaving || r.Leaving
 	if r.Failed {

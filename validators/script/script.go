@@ -180,30 +180,23 @@ type Runner interface {
 // those of strangers belong; *Pool implements it.
 type SchemaRunner interface {
 	Runner
-	// Validate checks one JSON document (nil is {}) against schemas (Scripts of
-	// kind Schema), all of them. The error wraps ErrUnavailable or ErrInput, or is ctx's.
-	Validate(ctx context.Context, caller string, owner Owner, schemas []Script, document json.RawMessage) (SchemaReply, error)
+	// Validate checks one JSON document (nil is {}) against a schema, a Script of kind
+	// Schema. The error wraps ErrUnavailable or ErrInput, or is ctx's.
+	Validate(ctx context.Context, caller string, owner Owner, schema Script, document json.RawMessage) (SchemaReply, error)
 }
 
-// SchemaReply answers Validate.
+// SchemaReply is what a schema says about a document.
 type SchemaReply struct {
-	// Results has one entry per schema, in order.
-	Results []SchemaResult
+	// Code is OK when the schema could be applied, whatever it said. All others are
+	// the schema's own fault and block the transition.
+	Code Code
+	// Violations is empty when the document conforms.
+	Violations []Violation
+	// Detail explains a Code other than OK, as Result's does.
+	Detail string
 	// Unhardened and Took are those of Reply.
 	Unhardened []string
 	Took       time.Duration
-}
-
-// SchemaResult is what one schema says about the document.
-type SchemaResult struct {
-	Name string `json:"name"`
-	// Code is OK when the schema could be applied, whatever it said. All others are
-	// the schema's own fault and block the transition.
-	Code Code `json:"code"`
-	// Violations is empty when the document conforms.
-	Violations []Violation `json:"violations,omitempty"`
-	// Detail explains a Code other than OK, as Result's does.
-	Detail string `json:"detail,omitempty"`
 }
 
 // Violation is one way in which a document breaks a schema.

@@ -2,7 +2,6 @@ package script
 
 import (
 	"context"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,62 +31,44 @@ type Stats struct {
 	PeakMemory int64
 }
 
+// counters are the Stats that are counted as they happen.
 type counters struct {
-	calls, trips, scripts, timeouts, memory, kills, deaths, retries atomic.Uint64
-	starts, recycled, refused, quarantined                          atomic.Uint64
-	queueTime, workers, peak                                        atomic.Int64
+	mu sync.Mutex
+	Stats
+}
+
+func (c *counters) add(field *uint64, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*field += uint64(n) //nolint:gosec // a count
+}
+
+func (c *counters) addQueueTime(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.QueueTime += d
 }
 
 // recordMemory keeps the greatest memory figure.
 func (c *counters) recordMemory(bytes int64) {
-	for old := c.peak.Load(); bytes > old && !c.peak.CompareAndSwap(old, bytes); old = c.peak.Load() {
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.PeakMemory = max(c.PeakMemory, bytes)
 }
 
 // Stats returns the counters.
 func (p *Pool) Stats() Stats {
-	c := &p.stats
 	p.mu.Lock()
+	workers := len(p.procs)
 	for w := range p.procs {
-		c.recordMemory(peakMemory(w.cmd.Process.Pid))
+		p.stats.recordMemory(peakMemory(w.cmd.Process.Pid))
 	}
 	p.mu.Unlock()
-	return Stats{
-		Calls: c.calls.Load(), Trips: c.trips.Load(), Scripts: c.scripts.Load(), Timeouts: c.timeouts.Load(), Memory: c.memory.Load(),
-		Kills: c.kills.Load(), Deaths: c.deaths.Load(), Retries: c.retries.Load(), Starts: c.starts.Load(),
-		Recycled: c.recycled.Load(), Refused: c.refused.Load(), Quarantined: c.quarantined.Load(),
-		QueueTime: time.Duration(c.queueTime.Load()), Waiting: p.eval.queue.Stats().Waiting + p.check.queue.Stats().Waiting,
-		Workers: int(c.workers.Load()), PeakMemory: c.peak.Load(),
-	}
-}
-
-// provenScripts is a bounded set of scripts that once ended well.
-type provenScripts struct {
-	seed maphash.Seed
-	mu   sync.Mutex
-	seen map[uint64]struct{}
-}
-
-func (p *provenScripts) hashSource(s Script) uint64 { return maphash.String(p.seed, s.Source) }
-
-func (p *provenScripts) add(s Script) {
-	k := p.hashSource(s)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, known := p.seen[k]; known {
-		return
-	}
-	if p.seen == nil || len(p.seen) >= maxRecords {
-		p.seen = map[uint64]struct{}{}
-	}
-	p.seen[k] = struct{}{}
-}
-
-func (p *provenScripts) has(s Script) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, known := p.seen[p.hashSource(s)]
-	return known
+	p.stats.mu.Lock()
+	defer p.stats.mu.Unlock()
+	out := p.stats.Stats
+	out.Workers, out.Waiting = workers, p.eval.queue.Stats().Waiting+p.check.queue.Stats().Waiting
+	return out
 }
 
 // Meter adds up what the sandbox does for the calls that are made with its context,

@@ -208,7 +208,7 @@ func (q *Request) Decode(content []byte) error {
 	if q.Op != OpRun && q.Op != OpCheck && q.Op != OpRead || q.Routes > len(q.Sources) {
 		d.bad = true
 	}
-	return d.finish("request")
+	return d.checkEnd("request")
 }
 
 // AppendTo appends the outcome to a frame.
@@ -251,7 +251,7 @@ func (o *Outcome) Decode(content []byte) error {
 	if bits > 15 || int(code) >= len(codes) || !(o.Confidence >= 0 && o.Confidence <= 1) { // NaN is refused too
 		d.bad = true
 	}
-	if err := d.finish("outcome"); err != nil {
+	if err := d.checkEnd("outcome"); err != nil {
 		return err
 	}
 	o.Code = codes[code]
@@ -292,7 +292,7 @@ type decoder struct {
 	bad  bool
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) takeBytes(n int) []byte {
 	if d.bad || n > len(d.rest) {
 		d.bad = true
 		return nil
@@ -303,21 +303,21 @@ func (d *decoder) take(n int) []byte {
 }
 
 func (d *decoder) readByte() byte {
-	if b := d.take(1); b != nil {
+	if b := d.takeBytes(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
 func (d *decoder) readUint32() uint32 {
-	if b := d.take(4); b != nil {
+	if b := d.takeBytes(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
 	}
 	return 0
 }
 
 func (d *decoder) readUint64() uint64 {
-	if b := d.take(8); b != nil {
+	if b := d.takeBytes(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
@@ -329,7 +329,7 @@ func (d *decoder) readVarint() int64 {
 		d.bad = true
 		return 0
 	}
-	d.take(n)
+	d.takeBytes(n)
 	return v
 }
 
@@ -340,12 +340,12 @@ func (d *decoder) readCount(limit uint64) int {
 		d.bad = true
 		return 0
 	}
-	d.take(n)
+	d.takeBytes(n)
 	return int(v) //nolint:gosec // at most limit
 }
 
 func (d *decoder) readBytes() []byte {
-	return d.take(d.readCount(math.MaxInt32))
+	return d.takeBytes(d.readCount(math.MaxInt32))
 }
 
 func (d *decoder) readTexts() []string {
@@ -383,7 +383,7 @@ func ClipViolation(v Violation) Violation {
 	}
 }
 
-func (d *decoder) finish(what string) error {
+func (d *decoder) checkEnd(what string) error {
 	if d.bad || len(d.rest) != 0 {
 		return fmt.Errorf("%w: not a %s", errFrame, what)
 	}

@@ -184,9 +184,9 @@ func BenchmarkSchema(b *testing.B) {
 	data := document(1 << 10)
 	b.Run("worker", func(b *testing.B) {
 		p := pool(b)
-		list := []script.Script{{Name: "s", Kind: script.Schema, Source: text}}
+		remote := script.Script{Name: "s", Kind: script.Schema, Source: text}
 		for b.Loop() {
-			if r, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, list, data); err != nil || len(r.Results[0].Violations) > 0 {
+			if r, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, remote, data); err != nil || len(r.Violations) > 0 {
 				b.Fatal(err, r)
 			}
 		}

@@ -99,7 +99,7 @@ func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bo
 	}
 	var list []string
 	for i := range int(min(length.ToInteger(), script.MaxNotes)) {
-		text, ok := array.Get(itoa(i)).(goja.String)
+		text, ok := array.Get(formatInt(i)).(goja.String)
 		if !ok {
 			return nil, false
 		}
@@ -200,7 +200,7 @@ func (r *resultReader) convertFault(x any) script.Outcome {
 		}
 		return script.Outcome{Code: script.Timeout}
 	case *goja.StackOverflowError:
-		return script.Outcome{Code: script.Threw, Detail: "calls nest deeper than " + itoa(maxCalls) + " levels; use a loop instead of recursion"}
+		return script.Outcome{Code: script.Threw, Detail: "calls nest deeper than " + formatInt(maxCalls) + " levels; use a loop instead of recursion"}
 	case *goja.Exception:
 		return r.describeThrown(err)
 	}
@@ -222,7 +222,7 @@ func (r *resultReader) describeThrown(exception *goja.Exception) (o script.Outco
 	if stack := exception.Stack(); len(stack) > 0 {
 		for _, frame := range stack { // the innermost frame of the script, not of a built-in
 			if at := frame.Position(); at.Line > 1 {
-				where = " (line " + itoa(at.Line-1) + ")"
+				where = " (line " + formatInt(at.Line-1) + ")"
 				break
 			}
 		}

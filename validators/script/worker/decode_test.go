@@ -42,7 +42,7 @@ func FuzzDecodeJSON(f *testing.F) {
 		valid := len(raw) == 0 || err == nil && want != nil && bytes.Equal(raw, bytes.ToValidUTF8(raw, nil))
 		text, err := worker.DecodeJSON(raw)
 		if (err == nil) != valid {
-			if err != nil && strings.Contains(err.Error(), "nesting deeper") {
+			if err != nil && strings.Contains(err.Error(), "more than 64 deep") {
 				return // the depth limit
 			}
 			t.Fatalf("%q: %v, valid %t", raw, err, valid)
@@ -74,7 +74,7 @@ func TestDecodeBounds(t *testing.T) {
 	if _, err := worker.DecodeJSON(deep(64)); err != nil {
 		t.Error(err)
 	}
-	if _, err := worker.DecodeJSON(deep(65)); err == nil || !strings.Contains(err.Error(), "deeper than 64") {
+	if _, err := worker.DecodeJSON(deep(65)); err == nil || !strings.Contains(err.Error(), "more than 64 deep") {
 		t.Error(err)
 	}
 	if _, err := worker.DecodeJSON([]byte(`{"a":[` + strings.Repeat("0,", 150_000) + "0]}")); err == nil || !strings.Contains(err.Error(), "more than 150000 values") {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"github.com/dop251/goja/parser"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -180,10 +180,11 @@ func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
 	if len(q.Data) == 0 {
 		q.Data = []byte("{}")
 	}
-	if !json.Valid(q.Data) {
+	doc := document.Known(q.Data)
+	if doc.Kind() == 0 {
 		return script.Outcome{Code: script.BadInput, Detail: "the document is not JSON"}
 	}
-	violations, err := s.ValidateJSON(q.Data)
+	violations, err := s.ValidateDocument(doc)
 	if err != nil {
 		return script.Outcome{Code: script.BadSource, Detail: err.Error()}
 	}
@@ -194,4 +195,4 @@ func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
 	return o
 }
 
-func itoa(n int) string { return strconv.Itoa(n) }
+func formatInt(n int) string { return strconv.Itoa(n) }

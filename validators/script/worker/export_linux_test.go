@@ -50,7 +50,7 @@ func runProbe() {
 	setup := script.Setup{Soft: 50 * time.Millisecond, Hard: 200 * time.Millisecond, ScriptMemory: 32 << 20, WorkerMemory: 128 << 20}
 	prepareRuntime(setup)
 	newEvaluator(setup).warmUp()
-	p := Probe{Missing: harden(setup), Env: os.Environ(), Attempts: map[string]string{}}
+	p := Probe{Missing: applyProtections(setup), Env: os.Environ(), Attempts: map[string]string{}}
 	for name, attempt := range attempts {
 		if only && !slices.Contains(strings.Split(try, ","), name) {
 			continue

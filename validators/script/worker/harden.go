@@ -13,11 +13,11 @@ const (
 	protectJob      = "job_object"
 )
 
-// harden gives up every right that evaluating scripts does not need and names the
+// applyProtections gives up every right that evaluating scripts does not need and names the
 // protections that are unavailable. It is called once, when everything that needs
 // a descriptor or a file has been initialised. What fails is reported, never fatal:
 // the process boundary itself stands.
-func harden(setup script.Setup) (missing []string) {
+func applyProtections(setup script.Setup) (missing []string) {
 	for _, step := range hardening {
 		if step.apply == nil || step.apply(setup) != nil {
 			missing = append(missing, step.name)

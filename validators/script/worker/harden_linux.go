@@ -38,7 +38,7 @@ func prepareProcess() {
 	}
 	closeInherited()
 	if linksC() {
-		relaunch()
+		restrictAndExec()
 	}
 }
 
@@ -103,12 +103,12 @@ func newRuleset() (fd int, err error) {
 	return int(r), nil
 }
 
-// relaunch restricts one thread and executes this program anew from it, so that
+// restrictAndExec restricts one thread and executes this program anew from it, so that
 // all threads of the new image are restricted from their birth. The image must be
 // loaded, with the C library it links: reading those is what remains allowed, until
 // seccomp takes opening files away altogether. It returns only when it failed; the
 // worker then serves without landlock and says so.
-func relaunch() {
+func restrictAndExec() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	ruleset, err := newRuleset()

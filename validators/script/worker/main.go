@@ -33,12 +33,12 @@ func Main(read ...func(request []byte) []byte) {
 	if len(read) > 0 {
 		reader = read[0]
 	}
-	os.Exit(serve(os.Stdin, os.Stdout, reader))
+	os.Exit(serveRequests(os.Stdin, os.Stdout, reader))
 }
 
-// serve answers requests until the host closes its end. The result is the
+// serveRequests answers requests until the host closes its end. The result is the
 // process's exit code.
-func serve(in io.Reader, out io.Writer, read func([]byte) []byte) int {
+func serveRequests(in io.Reader, out io.Writer, read func([]byte) []byte) int {
 	// One read call fetches the length and, for most requests, all the rest.
 	r := bufio.NewReaderSize(in, 64<<10)
 	setup, err := readSetup(r)
@@ -48,7 +48,7 @@ func serve(in io.Reader, out io.Writer, read func([]byte) []byte) int {
 	prepareRuntime(setup)
 	s := &server{out: out, eval: newEvaluator(setup), read: read}
 	s.eval.warmUp()
-	missing := harden(setup)
+	missing := applyProtections(setup)
 	if err := s.sendHello(missing); err != nil {
 		return script.ExitRefused
 	}

@@ -14,8 +14,8 @@ import (
 
 var errClosed = errors.New("the pool is closed")
 
-// lane is a set of workers with a queue of its own.
-type lane struct {
+// workerSet is a set of workers with a queue of its own.
+type workerSet struct {
 	queue   *fairshare.Queue
 	size    int // workers wanted; one more is kept warm once a script has killed one
 	mu      sync.Mutex
@@ -25,7 +25,7 @@ type lane struct {
 }
 
 // leaseWorker waits in the caller's line for a worker. release frees the caller's place.
-func (p *Pool) leaseWorker(ctx context.Context, l *lane, caller string) (w *process, release func(), err error) {
+func (p *Pool) leaseWorker(ctx context.Context, l *workerSet, caller string) (w *process, release func(), err error) {
 	release, err = p.waitTurn(ctx, l, caller)
 	if err != nil {
 		return nil, nil, err
@@ -38,11 +38,11 @@ func (p *Pool) leaseWorker(ctx context.Context, l *lane, caller string) (w *proc
 }
 
 // takeWorker takes an idle worker, or starts one.
-func (p *Pool) takeWorker(ctx context.Context, l *lane) (*process, error) {
+func (p *Pool) takeWorker(ctx context.Context, l *workerSet) (*process, error) {
 	for w := l.popIdle(); w != nil; w = l.popIdle() {
 		select {
 		case <-w.exited: // killed from outside while idle
-			p.recordDeath(l, w, w.awaitExit(vanished), nil, party{})
+			p.recordDeath(l, w, w.awaitExit(vanished), nil, offender{})
 		default:
 			return w, nil
 		}
@@ -61,7 +61,7 @@ func (p *Pool) takeWorker(ctx context.Context, l *lane) (*process, error) {
 var errWaitTimeout = errors.New("no worker became free in time")
 
 // waitTurn waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
-func (p *Pool) waitTurn(ctx context.Context, l *lane, caller string) (release func(), err error) {
+func (p *Pool) waitTurn(ctx context.Context, l *workerSet, caller string) (release func(), err error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -73,13 +73,13 @@ func (p *Pool) waitTurn(ctx context.Context, l *lane, caller string) (release fu
 	began := time.Now()
 	release, err = l.queue.Acquire(bounded, caller)
 	waited := time.Since(began)
-	p.stats.queueTime.Add(int64(waited))
+	p.stats.addQueueTime(waited)
 	MeterOf(ctx).addWaited(waited)
 	switch {
 	case err == nil:
 		return release, nil
 	case errors.Is(err, fairshare.ErrBusy), errors.Is(err, errWaitTimeout):
-		p.stats.refused.Add(1)
+		p.stats.add(&p.stats.Refused, 1)
 		return nil, fmt.Errorf("%w: %w; try again in a moment", ErrUnavailable, err)
 	case errors.Is(err, fairshare.ErrClosed):
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
@@ -87,7 +87,7 @@ func (p *Pool) waitTurn(ctx context.Context, l *lane, caller string) (release fu
 	return nil, ctx.Err()
 }
 
-func (l *lane) popIdle() *process {
+func (l *workerSet) popIdle() *process {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.idle) == 0 {
@@ -99,9 +99,9 @@ func (l *lane) popIdle() *process {
 }
 
 // giveBack returns a worker that answered, or replaces it when it is due.
-func (p *Pool) giveBack(l *lane, w *process) {
+func (p *Pool) giveBack(l *workerSet, w *process) {
 	if w.leaving || w.calls >= p.cfg.Recycle {
-		p.stats.recycled.Add(1)
+		p.stats.add(&p.stats.Recycled, 1)
 		w.kill(discarded)
 		p.discardWorker(l, w)
 	} else {
@@ -109,14 +109,14 @@ func (p *Pool) giveBack(l *lane, w *process) {
 	}
 }
 
-func (l *lane) putBack(w *process) {
+func (l *workerSet) putBack(w *process) {
 	l.mu.Lock()
 	l.idle = append(l.idle, w)
 	l.mu.Unlock()
 }
 
 // warmUp starts a worker in the background, unless one is starting or there are enough.
-func (p *Pool) warmUp(l *lane) {
+func (p *Pool) warmUp(l *workerSet) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.warming || l.count > l.size {
@@ -137,7 +137,7 @@ func (p *Pool) warmUp(l *lane) {
 }
 
 // startWorker starts a worker. It is the callers' time: ctx bounds it.
-func (p *Pool) startWorker(ctx context.Context, l *lane) (*process, error) {
+func (p *Pool) startWorker(ctx context.Context, l *workerSet) (*process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
@@ -153,8 +153,7 @@ func (p *Pool) startWorker(ctx context.Context, l *lane) (*process, error) {
 	case err != nil:
 		return nil, err
 	}
-	p.stats.starts.Add(1)
-	p.stats.workers.Add(1)
+	p.stats.add(&p.stats.Starts, 1)
 	l.mu.Lock()
 	l.count++
 	l.mu.Unlock()
@@ -176,12 +175,12 @@ func (p *Pool) startWorker(ctx context.Context, l *lane) (*process, error) {
 }
 
 // recordDeath counts, logs and forgets a dead worker.
-func (p *Pool) recordDeath(l *lane, w *process, why cause, err error, who party) {
+func (p *Pool) recordDeath(l *workerSet, w *process, why exitReason, err error, who offender) {
 	switch why {
 	case outOfTime:
-		p.stats.kills.Add(1)
-	case outOfSpace, garbled, crashed, vanished:
-		p.stats.deaths.Add(1)
+		p.stats.add(&p.stats.Kills, 1)
+	case outOfMemory, garbled, crashed, vanished:
+		p.stats.add(&p.stats.Deaths, 1)
 		p.cfg.Logger.Warn("script worker died", slog.String("cause", why.String()), who.logAttr(),
 			slog.String("status", w.cmd.ProcessState.String()), slog.String("printed", w.lastOutput), slog.Any("error", err))
 	}
@@ -189,10 +188,9 @@ func (p *Pool) recordDeath(l *lane, w *process, why cause, err error, who party)
 }
 
 // discardWorker waits for a worker that was told to end, and forgets it.
-func (p *Pool) discardWorker(l *lane, w *process) {
+func (p *Pool) discardWorker(l *workerSet, w *process) {
 	<-w.exited
-	w.release()
-	p.stats.workers.Add(-1)
+	w.closePipes()
 	l.mu.Lock()
 	l.count--
 	l.mu.Unlock()
