@@ -69,7 +69,7 @@ type Isotonic struct {
 // stated one; what is stated outside of 0..1 counts as the nearer end.
 func (c Calibration) Apply(stated float64) float64 {
 	if c.Method == MethodPlatt {
-		return 1 / (1 + math.Exp(c.Platt.A*logit(stated)+c.Platt.B))
+		return 1 / (1 + math.Exp(c.Platt.A*logitOf(stated)+c.Platt.B))
 	}
 	xs, ys := c.Isotonic.X, c.Isotonic.Y
 	i, exact := slices.BinarySearch(xs, clampUnit(stated))
@@ -155,21 +155,21 @@ func isFinite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
 type binding struct{ model, prompt, criteria string }
 
-type fitted struct {
+type boundCalibration struct {
 	Calibration
 	digest string
 }
 
 // Calibrations are all that an operator configured. The nil one is empty.
 type Calibrations struct {
-	bound map[binding]fitted
+	bound map[binding]boundCalibration
 	hash  string
 }
 
 // NewCalibrations returns calibrations that are valid and hold for different things.
 // The error says of each flaw where it is.
 func NewCalibrations(all []Calibration) (*Calibrations, error) {
-	c := &Calibrations{bound: make(map[binding]fitted, len(all))}
+	c := &Calibrations{bound: make(map[binding]boundCalibration, len(all))}
 	var errs []error
 	first := make(map[binding]int, len(all))
 	digests := make([]string, 0, len(all))
@@ -189,7 +189,7 @@ func NewCalibrations(all []Calibration) (*Calibrations, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.bound[at] = fitted{one, digest}
+		c.bound[at] = boundCalibration{one, digest}
 		digests = append(digests, digest)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -324,7 +324,7 @@ func roundConfidence(c float64) float64 { return math.Round(clampUnit(c)*1e6) / 
 // and 1.
 const leastStated = 0.001
 
-func logit(p float64) float64 {
+func logitOf(p float64) float64 {
 	p = min(max(clampUnit(p), leastStated), 1-leastStated)
 	return math.Log(p / (1 - p))
 }

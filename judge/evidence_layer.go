@@ -259,7 +259,7 @@ func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 			continue
 		}
 		f := validators.Finding{
-			Code: CodeEvidenceMissing, Message: joinSentences(fmt.Sprintf("The evidence %q could not be had (%s).", e.Name, e.Failure), capitalize(e.Detail)),
+			Code: CodeEvidenceMissing, Message: joinSentences(fmt.Sprintf("The evidence %q could not be had (%s).", e.Name, e.Failure), capitalizeDetail(e.Detail)),
 			Hint: "Nothing is approved without it. Mend what keeps it from being fetched, or tell the operator, and perform the action again.",
 		}
 		to := Escalate
@@ -267,7 +267,7 @@ func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 		case e.Failure == FailureArgument:
 			to = Reject
 			f.Code = CodeEvidenceArgument
-			f.Message = joinSentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), capitalize(e.Detail))
+			f.Message = joinSentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), capitalizeDetail(e.Detail))
 			f.Hint = "Correct the fields that it is asked for with."
 		case e.Failure == FailureNotReadOnly:
 			to = Reject
@@ -290,7 +290,7 @@ func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 	return outcome, out
 }
 
-func capitalize(detail string) string {
+func capitalizeDetail(detail string) string {
 	if detail == "" {
 		return ""
 	}

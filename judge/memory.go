@@ -75,8 +75,8 @@ func isRefusal(op *Opinion) bool {
 	return err == nil && sound.Trouble == op.Trouble
 }
 
-// past is what the memory knows of a case.
-type past struct {
+// caseHistory is what the memory knows of a case.
+type caseHistory struct {
 	Recollection
 	// limit is the answer without an approval at which the loop guard steps in, 0 when
 	// this case is not counted.
@@ -88,9 +88,9 @@ type past struct {
 
 // recallPast asks the memory. Without its answer nothing is decided: a failing memory
 // must not bypass the loop guard.
-func (m *modelLayer) recallPast(ctx context.Context, c Case) (past, error) {
+func (m *modelLayer) recallPast(ctx context.Context, c Case) (caseHistory, error) {
 	if m.Memory == nil || c.Guard == "" && c.Identity == "" {
-		return past{}, nil
+		return caseHistory{}, nil
 	}
 	now := c.Now
 	if now.IsZero() {
@@ -98,9 +98,9 @@ func (m *modelLayer) recallPast(ctx context.Context, c Case) (past, error) {
 	}
 	held, err := m.Memory.Recall(ctx, c.Guard, c.Identity, now.Add(-m.RefusalWindow))
 	if err != nil {
-		return past{}, fmt.Errorf("judge: recall what was said of this case: %w", err)
+		return caseHistory{}, fmt.Errorf("judge: recall what was said of this case: %w", err)
 	}
-	p := past{Recollection: held}
+	p := caseHistory{Recollection: held}
 	p.Refusals = max(p.Refusals, 0)
 	if c.Guard == "" {
 		p.Refusals = 0
@@ -139,7 +139,7 @@ func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock 
 	return refusal, nil
 }
 
-func (p past) tooOften() bool { return p.limit > 0 && p.Refusals >= p.limit }
+func (p caseHistory) reachedLimit() bool { return p.limit > 0 && p.Refusals >= p.limit }
 
 // repeatRefusal returns a recorded refusal at no cost.
 func repeatRefusal(op Opinion) Opinion {

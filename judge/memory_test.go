@@ -33,7 +33,7 @@ func TestLesson(t *testing.T) {
 		{"no model", valid(1), rubric(), kept{}},
 		{"refused by a script", objects(LayerScript, 1, CodeValidatorRejected), rubric(), kept{}},
 	} {
-		v := settle(hearing{opinions: []Opinion{legal(), tt.op}, rubric: tt.rubric, reviewPath: true, target: "next"})
+		v := settle(deliberation{opinions: []Opinion{legal(), tt.op}, rubric: tt.rubric, reviewPath: true, target: "next"})
 		got := v.Lesson()
 		if (kept{got.Refused, got.Opinion != nil, got.Cleared}) != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)

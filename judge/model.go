@@ -113,10 +113,10 @@ func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 
 // decide is Weigh without the counts of the loop guard. The opinion has a Model of its
 // own.
-func (m *modelLayer) decide(ctx context.Context, c Case, past past) (Opinion, error) {
+func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opinion, error) {
 	model := Asked{Model: c.Rubric.Model}
 	switch {
-	case past.tooOften():
+	case past.reachedLimit():
 		return noJudgement(TroubleLoopGuard, "", model), nil
 	case past.refusal != nil:
 		return repeatRefusal(*past.refusal), nil

@@ -82,7 +82,7 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 		return Verdict{}, err
 	}
 	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
-	h := hearing{rubric: c.Rubric, reviewPath: c.ReviewPath}
+	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath}
 	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
 		h.target = c.Candidates[0].Target
 	}
@@ -111,7 +111,7 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 
 // weighLayer asks one layer and records its opinion. When it chose the route, c is
 // narrowed to that candidate for later layers.
-func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *hearing) (Opinion, error) {
+func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *deliberation) (Opinion, error) {
 	begun := p.clock()
 	op, err := layer.Weigh(ctx, *c)
 	took := max(p.clock().Sub(begun), 0)
@@ -147,7 +147,7 @@ func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *hear
 
 // routeShadow finds the target of a move that shadow mode allows although a layer
 // before the routes objected. Validators are left out: they would not have been asked.
-func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *hearing) error {
+func (p *Pipeline) routeShadow(ctx context.Context, c Case, h *deliberation) error {
 	asked := slices.ContainsFunc(h.opinions, func(op Opinion) bool { return op.Layer == LayerScript })
 	if c.Rubric.Mode != Shadow || len(c.Illegal) > 0 || len(c.Checks.Routes) == 0 || asked {
 		return nil
@@ -209,7 +209,7 @@ func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, err
 	}
 	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
 	c.Rubric.Mode = Enforce // what waits for a person is not being tried out
-	h := hearing{rubric: c.Rubric, reviewPath: c.ReviewPath}
+	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath}
 	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
 		h.target = c.Candidates[0].Target
 	}
@@ -226,12 +226,12 @@ func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, err
 	h.opinions = append(h.opinions, scrubOpinion(Opinion{
 		Layer: ByReviewer, Outcome: Approve, Confidence: 1, Assurance: AssuranceHuman, Reasoning: by.describe(),
 	}, c.Scrub))
-	return byPerson(h), nil
+	return approveByPerson(h), nil
 }
 
-// byPerson turns opinions without a rejection, the last one a person's, into an
+// approveByPerson turns opinions without a rejection, the last one a person's, into an
 // approval. The confidence still shows what the layers were less sure of.
-func byPerson(h hearing) Verdict {
+func approveByPerson(h deliberation) Verdict {
 	v := combineOpinions(h.opinions)
 	person := h.opinions[len(h.opinions)-1]
 	v.Mode, v.Target = Enforce, h.target

@@ -14,8 +14,8 @@ import (
 // The sentences of this file reach agents. They say what was wrong and what to
 // do, and never a threshold: who knows the number works on the number.
 
-// unobjected is the reasoning of an approval when no layer says more.
-const unobjected = "Nothing objects to this move."
+// noObjection is the reasoning of an approval when no layer says more.
+const noObjection = "Nothing objects to this move."
 
 // withNextSteps adds who decides now, or what to do.
 func (v Verdict) withNextSteps() Verdict {
@@ -53,12 +53,12 @@ func nextStep(code string, retryAfter time.Duration) string {
 		return "Trying again will not help; ask the operator to configure a model, or the owner of the workflow not to ask for one."
 	case CodeJudgeUnavailable:
 		if retryAfter > 0 {
-			return comeBack(retryAfter)
+			return retryAdvice(retryAfter)
 		}
 		return "Leave the data as it is and perform the action again later."
 	case CodeJudgeUnreadable:
 		if retryAfter > 0 { // it was not asked at all
-			return comeBack(retryAfter)
+			return retryAdvice(retryAfter)
 		}
 		return "Perform the action again with shorter, plainer data; if that does not help, tell the operator."
 	case CodeCannotAssess:
@@ -75,7 +75,7 @@ func nextStep(code string, retryAfter time.Duration) string {
 	return ""
 }
 
-func comeBack(after time.Duration) string {
+func retryAdvice(after time.Duration) string {
 	return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", roundUp(after))
 }
 
@@ -159,14 +159,14 @@ func joinSentences(texts ...string) string {
 	return b.String()
 }
 
-// maxTold limits the texts that a reasoning repeats; the findings have all.
-const maxTold = 3
+// maxRepeated limits the texts that a reasoning repeats; the findings have all.
+const maxRepeated = 3
 
 func joinList(texts []string) string {
-	if len(texts) <= maxTold {
+	if len(texts) <= maxRepeated {
 		return joinSentences(texts...)
 	}
-	return joinSentences(joinSentences(texts[:maxTold]...), fmt.Sprintf("And %d more", len(texts)-maxTold))
+	return joinSentences(joinSentences(texts[:maxRepeated]...), fmt.Sprintf("And %d more", len(texts)-maxRepeated))
 }
 
 // failureMessage says why a model gave no judgement, without details that only an

@@ -32,12 +32,12 @@ func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: run the scripts: %w", err)
 	}
-	return heardScripts(checks, c.Candidates, reply)
+	return readScriptReply(checks, c.Candidates, reply)
 }
 
-// heardScripts reads the sandbox's reply. One that does not answer the question counts
+// readScriptReply reads the sandbox's reply. One that does not answer the question counts
 // as a failure of the sandbox.
-func heardScripts(asked validators.Checks, candidates []Candidate, reply script.Reply) (Opinion, error) {
+func readScriptReply(asked validators.Checks, candidates []Candidate, reply script.Reply) (Opinion, error) {
 	op := Opinion{Layer: LayerScript, Confidence: 1, Assurance: AssuranceNone, Sandbox: reply.Unhardened}
 	if len(asked.Routes) > 0 {
 		switch {
@@ -61,13 +61,13 @@ func heardScripts(asked validators.Checks, candidates []Candidate, reply script.
 	if len(reply.Results) != len(asked.Validators) {
 		return Opinion{}, fmt.Errorf("judge: the sandbox answered for %d of %d validators: %w", len(reply.Results), len(asked.Validators), script.ErrUnavailable)
 	}
-	return heardValidators(op, reply.Results), nil
+	return combineValidators(op, reply.Results), nil
 }
 
-// heardValidators combines the validators: all must agree, and each that does not is
+// combineValidators combines the validators: all must agree, and each that does not is
 // reported. Faults come before refusals: a caller that reads only the first must learn
 // that the check itself is broken.
-func heardValidators(op Opinion, results []script.Result) Opinion {
+func combineValidators(op Opinion, results []script.Result) Opinion {
 	var faults, refusals []validators.Finding
 	var reasons []string
 	agreed, refused := 1.0, 0.0

@@ -9,7 +9,7 @@ import (
 // noEvidence is the confidence of a judgement that was asked for and is unavailable.
 const noEvidence = 0.5
 
-type hearing struct {
+type deliberation struct {
 	// opinions of the layers that spoke, in the order in which they were heard.
 	opinions []Opinion
 	rubric   Rubric // with defaults
@@ -26,7 +26,7 @@ type hearing struct {
 // never turns anything else into an approval, and it keeps the confidence of the
 // proposal, which only the structural fallback lowers. The loop guard takes a repeated
 // refusal to a person.
-func settle(h hearing) Verdict {
+func settle(h deliberation) Verdict {
 	v := combineOpinions(h.opinions)
 	v.Mode, v.Target = h.rubric.Mode, h.target
 	if v.Outcome == Approve {
@@ -58,7 +58,7 @@ func settle(h hearing) Verdict {
 	return v
 }
 
-func (h hearing) isIllegal() bool {
+func (h deliberation) isIllegal() bool {
 	return slices.ContainsFunc(h.opinions, func(op Opinion) bool {
 		return op.Layer == LayerTransition && op.Outcome == Reject
 	})
@@ -92,7 +92,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 	lead := findLeader(deciding, v.Outcome)
 	v.DecidedBy = LayerTransition
 	if lead < 0 {
-		v.Reasoning = unobjected
+		v.Reasoning = noObjection
 		return v
 	}
 	v.DecidedBy = deciding[lead].Layer
@@ -112,7 +112,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 		}
 	}
 	if v.Reasoning == "" {
-		v.Reasoning = unobjected
+		v.Reasoning = noObjection
 		if v.Outcome != Approve {
 			v.Reasoning = joinFindings(v.Findings)
 		}
@@ -152,7 +152,7 @@ func (n LayerName) rank() int {
 
 // applyAvailability applies onJudgeUnavailable to an approval when the model could not
 // speak.
-func (h hearing) applyAvailability(v Verdict) Verdict {
+func (h deliberation) applyAvailability(v Verdict) Verdict {
 	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.isExternal() })
 	if i < 0 {
 		return v
@@ -174,7 +174,7 @@ func (h hearing) applyAvailability(v Verdict) Verdict {
 
 // applyRequirements checks an approval against the rubric and reports everything that
 // is missing, assurance first, because better data cannot fix it.
-func (h hearing) applyRequirements(v Verdict) Verdict {
+func (h deliberation) applyRequirements(v Verdict) Verdict {
 	var missing []validators.Finding
 	if need := h.rubric.requiredAssurance(); !v.Assurance.AtLeast(need) {
 		missing = append(missing, assuranceFinding(v.Assurance, need))
@@ -195,7 +195,7 @@ func (h hearing) applyRequirements(v Verdict) Verdict {
 // applyLoopGuard takes a case that a model answered too often without an approval to a
 // person: a caller that rewords until the judge gives in would succeed eventually. Only
 // answers count; the opinion says how many came before.
-func (h hearing) applyLoopGuard(v Verdict) Verdict {
+func (h deliberation) applyLoopGuard(v Verdict) Verdict {
 	i := slices.IndexFunc(h.opinions, Opinion.isJudgement)
 	if i < 0 {
 		return v

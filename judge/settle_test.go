@@ -251,7 +251,7 @@ func TestSettle(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := hearing{opinions: tt.opinions, rubric: tt.rubric, reviewPath: tt.review, target: "next"}
+			h := deliberation{opinions: tt.opinions, rubric: tt.rubric, reviewPath: tt.review, target: "next"}
 			if tt.nowhere {
 				h.target = ""
 			}
@@ -299,7 +299,7 @@ func checkCoherent(t interface {
 
 func TestBothObjectionsAreReported(t *testing.T) {
 	t.Parallel()
-	v := settle(hearing{
+	v := settle(deliberation{
 		opinions: []Opinion{legal(), objects(LayerSchema, 1, "schema"), objects(LayerFields, 1, "required_field")},
 		rubric:   rubric(), target: "next",
 	})
@@ -311,7 +311,7 @@ func TestBothObjectionsAreReported(t *testing.T) {
 		t.Error(diff)
 	}
 	// Everything that policy demands is said at once, too.
-	v = settle(hearing{opinions: []Opinion{legal(), valid(0.5)}, rubric: rubric(strict, require(AssuranceLLM)), target: "next"})
+	v = settle(deliberation{opinions: []Opinion{legal(), valid(0.5)}, rubric: rubric(strict, require(AssuranceLLM)), target: "next"})
 	if len(v.Findings) != 2 || v.Findings[1].Code != CodeLowConfidence {
 		t.Errorf("findings: %+v", v.Findings)
 	}
@@ -321,7 +321,7 @@ func TestBothObjectionsAreReported(t *testing.T) {
 func TestLoopGuardKeepsTheFindings(t *testing.T) {
 	t.Parallel()
 	for _, review := range []bool{true, false} {
-		v := settle(hearing{
+		v := settle(deliberation{
 			opinions: []Opinion{legal(), before(2, 3, objects(LayerModel, 0.7, CodeCriterionNotMet))},
 			rubric:   rubric(useLLM), reviewPath: review, target: "next",
 		})
@@ -344,7 +344,7 @@ func TestRetryAfterOfWhatIsUnreadable(t *testing.T) {
 		0:                                 "again with shorter, plainer data",
 	} {
 		spent.RetryAfter = wait
-		v := settle(hearing{opinions: []Opinion{legal(), spent}, rubric: rubric(useLLM), target: "next"})
+		v := settle(deliberation{opinions: []Opinion{legal(), spent}, rubric: rubric(useLLM), target: "next"})
 		if v.RetryAfter != wait || !strings.Contains(v.Reasoning, want) {
 			t.Errorf("%v: %v %s", wait, v.RetryAfter, v.Reasoning)
 		}

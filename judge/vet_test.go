@@ -113,13 +113,13 @@ func TestVettedDeterministic(t *testing.T) {
 func TestOpinionsStayAsTheyWereSaid(t *testing.T) {
 	t.Parallel()
 	said := objects(LayerScript, 1, CodeNoRoute)
-	v := settle(hearing{opinions: []Opinion{legal(), said}, rubric: rubric()})
+	v := settle(deliberation{opinions: []Opinion{legal(), said}, rubric: rubric()})
 	if v.Findings[0].Hint == "" || said.Findings[0].Hint != "" {
 		t.Errorf("verdict %+v, opinion %+v", v.Findings, said.Findings)
 	}
 	away := troubled(TroubleUnavailable)
 	away.Findings = []validators.Finding{{Code: "c", Message: "m"}}
-	v = settle(hearing{opinions: []Opinion{legal(), away}, rubric: rubric(unavailable(UnavailableReject)), target: "next"})
+	v = settle(deliberation{opinions: []Opinion{legal(), away}, rubric: rubric(unavailable(UnavailableReject)), target: "next"})
 	if len(v.Findings) != 2 || len(away.Findings) != 1 || away.Findings[0].Hint != "" {
 		t.Errorf("verdict %+v, opinion %+v", v.Findings, away.Findings)
 	}

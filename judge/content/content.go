@@ -169,7 +169,7 @@ func trapsIn(t text) []trap {
 			return []trap{{r.code, t.path}}
 		}
 	}
-	for _, hidden := range append(decodeHidden(t.raw), undisguise(s)...) {
+	for _, hidden := range append(decodeHidden(t.raw), undisguiseText(s)...) {
 		r := firstMatch(hidden, rules)
 		if r == nil {
 			r = firstMatch(hidden, compactRules)

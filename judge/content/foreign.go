@@ -43,7 +43,7 @@ func newLanguageRule(language, pattern string, cues ...string) rule {
 	for i := range cues {
 		cues[i] = norm.NFKC.String(cues[i])
 	}
-	return rule{id: "foreign-" + language, code: CodeInstruction, cues: cues, pattern: compile(wordBoundary(language) + `(?:` + pattern + `)`)}
+	return rule{id: "foreign-" + language, code: CodeInstruction, cues: cues, pattern: compileOnce(wordBoundary(language) + `(?:` + pattern + `)`)}
 }
 
 // wordBoundary anchors a pattern at the start of a word, where a language has them.

@@ -172,7 +172,7 @@ func TestEveryContentRuleHasItsPurpose(t *testing.T) {
 			p := normalizeText(x.raw)
 			for _, set := range [][]rule{rules, foreignRules, compactRules} {
 				for i := range set {
-					for _, form := range append([]string{p}, append(decodeHidden(x.raw), undisguise(p)...)...) {
+					for _, form := range append([]string{p}, append(decodeHidden(x.raw), undisguiseText(p)...)...) {
 						if firstMatch(form, set[i:i+1]) != nil {
 							matched[set[i].id] = true
 						}

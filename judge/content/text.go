@@ -136,9 +136,9 @@ func decodeHidden(s string) []string {
 	return out
 }
 
-// undisguise returns the forms that a reader would see through: spelled with gaps, with
+// undisguiseText returns the forms that a reader would see through: spelled with gaps, with
 // digits for letters, backwards, rotated by 13.
-func undisguise(s string) []string {
+func undisguiseText(s string) []string {
 	var out []string
 	if runs := spacedRun.FindAllString(s, 8); runs != nil {
 		strip := strings.NewReplacer("  ", " ", " ", "", ".", "", "_", "", "*", "", "-", "") // two gaps are one between words
@@ -151,10 +151,10 @@ func undisguise(s string) []string {
 			out = append(out, like)
 		}
 	}
-	return append(out, rotate13(s), reverseText(s))
+	return append(out, rotateLetters(s), reverseText(s))
 }
 
-func rotate13(s string) string {
+func rotateLetters(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {
 			return 'a' + (r-'a'+13)%26

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// resample draws groups with replacement, as many as there are, so many times, and
+// resampleGroups draws groups with replacement, as many as there are, so many times, and
 // passes on how often each was drawn. Every resample has its own random stream, so the
 // n-th is the same however many are asked for. use must not keep its argument.
-func resample(groups, times int, seed uint64, use func(drawn []uint32)) {
+func resampleGroups(groups, times int, seed uint64, use func(drawn []uint32)) {
 	if groups <= 0 || int64(groups) > math.MaxUint32 {
 		return
 	}
@@ -45,16 +45,16 @@ func (s *sample) interval(confidence float64) *Interval {
 	}
 	slices.Sort(s.values)
 	tail := (1 - confidence) / 2
-	return &Interval{Low: quantile(s.values, tail), High: quantile(s.values, 1-tail)}
+	return &Interval{Low: interpolateQuantile(s.values, tail), High: interpolateQuantile(s.values, 1-tail)}
 }
 
 func (s *sample) estimate(value *float64, confidence float64) Estimate {
 	return Estimate{Value: value, Interval: s.interval(confidence), Undefined: s.undefined}
 }
 
-// quantile interpolates between sorted values (type 7 of Hyndman and Fan 1996). There
+// interpolateQuantile interpolates between sorted values (type 7 of Hyndman and Fan 1996). There
 // is at least one.
-func quantile(sorted []float64, p float64) float64 {
+func interpolateQuantile(sorted []float64, p float64) float64 {
 	at := p * float64(len(sorted)-1)
 	low := int(math.Floor(at))
 	if low+1 >= len(sorted) {
@@ -116,7 +116,7 @@ func bootstrapTable(rows []row, o Options) map[string]*sample {
 		samples[f.name] = &sample{}
 	}
 	counts := make([]int, len(c.sums))
-	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
+	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		c.count(drawn, counts)
 		t := sumWeighted(c.sums, counts)
 		for _, f := range figures {

@@ -172,24 +172,24 @@ func computeDifferences(pairs []pairing, o Options) []Difference {
 	for _, sum := range c.sums {
 		tables[0], tables[1] = append(tables[0], sum[0]), append(tables[1], sum[1])
 	}
-	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
+	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		c.count(drawn, counts)
 		t := [2]table{sumWeighted(tables[0], counts), sumWeighted(tables[1], counts)}
 		for i, f := range compared {
-			samples[i].add(subtract(f.of(&t[1]), f.of(&t[0])))
+			samples[i].add(subtractFigures(f.of(&t[1]), f.of(&t[0])))
 		}
 	})
 	whole := both(pairs)
 	var all []Difference
 	for i, f := range compared {
 		d := Difference{Name: f.name, Before: f.of(&whole[0]), After: f.of(&whole[1])}
-		d.Change = samples[i].estimate(subtract(d.After, d.Before), o.Confidence)
+		d.Change = samples[i].estimate(subtractFigures(d.After, d.Before), o.Confidence)
 		all = append(all, d)
 	}
 	return all
 }
 
-func subtract(a, b *float64) *float64 {
+func subtractFigures(a, b *float64) *float64 {
 	if a == nil || b == nil {
 		return nil
 	}
@@ -205,7 +205,7 @@ func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 		}
 	}
 	slices.SortStableFunc(other, func(a, b pairing) int {
-		return cmp.Or(cmp.Compare(wrongness(b.after)-wrongness(b.before), wrongness(a.after)-wrongness(a.before)), cmp.Compare(a.before.c.ID, b.before.c.ID))
+		return cmp.Or(cmp.Compare(gradeOutcome(b.after)-gradeOutcome(b.before), gradeOutcome(a.after)-gradeOutcome(a.before)), cmp.Compare(a.before.c.ID, b.before.c.ID))
 	})
 	leftOut = max(len(other)-most, 0)
 	all = []Change{}

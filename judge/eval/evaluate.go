@@ -30,7 +30,7 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	r.Flips = s.countFlips(o.Confidence)
 	r.Baselines = computeBaselines(s.rows, o)
 	r.Slices, r.SlicesLeftOut = slicesOf(s.rows, o)
-	lostIn(r.Slices, s.lost)
+	countLost(r.Slices, s.lost)
 	r.Criteria = scoreCriteria(s.rows, o.Confidence)
 	r.Cost = s.sumCosts()
 	r.Worst = listWorst(s.rows, o.Worst)
@@ -39,7 +39,7 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 }
 
 // isEvaluable reports whether enough cases have an outcome.
-func (s *scored) isEvaluable(o Options) (ok bool, why string) {
+func (s *scoredCases) isEvaluable(o Options) (ok bool, why string) {
 	c := s.counts
 	lost := c.Missing + c.Failed
 	switch {
@@ -178,7 +178,7 @@ func countSynthetic(c Counts) int {
 
 // countFlips compares the repeats of each case. An unreadable answer counts with the
 // outcome that the pipeline made of it.
-func (s *scored) countFlips(confidence float64) Flips {
+func (s *scoredCases) countFlips(confidence float64) Flips {
 	var f Flips
 	repeated, flipped, opened := 0, 0, 0
 	for _, c := range s.cases {
@@ -206,8 +206,8 @@ func (s *scored) countFlips(confidence float64) Flips {
 	return f
 }
 
-// wrongness grades a wrong outcome; 0 is right.
-func wrongness(w row) int {
+// gradeOutcome grades a wrong outcome; 0 is right.
+func gradeOutcome(w row) int {
 	switch {
 	case w.falseApprove():
 		return 4
@@ -226,12 +226,12 @@ func wrongness(w row) int {
 func listWorst(rows []row, most int) []WorstCase {
 	var wrong []row
 	for _, w := range rows {
-		if wrongness(w) > 0 {
+		if gradeOutcome(w) > 0 {
 			wrong = append(wrong, w)
 		}
 	}
 	slices.SortStableFunc(wrong, func(a, b row) int {
-		return cmp.Or(cmp.Compare(wrongness(b), wrongness(a)), cmp.Compare(b.r.Confidence, a.r.Confidence), cmp.Compare(a.c.ID, b.c.ID))
+		return cmp.Or(cmp.Compare(gradeOutcome(b), gradeOutcome(a)), cmp.Compare(b.r.Confidence, a.r.Confidence), cmp.Compare(a.c.ID, b.c.ID))
 	})
 	all := []WorstCase{}
 	for _, w := range wrong[:min(len(wrong), most)] {
@@ -306,7 +306,7 @@ func newBaseline(name, about string, t table, confidence float64) Baseline {
 	}
 }
 
-func (s *scored) sumCosts() Cost {
+func (s *scoredCases) sumCosts() Cost {
 	var c Cost
 	var asked, deterministic []time.Duration
 	rungs, models, deciders, assurances, codes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
@@ -324,11 +324,11 @@ func (s *scored) sumCosts() Cost {
 			case r.Calls == 0 && !r.CacheHit && r.Approval == nil:
 				deterministic = append(deterministic, r.Took)
 			}
-			increment(rungs, r.Rung)
-			increment(models, r.Model)
-			increment(deciders, string(r.DecidedBy))
-			increment(assurances, string(r.Assurance))
-			increment(codes, r.Code)
+			countName(rungs, r.Rung)
+			countName(models, r.Model)
+			countName(deciders, string(r.DecidedBy))
+			countName(assurances, string(r.Assurance))
+			countName(codes, r.Code)
 		}
 	}
 	c.Latency, c.Deterministic = measureLatency(asked), measureLatency(deterministic)
@@ -336,7 +336,7 @@ func (s *scored) sumCosts() Cost {
 	return c
 }
 
-func increment(counts map[string]int, name string) {
+func countName(counts map[string]int, name string) {
 	if name != "" {
 		counts[name]++
 	}

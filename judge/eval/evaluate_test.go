@@ -361,7 +361,7 @@ func TestBootstrapAgainstTheory(t *testing.T) {
 func TestQuantile(t *testing.T) {
 	// R: quantile(c(1, 2, 4, 8), c(0, .1, .5, .9, 1)), type 7.
 	for p, want := range map[float64]float64{0: 1, 0.1: 1.3, 0.5: 3, 0.9: 6.8, 1: 8} {
-		near(t, fmt.Sprint(p), quantile([]float64{1, 2, 4, 8}, p), want, 1e-12)
+		near(t, fmt.Sprint(p), interpolateQuantile([]float64{1, 2, 4, 8}, p), want, 1e-12)
 	}
 }
 

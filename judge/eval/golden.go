@@ -135,7 +135,7 @@ func decodeCase(file string, line int, text []byte) (Case, error) {
 		bad.Rule, bad.Message = RuleBadValue, decodeMessage(err)
 		return Case{}, bad
 	}
-	if problem := c.problem(); problem != "" {
+	if problem := c.findProblem(); problem != "" {
 		bad.Rule, bad.Case, bad.Message = RuleBadValue, c.ID, problem
 		return c, bad
 	}
@@ -152,13 +152,13 @@ func decodeMessage(err error) string {
 
 // Validate says what is wrong with a case by itself; nil when nothing is.
 func (c Case) Validate() error {
-	if problem := c.problem(); problem != "" {
+	if problem := c.findProblem(); problem != "" {
 		return errors.New("eval: " + problem)
 	}
 	return nil
 }
 
-func (c Case) problem() string {
+func (c Case) findProblem() string {
 	named := []struct{ key, value string }{
 		{"id", c.ID},
 		{"group", c.Group},
@@ -169,7 +169,7 @@ func (c Case) problem() string {
 		{"label.by", c.Label.By},
 	}
 	for _, n := range named {
-		if p := badName(n.value); p != "" {
+		if p := nameProblem(n.value); p != "" {
 			return fmt.Sprintf("%s %s", n.key, p)
 		}
 	}
@@ -182,7 +182,7 @@ func (c Case) problem() string {
 		return fmt.Sprintf("tags has %d tags; give at most %d", len(c.Tags), maxCaseTags)
 	}
 	for i, tag := range c.Tags {
-		if p := badName(tag); p != "" {
+		if p := nameProblem(tag); p != "" {
 			return fmt.Sprintf("tags[%d] %s", i, p)
 		}
 	}
@@ -194,13 +194,13 @@ func (c Case) problem() string {
 			return fmt.Sprintf("history[%d] needs action and state", i)
 		}
 	}
-	if p := c.documentProblem(); p != "" {
+	if p := c.findDocumentProblem(); p != "" {
 		return p
 	}
-	return c.answerProblem()
+	return c.findAnswerProblem()
 }
 
-func (c Case) documentProblem() string {
+func (c Case) findDocumentProblem() string {
 	for _, d := range []struct {
 		key string
 		doc json.RawMessage
@@ -210,14 +210,14 @@ func (c Case) documentProblem() string {
 		}
 	}
 	for name := range c.Evidence {
-		if p := badName(name); p != "" || name == "" {
+		if p := nameProblem(name); p != "" || name == "" {
 			return "evidence has a name that is empty or not readable"
 		}
 	}
 	return ""
 }
 
-func (c Case) answerProblem() string {
+func (c Case) findAnswerProblem() string {
 	oneOf := []struct {
 		key, value string
 		known      []string
@@ -254,7 +254,7 @@ func (c Case) answerProblem() string {
 	return ""
 }
 
-func badName(s string) string {
+func nameProblem(s string) string {
 	if len(s) > maxCaseID {
 		return fmt.Sprintf("has %d bytes; give at most %d", len(s), maxCaseID)
 	}

@@ -47,7 +47,7 @@ type htmlPage struct {
 }
 
 // Line is for the template.
-func (w WorstCase) Line() string { return w.line() }
+func (w WorstCase) Line() string { return w.describe() }
 
 var htmlTemplate = template.Must(template.New("report").Parse(`<!doctype html>
 <html lang="en">
@@ -163,7 +163,7 @@ func reliabilityChart(bins []Bin) chart {
 		c.Dots = append(c.Dots, dot{
 			X: roundTenth(x), Y: roundTenth(chartY(*b.Share.Value, 1)),
 			Whisker: "M" + formatPoint(x, chartY(b.Share.Low, 1)) + "L" + formatPoint(x, chartY(b.Share.High, 1)),
-			Title:   fmt.Sprintf("%d answers, stated %.3f, true %s", b.N, b.Mean, b.Share.share()),
+			Title:   fmt.Sprintf("%d answers, stated %.3f, true %s", b.N, b.Mean, b.Share.format()),
 		})
 	}
 	return c

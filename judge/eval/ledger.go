@@ -26,7 +26,7 @@ type Ledger struct {
 	workflows map[string]json.RawMessage
 	lists     map[string][]string
 	labels    map[string]map[string]string
-	words     spokenHeap
+	words     wordHeap
 	bytes     int // of words
 }
 
@@ -42,7 +42,7 @@ const (
 // Add takes a case with its results.
 func (l *Ledger) Add(c Case, results []Result) {
 	kept := l.withoutJudgeInput(c)
-	said := spoken{at: len(l.Cases), first: len(l.Results), n: len(results), bytes: len(kept.Notes)}
+	said := caseWords{at: len(l.Cases), first: len(l.Results), n: len(results), bytes: len(kept.Notes)}
 	for _, r := range results {
 		r = l.withoutQuotes(kept, r)
 		said.bytes += len(r.Reasoning)
@@ -55,11 +55,11 @@ func (l *Ledger) Add(c Case, results []Result) {
 	}
 	heap.Push(&l.words, said)
 	for l.bytes += said.bytes; l.bytes > maxWords; {
-		l.forget(heap.Pop(&l.words).(spoken)) //nolint:forcetypeassert // the heap holds nothing else
+		l.forget(heap.Pop(&l.words).(caseWords)) //nolint:forcetypeassert // the heap holds nothing else
 	}
 }
 
-func (l *Ledger) forget(s spoken) {
+func (l *Ledger) forget(s caseWords) {
 	l.bytes -= s.bytes
 	l.Cases[s.at].Notes = ""
 	for i := range s.n {
@@ -104,14 +104,14 @@ func (l *Ledger) withoutQuotes(c Case, r Result) Result {
 }
 
 func (l *Ledger) intern(text string) string {
-	return memoize(&l.texts, text, func() string { return text })
+	return reuseValue(&l.texts, text, func() string { return text })
 }
 
 func (l *Ledger) list(all []string) []string {
 	if len(all) == 0 {
 		return nil
 	}
-	return memoize(&l.lists, strings.Join(all, separator), func() []string { return all })
+	return reuseValue(&l.lists, strings.Join(all, separator), func() []string { return all })
 }
 
 func (l *Ledger) label(criteria map[string]string) map[string]string {
@@ -122,7 +122,7 @@ func (l *Ledger) label(criteria map[string]string) map[string]string {
 	for _, name := range slices.Sorted(maps.Keys(criteria)) {
 		key.WriteString(name + separator + criteria[name] + separator)
 	}
-	return memoize(&l.labels, key.String(), func() map[string]string { return criteria })
+	return reuseValue(&l.labels, key.String(), func() map[string]string { return criteria })
 }
 
 // workflow keeps a reference, or the name of a definition.
@@ -131,7 +131,7 @@ func (l *Ledger) workflow(c *Case) json.RawMessage {
 	if json.Unmarshal(c.Workflow, &w) != nil {
 		return nil
 	}
-	return memoize(&l.workflows, w.Ref+separator+w.Name, func() json.RawMessage {
+	return reuseValue(&l.workflows, w.Ref+separator+w.Name, func() json.RawMessage {
 		key, name := "ref", w.Ref
 		if w.Ref == "" {
 			key, name = "name", w.Name
@@ -144,8 +144,8 @@ func (l *Ledger) workflow(c *Case) json.RawMessage {
 	})
 }
 
-// memoize reuses the value of an equal key; beyond maxTexts it remembers no more.
-func memoize[V any](known *map[string]V, key string, value func() V) V {
+// reuseValue reuses the value of an equal key; beyond maxTexts it remembers no more.
+func reuseValue[V any](known *map[string]V, key string, value func() V) V {
 	if v, ok := (*known)[key]; ok {
 		return v
 	}
@@ -159,18 +159,18 @@ func memoize[V any](known *map[string]V, key string, value func() V) V {
 	return v
 }
 
-// spoken are the words of a case and its results, which are dropped together.
-type spoken struct {
+// caseWords are the words of a case and its results, which are dropped together.
+type caseWords struct {
 	at, first, n int // the case, its first result, how many
 	bytes        int
 	worth        int // as wrongness, and 1 more; 1 is a failure, 0 all right
 	confidence   float64
 }
 
-func (s *spoken) rank(c *Case, r *Result) {
+func (s *caseWords) rank(c *Case, r *Result) {
 	worth := 1
 	if !isFailed(r) {
-		if worth = wrongness(row{c: c, r: r, expect: c.Expect.Outcome, got: r.Outcome}); worth > 0 {
+		if worth = gradeOutcome(row{c: c, r: r, expect: c.Expect.Outcome, got: r.Outcome}); worth > 0 {
 			worth++
 		}
 	}
@@ -179,21 +179,21 @@ func (s *spoken) rank(c *Case, r *Result) {
 	}
 }
 
-// spokenHeap has the least valuable words on top, among equals the latest.
-type spokenHeap []spoken
+// wordHeap has the least valuable words on top, among equals the latest.
+type wordHeap []caseWords
 
-func (h spokenHeap) Len() int      { return len(h) }
-func (h spokenHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h spokenHeap) Less(i, j int) bool {
+func (h wordHeap) Len() int      { return len(h) }
+func (h wordHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h wordHeap) Less(i, j int) bool {
 	a, b := h[i], h[j]
 	return cmp.Or(cmp.Compare(a.worth, b.worth), cmp.Compare(a.confidence, b.confidence), cmp.Compare(b.at, a.at)) < 0
 }
 
 // Push implements heap.Interface.
-func (h *spokenHeap) Push(v any) { *h = append(*h, v.(spoken)) } //nolint:forcetypeassert // the heap holds nothing else
+func (h *wordHeap) Push(v any) { *h = append(*h, v.(caseWords)) } //nolint:forcetypeassert // the heap holds nothing else
 
 // Pop implements heap.Interface.
-func (h *spokenHeap) Pop() any {
+func (h *wordHeap) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
 	return last

@@ -120,63 +120,63 @@ func (l *Linter) Add(g Golden) {
 	l.summary.Outcomes[string(g.Expect.Outcome)]++
 	l.digests = append(l.digests, digestOf(&g.Case))
 	if first, again := l.ids[g.ID]; again {
-		l.add(at, RuleDuplicateID, "the id %q stands at %s already; give every case its own", clipQuote(g.ID), first)
+		l.addIssue(at, RuleDuplicateID, "the id %q stands at %s already; give every case its own", clipQuote(g.ID), first)
 	} else {
 		l.ids[g.ID] = at
 	}
-	l.tags(g, at)
-	l.content(g, at)
-	l.group(g, at)
-	l.class(at)
-	l.definition(g, at)
+	l.checkTags(g, at)
+	l.checkContent(g, at)
+	l.checkGroup(g, at)
+	l.countClass(at)
+	l.checkDefinition(g, at)
 }
 
-func (l *Linter) add(at spot, rule, format string, args ...any) {
+func (l *Linter) addIssue(at spot, rule, format string, args ...any) {
 	l.issues = append(l.issues, Issue{at.file, at.line, rule, at.id, fmt.Sprintf(format, args...)})
 }
 
-func (l *Linter) tags(g Golden, at spot) {
+func (l *Linter) checkTags(g Golden, at spot) {
 	for i, tag := range g.Tags {
 		if strings.TrimSpace(tag) == "" {
-			l.add(at, RuleEmptyTag, "tag %d is empty; take it out", i+1)
+			l.addIssue(at, RuleEmptyTag, "tag %d is empty; take it out", i+1)
 		} else if slices.Index(g.Tags, tag) < i {
-			l.add(at, RuleDuplicateTag, "the tag %q stands here twice; keep one", clipQuote(tag))
+			l.addIssue(at, RuleDuplicateTag, "the tag %q stands here twice; keep one", clipQuote(tag))
 		}
 	}
 }
 
-func (l *Linter) content(g Golden, at spot) {
+func (l *Linter) checkContent(g Golden, at spot) {
 	key, text := contentKeys(g.Case)
 	first, again := l.contents[key]
 	switch {
 	case !again:
 		l.contents[key] = at
 	case first.outcome != at.outcome:
-		l.add(at, RuleContradictory, "this is what is judged at %s too, which is to %s and this to %s; decide which is right", first, first.outcome, at.outcome)
+		l.addIssue(at, RuleContradictory, "this is what is judged at %s too, which is to %s and this to %s; decide which is right", first, first.outcome, at.outcome)
 	default:
-		l.add(at, RuleDuplicateContent, "this is what is judged at %s already; take one of the two out", first)
+		l.addIssue(at, RuleDuplicateContent, "this is what is judged at %s already; take one of the two out", first)
 	}
 	if again && first.split != at.split {
-		l.add(at, RuleLeakedContent, "this is what is judged at %s too, which is in the split %s and this in %s; keep it in one", first, first.split, at.split)
+		l.addIssue(at, RuleLeakedContent, "this is what is judged at %s too, which is in the split %s and this in %s; keep it in one", first, first.split, at.split)
 	}
 	if near, seen := l.texts[text]; !seen {
 		l.texts[text] = at
 	} else if near.split != at.split && !again {
-		l.add(at, RuleLeakedText, "but for case, spacing and punctuation these are the words of %s, which is in the split %s and this in %s; keep them in one", near, near.split, at.split)
+		l.addIssue(at, RuleLeakedText, "but for case, spacing and punctuation these are the words of %s, which is in the split %s and this in %s; keep them in one", near, near.split, at.split)
 	}
 }
 
-func (l *Linter) group(g Golden, at spot) {
+func (l *Linter) checkGroup(g Golden, at spot) {
 	if g.Group == "" {
 		if slices.Contains(g.Tags, TagTwin) {
-			l.add(at, RuleTwinAlone, "this is a twin and has no group; give it the group of the case that it was made from")
+			l.addIssue(at, RuleTwinAlone, "this is a twin and has no group; give it the group of the case that it was made from")
 		}
 		return
 	}
 	if first, seen := l.groups[g.Group]; !seen {
 		l.groups[g.Group] = at
 	} else if first.split != at.split {
-		l.add(at, RuleLeakedGroup, "the group %q is in the split %s at %s and in %s here; keep it in one", clipQuote(g.Group), first.split, first, at.split)
+		l.addIssue(at, RuleLeakedGroup, "the group %q is in the split %s at %s and in %s here; keep it in one", clipQuote(g.Group), first.split, first, at.split)
 	}
 	if slices.Contains(g.Tags, TagTwin) {
 		l.twins[g.Group] = append(l.twins[g.Group], at)
@@ -185,7 +185,7 @@ func (l *Linter) group(g Golden, at spot) {
 	}
 }
 
-func (l *Linter) class(at spot) {
+func (l *Linter) countClass(at spot) {
 	s := l.splits[at.split]
 	if s == nil {
 		s = &splitSeen{first: at}
@@ -198,28 +198,28 @@ func (l *Linter) class(at spot) {
 	}
 }
 
-func (l *Linter) definition(g Golden, at spot) {
+func (l *Linter) checkDefinition(g Golden, at spot) {
 	if l.resolve == nil {
 		return
 	}
 	known, err := l.resolve(g.File, g.Workflow)
 	if err != nil {
-		l.add(at, RuleUnknownWorkflow, "%v", err)
+		l.addIssue(at, RuleUnknownWorkflow, "%v", err)
 		return
 	}
 	actions, ok := known.Criteria[g.State]
 	if !ok {
-		l.add(at, RuleUnknownState, "the workflow has no state %q; %s", clipQuote(g.State), suggestWord(g.State, slices.Sorted(maps.Keys(known.Criteria))))
+		l.addIssue(at, RuleUnknownState, "the workflow has no state %q; %s", clipQuote(g.State), suggestWord(g.State, slices.Sorted(maps.Keys(known.Criteria))))
 		return
 	}
 	criteria, ok := actions[g.Action]
 	if !ok {
-		l.add(at, RuleUnknownAction, "the state %q has no action %q; %s", clipQuote(g.State), clipQuote(g.Action), suggestWord(g.Action, slices.Sorted(maps.Keys(actions))))
+		l.addIssue(at, RuleUnknownAction, "the state %q has no action %q; %s", clipQuote(g.State), clipQuote(g.Action), suggestWord(g.Action, slices.Sorted(maps.Keys(actions))))
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.Expect.Criteria)) {
 		if !slices.Contains(criteria, id) && !isCriterionID(id, len(criteria)) {
-			l.add(at, RuleUnknownCriterion, "expect.criteria names %q; the action has %s", clipQuote(id), namesOf(criteria))
+			l.addIssue(at, RuleUnknownCriterion, "expect.criteria names %q; the action has %s", clipQuote(id), namesOf(criteria))
 		}
 	}
 }
@@ -250,16 +250,16 @@ func (l *Linter) Finish() ([]Issue, Summary) {
 	for group, all := range l.twins {
 		for _, at := range all {
 			if !l.partners[group] {
-				rest.add(at, RuleTwinAlone, "this is a twin, and its group %q has no case that is none; add the one that it was made from", clipQuote(group))
+				rest.addIssue(at, RuleTwinAlone, "this is a twin, and its group %q has no case that is none; add the one that it was made from", clipQuote(group))
 			}
 		}
 	}
 	for split, s := range l.splits {
 		switch {
 		case s.approved == 0:
-			rest.add(s.first, RuleSplitWithoutClass, "the split %s, which begins here, has no case to approve; no figure on refused work can come from it", split)
+			rest.addIssue(s.first, RuleSplitWithoutClass, "the split %s, which begins here, has no case to approve; no figure on refused work can come from it", split)
 		case s.unallowed == 0:
-			rest.add(s.first, RuleSplitWithoutClass, "the split %s, which begins here, has no case to reject or escalate; no figure on wrong approvals can come from it", split)
+			rest.addIssue(s.first, RuleSplitWithoutClass, "the split %s, which begins here, has no case to reject or escalate; no figure on wrong approvals can come from it", split)
 		}
 	}
 	slices.SortStableFunc(rest.issues, func(a, b Issue) int {

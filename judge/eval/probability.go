@@ -178,7 +178,7 @@ func bootstrapForecasts(sorted []forecast, groups int, o Options) (brier, area *
 		n[f.group]++
 	}
 	brier, area = &sample{}, &sample{}
-	resample(groups, o.Resamples, o.Seed, func(drawn []uint32) {
+	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		var sum, count float64
 		for g, times := range drawn {
 			sum += float64(times) * squares[g]

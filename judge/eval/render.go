@@ -24,21 +24,21 @@ func formatDecimal(v *float64) string {
 	return strconv.FormatFloat(*v, 'f', 3, 64)
 }
 
-func (r Rate) share() string {
+func (r Rate) format() string {
 	if r.Value == nil {
 		return missing
 	}
 	return fmt.Sprintf("%s (%d of %d)", formatPercent(*r.Value), r.K, r.N)
 }
 
-func (r Rate) bounds() string {
+func (r Rate) formatBounds() string {
 	if r.Value == nil {
 		return ""
 	}
 	return formatPercent(r.Low) + " to " + formatPercent(r.High)
 }
 
-func (e Estimate) bounds() string {
+func (e Estimate) formatBounds() string {
 	if e.Interval == nil {
 		return ""
 	}
@@ -86,51 +86,51 @@ func (m Measurement) figures() []figure {
 	r := m.Report
 	confidence := formatPercent(r.Options.Confidence)
 	lines := []figure{
-		{"false-approve rate", r.FalseApprove.share(), "at most " + formatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
-		{"… of groups", r.FalseApproveGroups.share(), "at most " + formatPercent(r.FalseApproveGroups.Upper)},
-		{"wrong among approvals", r.WrongApprovals.share(), "at most " + formatPercent(r.WrongApprovals.Upper)},
-		{"escalation rate", r.Escalation.share(), r.Escalation.bounds()},
-		{"false-refuse rate", r.FalseRefuse.share(), r.FalseRefuse.bounds()},
-		{"false-reject rate", r.FalseReject.share(), r.FalseReject.bounds()},
-		{"unreadable answers", r.Unreadable.share(), "policy: " + string(r.Options.Unreadable)},
-		{"accuracy, three outcomes", r.Accuracy.share(), r.Accuracy.bounds()},
-		{"accuracy, approve or not", r.GateAccuracy.share(), r.GateAccuracy.bounds()},
-		{"right reason given", r.Reasons.share(), r.Reasons.bounds()},
-		{"kappa, approve or not", formatDecimal(r.Kappa.Value), r.Kappa.bounds()},
-		{"kappa, three outcomes", formatDecimal(r.OutcomeKappa.Value), r.OutcomeKappa.bounds()},
+		{"false-approve rate", r.FalseApprove.format(), "at most " + formatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
+		{"… of groups", r.FalseApproveGroups.format(), "at most " + formatPercent(r.FalseApproveGroups.Upper)},
+		{"wrong among approvals", r.WrongApprovals.format(), "at most " + formatPercent(r.WrongApprovals.Upper)},
+		{"escalation rate", r.Escalation.format(), r.Escalation.formatBounds()},
+		{"false-refuse rate", r.FalseRefuse.format(), r.FalseRefuse.formatBounds()},
+		{"false-reject rate", r.FalseReject.format(), r.FalseReject.formatBounds()},
+		{"unreadable answers", r.Unreadable.format(), "policy: " + string(r.Options.Unreadable)},
+		{"accuracy, three outcomes", r.Accuracy.format(), r.Accuracy.formatBounds()},
+		{"accuracy, approve or not", r.GateAccuracy.format(), r.GateAccuracy.formatBounds()},
+		{"right reason given", r.Reasons.format(), r.Reasons.formatBounds()},
+		{"kappa, approve or not", formatDecimal(r.Kappa.Value), r.Kappa.formatBounds()},
+		{"kappa, three outcomes", formatDecimal(r.OutcomeKappa.Value), r.OutcomeKappa.formatBounds()},
 		{"macro precision", formatDecimal(r.MacroPrecision), ""},
 		{"macro recall", formatDecimal(r.MacroRecall), ""},
 		{"macro F1", formatDecimal(r.MacroF1), ""},
 	}
 	if p := r.Probability; p != nil {
 		lines = append(lines,
-			figure{"Brier score", formatDecimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.bounds(), p.BrierBase)},
+			figure{"Brier score", formatDecimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.formatBounds(), p.BrierBase)},
 			figure{"ECE", formatDecimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
-			figure{"AUROC", formatDecimal(p.AUROC.Value), p.AUROC.bounds()})
+			figure{"AUROC", formatDecimal(p.AUROC.Value), p.AUROC.formatBounds()})
 	}
 	if s := r.Selective; s != nil {
 		lines = append(lines, figure{"AURC", formatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
 	}
 	if r.Flips.MostRepeats > 1 {
-		lines = append(lines, figure{"flip rate", r.Flips.Rate.share(), r.Flips.Rate.bounds()})
+		lines = append(lines, figure{"flip rate", r.Flips.Rate.format(), r.Flips.Rate.formatBounds()})
 	}
 	return append(lines, r.Cost.figures()...)
 }
 
 func (c Cost) figures() []figure {
-	lines := []figure{{"without a model", fmt.Sprintf("%d of %d results", c.Results-c.Asked, c.Results), c.Deterministic.line()}}
+	lines := []figure{{"without a model", fmt.Sprintf("%d of %d results", c.Results-c.Asked, c.Results), c.Deterministic.format()}}
 	if c.Asked == 0 {
 		return lines
 	}
 	return append(lines,
-		figure{"asked a model", fmt.Sprintf("%d results, %d calls", c.Asked, c.Calls), c.Latency.line()},
-		figure{"prompt tokens", c.PromptTokens.line("%.0f"), ""},
-		figure{"completion tokens", c.CompletionTokens.line("%.0f"), ""},
-		figure{"cost", c.CostUSD.line("%.4f USD"), ""},
+		figure{"asked a model", fmt.Sprintf("%d results, %d calls", c.Asked, c.Calls), c.Latency.format()},
+		figure{"prompt tokens", c.PromptTokens.format("%.0f"), ""},
+		figure{"completion tokens", c.CompletionTokens.format("%.0f"), ""},
+		figure{"cost", c.CostUSD.format("%.4f USD"), ""},
 		figure{"forms of answers", joinTallies(c.Rungs), fmt.Sprintf("%d mended, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
 }
 
-func (s Sum) line(format string) string {
+func (s Sum) format(format string) string {
 	switch {
 	case s.Known == 0:
 		return "unknown"
@@ -140,7 +140,7 @@ func (s Sum) line(format string) string {
 	return fmt.Sprintf(format, s.Total)
 }
 
-func (l Latency) line() string {
+func (l Latency) format() string {
 	if l.N == 0 {
 		return ""
 	}
@@ -180,9 +180,9 @@ type grid struct {
 // tables leaves out those without rows.
 func (m Measurement) tables() []grid {
 	r := m.Report
-	all := []grid{m.gates(), r.confusion(), r.classes(), r.baselines(), r.sliceTable(), r.criteria(), r.reliability(), r.riskTable(), r.failures()}
+	all := []grid{m.gateTable(), r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.riskTable(), r.failureTable()}
 	if b := m.Baseline; b != nil {
-		all = append(all, b.differences(), b.changes())
+		all = append(all, b.differenceTable(), b.changeTable())
 	}
 	var out []grid
 	for _, t := range all {
@@ -193,7 +193,7 @@ func (m Measurement) tables() []grid {
 	return out
 }
 
-func (m Measurement) gates() grid {
+func (m Measurement) gateTable() grid {
 	t := grid{Title: "Gates", Head: []string{"", "gate"}}
 	for _, g := range m.Gates {
 		word := "FAILED"
@@ -205,7 +205,7 @@ func (m Measurement) gates() grid {
 	return t
 }
 
-func (r Report) confusion() grid {
+func (r Report) confusionTable() grid {
 	t := grid{Title: "Confusion", Head: []string{"right", "approve", "reject", "escalate"}}
 	for _, row := range []struct {
 		name string
@@ -221,18 +221,18 @@ func (r Report) confusion() grid {
 	return t
 }
 
-func (r Report) classes() grid {
+func (r Report) classTable() grid {
 	t := grid{Title: "Outcomes", Head: []string{"outcome", "precision", "recall", "F1"}}
 	for _, c := range r.Classes {
-		t.Rows = append(t.Rows, []string{string(c.Outcome), c.Precision.share(), c.Recall.share(), formatDecimal(c.F1)})
+		t.Rows = append(t.Rows, []string{string(c.Outcome), c.Precision.format(), c.Recall.format(), formatDecimal(c.F1)})
 	}
 	return t
 }
 
-func (r Report) baselines() grid {
+func (r Report) baselineTable() grid {
 	t := grid{Title: "Judges that do not look", Head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
 	for _, b := range r.Baselines {
-		t.Rows = append(t.Rows, []string{b.Name, b.FalseApprove.share(), b.Escalation.share(), b.Accuracy.share(), b.GateAccuracy.share(), formatDecimal(b.Kappa)})
+		t.Rows = append(t.Rows, []string{b.Name, b.FalseApprove.format(), b.Escalation.format(), b.Accuracy.format(), b.GateAccuracy.format(), formatDecimal(b.Kappa)})
 	}
 	return t
 }
@@ -244,7 +244,7 @@ func (r Report) sliceTable() grid {
 		if s.FalseApprove.N > 0 {
 			bound = formatPercent(s.FalseApprove.Upper)
 		}
-		t.Rows = append(t.Rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.share(), bound, s.FalseRefuse.share(), s.Escalation.share(), s.Accuracy.share()})
+		t.Rows = append(t.Rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.format(), bound, s.FalseRefuse.format(), s.Escalation.format(), s.Accuracy.format()})
 	}
 	if r.SlicesLeftOut > 0 {
 		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d smaller ones left out)", r.SlicesLeftOut), "", "", "", "", "", ""})
@@ -252,19 +252,19 @@ func (r Report) sliceTable() grid {
 	return t
 }
 
-func (r Report) criteria() grid {
+func (r Report) criterionTable() grid {
 	t := grid{Title: "Criteria", Head: []string{"criterion", "n", "wrongly met", "accuracy", "kappa", "unanswered"}}
 	for _, c := range r.Criteria {
-		t.Rows = append(t.Rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.share(), c.Accuracy.share(), formatDecimal(c.Kappa), strconv.Itoa(c.Unanswered)})
+		t.Rows = append(t.Rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.format(), c.Accuracy.format(), formatDecimal(c.Kappa), strconv.Itoa(c.Unanswered)})
 	}
 	return t
 }
 
-func (r Report) reliability() grid {
+func (r Report) reliabilityTable() grid {
 	t := grid{Title: "Reliability (where a model spoke)", Head: []string{"stated probability", "n", "mean", "should be approved"}}
 	if r.Probability != nil {
 		for _, b := range r.Probability.Bins {
-			t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.share()})
+			t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.format()})
 		}
 	}
 	return t
@@ -280,12 +280,12 @@ func (r Report) riskTable() grid {
 	step := (len(points) + 9) / 10
 	for i := 0; i < len(points); i += max(step, 1) {
 		p := points[i]
-		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f", p.Threshold), formatPercent(p.Coverage), p.Risk.share(), formatPercent(p.Risk.Upper)})
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f", p.Threshold), formatPercent(p.Coverage), p.Risk.format(), formatPercent(p.Risk.Upper)})
 	}
 	return t
 }
 
-func (r Report) failures() grid {
+func (r Report) failureTable() grid {
 	t := grid{Title: "Without an outcome", Head: []string{"why", "results"}}
 	for _, f := range r.Counts.Failures {
 		t.Rows = append(t.Rows, []string{f.Name, strconv.Itoa(f.Count)})

@@ -31,7 +31,7 @@ func Markdown(w io.Writer, m Measurement) error {
 	if len(m.Report.Worst) > 0 {
 		b.WriteString("\n## Worst cases\n\n")
 		for _, c := range m.Report.Worst {
-			fmt.Fprintf(&b, "- **%s**: %s\n", mdText(c.Case), mdText(c.line()))
+			fmt.Fprintf(&b, "- **%s**: %s\n", mdText(c.Case), mdText(c.describe()))
 			if c.Reasoning != "" {
 				fmt.Fprintf(&b, "  \n  %s\n", mdText(c.Reasoning))
 			}

@@ -61,15 +61,15 @@ func textWorst(b *strings.Builder, worst []WorstCase) {
 	}
 	b.WriteString("\nWorst cases\n")
 	for _, w := range worst {
-		fmt.Fprintf(b, "  %s: %s\n", oneLine(w.Case), w.line())
+		fmt.Fprintf(b, "  %s: %s\n", oneLine(w.Case), w.describe())
 		if w.Reasoning != "" {
 			fmt.Fprintf(b, "    %s\n", oneLine(w.Reasoning))
 		}
 	}
 }
 
-// line omits the judge's words.
-func (w WorstCase) line() string {
+// describe omits the judge's words.
+func (w WorstCase) describe() string {
 	text := fmt.Sprintf("%s, right is %s (confidence %.2f", w.Got, w.Expected, w.Confidence)
 	if w.DecidedBy != "" {
 		text += ", decided by " + string(w.DecidedBy)
@@ -110,7 +110,7 @@ func TextComparison(w io.Writer, c Comparison) error {
 		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
 		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
 	})
-	for _, t := range []grid{c.differences(), c.changes()} {
+	for _, t := range []grid{c.differenceTable(), c.changeTable()} {
 		if len(t.Rows) > 0 {
 			textTable(&b, t)
 		}
@@ -119,15 +119,15 @@ func TextComparison(w io.Writer, c Comparison) error {
 	return writeText(w, b.String())
 }
 
-func (c Comparison) differences() grid {
+func (c Comparison) differenceTable() grid {
 	t := grid{Title: "Against the baseline", Head: []string{"figure", "before", "after", "change", "interval"}}
 	for _, d := range c.Differences {
-		t.Rows = append(t.Rows, []string{d.Name, formatDecimal(d.Before), formatDecimal(d.After), formatDecimal(d.Change.Value), orMissing(d.Change.bounds())})
+		t.Rows = append(t.Rows, []string{d.Name, formatDecimal(d.Before), formatDecimal(d.After), formatDecimal(d.Change.Value), orMissing(d.Change.formatBounds())})
 	}
 	return t
 }
 
-func (c Comparison) changes() grid {
+func (c Comparison) changeTable() grid {
 	t := grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
 	for _, d := range c.Changed {
 		t.Rows = append(t.Rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
@@ -158,7 +158,7 @@ func TextTuning(w io.Writer, t Tuning) error {
 		if c.Holds {
 			holds = "holds"
 		}
-		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.share(), formatPercent(c.Bound), holds})
+		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.format(), formatPercent(c.Bound), holds})
 	}
 	if len(of.Rows) > 0 {
 		textTable(&b, of)

@@ -9,30 +9,30 @@ import (
 
 const maxPoints = 100
 
-type sure struct {
+type rankedAnswer struct {
 	score float64 // how certain
 	wrong bool
 }
 
-func sortSure(all []sure) {
-	slices.SortFunc(all, func(a, b sure) int { return cmp.Compare(b.score, a.score) })
+func sortAnswers(all []rankedAnswer) {
+	slices.SortFunc(all, func(a, b rankedAnswer) int { return cmp.Compare(b.score, a.score) })
 }
 
-func listAnswers(all []forecast) (of []sure) {
+func listAnswers(all []forecast) (of []rankedAnswer) {
 	for _, f := range all {
-		of = append(of, sure{f.certainty(), f.leans != f.good})
+		of = append(of, rankedAnswer{f.certainty(), f.leans != f.good})
 	}
-	sortSure(of)
+	sortAnswers(of)
 	return of
 }
 
-func listApprovals(all []forecast) (of []sure) {
+func listApprovals(all []forecast) (of []rankedAnswer) {
 	for _, f := range all {
 		if f.leans {
-			of = append(of, sure{f.p, !f.good})
+			of = append(of, rankedAnswer{f.p, !f.good})
 		}
 	}
-	sortSure(of)
+	sortAnswers(of)
 	return of
 }
 
@@ -44,7 +44,7 @@ type step struct {
 	already int // errors before it
 }
 
-func riskSteps(sorted []sure) []step {
+func riskSteps(sorted []rankedAnswer) []step {
 	var all []step
 	var at step
 	for i, s := range sorted {
@@ -61,7 +61,7 @@ func riskSteps(sorted []sure) []step {
 	return all
 }
 
-func riskCurve(sorted []sure, confidence float64) *RiskCurve {
+func riskCurve(sorted []rankedAnswer, confidence float64) *RiskCurve {
 	n := len(sorted)
 	if n == 0 {
 		return nil
@@ -159,7 +159,7 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 		return Tuning{}, err
 	}
 	o = o.withDefaults()
-	part := func(s Split) ([]sure, int) {
+	part := func(s Split) ([]rankedAnswer, int) {
 		o := o
 		o.Splits = []Split{s}
 		all, _ := listForecasts(joinResults(cases, results, o).rows)
@@ -175,7 +175,7 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 }
 
 // tuneThreshold works on approvals, the surest first; all is the number of answers.
-func tuneThreshold(cal []sure, all int, test []sure, target, confidence float64) Tuning {
+func tuneThreshold(cal []rankedAnswer, all int, test []rankedAnswer, target, confidence float64) Tuning {
 	t := Tuning{TargetRisk: target, Confidence: confidence, Status: NotCertifiable, HeldOut: len(test) > 0}
 	t.Needed = ApprovalsNeeded(0, target, confidence)
 	candidates := pickThresholds(riskSteps(cal), t.Needed)
@@ -225,7 +225,7 @@ func pickThresholds(all []step, needed int) []step {
 	return picked
 }
 
-func (t *Tuning) confirm(c Candidate, test []sure) {
+func (t *Tuning) confirm(c Candidate, test []rankedAnswer) {
 	n, wrong := 0, 0
 	for _, s := range test {
 		if s.score >= c.Threshold {

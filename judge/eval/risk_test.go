@@ -11,14 +11,14 @@ import (
 
 // By hand: risks 0/1, 1/2, 1/3, 2/4 in the order of certainty; best 0, 0, 1/3, 2/4.
 func TestRiskCurveByHand(t *testing.T) {
-	all := []sure{{0.9, false}, {0.8, true}, {0.7, false}, {0.6, true}}
+	all := []rankedAnswer{{0.9, false}, {0.8, true}, {0.7, false}, {0.6, true}}
 	c := riskCurve(all, 0.95)
 	near(t, "AURC", c.AURC, (0+0.5+1.0/3+0.5)/4, 1e-12)
 	near(t, "best", c.Best, (1.0/3+0.5)/4, 1e-12)
 	if len(c.Points) != 4 || c.Points[1].Risk.K != 1 || c.Points[1].Risk.N != 2 || c.Points[1].Threshold != 0.8 || c.Points[1].Coverage != 0.5 {
 		t.Errorf("points: %+v", c.Points)
 	}
-	tied := riskCurve([]sure{{0.5, true}, {0.5, false}}, 0.95)
+	tied := riskCurve([]rankedAnswer{{0.5, true}, {0.5, false}}, 0.95)
 	near(t, "two orders of a tie are averaged", tied.AURC, (0.5+0.5)/2, 1e-12)
 	if len(tied.Points) != 1 {
 		t.Errorf("a tie cannot be split: %+v", tied.Points)
@@ -44,12 +44,12 @@ func TestRiskCurveProperties(t *testing.T) {
 	})
 }
 
-func level(score float64, right, wrong int) (all []sure) {
+func level(score float64, right, wrong int) (all []rankedAnswer) {
 	for range right {
-		all = append(all, sure{score, false})
+		all = append(all, rankedAnswer{score, false})
 	}
 	for range wrong {
-		all = append(all, sure{score, true})
+		all = append(all, rankedAnswer{score, true})
 	}
 	return all
 }
@@ -57,7 +57,7 @@ func level(score float64, right, wrong int) (all []sure) {
 func TestTuneSays(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		cal, test []sure
+		cal, test []rankedAnswer
 		status    Certification
 		threshold float64 // 0: none
 		more      int
@@ -93,14 +93,14 @@ func TestTuneKeepsItsWord(t *testing.T) {
 		certified := 0
 		for run := range runs {
 			random := rand.New(rand.NewPCG(7, uint64(run)))
-			draw := func(n int) (all []sure) {
+			draw := func(n int) (all []rankedAnswer) {
 				for range n {
-					all = append(all, sure{random.Float64(), random.Float64() < target*1.001})
+					all = append(all, rankedAnswer{random.Float64(), random.Float64() < target*1.001})
 				}
-				sortSure(all)
+				sortAnswers(all)
 				return all
 			}
-			var test []sure
+			var test []rankedAnswer
 			cal := draw(300)
 			if held {
 				test = draw(300)

@@ -66,7 +66,7 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 		workers = runtime.GOMAXPROCS(0)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	purse := &purse{budget: r.Budget, began: time.Now()}
+	purse := &spendMeter{budget: r.Budget, began: time.Now()}
 	todo, order := make(chan job), make(chan job, 4*workers)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -125,7 +125,7 @@ func feedCases(ctx context.Context, cases iter.Seq2[Case, error], todo, order ch
 	return nil
 }
 
-func (r Runner) judgeCase(ctx context.Context, c Case, p *purse) []Result {
+func (r Runner) judgeCase(ctx context.Context, c Case, p *spendMeter) []Result {
 	blind := c
 	blind.Expect, blind.Label, blind.Notes = Expect{}, Label{}, ""
 	results := make([]Result, 0, max(r.Repeats, 1))
@@ -154,7 +154,7 @@ func (r Runner) judgeCase(ctx context.Context, c Case, p *purse) []Result {
 	return results
 }
 
-type purse struct {
+type spendMeter struct {
 	budget Budget
 	began  time.Time
 
@@ -163,7 +163,7 @@ type purse struct {
 	cost  float64
 }
 
-func (p *purse) spend(r Result) {
+func (p *spendMeter) spend(r Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls += r.Calls
@@ -172,7 +172,7 @@ func (p *purse) spend(r Result) {
 	}
 }
 
-func (p *purse) exceeded() string {
+func (p *spendMeter) exceeded() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch b := p.budget; {

@@ -28,9 +28,9 @@ func (w row) falseApprove() bool { return w.mustNot() && w.got == judge.Approve 
 func (w row) isExact() bool     { return w.expect == w.got }
 func (w row) isGateRight() bool { return (w.expect == judge.Approve) == (w.got == judge.Approve) }
 
-// scored are cases and results joined, sorted by group, case and repeat, so that no
+// scoredCases are cases and results joined, sorted by group, case and repeat, so that no
 // figure depends on the order of the input.
-type scored struct {
+type scoredCases struct {
 	rows   []row
 	cases  []*Case              // counted
 	by     map[string][]*Result // results of each case, by repeat
@@ -38,8 +38,8 @@ type scored struct {
 	lost   []*Case // no outcome is known of them
 }
 
-func joinResults(cases []Case, results []Result, o Options) scored {
-	s := scored{by: make(map[string][]*Result, len(cases))}
+func joinResults(cases []Case, results []Result, o Options) scoredCases {
+	s := scoredCases{by: make(map[string][]*Result, len(cases))}
 	s.counts.Splits = map[Split]int{}
 	other := map[string]bool{} // of splits not asked for
 	for i := range cases {
@@ -80,7 +80,7 @@ func groupOf(c *Case) string {
 	return "0" + c.Group
 }
 
-func (s *scored) score(o Options) {
+func (s *scoredCases) score(o Options) {
 	failures := map[string]int{}
 	labels := map[string]int{}
 	for _, c := range s.cases {
@@ -98,7 +98,7 @@ func (s *scored) score(o Options) {
 				continue
 			}
 			took = true
-			s.take(c, r, o.Unreadable)
+			s.addRow(c, r, o.Unreadable)
 			if !o.Pool {
 				break
 			}
@@ -135,7 +135,7 @@ func (s *scored) score(o Options) {
 }
 
 // repeatsOf returns the results of a case in order, each repeat once.
-func (s *scored) repeatsOf(id string) []*Result {
+func (s *scoredCases) repeatsOf(id string) []*Result {
 	all := s.by[id]
 	slices.SortStableFunc(all, func(a, b *Result) int { return cmp.Compare(a.Repeat, b.Repeat) })
 	once := slices.CompactFunc(all, func(a, b *Result) bool { return a.Repeat == b.Repeat })
@@ -151,7 +151,7 @@ func isFailed(r *Result) bool {
 	return r.Failure != "" || (r.Outcome != judge.Approve && r.Outcome != judge.Reject && r.Outcome != judge.Escalate)
 }
 
-func (s *scored) take(c *Case, r *Result, policy Policy) {
+func (s *scoredCases) addRow(c *Case, r *Result, policy Policy) {
 	w := row{c: c, r: r, group: groupOf(c), expect: c.Expect.Outcome, got: r.Outcome, weight: c.Weight}
 	if w.weight <= 0 {
 		w.weight = 1

@@ -68,8 +68,8 @@ func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
 	return all, leftOut
 }
 
-// lostIn counts, for each tag, cases without an outcome that must not be approved.
-func lostIn(all []Slice, lost []*Case) {
+// countLost counts, for each tag, cases without an outcome that must not be approved.
+func countLost(all []Slice, lost []*Case) {
 	for i := range all {
 		if all[i].Kind != SliceTag {
 			continue

@@ -79,7 +79,7 @@ func withBreaker(next Completer, b *breaker) Completer {
 		done(err)
 		reply.Breaker = state
 		if fail := asError(err); fail != nil && fail.Breaker == "" {
-			return Reply{}, fail.with(func(e *Error) { e.Breaker = state })
+			return Reply{}, fail.withChange(func(e *Error) { e.Breaker = state })
 		}
 		return reply, err
 	})

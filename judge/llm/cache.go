@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-type cached struct {
+type cacheEntry struct {
 	reply Reply
 	until time.Time
 }
@@ -21,7 +21,7 @@ type cached struct {
 // first. A failure is never cached: the next caller may have better luck. A negative ttl
 // is no cache. (lru's own expiry needs a goroutine that nothing ends.)
 func withCache(next Completer, first string, ttl time.Duration, entries int) Completer {
-	known, err := lru.New[string, cached](entries)
+	known, err := lru.New[string, cacheEntry](entries)
 	if ttl < 0 || err != nil {
 		return next
 	}
@@ -37,7 +37,7 @@ func withCache(next Completer, first string, ttl time.Duration, entries int) Com
 		}
 		reply, err := next.Complete(ctx, req)
 		if err == nil {
-			known.Add(key, cached{reply.clone(), time.Now().Add(ttl)})
+			known.Add(key, cacheEntry{reply.clone(), time.Now().Add(ttl)})
 		}
 		return reply, err
 	})
@@ -106,6 +106,6 @@ func runShared(ctx context.Context, next Completer, req Request, limit time.Dura
 			call.panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
 		}
 	}()
-	call.reply, call.err = completeBefore(ctx, next, req, limit, tooLate(limit))
+	call.reply, call.err = completeBefore(ctx, next, req, limit, deadlineError(limit))
 	return call
 }

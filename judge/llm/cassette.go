@@ -156,7 +156,7 @@ func (c *Cassette) load(r io.Reader) error {
 		if e.V != cassetteVersion {
 			return fmt.Errorf("line %d: unknown version %d; this program reads version %d", number, e.V, cassetteVersion)
 		}
-		id := cassetteRequest{Method: e.Req.Method, Path: e.Req.Path, Body: canonical(e.Req.Body)}.id()
+		id := cassetteRequest{Method: e.Req.Method, Path: e.Req.Path, Body: canonicalBody(e.Req.Body)}.id()
 		if _, duplicate := c.byKey[e.Key]; duplicate || !isRedacted(e.Req.Body) && e.Key != requestKey(id, recorded[id]) {
 			return fmt.Errorf("line %d: the key is a duplicate or not that of the request; delete the line and record the request again", number)
 		}
@@ -195,7 +195,7 @@ func (c *Cassette) Do(req *http.Request) (*http.Response, error) {
 		}
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	q := cassetteRequest{Method: req.Method, Path: req.URL.EscapedPath(), Host: req.URL.Host, Body: canonical(body)}
+	q := cassetteRequest{Method: req.Method, Path: req.URL.EscapedPath(), Host: req.URL.Host, Body: canonicalBody(body)}
 	if c.mode != CassetteRecord {
 		answer, err := c.find(q)
 		if err != nil {
@@ -387,8 +387,8 @@ func (a cassetteAnswer) response(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// canonical is a body as JSON with sorted keys and without spaces, numbers as written; a
+// canonicalBody is a body as JSON with sorted keys and without spaces, numbers as written; a
 // body that is not JSON becomes a JSON string.
-func canonical(body []byte) json.RawMessage {
+func canonicalBody(body []byte) json.RawMessage {
 	return rewriteBody(body, func(s string) string { return s })
 }

@@ -40,7 +40,7 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 			if fail == nil {
 				return Reply{}, err
 			}
-			failed = append(failed, fail.with(func(e *Error) { e.Model = cmp.Or(e.Model, b.Name) }))
+			failed = append(failed, fail.withChange(func(e *Error) { e.Model = cmp.Or(e.Model, b.Name) }))
 			if !fail.Class.Traits().Chain || ctx.Err() != nil {
 				break
 			}
@@ -112,7 +112,7 @@ func withDeadline(next Completer, limit time.Duration) Completer {
 		if err := parent.Err(); err != nil {
 			return Reply{}, err
 		}
-		return completeBefore(parent, next, req, limit, tooLate(limit))
+		return completeBefore(parent, next, req, limit, deadlineError(limit))
 	})
 }
 
@@ -131,7 +131,7 @@ func completeBefore(parent context.Context, next Completer, req Request, limit t
 	return Reply{}, late
 }
 
-func tooLate(limit time.Duration) *Error {
+func deadlineError(limit time.Duration) *Error {
 	return &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v", limit), Advice: "use a faster model, let it think less, or allow more time"}
 }
 

@@ -34,7 +34,7 @@ type backend struct {
 	latch   *latch
 	quality *quality
 	late    *lateness
-	seen    *observed
+	seen    *requestLog
 	stack   Completer
 }
 
@@ -76,7 +76,7 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 		}
 		b := &backend{
 			Model: m, attempt: cfg.Attempt, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: newLatch(cfg),
-			quality: newQuality(cfg), seen: &observed{}, late: newLateness(cfg, hosts[in.host].demand.isIdle),
+			quality: newQuality(cfg), seen: &requestLog{}, late: newLateness(cfg, hosts[in.host].demand.isIdle),
 		}
 		b.stack = b.buildCompleter(cfg, hosts[in.host], retries, c.count)
 		c.models = append(c.models, b)

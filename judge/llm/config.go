@@ -86,8 +86,8 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	thinks := slices.ContainsFunc(c.Models, Model.isThinking)
-	setDefault(&c.Deadline, choose(thinks, time.Minute, 20*time.Second))
-	setDefault(&c.Attempt, choose(thinks, 45*time.Second, 10*time.Second))
+	setDefault(&c.Deadline, chooseDefault(thinks, time.Minute, 20*time.Second))
+	setDefault(&c.Attempt, chooseDefault(thinks, 45*time.Second, 10*time.Second))
 	c.Attempt = min(c.Attempt, c.Deadline/10*9) // else no request ever has its whole time
 	setDefault(&c.MaxCalls, 3)
 	setDefault(&c.MaxBody, int64(defaultMaxBody))
@@ -132,7 +132,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-func choose[T any](first bool, a, b T) T {
+func chooseDefault[T any](first bool, a, b T) T {
 	if first {
 		return a
 	}

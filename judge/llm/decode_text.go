@@ -58,7 +58,7 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 			found.add(arguments, nonce)
 		}
 		found.lenient = found.lenient || len(c.calls) > 1
-		return found.only()
+		return found.takeSingle()
 	}
 	text := answerText(c.content)
 	if text == "" {
@@ -71,7 +71,7 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 	found.lenient = text != strings.TrimSpace(c.content)
 	found.picked = found.lenient
 	found.add(text, nonce)
-	return found.only()
+	return found.takeSingle()
 }
 
 func malformedError(message string) *Error { return &Error{Class: ClassMalformed, Message: message} }
@@ -125,7 +125,7 @@ func finalChannel(text string) string {
 
 var fence = regexp.MustCompile("(?s)^(?:```|~~~)[A-Za-z0-9]*\\s*\\n(.*?)\\n?(?:```|~~~)$")
 
-func unfence(text string) (string, bool) {
+func stripFence(text string) (string, bool) {
 	m := fence.FindStringSubmatch(text)
 	if m == nil || strings.Contains(m[1], "```") || strings.Contains(m[1], "~~~") {
 		return "", false
@@ -141,7 +141,7 @@ type candidates struct {
 
 func (f *candidates) add(text, nonce string) {
 	text = strings.TrimSpace(text)
-	if inner, ok := unfence(text); ok {
+	if inner, ok := stripFence(text); ok {
 		text, f.lenient = inner, true
 	}
 	if v, err := parseJSON([]byte(text)); err == nil {
@@ -208,7 +208,7 @@ func looksLikeVerdict(o document.JSON) bool {
 	return hasMember(o, "approved") || hasMember(o, "confidence")
 }
 
-func (f *candidates) only() (Answer, manners, *Error) {
+func (f *candidates) takeSingle() (Answer, manners, *Error) {
 	if f.fault != nil {
 		return Answer{}, manners{}, f.fault
 	}

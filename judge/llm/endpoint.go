@@ -113,7 +113,7 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 
 // signError adds the model, the endpoint and the calls to an error.
 func (e *endpoint) signError(fail *Error, calls int) *Error {
-	return fail.with(func(signed *Error) {
+	return fail.withChange(func(signed *Error) {
 		if len(e.model.APIKey) >= leastSecret { // whatever the key looks like
 			signed.Message = secrets{e.model.APIKey}.redact(signed.Message)
 		}

@@ -112,8 +112,8 @@ func (e *Error) IsBusy() bool { return e.CallerPart || e.Class.Traits().Busy }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// with returns a changed copy.
-func (e *Error) with(change func(*Error)) *Error {
+// withChange returns a changed copy.
+func (e *Error) withChange(change func(*Error)) *Error {
 	changed := *e
 	change(&changed)
 	return &changed
@@ -146,42 +146,42 @@ func (c Class) Traits() Traits {
 
 // The kinds of failure. What a class is not listed for does not apply to it.
 var (
-	// gone: the endpoint does not do its work.
-	gone = Traits{Retry: true, Chain: true, Failure: true}
-	// shut: it will not, until somebody changes something.
-	shut = Traits{Chain: true}
-	// unusable: it answered, and that was no judgement.
-	unusable = Traits{Reask: true, Success: true, Poor: true, FromCase: true}
-	// declined: it answered that it will not judge this.
-	declined = Traits{Success: true, FromCase: true}
+	// outageTraits: the endpoint does not do its work.
+	outageTraits = Traits{Retry: true, Chain: true, Failure: true}
+	// blockedTraits: it will not, until somebody changes something.
+	blockedTraits = Traits{Chain: true}
+	// unusableTraits: it answered, and that was no judgement.
+	unusableTraits = Traits{Reask: true, Success: true, Poor: true, FromCase: true}
+	// declinedTraits: it answered that it will not judge this.
+	declinedTraits = Traits{Success: true, FromCase: true}
 )
 
 var traits = map[Class]Traits{
 	// What takes long may do so because of the case; see lateness.
 	ClassTimeout:    {Retry: true, Chain: true, Busy: true},
-	ClassNetwork:    gone,
-	ClassUpstream:   gone,
+	ClassNetwork:    outageTraits,
+	ClassUpstream:   outageTraits,
 	ClassOverloaded: {Retry: true, Chain: true},
-	ClassNoChoices:  gone,
+	ClassNoChoices:  outageTraits,
 
 	ClassRateLimited: {Retry: true, Chain: true},
-	ClassQuota:       shut,
-	ClassAuth:        shut,
-	ClassNotFound:    shut,
-	ClassConfig:      shut,
-	ClassCapability:  shut,
+	ClassQuota:       blockedTraits,
+	ClassAuth:        blockedTraits,
+	ClassNotFound:    blockedTraits,
+	ClassConfig:      blockedTraits,
+	ClassCapability:  blockedTraits,
 
 	ClassTooLong:      {FromCase: true},
-	ClassFilter:       declined,
-	ClassRefusal:      declined,
-	ClassMalformed:    unusable,
-	ClassEmpty:        unusable,
-	ClassTruncated:    unusable,
-	ClassAmbiguous:    unusable,
-	ClassInconsistent: unusable,
+	ClassFilter:       declinedTraits,
+	ClassRefusal:      declinedTraits,
+	ClassMalformed:    unusableTraits,
+	ClassEmpty:        unusableTraits,
+	ClassTruncated:    unusableTraits,
+	ClassAmbiguous:    unusableTraits,
+	ClassInconsistent: unusableTraits,
 
-	ClassBreakerOpen: shut,
-	ClassNotBefore:   shut,
+	ClassBreakerOpen: blockedTraits,
+	ClassNotBefore:   blockedTraits,
 	// Whoever asks often enough fills the places, and whoever sends enough garbage
 	// closes the quality latch: neither may open the gate, or have another model asked.
 	ClassBusy:       {Busy: true},

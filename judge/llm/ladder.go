@@ -206,7 +206,7 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 }
 
 func (e *Error) afterCalls(calls int) *Error {
-	return e.with(func(e *Error) { e.Calls = calls })
+	return e.withChange(func(e *Error) { e.Calls = calls })
 }
 
 func (e *endpoint) finalRefusal(fail *Error, again int) *Error {

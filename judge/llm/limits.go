@@ -66,7 +66,7 @@ func perMinute(n int) *rate.Limiter {
 func (a *allowances) allowanceOf(caller string) *allowance {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.callers.of(caller)
+	return a.callers.recordOf(caller)
 }
 
 // spendRequest spends one request and the tokens it costs at least, or returns how long
@@ -134,17 +134,17 @@ const (
 // a limit that it helped to reach.
 type demand struct {
 	mu      sync.Mutex
-	callers *callerMap[demandOf]
+	callers *callerMap[callerDemand]
 	running int // requests of all callers under way
 }
 
-type demandOf struct {
+type callerDemand struct {
 	running int       // requests under way
 	worked  time.Time // when the endpoint last worked on one
 }
 
 func newDemand() *demand {
-	return &demand{callers: newCallerMap(func() *demandOf { return &demandOf{} })}
+	return &demand{callers: newCallerMap(func() *callerDemand { return &callerDemand{} })}
 }
 
 func (d *demand) wrapWatch(next Completer) Completer {
@@ -171,16 +171,16 @@ func hasCost(err error) bool {
 	}
 }
 
-func (d *demand) begin(caller string) *demandOf {
+func (d *demand) begin(caller string) *callerDemand {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := d.callers.of(caller)
+	c := d.callers.recordOf(caller)
 	c.running++
 	d.running++
 	return c
 }
 
-func (d *demand) end(c *demandOf, worked bool) {
+func (d *demand) end(c *callerDemand, worked bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c.running--
@@ -223,6 +223,6 @@ func (d *demand) wrapAttribute(next Completer) Completer {
 		if !d.tookPart(req.Caller, limit) {
 			return reply, err
 		}
-		return Reply{}, fail.with(func(e *Error) { e.CallerPart = true })
+		return Reply{}, fail.withChange(func(e *Error) { e.CallerPart = true })
 	})
 }

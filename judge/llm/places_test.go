@@ -67,7 +67,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, tooLate(time.Second))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, deadlineError(time.Second))
 		defer cancel()
 		if _, err := c.Complete(ctx, Request{Caller: "alice"}); ClassOf(err) != ClassBusy || !asError(err).IsBusy() {
 			t.Errorf("our time is over: %v", err)

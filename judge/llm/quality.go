@@ -41,7 +41,7 @@ func newCallerMap[V any](create func() *V) *callerMap[V] {
 	return &callerMap[V]{records, create}
 }
 
-func (m *callerMap[V]) of(name string) *V {
+func (m *callerMap[V]) recordOf(name string) *V {
 	if v, ok := m.Get(name); ok {
 		return v
 	}
@@ -61,7 +61,7 @@ func newQuality(cfg Config) *quality {
 func (q *quality) enter(name string) (probes bool, kept *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.callers.of(name)
+	c := q.callers.recordOf(name)
 	if c.until.IsZero() {
 		return false, nil
 	}
@@ -80,7 +80,7 @@ func (q *quality) enter(name string) (probes bool, kept *Error) {
 func (q *quality) leave(name string, probed bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.callers.of(name)
+	c := q.callers.recordOf(name)
 	if probed {
 		c.probing = false
 	}

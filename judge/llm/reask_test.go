@@ -123,7 +123,7 @@ func TestReaskOnce(t *testing.T) {
 				var complains []bool
 				c := clientOver(t, Config{MaxCalls: most}, &fake{do: func(_ context.Context, n int, req Request) (Reply, error) {
 					complains = append(complains, req.Complaint != "")
-					return Reply{}, &Error{Class: choose(n == 2, ClassNetwork, ClassMalformed)}
+					return Reply{}, &Error{Class: chooseDefault(n == 2, ClassNetwork, ClassMalformed)}
 				}})
 				_, err := c.Complete(t.Context(), Request{})
 				if !slices.Equal(complains, want) || asError(err).Calls != len(want) {

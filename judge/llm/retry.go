@@ -35,7 +35,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 			}
 			wait := fail.RetryAfter
 			if wait <= 0 {
-				wait = time.Duration(float64(backoff(cfg, try)) * cfg.Jitter())
+				wait = time.Duration(float64(backoffFor(cfg, try)) * cfg.Jitter())
 			}
 			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || !budget.take() {
 				return Reply{}, fail
@@ -51,7 +51,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 	})
 }
 
-func backoff(cfg Config, tries int) time.Duration {
+func backoffFor(cfg Config, tries int) time.Duration {
 	wait := min(cfg.Backoff, cfg.MaxBackoff)
 	for range tries {
 		if wait > cfg.MaxBackoff/2 {

@@ -45,7 +45,7 @@ func TestCallsOfOneQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(_ context.Context, n int, _ Request) (Reply, error) {
-			return Reply{}, &Error{Class: choose(n == 1, ClassMalformed, ClassNetwork)}
+			return Reply{}, &Error{Class: chooseDefault(n == 1, ClassMalformed, ClassNetwork)}
 		}}
 		if _, err := clientOver(t, Config{}, f).Complete(t.Context(), Request{}); asError(err).Calls != 3 || f.calls.Load() != 3 {
 			t.Errorf("%v, %d calls", err, f.calls.Load())
@@ -78,11 +78,11 @@ func TestBackoff(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second}
 	for tries, want := range map[int]time.Duration{0: cfg.Backoff, 1: 2 * cfg.Backoff, 2: 4 * cfg.Backoff, 3: 2 * time.Second, 4: 2 * time.Second, 1000: 2 * time.Second} {
-		if got := backoff(cfg, tries); got != want {
+		if got := backoffFor(cfg, tries); got != want {
 			t.Errorf("after %d tries %v, want %v", tries, got, want)
 		}
 	}
-	if got := backoff(Config{Backoff: time.Hour, MaxBackoff: time.Second}, 0); got != time.Second {
+	if got := backoffFor(Config{Backoff: time.Hour, MaxBackoff: time.Second}, 0); got != time.Second {
 		t.Errorf("more than the most: %v", got)
 	}
 }

@@ -145,7 +145,7 @@ func (c *counters) call(m Model, r Reply, err error) {
 	})
 }
 
-type observed struct {
+type requestLog struct {
 	mu   sync.Mutex
 	took [128]time.Duration
 	n    int
@@ -154,7 +154,7 @@ type observed struct {
 
 // wrapObserve records requests, their time and the last failure. A request that its
 // caller left says nothing.
-func (o *observed) wrapObserve(next Completer, m Model, count *counters) Completer {
+func (o *requestLog) wrapObserve(next Completer, m Model, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()
 		reply, err := next.Complete(ctx, req)
@@ -173,7 +173,7 @@ func (o *observed) wrapObserve(next Completer, m Model, count *counters) Complet
 	})
 }
 
-func (o *observed) figures() (p50, p95 time.Duration, last *LastError) {
+func (o *requestLog) figures() (p50, p95 time.Duration, last *LastError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := min(o.n, len(o.took))
