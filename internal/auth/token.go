@@ -94,14 +94,7 @@ const maxPrincipal = 200
 // ErrBadToken is for a token that cannot be made as asked.
 var ErrBadToken = errors.New("no such token can be made")
 
-// check wraps ErrBadToken.
-func (n NewToken) check(now time.Time) error {
-	if what := n.problem(now); what != "" {
-		return mintError{what}
-	}
-	return nil
-}
-
+// mintError is an ErrBadToken that says what is wrong.
 type mintError struct{ what string }
 
 func (e mintError) Error() string      { return e.what }
@@ -131,8 +124,8 @@ func (n NewToken) problem(now time.Time) string {
 
 // mint makes a token. The first result is what its bearer gets, once.
 func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
-	if err := n.check(now); err != nil {
-		return "", Token{}, err
+	if what := n.problem(now); what != "" {
+		return "", Token{}, mintError{what}
 	}
 	random := make([]byte, 8+32)
 	if _, err := rand.Read(random); err != nil {

@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -102,24 +101,17 @@ func readScalars(raw json.RawMessage) (values map[string]string, problem string)
 	if len(raw) == 0 {
 		return nil, ""
 	}
-	if err := document.CheckJSON(raw, document.Limits{Bytes: maxArgumentsBytes, Depth: 1}); err != nil {
+	object, err := document.ReadJSON(raw, document.Limits{Bytes: maxArgumentsBytes, Depth: 1})
+	if err != nil || object.Kind() != document.Object {
 		return nil, noObject
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var object map[string]any
-	if err := d.Decode(&object); err != nil || object == nil {
-		return nil, noObject
-	}
-	values = make(map[string]string, len(object))
-	for name, v := range object {
-		switch v := v.(type) {
-		case string:
-			values[name] = v
-		case json.Number:
-			values[name] = v.String()
-		case bool:
-			values[name] = fmt.Sprint(v)
+	values = map[string]string{}
+	for name, v := range object.Members() {
+		switch v.Kind() {
+		case document.String:
+			values[name.Text()] = v.Text()
+		case document.Number, document.True, document.False:
+			values[name.Text()] = string(v.Raw())
 		default:
 			return nil, noObject
 		}

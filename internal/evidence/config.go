@@ -231,7 +231,10 @@ func nearestNode(n *document.Node, text string) *document.Node {
 		return n
 	}
 	for _, token := range p.tokens {
-		next := childNode(n, token)
+		next := n.Get(token)
+		if i, ok := document.Index(token); ok && n.Kind == document.Array && i < len(n.Items) {
+			next = n.Items[i]
+		}
 		if next == nil {
 			break
 		}

@@ -58,14 +58,14 @@ func selectParts(content json.RawMessage, pointers []pointer) json.RawMessage {
 	if len(pointers) == 0 {
 		return nil
 	}
-	root, err := document.Parse("", content, document.Limits{Bytes: len(content)})
+	root, err := document.ReadJSON(content, document.Limits{Bytes: len(content)})
 	if err != nil {
 		return nil // all of it: never fewer differences than there are
 	}
 	var d objectWriter
 	for _, p := range pointers {
-		if n := p.at(root); n != nil {
-			d.set(p.text, json.RawMessage(n.Canonical()))
+		if part := root.At(p.tokens...); part.Kind() != 0 {
+			d.set(p.text, json.RawMessage(part.Canonical()))
 		}
 	}
 	if d.b.Len() == 0 {

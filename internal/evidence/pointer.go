@@ -26,23 +26,3 @@ func parsePointer(text string) (pointer, error) {
 	}
 	return pointer{text, slices.Collect(p.Tokens())}, nil
 }
-
-// at is the value that the pointer leads to, nil when there is none.
-func (p pointer) at(n *document.Node) *document.Node {
-	for _, token := range p.tokens {
-		if n = childNode(n, token); n == nil {
-			return nil
-		}
-	}
-	return n
-}
-
-func childNode(n *document.Node, token string) *document.Node {
-	if n == nil || n.Kind != document.Array {
-		return n.Get(token)
-	}
-	if i, ok := document.Index(token); ok && i < len(n.Items) {
-		return n.Items[i]
-	}
-	return nil
-}

@@ -206,7 +206,7 @@ func TestProblems(t *testing.T) {
 		"wrong type":            {advance, `{"action":7}`, nil, 400, engine.CodeInvalidArgument, "/action", "a string"},
 		"JSON as text":          {advance, `{"action":"submit","data":"{}"}`, nil, 400, engine.CodeInvalidArgument, "/data", "not its JSON as text"},
 		"no object":             {advance, `["submit"]`, nil, 400, engine.CodeInvalidArgument, "", "a list"},
-		"key twice":             {advance, `{"action":"submit","action":"drop"}`, nil, 400, engine.CodeInvalidData, "/action", "twice"},
+		"key twice":             {advance, `{"action":"submit","action":"drop"}`, nil, 400, engine.CodeInvalidData, "/action", "duplicate key"},
 		"key twice inside":      {advance, `{"action":"submit","data":{"a":1,"a":2}}`, nil, 400, engine.CodeInvalidData, "/data/a", ""},
 		"number changed":        {advance, `{"action":"submit","data":{"n":9007199254740993}}`, nil, 400, engine.CodeInvalidData, "/data/n", ""},
 		"no UTF-8":              {advance, "{\"action\":\"\xff\"}", nil, 400, engine.CodeInvalidData, "/action", ""},

@@ -123,22 +123,24 @@ type Problem struct {
 	RequestID string `json:"requestId,omitempty"`
 }
 
-// codeInfo documents a code; one that nobody knows is a defect.
+// codeInfo documents a code of this package or of the engine.
 func codeInfo(code engine.Code) engine.CodeInfo {
-	for _, all := range [][]engine.CodeInfo{engine.Codes, Codes} {
-		if i := slices.IndexFunc(all, func(c engine.CodeInfo) bool { return c.Code == code }); i >= 0 {
-			return all[i]
-		}
+	if i := slices.IndexFunc(Codes, func(c engine.CodeInfo) bool { return c.Code == code }); i >= 0 {
+		return Codes[i]
 	}
-	return engine.CodeInfo{Code: code, Meaning: "An error without a description."}
+	return operation.CodeInfo(code)
 }
 
-// httpStatus is the HTTP status of a code.
-func httpStatus(code engine.Code) int {
-	if s, ok := statuses[code]; ok {
-		return s
+// newProblem describes an error.
+func newProblem(ctx context.Context, e *engine.Error) Problem {
+	known, status := codeInfo(e.Code), statuses[e.Code]
+	if status == 0 {
+		status = http.StatusInternalServerError
 	}
-	return http.StatusInternalServerError
+	return Problem{
+		Type: problemType + string(e.Code), Title: known.Meaning, Status: status, Detail: e.Message, Code: e.Code, Hint: e.Hint,
+		Path: e.Path, Retryable: known.Retryable, Current: e.Current, Issues: e.Issues, RequestID: requestID(ctx),
+	}
 }
 
 // explain is an error as callers see it. A defect is logged here.
@@ -153,15 +155,10 @@ func (h *Handler) explain(ctx context.Context, what string, err error) *engine.E
 // fail answers with a problem.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err error) {
 	e := h.explain(r.Context(), what, err)
-	known := codeInfo(e.Code)
-	code := httpStatus(e.Code)
+	p := newProblem(r.Context(), e)
+	p.Instance = r.URL.EscapedPath()
 	if e.Code == engine.CodeConflict && r.Header.Get(headerIfMatch) != "" {
-		code = http.StatusPreconditionFailed
-	}
-	p := Problem{
-		Type: problemType + string(e.Code), Title: known.Meaning, Status: code, Detail: e.Message, Instance: r.URL.EscapedPath(),
-		Code: e.Code, Hint: e.Hint, Path: e.Path, Retryable: known.Retryable, Current: e.Current, Issues: e.Issues,
-		RequestID: requestID(r.Context()),
+		p.Status = http.StatusPreconditionFailed
 	}
 	if seconds := retryHint(e); seconds != "" {
 		w.Header().Set("Retry-After", seconds)
@@ -169,7 +166,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err 
 	if e.Current != nil {
 		w.Header().Set(headerETag, entityTag(e.Current.Revision))
 	}
-	if code == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
+	if p.Status == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="gavel"`)
 	}
 	body, err := operation.Encode(p)
@@ -177,5 +174,5 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err 
 		h.cfg.Logger.ErrorContext(r.Context(), "encode a problem", "cause", err.Error())
 		body = []byte(`{"title":"An internal error.","status":500}`)
 	}
-	h.write(w, r, code, ProblemType, body)
+	h.write(w, r, p.Status, ProblemType, body)
 }

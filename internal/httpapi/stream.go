@@ -168,12 +168,7 @@ func (s *stream) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	e := s.h.explain(ctx, "events", err)
-	known := codeInfo(e.Code)
-	p := Problem{
-		Type: problemType + string(e.Code), Title: known.Meaning, Status: httpStatus(e.Code), Detail: e.Message, Code: e.Code, Hint: e.Hint,
-		Retryable: known.Retryable, RequestID: requestID(ctx),
-	}
+	p := newProblem(ctx, s.h.explain(ctx, "events", err))
 	if data, err := operation.Encode(p); err == nil {
 		_ = s.send("event: problem\ndata: " + string(bytes.TrimSpace(data)) + "\n\n") // the stream ends either way
 	}

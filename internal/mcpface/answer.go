@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -108,7 +107,7 @@ func (f *Face) failed(ctx context.Context, op *operation.Operation, err error) a
 	e := f.explain(ctx, op.Tool.Name, err)
 	content := errorContent{Position: e.Current, Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path,
-		Retryable: isRetryable(e.Code), Current: e.Current, Issues: e.Issues,
+		Retryable: operation.CodeInfo(e.Code).Retryable, Current: e.Current, Issues: e.Issues,
 	}}
 	if op == operation.ConfigureJudge.Operation {
 		content.Success, content.Message = new(bool), e.Error()
@@ -123,9 +122,4 @@ func (f *Face) explain(ctx context.Context, what string, err error) *engine.Erro
 		f.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", string(e.Code), "cause", fmt.Sprint(e.Err))
 	}
 	return e
-}
-
-func isRetryable(code engine.Code) bool {
-	i := slices.IndexFunc(engine.Codes, func(c engine.CodeInfo) bool { return c.Code == code })
-	return i >= 0 && engine.Codes[i].Retryable
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -23,6 +24,14 @@ func Explain(err error) (e *engine.Error, defect bool) {
 		}
 	}
 	return e, e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules
+}
+
+// CodeInfo documents a code of the engine; one that it does not know is a defect.
+func CodeInfo(code engine.Code) engine.CodeInfo {
+	if i := slices.IndexFunc(engine.Codes, func(c engine.CodeInfo) bool { return c.Code == code }); i >= 0 {
+		return engine.Codes[i]
+	}
+	return engine.CodeInfo{Code: code, Meaning: "An error without a description."}
 }
 
 // Encode is compact JSON, on a line of its own, that leaves <, > and & as they are.
