@@ -111,7 +111,7 @@ func formatTime(t time.Time) string { return t.Format(time.RFC3339) }
 // resolving is what approve and reject have in common.
 type resolving struct {
 	ID        string `arg:"" name:"id" help:"The review."`
-	Reason    string `name:"reason" placeholder:"TEXT" help:"Why, in a sentence. It is recorded, and whoever asked for the move reads it."`
+	Reason    string `name:"reason" placeholder:"TEXT" help:"Why, in a sentence. It is recorded and shown to the caller that asked for the move."`
 	Principal string `name:"principal" env:"GAVEL_REVIEWER" default:"local:cli" placeholder:"ID" help:"Who decides, for the record. Default: local:cli."`
 	Key       string `name:"idempotency-key" placeholder:"KEY" help:"The same decision with the same key is answered and not repeated."`
 	JSON      bool   `name:"json" help:"Print JSON."`

@@ -36,7 +36,7 @@ func ParseConfig(section *document.Node, dir string) (Config, error) {
 		if what := i.problem(); what != "" {
 			top.Fail(item, "%s", "the issuer cannot be used: "+what)
 		} else if names[i.Name] {
-			top.Fail(o.Value("name"), "two issuers have this name, so that one could speak for callers of the other")
+			top.Fail(o.Value("name"), "duplicate issuer name; principals of the two would be mixed up")
 		}
 		names[i.Name] = true
 		c.Issuers = append(c.Issuers, i)
@@ -82,7 +82,7 @@ func readIssuer(o *document.ObjectReader, dir string) Issuer {
 func readRoots(file string) (*x509.CertPool, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("the certificates cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the certificates: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(raw) {

@@ -70,13 +70,13 @@ func (i Issuer) problem() string {
 	case !issuerName.MatchString(i.Name) || i.Name == "local" || i.Name == "token":
 		return fmt.Sprintf("its name %q is not letters, digits and hyphens, or is one that gavel uses itself", i.Name)
 	case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-		return fmt.Sprintf("its address %q is not one", i.URL)
+		return fmt.Sprintf("its address %q is not a URL", i.URL)
 	case !i.mayFetch(u):
 		return fmt.Sprintf("its address %s is not https", i.URL)
 	case len(i.Audiences) == 0 || slices.Contains(i.Audiences, ""):
-		return "no audience is given: tokens that were made for somebody else would be taken"
+		return "no audience is given, so tokens issued for others would be accepted"
 	case i.RoleClaim == "" && i.DefaultRole == "":
-		return "neither a claim with roles nor a default role is given, so no token could be taken"
+		return "neither a role claim nor a default role is given, so every token would be rejected"
 	}
 	for _, a := range i.Algorithms {
 		if !slices.Contains(DefaultAlgorithms, a) {
@@ -178,7 +178,7 @@ const (
 // identity is who a verified token is about.
 func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	if !slices.ContainsFunc(t.Audience, func(a string) bool { return slices.Contains(j.issuer.Audiences, a) }) {
-		return Identity{}, errors.New("the token was made for somebody else")
+		return Identity{}, errors.New("the token was issued for another audience")
 	}
 	if t.Expiry.IsZero() || t.Expiry.Year() > maxYear {
 		return Identity{}, errors.New("the token does not expire")
@@ -189,7 +189,7 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	}
 	subject := claimTexts(claims[j.issuer.SubjectClaim])
 	if len(subject) != 1 || subject[0] == "" || !isReadable(subject[0]) {
-		return Identity{}, fmt.Errorf("the claim %q names nobody", j.issuer.SubjectClaim)
+		return Identity{}, fmt.Errorf("the claim %q names no one", j.issuer.SubjectClaim)
 	}
 	id := Identity{
 		Principal: engine.Principal{ID: j.issuer.Name + ":" + subject[0], Role: j.role(claims)},

@@ -87,7 +87,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		if wait := g.failures.recordFailure(listen.AddressOf(r.RemoteAddr), time.Now()); wait > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-			listen.WriteProblem(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later, with a good one.")
+			listen.WriteProblem(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later with a valid one.")
 			return
 		}
 		g.challenge(w, r, `error="invalid_token"`)

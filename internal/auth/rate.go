@@ -47,7 +47,7 @@ func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if wait := l.take(id, time.Now()); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		listen.WriteProblem(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), "You send more requests than one principal may. Wait, and send fewer.")
+		listen.WriteProblem(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), "Request rate limit exceeded. Wait, and send fewer requests.")
 		return
 	}
 	l.next.ServeHTTP(w, r)

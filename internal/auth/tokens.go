@@ -27,7 +27,7 @@ const MaxTokens = 10_000
 const maxTokensFile = 16 << 20
 
 // ErrNoToken is for an id that no token has.
-var ErrNoToken = errors.New("there is no such token")
+var ErrNoToken = errors.New("no such token")
 
 // Tokens are the bearer tokens of one file, which several processes may read and change at
 // the same time: a token that one of them makes or revokes counts for the others from the
@@ -73,7 +73,7 @@ func (t *Tokens) refresh() error {
 		t.seen, t.byID, t.failed = nil, map[string]Token{}, nil
 		return nil
 	case err != nil:
-		return fmt.Errorf("the tokens cannot be read: %w", err)
+		return fmt.Errorf("cannot read the tokens: %w", err)
 	case t.seen != nil && os.SameFile(t.seen, info) && t.seen.ModTime().Equal(info.ModTime()) && t.seen.Size() == info.Size() && t.seen.Mode() == info.Mode():
 		return t.failed
 	}
@@ -97,7 +97,7 @@ func readTokens(path string, info fs.FileInfo) (map[string]Token, error) {
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("the tokens cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the tokens: %w", err)
 	}
 	var doc tokenFile
 	if err := json.Unmarshal(raw, &doc); err != nil {
@@ -109,7 +109,7 @@ func readTokens(path string, info fs.FileInfo) (map[string]Token, error) {
 	out := make(map[string]Token, len(doc.Tokens))
 	for _, token := range doc.Tokens {
 		if token.ID == "" || token.Principal == "" || len(token.Digest) != 64 || !slices.Contains(roles, token.Role) || out[token.ID].ID != "" {
-			return nil, fmt.Errorf("%s is damaged: the token %q is not whole, or there twice", path, token.ID)
+			return nil, fmt.Errorf("%s is damaged: the token %q is incomplete or duplicate", path, token.ID)
 		}
 		out[token.ID] = token
 	}
@@ -252,11 +252,11 @@ func (t *Tokens) update(edit func() error) (err error) {
 		return edit()
 	}
 	if err := os.MkdirAll(filepath.Dir(t.path), 0o700); err != nil {
-		return fmt.Errorf("the tokens cannot be written: %w", err)
+		return fmt.Errorf("cannot write the tokens: %w", err)
 	}
 	unlock, err := lockFile(t.path + ".lock")
 	if err != nil {
-		return fmt.Errorf("the tokens cannot be locked: %w", err)
+		return fmt.Errorf("cannot lock the tokens: %w", err)
 	}
 	defer unlock()
 	if err := t.refresh(); err != nil {
@@ -278,7 +278,7 @@ func (t *Tokens) update(edit func() error) (err error) {
 		}
 	}
 	if err := t.write(); err != nil {
-		return fmt.Errorf("the tokens cannot be written: %w", err)
+		return fmt.Errorf("cannot write the tokens: %w", err)
 	}
 	clear(t.used)
 	return nil
@@ -321,7 +321,7 @@ func writeFile(path string, raw []byte) (err error) {
 // of an older one.
 func WriteSecret(path, bearer string) error {
 	if err := writeFile(path, []byte(bearer+"\n")); err != nil {
-		return fmt.Errorf("the token cannot be written: %w", err)
+		return fmt.Errorf("cannot write the token: %w", err)
 	}
 	return nil
 }

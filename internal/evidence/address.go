@@ -24,14 +24,14 @@ type queryPart struct {
 	value template
 }
 
-var errWhere = errors.New("an argument may stand in a segment of the path or in the value of a query, nowhere else")
+var errWhere = errors.New("arguments may appear only in path segments and query values")
 
 func parseAddress(s string) (*addressTemplate, error) {
 	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7F || strings.ContainsRune("\\\"<>^`", r) }) {
-		return nil, errors.New("the address holds a character that must be percent-encoded (a host name: as punycode)")
+		return nil, errors.New("the address contains a character that must be percent-encoded (in a host name: punycode)")
 	}
 	if strings.Contains(s, "#") {
-		return nil, errors.New("the address has a fragment, which no server sees")
+		return nil, errors.New("the address has a fragment, which is never sent; remove it")
 	}
 	scheme, rest, ok := strings.Cut(s, "://")
 	end := strings.IndexAny(rest, "/?")
@@ -43,7 +43,7 @@ func parseAddress(s string) (*addressTemplate, error) {
 		return nil, errWhere
 	}
 	if scheme = strings.ToLower(scheme); !ok || scheme != "https" && scheme != "http" {
-		return nil, errors.New("the address begins with https:// (or http://, in a private network)")
+		return nil, errors.New("the address must begin with https:// (or http://, in a private network)")
 	}
 	host, err := parseAuthority(authority)
 	if err != nil {
@@ -62,17 +62,17 @@ func parseAddress(s string) (*addressTemplate, error) {
 
 func parseAuthority(authority string) (string, error) {
 	if strings.Contains(authority, "@") {
-		return "", errors.New("the address holds credentials; put them into headers, from the environment")
+		return "", errors.New("the address contains credentials; put them into headers, from the environment")
 	}
 	u, err := url.Parse("https://" + authority + "/")
 	if err != nil || u.Hostname() == "" || u.Host != authority {
-		return "", errors.New("the address has no host that can be read")
+		return "", errors.New("the address has no valid host")
 	}
 	if strings.Contains(u.Hostname(), "%") {
 		return "", errors.New("the host of the address is a name, or an IP address without a zone")
 	}
 	if _, err := strconv.ParseUint(u.Port(), 10, 16); strings.HasSuffix(authority, ":") || u.Port() != "" && err != nil {
-		return "", errors.New("the port of the address is no number up to 65535")
+		return "", errors.New("the port must be a number up to 65535")
 	}
 	return strings.ToLower(authority), nil
 }
@@ -86,11 +86,11 @@ func parsePath(path string) ([]template, error) {
 		}
 		for _, p := range t {
 			if _, err := url.PathUnescape(p.text); err != nil {
-				return nil, errors.New(`a "%" in the path is no percent-encoding`)
+				return nil, errors.New(`invalid percent-encoding in the path`)
 			}
 		}
 		if text, err := url.PathUnescape(segment); t.isFixed() && (err != nil || isPathTraversal(text)) {
-			return nil, errors.New(`a segment of the path is "." or ".."; write the path that is meant`)
+			return nil, errors.New(`the path has a "." or ".." segment; write the resolved path`)
 		}
 		out = append(out, t)
 	}
@@ -110,7 +110,7 @@ func parseQuery(query string) ([]queryPart, error) {
 		}
 		for _, text := range append(fixedTexts(t), key) {
 			if _, err := url.QueryUnescape(text); err != nil || strings.Contains(text, ";") {
-				return nil, errors.New(`the query holds a ";" or a "%" that is no percent-encoding`)
+				return nil, errors.New(`the query contains a ";" or an invalid percent-encoding`)
 			}
 		}
 		out = append(out, queryPart{key: key, bare: !ok, value: t})
@@ -164,7 +164,7 @@ func (a *addressTemplate) expand(values map[string]string) (u *url.URL, problem 
 	}
 	u, err := url.Parse(b.String())
 	if err != nil || u.Scheme != a.scheme || u.Host != a.host || u.User != nil || u.Fragment != "" {
-		return nil, "the arguments make no address of the declared form"
+		return nil, "the arguments do not produce an address of the declared form"
 	}
 	return u, ""
 }

@@ -50,7 +50,7 @@ func wholePattern(pattern string) (*regexp.Regexp, error) {
 // sentence without values.
 func (s *source) templateValues(r judge.EvidenceRequest) (values map[string]string, problem string) {
 	if len(r.Missing) > 0 {
-		return nil, "no value came for " + listNames(r.Missing)
+		return nil, "missing value for " + listNames(r.Missing)
 	}
 	given, problem := readScalars(r.Arguments)
 	if problem != "" {
@@ -72,7 +72,7 @@ func (s *source) templateValues(r judge.EvidenceRequest) (values map[string]stri
 		}
 	}
 	if len(absent) > 0 {
-		return nil, "no value came for " + listNames(absent)
+		return nil, "missing value for " + listNames(absent)
 	}
 	return given, ""
 }
@@ -86,7 +86,7 @@ func (p parameter) check(value string) string {
 	case !utf8.ValidString(value):
 		return "is not valid UTF-8"
 	case strings.ContainsFunc(value, unicode.IsControl):
-		return "holds a control character"
+		return "contains a control character"
 	case p.pattern != nil && !p.pattern.MatchString(value):
 		return "does not match the pattern that the source declares"
 	default:
@@ -97,7 +97,7 @@ func (p parameter) check(value string) string {
 // readScalars reads a JSON object of strings, numbers and booleans; numbers keep the
 // digits they came with.
 func readScalars(raw json.RawMessage) (values map[string]string, problem string) {
-	const noObject = "the arguments are no JSON object of strings, numbers and booleans"
+	const noObject = "the arguments must be a JSON object of strings, numbers and booleans"
 	if len(raw) == 0 {
 		return nil, ""
 	}

@@ -49,10 +49,10 @@ func (c *command) resolveDirectory(name, dir, directory string) {
 		c.program = filepath.Join(c.folder, c.program)
 	}
 	if info, err := os.Stat(c.folder); err != nil || !info.IsDir() {
-		c.warns = append(c.warns, fmt.Sprintf("evidence source %q: the directory %s is not there", name, c.folder))
+		c.warns = append(c.warns, fmt.Sprintf("evidence source %q: the directory %s does not exist", name, c.folder))
 	}
 	if _, err := exec.LookPath(c.program); err != nil {
-		c.warns = append(c.warns, fmt.Sprintf("evidence source %q: the command %q is not there or cannot be run", name, c.program))
+		c.warns = append(c.warns, fmt.Sprintf("evidence source %q: the command %q does not exist or cannot be run", name, c.program))
 	}
 }
 
@@ -193,7 +193,7 @@ func (c *command) superviseCommand(cmd *exec.Cmd, r, w *os.File, sink io.Writer,
 
 func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {
 	if state == nil || !state.Exited() {
-		return failedFetch(judge.FailureStopped, "the command was ended by a signal")
+		return failedFetch(judge.FailureStopped, "the command was killed by a signal")
 	}
 	var d objectWriter
 	d.set("exitCode", state.ExitCode())
@@ -222,9 +222,9 @@ func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {
 func startFailure(err error) judge.Fetched {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		return failedFetch(judge.FailureUnavailable, "the command or its directory is not there")
+		return failedFetch(judge.FailureUnavailable, "the command or its directory does not exist")
 	case errors.Is(err, fs.ErrPermission):
-		return failedFetch(judge.FailureUnavailable, "the command may not be run")
+		return failedFetch(judge.FailureUnavailable, "no permission to run the command")
 	default:
 		return failedFetch(judge.FailureUnavailable, "the command cannot be started")
 	}

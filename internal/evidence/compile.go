@@ -104,7 +104,7 @@ func (c *compiler) parameters(arguments map[string]Argument) map[string]paramete
 		if a.Pattern != "" {
 			var err error
 			if p.pattern, err = wholePattern(a.Pattern); err != nil {
-				c.fail(at+"/pattern", "the pattern is no regular expression of Go (RE2)")
+				c.fail(at+"/pattern", "the pattern is not a Go regular expression (RE2)")
 			}
 		}
 		out[name] = p
@@ -118,12 +118,12 @@ func (c *compiler) checkUsage(declared map[string]Argument, used []string) {
 	slices.Sort(used)
 	for _, name := range slices.Compact(slices.Clone(used)) {
 		if _, ok := declared[name]; !ok {
-			c.fail("", `the argument {{%s}} is used and not declared; add it to "arguments"`, name)
+			c.fail("", `the argument {{%s}} is not declared; add it to "arguments"`, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
 		if !slices.Contains(used, name) {
-			c.fail(string(document.PointerOf("arguments", name)), "the argument is declared and nowhere used")
+			c.fail(string(document.PointerOf("arguments", name)), "the argument is declared but not used")
 		}
 	}
 }
@@ -153,9 +153,9 @@ func (c *compiler) command(s Source) (*command, []string) {
 		case err != nil:
 			c.fail(at, "%v", err)
 		case strings.Contains(text, "\x00"):
-			c.fail(at, "an argument of a command holds no NUL")
+			c.fail(at, "an argument of a command must not contain NUL")
 		case i == 0 && !t.isFixed():
-			c.fail(at, "the program is not chosen by an argument")
+			c.fail(at, "an argument must not choose the program")
 		case !t.isFixed():
 			if problem := inCode(s.Command[:i], t, hasPatterns(t, s.Arguments)); problem != "" {
 				c.fail(at, "%s", problem)
@@ -184,14 +184,14 @@ func (c *compiler) environment(s Source) {
 	wrong := func(name string) bool { return name == "" || strings.ContainsAny(name, "=\x00") }
 	for i, name := range s.Environment {
 		if wrong(name) {
-			c.fail(fmt.Sprintf("/environment/%d", i), `a variable has a name, without "="; values stand in "set"`)
+			c.fail(fmt.Sprintf("/environment/%d", i), `a variable has a name, without "="; put values into "set"`)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
 		if at := string(document.PointerOf("set", name)); wrong(name) {
 			c.fail(at, `a variable has a name, without "="`)
 		} else if strings.Contains(s.Set[name], "\x00") {
-			c.fail(at, "a variable holds no NUL")
+			c.fail(at, "a variable must not contain NUL")
 		}
 	}
 }

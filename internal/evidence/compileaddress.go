@@ -46,7 +46,7 @@ func (c *compiler) address(s Source) (*address, []string) {
 		return out, nil
 	}
 	if t.scheme == "http" && !s.PrivateNetwork {
-		c.fail("/http", "http:// is readable for everybody on the way; use https://, or say privateNetwork: true")
+		c.fail("/http", "http:// can be read in transit; use https://, or set privateNetwork: true")
 	}
 	t.patterned = map[string]bool{}
 	for name, a := range s.Arguments {
@@ -90,21 +90,21 @@ func (c *compiler) headers(declared map[string]string) http.Header {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !headerName.MatchString(name):
-			c.fail(at, "this is no name of a header")
+			c.fail(at, "this is not a header name")
 			continue
 		case slices.Contains(transportHeaders, canonical):
-			c.fail(at, "this header is not set by hand")
+			c.fail(at, "this header cannot be set")
 			continue
 		case len(out[canonical]) > 0:
-			c.fail(at, "the header stands twice, in another spelling")
+			c.fail(at, "duplicate header in another spelling; keep one")
 			continue
 		}
 		value := c.variables(at, declared[name])
 		if strings.ContainsFunc(declared[name]+value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
-			c.fail(at, "the value of a header holds no control characters; look at the variables in it")
+			c.fail(at, "a header value must not contain control characters; check its variables")
 		}
 		if strings.Contains(declared[name], "{{") {
-			c.fail(at, "arguments do not go into headers")
+			c.fail(at, "headers cannot contain arguments")
 		}
 		out[canonical] = []string{value}
 	}

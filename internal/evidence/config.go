@@ -166,7 +166,7 @@ func readArguments(o *document.ObjectReader, key string) map[string]Argument {
 		arg := Argument{Pattern: a.String("pattern"), Optional: a.Bool("optional")}
 		if n := a.IntPtr("maxLength"); n != nil {
 			if arg.MaxLength = *n; *n <= 0 {
-				o.Fail(a.Value("maxLength"), "a length is greater than 0")
+				o.Fail(a.Value("maxLength"), "a length must be greater than 0")
 			}
 		}
 		a.Unknown()

@@ -58,7 +58,7 @@ func (a *address) fetch(ctx context.Context, u *url.URL) judge.Fetched {
 		next, err := at.Parse(location)
 		switch {
 		case err != nil || next.User != nil || next.Scheme != "https" && next.Scheme != "http":
-			return failedFetch(judge.FailureRefused, "the server redirects to an address that may not be asked")
+			return failedFetch(judge.FailureRefused, "the server redirects to an address that is not allowed")
 		case at.Scheme == "https" && next.Scheme == "http":
 			return failedFetch(judge.FailureRefused, "the server redirects from https to http")
 		case !slices.Contains(a.hosts, hostPort(next)):
@@ -101,7 +101,7 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 	case ctx.Err() != nil && err != nil:
 		return failedFetch(judge.FailureTimeout, "")
 	case err != nil:
-		return failedFetch(judge.FailureUnavailable, "the connection broke while the answer was read")
+		return failedFetch(judge.FailureUnavailable, "the connection broke while reading the answer")
 	}
 	truncated := len(body) > a.limit
 	if a.output == OutputText {
@@ -125,13 +125,13 @@ func requestFailure(ctx context.Context, err error) judge.Fetched {
 	var dns *net.DNSError
 	switch {
 	case errors.Is(err, egress.ErrBlocked):
-		return failedFetch(judge.FailureRefused, "the address leads into a private or special network, which the source does not allow")
+		return failedFetch(judge.FailureRefused, "the address is in a private or special network, which the source does not allow")
 	case ctx.Err() != nil:
 		return failedFetch(judge.FailureTimeout, "")
 	case errors.As(err, &dns):
 		return failedFetch(judge.FailureUnavailable, "the name of the server cannot be resolved")
 	case isCertificate(err):
-		return failedFetch(judge.FailureUnavailable, "the server cannot prove who it is: its certificate is not accepted")
+		return failedFetch(judge.FailureUnavailable, "the certificate of the server is not accepted")
 	default:
 		return failedFetch(judge.FailureUnavailable, "the server cannot be reached or does not speak HTTP")
 	}

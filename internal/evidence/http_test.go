@@ -196,8 +196,8 @@ func TestRedirects(t *testing.T) {
 		{"metadata", "https://169.254.169.254/latest/meta-data", "", judge.FailureRefused, "private or special network"},
 		{"metadata in clear", "http://169.254.169.254/latest/meta-data", "", judge.FailureRefused, "https to http"},
 		{"in clear", clear.URL, "", judge.FailureRefused, "https to http"},
-		{"another scheme", "file:///etc/passwd", "", judge.FailureRefused, "may not be asked"},
-		{"with a user", strings.Replace(other.URL, "https://", "https://a:b@", 1), "", judge.FailureRefused, "may not be asked"},
+		{"another scheme", "file:///etc/passwd", "", judge.FailureRefused, "is not allowed"},
+		{"with a user", strings.Replace(other.URL, "https://", "https://a:b@", 1), "", judge.FailureRefused, "is not allowed"},
 		{"round and round", "/?to=%2F%3Fto%3D%252F%253Fto%253D%25252F%25253Fto%25253D%2525252F", "", judge.FailureRefused, "more than 3 times"},
 	} {
 		f := fetch(t, m, fmt.Sprintf(`{"to":%q}`, c.to))

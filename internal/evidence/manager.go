@@ -179,7 +179,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	case !ok:
 		return failedFetch(judge.FailureNotConfigured, "no source %s is configured", listNames([]string{r.Source})), nil
 	case readOnly && !s.readOnly:
-		return failedFetch(judge.FailureNotReadOnly, "the source is not marked readOnly, and this is only a question"), nil
+		return failedFetch(judge.FailureNotReadOnly, "the source is not marked readOnly, and this is a pre-check"), nil
 	}
 	values, problem := s.templateValues(r)
 	if problem != "" {
@@ -206,7 +206,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 		return judge.Fetched{}, err
 	}
 	if out.Failure == judge.FailureTimeout {
-		out.Detail = fmt.Sprintf("it took longer than %s and was stopped", timeout)
+		out.Detail = fmt.Sprintf("timed out after %s", timeout)
 	}
 	return out, nil
 }

@@ -36,7 +36,7 @@ func parseTemplate(s string) (template, error) {
 		}
 		name := s[at+2 : at+end]
 		if !isArgumentName(name) {
-			return nil, errors.New("between {{ and }} stands the name of an argument (letters, digits and _, no spaces); write {{{{ for two braces")
+			return nil, errors.New("{{ }} must hold the name of an argument (letters, digits and _, no spaces); write {{{{ for two braces")
 		}
 		if literal != "" {
 			t = append(t, piece{text: literal})

@@ -24,7 +24,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, op *operation.Ope
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return operation.Wrong("", "The query of the address is not readable.", "Encode what is not a letter or a digit as %XX.")
+		return operation.Wrong("", "The query string is malformed.", "Encode what is not a letter or a digit as %XX.")
 	}
 	if err := operation.CheckQuery(query, route.Fields(operation.InQuery)); err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
@@ -66,7 +66,7 @@ func readHeaders(r *http.Request, route *operation.Route, req any) error {
 		return nil
 	}
 	if !route.Has(operation.InHeader, headerIfMatch) && r.Header.Get(headerIfMatch) != "" {
-		return operation.Wrong(headerIfMatch, "This operation does not look at If-Match.", "Leave it out: a condition that nobody checks would not protect you.")
+		return operation.Wrong(headerIfMatch, "This operation does not look at If-Match.", "Leave it out: an unchecked condition would not protect you.")
 	}
 	if !route.Has(operation.InHeader, headerIdempotencyKey) && len(r.Header.Values(headerIdempotencyKey)) > 0 {
 		return operation.Wrong(headerIdempotencyKey, "This operation takes no Idempotency-Key.", "Leave it out: a repeated request would be done again.")
@@ -99,12 +99,12 @@ func keyOf(values []string) (string, error) {
 		return "", operation.Wrong(headerIdempotencyKey, "The header Idempotency-Key "+what+".", "Send one key, for example a UUID.")
 	}
 	if len(values) != 1 {
-		return bad("stands more than once")
+		return bad("appears more than once")
 	}
 	key := strings.TrimSpace(values[0])
 	if inner, ok := strings.CutPrefix(key, `"`); ok {
 		if key, ok = strings.CutSuffix(inner, `"`); !ok || strings.ContainsAny(key, `"\`) {
-			return bad("is not a string that ends where it should")
+			return bad("is an unterminated string")
 		}
 	}
 	if key == "" {
@@ -120,7 +120,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, op *operation
 		return &engine.Error{Code: engine.CodeTooLarge, Message: fmt.Sprintf("The body has more than %d bytes.", tooLong.Limit), Hint: "Send less; keep large content elsewhere and refer to it."}
 	}
 	if err != nil {
-		return &engine.Error{Code: engine.CodeCancelled, Message: "The body ended before it was whole.", Hint: "Send it again.", Err: err}
+		return &engine.Error{Code: engine.CodeCancelled, Message: "The body is incomplete.", Hint: "Send it again.", Err: err}
 	}
 	media, err := mediaOf(r, route.YAML, len(body) == 0)
 	if err != nil {

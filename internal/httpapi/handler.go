@@ -104,7 +104,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !isCleanPath(r.URL.EscapedPath()):
 		h.unknownPath(w, r)
 	case r.URL.Path != DocumentPath && !isAuthenticated(r):
-		h.fail(w, r, "who calls", &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls.", Hint: "Send Authorization: Bearer with a token."})
+		h.fail(w, r, "who calls", &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request is not authenticated.", Hint: "Send Authorization: Bearer with a token."})
 	default:
 		h.mux.ServeHTTP(w, r)
 	}

@@ -29,7 +29,7 @@ func negotiate(r *http.Request, events bool) (string, error) {
 	if events {
 		hint = "It is " + jsonType + " or " + eventStream + "."
 	}
-	return "", &engine.Error{Code: CodeNotAcceptable, Message: "The answer cannot be had in the media types that Accept names.", Hint: hint}
+	return "", &engine.Error{Code: CodeNotAcceptable, Message: "The answer is not available in the media types that Accept names.", Hint: hint}
 }
 
 // acceptQuality is how much an Accept header likes a media type: that of the most specific

@@ -37,7 +37,7 @@ func (h *Handler) serve(op *operation.Operation, route *operation.Route) http.Ha
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, found resultHeaders) error {
 	who, ok := auth.FromContext(r.Context())
 	if !ok {
-		return &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request says not who calls."}
+		return &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request is not authenticated."}
 	}
 	media, err := negotiate(r, route.Events)
 	if err != nil {

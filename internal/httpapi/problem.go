@@ -26,9 +26,9 @@ const (
 var Codes = []engine.CodeInfo{
 	{Code: CodeUnknownPath, Meaning: "Nothing is served at this path.", Do: "Look into /openapi.json for the paths."},
 	{Code: CodeMethodNotAllowed, Meaning: "The path does not take this method.", Do: "Use one that the Allow header names."},
-	{Code: CodeNotAcceptable, Meaning: "The answer cannot be had in the media types that Accept names.", Do: "Accept application/json; for events also text/event-stream."},
+	{Code: CodeNotAcceptable, Meaning: "The answer is not available in the media types that Accept names.", Do: "Accept application/json; for events also text/event-stream."},
 	{Code: CodeUnsupportedMedia, Meaning: "The body is of a media type that this operation does not read.", Do: "Send Content-Type: application/json; for definitions also application/yaml."},
-	{Code: CodeDraining, Meaning: "The server is about to end and opens no event stream any more.", Do: "Connect again shortly, with Last-Event-ID.", Retryable: true},
+	{Code: CodeDraining, Meaning: "The server is shutting down and opens no more event streams.", Do: "Connect again shortly, with Last-Event-ID.", Retryable: true},
 }
 
 // statuses says which HTTP status an error has. A test holds that every code is here.

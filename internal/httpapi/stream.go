@@ -41,7 +41,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	}
 	select {
 	case <-listen.Draining(r.Context()):
-		return &engine.Error{Code: CodeDraining, Message: "The server is about to end.", Hint: "Connect again shortly."}
+		return &engine.Error{Code: CodeDraining, Message: "The server is shutting down.", Hint: "Connect again shortly."}
 	default:
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.life(who))
@@ -58,7 +58,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	leave, ok := h.streams.TryAcquire(who.ID)
 	if !ok {
 		return &engine.Error{
-			Code: engine.CodeTooManyStreams, Message: "You have as many event streams open as you may.",
+			Code: engine.CodeTooManyStreams, Message: "You have reached your limit of open event streams.",
 			Hint: "Close one, or read events as pages.",
 		}
 	}

@@ -21,21 +21,21 @@ type problem struct {
 
 // The refusals of a listener.
 var (
-	badPath      = newRefusal(http.StatusBadRequest, "bad_path", "The path is not in its plain form: no empty, . or .. segments, no encoded slashes, no control characters.")
-	badMethod    = newRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "This server does not know the method.")
+	badPath      = newRefusal(http.StatusBadRequest, "bad_path", "The path is not in canonical form: no empty, . or .. segments, no encoded slashes, no control characters.")
+	badMethod    = newRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "This server does not support the method.")
 	badVersion   = closeConnection(newRefusal(http.StatusHTTPVersionNotSupported, "version_not_supported", "Speak HTTP/1.1, or HTTP/2 over TLS."))
-	badHost      = newRefusal(http.StatusForbidden, "host_not_allowed", "The request asks for a host that this server does not answer for. Its operator can allow it (--allow-host).")
-	badOrigin    = newRefusal(http.StatusForbidden, "origin_not_allowed", "The request comes from a web page that may not call this server. Its operator can allow the page's origin (--allow-origin).")
-	bigHeader    = closeConnection(newRefusal(http.StatusRequestHeaderFieldsTooLarge, "header_too_large", "The headers are too many or too large."))
+	badHost      = newRefusal(http.StatusForbidden, "host_not_allowed", "This server does not serve the requested host. The operator can allow it (--allow-host).")
+	badOrigin    = newRefusal(http.StatusForbidden, "origin_not_allowed", "This web page may not call this server. The operator can allow its origin (--allow-origin).")
+	bigHeader    = closeConnection(newRefusal(http.StatusRequestHeaderFieldsTooLarge, "header_too_large", "There are too many headers, or they are too large."))
 	longAddress  = closeConnection(newRefusal(http.StatusRequestURITooLong, "address_too_long", "The address is too long."))
 	bigBody      = closeConnection(newRefusal(http.StatusRequestEntityTooLarge, "body_too_large", "The body is too large."))
 	slowBody     = closeConnection(newRefusal(http.StatusRequestTimeout, "body_too_slow", "The body did not arrive in time."))
-	brokenBody   = closeConnection(newRefusal(http.StatusBadRequest, "body_broken", "The body broke off, or is not in pieces as HTTP has them."))
-	badEncoding  = closeConnection(newRefusal(http.StatusUnsupportedMediaType, "encoding_not_supported", "Send the body as it is: without Content-Encoding."))
+	brokenBody   = closeConnection(newRefusal(http.StatusBadRequest, "body_broken", "The body is incomplete, or its chunks are malformed."))
+	badEncoding  = closeConnection(newRefusal(http.StatusUnsupportedMediaType, "encoding_not_supported", "Send the body without Content-Encoding."))
 	tooManyConns = closeConnection(busyProblem("The server has too many connections. Try again later."))
 	tooMany      = busyProblem("The server has too many requests in flight. Try again later.")
 	tooManyFlows = busyProblem("The server has too many event streams open. Try again later.")
-	failed       = newRefusal(http.StatusInternalServerError, "internal", "The server made a mistake. Its log says more.")
+	failed       = newRefusal(http.StatusInternalServerError, "internal", "Internal error. The server log has the details.")
 )
 
 func newRefusal(status int, code, detail string) problem {

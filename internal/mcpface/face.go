@@ -140,7 +140,7 @@ func (f *Face) Handler() *mcpwire.Endpoint { return f.wire.Handler() }
 
 // instructions are what a client may put before its model.
 const instructions = `gavel holds your process as a state machine. Start an instance with workflow.start, look at nextActions, and perform one of them with workflow.advance; every advance is judged before it happens.
-A refused advance says what is missing: mend exactly that and try again, or choose another action. Only the state that an answer shows is true: never report a step as done that was not approved.
+A refused advance says what is missing: fix exactly that and try again, or choose another action. Only the state that an answer shows is true: never report a step as done that was not approved.
 workflow.judge.validate asks whether an action would pass, without moving.`
 
 // reviewInstructions are added where a person can be asked.

@@ -42,7 +42,7 @@ func (f *Face) addResources() {
 		{definitions + "/{name}", "Workflow", "One workflow in full.", typeJSON, func(ctx context.Context, name string) (string, error) {
 			return writeDocument(f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{Name: name}))
 		}},
-		{instances + "/{id}", "Instance", "Where an instance stands.", typeJSON, func(ctx context.Context, id string) (string, error) {
+		{instances + "/{id}", "Instance", "Where an instance is.", typeJSON, func(ctx context.Context, id string) (string, error) {
 			return writeDocument(f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{}))
 		}},
 		{instances + "/{id}/history", "Decisions", "The decisions about an instance, oldest first.", typeJSON, func(ctx context.Context, id string) (string, error) {

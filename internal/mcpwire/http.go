@@ -97,12 +97,12 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{Endpoint: e, w: w, r: r.WithContext(WithCaller(r.Context(), who.Principal)), who: who, modern: mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion))}
 	switch {
 	case !ok || who.ID == "":
-		x.refuse(http.StatusUnauthorized, invalidAs("unauthenticated", "Nobody was authenticated.", "Send a credential."))
+		x.refuse(http.StatusUnauthorized, invalidAs("unauthenticated", "The request is not authenticated.", "Send a credential."))
 	case r.Method == http.MethodPost:
 		x.post()
 	case r.Method != http.MethodGet && r.Method != http.MethodDelete:
 		w.Header().Set("Allow", "POST, GET, DELETE")
-		x.refuse(http.StatusMethodNotAllowed, invalidAs("method_not_allowed", "The method of the request is none that MCP uses.", "POST messages here."))
+		x.refuse(http.StatusMethodNotAllowed, invalidAs("method_not_allowed", "MCP does not use this HTTP method.", "POST messages here."))
 	case x.modern:
 		w.Header().Set("Allow", "POST")
 		x.refuse(http.StatusMethodNotAllowed, invalidAs("method_not_allowed", "Protocol version "+mcp.LATEST_PROTOCOL_VERSION+" has no sessions.", "POST messages here; subscriptions/listen follows changes."))
@@ -128,7 +128,7 @@ func (x *exchange) hasUnknownVersion() bool {
 	if version == "" || mcp.IsValidProtocolVersion(version) {
 		return false
 	}
-	x.refuse(http.StatusBadRequest, invalidRequest("The protocol version of the header is none that this server speaks.", "It speaks "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
+	x.refuse(http.StatusBadRequest, invalidRequest("The server does not support the protocol version in the header.", "It speaks "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
 	return true
 }
 
@@ -159,7 +159,7 @@ func (x *exchange) get() {
 	}
 	defer x.sessions.done(s)
 	if x.r.Header.Get(mcp.HeaderLastEventID) != "" { // events have no ids: a new stream says again what may be lost
-		x.refuse(http.StatusBadRequest, invalidRequest("There is no such event to go on from.", "Open the stream without Last-Event-ID."))
+		x.refuse(http.StatusBadRequest, invalidRequest("The server cannot resume from this event.", "Open the stream without Last-Event-ID."))
 		return
 	}
 	release, ok := x.mayStream()
@@ -208,7 +208,7 @@ func errStreams() *Error {
 }
 
 func errEnding() *Error {
-	return newError(codeNotNow, "unavailable", "The server is ending.", "Try again when it has started anew.")
+	return newError(codeNotNow, "unavailable", "The server is shutting down.", "Try again once it has restarted.")
 }
 
 // streamContext ends with the server, the stream's longest time, or the credential.
@@ -279,7 +279,7 @@ func (x *exchange) refuseAnswer() {
 		x.accept()
 		return
 	}
-	x.refuse(http.StatusBadRequest, invalidRequest("No question with this id waits for an answer.", "It came too late, or belongs to another session."))
+	x.refuse(http.StatusBadRequest, invalidRequest("No question with this id is waiting for an answer.", "It came too late, or belongs to another session."))
 }
 
 // inSession takes a message of an era with initialize.
@@ -307,7 +307,7 @@ func checkHeaders(r *http.Request) (err *Error, status int) {
 	charset := params["charset"]
 	switch {
 	case bad != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8"):
-		return invalidAs("unsupported_media_type", "The content is not said to be JSON.", "Send Content-Type: application/json."), http.StatusUnsupportedMediaType
+		return invalidAs("unsupported_media_type", "The content type is not JSON.", "Send Content-Type: application/json."), http.StatusUnsupportedMediaType
 	case r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity":
 		return invalidAs("unsupported_media_type", "The content is encoded.", "Send it without Content-Encoding."), http.StatusUnsupportedMediaType
 	case !acceptsType(r, "application/json") || !acceptsType(r, "text/event-stream"):
@@ -345,7 +345,7 @@ func (x *exchange) read() (body []byte, err *Error, status int) {
 	case errors.As(bad, &large):
 		return nil, newError(codeInvalidRequest, "too_large", "The message is too large.", "Send less; keep large content elsewhere and refer to it."), http.StatusRequestEntityTooLarge
 	case bad != nil:
-		return nil, invalidRequest("The message did not arrive whole.", "Send it again."), http.StatusBadRequest
+		return nil, invalidRequest("The message is incomplete.", "Send it again."), http.StatusBadRequest
 	}
 	if body = bytes.Trim(body, " \t\r\n"); len(body) == 0 {
 		return nil, newError(codeParse, "parse_error", "The message is empty.", "Send one JSON-RPC message."), http.StatusBadRequest

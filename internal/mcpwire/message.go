@@ -81,7 +81,7 @@ func parseMessage(line []byte) (message, *Error) {
 		return message{}, newError(codeParse, "parse_error", "The message is not one valid JSON value, or nests too deep.", "Send one JSON-RPC message per line.")
 	}
 	if v.Kind() != document.Object {
-		return message{}, invalidRequest("The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not taken.")
+		return message{}, invalidRequest("The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not supported.")
 	}
 	top, ambiguous := collectMembers(v, topKeys)
 	m := message{line: line, response: top["result"].Kind() != 0 || top["error"].Kind() != 0, result: top["result"].Raw()}
@@ -217,7 +217,7 @@ func (b *badKey) explain(where string) *Error {
 	if b.written != "" {
 		return invalidRequest(fmt.Sprintf("The key %s of the %s must be written %q.", Quote(b.key), where, b.written), "Keys are compared exactly.")
 	}
-	return invalidRequest(fmt.Sprintf("The key %s stands twice in the %s.", Quote(b.key), where), "Send each key once; case does not tell keys apart here.")
+	return invalidRequest(fmt.Sprintf("Duplicate key %s in the %s.", Quote(b.key), where), "Send each key once; case does not tell keys apart here.")
 }
 
 // Quote quotes a key for a message, and cuts a long one.
@@ -258,7 +258,7 @@ var integer = regexp.MustCompile(`^-?[0-9]{1,100}(\.0{1,20})?$`)
 func checkID(id json.RawMessage) *Error {
 	switch {
 	case string(id) == "null":
-		return invalidRequest("The id is null.", "Give every request an id of its own: a string or an integer.")
+		return invalidRequest("The id is null.", "Give every request its own id: a string or an integer.")
 	case id[0] == '"':
 		return checkStrict(id, "id")
 	case integer.Match(id):

@@ -94,7 +94,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 		return errors.Join(end, fmt.Errorf("write to the client: %w", err))
 	}
 	if !ended {
-		end = errors.Join(end, errors.New("serve stdio: requests in flight ignore that they are cancelled, or the client does not read the answers"))
+		end = errors.Join(end, errors.New("serve stdio: requests in flight ignore their cancellation, or the client does not read the answers"))
 	}
 	return end
 }
@@ -126,7 +126,7 @@ func (s *stdio) run() error {
 		}
 		if l.tooLong > 0 {
 			s.refuse(findID(l.text, l.tail), newError(codeInvalidRequest, "too_large",
-				fmt.Sprintf("The message has %d bytes; at most %d are taken in one line.", l.tooLong, s.wire.cfg.MaxLine), "Send less; keep large content elsewhere and refer to it."))
+				fmt.Sprintf("The message has %d bytes; the limit for one line is %d.", l.tooLong, s.wire.cfg.MaxLine), "Send less; keep large content elsewhere and refer to it."))
 		} else if line := bytes.Trim(l.text, " \t\r\n"); len(line) > 0 {
 			s.take(line)
 		}
@@ -271,11 +271,11 @@ func (c *calls) add(m message, end context.CancelFunc) (*call, *Error) {
 	key := idKey(m.id)
 	switch {
 	case c.ending:
-		return nil, newError(codeNotNow, "unavailable", "The server is ending.", "Start it again and send the request anew.")
+		return nil, newError(codeNotNow, "unavailable", "The server is shutting down.", "Restart it and send the request again.")
 	case c.inFlight[key] != nil:
 		return nil, invalidRequest("A request with this id is being answered.", "Give every request its own id.")
 	case len(c.inFlight) >= most:
-		return nil, newError(codeNotNow, "busy", fmt.Sprintf("%d requests are waiting already.", c.max), "Wait for answers before sending more.")
+		return nil, newError(codeNotNow, "busy", fmt.Sprintf("%d requests are already waiting.", c.max), "Wait for answers before sending more.")
 	}
 	one := &call{key: key, end: end, group: &c.answers}
 	if m.method == methodListen {

@@ -69,7 +69,7 @@ func (w *watch) add(ctx context.Context, stream json.RawMessage, uri string) err
 		if full {
 			return &engine.Error{
 				Code: engine.CodeBusy, Path: "/uri", Message: fmt.Sprintf("%d resources are subscribed to already.", mostWatched),
-				Hint: "Unsubscribe from what you do not follow any more.",
+				Hint: "Unsubscribe from resources that you no longer follow.",
 			}
 		}
 		s, err := w.resources.Look(ctx, uri)

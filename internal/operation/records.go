@@ -101,7 +101,7 @@ var (
 			{Name: "decidedBy", Enum: asStrings(engine.Deciders), Help: "Only what this layer settled."},
 			{Name: "assurance", Enum: asStrings(engine.Assurances), Help: "Only where this much was examined."},
 			{Name: "code", Help: "Only with this machine code of a refusal or escalation."},
-			{Name: "degraded", Help: "Only where a judgement could not be had (true), or could (false)."},
+			{Name: "degraded", Help: "Only where a judgement was unavailable (true) or available (false)."},
 			{Name: "minConfidence", Range: &Range{0, 1}, Help: "Only with at least this confidence."},
 			{Name: "maxConfidence", Range: &Range{0, 1}, Help: "Only with at most this confidence."},
 			fieldSince, fieldUntil,

@@ -78,7 +78,7 @@ var (
 		Fields: []Field{
 			{Name: "reviewId", HTTPName: "id", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
 			{Name: "decision", Required: true, Enum: []string{"approve", "reject"}, Help: "approve or reject; there is no default."},
-			{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded, and whoever asked for the move reads it."},
+			{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded and shown to the caller that asked for the move."},
 			fieldKey,
 		},
 		Tool: Tool{
