@@ -38,7 +38,7 @@ race: ## Run the tests under the race detector (needs gcc)
 
 .PHONY: long
 long: ## Run the tests of the stores and of the program with the sizes that show most
-	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m ./engine/memstore ./engine/sqlitestore ./cmd/gavel
+	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m ./engine ./engine/memstore ./engine/sqlitestore ./cmd/gavel
 
 .PHONY: cover
 cover: ## Run the tests and print the coverage of each package

@@ -268,27 +268,54 @@ func TestDriversSideBySide(t *testing.T) {
 func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string, then int64) {
 	ctx := context.Background()
 	same(rt, both, "past", func(s *side) (engine.StatusResult, error) { return s.StatusAt(ctx, p, id, engine.When{Revision: then}) })
-	same(rt, both, "timeline", func(s *side) (engine.TimelineResult, error) {
-		return s.Timeline(ctx, p, engine.HistoryRequest{ID: id})
+	// A slow machine ends pages early, so that lists are compared whole.
+	same(rt, both, "timeline", func(s *side) (all []engine.TimelineEntry, err error) {
+		req := engine.HistoryRequest{ID: id}
+		for {
+			r, err := s.Timeline(ctx, p, req)
+			if all = append(all, r.Events...); err != nil || r.NextAfter == 0 {
+				return all, err
+			}
+			req.AfterSeq = r.NextAfter
+		}
 	})
 	same(rt, both, "decisions", func(s *side) (string, error) {
-		r, err := s.Decisions(ctx, p, engine.DecisionsRequest{Query: store.DecisionQuery{Outcome: judge.Reject, Text: "action"}, Limit: 2})
+		req := engine.DecisionsRequest{Query: store.DecisionQuery{Outcome: judge.Reject, Text: "action"}, Limit: 2}
 		var b strings.Builder
-		for _, d := range r.Decisions { // positions, and so cursors, are the driver's own
-			fmt.Fprintf(&b, "%s %d %s\n", d.WorkflowID, d.Seq, d.Code)
+		for {
+			r, err := s.Decisions(ctx, p, req)
+			for _, d := range r.Decisions { // positions, and so cursors, are the driver's own
+				fmt.Fprintf(&b, "%s %d %s\n", d.WorkflowID, d.Seq, d.Code)
+			}
+			if req.Cursor = r.NextCursor; err != nil || req.Cursor == "" {
+				return b.String(), err
+			}
 		}
-		return b.String(), err
 	})
 	same(rt, both, "statistics", func(s *side) (engine.StatisticsResult, error) {
 		return s.Statistics(ctx, p, engine.StatisticsRequest{Workflow: "flow"})
 	})
 	same(rt, both, "status", func(s *side) (engine.StatusResult, error) { return s.Status(ctx, p, id) })
-	same(rt, both, "history", func(s *side) (engine.HistoryResult, error) {
-		return s.History(ctx, p, engine.HistoryRequest{ID: id})
+	same(rt, both, "history", func(s *side) (all []engine.HistoryEntry, err error) {
+		req := engine.HistoryRequest{ID: id}
+		for {
+			r, err := s.History(ctx, p, req)
+			if all = append(all, r.Decisions...); err != nil || r.NextAfter == 0 {
+				return all, err
+			}
+			req.AfterSeq = r.NextAfter
+		}
 	})
 	same(rt, both, "checkpoints", func(s *side) (engine.CheckpointsResult, error) { return s.ListCheckpoints(ctx, p, id) })
-	same(rt, both, "instances", func(s *side) (engine.InstancesResult, error) {
-		return s.Instances(ctx, p, engine.InstancesRequest{Limit: 3})
+	same(rt, both, "instances", func(s *side) (all []engine.InstanceSummary, err error) {
+		req := engine.InstancesRequest{Limit: 3}
+		for {
+			r, err := s.Instances(ctx, p, req)
+			if all = append(all, r.Instances...); err != nil || r.NextCursor == "" {
+				return all, err
+			}
+			req.Cursor = r.NextCursor
+		}
 	})
 	same(rt, both, "definitions", func(s *side) ([]engine.DefinitionSummary, error) { return s.List(ctx, p) })
 	same(rt, both, "definition", func(s *side) (engine.DefinitionView, error) { return s.Describe(ctx, p, "flow", 0) })
