@@ -118,3 +118,5 @@ func fillDisk(cfg sqlitestore.Config, out io.Writer) {
 	say(out, "write", s.Commit(ctx, storetest.Advance(orphan{}, last, "reviewing", `{"n":1}`)))
 	say(out, "close", s.Close())
 }
+
+func fdatasync(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }

@@ -4,9 +4,12 @@ package sqlitestore_test
 
 import (
 	"io"
+	"os"
 
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
 // isolatedChild plays roles that need what only Linux has.
 func isolatedChild(string, sqlitestore.Config, io.Writer) bool { return false }
+
+func fdatasync(f *os.File) error { return f.Sync() }

@@ -266,3 +266,12 @@ func FailureClass(err error) string { return failureClass(err) }
 
 // KnownCode is the error of this package for a code of SQLite.
 func KnownCode(code int) error { return knownCode(code) }
+
+// Watched asks before each step of a restore that changes what is there; an error ends it.
+func Watched(req RestoreRequest, before func(step string) error) RestoreRequest {
+	req.before = before
+	return req
+}
+
+// SalvagedTables are the tables that Salvage reads.
+var SalvagedTables = salvagedTables

@@ -1,10 +1,11 @@
 package sqlitestore
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
+	"time"
 )
 
 // files are the three files of an open store as they were when it was opened.
@@ -13,17 +14,14 @@ import (
 // POSIX lock that SQLite holds on it in this process.
 type files map[string]fs.FileInfo
 
-func filesOf(path string) (files, error) {
+func filesOf(path string, suffixes ...string) (files, error) {
 	f := files{}
-	if runtime.GOOS == "windows" {
-		return f, nil // an open file can be neither moved nor deleted there
-	}
-	for _, name := range []string{path, path + "-wal", path + "-shm"} {
-		info, err := os.Stat(name)
+	for _, suffix := range suffixes {
+		info, err := os.Stat(path + suffix)
 		if err != nil {
 			return nil, err
 		}
-		f[name] = info
+		f[path+suffix] = info
 	}
 	return f, nil
 }
@@ -51,4 +49,67 @@ func (f files) checkPresent() error {
 		}
 	}
 	return nil
+}
+
+// ErrLostFile says that the write-ahead log is there and the database that it belongs to is missing
+// or empty. SQLite would delete the log and begin a new database.
+var ErrLostFile = errors.New("the database is missing or empty, but its write-ahead log is there; " +
+	"put the database back, or replay the log with gavel repair")
+
+// checkFiles refuses a database that is missing or empty next to a log. It looks at the log
+// first: a store that another process is creating gets its log last.
+func checkFiles(path string) error {
+	size := fileSize(path + "-wal")
+	if size == 0 {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return fmt.Errorf("%w (%s-wal, %d bytes)", ErrLostFile, path, size)
+	}
+	return nil
+}
+
+// IsLogAlone reports whether all that is left of a store is its write-ahead log.
+func IsLogAlone(path string) bool { return checkFiles(path) != nil }
+
+// watchEvery is how often an idle store looks whether its files are still there. What was
+// written since the last checkpoint is at risk for no longer when its log is deleted.
+const watchEvery = 250 * time.Millisecond
+
+// watch looks after the files while nobody writes, until stop.
+func (w *writer) watch() {
+	defer close(w.watched)
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-w.ending:
+			return
+		case <-ticker.C:
+			if w.files.isSame(w.path + "-wal") {
+				continue
+			}
+			w.turn.Lock()
+			w.saveLog()
+			w.turn.Unlock()
+		}
+	}
+}
+
+// saveLog folds a log that has lost its name into the file, through the descriptors that
+// are still open: with the process, all that only the log holds would be lost. Whoever calls
+// it has the turn. A reader may keep a part of the log from being folded; watch tries again.
+func (w *writer) saveLog() {
+	if w.files.isSame(w.path + "-wal") {
+		w.saved = false
+		return
+	}
+	if w.saved {
+		return
+	}
+	if w.saved = w.checkpointWithin(longPatience, "FULL"); w.saved {
+		w.log.Error("the write-ahead log was deleted or replaced while the store was open; all of it is in the database now, and nothing more is written",
+			"path", w.path, "hint", "restart the server")
+	}
 }

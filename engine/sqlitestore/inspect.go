@@ -84,11 +84,7 @@ func (in *inspector) identity(ctx context.Context) error {
 
 // pages asks SQLite whether every page and index is as it should be.
 func (in *inspector) pages(ctx context.Context) error {
-	rows, err := in.QueryContext(ctx, "PRAGMA integrity_check(3)")
-	if err != nil {
-		return err
-	}
-	said, err := scanAll(rows, func(r row) (s string, err error) { err = r.Scan(&s); return s, err })
+	said, err := queryAll(ctx, in, scanOne[string], "PRAGMA integrity_check(3)")
 	if err != nil {
 		return err
 	}

@@ -389,3 +389,11 @@ func TestTwoProcesses(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestMain lets the test binary play the other processes of the tests.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childRole); role != "" {
+		os.Exit(child(role, os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}

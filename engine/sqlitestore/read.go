@@ -43,11 +43,8 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 }
 
 func (s *readStatements) prepare(ctx context.Context, db *sql.DB) error {
-	for stmt, query := range s.all() {
-		var err error
-		if *stmt, err = db.PrepareContext(ctx, query); err != nil { //nolint:sqlclosecheck // close closes them
-			return errors.Join(fmt.Errorf("prepare %s: %w", query, err), s.close())
-		}
+	if err := prepareAll(ctx, db, s.all()); err != nil {
+		return errors.Join(err, s.close())
 	}
 	return nil
 }
@@ -229,8 +226,16 @@ func scanJudgeConfig(r row) (store.JudgeConfig, error) {
 	return c, nil
 }
 
+// scanOne scans the one column of a row.
+func scanOne[T any](r row) (v T, err error) {
+	err = r.Scan(&v)
+	return v, err
+}
+
 // queryAll reads every row of a query.
-func queryAll[T any](ctx context.Context, db *sql.DB, scan func(row) (T, error), query string, args ...any) (out []T, err error) {
+func queryAll[T any](ctx context.Context, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, scan func(row) (T, error), query string, args ...any) (out []T, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err

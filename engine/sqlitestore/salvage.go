@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -41,7 +39,7 @@ type DamagedTable struct {
 	Unreadable []Range `json:"unreadable,omitempty"`
 	// Refused are rows that could be read and are damaged.
 	Refused []RefusedRow `json:"refused,omitempty"`
-	// Missing says that there is no such table.
+	// Missing says that there is no such table, or none with its columns.
 	Missing bool `json:"missing,omitempty"`
 }
 
@@ -84,7 +82,7 @@ var salvagedTables = []string{
 }
 
 // Salvage copies what SQL can read of a damaged store into a new one; it never writes to
-// the damaged store. Rows are read by ranges of their keys, which are halved around damage.
+// the damaged store. Rows are read by ranges of their keys, which are split around damage.
 // An event is saved when its hash covers it, a definition when it is what its hash says;
 // instances and snapshots are folded from events. Verifying the new store finds the gaps
 // that the result names, and no others.
@@ -122,7 +120,10 @@ func Salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 	if logAlone {
 		sv.result.Log, err = replayLog(source, damaged)
 	} else {
-		err = copyWithLog(path, damaged)
+		err = copyBoth(path, damaged)
+	}
+	if err == nil && !logAlone {
+		err = fillUp(damaged)
 	}
 	if err != nil {
 		return Salvaged{}, err
@@ -134,15 +135,6 @@ func Salvage(ctx context.Context, path, out string) (s Salvaged, err error) {
 		return Salvaged{}, err
 	}
 	return sv.result, publishFile(part, out, false)
-}
-
-func copyWithLog(path, to string) error {
-	for _, suffix := range []string{"", "-wal"} {
-		if err := copyFile(path+suffix, to+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {
-			return err
-		}
-	}
-	return fillUp(to)
 }
 
 // fillUp gives a file that was cut off the length that its header says: SQLite reads no
@@ -167,21 +159,6 @@ func fillUp(path string) (err error) {
 // maxFile bounds what a header is believed, which may be damaged.
 const maxFile = 1 << 40
 
-func copyFile(from, to string) (err error) {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, in.Close()) }()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, in)
-	return err
-}
-
 // emptyStore makes a store with the present schema in one file.
 func emptyStore(ctx context.Context, path string) error {
 	s, err := Open(ctx, Config{Path: path})
@@ -193,9 +170,10 @@ func emptyStore(ctx context.Context, path string) error {
 
 // salvor is one run of Salvage.
 type salvor struct {
-	from, to *sql.DB // one connection each
-	tx       *sql.Tx // of to
-	pages    int64   // of the damaged file
+	from, to *sql.DB    // one connection each
+	tx       *sql.Tx    // of to
+	st       statements // of tx
+	pages    int64      // of the damaged file
 	// instances are the numbers that stand for instances in rows, numbers those in use.
 	instances map[string]int64
 	numbers   map[int64]bool
@@ -221,6 +199,10 @@ func (s *salvor) run(ctx context.Context, damaged, part string) (err error) {
 		return err
 	}
 	defer func() { _ = s.tx.Rollback() }() // after the commit it does nothing
+	if err := prepareAll(ctx, s.tx, s.st.all()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.st.close()) }()
 	for _, table := range salvagedTables {
 		if err := s.copyTable(ctx, table); err != nil {
 			return err

@@ -63,27 +63,21 @@ func (s *salvor) loadHistory(ctx context.Context, id string) (*salvagedHistory, 
 		}
 		h.was = seq.Int64
 	}
-	rows, err := s.tx.QueryContext(ctx, `SELECT `+eventColumns+` FROM events e WHERE e.n = ? ORDER BY e.seq`, h.n)
-	if err != nil {
-		return nil, err
-	}
-	if h.events, err = scanAll(rows, scanEvent); err != nil {
+	if h.events, err = queryAll(ctx, s.tx, scanEvent, `SELECT `+eventColumns+` FROM events e WHERE e.n = ? ORDER BY e.seq`, h.n); err != nil {
 		return nil, err
 	}
 	if last := len(h.events) - 1; last >= 0 {
 		h.was = max(h.was, h.events[last].Seq)
 	}
-	if rows, err = s.tx.QueryContext(ctx, `SELECT instance, context FROM snapshots WHERE n = ? ORDER BY revision`, h.n); err != nil {
-		return nil, err
-	}
-	if h.snapshots, err = scanAll(rows, func(r row) (snap salvagedSnapshot, err error) {
+	h.snapshots, err = queryAll(ctx, s.tx, func(r row) (snap salvagedSnapshot, err error) {
 		var doc, held []byte
 		if err := r.Scan(&doc, &held); err != nil {
 			return snap, err
 		}
 		snap.Instance, snap.digested, err = decodeSnapshot(doc, held)
 		return snap, err
-	}); err != nil {
+	}, `SELECT instance, context FROM snapshots WHERE n = ? ORDER BY revision`, h.n)
+	if err != nil {
 		return nil, err
 	}
 	h.fold()
@@ -168,7 +162,7 @@ func (h *salvagedHistory) missing(kept int64) (out []Range) {
 func (s *salvor) checkInstance(ctx context.Context, h *salvagedHistory) error {
 	now, found := h.folded, DamagedInstance{ID: h.id, Was: h.was}
 	switch {
-	case h.row != nil && isSameInstance(h.folded, *h.row):
+	case h.row != nil && record.DigestState(h.folded) == record.DigestState(*h.row):
 	case h.row != nil && h.row.Seq > h.folded.Seq: // it is further than its events lead
 		now, found.Unproven = *h.row, true
 	case h.folded.Seq > 0:
@@ -196,15 +190,6 @@ func (s *salvor) checkInstance(ctx context.Context, h *salvagedHistory) error {
 		s.result.Instances = append(s.result.Instances, found)
 	}
 	return nil
-}
-
-func isSameInstance(a, b record.Instance) bool {
-	one, err := json.Marshal(a)
-	if err != nil {
-		return false
-	}
-	two, err := json.Marshal(b)
-	return err == nil && string(one) == string(two)
 }
 
 func (s *salvor) putInstance(ctx context.Context, n int64, i record.Instance) error {
@@ -259,8 +244,7 @@ func (s *salvor) foldSnapshots(ctx context.Context, h *salvagedHistory, kept int
 		if err != nil {
 			return err
 		}
-		if _, err := s.tx.ExecContext(ctx, `INSERT INTO snapshots (n, revision, instance, context) VALUES (?, ?, ?, ?)`,
-			h.n, revision, doc, orEmpty(states[revision].Context)); err != nil {
+		if err := s.st.exec(s.st.addSnapshot, revision, doc, orEmpty(states[revision].Context), h.id); err != nil {
 			return err
 		}
 	}
@@ -272,20 +256,18 @@ func (s *salvor) foldSnapshots(ctx context.Context, h *salvagedHistory, kept int
 // rejected, and asked for again.
 func (s *salvor) reopenReviews(ctx context.Context, h *salvagedHistory, now record.Instance) error {
 	for _, open := range now.Facts.Reviews {
-		err := s.tx.QueryRowContext(ctx, `SELECT 1 FROM reviews WHERE id = ?`, open.ID).Scan(new(int))
-		if err == nil {
-			continue
-		}
-		if !errors.Is(err, sql.ErrNoRows) {
+		known, err := queryAll(ctx, s.tx, scanOne[int], `SELECT 1 FROM reviews WHERE id = ?`, open.ID)
+		if err != nil {
 			return err
+		}
+		if len(known) > 0 {
+			continue
 		}
 		row, err := prepareReview(h.openedReview(store.Review{ID: open.ID, Action: open.Action, Digest: open.Digest, Seq: open.Seq}))
 		if err != nil {
 			return err
 		}
-		if _, err := s.tx.ExecContext(ctx, `INSERT INTO reviews (id, place, status, instance, workflow, principal, body, data)
-			VALUES (?, ?, ?, ?, ?, ?, ?, NULL)`, row.id, placeOf(row.Priority.Rank()), string(row.Status), row.Instance, row.Workflow,
-			row.Principal, row.body); err != nil {
+		if err := row.apply(&s.st); err != nil {
 			return err
 		}
 	}
@@ -316,11 +298,7 @@ const maxPosition = 1 << 53
 // skipPositions gives the newest event the position of the newest anchor, if it is below:
 // anchors say by positions what they cover, so those of lost events must not be used again.
 func (s *salvor) skipPositions(ctx context.Context) error {
-	rows, err := s.tx.QueryContext(ctx, `SELECT note FROM anchors`)
-	if err != nil {
-		return err
-	}
-	notes, err := scanAll(rows, func(r row) (note string, err error) { return note, r.Scan(&note) })
+	notes, err := queryAll(ctx, s.tx, scanOne[string], `SELECT note FROM anchors`)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -104,48 +105,76 @@ func removeEmptyLog(path string) {
 	_ = db.Close()
 }
 
-// copyToTemp copies a database and its log to a temporary folder. What changes meanwhile
-// would not fit together, so it is refused.
-func copyToTemp(path string) (copied string, remove func() error, err error) {
+// inTemp makes a copy of a store in a temporary folder.
+func inTemp(make func(to string) error) (copied string, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "gavel-read-*")
 	if err != nil {
 		return "", nil, err
 	}
 	remove = func() error { return os.RemoveAll(dir) }
 	copied = filepath.Join(dir, "store.db")
-	for _, suffix := range []string{"", "-wal"} {
-		was, err := os.Stat(path + suffix)
-		if err == nil {
-			err = copyFile(path+suffix, copied+suffix)
-		}
-		var now fs.FileInfo
-		if err == nil {
-			now, err = os.Stat(path + suffix)
-		}
-		if err == nil && (now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime())) {
-			err = fmt.Errorf("%s%s is being written", path, suffix)
-		}
-		if err != nil {
-			return "", nil, errors.Join(err, remove())
-		}
+	if err := make(copied); err != nil {
+		return "", nil, errors.Join(err, remove())
 	}
 	return copied, remove, nil
+}
+
+// copyToTemp copies a database and its log to a temporary folder. What changes meanwhile
+// would not fit together, so it is refused.
+func copyToTemp(path string) (copied string, remove func() error, err error) {
+	return inTemp(func(to string) error {
+		was, err := filesOf(path, "", "-wal")
+		if err == nil {
+			err = copyBoth(path, to)
+		}
+		if err != nil {
+			return err
+		}
+		for name, was := range was {
+			now, err := os.Stat(name)
+			if err != nil {
+				return err
+			}
+			if now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime()) {
+				return fmt.Errorf("%s is being written", name)
+			}
+		}
+		return nil
+	})
+}
+
+// copyBoth copies a database, and its log if there is one.
+func copyBoth(from, to string) error {
+	for _, suffix := range []string{"", "-wal"} {
+		if err := copyFile(from+suffix, to+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = io.Copy(out, in)
+	return err
 }
 
 // migratedCopy copies a store of an older schema to a temporary file and brings that up to
 // date, so that it can be read without writing to it.
 func migratedCopy(ctx context.Context, path string) (copied string, remove func() error, err error) {
-	dir, err := os.MkdirTemp("", "gavel-read-*")
-	if err != nil {
-		return "", nil, err
-	}
-	remove = func() error { return os.RemoveAll(dir) }
-	copied = filepath.Join(dir, "store.db")
-	if err = vacuumInto(ctx, path, copied); err == nil {
-		err = emptyStore(ctx, copied) // opens, migrates and closes it
-	}
-	if err != nil {
-		return "", nil, errors.Join(err, remove())
-	}
-	return copied, remove, nil
+	return inTemp(func(to string) error {
+		if err := vacuumInto(ctx, path, to); err != nil {
+			return err
+		}
+		return emptyStore(ctx, to) // opens, migrates and closes it
+	})
 }

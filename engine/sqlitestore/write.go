@@ -81,20 +81,23 @@ func (s *statements) all() map[**sql.Stmt]string {
 	return all
 }
 
-func (s *statements) prepare(ctx context.Context, conn *sql.Conn) error {
-	for stmt, query := range s.all() {
+func (s *statements) close() error { return closeAll(s.all()) }
+
+// prepareAll prepares statements on a connection, a pool or a transaction.
+func prepareAll(ctx context.Context, on interface {
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}, stmts map[**sql.Stmt]string) error {
+	for stmt, query := range stmts {
 		if *stmt != nil {
 			continue // an attempt before this one got that far
 		}
 		var err error
-		if *stmt, err = conn.PrepareContext(ctx, query); err != nil { //nolint:sqlclosecheck // close closes them
+		if *stmt, err = on.PrepareContext(ctx, query); err != nil { //nolint:sqlclosecheck // closeAll closes them
 			return fmt.Errorf("prepare %s: %w", query, err)
 		}
 	}
 	return nil
 }
-
-func (s *statements) close() error { return closeAll(s.all()) }
 
 func closeAll(stmts map[**sql.Stmt]string) error {
 	var err error

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -109,10 +110,10 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 		if err := setUp(ctx, w.conn); err != nil {
 			return err
 		}
-		return w.stmts.prepare(ctx, w.conn)
+		return prepareAll(ctx, w.conn, w.stmts.all())
 	})
-	if err == nil {
-		w.files, err = filesOf(cfg.Path)
+	if err == nil && runtime.GOOS != "windows" { // an open file can be neither moved nor deleted there
+		w.files, err = filesOf(cfg.Path, "", "-wal", "-shm")
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.close())

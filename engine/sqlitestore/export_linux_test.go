@@ -1,6 +1,13 @@
 package sqlitestore
 
-import "testing"
+import (
+	"testing"
+)
+
+// WriteLock is what a line of /proc/locks says of a write lock.
+func WriteLock(line string, inode uint64, first, last int64) (pid int, ok bool) {
+	return writeLock(line, inode, first, last)
+}
 
 func TestNetworkFileSystemsAreKnown(t *testing.T) {
 	for magic, want := range map[uint32]string{

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package sqlitestore
-
-// lockHolder cannot tell.
-func lockHolder(string) string { return "" }

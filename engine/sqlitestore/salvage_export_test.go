@@ -1,4 +1,0 @@
-package sqlitestore
-
-// SalvagedTables are the tables that Salvage reads.
-var SalvagedTables = salvagedTables
