@@ -34,7 +34,7 @@ const engineDeclarer = "internal/operation"
 // External test files are exempt from the law of imports: they stand outside the
 // package, as a user does.
 func Check(f File) []string {
-	law, listed := find(f.Package)
+	law, listed := findPackage(f.Package)
 	if !listed {
 		return []string{fmt.Sprintf("%s: package %q is not in the import law: give it a row in Packages", f.Path, f.Package)}
 	}
@@ -67,22 +67,22 @@ func checkOwn(f File, law Package, rel string) []string {
 	if rel == f.Package || rel == Ground || slices.Contains(law.May, rel) {
 		return nil
 	}
-	if f.Test && supports(rel, law) {
+	if f.Test && isSupportFor(rel, law) {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s: %s may not import %s: calls run the other way, or past each other", f.Path, f.Package, rel)}
 }
 
-// supports reports whether rel is support code for tests that brings the tests of
+// isSupportFor reports whether rel is support code for tests that brings the tests of
 // law's package no arrow which that package may not have itself.
-func supports(rel string, law Package) bool {
-	target, listed := find(rel)
+func isSupportFor(rel string, law Package) bool {
+	target, listed := findPackage(rel)
 	return listed && target.TestOnly && !slices.ContainsFunc(target.May, func(dep string) bool {
 		return dep != law.Path && !slices.Contains(law.May, dep)
 	})
 }
 
-func find(path string) (Package, bool) {
+func findPackage(path string) (Package, bool) {
 	i := slices.IndexFunc(Packages, func(p Package) bool { return p.Path == path })
 	if i < 0 {
 		return Package{}, false

@@ -25,7 +25,7 @@ func Read(fsys fs.FS) ([]File, error) {
 		case err != nil:
 			return err
 		case d.IsDir():
-			return enter(fsys, name)
+			return skipFolder(fsys, name)
 		case path.Ext(name) != ".go" || strings.HasPrefix(path.Base(name), "_"):
 			return nil
 		}
@@ -42,8 +42,8 @@ func Read(fsys fs.FS) ([]File, error) {
 	return files, nil
 }
 
-// enter decides whether the walk goes into a folder: nil, or fs.SkipDir.
-func enter(fsys fs.FS, name string) error {
+// skipFolder decides whether the walk goes into a folder: nil, or fs.SkipDir.
+func skipFolder(fsys fs.FS, name string) error {
 	if name == "." || name == "testdata" {
 		return nil
 	}

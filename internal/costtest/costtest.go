@@ -40,7 +40,7 @@ func Bound(t T, size int, read func()) {
 	mostTime, mostMemory := time.Duration(share*float64(Time)), uint64(share*float64(Memory))
 	var least Cost
 	for round := range 3 {
-		c := measure(read)
+		c := measureCost(read)
 		if round == 0 {
 			least = c
 		}
@@ -54,7 +54,7 @@ func Bound(t T, size int, read func()) {
 
 var one sync.Mutex // measures one at a time: both figures are of the process
 
-func measure(read func()) Cost {
+func measureCost(read func()) Cost {
 	one.Lock()
 	defer one.Unlock()
 	allocated := func() uint64 {
@@ -70,13 +70,13 @@ func measure(read func()) Cost {
 		c.Time = min(c.Time, used)
 	}
 	if c.Memory > Memory/4 { // what was allocated bounds what is in use; only a large figure is looked into
-		c.Memory = min(c.Memory, peak(read))
+		c.Memory = min(c.Memory, measurePeak(read))
 	}
 	return c
 }
 
-// peak is the most memory in use while read runs, garbage of up to a quarter included.
-func peak(read func()) uint64 {
+// measurePeak is the most memory in use while read runs, garbage of up to a quarter included.
+func measurePeak(read func()) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(25))
 	runtime.GC()
 	inUse := func() uint64 {

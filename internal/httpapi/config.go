@@ -30,15 +30,15 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	defaultTo(&c.MaxBody, 1<<20)
-	defaultTo(&c.Heartbeat, 15*time.Second)
-	defaultTo(&c.WriteTimeout, 10*time.Second)
-	defaultTo(&c.StreamLife, 15*time.Minute)
-	defaultTo(&c.MaxStreams, 8)
+	setDefault(&c.MaxBody, 1<<20)
+	setDefault(&c.Heartbeat, 15*time.Second)
+	setDefault(&c.WriteTimeout, 10*time.Second)
+	setDefault(&c.StreamLife, 15*time.Minute)
+	setDefault(&c.MaxStreams, 8)
 	return c
 }
 
-func defaultTo[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value

@@ -99,7 +99,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
-	defer h.caught(w, r)
+	defer h.recoverPanic(w, r)
 	switch {
 	case !isCleanPath(r.URL.EscapedPath()):
 		h.unknownPath(w, r)
@@ -120,9 +120,9 @@ func isCleanPath(at string) bool {
 	return strings.HasPrefix(at, "/") && path.Clean(at) == at
 }
 
-// caught turns a panic into an answer, so that one defect costs one request and its text
+// recoverPanic turns a panic into an answer, so that one defect costs one request and its text
 // stays in the log.
-func (h *Handler) caught(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	p := recover()
 	if p == nil {
 		return

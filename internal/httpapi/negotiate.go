@@ -9,9 +9,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// negotiate chooses the media type of the answer. Where events can be had as they happen,
+// negotiateMedia chooses the media type of the answer. Where events can be had as they happen,
 // they are when Accept prefers that.
-func negotiate(r *http.Request, events bool) (string, error) {
+func negotiateMedia(r *http.Request, events bool) (string, error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(accept) == "" {
 		return jsonType, nil

@@ -39,7 +39,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.O
 	if !ok {
 		return &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request is not authenticated."}
 	}
-	media, err := negotiate(r, route.Events)
+	media, err := negotiateMedia(r, route.Events)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ type Config struct {
 	DrainTimeout time.Duration
 }
 
-func orDefault[T comparable](value *T, fallback T) {
+func setDefault[T comparable](value *T, fallback T) {
 	var zero T
 	if *value == zero {
 		*value = fallback
@@ -87,17 +87,17 @@ func orDefault[T comparable](value *T, fallback T) {
 }
 
 func (c Config) withDefaults() Config {
-	orDefault(&c.Addr, DefaultAddr)
-	orDefault(&c.MaxBody, DefaultMaxBody)
-	orDefault(&c.MaxHeader, DefaultMaxHeader)
-	orDefault(&c.MaxConns, DefaultMaxConns)
-	orDefault(&c.MaxRequests, DefaultMaxRequests)
-	orDefault(&c.MaxStreams, DefaultMaxStreams)
-	orDefault(&c.ReadHeaderTimeout, DefaultReadHeaderTimeout)
-	orDefault(&c.BodyTimeout, DefaultBodyTimeout)
-	orDefault(&c.WriteTimeout, DefaultWriteTimeout)
-	orDefault(&c.IdleTimeout, DefaultIdleTimeout)
-	orDefault(&c.DrainTimeout, DefaultDrainTimeout)
+	setDefault(&c.Addr, DefaultAddr)
+	setDefault(&c.MaxBody, DefaultMaxBody)
+	setDefault(&c.MaxHeader, DefaultMaxHeader)
+	setDefault(&c.MaxConns, DefaultMaxConns)
+	setDefault(&c.MaxRequests, DefaultMaxRequests)
+	setDefault(&c.MaxStreams, DefaultMaxStreams)
+	setDefault(&c.ReadHeaderTimeout, DefaultReadHeaderTimeout)
+	setDefault(&c.BodyTimeout, DefaultBodyTimeout)
+	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
+	setDefault(&c.IdleTimeout, DefaultIdleTimeout)
+	setDefault(&c.DrainTimeout, DefaultDrainTimeout)
 	return c
 }
 

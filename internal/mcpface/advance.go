@@ -23,7 +23,7 @@ func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.Multi
 	repeated := again.RequestState != "" || len(again.InputResponses) > 0
 	if repeated && f.cfg.Elicit {
 		if t, ok := f.tickets.redeem(again.RequestState, callerOf(ctx).ID, callDigest(raw)); ok {
-			return f.repeated(ctx, t, again.InputResponses)
+			return f.resumeCall(ctx, t, again.InputResponses)
 		}
 	}
 	r, err := f.cfg.Engine.Advance(ctx, callerOf(ctx), req)
@@ -31,23 +31,23 @@ func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.Multi
 	case err != nil:
 		return answer{}, err
 	case r.Review == nil || r.Review.Status != record.ReviewOpen || !f.cfg.Elicit:
-		return f.advanced(ctx, r, ""), nil
+		return f.answerAdvance(ctx, r, ""), nil
 	case repeated:
-		return f.advanced(ctx, r, "The answer that came with the call is not to a question that waits."), nil
+		return f.answerAdvance(ctx, r, "The answer that came with the call is not to a question that waits."), nil
 	default:
-		return f.ask(ctx, raw, r)
+		return f.askPerson(ctx, raw, r)
 	}
 }
 
-// advanced tells what became of a move.
-func (f *Face) advanced(ctx context.Context, r engine.AdvanceResult, note string) answer {
+// answerAdvance tells what became of a move.
+func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note string) answer {
 	what := fmt.Sprintf("%q in %q", r.Action, r.From)
 	if r.Review == nil {
 		return answer{line: operation.Advance.Say(r), content: r, refused: operation.Advance.Refused(r)}
 	}
-	line, moved := f.reviewed(ctx, what, *r.Review)
+	line, moved := f.describeReview(ctx, what, *r.Review)
 	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
-		line += " " + f.styled(ctx, "It has ended; workflow.status shows where the instance is now.")
+		line += " " + f.styleNames(ctx, "It has ended; workflow.status shows where the instance is now.")
 		return answer{line: line, content: r, refused: !moved}
 	}
 	for _, more := range []string{note, r.Progress} {
@@ -61,8 +61,8 @@ func (f *Face) advanced(ctx context.Context, r engine.AdvanceResult, note string
 	return answer{line: line + operation.SayBasis(r.Decision), content: r, refused: !moved}
 }
 
-// reviewed tells how a parked move stands, and whether it was made.
-func (f *Face) reviewed(ctx context.Context, what string, r engine.ReviewSummary) (line string, moved bool) {
+// describeReview tells how a parked move stands, and whether it was made.
+func (f *Face) describeReview(ctx context.Context, what string, r engine.ReviewSummary) (line string, moved bool) {
 	switch {
 	case r.Status == record.ReviewOpen:
 		look := "workflow.status"
@@ -70,7 +70,7 @@ func (f *Face) reviewed(ctx context.Context, what string, r engine.ReviewSummary
 			look = "workflow.status or workflow.review.list"
 		}
 		return fmt.Sprintf("ESCALATED %s: nothing moved; a person has to decide it, and it waits as review %s. %s", what, r.ID,
-			f.styled(ctx, fmt.Sprintf("Look again with %s. Other legal actions are possible meanwhile, but they void the review.", look))), false
+			f.styleNames(ctx, fmt.Sprintf("Look again with %s. Other legal actions are possible meanwhile, but they void the review.", look))), false
 	case r.Status == record.ReviewResolved && r.Resolution == judge.Approve:
 		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(r), operation.Sentence(r.Reason)), true
 	case r.Status == record.ReviewResolved:
@@ -87,24 +87,24 @@ func byWhom(r engine.ReviewSummary) string {
 	return r.By
 }
 
-// ask puts a parked move to a person through the client, if there is a way: then the
+// askPerson puts a parked move to a person through the client, if there is a way: then the
 // answer tells what the person decided, else that it waits.
-func (f *Face) ask(ctx context.Context, raw json.RawMessage, r engine.AdvanceResult) (answer, error) {
+func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.AdvanceResult) (answer, error) {
 	client := mcpwire.ClientOf(ctx)
 	if !hasForms(client.Capabilities) {
-		return f.advanced(ctx, r, ""), nil
+		return f.answerAdvance(ctx, r, ""), nil
 	}
 	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), r.Review.ID)
 	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh ||
 		!f.tickets.mayAsk(question{view.Instance, view.Action}, view.ReviewSummary.Revision) {
-		return f.advanced(ctx, r, ""), nil //nolint:nilerr // the move is parked, whatever keeps the form from being shown
+		return f.answerAdvance(ctx, r, ""), nil //nolint:nilerr // the move is parked, whatever keeps the form from being shown
 	}
 	if client.Modern {
 		state, ok := f.tickets.issue(ticket{
 			Review: view.ID, Revision: view.ReviewSummary.Revision, Principal: callerOf(ctx).ID, Call: callDigest(raw),
 		})
 		if !ok {
-			return f.advanced(ctx, r, ""), nil
+			return f.answerAdvance(ctx, r, ""), nil
 		}
 		return answer{asks: server.NewInputRequestBuilder(state).Elicit(formKey, reviewForm(view)).ToolResult()}, nil
 	}
@@ -112,56 +112,56 @@ func (f *Face) ask(ctx context.Context, raw json.RawMessage, r engine.AdvanceRes
 	defer cancel()
 	reply, err := mcpwire.Ask(limited, string(mcp.MethodElicitationCreate), reviewForm(view))
 	if err != nil {
-		return f.advanced(ctx, r, "A person was to be asked through the client, but there was no answer."), nil //nolint:nilerr // it waits on
+		return f.answerAdvance(ctx, r, "A person was to be asked through the client, but there was no answer."), nil //nolint:nilerr // it waits on
 	}
-	return f.heard(ctx, view, reply)
+	return f.resolveReply(ctx, view, reply)
 }
 
-// repeated goes on with a call that was answered with a form.
-func (f *Face) repeated(ctx context.Context, t ticket, replies mcp.InputResponses) (answer, error) {
+// resumeCall goes on with a call that was answered with a form.
+func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputResponses) (answer, error) {
 	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.Review)
 	if err != nil {
 		return answer{}, err
 	}
 	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.Revision {
-		return f.decided(ctx, view, view.Decision.Decision, "")
+		return f.answerReview(ctx, view, view.Decision.Decision, "")
 	}
 	raw, err := json.Marshal(replies[formKey])
 	if err != nil {
 		raw = nil // unusable
 	}
-	return f.heard(ctx, view, raw)
+	return f.resolveReply(ctx, view, raw)
 }
 
-// heard does what a person answered. What is no clear answer leaves the move parked.
-func (f *Face) heard(ctx context.Context, view engine.ReviewView, raw json.RawMessage) (answer, error) {
+// resolveReply does what a person answered. What is no clear answer leaves the move parked.
+func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw json.RawMessage) (answer, error) {
 	word, err := readForm(raw)
 	switch {
 	case err != nil:
-		return f.decided(ctx, view, view.Decision.Decision, "The client sent no answer that the form allows.")
+		return f.answerReview(ctx, view, view.Decision.Decision, "The client sent no answer that the form allows.")
 	case word.decision == "":
-		return f.decided(ctx, view, view.Decision.Decision, "The person who was asked through the client did not decide it.")
+		return f.answerReview(ctx, view, view.Decision.Decision, "The person who was asked through the client did not decide it.")
 	}
 	person := engine.Principal{ID: string(record.ChannelClient) + ":" + callerOf(ctx).ID, Role: engine.RoleReviewer}
 	r, err := f.cfg.Engine.Resolve(ctx, person, engine.ResolveRequest{
 		ID: view.ID, Decision: word.decision, Reason: word.reason, Channel: record.ChannelClient,
 	})
 	if err != nil {
-		return f.decided(ctx, view, view.Decision.Decision, "What the person decided could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
+		return f.answerReview(ctx, view, view.Decision.Decision, "What the person decided could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
 	}
 	if r.Decision.Outcome == "" { // it was void before it came to a judgement
-		return f.decided(ctx, view, view.Decision.Decision, "")
+		return f.answerReview(ctx, view, view.Decision.Decision, "")
 	}
-	return f.decided(ctx, view, r.Decision, "")
+	return f.answerReview(ctx, view, r.Decision, "")
 }
 
-// decided answers with a review as it is now.
-func (f *Face) decided(ctx context.Context, was engine.ReviewView, d engine.Decision, note string) (answer, error) {
+// answerReview answers with a review as it is now.
+func (f *Face) answerReview(ctx context.Context, was engine.ReviewView, d engine.Decision, note string) (answer, error) {
 	now, err := f.cfg.Engine.Review(ctx, callerOf(ctx), was.ID)
 	if err != nil {
 		return answer{}, err
 	}
-	return f.advanced(ctx, engine.AdvanceResult{
+	return f.answerAdvance(ctx, engine.AdvanceResult{
 		Position: now.Position, From: was.From, Action: was.Action, Decision: d, Review: &now.ReviewSummary,
 	}, note), nil
 }

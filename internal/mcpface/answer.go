@@ -102,8 +102,8 @@ func recoverError(err *error) {
 	}
 }
 
-// failed is what a tool answers for an error.
-func (f *Face) failed(ctx context.Context, op *operation.Operation, err error) answer {
+// answerError is what a tool answers for an error.
+func (f *Face) answerError(ctx context.Context, op *operation.Operation, err error) answer {
 	e := f.explain(ctx, op.Tool.Name, err)
 	content := errorContent{Position: e.Current, Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path,

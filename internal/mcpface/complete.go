@@ -45,7 +45,7 @@ func (c completer) CompleteResourceArgument(ctx context.Context, uri string, a m
 type finder func(context.Context) (values []string, more bool, err error)
 
 func (c completer) complete(ctx context.Context, prefix string, find finder) (*mcp.Completion, error) {
-	values, more, err := find.safely(ctx)
+	values, more, err := find.find(ctx)
 	if err != nil {
 		return nil, c.face.rpc(ctx, "completion", err)
 	}
@@ -54,7 +54,7 @@ func (c completer) complete(ctx context.Context, prefix string, find finder) (*m
 	return out, nil
 }
 
-func (f finder) safely(ctx context.Context) (values []string, more bool, err error) {
+func (f finder) find(ctx context.Context) (values []string, more bool, err error) {
 	defer recoverError(&err)
 	return f(ctx)
 }

@@ -115,10 +115,10 @@ func New(cfg Config) (*Face, error) {
 		HTTP: cfg.HTTP, StillValid: cfg.StillValid, Settle: cfg.Settle, Grace: cfg.Grace, LastAnswers: cfg.LastAnswers,
 	}
 	wire.Hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
-		result.Instructions = f.styled(ctx, result.Instructions)
+		result.Instructions = f.styleNames(ctx, result.Instructions)
 	})
 	wire.Hooks.AddAfterDiscover(func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
-		result.Instructions = f.styled(ctx, result.Instructions)
+		result.Instructions = f.styleNames(ctx, result.Instructions)
 	})
 	var err error
 	f.wire, err = mcpwire.New(wire)

@@ -73,8 +73,8 @@ func truncateText(s string, most int) string {
 	return fmt.Sprintf("%s [%d more bytes are not shown]", s[:cut], len(s)-cut)
 }
 
-// said is a person's answer to a form. An empty decision is none.
-type said struct {
+// formAnswer is a person's answer to a form. An empty decision is none.
+type formAnswer struct {
 	decision judge.Outcome
 	reason   string
 }
@@ -83,29 +83,29 @@ var errUnusable = errors.New("the answer is not one that the form allows")
 
 // readForm takes exactly what the form allows and nothing like it: an approval is a
 // word that was chosen, with a reason.
-func readForm(raw json.RawMessage) (said, error) {
+func readForm(raw json.RawMessage) (formAnswer, error) {
 	if document.CheckJSON(raw, document.Limits{Bytes: 64 << 10, Depth: 8}) != nil {
-		return said{}, errUnusable
+		return formAnswer{}, errUnusable
 	}
 	var reply, content map[string]json.RawMessage
 	if json.Unmarshal(raw, &reply) != nil {
-		return said{}, errUnusable
+		return formAnswer{}, errUnusable
 	}
 	switch textOf(reply["action"]) {
 	case string(mcp.ElicitationResponseActionDecline):
-		return said{judge.Reject, "The person who was asked declined."}, nil
+		return formAnswer{judge.Reject, "The person who was asked declined."}, nil
 	case string(mcp.ElicitationResponseActionCancel):
-		return said{}, nil
+		return formAnswer{}, nil
 	case string(mcp.ElicitationResponseActionAccept):
 	default:
-		return said{}, errUnusable
+		return formAnswer{}, errUnusable
 	}
 	if len(reply["content"]) == 0 || json.Unmarshal(reply["content"], &content) != nil || len(content) != 2 {
-		return said{}, errUnusable
+		return formAnswer{}, errUnusable
 	}
-	out := said{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(truncateText(textOf(content["reason"]), mostWords))}
+	out := formAnswer{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(truncateText(textOf(content["reason"]), mostWords))}
 	if out.decision != judge.Approve && out.decision != judge.Reject || out.reason == "" {
-		return said{}, errUnusable
+		return formAnswer{}, errUnusable
 	}
 	return out, nil
 }

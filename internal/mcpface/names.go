@@ -47,8 +47,8 @@ func (f *Face) underscores(ctx context.Context) bool {
 	return refusesDots(c.Name) || c.Remote && c.Name == ""
 }
 
-// styled puts the names of tools in a text into the client's style.
-func (f *Face) styled(ctx context.Context, text string) string {
+// styleNames puts the names of tools in a text into the client's style.
+func (f *Face) styleNames(ctx context.Context, text string) string {
 	if f.underscores(ctx) {
 		return f.rewriter.Replace(text)
 	}

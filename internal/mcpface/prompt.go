@@ -24,7 +24,7 @@ func (f *Face) addPrompt() {
 			return nil, f.rpc(ctx, "prompt "+promptFollow, err)
 		}
 		return mcp.NewGetPromptResult("Follow a workflow", []mcp.PromptMessage{
-			mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(begin+f.styled(ctx, followRules))),
+			mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(begin+f.styleNames(ctx, followRules))),
 		}), nil
 	})
 }
@@ -39,17 +39,17 @@ func (f *Face) begin(ctx context.Context, workflow, id string) (text string, err
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
-		return fmt.Sprintf(f.styled(ctx, "Go on with the instance %q of the workflow %q. %s Call workflow.describe with name %q to see what each action demands."),
+		return fmt.Sprintf(f.styleNames(ctx, "Go on with the instance %q of the workflow %q. %s Call workflow.describe with name %q to see what each action demands."),
 			s.ID, s.Workflow, s.Progress, s.Workflow), nil
 	case workflow != "":
 		d, err := f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{Name: workflow})
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
-		return fmt.Sprintf(f.styled(ctx, "Follow the workflow %q. %s\nCall workflow.describe with name %q to see what each action demands, then workflow.start with type %q."),
+		return fmt.Sprintf(f.styleNames(ctx, "Follow the workflow %q. %s\nCall workflow.describe with name %q to see what each action demands, then workflow.start with type %q."),
 			d.Name, d.Description, d.Name, d.Name), nil
 	default:
-		return f.styled(ctx, "Call workflow.list, choose the workflow that fits the task, and start it with workflow.start."), nil
+		return f.styleNames(ctx, "Call workflow.list, choose the workflow that fits the task, and start it with workflow.start."), nil
 	}
 }
 

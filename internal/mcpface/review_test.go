@@ -16,7 +16,7 @@ import (
 )
 
 // withReviews is an engine that parks what a person must decide, and lets the client
-// ask one.
+// askPerson one.
 func withReviews(c *engine.Config) { c.ReviewPath, c.ClientReviews = true, true }
 
 func withReviewTools(c *mcpface.Config) { c.Reviews = true }

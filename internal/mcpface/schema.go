@@ -22,15 +22,15 @@ func inputSchema(fields []*operation.Field) json.RawMessage {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(encode(f.Name))
+		b.Write(encodeJSON(f.Name))
 		b.WriteByte(':')
-		b.Write(encode(argumentSchema(f)))
+		b.Write(encodeJSON(argumentSchema(f)))
 		if f.Required {
 			required = append(required, f.Name)
 		}
 	}
 	b.WriteString(`},"required":`)
-	b.Write(encode(required))
+	b.Write(encodeJSON(required))
 	b.WriteString(`,"additionalProperties":false}`)
 	return b.Bytes()
 }
@@ -51,7 +51,7 @@ func outputSchema(op *operation.Operation) json.RawMessage {
 		addFields(properties, reflect.TypeOf(shown))
 	}
 	properties["error"] = errorSchema(op.Document)
-	return encode(map[string]any{"type": "object", "properties": properties})
+	return encodeJSON(map[string]any{"type": "object", "properties": properties})
 }
 
 // errorSchema stands in every tool, so it says in words what other fields of the
@@ -125,7 +125,7 @@ func typeSchema(t reflect.Type) map[string]any {
 	}
 }
 
-func encode(v any) json.RawMessage {
+func encodeJSON(v any) json.RawMessage {
 	b, err := operation.Encode(v)
 	if err != nil {
 		panic(fmt.Sprintf("mcpface: %v", err)) // only channels and functions fail, and there are none

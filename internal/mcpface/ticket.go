@@ -99,7 +99,7 @@ func (t *tickets) issue(k ticket) (string, bool) {
 	until := now.Add(t.lasts)
 	k.Nonce, k.Until = rand.Text(), until.UnixMilli()
 	t.out[k.Nonce] = until
-	body := base64.RawURLEncoding.EncodeToString(encode(k))
+	body := base64.RawURLEncoding.EncodeToString(encodeJSON(k))
 	return body + "." + t.seal(body), true
 }
 
@@ -136,6 +136,6 @@ func callDigest(raw json.RawMessage) string {
 	if d.Decode(&v) != nil {
 		return ""
 	}
-	sum := sha256.Sum256(encode(v))
+	sum := sha256.Sum256(encodeJSON(v))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }

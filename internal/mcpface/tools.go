@@ -114,7 +114,7 @@ func (f *Face) Call(ctx context.Context, p engine.Principal, c mcpwire.Call) (*m
 	}
 	out, err := f.run(ctx, op, c)
 	if err != nil {
-		out = f.failed(ctx, op, err)
+		out = f.answerError(ctx, op, err)
 	}
 	return out.result()
 }

@@ -111,11 +111,11 @@ func (o outcome) line(id json.RawMessage, tool bool) []byte {
 	if !tool {
 		return e.line(id)
 	}
-	content := encode(map[string]any{"error": struct {
+	content := encodeJSON(map[string]any{"error": struct {
 		ErrorData
 		Retryable bool `json:"retryable"`
 	}{ErrorData: e.Data.(ErrorData)}}) //nolint:forcetypeassert // newError's
-	return responseLine(id, "result", encode(toolResult{
+	return responseLine(id, "result", encodeJSON(toolResult{
 		Content: []mcp.Content{mcp.NewTextContent("ERROR too_large: " + e.Message), mcp.NewTextContent(string(content))},
 		IsError: true, ResultType: mcp.ResultTypeComplete, Structured: content, // older clients do not look at the type
 	}))
@@ -128,7 +128,7 @@ func (e *Error) line(id json.RawMessage) []byte {
 	}
 	doc, err := json.Marshal(e)
 	if err != nil { // data of another server's
-		doc = encode(&Error{Code: e.Code, Message: e.Message})
+		doc = encodeJSON(&Error{Code: e.Code, Message: e.Message})
 	}
 	return responseLine(id, "error", doc)
 }
@@ -154,11 +154,11 @@ func notificationLine(method string, stream json.RawMessage, params map[string]a
 	return encodeLine(map[string]any{"jsonrpc": mcp.JSONRPC_VERSION, "method": method, "params": params})
 }
 
-func encodeLine(v any) []byte { return append(encode(v), '\n') }
+func encodeLine(v any) []byte { return append(encodeJSON(v), '\n') }
 
-// encode encodes what this package made, which always can be, and leaves <, > and & as they
+// encodeJSON encodes what this package made, which always can be, and leaves <, > and & as they
 // are.
-func encode(v any) json.RawMessage {
+func encodeJSON(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

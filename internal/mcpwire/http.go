@@ -181,7 +181,7 @@ func (x *exchange) get() {
 	changed := x.wire.cfg.Tools.Changed(x.who.Principal)
 	out.open()
 	if again {
-		s.watch.again()
+		s.watch.announceAgain()
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.watch.run(ctx) })
@@ -285,7 +285,7 @@ func (x *exchange) refuseAnswer() {
 // inSession takes a message of an era with initialize.
 func (x *exchange) inSession(s *remoteSession) {
 	switch {
-	case x.response && s.asks.take(x.message):
+	case x.response && s.asks.deliver(x.message):
 		x.accept()
 	case x.response:
 		x.refuseAnswer()

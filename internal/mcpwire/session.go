@@ -248,8 +248,8 @@ func (a *asker) close(id string) {
 	delete(a.waiting, id)
 }
 
-// take takes an answer, and is false for one that no call waits for.
-func (a *asker) take(m message) bool {
+// deliver takes an answer, and is false for one that no call waits for.
+func (a *asker) deliver(m message) bool {
 	if len(m.id) == 0 || m.id[0] != '"' {
 		return false
 	}

@@ -128,7 +128,7 @@ func (s *stdio) run() error {
 			s.refuse(findID(l.text, l.tail), newError(codeInvalidRequest, "too_large",
 				fmt.Sprintf("The message has %d bytes; the limit for one line is %d.", l.tooLong, s.wire.cfg.MaxLine), "Send less; keep large content elsewhere and refer to it."))
 		} else if line := bytes.Trim(l.text, " \t\r\n"); len(line) > 0 {
-			s.take(line)
+			s.handleLine(line)
 		}
 		if err != nil {
 			return nil
@@ -166,14 +166,14 @@ func (s *stdio) readLine() (rawLine, error) {
 	}
 }
 
-// take begins to answer one line.
-func (s *stdio) take(line []byte) {
+// handleLine begins to answer one line.
+func (s *stdio) handleLine(line []byte) {
 	m, err := parseMessage(line)
 	switch {
 	case err != nil:
 		s.refuse(m.id, err)
 	case m.response:
-		s.session.asks.take(m)
+		s.session.asks.deliver(m)
 	case m.method == methodCancelled:
 		s.calls.cancel(m.cancels)
 	case m.id == nil: // no other notification says anything to this server

@@ -92,12 +92,12 @@ func (w *watch) insert(key subscription, s *followed, rounds int) bool {
 	}
 	if len(w.subs) < mostWatched && w.subs[key] == nil {
 		w.subs[key] = s
-		w.poke()
+		w.signal()
 	}
 	return true
 }
 
-func (w *watch) poke() {
+func (w *watch) signal() {
 	select {
 	case w.poked <- struct{}{}:
 	default:
@@ -108,12 +108,12 @@ func (w *watch) remove(stream json.RawMessage, uri string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.subs, subscription{string(stream), uri})
-	w.poke()
+	w.signal()
 }
 
-// again has everything announced once more: what was written to a connection that broke
+// announceAgain has everything announced once more: what was written to a connection that broke
 // may not have arrived.
-func (w *watch) again() {
+func (w *watch) announceAgain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.subs {
@@ -121,7 +121,7 @@ func (w *watch) again() {
 	}
 }
 
-func (w *watch) watched() int {
+func (w *watch) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.subs)
@@ -130,7 +130,7 @@ func (w *watch) watched() int {
 // run tells of changes until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	for {
-		if w.watched() > 0 {
+		if w.count() > 0 {
 			w.follow(ctx)
 		}
 		select {
@@ -143,7 +143,7 @@ func (w *watch) run(ctx context.Context) {
 
 // finish announces what the feed has not told yet: nothing is watched after it.
 func (w *watch) finish(ctx context.Context) {
-	if w.watched() == 0 {
+	if w.count() == 0 {
 		return
 	}
 	w.lookAtAll(ctx)
@@ -152,7 +152,7 @@ func (w *watch) finish(ctx context.Context) {
 		s.quiet = time.Time{}
 	}
 	w.mu.Unlock()
-	w.tell()
+	w.announce()
 }
 
 // restful is how many times as long as a look at everything took, waiting for turns
@@ -165,7 +165,7 @@ func (w *watch) follow(ctx context.Context) {
 	at := int64(-1)
 	following := feed.Follow(at)
 	defer following.Leave()
-	for w.watched() > 0 {
+	for w.count() > 0 {
 		changed := following.Changed()
 		// A feed that fails passes nothing over, and says when it does not fail any more.
 		changes, next, known, _ := feed.Changes(CallerOf(ctx), at)
@@ -184,7 +184,7 @@ func (w *watch) follow(ctx context.Context) {
 			return
 		case <-changed:
 		case <-w.poked:
-		case <-time.After(min(wait, w.tell())):
+		case <-time.After(min(wait, w.announce())):
 		}
 	}
 }
@@ -261,8 +261,8 @@ func (w *watch) lookInTurn(ctx context.Context, uri string) (Sight, error) {
 	return w.resources.Look(ctx, uri) //nolint:wrapcheck // explained by the caller
 }
 
-// tell announces what is news, and returns how long it is until time alone makes more.
-func (w *watch) tell() time.Duration {
+// announce announces what is news, and returns how long it is until time alone makes more.
+func (w *watch) announce() time.Duration {
 	w.mu.Lock()
 	var lines [][]byte
 	next := time.Now().Add(time.Hour)

@@ -62,7 +62,7 @@ func TestTimeAloneIsNews(t *testing.T) {
 		w.subs[subscription{uri: "a"}] = s
 		check := func(want int, wait time.Duration) {
 			t.Helper()
-			if got := w.tell(); got != wait || told != want {
+			if got := w.announce(); got != wait || told != want {
 				t.Errorf("told %d times, want %d; the next in %s, want %s", told, want, got, wait)
 			}
 		}

@@ -32,8 +32,8 @@ const (
 	Header    Noun = "header"
 )
 
-// named is what the field is called where it is a noun.
-func (f *Field) named(noun Noun) string {
+// nameAs is what the field is called where it is a noun.
+func (f *Field) nameAs(noun Noun) string {
 	if noun == Argument {
 		return f.Name
 	}
@@ -185,7 +185,7 @@ func SetDocument(req any, source string, text []byte) {
 func CheckMembers(members document.JSON, fields []*Field, noun Noun) error {
 	var unknown []string
 	for name := range members.Members() {
-		if !slices.ContainsFunc(fields, func(f *Field) bool { return name.Is(f.named(noun)) }) {
+		if !slices.ContainsFunc(fields, func(f *Field) bool { return name.Is(f.nameAs(noun)) }) {
 			unknown = append(unknown, name.Text())
 		}
 	}
@@ -226,21 +226,21 @@ func isGiven(v document.JSON) bool { return v.Kind() != 0 && v.Kind() != documen
 // it only checks them.
 func BindMembers(req any, fields []*Field, members document.JSON, noun Noun) error {
 	for _, f := range fields {
-		v := members.Get(f.named(noun))
+		v := members.Get(f.nameAs(noun))
 		switch {
 		case isGiven(v):
 			if err := f.set(req, v, noun); err != nil {
 				return err
 			}
 		case f.Required:
-			return f.missing(noun)
+			return f.reportMissing(noun)
 		}
 	}
 	return nil
 }
 
-func (f *Field) missing(noun Noun) error {
-	return Wrong(f.named(noun), fmt.Sprintf("The %s %q is missing.", noun, f.named(noun)), f.About())
+func (f *Field) reportMissing(noun Noun) error {
+	return Wrong(f.nameAs(noun), fmt.Sprintf("The %s %q is missing.", noun, f.nameAs(noun)), f.About())
 }
 
 // BindQuery sets the fields of a request from the query of an address.
@@ -253,7 +253,7 @@ func BindQuery(req any, fields []*Field, query url.Values) error {
 				return err
 			}
 		case f.Required:
-			return f.missing(Parameter)
+			return f.reportMissing(Parameter)
 		}
 	}
 	return nil
@@ -286,14 +286,14 @@ func (f *Field) set(req any, v document.JSON, noun Noun) error {
 	value, ok := f.parse(v)
 	switch {
 	case !ok && f.Kind == Time && v.Kind() != document.String:
-		return f.mistake(string(String), v, noun)
+		return f.reportMistake(string(String), v, noun)
 	case !ok:
-		return f.mistake(string(f.Kind), v, noun)
+		return f.reportMistake(string(f.Kind), v, noun)
 	case len(f.Enum) > 0 && !slices.ContainsFunc(f.Enum, v.Is) && (noun != Parameter || !v.Is("")):
-		return f.mistake("one of "+strings.Join(f.Enum, ", "), v, noun)
+		return f.reportMistake("one of "+strings.Join(f.Enum, ", "), v, noun)
 	case f.Range != nil:
 		if n, _ := strconv.ParseFloat(string(v.Raw()), 64); !f.Range.holds(n) { // parse looks at what is no number
-			return f.mistake(f.Range.String(), v, noun)
+			return f.reportMistake(f.Range.String(), v, noun)
 		}
 	}
 	if req != nil {
@@ -331,8 +331,8 @@ func (f *Field) parse(v document.JSON) (value any, ok bool) {
 	}
 }
 
-// mistake is the error for a value that the field cannot have.
-func (f *Field) mistake(want string, v document.JSON, noun Noun) error {
+// reportMistake is the error for a value that the field cannot have.
+func (f *Field) reportMistake(want string, v document.JSON, noun Noun) error {
 	is, hint := kindName(v), f.About()
 	if noun == Argument {
 		hint = f.Help
@@ -349,7 +349,7 @@ func (f *Field) mistake(want string, v document.JSON, noun Noun) error {
 	case v.Kind() == document.Number && (f.Kind == Integer || f.Kind == Number):
 		is = fmt.Sprintf("%.40s", v.Raw())
 	}
-	return Wrong(f.named(noun), fmt.Sprintf("The %s %q must be %s, is %s.", noun, f.named(noun), want, is), hint)
+	return Wrong(f.nameAs(noun), fmt.Sprintf("The %s %q must be %s, is %s.", noun, f.nameAs(noun), want, is), hint)
 }
 
 // assign sets the field; one that is a part of a document is only checked.

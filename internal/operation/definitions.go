@@ -55,7 +55,7 @@ var fieldCursor = Field{Name: "cursor", Help: "Continue here: nextCursor of the 
 
 // The operations on definitions.
 var (
-	Define = add(Operation{
+	Define = addOperation(Operation{
 		ID: "define", Group: "definitions", Title: "Define a workflow", Right: engine.RightDefine, Document: true,
 		Description: "Register a workflow: named states, the actions that lead from one to another, and what each action demands. Use it once per process, before start. Defining the same document again changes nothing; a changed one becomes a new version, and running instances keep the one they started with.",
 		Fields: []Field{
@@ -81,25 +81,25 @@ var (
 				Description: "As define, for callers that want the name in the address: a definition with another name is refused.",
 			},
 		},
-		Say: of(sayDefine),
-		Location: of(func(r engine.DefineResult) string {
+		Say: adapt(sayDefine),
+		Location: adapt(func(r engine.DefineResult) string {
 			if !r.Created {
 				return ""
 			}
 			return "/v1/definitions/" + url.PathEscape(r.Name) + "?version=" + strconv.Itoa(r.Version)
 		}),
-	}, with(Engine.Define))
-	List = add(Operation{
+	}, callEngine(Engine.Define))
+	List = addOperation(Operation{
 		ID: "listDefinitions", Group: "definitions", Title: "List workflows", Right: engine.RightRead,
 		Description: "List every defined workflow with its description. Use it to find the type to start.",
 		Tool:        Tool{Name: "workflow.list", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/definitions"}},
-		Say:         of(sayList),
+		Say:         adapt(sayList),
 	}, func(ctx context.Context, c Call, _ Empty) (DefinitionList, error) {
 		all, err := c.Engine.List(ctx, c.Caller.Principal)
 		return DefinitionList{Workflows: all, Count: len(all)}, err //nolint:wrapcheck // an *engine.Error
 	})
-	Describe = add(Operation{
+	Describe = addOperation(Operation{
 		ID: "describe", Group: "definitions", Title: "Describe a workflow", Right: engine.RightRead,
 		Description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action demands.",
 		Fields: []Field{
@@ -126,11 +126,11 @@ var (
 				Title: "Describe the workflow of an instance", Description: "The version that it is pinned to, or was pinned to at a revision or time.",
 			},
 		},
-		Say: of(func(r engine.DefinitionView) string {
+		Say: adapt(func(r engine.DefinitionView) string {
 			return "\"" + r.Name + "\" version " + strconv.Itoa(r.Version) + ". " + r.Description
 		}),
-	}, with(Engine.DescribeAt))
-	Diagram = add(Operation{
+	}, callEngine(Engine.DescribeAt))
+	Diagram = addOperation(Operation{
 		ID: "diagram", Group: "definitions", Title: "Draw a workflow", Right: engine.RightRead,
 		Description: "Draw a workflow, or an instance with its present state and path marked, as Mermaid or DOT text.",
 		Fields: []Field{
@@ -143,11 +143,11 @@ var (
 			{At: "GET /v1/definitions/{name}/diagram", ID: "definitionDiagram"},
 			{At: "GET /v1/instances/{id}/diagram", ID: "instanceDiagram", Title: "Draw an instance"},
 		},
-		Say: of(func(r engine.DiagramResult) string {
+		Say: adapt(func(r engine.DiagramResult) string {
 			return r.Format + " of " + strconv.Quote(r.Name) + "."
 		}),
-	}, with(Engine.Diagram))
-	GetJudge = add(Operation{
+	}, callEngine(Engine.Diagram))
+	GetJudge = addOperation(Operation{
 		ID: "getJudge", Group: "judge", Title: "Show the judge configuration", Right: engine.RightRead,
 		Description: "What is in force for the caller's instances of the newest version.",
 		Fields:      []Field{fieldName},
@@ -156,7 +156,7 @@ var (
 		d, err := c.Engine.DescribeAt(ctx, c.Caller.Principal, req)
 		return JudgeView{Name: d.Name, Version: d.Version, Config: d.Judge}, err //nolint:wrapcheck // an *engine.Error
 	})
-	ConfigureJudge = add(Operation{
+	ConfigureJudge = addOperation(Operation{
 		ID: "patchJudge", Group: "judge", Title: "Configure the judge", Right: engine.RightConfigure,
 		Description: "Change the judge's settings of a workflow, from the next decision on. Only what is given changes. On an operator's workflow an agent may only tighten, for its own instances.",
 		Fields: []Field{
@@ -170,5 +170,5 @@ var (
 		},
 		Tool:   Tool{Name: "workflow.judge.config"},
 		Routes: []Route{{At: "PATCH /v1/definitions/{name}/judge"}},
-	}, with(Engine.ConfigureJudge))
+	}, callEngine(Engine.ConfigureJudge))
 )

@@ -98,7 +98,7 @@ func (f *Field) HTTP() string {
 }
 
 // About says what the field is over HTTP.
-func (f *Field) About() string { return orElse(f.HTTPHelp, f.Help) }
+func (f *Field) About() string { return firstText(f.HTTPHelp, f.Help) }
 
 // Schema is the JSON Schema of the field.
 func (f *Field) Schema() map[string]any {
@@ -137,7 +137,7 @@ func (f *Field) In(req any) reflect.Value { return reflect.ValueOf(req).Elem().F
 func namesOf(fields []*Field, noun Noun) []string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
-		names[i] = f.named(noun)
+		names[i] = f.nameAs(noun)
 	}
 	return names
 }
@@ -150,7 +150,7 @@ func (o *Operation) resolve() {
 		if !f.HTTPOnly {
 			o.arguments = append(o.arguments, f)
 		}
-		found, ok := findField(o.Request, orElse(f.Go, f.Name))
+		found, ok := findField(o.Request, firstText(f.Go, f.Name))
 		switch {
 		case !ok && o.Document:
 			continue // a part of the document
@@ -168,8 +168,8 @@ func (o *Operation) resolve() {
 	}
 	for i := range o.Routes {
 		r := &o.Routes[i]
-		r.ID, r.Title = orElse(r.ID, o.ID), orElse(r.Title, o.Title)
-		r.Description = strings.TrimSpace(orElse(r.Description, o.Description) + " " + r.Note)
+		r.ID, r.Title = firstText(r.ID, o.ID), firstText(r.Title, o.Title)
+		r.Description = strings.TrimSpace(firstText(r.Description, o.Description) + " " + r.Note)
 		r.fields = map[Place][]*Field{}
 		for j := range o.Fields {
 			if at := o.place(r, &o.Fields[j]); at != "" {
@@ -240,7 +240,7 @@ func kindOf(t reflect.Type) Kind {
 	}
 }
 
-func orElse(text, other string) string {
+func firstText(text, other string) string {
 	if text != "" {
 		return text
 	}

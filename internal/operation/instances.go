@@ -38,7 +38,7 @@ type Prechecked struct {
 
 // The operations on instances.
 var (
-	Start = add(Operation{
+	Start = addOperation(Operation{
 		ID: "start", Group: "instances", Title: "Start an instance", Right: engine.RightStart,
 		Description: "Start an instance of a workflow. Returns its id, the state it is in and nextActions. A start context that the workflow does not accept is refused, and nothing is created.",
 		Fields: []Field{
@@ -51,15 +51,15 @@ var (
 			At: "POST /v1/instances", Created: true, Tagged: true,
 			Note: "Answers 201 with the instance, or 200 with the decision that refused it.",
 		}},
-		Say: of(sayStart), Refused: of(func(r engine.StartResult) bool { return !r.Decision.Applied }),
-		Location: of(func(r engine.StartResult) string {
+		Say: adapt(sayStart), Refused: adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
+		Location: adapt(func(r engine.StartResult) string {
 			if r.ID == "" {
 				return ""
 			}
 			return "/v1/instances/" + url.PathEscape(r.ID)
 		}),
-	}, with(Engine.Start))
-	Instances = add(Operation{
+	}, callEngine(Engine.Start))
+	Instances = addOperation(Operation{
 		ID: "listInstances", Group: "instances", Title: "List instances", Right: engine.RightRead,
 		Description: "List your instances, newest first. Use it to find an instance whose id you lost.",
 		Fields: []Field{
@@ -70,11 +70,11 @@ var (
 		},
 		Tool:   Tool{Name: "workflow.instances", ReadOnly: true},
 		Routes: []Route{{At: "GET /v1/instances", Note: "Reviewers, operators and auditors see those of all callers."}},
-		Say: of(func(r engine.InstancesResult) string {
+		Say: adapt(func(r engine.InstancesResult) string {
 			return sayPage(r.Count, "instance", ", newest first", "cursor %q", r.NextCursor)
 		}),
-	}, with(Engine.Instances))
-	Status = add(Operation{
+	}, callEngine(Engine.Instances))
+	Status = addOperation(Operation{
 		ID: "getInstance", Group: "instances", Title: "Show an instance", Right: engine.RightRead,
 		Description: "Show where an instance is: state, context, nextActions, progress, and whether it is complete. Use it whenever you are not sure. With revision or at it shows the past, and past.currentState where the instance is now.",
 		Fields:      []Field{fieldID, fieldPast, fieldAt},
@@ -83,21 +83,21 @@ var (
 			At: "GET /v1/instances/{id}", Tagged: true,
 			Note: "The ETag begins with the revision and is what If-Match takes.",
 		}},
-		Say: of(sayStatus),
+		Say: adapt(sayStatus),
 	}, func(ctx context.Context, c Call, req StatusRequest) (engine.StatusResult, error) {
 		return c.Engine.StatusAt(ctx, c.Caller.Principal, req.ID, req.When)
 	})
-	CanExecute = add(Operation{
+	CanExecute = addOperation(Operation{
 		ID: "canExecute", Group: "instances", Title: "Check the state before acting", Right: engine.RightRead,
 		Description: "Ask whether an instance is in one of the given states, before you use a tool that belongs to them.",
 		Fields:      []Field{fieldID, {Name: "states", HTTPName: "state", Required: true, Help: "The states in which the tool may be used."}},
 		Tool:        Tool{Name: "workflow.canExecute", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/instances/{id}/can-execute"}},
-		Say:         of(sayCanExecute),
+		Say:         adapt(sayCanExecute),
 	}, func(ctx context.Context, c Call, req CanExecuteRequest) (engine.CanExecuteResult, error) {
 		return c.Engine.CanExecute(ctx, c.Caller.Principal, req.ID, req.States)
 	})
-	Advance = add(Operation{
+	Advance = addOperation(Operation{
 		ID: "advance", Group: "instances", Title: "Perform an action", Right: engine.RightAdvance,
 		Description: "Ask for an action. It is judged first: when approved, the instance moves to the next state and data is merged into its context; when refused, nothing changes and the answer says what is missing. Only an approved advance means that the step is done.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected, fieldKey},
@@ -106,12 +106,12 @@ var (
 			At: "POST /v1/instances/{id}/advance", Tagged: true,
 			Note: "A refused or parked move is answered with 200: decision.applied says whether it happened, decision why not, and review whose decision it waits for.",
 		}},
-		Say: of(func(r engine.AdvanceResult) string {
+		Say: adapt(func(r engine.AdvanceResult) string {
 			return SayVerdict(fmt.Sprintf("%q in %q", r.Action, r.From), r.Decision, r.Position)
 		}),
-		Refused: of(func(r engine.AdvanceResult) bool { return !r.Decision.Applied }),
-	}, with(Engine.Advance))
-	Validate = add(Operation{
+		Refused: adapt(func(r engine.AdvanceResult) bool { return !r.Decision.Applied }),
+	}, callEngine(Engine.Advance))
+	Validate = addOperation(Operation{
 		ID: "validate", Group: "instances", Title: "Ask whether an action would pass", Right: engine.RightValidate,
 		Description: "Ask the judge about an action without performing it. Returns approved, confidence, reasoning, violations and suggestions. The state does not change; the question is recorded.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected},
@@ -120,37 +120,37 @@ var (
 			At: "POST /v1/instances/{id}/validate", Tagged: true,
 			Description: "Judges as advance does and moves nothing. The question is recorded.",
 		}},
-		Say: of(sayValidate),
-		Show: of(func(r engine.ValidateResult) any {
+		Say: adapt(sayValidate),
+		Show: adapt(func(r engine.ValidateResult) any {
 			return Prechecked{
 				Approved: r.Approved, Confidence: r.Decision.Confidence, Reasoning: r.Decision.Reasoning, Violations: r.Decision.Violations,
 				Suggestions: r.Decision.Suggestions, Action: r.Action, Position: r.Position, Decision: r.Decision,
 			}
 		}),
-	}, with(Engine.Validate))
-	Cancel = add(Operation{
+	}, callEngine(Engine.Validate))
+	Cancel = addOperation(Operation{
 		ID: "cancel", Group: "instances", Title: "Cancel an instance", Right: engine.RightCancel,
 		Description: "End an instance for good without reaching a final state. Its history is kept.",
 		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.cancel", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/cancel", Tagged: true}},
-		Say:         of(func(r engine.CancelResult) string { return r.Message }),
-	}, with(Engine.Cancel))
-	Undo = add(Operation{
+		Say:         adapt(func(r engine.CancelResult) string { return r.Message }),
+	}, callEngine(Engine.Cancel))
+	Undo = addOperation(Operation{
 		ID: "undo", Group: "instances", Title: "Undo the last move", Right: engine.RightUndo,
 		Description: "Take the last approved move of an instance back: state and context are again what they were before it. Call it again to take back the one before. Nothing outside is undone, and the history is kept. On an operator's workflow, and for a move that a person approved, only an operator may.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.undo", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/undo", Tagged: true}},
-	}, with(Engine.Undo))
-	Redo = add(Operation{
+	}, callEngine(Engine.Undo))
+	Redo = addOperation(Operation{
 		ID: "redo", Group: "instances", Title: "Redo the last undone move", Right: engine.RightRedo,
 		Description: "Make the move again that was undone last, exactly as it was. Possible until another move is made. Who may is as for undo.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.redo", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/redo", Tagged: true}},
-	}, with(Engine.Redo))
-	Checkpoint = add(Operation{
+	}, callEngine(Engine.Redo))
+	Checkpoint = addOperation(Operation{
 		ID: "checkpoint", Group: "instances", Title: "Set a checkpoint", Right: engine.RightCheckpoint,
 		Description: "Name the present state and context of an instance, to be able to roll back to it. Use it before a step that may go wrong.",
 		Fields: []Field{
@@ -161,27 +161,27 @@ var (
 		},
 		Tool:   Tool{Name: "workflow.checkpoint"},
 		Routes: []Route{{At: "POST /v1/instances/{id}/checkpoints"}},
-		Say: of(func(r engine.CheckpointResult) string {
+		Say: adapt(func(r engine.CheckpointResult) string {
 			return fmt.Sprintf("Checkpoint %s names %q at revision %d.", r.CheckpointID, r.State, r.Revision)
 		}),
-	}, with(Engine.Checkpoint))
-	ListCheckpoints = add(Operation{
+	}, callEngine(Engine.Checkpoint))
+	ListCheckpoints = addOperation(Operation{
 		ID: "listCheckpoints", Group: "instances", Title: "List checkpoints", Right: engine.RightRead,
 		Description: "List an instance's checkpoints, newest first.",
 		Fields:      []Field{fieldID},
 		Tool:        Tool{Name: "workflow.listCheckpoints", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/instances/{id}/checkpoints"}},
-		Say: of(func(r engine.CheckpointsResult) string {
+		Say: adapt(func(r engine.CheckpointsResult) string {
 			return countNoun(r.Count, "checkpoint") + ", newest first."
 		}),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.CheckpointsResult, error) {
 		return c.Engine.ListCheckpoints(ctx, c.Caller.Principal, req.ID)
 	})
-	Rollback = add(Operation{
+	Rollback = addOperation(Operation{
 		ID: "rollback", Group: "instances", Title: "Roll back to a checkpoint", Right: engine.RightRollback,
 		Description: "Put an instance back into the state and context of a checkpoint. The history is kept. On an operator's workflow only an operator may.",
 		Fields:      []Field{fieldID, {Name: "checkpointId", Required: true, Help: "The checkpoint's id (cp-...)."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.rollback", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/rollback", Tagged: true}},
-	}, with(Engine.Rollback))
+	}, callEngine(Engine.Rollback))
 )

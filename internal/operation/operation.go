@@ -83,7 +83,7 @@ func (o Typed[Req, Res]) Do(ctx context.Context, at Caller, req Req) (Res, error
 	return res, err //nolint:wrapcheck // an *engine.Error
 }
 
-// Operation is one entry of the table. Entries are made with add.
+// Operation is one entry of the table. Entries are made with addOperation.
 type Operation struct {
 	// ID names it in logs and, where it has one route, in the OpenAPI document.
 	ID string
@@ -157,9 +157,9 @@ var table []*Operation
 // All are the operations.
 func All() []*Operation { return table }
 
-// add puts an operation into the table. A mistake in it is one of this program, met by
+// addOperation puts an operation into the table. A mistake in it is one of this program, met by
 // its first test.
-func add[Req, Res any](o Operation, run func(ctx context.Context, c Call, req Req) (Res, error)) Typed[Req, Res] {
+func addOperation[Req, Res any](o Operation, run func(ctx context.Context, c Call, req Req) (Res, error)) Typed[Req, Res] {
 	o.Request, o.Result = reflect.TypeFor[Req](), reflect.TypeFor[Res]()
 	o.run = func(ctx context.Context, c Call, req any) (any, error) {
 		return run(ctx, c, *req.(*Req)) //nolint:forcetypeassert // NewRequest made it
@@ -175,15 +175,15 @@ func add[Req, Res any](o Operation, run func(ctx context.Context, c Call, req Re
 	return Typed[Req, Res]{&o}
 }
 
-// with is a run that is one method of the engine.
-func with[Req, Res any](method func(Engine, context.Context, engine.Principal, Req) (Res, error)) func(context.Context, Call, Req) (Res, error) {
+// callEngine is a run that is one method of the engine.
+func callEngine[Req, Res any](method func(Engine, context.Context, engine.Principal, Req) (Res, error)) func(context.Context, Call, Req) (Res, error) {
 	return func(ctx context.Context, c Call, req Req) (Res, error) {
 		return method(c.Engine, ctx, c.Caller.Principal, req)
 	}
 }
 
-// of is a function of a result whose type the table does not know.
-func of[Res, T any](f func(Res) T) func(any) T {
+// adapt is a function of a result whose type the table does not know.
+func adapt[Res, T any](f func(Res) T) func(any) T {
 	return func(res any) T { return f(res.(Res)) } //nolint:forcetypeassert // run returned it
 }
 

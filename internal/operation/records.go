@@ -39,7 +39,7 @@ const aboutEvents = "With Accept: text/event-stream they come as they happen, wh
 
 // The operations on what was recorded.
 var (
-	History = add(Operation{
+	History = addOperation(Operation{
 		ID: "history", Group: "history", Title: "Show the decisions", Right: engine.RightRead,
 		Description: "Show every decision about an instance, oldest first, refused ones and pre-checks (flagged) included: what was asked, what each layer said, with what confidence and assurance.",
 		Fields: []Field{
@@ -54,11 +54,11 @@ var (
 			Note: "Or search the decisions about all of your instances, newest first: give any of the arguments of a search, with id or without.",
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/history"}},
-		Say: of(func(r engine.HistoryResult) string {
+		Say: adapt(func(r engine.HistoryResult) string {
 			return sayPage(r.Count, "decision", ", oldest first", "afterSeq %d", r.NextAfter)
 		}),
-	}, with(Engine.History))
-	Timeline = add(Operation{
+	}, callEngine(Engine.History))
+	Timeline = addOperation(Operation{
 		ID: "timeline", Group: "history", Title: "Read all that happened to an instance", Right: engine.RightRead,
 		Description: "The oldest first: decisions, checkpoints, rollbacks, undos, migrations and all the rest, without their documents.",
 		Fields: []Field{
@@ -67,8 +67,8 @@ var (
 			pageLimit("entries", 1000), fieldPast, fieldAt,
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/timeline"}},
-	}, with(Engine.Timeline))
-	Events = add(Operation{
+	}, callEngine(Engine.Timeline))
+	Events = addOperation(Operation{
 		ID: "events", Group: "history", Title: "Read what happened", Right: engine.RightRead,
 		Description: "The events that the caller may see, the oldest first, page by page. " + aboutEvents,
 		Fields: []Field{
@@ -88,7 +88,7 @@ var (
 	}, func(ctx context.Context, c Call, req EventsRequest) (engine.TailResult, error) {
 		return c.Engine.Tail(ctx, c.Caller.Principal, req.Tail(0))
 	})
-	Decisions = add(Operation{
+	Decisions = addOperation(Operation{
 		ID: "decisions", Group: "history", Title: "Search the decisions", Right: engine.RightRead,
 		Description: "Search the decisions that the caller may see, newest first, page by page.",
 		Fields: []Field{
@@ -111,21 +111,21 @@ var (
 			pageLimit("decisions", 1000),
 		},
 		Routes: []Route{{At: "GET /v1/decisions"}},
-		Say: of(func(r engine.DecisionsResult) string {
+		Say: adapt(func(r engine.DecisionsResult) string {
 			return sayPage(r.Count, "decision", ", newest first", "cursor %q", r.NextCursor)
 		}),
-	}, with(Engine.Decisions))
-	Statistics = add(Operation{
+	}, callEngine(Engine.Decisions))
+	Statistics = addOperation(Operation{
 		ID: "statistics", Group: "history", Title: "Count the decisions", Right: engine.RightRead,
 		Description: "Count the decisions about your instances per action and state: how many were approved, rejected and escalated, by which layer, why, how long it took, with what confidence. Use it to see where a process gets stuck.",
 		Fields:      []Field{fieldWorkflow, fieldSince, fieldUntil},
 		Tool:        Tool{Name: "workflow.judge.statistics", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/decisions/statistics"}},
-		Say: of(func(r engine.StatisticsResult) string {
+		Say: adapt(func(r engine.StatisticsResult) string {
 			return countNoun(int(r.Decisions), "decision") + " about " + countNoun(len(r.Transitions), "transition") + "."
 		}),
-	}, with(Engine.Statistics))
-	Decide = add(Operation{
+	}, callEngine(Engine.Statistics))
+	Decide = addOperation(Operation{
 		ID: "decide", Group: "decide", Title: "Judge an action of no instance", Right: engine.RightDecide,
 		Description: "For callers that keep their own state and only want the judgement. Nothing is recorded; notChecked lists the rules that need a history and were not asked.",
 		Fields: []Field{
@@ -139,5 +139,5 @@ var (
 			{Name: "context", Help: "What an instance would know: a JSON object."},
 		},
 		Routes: []Route{{At: "POST /v1/decide"}},
-	}, with(Engine.Decide))
+	}, callEngine(Engine.Decide))
 )

@@ -45,7 +45,7 @@ type WhoAmI struct {
 
 // The operations on reviews, and the rest.
 var (
-	Reviews = add(Operation{
+	Reviews = addOperation(Operation{
 		ID: "listReviews", Group: "reviews", Title: "List what waits for a person", Right: engine.RightRead,
 		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own instances. Use it after an ESCALATED advance to see whether somebody has decided.",
 		Fields: []Field{
@@ -58,9 +58,9 @@ var (
 			Note: "With reviewId it shows that one review in full instead: what was asked, with which data, what keeps the judge from deciding, and how it ended.",
 		},
 		Routes: []Route{{At: "GET /v1/reviews"}},
-		Say:    of(sayReviews),
-	}, with(Engine.Reviews))
-	Review = add(Operation{
+		Say:    adapt(sayReviews),
+	}, callEngine(Engine.Reviews))
+	Review = addOperation(Operation{
 		ID: "getReview", Group: "reviews", Title: "Show a review", Right: engine.RightRead,
 		Description: "All that a person needs to decide it.",
 		Fields: []Field{{
@@ -68,11 +68,11 @@ var (
 			Help: "Show this review in full (rev-...), instead of a list; goes without the other arguments.",
 		}},
 		Routes: []Route{{At: "GET /v1/reviews/{id}"}},
-		Say:    of(sayReview),
+		Say:    adapt(sayReview),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.ReviewView, error) {
 		return c.Engine.Review(ctx, c.Caller.Principal, req.ID)
 	})
-	Resolve = add(Operation{
+	Resolve = addOperation(Operation{
 		ID: "resolve", Group: "reviews", Title: "Decide a review", Right: engine.RightResolve,
 		Description: "Decide a move that waits for a person, once and for good. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
 		Fields: []Field{
@@ -89,15 +89,15 @@ var (
 			At:   "POST /v1/reviews/{id}/resolve",
 			Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
 		}},
-		Say:     of(sayResolve),
-		Refused: of(func(r engine.ResolveResult) bool { return !r.Applied && r.Review.Status != record.ReviewResolved }),
+		Say:     adapt(sayResolve),
+		Refused: adapt(func(r engine.ResolveResult) bool { return !r.Applied && r.Review.Status != record.ReviewResolved }),
 	}, func(ctx context.Context, c Call, req engine.ResolveRequest) (engine.ResolveResult, error) {
 		if req.Channel == "" {
 			req.Channel = c.Channel
 		}
 		return c.Engine.Resolve(ctx, c.Caller.Principal, req)
 	})
-	Sources = add(Operation{
+	Sources = addOperation(Operation{
 		ID: "listSources", Group: "evidence", Title: "List the sources of evidence",
 		Description: "What operators configured, by name. What is asked and with which secrets is not shown. A caller that may deal with some workflows only is refused: the definition of each names its sources.",
 		Routes:      []Route{{At: "GET /v1/evidence/sources"}},
@@ -114,7 +114,7 @@ var (
 		}
 		return SourceList{Sources: all, Count: len(all)}, nil
 	})
-	Who = add(Operation{
+	Who = addOperation(Operation{
 		ID: "whoami", Group: "identity", Title: "Show who you are",
 		Description: "Who the server takes the caller for, and what it may do.",
 		Routes:      []Route{{At: "GET /v1/whoami"}},
