@@ -98,7 +98,7 @@ func printGoldenLint(con *console, r evalLintReport) {
 }
 
 func goldenFiles(paths []string) ([]string, error) {
-	return filesBelow(paths, func(name string) bool { return strings.HasSuffix(name, ".jsonl") }, "names of files of golden cases end in .jsonl")
+	return filesBelow(paths, func(name string) bool { return strings.HasSuffix(name, ".jsonl") }, "golden case file", ".jsonl")
 }
 
 // definitionCache reads every definition once, however many cases name it.

@@ -247,8 +247,8 @@ func writeJUnit(path string, reports []suite.Report, least float64) (err error) 
 }
 
 // filesBelow are the files that paths name, and below those that are folders the wanted ones;
-// hint says what those are called.
-func filesBelow(paths []string, wanted func(name string) bool, hint string) ([]string, error) {
+// noun is what those are, endings how their names end.
+func filesBelow(paths []string, wanted func(name string) bool, noun, endings string) ([]string, error) {
 	var out []string
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -271,7 +271,7 @@ func filesBelow(paths []string, wanted func(name string) bool, hint string) ([]s
 			return nil, term.UnknownErrorf("", "cannot look through %s: %w", path, err)
 		}
 		if len(out) == before {
-			return nil, term.UsageErrorf(hint, "%s holds none", path)
+			return nil, term.UsageErrorf("their names end in "+endings, "%s holds no %s", path, noun)
 		}
 	}
 	slices.Sort(out)
@@ -279,7 +279,7 @@ func filesBelow(paths []string, wanted func(name string) bool, hint string) ([]s
 }
 
 func testFiles(paths []string) ([]string, error) {
-	return filesBelow(paths, isTestFile, "names of files of tests end in .test.yaml, .test.yml or .test.json")
+	return filesBelow(paths, isTestFile, "file of tests", ".test.yaml, .test.yml or .test.json")
 }
 
 func isTestFile(path string) bool {
