@@ -37,8 +37,8 @@ race: ## Run the tests under the race detector (needs gcc)
 	$(GO) test -race -gcflags=modernc.org/sqlite/lib=-race=false $(PKG)
 
 .PHONY: long
-long: ## Run the tests of the stores and of the program with the sizes that show most
-	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m ./engine ./engine/memstore ./engine/sqlitestore ./cmd/gavel
+long: ## Run the tests of the stores, the sandbox, definitions and the program with the sizes that show most
+	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m ./engine ./engine/memstore ./engine/sqlitestore ./engine/workflow ./validators/script ./cmd/gavel
 
 .PHONY: cover
 cover: ## Run the tests and print the coverage of each package

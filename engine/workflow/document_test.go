@@ -172,7 +172,7 @@ func TestSizeIsWhatADefinitionTakes(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	for name, doc := range hostileDefinitions(workflow.MaxDefinition - 1<<10) {
+	for name, doc := range hostileDefinitions(definitionSize(4)) {
 		const copies = 4
 		before := heap()
 		var kept []*workflow.Definition

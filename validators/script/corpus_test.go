@@ -68,9 +68,9 @@ func runPiece(t *testing.T, cases []script.Case) {
 	// the machine may be busy with others.
 	const bound = 20 * time.Second
 	const honest = "(data, context) => ({ valid: data.n === 3 && context.state === 'draft', confidence: 0.75, reason: 'r' })"
-	cfg := script.Config{Hard: 100 * time.Millisecond} // what hangs hangs for ever: the tests need not wait as long
-	if os.Getenv("GAVEL_LONG") != "" {
-		cfg.Hard = 0
+	cfg := script.Config{Soft: 20 * time.Millisecond, Hard: 50 * time.Millisecond} // what hangs hangs forever: no need to wait as long
+	if long {
+		cfg.Soft, cfg.Hard = 0, 0
 	}
 	p := newPool(t, cfg)
 	patient := newPool(t, script.Config{Soft: 500 * time.Millisecond, Hard: 2 * time.Second, Total: 5 * time.Second})
@@ -91,7 +91,11 @@ func runPiece(t *testing.T, cases []script.Case) {
 		if r.Took > bound {
 			t.Errorf("%s took %v", r.Name, r.Took)
 		}
-		if got := one(t, p, honest, `{"n":3}`); got.Code != script.OK || !got.Valid || got.Confidence != 0.75 || got.Reason != "r" {
+		got := one(t, p, honest, `{"n":3}`)
+		for try := 0; got.Code == script.Timeout && try < 3; try++ { // a busy machine, too
+			got = one(t, p, honest, `{"n":3}`)
+		}
+		if got.Code != script.OK || !got.Valid || got.Confidence != 0.75 || got.Reason != "r" {
 			t.Errorf("honest call after %s: %+v", r.Name, got)
 		}
 	})

@@ -139,8 +139,11 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		})
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	shots := 0
-	for ctx.Err() == nil && (shots < 100 || right.Load() < 500) {
+	shots, wantShots, wantRight := 0, 40, int64(200)
+	if long {
+		wantShots, wantRight = 100, 500
+	}
+	for ctx.Err() == nil && (shots < wantShots || right.Load() < wantRight) {
 		time.Sleep(time.Duration(rng.IntN(4000)) * time.Microsecond) //nolint:forbidigo // a random moment is the point
 		if pids := p.WorkerPIDs(); len(pids) > 0 {
 			kill(pids[rng.IntN(len(pids))])
@@ -366,7 +369,10 @@ func TestHonestCallersAreServed(t *testing.T) {
 // TestHostDoesNotGrow: memory, goroutines and descriptors of this process stay
 // where they are. GAVEL_HOSTILE_CALLS=10000 makes it the long run.
 func TestHostDoesNotGrow(t *testing.T) {
-	calls := 300
+	calls := 120
+	if long {
+		calls = 300
+	}
 	if n, err := strconv.Atoi(os.Getenv("GAVEL_HOSTILE_CALLS")); err == nil {
 		calls = n
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
+// long has the tests take the sizes and the limits that show most, rather than a sample.
+var long = os.Getenv("GAVEL_LONG") != ""
+
 // workerPath is the worker that the tests drive, "" for this test binary itself.
 var workerPath string
 

@@ -68,9 +68,9 @@ func (p *Pool) waitTurn(ctx context.Context, l *workerSet, caller string) (relea
 	if release, ok := l.queue.TryAcquire(caller); ok {
 		return release, nil
 	}
+	began := time.Now()
 	bounded, cancel := context.WithTimeoutCause(ctx, p.cfg.Wait, errWaitTimeout)
 	defer cancel()
-	began := time.Now()
 	release, err = l.queue.Acquire(bounded, caller)
 	waited := time.Since(began)
 	p.stats.addQueueTime(waited)
