@@ -17,7 +17,7 @@ type Config struct {
 }
 
 // ParseConfig reads the section; a nil one is the zero Config. Certificates are read from
-// files, whose relative paths begin in dir. All mistakes are told at once, with their
+// files, whose relative paths begin in dir. All mistakes are reported at once, with their
 // lines, as document.Errors.
 func ParseConfig(section *document.Node, dir string) (Config, error) {
 	if section == nil {

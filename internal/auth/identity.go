@@ -26,7 +26,7 @@ const (
 	KindToken Kind = "token"
 	// KindJWT is a signed token of an OIDC issuer that the operator trusts.
 	KindJWT Kind = "jwt"
-	// KindNone is --auth none: whoever reaches a loopback listener is the local agent.
+	// KindNone is --auth none: anyone who reaches a loopback listener is the local agent.
 	KindNone Kind = "none"
 )
 
@@ -41,7 +41,7 @@ type Identity struct {
 	Expires time.Time
 }
 
-// Errors of an Authenticator. Callers of the network are told these and no more.
+// Errors of an Authenticator. Network callers see these and no more.
 var (
 	// ErrNoCredential: the request carries none.
 	ErrNoCredential = errors.New("no credential")
@@ -60,7 +60,7 @@ type Authenticator interface {
 }
 
 // StillValid reports whether the credential that a request came with is valid now: for
-// what outlives the request's beginning, such as streams. When that cannot be told, it is:
+// what outlives the request's beginning, such as streams. When that cannot be determined, it is:
 // the request was let in once. So it is of a context that Middleware has not made.
 func StillValid(ctx context.Context) bool {
 	again, ok := ctx.Value(againKey{}).(func(context.Context) error)
@@ -77,7 +77,7 @@ func NewContext(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, id)
 }
 
-// FromContext returns who calls; false when nobody was authenticated, and then
+// FromContext returns who calls; false for a request without one, and then
 // nothing may be done for the caller.
 func FromContext(ctx context.Context) (Identity, bool) {
 	id, ok := ctx.Value(contextKey{}).(Identity)

@@ -24,7 +24,7 @@ import (
 
 // Issuer is an OIDC or OAuth issuer whose signed tokens are taken (RFC 9068, RFC 7519).
 type Issuer struct {
-	// Name stands before the subject in the principal's id ("corp:alice"): letters, digits
+	// Name precedes the subject in the principal's id ("corp:alice"): letters, digits
 	// and hyphens, and not "local" or "token".
 	Name string
 	// URL is the issuer's, exactly as in the claim iss. https, or http on a loopback
@@ -114,7 +114,7 @@ type JWT struct {
 }
 
 // NewJWT checks the issuer's settings; nothing is fetched before the first token comes, so
-// that an issuer which is away keeps nobody from starting. The error wraps ErrIssuer.
+// that an unavailable issuer does not block the start. The error wraps ErrIssuer.
 func NewJWT(i Issuer) (*JWT, error) {
 	if what := i.problem(); what != "" {
 		return nil, fmt.Errorf("%w: %s", ErrIssuer, what)

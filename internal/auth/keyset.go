@@ -55,7 +55,7 @@ func newKeySet(i Issuer, client *http.Client) *keySet {
 }
 
 // VerifySignature implements oidc.KeySet. An error wraps ErrUnavailable when keys that
-// might fit cannot be had.
+// might fit are unavailable.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	algorithms := make([]jose.SignatureAlgorithm, len(k.issuer.Algorithms))
 	for i, a := range k.issuer.Algorithms {

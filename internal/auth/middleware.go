@@ -20,7 +20,7 @@ type Options struct {
 	// request; nil, or "", leaves it out.
 	ResourceMetadata func(*http.Request) string
 	// MaxFailures is how many bad credentials one address may send in a minute before it is
-	// told 429; 0 is 30. Whoever has a good one is never kept out.
+	// answered 429; 0 is 30. A valid credential is always accepted.
 	MaxFailures int
 	// Recheck is how often the credential of a GET that is still answered, an event stream
 	// then, is looked at again, so that it ends soon after the credential does; 0 is 10
@@ -95,8 +95,8 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// whileValid is a context that ends when the credential is not valid any more. When that
-// cannot be told, it goes on: the stream was let in once.
+// whileValid is a context that ends when the credential is no longer valid. When that
+// cannot be determined, it goes on: the stream was let in once.
 func (g *gatekeeper) whileValid(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	ended := make(chan struct{})

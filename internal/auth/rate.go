@@ -16,8 +16,8 @@ import (
 )
 
 // RateLimit lets each principal make so many requests a second, and burst at once.
-// Operators are not limited: they are who mends things. Others are told 429 with the time
-// after which the next request is taken. It stands behind Middleware; a request without an
+// Operators are not limited: they fix things. Others get 429 with the time
+// after which the next request is taken. It runs behind Middleware; a request without an
 // identity is refused.
 func RateLimit(perSecond float64, burst int) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// TokensFile is the usual name of a file of tokens, beside the store.
+// TokensFile is the usual name of a file of tokens, next to the store.
 const TokensFile = "gavel.tokens"
 
 // MaxTokens is how many tokens a file may hold.
@@ -160,8 +160,8 @@ func (t *Tokens) sortedTokens() []Token {
 	return out
 }
 
-// Create makes tokens, all or none, and returns what their bearers get: it cannot be had
-// again.
+// Create makes tokens, all or none, and returns what their bearers get, which is shown only
+// once.
 func (t *Tokens) Create(asked ...NewToken) (bearers []string, made []Token, err error) {
 	err = t.update(func() error {
 		if len(t.byID)+len(asked) > MaxTokens {
@@ -298,7 +298,7 @@ func (t *Tokens) write() error {
 	return err
 }
 
-// writeFile replaces a file by one that only its owner may read; whoever reads sees the
+// writeFile replaces a file by one that only its owner may read; readers see the
 // old or the new one.
 func writeFile(path string, raw []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600

@@ -80,7 +80,7 @@ func (g *Guard) checkAddress(network, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// The ranges in which an IPv4 address stands inside an IPv6 address, and where.
+// The ranges of IPv6 addresses that embed an IPv4 address, and where it begins.
 var embedded = []struct {
 	prefix netip.Prefix
 	at     int
@@ -114,7 +114,7 @@ func parsePrefixes(texts ...string) []netip.Prefix {
 	return out
 }
 
-// metadata is where clouds hand out their secrets to whoever asks from inside. No
+// metadata is where clouds hand out secrets to any request from inside. No
 // private network is asked for there.
 var metadata = parsePrefixes(
 	"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "169.254.42.42/32", "169.254.0.23/32",
@@ -143,10 +143,10 @@ func isWithin(a netip.Addr, ranges []netip.Prefix) bool {
 	return false
 }
 
-// Never says that an address is not dialled, whatever is configured.
+// Never reports whether an address is never dialled, whatever is configured.
 func Never(a netip.Addr) bool { return isNeverAllowed(plainAddr(a)) }
 
-// Public says that an address belongs to the public internet.
+// Public reports whether an address belongs to the public internet.
 func Public(a netip.Addr) bool { return isPublic(plainAddr(a)) && !Never(a) }
 
 func isNeverAllowed(a netip.Addr) bool {

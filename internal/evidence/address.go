@@ -181,8 +181,8 @@ func (a *addressTemplate) spansSegments(segment template, values map[string]stri
 	return afterDecoding(b.String(), func(s string) bool { return strings.ContainsAny(s, `/\`) })
 }
 
-// isPathTraversal says that a text would lead elsewhere if somebody on the way took it for a
-// piece of a path: as it stands, or after one of the decodings that proxies and
+// isPathTraversal reports whether a text would lead elsewhere if somebody on the way took it for a
+// piece of a path: as it is, or after one of the decodings that proxies and
 // servers do once too often.
 func isPathTraversal(text string) bool {
 	return afterDecoding(text, func(s string) bool {
@@ -194,7 +194,7 @@ func isPathTraversal(text string) bool {
 	})
 }
 
-// afterDecoding says that a text is wrong, as it stands or after some decodings.
+// afterDecoding reports whether a text is wrong as it is, or after some decodings.
 func afterDecoding(text string, wrong func(string) bool) bool {
 	for range 4 {
 		if wrong(text) {

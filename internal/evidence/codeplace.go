@@ -17,7 +17,7 @@ type runner struct {
 	file bool
 }
 
-// What programs do with their arguments is theirs to say, and nobody knows all of them.
+// No list of programs and their options is complete.
 // These are the usual ones, to keep an operator from a slip.
 var runners = []runner{
 	{

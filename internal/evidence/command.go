@@ -230,7 +230,7 @@ func startFailure(err error) judge.Fetched {
 	}
 }
 
-// optionLike says that programs would take a text for an option.
+// optionLike reports whether programs would take a text for an option.
 func optionLike(s string) bool {
 	return strings.HasPrefix(s, "-") || runtime.GOOS == "windows" && strings.HasPrefix(s, "/")
 }

@@ -175,7 +175,7 @@ func (c *compiler) command(s Source) (*command, []string) {
 	return out, used
 }
 
-// hasPatterns says that every argument of a template has a pattern.
+// hasPatterns reports whether every argument of a template has a pattern.
 func hasPatterns(t template, declared map[string]Argument) bool {
 	return !slices.ContainsFunc(t.arguments(), func(name string) bool { return declared[name].Pattern == "" })
 }

@@ -43,7 +43,7 @@ func (d *objectWriter) end() json.RawMessage {
 	return d.b.Bytes()
 }
 
-// checkJSON says what is wrong with a JSON value, without what stands in it.
+// checkJSON says what is wrong with a JSON value, without quoting it.
 func checkJSON(raw []byte, limit int) (problem string) {
 	err := document.CheckJSON(raw, document.Limits{Bytes: limit, Depth: maxResultDepth})
 	if issue, ok := err.(*document.Issue); ok { //nolint:errorlint // CheckJSON promises this very type

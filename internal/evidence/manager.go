@@ -11,7 +11,7 @@
 // without a terminal and without a file of gavel's, and what it starts and leaves in its
 // process group ends with it, also when this process is killed (see Watch).
 //
-// What cannot be had is a judge.Fetched with a Failure, in one sentence without
+// Unavailable evidence is a judge.Fetched with a Failure, in one sentence without
 // values of arguments and without what was fetched. Any exit code is a result: a
 // failing test is evidence.
 //
@@ -62,7 +62,7 @@ const (
 	KindHTTP    = "http"
 )
 
-// Info is what may be told of a source: no addresses, no headers, no commands.
+// Info describes a source without its address, headers or command.
 type Info struct {
 	Name        string              `json:"name"`
 	Kind        string              `json:"kind"`
@@ -225,7 +225,7 @@ func (s *source) boundTimeout(asked time.Duration) time.Duration {
 
 var errClosed = fmt.Errorf("%w: the sources are being closed", judge.ErrBusy)
 
-// endReason says whether a failure says nothing of the source: whoever asked has gone,
+// endReason returns why a failure says nothing of the source: the caller has gone,
 // or the Manager ends.
 func (m *Manager) endReason(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
@@ -271,7 +271,7 @@ func (m *Manager) acquire(ctx context.Context, caller string) (fctx context.Cont
 	return nil, nil, fmt.Errorf("%w: %d fetches are running; try again in a moment", judge.ErrBusy, m.permits.Stats().Held)
 }
 
-// Close ends what is being fetched, whose callers are told that nothing can be said,
+// Close ends what is being fetched, whose callers get judge.ErrBusy,
 // and waits for it. Fetch afterwards is an error that wraps judge.ErrBusy.
 func (m *Manager) Close() {
 	m.mu.Lock()

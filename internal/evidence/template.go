@@ -67,7 +67,7 @@ func (t template) expand(values map[string]string, escape func(string) string) s
 	return b.String()
 }
 
-// isFixed says that nothing is put into it.
+// isFixed reports whether it takes no argument.
 func (t template) isFixed() bool {
 	return !slices.ContainsFunc(t, func(p piece) bool { return p.argument != "" })
 }

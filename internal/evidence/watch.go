@@ -47,7 +47,7 @@ func watchGroups(line io.Reader) {
 }
 
 // watcher is the process that ends the commands when this one is killed. A nil one
-// watches nothing. It is started with the first command, and anew when it is gone.
+// watches nothing. It is started with the first command, and restarted when it has died.
 type watcher struct {
 	program string
 
@@ -96,7 +96,7 @@ func (w *watcher) watchGroup(pid int) {
 	w.send("+" + strconv.Itoa(pid))
 }
 
-// unwatchGroup says that nobody is in the group any more, so that its number may become
+// unwatchGroup forgets a group that has ended: its number may become
 // another's.
 func (w *watcher) unwatchGroup(pid int) {
 	if w == nil {
@@ -108,7 +108,7 @@ func (w *watcher) unwatchGroup(pid int) {
 	w.send("-" + strconv.Itoa(pid))
 }
 
-// send says something to the watcher, if only that the line stands.
+// send writes a word to the watcher; an empty one checks that it is alive.
 func (w *watcher) send(word string) bool {
 	if w.line == nil {
 		return false

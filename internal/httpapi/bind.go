@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// read reads a request into req, and refuses what nobody would read.
+// read reads a request into req, and refuses parts that no field takes.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, req any) error {
 	for _, f := range route.Fields(operation.InPath) {
 		if err := f.SetText(req, []string{r.PathValue(f.HTTP())}, operation.Parameter); err != nil {
@@ -93,7 +93,7 @@ func isHex(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// keyOf reads Idempotency-Key: as it stands, or as a string of RFC 9651 in double quotes.
+// keyOf reads Idempotency-Key: as it is, or as a string of RFC 9651 in double quotes.
 func keyOf(values []string) (string, error) {
 	bad := func(what string) (string, error) {
 		return "", operation.Wrong(headerIdempotencyKey, "The header Idempotency-Key "+what+".", "Send one key, for example a UUID.")

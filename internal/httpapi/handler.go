@@ -37,7 +37,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// The headers that the face reads and writes beside the usual ones.
+// The headers that the face reads and writes in addition to the usual ones.
 const (
 	headerETag           = "ETag"
 	headerIfMatch        = "If-Match"

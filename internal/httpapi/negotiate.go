@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// negotiateMedia chooses the media type of the answer. Where events can be had as they happen,
+// negotiateMedia chooses the media type of the answer. Where live events are available,
 // they are when Accept prefers that.
 func negotiateMedia(r *http.Request, events bool) (string, error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")

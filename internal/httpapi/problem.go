@@ -50,7 +50,7 @@ var statuses = map[engine.Code]int{
 	engine.CodeDefinitionTakenOver: http.StatusConflict,
 	engine.CodeReviewClosed:        http.StatusConflict,
 	engine.CodeTooManyEvents:       http.StatusConflict, // not 429: trying again does not help
-	// Quotas: what passes by itself is 429, what the caller has to mend is a conflict.
+	// Quotas: what passes with time is 429, what the caller has to fix is a conflict.
 	engine.CodeTooManyDefinitions: http.StatusConflict,
 	engine.CodeTooManyConfigs:     http.StatusConflict,
 	engine.CodeTooManyInstances:   http.StatusConflict,

@@ -9,7 +9,7 @@ import (
 )
 
 // answer is the ResponseWriter of a handler: every write has its own deadline, so that
-// a reader who does not read holds neither memory nor a goroutine for ever.
+// a reader who does not read holds neither memory nor a goroutine forever.
 type answer struct {
 	http.ResponseWriter
 	server  *Server
@@ -81,7 +81,7 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// leaveBody keeps an answer from waiting for a body that nobody wants.
+// leaveBody keeps an answer from waiting for an unwanted body.
 func (a *answer) leaveBody(status int) {
 	if status >= http.StatusBadRequest && a.request.ProtoMajor == 1 && !a.body.ended.Load() {
 		a.Header().Set("Connection", "close")

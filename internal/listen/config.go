@@ -56,7 +56,7 @@ type Config struct {
 	// MaxHeader is all of a request's headers in bytes, at least 1 KiB; more gets 431.
 	MaxHeader int
 	// MaxConns is how many connections there may be. One more closes the one without a
-	// request that has been idle longest, of who has most.
+	// request that has been idle longest, of the holder with most.
 	MaxConns int
 	// MaxRequests and MaxStreams are how many requests in flight and event streams (answers
 	// to GET, and CountAsStream) there may be, half of them of one principal. More requests

@@ -9,7 +9,7 @@ import (
 )
 
 // counted is a listener that bounds its connections. One more than MaxConns closes the
-// connection that has been without a request longest, of who has most connections. Where
+// connection that has been without a request longest, of the holder with most connections. Where
 // all of them are in use, further ones are let in for health paths, and to be told that
 // there are too many.
 type counted struct {
@@ -65,7 +65,7 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http say its last word to a caller who is still sending.
+// CloseWrite lets net/http finish its answer to a caller that is still sending.
 func (c *countedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

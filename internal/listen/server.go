@@ -127,7 +127,7 @@ func (s *Server) Stats() Stats {
 // Close ends a Server that was never served.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Serve answers until ctx ends. Then it takes no connection any more, tells event streams
+// Serve answers until ctx ends. Then it takes no more connections, tells event streams
 // to end, lets requests in flight finish for DrainTimeout, cuts off the rest, and returns
 // nil. It may be called once.
 func (s *Server) Serve(ctx context.Context) error {
@@ -213,7 +213,7 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
-		// Whoever stands before us may have counted another length: then what follows on
+		// A proxy before us may have counted another length: then what follows on
 		// this connection is not what it looks like.
 		w.Header().Set("Connection", "close")
 	}

@@ -28,7 +28,7 @@ type answerKey struct{}
 
 // Admit counts the requests in flight. It reads a request's body, then waits for a place
 // among them, of which no principal has more than half; caller says whose it is, "" for
-// nobody's, which is the address's. It stands behind whatever finds out who calls, and
+// nobody's, which is the address's. It runs behind authentication, and
 // before everything that works: until then a request holds no place, and when there are too
 // many of those, the principal or address with most loses its oldest. Without a Server in
 // front of it it does nothing.

@@ -61,7 +61,7 @@ func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note s
 	return answer{line: line + operation.SayBasis(r.Decision), content: r, refused: !moved}
 }
 
-// describeReview tells how a parked move stands, and whether it was made.
+// describeReview describes a parked move, and reports whether it was made.
 func (f *Face) describeReview(ctx context.Context, what string, r engine.ReviewSummary) (line string, moved bool) {
 	switch {
 	case r.Status == record.ReviewOpen:

@@ -135,7 +135,7 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 	return f.wire.ServeStdio(ctx, f.cfg.Principal, in, out) //nolint:wrapcheck // it says what it was
 }
 
-// Handler returns the face over HTTP. Call Close when it is not needed any more.
+// Handler returns the face over HTTP. Call Close when done with it.
 func (f *Face) Handler() *mcpwire.Endpoint { return f.wire.Handler() }
 
 // instructions are what a client may put before its model.

@@ -24,7 +24,7 @@ const (
 	mostWords = 1000
 )
 
-// formSchema has no default: clients fill defaults in, and nobody shall approve by
+// formSchema has no default: clients fill defaults in, and no one may approve by
 // pressing enter.
 var formSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"decision":{"type":"string","title":"Decision","description":"approve makes the move, reject refuses it.","enum":["approve","reject"]},` +

@@ -37,7 +37,7 @@ func refusesDots(client string) bool {
 	return false
 }
 
-// underscores says in which style the client of a request is told tool names. One that does
+// underscores reports whether the client of a request sees tool names with underscores. One that does
 // not say who it is may be any, over HTTP, and underscores suit all.
 func (f *Face) underscores(ctx context.Context) bool {
 	if f.cfg.ToolNames != Auto {

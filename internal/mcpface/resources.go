@@ -112,7 +112,7 @@ func subjectOf(uri string) string {
 	return s
 }
 
-// Look says where a resource stands; an error for what is not there, and for what announces
+// Look returns the position of a resource; an error for one that does not exist or announces
 // no changes.
 func (f *Face) Look(ctx context.Context, uri string) (s mcpwire.Sight, err error) {
 	defer recoverError(&err)

@@ -54,7 +54,7 @@ func outputSchema(op *operation.Operation) json.RawMessage {
 	return encodeJSON(map[string]any{"type": "object", "properties": properties})
 }
 
-// errorSchema stands in every tool, so it says in words what other fields of the
+// errorSchema is part of every tool, so it says in words what other fields of the
 // answer say in full. Only a definition has issues.
 func errorSchema(issues bool) map[string]any {
 	s := objectSchema(reflect.TypeFor[errorAnswer]())

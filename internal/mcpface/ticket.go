@@ -17,8 +17,8 @@ const (
 	// mostTickets is how many questions may be out at once with clients that ask a
 	// person on their own time.
 	mostTickets = 32
-	// mostTimes is how often a person is asked about one action while the instance stands
-	// where it stands: an agent that repeats its call until somebody presses the other
+	// mostTimes is how often a person is asked about one action while the instance
+	// stays at its revision: an agent that repeats its call until somebody presses the other
 	// button gets nowhere, and neither does one that brings other data each time, which
 	// is another review.
 	mostTimes = 3

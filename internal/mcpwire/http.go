@@ -33,7 +33,7 @@ type Endpoint struct {
 	sweeper sync.WaitGroup
 }
 
-// Handler returns the wire over HTTP. Call Close when it is not needed any more.
+// Handler returns the wire over HTTP. Call Close when done with it.
 func (w *Wire) Handler() *Endpoint {
 	e := &Endpoint{
 		wire: w, sessions: newTable(w.cfg.HTTP), streams: newPlaces(w.cfg.HTTP.Streams, w.cfg.HTTP.StreamsEach), turn: make(chan struct{}, 1),
@@ -45,7 +45,7 @@ func (w *Wire) Handler() *Endpoint {
 
 // EndStreams ends every stream, and the wait for answers of clients that were asked, and
 // takes no new session or stream; other requests are still answered. It is what a server
-// does first when it was told to stop.
+// does first when it is told to stop.
 func (e *Endpoint) EndStreams() {
 	e.endAll()
 	e.sessions.endAsking()
@@ -64,7 +64,7 @@ func (e *Endpoint) Close() {
 // Held is how many sessions and streams are open.
 func (e *Endpoint) Held() int { return e.sessions.places.Stats().Held + e.streams.Stats().Held }
 
-// sweep ends sessions that nobody uses any more.
+// sweep ends idle sessions.
 func (e *Endpoint) sweep() {
 	idle := e.wire.cfg.HTTP.Idle
 	t := time.NewTicker(max(idle/4, time.Second))
@@ -354,7 +354,7 @@ func (x *exchange) read() (body []byte, err *Error, status int) {
 }
 
 // checkModern checks the headers that the era without sessions repeats parts of the message
-// in, for what stands in front of a server.
+// in, for proxies in front of a server.
 func (x *exchange) checkModern(version string) *Error {
 	h := x.r.Header
 	mismatch := func(reason string) *Error {

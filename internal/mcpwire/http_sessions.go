@@ -189,7 +189,7 @@ func (t *table) all() []string {
 	return slices.Collect(maps.Keys(t.of))
 }
 
-// stale returns the ids of sessions that nobody has used for longer than idle.
+// stale returns the ids of sessions unused for longer than idle.
 func (t *table) stale(idle time.Duration) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,7 +203,7 @@ func (t *table) stale(idle time.Duration) []string {
 }
 
 // oldest returns the session of a principal that was used longest ago, among those that
-// nobody has used for a minute; "" when there is none.
+// have been unused for a minute; "" when there is none.
 func (t *table) oldest(principal string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

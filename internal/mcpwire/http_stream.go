@@ -94,7 +94,7 @@ func (r *reply) write(parts ...[]byte) error {
 
 // keepAlive writes to a stream that is quiet: proxies close those that say nothing, and
 // only a write tells that a client is gone. It ends the request of one that is, or whose
-// credential is not good any more.
+// credential is no longer valid.
 func (r *reply) keepAlive() {
 	t := time.NewTicker(r.alive)
 	defer t.Stop()

@@ -207,7 +207,7 @@ func describeIssue(err error) string {
 	return "at " + issue.Path + ", " + issue.Message
 }
 
-// badKey is a key that stands twice, or in a case of letters that is not its own.
+// badKey is a duplicate key, or one in the wrong case of letters.
 type badKey struct {
 	key     string
 	written string // the key that was meant, "" when key stands twice
@@ -279,7 +279,7 @@ func answerableID(id json.RawMessage) json.RawMessage {
 	return id
 }
 
-// guessID finds the id of a line that is not UTF-8, as far as it can be had.
+// guessID finds the id of a line that is not UTF-8, where it can.
 func guessID(line []byte) json.RawMessage {
 	m, _ := parseMessage(bytes.ToValidUTF8(line, []byte("?")))
 	if m.id == nil || bytes.IndexByte(m.id, '?') >= 0 {

@@ -265,7 +265,7 @@ func (a *asker) deliver(m message) bool {
 	return true
 }
 
-// end ends every wait: nobody can answer any more.
+// end ends every wait: no answer can come.
 func (a *asker) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -286,7 +286,7 @@ func (c *calls) add(m message, end context.CancelFunc) (*call, *Error) {
 	return one, nil
 }
 
-// cancel ends a request. By the protocol it should not be answered any more.
+// cancel ends a request. By the protocol it is no longer answered.
 func (c *calls) cancel(id json.RawMessage) {
 	if id == nil || checkID(id) != nil {
 		return // no request has such an id
@@ -308,7 +308,7 @@ func (c *calls) remove(one *call) bool {
 	return !one.cancelled
 }
 
-// waitForAnswers adds no request any more, and returns once all but streams are answered.
+// waitForAnswers takes no more requests, and returns once all but streams are answered.
 func (c *calls) waitForAnswers() {
 	c.mu.Lock()
 	c.ending = true

@@ -21,7 +21,7 @@ const (
 	mostWatched = 200
 )
 
-// watch tells a client of changes to what it subscribed to, whoever made them. It follows
+// watch tells a client of changes to its subscriptions, whoever made them. It follows
 // the engine's feed, and reads nothing of the store where the feed tells what happened.
 type watch struct {
 	resources Resources // nil: nothing announces changes
@@ -41,7 +41,7 @@ type watch struct {
 // that subscribe one by one.
 type subscription struct{ stream, uri string }
 
-// Sight is where a resource stands.
+// Sight is the position of a resource.
 type Sight struct {
 	Instance string
 	Review   string               // the only one that counts; "" when all of the instance do
@@ -167,7 +167,7 @@ func (w *watch) follow(ctx context.Context) {
 	defer following.Leave()
 	for w.count() > 0 {
 		changed := following.Changed()
-		// A feed that fails passes nothing over, and says when it does not fail any more.
+		// A feed that fails passes nothing over, and wakes its followers once it works again.
 		changes, next, known, _ := feed.Changes(CallerOf(ctx), at)
 		w.note(changes)
 		wait := time.Hour

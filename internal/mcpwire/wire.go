@@ -7,7 +7,7 @@
 // message which a decoder would change on its way is answered and not passed on, and that
 // ids come back as they were sent. Over stdio, stdout carries protocol only, a cancelled
 // request is not answered, and a connection ends as soon as its requests have. Over HTTP,
-// nothing is done for a caller that nobody authenticated, a session belongs to the principal
+// nothing is done for a caller that is not authenticated, a session belongs to the principal
 // that began it, no notification between a call and its answer is lost, and what callers
 // hold at once is bounded. A client that subscribed to a resource gets changes within a
 // moment, whichever process made them.
@@ -58,7 +58,7 @@ type Call struct {
 
 // Resources are what a client can subscribe to.
 type Resources interface {
-	// Look returns where a resource stands; an error if it does not exist for the caller
+	// Look returns the position of a resource; an error if it does not exist for the caller
 	// of the context, or announces no changes.
 	Look(ctx context.Context, uri string) (Sight, error)
 	// Explain turns an error about a resource into what a client is answered.

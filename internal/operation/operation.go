@@ -89,7 +89,7 @@ type Operation struct {
 	ID string
 	// Group is the chapter of the reference that it is in.
 	Group string
-	// Title is a few words, Description a sentence or two for whoever has to choose.
+	// Title is a few words, Description a sentence or two for a reader who has to choose.
 	Title, Description string
 	// Right is what a caller needs; "" when everybody may ask.
 	Right engine.Right
@@ -143,7 +143,7 @@ type Route struct {
 	// Without names fields that it does not take.
 	Without []string
 	// Created says that success can be 201, with a Location; YAML that the body may also
-	// be application/yaml; Events that the answer can also be had as text/event-stream;
+	// be application/yaml; Events that the answer is also available as text/event-stream;
 	// Tagged that it carries an ETag that begins with the revision.
 	Created, YAML, Events, Tagged bool
 

@@ -79,7 +79,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{base: base, token: cfg.Token, tries: cfg.Tries, timeout: cfg.Timeout, http: &http.Client{
 		Transport: transport,
-		// A redirect would take the token, or the request, to where nobody asked for.
+		// A redirect would take the token, or the request, to an unintended server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if c.tries == 0 {
