@@ -21,15 +21,15 @@ import (
 )
 
 type anchorCmd struct {
-	Write  anchorWriteCmd  `cmd:"" default:"withargs" help:"Sign where all instances stand now."`
+	Write  anchorWriteCmd  `cmd:"" default:"withargs" help:"Sign the present position of all instances."`
 	Keygen anchorKeygenCmd `cmd:"" help:"Make a key pair that signs and verifies anchors."`
 }
 
 func (anchorCmd) Help() string {
-	return `Every event carries the hash of the one before, so a change inside a history shows. Who
-can write the whole file could make all hashes anew: anchors show that too. An anchor is
-a signed note of where all instances stand. The key must not lie where the store does:
-whoever has both can change everything unseen. docs/records.md says more.
+	return `Every event carries the hash of the one before, so a change inside a history shows. Someone
+who can write the whole file could recompute all hashes: anchors show that too. An anchor is
+a signed note of the position of all instances. Keep the key away from the store: with both,
+everything can be changed unseen. See docs/records.md.
 
 Examples:
 
@@ -100,8 +100,8 @@ type anchorKeygenCmd struct {
 }
 
 func (anchorKeygenCmd) Help() string {
-	return `The private key (Ed25519) signs anchors, and nobody else may read it. The public one
-verifies them: give it to whoever audits. Files that exist are left alone.
+	return `The private key (Ed25519) signs anchors; keep it to yourself. The public key verifies them:
+give it to your auditors. Existing files are not overwritten.
 
 Examples:
 
@@ -194,7 +194,7 @@ func (a anchoring) follows(ctx context.Context, last int64, note string) error {
 
 // anchorFlags make a server anchor while it runs.
 type anchorFlags struct {
-	AnchorKey   string        `name:"anchor-key" placeholder:"FILE" help:"Sign where all instances stand with this key, from gavel anchor keygen, while the server runs. The variable may hold the key itself."`
+	AnchorKey   string        `name:"anchor-key" placeholder:"FILE" help:"Sign the position of all instances with this key, from gavel anchor keygen, while the server runs. The variable may hold the key itself."`
 	AnchorEvery time.Duration `name:"anchor-every" default:"10m" placeholder:"TIME" help:"How often, at least a second; at the end too, and only when something has happened. Default: 10m."`
 	AnchorFile  string        `name:"anchor-file" placeholder:"FILE" help:"Append every anchor to this file too. Keep it away from the store: it shows when an older store was put back."`
 }
@@ -286,7 +286,7 @@ func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 		return nil, term.UsageErrorf("", "%s: %w", value, err)
 	}
 	if sameFolder(value, store) {
-		log.Warn("the key that signs anchors lies beside the store: whoever can change both can change everything unseen",
+		log.Warn("the key that signs anchors is next to the store: anyone who can change both can change everything unseen",
 			"key", value, "hint", "keep it in another place, readable by the server alone")
 	}
 	return key, nil

@@ -16,7 +16,7 @@ import (
 
 type backupCmd struct {
 	File  string `arg:"" name:"file" help:"Where to write the backup."`
-	Force bool   `name:"force" help:"Replace a file that is there."`
+	Force bool   `name:"force" help:"Replace an existing file."`
 	JSON  bool   `name:"json" help:"Print JSON."`
 	storeFlag
 }
@@ -28,7 +28,7 @@ the hash chain of every history. One that is bad is deleted.
 
 Examples:
 
-    gavel backup /mnt/backups/gavel-2026-01-02.db
+    gavel backup /mnt/backups/gavel-2026-03-14.db
     gavel backup --store /srv/gavel/gavel.db --force nightly.db`
 }
 
@@ -82,20 +82,20 @@ func copyFailure(err error, existsHint string) error {
 
 type restoreCmd struct {
 	File  string `arg:"" name:"file" help:"The backup."`
-	Force bool   `name:"force" help:"Put it in place of the store that is there; that one is kept beside it."`
+	Force bool   `name:"force" help:"Replace an existing store; the old one is kept next to it."`
 	JSON  bool   `name:"json" help:"Print JSON."`
 	storeFlag
 }
 
 func (restoreCmd) Help() string {
-	return `Puts a backup in place. The backup is copied and read whole before anything that
-is there is touched, and a store that another process has open is left alone:
-end every server first. With --force, the store that was there is kept as
+	return `Restores a backup. The backup is copied and read whole before an existing store
+is touched, and a store that another process has open is not replaced:
+stop every server first. With --force, the store that was there is kept as
 gavel.db.before-restore-TIME.
 
 Examples:
 
-    gavel restore /mnt/backups/gavel-2026-01-02.db
+    gavel restore /mnt/backups/gavel-2026-03-14.db
     gavel restore nightly.db --store /srv/gavel/gavel.db --force`
 }
 

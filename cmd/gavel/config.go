@@ -243,9 +243,9 @@ type configCheckCmd struct {
 }
 
 func (configCheckCmd) Help() string {
-	return `Looks at everything that can be told without starting a server: keys, values, sources of
-evidence, issuers. Nothing is fetched, and the environment's settings do not count. Silent when
-all is well.
+	return `Checks keys, values, sources of evidence and issuers without starting a server or fetching
+anything. It cannot see flags or environment variables; settings that depend on them are
+checked at startup. Silent when all is well.
 
 Examples:
 

@@ -30,7 +30,7 @@ type evalCmd struct {
 
 func (evalCmd) Help() string {
 	return `A judge is measured on golden cases: moves of which it is known whether they are right.
-They stand in JSON Lines files, one case a line; docs/evaluation.md has every key.`
+They are kept in JSON Lines files, one case a line; docs/evaluation.md has every key.`
 }
 
 type evalRunCmd struct {
@@ -60,7 +60,7 @@ type evalRunCmd struct {
 func (evalRunCmd) Help() string {
 	return `Every case goes through the real pipeline; evidence is what the case gives, nothing is
 fetched. Without a network, the model's answers come from a cassette. The false-approve rate
-stands first, with the upper bound that the cases can show.
+comes first, with the upper bound that the cases can show.
 
 Examples:
 
@@ -293,7 +293,7 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 // runForeign measures recorded judgements: all judges in a table, or one in full.
 func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, before *eval.Measurement) error {
 	if len(c.Paths) > 0 {
-		return term.UsageErrorf("", "--foreign FILE stands for the cases; leave %s out", c.Paths[0])
+		return term.UsageErrorf("", "--foreign FILE replaces the cases; leave %s out", c.Paths[0])
 	}
 	in, err := os.Open(c.Foreign)
 	if err != nil {

@@ -157,7 +157,7 @@ func readWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error
 	}
 	var target string
 	if err := json.Unmarshal(ref, &target); err != nil || len(keys) > 1 {
-		return nil, fmt.Errorf(`workflow.ref is "FILE#NAME" and stands alone; or give the definition itself`)
+		return nil, fmt.Errorf(`workflow.ref is "FILE#NAME" and has no other key; or give the definition itself`)
 	}
 	path, name, _ := strings.Cut(target, "#")
 	full := filepath.Join(filepath.Dir(file), filepath.FromSlash(path))

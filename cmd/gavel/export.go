@@ -23,13 +23,13 @@ func (exportCmd) Help() string {
 	return `Writes definitions, instances, histories and checkpoints in the form of a .workflows
 folder: canonical JSON, one event a line, with the hashes of the chain. What was imported
 keeps everything that its lines held, and exporting an import of an export writes the same
-bytes. Sensitive values are keyed digests, salted anew by each export. Files appear whole or not at all.
+bytes. Sensitive values are keyed digests, with a new salt in each export. Files appear whole or not at all.
 
 Examples:
 
     gavel export out
     gavel export out --workflow document-review
-    gavel export out --instance wf-01926f0e-7c1a-7000-8000-000000000000 && jq . out/wf-*.log`
+    gavel export out --instance wf-019bc119-ef48-77d8-97b5-82f5b5696c97 && jq . out/wf-*.log`
 }
 
 func (c *exportCmd) Run(ctx context.Context, con *console) error {

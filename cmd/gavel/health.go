@@ -140,7 +140,7 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		return readiness{}, term.UnknownErrorf("look whether it runs, and at its address", "%s could not be reached: %w", server, err)
+		return readiness{}, term.UnknownErrorf("check that the server runs, and its address", "%s could not be reached: %w", server, err)
 	}
 	defer func() { _ = answer.Body.Close() }() // it was only read
 	raw, err := io.ReadAll(io.LimitReader(answer.Body, mostReadiness))
@@ -155,10 +155,10 @@ func readReady(server string, answer *http.Response, raw []byte) (readiness, err
 	r := readiness{Server: server}
 	ready := answer.StatusCode == http.StatusOK
 	if !ready && answer.StatusCode != http.StatusServiceUnavailable {
-		return r, term.UnknownErrorf("look at the address, and at what stands between", "%s answered %s", server, answer.Status)
+		return r, term.UnknownErrorf("check the address, and any proxy in front of it", "%s answered %s", server, answer.Status)
 	}
 	if err := json.Unmarshal(raw, &r); err != nil || r.Ready != ready || r.Parts == nil {
-		return r, term.UnknownErrorf("look at the address, and at what stands between", "what answers at %s is no gavel: %s", server, answer.Status)
+		return r, term.UnknownErrorf("check the address, and any proxy in front of it", "what answers at %s is no gavel: %s", server, answer.Status)
 	}
 	r.Server = server
 	return r, nil

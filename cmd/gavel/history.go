@@ -48,7 +48,7 @@ type decisionFilter struct {
 	Assurance string   `name:"assurance" placeholder:"ASSURANCE" help:"Only where this was examined: none, structural, validators, llm, llm_calibrated, human."`
 	Code      string   `name:"code" placeholder:"CODE" help:"Only with this code of a refusal or escalation."`
 	Kind      []string `name:"kind" placeholder:"KIND" help:"Only of these kinds: started, advanced, refused, prechecked, escalated, reviewed."`
-	Degraded  bool     `name:"degraded" help:"Only where a judgement that was asked for could not be had."`
+	Degraded  bool     `name:"degraded" help:"Only decisions made without a judge that the workflow asks for."`
 	Least     *float64 `name:"min-confidence" placeholder:"C" help:"Only with at least this confidence, 0 to 1."`
 	Most      *float64 `name:"max-confidence" placeholder:"C" help:"Only with at most this confidence, 0 to 1."`
 	timeFilter

@@ -16,7 +16,7 @@ import (
 
 type instancesCmd struct {
 	List     instancesListCmd     `cmd:"" help:"List instances, newest first."`
-	Show     instancesShowCmd     `cmd:"" help:"Show where an instance stands and what it knows, or stood and knew."`
+	Show     instancesShowCmd     `cmd:"" help:"Show the state and context of an instance, now or at an earlier revision."`
 	History  instancesHistoryCmd  `cmd:"" help:"Show every judgement of an instance, oldest first."`
 	Timeline instancesTimelineCmd `cmd:"" help:"Show everything that happened to an instance, oldest first."`
 	Undo     instancesUndoCmd     `cmd:"" help:"Take the last move of an instance back."`
@@ -24,8 +24,8 @@ type instancesCmd struct {
 }
 
 func (instancesCmd) Help() string {
-	return `Whoever can run this on the store's machine is its operator (local:cli) and
-sees every instance. Reading a store that a server has open is fine. With --server
+	return `On the store's machine you are its operator (local:cli) and see every
+instance. Reading a store that a server has open is fine. With --server
 the server is asked, and you see what your token lets you see.`
 }
 
@@ -34,7 +34,7 @@ type instancesListCmd struct {
 	State    string `name:"state" placeholder:"STATE" help:"Only instances in this state."`
 	Status   string `name:"status" enum:",running,complete,cancelled" default:"" placeholder:"STATUS" help:"Only running, complete or cancelled ones."`
 	Limit    int    `name:"limit" default:"50" placeholder:"N" help:"At most this many, 1 to 500."`
-	After    string `name:"after" placeholder:"ID" help:"Continue below this instance."`
+	After    string `name:"after" placeholder:"ID" help:"Continue after this instance."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	placeFlags
 }
@@ -81,10 +81,10 @@ version of the workflow that the instance had then.
 
 Examples:
 
-    gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000
-    gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000 --revision 3
-    gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000 --at 2026-01-02T15:04:05Z
-    gavel instances show wf-01926f0e-7c1a-7000-8000-000000000000 --json | jq .context`
+    gavel instances show wf-019bc6b0-f7db-79d3-922c-004710d1043a
+    gavel instances show wf-019bc6b0-f7db-79d3-922c-004710d1043a --revision 3
+    gavel instances show wf-019bc6b0-f7db-79d3-922c-004710d1043a --at 2026-01-15T09:30:00Z
+    gavel instances show wf-019bc6b0-f7db-79d3-922c-004710d1043a --json | jq .context`
 }
 
 func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
@@ -169,8 +169,8 @@ type instancesHistoryCmd struct{ eventFlags }
 func (instancesHistoryCmd) Help() string {
 	return `Examples:
 
-    gavel instances history wf-01926f0e-7c1a-7000-8000-000000000000
-    gavel instances history wf-01926f0e-7c1a-7000-8000-000000000000 --json | jq '.decisions[].opinions'`
+    gavel instances history wf-019bcc48-006e-771f-94e2-7d7e1167078d
+    gavel instances history wf-019bcc48-006e-771f-94e2-7d7e1167078d --json | jq '.decisions[].opinions'`
 }
 
 func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
@@ -337,8 +337,8 @@ tells what it was.
 
 Examples:
 
-    gavel instances timeline wf-01926f0e-7c1a-7000-8000-000000000000
-    gavel instances timeline wf-01926f0e-7c1a-7000-8000-000000000000 --at 2026-01-02T15:04:05Z`
+    gavel instances timeline wf-019bd1df-0901-74e1-9a10-6d37d9570722
+    gavel instances timeline wf-019bd1df-0901-74e1-9a10-6d37d9570722 --at 2026-02-03T17:45:00Z`
 }
 
 func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {

@@ -25,7 +25,7 @@ an event like any other. Reviews that wait become stale.
 
 Examples:
 
-    gavel instances undo wf-01926f0e-7c1a-7000-8000-000000000000
+    gavel instances undo wf-019bd776-1194-7ef4-9469-880929f82c0f
 
 Exit codes: 0 undone, 1 there is nothing to undo, 2 wrong usage, 3 could not find out.`
 }
@@ -37,12 +37,12 @@ func (c *instancesUndoCmd) Run(ctx context.Context, con *console) error {
 type instancesRedoCmd struct{ turning }
 
 func (instancesRedoCmd) Help() string {
-	return `The move that was undone last is made again, exactly as it was; nothing is judged anew.
+	return `The move that was undone last is made again, exactly as it was; nothing is judged again.
 After another move, a rollback or a migration there is nothing to redo.
 
 Examples:
 
-    gavel instances redo wf-01926f0e-7c1a-7000-8000-000000000000
+    gavel instances redo wf-019bdd0d-1a27-7a14-958a-eb0007d1dfe2
 
 Exit codes: 0 made again, 1 there is nothing to redo, 2 wrong usage, 3 could not find out.`
 }

@@ -289,9 +289,9 @@ type judgeClearCmd struct {
 }
 
 func (judgeClearCmd) Help() string {
-	return `Who was refused the same thing three times by the model is not asked about again: a
-person has to decide (loop_guard). This forgets the refusals, so that the model is
-asked anew; the decisions themselves stay on record.
+	return `After the model has refused the same thing three times, a person has to decide
+(loop_guard). This forgets the refusals, so that the model is asked again; the
+decisions themselves stay on record.
 
 Examples:
 

@@ -23,8 +23,8 @@ type lintCmd struct {
 func (lintCmd) Help() string {
 	return `Nothing is printed when all is well. An error keeps a definition from being
 loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
-they are when a definition is loaded. With --config, evidence from sources that it does
-not declare is told too.
+they are when a definition is loaded. With --config, evidence from undeclared sources is
+reported too.
 
 Examples:
 
@@ -135,7 +135,7 @@ func (graphCmd) Help() string {
     gavel graph flows/document-review.json
     gavel graph flows/document-review.json --format dot | dot -Tsvg > flow.svg
     gavel graph document-review --store ./.workflows/gavel.db
-    gavel graph --instance wf-01926f0e-7c1a-7000-8000-000000000000`
+    gavel graph --instance wf-019be2a4-22ba-7889-954c-43f9cf7e55f5`
 }
 
 func (c *graphCmd) Run(ctx context.Context, con *console) error {

@@ -62,11 +62,11 @@ type commands struct {
 	Import     importCmd     `cmd:"" help:"Bring a .workflows folder here: definitions, instances, histories."`
 	Export     exportCmd     `cmd:"" help:"Write definitions, instances and histories to a folder."`
 	Verify     verifyCmd     `cmd:"" help:"Check that what was recorded is as it was written."`
-	Anchor     anchorCmd     `cmd:"" help:"Sign what was recorded, so that nobody can change it unseen."`
+	Anchor     anchorCmd     `cmd:"" help:"Sign what was recorded, so that changes show."`
 	Backup     backupCmd     `cmd:"" help:"Copy a store while it is in use, and verify the copy."`
 	Restore    restoreCmd    `cmd:"" help:"Put a backup in place of a store."`
 	Repair     repairCmd     `cmd:"" help:"Save what can be read of a damaged store."`
-	Seal       sealCmd       `cmd:"" help:"Show whether definitions are as they were made, and seal them anew."`
+	Seal       sealCmd       `cmd:"" help:"Check the seals of definitions, or seal them again."`
 	Retain     retainCmd     `cmd:"" help:"Remove what definitions say need not be kept."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`

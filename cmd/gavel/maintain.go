@@ -28,8 +28,8 @@ type migrateCmd struct {
 
 func (migrateCmd) Help() string {
 	return `Instances stay with the version of their workflow that they were started with, until
-somebody migrates them. Each is migrated by an event of its own; cut short, a migration is
-taken up by running it again. A server may have the store open.
+you migrate them. Each migration is an event; run an interrupted migration again to
+finish it. A server may have the store open.
 
 An instance is refused, and stays as it is, when the new version does not have its state,
 or would not let an instance with its context and its history be in it (stateValidators,
@@ -39,7 +39,7 @@ Examples:
 
     gavel migrate document-review --dry-run
     gavel migrate document-review --from 1 --to 3 --state reviewing=review
-    gavel migrate document-review --instance wf-01926f0e-7c1a-7000-8000-000000000000
+    gavel migrate document-review --instance wf-019be83b-2b4d-7cc9-9aae-4345d35a5889
 
 Exit codes: 0 all are of the version now, 1 some were refused, 2 wrong usage,
 3 could not find out.`
@@ -207,7 +207,7 @@ func printRetained(con *console, r audit.RetainResult) {
 }
 
 type sealCmd struct {
-	Accept bool `name:"accept" help:"Seal what is there as it stands. Without it, gavel seal only shows it."`
+	Accept bool `name:"accept" help:"Seal all rules as they are now. Without it, gavel seal only lists them."`
 	JSON   bool `name:"json" help:"Print JSON."`
 	storeFlag
 }

@@ -47,12 +47,12 @@ declares; gavel evidence tries them. Evidence from an undeclared source is missi
 
 With --reviews a move that only a person can decide is parked: the state stays, the agent
 gets a review id, and a reviewer decides on this machine with gavel review, or through a
-server of his own on the same store: gavel mcp --reviews --role reviewer, with the same
+second server on the same store: gavel mcp --reviews --role reviewer, with the same
 --config. With --elicit a client that can show forms may ask its user as well; what it
 answers is only as honest as the client, so that the record tells it apart.
 
-With --anchor-key it signs now and then where all instances stand, so that nobody without
-the key can change what was recorded unseen: gavel anchor --help.
+With --anchor-key it regularly signs the position of all instances, so that changes made
+without the key show: gavel anchor --help.
 
 Examples:
 
@@ -98,7 +98,7 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 		return nil, err
 	}
 	if path == memoryStore && c.Reviews && !c.Elicit {
-		con.log.Warn("nobody can decide reviews of a store in memory: no other process sees it", "hint", "give --store a file")
+		con.log.Warn("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file")
 	}
 	return openEquipped(ctx, con, path, equipment{reviews: c.Reviews, clientReviews: c.Elicit}, &c.modelFlags, c.configFlag, c.anchorFlags)
 }

@@ -23,7 +23,7 @@ type modelFlags struct {
 	Model       string        `name:"llm-model" env:"LLM_JUDGE_MODEL,GAVEL_LLM_MODEL" placeholder:"NAME" help:"The model that judges. Without one, moves that ask for a model are decided as onJudgeUnavailable says."`
 	KeyFile     string        `name:"llm-key-file" placeholder:"FILE" help:"Read the API key from this file instead of the environment variable LLM_API_KEY."`
 	Thinking    string        `name:"llm-thinking" env:"LLM_JUDGE_THINKING_MODE,GAVEL_LLM_THINKING" default:"auto" placeholder:"MODE" help:"How much the model thinks: auto (the default, nothing is sent), off, none, minimal, low, medium, high, xhigh or max."`
-	Fallbacks   []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask when the first cannot be had. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
+	Fallbacks   []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask when the first is unavailable. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
 	Also        []string      `name:"llm-also" placeholder:"NAME" help:"A further model at the same URL that definitions may name. Repeatable."`
 	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
 	Deadline    time.Duration `name:"llm-deadline" placeholder:"TIME" help:"The longest that a decision waits for the model. Default: 20s, with thinking 60s."`
@@ -235,7 +235,7 @@ func (m *model) Close() error {
 	m.client.Close()
 	if m.cassette != nil && m.flags.CassetteFor == string(llm.CassetteReplay) {
 		if unused := m.cassette.Unused(); len(unused) > 0 {
-			m.log.Warn("the cassette holds answers that nobody asked for", "entries", len(unused), "first", fmt.Sprintf("%.120s", unused[0]))
+			m.log.Warn("the cassette holds answers that were not used", "entries", len(unused), "first", fmt.Sprintf("%.120s", unused[0]))
 		}
 	}
 	return m.closeCassette()

@@ -23,7 +23,7 @@ type serverFlags struct {
 	Server    string `name:"server" placeholder:"URL" help:"Ask the gavel that serves there (gavel serve), instead of opening a store. You are who the token says."`
 	TokenFile string `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server. Or set GAVEL_TOKEN."`
 	CAFile    string `name:"ca-file" env:"GAVEL_SERVER_CA_FILE" placeholder:"FILE" help:"Trust only these certificates (PEM) of the server."`
-	Plain     bool   `name:"insecure-plain-http" env:"GAVEL_SERVER_INSECURE_PLAIN_HTTP" help:"Send the token over http:// to another machine. Whoever listens on the way gets it."`
+	Plain     bool   `name:"insecure-plain-http" env:"GAVEL_SERVER_INSECURE_PLAIN_HTTP" help:"Send the token over http:// to another machine. Anyone on the network path can read it."`
 }
 
 // tokenVariable holds the token where no file does.

@@ -166,7 +166,7 @@ func noteOf(i sqlitestore.DamagedInstance) string {
 		notes = append(notes, "no events prove what it is")
 	}
 	if len(i.Refolded) > 0 {
-		notes = append(notes, "snapshots folded anew: revision "+joinNumbers(i.Refolded))
+		notes = append(notes, "snapshots rebuilt: revision "+joinNumbers(i.Refolded))
 	}
 	if len(i.Dropped) > 0 {
 		notes = append(notes, "snapshots dropped: revision "+joinNumbers(i.Dropped))

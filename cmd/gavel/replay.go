@@ -48,7 +48,7 @@ data, rights and the evidence that was fetched. What comes out otherwise is list
 that would be approved now and were not then first. Without a change, nothing should.
 
 The store is only read; nothing is fetched, counted or cached. What a model answered then
-is its answer now, unless --mode asks it anew. What cannot be judged again is counted with
+is its answer now, unless --mode asks it again. What cannot be judged again is counted with
 the reason. docs/replay.md has the reasons and the limits of all this.
 
 Examples:

@@ -27,9 +27,9 @@ func (reviewCmd) Help() string {
 asked: data, context, evidence, definition and revision. It is decided once. When the
 instance moves on, or what was fetched has changed, the review is void.
 
-Servers park such moves when they were started with gavel mcp --reviews. Whoever can run
-this on the store's machine is its operator; a server may have the store open meanwhile.
-With --server the server is asked, and who decides is who the token says.`
+Servers park such moves when they were started with gavel mcp --reviews. On the
+store's machine you decide as its operator; a server may have the store open meanwhile.
+With --server the server decides for the principal of your token.`
 }
 
 type reviewListCmd struct {
@@ -46,7 +46,7 @@ func (reviewListCmd) Help() string {
 	return `Examples:
 
     gavel review list
-    gavel review list --status all --instance wf-01926f0e-7c1a-7000-8000-000000000000
+    gavel review list --status all --instance wf-019bedd2-33e0-735d-935b-1a4cd46500a0
     gavel review list --json | jq -r '.reviews[].reviewId'`
 }
 
@@ -131,8 +131,8 @@ that has changed since the review was opened makes it void.
 
 Examples:
 
-    gavel review approve rev-01926f0e-7c1a-7000-8000-000000000000 --reason 'Checked with the customer.'
-    gavel review approve rev-01926f0e-7c1a-7000-8000-000000000000 --reason 'CI is green.' --config gavel.yaml
+    gavel review approve rev-019bf369-3c73-7383-95b4-99444377c42a --reason 'Checked with the customer.'
+    gavel review approve rev-019bf369-3c73-7383-95b4-99444377c42a --reason 'CI is green.' --config gavel.yaml
 
 Exit codes: 0 the move was made, 1 it could not be made, or the review is closed,
 2 wrong usage, 3 could not find out.`
@@ -156,11 +156,11 @@ func (c *reviewApproveCmd) Run(ctx context.Context, con *console) error {
 type reviewRejectCmd struct{ resolving }
 
 func (reviewRejectCmd) Help() string {
-	return `The state stays as it is. Whoever asked for the move reads the reason.
+	return `The state does not change. The agent that asked for the move reads the reason.
 
 Examples:
 
-    gavel review reject rev-01926f0e-7c1a-7000-8000-000000000000 --reason 'The invoice is missing.'
+    gavel review reject rev-019bf900-4506-7b52-99fb-7e1e2e698315 --reason 'The invoice is missing.'
 
 Exit codes: 0 rejected, 1 the review is closed, 2 wrong usage, 3 could not find out.`
 }
@@ -180,7 +180,7 @@ func (c *reviewRejectCmd) Run(ctx context.Context, con *console) error {
 func (r resolving) check(decision judge.Outcome) (engine.Principal, error) {
 	who := engine.Principal{ID: r.Principal, Role: engine.RoleOperator}
 	if strings.TrimSpace(r.Reason) == "" {
-		return who, term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and whoever asked for the move reads it", string(decision))
+		return who, term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(decision))
 	}
 	return who, checkPrincipal(who.ID)
 }

@@ -23,13 +23,13 @@ type reviewShowCmd struct {
 
 func (reviewShowCmd) Help() string {
 	return `What an agent, a model, a source or the author of the definition wrote is indented behind
-a bar: nothing there is to be taken for gavel's word. Who wrote the definition stands beside
+a bar: none of it is gavel's word. The author of the definition is shown next to
 its name.
 
 Examples:
 
-    gavel review show rev-01926f0e-7c1a-7000-8000-000000000000
-    gavel review show rev-01926f0e-7c1a-7000-8000-000000000000 --json | jq .data`
+    gavel review show rev-019bfe97-4d99-7fc3-9d2b-e462f3c30427
+    gavel review show rev-019bfe97-4d99-7fc3-9d2b-e462f3c30427 --json | jq .data`
 }
 
 func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
@@ -243,7 +243,7 @@ func (p reviewPage) evidence() {
 		rows = append(rows, []string{"size", size}, []string{"digest", e.Digest})
 		p.out.Table(rows)
 		if e.Content == nil {
-			p.out.Printf("its content is not kept any more\n")
+			p.out.Printf("its content is no longer kept\n")
 			continue
 		}
 		p.content(e.Content)

@@ -127,10 +127,10 @@ A case says what to run and how it must end:
     [{"name": "short comments are refused", "file": "approve.js",
       "data": {"comments": "ok"}, "expect": {"valid": false}}]
 
-source, parts ([["text", count], ...]) or file (beside the table) is the validator; must
+source, parts ([["text", count], ...]) or file (in the folder of the table) is the validator; must
 is ok (the default), error, timeout or reject, or alternatives such as "error|timeout";
 expect holds valid, confidence and reason; then is a second validator that has to agree
-right after. Each case is an owner of its own.
+right after. Each case has its own owner.
 
 Exit codes: 0 all pass, 1 a case misses, 2 wrong usage, 3 could not find out.`
 }

@@ -40,7 +40,7 @@ func (serveCmd) Help() string {
 /healthz, /readyz and /metrics for what watches over it. docs/serve.md is the whole story.
 
 Every caller shows a bearer token, made with gavel token create. At the first start there is
-none: then serve writes an operator's token to operator.token beside the store, for you, and
+none: then serve writes an operator's token to operator.token next to the store and
 prints an agent's token, once. With --auth none everybody who reaches the address is the local
 agent: that is for loopback addresses only.
 
@@ -196,8 +196,8 @@ type listenFlags struct {
 	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The certificate (PEM, with its chain) for HTTPS. Read again when it changes."`
 	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"The certificate's private key (PEM)."`
 	TLSClientCA  string        `name:"tls-client-ca" placeholder:"FILE" help:"Let only clients connect that show a certificate signed by one of these (PEM). They show their token as well."`
-	PlainHTTP    bool          `name:"insecure-plain-http" help:"Serve without TLS on an address that other machines can reach. For a proxy that ends TLS, or a network where nobody listens: whoever does gets the tokens."`
-	AllowHost    []string      `name:"allow-host" placeholder:"HOST" help:"A name that clients call this server by, beside loopback names and the address itself. Repeatable."`
+	PlainHTTP    bool          `name:"insecure-plain-http" help:"Serve without TLS on an address that other machines can reach. For a proxy that ends TLS, or a trusted network: anyone who listens there gets the tokens."`
+	AllowHost    []string      `name:"allow-host" placeholder:"HOST" help:"A name that clients call this server by, in addition to loopback names and the address itself. Repeatable."`
 	AllowOrigin  []string      `name:"allow-origin" placeholder:"ORIGIN" help:"Let web pages of this origin call and read answers (https://app.example.org). Repeatable."`
 	MaxBody      int64         `name:"max-body" default:"4194304" placeholder:"BYTES" help:"The largest body of a request. Default: 4194304."`
 	MaxHeader    int           `name:"max-header" default:"32768" placeholder:"BYTES" help:"The most that a request's headers may come to. Default: 32768."`

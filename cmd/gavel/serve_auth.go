@@ -104,7 +104,7 @@ const resourcePath = "/.well-known/oauth-protected-resource"
 
 // issuerFlags say how clients find the issuers.
 type issuerFlags struct {
-	PublicURL string `name:"public-url" placeholder:"URL" help:"The address that clients call this server by, such as https://gavel.example.org, where a proxy stands before it. Default: what a request asked for."`
+	PublicURL string `name:"public-url" placeholder:"URL" help:"The address that clients call this server by, such as https://gavel.example.org, when it is behind a proxy. Default: what a request asked for."`
 }
 
 func (f issuerFlags) check() error {
@@ -145,7 +145,7 @@ func (f configFlag) issuersFor(how string) ([]auth.Issuer, error) {
 		return nil, badConfig(err)
 	}
 	if how == authNone && len(declared.Issuers) > 0 {
-		return nil, term.UsageErrorf("drop --auth none, or the section auth of the configuration file", "--auth none asks nobody who they are, so that issuers make no sense")
+		return nil, term.UsageErrorf("drop --auth none, or the section auth of the configuration file", "--auth none identifies no callers, so issuers have no effect")
 	}
 	return declared.Issuers, nil
 }

@@ -116,7 +116,7 @@ func openSystem(ctx context.Context, log *slog.Logger, path string, with equipme
 		return nil, err
 	}
 	if head, _, err := db.Rules(ctx, math.MaxInt64); err == nil && head.Place > 0 && path != memoryStore && !hadKey {
-		log.Warn("the key of this store was not next to it, and a new one was made: its definitions are not used until the old key is back, or gavel seal --accept has sealed them anew",
+		log.Warn("the key of this store was not next to it, and a new one was made: its definitions are not used until the old key is back, or gavel seal --accept has sealed them again",
 			"store", path, "key", keyBeside(path))
 	}
 	sys, err := newSystem(log, db, path, key, with, func(c *engine.Config) { c.RuleKey = key })

@@ -21,7 +21,7 @@ type tokenCmd struct {
 
 func (tokenCmd) Help() string {
 	return `Callers of gavel serve show a bearer token: it says who they are, in which role, and for which
-workflows. Only its digest is kept, in gavel.tokens beside the store. A running server
+workflows. Only its digest is kept, in gavel.tokens next to the store. A running server
 knows of a new or revoked token from the next request on.
 
 Examples:
@@ -33,7 +33,7 @@ Examples:
 
 // tokensFlag says where the tokens are.
 type tokensFlag struct {
-	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens beside the store."`
+	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store."`
 }
 
 // path is the file of tokens; "" for a store in memory, whose tokens end with it.

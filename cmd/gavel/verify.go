@@ -21,15 +21,15 @@ type verifyCmd struct {
 }
 
 func (verifyCmd) Help() string {
-	return `Computes every hash anew, folds every history and compares it with the instance that is
+	return `Recomputes every hash, folds every history and compares it with the instance that is
 stored, and checks the anchors. Prints a line for each break: where, of what kind, and how:
 
     edited            an event is not what its hash says, or was exchanged
     deleted           an event is missing within a history
-    reordered         an event stands in the place of another
-    inserted          an event is there that was never written
+    reordered         an event is in the place of another
+    inserted          an event was added later
     truncated         the end of a history is missing
-    swapped           the history of another instance stands here
+    swapped           the history of another instance is here
     row_mismatch      an instance, snapshot or definition is not what the events say
     missing_instance  an instance that was anchored is gone
     anchor_mismatch   something is not what was signed
@@ -45,7 +45,7 @@ Examples:
 
     gavel verify
     gavel verify --public-key ~/keys/gavel.anchor.pub --anchor-file /mnt/elsewhere/gavel.anchors
-    gavel verify --instance wf-01926f0e-7c1a-7000-8000-000000000000 --json
+    gavel verify --instance wf-019c042e-562c-77c1-999e-a692d84f1767 --json
 
 Exit codes: 0 all is as it was written, 1 something is broken, 2 wrong usage, 3 could not
 find out.`
@@ -137,7 +137,7 @@ func printVerified(con *console, r audit.VerifyReport) {
 func printUnproved(con *console, r audit.VerifyReport) {
 	switch {
 	case r.Anchors == 0:
-		con.err.Printf("no anchors: who can write the whole file could have made all hashes anew (gavel anchor --help)\n")
+		con.err.Printf("no anchors: someone who can write the whole file could have recomputed all hashes (gavel anchor --help)\n")
 	case !r.Signed:
 		con.err.Printf("the anchors' signatures were not checked: give --public-key\n")
 	}
