@@ -220,7 +220,7 @@ func TestDecide(t *testing.T) {
 			"an unsure validator under strict", newCase(validated(ok), ruled(strict)), replies(agrees(0.6)), nil,
 			seen{
 				judge.Reject, judge.CodeLowConfidence, 0.6, judge.AssuranceValidators, judge.ByPolicy, "approved",
-				[]string{"Nothing objects, but the confidence of 0.6 is lower than this workflow demands."},
+				[]string{"Nothing objects, but the confidence of 0.6 is lower than this workflow requires."},
 			},
 		},
 		{
@@ -380,7 +380,7 @@ func TestDecide(t *testing.T) {
 			"no model is configured, strict", newCase(ruled(useLLM), ruled(strict), validated(ok)), replies(agrees(1)), nil,
 			seen{
 				judge.Reject, judge.CodeJudgeNotConfigured, 1, judge.AssuranceValidators, judge.ByPolicy, "approved",
-				[]string{"This move asks for the judgement of a model, and none is configured."},
+				[]string{"This move needs a model's judgement, and no model is configured."},
 			},
 		},
 		{
@@ -388,7 +388,7 @@ func TestDecide(t *testing.T) {
 			newCase(ruled(useLLM), ruled(strict), ruled(func(r *judge.Rubric) { r.OnJudgeUnavailable = "" })), &runner{}, nil,
 			seen{
 				judge.Reject, judge.CodeJudgeNotConfigured, 1, judge.AssuranceNone, judge.ByPolicy, "approved",
-				[]string{"This move asks for the judgement of a model, and none is configured."},
+				[]string{"This move needs a model's judgement, and no model is configured."},
 			},
 		},
 		{
@@ -732,11 +732,11 @@ func TestReasoningTellsWhatToDo(t *testing.T) {
 		},
 		{
 			"nobody to review", newCase(ruled(useLLM), ruled(strict)),
-			"This move asks for the judgement of a model, and none is configured. Trying again will not help; ask the operator to configure a model, or the owner of the workflow not to ask for one.",
+			"This move needs a model's judgement, and no model is configured. Trying again will not help; ask the operator to configure a model, or the owner of the workflow not to ask for one.",
 		},
 		{
 			"somebody to review", newCase(ruled(useLLM), ruled(strict), func(c *judge.Case) { c.ReviewPath = true }),
-			"This move asks for the judgement of a model, and none is configured. A person has to decide this; until then the state stays as it is.",
+			"This move needs a model's judgement, and no model is configured. A person has to decide this; until then the state stays as it is.",
 		},
 	} {
 		v, err := pipeline(t, replies(refuses(1, "Detailed comments required")), nil).Decide(t.Context(), tt.c)

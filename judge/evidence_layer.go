@@ -37,7 +37,7 @@ func (l evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		op.Outcome, op.Fault = Reject, true
 		op.Findings = []validators.Finding{{
 			Code: CodeEvidenceNotAllowed, Hint: ownersFault,
-			Message: "This workflow asks for evidence, which is fetched only for workflows of an operator.",
+			Message: "This workflow asks for evidence, which is fetched only for an operator's workflows.",
 		}}
 		op.Reasoning = joinFindings(op.Findings)
 		return op, nil
@@ -259,16 +259,16 @@ func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 			continue
 		}
 		f := validators.Finding{
-			Code: CodeEvidenceMissing, Message: joinSentences(fmt.Sprintf("The evidence %q could not be had (%s).", e.Name, e.Failure), capitalizeDetail(e.Detail)),
-			Hint: "Nothing is approved without it. Mend what keeps it from being fetched, or tell the operator, and perform the action again.",
+			Code: CodeEvidenceMissing, Message: joinSentences(fmt.Sprintf("The evidence %q could not be fetched (%s).", e.Name, e.Failure), capitalizeDetail(e.Detail)),
+			Hint: "The move needs it. Fix what keeps it from being fetched, or tell the operator, and perform the action again.",
 		}
 		to := Escalate
 		switch {
 		case e.Failure == FailureArgument:
 			to = Reject
 			f.Code = CodeEvidenceArgument
-			f.Message = joinSentences(fmt.Sprintf("The evidence %q cannot be asked for with these data.", e.Name), capitalizeDetail(e.Detail))
-			f.Hint = "Correct the fields that it is asked for with."
+			f.Message = joinSentences(fmt.Sprintf("The evidence %q cannot be fetched with these data.", e.Name), capitalizeDetail(e.Detail))
+			f.Hint = "Correct the fields that it is fetched with."
 		case e.Failure == FailureNotReadOnly:
 			to = Reject
 			f.Code = CodeEvidenceNotChecked

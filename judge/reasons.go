@@ -70,7 +70,7 @@ func nextStep(code string, retryAfter time.Duration) string {
 	case CodeInstructionInData:
 		return "Take out what addresses the judge; leave only what the move is about."
 	case CodeNoRoute:
-		return "Look at the conditions of this action in the definition, and perform it with data that one of them accepts."
+		return "Read the conditions of this action in the definition, and send data that meets one of them."
 	}
 	return ""
 }
@@ -89,7 +89,7 @@ func roundUp(d time.Duration) time.Duration {
 func troubleMessage(t Trouble) string {
 	switch t {
 	case TroubleNotConfigured:
-		return "This move asks for the judgement of a model, and none is configured."
+		return "This move needs a model's judgement, and no model is configured."
 	case TroubleUnavailable:
 		return "The model that has to judge this move could not be reached."
 	case TroubleCannotAssess:
@@ -122,7 +122,7 @@ func assuranceFinding(have, need Assurance) validators.Finding {
 func confidenceFinding(c float64) validators.Finding {
 	return validators.Finding{
 		Code:    CodeLowConfidence,
-		Message: fmt.Sprintf("Nothing objects, but the confidence of %s is lower than this workflow demands.", formatConfidence(c)),
+		Message: fmt.Sprintf("Nothing objects, but the confidence of %s is lower than this workflow requires.", formatConfidence(c)),
 	}
 }
 
@@ -135,7 +135,7 @@ func fallbackWarning(why string, have Assurance) string {
 }
 
 func shadowWarning(o Outcome) string {
-	return fmt.Sprintf("Shadow mode: the judge would have answered %s; the move happens all the same.", o)
+	return fmt.Sprintf("Shadow mode: the judge would have answered %s; the move happens anyway.", o)
 }
 
 func formatConfidence(c float64) string { return strconv.FormatFloat(c, 'g', 4, 64) }
@@ -174,13 +174,13 @@ func joinList(texts []string) string {
 func failureMessage(t Trouble, class llm.Class) string {
 	switch class {
 	case llm.ClassRateLimited, llm.ClassOverloaded:
-		return "The model that has to judge this move has too much to do at the moment."
+		return "The model that has to judge this move is overloaded."
 	case llm.ClassQuota:
-		return "What may be spent on the model that has to judge this move is used up."
+		return "The budget of the model that has to judge this move is used up."
 	case llm.ClassAuth, llm.ClassNotFound, llm.ClassConfig, llm.ClassCapability:
-		return "The model that has to judge this move is not set up right."
+		return "The model that has to judge this move is misconfigured."
 	case llm.ClassBreakerOpen, llm.ClassNotBefore:
-		return "The model that has to judge this move failed lately and is left alone for a while."
+		return "The model that has to judge this move has failed repeatedly and is paused for a while."
 	case llm.ClassTooLong:
 		return "This move is too long for the model that has to judge it."
 	case llm.ClassFilter, llm.ClassRefusal:
@@ -190,7 +190,7 @@ func failureMessage(t Trouble, class llm.Class) string {
 	case llm.ClassInconsistent:
 		return "The model's answer contradicts itself."
 	case llm.ClassQuality:
-		return "The model's answers to what this principal sends were mostly unusable lately; it is not asked for a while."
+		return "Most of the model's recent answers to this principal were unusable; it is not asked for a while."
 	default:
 		return troubleMessage(t)
 	}
@@ -201,13 +201,13 @@ func busyMessage(e *llm.Error) string {
 	case llm.ClassTimeout:
 		return "The model that has to judge this move did not answer in time."
 	case llm.ClassShareSpent:
-		return "You have asked the model that has to judge this move as much as one principal may in a minute."
+		return "You have reached the limit per minute for the model that has to judge this move."
 	case llm.ClassBusy:
 		return "Too many questions wait for the model that has to judge this move."
 	case llm.ClassQuota:
-		return "What may be spent on the model that has to judge this move is used up; your requests are among those that it was spent on."
+		return "The budget of the model that has to judge this move is used up; your requests contributed to that."
 	default:
-		return "The model that has to judge this move takes no more questions for now; yours are among those that it has had too many of."
+		return "The model that has to judge this move accepts no more questions for now; your requests contributed to that."
 	}
 }
 
@@ -216,5 +216,5 @@ func unknownModel(name string) string {
 }
 
 func budgetSpent(principal string, frees time.Duration) string {
-	return fmt.Sprintf("The principal %.80q has asked the model as often as it may for now; ask again in %s.", principal, roundUp(frees))
+	return fmt.Sprintf("The principal %.80q has used up its questions to the model; ask again in %s.", principal, roundUp(frees))
 }

@@ -80,7 +80,7 @@ var refusals = []refusal{
 	{content.CodeRepetition, "content", "A field repeats itself.", "Say it once."},
 	{content.CodeImitation, "content", "A field imitates the markers of a conversation or of a prompt.", "Describe it in plain words."},
 	{content.CodeVerdict, "content", "A field states the verdict itself.", "Give the facts and leave the verdict out."},
-	{content.CodeInstruction, "content", "A field speaks to whoever judges.", "Give the facts; leave instructions out."},
+	{content.CodeInstruction, "content", "A field addresses the judge.", "Give the facts; leave instructions out."},
 	{content.CodeHidden, "content", "A field has characters that hide or reorder text.", "Use visible characters only."},
 	{judge.CodeCriterionNotMet, "model", "A criterion is not met.", "Do what the criterion asks for."},
 	{judge.CodeCriterionNotAssessable, "model", "A criterion cannot be judged from what the model was shown, or its evidence is not there.", "Add the evidence."},

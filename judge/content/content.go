@@ -148,7 +148,7 @@ func (t trap) describe() (what, hint string) {
 	case CodeHidden:
 		return "contains characters that hide or reorder text.", "Write it with visible characters only."
 	}
-	return "speaks to whoever judges instead of to the matter.", "Give the facts; leave instructions to the judge out."
+	return "addresses the judge instead of the matter.", "Give the facts; leave instructions to the judge out."
 }
 
 func trapsIn(t text) []trap {

@@ -201,7 +201,7 @@ func checkGates[G, R any](results []GateResult, at string, limits G, gates []gat
 		if strings.HasPrefix(g.key, "max") {
 			words, holds = "at most", value != nil && *value <= *limit
 		}
-		r.Passed, r.Says = holds, fmt.Sprintf("%s: there is no figure to hold against %s %.4g", r.Name, words, *limit)
+		r.Passed, r.Says = holds, fmt.Sprintf("%s: there is no figure to compare with %s %.4g", r.Name, words, *limit)
 		if value != nil {
 			r.Says = fmt.Sprintf("%s: %.4g over %d cases, must be %s %.4g", r.Name, *value, n, words, *limit)
 		}

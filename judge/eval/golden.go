@@ -187,7 +187,7 @@ func (c Case) findProblem() string {
 		}
 	}
 	if kindOf(c.Workflow) != '{' {
-		return `workflow is no object; give {"ref": "file#name"} or a definition`
+		return `workflow is not an object; give {"ref": "file#name"} or a definition`
 	}
 	for i, s := range c.History {
 		if s.Action == "" || s.State == "" {
@@ -206,7 +206,7 @@ func (c Case) findDocumentProblem() string {
 		doc json.RawMessage
 	}{{"context", c.Context}, {"data", c.Data}} {
 		if k := kindOf(d.doc); k != 0 && k != '{' {
-			return d.key + " is no JSON object; give {} or leave it out"
+			return d.key + " is not a JSON object; use {} or leave it out"
 		}
 	}
 	for name := range c.Evidence {
@@ -239,7 +239,7 @@ func (c Case) findAnswerProblem() string {
 	}
 	for _, code := range c.Expect.ViolationsAny {
 		if code == "" {
-			return "expect.violations_any has an empty code; take it out"
+			return "expect.violations_any has an empty code; remove it"
 		}
 	}
 	if a := c.Label.Agreement; a != nil && !(*a >= 0 && *a <= 1) {
@@ -259,7 +259,7 @@ func nameProblem(s string) string {
 		return fmt.Sprintf("has %d bytes; give at most %d", len(s), maxCaseID)
 	}
 	if strings.ContainsFunc(s, unicode.IsControl) {
-		return "has control characters; take them out"
+		return "has control characters; remove them"
 	}
 	return ""
 }
@@ -307,18 +307,18 @@ func checkKeys(text []byte) (rule, says string) {
 		return RuleSyntax, "the file begins with a byte order mark; save it as UTF-8 without one"
 	}
 	if kindOf(text) != '{' {
-		return RuleSyntax, "the line is no JSON object; a case is one object on one line"
+		return RuleSyntax, "the line is not a JSON object; a case is one object on one line"
 	}
 	v, err := document.ReadJSON(text, document.Limits{Bytes: len(text), Depth: maxNesting, Lax: true})
 	if err != nil {
-		return RuleSyntax, fmt.Sprintf("this is not JSON: %v; every case stands on a line of its own", err)
+		return RuleSyntax, fmt.Sprintf("this is not JSON: %v; put every case on a line of its own", err)
 	}
 	return checkNames(v, "")
 }
 
 func checkNames(v document.JSON, path string) (rule, says string) {
 	if twice := v.Duplicate(); twice.Kind() != 0 {
-		return RuleDuplicateKey, fmt.Sprintf("%s stands here twice; keep one", clipQuote(memberPath(path, twice)))
+		return RuleDuplicateKey, fmt.Sprintf("duplicate key %s; keep one", clipQuote(memberPath(path, twice)))
 	}
 	known, ours := caseKeys[path]
 	for name, value := range v.Members() {

@@ -120,7 +120,7 @@ func (l *Linter) Add(g Golden) {
 	l.summary.Outcomes[string(g.Expect.Outcome)]++
 	l.digests = append(l.digests, digestOf(&g.Case))
 	if first, again := l.ids[g.ID]; again {
-		l.addIssue(at, RuleDuplicateID, "the id %q stands at %s already; give every case its own", clipQuote(g.ID), first)
+		l.addIssue(at, RuleDuplicateID, "duplicate id %q, first at %s; give every case its own", clipQuote(g.ID), first)
 	} else {
 		l.ids[g.ID] = at
 	}
@@ -138,9 +138,9 @@ func (l *Linter) addIssue(at spot, rule, format string, args ...any) {
 func (l *Linter) checkTags(g Golden, at spot) {
 	for i, tag := range g.Tags {
 		if strings.TrimSpace(tag) == "" {
-			l.addIssue(at, RuleEmptyTag, "tag %d is empty; take it out", i+1)
+			l.addIssue(at, RuleEmptyTag, "tag %d is empty; remove it", i+1)
 		} else if slices.Index(g.Tags, tag) < i {
-			l.addIssue(at, RuleDuplicateTag, "the tag %q stands here twice; keep one", clipQuote(tag))
+			l.addIssue(at, RuleDuplicateTag, "duplicate tag %q; keep one", clipQuote(tag))
 		}
 	}
 }
@@ -152,17 +152,17 @@ func (l *Linter) checkContent(g Golden, at spot) {
 	case !again:
 		l.contents[key] = at
 	case first.outcome != at.outcome:
-		l.addIssue(at, RuleContradictory, "this is what is judged at %s too, which is to %s and this to %s; decide which is right", first, first.outcome, at.outcome)
+		l.addIssue(at, RuleContradictory, "this is the same case as %s, which expects %s, while this one expects %s; decide which is right", first, first.outcome, at.outcome)
 	default:
-		l.addIssue(at, RuleDuplicateContent, "this is what is judged at %s already; take one of the two out", first)
+		l.addIssue(at, RuleDuplicateContent, "this is the same case as %s; remove one of them", first)
 	}
 	if again && first.split != at.split {
-		l.addIssue(at, RuleLeakedContent, "this is what is judged at %s too, which is in the split %s and this in %s; keep it in one", first, first.split, at.split)
+		l.addIssue(at, RuleLeakedContent, "this is the same case as %s, which is in the split %s, while this one is in %s; keep it in one", first, first.split, at.split)
 	}
 	if near, seen := l.texts[text]; !seen {
 		l.texts[text] = at
 	} else if near.split != at.split && !again {
-		l.addIssue(at, RuleLeakedText, "but for case, spacing and punctuation these are the words of %s, which is in the split %s and this in %s; keep them in one", near, near.split, at.split)
+		l.addIssue(at, RuleLeakedText, "except for case, spacing and punctuation these are the words of %s, which is in the split %s, while this one is in %s; keep them in one", near, near.split, at.split)
 	}
 }
 

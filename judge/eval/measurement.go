@@ -106,10 +106,10 @@ func ReadMeasurement(r io.Reader) (Measurement, error) {
 		Cases []caseOnFile `json:"cases"`
 	}
 	if err := json.NewDecoder(r).Decode(&m); err != nil {
-		return Measurement{}, fmt.Errorf("eval: this is no file of results: %w", err)
+		return Measurement{}, fmt.Errorf("eval: this is not a file of results: %w", err)
 	}
 	if m.Format != MeasurementFormat {
-		return Measurement{}, fmt.Errorf("eval: this is no file of results: its format is %.40q, must be %q; `gavel eval run --out FILE.json` writes one", m.Format, MeasurementFormat)
+		return Measurement{}, fmt.Errorf("eval: this is not a file of results: its format is %.40q, must be %q; `gavel eval run --out FILE.json` writes one", m.Format, MeasurementFormat)
 	}
 	for _, c := range m.Cases {
 		c.Case.Digest = c.Digest

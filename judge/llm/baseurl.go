@@ -49,7 +49,7 @@ func NormalizeBaseURL(raw string, private bool) (string, error) {
 func parseBaseURL(raw string) (*url.URL, error) {
 	switch {
 	case raw == "":
-		return nil, errors.New("it is empty; write for example https://api.openai.com")
+		return nil, errors.New("it is empty; use for example https://api.openai.com")
 	case strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
 		return nil, errors.New("it contains a space or a control character")
 	case strings.Contains(raw, "?"):
@@ -67,11 +67,11 @@ func parseBaseURL(raw string) (*url.URL, error) {
 	}
 	scheme = strings.ToLower(scheme)
 	if scheme != "" && scheme != "http" && scheme != "https" {
-		return nil, fmt.Errorf("the scheme is %q; only https and http are spoken", scheme)
+		return nil, fmt.Errorf("the scheme is %q; use https or http", scheme)
 	}
 	u, err := url.Parse("https://" + rest)
 	if err != nil || u.Opaque != "" {
-		return nil, errors.New("it is no URL; write for example https://api.openai.com")
+		return nil, errors.New("it is not a URL; use for example https://api.openai.com")
 	}
 	if err := tidyHost(u, scheme); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func parseBaseURL(raw string) (*url.URL, error) {
 func tidyHost(u *url.URL, scheme string) error {
 	name, port := strings.ToLower(u.Hostname()), u.Port()
 	if name == "" {
-		return errors.New("it names no host; write for example https://api.openai.com")
+		return errors.New("it names no host; use for example https://api.openai.com")
 	}
 	if strings.Contains(name, "%") {
 		return errors.New("the host has a % in it; name it without a zone or escapes")
@@ -98,7 +98,7 @@ func tidyHost(u *url.URL, scheme string) error {
 	if port != "" {
 		n, err := strconv.Atoi(port)
 		if err != nil || n < 1 || n > 65535 {
-			return errors.New("the port is no number from 1 to 65535")
+			return errors.New("the port must be a number from 1 to 65535")
 		}
 		port = strconv.Itoa(n)
 	}

@@ -50,13 +50,13 @@ func (b *breaker) state() string { return b.two.State().String() }
 func (b *breaker) refusal(err error) *Error {
 	fail := &Error{
 		Class: ClassBreakerOpen, Breaker: "open", RetryAfter: time.Second,
-		Message: "the endpoint has failed again and again and is left alone for a while",
+		Message: "the endpoint keeps failing and is paused for a while",
 	}
 	if errors.Is(err, gobreaker.ErrOpenState) {
 		fail.RetryAfter = max(time.Until(time.Unix(0, b.opened.Load()).Add(b.open)), time.Millisecond)
 		return fail
 	}
-	fail.Breaker, fail.Message = "half-open", "the endpoint has failed again and again; one call is finding out whether it is back"
+	fail.Breaker, fail.Message = "half-open", "the endpoint keeps failing; one call is checking whether it is back"
 	return fail
 }
 
@@ -133,7 +133,7 @@ func (l *lateness) enter(caller string) (probes bool, kept *Error) {
 	case !l.down.IsZero() && (left > 0 || l.probing):
 		return false, l.refusal(left)
 	case l.probing:
-		return false, &Error{Class: ClassTimeout, Message: "the last questions of this caller were not answered in time; the gate is finding out whether the endpoint answers", RetryAfter: time.Second}
+		return false, &Error{Class: ClassTimeout, Message: "the last answers to this caller were late; a probe is checking whether the endpoint answers", RetryAfter: time.Second}
 	}
 	l.probing = true
 	return true, nil
@@ -142,7 +142,7 @@ func (l *lateness) enter(caller string) (probes bool, kept *Error) {
 func (l *lateness) refusal(left time.Duration) *Error {
 	return &Error{
 		Class: ClassBreakerOpen, Breaker: "open", RetryAfter: max(left, time.Second),
-		Message: "the endpoint does not answer in time, not even a short question of the gate's own",
+		Message: "the endpoint does not answer in time, not even a short probe",
 	}
 }
 

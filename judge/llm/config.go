@@ -154,7 +154,7 @@ func (c Config) validate() error {
 		seen[m.Name] = true
 	}
 	for _, name := range c.Fallbacks {
-		need(seen[name], "the fallback %q is none of the models", name)
+		need(seen[name], "the fallback %q is not one of the models", name)
 	}
 	for name, is := range map[string]time.Duration{
 		"Deadline": c.Deadline, "Attempt": c.Attempt, "Backoff": c.Backoff, "MaxBackoff": c.MaxBackoff,

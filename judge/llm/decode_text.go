@@ -63,7 +63,7 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 	text := answerText(c.content)
 	if text == "" {
 		if c.other > 0 {
-			return Answer{}, manners{}, malformedError("the model called a tool that it was not given")
+			return Answer{}, manners{}, malformedError("the model called an unknown tool")
 		}
 		return Answer{}, manners{}, &Error{Class: ClassEmpty, Message: "the model answered nothing"}
 	}

@@ -239,7 +239,7 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 		// Here nothing ties the verdict to the question, and an endpoint that holds to the
 		// form answers with nothing else: the model may be quoting the data.
 		return reading{}, &Error{
-			Class: ClassMalformed, Message: "the endpoint takes the form that was asked for and does not hold to it: the verdict stands in a longer text",
+			Class: ClassMalformed, Message: "the endpoint accepts the requested form and ignores it: the verdict is part of a longer text",
 			Usage: read.Usage, Err: errNotHeld,
 		}
 	}

@@ -33,7 +33,7 @@ func openEnvelope(status int, header http.Header, body []byte, now time.Time) (e
 		o = v.At("0") // some put their errors into a list
 	}
 	if o.Kind() != document.Object {
-		return envelope{}, &Error{Class: ClassUpstream, Status: status, Message: "the endpoint answered with JSON that is no completion"}
+		return envelope{}, &Error{Class: ClassUpstream, Status: status, Message: "the endpoint answered with JSON that is not a completion"}
 	}
 	failure, err := getMember(o, "error")
 	switch {

@@ -214,13 +214,13 @@ func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
 	at, _ := e.ladder.current()
 	switch {
 	case again >= maxNegotiation:
-		told.Advice = "ask again: what was found out is kept, and the endpoint may have said all that it refuses"
+		told.Advice = "ask again: what was learned so far is kept"
 	case e.ladder.fixed && at.rung != RungPrompt:
 		told.Class = ClassConfig
 		told.Message = fmt.Sprintf("the endpoint does not take %s, to which the model %q is fixed: %s", at.rung, e.model.Name, fail.Message)
 		told.Advice = "fix another rung (json_schema, tool, json_object, prompt), or none so that one is found"
 	default:
-		told.Advice = "nothing is left to leave out of the question; choose another model or endpoint"
+		told.Advice = "no parameter is left to drop; choose another model or endpoint"
 	}
 	return &told
 }

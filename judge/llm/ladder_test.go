@@ -241,7 +241,7 @@ func TestNothingLeftToDrop(t *testing.T) {
 	e := mustEndpoint(t, Model{Name: "judge", ID: "m"}, Config{Doer: p})
 	_, err := e.wrapNegotiate(e).Complete(t.Context(), testRequest())
 	var fail *Error
-	if !errors.As(err, &fail) || fail.Class != ClassCapability || fail.Calls != 4 || fail.Model != "judge" || !strings.Contains(fail.Advice, "nothing is left") {
+	if !errors.As(err, &fail) || fail.Class != ClassCapability || fail.Calls != 4 || fail.Model != "judge" || !strings.Contains(fail.Advice, "no parameter is left") {
 		t.Errorf("error = %+v", err)
 	}
 	if got := e.Capabilities().Rung; got != RungPrompt {

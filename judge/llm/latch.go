@@ -57,7 +57,7 @@ func (l *latch) enter() (probes bool, kept *Error) {
 func (l *latch) refusal(left time.Duration) *Error {
 	kept := *l.fail
 	kept.Calls, kept.Usage, kept.RetryAfter = 0, nil, max(left, time.Second)
-	kept.Message = fmt.Sprintf("%s (remembered from before; it is asked again in %v)", kept.Message, kept.RetryAfter.Round(time.Second))
+	kept.Message = fmt.Sprintf("%s (known from an earlier call; the next one is in %v)", kept.Message, kept.RetryAfter.Round(time.Second))
 	return &kept
 }
 
@@ -132,7 +132,7 @@ func (g *notBefore) refusal() error {
 	if left <= 0 {
 		return nil
 	}
-	return &Error{Class: ClassNotBefore, Limit: g.limit, Message: "the endpoint asked to be left alone for a while", RetryAfter: left}
+	return &Error{Class: ClassNotBefore, Limit: g.limit, Message: "the endpoint asked for a pause", RetryAfter: left}
 }
 
 func withNotBefore(next Completer, g *notBefore) Completer {

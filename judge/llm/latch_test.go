@@ -55,7 +55,7 @@ func TestLatch(t *testing.T) {
 			switch {
 			case want == 0 && kept != nil:
 				t.Errorf("%s is remembered", class)
-			case want > 0 && (kept == nil || kept.Class != class || kept.RetryAfter != want || kept.Calls != 0 || !strings.Contains(kept.Message, "m (remembered")):
+			case want > 0 && (kept == nil || kept.Class != class || kept.RetryAfter != want || kept.Calls != 0 || !strings.Contains(kept.Message, "m (known from an earlier call")):
 				t.Errorf("%s: %+v", class, kept)
 			}
 			l = newLatch(Config{}.withDefaults())

@@ -107,7 +107,7 @@ func withAllowance(next Completer, a *allowances) Completer {
 		expected := (len(req.System) + len(req.User) + len(req.Shape)) / bytesPerToken
 		c := a.allowanceOf(req.Caller)
 		if wait := c.spendRequest(time.Now(), expected); wait > 0 {
-			return Reply{}, &Error{Class: ClassShareSpent, Message: "this caller has asked the endpoint as much as it may in a minute", RetryAfter: wait}
+			return Reply{}, &Error{Class: ClassShareSpent, Message: "this caller has reached its limit per minute at the endpoint", RetryAfter: wait}
 		}
 		reply, err := next.Complete(ctx, req)
 		used := reply.Usage

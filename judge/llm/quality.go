@@ -72,7 +72,7 @@ func (q *quality) enter(name string) (probes bool, kept *Error) {
 	}
 	return false, &Error{
 		Class: ClassQuality, RetryAfter: max(left, time.Second),
-		Message: "most of the model's last answers for this caller could not be used, so it is not asked for a while",
+		Message: "most of the model's recent answers to this caller were unusable, so it is not asked for a while",
 		Advice:  "send shorter, plainer data; gavel judge doctor says whether the model is to blame",
 	}
 }
