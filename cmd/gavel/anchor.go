@@ -81,17 +81,16 @@ func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.JSON:
-		return con.out.JSON(result)
-	case result.Written:
-		con.out.Text(result.Note)
-	case result.Number == 0:
-		con.err.Printf("nothing to anchor\n")
-	default:
-		con.err.Printf("nothing has happened since anchor %d of %s\n", result.Number, result.At.Format(time.RFC3339))
-	}
-	return nil
+	return con.print(c.JSON, result, func() {
+		switch {
+		case result.Written:
+			con.out.Text(result.Note)
+		case result.Number == 0:
+			con.err.Printf("nothing to anchor\n")
+		default:
+			con.err.Printf("nothing has happened since anchor %d of %s\n", result.Number, formatTime(result.At))
+		}
+	})
 }
 
 type anchorKeygenCmd struct {

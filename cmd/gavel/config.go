@@ -103,19 +103,11 @@ func printSettings(con *console, asJSON bool) error {
 			list = append(list, effective{Key: name, Value: telemetry.Redacted, Origin: fromEnvironment, Where: name, Variable: name})
 		}
 	}
-	if asJSON {
-		return con.out.JSON(map[string]any{"settings": list})
-	}
 	rows := [][]string{{"KEY", "VALUE", "FROM"}}
 	for _, e := range list {
-		from := e.Where
-		if from == "" {
-			from = e.Origin
-		}
-		rows = append(rows, []string{e.Key, orNone(valueText(e.Value)), from})
+		rows = append(rows, []string{e.Key, orNone(valueText(e.Value)), cmp.Or(e.Where, e.Origin)})
 	}
-	con.out.Table(rows)
-	return nil
+	return con.print(asJSON, map[string]any{"settings": list}, func() { con.out.Table(rows) })
 }
 
 // effective are the settings of the command that runs.
@@ -255,8 +247,6 @@ Examples:
 Exit codes: 0 fine, 1 the file has mistakes, 2 wrong usage, 3 could not find out.`
 }
 
-func (c *configCheckCmd) path() string { return filepath.Clean(c.File) }
-
 // checkedFile is what --json prints.
 type checkedFile struct {
 	File   string   `json:"file"`
@@ -265,19 +255,12 @@ type checkedFile struct {
 }
 
 func (c *configCheckCmd) Run(con *console) error {
-	err := checkConfig(c.path())
+	err := checkConfig(filepath.Clean(c.File))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return term.UsageErrorf("", "%w", err)
 	}
 	if c.JSON {
-		report := checkedFile{File: c.File, OK: err == nil, Issues: issuesOf(err)}
-		if err := con.out.JSON(report); err != nil {
-			return err
-		}
-		if err != nil {
-			return term.ErrBad
-		}
-		return nil
+		return cmp.Or(con.out.JSON(checkedFile{File: c.File, OK: err == nil, Issues: issuesOf(err)}), badUnless(err == nil))
 	}
 	if f, ok := errors.AsType[*term.ExitError](err); ok {
 		f.Code = term.ExitBad
@@ -308,13 +291,9 @@ func checkConfig(path string) error {
 	if _, err := auth.ParseConfig(file.Section(config.SectionAuth), file.Dir()); err != nil {
 		return badConfig(err)
 	}
-	declared, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
+	manager, err := openEvidence(file)
 	if err != nil {
-		return badConfig(err)
-	}
-	manager, err := evidence.New(declared, evidence.Options{Watcher: thisProgram()})
-	if err != nil {
-		return badConfig(err)
+		return err
 	}
 	manager.Close()
 	var serving, speaking commands
@@ -369,6 +348,19 @@ func (f configFlag) open(log *slog.Logger) (*sources, error) {
 	if err != nil {
 		return nil, badConfig(err)
 	}
+	manager, err := openEvidence(file)
+	if err != nil {
+		return nil, err
+	}
+	hideSecrets()
+	for _, warning := range manager.Warnings() {
+		log.Warn("evidence", "config", f.Config, "issue", warning)
+	}
+	return &sources{manager}, nil
+}
+
+// openEvidence makes the sources that a file declares. Nothing is fetched.
+func openEvidence(file *config.File) (*evidence.Manager, error) {
 	declared, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
 	if err != nil {
 		return nil, badConfig(err)
@@ -377,11 +369,7 @@ func (f configFlag) open(log *slog.Logger) (*sources, error) {
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	hideSecrets()
-	for _, warning := range manager.Warnings() {
-		log.Warn("evidence", "config", f.Config, "issue", warning)
-	}
-	return &sources{manager}, nil
+	return manager, nil
 }
 
 // thisProgram is where the running program lies; "" when that cannot be told. On Linux

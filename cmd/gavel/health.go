@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -65,17 +66,8 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		if err := con.out.JSON(r); err != nil {
-			return err
-		}
-	} else {
-		con.out.Printf("%s: %s\n", server, r.summary())
-	}
-	if !r.Ready {
-		return term.ErrBad
-	}
-	return nil
+	err = con.print(c.JSON, r, func() { con.out.Printf("%s: %s\n", server, r.summary()) })
+	return cmp.Or(err, badUnless(r.Ready))
 }
 
 // summary is one line for people.

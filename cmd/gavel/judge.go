@@ -93,8 +93,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	}
 	if c.JSON {
 		return con.out.JSON(map[string]any{
-			"id": prompt.ID, "digest": prompt.Digest, "system": prompt.System, "user": prompt.User,
-			"shape": prompt.Shape, "schema": prompt.Schema,
+			"id": prompt.ID, "digest": prompt.Digest, "system": prompt.System, "user": prompt.User, "shape": prompt.Shape, "schema": prompt.Schema,
 		})
 	}
 	out := con.out

@@ -109,7 +109,7 @@ func TestCassetteThroughTheFlags(t *testing.T) {
 		t.Errorf("%+v", replayed)
 	}
 	missed, log := ask("replay", 1)
-	if missed.Outcome != "" || missed.Asked == nil || missed.Asked.Failure == "" || !strings.Contains(log, "nobody asked for") {
+	if missed.Outcome != "" || missed.Asked == nil || missed.Asked.Failure == "" || !strings.Contains(log, "were not used") {
 		t.Errorf("%+v, %s", missed, log)
 	}
 }

@@ -216,12 +216,12 @@ func (r resolving) resolveThere(ctx context.Context, con *console, decision judg
 	if r.Principal != localCLI.ID {
 		return term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
 	}
-	g, done, err := r.openToWrite(ctx, con)
+	client, err := r.connect(con.stdin)
 	if err != nil {
 		return err
 	}
-	defer done()
-	result, err := operation.Resolve.Do(ctx, g, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
+	defer client.Close()
+	result, err := operation.Resolve.Do(ctx, client, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
 	if err != nil {
 		return reviewFailure(err)
 	}
@@ -250,13 +250,7 @@ func canFetch(ctx context.Context, sys *system, who engine.Principal, id string)
 // reviewFailure is engineFailure for a review that is closed, or moved under the
 // reviewer's hands: then nothing is wrong with the command.
 func reviewFailure(err error) error {
-	failed := engineFailure(err)
-	if code := engine.CodeOf(err); code == engine.CodeReviewClosed || code == engine.CodeConflict {
-		if f, ok := errors.AsType[*term.ExitError](failed); ok {
-			f.Code = term.ExitBad
-		}
-	}
-	return failed
+	return badEnd(err, engine.CodeReviewClosed, engine.CodeConflict)
 }
 
 // tell prints what came of a decision. One that could not be carried out is a bad end.

@@ -41,10 +41,7 @@ func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logge
 	local := filepath.Join(storeFolder, storeFile)
 	user, userErr := userStore()
 	if !create {
-		for _, path := range []string{local, user} {
-			if path == "" {
-				continue
-			}
+		for _, path := range f.places() {
 			if err := checkNotLost(path); err != nil {
 				return "", err
 			}
@@ -114,20 +111,27 @@ func checkNotLost(path string) error {
 
 // lostStore returns the store of which nothing but the write-ahead log is left.
 func (f storeFlag) lostStore() (path string, ok bool) {
-	candidates := []string{f.Store}
-	if f.Store == "" {
-		user, _ := userStore() // without one there is one place less to look
-		candidates = []string{filepath.Join(storeFolder, storeFile), user}
-	}
-	for _, path := range candidates {
-		if path != "" && sqlitestore.IsLogAlone(path) {
+	for _, path := range f.places() {
+		if sqlitestore.IsLogAlone(path) {
 			return path, true
 		}
-		if path != "" && isFile(path) {
+		if isFile(path) {
 			break
 		}
 	}
 	return "", false
+}
+
+// places are where an existing store is looked for, in order.
+func (f storeFlag) places() []string {
+	if f.Store != "" {
+		return []string{f.Store}
+	}
+	places := []string{filepath.Join(storeFolder, storeFile)}
+	if user, err := userStore(); err == nil {
+		places = append(places, user)
+	}
+	return places
 }
 
 // makeWritable makes the folder and tries a file in it: permissions, read-only

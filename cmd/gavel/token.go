@@ -72,14 +72,7 @@ func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.T
 // existingTokens is where the tokens of a store are that is there, or was not made yet: then
 // tokens are all there is. It is "" where neither is.
 func existingTokens(f tokensFlag, store storeFlag) string {
-	places := []string{store.Store}
-	if store.Store == "" {
-		places = []string{filepath.Join(storeFolder, storeFile)}
-		if user, err := userStore(); err == nil {
-			places = append(places, user)
-		}
-	}
-	for _, place := range places {
+	for _, place := range store.places() {
 		if path := f.path(place); isFile(place) || isFile(path) {
 			return path
 		}
