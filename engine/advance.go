@@ -198,7 +198,7 @@ func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *
 	ev := e.newEvent(p, j.inst, kind)
 	ev.Time = j.question.Now
 	ev.JudgeConfigHash = j.question.JudgeConfigHash
-	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).action(j.question.Action, j.loaded.def)
+	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).scrubAction(j.question.Action, j.loaded.def)
 	ev.From, ev.To, ev.Status, ev.Key = j.inst.State, j.inst.State, j.inst.Status, key
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,

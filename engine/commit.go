@@ -47,16 +47,16 @@ func (c *reviewClosedError) Error() string { return "review " + c.review + " is 
 // again.
 func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (change, error) {
 	for {
-		c, done, err := e.prepare(ctx, inst, do)
+		c, done, err := e.prepareCommit(ctx, inst, do)
 		if err != nil {
 			return change{}, err
 		}
-		refund, err := e.ledger.charge(c.Events)
+		refund, err := e.ledger.chargeEvents(c.Events)
 		if err != nil {
 			return change{}, err
 		}
 		if err = e.cfg.Store.Commit(ctx, c); err == nil {
-			e.observe(ctx, c.Events...)
+			e.notifyObserver(ctx, c.Events...)
 			if o, ok := e.cfg.Observer.(InstanceObserver); ok {
 				o.Changed(ctx, c.Next)
 			}
@@ -77,8 +77,8 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 	}
 }
 
-// prepare makes the commit of a change onto inst: first what ends reviews, then its event.
-func (e *Engine) prepare(ctx context.Context, inst record.Instance, do change) (store.Commit, change, error) {
+// prepareCommit makes the commit of a change onto inst: first what ends reviews, then its event.
+func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do change) (store.Commit, change, error) {
 	ends, rows, err := e.endReviews(ctx, inst, do)
 	if err != nil {
 		return store.Commit{}, change{}, err

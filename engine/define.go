@@ -32,7 +32,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		defer release()
 	}
 	for {
-		newest, err := e.rules.definition(ctx, d.Name, 0)
+		newest, err := e.rules.loadDefinition(ctx, d.Name, 0)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return DefineResult{}, storeError("read the definition", err)
 		}
@@ -90,7 +90,7 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 	if err := authorize(p, RightRead); err != nil {
 		return nil, err
 	}
-	all, err := e.rules.definitions(ctx)
+	all, err := e.rules.listDefinitions(ctx)
 	if err != nil {
 		return nil, storeError("list the definitions", err)
 	}
@@ -112,12 +112,12 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, summarize(l, shared))
+		out = append(out, summarizeDefinition(l, shared))
 	}
 	return out, nil
 }
 
-func summarize(l loaded, shared bool) DefinitionSummary {
+func summarizeDefinition(l loaded, shared bool) DefinitionSummary {
 	return DefinitionSummary{
 		Name: l.stored.Name, Description: l.def.Description, Version: l.stored.Version, Hash: l.stored.Hash,
 		Owner: l.stored.Owner, Operator: l.stored.Operator, Shared: shared, States: len(l.def.States), CreatedAt: l.stored.CreatedAt,

@@ -213,7 +213,7 @@ func New(cfg Config) (*Engine, error) {
 
 func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }
 
-func (e *Engine) observe(ctx context.Context, events ...record.Event) {
+func (e *Engine) notifyObserver(ctx context.Context, events ...record.Event) {
 	if e.cfg.Observer != nil {
 		e.cfg.Observer.Committed(ctx, events)
 	}
@@ -236,7 +236,7 @@ func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (
 			return l, nil
 		}
 	}
-	s, err := e.rules.definition(ctx, name, version)
+	s, err := e.rules.loadDefinition(ctx, name, version)
 	if err != nil {
 		if errors.Is(err, store.ErrNotFound) {
 			return loaded{}, unknownWorkflow(name, version)

@@ -44,13 +44,13 @@ func (e *Engine) NewExportMask(cfg ExportMaskConfig) *ExportMask {
 
 // Document masks a document of the instance.
 func (m *ExportMask) Document(doc json.RawMessage) (json.RawMessage, error) {
-	return m.masking.documentWith(doc, m.digestWith(func(string) bool { return m.imported }))
+	return m.masking.maskDocumentWith(doc, m.digestWith(func(string) bool { return m.imported }))
 }
 
 // RecordedData masks data of a record, in which digests of this store are in the place of
 // sensitive values already. They are salted, too.
 func (m *ExportMask) RecordedData(doc json.RawMessage) (json.RawMessage, error) {
-	return m.masking.documentWith(doc, m.digestWith(func(salt string) bool { return m.imported && salt != "" }))
+	return m.masking.maskDocumentWith(doc, m.digestWith(func(salt string) bool { return m.imported && salt != "" }))
 }
 
 // digestWith makes digests of one document. keep says of a digest by its salt whether it stays.
@@ -83,11 +83,11 @@ func (m *ExportMask) Digest(text string) string {
 }
 
 // Text removes sensitive values from a text.
-func (m *ExportMask) Text(text string) string { return m.masking.text(text) }
+func (m *ExportMask) Text(text string) string { return m.masking.scrubText(text) }
 
 // Action removes sensitive values from an action that no version has.
 func (m *ExportMask) Action(action string) string {
-	return m.masking.action(action, m.definitions...)
+	return m.masking.scrubAction(action, m.definitions...)
 }
 
 // Decision is a decision as the export shows it.
@@ -96,7 +96,7 @@ func (m *ExportMask) Decision(d record.Decision) Decision {
 	if m.masking.scrub != nil {
 		out = scrubbedDecision(out, m.masking.scrub)
 	}
-	out.Evidence = m.masking.evidence(withoutContent(d.Evidence))
+	out.Evidence = m.masking.maskEvidence(withoutContent(d.Evidence))
 	for i := range out.Evidence {
 		ev := &out.Evidence[i]
 		ev.Digest, ev.SameDigest = m.Digest(ev.Digest), m.Digest(ev.SameDigest)

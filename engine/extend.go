@@ -31,11 +31,13 @@ func UnknownInstance(id string) error { return unknownInstance(id) }
 func (e *Engine) Now() time.Time { return e.now() }
 
 // Publish tells the engine's observer what was committed.
-func (e *Engine) Publish(ctx context.Context, events ...record.Event) { e.observe(ctx, events...) }
+func (e *Engine) Publish(ctx context.Context, events ...record.Event) {
+	e.notifyObserver(ctx, events...)
+}
 
 // RuleHead is the end of the chain of definitions and judge configurations as far as it can
 // be trusted; the zero Head where it cannot.
-func (e *Engine) RuleHead(ctx context.Context) (record.Head, error) { return e.rules.head(ctx) }
+func (e *Engine) RuleHead(ctx context.Context) (record.Head, error) { return e.rules.loadHead(ctx) }
 
 // CheckRule returns an error unless a rule is sealed with the engine's key, or sealed at all
 // where it has none (HasRuleKey).

@@ -162,13 +162,13 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 	if version > 0 {
 		return out
 	}
-	names, err := e.rules.definitionNames(ctx)
+	names, err := e.rules.listNames(ctx)
 	if err != nil {
 		return out
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !p.inScope(n) })
 	if near := document.Suggest(name, names); near != "" {
-		if d, err := e.rules.definition(ctx, near, 0); err == nil && canUse(p, d) {
+		if d, err := e.rules.loadDefinition(ctx, near, 0); err == nil && canUse(p, d) {
 			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)
 		}
 	}

@@ -97,14 +97,14 @@ func newFeed(e *Engine) *Feed {
 func (f *Feed) readNew(ctx context.Context) (int64, error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
-	last, err := f.read(store.BulkRead(ctx))
+	last, err := f.readStore(store.BulkRead(ctx))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err = err
 	return last, err
 }
 
-func (f *Feed) read(ctx context.Context) (int64, error) {
+func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	last, err := f.store.LastPosition(ctx)
 	if err != nil {
 		return 0, storeError("find the last event", err)
@@ -122,7 +122,7 @@ func (f *Feed) read(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, storeError("read the events", err)
 		}
-		f.add(ev)
+		f.addEvent(ev)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,8 +130,8 @@ func (f *Feed) read(ctx context.Context) (int64, error) {
 	return last, nil
 }
 
-// add holds one more event, and drops the oldest when there are too many.
-func (f *Feed) add(at store.PlacedEvent) {
+// addEvent holds one more event, and drops the oldest when there are too many.
+func (f *Feed) addEvent(at store.PlacedEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if at.Event.Kind.Revises() {
@@ -184,7 +184,7 @@ func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage
 		}
 	}
 	for _, ev := range held {
-		text, err := f.render(ctx, ev, viewClass{p.Role, ev.Owner == p.ID})
+		text, err := f.renderEvent(ctx, ev, viewClass{p.Role, ev.Owner == p.ID})
 		if err != nil {
 			return FeedPage{}, err
 		}
@@ -221,7 +221,7 @@ func (f *Feed) heldPage(p Principal, req TailRequest) (found []*fedEvent, page F
 // storedPage is a page of the store.
 func (f *Feed) storedPage(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
 	req.Limit = feedPage
-	read, err := f.e.tail(ctx, p, req, feedPageBytes)
+	read, err := f.e.readTail(ctx, p, req, feedPageBytes)
 	if err != nil {
 		return FeedPage{}, err
 	}
@@ -236,8 +236,8 @@ func (f *Feed) storedPage(ctx context.Context, p Principal, req TailRequest) (Fe
 	return page, nil
 }
 
-// render is an event as callers of a class see it.
-func (f *Feed) render(ctx context.Context, ev *fedEvent, class viewClass) ([]byte, error) {
+// renderEvent is an event as callers of a class see it.
+func (f *Feed) renderEvent(ctx context.Context, ev *fedEvent, class viewClass) ([]byte, error) {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
 	stale := ev.stale.Load()
@@ -253,7 +253,7 @@ func (f *Feed) render(ctx context.Context, ev *fedEvent, class viewClass) ([]byt
 	show := f.e.newView(viewer)
 	var err error
 	if stale > 0 { // its version may be another one by now
-		err = show.load(ctx, ev.Event.Instance)
+		err = show.loadInstance(ctx, ev.Event.Instance)
 	} else {
 		err = show.prepareEvent(ctx, ev.PlacedEvent)
 	}

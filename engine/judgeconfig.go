@@ -36,7 +36,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, err
 		}
-		revisions, err := e.rules.judgeConfigs(ctx, req.Name)
+		revisions, err := e.rules.listConfigs(ctx, req.Name)
 		if err != nil {
 			return JudgeConfigResult{}, storeError("read the judge configuration", err)
 		}
@@ -216,7 +216,7 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, 
 // loadOverlays are the judge-config revisions in force for an owner's instances,
 // with the digest that identifies them; "" when there are none.
 func (e *Engine) loadOverlays(ctx context.Context, s store.Definition, owner string) ([]workflow.Overlay, string, error) {
-	revisions, err := e.rules.judgeConfigs(ctx, s.Name)
+	revisions, err := e.rules.listConfigs(ctx, s.Name)
 	if err != nil {
 		return nil, "", storeError("read the judge configuration", err)
 	}
@@ -243,7 +243,7 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 
 // overlaysUntil are the judge-config revisions that were in force at a time; zero is now.
 func (e *Engine) overlaysUntil(ctx context.Context, s store.Definition, owner string, at time.Time) ([]workflow.Overlay, error) {
-	revisions, err := e.rules.judgeConfigs(ctx, s.Name)
+	revisions, err := e.rules.listConfigs(ctx, s.Name)
 	if err != nil {
 		return nil, storeError("read the judge configuration", err)
 	}

@@ -234,7 +234,7 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	if most == 0 {
 		return nil
 	}
-	all, err := e.rules.definitions(ctx)
+	all, err := e.rules.listDefinitions(ctx)
 	if err != nil {
 		return storeError("count the definitions", err)
 	}

@@ -43,7 +43,7 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 		return CancelResult{}, instanceEnded(inst, l, p, "cancelled")
 	}
 	ev := e.newEvent(p, inst, record.Cancelling)
-	ev.Status, ev.Reason, ev.Key = record.Cancelled, maskWords(inst, l).text(req.Reason), key
+	ev.Status, ev.Reason, ev.Key = record.Cancelled, maskWords(inst, l).scrubText(req.Reason), key
 	w, err := e.commit(ctx, inst, change{event: ev})
 	if err != nil {
 		return CancelResult{}, e.conflictFor(ctx, p, err)
@@ -106,14 +106,14 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 		return CheckpointResult{}, err
 	}
 	mask := maskWords(inst, l)
-	metadata, err := mask.document(req.Metadata)
+	metadata, err := mask.maskDocument(req.Metadata)
 	if err != nil {
 		return CheckpointResult{}, err
 	}
 	ev := e.newEvent(p, inst, record.Checkpointed)
 	ev.Key = key
 	ev.Checkpoint = &record.Checkpoint{
-		ID: "cp-" + e.cfg.NewID(), Description: mask.text(req.Description), Metadata: metadata,
+		ID: "cp-" + e.cfg.NewID(), Description: mask.scrubText(req.Description), Metadata: metadata,
 		Revision: inst.Revision, State: inst.State,
 	}
 	w, err := e.commit(ctx, inst, change{event: ev})
@@ -158,7 +158,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	}
 	show := e.newView(p).withInstance(inst, l)
 	for _, ev := range slices.Backward(found) { // not while the store is read: this reads it too
-		cp, err := show.checkpoint(ctx, ev)
+		cp, err := show.renderCheckpoint(ctx, ev)
 		if err != nil {
 			return CheckpointsResult{}, err
 		}
@@ -194,7 +194,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err != nil {
 		return RollbackResult{}, err
 	}
-	newest, err := e.rules.definition(ctx, inst.Workflow, 0)
+	newest, err := e.rules.loadDefinition(ctx, inst.Workflow, 0)
 	if err != nil {
 		return RollbackResult{}, storeError("read the definition", err)
 	}
@@ -289,5 +289,5 @@ func (e *Engine) contextFor(p Principal, inst record.Instance, l loaded) (json.R
 	if seesPlain(p, inst) {
 		return inst.Context, nil
 	}
-	return maskingOf([]json.RawMessage{inst.Context}, l.def).document(inst.Context)
+	return maskingOf([]json.RawMessage{inst.Context}, l.def).maskDocument(inst.Context)
 }

@@ -35,13 +35,13 @@ func maskingOf(docs []json.RawMessage, versions ...*workflow.Definition) masking
 	return m
 }
 
-// document is a document of an instance without sensitive values.
-func (m masking) document(doc json.RawMessage) (json.RawMessage, error) {
-	return m.documentWith(doc, nil)
+// maskDocument is a document of an instance without sensitive values.
+func (m masking) maskDocument(doc json.RawMessage) (json.RawMessage, error) {
+	return m.maskDocumentWith(doc, nil)
 }
 
-// documentWith puts what replace makes of them in the place of sensitive values.
-func (m masking) documentWith(doc json.RawMessage, replace func(path string, value json.RawMessage) string) (json.RawMessage, error) {
+// maskDocumentWith puts what replace makes of them in the place of sensitive values.
+func (m masking) maskDocumentWith(doc json.RawMessage, replace func(path string, value json.RawMessage) string) (json.RawMessage, error) {
 	for _, d := range m.versions {
 		var err error
 		if doc, err = d.Mask(doc, replace); err != nil {
@@ -54,20 +54,20 @@ func (m masking) documentWith(doc json.RawMessage, replace func(path string, val
 	return scrubbedOrNone(doc, m.scrub), nil
 }
 
-// text is a text without sensitive values.
-func (m masking) text(text string) string {
+// scrubText is a text without sensitive values.
+func (m masking) scrubText(text string) string {
 	if m.scrub == nil {
 		return text
 	}
 	return m.scrub(text)
 }
 
-// evidence is what was fetched without sensitive values.
-func (m masking) evidence(all []judge.Evidence) []judge.Evidence {
+// maskEvidence is what was fetched without sensitive values.
+func (m masking) maskEvidence(all []judge.Evidence) []judge.Evidence {
 	out := slices.Clone(all)
 	for i := range out {
 		ev := &out[i]
-		ev.Detail = m.text(ev.Detail)
+		ev.Detail = m.scrubText(ev.Detail)
 		if m.scrub != nil {
 			ev.Content, ev.Arguments = scrubbedOrNone(ev.Content, m.scrub), scrubbedOrNone(ev.Arguments, m.scrub)
 		}
@@ -75,9 +75,9 @@ func (m masking) evidence(all []judge.Evidence) []judge.Evidence {
 	return out
 }
 
-// action is an action without sensitive values: anything can be asked for. One that a
+// scrubAction is an action without sensitive values: anything can be asked for. One that a
 // definition has is no secret.
-func (m masking) action(action string, known ...*workflow.Definition) string {
+func (m masking) scrubAction(action string, known ...*workflow.Definition) string {
 	if m.scrub == nil {
 		return action
 	}

@@ -186,7 +186,7 @@ func (m *migration) migrateNamed(ctx context.Context) error {
 				return err
 			}
 		}
-		m.add(one)
+		m.addEntry(one)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (m *migration) migrateAll(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			m.add(one)
+			m.addEntry(one)
 		}
 		if len(page) < q.Limit {
 			return nil
@@ -220,7 +220,7 @@ func (m *migration) migrateAll(ctx context.Context) error {
 	}
 }
 
-func (m *migration) add(one InstanceMigration) {
+func (m *migration) addEntry(one InstanceMigration) {
 	m.out.Entries = append(m.out.Entries, one)
 	switch one.Outcome {
 	case Migrated:

@@ -14,8 +14,8 @@ var alike = strings.NewReplacer(
 	".", "", "_", "", "-", "",
 )
 
-// skeleton is what a name looks like at a glance.
-func skeleton(name string) string { return alike.Replace(strings.ToLower(name)) }
+// foldName is what a name looks like at a glance.
+func foldName(name string) string { return alike.Replace(strings.ToLower(name)) }
 
 // mayBeNamed refuses a name that could be taken for an operator's: whoever reads
 // "refund" is to know whose rules were passed. same says whether the very same name
@@ -24,16 +24,16 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 	if p.Role == RoleOperator {
 		return nil
 	}
-	names, err := e.rules.definitionNames(ctx)
+	names, err := e.rules.listNames(ctx)
 	if err != nil {
 		return storeError("list the definitions", err)
 	}
-	own := skeleton(name)
+	own := foldName(name)
 	for _, other := range names {
-		if skeleton(other) != own || other == name && !same {
+		if foldName(other) != own || other == name && !same {
 			continue
 		}
-		d, err := e.rules.definition(ctx, other, 0)
+		d, err := e.rules.loadDefinition(ctx, other, 0)
 		if err != nil {
 			return storeError("read the definition", err)
 		}

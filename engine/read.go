@@ -18,7 +18,7 @@ func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResu
 	return e.StatusAt(ctx, p, id, When{})
 }
 
-func (e *Engine) status(ctx context.Context, p Principal, inst record.Instance, l loaded) (StatusResult, error) {
+func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Instance, l loaded) (StatusResult, error) {
 	doc, err := e.contextFor(p, inst, l)
 	if err != nil {
 		return StatusResult{}, err
@@ -165,7 +165,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 		if err := read.yield(ctx); err != nil {
 			return HistoryResult{}, err
 		}
-		entry, err := show.entry(ctx, ev)
+		entry, err := show.renderEntry(ctx, ev)
 		if err != nil {
 			return HistoryResult{}, err
 		}

@@ -83,10 +83,10 @@ func runsScripts(c judge.Case) bool {
 	return len(c.Checks.Validators)+len(c.Checks.Routes) > 0 || !c.Owner.Trusted && len(c.Checks.Schema) > 0
 }
 
-// charge counts events of one commit before they are written, and refuses them to who has
+// chargeEvents counts events of one commit before they are written, and refuses them to who has
 // had too much recorded already. The returned function takes that back when they were not
 // written.
-func (l *ledger) charge(events []record.Event) (refund func(), err error) {
+func (l *ledger) chargeEvents(events []record.Event) (refund func(), err error) {
 	most := l.quotas.Load().Bytes
 	if most == 0 {
 		return func() {}, nil

@@ -100,7 +100,7 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 	if err := mayResolve(p, asked, inst, l.def, req.Channel); err != nil {
 		return ResolveResult{}, err
 	}
-	req.Reason = maskWords(inst, l, row.Data).text(req.Reason)
+	req.Reason = maskWords(inst, l, row.Data).scrubText(req.Reason)
 	if !e.isBound(row, inst, asked) {
 		return e.voidReview(ctx, p, key, row, inst, l, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
@@ -322,7 +322,7 @@ func (e *Engine) reviewClosed(ctx context.Context, row store.Review, inst record
 		how = fmt.Sprintf("resolved (%s) by %s", row.Resolution, row.By)
 	}
 	message := fmt.Sprintf("The review is not open any more: it is %s.", how)
-	if shown, err := e.newView(p).withInstance(inst, l).review(ctx, row); err == nil && shown.Reason != "" {
+	if shown, err := e.newView(p).withInstance(inst, l).renderReview(ctx, row); err == nil && shown.Reason != "" {
 		message = fmt.Sprintf("The review is not open any more: it is %s. %s", how, shown.Reason)
 	}
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
@@ -355,7 +355,7 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 		return ResolveResult{}, storeError("read the review", err)
 	}
 	show := e.newView(p)
-	review, err := show.review(ctx, row)
+	review, err := show.renderReview(ctx, row)
 	if err != nil {
 		return ResolveResult{}, err
 	}

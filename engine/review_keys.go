@@ -71,7 +71,7 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 			return AdvanceResult{}, err
 		}
 	}
-	review, err := e.newView(p).review(ctx, row)
+	review, err := e.newView(p).renderReview(ctx, row)
 	if err != nil {
 		return AdvanceResult{}, err
 	}

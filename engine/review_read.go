@@ -104,7 +104,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 			out.NextCursor = cursorOf(rows[limit-1])
 			break
 		}
-		s, err := show.review(ctx, row)
+		s, err := show.renderReview(ctx, row)
 		if err != nil {
 			return ReviewsResult{}, err
 		}
@@ -157,11 +157,11 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		return ReviewView{}, err
 	}
 	show := e.newView(p).withInstance(inst, l)
-	entry, err := show.entry(ctx, ev)
+	entry, err := show.renderEntry(ctx, ev)
 	if err != nil {
 		return ReviewView{}, err
 	}
-	summary, err := show.review(ctx, row)
+	summary, err := show.renderReview(ctx, row)
 	if err != nil {
 		return ReviewView{}, err
 	}
@@ -180,7 +180,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		if err != nil {
 			return ReviewView{}, err
 		}
-		out.Decision.Evidence = mask.evidence(row.Evidence)
+		out.Decision.Evidence = mask.maskEvidence(row.Evidence)
 	}
 	out.Risk = ev.Decision.Rubric.Risk
 	if s := l.def.States[row.From]; s != nil && s.Transitions[row.Action] != nil {

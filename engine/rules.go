@@ -86,7 +86,7 @@ func (r *rules) refresh(ctx context.Context) error {
 		if rule.Seal().Place <= from {
 			continue
 		}
-		if err := r.follow(rule); err != nil {
+		if err := r.followRule(rule); err != nil {
 			return err
 		}
 	}
@@ -96,9 +96,9 @@ func (r *rules) refresh(ctx context.Context) error {
 	return nil
 }
 
-// head is the end of the chain as anchors name it, the zero one where the chain is not
+// loadHead is the end of the chain as anchors name it, the zero one where the chain is not
 // whole: what was put in is not signed.
-func (r *rules) head(ctx context.Context) (record.Head, error) {
+func (r *rules) loadHead(ctx context.Context) (record.Head, error) {
 	switch err := r.refresh(ctx); {
 	case CodeOf(err) == CodeUntrustedRules:
 		return record.Head{}, nil
@@ -110,8 +110,8 @@ func (r *rules) head(ctx context.Context) (record.Head, error) {
 	return record.Head{Instance: record.RuleChain, Seq: r.end.Place, Hash: r.end.Hash}, nil
 }
 
-// follow takes the next rule of the chain.
-func (r *rules) follow(rule store.Rule) error {
+// followRule takes the next rule of the chain.
+func (r *rules) followRule(rule store.Rule) error {
 	seal := rule.Seal()
 	if err := r.end.CheckNext(rule); err != nil {
 		return untrustedRule("%w", err)
@@ -162,8 +162,8 @@ func (r *rules) knownOf(name string) (known, error) {
 	return r.names[name], nil
 }
 
-// definition is Store.Definition for what was sealed.
-func (r *rules) definition(ctx context.Context, name string, version int) (store.Definition, error) {
+// loadDefinition is Store.Definition for what was sealed.
+func (r *rules) loadDefinition(ctx context.Context, name string, version int) (store.Definition, error) {
 	if r.show {
 		return r.store.Definition(ctx, name, version) // the caller says what it was for
 	}
@@ -225,8 +225,8 @@ func (r *rules) checkDefinition(d store.Definition, name string) error {
 	return nil
 }
 
-// definitions is Store.Definitions for what was sealed.
-func (r *rules) definitions(ctx context.Context) ([]store.Definition, error) {
+// listDefinitions is Store.Definitions for what was sealed.
+func (r *rules) listDefinitions(ctx context.Context) ([]store.Definition, error) {
 	if r.show {
 		return r.store.Definitions(ctx) // the caller says what it was for
 	}
@@ -245,8 +245,8 @@ func (r *rules) definitions(ctx context.Context) ([]store.Definition, error) {
 	}
 }
 
-// definitionNames are the names of what was sealed, in order.
-func (r *rules) definitionNames(ctx context.Context) ([]string, error) {
+// listNames are the names of what was sealed, in order.
+func (r *rules) listNames(ctx context.Context) ([]string, error) {
 	if r.show {
 		all, err := r.store.Definitions(ctx)
 		names := make([]string, len(all))
@@ -305,8 +305,8 @@ func (r *rules) checkSealed() error {
 	return nil
 }
 
-// judgeConfigs is Store.JudgeConfigs for what was sealed. The result is the caller's.
-func (r *rules) judgeConfigs(ctx context.Context, name string) ([]store.JudgeConfig, error) {
+// listConfigs is Store.JudgeConfigs for what was sealed. The result is the caller's.
+func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConfig, error) {
 	if r.show {
 		return r.store.JudgeConfigs(ctx, name) // the caller says what it was for
 	}
@@ -317,7 +317,7 @@ func (r *rules) judgeConfigs(ctx context.Context, name string) ([]store.JudgeCon
 	if err != nil || count.configs == 0 {
 		return nil, err
 	}
-	if all, ok := r.cached(name); ok {
+	if all, ok := r.cachedConfigs(name); ok {
 		return all, nil
 	}
 	least := count.configs
@@ -344,19 +344,19 @@ func (r *rules) judgeConfigs(ctx context.Context, name string) ([]store.JudgeCon
 	if len(all) > count.configs || len(all) < least {
 		return nil, untrustedRule("the judge of %s has %d configurations, and the chain %d", name, len(all), count.configs)
 	}
-	r.remember(name, all)
+	r.cacheConfigs(name, all)
 	return all, nil
 }
 
-func (r *rules) cached(name string) ([]store.JudgeConfig, bool) {
+func (r *rules) cachedConfigs(name string) ([]store.JudgeConfig, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all, ok := r.configs[name]
 	return slices.Clone(all), ok
 }
 
-// remember remembers the configurations of a workflow, unless there is one more by now.
-func (r *rules) remember(name string, all []store.JudgeConfig) {
+// cacheConfigs remembers the configurations of a workflow, unless there is one more by now.
+func (r *rules) cacheConfigs(name string, all []store.JudgeConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.names[name].configs != len(all) {
@@ -371,7 +371,7 @@ func (r *rules) remember(name string, all []store.JudgeConfig) {
 // addDefinition seals a definition and stores it. ErrConflict as Store.AddRule,
 // also when another rule came between.
 func (r *rules) addDefinition(ctx context.Context, d store.Definition) (store.Definition, error) {
-	err := r.add(ctx, func(place int64, prev string) error {
+	err := r.addRule(ctx, func(place int64, prev string) error {
 		d.Seal = r.sealer.Seal(place, prev, d.Parts()...)
 		return r.store.AddRule(ctx, store.Rule{Definition: &d})
 	})
@@ -380,13 +380,13 @@ func (r *rules) addDefinition(ctx context.Context, d store.Definition) (store.De
 
 // addJudgeConfig is addDefinition for a judge configuration.
 func (r *rules) addJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
-	return r.add(ctx, func(place int64, prev string) error {
+	return r.addRule(ctx, func(place int64, prev string) error {
 		c.Seal = r.sealer.Seal(place, prev, c.Parts()...)
 		return r.store.AddRule(ctx, store.Rule{Config: &c})
 	})
 }
 
-func (r *rules) add(ctx context.Context, write func(place int64, prev string) error) error {
+func (r *rules) addRule(ctx context.Context, write func(place int64, prev string) error) error {
 	select {
 	case <-r.adding:
 	case <-ctx.Done():

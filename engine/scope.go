@@ -83,7 +83,7 @@ func (e *Engine) mayUse(ctx context.Context, p Principal, s store.Definition) er
 
 // isShared reports whether an operator lets every agent use an agent's workflow.
 func (e *Engine) isShared(ctx context.Context, name string) (bool, error) {
-	revisions, err := e.rules.judgeConfigs(ctx, name)
+	revisions, err := e.rules.listConfigs(ctx, name)
 	if err != nil {
 		return false, storeError("read the judge configuration", err)
 	}

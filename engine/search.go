@@ -101,7 +101,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 			return DecisionsResult{}, false, err
 		}
 		ev := h.Event
-		entry, err := show.entry(ctx, ev)
+		entry, err := show.renderEntry(ctx, ev)
 		if err != nil {
 			return DecisionsResult{}, false, err
 		}

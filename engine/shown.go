@@ -57,7 +57,7 @@ func (s *showing) prepareEvent(ctx context.Context, at store.PlacedEvent) error 
 		return err
 	}
 	if len(was.def.Sensitive)+len(now.def.Sensitive) > 0 {
-		return s.load(ctx, at.Event.Instance)
+		return s.loadInstance(ctx, at.Event.Instance)
 	}
 	s.withInstance(record.Instance{ID: at.Event.Instance}, now).bare = true
 	return nil
@@ -68,11 +68,11 @@ func (s *showing) ensureLoaded(ctx context.Context, id string) error {
 	if s.id == id {
 		return nil
 	}
-	return s.load(ctx, id)
+	return s.loadInstance(ctx, id)
 }
 
-// load loads the instance with all that it knows.
-func (s *showing) load(ctx context.Context, id string) error {
+// loadInstance loads the instance with all that it knows.
+func (s *showing) loadInstance(ctx context.Context, id string) error {
 	if s.id == id && !s.bare {
 		return nil
 	}
@@ -92,8 +92,8 @@ func (s *showing) load(ctx context.Context, id string) error {
 	return nil
 }
 
-// entry is a decision as the caller may see it. ev has one.
-func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
+// renderEntry is a decision as the caller may see it. ev has one.
+func (s *showing) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
 	if err := s.ensureLoaded(ctx, ev.Instance); err != nil {
 		return HistoryEntry{}, err
 	}
@@ -105,7 +105,7 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 	if now.def == nil {
 		now = was
 	}
-	mask, err := s.masking(ctx, ev, was.def, now.def)
+	mask, err := s.buildMasking(ctx, ev, was.def, now.def)
 	if err != nil {
 		return HistoryEntry{}, err
 	}
@@ -113,7 +113,7 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 	if data == nil {
 		data = ev.Patch
 	}
-	if data, err = mask.document(data); err != nil {
+	if data, err = mask.maskDocument(data); err != nil {
 		return HistoryEntry{}, err
 	}
 	governed := was.stored
@@ -129,7 +129,7 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 	}
 	out := HistoryEntry{
 		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
-		Principal: ev.Principal, Role: ev.Role, Action: mask.action(ev.Action, was.def, now.def), From: ev.From, To: ev.To, Data: data,
+		Principal: ev.Principal, Role: ev.Role, Action: mask.scrubAction(ev.Action, was.def, now.def), From: ev.From, To: ev.To, Data: data,
 		Decision: shown, Opinions: opinions, Hash: ev.Hash,
 	}
 	if ev.Review != nil {
@@ -138,17 +138,17 @@ func (s *showing) entry(ctx context.Context, ev record.Event) (HistoryEntry, err
 	return out, nil
 }
 
-// words are the action of an event and what was said with it, as the caller may see them.
-func (s *showing) words(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
+// renderWords are the action of an event and what was said with it, as the caller may see them.
+func (s *showing) renderWords(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
 	if ev.Action == "" && said == "" {
 		return "", "", nil
 	}
 	mask, versions, err := s.maskingFor(ctx, ev)
-	return mask.action(ev.Action, versions...), mask.text(said), err
+	return mask.scrubAction(ev.Action, versions...), mask.scrubText(said), err
 }
 
-// checkpoint is a checkpoint as it is shown.
-func (s *showing) checkpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
+// renderCheckpoint is a checkpoint as it is shown.
+func (s *showing) renderCheckpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
 	out := checkpointResult(ev)
 	if out.Description == "" && len(out.Metadata) == 0 {
 		return out, nil
@@ -157,20 +157,20 @@ func (s *showing) checkpoint(ctx context.Context, ev record.Event) (CheckpointRe
 	if err != nil {
 		return out, err
 	}
-	out.Description = mask.text(out.Description)
-	out.Metadata, err = mask.document(out.Metadata)
+	out.Description = mask.scrubText(out.Description)
+	out.Metadata, err = mask.maskDocument(out.Metadata)
 	return out, err
 }
 
-// review is a review as it is at this moment and as it is shown.
-func (s *showing) review(ctx context.Context, row store.Review) (ReviewSummary, error) {
+// renderReview is a review as it is at this moment and as it is shown.
+func (s *showing) renderReview(ctx context.Context, row store.Review) (ReviewSummary, error) {
 	out := *s.e.summarizeReview(row)
 	if out.Reason == "" {
 		return out, nil
 	}
 	about := record.Event{Instance: row.Instance, Workflow: row.Workflow, Version: row.Version, Revision: row.Revision, Patch: row.Data}
 	var err error
-	_, out.Reason, err = s.words(ctx, about, out.Reason)
+	_, out.Reason, err = s.renderWords(ctx, about, out.Reason)
 	return out, err
 }
 
@@ -187,17 +187,17 @@ func (s *showing) maskingFor(ctx context.Context, ev record.Event) (masking, []*
 	if now.def == nil {
 		now = was
 	}
-	mask, err := s.masking(ctx, ev, was.def, now.def)
+	mask, err := s.buildMasking(ctx, ev, was.def, now.def)
 	return mask, []*workflow.Definition{was.def, now.def}, err
 }
 
-// masking removes what either version calls sensitive: of what the instance knows now, of
+// buildMasking removes what either version calls sensitive: of what the instance knows now, of
 // what it was told then, and, when the versions do not agree, of what it knew then.
-func (s *showing) masking(ctx context.Context, ev record.Event, was, now *workflow.Definition) (masking, error) {
+func (s *showing) buildMasking(ctx context.Context, ev record.Event, was, now *workflow.Definition) (masking, error) {
 	if len(was.Sensitive)+len(now.Sensitive) == 0 {
 		return masking{}, nil
 	}
-	if err := s.load(ctx, ev.Instance); err != nil { // where only its version is known
+	if err := s.loadInstance(ctx, ev.Instance); err != nil { // where only its version is known
 		return masking{}, err
 	}
 	docs := []json.RawMessage{s.inst.Context, ev.Patch}
@@ -235,7 +235,7 @@ func (s *showing) contextBefore(ctx context.Context, ev record.Event) (json.RawM
 func scrubbedDecision(d Decision, scrub func(string) string) Decision {
 	d.Reasoning, d.Violations, d.Findings = scrub(d.Reasoning), scrubbedTexts(d.Violations, scrub), scrubbedFindings(d.Findings, scrub)
 	d.Suggestions, d.Warnings = scrubbedTexts(d.Suggestions, scrub), scrubbedTexts(d.Warnings, scrub)
-	d.Evidence = masking{scrub: scrub}.evidence(d.Evidence)
+	d.Evidence = masking{scrub: scrub}.maskEvidence(d.Evidence)
 	return d
 }
 

@@ -58,11 +58,11 @@ type TailResult struct {
 // Tail returns what was committed after a position, by this process or another one. An
 // agent sees the events of its own instances.
 func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailResult, error) {
-	return e.tail(ctx, p, req, pageBytes)
+	return e.readTail(ctx, p, req, pageBytes)
 }
 
-// tail is Tail with pages of so many bytes.
-func (e *Engine) tail(ctx context.Context, p Principal, req TailRequest, most int) (TailResult, error) {
+// readTail is Tail with pages of so many bytes.
+func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, most int) (TailResult, error) {
 	if err := authorize(p, RightRead); err != nil {
 		return TailResult{}, err
 	}
@@ -162,10 +162,10 @@ func eventView(ctx context.Context, show *showing, at store.PlacedEvent) (EventV
 	}
 	if ev.Decision == nil {
 		var err error
-		out.Action, _, err = show.words(ctx, ev, "")
+		out.Action, _, err = show.renderWords(ctx, ev, "")
 		return out, err
 	}
-	entry, err := show.entry(ctx, ev)
+	entry, err := show.renderEntry(ctx, ev)
 	if err != nil {
 		return EventView{}, err
 	}

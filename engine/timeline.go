@@ -94,7 +94,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 			return TimelineResult{}, err
 		}
 		entry := timelineEntry(ev)
-		if entry.Action, entry.Reason, err = show.words(ctx, ev, entry.Reason); err != nil {
+		if entry.Action, entry.Reason, err = show.renderWords(ctx, ev, entry.Reason); err != nil {
 			return TimelineResult{}, err
 		}
 		out.Events = append(out.Events, entry)

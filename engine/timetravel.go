@@ -246,7 +246,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 		return StatusResult{}, err
 	}
 	if w.isNow() {
-		return e.status(ctx, p, inst, present)
+		return e.currentStatus(ctx, p, inst, present)
 	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
@@ -258,11 +258,11 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 		return StatusResult{}, err
 	}
 	if now {
-		return e.status(ctx, p, inst, present)
+		return e.currentStatus(ctx, p, inst, present)
 	}
 	doc := then.Context
 	if !seesPlain(p, inst) {
-		if doc, err = maskingOf([]json.RawMessage{then.Context, inst.Context}, present.def, l.def).document(doc); err != nil {
+		if doc, err = maskingOf([]json.RawMessage{then.Context, inst.Context}, present.def, l.def).maskDocument(doc); err != nil {
 			return StatusResult{}, err
 		}
 	}
@@ -290,7 +290,7 @@ func (e *Engine) reviewsOpenAt(ctx context.Context, show *showing, then record.I
 		case err != nil:
 			return nil, storeError("read the review", err)
 		default:
-			s, err := show.review(ctx, row)
+			s, err := show.renderReview(ctx, row)
 			if err != nil {
 				return nil, err
 			}

@@ -163,7 +163,7 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 	if p.Role == RoleOperator {
 		return nil
 	}
-	newest, err := e.rules.definition(ctx, inst.Workflow, 0)
+	newest, err := e.rules.loadDefinition(ctx, inst.Workflow, 0)
 	switch {
 	case err != nil:
 		return storeError("read the definition", err)

@@ -28,7 +28,7 @@ func (e *Engine) showsJudgeOf(ctx context.Context, p Principal, s store.Definiti
 }
 
 func definitionView(known bool, l loaded, shared bool, overlays []workflow.Overlay) (DefinitionView, error) {
-	out := DefinitionView{DefinitionSummary: summarize(l, shared), Definition: l.stored.Document, Judge: rubricView(known, l, overlays)}
+	out := DefinitionView{DefinitionSummary: summarizeDefinition(l, shared), Definition: l.stored.Document, Judge: rubricView(known, l, overlays)}
 	if known {
 		return out, nil
 	}

@@ -70,7 +70,7 @@ func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 	if err != nil {
 		return AnchorResult{}, err
 	}
-	heads, err := a.moved(ctx, last.said.Number, rules)
+	heads, err := a.listMovedHeads(ctx, last.said.Number, rules)
 	if err != nil {
 		return AnchorResult{}, err
 	}
@@ -118,12 +118,12 @@ type anchorMark struct {
 	rules            record.Head
 }
 
-// moved are the heads that no anchor up to the last one names, by id. What an instance's
+// listMovedHeads are the heads that no anchor up to the last one names, by id. What an instance's
 // newest anchored head is, the anchors say: positions alone may have been used twice, in
 // a store that was repaired, or be what somebody wrote there. They save the first look
 // at everything from then on, which is one for each process. The end of the chain of rules
 // comes last, where that is another one.
-func (a *Auditor) moved(ctx context.Context, last int64, rules record.Head) ([]record.Head, error) {
+func (a *Auditor) listMovedHeads(ctx context.Context, last int64, rules record.Head) ([]record.Head, error) {
 	var seen anchorMark
 	if mark := a.mark.Load(); mark != nil && mark.number <= last {
 		seen = *mark

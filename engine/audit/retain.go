@@ -190,7 +190,7 @@ func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep wor
 		r.out.Kept[KeptNotDue]++
 		return nil
 	}
-	whole, err := r.survey(ctx, inst)
+	whole, err := r.surveyHistory(ctx, inst)
 	if err != nil {
 		return r.recordSparing(ctx, inst, err)
 	}
@@ -220,7 +220,7 @@ func (r *retainer) removeDue(ctx context.Context) error {
 	for _, d := range r.due {
 		err := d.whole.isWhatWasAnchored(d.inst.ID, heads[d.inst.ID])
 		if err == nil && !r.req.DryRun {
-			err = r.truncate(ctx, d.inst, d.whole, d.upTo)
+			err = r.removeBeginning(ctx, d.inst, d.whole, d.upTo)
 		}
 		if err != nil {
 			if err := r.recordSparing(ctx, d.inst, err); err != nil {
@@ -284,8 +284,8 @@ type surveyedEvent struct {
 	hash          string
 }
 
-// survey reads and verifies a history up to where the instance is.
-func (r *retainer) survey(ctx context.Context, inst record.Instance) (surveyed, error) {
+// surveyHistory reads and verifies a history up to where the instance is.
+func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (surveyed, error) {
 	var out surveyed
 	var chain record.Chain
 	for ev, err := range r.store.Events(ctx, store.EventQuery{Instance: inst.ID}) {
@@ -379,7 +379,7 @@ func (s surveyed) lastOf(revision int64) int64 {
 	return last
 }
 
-func (r *retainer) truncate(ctx context.Context, inst record.Instance, whole surveyed, upTo int64) error {
+func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, whole surveyed, upTo int64) error {
 	first := whole.events[0].seq
 	gone := r.store.Events(ctx, store.EventQuery{Instance: inst.ID, Limit: int(upTo - first + 1)})
 	floor, err := record.FoldFrom(whole.floor, gone, 0)

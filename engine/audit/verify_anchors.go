@@ -181,7 +181,7 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	case err != nil:
 		return v.problemOf(err, Problem{Instance: head.Instance}, "where it stands")
 	}
-	cut, err := v.truncation(ctx, head.Instance)
+	cut, err := v.loadTruncation(ctx, head.Instance)
 	switch {
 	case err != nil:
 		return err

@@ -22,8 +22,8 @@ type named struct {
 
 func newNamed() named { return named{map[int]string{}, map[string]int64{}} }
 
-// add notes what an event names, and the instance after it.
-func (n named) add(i record.Instance, e record.Event) {
+// addEvent notes what an event names, and the instance after it.
+func (n named) addEvent(i record.Instance, e record.Event) {
 	n.definitions[i.Version] = i.DefinitionHash
 	if _, known := n.configs[e.JudgeConfigHash]; !known && e.JudgeConfigHash != "" {
 		n.configs[e.JudgeConfigHash] = e.Seq

@@ -198,7 +198,7 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 	if first.Seq <= 1 || first.Instance != h.row.ID {
 		return nil
 	}
-	said, err := h.v.truncation(ctx, h.row.ID)
+	said, err := h.v.loadTruncation(ctx, h.row.ID)
 	if err != nil || said == nil || said.UpTo != first.Seq-1 || said.Hash != first.PrevHash {
 		return err // the chain stays at the beginning, and breaks at once
 	}
@@ -220,8 +220,8 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 	return nil
 }
 
-// truncation is the newest one of an instance, nil when its history was never shortened.
-func (v *verification) truncation(ctx context.Context, id string) (*record.Truncation, error) {
+// loadTruncation is the newest one of an instance, nil when its history was never shortened.
+func (v *verification) loadTruncation(ctx context.Context, id string) (*record.Truncation, error) {
 	var newest *record.Truncation
 	var last int64
 	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
@@ -252,7 +252,7 @@ func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 		return
 	}
 	h.inst = next
-	h.named.add(next, e)
+	h.named.addEvent(next, e)
 	if h.restored[next.Revision] {
 		h.kept[next.Revision] = next
 	}

@@ -112,10 +112,10 @@ func trimEvent(e Event) Event {
 }
 
 // LastMove returns the move that an undo takes back; false when there is none.
-func (l UndoHistory) LastMove() (Move, bool) { return l.done.first() }
+func (l UndoHistory) LastMove() (Move, bool) { return l.done.firstMove() }
 
 // LastUndone returns the move that a redo makes again; false when there is none.
-func (l UndoHistory) LastUndone() (Move, bool) { return l.undone.first() }
+func (l UndoHistory) LastUndone() (Move, bool) { return l.undone.firstMove() }
 
 // MigratedAt returns the revision of the last migration, 0 without one.
 func (l UndoHistory) MigratedAt() int64 { return l.migrated }
@@ -145,7 +145,7 @@ func (l UndoHistory) MovesBetween(revision int64) []Move {
 	return out
 }
 
-func (l *link) first() (Move, bool) {
+func (l *link) firstMove() (Move, bool) {
 	if l == nil {
 		return Move{}, false
 	}

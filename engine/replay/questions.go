@@ -109,7 +109,7 @@ func Questions(ctx context.Context, from Archive, q QuestionQuery) iter.Seq2[Que
 			if !q.Since.IsZero() && inst.UpdatedAt.Before(q.Since) || !q.Until.IsZero() && !inst.CreatedAt.Before(q.Until) {
 				continue
 			}
-			if !a.instance(inst, yield) {
+			if !a.askInstance(inst, yield) {
 				return
 			}
 		}
@@ -139,8 +139,8 @@ type asker struct {
 	configs     map[string][]store.JudgeConfig
 }
 
-// instance yields the questions of one instance and reports whether to go on.
-func (a *asker) instance(inst record.Instance, yield func(Question, error) bool) bool {
+// askInstance yields the questions of one instance and reports whether to go on.
+func (a *asker) askInstance(inst record.Instance, yield func(Question, error) bool) bool {
 	var at record.Instance // before the event
 	lost := false          // at is not known any more
 	for ev, err := range a.from.Events(a.ctx, store.EventQuery{Instance: inst.ID}) {
@@ -149,17 +149,17 @@ func (a *asker) instance(inst record.Instance, yield func(Question, error) bool)
 			return false
 		}
 		if at.Seq == 0 && ev.Seq > 1 && !lost {
-			if at, err = a.floor(ev); err != nil {
+			if at, err = a.loadFloor(ev); err != nil {
 				yield(Question{}, err)
 				return false
 			}
 			lost = at.Seq == 0
-			if (lost || !at.UpdatedAt.Before(a.query.Since)) && !yield(a.shortened(inst, ev.Seq-1), nil) {
+			if (lost || !at.UpdatedAt.Before(a.query.Since)) && !yield(a.newShortenedQuestion(inst, ev.Seq-1), nil) {
 				return false
 			}
 		}
 		if ev.Decision != nil && a.selects(ev) {
-			question, err := a.question(at, ev, lost)
+			question, err := a.buildQuestion(at, ev, lost)
 			if !yield(question, err) || err != nil {
 				return false
 			}
@@ -177,16 +177,16 @@ func (a *asker) selects(ev record.Event) bool {
 	return (a.query.Since.IsZero() || !ev.Time.Before(a.query.Since)) && (a.query.Until.IsZero() || ev.Time.Before(a.query.Until))
 }
 
-func (a *asker) shortened(inst record.Instance, removed int64) Question {
+func (a *asker) newShortenedQuestion(inst record.Instance, removed int64) Question {
 	return Question{
 		Event:   record.Event{Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version},
 		Missing: MissingHistory, Removed: removed,
 	}
 }
 
-// floor is the instance right before the first event that is left, the zero Instance when
+// loadFloor is the instance right before the first event that is left, the zero Instance when
 // nothing says what it was.
-func (a *asker) floor(first record.Event) (record.Instance, error) {
+func (a *asker) loadFloor(first record.Event) (record.Instance, error) {
 	revision := first.Revision
 	if first.Kind.Revises() {
 		revision--
@@ -200,14 +200,14 @@ func (a *asker) floor(first record.Event) (record.Instance, error) {
 	}
 }
 
-// question rebuilds one. The error is of the store.
-func (a *asker) question(at record.Instance, ev record.Event, lost bool) (Question, error) {
+// buildQuestion rebuilds one. The error is of the store.
+func (a *asker) buildQuestion(at record.Instance, ev record.Event, lost bool) (Question, error) {
 	q := Question{Event: ev}
 	if ev.Kind == record.Reviewed {
 		q.Missing = MissingPerson
 		return q, nil
 	}
-	l, known, err := a.definition(ev)
+	l, known, err := a.loadDefinition(ev)
 	if err != nil {
 		return q, err
 	}
@@ -224,7 +224,7 @@ func (a *asker) question(at record.Instance, ev record.Event, lost bool) (Questi
 	if ev.Kind == record.Started {
 		owner = ev.Principal
 	}
-	overlays, known, err := a.overlays(l.stored, owner, ev.JudgeConfigHash)
+	overlays, known, err := a.loadOverlays(l.stored, owner, ev.JudgeConfigHash)
 	if err != nil {
 		return q, err
 	}
@@ -248,8 +248,8 @@ func (a *asker) question(at record.Instance, ev record.Event, lost bool) (Questi
 	return q, nil
 }
 
-// definition is the version that an event names; not known when it is not that any more.
-func (a *asker) definition(ev record.Event) (l pinned, known bool, err error) {
+// loadDefinition is the version that an event names; not known when it is not that any more.
+func (a *asker) loadDefinition(ev record.Event) (l pinned, known bool, err error) {
 	l, cached := a.definitions.Get(definitionKey{ev.Workflow, ev.Version})
 	if !cached {
 		stored, err := a.from.Definition(a.ctx, ev.Workflow, ev.Version)
@@ -269,8 +269,8 @@ func (a *asker) definition(ev record.Event) (l pinned, known bool, err error) {
 	return l, l.stored.Hash == ev.DefinitionHash && l.def.Hash == ev.DefinitionHash, nil
 }
 
-// overlays are the judge-config revisions that a hash names.
-func (a *asker) overlays(s store.Definition, owner, hash string) ([]workflow.Overlay, bool, error) {
+// loadOverlays are the judge-config revisions that a hash names.
+func (a *asker) loadOverlays(s store.Definition, owner, hash string) ([]workflow.Overlay, bool, error) {
 	if hash == "" {
 		return nil, true, nil
 	}

@@ -107,7 +107,7 @@ func (cfg Config) run(ctx context.Context, take func(Question, result)) error {
 	wg.Go(func() {
 		defer close(order)
 		defer close(todo)
-		read = cfg.feed(ctx, todo, order)
+		read = cfg.feedQuestions(ctx, todo, order)
 	})
 	var done int64
 	for j := range order {
@@ -127,8 +127,8 @@ func (cfg Config) run(ctx context.Context, take func(Question, result)) error {
 	return errors.Join(read, ctx.Err())
 }
 
-// feed hands the questions out: to whoever judges, and to whoever waits in order.
-func (cfg Config) feed(ctx context.Context, todo, order chan<- job) error {
+// feedQuestions hands the questions out: to whoever judges, and to whoever waits in order.
+func (cfg Config) feedQuestions(ctx context.Context, todo, order chan<- job) error {
 	for q, err := range Questions(ctx, cfg.From, cfg.Query) {
 		if err != nil {
 			return err

@@ -85,7 +85,7 @@ func (t *tally) add(q Question, got result) {
 	if t.cfg.ShadowOnly {
 		return
 	}
-	w := t.workflow(q.Event.Workflow)
+	w := t.workflowCount(q.Event.Workflow)
 	w.Decisions++
 	if got.reason != "" {
 		t.notReplayed(q, got)
@@ -110,7 +110,7 @@ func (t *tally) add(q Question, got result) {
 	t.addFlip(q.Event, how, before, after, w)
 }
 
-func (t *tally) workflow(name string) *WorkflowCount {
+func (t *tally) workflowCount(name string) *WorkflowCount {
 	return entryOf(t.workflows, name, others, func(name string) WorkflowCount { return WorkflowCount{Workflow: name} })
 }
 

@@ -120,7 +120,7 @@ func (r *runner) runAll() error {
 		who = usual
 	}
 	r.at = "start"
-	r.given.set(Step{})
+	r.given.setStep(Step{})
 	started, err := r.engine.Start(r.ctx, who, engine.StartRequest{Type: r.workflow, Context: r.test.Context})
 	if err != nil {
 		return err
@@ -129,16 +129,16 @@ func (r *runner) runAll() error {
 	if r.test.Start != nil {
 		want = *r.test.Start
 	}
-	r.compare(want, started.Position, started.Decision)
+	r.compareDecision(want, started.Position, started.Decision)
 	if started.ID == "" {
 		if len(r.test.Steps) > 0 && len(r.report.Problems) == 0 {
-			r.problem(r.test.Line, "the start was refused, so the steps cannot be taken")
+			r.addProblem(r.test.Line, "the start was refused, so the steps cannot be taken")
 		}
 		return nil
 	}
 	for i, s := range r.test.Steps {
 		r.at = fmt.Sprintf("%d %s", i+1, s.Action)
-		if err := r.step(who, started.ID, s); err != nil {
+		if err := r.runStep(who, started.ID, s); err != nil {
 			return err
 		}
 		r.report.Steps++
@@ -148,25 +148,25 @@ func (r *runner) runAll() error {
 	return err
 }
 
-func (r *runner) step(who engine.Principal, id string, s Step) error {
+func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 	if s.Who.ID != "" {
 		who = s.Who
 	}
-	r.given.set(s)
+	r.given.setStep(s)
 	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: s.Data}
 	if s.Precheck {
 		v, err := r.engine.Validate(r.ctx, who, req)
 		if err != nil {
 			return r.refusedRequest(s, err)
 		}
-		r.compare(s.Expect, v.Position, v.Decision)
+		r.compareDecision(s.Expect, v.Position, v.Decision)
 		return r.compareContext(s.Expect, id)
 	}
 	a, err := r.engine.Advance(r.ctx, who, req)
 	if err != nil {
 		return r.refusedRequest(s, err)
 	}
-	r.compare(s.Expect, a.Position, a.Decision)
+	r.compareDecision(s.Expect, a.Position, a.Decision)
 	return r.compareContext(s.Expect, id)
 }
 
@@ -174,46 +174,46 @@ func (r *runner) step(who engine.Principal, id string, s Step) error {
 func (r *runner) refusedRequest(s Step, err error) error {
 	switch engine.CodeOf(err) {
 	case engine.CodeForbidden, engine.CodeInvalidArgument, engine.CodeInvalidData, engine.CodeTooLarge, engine.CodeUnknownInstance:
-		r.problem(s.Line, "could not be asked: %v", err)
+		r.addProblem(s.Line, "could not be asked: %v", err)
 		return nil
 	default:
 		return err
 	}
 }
 
-func (r *runner) problem(line int, format string, args ...any) {
+func (r *runner) addProblem(line int, format string, args ...any) {
 	r.report.Problems = append(r.report.Problems, Problem{Line: line, Step: r.at, Message: fmt.Sprintf(format, args...)})
 }
 
-// compare holds what came against what was expected.
-func (r *runner) compare(want Expect, pos engine.Position, d engine.Decision) {
+// compareDecision holds what came against what was expected.
+func (r *runner) compareDecision(want Expect, pos engine.Position, d engine.Decision) {
 	why := ""
 	if d.Reasoning != "" {
 		why = ": " + d.Reasoning
 	}
 	if want.Outcome != "" && want.Outcome != d.Outcome {
-		r.problem(want.Line, "expected %s, got %s by %s%s", want.Outcome, d.Outcome, d.DecidedBy, why)
+		r.addProblem(want.Line, "expected %s, got %s by %s%s", want.Outcome, d.Outcome, d.DecidedBy, why)
 	}
 	if want.State != "" && want.State != pos.State {
-		r.problem(want.Line, "expected the state %q, it is %q%s", want.State, pos.State, why)
+		r.addProblem(want.Line, "expected the state %q, it is %q%s", want.State, pos.State, why)
 	}
 	if want.Complete != nil && *want.Complete != pos.Complete {
-		r.problem(want.Line, "expected complete to be %v, it is %v", *want.Complete, pos.Complete)
+		r.addProblem(want.Line, "expected complete to be %v, it is %v", *want.Complete, pos.Complete)
 	}
 	if want.DecidedBy != "" && want.DecidedBy != d.DecidedBy {
-		r.problem(want.Line, "expected it to be decided by %q, it was by %q", want.DecidedBy, d.DecidedBy)
+		r.addProblem(want.Line, "expected it to be decided by %q, it was by %q", want.DecidedBy, d.DecidedBy)
 	}
 	if want.Assurance != "" && want.Assurance != d.Assurance {
-		r.problem(want.Line, "expected the assurance %q, it is %q", want.Assurance, d.Assurance)
+		r.addProblem(want.Line, "expected the assurance %q, it is %q", want.Assurance, d.Assurance)
 	}
 	got := findingCodes(d.Findings)
 	for _, code := range want.Codes {
 		if !slices.Contains(got, code) {
-			r.problem(want.Line, "expected a finding %q, got %s", code, joinList(got))
+			r.addProblem(want.Line, "expected a finding %q, got %s", code, joinList(got))
 		}
 	}
 	if want.Says != "" && !strings.Contains(d.Reasoning+"\n"+strings.Join(d.Violations, "\n"), want.Says) {
-		r.problem(want.Line, "expected it to say %q, it says: %s", want.Says, d.Reasoning)
+		r.addProblem(want.Line, "expected it to say %q, it says: %s", want.Says, d.Reasoning)
 	}
 }
 
@@ -238,9 +238,9 @@ func (r *runner) compareContext(want Expect, id string) error {
 		switch {
 		case bytes.Equal(keys[key], []byte("null")) && !ok:
 		case !ok:
-			r.problem(want.Line, "expected %q in the context, it is not there", key)
+			r.addProblem(want.Line, "expected %q in the context, it is not there", key)
 		case !equalJSON(keys[key], got):
-			r.problem(want.Line, "expected %q in the context to be %s, it is %s", key, keys[key], got)
+			r.addProblem(want.Line, "expected %q in the context to be %s, it is %s", key, keys[key], got)
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ type stage struct {
 	step Step
 }
 
-func (s *stage) set(step Step) {
+func (s *stage) setStep(step Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.step = step

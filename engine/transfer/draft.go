@@ -43,7 +43,7 @@ type waitingCheckpoint struct {
 func draftInstance(ctx context.Context, im *importer, in Instance, l version) (*importDraft, error) {
 	d := &importDraft{im: im, in: in, def: l, checkpoints: map[string]Checkpoint{}}
 	if in.Torn {
-		d.note("%s ends in an incomplete line, which was skipped", in.Log)
+		d.addNote("%s ends in an incomplete line, which was skipped", in.Log)
 	}
 	d.sortCheckpoints()
 	back := -1 // the last line that goes back: what was visited before it does not count
@@ -52,7 +52,7 @@ func draftInstance(ctx context.Context, im *importer, in Instance, l version) (*
 			back = i
 		}
 	}
-	if err := d.begin(back < 0); err != nil {
+	if err := d.addStart(back < 0); err != nil {
 		return nil, err
 	}
 	for i, line := range in.Lines {
@@ -72,7 +72,7 @@ func draftInstance(ctx context.Context, im *importer, in Instance, l version) (*
 		d.leaveOut(cp.Checkpoint)
 	}
 	if !im.req.Counts && d.inst.Status == record.Running && len(l.def.MustPassThrough) > 0 {
-		d.note("the definition has states that must be passed through, and imported visits do not count (--counts)")
+		d.addNote("the definition has states that must be passed through, and imported visits do not count (--counts)")
 	}
 	return d, nil
 }
@@ -87,9 +87,9 @@ func (d *importDraft) report() InstanceReport {
 // maxRemarks bounds the differences, and the notes, of one instance.
 const maxRemarks = 20
 
-func (d *importDraft) note(format string, args ...any) { addRemark(&d.out.Notes, format, args...) }
+func (d *importDraft) addNote(format string, args ...any) { addRemark(&d.out.Notes, format, args...) }
 
-func (d *importDraft) differ(format string, args ...any) {
+func (d *importDraft) addDifference(format string, args ...any) {
 	addRemark(&d.out.Differences, format, args...)
 }
 
@@ -111,24 +111,24 @@ func goesBack(line Line) bool {
 // changesNothing reports whether a line is of an event that leaves state and context alone.
 func changesNothing(line Line) bool { return line.Kind != "" && !line.Kind.Revises() }
 
-// begin adds an event for the start if the log does not have it. What no line of the log
+// addStart adds an event for the start if the log does not have it. What no line of the log
 // sets must have been in the context from the start.
-func (d *importDraft) begin(counts bool) error {
+func (d *importDraft) addStart(counts bool) error {
 	d.time = d.im.at
 	for _, line := range d.in.Lines {
-		if t := d.believable(line.Time, time.Time{}); !t.IsZero() {
+		if t := d.believableTime(line.Time, time.Time{}); !t.IsZero() {
 			d.time = t
 			break
 		}
 	}
-	if created := d.believable(d.in.CreatedAt, time.Time{}); !created.IsZero() && created.Before(d.time) {
+	if created := d.believableTime(d.in.CreatedAt, time.Time{}); !created.IsZero() && created.Before(d.time) {
 		d.time = created
 	}
-	ev := d.event(record.Imported, 0, d.in.Hash, counts)
+	ev := d.newEvent(record.Imported, 0, d.in.Hash, counts)
 	if len(d.in.Lines) == 0 {
-		d.note("there is no history, only the present state")
-		ev.To, ev.Patch, ev.Status = d.in.State, orEmptyObject(d.in.Context), d.status(d.in.Cancelled, d.in.State)
-		return d.seal(ev, d.in.File)
+		d.addNote("there is no history, only the present state")
+		ev.To, ev.Patch, ev.Status = d.in.State, orEmptyObject(d.in.Context), d.statusIn(d.in.Cancelled, d.in.State)
+		return d.sealEvent(ev, d.in.File)
 	}
 	first := d.in.Lines[0]
 	ev.To = cmp.Or(first.From, d.originOf(first))
@@ -140,10 +140,10 @@ func (d *importDraft) begin(counts bool) error {
 		return engine.InternalError("read a context", err)
 	}
 	if string(ev.Patch) != "{}" {
-		d.note("the log does not say how it was started: its start context is what no line sets, from %s (%s)", from, keysOf(ev.Patch))
+		d.addNote("the log does not say how it was started: its start context is what no line sets, from %s (%s)", from, keysOf(ev.Patch))
 	}
-	ev.Status = d.status(false, ev.To)
-	return d.seal(ev, d.in.File)
+	ev.Status = d.statusIn(false, ev.To)
+	return d.sealEvent(ev, d.in.File)
 }
 
 // originOf is the state that a first line without a from leaves, "" for a start.
@@ -152,13 +152,13 @@ func (d *importDraft) originOf(line Line) string {
 	if changesNothing(line) {
 		return cmp.Or(line.To, initial)
 	}
-	if t := d.transition(initial, line.Action); t != nil && (line.To == "" || leadsTo(t, line.To)) {
+	if t := d.findTransition(initial, line.Action); t != nil && (line.To == "" || leadsTo(t, line.To)) {
 		return initial
 	}
 	return ""
 }
 
-func (d *importDraft) transition(state, action string) *workflow.Transition {
+func (d *importDraft) findTransition(state, action string) *workflow.Transition {
 	if s, known := d.def.def.States[state]; known {
 		return s.Transitions[action]
 	}
@@ -199,7 +199,7 @@ func (d *importDraft) addLine(line Line, counts bool) error {
 	if len(d.events) == 0 {
 		after = time.Time{} // it may be before the creation that the file names
 	}
-	own := d.believable(line.Time, after)
+	own := d.believableTime(line.Time, after)
 	if err := d.addCheckpoints(own); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (d *importDraft) addLine(line Line, counts bool) error {
 	if line.Kind == record.Reconciled {
 		kind = record.Reconciled
 	}
-	ev := d.event(kind, line.Number, line.Hash, counts)
+	ev := d.newEvent(kind, line.Number, line.Hash, counts)
 	ev.Action = line.Action
 	extra, err := fieldsOf(line.Extra)
 	if err != nil {
@@ -218,27 +218,27 @@ func (d *importDraft) addLine(line Line, counts bool) error {
 		ev.Time = own
 	case !line.Time.IsZero():
 		extra["timestamp"] = timeText(line.Time)
-		d.note("%s: its time is before that of the previous line, or in the future; it gets %s", at, formatTime(ev.Time))
+		d.addNote("%s: its time is before that of the previous line, or in the future; it gets %s", at, formatTime(ev.Time))
 	}
 	if line.From != "" && d.inst.State != "" && line.From != d.inst.State && !changesNothing(line) {
 		extra["from"] = quoteJSON(line.From)
-		d.differ("%s: it starts from %q, but the previous line led to %q", at, line.From, d.inst.State)
+		d.addDifference("%s: it starts from %q, but the previous line led to %q", at, line.From, d.inst.State)
 	}
 	addExtra(ev.Import, "line", encodeObject(extra))
-	if err := d.target(&ev, line, at); err != nil {
+	if err := d.setTarget(&ev, line, at); err != nil {
 		return err
 	}
-	return d.seal(ev, at)
+	return d.sealEvent(ev, at)
 }
 
-// target sets where a line leads to: To, Status, Patch and Freezes.
-func (d *importDraft) target(ev *record.Event, line Line, at string) error {
+// setTarget sets where a line leads to: To, Status, Patch and Freezes.
+func (d *importDraft) setTarget(ev *record.Event, line Line, at string) error {
 	cancelled := line.Status == record.Cancelled
 	if changesNothing(line) {
 		if d.inst.Seq == 0 {
-			return refuse("%s: nothing can come before a start", at)
+			return newRefusal("%s: nothing can come before a start", at)
 		}
-		ev.To, ev.Status = d.inst.State, d.status(cancelled, d.inst.State)
+		ev.To, ev.Status = d.inst.State, d.statusIn(cancelled, d.inst.State)
 		return nil
 	}
 	whole := line.Context
@@ -249,14 +249,14 @@ func (d *importDraft) target(ev *record.Event, line Line, at string) error {
 			whole = cp.Context
 		}
 	}
-	t := d.transition(d.inst.State, line.Action)
+	t := d.findTransition(d.inst.State, line.Action)
 	if ev.To == "" && t != nil && !t.Conditional() {
 		ev.To = t.Routes[0].Target
 	}
 	if ev.To == "" {
-		return refuse("%s: neither the line nor the definition names the state that it led to", at)
+		return newRefusal("%s: neither the line nor the definition names the state that it led to", at)
 	}
-	ev.Status = d.status(cancelled, ev.To)
+	ev.Status = d.statusIn(cancelled, ev.To)
 	if ev.Kind == record.Reconciled {
 		ev.Patch = orEmptyObject(line.Data)
 		return nil
@@ -281,24 +281,24 @@ func (d *importDraft) reconcile() error {
 		return nil
 	}
 	if d.inst.State != d.in.State {
-		d.differ("%s ends in %q, but %s says %q; the latter is used", d.in.Log, d.inst.State, d.in.File, d.in.State)
+		d.addDifference("%s ends in %q, but %s says %q; the latter is used", d.in.Log, d.inst.State, d.in.File, d.in.State)
 	}
 	if !same {
 		patch, err := patchTo(d.inst.Context, orEmptyObject(d.in.Context), nil)
 		if err != nil {
 			return engine.InternalError("compare contexts", err)
 		}
-		d.differ("%s leads to another context than %s has (%s); the latter is used", d.in.Log, d.in.File, keysOf(patch))
+		d.addDifference("%s leads to another context than %s has (%s); the latter is used", d.in.Log, d.in.File, keysOf(patch))
 	}
 	if cancelled != d.in.Cancelled {
-		d.differ("%s and %s disagree on whether it was cancelled; the latter is used", d.in.Log, d.in.File)
+		d.addDifference("%s and %s disagree on whether it was cancelled; the latter is used", d.in.Log, d.in.File)
 	}
-	ev := d.event(record.Reconciled, 0, d.in.Hash, false)
-	if t := d.believable(d.in.UpdatedAt, d.time); !t.IsZero() {
+	ev := d.newEvent(record.Reconciled, 0, d.in.Hash, false)
+	if t := d.believableTime(d.in.UpdatedAt, d.time); !t.IsZero() {
 		ev.Time = t
 	}
-	ev.To, ev.Patch, ev.Status = d.in.State, orEmptyObject(d.in.Context), d.status(d.in.Cancelled, d.in.State)
-	return d.seal(ev, d.in.File)
+	ev.To, ev.Patch, ev.Status = d.in.State, orEmptyObject(d.in.Context), d.statusIn(d.in.Cancelled, d.in.State)
+	return d.sealEvent(ev, d.in.File)
 }
 
 // sortCheckpoints prepares the checkpoints, and leaves out those that no event can name.
@@ -308,13 +308,13 @@ func (d *importDraft) sortCheckpoints() {
 		_, known := d.def.def.States[cp.State]
 		switch {
 		case !isKeptID(cp.ID):
-			d.differ("%s: the id %.80q of the checkpoint cannot be kept; it is left out", cp.File, cp.ID)
+			d.addDifference("%s: the id %.80q of the checkpoint cannot be kept; it is left out", cp.File, cp.ID)
 			continue
 		case taken:
-			d.differ("%s: there is another checkpoint %s; this one is left out", cp.File, cp.ID)
+			d.addDifference("%s: there is another checkpoint %s; this one is left out", cp.File, cp.ID)
 			continue
 		case known:
-			w := &waitingCheckpoint{cp, d.believable(cp.Time, time.Time{})}
+			w := &waitingCheckpoint{cp, d.believableTime(cp.Time, time.Time{})}
 			if cp.Context != nil {
 				w.Context = json.RawMessage(canonicalText(cp.Context))
 			}
@@ -367,12 +367,12 @@ func (d *importDraft) isAt(cp *waitingCheckpoint) bool {
 }
 
 func (d *importDraft) addCheckpoint(cp Checkpoint) error {
-	ev := d.event(record.Checkpointed, 0, cp.Hash, false)
+	ev := d.newEvent(record.Checkpointed, 0, cp.Hash, false)
 	extra, err := fieldsOf(cp.Extra)
 	if err != nil {
 		return engine.InternalError("read a checkpoint", err)
 	}
-	if t := d.believable(cp.Time, ev.Time); !t.IsZero() {
+	if t := d.believableTime(cp.Time, ev.Time); !t.IsZero() {
 		ev.Time = t
 	} else if !cp.Time.IsZero() {
 		extra["timestamp"] = timeText(cp.Time)
@@ -380,15 +380,15 @@ func (d *importDraft) addCheckpoint(cp Checkpoint) error {
 	addExtra(ev.Import, "checkpoint", encodeObject(extra))
 	ev.Checkpoint = &record.Checkpoint{ID: cp.ID, Description: cp.Description, Metadata: cp.Metadata}
 	d.out.Checkpoints++
-	return d.seal(ev, cp.File)
+	return d.sealEvent(ev, cp.File)
 }
 
 func (d *importDraft) leaveOut(cp Checkpoint) {
-	d.differ("%s: from the time of the checkpoint on, the history never was in %.80q with its context; it is left out", cp.File, cp.State)
+	d.addDifference("%s: from the time of the checkpoint on, the history never was in %.80q with its context; it is left out", cp.File, cp.State)
 }
 
-// event is an event of the import, of the time of the one before.
-func (d *importDraft) event(kind record.Kind, line int, hash string, counts bool) record.Event {
+// newEvent is an event of the import, of the time of the one before.
+func (d *importDraft) newEvent(kind record.Kind, line int, hash string, counts bool) record.Event {
 	s, req := d.def.stored, d.im.req
 	return record.Event{
 		Kind: kind, Instance: d.in.ID, Time: d.time, Principal: req.Owner, Role: string(engine.RoleAgent),
@@ -400,9 +400,9 @@ func (d *importDraft) event(kind record.Kind, line int, hash string, counts bool
 	}
 }
 
-// seal adds an event; at is its place for messages. The first event keeps what the
+// sealEvent adds an event; at is its place for messages. The first event keeps what the
 // instance's file has beside its fields.
-func (d *importDraft) seal(ev record.Event, at string) error {
+func (d *importDraft) sealEvent(ev record.Event, at string) error {
 	if len(d.events) == 0 {
 		extra, err := fieldsOf(d.in.Extra)
 		if err != nil {
@@ -418,26 +418,26 @@ func (d *importDraft) seal(ev record.Event, at string) error {
 	sealed, next, err := record.Seal(d.inst, ev, nil)
 	switch {
 	case errors.Is(err, record.ErrTooLarge):
-		return refuse("%s: %v", at, err)
+		return newRefusal("%s: %v", at, err)
 	case err != nil:
 		return engine.InternalError("seal an imported event", err)
 	}
 	if d.bytes += len(ev.Patch) + len(ev.Import.Extra); d.bytes > MaxBytes {
-		return refuse("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", at, MaxBytes)
+		return newRefusal("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", at, MaxBytes)
 	}
 	d.events, d.inst, d.time, d.canonical = append(d.events, sealed), next, sealed.Time, ""
 	return nil
 }
 
-// believable is a time that an event can have: not in the future, and not before another.
-func (d *importDraft) believable(t, after time.Time) time.Time {
+// believableTime is a time that an event can have: not in the future, and not before another.
+func (d *importDraft) believableTime(t, after time.Time) time.Time {
 	if t.IsZero() || t.Year() < 1970 || t.After(d.im.at) || t.Before(after) {
 		return time.Time{}
 	}
 	return t.UTC()
 }
 
-func (d *importDraft) status(cancelled bool, state string) record.Status {
+func (d *importDraft) statusIn(cancelled bool, state string) record.Status {
 	if cancelled {
 		return record.Cancelled
 	}

@@ -65,7 +65,7 @@ func Export(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 	x := exporter{e, db, p, record.NewSalt()}
 	name := req.Workflow
 	if req.Instance != "" {
-		inst, err := x.load(ctx, req.Instance)
+		inst, err := x.loadInstance(ctx, req.Instance)
 		if err != nil {
 			return Exported{}, err
 		}
@@ -92,7 +92,7 @@ type exporter struct {
 	salt string // of its digests
 }
 
-func (x exporter) load(ctx context.Context, id string) (record.Instance, error) {
+func (x exporter) loadInstance(ctx context.Context, id string) (record.Instance, error) {
 	inst, err := x.db.Load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -147,7 +147,7 @@ func (x exporter) exportInstances(ctx context.Context, req ExportRequest) iter.S
 		}
 		defer read.End()
 		if req.Instance != "" {
-			inst, err := x.load(ctx, req.Instance)
+			inst, err := x.loadInstance(ctx, req.Instance)
 			if err != nil {
 				yield(ExportedInstance{}, err)
 				return
@@ -202,7 +202,7 @@ type exporting struct {
 
 func (x exporter) exportOnce(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
 	one := &exporting{exporter: x, out: ExportedInstance{ID: inst.ID}, kept: map[int64]record.Instance{}}
-	events, err := one.read(ctx, inst)
+	events, err := one.readHistory(ctx, inst)
 	if err != nil {
 		return ExportedInstance{}, err
 	}
@@ -217,9 +217,9 @@ func (x exporter) exportOnce(ctx context.Context, inst record.Instance) (Exporte
 	return one.out, one.writeState()
 }
 
-// read holds the history in memory, up to where inst was seen, and begins with what is
+// readHistory holds the history in memory, up to where inst was seen, and begins with what is
 // left of it.
-func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Event, error) {
+func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]record.Event, error) {
 	cfg := engine.ExportMaskConfig{Owner: inst.Owner, Workflow: inst.Workflow, Salt: x.salt, Documents: []json.RawMessage{inst.Context}}
 	var events []record.Event
 	versions := map[int]bool{inst.Version: true}
@@ -268,12 +268,12 @@ func (x *exporting) read(ctx context.Context, inst record.Instance) ([]record.Ev
 	if first := events[0].Seq; first != cut.UpTo+1 {
 		return nil, engine.InternalError("read the history", fmt.Errorf("instance %s begins at event %d, and was cut behind %d", inst.ID, first, cut.UpTo))
 	}
-	x.keep()
+	x.keepRevision()
 	return events, x.addRemoved(cut)
 }
 
-// keep remembers the present revision if something goes back to it.
-func (x *exporting) keep() {
+// keepRevision remembers the present revision if something goes back to it.
+func (x *exporting) keepRevision() {
 	if _, needed := x.kept[x.inst.Revision]; needed {
 		x.kept[x.inst.Revision] = x.inst
 	}
@@ -323,7 +323,7 @@ func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
 		return engine.InternalError("fold the history", err)
 	}
 	x.inst = next
-	x.keep()
+	x.keepRevision()
 	x.asImported = ev.Import != nil
 	if extra := extraPart(ev.Import, "instance"); extra != nil {
 		x.extra = extra
@@ -359,7 +359,7 @@ func (x *exporting) addLine(ev record.Event, patch json.RawMessage) error {
 		}
 		fields["data"] = masked
 	}
-	doc, err := x.complete(fields, ev, "line")
+	doc, err := x.completeDocument(fields, ev, "line")
 	x.out.Lines = append(x.out.Lines, doc)
 	return err
 }
@@ -377,11 +377,11 @@ func (x *exporting) addCheckpoint(ev record.Event) error {
 		fields["description"] = quoteJSON(x.mask.Text(ev.Checkpoint.Description))
 	}
 	if len(ev.Checkpoint.Metadata) > 0 {
-		if err := x.overlay(fields, encodeObject(map[string]json.RawMessage{"metadata": ev.Checkpoint.Metadata})); err != nil {
+		if err := x.overlayExtra(fields, encodeObject(map[string]json.RawMessage{"metadata": ev.Checkpoint.Metadata})); err != nil {
 			return err
 		}
 	}
-	doc, err := x.complete(fields, ev, "checkpoint")
+	doc, err := x.completeDocument(fields, ev, "checkpoint")
 	x.out.Checkpoints = append(x.out.Checkpoints, ExportedCheckpoint{ID: ev.Checkpoint.ID, Document: doc})
 	return err
 }
@@ -415,7 +415,7 @@ func (x *exporting) writeState() error {
 		"createdAt": timeText(x.inst.CreatedAt), "updatedAt": updated,
 		"gavel": encodeObject(map[string]json.RawMessage{"definitionHash": quoteJSON(x.inst.DefinitionHash), "status": quoteJSON(string(x.inst.Status))}),
 	}
-	if err := x.overlay(fields, x.extra); err != nil {
+	if err := x.overlayExtra(fields, x.extra); err != nil {
 		return err
 	}
 	if !x.asImported { // the file's own time is of what it was then
@@ -425,10 +425,10 @@ func (x *exporting) writeState() error {
 	return err
 }
 
-// complete adds to the fields of a line or a checkpoint what it was imported with and what
+// completeDocument adds to the fields of a line or a checkpoint what it was imported with and what
 // there is to say of its event, and encodes them.
-func (x *exporting) complete(fields map[string]json.RawMessage, ev record.Event, part string) (json.RawMessage, error) {
-	if err := x.overlay(fields, extraPart(ev.Import, part)); err != nil {
+func (x *exporting) completeDocument(fields map[string]json.RawMessage, ev record.Event, part string) (json.RawMessage, error) {
+	if err := x.overlayExtra(fields, extraPart(ev.Import, part)); err != nil {
 		return nil, err
 	}
 	// What was imported from an export keeps what stood there, if that says no more than that
@@ -445,8 +445,8 @@ func (x *exporting) complete(fields map[string]json.RawMessage, ev record.Event,
 	return encodeCanonical(fields)
 }
 
-// overlay puts what an imported part held beside its fields back into it.
-func (x *exporting) overlay(fields map[string]json.RawMessage, extra json.RawMessage) error {
+// overlayExtra puts what an imported part held beside its fields back into it.
+func (x *exporting) overlayExtra(fields map[string]json.RawMessage, extra json.RawMessage) error {
 	masked, err := x.mask.ForeignObject(extra)
 	if err != nil {
 		return engine.InternalError("read what was imported", err)

@@ -169,7 +169,7 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-func refuse(format string, args ...any) error {
+func newRefusal(format string, args ...any) error {
 	return refusal(fmt.Sprintf(format, args...))
 }
 
@@ -369,17 +369,17 @@ func (im *importer) findDefinition(ctx context.Context, in Instance) (version, e
 		}
 		v, _, err := im.findVersion(ctx, in.Workflow, in.DefinitionHash)
 		if err == nil && v.def == nil {
-			err = refuse("the version of %q that it had (%.19s...) is neither in the folder nor in the store", in.Workflow, in.DefinitionHash)
+			err = newRefusal("the version of %q that it had (%.19s...) is neither in the folder nor in the store", in.Workflow, in.DefinitionHash)
 		}
 		return v, err
 	case file != "":
-		return version{}, refuse("its definition %s was refused; fix it and import again", file)
+		return version{}, newRefusal("its definition %s was refused; fix it and import again", file)
 	case len(versions) > 0:
 		return versions[len(versions)-1], nil
 	}
 	v, err := im.loadVersion(ctx, in.Workflow, 0)
 	if engine.CodeOf(err) == engine.CodeUnknownWorkflow {
-		err = refuse("there is no definition %q, neither in the folder nor in the store", in.Workflow)
+		err = newRefusal("there is no definition %q, neither in the folder nor in the store", in.Workflow)
 	}
 	return v, err
 }
@@ -402,7 +402,7 @@ func (im *importer) importInstance(ctx context.Context, in Instance, bad error) 
 		out.Reason = bad.Error()
 		return out, nil
 	}
-	d, err := im.draft(ctx, in)
+	d, err := im.draftImport(ctx, in)
 	if err == nil && !im.req.DryRun {
 		err = im.commitDraft(ctx, d)
 	}
@@ -416,16 +416,16 @@ func (im *importer) importInstance(ctx context.Context, in Instance, bad error) 
 	return d.report(), nil
 }
 
-func (im *importer) draft(ctx context.Context, in Instance) (*importDraft, error) {
+func (im *importer) draftImport(ctx context.Context, in Instance) (*importDraft, error) {
 	if !isKeptID(in.ID) {
-		return nil, refuse("the id %.80q cannot be kept: an id has letters, digits, '_', '-' and single dots, and at most %d bytes", in.ID, maxImportID)
+		return nil, newRefusal("the id %.80q cannot be kept: an id has letters, digits, '_', '-' and single dots, and at most %d bytes", in.ID, maxImportID)
 	}
 	l, err := im.findDefinition(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	if _, known := l.def.States[in.State]; !known {
-		return nil, refuse("it is in %.80q, which is no state of %s", in.State, l.def.Name)
+		return nil, newRefusal("it is in %.80q, which is no state of %s", in.State, l.def.Name)
 	}
 	switch _, err := im.db.Load(ctx, in.ID); {
 	case err == nil:
@@ -452,17 +452,17 @@ func (im *importer) commitDraft(ctx context.Context, d *importDraft) error {
 }
 
 func alreadyHere(id string) error {
-	return refuse("the store already has the instance %s; --rename PREFIX imports it under another id", id)
+	return newRefusal("the store already has the instance %s; --rename PREFIX imports it under another id", id)
 }
 
 // checkImported checks every document of an instance as contexts are checked, and makes
 // them compact.
 func checkImported(in *Instance) error {
 	if n := len(in.Lines); n > MaxLines {
-		return refuse("%s has %d lines; at most %d of one instance can be imported", in.Log, n, MaxLines)
+		return newRefusal("%s has %d lines; at most %d of one instance can be imported", in.Log, n, MaxLines)
 	}
 	if n := len(in.Checkpoints); n > MaxCheckpoints {
-		return refuse("it has %d checkpoints; at most %d of one instance can be imported", n, MaxCheckpoints)
+		return newRefusal("it has %d checkpoints; at most %d of one instance can be imported", n, MaxCheckpoints)
 	}
 	size := len(in.Extra)
 	var bad error
@@ -470,7 +470,7 @@ func checkImported(in *Instance) error {
 		size += len(*doc)
 		checked, err := checkImportedDocument(*doc, nulls)
 		if err != nil && bad == nil {
-			bad = refuse("%s: its %s: %v", file, what, err)
+			bad = newRefusal("%s: its %s: %v", file, what, err)
 		}
 		*doc = checked
 	}
@@ -489,7 +489,7 @@ func checkImported(in *Instance) error {
 		check(&cp.Metadata, true, cp.File, "metadata")
 	}
 	if size > MaxBytes {
-		return refuse("its log and its checkpoints have %d bytes; at most %d of one instance can be imported", size, MaxBytes)
+		return newRefusal("its log and its checkpoints have %d bytes; at most %d of one instance can be imported", size, MaxBytes)
 	}
 	return bad
 }

@@ -51,27 +51,27 @@ func ParseLine(raw []byte) (transfer.Line, error) {
 	}
 	line := transfer.Line{
 		Hash:   hashOf(raw),
-		Time:   f.time("timestamp", "time", "at", "date", "createdAt"),
-		Action: f.text("action", "event", "transition"),
-		From:   f.text("from", "fromState", "previousState"),
-		To:     f.text("to", "toState", "newState", "nextState", "state", "currentState"),
-		Data:   f.object("data", "input", "payload"), Context: f.object("context"),
+		Time:   f.readTime("timestamp", "time", "at", "date", "createdAt"),
+		Action: f.readText("action", "event", "transition"),
+		From:   f.readText("from", "fromState", "previousState"),
+		To:     f.readText("to", "toState", "newState", "nextState", "state", "currentState"),
+		Data:   f.readObject("data", "input", "payload"), Context: f.readObject("context"),
 	}
 	// The export of an imported line names its event and the event that the line was of.
-	about := f.inner("gavel")
-	for _, claim := range []*fields{about, about.inner("origin")} {
-		if kind := record.Kind(claim.text("kind")); kind.IsKnown() {
+	about := f.innerFields("gavel")
+	for _, claim := range []*fields{about, about.innerFields("origin")} {
+		if kind := record.Kind(claim.readText("kind")); kind.IsKnown() {
 			line.Kind = kind
 		}
 	}
-	if record.Status(about.text("status")) == record.Cancelled {
+	if record.Status(about.readText("status")) == record.Cancelled {
 		line.Status = record.Cancelled
 	}
 	switch line.Action {
 	case "rollback", "restore", "rolled_back":
-		name := f.first("checkpointId", "checkpoint")
+		name := f.firstName("checkpointId", "checkpoint")
 		if id := f.members[name]; name != "" {
-			line.CheckpointID = f.text(name)
+			line.CheckpointID = f.readText(name)
 			f.members[name] = id
 		}
 	case "checkpoint", "checkpointed":
@@ -79,7 +79,7 @@ func ParseLine(raw []byte) (transfer.Line, error) {
 			line.Kind = record.Checkpointed
 		}
 	}
-	line.Extra, err = f.rest()
+	line.Extra, err = f.encodeRest()
 	return line, err
 }
 
@@ -90,17 +90,17 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 		return in, err
 	}
 	in.Hash = hashOf(content)
-	in.ID = f.text("id", "workflowId")
-	in.Workflow = f.text("type", "definitionName", "workflow", "workflowType")
-	in.State = f.text("state", "currentState")
-	in.Context = f.object("context")
-	in.CreatedAt = f.time("createdAt")
-	in.UpdatedAt = f.time("updatedAt")
-	about := f.inner("gavel")
-	in.DefinitionHash = about.text("definitionHash")
-	in.Cancelled = record.Status(about.text("status")) == record.Cancelled
+	in.ID = f.readText("id", "workflowId")
+	in.Workflow = f.readText("type", "definitionName", "workflow", "workflowType")
+	in.State = f.readText("state", "currentState")
+	in.Context = f.readObject("context")
+	in.CreatedAt = f.readTime("createdAt")
+	in.UpdatedAt = f.readTime("updatedAt")
+	about := f.innerFields("gavel")
+	in.DefinitionHash = about.readText("definitionHash")
+	in.Cancelled = record.Status(about.readText("status")) == record.Cancelled
 	delete(f.members, "gavel") // an export writes it again
-	in.Extra, err = f.rest()
+	in.Extra, err = f.encodeRest()
 	switch {
 	case err != nil:
 	case in.Workflow == "":
@@ -119,14 +119,14 @@ func parseCheckpoint(content []byte) (transfer.Checkpoint, string, error) {
 	}
 	cp := transfer.Checkpoint{
 		Hash: hashOf(content),
-		ID:   f.text("checkpointId", "id"), State: f.text("state", "currentState"), Description: f.text("description"),
-		Context: f.object("context"), Time: f.time("timestamp", "createdAt", "time", "at"),
+		ID:   f.readText("checkpointId", "id"), State: f.readText("state", "currentState"), Description: f.readText("description"),
+		Context: f.readObject("context"), Time: f.readTime("timestamp", "createdAt", "time", "at"),
 	}
 	if bytes.HasPrefix(f.members["metadata"], []byte("{")) {
-		cp.Metadata = f.object("metadata")
+		cp.Metadata = f.readObject("metadata")
 	}
-	owner := f.text("workflowId", "instanceId", "instance")
-	if cp.Extra, err = f.rest(); err == nil && cp.State == "" {
+	owner := f.readText("workflowId", "instanceId", "instance")
+	if cp.Extra, err = f.encodeRest(); err == nil && cp.State == "" {
 		err = errors.New(`it does not name its state ("state", or "currentState")`)
 	}
 	return cp, owner, err
@@ -157,8 +157,8 @@ func parseFields(raw []byte, limit int) (*fields, error) {
 	return f, nil
 }
 
-// first is the first of the names that has a value. Nulls are removed: they are no values.
-func (f *fields) first(names ...string) string {
+// firstName is the first of the names that has a value. Nulls are removed: they are no values.
+func (f *fields) firstName(names ...string) string {
 	found := ""
 	for _, name := range names {
 		value, ok := f.members[name]
@@ -173,41 +173,41 @@ func (f *fields) first(names ...string) string {
 	return found
 }
 
-func (f *fields) fail(name, kind string) {
+func (f *fields) addError(name, kind string) {
 	if f.err == nil {
 		f.err = fmt.Errorf("%q is not %s", name, kind)
 	}
 }
 
-func (f *fields) text(names ...string) (text string) {
-	name := f.first(names...)
+func (f *fields) readText(names ...string) (text string) {
+	name := f.firstName(names...)
 	switch {
 	case name == "":
 	case json.Unmarshal(f.members[name], &text) != nil:
-		f.fail(name, "a string")
+		f.addError(name, "a string")
 	default:
 		delete(f.members, name)
 	}
 	return text
 }
 
-func (f *fields) object(names ...string) json.RawMessage {
-	name := f.first(names...)
+func (f *fields) readObject(names ...string) json.RawMessage {
+	name := f.firstName(names...)
 	value := f.members[name]
 	switch {
 	case name == "":
 		return nil
 	case value[0] != '{':
-		f.fail(name, "an object")
+		f.addError(name, "an object")
 		return nil
 	}
 	delete(f.members, name)
 	return value
 }
 
-// time is a time in RFC 3339, or in milliseconds since 1970. Any other value is not read.
-func (f *fields) time(names ...string) time.Time {
-	name := f.first(names...)
+// readTime is a time in RFC 3339, or in milliseconds since 1970. Any other value is not read.
+func (f *fields) readTime(names ...string) time.Time {
+	name := f.firstName(names...)
 	var text string
 	var millis int64
 	var at time.Time
@@ -227,8 +227,8 @@ func (f *fields) time(names ...string) time.Time {
 	return at.UTC()
 }
 
-// inner has the members of a member, which stays; one that is no object has none.
-func (f *fields) inner(name string) *fields {
+// innerFields has the members of a member, which stays; one that is no object has none.
+func (f *fields) innerFields(name string) *fields {
 	inner := &fields{members: map[string]json.RawMessage{}}
 	if value := f.members[name]; bytes.HasPrefix(value, []byte("{")) {
 		if err := json.Unmarshal(value, &inner.members); err != nil {
@@ -238,9 +238,9 @@ func (f *fields) inner(name string) *fields {
 	return inner
 }
 
-// rest is what was not read, in the order of the keys; nil for nothing. The error is the
+// encodeRest is what was not read, in the order of the keys; nil for nothing. The error is the
 // first one of the reading.
-func (f *fields) rest() (json.RawMessage, error) {
+func (f *fields) encodeRest() (json.RawMessage, error) {
 	if f.err != nil || len(f.members) == 0 {
 		return nil, f.err
 	}

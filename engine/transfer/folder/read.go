@@ -63,7 +63,7 @@ type Folder struct {
 // os.Root.
 func Open(fsys fs.FS) (*Folder, error) {
 	f := &Folder{fsys: fsys, files: map[string][]string{}, checkpoints: map[string][]string{}, bad: map[string]error{}}
-	if err := fs.WalkDir(fsys, ".", f.list); err != nil {
+	if err := fs.WalkDir(fsys, ".", f.listFile); err != nil {
 		return nil, fmt.Errorf("read the folder: %w", err)
 	}
 	for _, file := range slices.Concat(f.files[checkpointFiles], f.files[checkpointFiles2]) {
@@ -77,7 +77,7 @@ func Open(fsys fs.FS) (*Folder, error) {
 	return f, nil
 }
 
-func (f *Folder) list(file string, entry fs.DirEntry, err error) error {
+func (f *Folder) listFile(file string, entry fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (f *Folder) Definitions() []transfer.Definition {
 	})
 	var out []transfer.Definition
 	for _, file := range files {
-		document, err := f.read(file, MaxDefinition)
+		document, err := f.readFile(file, MaxDefinition)
 		out = append(out, transfer.Definition{File: file, Document: document, Err: err})
 	}
 	for file, err := range f.bad {
@@ -139,7 +139,7 @@ func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
 				return
 			}
 		}
-		strays := f.strays(known)
+		strays := f.findStrays(known)
 		files := make([]string, 0, len(strays))
 		for file := range strays {
 			files = append(files, file)
@@ -153,8 +153,8 @@ func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
 	}
 }
 
-// strays are the files that belong to no instance, and why.
-func (f *Folder) strays(known map[string]bool) map[string]error {
+// findStrays are the files that belong to no instance, and why.
+func (f *Folder) findStrays(known map[string]bool) map[string]error {
 	out := map[string]error{}
 	for _, log := range f.files[logFiles] {
 		if file := strings.TrimSuffix(log, ".log") + ".json"; !slices.Contains(f.files[instanceFiles], file) {
@@ -176,8 +176,8 @@ func (f *Folder) strays(known map[string]bool) map[string]error {
 	return out
 }
 
-// read returns a whole file, at most limit bytes of it.
-func (f *Folder) read(name string, limit int64) ([]byte, error) {
+// readFile returns a whole file, at most limit bytes of it.
+func (f *Folder) readFile(name string, limit int64) ([]byte, error) {
 	file, err := f.fsys.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open it: %w", err)
@@ -197,7 +197,7 @@ func (f *Folder) read(name string, limit int64) ([]byte, error) {
 func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 	stem := strings.TrimSuffix(file, ".json")
 	in := transfer.Instance{File: file, Log: stem + ".log"}
-	content, err := f.read(file, MaxFile)
+	content, err := f.readFile(file, MaxFile)
 	if err != nil {
 		return in, err
 	}
@@ -211,7 +211,7 @@ func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 		return in, fmt.Errorf("its id is %.80q, which its name is not of", in.ID)
 	}
 	if slices.Contains(f.files[logFiles], in.Log) {
-		content, err := f.read(in.Log, MaxLog)
+		content, err := f.readFile(in.Log, MaxLog)
 		if err != nil {
 			return in, fmt.Errorf("%s: %w", in.Log, err)
 		}
@@ -236,7 +236,7 @@ func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 
 // readCheckpoint reads a checkpoint and returns the id of its instance.
 func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, error) {
-	content, err := f.read(file, MaxFile)
+	content, err := f.readFile(file, MaxFile)
 	if err != nil {
 		return transfer.Checkpoint{}, "", err
 	}

@@ -40,7 +40,7 @@ func Write(to Target, x transfer.Exported) (Written, error) {
 		if !d.Newest {
 			name += "@" + strconv.Itoa(d.Version)
 		}
-		if err := w.put(path.Join(definitionsDir, name+".json"), d.Document); err != nil {
+		if err := w.putFile(path.Join(definitionsDir, name+".json"), d.Document); err != nil {
 			return out, err
 		}
 		out.Definitions++
@@ -49,17 +49,17 @@ func Write(to Target, x transfer.Exported) (Written, error) {
 		if err != nil {
 			return out, err
 		}
-		stem := w.free("%s.json", instanceStems(in.ID))
+		stem := w.freeName("%s.json", instanceStems(in.ID))
 		for _, cp := range in.Checkpoints {
-			name := w.free(checkpointsDir+"/%s.json", checkpointNames(stem, cp.ID))
-			if err := w.put(path.Join(checkpointsDir, name+".json"), cp.Document); err != nil {
+			name := w.freeName(checkpointsDir+"/%s.json", checkpointNames(stem, cp.ID))
+			if err := w.putFile(path.Join(checkpointsDir, name+".json"), cp.Document); err != nil {
 				return out, err
 			}
 		}
-		if err := w.put(stem+".log", in.Lines...); err != nil {
+		if err := w.putFile(stem+".log", in.Lines...); err != nil {
 			return out, err
 		}
-		if err := w.put(stem+".json", in.State); err != nil {
+		if err := w.putFile(stem+".json", in.State); err != nil {
 			return out, err
 		}
 		out.Instances++
@@ -89,8 +89,8 @@ type writer struct {
 	taken map[string]bool
 }
 
-// free is the first of some names that is not taken, else the last one.
-func (w *writer) free(file string, names []string) string {
+// freeName is the first of some names that is not taken, else the last one.
+func (w *writer) freeName(file string, names []string) string {
 	for _, name := range names {
 		if !w.taken[fmt.Sprintf(file, name)] {
 			return name
@@ -102,7 +102,7 @@ func (w *writer) free(file string, names []string) string {
 // goodName is what a name must be, whatever ids and names made it up.
 var goodName = regexp.MustCompile(`^((definitions|checkpoints)/)?[a-z0-9_!][a-z0-9._@!-]*$`)
 
-func (w *writer) put(name string, documents ...json.RawMessage) error {
+func (w *writer) putFile(name string, documents ...json.RawMessage) error {
 	switch {
 	case !goodName.MatchString(name) || !fs.ValidPath(name):
 		return fmt.Errorf("%q cannot be the name of a file; it was not written", name)
