@@ -168,7 +168,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, code int, media 
 	if r.Method == http.MethodHead {
 		return
 	}
-	if _, err := w.Write(body); err != nil {
+	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON, which nosniff keeps from being read as a page
 		h.cfg.Logger.DebugContext(r.Context(), "the caller was gone before it was answered", "cause", err.Error(), "request", requestID(r.Context()))
 	}
 }
