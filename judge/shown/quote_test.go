@@ -12,11 +12,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// shownOf renders a context and data as the judge does.
-func shownOf(t interface {
+// failer is a test, a benchmark or a property.
+type failer interface {
 	Helper()
 	Fatal(args ...any)
-}, context, data string) Documents {
+}
+
+// shownOf renders a context and data as the judge does.
+func shownOf(t failer, context, data string) Documents {
 	t.Helper()
 	c, err1 := Render(Context, document.Known([]byte(context)), 1000, 12<<10)
 	d, err2 := Render(Data, document.Known([]byte(data)), 4000, 24<<10)
