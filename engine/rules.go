@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -26,8 +28,8 @@ type rules struct {
 	mu       sync.Mutex
 	end      store.RuleHead // up to where the chain was followed
 	names    map[string]known
-	unsealed map[string]string              // what has no seal, by workflow
-	configs  map[string][]store.JudgeConfig // by workflow, checked; dropped when one is added
+	unsealed map[string]string                           // what has no seal, by workflow
+	configs  *simplelru.LRU[string, []store.JudgeConfig] // by workflow, checked; dropped when one is added
 }
 
 // known is what the chain holds of a workflow.
@@ -41,9 +43,10 @@ type known struct {
 const mostCachedConfigs = 256
 
 func newRules(db store.Store, master []byte, show bool) *rules {
+	configs, _ := simplelru.NewLRU[string, []store.JudgeConfig](mostCachedConfigs, nil) // fails only where the size is 0
 	r := &rules{
 		store: db, sealer: record.NewRuleSealer(master), show: show, adding: make(chan struct{}, 1),
-		names: map[string]known{}, unsealed: map[string]string{}, configs: map[string][]store.JudgeConfig{},
+		names: map[string]known{}, unsealed: map[string]string{}, configs: configs,
 	}
 	r.adding <- struct{}{}
 	return r
@@ -125,7 +128,7 @@ func (r *rules) followRule(rule store.Rule) error {
 	if rule.Config != nil {
 		newest = &of.revision
 		of.configs++
-		delete(r.configs, name)
+		r.configs.Remove(name)
 	}
 	if rule.Number() <= *newest {
 		return untrustedRule("%s is behind %d in the chain", rule, *newest)
@@ -351,7 +354,7 @@ func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConf
 func (r *rules) cachedConfigs(name string) ([]store.JudgeConfig, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all, ok := r.configs[name]
+	all, ok := r.configs.Get(name)
 	return slices.Clone(all), ok
 }
 
@@ -359,13 +362,9 @@ func (r *rules) cachedConfigs(name string) ([]store.JudgeConfig, bool) {
 func (r *rules) cacheConfigs(name string, all []store.JudgeConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.names[name].configs != len(all) {
-		return
+	if r.names[name].configs == len(all) {
+		r.configs.Add(name, slices.Clone(all))
 	}
-	if len(r.configs) >= mostCachedConfigs {
-		clear(r.configs)
-	}
-	r.configs[name] = slices.Clone(all)
 }
 
 // addDefinition seals a definition and stores it. ErrConflict as Store.AddRule,

@@ -129,7 +129,7 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	defer r.mu.Unlock()
 	r.end = store.RuleHead{}
 	clear(r.names)
-	clear(r.configs)
+	r.configs.Purge()
 	return out, nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -132,9 +134,13 @@ func (a *Auditor) Verify(ctx context.Context, p engine.Principal, req VerifyRequ
 	if err := engine.Authorize(p, engine.RightVerify); err != nil {
 		return VerifyReport{}, err
 	}
+	configs, err := lru.New[string, bool](mostConfigs)
+	if err != nil {
+		return VerifyReport{}, err
+	}
 	v := &verification{
 		engine: a.engine, store: a.store, req: req, broken: map[string]bool{}, definitions: map[string]string{},
-		configs: map[string]bool{}, rules: map[int64]string{},
+		configs: configs, rules: map[int64]string{},
 		unsigned: map[string][]int64{}, reached: map[uint64]reach{}, seed: maphash.MakeSeed(),
 	}
 	if v.req.Jobs < 1 {
@@ -160,9 +166,9 @@ type verification struct {
 	absent       bool            // the one instance that was asked for is not there
 	told         int64           // events at the last call of Progress
 	definitions  map[string]string
-	configs      map[string]bool    // whether judge configurations that events name are there
-	unsigned     map[string][]int64 // the truncated events of instances that no key vouches for
-	reached      map[uint64]reach   // how far histories go, by a hash of the instance's id: there are many
+	configs      *lru.Cache[string, bool] // whether judge configurations that events name are there
+	unsigned     map[string][]int64       // the truncated events of instances that no key vouches for
+	reached      map[uint64]reach         // how far histories go, by a hash of the instance's id: there are many
 	seed         maphash.Seed
 	rules        map[int64]string // the hashes of the chain of rules, by place
 	ruleEnd      int64            // where it ends

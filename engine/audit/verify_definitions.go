@@ -92,9 +92,7 @@ const mostConfigs = 10_000
 // knowsConfig reports whether the revisions that are stored lead to a hash that an event names.
 func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash string) (bool, error) {
 	key := fmt.Sprintf("%q %q %s", workflow, owner, hash)
-	v.mu.Lock()
-	known, cached := v.configs[key]
-	v.mu.Unlock()
+	known, cached := v.configs.Get(key)
 	if cached {
 		return known, nil
 	}
@@ -105,12 +103,7 @@ func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash st
 	for n := len(revisions); n > 0 && !known; n-- {
 		known = engine.HashJudgeConfigs(owner, revisions[:n]) == hash
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.configs) >= mostConfigs {
-		clear(v.configs)
-	}
-	v.configs[key] = known
+	v.configs.Add(key, known)
 	return known, nil
 }
 
