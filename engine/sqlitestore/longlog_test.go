@@ -21,12 +21,12 @@ var realLog = flag.Bool("log.real", false, "let TestLogStaysShortUnderSteadyRead
 // The log keeps its bound while streams and clients read without a pause: none of them
 // holds it for long, but at any moment one does.
 func TestLogStaysShortUnderSteadyReading(t *testing.T) {
-	pages, volume := 200, int64(8<<20) // a twentieth of the real bounds
+	pages, volume, atOnce := 200, int64(8<<20), 5 // a twentieth of the real bounds; no read is longer than the writer waits
 	switch {
 	case *realLog:
-		pages, volume = 4000, 256<<20 // the log gets several times as much
+		pages, volume, atOnce = 4000, 256<<20, 100 // the log gets several times as much
 	case storetest.Long():
-		volume = 24 << 20
+		volume, atOnce = 24<<20, 100
 	}
 	// A quarter more than the limit, as 80 MB are of 64, and what two groups of eight
 	// commits add, which is not a twentieth of its real size.
@@ -49,7 +49,7 @@ func TestLogStaysShortUnderSteadyReading(t *testing.T) {
 		readers.Go(func() {
 			for ctx.Err() == nil {
 				var last int64
-				for e, err := range s.EventsAfter(store.BulkRead(ctx), store.TailQuery{After: last, Limit: 100}) {
+				for e, err := range s.EventsAfter(store.BulkRead(ctx), store.TailQuery{After: last, Limit: atOnce}) {
 					if err != nil {
 						break
 					}
